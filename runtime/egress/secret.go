@@ -216,6 +216,11 @@ func escapeQuery(s string) string { return strings.ReplaceAll(url.QueryEscape(s)
 
 func plain(value []byte) (string, bool) { return string(value), true }
 
+// word is a value that no server splits, whatever it takes the text around it for.
+func word(value []byte) (string, bool) {
+	return string(value), !bytes.ContainsAny(value, " \t\r\n,;:|#<>&\"'`\\()[]{}")
+}
+
 func headerValue(value []byte) (string, bool) {
 	return string(value), abi.IsFieldValue(string(value))
 }
@@ -244,8 +249,12 @@ func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
 	}
 	filled := &Request{Method: r.Method, URL: r.URL, Header: r.Header.Clone(), Body: r.Body}
 	for _, name := range sortedNames(filled.Header) {
+		encode := headerValue
+		if name == "Cookie" {
+			encode = word
+		}
 		for i, value := range filled.Header[name] {
-			filled.Header[name][i] = f.replace(value, headerValue, "a header")
+			filled.Header[name][i] = f.replace(value, encode, "a header")
 		}
 	}
 	if query != "" {
@@ -257,7 +266,11 @@ func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
 	case jsonBody:
 		filled.Body = []byte(f.replace(string(r.Body), jsonString, "JSON"))
 	default:
-		filled.Body = []byte(f.replace(string(r.Body), plain, "a body"))
+		encode := word
+		if kind := strings.ToLower(r.Header.Get("Content-Type")); strings.HasPrefix(kind, "multipart/") {
+			encode = plain // the boundary alone splits it
+		}
+		filled.Body = []byte(f.replace(string(r.Body), encode, "a body"))
 	}
 	return filled, t, f.err
 }

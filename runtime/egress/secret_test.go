@@ -113,6 +113,8 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 		{"of a value that could be an escape with what follows", "GET http://h/ HTTP/1.1\r\nX-A: {{secret:K}}-41\r\n\r\n", "hunter2hunter2%", "cannot be sent in a header"},
 		{"in a query of a request whose charset stands behind a comment", "GET http://h/?a={{secret:K}} HTTP/1.1\r\nContent-Type: text/plain; charset(a)=utf-16\r\n\r\n", "hunter2hunter2", "without comments"},
 		{"behind the prefix of a hexadecimal number", "POST http://h/ HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 18\r\n\r\na: 0x{{secret:K}}\n", "7f3a9c017f3a9c01", "beside a letter, a digit"},
+		{"of a value that a table of text is split at", "POST http://h/ HTTP/1.1\r\nContent-Type: text/csv\r\nContent-Length: 16\r\n\r\na,{{secret:K}},b", "topsecret1,topsecret2", "cannot be sent in a body"},
+		{"of a value that a cookie ends at", "GET http://h/ HTTP/1.1\r\nCookie: s={{secret:K}}\r\n\r\n", "hunter2;hunter2", "cannot be sent in a header"},
 		{"behind other base64", "POST http://h/ HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 21\r\n\r\n{\"d\":\"A{{secret:K}}\"}", "hunter2hunter2", "beside a letter, a digit"},
 		{"in YAML", "POST http://h/ HTTP/1.1\r\nContent-Type: application/yaml\r\nContent-Length: 15\r\n\r\na: {{secret:K}}", "01234567012345", "needs the Content-Type of a text"},
 		{"in a query that names its charset", "GET http://h/?charset=gbk&a={{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in \"gbk\""},
