@@ -52,6 +52,12 @@ func (l *LocalTools) itemsOf(ctx context.Context, s *localServer, method string)
 		l.tell(fmt.Sprintf("the server %s does not answer %s: %s", s.Name, method, starling.PlainError(err)))
 		return nil
 	}
+	// A client that reads strictly would drop the lists of all servers for one odd item.
+	items = slices.DeleteFunc(items, func(item json.RawMessage) bool {
+		var said struct{ Name, URI, URITemplate *string }
+		odd := json.Unmarshal(item, &said) != nil || said.Name == nil
+		return odd || method == "resources/list" && said.URI == nil || method == "resources/templates/list" && said.URITemplate == nil
+	})
 	for i := range items {
 		if method == "prompts/list" {
 			items[i] = renamed(items[i], func(name string) string { return s.Name + "_" + name })
