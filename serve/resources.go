@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
@@ -41,12 +42,17 @@ func (l *LocalTools) Items(ctx context.Context, method string) []json.RawMessage
 	return slices.Concat(lists...)
 }
 
+// listTime is how long a server has for one of its lists: those of the others wait for it.
+const listTime = 5 * time.Second
+
 // itemsOf asks a server for a list. Names of prompts get its prefix.
 func (l *LocalTools) itemsOf(ctx context.Context, s *localServer, method string) []json.RawMessage {
 	connected := l.offering(s, method)
 	if connected == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
 	items, err := connected.List(ctx, method)
 	if err != nil {
 		l.tell(fmt.Sprintf("the server %s does not answer %s: %s", s.Name, method, starling.PlainError(err)))

@@ -173,6 +173,11 @@ func (c *Client) follow(conn *connection) {
 			c.options.Changed()
 		}
 		cancel()
+		select { // a server may say so whenever it is asked
+		case <-conn.gone:
+			return
+		case <-time.After(relistTime):
+		}
 	}
 }
 
@@ -330,6 +335,7 @@ const (
 	maxItems     = 1000
 	maxListBytes = 4 << 20
 	listTime     = 30 * time.Second
+	relistTime   = time.Second // between two lists of tools
 )
 
 // list asks the server for its tools, and presents them.
