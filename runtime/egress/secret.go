@@ -152,7 +152,7 @@ func (r *Request) bodyKind() int {
 	switch {
 	case kind == "application/x-www-form-urlencoded":
 		return formBody
-	case kind == "application/json", strings.HasSuffix(kind, "+json"):
+	case kind == "application/json", kind == "text/json", strings.HasSuffix(kind, "+json"):
 		return jsonBody
 	}
 	return rawBody
@@ -249,12 +249,12 @@ func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
 	}
 	filled := &Request{Method: r.Method, URL: r.URL, Header: r.Header.Clone(), Body: r.Body}
 	for _, name := range sortedNames(filled.Header) {
-		encode := headerValue
+		encode, where := headerValue, "a header"
 		if name == "Cookie" {
-			encode = word
+			encode, where = word, "a cookie"
 		}
 		for i, value := range filled.Header[name] {
-			filled.Header[name][i] = f.replace(value, encode, "a header")
+			filled.Header[name][i] = f.replace(value, encode, where)
 		}
 	}
 	if query != "" {
@@ -325,8 +325,9 @@ var (
 	asItIs = regexp.MustCompile(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
 
 	// lengthBefore finds a length directly before a placeholder, as bencode, netstrings and PHP
-	// write it: a server would read a part of the secret, which is not found.
-	lengthBefore = regexp.MustCompile(`[0-9]:["']?\{\{secret:`)
+	// write it: a server would read a part of the secret, which is not found. It also finds what
+	// could join digits to a number.
+	lengthBefore = regexp.MustCompile(`(?:[0-9]:["']?|[._])\{\{secret:`)
 
 	// basic finds the scheme of credentials that a server decodes as base64: from another place
 	// in them a secret is other bytes. basicAlone is one placeholder in it.
@@ -347,6 +348,7 @@ var (
 	numbers    = regexp.MustCompile(`(?i)yaml|toml`) // whose bare words may be numbers, which come back in another form
 	boundaries = regexp.MustCompile(`(?i)boundary=(?:"([^"]*)"|([^ \t;]*))`)
 	partHead   = regexp.MustCompile(`(?i)^\r\nContent-Disposition: form-data(?:; (?:file)?name="[ !#-\[\]-~]*")+(?:\r\nContent-Type: ` + textType + plainParams + `)?$`)
+	plainPart  = regexp.MustCompile(`(?i)\r\nContent-Type: text/plain` + plainParams + `$|^\r\nContent-Disposition: [^\r]*$`)
 )
 
 // maxPlaceholders bounds the work on one text.
@@ -433,7 +435,7 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 		f.fail("a body with a secret is sent as JSON and is none")
 	}
 	if r.bodyKind() == rawBody && lengthBefore.Match(r.Body) {
-		f.fail("the placeholder of a secret may not stand behind a number and a colon, which could be its length")
+		f.fail("the placeholder of a secret may not stand behind a number and a colon, which could be its length, nor behind a dot or _, which could make it a part of a number")
 	}
 	if strings.HasPrefix(strings.ToLower(kind), "multipart/") && f.err == nil {
 		f.parts(string(r.Body), kind)
@@ -450,8 +452,9 @@ func (f *filler) parts(body, kind string) {
 		last := len(pieces) - 1
 		exact = last > 0 && pieces[0] == "" && strings.TrimSuffix(pieces[last], crlf) == "--" && strings.Count(body, delimiter) == last
 		for i := 1; exact && i < last; i++ {
-			head, _, whole := strings.Cut(pieces[i], crlf+crlf)
-			exact = whole && partHead.MatchString(head) && !likePlaceholder.MatchString(head)
+			head, content, whole := strings.Cut(pieces[i], crlf+crlf)
+			exact = whole && partHead.MatchString(head) && !likePlaceholder.MatchString(head) &&
+				(!placeholder.MatchString(content) || plainPart.MatchString(head)) // a secret is put in as it is
 		}
 	}
 	if !exact {
