@@ -184,7 +184,8 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	}
 	a.stdout.printf("%s: %s, root %s\n", styled{good, what}, leavesOf(c, sealed.Removed), c.Root)
 	a.printRemovals(sealed.Removals)
-	if n := strings.Count(string(sealed.Signed), "\n— ") - 1; n > 0 {
+	signed := string(sealed.Signed) // by the key of the log, its earlier one, and witnesses
+	if n := strings.Count(signed, "\n— ") - strings.Count(signed, "\n— "+c.Origin+" "); n > 0 {
 		a.stdout.printf("cosigned by %s\n", plural(n, "witness"))
 	}
 	a.stdout.printf("log %s\n", sealed.VKey)
