@@ -112,12 +112,12 @@ var templateVariable = regexp.MustCompile(`\\\{.*?\\\}`)
 // owners returns those of the servers that list a URI, or else those with a template that it
 // matches, or else all.
 func (l *LocalTools) owners(ctx context.Context, servers []*localServer, uri string) []*localServer {
+	if len(servers) == 1 {
+		return servers
+	}
 	for _, method := range []string{"resources/list", "resources/templates/list"} {
 		var owners []*localServer
 		for _, s := range servers {
-			if len(servers) == 1 {
-				return servers
-			}
 			l.mu.RLock()
 			items, known := s.lists[method]
 			l.mu.RUnlock()
