@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // Pattern is a pattern of paths. The zero Pattern matches nothing.
@@ -23,7 +25,7 @@ type segment struct {
 	any  bool   // it is *: one segment that is not empty
 }
 
-var errTwoReadings = errors.New("this could be read as another path: write it without dot segments, empty segments, backslashes, semicolons, spaces at the edge of a segment, and encoded slashes, ? and #")
+var errTwoReadings = errors.New("this could be read as another path: write it without dot segments, empty segments, backslashes, semicolons, spaces at the edge of a segment, invisible characters beside dots alone, and encoded slashes, ? and #")
 
 // ParsePattern reads a pattern: a slash, and segments between slashes. A segment
 // stands for itself, or is * for one that is not empty; ** at the end stands for
@@ -101,17 +103,12 @@ func splitPath(path string) (segments []string, ok bool) {
 // a path could be made to take thousands of times.
 const maxDecoded = 16
 
-// twoReadings are characters that some servers take for a dot, a slash, or the beginning of
-// a query, a fragment or parameters: when they are decoded, or normalised (Unicode's NFKC, and
-// the best fit of Windows). A server that drops parameters or cuts a path there sees another.
-const twoReadings = `?#;` + "．／＼；？＃․‥…﹒﹨﹖﹟;℀℁℅℆⁇⁈⁉⁄∕⧸⧵⧹"
-
 // oneReading looks at a segment as servers may that decode it not at all, once,
 // or more often.
 func oneReading(s string) bool {
 	for range maxDecoded {
-		if !utf8.ValidString(s) || strings.ContainsFunc(s, separates) || strings.ContainsAny(s, twoReadings) ||
-			strings.Contains(strings.ToLower(s), "%u") || s != "" && strings.Trim(s, ". ") == "" || strings.TrimSpace(s) != s {
+		if !utf8.ValidString(s) || strings.ContainsFunc(s, separates) || strings.Contains(strings.ToLower(s), "%u") ||
+			s != "" && strings.Trim(strings.Map(dropUnseen, s), ".") == "" || strings.TrimSpace(s) != s {
 			return false
 		}
 		decoded := escape.ReplaceAllStringFunc(s, func(e string) string { c, _ := hex.DecodeString(e[1:]); return string(c) })
@@ -125,4 +122,25 @@ func oneReading(s string) bool {
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-func separates(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) }
+// bestFit are characters that Windows and encodings of Japanese and Korean write as a slash or
+// a backslash.
+const bestFit = "⁄∕∖⧸⧵⧹¥₩"
+
+// separates reports whether some servers take a character for a slash or a backslash, or for the
+// beginning of a query, a fragment, parameters or an escape, or others than ASCII for a dot: when
+// they are decoded, or normalised. A server that drops parameters or cuts a path there sees another.
+func separates(r rune) bool {
+	if r < utf8.RuneSelf {
+		return unicode.IsControl(r) || strings.ContainsRune(`/\?#;`, r)
+	}
+	return unicode.IsControl(r) || strings.ContainsRune(bestFit, r) || strings.ContainsAny(norm.NFKC.String(string(r)), `./\?#;%`)
+}
+
+// dropUnseen drops spaces, marks, and characters that have no width or no meaning of their own: a
+// server that ignores them sees dots where they stand beside dots.
+func dropUnseen(r rune) rune {
+	if !unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) {
+		return -1
+	}
+	return r
+}
