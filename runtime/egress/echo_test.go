@@ -125,6 +125,10 @@ func leaksNothing(t *testing.T, server string, charsets []string) {
 		try("", "x", "X-A", "=?"+charset+" ?Q?"+p+"?=")
 		try("", p, "Content-Type", "text/plain; charset(a)="+charset)
 		try("", p, "Content-Type", "text/plain; charset (a) = "+charset)
+		for _, name := range []string{"_charset_", "charset", "b\"; filename=\"b"} {
+			try("", "--B\r\nContent-Disposition: form-data; name=\""+name+"\"\r\nContent-Type: text/plain; charset="+charset+"\r\n\r\n"+charset+"\xff\x1b$B\x00\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n"+p+"\r\n--B--", "Content-Type", part)
+		}
+		try("", `{"charset*":"a*=`+charset+`'","a":"`+p+`"}`+"\n", "Content-Type", "application/x-ndjson")
 		try("", "--B\r\nContent-Disposition: form-data; name=\"a\"; filename=\"=?"+charset+"\r\n ?q?"+p+"?=\"\r\n\r\nx\r\n--B--", "Content-Type", part)
 		try("", "x", "Content-Disposition", "form-data; name*="+charset+"''"+p)
 		try("", "<?xml version='1.0' encoding='"+charset+"'?><a>"+p+"</a>", "Content-Type", "text/xml")

@@ -79,6 +79,18 @@ func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 		{"in a part's file name, in a folded encoded word", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"; filename=\"=?utf-16\r\n ?q?{{secret:K}}?=\"\r\n\r\nx\r\n--B--", "on one line and without escapes"},
 		{"in a part's field, in a folded encoded word", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\nSubject: =?utf\r\n -16?q?{{secret:K}}?=\r\n\r\nx\r\n--B--", "has only parts with the lines"},
 		{"in a part's name", multipart, "--B\r\nContent-Disposition: form-data; name=\"{{secret:K}}\"\r\n\r\nx\r\n--B--", "has only parts with the lines"},
+		{"beside a part of other bytes that is no file", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B\r\nContent-Disposition: form-data; name=\"b\"\r\n\r\n\x81\r\n--B--", "has only parts with the lines"},
+		{"in a part of other bytes", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"; filename=\"a\"\r\nContent-Type: text/plain\r\n\r\n\x81 {{secret:K}}\r\n--B--", "must be UTF-8"},
+		{"in a part of another type", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"; filename=\"a\"\r\nContent-Type: application/pdf\r\n\r\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
+		{"in a part with two types", multipart, "--B\r\nContent-Type: text/plain\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: text/plain\r\n\r\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
+		{"beside a part of parts", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B\r\nContent-Disposition: form-data; name=\"b\"; filename=\"b\"\r\nContent-Type: multipart/mixed; boundary=C\r\n\r\n--C--\r\n--B--", "has only parts with the lines"},
+		{"beside a file with the boundary in small letters", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B\r\nContent-Disposition: form-data; name=\"b\"; filename=\"b\"\r\n\r\n\r\n--b\r\n\r\n--B--", "has only parts with the lines"},
+		{"beside a file whose name is not UTF-8", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B\r\nContent-Disposition: form-data; name=\"b\"; filename=\"\xfc\"\r\n\r\n\r\n--B--", "has only parts with the lines"},
+		{"beside a file whose name is in another charset", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B\r\nContent-Disposition: form-data; name=\"b\"; filename=\"b\"; filename*=gbk''x\r\n\r\n\r\n--B--", "has only parts with the lines"},
+		{"beside a part that names a charset", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B\r\nContent-Disposition: form-data; name=\"charset\"\r\n\r\ngbk\r\n--B--", "not in \"gbk\""},
+		{"among a boundary and one in quotes", multipart + `; x="; boundary="`, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
+		{"in a boundary that ends with a space", "multipart/form-data; boundary=\"B \"", "--B \r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B --", "has only parts with the lines"},
+		{"on a line that is no JSON", "application/x-ndjson", "{\"a\":1}\n{\"a\":\n\"{{secret:K}}\"}", "as JSON and is none"},
 		{"behind a boundary on a line that ends with LF", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\n--B\nSubject: =?a?q?\n\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
 		{"among two boundaries", multipart + "; boundary=C", "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n--B--", "has only parts with the lines"},
 		{"in a part of a part", multipart, "--B\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: multipart/mixed; boundary=C\r\n\r\n--C\r\n\r\n{{secret:K}}\r\n--C--\r\n--B--", "has only parts with the lines"},
@@ -116,7 +128,25 @@ func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 	}
 }
 
+// A guest that knows how a key ends could have a server end a part there.
+func TestASecretHasNoBoundaryOfItsBody(t *testing.T) {
+	r := &Request{Method: "POST", URL: "http://h/", Header: http.Header{"Content-Type": {`multipart/form-data; boundary="---end key-----"`}}}
+	r.Body = []byte("-----end key-----\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{{secret:K}}\r\n-----end key-------\r\n")
+	client := New(Config{Authorize: granting{value: "-----BEGIN KEY-----\nhunter2hunter2\n-----END KEY-----\n"}, Resolve: resolveTo("127.0.0.1")})
+	var dialled recorder
+	client.dial = dialled.dial
+	_, err := client.Do(context.Background(), r, "")
+	wantFailure(t, err, abi.StatusDenied, "one boundary")
+	if len(dialled.dialled) > 0 {
+		t.Errorf("connections to %v", dialled.dialled)
+	}
+}
+
 func TestWhatMayStandAroundASecret(t *testing.T) {
+	const file, secret = "multipart/form-data; boundary=END", "{{secret:K}}"
+	part := func(head, content string) string {
+		return "--END\r\nContent-Disposition: form-data; name=\"grün\"" + head + "\r\n\r\n" + content + "\r\n"
+	}
 	for _, c := range []struct{ contentType, body, want string }{
 		{"application/json; charset=UTF-8", `{"a":"line\n{{secret:K}}\n","b":"\u00e4 ü {{secret:K}}"`, `{"a":"line\nhunter2hunter2\n","b":"\u00e4 ü hunter2hunter2"`},
 		{"application/x-www-form-urlencoded; charset=utf-8", "coding=base64&a=%C3%A4+{{secret:K}}%20&b=", "coding=base64&a=%C3%A4%20hunter2hunter2%20&b="},
@@ -124,6 +154,17 @@ func TestWhatMayStandAroundASecret(t *testing.T) {
 		{"application/graphql; charset=utf-8", `query { a(b: "{{secret:K}}") }`, `query { a(b: "hunter2hunter2") }`},
 		{"multipart/form-data; boundary=\"a =END\"", "--a =END\r\nContent-Disposition: form-data; name=\"a\"; filename=\"f.txt\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{{secret:K}}\r\n--a =END\r\nContent-Disposition: form-data; name=\"b\"\r\n\r\nEND\r\n--a =END--",
 			"--a =END\r\nContent-Disposition: form-data; name=\"a\"; filename=\"f.txt\"\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nhunter2hunter2\r\n--a =END\r\nContent-Disposition: form-data; name=\"b\"\r\n\r\nEND\r\n--a =END--"},
+		// Beside a secret in another part, a file has any bytes and a name in UTF-8.
+		{file, part("", secret) + part("; filename=\"ü (1).pdf\"\r\nContent-Type: application/pdf", "%PDF\x00\xff\xfe\x1b$B charset=utf-16\n--BE\n") + "--END--",
+			part("", "hunter2hunter2") + part("; filename=\"ü (1).pdf\"\r\nContent-Type: application/pdf", "%PDF\x00\xff\xfe\x1b$B charset=utf-16\n--BE\n") + "--END--"},
+		{file, "--END\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n" + secret + "\r\n" + part("; filename=\"a\"; filename*=UTF-8''%C3%BC.bin\r\nContent-Type: application/octet-stream;", "\x81") + "--END--",
+			"--END\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nhunter2hunter2\r\n" + part("; filename=\"a\"; filename*=UTF-8''%C3%BC.bin\r\nContent-Type: application/octet-stream;", "\x81") + "--END--"},
+		{file, part("\r\nContent-Type: application/x-www-form-urlencoded", "a=%7B%7Bsecret:K%7D%7D") + part("", secret) + "--END--",
+			part("\r\nContent-Type: application/x-www-form-urlencoded", "a=%7B%7Bsecret:K%7D%7D") + part("", "hunter2hunter2") + "--END--"},
+		{"application/json;", `{"a":"x*=gbk'y {{secret:K}}"`, `{"a":"x*=gbk'y hunter2hunter2"`},
+		{"application/json; profile=https://example.com/a#b", `{"a":"{{secret:K}}"`, `{"a":"hunter2hunter2"`},
+		{`application/ld+json; profile="https://example.com/a#b";`, `{"a":"{{secret:K}}"`, `{"a":"hunter2hunter2"`},
+		{"application/x-ndjson", "{\"a\":\"{{secret:K}}\"}\n{\"a\":1", "{\"a\":\"hunter2hunter2\"}\n{\"a\":1"},
 		{"text/plain", "a%20 {{secret:K}} &gt;{{secret:K}}&lt;", "a%20 hunter2hunter2 &gt;hunter2hunter2&lt;"},
 	} {
 		host, received := capture(t)

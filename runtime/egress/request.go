@@ -313,7 +313,7 @@ func (r *Request) oneWay(t target) error {
 		names = append(names, key)
 	}
 	var object map[string]json.RawMessage
-	if r.bodyKind() == jsonBody && json.Unmarshal(r.Body, &object) == nil {
+	if bodyKind(r.Header.Get("Content-Type")) == jsonBody && json.Unmarshal(r.Body, &object) == nil {
 		names = slices.AppendSeq(names, maps.Keys(object))
 	}
 	for _, field := range disposition.FindAllString(string(r.Body), -1) {

@@ -129,7 +129,7 @@ func (r *Request) placeholders(t target) ([]Placeholder, error) {
 		}
 	}
 	f.fields(query, PlaceQuery, func(key string) string { return key })
-	if r.bodyKind() == formBody {
+	if bodyKind(r.Header.Get("Content-Type")) == formBody {
 		f.fields(string(r.Body), PlaceBody, func(string) string { return "" })
 	} else {
 		f.look(string(r.Body), PlaceBody, "")
@@ -137,15 +137,17 @@ func (r *Request) placeholders(t target) ([]Placeholder, error) {
 	return f.found, f.err
 }
 
-// What a secret has to be encoded as in a body.
+// The kinds of bodies, and of parts of one, in which a secret is written in different ways.
 const (
 	rawBody = iota
 	jsonBody
+	jsonLinesBody
 	formBody
+	multipartBody
 )
 
-func (r *Request) bodyKind() int {
-	kind := strings.ToLower(r.Header.Get("Content-Type"))
+func bodyKind(contentType string) int {
+	kind := strings.ToLower(contentType)
 	if end := strings.IndexAny(kind, ";, \t"); end >= 0 { // servers don't mind what follows
 		kind = kind[:end]
 	}
@@ -154,6 +156,10 @@ func (r *Request) bodyKind() int {
 		return formBody
 	case kind == "application/json", kind == "text/json", strings.HasSuffix(kind, "+json"):
 		return jsonBody
+	case jsonLines.MatchString(kind):
+		return jsonLinesBody
+	case strings.HasPrefix(kind, "multipart/"):
+		return multipartBody
 	}
 	return rawBody
 }
@@ -161,13 +167,14 @@ func (r *Request) bodyKind() int {
 // filler puts secrets where their placeholders stand. The first error stays.
 type filler struct {
 	secrets map[string][]byte
+	filled  int // placeholders
 	err     error
 }
 
 // replace returns text with its placeholders replaced by what encode makes of
 // the secrets. What comes of a replacement is not looked at again.
 func (f *filler) replace(text string, encode func(value []byte) (string, bool), where string) string {
-	if !placeholder.MatchString(text) {
+	if f.err != nil || !placeholder.MatchString(text) {
 		return text
 	}
 	f.exact(text, where)
@@ -260,19 +267,27 @@ func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
 	if query != "" {
 		t.uri = path + "?" + f.fields(query)
 	}
-	switch r.bodyKind() {
-	case formBody:
-		filled.Body = []byte(f.fields(string(r.Body)))
-	case jsonBody:
-		filled.Body = []byte(f.replace(string(r.Body), jsonString, "JSON"))
-	default:
-		encode := word
-		if kind := strings.ToLower(r.Header.Get("Content-Type")); strings.HasPrefix(kind, "multipart/") {
-			encode = plain // the boundary alone splits it
-		}
-		filled.Body = []byte(f.replace(string(r.Body), encode, "a body"))
-	}
+	filled.Body = []byte(f.body(string(r.Body), r.Header.Get("Content-Type"), word))
 	return filled, t, f.err
+}
+
+// body replaces in a body, or in a part of one, of a content type. Where that is no other
+// encoding, raw is the one.
+func (f *filler) body(text, contentType string, raw func([]byte) (string, bool)) string {
+	noJSON := func(line string) bool { return strings.TrimSpace(line) != "" && !json.Valid([]byte(line)) }
+	switch kind := bodyKind(contentType); {
+	case kind == formBody:
+		return f.fields(text)
+	case !placeholder.MatchString(text):
+		return text
+	case kind == multipartBody:
+		return f.parts(text, contentType)
+	case kind == jsonBody && !json.Valid([]byte(text)), kind == jsonLinesBody && slices.ContainsFunc(strings.Split(text, "\n"), noJSON):
+		f.fail("a body with a secret is sent as JSON and is none")
+	case kind == jsonBody, kind == jsonLinesBody:
+		return f.replace(text, jsonString, "JSON")
+	}
+	return f.replace(text, raw, "a body")
 }
 
 // plainly changes a request such that its response can be searched: no
@@ -317,12 +332,12 @@ var (
 	// simpleEscapes are those of a string of JSON that every reader of JSON undoes.
 	simpleEscapes = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\/`, "/", `\b`, " ", `\f`, " ", `\n`, "\n", `\r`, "\r", `\t`, "\t")
 
-	// coding finds what a content type, a part of a body, a document, a field of a form, an
-	// encoded word (RFC 2047) or a parameter (RFC 8187) says of how its text is encoded.
-	// asItIs are the codings that change nothing in ASCII.
-	coding = regexp.MustCompile(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|` +
-		`[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'|[@_]charset|=\?[^?]*\?\s*[bq]\s*\?`)
-	asItIs = regexp.MustCompile(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
+	// coding finds what a content type, a part of a body, a document, a field of a form, or an
+	// encoded word (RFC 2047) says of how its text is encoded, and extended what a parameter of
+	// a header does (RFC 8187). asItIs are the codings that change nothing in ASCII.
+	coding   = regexp.MustCompile(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|[@_]charset|=\?[^?]*\?\s*[bq]\s*\?`)
+	extended = regexp.MustCompile(`(?i)[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'`)
+	asItIs   = regexp.MustCompile(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
 
 	// lengthBefore finds a length directly before a placeholder, as bencode, netstrings and PHP
 	// write it: a server would read a part of the secret, which is not found. It also finds what
@@ -338,39 +353,61 @@ var (
 // The one way to write a content type and the head of a part beside a secret. Comments, escapes,
 // folded lines and extended parameters are left out, because servers differ in reading them.
 const (
-	plainParams = `((?:[ \t]*;[ \t]*[\w-]+=(?:[\w.+'-]+|"[ !#-\[\]-~]*"))*)`
-	textType    = `(?:text/[\w.+-]+|application/(?:json|xml|graphql|x-www-form-urlencoded)|[\w.-]+/[\w.-]+\+(?:json|xml))`
+	plainParams = `(?:[ \t]*;[ \t]*[\w-]+=(?:[\w.+'/:#~-]+|"[ !#-\[\]-~]*"))*(?:[ \t]*;)?`
+	textType    = `text/[\w.+-]+|application/(?:json|xml|graphql|x-www-form-urlencoded|` + jsonLinesType + `)|[\w.-]+/[\w.-]+\+(?:json|xml)`
+	partType    = `(?:\r\nContent-Type: ([\w.+-]+/[\w.+-]+` + plainParams + `))?`
+
+	jsonLinesType = `(?:x-)?(?:ndjson|jsonl|jsonlines)`
 )
 
 var (
-	plainType  = regexp.MustCompile(`^[\w.+-]+/[\w.+-]+` + plainParams + `$`)
-	textBody   = regexp.MustCompile(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
-	numbers    = regexp.MustCompile(`(?i)yaml|toml`) // whose bare words may be numbers, which come back in another form
-	boundaries = regexp.MustCompile(`(?i)boundary=(?:"([^"]*)"|([^ \t;]*))`)
-	partHead   = regexp.MustCompile(`(?i)^\r\nContent-Disposition: form-data(?:; (?:file)?name="[ !#-\[\]-~]*")+(?:\r\nContent-Type: ` + textType + plainParams + `)?$`)
-	plainPart  = regexp.MustCompile(`(?i)\r\nContent-Type: text/plain` + plainParams + `$|^\r\nContent-Disposition: [^\r]*$`)
+	plainType = regexp.MustCompile(`^[\w.+-]+/[\w.+-]+` + plainParams + `$`)
+	textBody  = regexp.MustCompile(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
+	jsonLines = regexp.MustCompile(`^application/` + jsonLinesType + `$`)
+	textPlain = regexp.MustCompile(`(?i)^text/plain(?:[ \t]*;|$)`)
+	nested    = regexp.MustCompile(`(?i)^(?:multipart|message)/`) // what has parts of its own
+	numbers   = regexp.MustCompile(`(?i)yaml|toml`)               // whose bare words may be numbers, which come back in another form
+	boundary  = regexp.MustCompile(`(?i)boundary=(?:"([^"]{0,69}[^" ])"|([^ \t;"]{1,70}))`)
+
+	// partHead is the head of a part: its type, its names, the name of its file, and the type again.
+	partHead = regexp.MustCompile(`(?i)^` + partType +
+		`\r\nContent-Disposition: form-data((?:; name="[^\x00-\x1f"\\\x7f-\x{9f}]*"|(; filename(?:="[^\x00-\x1f"\\\x7f-\x{9f}]*"|\*=utf-8''[\w%.~!-]*)))+)` + partType + `$`)
+	codingField = regexp.MustCompile(`(?i); name="[^"]*(?:charset|encoding)`)
+
+	// memberName finds a placeholder in the name of a member of an object of JSON, which servers
+	// write in another form when they rename members.
+	memberName = regexp.MustCompile(`\{\{secret:[A-Z0-9_]*\}\}(?:[^"\\]|\\.)*"\s*:`)
 )
 
-// maxPlaceholders bounds the work on one text.
+// maxPlaceholders bounds the work on one request.
 const maxPlaceholders = 1000
 
 // exact refuses a text with placeholders that a server could read in another way.
 func (f *filler) exact(text, where string) {
-	f.coding(text)
+	f.coding(text, coding)
 	if !isText(text) {
 		f.fail("%s with a secret must be UTF-8 without control characters", where)
 	}
 	switch {
 	case where == "JSON":
+		if memberName.MatchString(text) {
+			f.fail("the placeholder of a secret may stand in a value of JSON, not in the name of a member")
+		}
 		text = simpleEscapes.Replace(text)
-	case where == "a header" && basic.MatchString(text) && !basicAlone.MatchString(text):
+	case where == "a body" && lengthBefore.MatchString(text):
+		f.fail("the placeholder of a secret may not stand behind a number and a colon, which could be its length, nor behind a dot or _, which could make it a part of a number")
+	case where == "a header" || where == "a cookie":
+		f.coding(text, extended)
+	}
+	if where == "a header" && basic.MatchString(text) && !basicAlone.MatchString(text) {
 		f.fail("the placeholder of a secret stands alone behind Basic, because what is beside it in base64 would change how it is decoded")
 	}
 	found := placeholder.FindAllStringIndex(text, -1)
-	if len(found) > maxPlaceholders {
-		f.fail("%s has more than %d placeholders of secrets", where, maxPlaceholders)
+	if f.filled += len(found); f.filled > maxPlaceholders {
+		f.fail("a request has more than %d placeholders of secrets", maxPlaceholders)
+		return
 	}
-	for _, at := range found[:min(len(found), maxPlaceholders)] {
+	for _, at := range found {
 		beside := text[max(0, at[0]-64):min(len(text), at[1]+64)] // no server takes a longer escape
 		if f.err == nil && besideSecret.MatchString(references.Replace(beside)) {
 			f.fail("the placeholder of a secret may not stand beside a letter, a digit or a character that is not ASCII, nor where %%, & or a backslash could make an escape of its characters")
@@ -387,13 +424,13 @@ func isText(text string) bool {
 }
 
 // coding refuses a text that names another coding than UTF-8.
-func (f *filler) coding(text string) {
+func (f *filler) coding(text string, finds *regexp.Regexp) {
 	if lower := strings.ToLower(text); !strings.Contains(text, "=?") && !strings.Contains(text, "*") && !strings.Contains(lower, "charset") && !strings.Contains(lower, "encoding") {
 		return // sooner than the expression finds out
 	}
-	for _, m := range coding.FindAllStringSubmatch(text, -1) {
-		if name := m[1] + m[2]; !asItIs.MatchString(name) {
-			f.fail("a request with a secret is sent as it is in UTF-8, not in %s", quote(cmp.Or(name, m[0])))
+	for _, m := range finds.FindAllStringSubmatch(text, -1) {
+		if !asItIs.MatchString(m[1]) {
+			f.fail("a request with a secret is sent as it is in UTF-8, not in %s", quote(cmp.Or(m[1], m[0])))
 		}
 	}
 }
@@ -408,10 +445,10 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 		return
 	}
 	for key, value := range r.pairs(query) {
-		f.coding(key + "=" + value)
+		f.coding(key+"="+value, coding)
 	}
 	kind := strings.Join(r.Header["Content-Type"], "\n")
-	if f.coding(kind); kind != "" && !plainType.MatchString(kind) {
+	if f.coding(kind, coding); kind != "" && !plainType.MatchString(kind) {
 		f.fail("the Content-Type of a request with a secret is TYPE/SUBTYPE; NAME=VALUE, without comments, escapes and *")
 	}
 	if !in(PlaceBody) {
@@ -428,43 +465,52 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	if len(r.Body) > DefaultMaxRequestBytes {
 		f.fail("a body with a secret has at most %d bytes", DefaultMaxRequestBytes)
 	}
-	if !isText(string(r.Body)) {
+	if bodyKind(kind) != multipartBody && !isText(string(r.Body)) {
 		f.fail("a body with a secret must be UTF-8 without control characters")
-	}
-	if r.bodyKind() == jsonBody && !json.Valid(r.Body) {
-		f.fail("a body with a secret is sent as JSON and is none")
-	}
-	if r.bodyKind() == rawBody && lengthBefore.Match(r.Body) {
-		f.fail("the placeholder of a secret may not stand behind a number and a colon, which could be its length, nor behind a dot or _, which could make it a part of a number")
-	}
-	if strings.HasPrefix(strings.ToLower(kind), "multipart/") && f.err == nil {
-		f.parts(string(r.Body), kind)
 	}
 }
 
-// parts refuses a multipart body that servers could split or read in different ways.
-func (f *filler) parts(body, kind string) {
-	named := boundaries.FindAllStringSubmatch(kind, -1)
-	exact := len(named) == 1 && named[0][1]+named[0][2] != ""
-	if exact {
-		delimiter := "--" + named[0][1] + named[0][2]
-		pieces := strings.Split(crlf+body, crlf+delimiter)
-		last := len(pieces) - 1
-		exact = last > 0 && pieces[0] == "" && strings.TrimSuffix(pieces[last], crlf) == "--" && strings.Count(body, delimiter) == last
-		for i := 1; exact && i < last; i++ {
-			head, content, whole := strings.Cut(pieces[i], crlf+crlf)
-			exact = whole && partHead.MatchString(head) && !likePlaceholder.MatchString(head) &&
-				(!placeholder.MatchString(content) || plainPart.MatchString(head)) // a secret is put in as it is
+// parts replaces in the parts of a multipart body, and refuses one that servers could split or read
+// in different ways. What other parts have in them cannot change how one with a secret is read, except
+// the name of a charset, and bytes from which a server that looks at all fields would guess one.
+func (f *filler) parts(body, contentType string) string {
+	delimiter := "--"
+	if m := boundary.FindStringSubmatch(contentType); m != nil && strings.Count(strings.ToLower(contentType), "boundary") == 1 {
+		delimiter += m[1] + m[2]
+	}
+	pieces := strings.Split(crlf+body, crlf+delimiter)
+	last := len(pieces) - 1
+	delimiters := func(s string) int { return strings.Count(strings.ToLower(s), strings.ToLower(delimiter)) }
+	exact := len(delimiter) > 2 && last > 0 && delimiters(body) == last && pieces[0] == "" && strings.TrimSuffix(pieces[last], crlf) == "--"
+	for i := 1; exact && i < last; i++ {
+		head, content, whole := strings.Cut(pieces[i], crlf+crlf)
+		m := partHead.FindStringSubmatch(head)
+		if exact = whole && m != nil && isText(head) && !likePlaceholder.MatchString(head) && (m[1] == "" || m[4] == ""); !exact {
+			break
+		}
+		contentType, fields := m[1]+m[4], m[2]
+		f.coding(fields, coding)
+		if codingField.MatchString(fields) {
+			f.coding("charset="+content[:min(len(content), 64)], coding)
+		}
+		if placeholder.MatchString(content) {
+			f.coding(contentType, coding)
+			exact = contentType == "" || bodyKind(contentType) == jsonBody || textPlain.MatchString(contentType)
+			pieces[i] = head + crlf + crlf + f.body(content, contentType, plain) // the boundary alone splits it
+		} else {
+			exact = !nested.MatchString(contentType) && (m[3] != "" || isText(content))
 		}
 	}
-	if !exact {
-		f.fail(`a multipart body with a secret has only parts with the lines Content-Disposition: form-data; name="NAME" and a plain Content-Type of a text, and one boundary`)
+	filled := strings.Join(pieces, crlf+delimiter)[len(crlf):]
+	if !exact || delimiters(filled) != last { // a secret may have one, too
+		f.fail(`a multipart body with a secret has only parts with the lines Content-Disposition: form-data; name="NAME" and a plain Content-Type, one boundary, the secret in parts of text or JSON, and other bytes in parts with a filename`)
 	}
+	return filled
 }
 
 // pairs returns the names and values of a query and, if the body is one, of a form.
 func (r *Request) pairs(query string) iter.Seq2[string, string] {
-	if r.bodyKind() == formBody || r.Header.Get("Content-Type") == "" { // Rack takes what has no type for a form
+	if bodyKind(r.Header.Get("Content-Type")) == formBody || r.Header.Get("Content-Type") == "" { // Rack takes what has no type for a form
 		query += "&" + string(r.Body)
 	}
 	return func(yield func(key, value string) bool) {

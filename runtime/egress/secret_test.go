@@ -62,6 +62,16 @@ func TestSecretsOnTheWire(t *testing.T) {
 			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 31\r\nContent-Type: application/json; charset=utf-8\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n{\"k\":\"quo\\\"te\\\\back\",\"l\":\"END\"}",
 		},
 		{
+			"in lines of JSON", "quo\"te\\back",
+			"POST http://HOST/ HTTP/1.1\r\nContent-Type: application/x-ndjson\r\nContent-Length: 47\r\n\r\n{\"index\":{}}\n{\"a\":\"{{secret:K}}\"}\r\n\n{\"b\":\"END\"}",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 48\r\nContent-Type: application/x-ndjson\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n{\"index\":{}}\n{\"a\":\"quo\\\"te\\\\back\"}\r\n\n{\"b\":\"END\"}",
+		},
+		{
+			"in a part of JSON", "quo\"te\\back",
+			"POST http://HOST/ HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=END\r\nContent-Length: 112\r\n\r\n--END\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: application/json\r\n\r\n{\"t\":\"{{secret:K}}\"}\r\n--END--",
+			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 113\r\nContent-Type: multipart/form-data; boundary=END\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\n--END\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: application/json\r\n\r\n{\"t\":\"quo\\\"te\\\\back\"}\r\n--END--",
+		},
+		{
 			"in a form", "a&b=c d+",
 			"POST http://HOST/ HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 32\r\n\r\nk=%7B%7Bsecret%3AK%7D%7D&l=1&END",
 			"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 26\r\nContent-Type: application/x-www-form-urlencoded\r\nHost: HOST\r\nUser-Agent: starling-host\r\n\r\nk=a%26b%3Dc%20d%2B&l=1&END",
@@ -116,7 +126,8 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 		{"of a value that a table of text is split at", "POST http://h/ HTTP/1.1\r\nContent-Type: text/csv\r\nContent-Length: 16\r\n\r\na,{{secret:K}},b", "topsecret1,topsecret2", "cannot be sent in a body"},
 		{"of a value that a cookie ends at", "GET http://h/ HTTP/1.1\r\nCookie: s={{secret:K}}\r\n\r\n", "hunter2;hunter2", "cannot be sent in a cookie"},
 		{"behind what joins digits", "POST http://h/ HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 20\r\n\r\na: 0xff_{{secret:K}}", "7f3a9c017f3a9c01", "a part of a number"},
-		{"in a part of JSON", "POST http://h/ HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=E\r\nContent-Length: 110\r\n\r\n--E\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Type: application/json\r\n\r\n{\"t\":\"{{secret:K}}\"}\r\n--E--\r\n", "hunter2\"hunter2", "a multipart body with a secret"},
+		{"in the name of a member", "POST http://h/ HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 27\r\n\r\n{\"x {{secret:K}} \\\"y\" : {}}", "hunter2hunter2", "not in the name of a member"},
+		{"too often, each in a line of its own", "POST http://h/ HTTP/1.1\r\nContent-Type: application/x-ndjson\r\nContent-Length: 15015\r\n\r\n" + strings.Repeat("\"{{secret:K}}\"\n", 1001), "hunter2hunter2", "more than 1000 placeholders"},
 		{"behind other base64", "POST http://h/ HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 21\r\n\r\n{\"d\":\"A{{secret:K}}\"}", "hunter2hunter2", "beside a letter, a digit"},
 		{"in YAML", "POST http://h/ HTTP/1.1\r\nContent-Type: application/yaml\r\nContent-Length: 15\r\n\r\na: {{secret:K}}", "01234567012345", "needs the Content-Type of a text"},
 		{"in a query that names its charset", "GET http://h/?charset=gbk&a={{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in \"gbk\""},
