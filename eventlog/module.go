@@ -38,18 +38,14 @@ type ModuleStore interface {
 //	since  when the holder began to use the module, 0 if it has not
 //	until  when it stopped, 0 if it has not; for programs, when one stored it last
 //
-// Both are nanoseconds since 1970, and bytes is the size of the module. What was in the
-// database before the table is held for programs, for five minutes from then on.
+// Both are nanoseconds since 1970, and bytes is the size of the module.
 var ModuleTables = TableSet{
-	Name: "module", Tables: []string{"module_hold"}, Steps: []TableStep{moduleHolds},
+	Name: "module", Tables: []string{"module_hold"},
+	Steps:     []TableStep{{SQLite: moduleHolds, Postgres: strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT").Replace(moduleHolds)}},
 	Retention: map[string]string{"module_hold": "SELECT, INSERT, UPDATE, DELETE"},
 }
 
-// ModuleGrace is how long a hold counts after it has ended.
-const ModuleGrace = time.Hour
-
-var moduleHolds = func() TableStep {
-	const sql = `CREATE TABLE module_hold (
+const moduleHolds = `CREATE TABLE module_hold (
 	holder TEXT    NOT NULL,
 	digest BLOB    NOT NULL,
 	bytes  INTEGER NOT NULL,
@@ -57,15 +53,10 @@ var moduleHolds = func() TableStep {
 	until  INTEGER NOT NULL,
 	PRIMARY KEY (digest, holder)
 );
-CREATE INDEX module_hold_by_holder ON module_hold (holder);
-INSERT INTO module_hold (holder, digest, bytes, since, until) SELECT '', digest, `
-	return TableStep{
-		SQLite: sql + `length(wasm) + (SELECT coalesce(sum(length(bytes)), 0) FROM module_piece AS p WHERE p.digest = module.digest),
-	1, (unixepoch() - 3300) * 1000000000 FROM module`,
-		Postgres: strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT").Replace(sql) +
-			`octet_length(wasm), 1, (extract(epoch FROM clock_timestamp())::bigint - 3300) * 1000000000 FROM module`,
-	}
-}()
+CREATE INDEX module_hold_by_holder ON module_hold (holder)`
+
+// ModuleGrace is how long a hold counts after it has ended.
+const ModuleGrace = time.Hour
 
 // HoldModule notes that a program is about to store a module for itself. It writes no
 // more often than twice in [ModuleGrace].

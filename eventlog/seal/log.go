@@ -23,7 +23,7 @@ import (
 // for the first time.
 //
 //	run_log         its origin
-//	run_leaf        the leaves of runs; gone is not used any more
+//	run_leaf        the leaves of runs
 //	run_removal     removals of runs that are leaves; their own leaf is NULL until they are sealed
 //	run_leaf_hash   the hashes of complete subtrees, in the order of package tlog
 //	run_checkpoint  the checkpoints that were signed
@@ -32,12 +32,11 @@ import (
 // leaves that no checkpoint has again from events, and [Verify] goes by signatures.
 var Tables = eventlog.TableSet{
 	Name: "seal", Tables: []string{"run_log", "run_leaf", "run_leaf_hash", "run_checkpoint", "run_removal"},
-	Steps:     []eventlog.TableStep{step(createTables), step(createRemovals)},
+	Steps:     []eventlog.TableStep{step(createTables)},
 	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT", "run_removal": "SELECT, INSERT"},
 }
 
-const (
-	createTables = `CREATE TABLE run_log (
+const createTables = `CREATE TABLE run_log (
 	one    INTEGER PRIMARY KEY CHECK (one = 1),
 	origin TEXT    NOT NULL
 );
@@ -46,8 +45,14 @@ CREATE TABLE run_leaf (
 	run_id        TEXT    NOT NULL UNIQUE,
 	events        INTEGER NOT NULL,
 	merkle_root   BLOB    NOT NULL,
-	terminal_hash BLOB    NOT NULL,
-	gone          INTEGER NOT NULL DEFAULT 0
+	terminal_hash BLOB    NOT NULL
+);
+CREATE TABLE run_removal (
+	run_id        TEXT    PRIMARY KEY NOT NULL,
+	removed       INTEGER NOT NULL,
+	removed_by    TEXT    NOT NULL,
+	why           TEXT    NOT NULL,
+	leaf          INTEGER UNIQUE
 );
 CREATE TABLE run_leaf_hash (
 	place INTEGER PRIMARY KEY,
@@ -58,17 +63,6 @@ CREATE TABLE run_checkpoint (
 	signed BLOB    NOT NULL,
 	made   INTEGER NOT NULL
 )`
-	// Until this step a removal was a time in run_leaf.
-	createRemovals = `CREATE TABLE run_removal (
-	run_id        TEXT    PRIMARY KEY NOT NULL,
-	removed       INTEGER NOT NULL,
-	removed_by    TEXT    NOT NULL,
-	why           TEXT    NOT NULL,
-	leaf          INTEGER UNIQUE
-);
-INSERT INTO run_removal (run_id, removed, removed_by, why)
-	SELECT run_id, gone, '', 'removed by a version that did not record why' FROM run_leaf WHERE gone <> 0`
-)
 
 func step(sql string) eventlog.TableStep {
 	return eventlog.TableStep{SQLite: sql, Postgres: strings.NewReplacer(" BLOB ", " BYTEA ", " INTEGER ", " BIGINT ",
@@ -597,7 +591,7 @@ func Prove(ctx context.Context, db eventlog.Transactor, runIDs ...string) (leave
 			case number < 0 || number >= c.Leaves:
 				return fmt.Errorf("%w: %q; the newest has the tree size %d", ErrNotSealed, id, c.Leaves)
 			}
-			rows, err := leafRows(q, false, []any{number, number + 1})
+			rows, err := leafRows(q, number, number+1)
 			if err != nil {
 				return err
 			}
@@ -627,15 +621,14 @@ func (l leafRow) Marshal() []byte {
 	return l.Leaf.Marshal()
 }
 
-// leafRows reads leaves in their order, from one number to another. A database that was
-// sealed by an earlier version alone has no removals.
-func leafRows(q eventlog.Querier, removals bool, page []any) (rows []leafRow, err error) {
-	sql := "SELECT leaf, run_id, events, merkle_root, terminal_hash, 0 AS of_leaf, 0 AS removed, '' AS removed_by, '' AS why FROM run_leaf WHERE leaf >= $1 AND leaf < $2"
-	if removals {
-		sql += ` UNION ALL SELECT m.leaf, m.run_id, 0, NULL, NULL, coalesce(l.leaf, -1), m.removed, m.removed_by, m.why
-	FROM run_removal AS m LEFT JOIN run_leaf AS l ON l.run_id = m.run_id WHERE m.leaf >= $1 AND m.leaf < $2`
-	}
-	err = q.Query(sql+" ORDER BY 1", page, func(r eventlog.Row) error {
+// leafRows reads leaves in their order, from one number to another.
+func leafRows(q eventlog.Querier, from, to int64) (rows []leafRow, err error) {
+	const sql = `SELECT leaf, run_id, events, merkle_root, terminal_hash, 0 AS of_leaf, 0 AS removed, '' AS removed_by, '' AS why
+	FROM run_leaf WHERE leaf >= $1 AND leaf < $2
+	UNION ALL SELECT m.leaf, m.run_id, 0, NULL, NULL, coalesce(l.leaf, -1), m.removed, m.removed_by, m.why
+	FROM run_removal AS m LEFT JOIN run_leaf AS l ON l.run_id = m.run_id WHERE m.leaf >= $1 AND m.leaf < $2
+	ORDER BY 1`
+	err = q.Query(sql, []any{from, to}, func(r eventlog.Row) error {
 		var l leafRow
 		var root, hash []byte
 		m := Removal{}

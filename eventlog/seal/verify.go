@@ -95,11 +95,7 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	if err := v.checkpoints(ctx, db); err != nil {
 		return r, err
 	}
-	steps, err := db.TableSteps(ctx, Tables)
-	if err != nil {
-		return r, err
-	}
-	if err := v.leaves(ctx, db, steps > 1); err != nil {
+	if err := v.leaves(ctx, db); err != nil {
 		return r, err
 	}
 	err = db.View(ctx, func(q eventlog.Querier) error {
@@ -195,12 +191,12 @@ func (v *verification) checkpoints(ctx context.Context, db eventlog.Database) er
 }
 
 // leaves reads the leaves, rebuilds the tree, and checks the run of each.
-func (v *verification) leaves(ctx context.Context, db eventlog.Database, removals bool) error {
+func (v *verification) leaves(ctx context.Context, db eventlog.Database) error {
 	v.reached(0)
 	for next := int64(0); next < v.report.Newest.Leaves; {
 		var page []leafRow
 		err := db.View(ctx, func(q eventlog.Querier) (err error) {
-			page, err = leafRows(q, removals, []any{next, min(next+verifyStep, v.report.Newest.Leaves)})
+			page, err = leafRows(q, next, min(next+verifyStep, v.report.Newest.Leaves))
 			return err
 		})
 		if err != nil {

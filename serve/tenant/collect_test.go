@@ -243,56 +243,6 @@ func (f fixture) sureAnswer(t testing.TB, id, key string, lives time.Duration) (
 	return earlier, err
 }
 
-// testCollectAfterAnUpdate: a database that an older version has written to, and hosts of
-// which still write to it, loses no module that is needed.
-func testCollectAfterAnUpdate(t *testing.T, open opener) {
-	f, ctx, later := open(t), t.Context(), 3*time.Hour
-	f.clock.at = time.Now()
-	listed := f.added(t, "acme", "listed")
-	removed := f.added(t, "acme", "removed")
-	f.uses(t, "acme", removed)
-	want(t, "removal", f.RemoveModule(ctx, "acme", "removed"), nil)
-	var plain, orphan canon.Hash
-	for wasm, digest := range map[string]*canon.Hash{"plain": &plain, "orphan": &orphan} {
-		var err error
-		*digest, err = f.log.StoreModule(ctx, []byte(wasm))
-		want(t, "store", err, nil)
-	}
-	f.names(t, "", plain)
-	f.change(t, "DROP TABLE module_hold")
-	f.change(t, "DELETE FROM table_set WHERE name = 'module'")
-
-	f.Store = f.reopen(t, f.master)
-	f.collect(t, 0)
-	f.keeps(t, "a module that an encrypted run may name", removed.Digest, true)
-	for _, run := range f.sealedRuns(t) {
-		f.prune(t, run)
-	}
-	f.collect(t, 10*time.Minute)
-	for what, one := range map[string]struct {
-		digest canon.Hash
-		kept   bool
-	}{
-		"listed": {listed.Digest, true}, "removed": {removed.Digest, false}, "plain": {plain, true}, "orphan": {orphan, false},
-	} {
-		f.keeps(t, what, one.digest, one.kept)
-	}
-
-	// An older host takes one module from the tenant and adds another one.
-	f.change(t, "DELETE FROM tenant_module WHERE name = 'listed'")
-	added, err := f.log.StoreModule(ctx, []byte("added"))
-	want(t, "store", err, nil)
-	f.change(t, "INSERT INTO tenant_module (tenant, name, digest, size, trusted, uploaded) VALUES ('acme', 'added', $1, 5, 0, 1)", added[:])
-	f.collect(t, 0)
-	f.keeps(t, "a module that was taken away a moment ago", listed.Digest, true)
-	f.collect(t, later)
-	f.keeps(t, "a module that an older host has taken away", listed.Digest, false)
-	f.keeps(t, "a module that an older host has added", added, true)
-	want(t, "removal", f.RemoveModule(ctx, "acme", "added"), nil)
-	f.collect(t, later)
-	f.keeps(t, "a module that an older host had added", added, false)
-}
-
 // testRoomForModules: what a tenant stores is bounded in bytes, and what runs keep of
 // removed modules counts.
 func testRoomForModules(t *testing.T, open opener) {

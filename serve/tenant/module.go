@@ -215,12 +215,6 @@ func (s *Store) RemoveModule(ctx context.Context, tenant, name string) error {
 		if err != nil {
 			return err
 		}
-		// A module that an older host has added has no hold yet, and may have been used.
-		_, err = tx.Exec(`INSERT INTO module_hold (holder, digest, bytes, since, until)
-SELECT tenant, digest, size, uploaded, 0 FROM tenant_module WHERE tenant = $1 AND name = $2 ON CONFLICT (digest, holder) DO NOTHING`, tenant, name)
-		if err != nil {
-			return err
-		}
 		if _, err := tx.Exec("DELETE FROM tenant_module WHERE tenant = $1 AND name = $2", tenant, name); err != nil {
 			return err
 		}
@@ -346,14 +340,11 @@ func endedHolds(ctx context.Context, db eventlog.Transactor, now time.Time) (end
 		sync = []statement{
 			{"DELETE FROM tenant_answer WHERE expires <= $1", at},
 			{"DELETE FROM daemon_description WHERE " + undescribed, nil},
-			// Hosts of an older version add and remove modules, and note no holds.
-			{`INSERT INTO module_hold (holder, digest, bytes, since, until) SELECT tenant, digest, max(size), min(uploaded), 0 FROM tenant_module AS m
-WHERE NOT EXISTS (SELECT 1 FROM module_hold AS h WHERE h.digest = m.digest AND h.holder = m.tenant) GROUP BY tenant, digest`, nil},
 			{"UPDATE module_hold SET until = 0 WHERE until > 0 AND " + listed, nil},
 			{"UPDATE module_hold SET until = $1 WHERE until = 0 AND NOT " + listed, at},
 		}
 	}
-	// So do programs of an older version.
+	// A module that was stored without a hold is a program's.
 	sync = append(sync, statement{`INSERT INTO module_hold (holder, digest, bytes, since, until)
 SELECT '', digest, length(wasm), 1, CAST($1 AS BIGINT) FROM module WHERE NOT EXISTS (SELECT 1 FROM module_hold AS h WHERE h.digest = module.digest)`, at})
 	err = db.Transact(ctx, func(tx eventlog.Tx) error {

@@ -37,7 +37,7 @@ type Options struct {
 	Now func() time.Time
 	// Existing makes no tables: a database without them is [ErrNoTables].
 	Existing bool
-	// AsIs leaves the tables as an earlier version made them, which is enough to open runs.
+	// AsIs takes the tables as another version made them, which is enough to open runs.
 	AsIs bool
 }
 
@@ -51,7 +51,7 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 	}
 	if o.Existing {
 		switch taken, err := db.TableSteps(ctx, tables); {
-		case err != nil:
+		case err != nil && !(o.AsIs && errors.Is(err, eventlog.ErrSchemaTooNew)):
 			return nil, fmt.Errorf("tenant: look for the tables: %w", err)
 		case taken == 0:
 			return nil, ErrNoTables
@@ -306,7 +306,8 @@ CREATE TABLE tenant (
 	suspended INTEGER NOT NULL,
 	erased    INTEGER NOT NULL,
 	weight    INTEGER NOT NULL,
-	limits    TEXT    NOT NULL
+	limits    TEXT    NOT NULL,
+	revision  INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE tenant_data_key (
 	tenant  TEXT    PRIMARY KEY NOT NULL,
@@ -340,6 +341,7 @@ CREATE TABLE tenant_policy (
 	digest  BLOB    NOT NULL,
 	text    TEXT    NOT NULL,
 	created INTEGER NOT NULL,
+	held    INTEGER NOT NULL,
 	PRIMARY KEY (tenant, version)
 );
 CREATE TABLE tenant_module (
@@ -351,6 +353,7 @@ CREATE TABLE tenant_module (
 	uploaded INTEGER NOT NULL,
 	PRIMARY KEY (tenant, name)
 );
+CREATE INDEX tenant_module_by_digest ON tenant_module (digest);
 CREATE TABLE tenant_answer (
 	tenant  TEXT    NOT NULL,
 	key     TEXT    NOT NULL,
@@ -360,10 +363,6 @@ CREATE TABLE tenant_answer (
 	PRIMARY KEY (tenant, key)
 );
 CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`),
-	// Policies that were there before tenants could set their own are the operator's.
-	step("ALTER TABLE tenant_policy ADD COLUMN held INTEGER NOT NULL DEFAULT 1"),
-	step("ALTER TABLE tenant ADD COLUMN revision INTEGER NOT NULL DEFAULT 0"),
-	step("CREATE INDEX tenant_module_by_digest ON tenant_module (digest)"),
 }, Retention: map[string]string{"tenant_module": "SELECT", "tenant_answer": "SELECT, DELETE"}}
 
 // descriptions keep what modules say of themselves, which is a function of their bytes

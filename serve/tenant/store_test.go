@@ -125,7 +125,6 @@ func TestStore(t *testing.T) {
 			"master keys":                          testMasterKeys,
 			"modules":                              testModules,
 			"modules that nobody needs":            testCollect,
-			"modules of an older version":          testCollectAfterAnUpdate,
 			"room for modules":                     testRoomForModules,
 			"modules of several hosts":             testModulesOfSeveralHosts,
 			"newer tables":                         testNewerTables,

@@ -431,9 +431,6 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 		return report, x.Read(ctx, func(q eventlog.Querier) error { return q.Query(doomed+CountDoomed, args, ScanReport(&report)) })
 	}
 	sealed, err := seal.Kept(ctx, x.Log)
-	if err == nil && sealed {
-		err = x.Log.CreateTables(ctx, seal.Tables) // one that an earlier version sealed records no removals
-	}
 	if err != nil {
 		return report, x.failed("prune", err)
 	}

@@ -133,9 +133,7 @@ func (d *Daemon) describe(ctx context.Context, list []tenant.Module, was *snapsh
 const (
 	// maxCached bounds the snapshots of all tenants, in bytes: some thousands of them.
 	maxCached = 64 << 20
-	// cachedFor bounds how long what was read of a tenant is kept, its data key included,
-	// and how long a change goes unnoticed that does not raise the revision, as those of
-	// older programs do.
+	// cachedFor bounds how long what was read of a tenant is kept, its data key included.
 	cachedFor = time.Minute
 )
 

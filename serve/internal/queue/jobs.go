@@ -59,15 +59,12 @@ func (s *storeTx) waiting(name string) (int64, error) {
 	return t.n[ready] + t.n[sleeping] + t.n[ending], nil
 }
 
-const (
-	insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
-	state, epoch, attempt, owner, started, turn, deaths, snoozes, cancelled, due, failure) `
-	unset = ", 0, 0, 0, 0, 0, ''"
-)
+const insertJob = `INSERT INTO queue_job (run_id, tenant, number, rank, max_attempts, enqueued, payload,
+	state, epoch, attempt, owner, started) `
 
 var insertJobs = statement{
-	one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12" + unset + ") ON CONFLICT DO NOTHING",
-	many: insertJob + "SELECT v.*" + unset + ` FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+	one: insertJob + "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING",
+	many: insertJob + `SELECT v.* FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
 	$7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[]) AS v
 	ON CONFLICT DO NOTHING`,
 }
@@ -425,19 +422,6 @@ func (s *storeTx) releaseUnclaimed(owner string, has map[string]uint64) error {
 
 // UsageDays is for how many days the usage of tenants is kept.
 const UsageDays = 400
-
-// used has a row for each tenant and day on which a run of the tenant ended. The days are
-// counted from 1970.
-const used = `CREATE TABLE queue_usage (
-	tenant   TEXT NOT NULL,
-	day      INTEGER NOT NULL,
-	runs     INTEGER NOT NULL,
-	fuel     INTEGER NOT NULL,
-	effects  INTEGER NOT NULL,
-	egress   INTEGER NOT NULL,
-	recorded INTEGER NOT NULL,
-	PRIMARY KEY (tenant, day)
-)`
 
 // dayOf returns the number of the day of a point in time.
 func dayOf(ns int64) int64 { return ns / int64(24*time.Hour) }

@@ -12,30 +12,45 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// The tables of the job store. queue_job has a row for each job that is not done;
-// its column turn is not used any more. queue_tenant has a tenant's tag, see the package
-// comment, and counts its jobs by state; open is how many of them may be handed out
-// now, so that a claim looks at no other tenant. queue_state has one row: the virtual
-// time, the number of the last job, and how many jobs are not running. queue_host has
-// a row for each process at work.
+// The tables of the job store. Points in time are nanoseconds since 1970, with zero for
+// never.
+//
+// queue_job has a row for each job that is not done. stranded counts the processes that
+// died before the run of a suspect job began, which sets begun. started is when the job was
+// handed out; class and failure describe its last failure.
+//
+// queue_tenant has a tenant's tag, see the package comment, and counts its jobs by state;
+// open is how many of them may be handed out now, so that a claim looks at no other tenant.
+// queue_state has one row: the virtual time, the number of the last job, and how many jobs
+// are not running.
+//
+// queue_host has a row for each process at work, with its lease. A host that died keeps a
+// row for a day, under another owner; gone is when the death was noticed.
+//
+// queue_usage has a row for each tenant and day, counted from 1970, on which a run of the
+// tenant ended.
 const tables = `CREATE TABLE queue_job (
-	run_id       TEXT PRIMARY KEY NOT NULL,
-	tenant       TEXT NOT NULL,
-	number       INTEGER NOT NULL,
-	state        INTEGER NOT NULL,
-	rank         INTEGER NOT NULL,
-	max_attempts INTEGER NOT NULL,
-	attempt      INTEGER NOT NULL,
-	deaths       INTEGER NOT NULL,
-	snoozes      INTEGER NOT NULL,
-	epoch        INTEGER NOT NULL,
-	cancelled    INTEGER NOT NULL,
-	due          INTEGER NOT NULL,
-	enqueued     INTEGER NOT NULL,
-	owner        TEXT NOT NULL,
-	turn         INTEGER NOT NULL,
-	failure      TEXT NOT NULL,
-	payload      BLOB NOT NULL
+	run_id        TEXT PRIMARY KEY NOT NULL,
+	tenant        TEXT NOT NULL,
+	number        INTEGER NOT NULL,
+	state         INTEGER NOT NULL,
+	rank          INTEGER NOT NULL,
+	max_attempts  INTEGER NOT NULL,
+	attempt       INTEGER NOT NULL,
+	deaths        INTEGER NOT NULL DEFAULT 0,
+	stranded      INTEGER NOT NULL DEFAULT 0,
+	begun         INTEGER NOT NULL DEFAULT 0,
+	snoozes       INTEGER NOT NULL DEFAULT 0,
+	host_failures INTEGER NOT NULL DEFAULT 0,
+	epoch         INTEGER NOT NULL,
+	cancelled     INTEGER NOT NULL DEFAULT 0,
+	due           INTEGER NOT NULL DEFAULT 0,
+	enqueued      INTEGER NOT NULL,
+	started       INTEGER NOT NULL,
+	owner         TEXT NOT NULL,
+	class         TEXT NOT NULL DEFAULT '',
+	failure       TEXT NOT NULL DEFAULT '',
+	payload       BLOB NOT NULL
 );
 CREATE INDEX queue_job_line ON queue_job (tenant, rank, number) WHERE state = 0;
 CREATE INDEX queue_job_due ON queue_job (due) WHERE state = 1;
@@ -59,38 +74,34 @@ CREATE TABLE queue_state (
 );
 INSERT INTO queue_state (id, virtual, number, waiting) VALUES (1, 0, 0, 0);
 CREATE TABLE queue_host (
-	owner TEXT PRIMARY KEY NOT NULL,
-	host  TEXT NOT NULL,
-	until INTEGER NOT NULL
+	owner    TEXT PRIMARY KEY NOT NULL,
+	host     TEXT NOT NULL,
+	label    TEXT NOT NULL DEFAULT '',
+	version  TEXT NOT NULL DEFAULT '',
+	until    INTEGER NOT NULL,
+	began    INTEGER NOT NULL DEFAULT 0,
+	seen     INTEGER NOT NULL DEFAULT 0,
+	draining INTEGER NOT NULL DEFAULT 0,
+	gone     INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE queue_usage (
+	tenant   TEXT NOT NULL,
+	day      INTEGER NOT NULL,
+	runs     INTEGER NOT NULL,
+	fuel     INTEGER NOT NULL,
+	effects  INTEGER NOT NULL,
+	egress   INTEGER NOT NULL,
+	recorded INTEGER NOT NULL,
+	PRIMARY KEY (tenant, day)
 )`
-
-// begins tells the deaths that a run had part in from those that it had not: begun is
-// set once a suspect run begins, stranded counts the processes that died before that.
-const begins = `ALTER TABLE queue_job ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE queue_job ADD COLUMN stranded INTEGER NOT NULL DEFAULT 0`
-
-// shown has the columns that operators are shown. For a job: when it was handed out, and
-// the class of its last failure. For a host: its name and version, when it started and was
-// last seen, and whether it drains. A host that died keeps a row for a day, under another
-// owner; the column gone says when the death was noticed.
-const shown = `ALTER TABLE queue_job ADD COLUMN started INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE queue_job ADD COLUMN class TEXT NOT NULL DEFAULT '';
-ALTER TABLE queue_job ADD COLUMN host_failures INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE queue_host ADD COLUMN label TEXT NOT NULL DEFAULT '';
-ALTER TABLE queue_host ADD COLUMN version TEXT NOT NULL DEFAULT '';
-ALTER TABLE queue_host ADD COLUMN began INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE queue_host ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE queue_host ADD COLUMN draining INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE queue_host ADD COLUMN gone INTEGER NOT NULL DEFAULT 0`
 
 // Tables returns the tables of the job store.
 func Tables() eventlog.TableSet {
 	types := strings.NewReplacer(" INTEGER", " BIGINT", " REAL", " DOUBLE PRECISION", " BLOB", " BYTEA")
-	set := eventlog.TableSet{Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host", "queue_usage"}}
-	for _, sql := range []string{tables, begins, shown, used} {
-		set.Steps = append(set.Steps, eventlog.TableStep{SQLite: sql, Postgres: types.Replace(sql)})
+	return eventlog.TableSet{
+		Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host", "queue_usage"},
+		Steps: []eventlog.TableStep{{SQLite: tables, Postgres: types.Replace(tables)}},
 	}
-	return set
 }
 
 // The states of a row. Their numbers are stored.
