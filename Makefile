@@ -1,4 +1,4 @@
-.PHONY: check bench bench-hosting bench-code fuzz llms-full.txt
+.PHONY: check bench bench-hosting bench-documents bench-code fuzz llms-full.txt
 
 # What one runs before each commit.
 check:
@@ -21,6 +21,11 @@ bench:
 # ten minutes and needs a PostgreSQL server to start.
 bench-hosting:
 	cd bench && go run ./hosting -out results/hosting.md
+
+# Measures runs, calls and replays with a large document against encoding/json, and writes a
+# table.
+bench-documents:
+	cd bench && go run ./documents -out results/documents.md
 
 # Has a scripted model do a task in a program and by one call a turn, with servers from
 # npm, measures a call of run_js beside other ways, and writes a table. It needs Node.

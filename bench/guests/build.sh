@@ -17,6 +17,7 @@ rust() { # rust OUTPUT FLAGS...
 c tiny tiny -nostdlib -Wl,--no-entry
 c tiny-extism tiny -nostdlib -Wl,--no-entry -DEXTISM
 c echo echo -fno-builtin -nostdlib -Wl,--no-entry
+c echo-large echo -fno-builtin -nostdlib -Wl,--no-entry -DCAPACITY=2097152
 c cjson json
 c cjson-extism json -DEXTISM
 rust rustjson

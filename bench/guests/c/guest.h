@@ -7,7 +7,9 @@ typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-enum { CAPACITY = 16384 };
+#ifndef CAPACITY
+#define CAPACITY 16384
+#endif
 static u8 input[CAPACITY], output[CAPACITY];
 
 // transform reads n bytes of input, writes output and returns its length.
