@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -88,7 +89,7 @@ func limitFlag[T int | int64](value *T, kind string, parse func(string) (T, erro
 }
 
 func parseSize(s string) (int64, error) {
-	n, err := parseCount(s, sizeUnits)
+	n, err := display.ParseCount(s, sizeUnits)
 	return int64(n), err
 }
 

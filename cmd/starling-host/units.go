@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,25 +24,6 @@ var (
 	fuelUnits = display.FuelUnits()
 	sizeUnits = display.SizeUnits()
 )
-
-// parseCount reads a positive whole number with one of the suffixes, or none.
-func parseCount(s string, units []display.Unit) (uint64, error) {
-	digits, factor := s, uint64(1)
-	for _, u := range units {
-		if rest, ok := strings.CutSuffix(s, u.Suffix); ok {
-			digits, factor = rest, u.Factor
-		}
-	}
-	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || n == 0 {
-		return 0, fmt.Errorf("must be a positive whole number, or one with a suffix like %d%s", 10, units[1].Suffix)
-	}
-	high, total := bits.Mul64(n, factor)
-	if high != 0 || total > math.MaxInt64 {
-		return 0, fmt.Errorf("must be less than 2^63")
-	}
-	return total, nil
-}
 
 func formatFuel(n uint64) string            { return display.Fuel(n) }
 func formatSize(n uint64) string            { return display.Size(n) }
@@ -81,7 +60,7 @@ func (v *flagValue) Set(s string) error {
 // counted is a number with a suffix, of at most so much; 0 stands for 2^63-1.
 func counted(value *uint64, units []display.Unit, kind string, most uint64) *flagValue {
 	return &flagValue{kind: kind, set: func(s string) error {
-		n, err := parseCount(s, units)
+		n, err := display.ParseCount(s, units)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func TestParseCount(t *testing.T) {
 		{"1024", sizeUnits, 1024},
 		{"64MB", sizeUnits, 0},
 	} {
-		got, err := parseCount(c.in, c.units)
+		got, err := display.ParseCount(c.in, c.units)
 		if (err != nil) != (c.want == 0) || got != c.want {
 			t.Errorf("parseCount(%q) = %d, %v; want %d", c.in, got, err, c.want)
 		}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/big"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // AllTools is the name under which a policy has what holds for all tools.
@@ -24,10 +26,10 @@ const AllTools = "*"
 // ToolRule allows calls of a tool.
 type ToolRule struct {
 	// Arguments are what must hold of the arguments, by JSON pointer.
-	Arguments map[string]Predicate `cbor:"arguments,omitempty"`
+	Arguments map[string]Predicate `yaml:"arguments" cbor:"arguments,omitempty"`
 
 	// Ask says that the user must confirm each call, see [Asker].
-	Ask bool `cbor:"ask,omitempty"`
+	Ask bool `yaml:"ask" cbor:"ask,omitempty"`
 
 	// Line is where the rule begins in its file.
 	Line int `cbor:"-"`
@@ -36,14 +38,14 @@ type ToolRule struct {
 // Predicate is what must hold of a value. Unless it is required, a value that is
 // not there fulfils it.
 type Predicate struct {
-	Required  bool        `cbor:"required,omitempty"`
-	Forbidden bool        `cbor:"forbidden,omitempty"`
-	Const     canon.Raw   `cbor:"const,omitempty"`
-	Enum      []canon.Raw `cbor:"enum,omitempty"`
-	Pattern   string      `cbor:"pattern,omitempty"` // of the whole text, in RE2 syntax
-	MaxLength uint64      `cbor:"max_length,omitempty"`
-	Minimum   canon.Raw   `cbor:"minimum,omitempty"`
-	Maximum   canon.Raw   `cbor:"maximum,omitempty"`
+	Required  bool        `yaml:"required" cbor:"required,omitempty"`
+	Forbidden bool        `yaml:"forbidden" cbor:"forbidden,omitempty"`
+	Const     canon.Raw   `yaml:"const" cbor:"const,omitempty"`
+	Enum      []canon.Raw `yaml:"enum" cbor:"enum,omitempty"`
+	Pattern   string      `yaml:"pattern" cbor:"pattern,omitempty"` // of the whole text, in RE2 syntax
+	MaxLength uint64      `yaml:"max_length" cbor:"max_length,omitempty"`
+	Minimum   canon.Raw   `yaml:"minimum" cbor:"minimum,omitempty"`
+	Maximum   canon.Raw   `yaml:"maximum" cbor:"maximum,omitempty"`
 
 	// Line is where the predicate begins in its file.
 	Line int `cbor:"-"`
@@ -56,133 +58,40 @@ type Predicate struct {
 	steps    int // of the pattern, see maxPatterns
 }
 
-// toolRules is the map of tools in a file.
-type toolRules map[string]ToolRule
-
-// DecodeYAML implements [config.Decoder].
-func (t *toolRules) DecodeYAML(n *config.Node) error {
-	if err := n.Expect(config.Map); err != nil {
-		return err
-	}
-	*t = toolRules{}
-	for key, value := range n.Pairs() {
-		name, _ := key.Text()
-		if name != AllTools && !namePattern.MatchString(name) {
-			return key.Errorf("", "this must be the name of a tool, 1 to 64 letters, digits, _ and -, or * for all tools")
+// compile prepares the predicates of a rule from a file.
+func (r *ToolRule) compile(arguments *config.Node) error {
+	for key, at := range arguments.Pairs() {
+		pointer, _ := key.Text()
+		p := r.Arguments[pointer]
+		p.pointer, p.Line = parsePointer(pointer), key.Line()
+		p.min, p.max = rational(exactly(p.Minimum)), rational(exactly(p.Maximum))
+		unbounded := work(math.MaxInt) // by the size of the file
+		p.constant = identity(exactly(p.Const), &unbounded)
+		for i, value := range p.Enum {
+			if i == 0 {
+				p.among = map[string]bool{}
+			}
+			p.among[identity(exactly(value), &unbounded)] = true
 		}
-		var f struct {
-			Arguments predicates `yaml:"arguments"`
-			Ask       bool       `yaml:"ask"`
+		if p.Pattern != "" {
+			p.steps, _ = tool.PatternSteps(p.Pattern) // the schema has accepted it
 		}
-		if err := value.Decode(&f); err != nil {
-			return err
+		if p.min != nil && p.max != nil && p.min.Cmp(p.max) > 0 {
+			return at.Get("maximum").Errorf("exchange the two, or write forbidden: true", "this is less than the minimum, so no number would be allowed")
 		}
-		(*t)[name] = ToolRule{Arguments: f.Arguments, Ask: f.Ask, Line: key.Line()}
+		r.Arguments[pointer] = p
 	}
 	return nil
 }
 
-// predicates is the map of arguments in a file.
-type predicates map[string]Predicate
-
-// DecodeYAML implements [config.Decoder].
-func (p *predicates) DecodeYAML(n *config.Node) error {
-	if err := n.Expect(config.Map); err != nil {
-		return err
+// exactly returns a value of the file with its numbers as they are written.
+func exactly(raw canon.Raw) any {
+	doc, err := canon.ToJSON(raw)
+	if err != nil {
+		return nil // there is none
 	}
-	*p = predicates{}
-	for key, value := range n.Pairs() {
-		text, _ := key.Text()
-		pointer, err := parsePointer(text)
-		if err != nil {
-			return key.Errorf("", "%v", err)
-		}
-		var one Predicate
-		if err := value.Decode(&one); err != nil {
-			return err
-		}
-		one.pointer, one.Line = pointer, key.Line()
-		(*p)[text] = one
-	}
-	return nil
-}
-
-// DecodeYAML implements [config.Decoder].
-func (p *Predicate) DecodeYAML(n *config.Node) error {
-	var f struct {
-		Required  bool         `yaml:"required"`
-		Forbidden bool         `yaml:"forbidden"`
-		Const     jsonValue    `yaml:"const"`
-		Enum      []jsonValue  `yaml:"enum"`
-		Pattern   config.Word  `yaml:"pattern"`
-		MaxLength config.Count `yaml:"max_length"`
-		Minimum   number       `yaml:"minimum"`
-		Maximum   number       `yaml:"maximum"`
-	}
-	if err := n.Decode(&f); err != nil {
-		return err
-	}
-	if err := noEmptyList(n, "enum"); err != nil {
-		return err
-	}
-	if f.Forbidden && len(n.Keys()) > 1 {
-		return n.Get("forbidden").Errorf("", "what is forbidden is not there, so nothing else can hold of it")
-	}
-	*p = Predicate{
-		Required: f.Required, Forbidden: f.Forbidden, Const: f.Const.raw,
-		Pattern: string(f.Pattern), MaxLength: uint64(f.MaxLength), Minimum: f.Minimum.raw, Maximum: f.Maximum.raw,
-		min: f.Minimum.exact, max: f.Maximum.exact,
-	}
-	unbounded := work(math.MaxInt) // by the size of the file
-	p.constant = identity(f.Const.value, &unbounded)
-	if len(f.Enum) > 0 {
-		p.among = map[string]bool{}
-	}
-	for _, v := range f.Enum {
-		p.Enum = append(p.Enum, v.raw)
-		p.among[identity(v.value, &unbounded)] = true
-	}
-	if at := n.Get("pattern"); at != nil {
-		if err := p.checkPattern(at); err != nil {
-			return err
-		}
-	}
-	if p.min != nil && p.max != nil && p.min.Cmp(p.max) > 0 {
-		return n.Get("maximum").Errorf("exchange the two, or write forbidden: true", "this is less than the minimum, so no number would be allowed")
-	}
-	return nil
-}
-
-// jsonValue is any value that JSON has.
-type jsonValue struct {
-	raw   canon.Raw
-	value any
-}
-
-// DecodeYAML implements [config.Decoder].
-func (v *jsonValue) DecodeYAML(n *config.Node) (err error) {
-	var doc []byte
-	if v.raw, doc, err = n.JSON(); err == nil {
-		v.value, err = decodeExact(doc)
-	}
-	return err
-}
-
-// number is a number that JSON has.
-type number struct {
-	jsonValue
-	exact *big.Rat
-}
-
-// DecodeYAML implements [config.Decoder].
-func (b *number) DecodeYAML(n *config.Node) error {
-	if err := b.jsonValue.DecodeYAML(n); err != nil {
-		return err
-	}
-	if b.exact = rational(b.value); b.exact == nil {
-		return n.Errorf("", "this must be a number")
-	}
-	return nil
+	value, _ := decodeExact(doc)
+	return value
 }
 
 // decodeExact decodes a document that keeps its numbers as they are written.
@@ -193,24 +102,62 @@ func decodeExact(doc []byte) (value any, err error) {
 	return value, err
 }
 
+// maxPatterns bounds the steps of the patterns of a policy together, see
+// [tool.PatternSteps]. Policies come from tenants.
+const maxPatterns = 50_000
+
+// whole is the expression that matches a text as a whole.
+func whole(pattern string) string { return `\A(?:` + pattern + `)\z` }
+
+// checkPattern refuses what is not an expression, and one that is too large. It looks at
+// the pattern alone first: "a)|(?:b" would be one between parentheses.
+func checkPattern(text string) error {
+	_, err := tool.PatternSteps(text)
+	if errors.Is(err, tool.ErrPatternTooLarge) {
+		return err
+	}
+	if err == nil {
+		_, err = syntax.Parse(whole(text), syntax.Perl)
+	}
+	if err != nil {
+		return fmt.Errorf("this must be a regular expression: %w", err)
+	}
+	return nil
+}
+
+// compilePatterns compiles the patterns, unless they are too large together. It
+// returns their steps.
+func compilePatterns(rules map[string]ToolRule, at *config.Node) (total int, err error) {
+	for _, t := range rules {
+		for _, p := range t.Arguments {
+			total += p.steps
+		}
+	}
+	if total > maxPatterns {
+		return 0, at.Errorf("bound the length of texts with max_length", "the patterns are too large together")
+	}
+	for _, t := range rules {
+		for key, p := range t.Arguments {
+			if p.steps == 0 {
+				continue // it has no pattern
+			}
+			if p.pattern, err = regexp.Compile(whole(p.Pattern)); err != nil {
+				return 0, at.Errorf("", "a pattern: %v", err) // which checkPattern has parsed
+			}
+			t.Arguments[key] = p
+		}
+	}
+	return total, nil
+}
+
 // parsePointer reads a JSON pointer (RFC 6901). A token * stands for every member
 // of an object and every element of an array.
-func parsePointer(s string) ([]string, error) {
-	if s == "" {
-		return []string{}, nil
-	}
-	if !strings.HasPrefix(s, "/") {
-		return nil, fmt.Errorf("a JSON pointer begins with a slash: write %q", "/"+s)
-	}
-	tokens := strings.Split(s[1:], "/")
+func parsePointer(s string) []string {
+	tokens := strings.Split(s, "/")[1:]
 	for i, token := range tokens {
-		plain := strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
-		if strings.Count(token, "~") != strings.Count(token, "~0")+strings.Count(token, "~1") {
-			return nil, errors.New("in a JSON pointer, ~ is written ~0 and a slash ~1")
-		}
-		tokens[i] = plain
+		tokens[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
 	}
-	return tokens, nil
+	return tokens
 }
 
 // values returns what a pointer finds in a document: nothing, one value, or with a

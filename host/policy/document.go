@@ -1,74 +1,114 @@
 package policy
 
 import (
+	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/spec"
 )
+
+var schema = sync.OnceValue(func() *config.Schema {
+	return config.MustSchema(spec.PolicySchema(), config.Formats{
+		"egress-host": config.Format(egress.ParseRule), "path-pattern": config.Format(ParsePattern), "re2": checkPattern,
+	})
+})
 
 // document is what stands in a file.
 type document struct {
-	Version     version `yaml:"version,required"`
-	Description string  `yaml:"description"`
+	Version     string `yaml:"version"`
+	Description string `yaml:"description"`
 	Permissions struct {
 		Network struct {
-			Allow []Rule `yaml:"allow"`
+			Allow []struct {
+				Rule
+				Timeout time.Duration `yaml:"timeout"`
+			} `yaml:"allow"`
 		} `yaml:"network"`
-		Tools toolRules `yaml:"tools"`
+		Tools map[string]ToolRule `yaml:"tools"`
 	} `yaml:"permissions"`
 	Resources struct {
-		Limits limits `yaml:"limits"`
+		Limits config.CallLimits `yaml:"limits"`
 	} `yaml:"resources"`
 	Secrets []Binding `yaml:"secrets"`
 }
 
-// policy returns what the document says.
-func (d *document) policy(name string) (*Policy, error) {
-	p := &Policy{
-		File: name, Description: d.Description, Network: d.Permissions.Network.Allow, Tools: d.Permissions.Tools,
-		Limits: d.Resources.Limits.sandbox(), Secrets: d.Secrets,
+// Parse reads a policy from the content of a file, whose name stands in errors and
+// decisions.
+func Parse(name string, data []byte) (*Policy, error) {
+	var d document
+	root, err := schema().Load(name, data, &d)
+	if err != nil {
+		return nil, err
 	}
+	p := &Policy{
+		File: name, Description: d.Description, Tools: d.Permissions.Tools, Limits: d.Resources.Limits.Sandbox(), Secrets: d.Secrets,
+		lines: linesOf(root),
+	}
+	for i, at := range root.At("permissions", "network", "allow").Items() {
+		rule := d.Permissions.Network.Allow[i]
+		rule.TimeoutMs = rule.Timeout.Milliseconds()
+		rule.compile(at)
+		p.Network = append(p.Network, rule.Rule)
+	}
+	tools := root.At("permissions", "tools")
+	for key, at := range tools.Pairs() {
+		name, _ := key.Text()
+		rule := p.Tools[name]
+		rule.Line = key.Line()
+		if err := rule.compile(at.Get("arguments")); err != nil {
+			return nil, err
+		}
+		p.Tools[name] = rule
+	}
+	for i, at := range root.Get("secrets").Items() {
+		p.Secrets[i].compile(at)
+	}
+	steps, err := compilePatterns(p.Tools, tools)
+	if err != nil {
+		return nil, err
+	}
+	p.size = 16*len(data) + 350*steps // as measured
 	return p, p.seal()
 }
 
-// version is the version of the dialect, in quotes: without them it is a number.
-type version string
-
-// DecodeYAML implements [config.Decoder].
-func (v *version) DecodeYAML(n *config.Node) error {
-	return takeText(n, v, func(text string) bool { return text == Version }, `write version: "`+Version+`", with the quotes`, "this must be the version of the format")
+// lines are where in its file the parts of a policy begin; of a part that is not there,
+// where the one begins that it would be in.
+type lines struct {
+	network int // permissions.network.allow
+	tools   int // permissions.tools
+	secrets int
+	limits  map[string]int // by the keys of resources.limits
 }
 
-// limits are event.SandboxLimits in a file.
-type limits struct {
-	Fuel        config.Count  `yaml:"fuel"`
-	Memory      config.Size   `yaml:"memory"`
-	Deadline    config.Period `yaml:"deadline"`
-	Input       config.Size   `yaml:"input"`
-	Output      config.Size   `yaml:"output"`
-	Log         config.Size   `yaml:"log"`
-	Effects     config.Count  `yaml:"effects"`
-	EffectBytes config.Size   `yaml:"effect_bytes"`
-}
-
-// CheckYAML implements [config.Checker].
-func (l *limits) CheckYAML(n *config.Node) error {
-	if l.Memory > wasm.MaxPages*wasm.PageSize {
-		return n.Get("memory").Errorf("", "a module has at most 4GiB")
+func linesOf(root *config.Node) lines {
+	l := lines{
+		network: lineOf(root, "permissions", "network", "allow"), tools: lineOf(root, "permissions", "tools"),
+		secrets: lineOf(root, "secrets"), limits: map[string]int{},
 	}
-	return nil
+	for _, key := range []string{"fuel", "memory", "deadline", "input", "output", "log", "effects", "effect_bytes"} {
+		l.limits[key] = lineOf(root, "resources", "limits", key)
+	}
+	return l
 }
 
-func (l limits) sandbox() event.SandboxLimits {
-	return event.SandboxLimits{
-		Fuel: uint64(l.Fuel), MemoryPages: uint32(wasm.Pages(uint64(l.Memory))),
-		TimeoutMs:  time.Duration(l.Deadline).Milliseconds(),
-		InputBytes: uint64(l.Input), OutputBytes: uint64(l.Output), LogBytes: uint64(l.Log),
-		Effects: uint64(l.Effects), EffectBytes: uint64(l.EffectBytes),
+// lineOf returns the line of the last key on a path that is there; without the first
+// one it is 1.
+func lineOf(n *config.Node, path ...string) int {
+	line := 1
+	for _, want := range path {
+		for _, key := range n.Keys() {
+			if key.Value() == want {
+				line = key.Line()
+			}
+		}
+		if n = n.Get(want); n == nil {
+			break
+		}
 	}
+	return line
 }
 
 // Narrow returns the limits of a call under policies: for each bound the smallest

@@ -50,29 +50,6 @@ func Load(path string) (*Policy, error) {
 	return Parse(path, data)
 }
 
-// Parse reads a policy from the content of a file, whose name stands in errors and
-// decisions.
-func Parse(name string, data []byte) (*Policy, error) {
-	root, err := config.Parse(name, data)
-	if err != nil {
-		return nil, err
-	}
-	var d document
-	if err := root.Decode(&d); err != nil {
-		return nil, err
-	}
-	steps, err := d.compilePatterns(root)
-	if err != nil {
-		return nil, err
-	}
-	p, err := d.policy(name)
-	if err == nil {
-		p.lines = linesOf(root)
-		p.size = 16*len(data) + 350*steps // as measured
-	}
-	return p, err
-}
-
 // None returns an absent policy. It allows no request, and its reason is that there is no
 // policy.
 func None() *Policy {

@@ -1,7 +1,10 @@
 package display
 
 import (
+	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +32,25 @@ func Count(n uint64, units []Unit, plain string) string {
 		}
 	}
 	return strconv.FormatUint(n, 10) + plain
+}
+
+// ParseCount reads a positive whole number below 2^63 with one of the suffixes, or none.
+func ParseCount(s string, units []Unit) (uint64, error) {
+	digits, factor := s, uint64(1)
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(s, u.Suffix); ok {
+			digits, factor = rest, u.Factor
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("must be a positive whole number, or one with a suffix like 10%s", units[1].Suffix)
+	}
+	high, total := bits.Mul64(n, factor)
+	if high != 0 || total > math.MaxInt64 {
+		return 0, errors.New("must be less than 2^63")
+	}
+	return total, nil
 }
 
 // Fuel writes an amount of fuel, such as 20G.

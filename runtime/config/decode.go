@@ -129,7 +129,7 @@ func (n *Node) intoStruct(v reflect.Value) error {
 	for i, key := range n.keys {
 		f, ok := fields[key.value.(string)]
 		if !ok {
-			return key.unknown(known)
+			return key.unknown(slices.Sorted(slices.Values(known)))
 		}
 		if err := n.items[i].into(f.value); err != nil {
 			return err
@@ -141,26 +141,6 @@ func (n *Node) intoStruct(v reflect.Value) error {
 		}
 	}
 	return nil
-}
-
-// unknown is the error for an unknown key. It does not show the rest of the line, which
-// may be a secret in the wrong place.
-func (n *Node) unknown(known []string) error {
-	key := n.value.(string)
-	err := n.Errorf("", "there is no key %q", clip(key)).(*Error)
-	source, end := []rune(err.Source), n.column-1+len([]rune(key))
-	if at := n.column - 1; at < len(source) && (source[at] == '"' || source[at] == '\'') {
-		end += 2
-	}
-	if end < len(source) {
-		err.Source = string(source[:end]) + " ..."
-	}
-	if near := Nearest(key, known); near != "" {
-		err.Hint = fmt.Sprintf("did you mean %q?", near)
-	} else {
-		err.Hint = "the keys are " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
-	}
-	return err
 }
 
 func (n *Node) intoScalar(v reflect.Value) error {

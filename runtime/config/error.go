@@ -17,6 +17,10 @@ type Error struct {
 	Msg    string
 	Hint   string // empty when Msg says it all
 	Source string // the line; empty if it must not be shown
+
+	node   *Node
+	worded bool // by the schema
+	other  bool // the schema that is not fulfilled is about other values
 }
 
 // Error returns the place and the message, then the line with a caret below the

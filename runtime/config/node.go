@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"strings"
@@ -30,8 +31,9 @@ func (k Kind) String() string { return kindNames[k] }
 
 // document is a file that nodes belong to.
 type document struct {
-	name  string
-	lines []string
+	name   string
+	lines  []string
+	schema *Schema // of [Schema.Load]
 }
 
 // fail is an error about the file as a whole.
@@ -54,6 +56,7 @@ type Node struct {
 	doc          *document
 	line, column int
 	hidden       bool
+	hint         string // for errors that have none
 
 	kind  Kind
 	value any     // bool, int64, uint64 beyond it, float64 or string
@@ -100,6 +103,9 @@ func (n *Node) Keys() []*Node { return n.keys }
 // value would take long in a map of many.
 func (n *Node) Pairs() iter.Seq2[*Node, *Node] {
 	return func(yield func(key, value *Node) bool) {
+		if n == nil {
+			return
+		}
 		for i, key := range n.keys {
 			if !yield(key, n.items[i]) {
 				return
@@ -136,11 +142,48 @@ func (n *Node) Value() any {
 
 // Errorf returns an [*Error] about the node. The hint may be empty.
 func (n *Node) Errorf(hint, format string, args ...any) error {
-	e := &Error{File: n.doc.name, Line: n.line, Column: n.column, Hint: hint, Msg: fmt.Sprintf(format, args...)}
+	e := n.wrong(hint, format, args...)
+	e.Hint = cmp.Or(e.Hint, n.hint)
+	return e
+}
+
+// wrong is Errorf without the hint of the schema.
+func (n *Node) wrong(hint, format string, args ...any) *Error {
+	e := &Error{File: n.doc.name, Line: n.line, Column: n.column, Hint: hint, Msg: fmt.Sprintf(format, args...), node: n}
 	if !n.hidden && n.line <= len(n.doc.lines) {
 		e.Source = strings.TrimSuffix(n.doc.lines[n.line-1], "\r")
 	}
 	return e
+}
+
+// expected returns an error about a node that is of another kind.
+func (n *Node) expected(kind Kind) *Error {
+	switch {
+	case n.kind == Null:
+		return n.wrong("leave the key out for the default", "this must be %v, and there is nothing", kind)
+	case kind == Text && n.kind != List && n.kind != Map:
+		return n.wrong("put it in quotes", "this must be text, not %v", n.kind)
+	}
+	return n.wrong("", "this must be %v, not %v", kind, n.kind)
+}
+
+// At returns the node at a path of keys, or nil.
+func (n *Node) At(keys ...string) *Node {
+	for _, key := range keys {
+		if n == nil {
+			return nil
+		}
+		n = n.Get(key)
+	}
+	return n
+}
+
+// Items returns the items of a list, nil for what is no list.
+func (n *Node) Items() []*Node {
+	if n == nil || n.kind != List {
+		return nil
+	}
+	return n.items
 }
 
 // Hidden returns the node for errors that do not show its line, because a secret

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 // Word is text that is not empty.
@@ -87,4 +89,27 @@ func withUnit(n *Node, to *uint64, units map[string]uint64, hint string) error {
 	}
 	*to = total
 	return nil
+}
+
+// CallLimits are the limits of a call in a file, whose schema says which of them it may have.
+// Zero leaves a limit out.
+type CallLimits struct {
+	Fuel        uint64        `yaml:"fuel"`
+	Memory      uint64        `yaml:"memory"`
+	Timeout     time.Duration `yaml:"timeout"`
+	Deadline    time.Duration `yaml:"deadline"` // the name of the timeout in a policy
+	Input       uint64        `yaml:"input"`
+	Output      uint64        `yaml:"output"`
+	Log         uint64        `yaml:"log"`
+	Effects     uint64        `yaml:"effects"`
+	EffectBytes uint64        `yaml:"effect_bytes"`
+}
+
+// Sandbox returns the limits as they are recorded.
+func (l CallLimits) Sandbox() event.SandboxLimits {
+	const pageSize = 64 << 10
+	return event.SandboxLimits{
+		Fuel: l.Fuel, MemoryPages: uint32((l.Memory + pageSize - 1) / pageSize), TimeoutMs: (l.Timeout + l.Deadline).Milliseconds(),
+		InputBytes: l.Input, OutputBytes: l.Output, LogBytes: l.Log, Effects: l.Effects, EffectBytes: l.EffectBytes,
+	}
 }

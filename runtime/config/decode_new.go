@@ -1,0 +1,99 @@
+package config
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
+)
+
+// decode fills v from a node that a schema has accepted.
+func (n *Node) decode(v reflect.Value) (err error) {
+	text, isText := n.Text()
+	if to, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok && isText {
+		if err := to.UnmarshalText([]byte(text)); err != nil {
+			return n.Errorf("", "%v", err)
+		}
+		return nil
+	}
+	switch to := v.Addr().Interface().(type) {
+	case *json.RawMessage:
+		_, *to, err = n.JSON()
+		return err
+	case *canon.Raw:
+		*to, _, err = n.JSON()
+		return err
+	case *time.Duration:
+		if *to, err = ParseDuration(text); err != nil {
+			return n.Errorf("", "this duration is too long")
+		}
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return n.decode(v.Elem())
+	case reflect.Slice:
+		items := n.items
+		if n.kind != List {
+			items = []*Node{n}
+		}
+		v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+		for i, item := range items {
+			if err := item.decode(v.Index(i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMapWithSize(v.Type(), len(n.items)))
+		for i, key := range n.keys {
+			value := reflect.New(v.Type().Elem()).Elem()
+			if err := n.items[i].decode(value); err != nil {
+				return err
+			}
+			v.SetMapIndex(reflect.ValueOf(key.value).Convert(v.Type().Key()), value)
+		}
+	case reflect.Struct:
+		return n.decodeStruct(v)
+	case reflect.Int, reflect.Int64, reflect.Uint16, reflect.Uint64:
+		whole, ok := n.value.(int64)
+		if isText {
+			counted, err := display.ParseCount(text, units)
+			whole, ok = int64(counted), err == nil
+		}
+		if !ok || whole < 0 || v.CanInt() && v.OverflowInt(whole) || v.CanUint() && v.OverflowUint(uint64(whole)) {
+			return n.Errorf("", "this must be a whole number, zero or more, below 2^63")
+		}
+		v.Set(reflect.ValueOf(whole).Convert(v.Type()))
+	default:
+		value := reflect.ValueOf(n.Value())
+		if !value.IsValid() {
+			return nil
+		}
+		v.Set(value.Convert(v.Type()))
+	}
+	return nil
+}
+
+func (n *Node) decodeStruct(v reflect.Value) error {
+	at := map[string][]int{}
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if name := f.Tag.Get("yaml"); name != "" {
+			at[name] = f.Index
+		}
+	}
+	for i, key := range n.keys {
+		name := key.value.(string)
+		if at[name] == nil {
+			panic(fmt.Sprintf("config: %v has no field for %q", v.Type(), name))
+		}
+		if err := n.items[i].decode(v.FieldByIndex(at[name])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
