@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -24,9 +25,12 @@ import (
 //
 //   - as it is, or with any of its characters escaped as in a URL, a string of JSON or C,
 //     HTML, or mail (quoted-printable);
-//   - in base64, base64url or hexadecimal, alone or inside of something longer;
+//   - in base64, base64url, base32 or hexadecimal, alone or inside of something longer;
+//   - as the numbers of its bytes in a list;
+//   - with spaces, line ends, commas, colons, quotes or NULs between the characters of any of these,
+//     as in a dump of bytes, base64 in mail, and UTF-16;
 //   - after two of these steps: percent-encoded and then put into JSON, for instance;
-//   - decoded, if it is itself something encoded.
+//   - decoded, if it is itself something encoded, and without the spaces around it.
 //
 // This protects from a server that echoes what it received. It does not protect from a
 // server that wants to tell the guest: that server can write a secret in endless ways.
@@ -129,7 +133,7 @@ func (s *scrubber) spellings(value string) []string {
 	all := slices.Concat(escapes(value), decoded(value))
 	once := slices.Concat(all, encodings(value))
 	for _, text := range once {
-		if s.work -= 16 * len(text); s.work < 0 {
+		if s.work -= 24 * len(text); s.work < 0 {
 			return nil
 		}
 		all = append(all, encodings(text)...)
@@ -162,18 +166,27 @@ func escapes(value string) []string {
 	return slices.Compact(all)
 }
 
-// decoded returns what a server makes of a value that it takes for one of these encodings:
-// of the base64 of a user and a password, as HTTP has it, also the password alone.
+// decoded returns what a server makes of a value that it takes for one of these encodings, for a
+// number, or for text with spaces around it: of the base64 of a user and a password, as HTTP has
+// it, also each of them, because an API may take a token for either.
 func decoded(value string) (all []string) {
 	unquoted, _ := strconv.Unquote(`"` + value + `"`)
-	all = append(all, unquoted, unescape(value), html.UnescapeString(value))
-	word := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(value), "=")
-	if pair, err := base64.RawStdEncoding.DecodeString(word); err == nil {
-		_, password, _ := strings.Cut(string(pair), ":")
-		all = append(all, string(pair), password)
+	all = append(all, unquoted, unescape(value), html.UnescapeString(value), strings.TrimSpace(value), spaced.undo(value))
+	if number, err := strconv.ParseFloat(value, 64); err == nil {
+		all = append(all, strconv.FormatFloat(number, 'f', -1, 64), strconv.FormatFloat(number, 'e', -1, 64))
 	}
-	if text, err := hex.DecodeString(value); err == nil {
-		all = append(all, string(text))
+	word := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(value), "=")
+	decode := base64.RawStdEncoding.DecodeString
+	for _, text := range []string{word, value} {
+		if pair, err := decode(text); err == nil {
+			user, password, _ := strings.Cut(string(pair), ":")
+			var latin1 []rune // the bytes, in a document that has only text
+			for _, c := range pair {
+				latin1 = append(latin1, rune(c))
+			}
+			all = append(all, string(pair), user, password, string(latin1))
+		}
+		decode = hex.DecodeString
 	}
 	return slices.DeleteFunc(all, func(s string) bool { return s == value || len(s) < MinSecretBytes })
 }
@@ -187,12 +200,20 @@ func unicodeEscapes(char string) string {
 	return b.String()
 }
 
-// encodings returns the value in hexadecimal, and in both alphabets of base64 the part
-// that does not depend on what stands before and behind the value: once for each of the
-// three places where it may begin in a group of three bytes.
+// encodings returns the value in hexadecimal, as the decimal numbers of its bytes, and in base32 and
+// both alphabets of base64 the part that does not depend on what stands before and behind the value:
+// once for each of the places where it may begin in a group of five or three bytes.
 func encodings(value string) []string {
 	digits := hex.EncodeToString([]byte(value))
-	all := []string{digits, strings.ToUpper(digits)}
+	var numbers []byte
+	for _, c := range []byte(value) {
+		numbers = strconv.AppendUint(numbers, uint64(c), 10)
+	}
+	all := []string{digits, strings.ToUpper(digits), string(numbers)}
+	for before := range 5 {
+		whole := base32.StdEncoding.EncodeToString(append(make([]byte, before), value...))
+		all = append(all, whole[(before*8+4)/5:(before+len(value))*8/5])
+	}
 	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 {
 			whole := alphabet.EncodeToString(append(make([]byte, before), value...))
@@ -215,7 +236,7 @@ func (s *scrubber) clean(b []byte) ([]byte, error) {
 	}
 	var found []span
 	for i := range readings {
-		if r := &readings[i]; r.decode == nil || bytes.IndexByte(b, r.opens) >= 0 {
+		if r := &readings[i]; r.decode == nil || bytes.ContainsAny(b, r.opens) {
 			found = s.search(b, r, found)
 		}
 	}
@@ -247,7 +268,7 @@ func (s *scrubber) search(b []byte, r *reading, found []span) []span {
 	)
 	for i := 0; i < len(b) && s.work >= 0; {
 		text, next := b[i:i+1], i+1
-		if b[i] == r.opens { // before a call of escape, because this is for each byte
+		if r.opening[b[i]] { // before a call of escape, because this is for each byte
 			decoded, n := r.escape(room[:0], b[i:])
 			text, next = decoded, i+n
 		}
@@ -276,7 +297,7 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span 
 	compare:
 		for to < len(b) && at < len(needle.text) {
 			text, n := b[to:to+1], 1
-			if b[to] == r.opens {
+			if r.opening[b[to]] {
 				text, n = r.escape(room[:0], b[to:])
 			}
 			for _, c := range text {
@@ -287,11 +308,11 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span 
 			}
 			to += n
 		}
-		if s.paused += at + 1; s.paused > comparedAtOnce {
+		if s.paused += to - from + 1; s.paused > comparedAtOnce {
 			s.paused = 0
 			runtime.Gosched()
 		}
-		if s.work -= at + 1; at == len(needle.text) && s.work >= 0 {
+		if s.work -= to - from + 1; at == len(needle.text) && s.work >= 0 {
 			return span{from, to, needle.placeholder}
 		}
 	}
@@ -300,13 +321,22 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span 
 
 // reading is a way to read a response: as it is, or with one kind of escape undone.
 type reading struct {
-	opens  byte
-	decode func(into, b []byte) (text []byte, n int) // n is 0 if b begins with no escape
+	opens   string                                    // the bytes that begin an escape
+	decode  func(into, b []byte) (text []byte, n int) // n is 0 if b begins with no escape
+	opening [256]bool                                 // those of opens
+}
+
+func newReading(opens string, decode func(into, b []byte) ([]byte, int)) reading {
+	r := reading{opens: opens, decode: decode}
+	for _, c := range []byte(opens) {
+		r.opening[c] = true
+	}
+	return r
 }
 
 // escape returns what b begins with, and how many bytes of b that is.
 func (r *reading) escape(into, b []byte) (text []byte, n int) {
-	if r.decode != nil {
+	if r.opening[b[0]] {
 		if text, n := r.decode(into, b); n > 0 {
 			return text, n
 		}
@@ -314,13 +344,40 @@ func (r *reading) escape(into, b []byte) (text []byte, n int) {
 	return b[:1], 1
 }
 
-var readings = []reading{
-	{},
-	{'%', percentEscape}, {'\\', jsonEscape}, {'&', entity}, {'=', quotedPrintable},
-	{'%', doubled(percentEscape)}, {'\\', doubled(jsonEscape)}, {'&', doubled(entity)},
+// undo returns a text with its escapes undone.
+func (r *reading) undo(s string) string {
+	var text []byte
+	for b := []byte(s); len(b) > 0; {
+		var room [8]byte
+		decoded, n := r.escape(room[:0], b)
+		text, b = append(text, decoded...), b[n:]
+	}
+	return string(text)
 }
 
-// doubled undoes an escape whose first character is escaped by itself, as %2541 and &amp;quot;.
+var (
+	spaced   = newReading(" \t\r\n\x00,:\"-", separator)
+	readings = []reading{
+		{}, spaced,
+		newReading("%", percentEscape), newReading("\\", jsonEscape), newReading("&", entity), newReading("=", quotedPrintable),
+		newReading("%", doubled(percentEscape)), newReading("\\", doubled(jsonEscape)), newReading("&", doubled(entity)),
+	}
+)
+
+// separator leaves out what stands between the characters of a text that is broken up or listed,
+// with the 0x of a number. A hyphen is left out only before two hexadecimal digits.
+func separator(into, b []byte) ([]byte, int) {
+	if b[0] == '-' && number(b[1:], 2, 16) < 0 {
+		return nil, 0
+	}
+	if len(b) > 2 && b[1] == '0' && b[2]|0x20 == 'x' {
+		return into, 3
+	}
+	return into, 1
+}
+
+// doubled undoes an escape whose first character is escaped by itself, as %2541 and &amp;quot;, and
+// the others of which may be, too.
 func doubled(decode func(into, b []byte) ([]byte, int)) func(into, b []byte) ([]byte, int) {
 	return func(into, b []byte) ([]byte, int) {
 		text, n := decode(into, b)
@@ -328,11 +385,25 @@ func doubled(decode func(into, b []byte) ([]byte, int)) func(into, b []byte) ([]
 			return text, n
 		}
 		var room [48]byte
-		inner := append(append(room[:0], b[0]), b[n:min(len(b), n+len(room)-1)]...)
-		if again, m := decode(into, inner); m > 0 {
-			return again, n + m - 1
+		var ends [len(room)]int // in b, of each byte of inner
+		inner := append(room[:0], b[0])
+		for end := n; end < len(b) && len(inner) < len(room)-utf8.UTFMax; {
+			next, width := b[end:end+1], 1
+			if b[end] == b[0] {
+				if decoded, n := decode(into, b[end:]); n > 0 {
+					next, width = decoded, n
+				}
+			}
+			end += width
+			for _, c := range next {
+				ends[len(inner)] = end
+				inner = append(inner, c)
+			}
 		}
-		return text, n
+		if again, m := decode(into, inner); m > 0 {
+			return again, ends[m-1]
+		}
+		return append(into, b[0]), n
 	}
 }
 
@@ -348,7 +419,7 @@ func percentEscape(into, b []byte) ([]byte, int) {
 	return nil, 0
 }
 
-// jsonEscape reads the escapes of JSON, the \xXX of JavaScript and the \103 of C.
+// jsonEscape reads the escapes of JSON, the \xXX and \u{XX} of JavaScript and the \103 of C.
 func jsonEscape(into, b []byte) ([]byte, int) {
 	if len(b) < 2 {
 		return nil, 0
@@ -356,11 +427,18 @@ func jsonEscape(into, b []byte) ([]byte, int) {
 	switch c := b[1]; c {
 	case '"', '\\', '/':
 		return append(into, c), 2
-	case 'x':
-		if c := number(b[2:], 2, 16); c >= 0 {
-			return append(into, byte(c)), 4
+	case 'x', 'u':
+		if end := bytes.IndexByte(b[:min(len(b), 12)], '}'); end > 3 && b[2] == '{' {
+			if r := number(b[3:], end-3, 16); r >= 0 {
+				return utf8.AppendRune(into, r), end + 1
+			}
 		}
-	case 'u':
+		if c == 'x' {
+			if c := number(b[2:], 2, 16); c >= 0 {
+				return append(into, byte(c)), 4
+			}
+			return nil, 0
+		}
 		r, n := number(b[2:], 4, 16), 6
 		if utf16.IsSurrogate(r) && bytes.HasPrefix(b[6:], []byte(`\u`)) {
 			if pair := utf16.DecodeRune(r, number(b[8:], 4, 16)); pair != utf8.RuneError {
@@ -371,11 +449,18 @@ func jsonEscape(into, b []byte) ([]byte, int) {
 			return utf8.AppendRune(into, r), n
 		}
 	default:
-		if c := number(b[1:], 3, 8); c >= 0 {
-			return append(into, byte(c)), 4
+		digits, most := 0, 3
+		if c == '0' {
+			most = 4 // as echo writes them
 		}
-		if i := strings.IndexByte("bfnrt", c); i >= 0 {
-			return append(into, "\b\f\n\r\t"[i]), 2
+		for digits < most && number(b[1+digits:], 1, 8) >= 0 {
+			digits++
+		}
+		if c := number(b[1:], digits, 8); c >= 0 {
+			return append(into, byte(c)), 1 + digits
+		}
+		if i := strings.IndexByte("abfnrtv", c); i >= 0 {
+			return append(into, "\a\b\f\n\r\t\v"[i]), 2
 		}
 	}
 	return nil, 0
@@ -391,7 +476,7 @@ func number(b []byte, digits int, base rune) (n rune) {
 		switch lower := c | 0x20; {
 		case '0' <= c && c <= '9':
 			digit = rune(c - '0')
-		case 'a' <= lower && lower <= 'f':
+		case 'a' <= lower && lower <= 'z':
 			digit = rune(lower-'a') + 10
 		}
 		if n = n*base + digit; digit >= base || n > utf8.MaxRune {

@@ -4,18 +4,22 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html"
 	"io"
+	"iter"
 	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/starling-host/starling/abi"
 	"pgregory.net/rapid"
@@ -204,18 +208,47 @@ var echoes = twice(map[string]func(s string) string{
 	"in HTML, by name": func(s string) string {
 		return strings.NewReplacer("/", "&sol;", "+", "&plus;", "%", "&percnt;", "&", "&amp;", "<", "&lt;", "_", "&lowbar;").Replace(s)
 	},
-	"percent and u":   func(s string) string { return everyRune(s, "%%u%04x") },
-	"in octal":        func(s string) string { return everyByte(s, `\%03o`) },
-	"in mail":         func(s string) string { return everyByte(s, "=%02X") },
-	"in HTML, by hex": func(s string) string { return everyRune(s, "&#x%X;") },
-	"in base64":       func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
-	"in base64url":    func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
-	"as a password":   func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "\n")) },
-	"after one byte":  func(s string) string { return base64.StdEncoding.EncodeToString([]byte("x" + s + "xyz")) },
-	"after two":       func(s string) string { return base64.URLEncoding.EncodeToString([]byte("xy" + s)) },
-	"in hex":          func(s string) string { return hex.EncodeToString([]byte(s)) },
-	"in capital hex":  func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
+	"percent and u":      func(s string) string { return everyRune(s, "%%u%04x") },
+	"in octal":           func(s string) string { return everyByte(s, `\%03o`) },
+	"in mail":            func(s string) string { return everyByte(s, "=%02X") },
+	"in HTML, by hex":    func(s string) string { return everyRune(s, "&#x%X;") },
+	"in base64":          func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+	"in base64url":       func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
+	"as a password":      func(s string) string { return base64.StdEncoding.EncodeToString([]byte("user:" + s + "\n")) },
+	"after one byte":     func(s string) string { return base64.StdEncoding.EncodeToString([]byte("x" + s + "xyz")) },
+	"after two":          func(s string) string { return base64.URLEncoding.EncodeToString([]byte("xy" + s)) },
+	"in hex":             func(s string) string { return hex.EncodeToString([]byte(s)) },
+	"as a list of bytes": func(s string) string { b, _ := json.MarshalIndent(slices.Collect(ints(s)), "", "  "); return string(b) },
+	"as Go prints bytes": func(s string) string { return fmt.Sprint([]byte(s)) },
+	"as Go's source":     func(s string) string { return fmt.Sprintf("%#v", []byte(s)) },
+	"as a list of texts": func(s string) string {
+		b, _ := json.Marshal(strings.Split(hex.EncodeToString([]byte(s)), ""))
+		return string(b)
+	},
+	"in hex with colons": func(s string) string { return strings.TrimSuffix(everyByte(s, "%02X:"), ":") },
+	"in hex with spaces": func(s string) string { return fmt.Sprintf("% x", s) },
+	"in hex of .NET":     func(s string) string { return strings.TrimSuffix(everyByte(s, "%02X-"), "-") },
+	"in base32":          func(s string) string { return base32.StdEncoding.EncodeToString([]byte(s)) },
+	"in base32, behind":  func(s string) string { return strings.ToLower(base32.StdEncoding.EncodeToString([]byte("abc" + s))) },
+	"in braces":          func(s string) string { return everyRune(s, `\u{%x}`) },
+	"in braces of Perl":  func(s string) string { return everyRune(s, `\x{%04X}`) },
+	"in short octal":     func(s string) string { return everyByte(s, `\%o`) },
+	"in octal of echo":   func(s string) string { return everyByte(s, `\0%03o`) },
+	"percent, twice":     func(s string) string { return everyByte(everyByte(s, "%%%02x"), "%%%02x") },
+	"in JSON, twice":     func(s string) string { return everyByte(everyRune(s, `\u%04x`), `\u%04x`) },
+	"in capital hex":     func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
 })
+
+// ints returns the bytes of a string as numbers.
+func ints(s string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, c := range []byte(s) {
+			if !yield(int(c)) {
+				return
+			}
+		}
+	}
+}
 
 // inJSON returns the string without the quotes around it.
 func inJSON(s string) string {
@@ -511,6 +544,48 @@ func TestAnd(t *testing.T) {
 	}
 }
 
+// Lines, and characters of two bytes, are not in the way.
+func TestScrubbingFindsASecretThatIsBrokenUp(t *testing.T) {
+	var mail, wide strings.Builder
+	for i, c := range []byte(base64.StdEncoding.EncodeToString([]byte("abc " + canary + canary + canary + canary))) {
+		if mail.WriteByte(c); i%76 == 75 {
+			mail.WriteString("\r\n")
+		}
+	}
+	for _, r := range utf16.Encode([]rune("hunter2hunter2")) {
+		wide.WriteString(string([]byte{byte(r), byte(r >> 8)}))
+	}
+	for value, echo := range map[string]string{canary: mail.String(), "hunter2hunter2": wide.String()} {
+		if got := cleaned(t, echo, value); !strings.Contains(got, "{{secret:K0}}") {
+			t.Errorf("%q: %q", value, got)
+		}
+	}
+}
+
+// The readings of a response look at each of its bytes so many times, and the comparisons at
+// so many bytes, whatever the response has.
+func TestTheWorkOfASearchGrowsWithTheResponse(t *testing.T) {
+	for _, unit := range []string{strings.Repeat("a", 8) + strings.Repeat(" ", 1000), " ", ", 0x", "-ab", "%25", "%2525", `\\`, `\u005c`, "&amp;", "&#38;", "=\n", "\x00", `\u{5c`} {
+		for _, size := range []int{64 << 10, 256 << 10} {
+			text := []byte(strings.Repeat(unit, size/len(unit)))
+			s := newScrubber([]Secret{{"K", []byte(strings.Repeat("a", 4000) + "b")}}, len(text))
+			decoded := 0
+			for _, r := range readings {
+				if decode := r.decode; decode != nil {
+					r.decode = func(into, b []byte) ([]byte, int) {
+						decoded++
+						return decode(into, b)
+					}
+				}
+				s.search(text, &r, nil)
+			}
+			if most := len(readings)*len(text) + freeCompared + workPerByte*len(text); decoded > most {
+				t.Errorf("%d bytes of %q are decoded %d times, more than %d", len(text), unit[:1], decoded, most)
+			}
+		}
+	}
+}
+
 // Two steps may be the same, of any of the characters, and mail has lines of its own.
 func TestScrubbingFindsASecretThatIsEscapedTwice(t *testing.T) {
 	const value = `sk-"Live'_4eC3`
@@ -533,6 +608,15 @@ func TestScrubbingFindsASecretThatWasDecoded(t *testing.T) {
 		`p\u0041ssword1234`:                          "pAssword1234",
 		"p&#65;ssword&amp;1234":                      "pAssword&1234",
 		hex.EncodeToString([]byte("hunter2hunter2")): "hunter2hunter2",
+		// An API may take its token for the name of a user, without a password or with a fixed one.
+		base64.StdEncoding.EncodeToString([]byte("sk_live_1234:")):                  `{"user":"sk_live_1234"}`,
+		base64.StdEncoding.EncodeToString([]byte("ghp_123456:x-oauth-basic")):       "hello ghp_123456",
+		base64.StdEncoding.EncodeToString([]byte("\xe9\x00\xff\x81key\x9f")):        `{"key":"\u00e9\u0000\u00ff\u0081key\u009f"}`,
+		base64.RawURLEncoding.EncodeToString([]byte("\xe9\x80\xff\x81key\xfb\xff")): "é\u0080ÿ\u0081keyûÿ",
+		"hunter2hunter2 \n":               "hunter2hunter2",
+		"0012345678901234567890":          "12345678901234567000",
+		"12345678901234567890123456789":   "1.2345678901234568e+28",
+		"-----KEY-----\nabc\ndef\n---END": "-----KEY----- abcdef\r\n---END",
 	} {
 		if got := cleaned(t, echo, value); !strings.Contains(got, "{{secret:K0}}") {
 			t.Errorf("%q: %q", value, got)
