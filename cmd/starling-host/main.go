@@ -15,6 +15,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -172,24 +173,52 @@ func isTerminal(v any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-const rootHelp = `starling-host runs the untrusted tools of an LLM agent and can prove afterwards,
-byte for byte, what they did.
+// rootHelp is the help of the program, which fits a terminal of 24 lines. The groups of
+// other commands are put in the place of %s.
+const rootHelp = `Run the untrusted tools of an LLM agent, and prove afterwards what they did.
 
-A tool is a WebAssembly module. It can read a clock, draw random numbers and make
-HTTP requests, and nothing else. Every one of these calls is recorded in a
-hash-chained log, so a recorded run can be executed again, offline, and compared
-byte for byte.
+Usage: starling-host COMMAND [ARGUMENTS] [FLAGS]
 
-Flags may stand before or after arguments. A run is named by its id, by the
-beginning of its id if no other run shares it, or by @last, the newest one. DB is a
-file or postgres://...; in brackets it can be left out, and is starling.db then.`
+Start here:
+  demo      run an agent with a scripted model, and replay it
+  run       run a tool and record what it does
+  show      print a run as a timeline
+  replay    execute a run again and compare every byte
+  mcp       serve tools to an assistant over MCP
+  doctor    check this machine and a database
+
+More commands:
+%s
+RUN is the id of a run, a unique beginning of it, or @last. DB is a file or
+postgres://...; without it, commands use starling.db in this folder.
+See also: starling-host COMMAND --help, starling-host help exit-codes
+`
+
+// help prints the help of the program, or of a command.
+func help(root *cobra.Command, ofCommand func(*cobra.Command, []string)) func(*cobra.Command, []string) {
+	return func(cmd *cobra.Command, args []string) {
+		if cmd != root {
+			ofCommand(cmd, args)
+			return
+		}
+		var more strings.Builder
+		for _, group := range root.Groups() {
+			var names []string
+			for _, sub := range root.Commands() {
+				if sub.GroupID == group.ID && !strings.Contains(rootHelp, "\n  "+sub.Name()+" ") {
+					names = append(names, sub.Name())
+				}
+			}
+			fmt.Fprintf(&more, "  %-8s  %s\n", group.Title, strings.Join(names, ", "))
+		}
+		fmt.Fprintf(root.OutOrStdout(), rootHelp, more.String())
+	}
+}
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "starling-host",
 		Short:   "run untrusted tools in a sandbox and prove what they did",
-		Long:    rootHelp,
-		Example: "  starling-host run dice.wasm '{\"rolls\":5}'\n  starling-host replay @last",
 		Version: programVersion(),
 
 		SuggestionsMinimumDistance: typos,
@@ -221,13 +250,16 @@ func (a *app) root() *cobra.Command {
 	})
 	root.SetVersionTemplate("starling-host {{.Version}}\n")
 	root.AddGroup(
-		&cobra.Group{ID: groupRun, Title: "Run tools:"},
-		&cobra.Group{ID: groupProve, Title: "Prove what they did:"},
-		&cobra.Group{ID: groupLook, Title: "Look into a log:"},
-		&cobra.Group{ID: groupHost, Title: "Host tenants:"},
-		&cobra.Group{ID: groupKeep, Title: "Keep a log in order:"},
-		&cobra.Group{ID: groupOther, Title: "Other:"},
+		&cobra.Group{ID: groupRun, Title: "tools"},
+		&cobra.Group{ID: groupProve, Title: "proof"},
+		&cobra.Group{ID: groupLook, Title: "log"},
+		&cobra.Group{ID: groupHost, Title: "tenants"},
+		&cobra.Group{ID: groupKeep, Title: "upkeep"},
+		&cobra.Group{ID: groupOther, Title: "other"},
 	)
+	root.SetHelpFunc(help(root, root.HelpFunc()))
+	wrapped := fmt.Sprintf("Flags.FlagUsagesWrapped %d ", a.stdout.width())
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", wrapped))
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	add := func(group string, commands ...*cobra.Command) {
