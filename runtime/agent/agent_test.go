@@ -156,6 +156,10 @@ func TestEveryEnd(t *testing.T) {
 			events: "TurnStarted SideEffectRecorded SideEffectRecorded SideEffectRecorded"},
 		{name: "a stream that breaks", turns: []agenttest.Turn{{Chunks: spin.Chunks, Breaks: provider.ErrNetwork}}, kind: event.KindRunFailed, errType: event.ErrorProvider, err: provider.ErrNetwork},
 		{name: "a stream without an end", turns: []agenttest.Turn{{Chunks: spin.Chunks}}, kind: event.KindRunFailed, errType: event.ErrorProvider, err: step.ErrInvalidStream},
+		{name: "an answer with nothing in it", turns: []agenttest.Turn{{Chunks: []provider.StreamChunk{agenttest.Tokens(10, 7), agenttest.End("stop")}}},
+			kind: event.KindRunFailed, errType: event.ErrorProvider, err: provider.ErrServer, events: "TurnStarted SideEffectRecorded SideEffectRecorded SideEffectRecorded"},
+		{name: "a call that is announced and not made", turns: []agenttest.Turn{stopped("Let me see.", "", "tool_calls")},
+			kind: event.KindRunFailed, errType: event.ErrorProvider, err: provider.ErrServer, events: "TurnStarted SideEffectRecorded SideEffectRecorded SideEffectRecorded"},
 		{name: "reasoning", turns: []agenttest.Turn{thoughtful()}, kind: event.KindRunCompleted,
 			events: "TurnStarted ReasoningEmitted ReasoningEmitted ReasoningEmitted AssistantMessageCompleted"},
 	}

@@ -194,10 +194,7 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 			if t.c.cfg.RequireRawResponseHash && len(a.end.RawResponseHash) != len(canon.Hash{}) {
 				return a, ErrMissingRawResponseHash
 			}
-			if provider.OutcomeOf(a.end.StopReason) == provider.AnswerBroken {
-				return a, fmt.Errorf("%w: the answer is broken: the provider's reason is %q", provider.ErrServer, recordable(a.end.StopReason))
-			}
-			return a, nil
+			return a, a.broken(t.req)
 		}
 		if err == nil {
 			err = t.take(ctx, a, attempt, chunk)
@@ -580,6 +577,25 @@ func (a *answer) finish(chunk provider.StreamChunk) error {
 	}
 	a.end = &chunk
 	return nil
+}
+
+// broken is the error of an answer that has ended, and that the model is asked for again: its
+// provider says that it is broken, or it has nothing in it. What follows a stop sequence is
+// left out, so an answer that begins with one is empty.
+func (a *answer) broken(req *provider.Request) error {
+	why := ""
+	switch outcome := provider.OutcomeOf(a.end.StopReason); {
+	case outcome == provider.AnswerBroken:
+	case outcome != "" || len(a.uses) > 0:
+		return nil
+	case slices.Contains([]string{"tool_calls", "tool_use", "function_call"}, a.end.StopReason):
+		why = ", and it calls no tool"
+	case a.text.Len() > 0 || len(req.StopSequences) > 0:
+		return nil
+	default:
+		why = ", and it has neither text nor a tool call"
+	}
+	return fmt.Errorf("%w: the answer is broken: the provider's reason is %q%s", provider.ErrServer, recordable(a.end.StopReason), why)
 }
 
 // planned returns the tool uses as they are recorded. Free says whether a call id

@@ -126,7 +126,13 @@ func TestContract(t *testing.T) {
 			Body:   `{"type":"error","error":{"type":"not_found_error","message":"model: test-model for ` + providertest.Key + `"},"request_id":"req_1"}`,
 			Want:   "model: test-model for [key]",
 		},
-		Broken:  broken(),
+		Broken: broken(),
+		Empty: map[string]string{
+			"end_turn": begun + event("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`) + event("message_stop", `{"type":"message_stop"}`),
+			"tool_use": begun + event("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`) +
+				event("content_block_stop", `{"type":"content_block_stop","index":0}`) +
+				event("message_delta", `{"type":"message_delta","delta":{"stop_reason":"tool_use"}}`) + event("message_stop", `{"type":"message_stop"}`),
+		},
 		Golden:  "testdata/request.golden",
 		Headers: []string{"anthropic-version", "anthropic-beta", "x-api-key", "content-type"},
 		Params: map[string]any{

@@ -139,7 +139,11 @@ func TestContract(t *testing.T) {
 			Body:   `{"message":"The provided model identifier is invalid."}`,
 			Want:   "The provided model identifier is invalid.",
 		},
-		Broken:  broken(t),
+		Broken: broken(t),
+		Empty: map[string]string{
+			"end_turn": string(frames(t, `contentBlockStop {"contentBlockIndex":0}`+"\n"+`messageStop {"stopReason":"end_turn"}`+"\nmetadata {}\n")),
+			"tool_use": string(frames(t, `messageStop {"stopReason":"tool_use"}`+"\nmetadata {}\n")),
+		},
 		Golden:  "testdata/request.golden",
 		Headers: []string{"content-type", "accept"},
 		Params: map[string]any{

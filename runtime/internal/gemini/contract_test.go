@@ -137,6 +137,7 @@ func TestContract(t *testing.T) {
 			{Name: "an error without a code", Class: provider.ErrServer, Want: "gemini: status 500: no message", Body: `data: {"error": {}}` + "\n\n"},
 			{Name: "nothing but comments", Class: provider.ErrNetwork, Want: "before it was complete", Body: ": keep alive\n\n"},
 		},
+		Empty:   map[string]string{"STOP": event(`{"text":""}`) + finish},
 		Golden:  "testdata/request.golden",
 		Headers: []string{"X-Goog-Api-Key", "Content-Type"},
 		Params: map[string]any{

@@ -113,6 +113,11 @@ var transcripts = []providertest.Transcript{
 	},
 }
 
+var empty = map[string]string{
+	"stop":       `data: {"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n",
+	"tool_calls": `data: {"choices":[{"delta":{"content":null,"tool_calls":[]},"finish_reason":"tool_calls"}]}` + "\n\ndata: [DONE]\n\n",
+}
+
 func TestContract(t *testing.T) {
 	providertest.Run(t, providertest.Suite{
 		New:         newProvider,
@@ -137,6 +142,7 @@ func TestContract(t *testing.T) {
 			{Name: "a named error", Body: "event: error\ndata: {\"error\":\"model crashed\"}\n\n", Want: "model crashed"},
 			{Name: "an error of vllm", Class: nil, Body: `data: {"object":"error","message":"too long","type":"BadRequestError","param":null,"code":400}` + "\n\n", Want: "too long (BadRequestError, 400)"},
 		},
+		Empty:   empty,
 		Golden:  "testdata/request.golden",
 		Headers: []string{"Authorization", "Openai-Organization", "Content-Type", "Accept"},
 		Params:  map[string]any{"temperature": 0.25, "seed": 7, "parallel_tool_calls": true, "response_format": map[string]any{"type": "json_object"}, "min_p": 0.5},

@@ -43,6 +43,7 @@ func TestContractOfOpenRouter(t *testing.T) {
 				{Kind: provider.ChunkEnd, StopReason: "tool_calls", RequestID: "gen-1"},
 			},
 		}},
+		Empty: empty,
 		Failure: providertest.Failure{
 			Body: `{"error":{"message":"Insufficient credits","code":402},"user_id":"user_1"}`, Want: "Insufficient credits (402)",
 		},

@@ -17,6 +17,7 @@
 //				Terminal: "message_stop",
 //				Want:     []provider.StreamChunk{{Kind: provider.ChunkText, Text: "Hi"}, {Kind: provider.ChunkEnd, StopReason: "end_turn"}},
 //			}},
+//			Empty:   map[string]string{"end_turn": "data: {\"stop_reason\":\"end_turn\"}\n\n"},
 //			Failure: providertest.Failure{Body: `{"error":{"message":"no such model"}}`, Want: "no such model"},
 //			Broken:  []providertest.Broken{{Name: "not JSON", Body: "data: {\n\n", Want: "JSON"}},
 //			Golden:  "testdata/request.golden",
@@ -27,6 +28,8 @@
 //
 //   - A transcript gives the wanted chunks, over a socket and in pieces of every
 //     size, the hash of its body, and after the end nothing but io.EOF.
+//   - A body in which the model says nothing is an answer without content, and ends with
+//     its stop reason: a run asks again for what it can see.
 //   - Wherever a body stops early, by a clean end or by a broken connection, the
 //     stream fails with [provider.ErrNetwork] and never with a ChunkEnd.
 //   - Statuses have the class that package provider gives them. The error has the

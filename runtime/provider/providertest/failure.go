@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -88,6 +89,18 @@ func (s *Suite) broken(t *testing.T, b Broken) {
 		}
 		if !strings.Contains(err.Error(), b.Want) || server.open.Load() != 0 {
 			t.Errorf("got the error %q and %d bodies left open, want %q in it", err, server.open.Load(), b.Want)
+		}
+	}
+}
+
+// empty checks that an answer without content is read as one, with its stop reason.
+func (s *Suite) empty(t *testing.T) {
+	for reason, body := range s.Empty {
+		p, _ := s.inMemory(t, recording{}, &reply{body: []byte(body)})
+		chunks, err := converse(t.Context(), p, question("test-model"))
+		said := slices.ContainsFunc(chunks, func(c provider.StreamChunk) bool { return c.Kind == provider.ChunkText || c.ToolUse != nil })
+		if err != nil || said || chunks[len(chunks)-1].StopReason != reason {
+			t.Errorf("%s: got %+v, %v", reason, chunks, err)
 		}
 	}
 }

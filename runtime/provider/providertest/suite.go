@@ -30,6 +30,10 @@ type Suite struct {
 	// stopping early.
 	Broken []Broken
 
+	// Empty are complete bodies of status 200, by their stop reasons, in which the model
+	// neither says anything nor calls a tool. A run asks again: the adapter must add nothing.
+	Empty map[string]string
+
 	// Golden is a file with the request that the adapter makes of
 	// [RichRequest], see there. The tests write it when they run with -update.
 	Golden string
@@ -84,8 +88,8 @@ type recording struct {
 // Run runs the suite.
 func Run(t *testing.T, s Suite) {
 	t.Helper()
-	if s.New == nil || s.ContentType == "" || len(s.Transcripts) == 0 || s.Golden == "" || s.Failure.Body == "" {
-		t.Fatal("providertest: a Suite needs New, ContentType, Transcripts, Failure and Golden")
+	if s.New == nil || s.ContentType == "" || len(s.Transcripts) == 0 || len(s.Empty) == 0 || s.Golden == "" || s.Failure.Body == "" {
+		t.Fatal("providertest: a Suite needs New, ContentType, Transcripts, Empty, Failure and Golden")
 	}
 	recordings := s.load(t)
 	t.Run("promises", func(t *testing.T) { s.promises(t) })
@@ -96,6 +100,7 @@ func Run(t *testing.T, s Suite) {
 	for _, b := range s.Broken {
 		t.Run("broken/"+b.Name, func(t *testing.T) { s.broken(t, b) })
 	}
+	t.Run("empty", s.empty)
 	t.Run("statuses", s.statuses)
 	t.Run("redirected", s.redirected)
 	t.Run("no connection", s.refused)

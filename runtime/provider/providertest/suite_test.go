@@ -75,6 +75,9 @@ func TestSubject(t *testing.T) {
 		Transcripts: []providertest.Transcript{
 			{Name: "first", File: file, Terminal: `"finish_reason"`, Want: chunks(), Header: http.Header{"X-Request-Id": {"r"}}},
 		},
+		Empty: map[string]string{
+			"stop": `data: {"choices":[{"delta":{"content":""},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n",
+		},
 		Failure: providertest.Failure{Body: `{"error":{"message":"no such model"}}`, Want: "no such model"},
 		Broken:  []providertest.Broken{{Name: "syntax", Body: "data: {\n\n", Want: "JSON"}},
 		Golden:  filepath.Join(t.TempDir(), "golden"),
