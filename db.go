@@ -249,7 +249,10 @@ func FindRun(ctx context.Context, log store.Database, name string) (string, erro
 		}
 		return page.Runs[0].RunID, nil
 	}
-	if _, err := log.Run(ctx, name); !errors.Is(err, eventlog.ErrRunNotFound) {
+	switch _, err := log.Run(ctx, name); {
+	case errors.Is(err, eventlog.ErrLogCorrupt): // it is there; a check of it returns the same error
+		return name, nil
+	case !errors.Is(err, eventlog.ErrRunNotFound):
 		return name, err // a whole id, however many others begin with it
 	}
 	var found, ofTenants []string

@@ -88,7 +88,8 @@ func (db *DB) ValidateAll(ctx context.Context, ids []string, found func(Validati
 	return inOrder(ctx, ids, func(ctx context.Context, id string) (Validation, error) { return modules.validate(ctx, log, id) }, found)
 }
 
-// RunIDs returns the ids of every run, oldest first.
+// RunIDs returns the ids of every run, oldest first. Beside an [eventlog.ErrLogCorrupt], which
+// names a row without a run's id, it returns those of the other runs.
 func (db *DB) RunIDs(ctx context.Context) ([]string, error) {
 	log, err := db.Log(ctx)
 	if err != nil {

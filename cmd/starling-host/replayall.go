@@ -15,13 +15,13 @@ import (
 // replayAll replays every run of the database, oldest first, and prints those
 // that are not identical and a summary; as JSON, one document for each run.
 func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replayer, f replayFlags) error {
-	ids, err := db.RunIDs(ctx)
-	if err != nil {
-		return unreadable(ctx, err)
+	ids, unlisted := db.RunIDs(ctx)
+	if unlisted != nil && len(ids) == 0 {
+		return unreadable(ctx, unlisted)
 	}
 	bar := a.progressBar(len(ids), progressbar.OptionShowCount())
 	var total tally
-	err = r.ReplayAll(ctx, ids, func(v starling.Verdict) error {
+	err := r.ReplayAll(ctx, ids, func(v starling.Verdict) error {
 		_ = bar.Add(1)
 		total.add(v)
 		if f.output == outputText && (v.Erased || verdictCode(v) == exitOK) {
@@ -35,6 +35,9 @@ func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replay
 	}
 	if f.output == outputText {
 		a.stdout.printf("%s\n", total.String())
+	}
+	if unlisted != nil {
+		return unreadable(ctx, unlisted)
 	}
 	return silent(total.code)
 }

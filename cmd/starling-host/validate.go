@@ -58,10 +58,10 @@ func (a *app) validateCommand() *cobra.Command {
 func (a *app) validate(ctx context.Context, log database, args []string, output string) error {
 	db := starling.Over(log, starling.Options{})
 	defer db.Close()
-	ids, err := make([]string, 1), error(nil)
+	ids, unlisted, err := make([]string, 1), error(nil), error(nil)
 	if len(args) == 1 {
-		if ids, err = db.RunIDs(ctx); err != nil {
-			return unreadable(ctx, err)
+		if ids, unlisted = db.RunIDs(ctx); unlisted != nil && len(ids) == 0 {
+			return unreadable(ctx, unlisted)
 		}
 	} else if ids[0], err = db.Find(ctx, args[1]); err != nil {
 		return err
@@ -95,6 +95,9 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 	if headless > 0 && output == outputText && eventlog.Preflight(ctx, log) == nil {
 		a.stderr.printf("%s without a kept summary of all events, since another program wrote them or it was lost: only the chain covers the last event\n", plural(headless, "run"))
 		a.hint(pasteable("starling-host migrate", named(args[0])))
+	}
+	if unlisted != nil {
+		return unreadable(ctx, unlisted)
 	}
 	return silent(code)
 }

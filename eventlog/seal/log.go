@@ -112,7 +112,8 @@ const maxReason = 500
 // runs behind it, whatever their rows say.
 func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []leafRow, last any, err error) {
 	const fresh = " AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = x.run_id) "
-	sql := "SELECT started, run_id, last_seq AS seq FROM run AS x WHERE started >= $2 AND terminal <> 0" + fresh + "ORDER BY started, run_id LIMIT $1"
+	// In SQLite a text that stands for a time is above all integers: the run waits for the look at all.
+	sql := "SELECT started, run_id, last_seq AS seq FROM run AS x WHERE started BETWEEN $2 AND 9223372036854775807 AND terminal <> 0" + fresh + "ORDER BY started, run_id LIMIT $1"
 	text, all := after.(string)
 	if all {
 		sql = "SELECT 0 AS started, run_id, max(seq) AS seq FROM eventlog_events AS x WHERE run_id > $2" + fresh + "GROUP BY run_id ORDER BY run_id LIMIT $1"

@@ -1,6 +1,7 @@
 package dblog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -252,24 +253,33 @@ func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport,
 	return x.BringUp(ctx, behind...)
 }
 
-// all returns all runs. Those in behind are summarised by their events.
+// all returns all runs. Those in behind, and those whose rows are malformed, are summarised by
+// their events. A row without a run's id is an error beside the runs.
 func (x *Backend) all(ctx context.Context, behind []string) (runs []eventlog.RunSummary, err error) {
+	var malformed []string
+	var unnamed error
 	if x.Indexed() {
 		err = x.Read(ctx, func(q eventlog.Querier) (err error) {
-			runs, err = summaries(q, Statement{SQL: x.list + x.Select(x.HasEvents).Where() + x.newestFirst(false)})
+			runs, malformed, unnamed, err = summaries(q, Statement{SQL: x.list + x.Select(x.HasEvents).Where() + x.newestFirst(false)})
 			return err
 		})
 	}
 	if err != nil {
 		return nil, err
 	}
-	return tail.Merge(runs, behind, func(id string) (s eventlog.RunSummary, kept bool, err error) {
+	runs, err = tail.Merge(runs, slices.Concat(behind, malformed), func(id string) (s eventlog.RunSummary, kept bool, err error) {
 		at, kept, err := x.Position(ctx, id)
-		if err == nil && at.Run().RunID == "" {
+		s = at.Run()
+		if errors.Is(err, eventlog.ErrLogCorrupt) {
+			kept = false
+			s, err = tail.Summary(id, tail.Events(ctx, id, 0, x.Page), eventlog.RunSummary{})
+		}
+		if err == nil && s.RunID == "" {
 			err = eventlog.ErrRunNotFound
 		}
-		return at.Run(), kept, err
+		return s, kept, err
 	})
+	return runs, cmp.Or(err, unnamed)
 }
 
 func (x *SQL) newestFirst(begun bool) string {
@@ -279,15 +289,23 @@ func (x *SQL) newestFirst(begun bool) string {
 	return " ORDER BY started DESC, " + x.Order + " DESC"
 }
 
-// summaries returns the rows that a statement yields.
-func summaries(q eventlog.Querier, list Statement) (runs []eventlog.RunSummary, err error) {
+// summaries returns the rows that a statement yields, and the ids in those that are
+// malformed. The error unnamed is of a row without an id.
+func summaries(q eventlog.Querier, list Statement) (runs []eventlog.RunSummary, malformed []string, unnamed, err error) {
 	rows := NewScanner()
 	err = q.Query(list.SQL, list.Args, func(row eventlog.Row) error {
 		_, s, err := rows.Scan(row)
-		runs = append(runs, s)
-		return err
+		switch {
+		case err == nil:
+			runs = append(runs, s)
+		case rows.s.RunID != "":
+			malformed = append(malformed, rows.s.RunID)
+		default:
+			unnamed = fmt.Errorf("%w: row %d of the table run has no run id", eventlog.ErrLogCorrupt, rows.at.Row)
+		}
+		return nil
 	})
-	return runs, err
+	return runs, malformed, unnamed, err
 }
 
 // integer returns the one integer that a statement yields, and 0 if that is nothing.

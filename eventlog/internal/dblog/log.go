@@ -1,6 +1,7 @@
 package dblog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -87,24 +88,28 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 	if err != nil {
 		return page, err
 	}
-	if len(behind) > 0 || !l.x.Indexed() {
-		all, err := l.x.all(ctx, behind)
-		if err != nil {
+	if len(behind) == 0 && l.x.Indexed() {
+		var malformed []string
+		var unnamed error
+		count, list := l.x.PageOf(o)
+		err = l.x.Read(ctx, func(q eventlog.Querier) error {
+			n, err := integer(q, count.SQL, count.Args...)
+			if err != nil {
+				return err
+			}
+			page.TotalMatching = int(n)
+			page.Runs, malformed, unnamed, err = summaries(q, list)
+			return err
+		})
+		if err = cmp.Or(err, unnamed); err != nil || len(malformed) == 0 {
 			return page, err
 		}
-		return o.Select(all)
 	}
-	count, list := l.x.PageOf(o)
-	err = l.x.Read(ctx, func(q eventlog.Querier) error {
-		n, err := integer(q, count.SQL, count.Args...)
-		if err != nil {
-			return err
-		}
-		page.TotalMatching = int(n)
-		page.Runs, err = summaries(q, list)
-		return err
-	})
-	return page, err
+	all, err := l.x.all(ctx, behind)
+	if err != nil {
+		return page, err
+	}
+	return o.Select(all)
 }
 
 // Fenced implements [eventlog.Store].

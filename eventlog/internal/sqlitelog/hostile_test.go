@@ -109,17 +109,37 @@ func TestColumnsOfAnotherTypeAreReported(t *testing.T) {
 	}
 }
 
+// A malformed row of one run hides no run: listings go by its events, and only a check of the
+// run itself names the row.
 func TestARowOfARunThatIsNoSummary(t *testing.T) {
 	t.Parallel()
-	for _, damage := range []string{
-		"run_id = hex(zeroblob(40000))", "run_id = zeroblob(1000000)", "head = zeroblob(1000000)", "last_seq = -1", "terminal = 256",
+	for damage, named := range map[string]bool{
+		"run_id = hex(zeroblob(40000))": false, "run_id = zeroblob(1000000)": false, "head = zeroblob(1000000)": true,
+		"last_seq = -1": true, "terminal = 256": true, "started = 'noon'": true, "turns = 'x'": true, "cost_usd = 'x'": true,
 	} {
 		l := open(t)
 		storeAll(t, l, logtest.Finished("run-1", 1))
-		newVandal(t, l).exec("UPDATE run SET " + damage)
-		_, err := l.ListRuns(t.Context())
-		if !errors.Is(err, eventlog.ErrLogCorrupt) || len(err.Error()) > 200 {
+		storeAll(t, l, logtest.Finished("run-2", 1))
+		want, err := l.ListRuns(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		newVandal(t, l).exec("UPDATE run SET " + damage + " WHERE run_id = 'run-1'")
+		l = openAt(t, l.path, Options{ReadOnly: true}) // a log that is open knows what it has compared
+		all, err := l.ListRuns(t.Context())
+		page, pageErr := l.ListRunsPage(t.Context(), eventlog.RunPageOptions{})
+		_, checkErr := eventlog.CheckRun(t.Context(), l, "run-1", eventlog.CheckOptions{})
+		if len(all) != len(want) || all[0].StartedAt != want[0].StartedAt || all[1].Status() != want[1].Status() {
+			t.Errorf("%s: listed are %v", damage, all)
+		}
+		if named && (err != nil || pageErr != nil || page.TotalMatching != 2 || !errors.Is(checkErr, eventlog.ErrLogCorrupt)) {
+			t.Errorf("%s: %v, %v, a page of %d, checked: %v", damage, err, pageErr, page.TotalMatching, checkErr)
+		}
+		if !named && (!errors.Is(err, eventlog.ErrLogCorrupt) || len(err.Error()) > 200 || !strings.Contains(err.Error(), "row 1 of the table run")) {
 			t.Errorf("%s: %.200v", damage, err)
+		}
+		if _, err := eventlog.CheckRun(t.Context(), l, "run-2", eventlog.CheckOptions{}); err != nil {
+			t.Errorf("%s: the other run: %v", damage, err)
 		}
 	}
 }

@@ -104,6 +104,7 @@ func Merge(runs []eventlog.RunSummary, behind []string, look func(runID string) 
 	}
 	behind = slices.Clone(behind)
 	slices.Sort(behind)
+	behind = slices.Compact(behind)
 	runs = slices.DeleteFunc(runs, func(s eventlog.RunSummary) bool {
 		_, found := slices.BinarySearch(behind, s.RunID)
 		return found
