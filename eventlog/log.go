@@ -44,6 +44,18 @@ var (
 	ErrModuleNotFound = errors.New("eventlog: module not found")
 )
 
+// MissingTableError means that the database lacks a table that it had: it was dropped, or only
+// a part of a backup was restored. It wraps [ErrLogCorrupt].
+type MissingTableError struct{ Table string }
+
+// Error names the table.
+func (e *MissingTableError) Error() string {
+	return ErrLogCorrupt.Error() + ": the database has no table " + e.Table
+}
+
+// Unwrap returns [ErrLogCorrupt].
+func (e *MissingTableError) Unwrap() error { return ErrLogCorrupt }
+
 // Limits of what a log takes. Append refuses more, and strict checking refuses
 // to have found more.
 const (

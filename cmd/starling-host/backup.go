@@ -98,7 +98,7 @@ func mustBeFile(where, instead string) error {
 // copyFailed explains why a copy was not made, or is not valid.
 func copyFailed(ctx context.Context, dst string, err error) error {
 	switch {
-	case ctx.Err() != nil, errors.Is(err, eventlog.ErrLogCorrupt):
+	case ctx.Err() != nil, errors.Is(err, eventlog.ErrLogCorrupt), store.DiskFailed(err):
 		return err
 	case errors.Is(err, fs.ErrExist):
 		if there, ok := errors.AsType[*fs.PathError](err); ok { // may be what an earlier copy has left beside dst

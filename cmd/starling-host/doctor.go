@@ -285,12 +285,20 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 	}
 	log, err := openDatabase(ctx, path)
 	if err != nil {
-		return []finding{{check, stateBad, explain(err).message, ""}}
+		why := explain(err)
+		fix := ""
+		if why.code == exitInvalid && !onServer(path) {
+			fix = pasteable("starling-host restore BACKUP", path)
+		}
+		return []finding{{check, stateBad, why.message, fix}}
 	}
 	defer log.Close()
 	findings = append(findings, checkLayout(ctx, log, path))
 	if findings[len(findings)-1].state == stateBad {
 		return findings
+	}
+	if dropped := checkTables(ctx, log, path); dropped != nil {
+		return append(findings, *dropped)
 	}
 	if onServer(path) {
 		tables := checkHostTables(ctx, log, path)
@@ -301,6 +309,34 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 	}
 	findings = append(findings, checkSpace(ctx, log, file)...)
 	return append(append(findings, checkClock(ctx, log, path)), checkRuns(ctx, log, path)...)
+}
+
+// checkTables names the tables that the database has had and has no more. It returns nil if
+// they are all there.
+func checkTables(ctx context.Context, log database, path string) *finding {
+	var dropped []string
+	for _, set := range append(serve.Tables(), eventlog.ModuleTables) {
+		taken, err := log.TableSteps(ctx, set)
+		if err != nil || taken < len(set.Steps) { // which another check names
+			continue
+		}
+		for _, table := range set.Tables {
+			err := log.View(ctx, func(q eventlog.Querier) error {
+				return q.Query("SELECT 1 FROM "+table+" WHERE 1 = 0", nil, func(eventlog.Row) error { return nil })
+			})
+			if missing, ok := errors.AsType[*eventlog.MissingTableError](err); ok && !slices.Contains(dropped, missing.Table) {
+				dropped = append(dropped, missing.Table)
+			}
+		}
+	}
+	if len(dropped) == 0 {
+		return nil
+	}
+	f := &finding{"tables", stateBad, "dropped: " + strings.Join(dropped, ", "), pasteable("starling-host restore BACKUP", path)}
+	if onServer(path) {
+		f.fix = "pg_restore"
+	}
+	return f
 }
 
 // checkSpace looks at the room on the disk of a file, as the host does, and at the modules.

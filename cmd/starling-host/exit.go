@@ -167,6 +167,8 @@ func explain(err error) *failure {
 			text = starling.PlainError(host)
 		}
 		return &failure{code: exitRefused, message: "this host cannot make the call: " + text, hint: "see what it has with: starling-host doctor"}
+	case errors.As(err, new(*eventlog.MissingTableError)):
+		return &failure{code: exitInvalid, message: starling.PlainError(err), hint: missingHint}
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: starling.PlainError(err)}
 	case errors.Is(err, eventlog.ErrSchemaTooNew):
@@ -177,6 +179,8 @@ func explain(err error) *failure {
 		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "bring the database to the current layout: starling-host migrate DB"}
 	case store.Denied(err):
 		return &failure{code: exitFailed, message: starling.PlainError(err), hint: deniedHint}
+	case store.DiskFailed(err):
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: diskHint}
 	case errors.Is(err, context.Canceled):
 		return &failure{code: exitCancelled, message: "cancelled"}
 	}

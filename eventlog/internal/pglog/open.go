@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"time"
 
@@ -232,6 +233,7 @@ const (
 	insufficientPrivilege = "42501"
 	relationExists        = "42P07"
 	noSuchColumn          = "42703"
+	undefinedTable        = "42P01"
 	dataCorrupted         = "XX001"
 	indexCorrupted        = "XX002"
 	connectionClass       = "08"
@@ -305,15 +307,24 @@ func (e *refusedError) Error() string {
 // Unwrap returns the error of the driver.
 func (e *refusedError) Unwrap() error { return e.err }
 
+// quoted is the name in a message of the server, in whatever language.
+var quoted = regexp.MustCompile(`["«„“](\w+)["»“”]`)
+
 // orUnavailable makes an error of a server that is away [eventlog.ErrUnavailable] as well,
-// once, and that of a page which is not as the server wrote it [eventlog.ErrLogCorrupt].
+// once, and that of a page which is not as the server wrote it, or of a table that is not there,
+// [eventlog.ErrLogCorrupt].
 func orUnavailable(err error) error {
 	said, fromServer := errors.AsType[*pgconn.PgError](err)
 	if _, connecting := errors.AsType[*pgconn.ConnectError](err); fromServer && connecting && !errors.As(err, new(*refusedError)) {
 		err = &refusedError{said, err}
 	}
-	if c := code(err); c == dataCorrupted || c == indexCorrupted {
+	switch c := code(err); c {
+	case dataCorrupted, indexCorrupted:
 		return fmt.Errorf("%w: %w", eventlog.ErrLogCorrupt, err)
+	case undefinedTable:
+		if table := quoted.FindStringSubmatch(said.Message); table != nil {
+			return &eventlog.MissingTableError{Table: table[1]}
+		}
 	}
 	if isAway(err) && !errors.Is(err, eventlog.ErrUnavailable) {
 		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)

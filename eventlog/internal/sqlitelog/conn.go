@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/starling-host/starling/eventlog"
 	"modernc.org/sqlite"
@@ -235,12 +237,19 @@ func isFatal(err error) bool {
 	return true
 }
 
-// classified tells an error of SQLite that is about the bytes of the file, which is
-// [eventlog.ErrLogCorrupt], from one of a file that cannot be read at the moment, which is
+// noTable is how SQLite names a table that is not there.
+var noTable = regexp.MustCompile(`no such table: (?:main\.)?(\w+)`)
+
+// classified tells an error of SQLite that is about the bytes or the tables of the file, which
+// is [eventlog.ErrLogCorrupt], from one of a file that cannot be read at the moment, which is
 // [eventlog.ErrUnavailable].
 func classified(err error) error {
 	switch code := codeOf(err); {
 	case code < 0:
+	case code == sqlite3.SQLITE_ERROR:
+		if table := noTable.FindStringSubmatch(err.Error()); table != nil {
+			return &eventlog.MissingTableError{Table: table[1]}
+		}
 	case code&0xff == sqlite3.SQLITE_CORRUPT, code == sqlite3.SQLITE_NOTADB, code == sqlite3.SQLITE_IOERR_SHORT_READ, code == sqlite3.SQLITE_IOERR_CORRUPTFS:
 		return fmt.Errorf("%w: %w", eventlog.ErrLogCorrupt, err)
 	case code&0xff == sqlite3.SQLITE_BUSY, code&0xff == sqlite3.SQLITE_IOERR, code&0xff == sqlite3.SQLITE_CANTOPEN, code == sqlite3.SQLITE_FULL:
@@ -249,12 +258,12 @@ func classified(err error) error {
 	return err
 }
 
-// DiskFailed reports whether err says that the disk of a log failed or is full, which
-// says nothing about the log.
+// DiskFailed reports whether err says that a disk failed or is full, which says nothing about
+// a log on it.
 func DiskFailed(err error) bool {
 	code := codeOf(err)
 	cutOff := code == sqlite3.SQLITE_IOERR_SHORT_READ || code == sqlite3.SQLITE_IOERR_CORRUPTFS // the file
-	return !cutOff && (code&0xff == sqlite3.SQLITE_IOERR || code&0xff == sqlite3.SQLITE_FULL)
+	return errors.Is(err, syscall.ENOSPC) || !cutOff && (code&0xff == sqlite3.SQLITE_IOERR || code&0xff == sqlite3.SQLITE_FULL)
 }
 
 // checkVersion refuses a SQLite that is known to lose data.

@@ -42,35 +42,26 @@ func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 // there is none, and the same call goes on.
 func Restore(ctx context.Context, src, dst string) (report BackupReport, replaced string, err error) {
 	part, old := dst+".restored", dst+".replaced"
-	lock, err := openLock(dst)
-	if err != nil {
+	if _, err := replaceable(dst, old); err != nil {
 		return report, "", err
-	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks
-	if err := lock.lockSoon(); err != nil {
-		return report, "", err
-	}
-	if f, err := os.Open(dst); err == nil {
-		used, err := inUse(f)
-		if err = errors.Join(err, f.Close()); err != nil || used {
-			return report, "", errors.Join(fmt.Errorf("sqlitelog: another process has %s open: end it first", dst), err)
-		}
-	}
-	var moves []string
-	for _, suffix := range []string{"", "-wal"} {
-		if _, err := os.Lstat(dst + suffix); err != nil {
-			continue
-		}
-		if _, err := os.Lstat(old + suffix); err == nil {
-			return report, "", fmt.Errorf("sqlitelog: %s is there from an earlier restore: move it away first", old+suffix)
-		}
-		moves = append(moves, suffix)
 	}
 	if report, err = Backup(ctx, src, part); err != nil {
 		if !errors.Is(err, fs.ErrExist) {
 			_ = os.Remove(part)
 		}
 		return report, "", err
+	}
+	lock, err := openLock(dst) // only now: a copy that fails leaves no file behind
+	if err == nil {
+		defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks
+		err = lock.lockSoon()
+	}
+	var moves []string
+	if err == nil {
+		moves, err = replaceable(dst, old)
+	}
+	if err != nil {
+		return report, "", errors.Join(err, os.Remove(part))
 	}
 	for _, suffix := range moves {
 		if err := os.Rename(dst+suffix, old+suffix); err != nil {
@@ -83,6 +74,28 @@ func Restore(ctx context.Context, src, dst string) (report BackupReport, replace
 		return report, replaced, err
 	}
 	return report, replaced, syncFile(filepath.Dir(dst))
+}
+
+// replaceable returns the suffixes of the files of a log that a restore moves to old. The
+// error says why it cannot: another process has the log open, or an earlier restore has moved
+// files there.
+func replaceable(dst, old string) (moves []string, err error) {
+	if f, err := os.Open(dst); err == nil {
+		used, err := inUse(f)
+		if err = errors.Join(err, f.Close()); err != nil || used {
+			return nil, errors.Join(fmt.Errorf("sqlitelog: another process has %s open: end it first", dst), err)
+		}
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		if _, err := os.Lstat(dst + suffix); err != nil {
+			continue
+		}
+		if _, err := os.Lstat(old + suffix); err == nil {
+			return nil, fmt.Errorf("sqlitelog: %s is there from an earlier restore: move it away first", old+suffix)
+		}
+		moves = append(moves, suffix)
+	}
+	return moves, nil
 }
 
 // copyLog makes the copy beside dst, lets change work on it, if there is

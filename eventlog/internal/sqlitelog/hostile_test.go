@@ -48,7 +48,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"a table with other constraints",
 			"DROP TABLE module; CREATE TABLE module (digest BLOB, wasm BLOB)", eventlog.ErrLogCorrupt, `table "module"`},
 		{"no table of runs",
-			"DROP TABLE run", eventlog.ErrLogCorrupt, "no run"},
+			"DROP TABLE run", eventlog.ErrLogCorrupt, "no table run"},
 		{"no events",
 			"DROP TABLE eventlog_events", nil, "not an event log"},
 		{"a header that contradicts the tables",

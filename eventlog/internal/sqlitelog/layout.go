@@ -234,10 +234,13 @@ func vet(objects []object) (layout int, err error) {
 	if events == plain(seedEventsTable) {
 		return seedLayout, nil
 	}
-	for _, name := range []string{"run", "run_by_start", "module"} {
+	for _, name := range []string{"run", "module"} {
 		if _, ok := have[name]; !ok {
-			return 0, fmt.Errorf("%w: the file has no %s", eventlog.ErrLogCorrupt, name)
+			return 0, &eventlog.MissingTableError{Table: name}
 		}
+	}
+	if _, ok := have["run_by_start"]; !ok {
+		return 0, fmt.Errorf("%w: the file has no index run_by_start", eventlog.ErrLogCorrupt)
 	}
 	return layoutVersion, nil
 }
