@@ -5,6 +5,7 @@ package agentfile
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -54,6 +55,9 @@ type File struct {
 // Load reads an agent from a file. What is wrong with its content is a
 // [*config.Error].
 func Load(path string) (*File, error) {
+	if info, err := os.Stat(path); err == nil && (info.IsDir() || filepath.Ext(path) == ".wasm") {
+		return nil, fmt.Errorf("agentfile: %s is a tool and not the file of an agent, which lists tools", path)
+	}
 	data, err := config.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("agentfile: %w", err)
