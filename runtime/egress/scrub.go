@@ -30,7 +30,7 @@ import (
 //   - with spaces, line ends, commas, colons, quotes or NULs between the characters of any of these,
 //     as in a dump of bytes, base64 in mail, and UTF-16;
 //   - after two of these steps: percent-encoded and then put into JSON, for instance;
-//   - decoded, if it is itself something encoded, and without the spaces around it.
+//   - decoded, if it is itself something encoded, and without the scheme or the spaces before it.
 //
 // This protects from a server that echoes what it received. It does not protect from a
 // server that wants to tell the guest: that server can write a secret in endless ways.
@@ -166,27 +166,34 @@ func escapes(value string) []string {
 	return slices.Compact(all)
 }
 
-// decoded returns what a server makes of a value that it takes for one of these encodings, for a
-// number, or for text with spaces around it: of the base64 of a user and a password, as HTTP has
-// it, also each of them, because an API may take a token for either.
+// decoded returns what a server makes of a value: of the whole of it, without spaces and quotes
+// around it, and of what follows in it on a scheme or a name, as in "Bearer TOKEN" and NAME=VALUE. It
+// may take each for something encoded, for a number, or for the base64 of a user and a password,
+// either of which may be a token.
 func decoded(value string) (all []string) {
-	unquoted, _ := strconv.Unquote(`"` + value + `"`)
-	all = append(all, unquoted, unescape(value), html.UnescapeString(value), strings.TrimSpace(value), spaced.undo(value))
-	if number, err := strconv.ParseFloat(value, 64); err == nil {
-		all = append(all, strconv.FormatFloat(number, 'f', -1, 64), strconv.FormatFloat(number, 'e', -1, 64))
+	texts := []string{strings.Trim(value, " \t\r\n\"'`")}
+	for _, mark := range []string{" ", "=", ":"} {
+		_, rest, _ := strings.Cut(texts[0], mark)
+		texts = append(texts, rest)
 	}
-	word := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(value), "=")
-	decode := base64.RawStdEncoding.DecodeString
-	for _, text := range []string{word, value} {
-		if pair, err := decode(text); err == nil {
-			user, password, _ := strings.Cut(string(pair), ":")
-			var latin1 []rune // the bytes, in a document that has only text
-			for _, c := range pair {
-				latin1 = append(latin1, rune(c))
-			}
-			all = append(all, string(pair), user, password, string(latin1))
+	for _, text := range texts {
+		unquoted, _ := strconv.Unquote(`"` + text + `"`)
+		all = append(all, text, unquoted, unescape(text), html.UnescapeString(text), spaced.undo(text))
+		if number, err := strconv.ParseFloat(text, 64); err == nil {
+			all = append(all, strconv.FormatFloat(number, 'f', -1, 64), strconv.FormatFloat(number, 'e', -1, 64))
 		}
-		decode = hex.DecodeString
+		decode, encoded := base64.RawStdEncoding.DecodeString, strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(text), "=")
+		for range 2 {
+			if pair, err := decode(encoded); err == nil {
+				user, password, _ := strings.Cut(string(pair), ":")
+				var latin1 []rune // the bytes, in a document that has only text
+				for _, c := range pair {
+					latin1 = append(latin1, rune(c))
+				}
+				all = append(all, string(pair), user, password, string(latin1))
+			}
+			decode, encoded = hex.DecodeString, text
+		}
 	}
 	return slices.DeleteFunc(all, func(s string) bool { return s == value || len(s) < MinSecretBytes })
 }

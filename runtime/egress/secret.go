@@ -294,16 +294,18 @@ func (f *filler) body(text, contentType string, raw func([]byte) (string, bool))
 // compression, and not a part of something larger, of which a guest could put
 // together what is not in any part.
 func (r *Request) plainly() error {
-	for _, name := range []string{"Range", "If-Range", "A-Im"} {
-		if _, ok := r.Header[name]; ok {
-			return Denied("header %s asks for a part of a response, which could not be searched for secrets", name)
-		}
-	}
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
+	for name := range r.Header {
+		switch headerKey(name) {
+		case "range", "if-range", "a-im", "request-range", "x-range", "x-ms-range":
+			return Denied("header %s asks for a part of a response, which could not be searched for secrets", name)
+		case "accept-encoding", "accept-charset":
+			delete(r.Header, name)
+		}
+	}
 	r.Header["Accept-Encoding"] = []string{"identity"}
-	delete(r.Header, "Accept-Charset")
 	return nil
 }
 
@@ -451,13 +453,17 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	if f.coding(kind, coding); kind != "" && !plainType.MatchString(kind) {
 		f.fail("the Content-Type of a request with a secret is TYPE/SUBTYPE; NAME=VALUE, without comments, escapes and *")
 	}
+	for name := range r.Header {
+		switch plain := headerKey(name); {
+		case plain == "accept-encoding", plain == "accept-charset", name == "Content-Type":
+		case in(PlaceBody) && strings.HasSuffix(plain, "encoding"):
+			f.fail("a body with a secret is sent as it is: leave out header %s", name)
+		case strings.TrimPrefix(strings.TrimPrefix(plain, "x-"), "http-") == "content-type", strings.Contains(plain, "charset"):
+			f.fail("a request with a secret has its type and charset in Content-Type alone: leave out header %s", name)
+		}
+	}
 	if !in(PlaceBody) {
 		return
-	}
-	for name := range r.Header {
-		if plain := headerKey(name); strings.HasSuffix(plain, "encoding") && plain != "accept-encoding" {
-			f.fail("a body with a secret is sent as it is: leave out header %s", name)
-		}
 	}
 	if !textBody.MatchString(kind) || numbers.MatchString(kind) {
 		f.fail("a body with a secret needs the Content-Type of a text, such as application/json, multipart/form-data or text/plain: in any other, send the secret in a header")
@@ -537,6 +543,9 @@ var (
 // compressed all the same, or in other characters. The reason quotes nothing of a response
 // that was not searched: a server may have put a secret there.
 func checkPlain(header http.Header) error {
+	if len(header["Content-Range"]) > 0 {
+		return Denied("the response is a part of something larger, and could not be searched for secrets")
+	}
 	for _, list := range header["Content-Encoding"] {
 		for _, coding := range splitList(list) {
 			if !strings.EqualFold(coding, "identity") {

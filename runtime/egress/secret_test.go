@@ -136,6 +136,8 @@ func TestPlaceholdersThatDenyARequest(t *testing.T) {
 		{"in YAML", "POST http://h/ HTTP/1.1\r\nContent-Type: application/yaml\r\nContent-Length: 15\r\n\r\na: {{secret:K}}", "01234567012345", "needs the Content-Type of a text"},
 		{"in a query that names its charset", "GET http://h/?charset=gbk&a={{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "not in \"gbk\""},
 		{"too often", "GET http://h/ HTTP/1.1\r\nX-A: " + strings.Repeat("{{secret:K}}", 1001) + "\r\n\r\n", "hunter2hunter2", "more than 1000 placeholders"},
+		{"beside a second type, whose name servers take for the same", "GET http://h/?a={{secret:K}} HTTP/1.1\r\nContent-Type: text/plain\r\nContent_Type: text/plain; charset=utf-16\r\n\r\n", "hunter2hunter2", "leave out header Content_type"},
+		{"beside a header with a charset", "GET http://h/?a={{secret:K}} HTTP/1.1\r\nX-Charset: utf-16\r\n\r\n", "hunter2hunter2", "leave out header X-Charset"},
 		{"behind a byte of a query", "GET http://h/?a=%81{{secret:K}} HTTP/1.1\r\n\r\n", "hunter2hunter2", "must be UTF-8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -425,17 +427,22 @@ func TestNoHeaderIsNamedLikeASecret(t *testing.T) {
 func TestPlainResponses(t *testing.T) {
 	host, received := capture(t)
 	r := get("http://" + host + "/")
-	r.Header = http.Header{"Accept-Encoding": {"gzip"}}
+	r.Header = http.Header{"Accept-Encoding": {"gzip"}, "Accept_encoding": {"gzip"}, "Accept_charset": {"utf-16"}}
 	client := New(Config{Authorize: granting{value: canary, plain: true}})
 	if _, err := client.Do(context.Background(), r, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got := received(); !strings.Contains(got, "\r\nAccept-Encoding: identity\r\n") || strings.Contains(got, "gzip") {
+	if got := received(); !strings.Contains(got, "\r\nAccept-Encoding: identity\r\n") || strings.Contains(got, "gzip") || strings.Contains(got, "utf-16") {
 		t.Errorf("sent %q", got)
 	}
-	r.Header = http.Header{"Range": {"bytes=0-3"}}
-	_, err := client.Do(context.Background(), r, "")
-	wantFailure(t, err, abi.StatusDenied, "a part of a response")
+	for _, name := range []string{"Range", "If-Range", "A-Im", "Request-Range", "X-Ms-Range", "X_ms_range"} {
+		r.Header = http.Header{name: {"bytes=0-3"}}
+		_, err := client.Do(context.Background(), r, "")
+		wantFailure(t, err, abi.StatusDenied, "a part of a response")
+	}
+	part := answer(t, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-3/9\r\nContent-Length: 4\r\n\r\nhunt")
+	_, err := client.Do(context.Background(), get("http://"+part), "")
+	wantFailure(t, err, abi.StatusDenied, "a part of something larger")
 
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -613,7 +620,11 @@ func TestScrubbingFindsASecretThatWasDecoded(t *testing.T) {
 		base64.StdEncoding.EncodeToString([]byte("ghp_123456:x-oauth-basic")):       "hello ghp_123456",
 		base64.StdEncoding.EncodeToString([]byte("\xe9\x00\xff\x81key\x9f")):        `{"key":"\u00e9\u0000\u00ff\u0081key\u009f"}`,
 		base64.RawURLEncoding.EncodeToString([]byte("\xe9\x80\xff\x81key\xfb\xff")): "é\u0080ÿ\u0081keyûÿ",
-		"hunter2hunter2 \n":               "hunter2hunter2",
+		"hunter2hunter2 \n":      "hunter2hunter2",
+		"'hunter2hunter2'":       "hunter2hunter2",
+		"Bearer hunter2hunter2":  `{"token":"hunter2hunter2"}`,
+		"session=hunter2hunter2": "session: hunter2hunter2",
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("user:hunter2hunter2")): "hunter2hunter2",
 		"0012345678901234567890":          "12345678901234567000",
 		"12345678901234567890123456789":   "1.2345678901234568e+28",
 		"-----KEY-----\nabc\ndef\n---END": "-----KEY----- abcdef\r\n---END",
