@@ -60,6 +60,7 @@ var importers = map[string][]string{
 	"go.opentelemetry.io/proto/otlp":                    {"serve"},
 	"google.golang.org/protobuf":                        {"serve"},
 	"github.com/modelcontextprotocol/go-sdk":            {"serve/internal/mcpsrv", "runtime/mcptool"},
+	"golang.org/x/oauth2":                               {"runtime/mcptool"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages

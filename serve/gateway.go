@@ -103,7 +103,7 @@ func (l *LocalTools) AddServer(s Server, pins Pins) error {
 
 // connect connects to a server and presents its tools, or returns why it cannot.
 func (l *LocalTools) connect(s *localServer) string {
-	o := starling.ServerOptions{MCP: s.config(), Policy: l.options.Policy}
+	o := starling.ServerOptions{MCP: s.config(s.pins), Policy: l.options.Policy}
 	o.Timeout = time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
 	o.Changed = func() { _ = l.listed(s) } // what it says stays as it was if it cannot be pinned
 	ctx := l.life

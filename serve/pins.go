@@ -195,12 +195,35 @@ func (p Pins) Changes(ctx context.Context, text string) (name string, changes []
 	}
 	db := starling.Over(nil, starling.Options{})
 	defer db.Close()
-	connected, err := db.Connect(ctx, starling.ServerOptions{MCP: s.config()})
+	connected, err := db.Connect(ctx, starling.ServerOptions{MCP: s.config(p)})
 	if err != nil {
 		return s.Name, nil, nil, err
 	}
 	now := pinsOf(saidBy(connected))
 	return s.Name, changesOf(all.Servers[s.identity()], now), func() error { return p.note(s.Name, s.identity(), now, true) }, nil
+}
+
+// Login connects to a server, which text names as for [ParseServer], and keeps the OAuth token
+// that the user gets for it in the folder of the pins. A server that asks for none is an error.
+func (p Pins) Login(ctx context.Context, text string, login agentfile.Login) (name string, err error) {
+	s, err := ParseServer(text)
+	if err != nil {
+		return "", err
+	}
+	if s.URL == "" {
+		return "", errors.New("this is a command, and a login is for a URL")
+	}
+	asked, show := false, login.Show
+	login.Show = func(address string) { asked = true; show(address) }
+	m := s.config(p)
+	m.Login = &login
+	db := starling.Over(nil, starling.Options{})
+	defer db.Close()
+	_, err = db.Connect(ctx, starling.ServerOptions{MCP: m})
+	if err == nil && !asked {
+		err = fmt.Errorf("the server %s asks for no login", s.Name)
+	}
+	return s.Name, err
 }
 
 // changesOf returns the tools that differ, by name.

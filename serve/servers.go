@@ -198,14 +198,17 @@ func absoluteWord(word string) string {
 	return word
 }
 
-// config is how to connect to the server.
-func (s Server) config() agentfile.MCP {
+// config is how to connect to the server, with its token of the folder of the pins.
+func (s Server) config(p Pins) agentfile.MCP {
 	m := agentfile.MCP{
 		Command: s.Command, URL: s.URL, Env: s.Env, Headers: s.Headers, Prefix: s.Name + "_",
 		Include: s.Only, Exclude: s.Without, Rename: map[string]string{},
 	}
 	for tool, name := range s.Rename {
 		m.Rename[tool] = m.Prefix + name
+	}
+	if u, err := url.Parse(s.URL); err == nil && s.URL != "" {
+		m.Tokens = filepath.Join(filepath.Dir(p.Path), "tokens", u.Hostname()+"-"+s.identity()[:16]+".json")
 	}
 	return m
 }

@@ -32,10 +32,11 @@ module or folder that changes is loaded again, and the assistant is told.
 served as NAME_TOOL, and each call is recorded, under --policy and --timeout. NAME is that of
 its package, program or host; NAME=COMMAND chooses another one. Assignments before a
 command set variables for it, as in --server 'TOKEN=$TOKEN npx -y some-server'. A URL gets
-headers with --server-header. Servers connect in the background, and list_servers says how
-they are. --server-tools chooses and renames tools. What a server
-says of its tools is pinned when it is first seen. A tool that it describes differently later
-is left out until "starling-host mcp trust" accepts it. A server is not in the sandbox.
+headers with --server-header, or a token from "starling-host mcp login URL". Servers connect
+in the background, and the tool list_servers returns the state of each. --server-tools
+chooses and renames tools. The descriptions of tools are pinned when a server is first seen.
+A tool that is described differently later is left out until "starling-host mcp trust"
+accepts it. A server is not in the sandbox.
 
 With --code there is one tool, run_js: the model writes a program in JavaScript, in
 which it calls the others. The whole program is one recorded run.
@@ -92,7 +93,7 @@ func (a *app) mcpCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.AddCommand(a.mcpConfigCommand(), a.mcpTrustCommand())
+	cmd.AddCommand(a.mcpConfigCommand(), a.mcpTrustCommand(), a.mcpLoginCommand())
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -83,6 +85,51 @@ func (a *app) said(sign, doc string) {
 	for _, line := range strings.Split(doc, "\n") {
 		a.stdout.printf("    %s %s\n", sign, display.EscapeRunes(line, display.Visible))
 	}
+}
+
+const mcpLoginHelp = `Log in to a remote MCP server that asks for it, with OAuth. The command prints an
+address. Open it in a browser on this machine and allow the access, within five minutes.
+From then on "starling-host mcp --server URL" sends the token that was issued, and refreshes
+it. Write URL as for --server: the token is for this URL alone.
+
+The token is in a file that only you can read, in the folder of servers.json. It is never in
+a database, message or pin.
+
+Where an authorization server registers no clients, register one there yourself, with the
+redirect address http://127.0.0.1/callback, and name it with --client-id. Its secret, if it
+has one, is read from the variable that --client-secret-env names.`
+
+func (a *app) mcpLoginCommand() *cobra.Command {
+	var login agentfile.Login
+	variable := ""
+	cmd := &cobra.Command{
+		Use:     "login URL",
+		Short:   "log in to a remote MCP server, with OAuth",
+		Long:    mcpLoginHelp,
+		Example: "  starling-host mcp login https://mcp.example.com/mcp",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if login.ClientSecret = os.Getenv(variable); variable != "" && (login.ClientID == "" || login.ClientSecret == "") {
+				return usagef("", "--client-secret-env: name a variable that is set, and the client with --client-id")
+			}
+			login.Show = func(address string) {
+				a.stderr.printf("open this address in a browser on this machine, and allow the access:\n%s\n", address)
+			}
+			pins, err := serve.DefaultPins()
+			if err != nil {
+				return err
+			}
+			name, err := pins.Login(cmd.Context(), args[0], login)
+			if err != nil {
+				return err
+			}
+			a.stdout.printf("%s is logged in\n", name)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&login.ClientID, "client-id", "", "the `ID` of a client that you have registered")
+	cmd.Flags().StringVar(&variable, "client-secret-env", "", "the `VARIABLE` that has the client's secret")
+	return cmd
 }
 
 // absoluteServer returns what names a server as it works from every folder.

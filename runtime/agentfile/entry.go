@@ -60,8 +60,11 @@ type MCP struct {
 	// the server's.
 	Headers, Rename map[string]string
 
-	// Changed is called when the tools may have changed. A file has none.
+	// Changed is called when the tools may have changed. Tokens is the file with the OAuth token
+	// for a URL, which Login gets. An agent's file has none of these.
 	Changed func()
+	Tokens  string
+	Login   *Login
 }
 
 // MaxOutput is the largest that the output of a call may be made, in bytes: an event holds it,

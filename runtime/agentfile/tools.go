@@ -240,6 +240,9 @@ func (e *Entry) wrap(err error) error {
 // connectTimeout bounds how long a server may take to start and to list its tools.
 const connectTimeout = 30 * time.Second
 
+// loginTimeout bounds it when the user has to log in.
+const loginTimeout = 5 * time.Minute
+
 // inherited are the variables of this process that a server gets. All others may
 // hold secrets that are none of its business.
 var inherited = []string{
@@ -255,6 +258,7 @@ type (
 	Definition = mcptool.Definition
 	Refusal    = mcptool.Refusal // a tool that is not presented, and why
 	Assistant  = mcptool.Assistant
+	Login      = mcptool.Login
 )
 
 // ForAssistant returns a context for calls of servers' tools on behalf of an assistant, which
@@ -275,10 +279,14 @@ func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func
 }
 
 // Connect starts the server in a folder, or connects to it, and lists its tools, within 30
-// seconds. Getenv is asked for the variables that Env names, and for those that every server
+// seconds, or 5 minutes with a login. Getenv is asked for the variables that Env names, and for those that every server
 // gets. The server must be closed.
 func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) string) (*Server, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	timeout := connectTimeout
+	if m.Login != nil {
+		timeout = loginTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	env, err := expanded("env", m.Env, getenv)
 	if err != nil {
@@ -290,7 +298,7 @@ func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) strin
 	}
 	o := mcptool.Options{
 		Prefix: m.Prefix, Include: m.Include, Exclude: m.Exclude, Rename: m.Rename, Timeout: m.Timeout, TextOnly: m.TextOnly,
-		Headers: headers, Secrets: m.Secrets(), Changed: m.Changed,
+		Headers: headers, Secrets: m.Secrets(), Changed: m.Changed, Tokens: m.Tokens, Login: m.Login,
 	}
 	for _, values := range []map[string]string{env, headers} {
 		for name, value := range values {

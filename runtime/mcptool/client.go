@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -91,8 +93,13 @@ func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("mcptool: %q is no http or https URL", o.hide(endpoint))
 	}
+	var oauth auth.OAuthHandler
+	if hasKey := slices.ContainsFunc(slices.Collect(maps.Keys(o.Headers)), func(name string) bool { return strings.EqualFold(name, "Authorization") }); o.Tokens != "" && !hasKey {
+		a := newAuthorizer(endpoint, o)
+		oauth, o.moreSecrets = a, a.secrets
+	}
 	return open(ctx, func(w *wire) mcp.Transport {
-		return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: &http.Client{Transport: wiredHTTP{w, o}}}
+		return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: &http.Client{Transport: wiredHTTP{w, o}}, OAuthHandler: oauth}
 	}, true, o)
 }
 
@@ -156,7 +163,10 @@ func (c *Client) explain(doing string, err error) error {
 	if said := c.LastWords(); said != "" {
 		return fmt.Errorf("mcptool: %s: %w; the server wrote:\n%s", doing, c.options.clean(err), said)
 	}
-	return fmt.Errorf("mcptool: %s: %w", doing, c.options.clean(err))
+	if err = c.options.clean(err); errors.As(err, new(*loginError)) {
+		return err
+	}
+	return fmt.Errorf("mcptool: %s: %w", doing, err)
 }
 
 // follow lists the tools again when the server says that they have changed, until the

@@ -91,17 +91,38 @@ type Options struct {
 	// Headers are sent in each request over HTTP.
 	Headers map[string]string
 
+	// Tokens is the file with the OAuth token for a server over HTTP, which is refreshed there.
+	// Empty, or with a header Authorization, there is no OAuth. A Login gets the token.
+	Tokens string
+	Login  *Login
+
 	// Secrets are texts that no error and no last words of the server contain.
 	Secrets []string
 
 	// Changed is called when the tools, resources or prompts may have changed, since the server said so or was
 	// started again. Nil is not called.
 	Changed func()
+
+	moreSecrets func() []string // that came later; nil for none
+}
+
+// Login is how a user lets this client use a server.
+type Login struct {
+	// Show shows the user the address to open in a browser on this machine.
+	Show func(address string)
+
+	// ClientID and ClientSecret are those of a client that the user has registered with the
+	// authorization server. Without an ID, one is registered.
+	ClientID, ClientSecret string
 }
 
 // hide returns a text without the secrets.
 func (o *Options) hide(text string) string {
-	for _, secret := range o.Secrets {
+	secrets := o.Secrets
+	if o.moreSecrets != nil {
+		secrets = append(o.moreSecrets(), secrets...)
+	}
+	for _, secret := range secrets {
 		if len(secret) > 3 {
 			text = strings.NewReplacer(secret, "[hidden]", url.QueryEscape(secret), "[hidden]", url.PathEscape(secret), "[hidden]").Replace(text)
 		}
@@ -109,8 +130,19 @@ func (o *Options) hide(text string) string {
 	return text
 }
 
+// loginError is why a server cannot be used without the user.
+type loginError struct{ why, endpoint string }
+
+// Error has the command that helps.
+func (e *loginError) Error() string {
+	return "the server asks for a login, and " + e.why + "; hint: starling-host mcp login " + e.endpoint
+}
+
 // clean returns an error whose text has no secrets. It stays what it is.
 func (o *Options) clean(err error) error {
+	if login, ok := errors.AsType[*loginError](err); ok {
+		err = login // the SDK says around it what it was doing
+	}
 	if text := err.Error(); o.hide(text) != text {
 		return &cleaned{o.hide(text), err}
 	}
