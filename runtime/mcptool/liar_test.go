@@ -268,6 +268,39 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// TestAGreetingThatIsNotOfTheProtocol says what is wrong in terms of the protocol.
+func TestAGreetingThatIsNotOfTheProtocol(t *testing.T) {
+	for _, c := range []struct{ greeting, want string }{
+		{`{"protocolVersion":"2025-06-18","capabilities":{"tools":true},"serverInfo":{"name":"n","version":"1"}}`, `capabilities.tools must be an object, and is a bool`},
+		{`{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":"me"}`, `serverInfo must be an object, and is a string`},
+		{`{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":["n"],"version":"1"}}`, `serverInfo.name must be a string, and is an array`},
+		{`{"protocolVersion":7,"capabilities":{},"serverInfo":{"name":"n","version":"1"}}`, `protocolVersion must be a string, and is a number`},
+		{`[]`, `the result must be an object, and is an array`},
+	} {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _ = far.Close() })
+		go func() {
+			for in := json.NewDecoder(far); ; {
+				var m struct {
+					ID     json.RawMessage
+					Method string
+				}
+				answer := `"result":` + c.greeting
+				if in.Decode(&m) != nil {
+					return
+				} else if m.Method != "initialize" {
+					answer = `"error":{"code":-32601,"message":"no such method"}`
+				}
+				fmt.Fprintf(far, `{"jsonrpc":"2.0","id":%s,%s}`+"\n", m.ID, answer)
+			}
+		}()
+		_, err := mcptool.New(t.Context(), &mcp.IOTransport{Reader: near, Writer: near}, mcptool.Options{})
+		if want := `mcptool: connect: the server's answer to initialize is not of the protocol: ` + c.want; err == nil || err.Error() != want {
+			t.Errorf("%s\ngot  %v\nwant %s", c.greeting, err, want)
+		}
+	}
+}
+
 func TestServersThatDie(t *testing.T) {
 	t.Run("a process", func(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "server")

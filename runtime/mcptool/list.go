@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -138,12 +140,22 @@ func (e *loginError) Error() string {
 	return "the server asks for a login, and " + e.why + "; hint: starling-host mcp login " + e.endpoint
 }
 
-// clean returns an error whose text has no secrets. It stays what it is.
+// clean returns an error whose text has no secrets, and no types of Go. It stays what it is.
 func (o *Options) clean(err error) error {
 	if login, ok := errors.AsType[*loginError](err); ok {
 		err = login // the SDK says around it what it was doing
 	}
-	if text := err.Error(); o.hide(text) != text {
+	text := err.Error()
+	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		kinds := map[reflect.Kind]string{reflect.String: "a string", reflect.Slice: "an array", reflect.Bool: "a bool", reflect.Int: "a number", reflect.Float64: "a number"}
+		said, _ := strconv.Unquote(odd.Value) // the JSON itself, from the SDK
+		is := map[byte]string{'"': "a string", '[': "an array", '{': "an object", 't': "a bool", 'f': "a bool", ' ': "another " + odd.Value}[(said + " ")[0]]
+		_, method, _ := strings.Cut(text, "calling ") // as the SDK says it
+		method, _, _ = strings.Cut(method, ":")
+		text = fmt.Sprintf("the server's answer to %s is not of the protocol: %s must be %s, and is %s", cmp.Or(strings.Trim(method, `"`), "a request"),
+			cmp.Or(odd.Field, "the result"), cmp.Or(kinds[odd.Type.Kind()], "an object"), cmp.Or(is, "a number"))
+	}
+	if o.hide(text) != err.Error() {
 		return &cleaned{o.hide(text), err}
 	}
 	return err
@@ -154,7 +166,7 @@ type cleaned struct {
 	err  error
 }
 
-// Error returns the text without the secrets.
+// Error returns the text that clean made.
 func (c *cleaned) Error() string { return c.text }
 
 // Unwrap implements the interface that [errors.Is] uses.
