@@ -36,7 +36,8 @@ type localServer struct {
 	pins  Pins
 	first chan struct{} // closed when the first attempt has ended
 
-	listing sync.Mutex // one list is presented after the other; taken before the mu of the LocalTools
+	listTime time.Duration // see the constant
+	listing  sync.Mutex    // one list is presented after the other; taken before the mu of the LocalTools
 
 	// What follows is guarded by the mu of the LocalTools.
 	connected    *starling.Server // nil if it is not
@@ -70,7 +71,7 @@ func (l *LocalTools) AddServer(s Server, pins Pins) error {
 	if _, err := pins.read(); err != nil {
 		return err
 	}
-	server := &localServer{Server: s, pins: pins, first: make(chan struct{})}
+	server := &localServer{Server: s, pins: pins, first: make(chan struct{}), listTime: listTime}
 	l.servers = append(l.servers, server)
 	l.work.Go(func() {
 		for pause := firstRetry; ; pause = min(2*pause, lastRetry) {

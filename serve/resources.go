@@ -51,7 +51,7 @@ func (l *LocalTools) itemsOf(ctx context.Context, s *localServer, method string)
 	if connected == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.listTime, fmt.Errorf("no answer within %v", s.listTime))
 	defer cancel()
 	items, err := connected.List(ctx, method)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -274,5 +275,59 @@ func resourcesPassedOn(t *testing.T, version string) {
 		if err != nil || !v.Identical() {
 			t.Errorf("replay of %s (%s): %v, %v", id, name, v, err)
 		}
+	}
+}
+
+// TestAServerThatAnswersNoList keeps no list of the others waiting for longer than its bound, and
+// the gateway ends although it still waits.
+func TestAServerThatAnswersNoList(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
+	t.Cleanup(func() { db.Close() })
+	tools := NewLocalTools(db, starling.ToolOptions{}, func(text string) { t.Log(text) })
+	t.Cleanup(tools.Close)
+	asked := make(chan struct{}, 8)
+	pins := Pins{filepath.Join(t.TempDir(), "servers.json")}
+	for _, name := range []string{"deaf", "red"} {
+		server := notesServer(name)
+		server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+				if name == "deaf" && method == "resources/list" {
+					asked <- struct{}{}
+					<-t.Context().Done()
+				}
+				return next(ctx, method, r)
+			}
+		})
+		at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+		t.Cleanup(func() { at.CloseClientConnections(); at.Close() })
+		if err := tools.AddServer(Server{Name: name, URL: at.URL}, pins); err != nil {
+			t.Fatal(err)
+		}
+	}
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	t.Cleanup(func() { toClient.Close() })
+	ended := make(chan error, 1)
+	go func() { ended <- ServeMCP(ctx, MCPView{Tools: tools}, MCPOptions{}, toServer, fromServer) }()
+	client := &lineClient{t: t, to: fromClient, from: bufio.NewReader(toClient)}
+	client.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "clientInfo": map[string]any{"name": "test", "version": "1"}, "capabilities": map[string]any{}})
+	tools.servers[0].listTime = time.Millisecond
+	if got := client.ask("resources/list", map[string]any{})["resources"]; len(got.([]any)) != 6 {
+		t.Errorf("of the other server there is %v", got)
+	}
+	<-asked
+
+	tools.servers[0].listTime = time.Hour
+	fmt.Fprintln(fromClient, `{"jsonrpc":"2.0","id":"hangs","method":"resources/list","params":{}}`)
+	<-asked
+	toClient.Close()
+	end()
+	if err := <-ended; err != context.Canceled {
+		t.Error(err)
+	}
+	tools.Close()
+	if err := db.Close(); err != nil {
+		t.Error(err)
 	}
 }

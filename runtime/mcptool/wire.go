@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -237,6 +238,9 @@ func (c wiredConn) Close() error {
 	return c.Connection.Close()
 }
 
+// deleteTime bounds how long the end of a session is waited for.
+const deleteTime = time.Second
+
 // wiredHTTP is a wire within HTTP, below the SDK's transport, whose connections cannot be
 // wrapped. It follows no redirection, which would send arguments and keys to an address that
 // the user did not name.
@@ -247,7 +251,13 @@ type wiredHTTP struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
-	req = req.Clone(req.Context())
+	ctx := req.Context()
+	if req.Method == http.MethodDelete { // of a session, which a server that hangs ends late
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, deleteTime)
+		defer cancel()
+	}
+	req = req.Clone(ctx)
 	for name, value := range t.options.Headers {
 		req.Header.Set(name, value)
 	}
