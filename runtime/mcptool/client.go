@@ -48,6 +48,7 @@ type connection struct {
 	gone    chan struct{} // closed when the session has ended
 	lost    atomic.Bool   // a call has found that it has ended
 	stale   chan struct{} // capacity 1: the server has said that a list of it has changed
+	relist  atomic.Bool   // and so has that of its tools
 	calls   inFlight
 }
 
@@ -127,7 +128,7 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 		ProgressNotificationHandler: conn.calls.progress,
 		//lint:ignore SA1019 servers of the versions before still write logs
 		LoggingMessageHandler:      conn.calls.log,
-		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { changed() },
+		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { conn.relist.Store(true); changed() },
 		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { changed() },
 		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { changed() },
 	})
@@ -169,8 +170,8 @@ func (c *Client) explain(doing string, err error) error {
 	return fmt.Errorf("mcptool: %s: %w", doing, err)
 }
 
-// follow lists the tools again when the server says that they have changed, until the
-// session ends.
+// follow lists the tools again when the server says that they have changed, and passes on that
+// a list has changed, until the session ends.
 func (c *Client) follow(conn *connection) {
 	for {
 		select {
@@ -178,11 +179,15 @@ func (c *Client) follow(conn *connection) {
 			return
 		case <-conn.stale:
 		}
-		ctx, cancel := context.WithTimeout(c.closing, listTime)
-		if err := c.list(ctx, conn); err == nil && c.options.Changed != nil {
+		var err error
+		if conn.relist.Swap(false) {
+			ctx, cancel := context.WithTimeout(c.closing, listTime)
+			err = c.list(ctx, conn)
+			cancel()
+		}
+		if err == nil && c.options.Changed != nil {
 			c.options.Changed()
 		}
-		cancel()
 		select { // a server may say so whenever it is asked
 		case <-conn.gone:
 			return

@@ -1,6 +1,7 @@
 package mcptool_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -215,5 +216,35 @@ func TestOfflineToolsOnlyReplay(t *testing.T) {
 	}
 	if _, err := mcptool.Offline([]mcptool.Definition{{Name: "t", Schema: json.RawMessage(`{`)}}, mcptool.Options{}); err == nil {
 		t.Error("a definition without a schema was presented")
+	}
+}
+
+// TestAChangeOfResourcesListsNoTools counts the lists of tools that the client asks for.
+func TestAChangeOfResourcesListsNoTools(t *testing.T) {
+	s := newServer()
+	lists := make(chan string, 8)
+	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if method == "tools/list" {
+				lists <- method
+			}
+			return next(ctx, method, r)
+		}
+	})
+	s.AddResource(&mcp.Resource{URI: "a://a", Name: "a"}, nil)
+	changed := make(chan struct{}, 8)
+	inMemory(t, s, mcptool.Options{Changed: func() { changed <- struct{}{} }})
+	<-lists
+	s.AddResource(&mcp.Resource{URI: "b://b", Name: "b"}, nil)
+	<-changed
+	if len(lists) > 0 {
+		t.Error("the tools are listed again")
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "more"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		return nil, nil, nil
+	})
+	<-changed
+	if len(lists) != 1 {
+		t.Errorf("the tools are listed %d times for their change", len(lists))
 	}
 }
