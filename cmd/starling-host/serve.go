@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
 )
@@ -36,6 +37,35 @@ operator's policy and the certificate again.`
 const serveExample = `  starling-host serve --dev
   starling-host serve --dev --agent examples/agent/agent.yaml --listen 127.0.0.1:9000
   starling-host serve --config host.yaml`
+
+const readyHelp = `Ask the host that serves FILE on this machine whether it takes runs. The exit code is 0
+if it does, and 1 if it does not, or if no host answers. It is for health checks of
+containers and supervisors.`
+
+func (a *app) readyCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:     "ready",
+		Short:   "ask a host whether it takes runs",
+		Long:    readyHelp,
+		Example: "  starling-host ready --config host.yaml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := serve.LoadFile(path)
+			if err != nil {
+				return explainFile(err)
+			}
+			if err := file.Ready(cmd.Context()); err != nil {
+				return &failure{code: exitFailed, message: starling.PlainError(err), hint: pasteable("starling-host doctor --config", path)}
+			}
+			a.stdout.printf("ready\n")
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", "`FILE` that the host serves")
+	_ = cmd.MarkFlagRequired("config")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	return cmd
+}
 
 type serveFlags struct {
 	config   string

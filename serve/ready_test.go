@@ -1,0 +1,31 @@
+package serve_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/starling-host/starling/serve"
+)
+
+func TestReadyNamesTheChecksThatFail(t *testing.T) {
+	status := http.StatusServiceUnavailable
+	host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/readyz" {
+			t.Error(r.URL)
+		}
+		w.WriteHeader(status)
+		io.WriteString(w, `{"status":"not-ready","checks":{"serving":"failed","log":"ok","disk":"low","keys":"failed"}}`)
+	}))
+	defer host.Close()
+	at := serve.Address{Network: "tcp", Address: host.Listener.Addr().String()}
+	file := &serve.File{Listen: at, TLS: serve.FileTLS{Cert: "cert.pem", Key: "key.pem"}}
+	want := "the host at " + at.Address + " is not ready: 503 Service Unavailable: keys failed, serving failed"
+	if err := file.Ready(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if status = http.StatusOK; file.Ready(t.Context()) != nil {
+		t.Error("a host that is ready is not")
+	}
+}
