@@ -182,19 +182,28 @@ func decoded(value string) (all []string) {
 		if number, err := strconv.ParseFloat(text, 64); err == nil {
 			all = append(all, strconv.FormatFloat(number, 'f', -1, 64), strconv.FormatFloat(number, 'e', -1, 64))
 		}
-		decode, encoded := base64.RawStdEncoding.DecodeString, strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(text), "=")
-		for range 2 {
-			if pair, err := decode(encoded); err == nil {
-				user, password, _ := strings.Cut(string(pair), ":")
-				var latin1 []rune // the bytes, in a document that has only text
-				for _, c := range pair {
-					latin1 = append(latin1, rune(c))
-				}
-				all = append(all, string(pair), user, password, string(latin1))
+		var pairs [][]byte
+		word := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(text), "=")
+		for before := range min(4, len(word)) { // characters of base64 that change only the bytes beside them
+			padded := strings.Repeat("A", before) + word + "AAA"
+			if whole, err := base64.RawStdEncoding.DecodeString(padded[:len(padded)&^3]); err == nil {
+				pairs = append(pairs, whole[(before*6+7)/8:(before+len(word))*6/8])
 			}
-			decode, encoded = hex.DecodeString, text
+		}
+		if whole, err := hex.DecodeString(text); err == nil {
+			pairs = append(pairs, whole)
+		}
+		for _, pair := range pairs {
+			user, password, _ := strings.Cut(string(pair), ":")
+			var latin1 []rune // the bytes, in a document that has only text
+			for _, c := range pair {
+				latin1 = append(latin1, rune(c))
+			}
+			all = append(all, string(pair), user, password, string(latin1))
 		}
 	}
+	slices.Sort(all)
+	all = slices.Compact(all)
 	return slices.DeleteFunc(all, func(s string) bool { return s == value || len(s) < MinSecretBytes })
 }
 

@@ -374,9 +374,9 @@ func TestScrubbingChangesNothingElse(t *testing.T) {
 // longer than a few times the reading of the response: here, 2^38 comparisons.
 func TestTheWorkOfASearchIsBounded(t *testing.T) {
 	host := serve(t, func(c net.Conn) {
-		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n\r\n%s", strings.Repeat("a", 4<<20))
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n\r\n%s", strings.Repeat("!", 4<<20))
 	})
-	client := New(Config{Authorize: granting{value: strings.Repeat("a", 64<<10) + "b"}})
+	client := New(Config{Authorize: granting{value: strings.Repeat("!", 64<<10) + "b"}})
 	got, err := client.Do(context.Background(), get("http://"+host), "")
 	wantFailure(t, err, abi.StatusDenied, "could not be searched")
 	if got != nil {
@@ -548,6 +548,39 @@ func TestAnd(t *testing.T) {
 	}
 	if _, err := New(Config{}).authorize(t.Context(), access); err == nil {
 		t.Error("without an authorizer a request is allowed")
+	}
+}
+
+// A server that decodes base64 around a token starts in the middle of three of its bytes.
+func TestScrubbingFindsASecretDecodedAmongOtherBase64(t *testing.T) {
+	const value = "AbCdEfGhIjKlMnOpQrStUvWxY"
+	for before := range 4 {
+		padded := strings.Repeat("/", before) + value + "///"
+		whole, err := base64.RawStdEncoding.DecodeString(padded[:len(padded)&^3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, echo := range []string{string(whole), hex.EncodeToString(whole), everyByte(string(whole), `\u%04x`)} {
+			if got := cleaned(t, echo, value); !strings.Contains(got, "{{secret:K0}}") {
+				t.Errorf("%d before it: %q", before, got)
+			}
+		}
+	}
+}
+
+// A guest sees the secret in no place of a response.
+func TestNoPlaceOfAResponseHasASecret(t *testing.T) {
+	client := New(Config{Authorize: granting{value: "hunter2hunter2", plain: true}})
+	for _, response := range []string{
+		"HTTP/1.1 103 Early Hints\r\nLink: SECRET\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 SECRET\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-A\r\n\r\n1;e=SECRET\r\na\r\n0\r\nX-A: SECRET\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nX-A: hunter2\r\n hunter2\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 302 Found\r\nLocation: http://u:SECRET@h/?k=SECRET#SECRET\r\nContent-Length: 0\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nSet-Cookie: a=SECRET\r\nConnection: SECRET\r\nContent-Type: text/plain; x=SECRET\r\nX-SECRET: 2\r\n\r\n", "HTTP/1.1 204 No Content\r\nX: SECRET\r\n\r\nSECRET",
+	} {
+		got, err := client.Do(context.Background(), get("http://"+answer(t, strings.ReplaceAll(response, "SECRET", "hunter2hunter2"))), "")
+		if err != nil || bytes.Contains(bytes.ToLower(got), []byte("hunter")) {
+			t.Errorf("%q: %q, %v", response, got, err)
+		}
 	}
 }
 
