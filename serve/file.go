@@ -10,16 +10,16 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve/tenant"
+	"github.com/starling-host/starling/spec"
 )
 
 // File is a host.yaml, the file that describes a host: where it listens, where its
@@ -40,66 +40,66 @@ import (
 type File struct {
 	Path string // of the file
 
-	Listen         Address       `yaml:"listen,required"`
-	ListenMode     socketMode    `yaml:"listen_mode"`
-	InsecurePublic bool          `yaml:"insecure_public"`
-	TLS            FileTLS       `yaml:"tls"`
-	Origins        []origin      `yaml:"origins"`           // under which browsers reach the host
-	Database       config.Word   `yaml:"database,required"` // path, or the address of a PostgreSQL server
-	KeyFile        config.Word   `yaml:"key_file,required"` // of the master key
-	Agents         []config.Word `yaml:"agents"`
-	Policy         config.Word   `yaml:"policy"` // of the operator; empty for none
+	Listen         Address  `yaml:"listen"`
+	ListenMode     string   `yaml:"listen_mode"`
+	InsecurePublic bool     `yaml:"insecure_public"`
+	TLS            FileTLS  `yaml:"tls"`
+	Origins        []string `yaml:"origins"`  // under which browsers reach the host
+	Database       string   `yaml:"database"` // path, or the address of a PostgreSQL server
+	KeyFile        string   `yaml:"key_file"` // of the master key
+	Agents         []string `yaml:"agents"`
+	Policy         string   `yaml:"policy"` // of the operator; empty for none
 
-	Limits    fileLimits    `yaml:"limits"`    // of tenants that have no others
-	Calls     fileCalls     `yaml:"calls"`     // limits of each call of a tool, which policies lower
-	Workers   config.Count  `yaml:"workers"`   // runs at a time
-	Isolation isolation     `yaml:"isolation"` // where modules run: process, the default, or inline
-	Drain     config.Period `yaml:"drain"`     // see daemon.Config, as for what follows
+	Limits    tenant.Limits     `yaml:"limits"`    // of tenants that have no others
+	Calls     config.CallLimits `yaml:"calls"`     // limits of each call of a tool, which policies lower
+	Workers   int               `yaml:"workers"`   // runs at a time
+	Isolation string            `yaml:"isolation"` // where modules run: process, the default, or inline
+	Drain     time.Duration     `yaml:"drain"`     // see daemon.Config, as for what follows
 
 	Queue struct {
-		Host       config.Word   `yaml:"host"`
-		MaxWaiting config.Count  `yaml:"max_waiting"`
-		Lease      config.Period `yaml:"lease"`
-		Grace      config.Period `yaml:"grace"`
-		Attempts   config.Count  `yaml:"attempts"`
+		Host       string        `yaml:"host"`
+		MaxWaiting int           `yaml:"max_waiting"`
+		Lease      time.Duration `yaml:"lease"`
+		Grace      time.Duration `yaml:"grace"`
+		Attempts   int           `yaml:"attempts"`
 	} `yaml:"queue"`
 	Requests struct {
-		Module  config.Size   `yaml:"module"`
-		Modules config.Count  `yaml:"modules"`
-		Wait    config.Period `yaml:"wait"`
-		Streams config.Count  `yaml:"streams"`
-		Replays config.Count  `yaml:"replays"`
-		Loaded  config.Count  `yaml:"loaded_modules"`
+		Module  int64         `yaml:"module"`
+		Modules int           `yaml:"modules"`
+		Wait    time.Duration `yaml:"wait"`
+		Streams int           `yaml:"streams"`
+		Replays int           `yaml:"replays"`
+		Loaded  int           `yaml:"loaded_modules"`
 	} `yaml:"requests"`
 	Connections struct {
-		Max     config.Count  `yaml:"max"`
-		Request config.Period `yaml:"request"`
-		Idle    config.Period `yaml:"idle"`
+		Max     int           `yaml:"max"`
+		Request time.Duration `yaml:"request"`
+		Idle    time.Duration `yaml:"idle"`
 	} `yaml:"connections"`
 	Retention struct {
-		OlderThan config.Period `yaml:"older_than"` // runs that have ended and began longer ago are removed
-		Every     config.Period `yaml:"every"`      // how often
+		OlderThan time.Duration `yaml:"older_than"` // runs that have ended and began longer ago are removed
+		Every     time.Duration `yaml:"every"`      // how often
 	} `yaml:"retention"`
 	Seal struct { // the zero value signs nothing
-		KeyFile   config.Word   `yaml:"key_file"` // of the key that signs
-		Every     config.Period `yaml:"every"`    // how often
-		Runs      config.Count  `yaml:"runs"`     // and after so many runs
-		Witnesses []config.Word `yaml:"witnesses"`
+		KeyFile   string        `yaml:"key_file"` // of the key that signs
+		Every     time.Duration `yaml:"every"`    // how often
+		Runs      int           `yaml:"runs"`     // and after so many runs
+		Witnesses []string      `yaml:"witnesses"`
 	} `yaml:"seal"`
 	Space struct {
-		KeepFree config.Size `yaml:"keep_free"` // on the disk
-		Modules  config.Size `yaml:"modules"`   // of all tenants together
+		KeepFree int64 `yaml:"keep_free"` // on the disk
+		Modules  int64 `yaml:"modules"`   // of all tenants together
 	} `yaml:"space"`
 	Inspector struct {
 		Off bool `yaml:"off"`
 	} `yaml:"inspector"`
 	Metrics struct { // the zero value lets no one read them
-		KeyEnv variable `yaml:"key_env"` // the variable that has the key
-		Open   bool     `yaml:"open"`    // to everyone who reaches the host
-		Off    bool     `yaml:"off"`
+		KeyEnv string `yaml:"key_env"` // the variable that has the key
+		Open   bool   `yaml:"open"`    // to everyone who reaches the host
+		Off    bool   `yaml:"off"`
 	} `yaml:"metrics"`
 	Operator struct {
-		KeyEnv variable `yaml:"key_env"` // the variable that has the key; empty lets no one steer over HTTP
+		KeyEnv string `yaml:"key_env"` // the variable that has the key; empty lets no one steer over HTTP
 	} `yaml:"operator"`
 	Traces FileTraces `yaml:"traces"`
 
@@ -108,70 +108,25 @@ type File struct {
 
 // FileTLS names the files of a certificate and its key; both are set or neither.
 type FileTLS struct {
-	Cert config.Word `yaml:"cert,required"`
-	Key  config.Word `yaml:"key,required"`
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
 }
 
 // FileTraces say where spans are sent. The zero value leaves that to the environment.
 type FileTraces struct {
-	Endpoint collector `yaml:"endpoint"` // the URL that they are posted to
-	Sample   fraction  `yaml:"sample"`   // the part of all traces; zero leaves it to the environment
-	Off      bool      `yaml:"off"`      // whatever the environment says
+	Endpoint string  `yaml:"endpoint"` // the URL that they are posted to
+	Sample   float64 `yaml:"sample"`   // the part of all traces; zero leaves it to the environment
+	Off      bool    `yaml:"off"`      // whatever the environment says
 }
 
-type fileLimits struct {
-	Running           config.Count `yaml:"running"`
-	Waiting           config.Count `yaml:"waiting"`
-	Compiling         config.Count `yaml:"compiling"`
-	Connections       config.Count `yaml:"connections"`
-	RequestsPerSecond config.Count `yaml:"requests_per_second"`
-	RecordedPerDay    config.Size  `yaml:"recorded_per_day"`
-	Recorded          config.Size  `yaml:"recorded"`
-	Modules           config.Size  `yaml:"module_bytes"`
-	UploadsPerHour    config.Count `yaml:"uploads_per_hour"`
-}
+var fileSchema = sync.OnceValue(func() *config.Schema {
+	return config.MustSchema(spec.HostSchema(), config.Formats{"listen-address": config.Format(ParseAddress), "uri": checkURL})
+})
 
-func (l fileLimits) tenant() tenant.Limits {
-	return tenant.Limits{
-		Running: int(l.Running), Waiting: int(l.Waiting), Compiling: int(l.Compiling), Connections: int(l.Connections),
-		RequestsPerSecond: int(l.RequestsPerSecond), RecordedPerDay: int64(l.RecordedPerDay), Recorded: int64(l.Recorded),
-		Modules: int64(l.Modules), UploadsPerHour: int(l.UploadsPerHour),
-	}
-}
-
-type fileCalls struct {
-	Fuel        config.Count  `yaml:"fuel"`
-	Memory      config.Size   `yaml:"memory"`
-	Timeout     config.Period `yaml:"timeout"`
-	Output      config.Size   `yaml:"output"`
-	Effects     config.Count  `yaml:"effects"`
-	EffectBytes config.Size   `yaml:"effect_bytes"`
-}
-
-// mostOfCall is the largest that each of the limits of a call may be: what an event and a
-// module hold, and beyond which a call keeps a host from ending.
-var mostOfCall = map[string]uint64{
-	"fuel": 100e12, "memory": sandbox.MaxPages * sandbox.PageSize, "timeout": uint64(24 * time.Hour), "output": 8 << 20, "effects": 1e6, "effect_bytes": 1 << 30,
-}
-
-// limits returns the limits of calls, with the defaults.
-func (c fileCalls) limits() sandbox.Limits {
-	l := sandbox.DefaultLimits()
-	l.Fuel, l.Effects = cmp.Or(uint64(c.Fuel), l.Fuel), cmp.Or(uint64(c.Effects), l.Effects)
-	l.MemoryPages = cmp.Or(uint32(sandbox.Pages(uint64(c.Memory))), l.MemoryPages)
-	l.TimeoutMs = cmp.Or(time.Duration(c.Timeout).Milliseconds(), l.TimeoutMs)
-	l.OutputBytes, l.EffectBytes = cmp.Or(uint64(c.Output), l.OutputBytes), cmp.Or(uint64(c.EffectBytes), l.EffectBytes)
-	return l
-}
-
-// CheckYAML implements [config.Checker].
-func (c fileCalls) CheckYAML(n *config.Node) error {
-	for key, value := range map[string]uint64{
-		"fuel": uint64(c.Fuel), "memory": uint64(c.Memory), "timeout": uint64(c.Timeout), "output": uint64(c.Output), "effects": uint64(c.Effects), "effect_bytes": uint64(c.EffectBytes),
-	} {
-		if value > mostOfCall[key] {
-			return n.Get(key).Errorf("docs/defaults.md has the largest values", "calls.%s is larger than a host allows", key)
-		}
+// checkURL does not repeat what may hold a secret.
+func checkURL(text string) error {
+	if _, err := url.Parse(text); err != nil {
+		return errors.New("this is not a URL")
 	}
 	return nil
 }
@@ -188,34 +143,24 @@ func LoadFile(name string) (*File, error) {
 		return nil, err
 	}
 	hint := "relative paths begin at the folder of " + filepath.Base(name)
-	files, agents := []located{{f.At("key_file")}, {f.At("policy")}}, []located{}
-	if len(f.Agents) > 0 {
-		if err := f.At("agents").Decode(&agents); err != nil {
-			return nil, err
+	check := func(at *config.Node, name, hint string) error {
+		if at == nil {
+			return nil
 		}
+		if err := readable(name); err != nil {
+			return at.Errorf(hint, "%v", err)
+		}
+		return nil
 	}
-	files = append(append(files, agents...), located{f.At("tls", "cert")}, located{f.At("tls", "key")}, located{f.At("seal", "key_file")})
-	names := append(append([]config.Word{f.KeyFile, f.Policy}, f.Agents...), f.TLS.Cert, f.TLS.Key, f.Seal.KeyFile)
-	for i, file := range files {
-		if file.Node == nil {
-			continue
-		}
-		if err := readable(string(names[i])); err != nil && i == 0 {
-			return nil, file.Errorf("make a key with: starling-host tenant keygen FILE; "+hint, "%v", err)
-		} else if err != nil {
-			return nil, file.Errorf(hint, "%v", err)
-		}
+	err = cmp.Or(check(f.At("key_file"), f.KeyFile, "make a key with: starling-host tenant keygen FILE; "+hint), check(f.At("policy"), f.Policy, hint))
+	for i, at := range f.At("agents").Items() {
+		err = cmp.Or(err, check(at, f.Agents[i], hint))
+	}
+	err = cmp.Or(err, check(f.At("tls", "cert"), f.TLS.Cert, hint), check(f.At("tls", "key"), f.TLS.Key, hint), check(f.At("seal", "key_file"), f.Seal.KeyFile, hint))
+	if err != nil {
+		return nil, err
 	}
 	return f, nil
-}
-
-// located is where a value stands in a file.
-type located struct{ *config.Node }
-
-// DecodeYAML implements [config.Decoder].
-func (l *located) DecodeYAML(n *config.Node) error {
-	l.Node = n
-	return nil
 }
 
 // readable reports why a file cannot be opened. What is not a regular file is left to its
@@ -235,18 +180,29 @@ func readable(name string) error {
 // ParseFile reads a host.yaml from its content. Relative paths begin at the folder of
 // name, which also stands in errors.
 func ParseFile(name string, data []byte) (*File, error) {
-	root, err := config.Parse(name, data)
+	f := &File{Path: name}
+	root, err := fileSchema().Load(name, data, f)
 	if err != nil {
 		return nil, err
 	}
-	f := &File{Path: name, root: root}
-	if err := root.Decode(f); err != nil {
+	f.root = root
+	if err := f.check(); err != nil {
 		return nil, err
 	}
-	if f.Listen.Mode = fs.FileMode(f.ListenMode); f.Listen.Network == "unix" {
+	if f.ListenMode != "" {
+		mode, err := strconv.ParseUint(f.ListenMode, 8, 32)
+		if err != nil {
+			return nil, f.At("listen_mode").Errorf("", "%v", err)
+		}
+		f.Listen.Mode = fs.FileMode(mode)
+	}
+	if f.Listen.Network == "unix" {
 		resolve(&f.Listen.Address, name)
 	}
-	for _, file := range []*config.Word{&f.Database, &f.KeyFile, &f.Policy, &f.TLS.Cert, &f.TLS.Key, &f.Seal.KeyFile} {
+	if u, err := url.Parse(f.Traces.Endpoint); err == nil && f.Traces.Endpoint != "" {
+		f.Traces.Endpoint = u.JoinPath("v1/traces").String()
+	}
+	for _, file := range []*string{&f.Database, &f.KeyFile, &f.Policy, &f.TLS.Cert, &f.TLS.Key, &f.Seal.KeyFile} {
 		resolve(file, name)
 	}
 	for i := range f.Agents {
@@ -262,192 +218,49 @@ func DevelopmentFile(listen Address, database, policy string, agents ...string) 
 	if store.OnServer(database) {
 		key = "starling.key"
 	}
-	f := &File{Path: "the flags", Listen: listen, Database: config.Word(database), KeyFile: config.Word(key), Policy: config.Word(policy)}
-	for _, name := range agents {
-		f.Agents = append(f.Agents, config.Word(name))
-	}
+	f := &File{Path: "the flags", Listen: listen, Database: database, KeyFile: key, Policy: policy, Agents: agents}
 	f.Metrics.Open = true // they are of the one tenant that there is
 	return f
 }
 
 // resolve makes a path that begins at the folder of a file one that the system takes.
-func resolve[T ~string](name *T, file string) {
-	if text := string(*name); text != "" && !filepath.IsAbs(text) && !strings.Contains(text, "://") {
-		*name = T(filepath.Join(filepath.Dir(file), text))
+func resolve(name *string, file string) {
+	if *name != "" && !filepath.IsAbs(*name) && !strings.Contains(*name, "://") {
+		*name = filepath.Join(filepath.Dir(file), *name)
 	}
 }
 
 // At returns what a file has for a key, such as "metrics", "key_env", for errors about it.
 // It is nil if the file has no such key, and for a File that was not read.
-func (f *File) At(keys ...string) *config.Node {
-	at := f.root
-	for _, key := range keys {
-		if at != nil {
-			at = at.Get(key)
-		}
-	}
-	return at
-}
+func (f *File) At(keys ...string) *config.Node { return f.root.At(keys...) }
 
-// Bounds of what a file may say.
-const (
-	mostWorkers   = 10_000      // more than any machine has a use for
-	shortestLease = time.Second // leaves a third of a second to renew it; with less, a slow disk makes a live host look dead
-)
-
-// CheckYAML implements [config.Checker]. It refuses values that are out of bounds, keys
-// that would have no effect, and a host that others can reach and that does not protect
-// what it tells them.
-func (f *File) CheckYAML(n *config.Node) error {
-	public, at := !f.Listen.Local(), n.Get
-	inner := func(group, key string) *config.Node { return at(group).Get(key) }
-	most := sandbox.DefaultGateLimits().ModuleBytes
-	scheme, _, remote := strings.Cut(string(f.Database), "://")
+// check refuses a host that others can reach and that does not protect what it tells them.
+func (f *File) check() error {
+	public, at := !f.Listen.Local(), f.At("listen")
 	switch {
-	case remote && scheme != "postgres" && scheme != "postgresql":
-		return at("database").Hidden().Errorf("the address of a server begins with postgres:// or postgresql://", "this must be a path or the address of a PostgreSQL server")
-	case f.Workers > mostWorkers:
-		return at("workers").Errorf("", "this must be at most %d", mostWorkers)
-	case f.Requests.Module > config.Size(most):
-		return inner("requests", "module").Errorf("no larger module is ever accepted", "this must be at most %dMiB", most>>20)
-	case f.Queue.Lease > 0 && time.Duration(f.Queue.Lease) < shortestLease:
-		return inner("queue", "lease").Errorf("leave the key out for 30s", "this must be %v or more, or hosts that are alive are taken to be dead", shortestLease)
-	case f.Listen.Network == "unix" && f.TLS != (FileTLS{}):
-		return at("tls").Errorf("leave it out: what is sent to a socket leaves no machine", "a Unix socket is not encrypted")
-	case f.Listen.Network != "unix" && f.ListenMode != 0:
-		return at("listen_mode").Errorf("leave it out: everybody on this machine can connect to "+f.Listen.String(), "only a Unix socket has a mode")
-	case f.Retention.Every != 0 && f.Retention.OlderThan == 0:
-		return at("retention").Errorf("add older_than: 30d, for instance", "without older_than nothing is removed")
-	case f.Seal.KeyFile == "" && (f.Seal.Every != 0 || f.Seal.Runs != 0 || len(f.Seal.Witnesses) > 0):
-		return at("seal").Errorf("add key_file: seal.key, made with: starling-host seal keygen seal.key", "without key_file nothing is signed")
-	case f.Metrics.Open && (f.Metrics.KeyEnv != "" || f.Metrics.Off):
-		return at("metrics").Errorf("leave open out, or all else", "metrics that are open ask for no key, and are not off")
 	case public && f.TLS == (FileTLS{}) && !f.InsecurePublic:
-		return at("listen").Errorf("add tls: {cert: ..., key: ...}, or insecure_public: true if something in front of it encrypts",
+		return at.Errorf("add tls: {cert: ..., key: ...}, or insecure_public: true if something in front of it encrypts",
 			"%s can be reached from elsewhere, and keys would go there in the clear", f.Listen)
 	case public && f.Metrics.KeyEnv == "" && f.Operator.KeyEnv == "" && !f.Metrics.Off:
-		return at("listen").Errorf("add metrics: {key_env: VARIABLE}, or {off: true}",
+		return at.Errorf("add metrics: {key_env: VARIABLE}, or {off: true}",
 			"%s can be reached from elsewhere, and its metrics are neither off nor asked for with a key", f.Listen)
 	}
 	return nil
 }
 
-// DecodeYAML implements [config.Decoder].
-func (a *Address) DecodeYAML(n *config.Node) error {
-	var text string
-	if err := n.Decode(&text); err != nil {
-		return err
-	}
-	at, err := ParseAddress(text)
-	if err != nil {
-		return n.Errorf("write HOST:PORT, where HOST is an address or localhost, as in 127.0.0.1:8300, or unix:PATH", "%v", err)
-	}
-	*a = at
-	return nil
-}
-
-// socketMode says who may connect to a socket: those who may write to it.
-type socketMode fs.FileMode
-
-var modePattern = regexp.MustCompile(`^06[06][06]$`)
-
-// DecodeYAML implements [config.Decoder].
-func (m *socketMode) DecodeYAML(n *config.Node) error {
-	text, _ := n.Text()
-	if !modePattern.MatchString(text) {
-		return n.Errorf("0660 lets the group of the socket connect, 0666 everybody on this machine; the quotes are needed",
-			`this must be "0600", "0660", "0606" or "0666", in quotes`)
-	}
-	bits, err := strconv.ParseUint(text, 8, 32)
-	*m = socketMode(bits)
-	return err
-}
-
-// origin is a scheme and a host, as browsers send them.
-type origin string
-
-var originPattern = regexp.MustCompile(`^https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?$`)
-
-// DecodeYAML implements [config.Decoder].
-func (o *origin) DecodeYAML(n *config.Node) error {
-	if err := n.Decode((*string)(o)); err != nil {
-		return err
-	}
-	u, err := url.Parse(string(*o))
-	if err != nil || u.Hostname() == "" || !originPattern.MatchString(string(*o)) {
-		return n.Errorf("write it as browsers send it: in lower case, other scripts in punycode, nothing after the port", "this must be an origin such as https://starling.example")
-	}
-	return nil
-}
-
-// collector is where spans are sent.
-type collector string
-
-// DecodeYAML implements [config.Decoder].
-func (c *collector) DecodeYAML(n *config.Node) error {
-	var text string
-	if err := n.Decode(&text); err != nil {
-		return err
-	}
-	u, err := url.Parse(text)
-	switch {
-	case err == nil && u.User != nil:
-		return n.Hidden().Errorf("put it into the variable OTEL_EXPORTER_OTLP_HEADERS, as in: authorization=Basic%20...", "a credential does not belong into this file")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
-		return n.Errorf("", "this must be the address of a collector that speaks OTLP over HTTP, such as http://127.0.0.1:4318")
-	}
-	*c = collector(u.JoinPath("v1/traces").String())
-	return nil
-}
-
-// fraction is a part of all, more than none.
-type fraction float64
-
-// DecodeYAML implements [config.Decoder].
-func (f *fraction) DecodeYAML(n *config.Node) error {
-	if err := n.Decode((*float64)(f)); err != nil {
-		return err
-	}
-	if *f <= 0 || *f > 1 {
-		return n.Errorf("to send none, write off: true", "this must be more than 0 and at most 1, as in 0.1 for every tenth trace")
-	}
-	return nil
-}
-
-// isolation is where modules run.
-type isolation string
-
-const inline isolation = "inline"
-
-// DecodeYAML implements [config.Decoder].
-func (i *isolation) DecodeYAML(n *config.Node) error {
-	if err := n.Decode((*string)(i)); err != nil {
-		return err
-	}
-	if *i != inline && *i != "process" {
-		return n.Errorf("process is the default: a process of its own for each call", "this must be process or inline")
-	}
-	return nil
-}
-
-// variable is the name of an environment variable.
-type variable string
-
-var variableName = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
-
-// DecodeYAML implements [config.Decoder].
-func (v *variable) DecodeYAML(n *config.Node) error {
-	if err := n.Decode((*string)(v)); err != nil || !variableName.MatchString(string(*v)) {
-		return n.Hidden().Errorf("put the key into a variable, and the name of the variable here, as in: key_env: STARLING_OPERATOR_KEY", "this must be the name of an environment variable")
-	}
-	return nil
-}
+const inline = "inline" // of File.Isolation
 
 // Address is where a host listens.
 type Address struct {
 	Network string // tcp or unix
 	Address string
 	Mode    fs.FileMode // of a socket; zero for 0600
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (a *Address) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAddress(string(text))
+	return err
 }
 
 // String returns the address as the file has it.

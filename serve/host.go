@@ -154,7 +154,7 @@ func (f *File) wrong(err error, hint string, keys ...string) error {
 
 // openTenants opens the database, and the tenants in it with their master keys.
 func (h *Host) openTenants(ctx context.Context) error {
-	where, keyFile := string(h.file.Database), string(h.file.KeyFile)
+	where, keyFile := h.file.Database, h.file.KeyFile
 	masters, err := tenant.ReadMasterKeys(keyFile)
 	missing := errors.Is(err, fs.ErrNotExist) && h.o.Development
 	if err != nil && !missing {
@@ -184,7 +184,7 @@ func (h *Host) openTenants(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.directory, err = daemon.NewDirectory(ctx, h.tenants, h.file.Limits.tenant(), h.logger)
+	h.directory, err = daemon.NewDirectory(ctx, h.tenants, h.file.Limits, h.logger)
 	if err == nil && h.directory.Len() == 0 && !h.file.Listen.Local() {
 		return &SetupError{Err: fmt.Errorf("%s can be reached from elsewhere, and there is no tenant yet", h.file.Listen), Hint: "starling-host tenant create --help"}
 	}
@@ -224,7 +224,7 @@ func (h *Host) loadPolicy() error {
 	if h.file.Policy == "" {
 		return nil
 	}
-	p, err := policy.Load(string(h.file.Policy))
+	p, err := policy.Load(h.file.Policy)
 	if err != nil {
 		return &SetupError{Err: err}
 	}
@@ -233,7 +233,7 @@ func (h *Host) loadPolicy() error {
 		named = named || name != policy.AllTools
 	}
 	if named && !h.o.Development {
-		h.logger.Warn("the operator's policy has rules by the name of a tool: a tenant names the tools that it uploads, so these rules bind only the agents of this host", "policy", string(h.file.Policy))
+		h.logger.Warn("the operator's policy has rules by the name of a tool: a tenant names the tools that it uploads, so these rules bind only the agents of this host", "policy", h.file.Policy)
 	}
 	h.policy.Store(p)
 	return nil
@@ -265,7 +265,7 @@ func (h *Host) listen() error {
 // warnExpired says that clients refuse the certificate.
 func (h *Host) warnExpired() {
 	if end := h.certificate.Expires(); time.Now().After(end) {
-		h.logger.Warn("the certificate has expired: clients refuse it", "cert", string(h.file.TLS.Cert), "expired", end)
+		h.logger.Warn("the certificate has expired: clients refuse it", "cert", h.file.TLS.Cert, "expired", end)
 	}
 }
 
@@ -279,7 +279,7 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 			c.Hosts = append(c.Hosts, strings.ToLower(name))
 		}
 	}
-	where := string(h.file.Database)
+	where := h.file.Database
 	if !store.OnServer(where) {
 		c.Disk = func() (guest.DiskRoom, error) { return DatabaseRoom(h.log, where) }
 	}
@@ -334,14 +334,14 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 
 // settings are the numbers and times of a daemon that its file has.
 func settings(f *File) daemon.Config {
-	r := f.Requests
+	r, calls := f.Requests, sandbox.WithDefaults(sandbox.Limits(f.Calls.Sandbox()))
+	calls.Depth = sandbox.DefaultLimits().Depth
 	return daemon.Config{
-		Defaults: f.Limits.tenant(), Calls: f.Calls.limits(), Retention: time.Duration(f.Retention.OlderThan), RetentionEvery: time.Duration(f.Retention.Every),
-		KeepFree: int64(f.Space.KeepFree), MaxModuleBytes: int64(f.Space.Modules), OpenMetrics: f.Metrics.Open,
-		MaxModule: int64(r.Module), MaxModules: int(r.Modules), MaxWait: time.Duration(r.Wait),
-		MaxStreams: int(r.Streams), MaxReplays: int(r.Replays), MaxIdleModules: int(r.Loaded),
-		MaxConnections: int(f.Connections.Max), RequestTime: time.Duration(f.Connections.Request), IdleTime: time.Duration(f.Connections.Idle),
-		MaxAttempts: int(f.Queue.Attempts), Drain: time.Duration(f.Drain),
+		Defaults: f.Limits, Calls: calls, Retention: f.Retention.OlderThan, RetentionEvery: f.Retention.Every,
+		KeepFree: f.Space.KeepFree, MaxModuleBytes: f.Space.Modules, OpenMetrics: f.Metrics.Open,
+		MaxModule: r.Module, MaxModules: r.Modules, MaxWait: r.Wait, MaxStreams: r.Streams, MaxReplays: r.Replays, MaxIdleModules: r.Loaded,
+		MaxConnections: f.Connections.Max, RequestTime: f.Connections.Request, IdleTime: f.Connections.Idle,
+		MaxAttempts: f.Queue.Attempts, Drain: f.Drain,
 	}
 }
 
@@ -352,12 +352,12 @@ const (
 )
 
 // keyIn returns the key in the variable that a part of the file names, if it names one.
-func (f *File) keyIn(part string, name variable) (string, error) {
+func (f *File) keyIn(part string, name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
-	key := os.Getenv(string(name))
-	hint := "export " + string(name) + "=$(openssl rand -hex 32)"
+	key := os.Getenv(name)
+	hint := "export " + name + "=$(openssl rand -hex 32)"
 	if key == "" {
 		return "", f.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", name, part), hint, part, "key_env")
 	}
@@ -382,27 +382,27 @@ type Resolved struct {
 // found: keys in variables, the key that signs, the collector of traces, and the agents with
 // their models. It connects to nothing.
 func (f *File) Resolve(ctx context.Context) (all []Resolved) {
-	for part, name := range map[string]variable{"metrics": f.Metrics.KeyEnv, "operator": f.Operator.KeyEnv} {
+	for part, name := range map[string]string{"metrics": f.Metrics.KeyEnv, "operator": f.Operator.KeyEnv} {
 		if name != "" {
 			_, err := f.keyIn(part, name)
-			all = append(all, Resolved{part + " key", "the variable " + string(name), err})
+			all = append(all, Resolved{part + " key", "the variable " + name, err})
 		}
 	}
 	slices.SortFunc(all, func(a, b Resolved) int { return strings.Compare(a.What, b.What) })
 	if f.Seal.KeyFile != "" {
 		_, err := f.sealKey()
-		all = append(all, Resolved{"seal key", string(f.Seal.KeyFile), err})
+		all = append(all, Resolved{"seal key", f.Seal.KeyFile, err})
 	}
 	if tracesWanted(f.Traces, os.Getenv) {
-		_, err := newOTLPClient(string(f.Traces.Endpoint), os.Getenv)
-		all = append(all, Resolved{"traces", cmp.Or(string(f.Traces.Endpoint), "the variables OTEL_*"), err})
+		_, err := newOTLPClient(f.Traces.Endpoint, os.Getenv)
+		all = append(all, Resolved{"traces", cmp.Or(f.Traces.Endpoint, "the variables OTEL_*"), err})
 	}
 	for _, path := range f.Agents {
-		file, err := agentfile.Load(string(path))
+		file, err := agentfile.Load(path)
 		if err == nil {
 			_, err = file.Provider(ctx, os.Getenv)
 		}
-		all = append(all, Resolved{"agent", string(path), err})
+		all = append(all, Resolved{"agent", path, err})
 	}
 	return all
 }
@@ -411,14 +411,14 @@ func (f *File) Resolve(ctx context.Context) (all []Resolved) {
 func (h *Host) openQueue(ctx context.Context) (err error) {
 	q := h.file.Queue
 	c := queue.Config{
-		Host: string(q.Host), Workers: int(h.file.Workers), Lease: time.Duration(q.Lease), Grace: time.Duration(q.Grace), MaxWaiting: int(q.MaxWaiting),
+		Host: q.Host, Workers: h.file.Workers, Lease: q.Lease, Grace: q.Grace, MaxWaiting: q.MaxWaiting,
 		Limits: h.directory.Limits, Logger: h.logger, Version: h.o.Version,
 		Ready: func(ctx context.Context) error { return h.daemon.Ready(ctx) }, // which is there before the queue is worked on
 	}
 	if c.Label = c.Host; c.Label == "" {
 		c.Label = h.name()
 	}
-	if c.Host == "" && !store.OnServer(string(h.file.Database)) {
+	if c.Host == "" && !store.OnServer(h.file.Database) {
 		// Only one process can listen there, so the jobs of the one before need not wait for its lease to end.
 		c.Host = h.file.Listen.Network + ":" + h.file.Listen.Address
 	}
@@ -455,11 +455,7 @@ func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 	}
 	// As many calls at a time as there are runs, and some modules that are being loaded.
 	// With fewer, a few tenants with long calls would keep all others waiting.
-	calls := int(h.file.Workers)
-	if calls == 0 {
-		calls = queue.DefaultWorkers
-	}
-	calls += runtime.GOMAXPROCS(0)
+	calls := cmp.Or(h.file.Workers, queue.DefaultWorkers) + runtime.GOMAXPROCS(0)
 	warn := func(text string) { h.logger.Warn(text) }
 	engine, err := starling.NewEngine(ctx, starling.EngineOptions{Warn: warn})
 	if err != nil {
@@ -483,7 +479,7 @@ func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
 	c.Held = map[canon.Hash]int64{}
 	for _, path := range h.file.Agents {
-		file, err := agentfile.Load(string(path))
+		file, err := agentfile.Load(path)
 		if err != nil {
 			return &SetupError{Err: err}
 		}
@@ -540,10 +536,10 @@ func (h *Host) newKey(ctx context.Context) (tenant.MasterKey, error) {
 	if err != nil {
 		return tenant.MasterKey{}, err
 	}
-	key := string(h.file.KeyFile)
+	key := h.file.KeyFile
 	if slices.ContainsFunc(list, func(t tenant.Tenant) bool { return t.Erased.IsZero() }) {
 		return tenant.MasterKey{}, &SetupError{
-			Err:  fmt.Errorf("%s is not there, and %s has tenants whose keys it encrypts", key, starling.DatabaseName(string(h.file.Database))),
+			Err:  fmt.Errorf("%s is not there, and %s has tenants whose keys it encrypts", key, starling.DatabaseName(h.file.Database)),
 			Hint: fmt.Sprintf("put %s back, or serve another database with --db FILE", key),
 		}
 	}
@@ -562,7 +558,7 @@ func (h *Host) openDevelopment(ctx context.Context) error {
 		return err
 	}
 	if h.file.Policy != "" {
-		text, err := os.ReadFile(string(h.file.Policy))
+		text, err := os.ReadFile(h.file.Policy)
 		if err != nil {
 			return err
 		}
@@ -608,20 +604,20 @@ func (h *Host) reload() {
 		h.logger.Info(what+" read", "file", file)
 		return true
 	}
-	if file := string(h.file.KeyFile); file != "" && reread("master key", file, h.loadMasters) {
+	if file := h.file.KeyFile; file != "" && reread("master key", file, h.loadMasters) {
 		h.logger.Info("master keys in use", "ids", strings.Join(h.tenants.MasterKeys(), " "))
 	}
-	if file := string(h.file.Policy); file != "" {
+	if file := h.file.Policy; file != "" {
 		reread("policy", file, h.loadPolicy)
 	}
-	if h.certificate != nil && reread("certificate", string(h.file.TLS.Cert), h.certificate.Load) {
+	if h.certificate != nil && reread("certificate", h.file.TLS.Cert, h.certificate.Load) {
 		h.warnExpired()
 	}
 }
 
 // loadMasters reads the master keys. They have to open what the tenants have.
 func (h *Host) loadMasters() error {
-	keys, err := tenant.ReadMasterKeys(string(h.file.KeyFile))
+	keys, err := tenant.ReadMasterKeys(h.file.KeyFile)
 	if err != nil {
 		return err
 	}
@@ -697,7 +693,7 @@ func DatabaseRoom(log eventlog.Transactor, path string) (guest.DiskRoom, error) 
 // spaceState is what the metrics say of the room that the host has.
 func (h *Host) spaceState(ctx context.Context) observe.SpaceState {
 	s := observe.SpaceState{Disks: map[string]observe.DiskState{}, Compiled: -1}
-	where, folders := string(h.file.Database), map[string]string{}
+	where, folders := h.file.Database, map[string]string{}
 	if !store.OnServer(where) {
 		folders["database"] = filepath.Dir(where)
 	}

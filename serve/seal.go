@@ -44,7 +44,7 @@ func (h *Host) openSealing() (*sealing, error) {
 	}
 	s := &sealing{h: h, sealer: seal.NewSealer(h.log, key), every: defaultSealEvery, runs: defaultSealRuns, due: make(chan struct{}, 1)}
 	if f.Every > 0 {
-		s.every = time.Duration(f.Every)
+		s.every = f.Every
 	}
 	if f.Runs > 0 {
 		s.runs = int64(f.Runs)
@@ -54,7 +54,7 @@ func (h *Host) openSealing() (*sealing, error) {
 
 // sealKey reads the key that signs.
 func (f *File) sealKey() (key *seal.Key, err error) {
-	if key, err = seal.ReadKey(string(f.Seal.KeyFile)); err != nil {
+	if key, err = seal.ReadKey(f.Seal.KeyFile); err != nil {
 		err = f.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
 	}
 	return key, err

@@ -15,14 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/runtime/config"
 )
 
 // TestReload has a host that serves read a new certificate, and keep it when the next
 // one is half written. One that has expired is said to clients and to the operator.
 func TestReload(t *testing.T) {
 	dir := t.TempDir()
-	files := FileTLS{Cert: config.Word(filepath.Join(dir, "cert.pem")), Key: config.Word(filepath.Join(dir, "key.pem"))}
+	files := FileTLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	var log strings.Builder
 	h := &Host{file: &File{TLS: files}, logger: slog.New(slog.NewTextHandler(&log, nil)), certificate: &Certificate{Files: files}}
 	server := h.certificate.config()
@@ -105,7 +104,7 @@ func TestThePolicyOfAnOperatorWarnsOfNamesOfTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log strings.Builder
-		h := &Host{file: &File{Policy: config.Word(file)}, logger: slog.New(slog.NewTextHandler(&log, nil))}
+		h := &Host{file: &File{Policy: file}, logger: slog.New(slog.NewTextHandler(&log, nil))}
 		if err := h.loadPolicy(); err != nil {
 			t.Fatal(err)
 		}

@@ -38,12 +38,12 @@ func (h *Host) openTraces(ctx context.Context) (*observe.Tracer, error) {
 	if !tracesWanted(h.file.Traces, os.Getenv) {
 		return nil, nil
 	}
-	client, err := newOTLPClient(string(h.file.Traces.Endpoint), os.Getenv)
+	client, err := newOTLPClient(h.file.Traces.Endpoint, os.Getenv)
 	if err != nil {
 		return nil, &SetupError{Err: fmt.Errorf("serve: traces: %w", err)}
 	}
 	exporter := otlptrace.NewUnstarted(client)
-	who, err := resource.New(ctx, resource.WithAttributes(observe.Service("starling-host", h.o.Version, string(h.file.Queue.Host))...),
+	who, err := resource.New(ctx, resource.WithAttributes(observe.Service("starling-host", h.o.Version, h.file.Queue.Host)...),
 		resource.WithHost(), resource.WithProcessPID(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, &SetupError{Err: fmt.Errorf("serve: traces: %w", err), Hint: "look at OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME"}
@@ -52,7 +52,7 @@ func (h *Host) openTraces(ctx context.Context) (*observe.Tracer, error) {
 	// A part of all traces is chosen by their ids, so that every host chooses the same.
 	// Whether the sender of a request wants its trace kept does not count: senders are
 	// tenants, and cannot hide from the operator.
-	if part := float64(h.file.Traces.Sample); part > 0 {
+	if part := h.file.Traces.Sample; part > 0 {
 		options = append(options, sdktrace.WithSampler(sdktrace.TraceIDRatioBased(part)))
 	} else if os.Getenv("OTEL_TRACES_SAMPLER") == "" {
 		options = append(options, sdktrace.WithSampler(sdktrace.AlwaysSample()))

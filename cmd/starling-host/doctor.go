@@ -19,7 +19,6 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -44,7 +43,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long:    doctorHelp,
 		Example: "  starling-host doctor\n  starling-host doctor starling.db --key-file host.key\n  starling-host doctor --config host.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file := &serve.File{KeyFile: config.Word(f.keyFile)}
+			file := &serve.File{KeyFile: f.keyFile}
 			var more []finding
 			switch {
 			case hostFile != "" && (len(args) > 0 || f.keyFile != ""):
@@ -52,7 +51,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			case hostFile != "":
 				file, more = checkConfig(cmd.Context(), hostFile)
 			case len(args) > 0:
-				file.Database = config.Word(args[0])
+				file.Database = args[0]
 			case !isNew(defaultDatabase):
 				file.Database = defaultDatabase
 			}
@@ -95,7 +94,7 @@ func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) erro
 	findings = append(findings, more...)
 	if file.Database != "" {
 		findings = append(findings, checkDatabase(ctx, file)...)
-		findings = append(findings, checkMasterKeys(ctx, string(file.Database), string(file.KeyFile))...)
+		findings = append(findings, checkMasterKeys(ctx, file.Database, file.KeyFile)...)
 	}
 	code := exitOK
 	for _, f := range findings {
@@ -145,8 +144,8 @@ func checkConfig(ctx context.Context, path string) (*serve.File, []finding) {
 	}
 	findings := []finding{{"config", stateOK, fmt.Sprintf("%s, for a host at %s", path, file.Listen), ""}}
 	if file.Policy != "" {
-		_, err := policy.Load(string(file.Policy))
-		findings = append(findings, result("policy", string(file.Policy), err))
+		_, err := policy.Load(file.Policy)
+		findings = append(findings, result("policy", file.Policy, err))
 	}
 	if file.TLS != (serve.FileTLS{}) {
 		certificate := &serve.Certificate{Files: file.TLS}
@@ -158,7 +157,7 @@ func checkConfig(ctx context.Context, path string) (*serve.File, []finding) {
 			findings = append(findings, finding{"certificate", stateOK, "valid until " + end.Format(time.DateOnly), ""})
 		}
 	}
-	keys, err := tenant.ReadMasterKeys(string(file.KeyFile))
+	keys, err := tenant.ReadMasterKeys(file.KeyFile)
 	findings = append(findings, result("key file", fmt.Sprintf("%s, %s", file.KeyFile, plural(len(keys), "master key")), err))
 	for _, r := range file.Resolve(ctx) {
 		findings = append(findings, result(r.What, r.From, r.Err))
@@ -266,7 +265,7 @@ func checkBuildCache() finding {
 // checkDatabase looks at a database without writing to it.
 func checkDatabase(ctx context.Context, file *serve.File) []finding {
 	const check = "database"
-	path := string(file.Database)
+	path := file.Database
 	var findings []finding
 	if !onServer(path) {
 		info, err := os.Stat(path)
@@ -341,14 +340,14 @@ func checkTables(ctx context.Context, log database, path string) *finding {
 
 // checkSpace looks at the room on the disk of a file, as the host does, and at the modules.
 func checkSpace(ctx context.Context, log database, file *serve.File) (findings []finding) {
-	where := string(file.Database)
+	where := file.Database
 	if !onServer(where) {
 		room, err := serve.DatabaseRoom(log, where)
 		f := finding{"disk", stateOK, fmt.Sprintf("%s free of %s", formatSize(uint64(room.Free)), formatSize(uint64(room.Total))), ""}
 		if room.Reusable > 0 {
 			f.found += fmt.Sprintf(", and %s in the file", formatSize(uint64(room.Reusable)))
 		}
-		keep := room.Keep(int64(file.Space.KeepFree))
+		keep := room.Keep(file.Space.KeepFree)
 		switch free := room.Free + room.Reusable; {
 		case err != nil:
 			f.state, f.found = stateLimited, "not known: "+starling.PlainError(err)
@@ -373,7 +372,7 @@ func checkSpace(ctx context.Context, log database, file *serve.File) (findings [
 			return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 		}
 		f.found += fmt.Sprintf(", of which %s are %s", formatSize(uint64(bytes)), plural(int(modules), "module"))
-		if most := int64(file.Space.Modules); most > 0 && bytes >= most {
+		if most := file.Space.Modules; most > 0 && bytes >= most {
 			f.state, f.found = stateLimited, f.found+fmt.Sprintf("; space.modules allows %s, so a host accepts no more", formatSize(uint64(most)))
 		}
 	}

@@ -207,5 +207,5 @@ func metricsReaders(f *serve.File) string {
 	case name == "":
 		return "  to no client: name the variable with a key, as in metrics: {key_env: STARLING_METRICS_KEY}"
 	}
-	return "  with the key in " + string(name)
+	return "  with the key in " + name
 }

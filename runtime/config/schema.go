@@ -255,9 +255,9 @@ func (s *Schema) checkBounds(n *Node) *Error {
 		most, _ := ParseDuration(cmp.Or(s.FormatMaximum, "99999d"))
 		switch {
 		case isText && (err != nil || got > most):
-			return n.wrong("", "this must be at most %s", display.Duration(most))
+			return n.wrong("", "this must be at most %s", s.FormatMaximum)
 		case isText && got < least:
-			return n.wrong("", "this must be %s or more", display.Duration(least))
+			return n.wrong("", "this must be %s or more", s.FormatMinimum)
 		}
 	}
 	var number float64
@@ -276,10 +276,14 @@ func (s *Schema) checkBounds(n *Node) *Error {
 		number = float64(counted)
 	}
 	show := func(bound float64) string {
-		if isText && strings.HasSuffix(text, "iB") {
-			return display.Size(uint64(bound))
+		switch whole := uint64(bound); {
+		case whole >= 1<<20 && whole%(1<<20) == 0:
+			return display.Size(whole)
+		case whole >= 1e6 && whole%1e6 == 0:
+			return display.Fuel(whole)
+		default:
+			return fmt.Sprint(bound)
 		}
-		return fmt.Sprint(int64(bound))
 	}
 	switch {
 	case s.Minimum != nil && number < *s.Minimum:

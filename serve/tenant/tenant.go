@@ -64,15 +64,15 @@ const MaxWeight = 1000
 // Limits are what one tenant may use. Zero is the host's default, see
 // [DefaultLimits]; less than zero is no bound.
 type Limits struct {
-	Running           int   `json:"running"`                // calls and runs at work at once
-	Waiting           int   `json:"waiting"`                // runs in the queue
-	Compiling         int   `json:"compiling"`              // modules that wait for the compiler or are in it
-	Connections       int   `json:"connections"`            // connections of its tools to elsewhere at once
-	RequestsPerSecond int   `json:"requests_per_second"`    // to the API, with as many at once
-	RecordedPerDay    int64 `json:"recorded_bytes_per_day"` // bytes of events, since midnight UTC
-	Recorded          int64 `json:"recorded_bytes"`         // bytes of events in all runs that it has
-	Modules           int64 `json:"module_bytes"`           // bytes of stored modules, its own and those that its runs name
-	UploadsPerHour    int   `json:"uploads_per_hour"`       // modules that it stores, with as many at once
+	Running           int   `json:"running" yaml:"running"`                         // calls and runs at work at once
+	Waiting           int   `json:"waiting" yaml:"waiting"`                         // runs in the queue
+	Compiling         int   `json:"compiling" yaml:"compiling"`                     // modules that wait for the compiler or are in it
+	Connections       int   `json:"connections" yaml:"connections"`                 // connections of its tools to elsewhere at once
+	RequestsPerSecond int   `json:"requests_per_second" yaml:"requests_per_second"` // to the API, with as many at once
+	RecordedPerDay    int64 `json:"recorded_bytes_per_day" yaml:"recorded_per_day"` // bytes of events, since midnight UTC
+	Recorded          int64 `json:"recorded_bytes" yaml:"recorded"`                 // bytes of events in all runs that it has
+	Modules           int64 `json:"module_bytes" yaml:"module_bytes"`               // bytes of stored modules, its own and those that its runs name
+	UploadsPerHour    int   `json:"uploads_per_hour" yaml:"uploads_per_hour"`       // modules that it stores, with as many at once
 }
 
 // DefaultLimits are what a tenant may use by default.
