@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
 )
 
 // TestReload has a host that serves read a new certificate, and keep it when the next
