@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"html"
 	"math/bits"
 	"net/http"
@@ -131,6 +130,8 @@ func newScrubber(secrets []Secret, response int) *scrubber {
 // these in base64 and hexadecimal. A search undoes one more step of escaping.
 func (s *scrubber) spellings(value string) []string {
 	all := slices.Concat(escapes(value), decoded(value))
+	slices.Sort(all)
+	all = slices.Compact(all)
 	once := slices.Concat(all, encodings(value))
 	for _, text := range once {
 		if s.work -= 24 * len(text); s.work < 0 {
@@ -145,25 +146,21 @@ func (s *scrubber) spellings(value string) []string {
 	return slices.Compact(all)
 }
 
-// Encoders of JSON agree on what they must escape. Beside that Go's escapes markup,
-// Python's what is not ASCII, and PHP's that and the slash.
 var (
 	lowerEscapes = regexp.MustCompile(`%..`)
-	markup       = regexp.MustCompile(`[<>&]`)
-	nonASCII     = regexp.MustCompile(`[^\x00-\x7f]`)
+	markup       = strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`)
 )
 
-// escapes returns the value as a form, a page and a JSON document have it. Most values
-// are the same in all of them.
+// escapes returns the value, which is ASCII, as a form, a page and a JSON document have it. Encoders
+// of JSON agree on what they must escape. Beside that Go's escapes markup, and PHP's the slash. Most
+// values are the same in all of them.
 func escapes(value string) []string {
 	percent := escapeQuery(value)
 	all := []string{value, percent, lowerEscapes.ReplaceAllStringFunc(percent, strings.ToLower), html.EscapeString(value)}
 	if quoted, ok := jsonString([]byte(value)); ok {
-		ascii := nonASCII.ReplaceAllStringFunc(quoted, unicodeEscapes)
-		all = append(all, quoted, markup.ReplaceAllStringFunc(quoted, unicodeEscapes), ascii, strings.ReplaceAll(ascii, "/", `\/`))
+		all = append(all, quoted, markup.Replace(quoted), strings.ReplaceAll(quoted, "/", `\/`))
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return all
 }
 
 // decoded returns what a server makes of a value: of the whole of it, without spaces and quotes
@@ -202,18 +199,7 @@ func decoded(value string) (all []string) {
 			all = append(all, string(pair), user, password, string(latin1))
 		}
 	}
-	slices.Sort(all)
-	all = slices.Compact(all)
 	return slices.DeleteFunc(all, func(s string) bool { return s == value || len(s) < MinSecretBytes })
-}
-
-// unicodeEscapes returns a character as \uXXXX, or as two of these.
-func unicodeEscapes(char string) string {
-	var b strings.Builder
-	for _, unit := range utf16.Encode([]rune(char)) {
-		fmt.Fprintf(&b, `\u%04x`, unit)
-	}
-	return b.String()
 }
 
 // encodings returns the value in hexadecimal, as the decimal numbers of its bytes, and in base32 and
