@@ -122,7 +122,7 @@ var opponents = map[string]func(s *sealedDatabase){
 		s.expect("verify", said, "invalid: [run b (leaf 1)")
 	},
 	"deletes a sealed run, and writes into the tables that it was removed": func(s *sealedDatabase) {
-		s.write(s.db, "DELETE FROM eventlog_events WHERE run_id = 'b'", "DELETE FROM run WHERE run_id = 'b'", "UPDATE run_leaf SET gone = 1 WHERE run_id = 'b'")
+		s.write(s.db, "DELETE FROM eventlog_events WHERE run_id = 'b'", "DELETE FROM run WHERE run_id = 'b'")
 		_, said := s.verify(s.db, s.pinned, s.kept)
 		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here, and no sealed removal says why]")
 		s.write(s.db, "INSERT INTO run_removal (run_id, removed, removed_by, why) VALUES ('b', 1, 'root', 'prune')")
@@ -145,7 +145,7 @@ var opponents = map[string]func(s *sealedDatabase){
 			s.t.Errorf("%+v", report)
 		}
 	},
-	"deletes the row that sums up a run": func(s *sealedDatabase) {
+	"deletes the summary row of a run": func(s *sealedDatabase) {
 		s.write(s.db, "DELETE FROM run WHERE run_id = 'd'")
 		if r, said := s.verify(s.db, s.pinned); r.Unsealed != 1 || said != "valid" {
 			s.t.Errorf("%+v", r)
@@ -154,7 +154,7 @@ var opponents = map[string]func(s *sealedDatabase){
 			s.t.Errorf("%+v, %s", r, said)
 		}
 	},
-	"adds a leaf of a run that never was, or changes one that no checkpoint has": func(s *sealedDatabase) {
+	"adds a leaf of an invented run, or changes a leaf that no checkpoint covers": func(s *sealedDatabase) {
 		s.write(s.db, "INSERT INTO run_leaf (leaf, run_id, events, merkle_root, terminal_hash) VALUES (3, 'never', 3, zeroblob(32), zeroblob(32)), (4, 'd', 3, zeroblob(32), zeroblob(32))",
 			"INSERT INTO run_leaf_hash (place, hash) VALUES (4, zeroblob(32)), (5, zeroblob(32)), (6, zeroblob(32))",
 			"INSERT INTO run_removal (run_id, removed, removed_by, why) VALUES ('never', 1, 'root', 'prune')")
@@ -166,7 +166,7 @@ var opponents = map[string]func(s *sealedDatabase){
 			s.t.Errorf("%+v, %s", r, said)
 		}
 	},
-	"changes leaves that a checkpoint has": func(s *sealedDatabase) {
+	"changes leaves that a checkpoint covers": func(s *sealedDatabase) {
 		s.write(s.db, "UPDATE run_leaf SET terminal_hash = zeroblob(32) WHERE leaf = 2", "UPDATE run_leaf_hash SET hash = zeroblob(32) WHERE place = 3")
 		_, said := s.verify(s.db, s.pinned)
 		s.expect("verify", said, "invalid: [run c (leaf 2)")
@@ -208,7 +208,7 @@ var opponents = map[string]func(s *sealedDatabase){
 		_, said := s.verify(old, s.pinned, later.Signed)
 		s.expect("verify", said, "the database was set back")
 	},
-	"goes on with an older copy, on a host that has the seal key": func(s *sealedDatabase) {
+	"continues from an older copy, on a host that has the seal key": func(s *sealedDatabase) {
 		old := s.copy()
 		s.record(old, "aa", "ab")
 		s.seal(s.db)
@@ -269,7 +269,7 @@ var opponents = map[string]func(s *sealedDatabase){
 			s.t.Errorf("two histories: %v", errs)
 		}
 	},
-	"records a run that no tool made, before it is sealed": func(s *sealedDatabase) {
+	"records an invented run before it is sealed": func(s *sealedDatabase) {
 		var b seal.Bundle
 		wasm := []byte("\x00asm\x01\x00\x00\x00")
 		digest := canon.Sum(wasm)
@@ -301,7 +301,7 @@ var opponents = map[string]func(s *sealedDatabase){
 	},
 }
 
-// cosigned is the policy that wants a log and the witness.
+// cosigned returns a policy that requires a log and the witness.
 func (s *sealedDatabase) cosigned(log string) *seal.Policy {
 	s.t.Helper()
 	p, err := seal.ParsePolicy("log " + log + "\nwitness w " + s.witness + "\nquorum w\n")
@@ -311,15 +311,14 @@ func (s *sealedDatabase) cosigned(log string) *seal.Policy {
 	return p
 }
 
-// TestOpponentOfASealedDatabase does what the table in docs/proof.md says that an opponent
-// does, each row on a database of its own.
+// TestOpponentOfASealedDatabase carries out the attacks in the table of docs/proof.md, each on its own database.
 func TestOpponentOfASealedDatabase(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/proof.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(page), "| the opponent |")
+	_, table, _ := strings.Cut(string(page), "| the attacker |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \|`).FindAllStringSubmatch(table, -1)
 	if len(rows) != len(opponents) {

@@ -68,9 +68,9 @@ func (a *app) verifyCommand() *cobra.Command {
 	}
 	f.trust.add(cmd)
 	cmd.Flags().StringArrayVar(&f.checkpoints, "checkpoint", nil, "the database must contain the checkpoint in `FILE`; may be repeated")
-	cmd.Flags().BoolVar(&f.noReplay, "no-replay", false, "check a bundle, and execute nothing")
+	cmd.Flags().BoolVar(&f.noReplay, "no-replay", false, "check a bundle without executing it")
 	engineFlag(cmd, &f.engine)
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "of a bundle, execute for at most `DURATION`; 0 for no bound")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "execute a bundle for at most `DURATION`; 0 for no limit")
 	outputFlag(cmd, &f.output)
 	return cmd
 }
@@ -87,7 +87,7 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 		}
 	}
 	if kind != "" && len(f.checkpoints) > 0 {
-		return usagef("", "--checkpoint is about a database; %s is a %s", where, kind)
+		return usagef("", "--checkpoint applies to a database; %s is a %s", where, kind)
 	}
 	switch kind {
 	case "bundle":
@@ -98,7 +98,7 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 	return a.verifyDatabase(ctx, where, policy, f)
 }
 
-// kindOf returns "bundle" or "proof" for a file that begins as one, and else nothing.
+// kindOf returns "bundle" or "proof" by the first bytes of a file, and "" for any other.
 func kindOf(path string) (string, error) {
 	if err := mustBeThere(path); err != nil {
 		return "", err
@@ -125,7 +125,7 @@ func kindOf(path string) (string, error) {
 func readBounded(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > limit {
-		return nil, &failure{code: exitInvalid, message: fmt.Sprintf("%s has %s; at most %s are read", path, formatSize(uint64(info.Size())), formatSize(uint64(limit)))}
+		return nil, &failure{code: exitInvalid, message: fmt.Sprintf("%s has %s; the limit is %s", path, formatSize(uint64(info.Size())), formatSize(uint64(limit)))}
 	}
 	if err != nil {
 		return nil, &failure{code: exitUsage, message: err.Error()}
@@ -172,7 +172,7 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	r, err := starling.Over(log, starling.Options{}).Verify(ctx, policy, given...)
 	switch unread := (*starling.UnreadError)(nil); {
 	case errors.Is(err, seal.ErrNoLog) && len(given) > 0:
-		return &failure{code: exitInvalid, message: named(where) + " has no checkpoint, and you hold one: its seals were removed, or it is another database"}
+		return &failure{code: exitInvalid, message: named(where) + " has no checkpoint, but --checkpoint expects one: its seals were removed, or it is another database"}
 	case errors.Is(err, seal.ErrNoLog):
 		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s was never sealed, so there is nothing to compare its runs with", named(where))
 	case errors.As(err, &unread):
@@ -229,7 +229,7 @@ func (a *app) printSealReport(r seal.Report, where string) {
 	case "invalid":
 		a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, plural(len(r.Problems), "problem"))
 	case "unexplained":
-		a.stdout.printf("%s: %s sealed, %d not here: nothing proves why\n", styled{bad, "unexplained"}, plural(uint64(runs), "run"), len(r.Unexplained))
+		a.stdout.printf("%s: %s sealed, %d missing without a recorded removal\n", styled{bad, "unexplained"}, plural(uint64(runs), "run"), len(r.Unexplained))
 	default:
 		a.stdout.printf("%s: %s as sealed\n", styled{good, "valid"}, plural(uint64(r.Present), "run"))
 	}
@@ -244,12 +244,12 @@ func (a *app) printSealReport(r seal.Report, where string) {
 	a.stdout.printf("  log         %s\n", r.Newest.Origin)
 	a.stdout.printf("  checkpoint  %s, root %s\n", leavesOf(r.Newest, int64(len(r.Removals))), r.Newest.Root)
 	if !r.Signed.IsZero() {
-		a.stdout.printf("              %s UTC, says the database; one of %d, each of which begins as the one before\n", r.Signed.UTC().Format(time.DateTime), r.Checkpoints)
+		a.stdout.printf("              %s UTC, time claimed by the database; %s, consistent\n", r.Signed.UTC().Format(time.DateTime), plural(r.Checkpoints, "checkpoint"))
 	}
 	a.printSignatures(r.Signatures)
 	a.stdout.printf("  runs        %d as sealed, %d removed; %d not sealed, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
 	a.printRemovals(r.Removals)
-	a.printNotProven(len(r.Signatures) > 0, "that the tools did what is recorded, which "+pasteable("starling-host replay --all", named(where))+" shows",
+	a.printNotProven(len(r.Signatures) > 0, "that the tools did what is recorded; to check, run "+pasteable("starling-host replay --all", named(where)),
 		"that no run was left out before it was sealed")
 	if r.Unsealed > 0 || len(r.Unexplained) > 0 {
 		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
@@ -267,7 +267,7 @@ func (a *app) printSignatures(all []seal.Signature) {
 		}
 		a.stdout.printf("  signed by   %s\n", styled{good, s.VKey})
 		if s.AnyLog {
-			a.stdout.printf("              %s\n", styled{middle, "any log of this key would do: to accept this one alone, give the key above with --key"})
+			a.stdout.printf("              %s\n", styled{middle, "this key accepts any of its logs; to accept only this one, pass the key above with --key"})
 		}
 	}
 }
@@ -276,7 +276,7 @@ func (a *app) printSignatures(all []seal.Signature) {
 func (a *app) printNotProven(trusted bool, more ...string) {
 	a.stdout.printf("\n%s\n", styled{strong, "Not proven"})
 	if !trusted {
-		more = append([]string{"who sealed it: give the public key with --key"}, more...)
+		more = append([]string{"who sealed it; to check, pass the public key with --key"}, more...)
 	}
 	for _, line := range append(more, "that the clock of the host was right, and that servers and models told the truth") {
 		a.stdout.printf("  %s\n", line)
@@ -372,14 +372,14 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 		a.stdout.printf("  checkpoint  tree size %d, root %s\n", v.Checkpoint.Leaves, v.Checkpoint.Root)
 		a.printSignatures(v.Signatures)
 	} else {
-		a.stdout.printf("  %s\n", styled{middle, "no: the person who made the file could have made up its runs"})
+		a.stdout.printf("  %s\n", styled{middle, "no: whoever made the file may have invented its runs"})
 	}
 	var more []string
 	if f.noReplay {
-		more = append(more, "that the tools did what is recorded: leave --no-replay out")
+		more = append(more, "that the tools did what is recorded; to check, omit --no-replay")
 	}
 	if encrypted > 0 {
-		more = append(more, plural(encrypted, "run")+" of a tenant: encrypted, so it cannot be executed without its key")
+		more = append(more, plural(encrypted, "run")+" of a tenant: encrypted, not executed without the key")
 	}
 	a.printNotProven(len(v.Signatures) > 0 || !v.Sealed, more...)
 }
@@ -436,7 +436,7 @@ func (a *app) verifyProof(path string, policy *seal.Policy, output string) error
 		a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
 		a.stdout.printf("  log         %s\n  checkpoint  tree size %d, root %s\n", c.Origin, c.Leaves, c.Root)
 		a.printSignatures(signatures)
-		a.printNotProven(len(signatures) > 0, "that the tool did what is recorded: a bundle of the run shows that")
+		a.printNotProven(len(signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
 	}
 	if err != nil {
 		return silent(exitInvalid)

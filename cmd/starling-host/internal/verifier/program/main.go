@@ -157,7 +157,7 @@ func proofsOf(b seal.Bundle, c seal.Certificate, text string) *proofs {
 	}
 	for _, s := range signatures {
 		if s.AnyLog {
-			s.Key += " (any log of this key would do)"
+			s.Key += " (this key accepts any of its logs)"
 		}
 		p.Signed = append(p.Signed, s.Key)
 	}
