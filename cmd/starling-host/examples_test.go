@@ -39,8 +39,8 @@ func TestHelpExamples(t *testing.T) {
 			if cmd.CommandPath() == "starling-host agent resume" {
 				openRun(t, dir) // the newest run, whatever the other examples have recorded
 			}
-			if strings.Contains(line, "'npx ") || strings.Contains(line, " mcp trust everything") {
-				continue // npm would fetch the server
+			if strings.Contains(line, "'npx ") || strings.Contains(line, " mcp trust everything") || strings.Contains(line, " mcp login ") {
+				continue // npm would fetch the server, or a user would log in
 			}
 			if slices.ContainsFunc(servers, func(name string) bool { return slices.Contains(strings.Fields(cmd.CommandPath()), name) }) || strings.Contains(line, "postgres://") || strings.Contains(line, "--listen") {
 				if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
