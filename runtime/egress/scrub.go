@@ -70,7 +70,7 @@ func folded(s string) string {
 }
 
 // The bounds on the work of a search, in bytes. The spellings of a secret of 64 KiB take
-// about 20 MiB of the first. Of the second a response in which no secret nearly occurs
+// about 50 MiB of the first. Of the second a response in which no secret nearly occurs
 // needs nothing, and one full of secrets about a byte for each of its own.
 const (
 	maxSpelled   = 64 << 20
