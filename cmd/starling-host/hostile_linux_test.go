@@ -254,6 +254,7 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"ID":                          {"acme", hostileText},
 		"TENANT":                      {"acme", hostileText},
 		"NAME":                        {"TOKEN", hostileText},
+		"VARIABLE":                    {"TOKEN", hostileText},
 		"NAME: HEADER: VALUE":         {"n: H: v", hostileText},
 		"NAME: TOOL,!TOOL,TOOL=OTHER": {"n: a,!b,c=d", hostileText},
 		"script:FILE":                 {"script:DIR/turns.yaml", hostileText},
@@ -321,9 +322,10 @@ func (h *hostileFiles) writeLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	insert(t, ours, []string{
-		`INSERT INTO queue_job (run_id, tenant, class, failure, owner, state, due, number, rank, max_attempts, attempt, deaths, snoozes, epoch, cancelled, enqueued, turn, payload)
+		`INSERT INTO queue_job (run_id, tenant, class, failure, owner, state, due, number, rank, max_attempts, attempt, deaths, snoozes, epoch, cancelled, enqueued, started, payload)
 			SELECT '01OPEN' || ?, ?, ?, ?, ?, 1, 9e18, 1, 0, 5, 1, 0, 0, 1, 0, 1, 0, ''`,
-		"INSERT INTO queue_job SELECT run_id || 'running' || ?, tenant, 2, 2, rank, 5, 1, 0, 0, 1, 0, 0, 1, owner, 0, failure, '', 0, 0, 1, class, 0 FROM queue_job",
+		`INSERT INTO queue_job (run_id, tenant, number, state, rank, max_attempts, attempt, epoch, enqueued, started, owner, class, failure, payload)
+			SELECT run_id || 'running' || ?, tenant, 2, 2, rank, 5, 1, 1, 1, 1, owner, class, failure, '' FROM queue_job`,
 		"INSERT INTO queue_host (owner, host, label, version, until, seen) VALUES (?, ?, ?, ?, 1, 1)",
 		"INSERT INTO tenant SELECT ?, ?, created, suspended, erased, weight, limits, revision FROM tenant",
 		"UPDATE tenant SET name = ?", "UPDATE tenant_api_key SET label = ?",
