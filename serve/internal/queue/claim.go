@@ -8,7 +8,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/table"
 )
 
-// jobColumns are those of a lease, but for its payload, which may be large.
+// jobColumns are the columns of a lease, without its payload, which may be large.
 const jobColumns = "run_id, tenant, rank, max_attempts, attempt, deaths, stranded, snoozes, host_failures, cancelled, class, failure"
 
 // scanJob reads jobColumns, and what more the query has.
@@ -19,8 +19,8 @@ func scanJob(r eventlog.Row, more ...any) (l Lease, err error) {
 	return l, err
 }
 
-// claim hands out at most n jobs to owner: those that were cancelled first, the others
-// as fair queueing says. The last reserved of the n are for tenants without a running job.
+// claim hands out at most n jobs to owner: first the cancelled ones, then others by fair
+// queueing. The last reserved of the n go to tenants without a running job.
 func (s *storeTx) claim(owner string, n, reserved int) ([]Lease, error) {
 	if err := s.pushFinished(); err != nil {
 		return nil, err
@@ -104,9 +104,9 @@ func (s *storeTx) fence(leases []Lease) (err error) {
 	return err
 }
 
-// The tenants with the lowest tags among those that have jobs that may be handed out:
-// any, and those without a running job. SQLite prepares a statement again for each value
-// of a limit that is nothing but a parameter.
+// The tenants with the lowest tags that have jobs to hand out: all of them, and only
+// tenants without a running job. SQLite prepares a statement again for each value of a
+// limit that is a bare parameter.
 const (
 	openTenants = "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE open > 0 ORDER BY tag LIMIT $1 + 0"
 	idleTenants = "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE open > 0 AND running = 0 ORDER BY tag LIMIT $1 + 0"
@@ -172,8 +172,8 @@ var selectFront = statement{
 	SELECT ` + jobColumns + `, number, payload FROM queue_job WHERE tenant = v.tenant AND state = 0 ORDER BY rank, number LIMIT v.n) AS front`,
 }
 
-// front returns the first jobs of the tenants, in the table and among those that are to be
-// added, in the order in which the tenants were chosen.
+// front returns the first jobs of the chosen tenants, from the table and from the jobs to
+// be added, in the order in which the tenants were chosen.
 func (s *storeTx) front(order []*tenantRow, chosen map[*tenantRow]int64) ([]Lease, error) {
 	jobs := make(map[string][]numbered, len(chosen))
 	rows := make([][]any, 0, len(chosen))

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-// TestClaimTakesAddedJobsInOrder has a job in the table and two that the transaction adds,
-// one of which goes before it. All are stored as handed out.
+// TestClaimTakesAddedJobsInOrder claims one job of the table and two that the transaction
+// adds; one of the two goes first. All are stored as handed out.
 func TestClaimTakesAddedJobsInOrder(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) (eventlog.Transactor, error){
 		"file": func(t *testing.T) (eventlog.Transactor, error) {
@@ -86,8 +86,8 @@ func transact(t *testing.T, l eventlog.Transactor, do func(*storeTx) error) {
 	}
 }
 
-// rows returns the jobs with their epochs, attempts and owners, those that are running
-// first, by priority and number.
+// rows returns the jobs with their epochs, attempts and owners: running jobs first,
+// then by priority and number.
 func rows(t *testing.T, l eventlog.Transactor) (all []string) {
 	t.Helper()
 	err := l.View(context.Background(), func(q eventlog.Querier) error {
@@ -202,7 +202,7 @@ func (c pollClock) After(d time.Duration) <-chan time.Time {
 	return c.machineClock.After(d)
 }
 
-// untilTime is how long a test waits for what should be so at once.
+// untilTime is how long a test waits for a condition that should hold at once.
 const untilTime = time.Minute
 
 // until waits until something is so, asking under the queue's lock.

@@ -98,10 +98,10 @@ func (q *Queue) Enqueue(ctx context.Context, j Job, also func(eventlog.Tx) error
 	return err
 }
 
-// Cancel stops a job. One that is running, in whichever process, has its context ended;
-// one that waits is handed out with Lease.Cancelled set. When Cancel returns nil, that is
-// durable, but it may come too late for a handler that is about to be done. A job that is
-// not there is [ErrNotFound].
+// Cancel stops a job. The context of a running job ends, in whichever process it runs; a
+// waiting job is handed out with Lease.Cancelled set. When Cancel returns nil, the
+// cancellation is durable, but it may come too late for a handler that is about to
+// return. A job that does not exist is [ErrNotFound].
 func (q *Queue) Cancel(ctx context.Context, runID string) error {
 	var was jobRow
 	err := q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
@@ -118,14 +118,15 @@ func (q *Queue) Cancel(ctx context.Context, runID string) error {
 	return err
 }
 
-// Retry makes a job ready that sleeps, so that it is handed out when its tenant is next.
-// One that does not sleep is [ErrNotSleeping], and one that is not there [ErrNotFound].
+// Retry makes a sleeping job ready, so that it is handed out when its tenant is next. A
+// job that does not sleep is [ErrNotSleeping]; a job that does not exist is
+// [ErrNotFound].
 func (q *Queue) Retry(ctx context.Context, runID string) error {
 	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) { return s.retry(runID) })
 }
 
-// Drain has the processes of an id or a name claim no more jobs, or claim jobs again. What
-// they have they finish. A name that no process has is [ErrNoHost].
+// Drain makes the processes with an id or a name stop claiming jobs, or claim them again.
+// They finish the jobs that they have. A name that no process has is [ErrNoHost].
 func (q *Queue) Drain(ctx context.Context, host string, drain bool) error {
 	var to int64
 	if drain {
@@ -141,7 +142,7 @@ func (q *Queue) Drain(ctx context.Context, host string, drain bool) error {
 	})
 }
 
-// Draining reports whether this process claims no more jobs because it was told to drain.
+// Draining reports whether this process claims no more jobs because of [Queue.Drain].
 func (q *Queue) Draining() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -175,12 +176,13 @@ const (
 	// commitTime bounds one transaction in time. Whether it was committed after that is
 	// not known.
 	commitTime = 30 * time.Second
-	// linger is how long the end of a job waits for something to share a transaction
-	// with. If the process dies meanwhile, the next handler finds that the run is over.
+	// linger is how long a finished job waits for other changes to share its
+	// transaction. If the process dies meanwhile, the next handler finds that the run
+	// is over.
 	linger = 10 * time.Millisecond
 )
 
-// change is what a caller wants to have committed, and waits for.
+// change is a change that a caller waits to see committed.
 type change struct {
 	ctx    context.Context
 	tenant *string // whose row it will need, if that is known
@@ -266,7 +268,7 @@ func (q *Queue) more() bool {
 	return q.committing
 }
 
-// batch is what one transaction does: the changes, and then handing out jobs.
+// batch is the work of one transaction: first the changes, then handing out jobs.
 type batch struct {
 	gathered bool // the rest was filled in
 	changes  []*change
@@ -278,12 +280,13 @@ type batch struct {
 	due      bool              // there may be jobs that have slept long enough
 	doubt    map[string]uint64 // the jobs that the dispatcher has, when others may be in the store as its own
 
-	drained bool // no job waits, as far as the transaction has seen
+	drained bool // the transaction has seen no waiting job
 	signal  bool // other processes have something to do
 }
 
-// gather takes what waits into the batch. That is done once the transaction has begun:
-// what comes while another one waits for the disk shares this one.
+// gather moves the waiting changes into the batch. It runs once the transaction has
+// begun: changes that arrive while another transaction waits for the disk share this
+// one.
 func (q *Queue) gather(b *batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -310,8 +313,9 @@ func (q *Queue) gather(b *batch) {
 	}
 }
 
-// commit makes one transaction; or one for each change when one fails, and one without
-// handing out when that cannot be, so that an error concerns its own caller alone.
+// commit makes one transaction. When it fails, commit makes one for each change; when
+// handing out fails, it commits without. So an error reaches only the caller it
+// concerns.
 func (q *Queue) commit(b *batch) ([]Lease, error) {
 	leases, err := q.transact(b)
 	switch {
@@ -321,7 +325,7 @@ func (q *Queue) commit(b *batch) ([]Lease, error) {
 			_, c.err = q.transact(one)
 			b.signal = b.signal || one.signal
 		}
-		b.drained = false // which was of the transaction that failed
+		b.drained = false // it described the failed transaction
 		q.release(b)
 		return nil, nil
 	case errors.Is(err, errReplaced):
@@ -388,7 +392,7 @@ func (q *Queue) transact(b *batch) (leases []Lease, err error) {
 		return err
 	})
 	if !b.gathered {
-		q.gather(b) // the transaction did not get as far, which is what they are told
+		q.gather(b) // the transaction failed earlier, and all callers get its error
 	}
 	b.signal = b.signal && err == nil
 	return leases, err
@@ -411,7 +415,7 @@ func (q *Queue) claim(s *storeTx, b *batch) ([]Lease, error) {
 	return s.claim(b.owner, b.workers, b.reserved)
 }
 
-// deliver tells the callers the outcome of the transaction, and starts what was claimed.
+// deliver returns the transaction's outcome to the callers, and starts the claimed jobs.
 func (q *Queue) deliver(b *batch, leases []Lease, err error) {
 	if b.signal && q.shared != nil {
 		q.shared.Signal()

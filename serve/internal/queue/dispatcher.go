@@ -30,10 +30,10 @@ type dispatcher struct {
 	free     int  // workers without a job
 	wanted   bool // there may be jobs to hand out
 	due      bool // there may be jobs that have slept long enough
-	doubt    bool // a transaction failed of which it is not known whether it was committed
+	doubt    bool // a transaction failed, and may or may not have been committed
 	stopping bool // nothing is handed out any more
 	draining bool // nothing is handed out until an operator says otherwise
-	drained  bool // and that no job is left has been said
+	drained  bool // and the log has said that no job is left
 	ready    bool // the last Config.Ready has succeeded
 	tasks    map[string]*task
 	kick     chan struct{}  // capacity 1: look again
@@ -43,8 +43,8 @@ type dispatcher struct {
 }
 
 // Work hands out jobs until ctx ends, up to Config.Workers at once. It then hands out no
-// more, waits for the handlers, and returns nil. An error is one that the database does
-// not get over.
+// more, waits for the handlers, and returns nil. It returns an error only when the
+// database fails for good.
 func (q *Queue) Work(ctx context.Context, h Handler) error {
 	run, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -80,7 +80,7 @@ func (q *Queue) Work(ctx context.Context, h Handler) error {
 func (d *dispatcher) claims() bool { return d.owner != "" && d.ready && !d.stopping && !d.draining }
 
 // stop waits for the handlers and leaves. Jobs whose handlers do not return are given
-// back: what they do later they cannot record.
+// back; those handlers can record nothing any more.
 func (d *dispatcher) stop() {
 	q := d.q
 	q.mu.Lock()
@@ -222,8 +222,8 @@ func (d *dispatcher) renew(ctx context.Context) bool {
 	return false
 }
 
-// look watches out for what other processes have done, and for jobs that wake: when it is
-// told to, and at every poll. It asks whether this process is ready as well.
+// look looks for changes by other processes and for jobs that wake, at every signal and
+// every poll. It also checks whether this process is ready.
 func (d *dispatcher) look(ctx context.Context) {
 	q, cfg := d.q, &d.q.cfg
 	if q.shared != nil {
@@ -294,8 +294,8 @@ func (d *dispatcher) askReady(ctx context.Context) {
 	}
 }
 
-// read reads what other processes have done. It ends the contexts of the tasks that they
-// have cancelled, and of those whose tenants are paused.
+// read reads the changes that other processes have made. It ends the contexts of
+// cancelled tasks, and of tasks whose tenants are paused.
 func (d *dispatcher) read(ctx context.Context) (n news, err error) {
 	q := d.q
 	q.mu.Lock()
@@ -381,7 +381,7 @@ type task struct {
 	end   context.CancelCauseFunc
 }
 
-// start starts what was claimed, and takes back the workers for which there was nothing.
+// start starts the claimed jobs, and takes back the workers that got none.
 func (d *dispatcher) start(b *batch, leases []Lease, err error) {
 	if err != nil {
 		d.trouble("no jobs were handed out", err)
@@ -440,7 +440,7 @@ func (t *task) begin(ctx context.Context) error {
 	return t.d.q.do(ctx, &t.lease.Tenant, func(s *storeTx) (refusal, err error) { return s.begin(t.lease) })
 }
 
-// errPanicked is what a handler that panicked has returned.
+// errPanicked stands for the error of a handler that panicked.
 type errPanicked struct{ value any }
 
 func (e errPanicked) Error() string { return fmt.Sprintf("queue: the handler panicked: %v", e.value) }
@@ -508,8 +508,8 @@ func (t *task) work() {
 	}
 }
 
-// logRetry says that the job will be handed out again. Only a failure of the host's own
-// says why: the text of another may be a tenant's.
+// logRetry logs that the job will be handed out again. It logs the reason only for the
+// host's own failures: other error texts may come from a tenant.
 func (t *task) logRetry(v verdict, err error) {
 	attrs := []slog.Attr{
 		slog.String("run_id", t.lease.RunID), slog.String("class", v.class), slog.Int("attempt", t.lease.Attempt),
@@ -526,7 +526,7 @@ func (t *task) logRetry(v verdict, err error) {
 }
 
 const (
-	// defaultSnooze is how long a snooze takes that names no time.
+	// defaultSnooze is the length of a snooze that gives no time.
 	defaultSnooze = 10 * time.Second
 	// maxEnding bounds the time between two attempts to end a run.
 	maxEnding = 10 * time.Minute
@@ -537,7 +537,7 @@ const (
 // backoff is the fourth power of the attempt in seconds, a tenth more or less.
 var backoff = tool.RetryConfig{Jitter: 0.1}
 
-// verdict says how the job is to come back after the handler's error, or nil when it is
+// verdict maps the handler's error to how the job comes back, or to nil when it is
 // done.
 func (t *task) verdict(err error) *verdict {
 	if err == nil {

@@ -15,7 +15,7 @@
 //
 // # The life of a job
 //
-// What is lost if the process dies now is said at each point.
+// Each step names what is lost if the process dies there.
 //
 //   - Enqueue has not returned: the job and the run's first events are stored as a whole
 //     or not at all, and the caller was not told that they are.
@@ -25,19 +25,19 @@
 //     should it still be running somewhere, can record nothing any more. If the process
 //     dies here, the death is counted and not the attempt. The job is handed out again
 //     once the process's lease has ended, or as soon as a process begins to work under the
-//     same [Config].Host. What the handler had recorded is in the run's log, and the next
-//     handler goes on from there. From then on the job is a suspect, and when its run
-//     begins is stored as well, see [Lease].Begin: so it is known of the next death
-//     whether the run had part in it.
+//     same [Config].Host. The run's log has what the handler had recorded, and the next
+//     handler continues from there. From then on the job is a suspect, and the start of
+//     its run is stored as well, see [Lease].Begin: so the next death counts against the
+//     run only if the run had started.
 //   - the handler has returned and its verdict is not committed: as before; the next
-//     handler finds a run that has ended and has nothing to do but say so.
-//   - done: the job is gone. The run's log has what there was to know.
+//     handler finds a run that has ended, and only returns its outcome.
+//   - done: the job is gone. Everything to know about it is in the run's log.
 //
 // So a job is worked at least once, and its run is recorded exactly once.
 //
 // # Verdicts
 //
-// What a handler returns decides what becomes of the job; see tool.KindOf.
+// The handler's return value decides the fate of the job; see tool.KindOf.
 //
 //	nil          done: the job is gone
 //	ToolDiscard  done
@@ -45,11 +45,11 @@
 //	ToolSnooze   handed out again after that time; no attempt is spent
 //	other errors handed out again after attempt^4 seconds, a tenth more or less
 //
-// A job whose attempts are spent, or whose run [MaxDeaths] processes were making when they
-// died, is handed out all the same, with Lease.Exhausted set, and one that was cancelled
-// while it waited with Lease.Cancelled: the handler is to end the run and to return nil.
-// Only a handler removes a job from the queue, so no run stays open because its worker
-// kept dying.
+// A job whose attempts are spent, or whose run was under way in [MaxDeaths] processes when
+// they died, is still handed out, with Lease.Exhausted set. A job cancelled while it
+// waited is handed out with Lease.Cancelled. In both cases the handler must end the run
+// and return nil. Only a handler removes a job from the queue, so no run stays open
+// because its worker kept dying.
 //
 // # Which job is next
 //
@@ -57,10 +57,10 @@
 // has a tag, a point in virtual time. The tenant with the lowest tag is served next, which
 // moves its tag on by 1/weight. A tenant that comes back begins where virtual time is, so
 // idle time is not saved up, and a tenant that floods the queue is served no sooner than
-// it would be with two jobs. Within a tenant, jobs of greater priority go first, then
-// those that were enqueued first; a priority means nothing to other tenants. A tenant
-// whose [Limits].MaxRunning is reached is passed over. Jobs that were cancelled are handed
-// out before all others, since to end a run takes no time.
+// it would be with two jobs. Within a tenant, jobs of greater priority go first, then the
+// oldest; a priority means nothing to other tenants. A tenant whose [Limits].MaxRunning is
+// reached is passed over. Cancelled jobs are handed out before all others, since ending a
+// run takes no time.
 //
 // A handler runs for as long as it likes; the queue does not interrupt it. So that
 // tenants whose jobs take long do not hold all workers, the last eighth of a process's
@@ -68,9 +68,9 @@
 //
 // # How workers learn of jobs
 //
-// What a process enqueues it hands out in the very transaction that stores it, if a worker
-// is free. Other processes poll, once in [Config].Poll. On a server they are signalled as
-// well, by LISTEN and NOTIFY: when a tenant has jobs to hand out that had none before, and
-// when a job is cancelled that runs in another process. A signal carries nothing; it has a
-// process look at once. One that is lost costs the time until the next poll.
+// A process hands out the jobs it enqueues in the transaction that stores them, if a
+// worker is free. Other processes poll, once in [Config].Poll. On a server they are
+// signalled as well, by LISTEN and NOTIFY: when a tenant that had no jobs to hand out gets
+// some, and when a job that runs in another process is cancelled. A signal carries no
+// data; it makes a process look at once. A lost signal costs the time until the next poll.
 package queue

@@ -86,14 +86,14 @@ func (s *storeTx) push() error {
 	s.inserts, s.inserted = nil, nil
 	n, err := s.execAll(&insertJobs, rows)
 	if err == nil && n < int64(len(rows)) {
-		err = ErrExists // of one of them
+		err = ErrExists // for one of the jobs
 	}
 	return err
 }
 
-// finish removes a job that was handed out in that epoch. It is no error when it was
-// handed out again since, or is gone. One that went back and was not handed out again is
-// done all the same: its run has ended.
+// finish removes a job that was handed out in that epoch. It is not an error if the job
+// was handed out again since, or is gone. A job that went back and was not handed out
+// again is done too: its run has ended.
 func (s *storeTx) finish(l Lease, u tenant.DayUsage) { s.finished = append(s.finished, finished{l, u}) }
 
 // finished is a job that is done, and what its run has used.
@@ -110,8 +110,8 @@ var deleteJobs = statement{
 	WHERE queue_job.run_id = v.run_id AND queue_job.epoch = v.epoch AND state + 0 = 2 RETURNING queue_job.run_id`,
 }
 
-// pushFinished removes the jobs that were finished, and looks closer at those that are
-// not running in that epoch.
+// pushFinished removes the finished jobs, and inspects any that is not running in its
+// epoch.
 func (s *storeTx) pushFinished() error {
 	if len(s.finished) == 0 {
 		return nil
@@ -162,7 +162,7 @@ func (s *storeTx) pushFinished() error {
 	return err
 }
 
-// jobRow is what the changes of a job look at.
+// jobRow has the columns that a change to a job needs.
 type jobRow struct {
 	tenant, owner string
 	state         int
@@ -170,7 +170,7 @@ type jobRow struct {
 	cancelled     bool
 }
 
-// find reads a job, as it is after all that this transaction was told.
+// find reads a job, including the unwritten changes of this transaction.
 func (s *storeTx) find(runID string) (r jobRow, ok bool, err error) {
 	if err := s.push(); err != nil {
 		return r, false, err
@@ -185,7 +185,7 @@ func (s *storeTx) read(runID string) (r jobRow, ok bool, err error) {
 	return r, ok, err
 }
 
-// verdict says how a job is to come back.
+// verdict describes how a job comes back.
 type verdict struct {
 	after         time.Duration // zero or less means at once
 	free          bool          // the attempt is not spent
@@ -193,9 +193,9 @@ type verdict struct {
 	class, reason string        // why; empty leaves what there was
 }
 
-// giveBack puts back a job that was handed out in that epoch. It is no error when it was
-// handed out again since, or is gone. One that was cancelled meanwhile comes back at
-// once.
+// giveBack puts back a job that was handed out in that epoch. It is not an error if the
+// job was handed out again since, or is gone. A job that was cancelled meanwhile comes
+// back at once.
 func (s *storeTx) giveBack(l Lease, v verdict) error {
 	r, ok, err := s.find(l.RunID)
 	if err != nil || !ok || r.epoch != l.Epoch || r.state != running {
@@ -272,10 +272,9 @@ const resetJob = `UPDATE queue_job SET state = $1, attempt = attempt - $2, death
 	stranded = stranded + $2 * (1 - begun), owner = '', class = CASE WHEN $2 = 1 THEN '' ELSE class END,
 	failure = CASE WHEN $2 = 1 THEN '' ELSE failure END WHERE run_id = $3`
 
-// reset makes the jobs ready that the query selects, all of which are in the state from,
-// and returns how many those are.
-// From running they come because their process died. That spends no attempt; but a run
-// that had begun may be the reason, so its deaths are counted.
+// reset makes ready the jobs that the query selects, all in the state from, and returns
+// their number. Jobs in state running come back because their process died. That spends
+// no attempt; but a run that had begun may be the reason, so its deaths are counted.
 func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) {
 	type job struct {
 		runID, tenant string
@@ -307,8 +306,8 @@ func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) 
 	return len(jobs), err
 }
 
-// retry makes a job ready that sleeps. A job that is not there is [ErrNotFound], and one
-// that does not sleep [ErrNotSleeping], both a refusal.
+// retry makes a sleeping job ready. A job that does not exist is [ErrNotFound] and a job
+// that does not sleep [ErrNotSleeping], both as a refusal.
 func (s *storeTx) retry(runID string) (refusal, err error) {
 	r, ok, err := s.find(runID)
 	switch {
@@ -323,9 +322,9 @@ func (s *storeTx) retry(runID string) (refusal, err error) {
 	return nil, err
 }
 
-// register adds a process that begins to work, in the place of the one that had its name
-// before, whose jobs become ready, and returns that one if it has died. An empty name
-// replaces none.
+// register adds a process that begins to work. It replaces the process that had its name
+// before and makes that one's jobs ready; it returns that process if it has died. An
+// empty name replaces none.
 func (s *storeTx) register(owner, name string, until time.Time, draining bool) (dead []lost, err error) {
 	if name != "" {
 		if dead, err = s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE host = $1 AND owner <> $2", name, owner); err != nil {
@@ -345,11 +344,11 @@ func (s *storeTx) register(owner, name string, until time.Time, draining bool) (
 	return dead, err
 }
 
-// rememberGone is how long a host that died is listed.
+// rememberGone is how long a dead host stays in the list.
 const rememberGone = 24 * time.Hour
 
-// errReplaced means that this process was taken for dead: for its lease, or because one
-// that has the same name has begun since.
+// errReplaced means that others took this process for dead: its lease ended, or another
+// process with its name has begun since.
 var errReplaced = errors.New("queue: this process has not renewed its lease in time, or another one has begun under its name (queue.host); its jobs were given to others")
 
 // renew extends the lease of a live host. For any other process it returns [errReplaced].
@@ -368,9 +367,9 @@ type lost struct {
 	jobs                  int
 }
 
-// recover makes the jobs ready of other processes that have not renewed their lease, and
-// returns these. They are listed for a while under another owner, so that one that comes
-// back finds itself replaced.
+// recover finds the other processes that have not renewed their lease, makes their jobs
+// ready, and returns these processes. They stay listed for a while under another owner,
+// so that a process that comes back finds itself replaced.
 func (s *storeTx) recover(owner string) ([]lost, error) {
 	dead, err := s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2", s.now, owner)
 	for _, d := range dead {
@@ -426,10 +425,10 @@ const UsageDays = 400
 // dayOf returns the number of the day of a point in time.
 func dayOf(ns int64) int64 { return ns / int64(24*time.Hour) }
 
-// maxUsage bounds what one run counts, so that no sum passes what a database can hold.
+// maxUsage bounds the usage of one run, so that no sum exceeds a database integer.
 const maxUsage = 1 << 50
 
-// use counts what a run has used whose job was done.
+// use counts the usage of a run whose job is done.
 func (s *storeTx) use(id string, u tenant.DayUsage) {
 	if s.usage == nil {
 		s.usage = make(map[string]tenant.DayUsage)
@@ -452,7 +451,7 @@ var addUsage = statement{
 const toUsage = ` ON CONFLICT (tenant, day) DO UPDATE SET runs = queue_usage.runs + excluded.runs, fuel = queue_usage.fuel + excluded.fuel,
 	effects = queue_usage.effects + excluded.effects, egress = queue_usage.egress + excluded.egress, recorded = queue_usage.recorded + excluded.recorded`
 
-// flushUsage writes what was counted to today's rows.
+// flushUsage adds the counted usage to today's rows.
 func (s *storeTx) flushUsage() error {
 	var rows [][]any
 	for _, id := range slices.Sorted(maps.Keys(s.usage)) {
@@ -481,8 +480,8 @@ func (q *Queue) HeldBytes(ctx context.Context, id string) (int64, error) {
 	})
 }
 
-// Usage returns what the runs of a tenant have used, from the newest day on, for so many days
-// that end with today. A day on which no run ended is left out.
+// Usage returns a tenant's usage for each of the last days, newest first, today included. A
+// day on which no run ended is left out.
 func (q *Queue) Usage(ctx context.Context, id string, days int) ([]tenant.DayUsage, error) {
 	const sql = "SELECT day, runs, fuel, effects, egress, recorded FROM queue_usage WHERE tenant = $1 AND day > $2 ORDER BY day DESC"
 	since := dayOf(q.cfg.Clock.Now().UnixNano()) - int64(days)

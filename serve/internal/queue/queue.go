@@ -44,8 +44,8 @@ var (
 	// has not renewed its lease in time. Whatever the handler returns is ignored.
 	ErrLost = errors.New("queue: the lease was lost")
 	// ErrStopping is the cause with which a handler's context ends when its job is to be
-	// given back: Work has been told to stop and the grace period is over, or the tenant
-	// is paused. An error that the handler returns then spends no attempt.
+	// given back: Work is stopping and the grace period is over, or the tenant is
+	// paused. If the handler then returns an error, that spends no attempt.
 	ErrStopping = errors.New("queue: the job is given back")
 )
 
@@ -65,7 +65,7 @@ func (e *HostError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *HostError) Unwrap() error { return e.Err }
 
-// FullError says how long to wait before another attempt to enqueue. It is
+// FullError carries how long to wait before trying to enqueue again. It is
 // [ErrFull] or [ErrTenantFull].
 type FullError struct {
 	Reason error
@@ -78,18 +78,19 @@ func (e *FullError) Error() string { return fmt.Sprintf("%v; try again in %v", e
 // Unwrap returns the reason.
 func (e *FullError) Unwrap() error { return e.Reason }
 
-// DefaultMaxAttempts is what zero means in Job.MaxAttempts. With it a job fails
-// for good after about six minutes.
+// DefaultMaxAttempts is the default of Job.MaxAttempts. With it a job fails for
+// good after about six minutes.
 const DefaultMaxAttempts = 5
 
-// A process that dies takes all its jobs with it, and most often none of them is to
-// blame. But one that is must not kill one process after the other for ever.
+// A process that dies takes all its jobs with it, and usually none of them is to
+// blame. But a job that is to blame must not kill one process after the other for
+// ever.
 const (
 	// MaxDeaths is how many processes may die while a job's run is under way. The first
-	// death is not among them: until then it is not stored which runs begin.
+	// death does not count: until then, the start of a run is not stored.
 	MaxDeaths = 5
-	// MaxStranded is how many processes may die that have a job whose run has not begun.
-	// They die of something else, or while they prepare it.
+	// MaxStranded is how many processes may die that hold a job whose run has not begun.
+	// They die of something else, or while they prepare the run.
 	MaxStranded = 1000
 	// MaxHostFailures is how often a job may come back with a [HostError], which takes
 	// days.
@@ -108,10 +109,10 @@ type Job struct {
 	Tenant      string // whose share of the workers it takes; may be empty
 	Priority    int    // among the jobs of the tenant, greater goes first
 	MaxAttempts int    // zero means [DefaultMaxAttempts]
-	Payload     []byte // what the handler needs to know; not in the log
+	Payload     []byte // the handler's input; not in the log
 }
 
-// Check returns what is wrong with the job, or nil.
+// Check returns the first error in the job, or nil.
 func (j Job) Check() error {
 	switch {
 	case j.RunID == "" || len(j.RunID) > eventlog.MaxRunIDBytes:
@@ -141,11 +142,11 @@ type Lease struct {
 	Snoozes      int
 	HostFailures int
 
-	// Deaths counts the processes that died after the run had begun there, Stranded
-	// those that died before, as far as that is known. See Begin.
+	// Deaths counts the processes that died after the run had begun there, and
+	// Stranded the processes known to have died before. See Begin.
 	Deaths, Stranded int
 
-	// Epoch is what the handler appends under: see eventlog.Store.
+	// Epoch is the epoch under which the handler appends: see eventlog.Store.
 	Epoch uint64
 
 	// Cancelled means that the job was cancelled before it was handed out. The
@@ -162,14 +163,14 @@ type Lease struct {
 	// there was none, and after an attempt during which the process died.
 	Class, Failure string
 
-	// Begin is to be called when the run has nothing left to wait for, before it does
-	// anything that this process could die of. If the job is a suspect, it returns when
-	// it is durable that the run begins; otherwise at once. An error means that the run
-	// must not begin.
+	// The handler must call Begin when the run has nothing left to wait for, before it
+	// does anything that could kill this process. If the job is a suspect, Begin
+	// returns once the start of the run is durable; otherwise at once. If it returns an
+	// error, the run must not begin.
 	Begin func(ctx context.Context) error
 
-	// Used is to be called by the handler with what the run has used in all. It is added to
-	// the tenant's day in the transaction that ends the job.
+	// The handler calls Used with the total usage of the run. It is added to the tenant's
+	// day in the transaction that ends the job.
 	Used func(tenant.DayUsage)
 }
 
@@ -177,7 +178,7 @@ type Lease struct {
 func (l Lease) Suspect() bool { return l.Deaths+l.Stranded > 0 }
 
 // Handler works a job. The context ends with cause [ErrCancelled], [ErrLost] or
-// [ErrStopping]. What the error means is said in the package comment; a panic is
+// [ErrStopping]. The package comment describes what each error means; a panic is
 // an error like any other.
 type Handler func(ctx context.Context, l Lease) error
 
@@ -192,8 +193,8 @@ const (
 	Cancelling State = "cancelling" // cancelled, and its run has not ended yet
 )
 
-// Progress is how far a job is, as documents and pages show it: its state, its attempts and
-// its last failure.
+// Progress is the state of a job, its attempts and its last failure, as documents and pages
+// show it.
 type Progress struct {
 	State       State      `json:"state"`
 	Attempt     int        `json:"attempt"` // that runs, or has run last; 0 before the first
@@ -233,7 +234,7 @@ type Stats struct {
 	Ready    int       `json:"waiting"`
 	Sleeping int       `json:"sleeping"`
 	Running  int       `json:"running"`
-	Oldest   time.Time `json:"oldest"` // when the oldest of them was enqueued; zero when there is none
+	Oldest   time.Time `json:"oldest"` // when the oldest of them was enqueued; zero if there are none
 	Paused   bool      `json:"paused,omitempty"`
 }
 
@@ -246,8 +247,8 @@ const (
 	DefaultMaxWaiting = 100_000
 )
 
-// Config is how a queue works. The zero value is that of a single process whose tenants
-// are equal.
+// Config configures a queue. The zero value suits a single process whose tenants are
+// equal.
 type Config struct {
 	// Host names this process among those on the database, the same each time that it is
 	// started. A process that begins to work under a name replaces the one before, which
@@ -256,18 +257,18 @@ type Config struct {
 	// lease has ended.
 	Host string
 
-	// Label is what operators are shown as the name of this process, and Version as that
-	// of its program. An empty Label is Host.
+	// Label and Version are the name of this process and the version of its program, as
+	// operators see them. An empty Label is Host.
 	Label, Version string
 
-	// Ready says why this process should claim no jobs now, or nil. It is asked before the
-	// first claim, after each [HostError], and at a third of the lease. Nil is always
-	// ready.
+	// Ready returns the reason why this process should claim no jobs now, or nil. It is
+	// called before the first claim, after each [HostError], and every third of the lease.
+	// A nil Ready means always ready.
 	Ready func(context.Context) error
 
-	// Existing has [Open] make no queue where there is none: that is [ErrNoTables]. Tables
-	// of an older program are brought up to date; a log that is open for reading says
-	// [eventlog.ErrReadOnly] then.
+	// Existing makes [Open] return [ErrNoTables] instead of making a queue where there is
+	// none. Tables of an older program are brought up to date; for a log opened read-only
+	// that returns [eventlog.ErrReadOnly].
 	Existing bool
 
 	// Workers bounds the handlers that run at once in this process. Default: 64.
@@ -277,26 +278,25 @@ type Config struct {
 	// be dead. It renews it at a third of that. Default: 30 s.
 	Lease time.Duration
 
-	// Poll is how often to look for what other processes have enqueued or cancelled. On a
-	// server they signal that as well. What this process enqueues needs no looking.
-	// Default: 1 s.
+	// Poll is how often to look for jobs that other processes have enqueued or cancelled.
+	// On a server, signals announce them as well. A process needs no poll for the jobs
+	// that it enqueues itself. Default: 1 s.
 	Poll time.Duration
 
 	// Grace is how long Work lets handlers finish after its context has ended. Their
-	// contexts then end with [ErrStopping], and it waits as long again. Default: 10 s.
-	// Negative means no time at all.
+	// contexts then end with [ErrStopping], and Work waits that long once more.
+	// Default: 10 s. A negative Grace means no time at all.
 	Grace time.Duration
 
 	// MaxWaiting bounds the jobs of all tenants that are not running. Default: 100,000.
 	MaxWaiting int
 
-	// Limits returns what a tenant may take. It is called inside transactions and MUST
+	// Limits returns the limits of a tenant. It is called inside transactions and MUST
 	// answer from memory. Nil means no limits and equal weights.
 	Limits func(tenant string) Limits
 
-	// Logger is told of failures that the queue gets over, of handlers that panic, of each
-	// job that comes back, and of hosts that die.
-	// Nil discards.
+	// Logger receives the failures that the queue recovers from, handlers that panic, each
+	// job that comes back, and hosts that die. Nil discards.
 	Logger *slog.Logger
 
 	// Clock tells the time. Nil means the machine's, or the server's where processes on
@@ -306,16 +306,15 @@ type Config struct {
 	swept *atomic.Int64 // the day on which old usage was last removed
 }
 
-// Limits are what one tenant may take. The zero value limits nothing.
+// Limits are the limits of one tenant. The zero value limits nothing.
 type Limits struct {
 	Weight     float64 // its share in relation to other tenants; zero means one
 	MaxRunning int     // jobs that run at once on all hosts; zero means any number
 	MaxWaiting int     // jobs that are not running; zero means any number
-	Paused     bool    // no job is handed out but to end its run, and those that run are given back
+	Paused     bool    // jobs are handed out only to end their runs, and running jobs are given back
 }
 
-// resolve returns the configuration with its defaults filled in, or what is wrong with
-// it.
+// resolve checks the configuration and fills in its defaults.
 func (c Config) resolve() (Config, error) {
 	for _, f := range []struct {
 		name string
@@ -356,7 +355,7 @@ type machineClock struct{}
 func (machineClock) Now() time.Time                         { return time.Now() }
 func (machineClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// serverClock tells the time of the database's server. All processes have to agree
+// serverClock returns the time of the database server. All processes have to agree
 // whether one of them is alive, and their own clocks may differ by more than a lease, or
 // be set. Between two answers of the server this machine's monotonic clock goes on,
 // which cannot be set.
@@ -366,7 +365,7 @@ type serverClock struct {
 	last   atomic.Pointer[reading]
 }
 
-// reading is what the server said, and when.
+// reading is an answer of the server, and when it came.
 type reading struct{ server, here time.Time }
 
 // Now implements [Clock].
@@ -386,8 +385,8 @@ func (c *serverClock) ask(ctx context.Context) error {
 	return nil
 }
 
-// keep asks again and again until ctx ends. While the server does not answer, what it
-// said last holds.
+// keep reads the server's time every so often until ctx ends. While the server does
+// not answer, the last reading holds.
 func (c *serverClock) keep(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

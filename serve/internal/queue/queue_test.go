@@ -52,7 +52,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	}
 }
 
-// awaitTime is how long a test waits for what has to come, on whatever machine.
+// awaitTime is how long a test waits for an event that must come, on however slow a machine.
 const awaitTime = 2 * time.Minute
 
 // onServer opens a queue in a new database of a server, and a pool beside it.
@@ -102,9 +102,9 @@ func arrives[T any](t *testing.T, from <-chan T, what string) (v T) {
 	return v
 }
 
-// TestNoJobWaitsForThePoll has a host work that never polls, on a server. It is told of
-// the jobs that it enqueues, and that another process does; of each cancellation there;
-// and of jobs that another tenant brings while one waits that has all it may.
+// TestNoJobWaitsForThePoll runs a host that never polls, on a server. Signals reach it
+// for jobs that it and another process enqueue; for each cancellation there; and for
+// jobs of another tenant while one tenant is at its limit.
 func TestNoJobWaitsForThePoll(t *testing.T) {
 	t.Parallel()
 	never := queue.Config{Poll: time.Hour, Lease: 24 * time.Hour, Grace: -1, Limits: func(tenant string) queue.Limits {
@@ -157,9 +157,9 @@ func TestNoJobWaitsForThePoll(t *testing.T) {
 	}
 }
 
-// TestAReservedWorkerTakesTheNextJob has more jobs of one tenant than there are workers,
-// the last of which are reserved for others. Each job is handed out as soon as one of the
-// others is done; no poll is to find it.
+// TestAReservedWorkerTakesTheNextJob enqueues more jobs of one tenant than there are
+// workers, the last of which are reserved for others. Each job is handed out as soon as
+// another is done; no poll finds it.
 func TestAReservedWorkerTakesTheNextJob(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]func(testing.TB) string{"SQLite": file, "PostgreSQL": pgtest.Database} {
@@ -190,8 +190,8 @@ func TestAReservedWorkerTakesTheNextJob(t *testing.T) {
 	}
 }
 
-// TestAQueueAtRestLeavesTheServerAlone: while its one job is at work and nobody asks for
-// anything, a host makes no transactions. Each that it makes leaves a mark.
+// TestAQueueAtRestLeavesTheServerAlone: while its one job runs and no request comes, a
+// host makes no transactions. Each transaction would leave a mark.
 func TestAQueueAtRestLeavesTheServerAlone(t *testing.T) {
 	h, pool, _ := onServer(t, queue.Config{Poll: time.Hour, Lease: 24 * time.Hour})
 	if err := h.Enqueue(t.Context(), queue.Job{RunID: "t/1"}, nil); err != nil {
@@ -220,9 +220,9 @@ func TestAQueueAtRestLeavesTheServerAlone(t *testing.T) {
 	}
 }
 
-// serverWithItsOwnClock returns a database whose server's clock is hours ahead of this
-// machine's, as many as set says: it is one of the test's, which stands before the real
-// one in the search path.
+// serverWithItsOwnClock returns a database whose clock is ahead of this machine's by
+// the hours given to set: a function of the test precedes the real one in the search
+// path.
 func serverWithItsOwnClock(t *testing.T) (dsn string, pool *pgxpool.Pool, set func(hours int)) {
 	t.Helper()
 	dsn = pgtest.Database(t)
@@ -254,7 +254,7 @@ func TestLeasesGoByTheServersClock(t *testing.T) {
 	t.Parallel()
 	dsn, pool, set := serverWithItsOwnClock(t)
 	set(3)
-	h := join(t, dsn, queue.Config{Lease: time.Second}) // after a third of which it is asked again
+	h := join(t, dsn, queue.Config{Lease: time.Second}) // its Ready is called again after a third of that
 	atWork(t, h, func(context.Context, queue.Lease) error { return nil })
 	for _, hours := range []int{3, 6} {
 		set(hours)

@@ -20,7 +20,7 @@ import (
 // handed out; class and failure describe its last failure.
 //
 // queue_tenant has a tenant's tag, see the package comment, and counts its jobs by state;
-// open is how many of them may be handed out now, so that a claim looks at no other tenant.
+// open counts the jobs to hand out now, so that a claim reads only tenants with work.
 // queue_state has one row: the virtual time, the number of the last job, and how many jobs
 // are not running.
 //
@@ -113,9 +113,9 @@ const (
 	states          // how many there are; as a state: not in the queue
 )
 
-// storeTx is one transaction on the job store. It reads the rows of the tenants that it
-// meets, counts in memory, and writes them back once, in flush. After an error nothing
-// of it may be committed.
+// storeTx is one transaction on the job store. It reads the rows of the tenants it
+// needs, counts in memory, and writes them back once, in flush. After an error, none of
+// it may be committed.
 type storeTx struct {
 	tx      eventlog.Tx
 	bulk    eventlog.Bulk // nil when the tables are in a file
@@ -123,9 +123,9 @@ type storeTx struct {
 	now     int64
 	tenants map[string]*tenantRow
 
-	// What it was told and has not written yet. It is written before a statement reads
-	// it; but claim takes jobs from inserts as well, so that a job that is handed out at
-	// once is written once.
+	// Changes not written yet. They are written before a statement reads the tables; but
+	// claim also takes jobs from inserts, so that a job handed out at once is written
+	// once.
 	inserts  []*newJob
 	inserted map[string]*newJob // inserts, by run
 	finished []finished
@@ -134,7 +134,7 @@ type storeTx struct {
 
 	signal bool // other processes have something to do after the transaction
 
-	loaded        bool // the fields from here on are those of queue_state
+	loaded        bool // the fields from here on belong to queue_state
 	state, before stateRow
 	ends          bool // there may be jobs in the state ending
 }
@@ -219,9 +219,9 @@ func (s *storeTx) tenant(name string) (*tenantRow, error) {
 	return s.tenants[name], err
 }
 
-// move counts a job that goes from one state to another; states stands for not being
-// in the queue. A tenant that had nothing ready begins where virtual time is, so that idle
-// time is not saved up.
+// move counts a job that goes from one state to another; the value states means not in the
+// queue. A tenant that had nothing ready begins where virtual time is, so that idle time
+// is not saved up.
 func (s *storeTx) move(name string, from, to int) error {
 	if err := s.load(); err != nil {
 		return err
@@ -301,9 +301,9 @@ var storeTenants = statement{
 const orReplaceTenant = ` ON CONFLICT (tenant) DO UPDATE SET tag = excluded.tag, open = excluded.open, ready = excluded.ready,
 	sleeping = excluded.sleeping, running = excluded.running, ending = excluded.ending`
 
-// flush writes back what was counted. If a tenant has jobs to hand out now and had none
-// before, other processes are to be told: those that found nothing are idle. As long as
-// a tenant has some, each process looks again when one of its workers is free.
+// flush writes back the counts. If a tenant that had no jobs to hand out now has some,
+// it signals other processes: the ones that found nothing are idle. While a tenant has
+// jobs, each process looks again when one of its workers is free.
 func (s *storeTx) flush() error {
 	if err := s.push(); err != nil {
 		return err
@@ -328,18 +328,17 @@ func (s *storeTx) flush() error {
 	return err
 }
 
-// statement says something of many rows. On a server each statement costs a round trip,
-// which is most of what a small one costs, so there one statement speaks of many rows:
-// its parameters are arrays, one for each column. In a file there is one statement for
-// each row: SQLite keeps copies of all pages that a longer one changes, in case it fails
-// halfway.
+// statement changes many rows. On a server each statement costs a round trip, most of
+// the cost of a small one. So one statement changes many rows: its parameters are
+// arrays, one for each column. In a file there is one statement for each row: SQLite
+// copies every page that a longer one changes, in case it fails halfway.
 type statement struct {
 	one  string // for one row, in a file
 	many string // for any number of rows, on a server
 }
 
-// maxRows bounds the rows of one statement, and so what it keeps in memory: a job may
-// carry a megabyte.
+// maxRows bounds the rows of one statement, and so its memory: a job may carry a
+// megabyte.
 const maxRows = 256
 
 // each calls run with statements for all rows.

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/table"
 )
 
-// news is what a process has to know of what others have done.
+// news is the changes by other processes that a process has to know.
 type news struct {
 	open      bool      // there are jobs that may be handed out
 	due       time.Time // when the next job wakes; zero when none sleeps
@@ -68,7 +68,7 @@ func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {
 	})
 }
 
-// Find says where a job stands, or [ErrNotFound].
+// Find returns the status of a job, or [ErrNotFound].
 func (q *Queue) Find(ctx context.Context, runID string) (Status, error) {
 	return table.View(ctx, q.log, func(v eventlog.Querier) (Status, error) {
 		list, err := statuses(v, "WHERE run_id = $1", runID)
@@ -88,8 +88,7 @@ func (q *Queue) Find(ctx context.Context, runID string) (Status, error) {
 	})
 }
 
-// Lookup says where the jobs of runs stand, by run, as far as there are any. They have no
-// Position.
+// Lookup returns the status of each run's job that exists, by run. They have no Position.
 func (q *Queue) Lookup(ctx context.Context, runIDs ...string) (found map[string]Status, err error) {
 	found = make(map[string]Status)
 	for some := range slices.Chunk(runIDs, 1000) {
@@ -110,10 +109,10 @@ func (q *Queue) Lookup(ctx context.Context, runIDs ...string) (found map[string]
 	return found, nil
 }
 
-// Filter says which jobs [Queue.List] returns.
+// Filter selects the jobs that [Queue.List] returns.
 type Filter struct {
-	Tenant string // only those of the tenant; empty is all
-	State  State  // only those in it; empty is all
+	Tenant string // only jobs of the tenant; empty is all
+	State  State  // only jobs in this state; empty is all
 	After  int64  // only those behind the job of that number, see [Status].Number
 	Limit  int    // at most so many; zero is 100
 }
@@ -178,7 +177,7 @@ func (q *Queue) Loads(ctx context.Context) (loads map[string]Stats, err error) {
 	return loads, err
 }
 
-// The words for what a host does.
+// The states of a host.
 const (
 	HostWorking  = "working"
 	HostDraining = "draining" // claims no jobs, and has some left
@@ -187,20 +186,20 @@ const (
 	HostGone     = "gone"     // has died
 )
 
-// Host is a process that works, or one that has died.
+// Host is a process that works, or a dead one.
 type Host struct {
-	ID      string    `json:"id"`   // other processes have other ids, also the next one of the same name
+	ID      string    `json:"id"`   // unique to the process; the next one with the same name has another
 	Name    string    `json:"name"` // Config.Label
 	Version string    `json:"version,omitempty"`
 	State   string    `json:"state"`
 	Running int       `json:"running"`           // its jobs
-	Began   time.Time `json:"began_at,omitzero"` // to work; zero for one that has died
+	Began   time.Time `json:"began_at,omitzero"` // when it began to work; zero for a dead host
 	Seen    time.Time `json:"seen_at,omitzero"`  // when it last renewed its lease
-	Gone    time.Time `json:"gone_at,omitzero"`  // when it was found dead; zero for one that lives
+	Gone    time.Time `json:"gone_at,omitzero"`  // when it was found dead; zero for a live host
 }
 
-// Hosts returns the processes that work, and those that have died within a day and were
-// not replaced, by name.
+// Hosts returns the working processes, and those that died within a day and were not
+// replaced, by name.
 func (q *Queue) Hosts(ctx context.Context) ([]Host, error) {
 	return table.View(ctx, q.log, func(v eventlog.Querier) ([]Host, error) {
 		const sql = `SELECT owner, CASE WHEN label = '' THEN host ELSE label END, version, began, seen, draining, gone,
@@ -233,7 +232,7 @@ func (s Progress) Shown() Progress {
 	return s
 }
 
-// Attempts says which attempt it is, of how many.
+// Attempts returns the attempt and the maximum: "1 of 5".
 func (s Progress) Attempts() string { return fmt.Sprintf("%d of %d", s.Attempt, s.MaxAttempts) }
 
 // Why says in one line why the last attempt came to nothing, or nothing. The text is not
@@ -263,7 +262,7 @@ func (s Status) Sentence() string {
 	return line
 }
 
-// millis is how times are written for people.
+// millis is the format of times for people.
 const millis = "2006-01-02T15:04:05.000Z07:00"
 
 // Overview is a page of the queue as operators see it.
@@ -273,7 +272,7 @@ type Overview struct {
 	Next    int64    `json:"next,omitempty"` // Filter.After of the next page
 }
 
-// HostList is the hosts that work on the queue, and those that have died.
+// HostList is the hosts that work on the queue, and the dead ones.
 type HostList struct {
 	Items []Host `json:"items"`
 }
