@@ -62,8 +62,8 @@ func TestACrashOfTheServerLosesNothing(t *testing.T) {
 	t.Logf("%d crashes, %d barriers, %d transactions", crashes, acked.Load(), counted.Load())
 }
 
-// until waits until the counter has grown by n. It gives up when one of those that count
-// has, or when nothing has come of it for a minute.
+// until waits until the counter has grown by n. It gives up when a counting goroutine
+// has, or when a minute passes without progress.
 func until(t testing.TB, counter *atomic.Int64, n int64) {
 	t.Helper()
 	from := counter.Load()

@@ -3,13 +3,13 @@
 // # The tables
 //
 // The table eventlog_events holds the six fields of every event, under the names that the
-// Starling runtime gave them. The envelope that is hashed is not stored but rebuilt from the
-// columns: there is no column outside of the hash. The table run has a row for each run:
-// what a listing shows, the head, and the epoch of the run's latest writer. Where another
-// program has appended events, the events decide; see list.go. The table module holds
-// modules by digest. The table table_set has the version of the log's own layout and of each
-// set of tables of the host ([Log.CreateTables]). [Options] and [Log.Grant]
-// say who creates the tables, and which rights a role needs.
+// Starling runtime gave them. The hashed envelope is not stored but rebuilt from the columns:
+// every column is covered by the hash. The table run has a row for each run: its entry in a
+// listing, its head, and the epoch of its latest writer. Where another program has appended
+// events, the events decide; see list.go. The table module holds modules by digest. The table
+// table_set has the version of the log's own layout and of each set of tables of the host
+// ([Log.CreateTables]). [Options] and [Log.Grant] describe who creates the tables, and which
+// rights a role needs.
 //
 // # The life of an event
 //
@@ -21,18 +21,17 @@
 //  3. The server commits, which syncs its WAL (synchronous_commit is on, or stricter).
 //     From here on the event survives both processes and a power cut.
 //  4. The barriers (Sync) that waited for it return, and the streams of the run wake up.
-//     Other hosts are notified afterwards; they poll for what a lost notification would
-//     have told them.
+//     Other hosts are notified afterwards; polling covers a lost notification.
 //
 // Package pending has the queue and the barriers.
 //
 // # Several writers
 //
 // Appending takes no locks of its own. The statement moves the row of a run from the event
-// that the batch continues to the one that it ends with, under the writer's epoch. If the
-// row is elsewhere by then, or the epoch is over, the statement leaves out that run and no
-// other one. The run fails with [eventlog.ErrInvalidAppend] or [eventlog.ErrFenced] at its
-// next barrier or append.
+// before the batch to the last event of the batch, under the writer's epoch. If the row is
+// elsewhere by then, or the epoch is over, the statement leaves out that run only. The run
+// fails with [eventlog.ErrInvalidAppend] or [eventlog.ErrFenced] at its next barrier or
+// append.
 //
 // # Transactions
 //
@@ -43,10 +42,10 @@
 // # Failure
 //
 // When a connection breaks, the batch is written again on another one until
-// [Options].RetryTime is over. That is safe whatever became of the first attempt: if the
-// batch is there already, the run is not where the batch expects it, and the event that the
-// batch ends with is found stored. So a server that restarts costs time and nothing else.
-// Neither does a standby server that takes over, provided that it has what the first one
+// [Options].RetryTime is over. That is safe whatever happened to the first attempt: if the
+// batch is already stored, the run is not where the batch expects it, and the last event of
+// the batch is found. So a server that restarts costs time and nothing else. A standby server
+// that takes over costs no more, provided that it has everything that the first one
 // acknowledged (synchronous_standby_names). A transaction of the host leaves a mark in the
 // table commit_mark, which tells whether a COMMIT without an answer was carried out.
 //

@@ -13,20 +13,20 @@ import (
 )
 
 // channel is where writers announce the runs that have grown. A notification holds
-// their ids, a line each; an empty one stands for more than fit. On signals there is
-// nothing but that there was one, see [Log.Signal].
+// their ids, a line each; an empty one means that they did not fit. A notification
+// of a signal carries no data, see [Log.Signal].
 const (
 	channel  = "eventlog_events"
 	signals  = "starling_signal"
 	maxNotes = 7900 // bytes of a notification; the server takes less than 8000
 )
 
-// notifyEvery spaces notifications. A commit that notifies holds up every other one
-// that does, so they are made apart from the commits that write, and few.
+// notifyEvery spaces notifications. A commit that notifies blocks every other
+// commit that notifies, so notifications are few and have commits of their own.
 const notifyEvery = 10 * time.Millisecond
 
-// notifier tells other processes which runs have grown, and passes signals on. What it
-// does not get across they find by polling.
+// notifier tells other processes which runs have grown, and passes signals on. Other
+// processes find by polling what a lost notification would have announced.
 type notifier struct {
 	log    *Log
 	conn   *pgx.Conn // its goroutine's
@@ -65,8 +65,8 @@ func (n *notifier) add(what func()) {
 	}
 }
 
-// take returns what is to be sent: which runs have grown, if any have, and whether there
-// was a signal.
+// take returns what to send: the runs that have grown, if any, and whether there was a
+// signal.
 func (n *notifier) take() (runs string, grown, signal bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -84,7 +84,7 @@ func (n *notifier) take() (runs string, grown, signal bool) {
 	return b.String(), grown, signal
 }
 
-// run is the goroutine. It ends with close, after what it was told before.
+// run is the goroutine. It ends with close, once it has sent everything queued before.
 func (n *notifier) run() {
 	defer close(n.done)
 	defer func() {
@@ -126,7 +126,7 @@ func (n *notifier) send() {
 	}
 }
 
-// notifying are the settings of the notifier's connection. Nothing is written, so there
+// notifying are the settings of the notifier's connection. It writes nothing, so there
 // is no disk to wait for.
 var notifying = map[string]string{"synchronous_commit": "off"}
 
@@ -145,8 +145,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// How often streams look for what they were not told: with and without a connection
-// that is notified.
+// How often streams poll, with and without a connection that receives
+// notifications.
 const (
 	pollListening = 5 * time.Second
 	pollDeaf      = 500 * time.Millisecond
@@ -227,7 +227,7 @@ func (n *listener) run() {
 	}
 }
 
-// listen wakes streams until the connection breaks, or none is to be had: a standby
+// listen wakes streams until the connection breaks or cannot be made: a standby
 // server, for one, sends no notifications.
 func (n *listener) listen() {
 	ctx, cancel := context.WithTimeout(n.ctx, pollListening)

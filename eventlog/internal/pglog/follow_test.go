@@ -35,8 +35,8 @@ func TestOthersAreToldWhichRunsHaveGrown(t *testing.T) {
 	expect("")                     // may be any run
 }
 
-// TestAStreamFollowsAnotherHost is told of what is appended, and looks for it where it is
-// not told.
+// TestAStreamFollowsAnotherHost follows another host's appends by notifications, and by
+// polling without them.
 func TestAStreamFollowsAnotherHost(t *testing.T) {
 	t.Parallel()
 	for _, told := range []bool{true, false} {
@@ -68,8 +68,8 @@ func TestAStreamFollowsAnotherHost(t *testing.T) {
 	}
 }
 
-// storeSilently appends an event and tells nobody, as a host that dies right after the
-// commit.
+// storeSilently appends an event without a notification, like a host that dies right
+// after the commit.
 func storeSilently(t testing.TB, conn *pgx.Conn, at *eventlog.Cursor, e event.Event) {
 	t.Helper()
 	if err := at.Append(e.RunID, e); err != nil {

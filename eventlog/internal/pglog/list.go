@@ -22,7 +22,7 @@ type compared struct {
 
 	mu      sync.Mutex // guards what follows
 	at      time.Time
-	behind  []string // what it has returned
+	behind  []string // the runs it has returned
 	running bool     // another one is on its way, for the pages of a log that writes
 	work    sync.WaitGroup
 }
@@ -103,7 +103,7 @@ func (l *Log) reindex(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// dialect is what PostgreSQL and this layout say in their own words.
+// dialect is the SQL that PostgreSQL and this layout spell their own way.
 var dialect = dblog.Compile(dblog.Dialect{
 	Name: "pglog", Key: "0, epoch, run_id", Order: "run_id", HasEvents: "last_seq > 0", NewKey: "epoch, run_id", NewValue: "0, $1",
 	LastSeq: "max(seq)", Segment: "split_part(run_id, '/', 1)", Position: "strpos",
@@ -129,7 +129,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 	})
 }
 
-// removeSQL removes the runs in doomed, and counts those that it has removed itself.
+// removeSQL removes the runs in doomed, and counts the runs that it has removed itself.
 const removeSQL = `, events AS (
 	DELETE FROM eventlog_events USING doomed WHERE eventlog_events.run_id = doomed.run_id
 ), gone AS (

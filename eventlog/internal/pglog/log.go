@@ -56,7 +56,7 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 	return l
 }
 
-// refuse says why the log takes nothing although it is open, if so.
+// refuse returns the reason why an open log takes no events, or nil.
 func (l *Log) refuse() error {
 	if l.opts.ReadOnly {
 		return eventlog.ErrReadOnly
@@ -64,7 +64,7 @@ func (l *Log) refuse() error {
 	return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
 }
 
-// readable says why nothing can be read, if so.
+// readable returns the reason why the log cannot be read, or nil.
 func (l *Log) readable() error {
 	if l.runs.Closed() {
 		return eventlog.ErrLogClosed
@@ -72,8 +72,8 @@ func (l *Log) readable() error {
 	return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
 }
 
-// Close implements [eventlog.EventLog]. It writes what is queued, which takes up to
-// [Options].RetryTime when the server is gone, and ends the streams.
+// Close implements [eventlog.EventLog]. It writes the queued events, which takes up
+// to [Options].RetryTime when the server is gone, and ends the streams.
 func (l *Log) Close() error {
 	if !l.runs.Close() {
 		return nil
@@ -90,14 +90,14 @@ func (l *Log) Close() error {
 	return l.runs.Failure()
 }
 
-// run is a run that this process writes, and item an event of one that waits for the
-// writer.
+// run is a run that this process writes, and item an event of a run that waits for
+// the writer.
 type (
 	run  = pending.Run[none]
 	item = pending.Item[none]
 )
 
-// none is what the writer keeps of a run.
+// none is the writer's state of a run: it keeps none.
 type none = struct{}
 
 // findRun is [pending.Backend].Find. A run id with a zero byte is refused.
@@ -135,8 +135,8 @@ func (l *Log) page(ctx context.Context, runID string, after uint64, n int) (evs 
 	return evs, err
 }
 
-// readRetryTime is how long a read whose connection broke is tried again. It is enough
-// for a server that starts anew.
+// readRetryTime is how long a read is retried after its connection broke. It is enough
+// for a server that restarts.
 const readRetryTime = 10 * time.Second
 
 // again reads, and tries again when the connection breaks.
@@ -238,7 +238,7 @@ func page(ctx context.Context, q queryer, runID string, after uint64, n int) ([]
 	return evs, nil
 }
 
-// checkRow refuses a row that is no event.
+// checkRow refuses a row that is not an event.
 func checkRow(e event.Event, kind int16) error {
 	reason := ""
 	switch {

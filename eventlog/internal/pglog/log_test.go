@@ -56,8 +56,8 @@ func TestPair(t *testing.T) {
 	})
 }
 
-// TestShared has the Starling runtime append to the tables that we make, and to its own after
-// they were migrated.
+// TestShared makes the Starling runtime append to the tables that we make, and to its own
+// after they were migrated.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	for name, tables := range map[string]string{"our tables": "", "its own tables": seedTables} {

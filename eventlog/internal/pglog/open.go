@@ -29,9 +29,9 @@ type Options struct {
 	// [eventlog.Database].MigrateSchema writes are [eventlog.ErrSchemaOutdated]. Default: false.
 	AutoMigrate bool
 
-	// RetryTime is how long a write whose connection broke is tried again before the log
-	// stops with [eventlog.ErrLogStopped]. Appends queue up in the meantime. Zero means
-	// one minute, less than zero not at all.
+	// RetryTime is how long a write is retried after its connection broke, before the
+	// log stops with [eventlog.ErrLogStopped]. Appends queue up in the meantime. Zero
+	// means one minute, less than zero not at all.
 	RetryTime time.Duration
 }
 
@@ -54,10 +54,10 @@ func (o Options) retryTime() time.Duration {
 // Where the database is shared with other programs, search_path names the schema that
 // the tables are in.
 //
-// The log has connections of its own beside those of the pool: one that writes, one that
-// notifies others and one that is notified, each made when it is first needed. A
-// pooler in front of the server has to keep sessions apart; one that is seen not to is an
-// error.
+// The log has its own connections beside the pool: one writes, one notifies others and
+// one receives notifications. Each is made when it is first needed. A pooler in front of
+// the server has to keep sessions apart; Open returns an error if it sees that the pooler
+// does not.
 func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -74,7 +74,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 	return l, err
 }
 
-// readOnlyParam has the server refuse what a log that is read-only does not do anyway.
+// readOnlyParam makes the server refuse writes, which a read-only log does not make anyway.
 const readOnlyParam = "default_transaction_read_only"
 
 func openPool(ctx context.Context, config *pgxpool.Config, o Options) (*Log, error) {
@@ -125,7 +125,7 @@ func (l *Log) examine(ctx context.Context) error {
 }
 
 // findLayout returns the layout of the tables that the connection sees: 0 for none,
-// and for those of the Starling runtime.
+// and for the Starling runtime's own.
 func findLayout(ctx context.Context, q queryer) (int, error) {
 	if ours, err := hasTable(ctx, q, "table_set"); err != nil || !ours {
 		return 0, err
@@ -152,8 +152,8 @@ func hasTable(ctx context.Context, q queryer, name string) (found bool, err erro
 	return found, nil
 }
 
-// minServer is the first version of PostgreSQL that has what we use. The tests of this
-// package, and those of serve/internal/queue, have passed on 13 to 18.
+// minServer is the first version of PostgreSQL that has the features we use. The tests
+// of this package and of serve/internal/queue have passed on 13 to 18.
 const minServer = 110000
 
 // checkServer refuses a server that would not keep a log as it is.
@@ -241,8 +241,8 @@ const (
 	interventionClass     = "57" // the server is shut down, starts, or cancels the statement
 )
 
-// code returns what the server calls the error, or nothing when it did not come from
-// the server.
+// code returns the server's code of the error, or "" if it did not come from the
+// server.
 func code(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
@@ -250,14 +250,14 @@ func code(err error) string {
 	return ""
 }
 
-// Denied reports whether err is that the role may not do what it tried: the owner of the
-// tables has to, or has to let it (see [Log.Grant]).
+// Denied reports whether err means that the role lacks a right: the owner of the tables
+// has to do it, or grant the right (see [Log.Grant]).
 func Denied(err error) bool { return code(err) == insufficientPrivilege || errors.Is(err, errNotOwner) }
 
 var errNotOwner = errors.New("the tables belong to the role")
 
-// explainForeign says what it means that a relation of ours cannot be made, or has not
-// our columns: another program has one of that name.
+// explainForeign explains that a relation of ours cannot be made, or lacks our
+// columns, because another program has one of that name.
 func (l *Log) explainForeign(err error) error {
 	if c := code(err); c != relationExists && c != noSuchColumn {
 		return err
@@ -267,7 +267,7 @@ func (l *Log) explainForeign(err error) error {
 		err, l.pool.Config().ConnConfig.Database)
 }
 
-// isConflict reports whether err says that a row with that key exists.
+// isConflict reports whether err means that a row with that key exists.
 func isConflict(err error) bool { return code(err) == uniqueViolation }
 
 // isRefusal reports whether the server has undone a transaction because of another one,
@@ -277,8 +277,8 @@ func isRefusal(err error) bool {
 	return c == serializationFailure || c == deadlockDetected
 }
 
-// isAway reports whether err is that there is no server to talk to, or that it has no time
-// or no room for the moment.
+// isAway reports whether err means that the server is unreachable, or has no time or room
+// at the moment.
 func isAway(err error) bool {
 	switch c := code(err); {
 	case c != "":
@@ -292,14 +292,14 @@ func isAway(err error) bool {
 	return network || connecting || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// refusedError is that a server let no connection be made. Its own words are the last of what
-// the driver tells, behind each attempt with and without TLS.
+// refusedError means that a server refused a connection. The driver puts the server's own
+// words last, behind each attempt with and without TLS.
 type refusedError struct {
 	said *pgconn.PgError
 	err  error
 }
 
-// Error returns what the server says.
+// Error returns the server's message.
 func (e *refusedError) Error() string {
 	return fmt.Sprintf("pglog: the server refuses the connection: %s: %s (SQLSTATE %s)", e.said.Severity, e.said.Message, e.said.Code)
 }
@@ -310,9 +310,9 @@ func (e *refusedError) Unwrap() error { return e.err }
 // quoted is the name in a message of the server, in whatever language.
 var quoted = regexp.MustCompile(`["«„“](\w+)["»“”]`)
 
-// orUnavailable makes an error of a server that is away [eventlog.ErrUnavailable] as well,
-// once, and that of a page which is not as the server wrote it, or of a table that is not there,
-// [eventlog.ErrLogCorrupt].
+// BenchmarkCommitBesideLongLogs measures how long one run waits for each small event to be
+// durable while other runs of 64 KiB are stored: as many a second as on a busy host, or as many
+// as possible.
 func orUnavailable(err error) error {
 	said, fromServer := errors.AsType[*pgconn.PgError](err)
 	if _, connecting := errors.AsType[*pgconn.ConnectError](err); fromServer && connecting && !errors.As(err, new(*refusedError)) {
@@ -333,8 +333,8 @@ func orUnavailable(err error) error {
 }
 
 // isTransient reports whether the same statement may succeed on another connection: the
-// connection broke, or the server is not itself for the moment. A server that only
-// reads is one that has not been promoted yet.
+// connection broke, or the server is temporarily unable to serve. A read-only server is
+// one not yet promoted.
 func isTransient(err error) bool {
 	for _, final := range []error{nil, pgx.ErrNoRows, eventlog.ErrLogCorrupt, eventlog.ErrSchemaTooNew, eventlog.ErrSchemaOutdated} {
 		if errors.Is(err, final) {

@@ -31,8 +31,8 @@ func partitioned(t testing.TB) (dsn string, monthly []string) {
 	return dsn, []string{blocks[1][1], blocks[2][1]}
 }
 
-// TestPartitions drops a month of runs as the page says: what is left is whole, and a
-// month with a run that has not ended stays.
+// TestPartitions drops a month of runs as the page describes: the other runs stay
+// whole, and a month with a run that has not ended stays.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	dsn, monthly := partitioned(t)

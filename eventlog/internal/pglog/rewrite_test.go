@@ -9,7 +9,7 @@ import (
 )
 
 // TestARewrittenTableHasNoOldBytes: the server keeps the bytes of rows that were deleted,
-// after VACUUM as well. The one that was inserted last is what nothing moves over.
+// after VACUUM as well. No other row replaces the bytes of the row inserted last.
 func TestARewrittenTableHasNoOldBytes(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Start(t, "fsync=off").Database(t) // roles belong to a server

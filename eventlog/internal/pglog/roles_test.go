@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/eventlog/pgtest"
 )
 
-// TestRoles gives three roles what [Grants] says, and tries what each may and may not
-// do. The owner of the tables is none of them.
+// TestRoles gives three roles the rights of [Grants], and tries what each may and may
+// not do. None of them owns the tables.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Start(t, "fsync=off").Database(t) // roles belong to a server
@@ -44,7 +44,7 @@ func TestRoles(t *testing.T) {
 	t.Run("retention", func(t *testing.T) { asRetention(t, pgtest.As(dsn, roles.Retention)) })
 }
 
-// lacks asks for the rights of each role, and of the writer when one of them is gone.
+// lacks asks for the missing rights of each role, also after the writer has lost one.
 func lacks(t *testing.T, dsn string, roles Roles) {
 	needs := NeedsOf(counter)
 	check := func(role string, needs []Need, want ...string) {

@@ -23,18 +23,18 @@ const (
 	layoutSet     = "eventlog"
 )
 
-// The tables. Those named eventlog_ are the Starling runtime's. All columns of an event
+// The tables. Tables named eventlog_ are the Starling runtime's. All columns of an event
 // are fields of its envelope, which is rebuilt from them and hashed.
 //
 // Run ids are compared byte by byte (COLLATE "C"): an index over them outlives a new
-// version of the operating system's collations. Payloads of up to a page lie in
-// their row as they are; the server's compression would cost more than all the rest
-// of an append, and nothing at all is gained by it where payloads are encrypted.
+// version of the operating system's collations. Payloads of up to a page are stored in
+// their row uncompressed: the server's compression would cost more than the rest of an
+// append, and gains nothing on encrypted payloads.
 //
-// run has a row for each run that has events, or that was given to a writer before it
-// had any (last_seq is 0). Every append changes the row of its run: its lock and its
-// columns last_seq and epoch decide between two writers. fillfactor leaves room for these
-// changes on the same page, which no index then has to know of.
+// run has a row for each run that has events, or that was given to a writer before it had
+// any (last_seq is 0). Every append changes the row of its run: its lock and its columns
+// last_seq and epoch decide between two writers. fillfactor leaves room for these changes
+// on the same page, which no index then has to know of.
 const (
 	eventsTable = `CREATE TABLE eventlog_events (
 	run_id    TEXT COLLATE "C" NOT NULL,
@@ -87,7 +87,7 @@ INSERT INTO table_set (name, steps) VALUES ('eventlog', 1);
 `
 )
 
-// withModules returns the sets with the one that every log has.
+// withModules returns the sets with the module tables, which every log has.
 func withModules(sets []eventlog.TableSet) []eventlog.TableSet {
 	if slices.ContainsFunc(sets, func(s eventlog.TableSet) bool { return s.Name == eventlog.ModuleTables.Name }) {
 		return sets
@@ -101,7 +101,7 @@ func quote(text, mark string) string {
 }
 
 // SchemaVersions implements [eventlog.Database]. Layout 0 is a database without our
-// tables, or with those of the Starling runtime alone.
+// tables, or with only the Starling runtime's.
 func (l *Log) SchemaVersions(ctx context.Context) (have, want int, err error) {
 	if have, err = findLayout(ctx, l.pool); err != nil {
 		return 0, 0, l.explainForeign(err)
@@ -110,9 +110,9 @@ func (l *Log) SchemaVersions(ctx context.Context) (have, want int, err error) {
 	return have, layoutVersion, nil
 }
 
-// MigrateSchema implements [eventlog.Database]. All of it is one transaction, and a
-// second program that migrates at the same time waits and finds it done. The role has to
-// be one that may create tables.
+// MigrateSchema implements [eventlog.Database]. The migration is one transaction; a
+// second program that migrates at the same time waits and finds it done. The role needs
+// the right to create tables.
 func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
 	have, want, err := l.SchemaVersions(ctx)
 	report = eventlog.MigrationReport{From: have, To: want, DryRun: dryRun}
@@ -140,14 +140,14 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	return report, l.CreateTables(ctx, eventlog.ModuleTables)
 }
 
-// Grant runs what [Grants] returns, in one transaction. The connection's role has to own
-// the tables; one that does not is told so by an error of which [Denied] is true.
+// Grant runs the SQL of [Grants], in one transaction. The connection's role has to own
+// the tables; otherwise Grant returns an error for which [Denied] is true.
 func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) error {
 	if l.opts.ReadOnly {
 		return eventlog.ErrReadOnly
 	}
 	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
-		if err := lockTables(ctx, tx); err != nil { // or the server refuses one of two that grant at once
+		if err := lockTables(ctx, tx); err != nil { // otherwise the server refuses one of two concurrent grants
 			return err
 		}
 		if err := mustOwn(ctx, tx, "eventlog_events"); err != nil {
@@ -160,8 +160,8 @@ func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) err
 	})
 }
 
-// mustOwn refuses a role that does not own the tables, of which one is named. The server
-// only warns when one grants what it has and may not hand on.
+// mustOwn refuses a role that does not own the tables; the error names one of them. The
+// server only warns when a role grants a right that it has but may not hand on.
 func mustOwn(ctx context.Context, q queryer, table string) error {
 	const query = "SELECT pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = $1::text::regclass"
 	var owner string
@@ -250,22 +250,22 @@ type Roles struct {
 	Writer string
 	// Retention is the role of a program that prunes: it reads and removes.
 	Retention string
-	// Reader is the role of an inspector, which reads: also what the host keeps, where
-	// the wrapped keys are that open the runs of tenants.
+	// Reader is the role of an inspector, which reads everything, also the host's
+	// tables: the wrapped keys there open the runs of tenants.
 	Reader string
 }
 
-// Need is what a role has to be allowed on tables.
+// Need is the rights that a role needs on tables.
 type Need struct {
 	Rights string // such as "SELECT, INSERT"
 	Tables []string
 }
 
-// Needs are those of the roles of [Roles].
+// Needs are the needs of each role of [Roles].
 type Needs struct{ Writer, Retention, Reader []Need }
 
-// NeedsOf returns what each role needs, and no more. The sets are those of the host's
-// own tables.
+// NeedsOf returns the needs of each role, and no more. The sets are the host's own
+// tables.
 func NeedsOf(sets ...eventlog.TableSet) Needs {
 	var host []string
 	marks := Need{"SELECT, INSERT, UPDATE, DELETE", []string{"commit_mark"}}
@@ -290,8 +290,8 @@ func NeedsOf(sets ...eventlog.TableSet) Needs {
 	}
 }
 
-// Grants returns the SQL that gives each role what it needs, for the owner of the tables
-// to run. The sets are those of the host's own tables.
+// Grants returns the SQL that gives each role its rights, for the owner of the tables to
+// run. The sets are the host's own tables.
 func Grants(r Roles, sets ...eventlog.TableSet) string {
 	var b strings.Builder
 	grant := func(role string, needs []Need) {
@@ -332,17 +332,16 @@ func (l *Log) Lacking(ctx context.Context, needs ...Need) (role string, lacking 
 	return role, lacking, nil
 }
 
-// rewriting are the settings of the connection that writes a table anew: it locks the
-// table, and does not make every session wait behind one that reads for long.
+// rewriting are the settings of the connection that rewrites a table: it locks the
+// table, and must not make every session wait behind one long reader.
 var rewriting = map[string]string{"lock_timeout": "5s", "statement_timeout": "60s"}
 
-// Rewrite has the server write a table into a new file, in which nothing is left of rows
-// that were deleted: without that their bytes stay in its pages, and with VACUUM alone,
-// too. The table cannot be used meanwhile, so it is for small ones. What is left is those
-// of which kept is the number, since an open transaction may still look at them; the
-// server's WAL; and what was copied.
+// Rewrite makes the server write a table into a new file without the bytes of deleted
+// rows. Otherwise those bytes stay in its pages, even after VACUUM. The table cannot be
+// used meanwhile, so it is for small ones. These copies remain: rows that an open
+// transaction may still read, which kept counts; the server's WAL; and backups.
 //
-// The connection's role has to own the table; one that does not is told so by an error of
+// The connection's role has to own the table; otherwise Rewrite returns an error for
 // which [Denied] is true.
 func (l *Log) Rewrite(ctx context.Context, table string) (kept int, err error) {
 	if l.opts.ReadOnly {

@@ -111,7 +111,7 @@ func TestServersThatWouldNotDo(t *testing.T) {
 	}
 }
 
-// seedTables are the tables of the Starling runtime, as far as they are known.
+// seedTables are the known parts of the Starling runtime's tables.
 const seedTables = `CREATE TABLE eventlog_events (run_id TEXT NOT NULL, seq BIGINT NOT NULL, prev_hash BYTEA, ts BIGINT NOT NULL,
 	kind INTEGER NOT NULL, payload BYTEA NOT NULL, PRIMARY KEY (run_id, seq));
 	CREATE TABLE eventlog_schema_migrations (version INTEGER PRIMARY KEY, applied_at BIGINT NOT NULL);

@@ -16,7 +16,7 @@ import (
 
 func TestAStandbyCanOnlyBeRead(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t, "fsync=off") // what is in the cache of the system survives
+	server := pgtest.Start(t, "fsync=off") // the operating system's cache survives
 	dsn := server.Database(t)
 	l := openAt(t, dsn, Options{AutoMigrate: true})
 	storeAll(t, l, logtest.Finished("run-1", 1)...)
@@ -57,7 +57,7 @@ func TestSharedSessionsAreRefused(t *testing.T) {
 // again.
 func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Start(t, "fsync=off") // what is in the cache of the system survives
+	server := pgtest.Start(t, "fsync=off") // the operating system's cache survives
 	l := openAt(t, server.Database(t), Options{AutoMigrate: true, RetryTime: -1})
 	look := func(q eventlog.Querier) error {
 		return q.Query("SELECT 1", nil, func(eventlog.Row) error { return nil })

@@ -25,17 +25,17 @@ import (
 // another one.
 const maxAttempts = 20
 
-// idleTime is how long a transaction may do nothing before the server ends it. It frees
-// what a host that was cut off from the network has locked.
+// idleTime is how long a transaction may do nothing before the server ends it. That
+// frees the locks of a host that was cut off from the network.
 const idleTime = 30 * time.Second
 
 // Transact implements [eventlog.Transactor]. The server runs it at the isolation level
-// SERIALIZABLE and undoes it when it cannot be put in a row with others; then, and when
-// the connection breaks, it is run again, up to twenty times, after a random pause.
-// Events that Append takes are written at its end.
+// SERIALIZABLE and rolls it back when it cannot be serialised with others; then, and
+// when the connection breaks, it is run again, up to twenty times, after a random
+// pause. Events that Append takes are written at its end.
 //
-// When the connection breaks in COMMIT, it is found out what has become of the
-// transaction, for as long as [Options].RetryTime; if it cannot be, the log stops.
+// When the connection breaks in COMMIT, Transact looks up the outcome for up to
+// [Options].RetryTime; if it cannot be found, the log stops.
 func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 	if err := l.runs.Writable(); err != nil {
 		return err
@@ -67,12 +67,12 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 // unanswered is the error of a COMMIT whose outcome is not known.
 type unanswered struct{ cause error }
 
-// Error says what has happened to the connection.
+// Error describes what happened to the connection.
 func (u *unanswered) Error() string {
 	return fmt.Sprintf("pglog: whether the transaction was committed is unknown: %v", u.cause)
 }
 
-// Unwrap returns what has happened to the connection.
+// Unwrap returns the connection's error.
 func (u *unanswered) Unwrap() error { return u.cause }
 
 // inTx runs fn in a transaction, and commits it so that it is durable. Nothing is appended
@@ -93,9 +93,9 @@ func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn 
 	return err
 }
 
-// beginSQL begins a transaction. A serialisable one that scans a whole table conflicts
-// with each other one that changes anything in it, so the server is to use an index
-// wherever there is one, also where a scan would be cheaper.
+// beginSQL begins a transaction. A serialisable transaction that scans a whole table
+// conflicts with every other one that changes the table. So the server must use an
+// index wherever there is one, also where a scan would be cheaper.
 const beginSQL = "BEGIN ISOLATION LEVEL %s READ WRITE; " + durably + `;
 	SET LOCAL idle_in_transaction_session_timeout = %d; SET LOCAL enable_seqscan = off; SET LOCAL jit = off`
 
@@ -119,7 +119,7 @@ func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.
 	return commit(ctx, tx)
 }
 
-// undo rolls back what was not committed.
+// undo rolls back the transaction unless it was committed.
 func undo(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -154,9 +154,9 @@ func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 	return fn(statements(ctx, tx))
 }
 
-// CreateTables implements [eventlog.Transactor]. The role needs to be one that may
-// create tables only if steps are missing ([Denied] if it may not). A log that is
-// read-only has the tables or is [eventlog.ErrReadOnly].
+// CreateTables implements [eventlog.Transactor]. The role needs the right to
+// create tables only if steps are missing ([Denied] if it lacks the right). A
+// read-only log returns [eventlog.ErrReadOnly] unless it has the tables.
 func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if set.Name == layoutSet {
 		return fmt.Errorf("pglog: a set of tables cannot be called %s", layoutSet)
@@ -186,12 +186,12 @@ func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error
 	return dblog.StepsTaken(querier{ctx, l.pool}, set)
 }
 
-// statements are those of the transaction.
+// statements returns the statements of the transaction.
 func statements(ctx context.Context, tx pgx.Tx) *dblog.Statements {
 	return &dblog.Statements{Name: "pglog", On: querier{ctx, tx}, Conflict: isConflict, Explain: orUnavailable, Arg: isMany}
 }
 
-// isMany reports whether an argument is one of [eventlog.Bulk].
+// isMany reports whether an argument is an [eventlog.Bulk] argument.
 func isMany(arg any) bool {
 	switch arg.(type) {
 	case []int64, []float64, []string, [][]byte:
@@ -240,8 +240,8 @@ type txRun struct {
 }
 
 // run runs fn, and writes the events that it has appended. A statement that failed
-// fails the transaction, also when fn has said nothing about it; one that the server
-// refused because of another transaction is the reason whatever fn says.
+// fails the transaction, even if fn returns nil; if the server refused it because of
+// another transaction, that is the reason whatever fn returns.
 func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) error {
 	t.Statements = statements(ctx, tx)
 	err := fn(t)
@@ -290,11 +290,10 @@ func (t *Tx) Append(runID string, ev event.Event) error {
 	return nil
 }
 
-// position returns where the run stands that an event is said to continue. A first event
-// is taken for one without a look, and the end of the transaction will tell: had two
-// transactions that begin runs both looked for theirs, then the server, which notes
-// which page of an index was read, would take each for a reader of the other's run, and
-// undo one.
+// position returns the position of the run that an event claims to continue. A first
+// event is taken for one unchecked; the end of the transaction checks it. Suppose two
+// transactions that begin runs both looked: the server, which notes the index pages that
+// were read, would take each for a reader of the other's run, and roll one back.
 func (t *Tx) position(runID string, ev event.Event) (c eventlog.Cursor, err error) {
 	if ev.Seq == 1 && t.changes.Epochs[runID] == 0 {
 		return c, nil
@@ -387,8 +386,8 @@ func (t *Tx) FenceAll(runIDs []string) (epochs map[string]uint64, err error) {
 	return epochs, nil
 }
 
-// committed tells the writers in this process what the transaction has done to their
-// runs, their streams, and other processes.
+// committed reports the transaction's changes of runs to their writers in this
+// process, their streams, and other processes.
 func (t *Tx) committed() {
 	l := t.log
 	l.runs.Lock()
@@ -405,7 +404,7 @@ func (t *Tx) committed() {
 // crashed gives the numbers again that it had not written down.
 type marks struct {
 	mu   sync.Mutex // guards what follows
-	log  string     // names this log's rows; empty before there is one
+	log  string     // names this log's rows; empty before the first
 	made int
 	free []*mark
 }
@@ -438,7 +437,7 @@ func (m *marks) put(used *mark) {
 	m.free = append(m.free, used)
 }
 
-// markTime is how long the rows of a log are kept that was not closed.
+// markTime is how long the rows stay of a log that was not closed.
 const markTime = 7 * 24 * time.Hour
 
 // leave leaves a new mark in the transaction.
@@ -491,20 +490,19 @@ func (m *marks) clear(l *Log) {
 }
 
 // fenceSQL makes a new epoch of each run. A run without events gets a row that stands
-// before its first one. Every append to the run takes the row's lock, too: an
-// append that has it first is committed before the fence, one that comes later sees the
-// new epoch. Rows are locked in the order of the runs' names, so that there is no
-// deadlock.
+// before its first one. Every append to the run takes the row's lock, too: an append
+// that has it first is committed before the fence, and a later append sees the new
+// epoch. Rows are locked in the order of the runs' names, to avoid deadlocks.
 const fenceSQL = `INSERT INTO run (epoch, ` + runValues + `)
 	SELECT 1, id, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0 FROM unnest($1::text[]) AS id GROUP BY id ORDER BY id
 	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING 0, epoch, ` + runValues
 
-// gateCount is how many gates there are.
+// gateCount is the number of gates.
 const gateCount = 64
 
 // gate returns the gate that appends to the run pass.
 func gate(runID string) int32 {
-	h := uint32(2166136261) // FNV-1a, which package hash/fnv has for those who can afford to allocate
+	h := uint32(2166136261) // FNV-1a, as in hash/fnv, which allocates
 	for i := range len(runID) {
 		h = (h ^ uint32(runID[i])) * 16777619
 	}
@@ -528,17 +526,17 @@ func gates(runIDs iter.Seq[string]) []int32 {
 
 // lockGates keeps every process from appending to the runs, until unlock.
 //
-// A serialisable transaction cannot change the row of a run that was appended
-// to since it began, and would never get to fence a run that is written all the time.
-// So when that has happened, the next attempt begins behind closed gates. A gate is an
-// advisory lock that the statement which appends takes shared; runs have few of them in
-// common, so that a batch of a thousand runs holds no thousand locks.
+// A serialisable transaction cannot change the row of a run that was appended to since
+// it began, and would never get to fence a run that is written all the time. So after
+// such a failure, the next attempt begins behind closed gates. A gate is an advisory
+// lock that the appending statement takes shared. Many runs share a gate, so that a
+// batch of a thousand runs does not hold a thousand locks.
 //
-// The session holds the locks, and no transaction, so that nothing but the end of the
-// session frees the gates of a host that was cut off from the network or frozen with
-// them closed. While it holds them, the server ends a session that asks for nothing for
-// idleTime, and one whose host does not answer, by as much of that as it can do
-// (idle_session_timeout: PostgreSQL 14, tcp_user_timeout: 12).
+// The session holds the locks, not a transaction, so only the end of the session frees
+// the gates of a host that was cut off or frozen with the gates closed. While it holds
+// them, the server ends a session that is idle for idleTime, and a session whose host
+// does not answer, as far as its version can (idle_session_timeout: PostgreSQL 14,
+// tcp_user_timeout: 12).
 func lockGates(ctx context.Context, conn *pgxpool.Conn, runIDs []string) (unlock func(), err error) {
 	unlock = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -559,7 +557,7 @@ func lockGates(ctx context.Context, conn *pgxpool.Conn, runIDs []string) (unlock
 		_, err = conn.Exec(ctx, lock, gates(slices.Values(runIDs)))
 	}
 	if err != nil {
-		unlock() // the session keeps those that it had got before the statement failed
+		unlock() // the session keeps the locks it got before the statement failed
 		return nil, fmt.Errorf("pglog: lock runs: %w", orUnavailable(err))
 	}
 	return unlock, nil

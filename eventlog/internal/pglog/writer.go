@@ -20,20 +20,20 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
-// planTime is how long the server's plan for the statement that writes is kept. A plan
-// that was made for an empty table is a bad one for a table of a million runs.
+// planTime is how long the server's plan for the writing statement is kept. A plan
+// made for an empty table is bad for a table of a million runs.
 const planTime = 5 * time.Second
 
 // writer is the connection that writes. Its fields belong to the goroutine that runs
 // [Log.write].
 type writer struct {
 	log     *Log
-	conn    *pgx.Conn // nil while there is no connection
+	conn    *pgx.Conn // nil while not connected
 	planned time.Time // when the plans were made
 }
 
-// restart is [pending.Backend].Restart. What the server may still do of the old writer's
-// last batch does no harm: each statement names where the run has to stand.
+// restart is [pending.Backend].Restart. The server may still be writing the old writer's
+// last batch, which is harmless: each statement names the expected position of the run.
 func (l *Log) restart() (start func(), err error) {
 	select {
 	case <-l.stopped:
@@ -87,12 +87,12 @@ func (l *Log) write() {
 type conflicts map[*run]error
 
 // store writes the batch, and tries again when the connection breaks. An attempt whose
-// outcome is not known needs no answer: to write the batch again changes nothing if it
-// is there already (see settle), whether the server has committed it, has lost it, or is
+// outcome is unknown needs no answer: writing the batch again changes nothing if it is
+// already stored (see settle), whether the server has committed it, has lost it, or is
 // still at work on it.
 //
-// An error is final: the server refuses the batch, or could not be reached for as long
-// as Options.RetryTime. What the database holds of the batch is then unknown.
+// An error is final: the server refuses the batch, or was unreachable for
+// Options.RetryTime. Whether the database has the batch is then unknown.
 func (n *writer) store(b *batch) (conflicts, error) {
 	var since time.Time
 	for again := 0; ; again++ {
@@ -113,8 +113,8 @@ func (n *writer) store(b *batch) (conflicts, error) {
 	}
 }
 
-// pause is how long to wait before attempt number n+2, so that a server that starts
-// again is not overrun.
+// pause is how long to wait before attempt number n+2, so that a restarting server
+// is not overrun.
 func pause(n int) time.Duration { return min(time.Second, time.Millisecond<<min(n, 10)) }
 
 // attempt writes the batch once.
@@ -138,8 +138,8 @@ func (n *writer) attempt(b *batch, again bool) (conflicts, error) {
 	return settle(ctx, n.conn, b, refused, again)
 }
 
-// attemptEach writes the runs of the batch one by one. It is for a batch of which a
-// program that does not keep the table run has written an event before.
+// attemptEach writes the runs of the batch one by one. It is for a batch with an
+// event that a program without the table run has already written.
 func (n *writer) attemptEach(b *batch, again bool) (conflicts, error) {
 	lost := make(conflicts)
 	for _, one := range b.split() {
@@ -182,7 +182,7 @@ func (n *writer) disconnect() {
 }
 
 // writing are the settings of the connections that write. The server gives up a
-// statement when we have, and does not compile or scan what is written in small pieces.
+// statement when we have, and neither compiles nor scans for small writes.
 var writing = map[string]string{
 	"default_transaction_isolation": "read committed",
 	"statement_timeout":             fmt.Sprint(attemptTime.Milliseconds()),
@@ -233,7 +233,7 @@ func closeConn(conn *pgx.Conn) {
 	conn.Close(ctx)
 }
 
-// batch is what is written in one transaction: some events of some runs.
+// batch is the content of one transaction: some events of some runs.
 type batch struct {
 	items   []item // as they were taken; they belong to the writer
 	runs    []*run // each once
@@ -356,7 +356,7 @@ type rowEvent struct {
 // runValues are the columns of the table run, but for epoch.
 const runValues = "run_id, " + dblog.Columns
 
-// movedValues are what a batch makes of [dblog.Columns].
+// movedValues are the values of [dblog.Columns] after a batch.
 const movedValues = "{run.started}, {run.last_seq}, g.head, {run.terminal}, {run.turns}, {run.tools}, {run.input_tokens}, {run.output_tokens}, ($4::float8[])[g.no], {run.duration_ms}"
 
 // The numbers of a run and of an event, in the order of their matrices.
@@ -365,8 +365,8 @@ var (
 	eventNumbers = []string{"no", "seq", "ts", "kind"}
 )
 
-// numbers says where the numbers are in the statement: {run.before} is that of run g.no,
-// {event.no} that of event e.place.
+// numbers replaces {run.before} by the place of that number of run g.no in the
+// statement, and {event.no} by that of event e.place.
 func numbers() *strings.Replacer {
 	var pairs []string
 	add := func(kind string, names []string, row string) {
@@ -380,17 +380,16 @@ func numbers() *strings.Replacer {
 }
 
 // insertSQL writes a batch. It moves the row of each run from where the batch expects it,
-// under the batch's epoch, to where the batch leaves it, and stores the events of those
-// runs alone whose row could be moved. The numbers of the others are its result; the first
-// run is number one. $10 says that there are runs that begin.
+// under the batch's epoch, to where the batch leaves it, and stores the events only of the
+// runs whose rows it could move. Its result is the numbers of the other runs; the first
+// run is number one. $10 is whether runs begin.
 //
-// Two of these that meet at a run wait for each other at its row: the second one sees
-// what the first one has made of it. For $9 see lockGates. IS TRUE keeps the planner,
-// which has no idea how long the arrays are, from making nested loops of what it can
-// look up in a hash table.
+// Two such statements that meet at a run wait for each other at its row: the second one
+// sees the first one's change. For $9 see lockGates. IS TRUE keeps the planner, which
+// cannot know how long the arrays are, from choosing nested loops over a hash table.
 //
 // The server makes a table of every array that is unnested, and reads each again row by
-// row. So only what has no fixed length is unnested; a number is taken out of a matrix,
+// row. So only values without a fixed length are unnested; a number comes from a matrix,
 // where the server finds it by its place.
 var insertSQL = numbers().Replace(fmt.Sprintf(`WITH gate AS (
 	SELECT (SELECT steps FROM table_set WHERE name = 'eventlog') = %d
@@ -505,7 +504,7 @@ type params struct {
 	all  [][]byte // what values returns
 }
 
-// keptParams is how many bytes are kept for the next statement.
+// keptParams is how many bytes stay allocated for the next statement.
 const keptParams = 8 << 20
 
 // reset forgets everything but the memory, unless it is too much.
@@ -536,7 +535,7 @@ func (p *params) elements(n int, element func(i int), header ...uint32) {
 	p.end()
 }
 
-// boolean adds what is no array.
+// boolean adds a single value, not an array.
 func (p *params) boolean(v bool) {
 	b := byte(0)
 	if v {

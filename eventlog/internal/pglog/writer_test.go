@@ -41,7 +41,7 @@ func storeByHand(t testing.TB, conn *pgx.Conn, e event.Event) {
 }
 
 // TestConflictInABatch commits conflicts of both kinds together with events of other
-// runs: with a writer that keeps the table of runs, and with one that does not.
+// runs: with a writer that keeps the table of runs, and with a writer that does not.
 func TestConflictInABatch(t *testing.T) {
 	t.Parallel()
 	l, dsn := open(t)
@@ -72,8 +72,8 @@ func TestConflictInABatch(t *testing.T) {
 	}
 }
 
-// TestABatchIsWrittenRunByRunIfNeedBe writes a batch of which a program that keeps no
-// table of runs has written an event.
+// TestABatchIsWrittenRunByRunIfNeedBe writes a batch with an event that a program
+// without a table of runs has already written.
 func TestABatchIsWrittenRunByRunIfNeedBe(t *testing.T) {
 	t.Parallel()
 	l, dsn := open(t)
@@ -162,7 +162,7 @@ func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 		}
 		e = c.Effect(1)
 		if l.runs.Queued() == pending.MaxQueued {
-			cancel() // the next one that finds no room has to give up
+			cancel() // the next caller that finds no room has to give up
 		}
 	}
 	if !errors.Is(err, context.Canceled) || taken < pending.MaxQueued {

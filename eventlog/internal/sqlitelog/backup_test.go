@@ -20,8 +20,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// TestBackupOfALogThatIsWritten copies while eight runs at once are written. What
-// was durable before is in the copy, and no run is torn.
+// TestBackupOfALogThatIsWritten copies while eight runs at once are written. The
+// copy has all that was durable before, and no torn run.
 func TestBackupOfALogThatIsWritten(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -158,7 +158,7 @@ func TestFork(t *testing.T) {
 		if diff := cmp.Diff(other, readEvents(t, f, "other"), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("before %d: the other run: %s", before, diff)
 		}
-		storeAll(t, f, evs[want:]) // by whom nobody has given the run
+		storeAll(t, f, evs[want:]) // no epoch: the run was never fenced
 	}
 	if got := readEvents(t, l, "acme/run"); uint64(len(got)) != n {
 		t.Errorf("the original has %d events", len(got))

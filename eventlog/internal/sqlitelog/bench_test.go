@@ -30,7 +30,7 @@ func BenchmarkDurable(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			load := logtest.Load{Runs: bb.runs, Size: bb.size}
 			rawTime := rawFile(b, func(do func(event.Event) error) time.Duration {
-				took, _ := load.Times(b.N, do) // a raw file says what failed when it is closed
+				took, _ := load.Times(b.N, do) // a raw file reports its failure when it is closed
 				return took
 			})
 			l := open(b)
@@ -72,7 +72,7 @@ func appendSync(b *testing.B, l *Log, e event.Event) error {
 	return err
 }
 
-// BenchmarkLoneDurable is what one caller waits for one durable event.
+// BenchmarkLoneDurable measures how long one caller waits for one durable event.
 func BenchmarkLoneDurable(b *testing.B) {
 	l := open(b)
 	c := logtest.Chain{RunID: "r"}
@@ -89,8 +89,8 @@ func BenchmarkLoneDurable(b *testing.B) {
 	b.ReportMetric(float64(waits[len(waits)*99/100].Microseconds()), "p99-µs")
 }
 
-// BenchmarkAppend is what the caller pays when it does not wait: the check and
-// the queue. The events are made beforehand, and the disk catches up untimed.
+// BenchmarkAppend measures an append without a barrier: the check and the
+// queue. The events are made beforehand, and the disk catches up untimed.
 func BenchmarkAppend(b *testing.B) {
 	const burst = pending.MaxQueued / 2
 	l := open(b)
@@ -205,7 +205,7 @@ func eachFirst(n, writers int, do func(event.Event)) time.Duration {
 	return time.Since(began)
 }
 
-// BenchmarkView is what a host asks several times for each call: one row, by its key.
+// BenchmarkView measures what a host reads several times for each call: one row, by its key.
 func BenchmarkView(b *testing.B) {
 	l := open(b)
 	storeAll(b, l, logtest.Finished("run-1", 1))

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// A log may lie in a folder that somebody else has packed. Whatever is opened beside it, and
-// the log itself where there is none, is not a link to a file elsewhere.
+// A log may lie in a folder that another user has packed. Neither the files opened beside
+// the log, nor a log that is created, follow a link to a file elsewhere.
 func TestNoLinkBesideALogIsFollowed(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -94,7 +94,7 @@ func TestReadingLeavesNothingBehind(t *testing.T) {
 		t.Error("reading changed the file")
 	}
 
-	// What a writer has not yet moved into the file stays, and so does what it has open.
+	// The writer's open files stay, and so does what it has not yet moved into the database.
 	writer := openAt(t, path, Options{})
 	storeAll(t, writer, logtest.Finished("s", 1))
 	reader := openAt(t, path, Options{ReadOnly: true})

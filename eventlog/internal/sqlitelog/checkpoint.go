@@ -14,8 +14,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// How much of the WAL waits to be moved into the database, in frames, each of which is
-// a page that was written. With pages of 16 KiB, 64 frames are 1 MiB.
+// Thresholds for the part of the WAL not yet in the database, in frames, each a
+// written page. With pages of 16 KiB, 64 frames are 1 MiB.
 const (
 	stepFrames    = 250  // that are worth a step, if many of them have long payloads
 	restartFrames = 1000 // that are worth one in any case; then the WAL may start over
@@ -23,15 +23,15 @@ const (
 )
 
 const (
-	// longPayloads is how many bytes of payloads make a step early. Their pages are
-	// written once, and to move them sooner makes shorter steps; those of indexes are
-	// written again and again, and to move them later makes fewer.
+	// longPayloads is how many bytes of payloads start a step early. Payload pages
+	// are written once, so moving them early makes shorter steps; index pages are
+	// written again and again, so moving them late makes fewer.
 	longPayloads = 2 << 20
-	// standstill is how long the writers may stand still for the last frames.
+	// standstill is how long the last frames may block the writers.
 	standstill = time.Millisecond
-	// lookEvery is how often the writer looks at the WAL, at most.
+	// lookEvery is the shortest time between two looks of the writer at the WAL.
 	lookEvery = 5 * time.Millisecond
-	// farBehindWait is how long the writer waits at most, each time that it looks.
+	// farBehindWait is the longest wait of the writer at each look.
 	farBehindWait = 10 * time.Millisecond
 	// maxSteps bounds the steps that follow one another without a wait.
 	maxSteps = 4
@@ -40,24 +40,23 @@ const (
 // checkpointer moves the WAL into the database while the writer goes on, so that
 // no commit waits for it.
 //
-// It works in steps. A step copies what was in the WAL when it began, and syncs the
-// database. None ends with an empty WAL as long as there is something to commit, and
-// the WAL gets longer. So once it is long enough and a step leaves only a few frames,
-// the checkpointer takes the lock that every writer holds around its transaction and
-// moves those, and nothing is left to sync but them. The next transaction then writes
-// the WAL from its beginning. If the process dies anywhere here, the WAL has all that
-// the database lacks.
+// It works in steps. A step copies the content of the WAL when it began, and syncs the
+// database. While there is something to commit, no step ends with an empty WAL, and the
+// WAL gets longer. So once it is long enough and a step leaves only a few frames, the
+// checkpointer takes the lock that every writer holds around its transaction. It then
+// moves those frames, and has only them to sync. The next transaction then writes the WAL
+// from its beginning. If the process dies anywhere here, the WAL has all that the database
+// lacks.
 //
-// A step goes no further than what the oldest reader sees, in this process or in
-// another. While one stays open, the WAL gets longer by what is committed; no writer waits
-// for the reader, and when it has ended one step moves all of it. The file is then cut
-// to journal_size_limit.
+// A step stops at what the oldest reader sees, in this process or in another. While a
+// reader stays open, the WAL grows with every commit; no writer waits for the reader, and
+// when it has ended one step moves all of it. The file is then cut to journal_size_limit.
 type checkpointer struct {
 	wake      chan struct{} // capacity 1; the writer's to send and to close
 	stepped   chan struct{} // capacity 1: a step has ended
-	failed    chan error    // capacity 1: what has ended it
+	failed    chan error    // capacity 1: the error that ended it
 	ended     chan struct{}
-	restartAt atomic.Int64 // frames in a WAL that is to be written from its beginning
+	restartAt atomic.Int64 // frames in a WAL that should restart from its beginning
 	stuck     atomic.Bool  // a reader kept the last step from moving anything
 
 	looked   time.Time // the writer's
@@ -112,8 +111,8 @@ func newCheckpointer() *checkpointer {
 
 // wakeCheckpointer is called by the writer after each batch. It wakes the checkpointer when
 // there is something to move. If the checkpointer is far behind, it waits a little, so that
-// a disk that is too slow for both slows down the callers. The error is what has ended the
-// checkpointer.
+// a disk that is too slow for both slows down the callers. It returns the error that ended
+// the checkpointer.
 func (l *Log) wakeCheckpointer(batch []item) error {
 	c := l.checkpointer
 	for _, it := range batch {
@@ -191,8 +190,8 @@ func damages(err error) bool {
 	return errors.Is(err, errSync) || code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_CORRUPT
 }
 
-// damaged makes an error [eventlog.ErrLogLost] after which not even a new writer knows
-// what is on the disk.
+// damaged makes an error [eventlog.ErrLogLost]: not even a new writer knows what is on
+// the disk.
 func damaged(err error) error {
 	switch code := codeOf(err); {
 	case errors.Is(err, errSync), code == sqlite3.SQLITE_IOERR_FSYNC, code == sqlite3.SQLITE_IOERR_DIR_FSYNC,
@@ -222,8 +221,9 @@ func (c *checkpointer) advance() error {
 	return nil
 }
 
-// step moves what is in the WAL now. SQLite syncs the database only when that was all
-// of it; this does it each time, so that the last frames do not wait for all of them.
+// step moves the current content of the WAL. SQLite syncs the database only when that
+// was all of it; step syncs it each time, so that the last frames do not wait for a
+// long sync.
 func (c *checkpointer) step() (wal, error) {
 	w, err := walOf(c.conn, passiveSQL)
 	if err != nil || w.kept {
@@ -261,7 +261,7 @@ func (c *checkpointer) startOver() error {
 	return nil
 }
 
-// open opens what the checkpointer needs, unless it is open.
+// open opens the checkpointer's connection and files, unless they are open.
 func (c *checkpointer) open(ctx context.Context, path, synchronous string) (err error) {
 	if c.conn != nil {
 		return nil
@@ -283,8 +283,8 @@ func (c *checkpointer) open(ctx context.Context, path, synchronous string) (err 
 	return err
 }
 
-// close closes what is open. An error would say nothing that the writer's connection,
-// which is closed later, does not.
+// close closes what is open. It drops errors: the writer's connection is closed later
+// and reports the same.
 func (c *checkpointer) close() {
 	if c.conn != nil {
 		c.conn.Close()

@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// BenchmarkCommitBesideLongLogs is how long one run waits for each of its small
-// events to be durable while others store runs of 64 KiB, as many of them a second
-// as a busy host has, or as many as there can be.
+// BenchmarkCommitBesideLongLogs measures how long one run waits for each small
+// event to be durable while other runs of 64 KiB are stored: as many a second as
+// on a busy host, or as many as possible.
 func BenchmarkCommitBesideLongLogs(b *testing.B) {
 	for _, perSecond := range []int{400, 0} {
 		name := fmt.Sprint(perSecond, " long runs a second")
@@ -48,9 +48,9 @@ func BenchmarkCommitBesideLongLogs(b *testing.B) {
 	}
 }
 
-// besideLongRuns lets so many goroutines store runs with an event of 64 KiB until the
-// function that it returns is called, which says how many that were. They start no
-// more than perSecond runs between them, if it is not zero.
+// besideLongRuns starts goroutines that store runs with an event of 64 KiB until the
+// returned function is called, which returns their number. They start no more than
+// perSecond runs between them, if it is not zero.
 func besideLongRuns(b *testing.B, l *Log, goroutines, perSecond int) (stop func() int) {
 	var all sync.WaitGroup
 	stopped := make(chan struct{})

@@ -128,8 +128,8 @@ func TestAReaderHoldsUpTheWALAndNobodyElse(t *testing.T) {
 	}
 }
 
-// TestASyncThatFailsEndsTheLog: what could not be synced may be gone, and nobody is
-// told otherwise.
+// TestASyncThatFailsEndsTheLog: data that could not be synced may be gone, and no
+// caller is told that it is durable.
 func TestASyncThatFailsEndsTheLog(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -161,7 +161,7 @@ func TestASyncThatFailsEndsTheLog(t *testing.T) {
 	}
 }
 
-// TestAnErrorOfTheCheckpointerIsNotTheEnd tells those apart of which nothing is lost.
+// TestAnErrorOfTheCheckpointerIsNotTheEnd tells apart the errors that lose nothing.
 func TestAnErrorOfTheCheckpointerIsNotTheEnd(t *testing.T) {
 	t.Parallel()
 	l := open(t)

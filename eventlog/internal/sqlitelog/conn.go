@@ -167,8 +167,8 @@ func (c *conn) forget() {
 	clear(c.stmts)
 }
 
-// each calls row with each row. The driver knows of a context that ends while it asks
-// for the first one; of one that ends later, only that something has interrupted it.
+// each calls row with each row. The driver notices a context that ends while it waits
+// for the first row; later it sees only an interrupt.
 func each(ctx context.Context, rows driver.Rows, row func([]driver.Value) error) error {
 	defer rows.Close()
 	vals := make([]driver.Value, len(rows.Columns()))
@@ -199,8 +199,8 @@ func named(args []any) []driver.NamedValue {
 	return out
 }
 
-// codeOf returns SQLite's extended result code of an error, and -1 of any other error,
-// of which the last byte is no code of SQLite's either.
+// codeOf returns SQLite's extended result code of an error, and -1 for any other
+// error; the last byte of -1 is not a code of SQLite either.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code()
@@ -208,7 +208,7 @@ func codeOf(err error) int {
 	return -1
 }
 
-// isConflict reports whether err says that a row with that key exists.
+// isConflict reports whether err means that a row with that key exists.
 func isConflict(err error) bool {
 	switch codeOf(err) {
 	case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID:
@@ -217,10 +217,10 @@ func isConflict(err error) bool {
 	return false
 }
 
-// isNull reports whether err says that a column that must have a value has none.
+// isNull reports whether err means that a NOT NULL column has no value.
 func isNull(err error) bool { return codeOf(err) == sqlite3.SQLITE_CONSTRAINT_NOTNULL }
 
-// isInterrupt reports whether err says that a statement was told to stop.
+// isInterrupt reports whether err means that a statement was interrupted.
 func isInterrupt(err error) bool { return codeOf(err) == sqlite3.SQLITE_INTERRUPT }
 
 // isFatal reports whether err is the disk's, or the file's, and not that of the
@@ -237,12 +237,11 @@ func isFatal(err error) bool {
 	return true
 }
 
-// noTable is how SQLite names a table that is not there.
+// noTable matches SQLite's message for a missing table.
 var noTable = regexp.MustCompile(`no such table: (?:main\.)?(\w+)`)
 
-// classified tells an error of SQLite that is about the bytes or the tables of the file, which
-// is [eventlog.ErrLogCorrupt], from one of a file that cannot be read at the moment, which is
-// [eventlog.ErrUnavailable].
+// classified marks errors of SQLite: [eventlog.ErrLogCorrupt] if they concern the bytes or
+// tables of the file, [eventlog.ErrUnavailable] if the file cannot be read at the moment.
 func classified(err error) error {
 	switch code := codeOf(err); {
 	case code < 0:
@@ -258,8 +257,8 @@ func classified(err error) error {
 	return err
 }
 
-// DiskFailed reports whether err says that a disk failed or is full, which says nothing about
-// a log on it.
+// DiskFailed reports whether err means that a disk failed or is full, which does not make the
+// log on it corrupt.
 func DiskFailed(err error) bool {
 	code := codeOf(err)
 	cutOff := code == sqlite3.SQLITE_IOERR_SHORT_READ || code == sqlite3.SQLITE_IOERR_CORRUPTFS // the file

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 )
 
-// BackupReport says what is in a copy.
+// BackupReport describes the content of a copy.
 type BackupReport struct {
 	Runs  int
 	Bytes int64
@@ -21,10 +21,9 @@ type BackupReport struct {
 
 // Backup copies the log at src, which others may be writing to, into the new file
 // dst: everything that was committed when it began, the host's tables included.
-// The copy is compact, readable by its owner alone, on the disk, and checked: that
-// a run in it is not valid is an error of [eventlog.ErrLogCorrupt], and then the
-// copy stays, since the log itself is no better. A file that is there already is
-// never touched.
+// The copy is compact, readable by its owner alone, synced, and checked: an
+// invalid run in it is an error of [eventlog.ErrLogCorrupt]; the copy then stays,
+// since the log itself is no better. A file that exists is never touched.
 func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 	if err := copyLog(ctx, src, dst, nil); err != nil {
 		return BackupReport{}, err
@@ -37,9 +36,9 @@ func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 }
 
 // Restore puts a checked copy of the log at src, such as a backup, in the place of the log at
-// dst, which no other process may have open. What was there, and its WAL, gets names that end
-// with .replaced, and lacks nothing. If the process dies in between, dst is as it was, or
-// there is none, and the same call goes on.
+// dst, which no other process may have open. The old log and its WAL get names that end with
+// .replaced, and stay complete. If the process dies in between, dst is unchanged or missing,
+// and the same call resumes.
 func Restore(ctx context.Context, src, dst string) (report BackupReport, replaced string, err error) {
 	part, old := dst+".restored", dst+".replaced"
 	if _, err := replaceable(dst, old); err != nil {
@@ -77,8 +76,8 @@ func Restore(ctx context.Context, src, dst string) (report BackupReport, replace
 }
 
 // replaceable returns the suffixes of the files of a log that a restore moves to old. The
-// error says why it cannot: another process has the log open, or an earlier restore has moved
-// files there.
+// error is the reason why it cannot: another process has the log open, or an earlier restore
+// has moved files there.
 func replaceable(dst, old string) (moves []string, err error) {
 	if f, err := os.Open(dst); err == nil {
 		used, err := inUse(f)
@@ -100,7 +99,7 @@ func replaceable(dst, old string) (moves []string, err error) {
 
 // copyLog makes the copy beside dst, lets change work on it, if there is
 // something to change, and then moves it to dst. If the process dies before that,
-// dst is an empty file, which is no log.
+// dst is an empty file, not a log.
 func copyLog(ctx context.Context, src, dst string, change func(*conn) error) (err error) {
 	l, err := Open(ctx, src, Options{ReadOnly: true})
 	if err != nil {
@@ -207,15 +206,15 @@ func verify(ctx context.Context, path string) (report BackupReport, err error) {
 	return report, err
 }
 
-// ForkSQLite copies the log at src as [Backup] does, but keeps of the run runID
-// only the events with numbers below beforeSeq, so that it can be continued from
-// there: what follows in the copy leaves the original as it is. With beforeSeq 0
-// it keeps all. All other runs are there as they were. In the copy nobody has
-// been given the run. A run that is not there is [eventlog.ErrRunNotFound].
+// ForkSQLite copies the log at src as [Backup] does, but of the run runID it
+// keeps only the events with numbers below beforeSeq. The copy can be continued
+// from there without changing the original. With beforeSeq 0 it keeps all. All
+// other runs are there as they were. In the copy the run has no epoch. A run
+// that does not exist is [eventlog.ErrRunNotFound].
 //
-// The copy also has the tables that a host keeps in the log. It is for looking
-// and for going on by hand: a host that served it would do once more whatever
-// still waits there.
+// The copy also has the host's tables in the log. It is for inspection and
+// manual continuation: a host that served it would repeat the work that still
+// waits there.
 func ForkSQLite(ctx context.Context, src, dst, runID string, beforeSeq uint64) error {
 	l, err := Open(ctx, src, Options{ReadOnly: true})
 	if err != nil {
@@ -228,8 +227,8 @@ func ForkSQLite(ctx context.Context, src, dst, runID string, beforeSeq uint64) e
 	return copyLog(ctx, src, dst, func(c *conn) error { return truncate(ctx, c, runID, beforeSeq) })
 }
 
-// truncate removes the events of the run from the number before on, and brings
-// what is kept about the run to where it then stands.
+// truncate removes the events of the run from the number before on, and sets
+// the run's row to its new last event.
 func truncate(ctx context.Context, c *conn, runID string, before uint64) error {
 	layout, err := examine(ctx, c)
 	if err != nil {
@@ -287,8 +286,8 @@ func truncateRow(ctx context.Context, c *conn, runID string) error {
 // in progress wait for milliseconds.
 const compactPages = 256
 
-// ErrNotCompactable means that a file was made without what it takes to give
-// pages back. A copy that [Backup] makes is compact.
+// ErrNotCompactable means that a file was created without the ability to give
+// pages back. A copy made by [Backup] is compact.
 var ErrNotCompactable = errors.New("sqlitelog: the file cannot become smaller in place; a backup of it is as small as can be")
 
 // Compact gives the pages that pruning has left empty back to the file system,

@@ -3,15 +3,15 @@
 // # The file
 //
 // The table eventlog_events holds the six fields of every event, under the names that the
-// Starling runtime gave them, so that its tools open our files. The envelope that is hashed
-// is not stored but rebuilt from the columns: there is no column outside of the hash. Rows
-// are in the order of their commits (column pos). In a table ordered by run, every run in
-// progress would change a page of its own in each transaction.
+// Starling runtime gave them, so that its tools open our files. The hashed envelope is not
+// stored but rebuilt from the columns: every column is covered by the hash. Rows are in the
+// order of their commits (column pos). In a table ordered by run, every run in progress
+// would change a page of its own in each transaction.
 //
-// The table run is an index over the events: what a listing shows, and the head of each
-// run, written in the same transaction as the events. Where another program has appended
-// events, the events decide; see list.go. The table module holds modules by digest. A large
-// module has its bytes in module_piece, written in several transactions.
+// The table run is an index over the events: each run's entry in a listing and its head,
+// written in the same transaction as the events. Where another program has appended events,
+// the events decide; see list.go. The table module holds modules by digest. A large module
+// has its bytes in module_piece, written in several transactions.
 //
 // # The life of an event
 //
@@ -29,12 +29,12 @@
 // # Checkpoints
 //
 // No commit waits for a checkpoint. A goroutine with a connection of its own moves the WAL
-// into the database, in steps of some MiB, while the writer goes on. The last few frames
-// take about a millisecond; they are moved under the lock of all writers, and the WAL is
-// then written from its beginning again. So the WAL has about 16 MiB. On a disk that is too
-// slow for both, the writer waits a little, again and again, as long as 64 MiB are to be
-// moved. Only a reader that stays open, such as a backup, makes the WAL longer: by what is
-// committed meanwhile.
+// into the database, in steps of some MiB, while the writer goes on. The last few frames are
+// moved under the lock of all writers, which takes about a millisecond; then the WAL
+// restarts from its beginning. So the WAL has about 16 MiB. On a disk that is too slow for
+// both, the writer keeps waiting a little while 64 MiB are still to be moved. Only a reader
+// that stays open, such as a backup, makes the WAL longer: by everything committed
+// meanwhile.
 //
 // # Several processes
 //
@@ -42,8 +42,8 @@
 // held around every transaction, see fileLock. When two processes continue the same run, the
 // unique key (run_id, seq) lets the first one win; in the other, the run fails with
 // [eventlog.ErrInvalidAppend] at its next barrier or append, and the log goes on. The writer
-// notices in its next transaction what another process has committed, and all streams then
-// read the log; between transactions a poll looks ten times a second.
+// notices commits of other processes in its next transaction, and all streams then read the
+// log; between transactions a poll looks ten times a second.
 //
 // # Transactions of the host
 //
@@ -54,22 +54,22 @@
 // each function, so that only the failed one is undone. If the process dies before COMMIT,
 // neither event nor row is there, and Transact has not returned.
 //
-// Each writer that is given a run has an epoch ([Log.Fenced]); the table run_fence has the
-// last epoch of each run. The statements that update the row of a run compare it in the same
-// transaction. So what an earlier writer had queued, in any process, is left out.
+// Each writer to which a run is given has an epoch ([Log.Fenced]); the table run_fence has
+// the last epoch of each run. The statements that update the row of a run compare it in the
+// same transaction. So the queued events of an earlier writer, in any process, are left out.
 //
 // # Failure
 //
 // The first transaction that fails stops the log: every waiter and every later call gets
-// [eventlog.ErrLogStopped]. Reading goes on. A transaction after which the file is no longer
-// at its path has failed, too: it wrote to a file that no later process opens. A later call
-// looks whether the file can be written to again, and then starts a new writer, with a new
-// connection, which finds everything that was acknowledged. After a failed sync, or with
-// another file at the path, only a new process does ([eventlog.ErrLogLost]).
+// [eventlog.ErrLogStopped]. Reading goes on. A transaction also fails if the file is no
+// longer at its path afterwards: it wrote to a file that no later process opens. A later
+// call checks whether the file can be written to again, and then starts a new writer, with a
+// new connection, which finds everything that was acknowledged. After a failed sync, or with
+// another file at the path, only a new process can write ([eventlog.ErrLogLost]).
 //
 // # Untrusted files
 //
-// Before a file is read, its objects are compared with those that we create; views, triggers
-// and virtual tables are refused. Column types are checked in every row, and no value is
-// loaded before its length is known.
+// Before a file is read, its objects are compared with ours; views, triggers and virtual
+// tables are refused. Column types are checked in every row, and no value is loaded before
+// its length is known.
 package sqlitelog

@@ -38,8 +38,8 @@ func end(ctx context.Context, l *Log, last event.Event) error {
 	})
 }
 
-// enqueueForEver lets runs begin, go on and end in eight goroutines, and tells
-// which event of which run is durable.
+// enqueueForEver begins, continues and ends runs in eight goroutines, and
+// prints which event of which run is durable.
 func enqueueForEver(args ...string) error {
 	path, name := args[0], args[1]
 	ctx := context.Background()
@@ -86,7 +86,7 @@ func acknowledge(tell *sync.Mutex, e event.Event, err error) {
 }
 
 // TestKilledProcessesTearNoTransaction kills a process that enqueues, again and
-// again. A run has its row exactly as long as it has no end.
+// again. A run has a row exactly while it has not ended.
 func TestKilledProcessesTearNoTransaction(t *testing.T) {
 	t.Parallel()
 	kills := 10

@@ -90,7 +90,7 @@ func TestPragmas(t *testing.T) {
 	check(r, "trusted_schema", int64(0))
 	check(r, "cell_size_check", int64(1))
 	check(r, "mmap_size", int64(0))
-	// A transaction is where the writer lets somebody else use its connection.
+	// In a transaction the writer lends its connection.
 	if err := l.inTransaction(t.Context(), func(*tx) error {
 		check(l.writer.conn, "synchronous", int64(2))
 		check(l.writer.conn, "trusted_schema", int64(0))
@@ -216,8 +216,8 @@ func TestNothingIsPutBesideWhatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A log whose file was taken away, or replaced, is not one to begin a run on: what
-// is appended goes where nobody finds it.
+// No run may begin on a log whose file was removed or replaced: what is appended
+// goes to a file that no process finds.
 func TestAFileThatIsNoLongerThere(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -248,7 +248,7 @@ func TestAFileThatIsNoLongerThere(t *testing.T) {
 	}
 }
 
-// What is stored in a file that was taken away, or replaced, is acknowledged to nobody.
+// Nothing is acknowledged that is stored in a removed or replaced file.
 func TestNothingIsAcknowledgedInAFileThatIsNoLongerThere(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

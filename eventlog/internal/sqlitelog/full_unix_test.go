@@ -81,7 +81,7 @@ func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	t.Run("of events", func(t *testing.T) {
 		l, acked := fillDisk(t, "append")
-		if n := checkAcknowledged(t, l, acked); n == 0 { // who is slow may have nothing before the disk is full
+		if n := checkAcknowledged(t, l, acked); n == 0 { // a slow process may have stored nothing before the disk is full
 			t.Error("nothing was acknowledged")
 		}
 	})
@@ -95,8 +95,8 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// fillDisk returns what was acknowledged until the disk was full, and the log as it
-// is then.
+// fillDisk fills the disk and returns the log and the events acknowledged until
+// then.
 func fillDisk(t *testing.T, with string) (*Log, map[string]uint64) {
 	path := filepath.Join(t.TempDir(), "log.db")
 	cmd := child(t, "full", path, with)

@@ -125,7 +125,7 @@ func TestARowOfARunThatIsNoSummary(t *testing.T) {
 			t.Fatal(err)
 		}
 		newVandal(t, l).exec("UPDATE run SET " + damage + " WHERE run_id = 'run-1'")
-		l = openAt(t, l.path, Options{ReadOnly: true}) // a log that is open knows what it has compared
+		l = openAt(t, l.path, Options{ReadOnly: true}) // an open log does not compare the objects again
 		all, err := l.ListRuns(t.Context())
 		page, pageErr := l.ListRunsPage(t.Context(), eventlog.RunPageOptions{})
 		_, checkErr := eventlog.CheckRun(t.Context(), l, "run-1", eventlog.CheckOptions{})

@@ -13,10 +13,10 @@ const (
 	// layoutVersion is the layout that this program writes, kept in PRAGMA
 	// user_version. A file of the Starling runtime has 0 there.
 	layoutVersion = 1
-	// applicationID ("STLH") tells file(1) and the like what the file is.
+	// applicationID ("STLH") identifies the file to file(1) and similar tools.
 	applicationID = 0x53544C48
-	// seedVersion is what eventlog_schema_migrations says in our files and in
-	// those of the Starling runtime that we read.
+	// seedVersion is the version in eventlog_schema_migrations, in our files and
+	// in the Starling runtime's files that we read.
 	seedVersion = 2
 
 	// The layouts of the Starling runtime's files, before ours: the present one, and the
@@ -25,13 +25,13 @@ const (
 	firstLayout = -1
 )
 
-// The tables. Those named eventlog_ are the Starling runtime's, so that its tools
-// open our files; pos is ours, and makes the file grow at one end however many
-// runs are written at once. All columns of an event are fields of its
+// The tables. Tables named eventlog_ are the Starling runtime's, so that its
+// tools open our files; pos is ours, and makes the file grow at one end however
+// many runs are written at once. All columns of an event are fields of its
 // envelope, which is rebuilt from them and hashed.
 //
-// run holds what a listing shows and the head that the last event is checked
-// against. It is written in the transaction that writes the events.
+// run holds each run's entry in a listing, and the head that the last event is
+// checked against. It is written in the transaction that writes the events.
 const (
 	eventsTable = `CREATE TABLE eventlog_events (
 	pos       INTEGER PRIMARY KEY,
@@ -62,8 +62,8 @@ const (
 	duration_ms   INTEGER NOT NULL
 )`
 	runIndex = `CREATE INDEX run_by_start ON run (started)`
-	// namespaceIndex is in the order of what a tenant lists. Its
-	// expression has to stand in a query as it stands here.
+	// namespaceIndex has the order of a tenant's listing. A query must contain
+	// its expression literally.
 	namespaceIndex = `CREATE INDEX run_by_namespace ON run (` + firstSegment + `, started)`
 	firstSegment   = "substr(run_id, 1, instr(run_id, '/'))"
 	moduleTable    = `CREATE TABLE module (
@@ -104,17 +104,17 @@ const (
 // firstView makes the first layout's table readable under its later name.
 const firstView = "CREATE TEMP VIEW eventlog_events AS SELECT rowid, * FROM main.events"
 
-// ownTables are what our layout has beside the tables of the Starling runtime.
+// ownTables are the tables of our layout beside the Starling runtime's.
 var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, pieceTable, fenceTable, setTable}
 
-// late joined the layout without a new version of it: nothing is read from these
-// tables unless they are there, and opening for writing adds what is missing.
+// late were added to the layout without a new version: they are read only if
+// they exist, and opening for writing adds missing ones.
 var late = []string{pieceTable, fenceTable, setTable, namespaceIndex}
 
-// unlessThere makes a statement that creates something one that may be repeated.
+// unlessThere makes a statement that creates something repeatable.
 var unlessThere = strings.NewReplacer("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", "CREATE INDEX", "CREATE INDEX IF NOT EXISTS")
 
-// complete adds what a file of our layout may lack.
+// complete adds what is missing in a file of our layout.
 func complete(ctx context.Context, c *conn) error {
 	for _, object := range late {
 		if err := c.exec(ctx, unlessThere.Replace(object)); err != nil {
@@ -145,8 +145,8 @@ var creation = []string{
 	"PRAGMA journal_mode=WAL",
 }
 
-// pageSize is what creation asks for. At 2 KiB events, 4 KiB pages cost two
-// thirds more disk.
+// pageSize is the page size of a new file. At 2 KiB events, 4 KiB pages cost
+// two thirds more disk.
 const pageSize = 16384
 
 // writing is set on the connection that writes. It makes no checkpoints; see
@@ -198,8 +198,7 @@ var known = map[string][]string{
 	"table_set":                  {plain(setTable)},
 }
 
-// plain reduces SQL to what it says: no spaces, no quotes around names, no
-// case.
+// plain normalises SQL: no spaces, no quotes around names, no case.
 func plain(sql string) string {
 	return strings.Map(func(r rune) rune {
 		switch r {

@@ -21,14 +21,14 @@ type position struct {
 	seq   int64
 }
 
-// compared is how far the table run is known to have the events.
+// compared is the position up to which the table run is known to have the events.
 type compared struct {
 	mu   sync.Mutex
 	once bool     // all rows were compared
 	upTo position // the newest event then, or the writer's last one since
 }
 
-// wrote is told of a transaction of the writer: its last event before and after it, and
+// wrote records a transaction of the writer: its last event before and after it, and
 // whether another connection has committed in between.
 func (c *compared) wrote(before, after position, others bool) {
 	c.mu.Lock()
@@ -38,8 +38,9 @@ func (c *compared) wrote(before, after position, others bool) {
 	}
 }
 
-// maxGap is how many events since the last comparison are looked at one by one. To
-// compare all runs by the index over their events is faster than to read more rows.
+// maxGap is how many events since the last comparison are read one by one.
+// Comparing all runs by the index over their events is faster than reading more
+// rows.
 const maxGap = 10_000
 
 // behind returns the runs of whose events the table run lacks some, and that a log which
@@ -63,7 +64,7 @@ func (l *Log) behind(ctx context.Context, _ dblog.Use) ([]string, error) {
 	}
 	err := l.readers.with(ctx, look)
 	if err == nil && len(ids) > 0 && l.running.Load() {
-		if l.reindex(ctx, ids...) == nil { // a log that has stopped still shows what is durable
+		if l.reindex(ctx, ids...) == nil { // a stopped log still shows durable events
 			err = l.readers.with(ctx, look)
 		}
 	}
@@ -87,8 +88,8 @@ func (c *conn) newest(ctx context.Context) (at position, err error) {
 	return at, err
 }
 
-// The runs whose rows are behind their events: among all of them, and among those with
-// events that were appended between two positions.
+// The runs whose rows are behind their events: among all runs, and among runs with
+// events appended between two positions.
 const (
 	lacksEvents   = "coalesce((SELECT last_seq FROM run WHERE run.run_id = e.run_id), 0) < e.seq"
 	eachRun       = "(SELECT run_id, max(seq) AS seq FROM eventlog_events GROUP BY run_id) AS e"
@@ -165,7 +166,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 			if err == nil && mark != "" {
 				err = w.conn.exec(ctx, doomed+" "+mark, args...)
 			}
-			for _, table := range []string{"eventlog_events", "run_fence", "run"} { // run last, because it says which
+			for _, table := range []string{"eventlog_events", "run_fence", "run"} { // run last, because it names the runs
 				if err == nil {
 					err = w.conn.exec(ctx, doomed+" DELETE FROM "+table+" WHERE run_id IN (SELECT run_id FROM doomed)", args...)
 				}

@@ -48,8 +48,7 @@ func openLock(dbPath string) (*fileLock, error) {
 	return &fileLock{turnstile: turn, hold: hold}, nil
 }
 
-// Lock waits for the lock until ctx ends. After such an end the lock is of no
-// more use.
+// Lock waits for the lock until ctx ends. After that the lock is unusable.
 func (l *fileLock) Lock(ctx context.Context) error {
 	if err := l.acquire(ctx, l.turnstile); err != nil {
 		return err

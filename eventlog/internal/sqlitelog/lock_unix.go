@@ -12,7 +12,7 @@ import (
 // noFollow has a link refused where a file is opened.
 const noFollow = unix.O_NOFOLLOW
 
-// The locks are those of flock(2): they belong to the open file, not to the
+// The locks are flock(2) locks: they belong to the open file, not to the
 // process, so two logs in one process exclude each other as well.
 
 func tryLockFile(f *os.File) (bool, error) {

@@ -19,7 +19,7 @@ type Log struct {
 	common
 	index   *dblog.Backend
 	path    string
-	file    fs.FileInfo // what was at the path when it was opened
+	file    fs.FileInfo // the file at the path when it was opened
 	opts    Options
 	readers *readers
 	hub     tail.Hub
@@ -54,7 +54,7 @@ func newLog(path string, o Options) *Log {
 	return l
 }
 
-// refuse says why the log takes nothing although it is open, if so.
+// refuse returns the reason why an open log takes no events, or nil.
 func (l *Log) refuse() error {
 	switch {
 	case l.opts.ReadOnly:
@@ -65,8 +65,8 @@ func (l *Log) refuse() error {
 	return nil
 }
 
-// inPlace reports that the file is not at its path any more: it was taken away, or
-// another one is there. A process that opens the path then finds nothing of what is written.
+// inPlace returns an error if the file is not at its path any more: it was removed or
+// replaced. A process that opens the path then finds nothing of what is written.
 func (l *Log) inPlace() error {
 	info, err := os.Stat(l.path)
 	if err != nil {
@@ -81,7 +81,7 @@ func (l *Log) inPlace() error {
 // indexed reports whether the file has our layout.
 func (l *Log) indexed() bool { return l.layout.Load() == layoutVersion }
 
-// Close implements [eventlog.EventLog]. It writes what is queued, ends the
+// Close implements [eventlog.EventLog]. It writes the queued events, ends the
 // streams and lets SQLite move the WAL into the database.
 func (l *Log) Close() error {
 	if !l.runs.Close() {
@@ -148,11 +148,11 @@ type run = pending.Run[row]
 // item is one entry of the queue: an event, or a [task].
 type item = pending.Item[row]
 
-// row is what the writer keeps of a run.
+// row is the writer's state of a run.
 type row struct {
-	no    int64               // its number in the table run, zero before there is one
+	no    int64               // its number in the table run; zero before it has one
 	first uint64              // number of the run's first event that is not in its row yet
-	after eventlog.RunSummary // what the current transaction makes of it
+	after eventlog.RunSummary // after the current transaction
 }
 
 // find looks up the position of a run in the file.

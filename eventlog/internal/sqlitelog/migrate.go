@@ -20,12 +20,12 @@ func (l *Log) SchemaVersions(context.Context) (have, want int, err error) {
 	return max(int(l.layout.Load()), seedLayout), layoutVersion, nil
 }
 
-// MigrateSchema implements [eventlog.Database]. All of it is one
-// transaction: if the process dies, the file is as it was. Page size and
-// auto-vacuum stay what they are, since changing them rewrites the whole file.
-// A log that was opened for writing can be written to afterwards; logs that
-// other processes have open keep reading, unless the file has the Starling runtime's
-// first layout. In a file of our layout it brings the table run up to date.
+// MigrateSchema implements [eventlog.Database]. The migration is one transaction: if
+// the process dies, the file is unchanged. Page size and auto-vacuum stay, since
+// changing them rewrites the whole file. A log that was opened for writing can be
+// written to afterwards; logs that other processes have open keep reading, unless
+// the file has the Starling runtime's first layout. In a file of our layout it
+// brings the table run up to date.
 func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
 	layout := int(l.layout.Load())
 	report = eventlog.MigrationReport{From: max(layout, seedLayout), To: layoutVersion, DryRun: dryRun}

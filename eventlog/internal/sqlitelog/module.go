@@ -11,8 +11,8 @@ import (
 )
 
 // StoreModule implements [eventlog.Database]. A large module is written in pieces, so that
-// runs are written between them: they wait for the transaction before theirs, and one with
-// 3 MB takes 15 ms.
+// runs are written between them: they wait only for the transaction before theirs, and a
+// piece of 3 MB takes 15 ms.
 func (l *Log) StoreModule(ctx context.Context, wasm []byte) (canon.Hash, error) {
 	return l.index.StoreModule(ctx, wasm, func(digest canon.Hash) error { return l.storePieces(ctx, digest, wasm) })
 }

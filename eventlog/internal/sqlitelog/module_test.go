@@ -14,7 +14,8 @@ import (
 // large is a module of several pieces.
 func large() []byte { return bytes.Repeat([]byte("module"), dblog.PieceBytes) }
 
-// TestAModuleThatIsNotAllThere is none, and who stores it goes on from its pieces.
+// TestAModuleThatIsNotAllThere: an incomplete module does not exist, and storing it again
+// continues after its pieces.
 func TestAModuleThatIsNotAllThere(t *testing.T) {
 	t.Parallel()
 	l := open(t)

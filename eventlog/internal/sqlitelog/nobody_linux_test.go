@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// asNobody has the rest of the test open files as a user without rights, whom
-// the modes of files bind. The change holds for the thread alone, which does not
-// leave the test's goroutine.
+// asNobody runs the rest of the test as a user without rights, for whom the
+// modes of files hold. Only this thread changes, which does not leave the test's
+// goroutine.
 func asNobody(t *testing.T, dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

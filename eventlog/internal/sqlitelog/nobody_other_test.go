@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// asNobody skips the test for a user whom no mode binds.
+// asNobody skips the test for a user for whom no mode holds.
 func asNobody(t *testing.T, _ string) {
 	t.Helper()
 	if os.Geteuid() == 0 {

@@ -38,12 +38,12 @@ const (
 	lockTimeout = 60 * time.Second
 )
 
-// Open opens the log at path, which is created unless ReadOnly is set. A file of
-// the Starling runtime can be read as it is; to write to it takes
-// [eventlog.Database].MigrateSchema, and until then is [eventlog.ErrSchemaOutdated]. The file of
-// a newer program is [eventlog.ErrSchemaTooNew]. A file that is no database, or that
-// may not be written to, is refused, and nothing is put beside it. The directory has
-// to be on this machine: processes coordinate through memory that they share.
+// Open opens the log at path, which is created unless ReadOnly is set. A file of the Starling
+// runtime can be read as it is; writing to it requires [eventlog.Database].MigrateSchema, and
+// returns [eventlog.ErrSchemaOutdated] until then. The file of a newer program is
+// [eventlog.ErrSchemaTooNew]. Open refuses a file that is not a database, or that is not
+// writable, and then creates nothing beside it. The directory has to be on this machine:
+// processes coordinate through memory that they share.
 func Open(ctx context.Context, path string, o Options) (*Log, error) {
 	if o.Synchronous == "" {
 		o.Synchronous = "FULL"
@@ -73,17 +73,17 @@ func Open(ctx context.Context, path string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// magic is what a database begins with (sqlite.org/fileformat2.html, section 1.3).
+// magic is the beginning of a database (sqlite.org/fileformat2.html, section 1.3).
 const magic = "SQLite format 3\x00"
 
-// vetFile refuses what no log can be in before anything is put beside it: what is no
-// regular file, what may not be opened in this way, and a file that SQLite did not
-// write. Locks beside the file of another program would be in its way.
+// vetFile refuses files that cannot be a log before anything is created beside them:
+// irregular files, files that may not be opened this way, and files that SQLite did
+// not write. Locks beside the file of another program would be in its way.
 func vetFile(path string, readOnly bool) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil // it is made, or opening it reports what is wrong
+		return nil // it is created, or opening it reports the error
 	case !info.Mode().IsRegular():
 		return errors.New("sqlitelog: not a regular file")
 	}
@@ -99,9 +99,8 @@ func vetFile(path string, readOnly bool) error {
 	return vetHeader(f)
 }
 
-// vetHeader refuses a file that SQLite did not write. A file that is empty may become
-// a log; one with a journal beside it is left to SQLite, which puts it right when its
-// maker died.
+// vetHeader refuses a file that SQLite did not write. An empty file may become a log;
+// a file with a journal beside it is left to SQLite, which repairs it after a crash.
 func vetHeader(f *os.File) error {
 	head := make([]byte, len(magic)+4)
 	n, err := io.ReadFull(f, head)
@@ -109,7 +108,7 @@ func vetHeader(f *os.File) error {
 		return nil
 	}
 	if n >= len(magic) && string(head[:len(magic)]) == magic {
-		const rollback = 1 // the file's read version; 2 stands for a write-ahead log
+		const rollback = 1 // the file's read version; 2 means a write-ahead log
 		if wal, err := os.Stat(f.Name() + "-wal"); err == nil && wal.Size() > 0 && head[len(magic)+3] == rollback {
 			return fmt.Errorf("%w: %s-wal", ErrForeignWAL, f.Name())
 		}
@@ -126,8 +125,8 @@ func vetHeader(f *os.File) error {
 // two.
 var ErrForeignWAL = errors.New("sqlitelog: a backup was copied over a database, and the -wal of that one is still beside it")
 
-// ErrNotLog means that another program wrote the file, or that what a log has in any case is
-// not there any more.
+// ErrNotLog means that another program wrote the file, or that it lacks a table that every
+// log has.
 var ErrNotLog = errors.New("sqlitelog: not an event log")
 
 // keepLocks has SQLite lock the file so that the locks are kept when other code in
@@ -139,9 +138,9 @@ func keepLocks() { _, _ = sqlite.OFDLocking(true) }
 // cannot make the file that it needs to read one. It says nothing about the log.
 var ErrWALNotReadable = errors.New("sqlitelog: the log has a WAL, which cannot be read in a directory that cannot be written to")
 
-// openForReading tries the file as one that others may write to, then, when its
-// directory is not writable and no WAL lies beside it, as one that nobody
-// writes to.
+// openForReading first opens the file as one that other processes may write to.
+// If its directory is not writable and has no WAL, it then opens the file as
+// one without writers.
 func (l *Log) openForReading(ctx context.Context) error {
 	if _, err := os.Stat(l.path); err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
@@ -205,10 +204,9 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 	return l.startWriter(ctx)
 }
 
-// touch creates the file with its mode, and gives it to one that is there and
-// empty, which becomes a log now. A log keeps the mode that its owner gave it. A link
-// may lead to a log, and to nothing else: otherwise the maker of the folder would choose which
-// file becomes one.
+// touch creates the file with its mode, and sets that mode on an empty file, which becomes a
+// log now. A log keeps the mode that its owner gave it. A link may lead to a log only:
+// otherwise the maker of the folder would choose which file becomes one.
 func touch(path string) error {
 	if link, err := os.Lstat(path); err == nil && link.Mode().Type() == fs.ModeSymlink {
 		if info, err := os.Stat(path); err != nil || info.Size() == 0 {

@@ -18,8 +18,8 @@ import (
 // pieces counts the writes of SQLite that were cut short.
 var pieces atomic.Int64
 
-// pwriteInPieces is pwrite(2) on a day when it writes a part of what it is given, as
-// it may: when a signal comes, or on a file system over a network.
+// pwriteInPieces is a pwrite(2) that writes only a part of its buffer, as it may:
+// when a signal comes, or on a network file system.
 func pwriteInPieces(tls *libc.TLS, fd int32, buf uintptr, n uint64, off int64) int64 {
 	if n > 1 && rand.IntN(4) > 0 {
 		n = 1 + rand.Uint64N(n-1)
@@ -49,7 +49,7 @@ func writeInPieces(args ...string) error {
 	return err
 }
 
-// TestWritesInPiecesLoseNothing: what is left of a write is written next.
+// TestWritesInPiecesLoseNothing: the rest of a short write is written next.
 func TestWritesInPiecesLoseNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log.db")

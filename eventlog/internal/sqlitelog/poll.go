@@ -11,8 +11,8 @@ import (
 // processes. This process's own commits wake the streams themselves.
 const pollEvery = 100 * time.Millisecond
 
-// poller wakes all streams when another process has committed. That has each of them
-// read the log, so what this process commits itself must not do it.
+// poller wakes all streams when another process has committed. Each of them then
+// reads the log, so this process's own commits must not wake them all.
 type poller struct {
 	once    sync.Once
 	cancel  context.CancelFunc
@@ -87,18 +87,18 @@ func (p *poller) close() {
 	}
 }
 
-// pollState is what the poller knew of the file when it looked last.
+// pollState is the state of the file at the poller's last look.
 type pollState struct {
 	version int64  // data_version of the poller's connection
 	looked  uint64 // transactions in which the writer had looked
-	changed bool   // something was committed of which the streams may not know
+	changed bool   // there was a commit that streams may not know
 }
 
-// foreign reports whether the streams are to be told that another process may have
-// committed. The poller's connection cannot tell a commit of the writer from one of
-// another process; the writer can, in the next transaction that it begins. So as long as the
-// writer goes on nothing is said here, and the first time that it has rested between two
-// looks, whatever has changed since the last time is.
+// foreign reports whether to wake the streams because another process may have committed.
+// The poller's connection cannot tell a commit of the writer from another process's; the
+// writer can, in the next transaction that it begins. So while the writer goes on, foreign
+// returns false. Once the writer has rested between two looks, foreign reports any change
+// since the last report.
 func (s *pollState) foreign(version int64, looked uint64) bool {
 	s.changed = s.changed || version != s.version
 	rested := looked == s.looked
@@ -110,8 +110,8 @@ func (s *pollState) foreign(version int64, looked uint64) bool {
 	return true
 }
 
-// noteOtherCommits is told after each transaction whether the writer has found, at its
-// beginning, that another process had committed since the one before.
+// noteOtherCommits records after each transaction whether the writer found, at its
+// beginning, a commit by another process since its last one.
 func (l *Log) noteOtherCommits(found bool) {
 	if found {
 		l.hub.WakeAll()

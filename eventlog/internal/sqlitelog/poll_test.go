@@ -10,9 +10,9 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// TestOnlyOtherProcessesWakeAllStreams: what this process commits is handed to the streams of
-// its run, and those of other runs do not read the log for it. What somebody else has
-// committed they read at the next transaction, before anybody has polled.
+// TestOnlyOtherProcessesWakeAllStreams: this process's commits go to the streams of their
+// runs, and other streams do not read the log for them. Commits of another process are read
+// at the next transaction, before any poll.
 func TestOnlyOtherProcessesWakeAllStreams(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log.db")
@@ -28,7 +28,7 @@ func TestOnlyOtherProcessesWakeAllStreams(t *testing.T) {
 	}
 	<-reads // for the first time
 	record(t, l, "own")
-	l.hub.Wake("quiet") // so that what comes before it can be told from nothing
+	l.hub.Wake("quiet") // so that the test sees an event before it, if there is one
 	<-reads
 	select {
 	case <-reads:
@@ -85,8 +85,8 @@ func record(t *testing.T, l *Log, runID string) {
 	}
 }
 
-// TestThePollerLeavesTheWriterToItself: while the writer goes on it looks itself; once
-// it rests, whatever has changed in the meantime is told, once.
+// TestThePollerLeavesTheWriterToItself: while the writer goes on, it looks itself;
+// once it rests, the poller reports all changes since then, once.
 func TestThePollerLeavesTheWriterToItself(t *testing.T) {
 	t.Parallel()
 	seen := pollState{version: -1}
@@ -95,10 +95,10 @@ func TestThePollerLeavesTheWriterToItself(t *testing.T) {
 		looked  uint64
 		want    bool
 	}{
-		{1, 0, true},  // nobody knows what was before the first look
+		{1, 0, true},  // before the first look, the state is unknown
 		{1, 0, false}, // nothing has changed
 		{2, 0, true},  // another process, and no writer
-		{3, 5, false}, // one of them, which the writer knows if it was not itself
+		{3, 5, false}, // one commit, which the writer knows if it was another process's
 		{4, 9, false}, // the same
 		{4, 9, true},  // the last may have been another process's
 		{4, 9, false},

@@ -17,12 +17,12 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// A power cut is simulated below SQLite: a file system in memory remembers, for
-// each file, what was synced and which writes came after. The cut keeps a
-// random subset of the 512-byte sectors of those writes, so that they are lost,
-// torn and reordered. Another build of SQLite writes there, with the pragmas,
-// the tables and the statements of this package, and moves the WAL as the checkpointer
-// does; this package then opens what is left.
+// A power cut is simulated below SQLite: a file system in memory remembers, for each
+// file, what was synced and which writes came after. The cut keeps a random subset of
+// the 512-byte sectors of those writes, so that they are lost, torn and reordered.
+// Another build of SQLite writes there, with the pragmas, the tables and the
+// statements of this package, and moves the WAL as the checkpointer does; then this
+// package opens the result.
 
 // crashFS is a file system in memory. It implements [vfs.VFS].
 type crashFS struct {
@@ -139,8 +139,8 @@ func (x *crashFile) CheckReservedLock() (bool, error)                { return fa
 func (x *crashFile) SectorSize() int                                 { return 512 }
 func (x *crashFile) DeviceCharacteristics() vfs.DeviceCharacteristic { return 0 }
 
-// afterCut returns what the disk holds after the power cut. Every third time,
-// nothing that was written is lost, only what was not.
+// afterCut returns the content of the disk after the power cut. Every third
+// time, only unwritten data is lost.
 func (x *crashFile) afterCut(r *rand.Rand) []byte {
 	x.fs.mu.Lock()
 	defer x.fs.mu.Unlock()
@@ -212,8 +212,8 @@ func (l *crashLog) execOn(c *sqlite3.Conn, query string) {
 
 func (l *crashLog) exec(query string) { l.execOn(l.c, query) }
 
-// checkpoint does what the checkpointer may do at this time, with a reader that may be
-// in its way or not.
+// checkpoint does what the checkpointer may do at this time, with or without a reader
+// in its way.
 func (l *crashLog) checkpoint(r *rand.Rand, betweenBatches bool) {
 	switch r.IntN(5) {
 	case 0:
@@ -321,8 +321,8 @@ func (l *crashLog) close() {
 	}
 }
 
-// cutPower writes, cuts the power, opens what is left with this package and
-// returns how many acknowledged events are lost. Anything but a loss fails.
+// cutPower writes, cuts the power, opens the result with this package and
+// returns how many acknowledged events are lost. Any other damage fails.
 func cutPower(t *testing.T, seed uint64, synchronous, dir string) (lost uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	fs := &crashFS{dir: t.TempDir(), files: make(map[string]*crashFile)}

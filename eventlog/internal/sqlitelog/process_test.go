@@ -135,8 +135,8 @@ func readPrefixes(t *testing.T, l *Log, stop <-chan struct{}) {
 	}
 }
 
-// writeForEver records runs in eight goroutines and tells, after each barrier,
-// which event of which run is durable.
+// writeForEver records runs in eight goroutines and prints, after each
+// barrier, which event of which run is durable.
 func writeForEver(args ...string) error {
 	path, name := args[0], args[1]
 	ctx := context.Background()
@@ -217,7 +217,7 @@ func killWriter(t *testing.T, part, path, name string, n int) map[string]uint64 
 			cmd.Process.Kill()
 		}
 	})
-	cmd.Wait() // "killed" is what it is supposed to say
+	cmd.Wait() // "killed" is the expected error
 	return acked
 }
 

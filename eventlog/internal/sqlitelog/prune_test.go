@@ -13,8 +13,8 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// TestPruningManyRuns removes 4,000 runs at once, and with STARLING_NIGHTLY 40,000: more
-// than a statement can name one by one, which is how the Starling runtime tried it.
+// TestPruningManyRuns removes 4,000 runs at once, and with STARLING_NIGHTLY 40,000: too
+// many to name one by one in a statement, as the Starling runtime did.
 func TestPruningManyRuns(t *testing.T) {
 	t.Parallel()
 	runs := 4_000

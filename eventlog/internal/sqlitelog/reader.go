@@ -106,11 +106,10 @@ func (q querier) Exec(sql string, args ...any) (changed int64, err error) {
 	return changed, err
 }
 
-// pageQuery finds the rows by the index and then reads the rows themselves, so
-// that what is checked is the table and not the index's copy of two columns. A
-// payload beyond the limit is not read; its length comes in its place, and so does that
-// of what is too long for a hash. A limit that is nothing but a parameter would be looked
-// at, and the statement prepared again each time.
+// pageQuery finds the rows by the index and then reads the rows themselves, so that the
+// table is checked and not the index's copy of two columns. For a payload beyond the
+// limit, or a hash that is too long, it returns the length instead. SQLite would peek at
+// a bare parameter as the limit, and prepare the statement again each time.
 const pageQuery = `SELECT e.run_id, e.seq, iif(octet_length(e.prev_hash) > 32, octet_length(e.prev_hash), e.prev_hash), e.ts, e.kind,
 	iif(length(e.payload) <= ?, e.payload, length(e.payload))
 FROM (SELECT rowid AS pos FROM eventlog_events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ? + 0) AS i
@@ -176,12 +175,12 @@ func eventOf(runID string, row []driver.Value) (event.Event, error) {
 	return e, nil
 }
 
-// storage reports a row that is no event.
+// storage reports a row that is not an event.
 func storage(runID string, seq int64, format string, args ...any) error {
 	return &eventlog.CorruptError{RunID: runID, Seq: uint64(seq), Invariant: "storage", Reason: fmt.Sprintf(format, args...)}
 }
 
-// shown is what a message says of a value, which may be as large as the file.
+// shown formats a value for a message; the value may be as large as the file.
 func shown(v driver.Value) string {
 	if n, ok := v.(int64); ok {
 		return strconv.FormatInt(n, 10)
@@ -193,8 +192,8 @@ func shown(v driver.Value) string {
 // file of the Starling runtime may have ids beyond [eventlog.MaxRunIDBytes], so this is more.
 const boundedID = "iif(octet_length(run_id) <= 65536, run_id, NULL)"
 
-// dialect is what SQLite and this layout say in their own words. A number in the wrong
-// type is taken for a great one, so that the events are read, which reports what is wrong.
+// dialect is the SQL that SQLite and this layout spell their own way. A number of the
+// wrong type counts as a large one, so that the events are read, which reports the error.
 var dialect = dblog.Compile(dblog.Dialect{
 	Name: "sqlitelog", Key: "run_no, 0, " + boundedID, Order: "run_no", Begun: "run_no", NewKey: "run_id", NewValue: "$1",
 	LastSeq: "CASE typeof(max(seq)) WHEN 'integer' THEN max(seq) WHEN 'null' THEN 0 ELSE 9223372036854775807 END",

@@ -12,8 +12,8 @@ import (
 )
 
 // BenchmarkRetention backs up, prunes and compacts a log of 1,000 runs with 100
-// events of 1.2 KB each, of which one in ten stays. "longest" is the longest that a
-// durable append of a run in progress waited meanwhile.
+// events of 1.2 KB each; one in ten runs stays. "longest" is the longest wait of a
+// durable append of a run in progress meanwhile.
 func BenchmarkRetention(b *testing.B) {
 	const runs, size = 1000, 1200
 	for b.Loop() {

@@ -229,8 +229,7 @@ func TestATableCalledEventsOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// The statements are those with which the Starling runtime reads, and looks for
-// its version.
+// The Starling runtime reads, and looks up its version, with these statements.
 func TestToolsOfTheSeedRuntimeReadOurFiles(t *testing.T) {
 	t.Parallel()
 	l := open(t)

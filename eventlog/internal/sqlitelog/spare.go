@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// spareBytes is the room that is set aside. To remove runs took 4 MiB where it was tried,
-// beside the WAL that was there; a run of which the events are long takes more.
+// spareBytes is the reserved room. Removing runs took 4 MiB in a trial, beside the
+// existing WAL; a run with long events takes more.
 const spareBytes = 32 << 20
 
 // walBytes is the room that the WAL of an open database keeps. It is written from its
@@ -29,8 +29,8 @@ func SetAside(path string) error {
 	if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && info.Size() == spareBytes {
 		return nil
 	}
-	// It is made under another name, so that nothing is written into what has its name:
-	// a link may lead to any file.
+	// It is made under another name, so that an existing file of its name is not
+	// written to: a link may lead to any file.
 	part := name + ".part"
 	_ = os.Remove(part) // of a process that died
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)

@@ -52,7 +52,7 @@ func (l *Log) inTransaction(ctx context.Context, fn func(*tx) error) error {
 	}
 }
 
-// errNotReturned is what the writer hears of a function that panics.
+// errNotReturned is the error that the writer sees when a function panics.
 var errNotReturned = errors.New("sqlitelog: the function of a transaction did not return")
 
 // take runs the function in the transaction that the writer has lent.
@@ -62,14 +62,13 @@ func (t *transaction) take(tx *tx, fn func(*tx) error) {
 	err = fn(tx)
 }
 
-// errMixed means that a function has failed whose changes nothing tells apart from
-// those of the rest of the batch.
+// errMixed means that a function failed whose changes cannot be told apart from
+// the rest of the batch.
 var errMixed = errors.New("sqlitelog: the batch has to be written again without what a function did")
 
-// do is what the writer does. A function that fails undoes what it did, and nothing else.
-// For that a savepoint is needed, which costs SQLite a copy of every page that the
-// function changes; so there is none until one has failed, and then the batch is
-// written again.
+// do runs in the writer. A function that fails undoes only its own changes. That needs a
+// savepoint, which costs SQLite a copy of every page that the function changes; so there
+// is none until a function has failed, and then the batch is written again.
 func (t *transaction) do(w *writer) error {
 	if w.careful {
 		if _, _, err := w.conn.run("SAVEPOINT host"); err != nil {
@@ -94,7 +93,7 @@ func (t *transaction) do(w *writer) error {
 	return nil
 }
 
-// endSavepoint keeps what was done since the savepoint, or undoes it.
+// endSavepoint keeps the changes since the savepoint, or undoes them.
 func (w *writer) endSavepoint(keep bool) error {
 	if !keep {
 		if _, _, err := w.conn.run("ROLLBACK TO host"); err != nil {
@@ -122,7 +121,7 @@ func (t *transaction) finish(l *Log, err error) {
 func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 	return l.readers.with(ctx, func(r *conn) (err error) {
 		// A statement whose context ends may have been carried out all the same, and a
-		// reader whose transaction is never ended would show this moment for ever.
+		// reader whose transaction never ends would see this moment for ever.
 		if _, _, err := r.run("BEGIN"); err != nil {
 			return err
 		}
@@ -178,7 +177,7 @@ func (t *tx) createTables(ctx context.Context, set eventlog.TableSet) error {
 	return nil
 }
 
-// statements are those of the transaction that the connection is in.
+// statements returns the statements of the connection's transaction.
 func statements(on querier) *dblog.Statements {
 	return &dblog.Statements{Name: "sqlitelog", On: on, Conflict: isConflict}
 }
@@ -196,7 +195,7 @@ func newTx(w *writer) *tx {
 }
 
 // end returns the error with which the transaction ends. A statement that failed
-// fails it, also when the function has said nothing about it.
+// fails the transaction, even if the function returned nil.
 func (t *tx) end(err error) error {
 	if err == nil || isFatal(t.Failed) {
 		return t.Failed
@@ -299,10 +298,10 @@ func (w *writer) position(runID string) (at pending.Position, err error) {
 	return at, err
 }
 
-// A run that was never fenced has no row in run_fence and stands in epoch 0, which
-// is that of the log itself, outside of every epoch. The epoch is compared in the
-// transaction that writes the events, by the statements that write the run's row:
-// whatever a writer had queued when its run was given away is left out there.
+// A run that was never fenced has no row in run_fence and has epoch 0: the epoch
+// of the log itself, outside every writer's epoch. The statements that write the
+// run's row compare the epoch in the transaction that writes the events. So they
+// leave out what a writer had queued when its run was given away.
 const (
 	inEpochSQL = "coalesce((SELECT epoch FROM run_fence WHERE run_id = ?), 0) = ?"
 	epochSQL   = "SELECT epoch FROM run_fence WHERE run_id = ?"

@@ -135,8 +135,8 @@ func TestATransactionIsRunAgainWithoutTheRunThatIsLost(t *testing.T) {
 	}
 }
 
-// TestAFunctionThatFailsUndoesItselfAlone puts transactions of which two fail into one
-// batch with an event.
+// TestAFunctionThatFailsUndoesItselfAlone puts two failing transactions into one batch
+// with others and an event.
 func TestAFunctionThatFailsUndoesItselfAlone(t *testing.T) {
 	t.Parallel()
 	l := open(t)

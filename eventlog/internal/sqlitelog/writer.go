@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
-// writer commits what has queued up, for as long as there is something.
+// writer commits the queue while there is something in it.
 type writer struct {
 	conn    *conn
 	touched []*run   // whose rows are behind their events
@@ -70,10 +70,10 @@ func (l *Log) begin() {
 	go l.write()
 }
 
-// restart is [pending.Backend].Restart. A connection whose commit failed and a lock whose wait
-// was given up are of no more use, so all that writes is opened again. Before that nothing
-// may keep the file from being written: it is where it was, its lock is free, and the disk
-// takes a page that changes nothing. If the process dies here, nothing was written.
+// restart is [pending.Backend].Restart. A connection whose commit failed, and a lock whose
+// wait was given up, are unusable, so everything that writes is opened again. First it checks
+// that nothing prevents writing: the file is at its path, its lock is free, and the disk takes
+// a page that changes nothing. If the process dies here, nothing was written.
 func (l *Log) restart() (start func(), err error) {
 	select {
 	case <-l.stopped:
@@ -119,7 +119,7 @@ func (l *Log) restart() (start func(), err error) {
 }
 
 // write is the writer's goroutine. It ends with the log, or with the first transaction that
-// fails: what the disk holds of that one is unknown.
+// fails: how much of that one is on the disk is unknown.
 func (l *Log) write() {
 	defer close(l.stopped)
 	batch := make([]item, 0, pending.MaxBatch)
@@ -147,12 +147,12 @@ func (l *Log) write() {
 // conflicts has the error of each run that another writer continued first.
 type conflicts map[*run]error
 
-// commit writes the batch in one transaction, without the runs that turn out
-// to conflict. Where the file has gone from its path in the meantime, COMMIT succeeds
-// and no other process finds what it has stored, so the path is looked at afterwards.
+// commit writes the batch in one transaction, without the runs that turn out to
+// conflict. If the file has gone from its path meanwhile, COMMIT succeeds but no
+// other process finds what it stored, so the path is checked afterwards.
 //
-// If the process dies before COMMIT has returned, the batch is in the file as a
-// whole or not at all, and no caller was told that it is.
+// If the process dies before COMMIT has returned, the file has the whole batch or
+// nothing, and no caller was told that it is durable.
 func (l *Log) commit(batch []item) (conflicts, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
@@ -211,7 +211,7 @@ func (w *writer) try(batch []item, bad conflicts) (again bool, err error) {
 	return false, nil
 }
 
-// conflict is a run of which another writer has taken the place.
+// conflict is a run that another writer has taken over.
 type conflict struct {
 	run *run
 	err error
@@ -323,7 +323,7 @@ func (w *writer) forgetTouched() {
 	w.touched = w.touched[:0]
 }
 
-// storeRun finds out whether the row is where this process left it, and whether
+// storeRun checks whether the row is where this process left it, and whether
 // the run is still its own.
 func (w *writer) storeRun(r *run) (err error) {
 	at := &r.Writer
@@ -347,7 +347,7 @@ func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err e
 	return no, err
 }
 
-// rowValues are what insertRunSQL takes.
+// rowValues are the parameters of insertRunSQL.
 func rowValues(s eventlog.RunSummary, epoch uint64) []any {
 	return append(append([]any{s.RunID, int64(epoch)}, dblog.Values(s)...), s.RunID)
 }
@@ -373,7 +373,7 @@ func (w *writer) conflictReason(runID string, epoch uint64) error {
 	return pending.Continued(runID)
 }
 
-// task is what the writer does between events, in the transaction that writes them.
+// task is work of the writer between events, in the transaction that writes them.
 type task struct {
 	bytes int // of memory that it keeps busy
 

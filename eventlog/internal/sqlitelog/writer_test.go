@@ -135,7 +135,7 @@ func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 		}
 		e = c.Effect(1)
 		if l.runs.Queued() == pending.MaxQueued {
-			cancel() // the next one that finds no room has to give up
+			cancel() // the next caller that finds no room has to give up
 		}
 	}
 	if !errors.Is(err, context.Canceled) || taken < pending.MaxQueued {
