@@ -1,10 +1,15 @@
-.PHONY: check bench bench-hosting bench-documents bench-code fuzz llms-full.txt
+.PHONY: check release bench bench-hosting bench-documents bench-code fuzz llms-full.txt
 
 # What one runs before each commit.
 check:
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted"; exit 1; }
 	go vet ./...
 	go test -short ./...
+
+# Builds all files of a release into dist/, twice, and compares. VERSION=v0.1.0 names it; without, the
+# tag of the commit does. Only what is committed gets in.
+release:
+	go run -C release . -out "$(CURDIR)/dist" $(if $(VERSION),-version $(VERSION))
 
 # Compares original with metered modules, and compiler with interpreter, on
 # random programs until a difference is found. FUZZTIME=1m ends it earlier.

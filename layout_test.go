@@ -29,7 +29,7 @@ var branches = map[string][]string{
 }
 
 // folders are the other folders that may stand at the top.
-var folders = []string{"bench", "docs", "examples"}
+var folders = []string{"bench", "docs", "examples", "release"}
 
 // importers are the packages that may import a third-party module. All other packages
 // use what they export.
