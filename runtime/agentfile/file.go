@@ -3,36 +3,45 @@
 package agentfile
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
-	"time"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/spec"
 )
 
 // File is an agent as its file has it. Everything in it has been checked as far as
 // the file alone allows.
 type File struct {
 	Path         string // of the file
-	Name         string // of the agent; by default the name of the file or, for agent.yaml, of its folder
-	Model        string
+	Name         string `yaml:"name"` // of the agent; by default the name of the file or, for agent.yaml, of its folder
+	Model        string `yaml:"model"`
 	Endpoint     Endpoint
-	SystemPrompt string
+	SystemPrompt string `yaml:"system"`
 
 	// Params are options of the one provider, a CBOR map or nil.
-	Params canon.Raw
+	Params canon.Raw `yaml:"params"`
 
 	// The bounds on a run. Zero leaves one to the runtime.
-	MaxTurns, MaxOutputTokens int
-	StopSequences             []string
+	MaxTurns        int      `yaml:"max_turns"`
+	MaxOutputTokens int      `yaml:"max_output_tokens"`
+	StopSequences   []string `yaml:"stop_sequences"`
 
 	// ModelAttempts is how often a request may be made that fails in a way that may
 	// pass: one more than the file's retries. Zero leaves it to the runtime.
@@ -40,13 +49,13 @@ type File struct {
 
 	Tools []Entry
 
-	// Code has the model write programs in JavaScript, in which it calls the tools. It is
+	// Code makes the model write programs in JavaScript, in which it calls the tools. It is
 	// not told of them otherwise.
 	Code bool
 
 	// Variables are told to the tools and not to the model: a canonical JSON object,
 	// or nil. See tool.WithVariablesJSON.
-	Variables json.RawMessage
+	Variables json.RawMessage `yaml:"variables"`
 
 	limits budget.Limits
 	at     *config.Node // the provider, for errors
@@ -68,18 +77,37 @@ func Load(path string) (*File, error) {
 // Parse reads an agent from the content of a file. Relative paths begin at the
 // folder of the path, which also stands in errors.
 func Parse(path string, data []byte) (*File, error) {
-	root, err := config.Parse(path, data)
+	f := &File{Path: path}
+	d := struct {
+		*File
+		*Endpoint
+		Provider   scriptOrName  `yaml:"provider"`
+		SystemFile string        `yaml:"system_file"`
+		Retries    *int          `yaml:"retries"`
+		Tools      []entry       `yaml:"tools"`
+		Budget     budget.Limits `yaml:"budget"`
+		Code       *struct {
+			Language string `yaml:"language"`
+		} `yaml:"code"`
+	}{File: f, Endpoint: &f.Endpoint}
+	root, err := schema().Load(path, data, &d)
 	if err != nil {
 		return nil, err
 	}
-	var d document
-	if err := root.Decode(&d); err != nil {
-		return nil, err
+	f.at, f.limits, f.Code = root.Get("provider"), d.Budget, d.Code != nil
+	f.Endpoint.Provider, f.Endpoint.Script = cmp.Or(d.Provider.name, scripted), f.path(d.Provider.Script)
+	f.Name, f.Model = cmp.Or(f.Name, nameOf(path)), cmp.Or(f.Model, scripted) // of the others it is required
+	if bytes.Equal(f.Params, emptyMap) {
+		f.Params = nil
 	}
-	f := d.file(path)
-	f.at = root.Get("provider")
-	for i := range f.Tools {
-		f.Tools[i].resolve(f.path)
+	if d.Retries != nil {
+		f.ModelAttempts = 1 + *d.Retries
+	}
+	if d.Tools != nil {
+		f.Tools = make([]Entry, len(d.Tools))
+	}
+	for i, at := range root.Get("tools").Items() {
+		f.Tools[i] = f.entry(d.Tools[i], at)
 	}
 	if at := root.Get("system_file"); at != nil {
 		if f.SystemPrompt, err = f.readSystem(d.SystemFile); err != nil {
@@ -88,6 +116,43 @@ func Parse(path string, data []byte) (*File, error) {
 	}
 	return f, nil
 }
+
+var emptyMap = canon.Raw{0xa0} // in CBOR
+
+var schema = sync.OnceValue(func() *config.Schema {
+	return config.MustSchema(spec.AgentSchema(), config.Formats{"egress-host": config.Format(egress.ParseRule), "uri": checkURL, "no-key": checkNoKey})
+})
+
+// checkURL does not repeat what may hold a secret.
+func checkURL(text string) error {
+	if _, err := url.Parse(text); err != nil {
+		return errors.New("this must be an address such as https://host/v1")
+	}
+	return nil
+}
+
+func checkNoKey(text string) error {
+	if slices.ContainsFunc(strings.Fields(text), looksLikeKey) {
+		return errors.New("this looks like a key: a file holds no secrets")
+	}
+	return nil
+}
+
+// keyPrefixes begin the keys of vendors.
+var keyPrefixes = []string{"sk-", "sk_", "gsk_", "AIza", "AKIA", "ASIA", "ABSK", "xai-", "hf_", "tgp_", "pplx-", "ghp_", "Bearer "}
+
+// looksLikeKey guesses whether text is a secret. Keys begin with a mark of their
+// vendor, or are many letters and digits. Names of variables are words between
+// underscores, in upper case or in lower.
+func looksLikeKey(s string) bool {
+	if slices.ContainsFunc(keyPrefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) }) {
+		return true
+	}
+	words := strings.Contains(s, "_") && (strings.ToUpper(s) == s || strings.ToLower(s) == s)
+	return len(s) >= 24 && !words && strings.ContainsAny(s, "0123456789") && alphanumeric.MatchString(s)
+}
+
+var alphanumeric = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 
 // path returns where a path of the file leads.
 func (f *File) path(name string) string {
@@ -123,78 +188,6 @@ func (f *File) Agent(model provider.Provider, box *Toolbox) *agent.Agent {
 	}
 }
 
-// javascript is the language in which a model writes programs.
-const javascript = "javascript"
-
-// document is the content of a file.
-type document struct {
-	Name            word              `yaml:"name"`
-	Provider        choice            `yaml:"provider,required"`
-	Model           word              `yaml:"model"`
-	BaseURL         address           `yaml:"base_url"`
-	APIVersion      word              `yaml:"api_version"`
-	APIKeyEnv       variable          `yaml:"api_key_env"`
-	Region          word              `yaml:"region"`
-	Headers         map[string]string `yaml:"headers"`
-	System          string            `yaml:"system"`
-	SystemFile      string            `yaml:"system_file"`
-	Params          object            `yaml:"params"`
-	MaxTurns        positive          `yaml:"max_turns"`
-	MaxOutputTokens positive          `yaml:"max_output_tokens"`
-	StopSequences   []word            `yaml:"stop_sequences"`
-	Retries         *attempts         `yaml:"retries"`
-	Tools           []Entry           `yaml:"tools"`
-	Code            *struct {
-		Language word `yaml:"language,required"`
-	} `yaml:"code"`
-	Budget    allowances `yaml:"budget"`
-	Variables object     `yaml:"variables"`
-}
-
-// allowances are the axes of a budget.
-type allowances struct {
-	InputTokens  count  `yaml:"input_tokens"`
-	OutputTokens count  `yaml:"output_tokens"`
-	USD          money  `yaml:"usd"`
-	WallClock    period `yaml:"wall_clock"`
-	Fuel         count  `yaml:"fuel"`
-	Effects      count  `yaml:"effects"`
-	EgressBytes  size   `yaml:"egress_bytes"`
-}
-
-func (a allowances) limits() budget.Limits {
-	return budget.Limits{
-		MaxInputTokens: int64(a.InputTokens), MaxOutputTokens: int64(a.OutputTokens), MaxUSD: float64(a.USD),
-		MaxWallClock: time.Duration(a.WallClock), MaxFuel: uint64(a.Fuel), MaxEffects: uint64(a.Effects),
-		MaxEgressBytes: uint64(a.EgressBytes),
-	}
-}
-
-func (d *document) file(path string) *File {
-	f := &File{
-		Path: path, Name: string(d.Name), Model: string(d.Model), SystemPrompt: d.System, Params: d.Params.cbor(), Variables: d.Variables.json,
-		MaxTurns: int(d.MaxTurns), MaxOutputTokens: int(d.MaxOutputTokens), Tools: d.Tools, Code: d.Code != nil, limits: d.Budget.limits(),
-		Endpoint: Endpoint{
-			Provider: d.Provider.name, BaseURL: string(d.BaseURL), APIVersion: string(d.APIVersion),
-			APIKeyEnv: string(d.APIKeyEnv), Region: string(d.Region), Headers: d.Headers,
-		},
-	}
-	f.Endpoint.Script = f.path(d.Provider.script)
-	for _, s := range d.StopSequences {
-		f.StopSequences = append(f.StopSequences, string(s))
-	}
-	if d.Retries != nil {
-		f.ModelAttempts = 1 + int(*d.Retries)
-	}
-	if f.Model == "" {
-		f.Model = scripted // of the others it is required
-	}
-	if f.Name == "" {
-		f.Name = nameOf(path)
-	}
-	return f
-}
-
 // nameOf is the name of an agent whose file does not say it.
 func nameOf(path string) string {
 	absolute, err := filepath.Abs(path)
@@ -207,25 +200,4 @@ func nameOf(path string) string {
 		return filepath.Base(filepath.Dir(absolute))
 	}
 	return name
-}
-
-// DecodeYAML implements [config.Decoder]. Keys that are in the wrong place are
-// refused before anything that could show them.
-func (d *document) DecodeYAML(n *config.Node) error {
-	for _, key := range []string{"api_key", "apikey", "key", "token", "secret"} {
-		if at := n.Get(key); at != nil {
-			return at.Hidden().Errorf(hintKey, "%q has no place here: a file holds no secrets", key)
-		}
-	}
-	type fields document
-	if err := n.Decode((*fields)(d)); err != nil {
-		return err
-	}
-	if d.Code != nil && d.Code.Language != javascript {
-		return n.Get("code").Get("language").Errorf("write: code: {language: "+javascript+"}", "a model writes programs in %s, and not in %q", javascript, d.Code.Language)
-	}
-	if at := n.Get("system_file"); at != nil && n.Get("system") != nil {
-		return at.Errorf("", `an agent has "system" or "system_file", not both`)
-	}
-	return d.checkVendor(n)
 }

@@ -160,7 +160,8 @@ var bad = map[string]struct {
 hint: did you mean "model"?`, false},
 	"no provider": {"model: m", `agent.yaml:1:1: there is no key "provider", which is required
   1 | model: m
-    | ^`, false},
+    | ^
+hint: there are anthropic, azure, bedrock, gemini, groq, ollama, openai, openrouter, together, vllm, and {script: FILE}`, false},
 	"no model": {"provider: openai", `agent.yaml:1:1: there is no key "model", which is required
   1 | provider: openai
     | ^`, false},
@@ -172,18 +173,16 @@ hint: there are anthropic, azure, bedrock, gemini, groq, ollama, openai, openrou
   1 | provider: {script: ''}
     |                    ^
 hint: leave the key out for the default`, false},
-	"a script with a key": {"provider: {script: s}\napi_key_env: K", `agent.yaml:2:14: the provider script has no "api_key_env"
+	"a script with a key": {"provider: {script: s}\napi_key_env: K", `agent.yaml:2:14: a script needs no key
   2 | api_key_env: K
     |              ^`, false},
-	"a region for OpenAI": {minimal + "region: eu", `agent.yaml:3:9: the provider openai has no "region"
+	"a region for OpenAI": {minimal + "region: eu", `agent.yaml:3:9: only the provider bedrock has a region
   3 | region: eu
     |         ^`, false},
-	"a header that is not taken": {minimal + "headers: {Authorization: Bearer x}", `agent.yaml:3:10: the provider openai has no header "Authorization"
-hint: there are OpenAI-Organization`, false},
-	"headers for a provider without": {"provider: groq\nmodel: m\nheaders: {}", `agent.yaml:3:10: the provider groq has no "headers"
-  3 | headers: {}
-    |          ^`, false},
-	"a version for a provider without": {"provider: groq\nmodel: m\napi_version: v1", `agent.yaml:3:14: the provider groq has no "api_version"
+	"a header that is not taken": {minimal + "headers: {Authorization: Bearer x}", `agent.yaml:3:11: the provider openai has no header "Authorization"
+hint: there is OpenAI-Organization`, false},
+	"headers for a provider without": {"provider: groq\nmodel: m\nheaders: {}", `agent.yaml:3:10: only the providers openai and openrouter have headers`, false},
+	"a version for a provider without": {"provider: groq\nmodel: m\napi_version: v1", `agent.yaml:3:14: only the providers anthropic, azure, gemini and openai have a version
   3 | api_version: v1
     |              ^`, false},
 	"Azure without an address": {"provider: azure\nmodel: m", `agent.yaml:1:1: the provider azure needs the key "base_url"
@@ -191,19 +190,20 @@ hint: there are OpenAI-Organization`, false},
     | ^`, false},
 	"an address without a scheme": {minimal + "base_url: localhost:8000", `agent.yaml:3:11: this must be an address such as https://host/v1
   3 | base_url: localhost:8000
-    |           ^`, false},
+    |           ^
+hint: The address of the provider, for gateways and your own servers.`, false},
 	"a password in an address": {minimal + "base_url: https://me:hunter2@host/v1", `agent.yaml:3:11: this is an address with a password in it
-hint: ` + hintKey, false},
-	"a key": {minimal + "api_key: sk-0123456789", `agent.yaml:3:10: "api_key" has no place here: a file holds no secrets
-hint: ` + hintKey, false},
-	"a key in place of a name": {minimal + "api_key_env: sk-proj-0123456789abcdef", `agent.yaml:3:14: this looks like a key, and must be the name of an environment variable
-hint: ` + hintKey, false},
-	"a key that could be a name": {minimal + "api_key_env: gsk_0123456789abcdefABCDEF", `agent.yaml:3:14: this looks like a key, and must be the name of an environment variable
-hint: ` + hintKey, false},
-	"a key without a mark": {minimal + "api_key_env: 9f86d081884c7d659a2feaa0c55ad015", `agent.yaml:3:14: this looks like a key, and must be the name of an environment variable
-hint: ` + hintKey, false},
-	"a key of letters and digits": {minimal + "api_key_env: a3xK9mQ2vB7nL5pR8tW1yZ4c", `agent.yaml:3:14: this looks like a key, and must be the name of an environment variable
-hint: ` + hintKey, true},
+hint: put the secret into an environment variable, and the name of the variable here, as in: api_key_env: OPENAI_API_KEY`, false},
+	"a key": {minimal + "api_key: sk-0123456789", `agent.yaml:3:10: this has no place here: a file holds no secrets
+hint: put the secret into an environment variable, and the name of the variable here, as in: api_key_env: OPENAI_API_KEY`, false},
+	"a key in place of a name": {minimal + "api_key_env: sk-proj-0123456789abcdef", `agent.yaml:3:14: this looks like a key: a file holds no secrets
+hint: put the secret into an environment variable, and the name of the variable here, as in: api_key_env: OPENAI_API_KEY`, false},
+	"a key that could be a name": {minimal + "api_key_env: gsk_0123456789abcdefABCDEF", `agent.yaml:3:14: this looks like a key: a file holds no secrets
+hint: put the secret into an environment variable, and the name of the variable here, as in: api_key_env: OPENAI_API_KEY`, false},
+	"a key without a mark": {minimal + "api_key_env: 9f86d081884c7d659a2feaa0c55ad015", `agent.yaml:3:14: this looks like a key: a file holds no secrets
+hint: put the secret into an environment variable, and the name of the variable here, as in: api_key_env: OPENAI_API_KEY`, false},
+	"a key of letters and digits": {minimal + "api_key_env: a3xK9mQ2vB7nL5pR8tW1yZ4c", `agent.yaml:3:14: this looks like a key: a file holds no secrets
+hint: put the secret into an environment variable, and the name of the variable here, as in: api_key_env: OPENAI_API_KEY`, true},
 	"a variable with its dollar": {minimal + "api_key_env: $OPENAI_API_KEY", `agent.yaml:3:14: this must be the name of an environment variable
 hint: write the name alone, as in: api_key_env: OPENAI_API_KEY`, false},
 	"two system prompts": {minimal + "system: a\nsystem_file: b", `agent.yaml:4:14: an agent has "system" or "system_file", not both
@@ -211,20 +211,24 @@ hint: write the name alone, as in: api_key_env: OPENAI_API_KEY`, false},
     |              ^`, false},
 	"a system prompt that is not there": {minimal + "system_file: none.txt", `agent.yaml:3:14: none.txt: no such file or directory
   3 | system_file: none.txt
-    |              ^`, true},
+    |              ^
+hint: A file with the system prompt.`, true},
 	"params that are a list": {minimal + "params: [a]", `agent.yaml:3:9: this must be a map, not a list
   3 | params: [a]
-    |         ^`, false},
+    |         ^
+hint: Options of this provider, such as temperature.`, false},
 	"no turns": {minimal + "max_turns: 0", `agent.yaml:3:12: this must be 1 or more
   3 | max_turns: 0
     |            ^
-hint: leave the key out for no bound`, false},
-	"too many turns": {minimal + "max_turns: 2147483648", `agent.yaml:3:12: this must be below 2^31-1
+hint: The most turns of a run. The default is no bound.`, false},
+	"too many turns": {minimal + "max_turns: 2147483648", `agent.yaml:3:12: this must be at most 2147483646
   3 | max_turns: 2147483648
-    |            ^`, false},
-	"retries below zero": {minimal + "retries: -1", `agent.yaml:3:10: this must be a whole number, zero or more, below 2^63
+    |            ^
+hint: The most turns of a run. The default is no bound.`, false},
+	"retries below zero": {minimal + "retries: -1", `agent.yaml:3:10: this must be 0 or more
   3 | retries: -1
-    |          ^`, false},
+    |          ^
+hint: How often a request is repeated after a failure that may pass. It is repeated at once, or when the server asks for it (Retry-After) if that is within a minute. The default is 2.`, false},
 	"an empty stop sequence": {minimal + "stop_sequences: ['']", `agent.yaml:3:18: this must not be empty
   3 | stop_sequences: ['']
     |                  ^
@@ -240,23 +244,24 @@ hint: write a number and a unit, such as 90s, 1m30s or 30d`, false},
 	"a budget of no time": {minimal + "budget: {wall_clock: 0s}", `agent.yaml:3:22: this must be 1ms or more
   3 | budget: {wall_clock: 0s}
     |                      ^
-hint: leave the key out for the default`, true},
+hint: write a number and a unit, such as 90s, 1m30s or 30d`, false},
 	"fuel in kibi": {minimal + "budget: {fuel: 10KiB}", `agent.yaml:3:16: this must be a positive whole number
   3 | budget: {fuel: 10KiB}
     |                ^
 hint: write a number, or one with k, M, G or T for thousands and more, such as 10M`, false},
 	"more fuel than there is": {minimal + "budget: {fuel: 9999999999T}", `agent.yaml:3:16: this must be below 2^63
   3 | budget: {fuel: 9999999999T}
-    |                ^`, true},
+    |                ^
+hint: Units of fuel, for all modules together.`, true},
 	"no fuel": {minimal + "budget: {fuel: 0}", `agent.yaml:3:16: this must be 1 or more
   3 | budget: {fuel: 0}
     |                ^
-hint: leave the key out for the default`, false},
+hint: write a number, or one with k, M, G or T for thousands and more, such as 10M`, false},
 	"an axis that is none": {minimal + "budget: {tokens: 5}", `agent.yaml:3:10: there is no key "tokens"
   3 | budget: {tokens ...
     |          ^
 hint: the keys are effects, egress_bytes, fuel, input_tokens, output_tokens, usd, wall_clock`, false},
-	"a tool that is a number": {minimal + "tools: [1]", `agent.yaml:3:9: this must be a tool, not a number
+	"a tool that is a number": {minimal + "tools: [1]", `agent.yaml:3:9: this does not say which tool it is
   3 | tools: [1]
     |         ^
 hint: write a path, or a map with wasm, builtin or mcp`, false},
@@ -264,9 +269,9 @@ hint: write a path, or a map with wasm, builtin or mcp`, false},
   3 | tools: [{name: a}]
     |         ^
 hint: write a path, or a map with wasm, builtin or mcp`, false},
-	"a tool of two kinds": {minimal + "tools: [{wasm: a, builtin: fetch}]", `agent.yaml:3:9: this is several tools
+	"a tool of two kinds": {minimal + "tools: [{wasm: a, builtin: fetch}]", `agent.yaml:3:28: this is several tools
   3 | tools: [{wasm: a, builtin: fetch}]
-    |         ^
+    |                            ^
 hint: make an entry of each`, false},
 	"a misspelt key of a tool": {minimal + "tools:\n  - wasm: a\n    alow_hosts: [b]", `agent.yaml:5:5: there is no key "alow_hosts"
   5 |     alow_hosts ...
@@ -278,19 +283,22 @@ hint: did you mean "allow_hosts"?`, false},
 	"a host with a star": {minimal + "tools: [{wasm: a, allow_hosts: ['*.b.com']}]", `agent.yaml:3:33: rule "*.b.com": write ".b.com" for the names below a domain
   3 | tools: [{wasm: a, allow_hosts: ['*.b.com']}]
     |                                 ^`, true},
-	"private hosts, but which": {minimal + "tools: [{wasm: a, allow_private: true}]", `agent.yaml:3:34: "allow_private" is about "allow_hosts", of which there are none
+	"private hosts, but which": {minimal + "tools: [{wasm: a, allow_private: true}]", `agent.yaml:3:9: "allow_private" is about "allow_hosts", of which there are none
   3 | tools: [{wasm: a, allow_private: true}]
-    |                                  ^
+    |         ^
 hint: name the hosts, as in: allow_hosts: [localhost:8080]`, false},
-	"more memory than there is": {minimal + "tools: [{wasm: a, memory: 5GiB}]", `agent.yaml:3:27: a module has at most 4GiB
+	"more memory than there is": {minimal + "tools: [{wasm: a, memory: 5GiB}]", `agent.yaml:3:27: this must be at most 4GiB
   3 | tools: [{wasm: a, memory: 5GiB}]
-    |                           ^`, true},
+    |                           ^
+hint: Linear memory that a call may use, such as 64MiB.`, true},
 	"a name with a space": {minimal + "tools: [{wasm: a, rename: a b}]", `agent.yaml:3:27: this must be 1 to 64 letters, digits, _ and -
   3 | tools: [{wasm: a, rename: a b}]
-    |                           ^`, false},
+    |                           ^
+hint: The agent's name for the tool.`, false},
 	"too much jitter": {minimal + "tools: [{wasm: a, retry: {jitter: 2}}]", `agent.yaml:3:35: this must be a share, 0 to 1
   3 | tools: [{wasm: a, retry: {jitter: 2}}]
-    |                                   ^`, false},
+    |                                   ^
+hint: The share by which a wait is longer or shorter at random. Without this key there are no waits.`, false},
 	"a built-in tool that is none": {minimal + "tools: [{builtin: shell}]", `agent.yaml:3:19: there is no built-in tool "shell"
   3 | tools: [{builtin: shell}]
     |                   ^
@@ -313,11 +321,12 @@ hint: say what it may read, as in: dir: notes`, false},
     |                         ^
 hint: write the program and its arguments, as in: command: [mcp-server-time, --utc]`, false},
 	"an environment far away": {minimal + "tools: [{mcp: {url: 'http://b', env: {A: b}}}]", `agent.yaml:3:38: "env" is for servers with a command`, false},
-	"a secret for a server": {minimal + "tools: [{mcp: {command: [a], env: {TOKEN: ghp_0123}}}]", `agent.yaml:3:43: env.TOKEN looks like a key: a file holds no secrets
-hint: take it from an environment variable, as in: TOKEN: $TOKEN`, true},
+	"a secret for a server": {minimal + "tools: [{mcp: {command: [a], env: {TOKEN: ghp_0123}}}]", `agent.yaml:3:43: this looks like a key: a file holds no secrets
+hint: take it from an environment variable, as in: $TOKEN`, false},
 	"variables that are a list": {minimal + "variables: []", `agent.yaml:3:12: this must be a map, not a list
   3 | variables: []
-    |            ^`, false},
+    |            ^
+hint: Values for the tools that the model does not see.`, false},
 	"a null": {minimal + "system:", `agent.yaml:3:1: this must be text, and there is nothing
   3 | system:
     | ^

@@ -6,77 +6,34 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
-	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
 // Endpoint says which provider has the model and how it is reached. Empty fields
 // are the provider's defaults.
 type Endpoint struct {
-	Provider   string // such as "openai", or "script"
-	Script     string // the file of a script
-	BaseURL    string
-	APIVersion string
-	APIKeyEnv  string // the name of an environment variable
-	Region     string
-	Headers    map[string]string
+	Provider   string            // such as "openai", or "script"
+	Script     string            // the file of a script
+	BaseURL    string            `yaml:"base_url"`
+	APIVersion string            `yaml:"api_version"`
+	APIKeyEnv  string            `yaml:"api_key_env"` // the name of an environment variable
+	Region     string            `yaml:"region"`
+	Headers    map[string]string `yaml:"headers"`
 }
 
 // scripted is the provider of a script, and its model.
 const scripted = "script"
 
-// choice is the value of the key provider: a name, or {script: FILE}.
-type choice struct{ name, script string }
-
-// DecodeYAML implements [config.Decoder].
-func (c *choice) DecodeYAML(n *config.Node) error {
-	if n.Kind() == config.Map {
-		var s struct {
-			Script word `yaml:"script,required"`
-		}
-		err := n.Decode(&s)
-		c.name, c.script = scripted, string(s.Script)
-		return err
-	}
-	if err := n.Decode(&c.name); err != nil {
-		return err
-	}
-	if _, ok := LookupVendor(c.name); !ok {
-		return n.Errorf("there are "+strings.Join(VendorNames(), ", ")+", and {script: FILE}",
-			"there is no provider %q", c.name)
-	}
-	return nil
+// scriptOrName is the value of the key provider: a name, or {script: FILE}.
+type scriptOrName struct {
+	name   string
+	Script string `yaml:"script"`
 }
 
-// checkVendor checks what not every provider has.
-func (d *document) checkVendor(n *config.Node) error {
-	v, isVendor := LookupVendor(d.Provider.name) // a script is none
-	for _, key := range []struct {
-		name string
-		has  bool
-	}{
-		{"base_url", isVendor}, {"api_version", v.Versions}, {"api_key_env", isVendor && !v.Regional},
-		{"region", v.Regional}, {"headers", len(v.Headers) > 0},
-	} {
-		if at := n.Get(key.name); at != nil && !key.has {
-			return at.Errorf("", "the provider %s has no %q", d.Provider.name, key.name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		if !slices.Contains(v.Headers, name) {
-			return n.Get("headers").Hidden().Errorf("there are "+strings.Join(v.Headers, ", "), "the provider %s has no header %q", d.Provider.name, name)
-		}
-	}
-	if v.Address && d.BaseURL == "" {
-		return n.Errorf("", `the provider %s needs the key "base_url"`, d.Provider.name)
-	}
-	if d.Model == "" && d.Provider.name != scripted {
-		return n.Errorf("", `there is no key "model", which is required`)
-	}
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *scriptOrName) UnmarshalText(name []byte) error {
+	s.name = string(name)
 	return nil
 }
 
@@ -91,11 +48,7 @@ func (f *File) Provider(_ context.Context, getenv func(string) string) (provider
 		}
 		return NewScript(s)
 	}
-	v, ok := LookupVendor(f.Endpoint.Provider)
-	if !ok {
-		return nil, fmt.Errorf("agentfile: there is no provider %q", f.Endpoint.Provider)
-	}
-	key, err := f.key(v, getenv)
+	key, err := f.key(vendors[f.Endpoint.Provider], getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +60,13 @@ func (f *File) Provider(_ context.Context, getenv func(string) string) (provider
 
 // key returns the API key. It may be empty where the vendor's own server, which
 // would want one, is not the one that is asked.
-func (f *File) key(v Vendor, getenv func(string) string) (string, error) {
-	name := cmp.Or(f.Endpoint.APIKeyEnv, v.KeyEnv)
+func (f *File) key(v vendor, getenv func(string) string) (string, error) {
+	name := cmp.Or(f.Endpoint.APIKeyEnv, v.keyEnv)
 	if name == "" {
 		return "", nil
 	}
 	key := getenv(name)
-	optional := f.Endpoint.APIKeyEnv == "" && f.Endpoint.BaseURL != "" && v.Keyless
+	optional := f.Endpoint.APIKeyEnv == "" && f.Endpoint.BaseURL != "" && v.keyless
 	if key == "" && !optional {
 		return "", f.at.Errorf(fmt.Sprintf("set it, or name another one with api_key_env: %s is where the key is looked for", name),
 			"the environment variable %s is not set", name)

@@ -94,9 +94,9 @@ func TestProviders(t *testing.T) {
 // TestEveryProviderIsTried finds vendors that TestProviders does not have.
 func TestEveryProviderIsTried(t *testing.T) {
 	for _, name := range VendorNames() {
-		v, _ := LookupVendor(name)
+		v := vendors[name]
 		f := &File{Endpoint: Endpoint{Provider: name, BaseURL: "http://localhost:1", Region: "eu"}}
-		p, err := f.Provider(t.Context(), env(v.KeyEnv, "k", "AWS_ACCESS_KEY_ID", "i", "AWS_SECRET_ACCESS_KEY", "s"))
+		p, err := f.Provider(t.Context(), env(v.keyEnv, "k", "AWS_ACCESS_KEY_ID", "i", "AWS_SECRET_ACCESS_KEY", "s"))
 		if err != nil || p.Info().ID != name {
 			t.Errorf("%s: %v, %v", name, p, err)
 		}

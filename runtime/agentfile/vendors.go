@@ -17,25 +17,16 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Vendor says what a vendor has, and what it needs to be told.
-type Vendor struct {
-	KeyEnv   string   // the environment variable that holds the key by convention; empty if it needs none
-	Keyless  bool     // another address than the vendor's own may need no key
-	Address  bool     // it has no address of its own
-	Versions bool     // it knows VendorConfig.APIVersion
-	Regional bool     // it knows VendorConfig.Region, and the credentials of AWS in place of a key
-	Headers  []string // the headers that can be set
-	connect  func(VendorConfig) (provider.Provider, error)
+// vendor is what this package has to know of a vendor. spec/agent.schema.json has the keys
+// of a file that one takes.
+type vendor struct {
+	keyEnv  string // the environment variable that holds the key by convention; empty if it needs none
+	keyless bool   // another address than the vendor's own may need no key
+	connect func(VendorConfig) (provider.Provider, error)
 }
 
 // VendorConfig says how a vendor's server is reached.
 type VendorConfig = converse.Config
-
-// LookupVendor returns the vendor of a name, such as "anthropic".
-func LookupVendor(name string) (Vendor, bool) {
-	v, ok := vendors[name]
-	return v, ok
-}
 
 // VendorNames returns the names of all vendors, sorted.
 func VendorNames() []string { return slices.Sorted(maps.Keys(vendors)) }
@@ -49,17 +40,17 @@ func NewProvider(name string, c VendorConfig) (provider.Provider, error) {
 	return v.connect(c)
 }
 
-var vendors = map[string]Vendor{
-	"anthropic":  {KeyEnv: "ANTHROPIC_API_KEY", Versions: true, connect: anthropic.New},
-	"azure":      {KeyEnv: "AZURE_OPENAI_API_KEY", Address: true, Versions: true, connect: openai.Azure.New},
-	"bedrock":    {Regional: true, connect: bedrock.New},
-	"gemini":     {KeyEnv: "GEMINI_API_KEY", Versions: true, connect: gemini.New},
-	"groq":       {KeyEnv: "GROQ_API_KEY", connect: openai.Groq.New},
-	"ollama":     {connect: openai.Ollama.New},
-	"openai":     {KeyEnv: "OPENAI_API_KEY", Keyless: true, Versions: true, Headers: []string{"OpenAI-Organization"}, connect: openai.OpenAI.New},
-	"openrouter": {KeyEnv: "OPENROUTER_API_KEY", Keyless: true, Headers: []string{"HTTP-Referer", "X-Title"}, connect: openai.OpenRouter.New},
-	"together":   {KeyEnv: "TOGETHER_API_KEY", connect: openai.Together.New},
-	"vllm":       {connect: openai.VLLM.New},
+var vendors = map[string]vendor{
+	"anthropic":  {"ANTHROPIC_API_KEY", false, anthropic.New},
+	"azure":      {"AZURE_OPENAI_API_KEY", false, openai.Azure.New},
+	"bedrock":    {"", false, bedrock.New}, // which has the credentials of AWS
+	"gemini":     {"GEMINI_API_KEY", false, gemini.New},
+	"groq":       {"GROQ_API_KEY", false, openai.Groq.New},
+	"ollama":     {"", false, openai.Ollama.New},
+	"openai":     {"OPENAI_API_KEY", true, openai.OpenAI.New},
+	"openrouter": {"OPENROUTER_API_KEY", true, openai.OpenRouter.New},
+	"together":   {"TOGETHER_API_KEY", false, openai.Together.New},
+	"vllm":       {"", false, openai.VLLM.New},
 }
 
 // The parts of a script: what a scripted model says, turn by turn.

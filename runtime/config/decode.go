@@ -229,14 +229,16 @@ func (n *Node) intoDuration(v reflect.Value) error {
 }
 
 // Nearest returns the known word that was probably meant, or "": the one that
-// takes the fewest changes, at most one for every three characters or part of them.
+// takes the fewest changes, at most one for every three characters or part of them, and
+// rather one that begins as the word does.
 func Nearest(word string, known []string) string {
 	best, fewest := "", (len(word)+2)/3+1
 	if len(word) > 64 {
 		return ""
 	}
 	for _, k := range known {
-		if d := distance(word, k); d < fewest {
+		d := distance(word, k)
+		if d < fewest || d == fewest && best != "" && best[0] != word[0] && k[0] == word[0] {
 			best, fewest = k, d
 		}
 	}

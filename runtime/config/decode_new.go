@@ -63,7 +63,10 @@ func (n *Node) decode(v reflect.Value) (err error) {
 		whole, ok := n.value.(int64)
 		if isText {
 			counted, err := display.ParseCount(text, units)
-			whole, ok = int64(counted), err == nil
+			if err != nil {
+				return n.Errorf("", "this must be below 2^63")
+			}
+			whole, ok = int64(counted), true
 		}
 		if !ok || whole < 0 || v.CanInt() && v.OverflowInt(whole) || v.CanUint() && v.OverflowUint(uint64(whole)) {
 			return n.Errorf("", "this must be a whole number, zero or more, below 2^63")

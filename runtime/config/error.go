@@ -20,7 +20,6 @@ type Error struct {
 
 	node   *Node
 	worded bool // by the schema
-	other  bool // the schema that is not fulfilled is about other values
 }
 
 // Error returns the place and the message, then the line with a caret below the

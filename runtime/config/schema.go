@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -138,8 +139,11 @@ func (s *Schema) Load(name string, data []byte, v any) (*Node, error) {
 // check returns an error about the first value of a node that the schema refuses, nil for
 // none. Within a node, secrets in the wrong place come first.
 func (s *Schema) check(n *Node) *Error {
-	n.hidden = n.hidden || s.WriteOnly
-	n.hint = cmp.Or(n.hint, s.Hint, s.Description)
+	hint := s.Hint
+	if n.kind != Map { // whose description says what is in it
+		hint = cmp.Or(hint, s.Description)
+		n.hint = cmp.Or(n.hint, hint)
+	}
 	err := s.checkOne(n)
 	if err == nil || err.node != n {
 		return err
@@ -150,7 +154,7 @@ func (s *Schema) check(n *Node) *Error {
 			err.Msg = fmt.Sprintf(err.Msg, clip(fmt.Sprint(n.Value())))
 		}
 	}
-	if err.Hint = cmp.Or(err.Hint, s.Hint, s.Description); n.hidden {
+	if err.Hint = cmp.Or(err.Hint, hint); s.WriteOnly {
 		err.Source = ""
 	}
 	return err
@@ -190,15 +194,15 @@ func (s *Schema) checkOne(n *Node) *Error {
 	return s.checkOneOf(n)
 }
 
-// checkOneOf looks for the one schema that accepts the node. If none does, the error is of
-// the schema that is for such a node: of its type, and with the keys that it requires.
+// checkOneOf looks for the one schema that accepts the node. If none does, the error is that
+// of the schema that is for such a node.
 func (s *Schema) checkOneOf(n *Node) *Error {
 	accepted := 0
 	var meant *Error
 	for _, one := range s.OneOf {
 		if err := one.check(n); err == nil {
 			accepted++
-		} else if !err.other || err.node != n {
+		} else if one.isFor(n) {
 			meant = cmp.Or(meant, err)
 		}
 	}
@@ -212,6 +216,15 @@ func (s *Schema) checkOneOf(n *Node) *Error {
 	return n.wrong("", "this is not one of the forms that it may have")
 }
 
+// isFor reports whether a node has the type and the keys that the schema requires.
+func (s *Schema) isFor(n *Node) bool {
+	if s.Ref != "" {
+		return n.doc.schema.Defs[strings.TrimPrefix(s.Ref, "#/$defs/")].isFor(n)
+	}
+	kind := kinds[s.Type]
+	return (kind == 0 || kind == n.kind) && !slices.ContainsFunc(s.Required, func(key string) bool { return n.Get(key) == nil })
+}
+
 var kinds = map[string]Kind{"string": Text, "integer": Number, "number": Number, "boolean": Bool, "array": List, "object": Map}
 
 // checkValue looks at a node without what is in it.
@@ -220,9 +233,7 @@ func (s *Schema) checkValue(n *Node) *Error {
 	_, float := n.value.(float64)
 	switch kind := kinds[s.Type]; {
 	case kind != 0 && n.kind != kind:
-		err := n.expected(kind)
-		err.other = true
-		return err
+		return n.expected(kind)
 	case s.Type == "integer" && float:
 		return n.wrong("", "this must be a whole number")
 	case s.Const != nil && n.value != s.Const:
@@ -282,7 +293,7 @@ func (s *Schema) checkBounds(n *Node) *Error {
 		case whole >= 1e6 && whole%1e6 == 0:
 			return display.Fuel(whole)
 		default:
-			return fmt.Sprint(bound)
+			return strconv.FormatFloat(bound, 'f', -1, 64)
 		}
 	}
 	switch {
@@ -331,7 +342,8 @@ func (s *Schema) checkParts(n *Node) *Error {
 				continue
 			}
 			if !known && value.Not != nil {
-				return key.unknown(slices.Sorted(maps.Keys(s.Properties)))
+				known := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Properties)), func(name string) bool { return s.Properties[name].Not != nil })
+				return key.unknown(known)
 			}
 			if err := value.check(n.items[i]); err != nil {
 				return err
@@ -356,7 +368,6 @@ func (s *Schema) checkKeys(n *Node) *Error {
 				if p := s.Properties[name]; p != nil {
 					err.Hint = cmp.Or(p.Hint, p.Description)
 				}
-				err.other = true
 				return err
 			}
 		}

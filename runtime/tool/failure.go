@@ -86,18 +86,18 @@ const (
 type RetryConfig struct {
 	// MaxAttempts bounds the attempts, the first one included. Zero means
 	// [DefaultMaxAttempts], one means that nothing is repeated.
-	MaxAttempts int
+	MaxAttempts int `yaml:"max_attempts"`
 
 	// Jitter is the share, 0 to 1, by which a delay is made longer or shorter at
 	// random, so that calls that failed together do not come back together. Zero
 	// means no delay at all.
-	Jitter float64
+	Jitter float64 `yaml:"jitter"`
 
 	// MaxSnoozes bounds how often a call may snooze, and MaxSnoozeTime how long in
 	// all. A snooze beyond either is the failure of the call. Zero means
 	// [DefaultMaxSnoozes] and [DefaultMaxSnoozeTime].
-	MaxSnoozes    int
-	MaxSnoozeTime time.Duration
+	MaxSnoozes    int           `yaml:"max_snoozes"`
+	MaxSnoozeTime time.Duration `yaml:"max_snooze_time"`
 }
 
 // Check returns what is wrong with the policy, or nil.

@@ -30,16 +30,16 @@ const (
 // used before the run was resumed. Zero disables an axis, so the zero value
 // limits nothing.
 type Limits struct {
-	MaxInputTokens  int64 // with what comes from caches
-	MaxOutputTokens int64
-	MaxUSD          float64
-	MaxWallClock    time.Duration // from the run's first event to its last
+	MaxInputTokens  int64         `yaml:"input_tokens"` // with what comes from caches
+	MaxOutputTokens int64         `yaml:"output_tokens"`
+	MaxUSD          float64       `yaml:"usd"`
+	MaxWallClock    time.Duration `yaml:"wall_clock"` // from the run's first event to its last
 
 	// The axes of sandboxed tools, over all their calls. [event.SandboxLimits]
 	// bound each call besides.
-	MaxFuel        uint64
-	MaxEffects     uint64 // recorded host calls
-	MaxEgressBytes uint64 // of the requests that effects send
+	MaxFuel        uint64 `yaml:"fuel"`
+	MaxEffects     uint64 `yaml:"effects"`      // recorded host calls
+	MaxEgressBytes uint64 `yaml:"egress_bytes"` // of the requests that effects send
 }
 
 // Validate refuses caps below zero and a dollar cap that is no number.
