@@ -14,6 +14,8 @@ var vectors embed.FS
 var (
 	//go:embed agent.schema.json
 	agentSchema []byte
+	//go:embed script.schema.json
+	scriptSchema []byte
 	//go:embed policy.schema.json
 	policySchema []byte
 	//go:embed host.schema.json
@@ -24,6 +26,9 @@ var (
 
 // AgentSchema returns the JSON Schema of agent.yaml.
 func AgentSchema() []byte { return agentSchema }
+
+// ScriptSchema returns the JSON Schema of the script of a model.
+func ScriptSchema() []byte { return scriptSchema }
 
 // PolicySchema returns the JSON Schema of policy.yaml.
 func PolicySchema() []byte { return policySchema }

@@ -99,14 +99,13 @@ func linesOf(root *config.Node) lines {
 func lineOf(n *config.Node, path ...string) int {
 	line := 1
 	for _, want := range path {
-		for _, key := range n.Keys() {
-			if key.Value() == want {
-				line = key.Line()
+		var next *config.Node
+		for key, value := range n.Pairs() {
+			if text, _ := key.Text(); text == want {
+				line, next = key.Line(), value
 			}
 		}
-		if n = n.Get(want); n == nil {
-			break
-		}
+		n = next
 	}
 	return line
 }

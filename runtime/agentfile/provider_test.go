@@ -121,7 +121,7 @@ hint: set it, or name another one with api_key_env: K is where the key is looked
 			"bedrock needs the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which `aws configure export-credentials --format env` prints for a profile"},
 		"no region":                   {"provider: bedrock\nmodel: m", []string{"AWS_ACCESS_KEY_ID", "i", "AWS_SECRET_ACCESS_KEY", "s"}, "bedrock: no region: set the environment variable AWS_REGION, or the key region of the agent's file"},
 		"a script that is not there":  {"provider: {script: none.yaml}", nil, "script: none.yaml: no such file or directory"},
-		"a script that is not a list": {"provider: {script: testdata/map.yaml}", nil, "testdata/map.yaml:1:1: a script is a list of turns, not a map\n  1 | text: a\n    | ^\nhint: begin each turn with a dash, as in: - text: Hello."},
+		"a script that is not a list": {"provider: {script: testdata/map.yaml}", nil, "testdata/map.yaml:1:1: a script is a list of turns, and has at least one\n  1 | text: a\n    | ^\nhint: begin each turn with a dash, as in: - text: Hello."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := Parse("agent.yaml", []byte(c.keys))

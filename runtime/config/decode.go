@@ -1,203 +1,113 @@
 package config
 
 import (
+	"encoding"
+	"encoding/json"
 	"fmt"
-	"math"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 )
 
-// Decoder is a type that reads its node itself.
-type Decoder interface{ DecodeYAML(n *Node) error }
-
-// Checker is a type that looks at its value once it has been decoded.
-type Checker interface{ CheckYAML(n *Node) error }
-
-// Decode fills v, which must be a pointer. It knows structs, whose fields have
-// tags such as `yaml:"name"` or `yaml:"name,required"` and may be embedded,
-// pointers, slices, maps with text as keys, any, scalars, and durations, which
-// are text such as 90s. Numbers are zero or more. A field without a key stays as it
-// is.
-//
-// A type other than these is a mistake of the program, and Decode panics.
-func (n *Node) Decode(v any) error { return n.into(reflect.ValueOf(v).Elem()) }
-
-// into fills v, whose address can be taken.
-func (n *Node) into(v reflect.Value) error {
-	if d, ok := v.Addr().Interface().(Decoder); ok {
-		return d.DecodeYAML(n)
+// decode fills v from a node that a schema has accepted.
+func (n *Node) decode(v reflect.Value) (err error) {
+	text, isText := n.Text()
+	if to, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok && isText {
+		if err := to.UnmarshalText([]byte(text)); err != nil {
+			return n.Errorf("", "%v", err)
+		}
+		return nil
 	}
-	if err := n.fill(v); err != nil {
+	switch to := v.Addr().Interface().(type) {
+	case *json.RawMessage:
+		_, *to, err = n.JSON()
 		return err
+	case *canon.Raw:
+		*to, _, err = n.JSON()
+		return err
+	case *time.Duration:
+		if *to, err = ParseDuration(text); err != nil {
+			return n.Errorf("", "this duration is too long")
+		}
+		return nil
 	}
-	if c, ok := v.Addr().Interface().(Checker); ok {
-		return c.CheckYAML(n)
-	}
-	return nil
-}
-
-func (n *Node) fill(v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		return n.into(v.Elem())
-	case reflect.Interface:
-		if value := n.Value(); value != nil {
-			v.Set(reflect.ValueOf(value))
-		}
-		return nil
-	case reflect.Struct:
-		return n.intoStruct(v)
+		return n.decode(v.Elem())
 	case reflect.Slice:
-		return n.intoSlice(v)
+		items := n.items
+		if n.kind != List {
+			items = []*Node{n}
+		}
+		v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+		for i, item := range items {
+			if err := item.decode(v.Index(i)); err != nil {
+				return err
+			}
+		}
 	case reflect.Map:
-		return n.intoMap(v)
-	}
-	return n.intoScalar(v)
-}
-
-// Expect returns an error unless the node is of the kind.
-func (n *Node) Expect(kind Kind) error {
-	switch {
-	case n.kind == kind:
-		return nil
-	case n.kind == Null:
-		return n.Errorf("leave the key out for the default", "this must be %v, and there is nothing", kind)
-	}
-	return n.Errorf("", "this must be %v, not %v", kind, n.kind)
-}
-
-func (n *Node) intoSlice(v reflect.Value) error {
-	if err := n.Expect(List); err != nil {
-		return err
-	}
-	list := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))
-	for i, item := range n.items {
-		if err := item.into(list.Index(i)); err != nil {
-			return err
+		v.Set(reflect.MakeMapWithSize(v.Type(), len(n.items)))
+		for i, key := range n.keys {
+			value := reflect.New(v.Type().Elem()).Elem()
+			if err := n.items[i].decode(value); err != nil {
+				return err
+			}
+			v.SetMapIndex(reflect.ValueOf(key.value).Convert(v.Type().Key()), value)
 		}
-	}
-	v.Set(list)
-	return nil
-}
-
-func (n *Node) intoMap(v reflect.Value) error {
-	if err := n.Expect(Map); err != nil {
-		return err
-	}
-	m := reflect.MakeMapWithSize(v.Type(), len(n.items))
-	for i, key := range n.keys {
-		value := reflect.New(v.Type().Elem()).Elem()
-		if err := n.items[i].into(value); err != nil {
-			return err
+	case reflect.Struct:
+		return n.decodeStruct(v)
+	case reflect.Int, reflect.Int64, reflect.Uint16, reflect.Uint64:
+		whole, ok := n.value.(int64)
+		if isText {
+			counted, err := display.ParseCount(text, units)
+			if err != nil {
+				return n.Errorf("", "this must be below 2^63")
+			}
+			whole, ok = int64(counted), true
 		}
-		m.SetMapIndex(reflect.ValueOf(key.value), value)
-	}
-	v.Set(m)
-	return nil
-}
-
-// field is a field of a struct, and whether its key has to be there.
-type field struct {
-	value    reflect.Value
-	required bool
-}
-
-// fieldsOf returns the fields of a struct by key, and the keys in their order.
-func fieldsOf(v reflect.Value) (fields map[string]field, keys []string) {
-	fields = map[string]field{}
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		name, rule, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if name == "" {
-			continue
+		if !ok || whole < 0 || v.CanInt() && v.OverflowInt(whole) || v.CanUint() && v.OverflowUint(uint64(whole)) {
+			return n.Errorf("", "this must be a whole number, zero or more, below 2^63")
 		}
-		fields[name] = field{v.FieldByIndex(f.Index), rule == "required"}
-		keys = append(keys, name)
-	}
-	return fields, keys
-}
-
-func (n *Node) intoStruct(v reflect.Value) error {
-	if err := n.Expect(Map); err != nil {
-		return err
-	}
-	fields, known := fieldsOf(v)
-	for i, key := range n.keys {
-		f, ok := fields[key.value.(string)]
-		if !ok {
-			return key.unknown(slices.Sorted(slices.Values(known)))
-		}
-		if err := n.items[i].into(f.value); err != nil {
-			return err
-		}
-	}
-	for _, name := range known {
-		if fields[name].required && n.Get(name) == nil {
-			return n.Errorf("", "there is no key %q, which is required", name)
-		}
-	}
-	return nil
-}
-
-func (n *Node) intoScalar(v reflect.Value) error {
-	if v.Type() == reflect.TypeFor[time.Duration]() {
-		return n.intoDuration(v)
-	}
-	switch v.Kind() {
+		v.Set(reflect.ValueOf(whole).Convert(v.Type()))
 	case reflect.String:
-		if n.kind == Number || n.kind == Bool {
-			return n.Errorf("put it in quotes", "this must be text, not %v", n.kind)
-		}
-		if err := n.Expect(Text); err != nil {
+		if n.kind == Map {
+			_, doc, err := n.JSON()
+			v.SetString(string(doc))
 			return err
 		}
-		v.SetString(n.value.(string))
-		return nil
-	case reflect.Bool:
-		if err := n.Expect(Bool); err != nil {
-			return err
+		v.SetString(text)
+	default:
+		value := reflect.ValueOf(n.Value())
+		if !value.IsValid() {
+			return nil
 		}
-		v.SetBool(n.value.(bool))
-		return nil
-	case reflect.Int, reflect.Int64:
-		return n.intoInt(v)
-	case reflect.Float64:
-		return n.intoFloat(v)
+		v.Set(value.Convert(v.Type()))
 	}
-	panic(fmt.Sprintf("yaml: cannot decode into %v", v.Type()))
-}
-
-// intoInt takes whole numbers from zero. Nothing in these files counts below.
-func (n *Node) intoInt(v reflect.Value) error {
-	if err := n.Expect(Number); err != nil {
-		return err
-	}
-	i, ok := n.value.(int64)
-	if !ok || i < 0 || v.OverflowInt(i) {
-		return n.Errorf("", "this must be a whole number, zero or more, below 2^%d", v.Type().Bits()-1)
-	}
-	v.SetInt(i)
 	return nil
 }
 
-func (n *Node) intoFloat(v reflect.Value) error {
-	if err := n.Expect(Number); err != nil {
-		return err
+func (n *Node) decodeStruct(v reflect.Value) error {
+	at := map[string][]int{}
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		for name := range strings.SplitSeq(f.Tag.Get("yaml"), ",") {
+			at[name] = f.Index
+		}
 	}
-	switch x := n.value.(type) {
-	case int64:
-		v.SetFloat(float64(x))
-	case uint64:
-		v.SetFloat(float64(x))
-	case float64:
-		v.SetFloat(x)
-	}
-	if f := v.Float(); f < 0 || math.IsInf(f, 0) {
-		return n.Errorf("", "this must be a number, zero or more")
+	for i, key := range n.keys {
+		name := key.value.(string)
+		if at[name] == nil {
+			panic(fmt.Sprintf("config: %v has no field for %q", v.Type(), name))
+		}
+		if err := n.items[i].decode(v.FieldByIndex(at[name])); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -218,14 +128,27 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-func (n *Node) intoDuration(v reflect.Value) error {
-	text, _ := n.Text()
-	d, err := ParseDuration(text)
-	if err != nil {
-		return n.Errorf("write a number and a unit, such as 90s, 1m30s or 30d", "this must be a duration")
+// CallLimits are the limits of a call in a file, whose schema says which of them it may have.
+// Zero leaves a limit out.
+type CallLimits struct {
+	Fuel        uint64        `yaml:"fuel"`
+	Memory      uint64        `yaml:"memory"`
+	Timeout     time.Duration `yaml:"timeout"`
+	Deadline    time.Duration `yaml:"deadline"` // the name of the timeout in a policy
+	Input       uint64        `yaml:"input"`
+	Output      uint64        `yaml:"output"`
+	Log         uint64        `yaml:"log"`
+	Effects     uint64        `yaml:"effects"`
+	EffectBytes uint64        `yaml:"effect_bytes"`
+}
+
+// Sandbox returns the limits as they are recorded.
+func (l CallLimits) Sandbox() event.SandboxLimits {
+	const pageSize = 64 << 10
+	return event.SandboxLimits{
+		Fuel: l.Fuel, MemoryPages: uint32((l.Memory + pageSize - 1) / pageSize), TimeoutMs: (l.Timeout + l.Deadline).Milliseconds(),
+		InputBytes: l.Input, OutputBytes: l.Output, LogBytes: l.Log, Effects: l.Effects, EffectBytes: l.EffectBytes,
 	}
-	v.SetInt(int64(d))
-	return nil
 }
 
 // Nearest returns the known word that was probably meant, or "": the one that

@@ -7,15 +7,14 @@
 // that only YAML knows, such as 017 and 1_000, are refused. Nothing in a file can
 // make it expand.
 //
-// [Parse] makes a tree of [Node]s, which know where they stand, and [Node.Decode]
-// fills a Go value from it. A key that the value has no field for is an error. So
-// is a null: leave the key out for the default. An [*Error] shows the place:
+// A kind of file is described once, by a JSON Schema in spec/, which editors read as
+// well. [Schema.Load] checks a file against it and fills a Go value, and the caller
+// checks what a schema cannot say, with the [Node]s of the document, which know where
+// they stand. A null is refused: leave the key out for the default. An [*Error] shows
+// the place:
 //
 //	agent.yaml:3:1: there is no key "modle"
 //	  3 | modle: gpt-5
 //	    | ^
 //	hint: did you mean "model"?
-//
-// A type takes part in two ways. What is a [Decoder] reads its node itself, and a
-// [Checker] looks at a value once its fields are filled.
 package config

@@ -7,22 +7,20 @@ import (
 	"github.com/starling-host/starling/runtime/config"
 )
 
-// A file is decoded strictly. What is wrong is said with its place.
-func ExampleNode_Decode() {
+// A file is what its schema says. What is wrong is said with its place.
+func ExampleSchema_Load() {
+	schema := config.MustSchema([]byte(`{
+		"type": "object", "required": ["memory"], "additionalProperties": false,
+		"properties": {"memory": {"type": "string"}, "wait": {"type": "string"}}
+	}`), nil)
 	var file struct {
-		Memory config.Size   `yaml:"memory,required"`
-		Wait   config.Period `yaml:"wait"`
+		Memory int64         `yaml:"memory"`
+		Wait   time.Duration `yaml:"wait"`
 	}
-	node, err := config.Parse("host.yaml", []byte("memory: 64MiB\nwait: 90s\n"))
-	if err == nil {
-		err = node.Decode(&file)
-	}
-	fmt.Println(file.Memory, time.Duration(file.Wait), err)
+	_, err := schema.Load("host.yaml", []byte("memory: 64MiB\nwait: 90s\n"), &file)
+	fmt.Println(file.Memory, file.Wait, err)
 
-	node, err = config.Parse("host.yaml", []byte("memory: 64MiB\nweit: 90s\n"))
-	if err == nil {
-		err = node.Decode(&file)
-	}
+	_, err = schema.Load("host.yaml", []byte("memory: 64MiB\nweit: 90s\n"), &file)
 	fmt.Println(err)
 	// Output:
 	// 67108864 1m30s <nil>

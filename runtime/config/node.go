@@ -55,7 +55,6 @@ func (d *document) at(t *token.Token) *Node {
 type Node struct {
 	doc          *document
 	line, column int
-	hidden       bool
 	hint         string // for errors that have none
 
 	kind  Kind
@@ -95,9 +94,6 @@ func (n *Node) Get(key string) *Node {
 	}
 	return nil
 }
-
-// Keys returns the keys of a map in their order, nil for what is no map.
-func (n *Node) Keys() []*Node { return n.keys }
 
 // Pairs goes through the keys of a map and their values in their order. To Get each
 // value would take long in a map of many.
@@ -150,7 +146,7 @@ func (n *Node) Errorf(hint, format string, args ...any) error {
 // wrong is Errorf without the hint of the schema.
 func (n *Node) wrong(hint, format string, args ...any) *Error {
 	e := &Error{File: n.doc.name, Line: n.line, Column: n.column, Hint: hint, Msg: fmt.Sprintf(format, args...), node: n}
-	if !n.hidden && n.line <= len(n.doc.lines) {
+	if n.line <= len(n.doc.lines) {
 		e.Source = strings.TrimSuffix(n.doc.lines[n.line-1], "\r")
 	}
 	return e
@@ -184,12 +180,4 @@ func (n *Node) Items() []*Node {
 		return nil
 	}
 	return n.items
-}
-
-// Hidden returns the node for errors that do not show its line, because a secret
-// may be in it.
-func (n *Node) Hidden() *Node {
-	hidden := *n
-	hidden.hidden = true
-	return &hidden
 }

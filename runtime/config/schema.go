@@ -117,11 +117,11 @@ func (s *Schema) UnmarshalJSON(doc []byte) error {
 // Load reads a file into v, a pointer, once the schema has accepted it. It returns the
 // document, for checks of what a schema cannot say.
 //
-// The value has structs, whose fields have tags such as `yaml:"name"` and may be embedded,
+// The value has structs, whose fields have tags such as `yaml:"name"`, or `yaml:"name,other"` for two keys, and may be embedded,
 // pointers, slices, maps with text as keys, any and scalars. A type that reads its own text
 // may be a struct as well, for a map. A value that is not a list fills a slice alone. Text
 // such as 64MiB is an integer, and text such as 90s a [time.Duration]. A [json.RawMessage]
-// and a [canon.Raw] take any value, in canonical form. A field without a key stays as it is.
+// and a [canon.Raw] take any value, in canonical form, and a string a map. A field without a key stays as it is.
 //
 // A key of the schema for which v has no field is a mistake of the program, and Load panics.
 func (s *Schema) Load(name string, data []byte, v any) (*Node, error) {

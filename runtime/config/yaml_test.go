@@ -13,7 +13,7 @@ import (
 )
 
 type settings struct {
-	Name    string            `yaml:"name,required"`
+	Name    string            `yaml:"name,title"`
 	Count   int               `yaml:"count"`
 	Share   float64           `yaml:"share"`
 	On      bool              `yaml:"on"`
@@ -32,29 +32,39 @@ type Grade struct {
 }
 
 type inner struct {
-	Even even `yaml:"even"`
+	Even int `yaml:"even"`
 }
 
-// CheckYAML wants two values that add up to an even number.
-func (i *inner) CheckYAML(n *config.Node) error {
-	if i.Even == 4 {
-		return n.Get("even").Errorf("take another one", "four is not liked")
+var schema = config.MustSchema([]byte(`{
+	"type": "object",
+	"additionalProperties": false,
+	"required": ["name"],
+	"properties": {
+		"name": {"type": "string"},
+		"title": {"not": {}, "errorMessage": "the title is the name"},
+		"count": {"type": "integer", "minimum": 0},
+		"share": {"type": "number", "minimum": 0},
+		"on": {"type": "boolean"},
+		"wait": {"type": "string", "pattern": "^([0-9]+[a-z]+)+$", "formatMaximum": "24h", "errorMessage": "this must be a duration", "hint": "write a number and a unit, such as 90s, 1m30s or 30d"},
+		"words": {"type": "array", "items": {"type": "string"}},
+		"env": {"type": "object", "additionalProperties": {"type": "string"}},
+		"any": {},
+		"inner": {
+			"type": "object",
+			"additionalProperties": false,
+			"properties": {"even": {"type": "integer", "allOf": [
+				{"if": {"maximum": 3}, "then": {"not": {"minimum": 3}, "writeOnly": true, "errorMessage": "this is odd"}},
+				{"not": {"minimum": 4}, "errorMessage": "four is not liked", "hint": "take another one"}
+			]}}
+		},
+		"level": {"oneOf": [{"type": "integer"}, {"type": "string", "format": "level"}], "maximum": 1000000}
 	}
-	return nil
-}
-
-type even int
-
-// DecodeYAML takes even numbers.
-func (e *even) DecodeYAML(n *config.Node) error {
-	if err := n.Decode((*int)(e)); err != nil {
-		return err
+}`), config.Formats{"level": config.Format(func(text string) (string, error) {
+	if text == "M" {
+		return "", errors.New("package: M of what?")
 	}
-	if *e%2 != 0 {
-		return n.Hidden().Errorf("", "this is odd")
-	}
-	return nil
-}
+	return text, nil
+})})
 
 func TestDecode(t *testing.T) {
 	full := settings{
@@ -90,12 +100,8 @@ level: 7
 		"CRLF":          {"name: a\r\ncount: 1\r\n", settings{Name: "a", Count: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, err := config.Parse("f.yaml", []byte(c.text))
-			if err != nil {
-				t.Fatal(err)
-			}
 			var got settings
-			if err := n.Decode(&got); err != nil {
+			if _, err := schema.Load("f.yaml", []byte(c.text), &got); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
@@ -124,16 +130,20 @@ hint: the keys are even`},
 		"a list for a map":         {"- a", "f.yaml:1:1: this must be a map, not a list\n  1 | - a\n    | ^"},
 		"a number for text":        {"name: 1.10", "f.yaml:1:7: this must be text, not a number\n  1 | name: 1.10\n    |       ^\nhint: put it in quotes"},
 		"text for a number":        {"name: a\ncount: b", "f.yaml:2:8: this must be a number, not text\n  2 | count: b\n    |        ^"},
-		"a fraction for a count":   {"name: a\ncount: 1.5", "f.yaml:2:8: this must be a whole number, zero or more, below 2^63\n  2 | count: 1.5\n    |        ^"},
-		"below zero":               {"name: a\ncount: -1", "f.yaml:2:8: this must be a whole number, zero or more, below 2^63\n  2 | count: -1\n    |        ^"},
-		"a share below zero":       {"name: a\nshare: -0.5", "f.yaml:2:8: this must be a number, zero or more\n  2 | share: -0.5\n    |        ^"},
+		"a fraction for a count":   {"name: a\ncount: 1.5", "f.yaml:2:8: this must be a whole number\n  2 | count: 1.5\n    |        ^"},
+		"below zero":               {"name: a\ncount: -1", "f.yaml:2:8: this must be 0 or more\n  2 | count: -1\n    |        ^"},
+		"a share below zero":       {"name: a\nshare: -0.5", "f.yaml:2:8: this must be 0 or more\n  2 | share: -0.5\n    |        ^"},
 		"a number without end":     {"name: a\ncount: 18446744073709551616", "f.yaml:2:8: the number 18446744073709551616 is too large\n  2 | count: 18446744073709551616\n    |        ^\nhint: write a smaller one, or if it is text, put it in quotes"},
 		"a float without end":      {"name: a\nshare: 1e400", "f.yaml:2:8: the number 1e400 is too large\n  2 | share: 1e400\n    |        ^\nhint: write a smaller one, or if it is text, put it in quotes"},
 		"yes":                      {"name: a\non: yes", "f.yaml:2:5: this must be true or false, not text\n  2 | on: yes\n    |     ^"},
 		"a time without a unit":    {"name: a\nwait: 90", "f.yaml:2:7: this must be a duration\n  2 | wait: 90\n    |       ^\nhint: write a number and a unit, such as 90s, 1m30s or 30d"},
 		"nothing":                  {"name:\ncount: 1", "f.yaml:1:1: this must be text, and there is nothing\n  1 | name:\n    | ^\nhint: leave the key out for the default"},
-		"a decoder's error":        {"name: a\ninner: {even: 3}", "f.yaml:2:15: this is odd"},
-		"a checker's error":        {"name: a\ninner: {even: 4}", "f.yaml:2:15: four is not liked\n  2 | inner: {even: 4}\n    |               ^\nhint: take another one"},
+		"a key with another name":  {"title: a", "f.yaml:1:8: the title is the name\n  1 | title: a\n    |        ^"},
+		"a long time":              {"name: a\nwait: 25h", "f.yaml:2:7: this must be a duration\n  2 | wait: 25h\n    |       ^\nhint: write a number and a unit, such as 90s, 1m30s or 30d"},
+		"a large quantity":         {"name: a\nlevel: 2M", "f.yaml:2:8: this must be at most 1M\n  2 | level: 2M\n    |        ^"},
+		"a quantity of nothing":    {"name: a\nlevel: M", "f.yaml:2:8: M of what?\n  2 | level: M\n    |        ^"},
+		"what may be a secret":     {"name: a\ninner: {even: 3}", "f.yaml:2:15: this is odd"},
+		"a message of the schema":  {"name: a\ninner: {even: 4}", "f.yaml:2:15: four is not liked\n  2 | inner: {even: 4}\n    |               ^\nhint: take another one"},
 		"an octal number":          {"name: a\ncount: 017", "f.yaml:2:8: 017 is a number that only YAML knows\n  2 | count: 017\n    |        ^\nhint: write it in decimal, or put text in quotes"},
 		"digits in groups":         {"name: a\ncount: 1_000", "f.yaml:2:8: 1_000 is a number that only YAML knows\n  2 | count: 1_000\n    |        ^\nhint: write it in decimal, or put text in quotes"},
 		"not a number":             {"any: .nan", "f.yaml:1:6: this is not a number of JSON, which these files do not have\n  1 | any: .nan\n    |      ^\nhint: put text in quotes"},
@@ -158,11 +168,7 @@ hint: the keys are even`},
 		"too long":                 {strings.Repeat("#", config.MaxBytes+1), "f.yaml: it has 1048577 bytes, which is more than 1048576"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got settings
-			n, err := config.Parse("f.yaml", []byte(c.text))
-			if err == nil {
-				err = n.Decode(&got)
-			}
+			_, err := schema.Load("f.yaml", []byte(c.text), new(settings))
 			if diff := cmp.Diff(c.want, fmt.Sprint(err)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -215,8 +221,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		n.Value()
-		var s settings
-		if err := n.Decode(&s); err != nil && !errors.As(err, new(*config.Error)) {
+		if _, err := schema.Load("f", data, new(settings)); err != nil && !errors.As(err, new(*config.Error)) {
 			t.Fatal(err)
 		}
 	})
@@ -226,10 +231,7 @@ func FuzzParse(f *testing.F) {
 func TestLineEndsAndMarks(t *testing.T) {
 	for _, text := range []string{"\ufeffname: a\n", "name: a\r\ncount: 1\r\n", "\ufeff{\"name\": \"a\"}"} {
 		var s settings
-		n, err := config.Parse("a.yaml", []byte(text))
-		if err == nil {
-			err = n.Decode(&s)
-		}
+		_, err := schema.Load("a.yaml", []byte(text), &s)
 		if err != nil || s.Name != "a" {
 			t.Errorf("%q: %v, %v", text, s.Name, err)
 		}
@@ -240,10 +242,7 @@ func TestLineEndsAndMarks(t *testing.T) {
 		"\ufeffname: a\nnaem: b\n": "a.yaml:2:1: there is no key \"naem\"",
 		"\ufeffnaem: b\n":          "a.yaml:1:1: there is no key \"naem\"\n  1 | naem ...",
 	} {
-		n, err := config.Parse("a.yaml", []byte(text))
-		if err == nil {
-			err = n.Decode(&settings{})
-		}
+		_, err := schema.Load("a.yaml", []byte(text), new(settings))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -258,11 +257,8 @@ func TestCaretBehindWideCharacters(t *testing.T) {
 		`{"name": "é😀", "naem": 1}`:       "  1 | {\"name\": \"é😀\", \"naem\" ...\n    | " + strings.Repeat(" ", 16) + "^",
 		"{'name': 'ｅe\u0301', 'naem': 1}": "  1 | {'name': 'ｅe\u0301', 'naem' ...\n    | " + strings.Repeat(" ", 16) + "^",
 	} {
-		n, err := config.Parse("a.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		at, ok := errors.AsType[*config.Error](n.Decode(&settings{}))
+		_, err := schema.Load("a.yaml", []byte(text), new(settings))
+		at, ok := errors.AsType[*config.Error](err)
 		if !ok || at.Excerpt() != want {
 			t.Errorf("%s:\n%v\nwant\n%s", text, at.Excerpt(), want)
 		}

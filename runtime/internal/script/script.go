@@ -3,9 +3,11 @@ package script
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/spec"
 )
 
 // Script has the answers of a model, turn by turn.
@@ -44,13 +46,13 @@ type Turn struct {
 type Guard struct {
 	// Contains is text that the last message must have: what the user said, or
 	// the result of a tool.
-	Contains string `yaml:"contains,required" cbor:"contains"`
+	Contains string `yaml:"contains" cbor:"contains"`
 }
 
 // Reasoning is one block of what the model thinks before it speaks. In a file it
 // may be written as text.
 type Reasoning struct {
-	Text      string `yaml:"text,required" cbor:"text"`
+	Text      string `yaml:"text" cbor:"text"`
 	Signature string `yaml:"signature" cbor:"signature,omitempty"`
 	Redacted  bool   `yaml:"redacted" cbor:"redacted,omitempty"` // Text is opaque; it has no signature
 }
@@ -62,13 +64,13 @@ type Blocks []Reasoning
 type ToolCall struct {
 	// ID is unique in its turn. Without one it is call_2_1 for the first call of
 	// the second step, and so on.
-	ID   string `cbor:"id,omitempty"`
-	Name string `cbor:"name"`
+	ID   string `yaml:"id" cbor:"id,omitempty"`
+	Name string `yaml:"name" cbor:"name"`
 
 	// Args are the arguments that the model writes: a JSON object, or anything
 	// else if it is to make a mistake. "" means {}. In a file it is the key args
 	// for an object, and the key raw for text that is sent as it is.
-	Args string `cbor:"args,omitempty"`
+	Args string `yaml:"args,raw" cbor:"args,omitempty"`
 }
 
 // Usage counts the tokens of a turn.
@@ -81,7 +83,7 @@ type Usage struct {
 
 // Failure makes a turn fail.
 type Failure struct {
-	Class Class `yaml:"class,required" cbor:"class"`
+	Class Class `yaml:"class" cbor:"class"`
 
 	// Message is the text of the error. The default is its class.
 	Message string `yaml:"message" cbor:"message,omitempty"`
@@ -109,7 +111,7 @@ func (t *Turn) check() error {
 		return fmt.Errorf("a chunk of %d characters and a delay of %v: both are zero or more", t.Chunk, t.Delay)
 	}
 	if t.When != nil && t.When.Contains == "" {
-		return errNoGuard
+		return errors.New(`"contains" must have text`)
 	}
 	for _, r := range t.Reasoning {
 		if err := r.check(); err != nil {
@@ -133,8 +135,6 @@ func (t *Turn) check() error {
 	}
 	return nil
 }
-
-var errNoGuard = errors.New(`"contains" must have text`)
 
 func (r *Reasoning) check() error {
 	if r.Text == "" || r.Redacted && r.Signature != "" {
@@ -179,98 +179,23 @@ func Load(path string) (Script, error) {
 // Parse reads a script from the content of a file. The name stands in errors,
 // which are of type [*config.Error].
 func Parse(name string, data []byte) (Script, error) {
-	root, err := config.Parse(name, data)
+	var s Script
+	root, err := schema().Load(name, data, &s)
 	if err != nil {
 		return nil, err
 	}
-	if root.Kind() == config.Map {
-		return nil, root.Errorf("begin each turn with a dash, as in: - text: Hello.", "a script is a list of turns, not a map")
-	}
-	var s Script
-	if err := root.Decode(&s); err != nil {
-		return nil, err
-	}
-	if len(s) == 0 {
-		return nil, root.Errorf("", "a script has at least one turn")
+	for i, at := range root.Items() {
+		if err := s[i].check(); err != nil {
+			return nil, at.Errorf("", "%v", err)
+		}
 	}
 	return s, nil
 }
 
-// CheckYAML implements [config.Checker].
-func (t *Turn) CheckYAML(n *config.Node) error { return wrong(n, t.check()) }
+var schema = sync.OnceValue(func() *config.Schema { return config.MustSchema(spec.ScriptSchema(), nil) })
 
-// CheckYAML implements [config.Checker].
-func (g *Guard) CheckYAML(n *config.Node) error {
-	if g.Contains == "" {
-		return wrong(n.Get("contains"), errNoGuard)
-	}
+// UnmarshalText implements [encoding.TextUnmarshaler]: a block may be written as text.
+func (r *Reasoning) UnmarshalText(text []byte) error {
+	r.Text = string(text)
 	return nil
-}
-
-// CheckYAML implements [config.Checker].
-func (f *Failure) CheckYAML(n *config.Node) error { return wrong(n.Get("class"), f.check()) }
-
-// wrong puts an error at a place in a file.
-func wrong(n *config.Node, err error) error {
-	if err == nil {
-		return nil
-	}
-	return n.Errorf("", "%v", err)
-}
-
-// DecodeYAML implements [config.Decoder].
-func (b *Blocks) DecodeYAML(n *config.Node) error {
-	if n.Kind() == config.List {
-		return n.Decode((*[]Reasoning)(b))
-	}
-	*b = make(Blocks, 1)
-	return n.Decode(&(*b)[0])
-}
-
-// DecodeYAML implements [config.Decoder].
-func (r *Reasoning) DecodeYAML(n *config.Node) error {
-	type fields Reasoning
-	decode := n.Decode((*fields)(r))
-	if text, ok := n.Text(); ok {
-		r.Text, decode = text, nil
-	}
-	if decode != nil {
-		return decode
-	}
-	return wrong(n, r.check())
-}
-
-// DecodeYAML implements [config.Decoder].
-func (c *ToolCall) DecodeYAML(n *config.Node) error {
-	var file struct {
-		ID   string  `yaml:"id"`
-		Name string  `yaml:"name,required"`
-		Args object  `yaml:"args"`
-		Raw  *string `yaml:"raw"`
-	}
-	if err := n.Decode(&file); err != nil {
-		return err
-	}
-	*c = ToolCall{ID: file.ID, Name: file.Name, Args: string(file.Args)}
-	if file.Raw == nil {
-		return nil
-	}
-	if n.Get("args") != nil {
-		return n.Get("raw").Errorf("", `a tool call has "args" or "raw", not both`)
-	}
-	c.Args = *file.Raw
-	return nil
-}
-
-// object is a map of a file as canonical JSON.
-type object string
-
-// DecodeYAML implements [config.Decoder].
-func (o *object) DecodeYAML(n *config.Node) error {
-	if n.Kind() != config.Map {
-		return n.Errorf(`for arguments that are none, write them as text under "raw"`, "arguments must be a map, not %v", n.Kind())
-	}
-	_, text, err := n.JSON()
-	*o = object(text)
-	return err
 }

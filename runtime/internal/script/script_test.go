@@ -219,11 +219,11 @@ func TestParseRefuses(t *testing.T) {
   2 | - txet ...
     |   ^
 hint: did you mean "text"?`},
-		"a map": {"turns:\n  - text: a", `s.yaml:1:1: a script is a list of turns, not a map
+		"a map": {"turns:\n  - text: a", `s.yaml:1:1: a script is a list of turns, and has at least one
   1 | turns:
     | ^
 hint: begin each turn with a dash, as in: - text: Hello.`},
-		"no turns": {"[]", "s.yaml:1:1: a script has at least one turn\n  1 | []\n    | ^"},
+		"no turns": {"[]", "s.yaml:1:1: a script is a list of turns, and has at least one\n  1 | []\n    | ^\nhint: begin each turn with a dash, as in: - text: Hello."},
 		"a class that is none": {"- error: {class: oops}", `s.yaml:1:18: there is no class "oops" of failures, but auth, bad_request, network, rate_limit, server
   1 | - error: {class: oops}
     |                  ^`},
@@ -232,23 +232,25 @@ hint: begin each turn with a dash, as in: - text: Hello.`},
     |   ^`},
 		"an empty guard": {"- when: {contains: ''}", `s.yaml:1:20: "contains" must have text
   1 | - when: {contains: ''}
-    |                    ^`},
+    |                    ^
+hint: What the user said or a tool returned.`},
 		"arguments twice": {"- tool_calls:\n  - name: a\n    args: {}\n    raw: x", `s.yaml:4:10: a tool call has "args" or "raw", not both
   4 |     raw: x
     |          ^`},
-		"arguments that are a list": {"- tool_calls: [{name: a, args: [1]}]", `s.yaml:1:32: arguments must be a map, not a list
+		"arguments that are a list": {"- tool_calls: [{name: a, args: [1]}]", `s.yaml:1:32: arguments must be a map
   1 | - tool_calls: [{name: a, args: [1]}]
     |                                ^
 hint: for arguments that are none, write them as text under "raw"`},
 		"a call without a name": {"- tool_calls: [{args: {}}]", `s.yaml:1:16: there is no key "name", which is required
   1 | - tool_calls: [{args: {}}]
-    |                ^`},
+    |                ^
+hint: The name of the tool.`},
 		"an id twice": {"- tool_calls: [{name: a, id: x}, {name: b, id: x}]", `s.yaml:1:3: two tool calls have the id "x"
   1 | - tool_calls: [{name: a, id: x}, {name: b, id: x}]
     |   ^`},
-		"reasoning that is signed and redacted": {"- reasoning: {text: a, signature: b, redacted: true}", `s.yaml:1:14: a block of reasoning has text, and a signature only if it is not redacted
+		"reasoning that is signed and redacted": {"- reasoning: {text: a, signature: b, redacted: true}", `s.yaml:1:35: a block of reasoning has a signature only if it is not redacted
   1 | - reasoning: {text: a, signature: b, redacted: true}
-    |              ^`},
+    |                                   ^`},
 		"a delay without a unit": {"- delay: 3", `s.yaml:1:10: this must be a duration
   1 | - delay: 3
     |          ^
