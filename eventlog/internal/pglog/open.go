@@ -289,7 +289,7 @@ func isAway(err error) bool {
 	}
 	_, network := errors.AsType[net.Error](err)
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
-	return network || connecting || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return network || connecting || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // refusedError means that a server refused a connection. The driver puts the server's own
