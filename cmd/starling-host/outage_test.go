@@ -16,39 +16,48 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/pgtest"
 )
 
-// outages are the messages to the server after which it goes away: for so long that the
-// command must say so after the first one, and else for three attempts to connect.
-func outages(t *testing.T) []int {
+// outage is a time without a database. It begins right after a message, whose answer is lost.
+type outage struct {
+	after   int  // messages until then
+	writes  bool // of the connection that writes the events of runs, and not of all
+	refused int  // attempts to connect that break, or full
+}
+
+// full is an outage that lasts until [breaker.restore]. The server refuses connections because
+// its disk is full. No statement is tried again after that, and a write stops the log.
+const full = -1
+
+// outages are those that a test makes one after the other.
+func outages(t *testing.T) []outage {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes a database away; run without -short")
 	}
-	if os.Getenv("STARLING_NIGHTLY") == "" {
-		return []int{5, 1, 2, 3, 4, 6, 8, 10, 13, 17, 22, 30}
+	most, step := 24, 4
+	if os.Getenv("STARLING_NIGHTLY") != "" {
+		most, step = 60, 1
 	}
-	spread := []int{5}
-	for n := 1; n <= 60; n++ {
-		spread = append(spread, n)
+	all := []outage{{1, true, full}, {1, true, 3}, {2, true, full}}
+	for n := 1; n <= most; n += step {
+		all = append(all, outage{n, false, full}, outage{n + 1, false, 3})
 	}
-	return spread
+	return all
 }
 
-// breaker stands before a PostgreSQL server. It takes the server away right after a message
-// that it has passed on, so that the answer is lost, and gives it back after some attempts to
-// connect, or when it is told to.
+// breaker stands before a PostgreSQL server.
 type breaker struct {
 	address string // of the database through the breaker
 
 	mu    sync.Mutex
-	after int // messages until the server goes away; 0 for never
-	most  int // attempts to connect for which it is away
-	away  int // those that are left; 0 if it is there
+	next  outage
+	begun bool // the outage has begun
+	down  bool // and is not over
 	open  map[net.Conn]bool
-	back  chan struct{} // closed when it is back
 }
 
 func newBreaker(t *testing.T, database string) *breaker {
@@ -72,75 +81,102 @@ func newBreaker(t *testing.T, database string) *breaker {
 			if err != nil {
 				return
 			}
-			if conn, err := net.Dial("unix", server); err != nil || !b.admit(client, conn) {
-				client.Close()
-			} else {
-				go b.pass(client, conn)
-			}
+			go b.serve(client, server)
 		}
 	}()
 	return b
 }
 
-// admit takes note of a connection, unless the server is away.
-func (b *breaker) admit(client, server net.Conn) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.away > 0 {
-		server.Close()
-		if b.away--; b.away == 0 {
-			close(b.back)
-		}
-		return false
+// serve passes the messages of a connection on, and the answers back.
+func (b *breaker) serve(client net.Conn, address string) {
+	defer client.Close()
+	server, err := net.Dial("unix", address)
+	if err != nil {
+		return
 	}
-	b.open[client], b.open[server] = true, true
-	return true
-}
-
-// pass passes messages on, and what the server answers.
-func (b *breaker) pass(client, server net.Conn) {
+	defer server.Close()
+	if !b.admit(client, server) {
+		return
+	}
 	go func() {
 		_, _ = io.Copy(client, server)
 		client.Close()
 	}()
-	defer server.Close()
-	buffer := make([]byte, 1<<20)
+	writes, buffer := false, make([]byte, 1<<20)
 	for {
 		n, err := client.Read(buffer)
 		if err != nil {
 			return
 		}
+		writes = writes || bytes.Contains(buffer[:n], []byte("enable_seqscan\x00off\x00")) // with which it alone begins
+		b.count(server, writes)
 		if _, err := server.Write(buffer[:n]); err != nil {
 			return
 		}
-		b.mu.Lock()
-		if b.after > 0 {
-			if b.after--; b.after == 0 {
-				for c := range b.open {
-					c.Close()
-				}
-				clear(b.open)
-				b.away = b.most
-			}
-		}
-		b.mu.Unlock()
 	}
 }
 
-// breakAfter takes the server away after so many messages, for at most so many attempts to
-// connect. The channel is closed when it is back.
-func (b *breaker) breakAfter(n, most int) <-chan struct{} {
+// admit refuses a connection while the server is away.
+func (b *breaker) admit(client, server net.Conn) bool {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.after, b.most, b.back = n, most, make(chan struct{})
-	return b.back
+	down, o := b.down, &b.next
+	if !down {
+		b.open[client], b.open[server] = true, true
+	} else if o.refused != full {
+		o.refused--
+		b.down = o.refused > 0
+	}
+	isFull := o.refused == full
+	b.mu.Unlock()
+	if down && isFull {
+		backend := pgproto3.NewBackend(client, client)
+		if _, err := backend.ReceiveStartupMessage(); err == nil {
+			backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "53100", Message: "No space left on device"})
+			_ = backend.Flush()
+		}
+	}
+	return !down
 }
 
-// restore gives the server back with the next attempt to connect.
+// count counts a message to the server. If it is the one, it breaks all connections but that
+// which brings it there.
+func (b *breaker) count(server net.Conn, writes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next.after == 0 || b.next.writes && !writes {
+		return
+	}
+	if b.next.after--; b.next.after > 0 {
+		return
+	}
+	for c := range b.open {
+		if c != server {
+			c.Close()
+		}
+	}
+	clear(b.open)
+	b.begun, b.down = true, true
+}
+
+// schedule sets the next outage.
+func (b *breaker) schedule(o outage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next, b.begun = o, false
+}
+
+// hasBegun reports whether the outage that was scheduled has begun.
+func (b *breaker) hasBegun() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun
+}
+
+// restore ends an outage.
 func (b *breaker) restore() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.away = min(b.away, 1)
+	b.down = false
 }
 
 // migrated returns a breaker before an empty database with all tables, and the address of
@@ -154,11 +190,25 @@ func migrated(t *testing.T) (b *breaker, database string) {
 	return newBreaker(t, database), database
 }
 
-// TestServeOutlivesAnOutageAtEveryMessage takes the database away from a host after the n-th
-// message, and gives it back. Whatever the client of a run was told, it asks again with the
-// same key: the same process makes the run, and no run is made twice or found to be wrong.
-func TestServeOutlivesAnOutageAtEveryMessage(t *testing.T) {
-	spread := outages(t)
+// hasStopped is in the messages of a process whose log has stopped.
+const hasStopped = "the log has stopped"
+
+// until repeats a step until it succeeds.
+func until(t *testing.T, what string, stderr fmt.Stringer, step func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(awaitTime); !step(); time.Sleep(5 * time.Millisecond) {
+		if t.Failed() || time.Now().After(deadline) {
+			t.Fatalf("%s\n%s", what, tail(stderr.String(), 4000))
+		}
+	}
+}
+
+// TestServePostgresOutage takes the database away from a host after each of some numbers of
+// messages. It gives the database back once the host says that it is not ready, refuses
+// runs and cannot replay one. The same process has to become ready again, and each run that a
+// client asks for until it is accepted is made once, and is valid.
+func TestServePostgresOutage(t *testing.T) {
+	all := outages(t)
 	t.Parallel()
 	b, database := migrated(t)
 	dir := t.TempDir()
@@ -171,57 +221,73 @@ func TestServeOutlivesAnOutageAtEveryMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tool := tools["items"].([]any)[0].(map[string]any)["name"]
-	runs, last := map[string]bool{}, ""
-	for round, n := range append([]int{0}, spread...) { // 0 breaks nothing
-		most := 3
-		if round == 1 {
-			most = 1 << 30
+	order := fmt.Appendf(nil, `{"tool":%q,"input":{}}`, tools["items"].([]any)[0].(map[string]any)["name"])
+	runs := map[string]string{} // ids by the keys of their requests; empty until accepted
+	// completed takes the run of a key one request further.
+	completed := func(key string) bool {
+		t.Helper()
+		method, path, body := "POST", "/runs", order
+		if id := runs[key]; id != "" {
+			method, path, body = "GET", "/runs/"+id, nil
 		}
-		back, wasBack := b.breakAfter(n, most), n == 0
-		for deadline, i := time.Now().Add(2*awaitTime), 0; !wasBack || i == 0; i++ {
-			key := fmt.Sprintf("message-%d-%d", n, i)
-			for id := ""; ; {
-				method, path, body := "POST", "/runs", fmt.Appendf(nil, `{"tool":%q,"input":{}}`, tool)
-				if id != "" {
-					method, path, body = "GET", "/runs/"+id, nil
-				}
-				status, doc, err := s.askOnce(map[bool]string{true: key}[id == ""], method, path, "application/json", body)
-				if err == nil && status == http.StatusNotFound || err == nil && status < 500 && status >= 400 && status != http.StatusTooManyRequests {
-					t.Fatalf("message %d: %s %s: %d %v", n, method, path, status, doc)
-				}
-				if err == nil && status < 400 {
-					if id, _ = doc["run_id"].(string); doc["status"] == "completed" {
-						runs[id], last = true, id
-						break
-					}
-					if doc["status"] == "failed" || doc["status"] == "cancelled" {
-						t.Fatalf("message %d: the run has %v", n, doc)
-					}
-				}
-				if status >= 500 || err != nil && !gone(err) {
-					status, doc, _ := s.ask("POST", "/runs/"+last+"/replay", "application/json", []byte("{}"))
-					if status == http.StatusOK && doc["verdict"] != "identical" || strings.Contains(fmt.Sprint(doc), "corrupt") {
-						t.Errorf("message %d: a replay with the database away: %d %v", n, status, doc)
-					}
-					b.restore()
-				}
-				if gone(err) || time.Now().After(deadline) {
-					t.Fatalf("message %d: %d %v %v\n%s", n, status, doc, err, &s.stderr)
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
-			select {
-			case <-back:
-				wasBack = true
-			default:
-			}
+		status, doc, err := s.askOnce(key, method, path, "application/json", body)
+		switch {
+		case err == nil && status < 400:
+			runs[key], _ = doc["run_id"].(string)
+		case gone(err), err == nil && status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests:
+			t.Fatalf("%s: %s %s: %d %v %v\n%s", key, method, path, status, doc, err, &s.stderr)
 		}
+		if doc["status"] == "failed" || doc["status"] == "cancelled" {
+			t.Fatalf("%s: the run has %v", key, doc)
+		}
+		return doc["status"] == "completed"
 	}
-	if status, doc, err := s.ask("POST", "/runs/"+last+"/replay", "application/json", []byte("{}")); err != nil || status != http.StatusOK || doc["verdict"] != "identical" {
-		t.Errorf("run %s: %d %v %v", last, status, doc, err)
+	replay := func(id string) (int, map[string]any) {
+		t.Helper()
+		status, doc, err := s.ask("POST", "/runs/"+id+"/replay", "application/json", []byte("{}"))
+		if err != nil {
+			t.Fatalf("replay: %v\n%s", err, &s.stderr)
+		}
+		return status, doc
 	}
-	s.stop(t)
+	ready := func() bool {
+		status, _, err := s.ask("GET", "/readyz", "", nil)
+		return err == nil && status == http.StatusOK
+	}
+	until(t, "the first run", &s.stderr, func() bool { return completed("first") })
+	for i, o := range all {
+		var open []string
+		b.schedule(o)
+		until(t, "no outage", &s.stderr, func() bool {
+			key := fmt.Sprintf("run-%d-%d", i, len(open))
+			open = append(open, key)
+			until(t, key, &s.stderr, func() bool { return completed(key) || b.hasBegun() })
+			return b.hasBegun()
+		})
+		if o.refused == full {
+			until(t, "the host remains ready", &s.stderr, func() bool { return !ready() })
+			key := fmt.Sprintf("refused-%d", i)
+			if completed(key); runs[key] != "" {
+				t.Errorf("outage %d: a run was accepted", i)
+			}
+			open = append(open, key)
+			if status, doc := replay(runs["first"]); status != http.StatusServiceUnavailable {
+				t.Errorf("outage %d: a replay: %d %v", i, status, doc)
+			}
+			b.restore()
+		}
+		for _, key := range open {
+			until(t, fmt.Sprintf("outage %d is over, and run %s %q does not end", i, key, runs[key]), &s.stderr, func() bool { return completed(key) })
+		}
+		until(t, "the host is not ready again", &s.stderr, ready)
+	}
+	if status, doc := replay(runs["first"]); status != http.StatusOK || doc["verdict"] != "identical" {
+		t.Errorf("a replay: %d %v", status, doc)
+	}
+	s.kill()
+	if !strings.Contains(s.stderr.String(), hasStopped) {
+		t.Errorf("in no outage the log has stopped\n%s", tail(s.stderr.String(), 4000))
+	}
 	t.Logf("%d runs", len(runs))
 	proved(t, dir, database, len(runs))
 	var listed bytes.Buffer
@@ -232,11 +298,10 @@ func TestServeOutlivesAnOutageAtEveryMessage(t *testing.T) {
 	}
 }
 
-// TestMCPOutlivesAnOutageAtEveryMessage does the same to "mcp" on standard input and output:
-// a call that is answered with a result is a recorded run, any other answer says that the call
-// was not made, and the same process serves when the database is back.
-func TestMCPOutlivesAnOutageAtEveryMessage(t *testing.T) {
-	spread := outages(t)
+// TestMCPPostgresOutage does the same to "mcp" on standard input and output. A call that is
+// answered with a result is a recorded run.
+func TestMCPPostgresOutage(t *testing.T) {
+	all := outages(t)
 	t.Parallel()
 	b, database := migrated(t)
 	dir := t.TempDir()
@@ -256,47 +321,57 @@ func TestMCPOutlivesAnOutageAtEveryMessage(t *testing.T) {
 		t.Helper()
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: arguments})
 		if err != nil {
-			return err.Error(), false
+			t.Fatalf("%s: %v\n%s", name, err, &stderr)
 		}
 		text, _ := json.Marshal(result)
 		return string(text), !result.IsError
 	}
-	answered, last := 0, ""
-	for round, n := range append([]int{0}, spread...) { // 0 breaks nothing
-		most := 3
-		if round == 1 {
-			most = 1 << 30
+	var ids []string
+	last := ""
+	made := func() (ok bool) {
+		t.Helper()
+		if last, ok = call("one", map[string]any{}); ok {
+			_, id, _ := strings.Cut(last, `"starling/run_id":"`)
+			id, _, _ = strings.Cut(id, `"`)
+			ids = append(ids, id)
 		}
-		back, wasBack := b.breakAfter(n, most), n == 0
-		for deadline, made := time.Now().Add(2*awaitTime), false; !wasBack || !made; {
-			text, ok := call("one", map[string]any{})
-			if made = ok; ok {
-				answered++
-				_, id, _ := strings.Cut(text, `"starling/run_id":"`)
-				last, _, _ = strings.Cut(id, `"`)
-			}
-			if strings.Contains(text, "client is closing") || time.Now().After(deadline) {
-				t.Fatalf("message %d: %s\n%s", n, text, &stderr)
-			}
-			text, ok = call("validate_run", map[string]any{"run_id": last})
-			if ok && !strings.Contains(text, `"ok":true`) || strings.Contains(text, "corrupt") {
-				t.Errorf("message %d: a check with the database away: %s", n, text)
-			}
-			if !ok {
-				b.restore()
-			}
-			select {
-			case <-back:
-				wasBack = true
-			default:
-				time.Sleep(5 * time.Millisecond)
-			}
+		return ok
+	}
+	valid := func() (ok bool) {
+		t.Helper()
+		last, ok = call("validate_run", map[string]any{"run_id": ids[0]})
+		if ok && !strings.Contains(last, `"ok":true`) || strings.Contains(last, "corrupt") {
+			t.Errorf("a check with the database away: %s", last)
 		}
+		return ok
+	}
+	stopped := 0
+	until(t, "the first call", &stderr, made)
+	for i, o := range all {
+		b.schedule(o)
+		until(t, "no outage", &stderr, func() bool {
+			if !made() && strings.Contains(last, hasStopped) {
+				stopped++
+			}
+			return b.hasBegun()
+		})
+		if o.refused == full {
+			until(t, "calls go on with the database away", &stderr, func() bool { return !made() })
+			if valid() {
+				t.Errorf("outage %d: a run was checked with the database away: %s", i, last)
+			}
+			b.restore()
+		}
+		until(t, fmt.Sprintf("outage %d is over, and no call succeeds", i), &stderr, made)
+		until(t, fmt.Sprintf("outage %d is over, and no run can be checked", i), &stderr, valid)
 	}
 	if err := session.Close(); err != nil {
 		t.Errorf("%v\n%s", err, &stderr)
 	}
-	t.Logf("%d calls were answered with a result", answered)
+	if stopped == 0 {
+		t.Errorf("in no outage the log has stopped\n%s", &stderr)
+	}
+	t.Logf("%d calls were answered with a result", len(ids))
 	for _, command := range []string{"validate", "replay --all"} {
 		out, err := exec.Command("starling-host", append(strings.Fields(command), database)...).CombinedOutput()
 		if err != nil && bytes.Contains(out, []byte("invalid")) || !bytes.Contains(out, []byte("runs: ")) {
