@@ -41,7 +41,7 @@ type RunPruner interface {
 
 // Adapt makes an [EventLog] of a log that only has the methods of [Basic]. Pages come from
 // ListRuns if the log has no ListRunsPage, and all runs from its pages if it has no
-// ListRuns. What the log cannot do at all is [errors.ErrUnsupported].
+// ListRuns. Methods that the log cannot provide return [errors.ErrUnsupported].
 //
 // A log that keeps events in memory until Sync, or that can read a run in pieces, should
 // implement EventLog itself.

@@ -12,21 +12,21 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// CheckOptions says how much [Check] asks of a run. Its zero value is the
+// CheckOptions selects what [Check] requires of a run. Its zero value is the
 // profile of [Validate].
 type CheckOptions struct {
 	// Strict adds the rules S1 to S6. Everything that this project writes
 	// keeps them; runs that other programs wrote may not.
 	Strict bool
-	// AllowOpen accepts a run without a terminal event: one that is in
-	// progress, or that a crash ended.
+	// AllowOpen accepts a run without a terminal event: a run in progress, or one
+	// that a crash cut short.
 	AllowOpen bool
 }
 
-// Report is what a check found of a run that is in order.
+// Report is the result of a check that found no error.
 type Report struct {
 	Events    uint64
-	Encrypted uint64     // events whose payloads are encrypted: all of them or none
+	Encrypted uint64     // events with encrypted payloads: all or none
 	Open      bool       // there is no terminal event
 	Terminal  event.Kind // zero when Open
 	Head      canon.Hash // of the last event
@@ -56,11 +56,10 @@ func Validate(events []event.Event) error {
 //	    outcome comes unscheduled
 //	D8  the terminal event carries the Merkle root of all events before it
 //
-// RunResumed is a reset point for what is pending: a turn and calls that were
-// open when the earlier process died need no end. What is finished stays
-// finished.
+// RunResumed is a reset point for pending work: a turn and calls that were open when the
+// earlier process died need no end. Finished work stays finished.
 //
-// Strict asks in addition:
+// Strict adds:
 //
 //	S1  every kind is one of the closed set
 //	S2  every payload is canonical, and what its kind's struct encodes, with no field
@@ -71,14 +70,13 @@ func Validate(events []event.Event) error {
 //	S5  effects and nested calls name a call that is open
 //	S6  payloads and run ids keep the limits of this package
 //
-// Clocks may step backwards, so nothing is asked of timestamps.
+// Clocks may step backwards, so timestamps are not checked.
 //
-// In a run whose payloads are encrypted ([event.Encrypted]), Check checks what is
-// visible: D1 to D4 and D8 as above, over what is stored; D5 without the version;
-// D6 and D7 by the kinds and their order alone, so that a run that the key shows to
-// be wrong may pass; S1, S3, S6, and of S2 that the encrypted payload has its exact
-// form. Either all events of a run are encrypted or none is. Checking it through the
-// log that holds the key checks everything.
+// In a run with encrypted payloads ([event.Encrypted]), Check checks what is visible: D1 to
+// D4 and D8 as above, over the stored events; D5 without the version; D6 and D7 by kinds
+// and order alone, so a run that the key shows to be wrong may pass; S1, S3, S6; and of S2,
+// that the encrypted payload has its exact form. The events of a run are all encrypted or
+// all plain. Checking it through the log that holds the key checks everything.
 //
 // The error is a [*CorruptError]. A change inside one event is reported at that
 // event, not at its successor, whose PrevHash no longer fits: the link from
@@ -121,7 +119,7 @@ func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (
 // [NewChecker].
 type Checker struct {
 	opts  CheckOptions
-	kept  *RunSummary // what the backend keeps apart; nil when it keeps nothing
+	kept  *RunSummary // the backend's own summary; nil if it has none
 	runID string
 
 	at        Cursor // behind the last event that was added
@@ -141,7 +139,7 @@ func NewChecker(o CheckOptions) *Checker {
 	return &Checker{opts: o, pairs: newPairs(o.Strict)}
 }
 
-// Add checks the next event. After an error the checker is of no more use.
+// Add checks the next event. After an error the checker is unusable.
 func (c *Checker) Add(e event.Event) error {
 	if c.broken {
 		return c.blame(bytes.Equal(e.PrevHash, c.at.run.Head[:]))
@@ -162,7 +160,7 @@ func (c *Checker) Add(e event.Event) error {
 	return c.advance(e)
 }
 
-// place checks what the envelope says about where the event belongs.
+// place checks the envelope's fields about the place of the event.
 func (c *Checker) place(e event.Event) error {
 	at := &c.at.run
 	switch {
@@ -178,7 +176,7 @@ func (c *Checker) place(e event.Event) error {
 	return nil
 }
 
-// missing reports the number that should have come, not the one that came.
+// missing reports the number that was expected, not the one that came.
 func (c *Checker) missing(e event.Event) error {
 	want := c.at.run.LastSeq + 1
 	return &CorruptError{RunID: e.RunID, Seq: want, Invariant: "D1",
@@ -320,7 +318,7 @@ func (c *Checker) blame(lastIntact bool) error {
 	return c.corruptLast("D3", "PrevHash is not the hash of event %d, and the event's own hash is not the one that was recorded: this event was changed", at.LastSeq-1)
 }
 
-// promised is how many events the log says that the run has.
+// promised returns the number of events that the log claims for the run.
 func (c *Checker) promised() uint64 {
 	if c.kept == nil {
 		return 0
@@ -359,7 +357,7 @@ func corrupt(e event.Event, invariant, format string, args ...any) error {
 		Invariant: invariant, Reason: fmt.Sprintf(format, args...)}
 }
 
-// pairs follows what is open in a run: at most one turn, and attempts of calls
+// pairs tracks what is open in a run: at most one turn, and attempts of calls
 // (D6, D7, in strict mode S4, S5).
 type pairs struct {
 	turn     string
@@ -481,7 +479,7 @@ func (p *pairs) effect(e event.Event) error {
 	return nil
 }
 
-// reset forgets what a dead process left open.
+// reset forgets the turn and calls that a dead process left open.
 func (p *pairs) reset() {
 	p.turnOpen = false
 	for a := range p.open {
@@ -510,7 +508,7 @@ func decodePart(e event.Event, invariant string, part any) error {
 	return nil
 }
 
-// encryptedMeaning is what meaning can check of an event whose payload is encrypted.
+// encryptedMeaning checks the part of meaning that is visible in an encrypted event.
 func (c *Checker) encryptedMeaning(e event.Event, s event.Encrypted) error {
 	first := c.at.run.LastSeq == 0
 	if c.opts.Strict {
@@ -531,8 +529,8 @@ func (c *Checker) encryptedMeaning(e event.Event, s event.Encrypted) error {
 	return c.checkRoot(e)
 }
 
-// mixed reports an event that is encrypted in a run that is not, or the reverse:
-// it was added without the key, or its writer hides what it wrote.
+// mixed reports an encrypted event in a plain run, or the reverse: it was added
+// without the key, or its writer hides its content.
 func (c *Checker) mixed(e event.Event, encrypted bool) error {
 	if encrypted {
 		return corrupt(e, "sealed", "the payload is encrypted; those before it are not")
@@ -540,8 +538,8 @@ func (c *Checker) mixed(e event.Event, encrypted bool) error {
 	return corrupt(e, "sealed", "the payload is not encrypted; those before it are")
 }
 
-// hiddenPairs follows what is open in a run of which only the kinds are visible.
-// What it refuses, pairs would refuse; not the reverse.
+// hiddenPairs tracks what is open in a run with visible kinds only. Whatever it
+// refuses, pairs refuses too; not the reverse.
 type hiddenPairs struct {
 	turn    bool // a turn is open
 	tripped bool // the budget tripped since it began, so that it may be closed
@@ -664,21 +662,21 @@ func reencode[T event.Payload](e event.Event) (canon.Raw, error) {
 	return event.EncodePayload(p)
 }
 
-// CorruptError says where a run is not what a run has to be, and why.
+// CorruptError describes where a run breaks a rule, and why.
 type CorruptError struct {
 	RunID     string
 	Seq       uint64     // of the event that is wrong or missing; zero for a run without events
 	Kind      event.Kind // as it is stored; zero when the event is missing
-	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]; empty for what is none of them
+	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]; empty for anything else
 	Reason    string
 
-	// Newer says that a later version of this format begins here, of which this program
-	// knows nothing. Nothing says that the run is wrong, and the error is
-	// [ErrSchemaTooNew] instead of [ErrLogCorrupt].
+	// Newer means that a later version of this format begins here, which this program
+	// does not know. The run need not be wrong, and the error is [ErrSchemaTooNew]
+	// instead of [ErrLogCorrupt].
 	Newer bool
 }
 
-// Error names the run, the event, the invariant if there is one, and the reason.
+// Error names the run, the event, the invariant (if any) and the reason.
 func (e *CorruptError) Error() string {
 	where := fmt.Sprintf("event %d", e.Seq)
 	if e.Kind != 0 {
@@ -690,9 +688,9 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%v: run %q, %s: %s", e.Unwrap(), e.RunID, where, e.Reason)
 }
 
-// IsVerdict reports whether an error says something of what a log holds: a byte was changed,
-// an event, a run or a module is missing, or a newer program wrote it. Any other error says
-// only that the log could not be read, which is no verdict on a run.
+// IsVerdict reports whether an error is about the content of a log: a byte was changed, an
+// event, a run or a module is missing, or a newer program wrote it. Any other error means
+// only that the log could not be read, and does not judge the run.
 func IsVerdict(err error) bool {
 	return errors.Is(err, ErrLogCorrupt) || errors.Is(err, ErrSchemaTooNew) || errors.Is(err, ErrRunNotFound) || errors.Is(err, ErrModuleNotFound)
 }

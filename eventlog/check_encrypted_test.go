@@ -34,12 +34,11 @@ func sealedRunOf(t *testing.T, ps ...event.Payload) []event.Event {
 	return stored
 }
 
-// What is visible of an encrypted run is checked, and nothing is refused that is in
-// order.
+// The visible part of an encrypted run is checked, and valid runs pass.
 func TestEncryptedRuns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		run  []event.Payload
-		want string // the invariant that is broken; empty if none is
+		want string // the broken invariant; empty if valid
 	}{
 		"a call":                       {[]event.Payload{started(), call("a", 1), effect("a"), done("a", 1), completed()}, ""},
 		"calls side by side":           {[]event.Payload{started(), call("a", 1), call("b", 1), failed("a", 1), done("b", 1), completed()}, ""},

@@ -159,8 +159,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestARunOfANewerProgramIsNotCorrupt: what this program does not know is no evidence of a
-// change, however much of it there is.
+// TestARunOfANewerProgramIsNotCorrupt: unknown content is no evidence of a change, however
+// much of it there is.
 func TestARunOfANewerProgramIsNotCorrupt(t *testing.T) {
 	unknown := canon.Raw("\xa2\x61x\x01\x6eschema_version\x02")
 	for name, run := range map[string][]event.Event{
@@ -247,8 +247,8 @@ func TestWhoWasChanged(t *testing.T) {
 			wantCorrupt(t, err, "D3", uint64(i+1))
 		}
 	}
-	// Without a terminal event and a head, the last link does not tell which
-	// side was changed; the report is at the earlier one, and says so.
+	// Without a terminal event and a head, the last link does not tell which side
+	// was changed; the report is at the earlier event, and mentions both.
 	open := build()[:4]
 	open[3].PrevHash = make([]byte, 32)
 	_, err := eventlog.Check(open, eventlog.CheckOptions{AllowOpen: true})

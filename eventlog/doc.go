@@ -1,5 +1,5 @@
-// Package eventlog keeps runs: append-only sequences of events, each of which carries the
-// hash of the event before it.
+// Package eventlog keeps runs: append-only sequences of events, where each event carries the
+// hash of its predecessor.
 //
 // # Runs, appends and barriers
 //
@@ -12,24 +12,24 @@
 // writes.
 //
 // The first write that fails stops a log, because the state of the disk is unknown: every
-// waiter gets [ErrLogStopped], and each run that had something queued is lost to its writer.
-// Later calls get the same error until the cause is gone. Then a log in a database starts a
-// new writer, which knows of the runs only what it reads again. After a failed sync it does
-// not ([ErrLogLost]).
+// waiter gets [ErrLogStopped], and each run with queued events is lost to its writer. Later
+// calls get the same error until the cause is gone. Then a log in a database starts a new
+// writer, which knows only the state of the runs that it reads again. After a failed sync it
+// does not ([ErrLogLost]).
 //
 // # Interfaces
 //
-// [EventLog] is what every log can do. A [Store] also keeps modules and can remove runs;
-// all backends are one. A [Database] is a Store in SQLite or PostgreSQL, in which the host
+// [EventLog] is the interface of every log. A [Store] also keeps modules and can remove runs;
+// every backend is a Store. A [Database] is a Store in SQLite or PostgreSQL, in which the host
 // can keep tables of its own. Package store opens all of them.
 //
 // # Evidence and index
 //
-// The hash of an event covers all six fields of its envelope. Backends store those fields
-// and rebuild the envelope, so there is no column outside of the hash. Everything else that
-// a backend keeps (listings, and the head of each run) is an index: it is derived from the
-// events and checked by [CheckRun]. Other programs append to the same tables and do not
-// update the index, so where the index lacks events, a backend uses the events.
+// The hash of an event covers all six fields of its envelope. Backends store those fields and
+// rebuild the envelope, so every column is covered by the hash. Everything else that a backend
+// keeps (listings, and the head of each run) is an index: it is derived from the events and
+// checked by [CheckRun]. Other programs append to the same tables and do not update the index,
+// so where the index lacks events, a backend uses the events.
 //
 // [Check] proves that a sequence is a run: the eight invariants D1 to D8, and in strict
 // mode the rules S1 to S6 as well. [CheckRun] also compares the last event with the head in
@@ -37,13 +37,13 @@
 // history that was rewritten from some event on, all hashes included; that takes a
 // signature kept elsewhere.
 //
-// The payloads of a run may be encrypted, see [event.Encrypted]. The chain is then over what is
-// stored, so [Check] needs no key for what is visible. After the key was destroyed, the run
-// is still valid.
+// The payloads of a run may be encrypted, see [event.Encrypted]. The chain covers the stored
+// events, so [Check] needs no key for the visible part. After the key was destroyed, the run is
+// still valid.
 //
 // # What Append refuses
 //
-// Append refuses what [Check] would refuse for its size, depth, encoding, kind or place in
-// the chain, so a log never holds what its own reader rejects. Whether turns and calls are
-// paired is checked by [Check] alone.
+// Append refuses what [Check] would refuse for its size, depth, encoding, kind or place in the
+// chain, so a log never holds what its own reader rejects. Only [Check] checks that turns and
+// calls are paired.
 package eventlog

@@ -26,10 +26,10 @@ var (
 	ErrSchemaOutdated = errors.New("eventlog: schema outdated; run migrate")
 	// ErrSchemaTooNew means that a newer program wrote the file, or the run.
 	ErrSchemaTooNew = errors.New("eventlog: schema too new for this binary")
-	// ErrLogStopped wraps the failure that stopped the log. What was acknowledged is
-	// durable, what was not may or may not be, and runs that lost events stay failed in this
-	// process. A log in a database starts again by itself, from what the database then
-	// holds, once the cause is gone.
+	// ErrLogStopped wraps the failure that stopped the log. Acknowledged events are durable,
+	// others may or may not be, and runs that lost events stay failed in this process. Once
+	// the cause is gone, a log in a database starts again by itself, from the database's
+	// content.
 	ErrLogStopped = errors.New("eventlog: the log has stopped after a failed write")
 	// ErrLogLost is the cause of a log that does not start again in this process: a sync
 	// failed, after which the kernel may report the next one as good although the data is
@@ -56,8 +56,8 @@ func (e *MissingTableError) Error() string {
 // Unwrap returns [ErrLogCorrupt].
 func (e *MissingTableError) Unwrap() error { return ErrLogCorrupt }
 
-// Limits of what a log takes. Append refuses more, and strict checking refuses
-// to have found more.
+// Limits of a log. Append refuses events beyond them, and strict checking
+// reports such events.
 const (
 	// MaxPayloadBytes bounds the encoded payload of one event. The largest
 	// payload that the sandbox's defaults allow is an 8 MiB HTTP response.
@@ -72,7 +72,7 @@ const (
 // one run must come from one writer at a time, in order.
 //
 // The interface grows when the backends of this module do. A program that wraps a log
-// should embed the interface, and one that has a log of its own can implement [Basic].
+// should embed the interface, and a program with its own log can implement [Basic].
 type EventLog interface {
 	// Append checks that ev continues the run and queues it. It returns before ev is
 	// durable (see Sync). It blocks only while the queue is full, until ctx ends. After
@@ -129,13 +129,13 @@ type Store interface {
 	ModuleStore
 
 	// PruneRuns removes the runs that match, all of them or none, and reports what it
-	// removed, or would remove. Only whole runs can be removed: a run without one of its
-	// events would not validate. Modules stay, since other runs may need them.
+	// removed, or would remove. Only whole runs can be removed: a run that lacks an
+	// event would not validate. Modules stay, since other runs may need them.
 	PruneRuns(ctx context.Context, o PruneOptions) (PruneReport, error)
 
-	// Fenced returns the log for the writer that was given the run in an epoch (see
-	// [Tx]). It appends to this run only, and only while the epoch is the run's latest.
-	// All other methods are those of the log; Close does nothing.
+	// Fenced returns the log for the writer that got the run in an epoch (see [Tx]). It
+	// appends to this run only, and only while the epoch is the run's latest. All other
+	// methods work as the log's own; Close does nothing.
 	Fenced(runID string, epoch uint64) EventLog
 }
 
@@ -151,8 +151,8 @@ type Database interface {
 	// The role of a host on a server may not, as it may not remove runs.
 	MayRemoveModules(ctx context.Context) (bool, error)
 
-	// SchemaVersions returns the layout version of the database and the one that this
-	// program writes.
+	// SchemaVersions returns the layout version of the database and the version that
+	// this program writes.
 	SchemaVersions(ctx context.Context) (have, want int, err error)
 
 	// MigrateSchema brings the database to the program's layout in one transaction. With
@@ -160,7 +160,7 @@ type Database interface {
 	MigrateSchema(ctx context.Context, dryRun bool) (MigrationReport, error)
 }
 
-// MigrationReport says what a migration did, or would do.
+// MigrationReport describes a migration, done or dry.
 type MigrationReport struct {
 	From, To int
 	DryRun   bool
@@ -169,8 +169,8 @@ type MigrationReport struct {
 	Steps    []string // in order; empty when the layout was current
 }
 
-// StepCatchUp is the step of a migration that adds to the index of runs what another
-// program has appended, or what was restored without the index.
+// StepCatchUp is the migration step that adds to the index of runs the events that
+// another program has appended, or that were restored without the index.
 const StepCatchUp = "bring the listing of runs up to date with their events"
 
 // Preflight reports whether this program can write to log: nil,

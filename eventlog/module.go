@@ -86,9 +86,9 @@ func HoldModule(ctx context.Context, db Transactor, digest canon.Hash, bytes int
 	})
 }
 
-// MeetRemoval has a transaction that takes a hold conflict with one that removes the
-// module at the same time. A server would find an order for both otherwise, in which the
-// module is removed after it was looked for.
+// MeetRemoval makes a transaction that takes a hold conflict with a transaction that
+// removes the module at the same time. Otherwise a server would find an order for both
+// in which the module is removed after it was looked up.
 func MeetRemoval(tx Tx, digest canon.Hash) error {
 	return tx.Query("SELECT count(*) FROM module WHERE digest = $1", []any{digest[:]}, func(Row) error { return nil })
 }

@@ -15,34 +15,34 @@ var ErrInvalidPrune = errors.New("eventlog: invalid prune options")
 // PruneOptions select runs to remove. The zero value selects all that have ended.
 type PruneOptions struct {
 	Before time.Time // only runs that started earlier; zero selects all
-	Status string    // one of the Status constants; empty selects all that have ended
+	Status string    // one of the Status constants; empty selects all ended runs
 
 	Namespace string // only runs whose id begins with it and a slash; empty selects all
 
-	// RunIDs selects only these runs; empty selects all. One that is not there selects
-	// nothing. What they held is overwritten where the backend can: see PruneRuns of
-	// package sqlitelog.
+	// RunIDs selects only these runs; empty selects all. An id that does not exist
+	// selects nothing. Their content is overwritten where the backend can: see
+	// PruneRuns of package sqlitelog.
 	RunIDs []string
 
 	// IncludeOpen also selects runs without an end. No writer may be working on them:
-	// those that this log has appended to and that are open are left alone, of those
-	// of other processes it knows nothing.
+	// PruneRuns leaves alone the open runs that this log has appended to, but does
+	// not know other processes' runs.
 	IncludeOpen bool
 
-	Limit  int  // at most so many runs, the oldest first; zero or less is no bound
+	Limit  int  // at most so many runs, the oldest first; zero or less is unlimited
 	DryRun bool // remove nothing
 
 	Why string // the reason, which is recorded and sealed with the removal of a sealed run
 }
 
-// PruneReport is what a pruning removed, or would remove.
+// PruneReport describes what a pruning removed, or would remove.
 type PruneReport struct {
 	Runs   int
 	Events int64
 	DryRun bool
 }
 
-// Valid returns what is wrong with the options, or nil.
+// Valid returns the first error in the options, or nil.
 func (o PruneOptions) Valid() error {
 	_, known := StatusKind(o.Status)
 	switch {
@@ -65,8 +65,8 @@ func (o PruneOptions) Match(s RunSummary) bool {
 		(o.IncludeOpen || s.TerminalKind != 0)
 }
 
-// Select returns those of all runs, the newest first, that the options select, the oldest
-// first.
+// Select returns the runs that the options select, the oldest first, from all runs, the
+// newest first.
 func (o PruneOptions) Select(all []RunSummary) []RunSummary {
 	runs := slices.DeleteFunc(slices.Clone(all), func(s RunSummary) bool { return !o.Match(s) })
 	slices.Reverse(runs)
@@ -76,16 +76,16 @@ func (o PruneOptions) Select(all []RunSummary) []RunSummary {
 	return runs
 }
 
-// What one transaction of [PruneInSteps] removes at most, but for a single run that is
-// longer: on SQLite no other writer commits meanwhile.
+// Limits of one transaction of [PruneInSteps], except for a single longer run: on
+// SQLite no other writer commits meanwhile.
 const (
 	pruneStepRuns   = 100
 	pruneStepEvents = 5000
 )
 
-// PruneInSteps removes what the options select as PruneRuns does, but in many short
-// transactions, the oldest runs first, so that others write in between. What it has
-// removed when it fails stays removed, and is in the report.
+// PruneInSteps removes the selected runs as PruneRuns does, but in many short
+// transactions, the oldest runs first, so that others write in between. If it
+// fails, the runs already removed stay removed, and are in the report.
 func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneReport, err error) {
 	for step := o; !o.DryRun; {
 		if step.Limit, err = fitting(ctx, p, o); err != nil {
@@ -112,8 +112,8 @@ func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneRe
 	return all, err
 }
 
-// fitting returns how many of the runs that the options select one transaction may
-// remove; 0 if there are none.
+// fitting returns how many of the selected runs one transaction may remove; 0 if
+// none are left.
 func fitting(ctx context.Context, p RunPruner, o PruneOptions) (int, error) {
 	if o.Limit <= 0 || o.Limit > pruneStepRuns {
 		o.Limit = pruneStepRuns

@@ -40,7 +40,8 @@ func (p *overtaken) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eve
 	return report, err
 }
 
-// TestPruneBesideAnother: what goes with everything alone goes, whoever was faster.
+// TestPruneBesideAnother: runs that one transaction removes together go together, whichever
+// pruning is faster.
 func TestPruneBesideAnother(t *testing.T) {
 	log := memlog.New()
 	defer log.Close()
@@ -56,8 +57,8 @@ func TestPruneBesideAnother(t *testing.T) {
 	}
 }
 
-// TestPruneInSteps removes runs of which some are long: never many runs or events in
-// one transaction, and as many in all as were asked for.
+// TestPruneInSteps removes short and long runs: never many runs or events in one
+// transaction, and in all as many as asked for.
 func TestPruneInSteps(t *testing.T) {
 	const runs, most, mostEvents = 250, 100, 5000
 	for _, c := range []struct{ limit, want int }{{0, runs}, {runs, runs}, {1, 1}, {130, 130}, {runs + 50, runs}} {

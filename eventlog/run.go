@@ -63,8 +63,8 @@ const (
 	StatusOpen      = "open" // it has no end: it is in progress, or its process died
 )
 
-// StatusKind returns the terminal kind that a status stands for, zero for an open
-// run, and whether there is such a status.
+// StatusKind returns the terminal kind of a status, zero for an open run, and
+// whether the status exists.
 func StatusKind(status string) (event.Kind, bool) {
 	switch status {
 	case StatusCompleted:
@@ -89,10 +89,10 @@ type RunPageOptions struct {
 	StartedAfter     time.Time // only runs that started later; zero selects all
 	RequireToolCalls bool      // only runs with at least one tool call
 
-	// From has the page begin with runs that started then or earlier, of which Offset
-	// skips. Those that started later are on earlier pages and count for TotalMatching.
-	// So a place in a listing stays where it is when runs begin, end or are removed.
-	// Zero is the newest run.
+	// From makes the page begin with runs that started then or earlier; Offset skips
+	// some of these. Later runs are on earlier pages and count for TotalMatching. So a
+	// place in a listing stays where it is when runs begin, end or are removed. Zero is
+	// the newest run.
 	From time.Time
 
 	// Begun orders runs as the database began them and not by the time of their clocks,
@@ -151,7 +151,7 @@ func (o RunPageOptions) match(s RunSummary) bool {
 		(!o.RequireToolCalls || s.ToolCallCount > 0)
 }
 
-// prefix is what the ids in the namespace begin with.
+// prefix returns the prefix of the ids in the namespace.
 func (o RunPageOptions) prefix() string {
 	if o.Namespace == "" {
 		return ""
@@ -175,8 +175,8 @@ func Nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// InNamespace reports whether a run id begins with the namespace and a slash. All
-// do if there is no namespace.
+// InNamespace reports whether a run id begins with the namespace and a slash.
+// Without a namespace it returns true.
 func InNamespace(runID, namespace string) bool {
 	return namespace == "" || strings.HasPrefix(runID, namespace+"/")
 }
@@ -199,9 +199,9 @@ type RunPage struct {
 	Limit, Offset int // as they were applied
 }
 
-// Cursor is what a backend has to know of a run in order to take its next
-// event: where the run stands. Its zero value stands before the first event.
-// It is not safe for concurrent use; a backend guards one cursor per run.
+// Cursor is the position of a run, as a backend needs it to take the next
+// event. Its zero value stands before the first event. It is not safe for
+// concurrent use; a backend guards one cursor per run.
 type Cursor struct {
 	run     RunSummary
 	startNs int64
@@ -216,8 +216,8 @@ func NewCursor(s RunSummary) Cursor {
 // Run returns where the run stands.
 func (c *Cursor) Run() RunSummary { return c.run }
 
-// Append checks that ev continues the run and moves behind it. After an error,
-// which is [ErrInvalidAppend], the cursor is where it was.
+// Append checks that ev continues the run and moves past it. On an error,
+// which is [ErrInvalidAppend], the cursor stays.
 func (c *Cursor) Append(runID string, ev event.Event) error {
 	if err := c.check(runID, ev); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidAppend, err)
@@ -279,9 +279,10 @@ func checkRunID(param, inEvent string) error {
 	return nil
 }
 
-// CheckRunID returns why a new run cannot have an id. People type, complete and paste ids,
-// so an id is one word for a shell, no flag, and nothing that a terminal acts upon: 1 to
-// [MaxRunIDBytes] of the letters and digits of ASCII and "/_-.:", the first no hyphen.
+// CheckRunID returns the reason why a new run cannot have an id, or nil. People type,
+// complete and paste ids, so an id is one word for a shell, not a flag, and has no control
+// characters: 1 to [MaxRunIDBytes] of the letters and digits of ASCII and "/_-.:", the
+// first not a hyphen.
 //
 // Runs of other programs may have any id. They are read and continued all the same.
 func CheckRunID(id string) error {
@@ -336,13 +337,12 @@ func checkPayload(p canon.Raw) error {
 	return nil
 }
 
-// AggregateRun adds up a run: turns begun, tool calls scheduled (a call is
-// counted once however often it is attempted), tokens and cost of the model's
-// answers and of those that broke off, and the nanoseconds from the first event
-// to the last. It is the one
-// source of these figures for listings, servers and views. An event whose
-// payload does not decode is skipped, because one broken row must not blank a
-// whole page.
+// AggregateRun adds up a run: turns begun, tool calls scheduled (a call counts
+// once however often it is attempted), tokens and cost of the model's answers,
+// also of broken-off ones, and the nanoseconds from the first event to the
+// last. It is the one source of these figures for listings, servers and views.
+// An event whose payload does not decode is skipped, because one broken row
+// must not blank a whole page.
 func AggregateRun(events []event.Event) (turns, tools int, inTok, outTok int64, cost float64, durNs int64) {
 	var s RunSummary
 	for _, e := range events {

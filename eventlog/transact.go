@@ -21,9 +21,9 @@ func (fencedError) Unwrap() error { return ErrInvalidAppend }
 // ErrConflict means that a transaction met a row that exists already.
 var ErrConflict = errors.New("eventlog: the row exists")
 
-// Transactor is implemented by logs that lie in a database in which their host
-// keeps tables of its own, so that an event and what the host knows about it are
-// committed together or not at all.
+// Transactor is implemented by logs in a database where their host keeps its own
+// tables, so that an event and the host's rows about it are committed together
+// or not at all.
 type Transactor interface {
 	// TableSteps returns how many steps of a set of tables the database has. More than
 	// the program knows is [ErrSchemaTooNew].
@@ -40,8 +40,7 @@ type Transactor interface {
 	// be quick, and MUST NOT call the log.
 	Transact(ctx context.Context, fn func(Tx) error) error
 
-	// View runs fn on one consistent state of the database, of which it can change
-	// nothing.
+	// View runs fn on one consistent, read-only state of the database.
 	View(ctx context.Context, fn func(Querier) error) error
 }
 
@@ -49,7 +48,7 @@ type Transactor interface {
 // each once; the order and the texts of steps that were released never change.
 type TableSet struct {
 	Name   string   // such as "tenant"; [a-z_]
-	Tables []string // those that there are after the last step, by their names, for who grants rights
+	Tables []string // the names of the tables after the last step, for granting rights
 	Steps  []TableStep
 
 	// Retention has the rights that a role needs to prune, such as "SELECT, DELETE", by
@@ -64,9 +63,9 @@ type TableStep struct{ SQLite, Postgres string }
 // Querier reads tables.
 type Querier interface {
 	// Query runs one statement and calls row for each row of its result until that
-	// returns an error. Until then, row has the transaction to itself and MUST NOT
-	// run another statement. Placeholders are $1, $2 and so on; arguments are nil, bool,
-	// int64, float64, string or []byte. Points in time are kept as nanoseconds
+	// returns an error. Until Query returns, row has the transaction to itself and MUST
+	// NOT run another statement. Placeholders are $1, $2 and so on; arguments are nil,
+	// bool, int64, float64, string or []byte. Points in time are kept as nanoseconds
 	// since 1970.
 	Query(sql string, args []any, row func(Row) error) error
 }
@@ -94,13 +93,12 @@ type Tx interface {
 	Append(runID string, ev event.Event) error
 
 	// Fence makes a new epoch of the run, greater than all before, from 1. Once the
-	// transaction is committed, events of the run that are appended under an earlier
-	// epoch, or under none, are refused with [ErrFenced], also those that were on
-	// their way.
+	// transaction is committed, events of the run under an earlier epoch, or none,
+	// are refused with [ErrFenced], including queued ones.
 	Fence(runID string) (epoch uint64, err error)
 
-	// RemoveModule removes the bytes of a module, and nothing if there is none. There
-	// must be no hold on it, see [EndHold].
+	// RemoveModule removes the bytes of a module, if they exist. The module must have
+	// no holds, see [EndHold].
 	RemoveModule(digest canon.Hash) error
 }
 
@@ -115,7 +113,7 @@ type Bulk interface {
 // Shared is implemented by logs on a server, which processes on many machines use at
 // once.
 type Shared interface {
-	// Now returns what the server's clock says.
+	// Now returns the server's time.
 	Now(ctx context.Context) (time.Time, error)
 
 	// Signal wakes the other processes that use the database, soon and without waiting. A

@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// Valid reports whether data is exactly one canonical CBOR item: encoding what
-// it means gives the same bytes again. The error names the first byte that
-// breaks a rule, counted from 0.
+// Valid reports whether data is exactly one canonical CBOR item: encoding its
+// value gives the same bytes again. The error names the first byte that breaks
+// a rule, counted from 0.
 //
 // Lengths, integers and floats have their shortest form, map keys ascend in
 // the order of their encodings, no length is indefinite, text is UTF-8, big
-// integers are those that no integer can hold, NaN is f97e00, and nothing
-// nests deeper than [MaxNesting].
+// integers exceed the range of integers, NaN is f97e00, and nothing nests
+// deeper than [MaxNesting].
 func Valid(data []byte) error {
 	if err := (&reader{data: data}).whole(0); err != nil {
 		return fmt.Errorf("canon: %w", err)
@@ -41,13 +41,13 @@ type reader struct {
 	data []byte
 	off  int // of the next byte
 
-	// oddMaps are the places of maps with a key that is not text, which check found.
-	// To look for one again in each map on the way down would read what is deepest
+	// oddMaps are the places of maps that check found to have a key that is not
+	// text. Searching again in each map on the way down would read the deepest items
 	// once for every level.
 	oddMaps map[int]bool
 }
 
-// head is the first part of an item: what it is and its argument, which is a
+// head is the first part of an item: its type and its argument, which is a
 // value, a length, a count, a tag or the bits of a float.
 type head struct {
 	major, info byte
@@ -222,8 +222,8 @@ func (r *reader) checkMap(at int, n uint64, depth int) error {
 	return nil
 }
 
-// checkTag reads what is tagged. For the four tags whose content RFC 8949
-// fixes it must be of the right kind, because codecs insist on that.
+// checkTag reads the content of a tag. For the four tags whose content RFC
+// 8949 fixes it must be of the right kind, because codecs insist on that.
 func (r *reader) checkTag(at int, tag uint64, depth int) error {
 	content := r.off
 	if err := r.check(depth); err != nil {
@@ -266,8 +266,8 @@ func (r *reader) checkBig(at, content int) error {
 // one side has nothing at this path.
 //
 // Path is written as in tool_schemas[0].sandbox["odd key"]; it is empty when
-// the items differ as a whole, and then a and b are returned themselves, as
-// they are when one of them is not canonical. The items must not be equal.
+// the items differ as a whole, or when one of them is not canonical, and then
+// a and b themselves are returned. The items must not be equal.
 func Difference(a, b Raw) (path string, inA, inB Raw) {
 	if Valid(a) != nil || Valid(b) != nil {
 		return "", a, b
@@ -276,8 +276,8 @@ func Difference(a, b Raw) (path string, inA, inB Raw) {
 	return strings.TrimPrefix(path, "."), inA, inB
 }
 
-// Further returns the keys that maps of b have and those of a lack, and whether that is all
-// in which the two items differ.
+// Further returns the keys that maps of b have and the maps of a lack, and whether the two
+// items differ in nothing else.
 func Further(a, b Raw) (keys []string, ok bool) {
 	if Valid(a) != nil || Valid(b) != nil {
 		return nil, false
@@ -286,9 +286,9 @@ func Further(a, b Raw) (keys []string, ok bool) {
 	return keys, inA == nil && inB == nil
 }
 
-// difference reads one item of a and one of b, side by side, and stops at the first
-// place at which they differ. If they are equal, it returns nothing. Keys that only b has
-// go to further and are no difference, unless that is nil.
+// difference reads one item of a and one of b, side by side, and stops at the first place
+// at which they differ. If they are equal, it returns nothing. Keys that only b has go to
+// further and are not a difference, unless further is nil.
 func difference(a, b *reader, further *[]string) (path string, inA, inB Raw) {
 	fromA, fromB := *a, *b
 	ha, _ := a.head()

@@ -14,9 +14,9 @@
 //	           ToJSON
 //
 // ToJSON(FromJSON(doc)) is JSON(doc) for every document, so nothing is lost in
-// the log that the canonical text has. [Valid] says whether bytes are
+// the log that the canonical text has. [Valid] reports whether bytes are
 // canonical, [Render] shows any item to people, and [Difference] finds the
-// place where two of them part.
+// place where two items part.
 //
 // # A worked example
 //
@@ -100,15 +100,15 @@ import (
 	"unicode/utf8"
 )
 
-// SyntaxError says what is wrong with a JSON document, where, and what may
-// help.
+// SyntaxError describes what is wrong with a JSON document, where, and what
+// may help.
 type SyntaxError struct {
 	Offset  int    // of the offending byte, from 0
 	Line    int    // from 1; lines end with a line feed
 	Column  int    // from 1, in characters
 	Pointer string // RFC 6901 pointer to the value at fault; empty for the whole document
 	Msg     string
-	Hint    string // empty when Msg says it all
+	Hint    string // empty when Msg is enough
 }
 
 // Error gives line, column, pointer, message and hint on one line.
@@ -172,7 +172,7 @@ func (p *parser) here() string {
 	return strconv.QuoteRune(r)
 }
 
-// valueHint guesses why there is no value.
+// valueHint guesses why a value is missing.
 func (p *parser) valueHint() string {
 	switch c := p.peek(); c {
 	case ']', '}':
@@ -189,7 +189,7 @@ func (p *parser) valueHint() string {
 	return ""
 }
 
-// keyHint guesses why there is no key.
+// keyHint guesses why a key is missing.
 func (p *parser) keyHint() string {
 	if p.peek() == '}' {
 		return "a comma must be followed by another member"

@@ -90,7 +90,7 @@ func appendHead(dst []byte, major byte, arg uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, m|27), arg)
 }
 
-// headSize is how many bytes appendHead appends for arg.
+// headSize returns how many bytes appendHead appends for arg.
 func headSize(arg uint64) int {
 	switch {
 	case arg < 24:
@@ -173,10 +173,10 @@ const (
 	MaxDepth = 64
 
 	// MaxNesting is how deep the arrays, maps and tags of a CBOR item may nest.
-	// It exceeds MaxDepth by what an event wraps around a value: the tag of a
-	// big integer inside it, and at most four maps and arrays of payload and
-	// envelope outside. So a document that was accepted can be recorded, and a
-	// record that was written can be read.
+	// It exceeds MaxDepth by the layers that an event adds around a value: the
+	// tag of a big integer inside it, and at most four maps and arrays of payload
+	// and envelope outside. So a document that was accepted can be recorded, and
+	// a record that was written can be read.
 	MaxNesting = MaxDepth + 8
 )
 
@@ -236,13 +236,14 @@ func Marshal(v any) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal decodes the one item that is data into v, which must be a pointer.
+// Unmarshal decodes data, which must be one item, into v, which must be a
+// pointer.
 //
 // It refuses duplicate map keys, indefinite lengths, text that is not UTF-8,
-// bytes after the item and nesting beyond [MaxNesting]. Map keys that v has no
-// field for are ignored, so that an older reader can read what a newer writer
-// added. A [Raw] field receives its bytes with no more than their form
-// checked; [Valid] checks them all.
+// bytes after the item and nesting beyond [MaxNesting]. Map keys without a
+// field in v are ignored, so that an older reader can read what a newer writer
+// added. Of a [Raw] field only the form of its bytes is checked; [Valid]
+// checks them fully.
 //
 // In an any, integers become int64, or *big.Int where that is too small, and
 // maps become map[string]any, so that the value can be encoded as JSON.
@@ -326,8 +327,8 @@ type writer interface {
 	close() (duplicate int) // position of a key that came before, or -1
 }
 
-// layout is what both writers know about the containers that are not closed
-// yet, the innermost last, and about the members of those that are objects.
+// layout is the state that both writers keep of the open containers, the
+// innermost last, and of the members of the objects among them.
 type layout struct {
 	containers []container
 	members    []member

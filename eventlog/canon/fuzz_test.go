@@ -21,9 +21,9 @@ func addDocuments(f *testing.F) {
 	}
 }
 
-// FuzzJSON compares with encoding/json: what this package accepts means the
-// same there, and what it refuses is refused there too or breaks a rule that
-// is ours alone.
+// FuzzJSON compares with encoding/json: documents that this package accepts
+// mean the same there, and documents that it refuses are refused there too or
+// break a rule that is ours alone.
 func FuzzJSON(f *testing.F) {
 	addDocuments(f)
 	f.Fuzz(func(t *testing.T, doc []byte) {
@@ -72,8 +72,8 @@ func checkSameMeaning(t *testing.T, doc, text []byte) {
 	}
 }
 
-// FuzzFromJSON checks that what is accepted goes around without a change, and
-// that JSON and FromJSON accept the same documents.
+// FuzzFromJSON checks that accepted documents survive a round trip, and that
+// JSON and FromJSON accept the same documents.
 func FuzzFromJSON(f *testing.F) {
 	addDocuments(f)
 	f.Fuzz(func(t *testing.T, doc []byte) {

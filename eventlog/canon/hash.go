@@ -18,7 +18,7 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
 const (
 	chunk = guts.ChunkSize
-	batch = guts.MaxSIMD * chunk // what one pass of the vector unit takes: 16 KiB
+	batch = guts.MaxSIMD * chunk // one pass of the vector unit: 16 KiB
 
 	// parallel is the length from which it pays to spread the work over
 	// goroutines. The library does so from one chunk on, which makes it up to
@@ -165,8 +165,8 @@ func parent(left, right Hash) Hash {
 }
 
 // Prove returns the hashes that prove leaf i to be in the tree over leaves:
-// the sibling on each level from the leaves up, without those that are the
-// node itself. It fails when there is no leaf i.
+// the sibling on each level from the leaves up, except where it is the node
+// itself. It fails if leaf i does not exist.
 func Prove(leaves []Hash, i int) ([]Hash, error) {
 	if i < 0 || i >= len(leaves) {
 		return nil, fmt.Errorf("chain: no leaf %d among %d", i, len(leaves))

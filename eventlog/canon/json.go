@@ -242,8 +242,8 @@ func (p *parser) more(end byte) (bool, error) {
 	return false, p.fail("expected ',' or '"+string(end)+"', found "+p.here(), "")
 }
 
-// string reads a string and returns what it means. Without escapes that is a
-// part of the document, not a copy.
+// string reads a string and returns its unescaped text. Without escapes that
+// is a part of the document, not a copy.
 func (p *parser) string() ([]byte, error) {
 	p.pos++
 	start := p.pos
@@ -267,8 +267,7 @@ func (p *parser) string() ([]byte, error) {
 	return s, nil
 }
 
-// run skips the characters of a string that stand for themselves, up to a
-// quote or backslash.
+// run skips the plain characters of a string, up to a quote or backslash.
 func (p *parser) run() error {
 	for {
 		i := p.pos
@@ -355,7 +354,7 @@ func (p *parser) digits() (n int) {
 func (p *parser) float(start int) error {
 	s := string(p.doc[start:p.pos])
 	f, err := strconv.ParseFloat(s, 64)
-	if err != nil { // the grammar is checked, so the range is what is wrong
+	if err != nil { // the grammar is checked, so the range is wrong
 		p.pos = start
 		return p.fail("number "+clip(s)+" is outside the range of a 64-bit float", "pass it as a string")
 	}
@@ -393,7 +392,7 @@ func (p *parser) unicodeEscape() (rune, error) {
 	}
 	low, _ := p.unit(p.pos + 6)
 	r = utf16.DecodeRune(r, low)
-	if r == unicode.ReplacementChar { // which no pair stands for
+	if r == unicode.ReplacementChar { // not the result of a pair
 		return 0, p.fail("half of a surrogate pair: "+string(p.doc[p.pos:p.pos+6]),
 			`a pair is one of \ud800 to \udbff, then one of \udc00 to \udfff`)
 	}

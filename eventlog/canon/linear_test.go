@@ -149,7 +149,7 @@ func randomItem(rnd *rand.Rand, dst []byte, depth int) []byte {
 	return dst
 }
 
-// TestRenderInOnePass compares what one pass gives with the look-ahead at each level.
+// TestRenderInOnePass compares the result of one pass with the look-ahead at each level.
 func TestRenderInOnePass(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	items, odd := 0, 0

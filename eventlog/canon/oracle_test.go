@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The examples of RFC 8949 appendix A that are canonical, with the notation of
-// the appendix for those that are JSON.
+// The canonical examples of RFC 8949 appendix A, with the notation of the
+// appendix where it is JSON.
 var rfc8949 = []struct{ json, cbor string }{
 	{`0`, "00"}, {`1`, "01"}, {`10`, "0a"}, {`23`, "17"}, {`24`, "1818"}, {`25`, "1819"}, {`100`, "1864"},
 	{`1000`, "1903e8"}, {`1000000`, "1a000f4240"}, {`1000000000000`, "1b000000e8d4a51000"},
@@ -122,7 +122,7 @@ func TestFloatsLikeTheCodec(t *testing.T) {
 		for _, f := range []float64{
 			math.Float64frombits(bits),
 			float64(math.Float32frombits(uint32(bits))),
-			float64(math.Float32frombits(uint32(bits) &^ (1<<12 - 1))), // near what a half float holds
+			float64(math.Float32frombits(uint32(bits) &^ (1<<12 - 1))), // near the range of a half float
 		} {
 			checkLikeCodec(t, f, appendFloat(nil, f))
 		}
@@ -240,7 +240,7 @@ func TestDocumentsLikeEncodingJSONAndTheCodec(t *testing.T) {
 	})
 }
 
-// checkLaws holds what is true of every document that is accepted.
+// checkLaws checks the laws of every accepted document.
 func checkLaws(t interface {
 	Helper()
 	Fatalf(string, ...any)

@@ -15,14 +15,15 @@ import (
 // ToJSON returns the canonical JSON of an item that [FromJSON] made. It is its
 // inverse: ToJSON(FromJSON(doc)) equals JSON(doc).
 //
-// What JSON cannot hold is an error: byte strings, NaN and infinities, keys
-// that are not text, tags other than those of big integers, nesting beyond
+// Items without a JSON form are an error: byte strings, NaN and infinities,
+// keys that are not text, tags other than big integers, nesting beyond
 // [MaxDepth]. [Render] shows these too.
 func ToJSON(raw Raw) ([]byte, error) { return toJSON(raw, false) }
 
 // Render returns JSON that shows any canonical item to people. An item that
 // [ToJSON] accepts looks the same here, except that characters which are not
-// printable are escaped, so that no value can drive a terminal. Of the rest,
+// printable are escaped, so that no value can drive a terminal. The rest is shown
+// in these forms:
 //
 //	byte strings of printable text  are {"$text":"GET / HTTP/1.1\r\n"}
 //	other byte strings              are "h'0a1b'", as in CBOR diagnostic notation
@@ -32,7 +33,7 @@ func ToJSON(raw Raw) ([]byte, error) { return toJSON(raw, false) }
 //	other simple values             are {"$simple":number}
 //
 // The form is for reading: a value that itself contains such an object looks
-// alike. What must be exact is the encoding, not this.
+// alike. Only the encoding is exact.
 func Render(raw Raw) ([]byte, error) { return toJSON(raw, true) }
 
 func toJSON(raw Raw, human bool) ([]byte, error) {
@@ -322,8 +323,8 @@ func appendUnicode(dst []byte, unit uint16) []byte {
 }
 
 // appendSafe appends s like appendString, but escapes every character that is
-// not printable: control sequences, and those that reverse the direction of
-// text. What is not UTF-8 becomes U+FFFD.
+// not printable: control sequences, and characters that reverse the direction
+// of text. Bytes that are not UTF-8 become U+FFFD.
 func appendSafe(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	for len(s) > 0 {

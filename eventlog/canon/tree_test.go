@@ -227,8 +227,8 @@ func TestProveLeavesItsArgumentAlone(t *testing.T) {
 	}
 }
 
-// FuzzVerify gives the verifier proofs that nobody made: it must end and not
-// accept what is not the root.
+// FuzzVerify gives the verifier forged proofs: it must end, and accept only
+// the root.
 func FuzzVerify(f *testing.F) {
 	f.Add([]byte("leaf"), uint64(3), uint64(5), make([]byte, 96))
 	f.Add([]byte{}, uint64(0), ^uint64(0), make([]byte, 2048))

@@ -101,7 +101,7 @@ func TestVectorsJSON(t *testing.T) {
 	}
 }
 
-// checkAccepted holds what is true of every line of json.jsonl.
+// checkAccepted checks the laws of every line of json.jsonl.
 func checkAccepted(t *testing.T, line acceptedLine) {
 	raw, err := hex.DecodeString(line.CBOR)
 	if err != nil {

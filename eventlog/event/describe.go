@@ -14,9 +14,9 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// Describe returns what matters of an event on one line. The text is of the event's
-// making and may be hostile and long: the caller escapes and cuts it. An error
-// means that the payload is not one of its kind.
+// Describe returns the essence of an event on one line. The text comes from the
+// event and may be hostile and long: the caller escapes and cuts it. An error means
+// that the payload does not fit its kind.
 func Describe(ev Event) (string, error) {
 	switch ev.Kind {
 	case KindRunStarted:
@@ -143,8 +143,8 @@ func summarizeAnswer(p AssistantMessageCompleted) string {
 	return text + "; " + p.Text
 }
 
-// usualStops are the reasons of answers that are whole, in the words of all providers.
-// Any other, such as length or content_filter, says why there is less than was to be.
+// usualStops are the stop reasons of complete answers, in the words of all providers.
+// Any other, such as length or content_filter, explains why the answer is incomplete.
 var usualStops = []string{"", "end_turn", "stop", "STOP", "stop_sequence", "tool_use", "tool_calls", "function_call"}
 
 // summarizeMeter begins the line of an outcome, if the tool was metered.
@@ -212,7 +212,7 @@ var effectSummaries = map[string]func(canon.Raw) string{
 	}),
 }
 
-// summary describes a value, which it shows as it is if it is no T.
+// summary describes a value; a value that is not a T it shows as it is.
 func summary[T any](name string, describe func(T) string) func(canon.Raw) string {
 	return func(v canon.Raw) string {
 		var value T
@@ -253,7 +253,7 @@ func (k Kind) Family() string {
 	return "bad"
 }
 
-// Depth is how far inside of a run events of a kind happen, from 0 to 2.
+// Depth is how deep inside a run events of a kind happen, from 0 to 2.
 func (k Kind) Depth() int {
 	switch k {
 	case KindSideEffectRecorded:
@@ -272,13 +272,13 @@ func DescribeRequest(request []byte) string {
 	return strings.TrimSuffix(line, " HTTP/1.1")
 }
 
-// isHTTP reports whether the request of an effect is one over HTTP.
+// isHTTP reports whether the request of an effect is an HTTP request.
 func isHTTP(request []byte) bool {
 	line, _, ok := strings.Cut(string(request), "\r\n")
 	return ok && strings.HasSuffix(line, " HTTP/1.1")
 }
 
-// describeExchange says what came back: the status line and the size, or the failure.
+// describeExchange returns the status line and the size of the response, or the failure.
 func describeExchange(v Exchange) string {
 	if v.Status != 0 {
 		return fmt.Sprintf("%s: %s", v.Status, v.Text)

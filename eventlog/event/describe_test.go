@@ -8,8 +8,8 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// TestEvents has one line for each kind that says something of its own, and an
-// error for a payload that is not of its kind.
+// TestEvents has one line for each kind with its own description, and an error
+// for a payload that does not fit its kind.
 func TestEvents(t *testing.T) {
 	encode := func(v any) canon.Raw {
 		raw, err := canon.Marshal(v)

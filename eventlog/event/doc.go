@@ -1,16 +1,16 @@
-// Package event says what an event is: its envelope, its kind, its payload and
-// the bytes of all three.
+// Package event defines an event: its envelope, its kind, its payload and the
+// bytes of all three.
 //
-// A run is a list of events. An [Event] is an envelope of six fields: the run,
-// the number within the run, the hash of the event before, the time, the kind,
-// and the payload, which is the encoding of the kind's struct. [RunStarted]
-// is the first event of every run, [RunCompleted], [RunFailed] or
-// [RunCancelled] the last. In between are the things that happened, of which
-// [SideEffectRecorded] matters most: one effect and its result.
+// A run is a list of events. An [Event] is an envelope of six fields: the run, the
+// number within the run, the hash of the event before, the time, the kind, and the
+// payload, which is the encoding of the kind's struct. [RunStarted] is the first
+// event of every run, [RunCompleted], [RunFailed] or [RunCancelled] the last. The
+// events in between record what happened; the most important is
+// [SideEffectRecorded]: one effect and its result.
 //
-// The bytes are those of the Starling format. What this project adds are
-// optional fields, so that its logs and those of the Starling runtime can be
-// read by the same programs. The normative text is spec/event.md.
+// The bytes follow the Starling format. This project adds only optional fields, so
+// that the same programs can read its logs and the Starling runtime's. The
+// normative text is spec/event.md.
 //
 // # A worked example
 //

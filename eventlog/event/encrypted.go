@@ -8,9 +8,9 @@ import (
 )
 
 // Encrypted is the payload of an event that is stored encrypted, whatever its kind.
-// Of such an event the envelope is visible, and the Merkle root of a terminal one,
-// so that the run can be validated without the key. Package cipherlog makes
-// and opens it; section 13 of spec/event.md says how.
+// The envelope stays visible, and the Merkle root of a terminal event, so that the
+// run can be validated without the key. Package cipherlog makes and opens it, as
+// described in section 13 of spec/event.md.
 type Encrypted struct {
 	Alg        string `cbor:"alg"` // EncryptedAlg
 	Key        []byte `cbor:"key"` // names the data key; it is not the key
@@ -19,15 +19,15 @@ type Encrypted struct {
 	MerkleRoot []byte `cbor:"merkle_root,omitempty"` // of terminal events: over the hashes of the run as it is stored
 }
 
-// EncryptedContent is what is encrypted in an [Encrypted].
+// EncryptedContent is the plain content of an [Encrypted].
 type EncryptedContent struct {
 	Totals   *EncryptedTotals `cbor:"totals,omitempty"` // nil if all of them are zero
 	Payload  canon.Raw        `cbor:"payload"`          // of the event
 	PrevHash []byte           `cbor:"prev_hash"`        // of the event, as it is without encryption
 }
 
-// EncryptedTotals is what of a run's summary is hidden, up to and including one
-// event.
+// EncryptedTotals is the hidden part of a run's summary, up to and including
+// one event.
 type EncryptedTotals struct {
 	Tools        int64   `cbor:"tools,omitempty"` // calls, not attempts
 	CostUSD      float64 `cbor:"cost_usd,omitempty"`
@@ -35,12 +35,12 @@ type EncryptedTotals struct {
 	OutputTokens int64   `cbor:"output_tokens,omitempty"`
 }
 
-// What an encrypted payload has.
+// The parts of an encrypted payload.
 const (
 	EncryptedAlg       = "A256GCM" // AES-256-GCM under a key of the run
 	EncryptedKeySize   = 16
 	EncryptedNonceSize = 12
-	EncryptedTagSize   = 16 // Data is as much longer than what is in it
+	EncryptedTagSize   = 16 // Data is longer than its content by this
 )
 
 // ErrEncrypted is returned by [Decode] and the accessors for an event that is
@@ -73,8 +73,8 @@ func AppendEncrypted(dst []byte, s Encrypted) []byte {
 	return dst
 }
 
-// AsEncrypted returns the encrypted payload that p is, and whether it is one: exactly
-// the bytes that [AppendEncrypted] makes of fields of the right sizes.
+// AsEncrypted returns p as an encrypted payload, and whether it is one: exactly the
+// bytes that [AppendEncrypted] makes of fields of the right sizes.
 func AsEncrypted(p canon.Raw) (Encrypted, bool) {
 	var s Encrypted
 	if !looksEncrypted(p) || canon.Unmarshal(p, &s) != nil {

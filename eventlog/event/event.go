@@ -111,9 +111,9 @@ type Payload interface {
 	EventKind() Kind
 }
 
-// EncodePayload returns the canonical encoding of p. It refuses what an
-// envelope could not hold: text that is not UTF-8, a value that is not
-// canonical or that nests too deep.
+// EncodePayload returns the canonical encoding of p. It refuses values that
+// an envelope cannot hold: text that is not UTF-8, and values that are not
+// canonical or nest too deep.
 func EncodePayload[T any](p T) (canon.Raw, error) {
 	raw, err := canon.Marshal(p)
 	if err != nil {
@@ -161,9 +161,9 @@ func FirstID(at time.Time) string {
 
 // RegistryHash returns RunStarted.ToolRegistryHash of the references, which
 // must be sorted by name: BLAKE3 of an array with one map of name and
-// schema_hash for each. It is nil when there are none. The fields that this
-// project adds to a reference are not covered, so that the hash means what it
-// means in the Starling format.
+// schema_hash for each. It is nil when there are none. It does not cover the
+// fields that this project adds to a reference, so that the hash keeps its
+// meaning in the Starling format.
 func RegistryHash(refs []ToolSchemaRef) []byte {
 	if len(refs) == 0 {
 		return nil
@@ -235,7 +235,7 @@ func FromJSON(line []byte) (Event, error) {
 	return e, SameLine(line, again)
 }
 
-// SameLine returns where a line differs from what it has to be, or nil.
+// SameLine returns an error that describes where a line differs from the expected one, or nil.
 func SameLine(line, want []byte) error {
 	if bytes.Equal(line, want) {
 		return nil
@@ -266,17 +266,17 @@ func (e Event) Modules() (digests []canon.Hash, err error) {
 	return digests, nil
 }
 
-// absent is what [Diff] shows for a field that one side does not have.
+// absent is shown by [Diff] for a field that one side lacks.
 const absent = "(absent)"
 
 // Diff finds the first difference between two payloads, in the order of their
-// bytes. When there is none, same is true and the rest is empty.
+// bytes. When they are equal, same is true and the rest is empty.
 //
 // Field is the path to the difference, as in tool_schemas[0].sandbox.module,
 // and empty when the payloads differ as a whole. Want and have are the two
-// values there: text is given as it is, so that a caller can point at the
-// first character that differs; everything else is rendered as JSON; and
-// "(absent)" stands for what a side does not have.
+// values there: text as it is, so that a caller can point at the first
+// character that differs; everything else rendered as JSON; and "(absent)"
+// for a missing value.
 func Diff(expected, got canon.Raw) (field, want, have string, same bool) {
 	if bytes.Equal(expected, got) {
 		return "", "", "", true
@@ -297,8 +297,7 @@ func show(v canon.Raw) string {
 	return render(v)
 }
 
-// render shows v as JSON, and what is not canonical as the byte string that
-// it at least is.
+// render shows v as JSON, or as a byte string if it is not canonical.
 func render(v canon.Raw) string {
 	if len(v) == 0 {
 		return absent

@@ -97,7 +97,7 @@ func TestEmptyPrevHashAndPayloadAreNull(t *testing.T) {
 	}
 }
 
-// What a document, a payload and an envelope may hold must fit together: the
+// The limits of a document, a payload and an envelope must fit together: the
 // largest values that canon accepts are recorded and read back, in the place
 // that nests deepest.
 func TestLargestValuesFitAnEvent(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-// Kind says what an event records. The set is closed: a new kind is a new
-// schema version (spec/event.md).
+// Kind is the type of an event. The set is closed: a new kind is a new schema
+// version (spec/event.md).
 type Kind uint8
 
 // The sixteen kinds. ContextTruncated and TurnFailed are reserved: readers
@@ -94,7 +94,7 @@ type RunStarted struct {
 	StarlingVersion  string          `cbor:"starling_version,omitempty"` // informative; replay copies it
 	AppVersion       string          `cbor:"app_version,omitempty"`      // informative; replay copies it
 	SessionID        string          `cbor:"session_id,omitempty"`       // the conversation that the run is part of
-	Variables        canon.Raw       `cbor:"variables,omitempty"`        // what the caller told the tools; nil without, or a map
+	Variables        canon.Raw       `cbor:"variables,omitempty"`        // the variables that the caller gave the tools; nil without, or a map
 	MaxTurns         uint32          `cbor:"max_turns,omitempty"`        // exchanges with the model at most; zero for no bound
 	Request          *RequestOptions `cbor:"request,omitempty"`          // what every request to the model has beside the conversation
 }
@@ -115,26 +115,25 @@ type ToolSchemaRef struct {
 	DescriptionHash []byte   `cbor:"description_hash,omitempty"` // BLAKE3 of the description's UTF-8
 	Sandbox         *Sandbox `cbor:"sandbox,omitempty"`          // nil for a tool that is not a module
 
-	// What a replay needs of a tool that has another name where it is from, or that
+	// What a replay needs for a tool that has another name at its source, or that
 	// is neither a module nor code of the program.
 	Source      string `cbor:"source,omitempty"`      // where the tool is from, such as "builtin:fetch", "mcp:search" or "export:dice"
 	Description string `cbor:"description,omitempty"` // as the model was shown it
 	Schema      string `cbor:"schema,omitempty"`      // JSON
 
-	// Position is the tool's place among those that are shown to the model, from 1;
-	// zero if the model sees them sorted by name, as they are recorded.
+	// Position is the tool's place among the tools shown to the model, from 1; zero
+	// if the model sees them sorted by name, as they are recorded.
 	Position uint32 `cbor:"position,omitempty"`
 
-	// Attempts is how often a call that fails is made at most; zero if no call is
-	// made again.
+	// Attempts is how often a failing call is attempted at most; zero means once.
 	Attempts uint32 `cbor:"attempts,omitempty"`
 
-	// InCode says that the model is not told of the tool: the programs that it writes call it.
+	// InCode means that the model does not see the tool: the programs that it writes call it.
 	InCode bool `cbor:"in_code,omitempty"`
 }
 
-// Sandbox is what determines the bytes that a sandboxed tool produces, beside
-// its input and its recorded effects.
+// Sandbox determines, with the input and the recorded effects, the bytes that
+// a sandboxed tool produces.
 type Sandbox struct {
 	Module    []byte        `cbor:"module"`     // BLAKE3-256 of the module as it was loaded
 	ABI       string        `cbor:"abi"`        // abi.Version, or "wasi:command"
@@ -151,9 +150,9 @@ type SandboxLimits struct {
 	MemoryPages uint32 `cbor:"memory_pages"` // 64 KiB pages, 1 to 65536
 	Depth       uint32 `cbor:"depth"`        // weighted frame slots
 	TimeoutMs   int64  `cbor:"timeout_ms"`   // wall clock; informative for replay, which has no clock
-	InputBytes  uint64 `cbor:"input_bytes"`  // of the arguments, without what the ABI puts around them
+	InputBytes  uint64 `cbor:"input_bytes"`  // of the arguments, without the ABI's wrapping
 	OutputBytes uint64 `cbor:"output_bytes"`
-	LogBytes    uint64 `cbor:"log_bytes"` // what is kept of what the guest writes to fd 1 and 2
+	LogBytes    uint64 `cbor:"log_bytes"` // kept from the guest's output on fd 1 and 2
 	Effects     uint64 `cbor:"effects"`   // recorded effects per call
 	EffectBytes uint64 `cbor:"effect_bytes"`
 }
@@ -188,7 +187,7 @@ type TurnStarted struct {
 type ReasoningEmitted struct {
 	TurnID    string `cbor:"turn_id"`
 	Content   string `cbor:"content"`
-	Sensitive bool   `cbor:"sensitive"` // not for everybody who may read the answer: true in all blocks but those of earlier programs
+	Sensitive bool   `cbor:"sensitive"` // not for everybody who may read the answer: true except in blocks of earlier programs
 	Signature []byte `cbor:"signature,omitempty"`
 	Redacted  bool   `cbor:"redacted,omitempty"` // Content is opaque to everyone but the provider
 }
@@ -212,13 +211,13 @@ type AssistantMessageCompleted struct {
 // AnswerPaused is the outcome of an answer that the model goes on with in the next turn.
 const AnswerPaused = "paused"
 
-// PlannedToolUse is one call that the model asked for.
+// PlannedToolUse is a call that the model asked for.
 type PlannedToolUse struct {
 	CallID   string    `cbor:"call_id"`
 	ToolName string    `cbor:"tool"`
 	Args     canon.Raw `cbor:"args"`
 
-	// Malformed says why the arguments are not an object, as the tool wants them.
+	// Malformed is the reason why the arguments are not an object, as the tool requires.
 	Malformed string `cbor:"malformed,omitempty"`
 }
 
@@ -255,18 +254,18 @@ type ToolCallFailed struct {
 	Meter
 }
 
-// Meter is what a sandboxed call consumed. It is a function of the module, the
-// input and the recorded effects, so replay compares it.
+// Meter is the consumption of a sandboxed call. It is a function of the
+// module, the input and the recorded effects, so replay compares it.
 type Meter struct {
 	Fuel       uint64 `cbor:"fuel,omitempty"`        // units of spec/determinism.md
 	PeakMemory uint64 `cbor:"peak_memory,omitempty"` // bytes of linear memory
-	Log        string `cbor:"log,omitempty"`         // what the guest wrote to fd 1 and 2, valid UTF-8, capped
+	Log        string `cbor:"log,omitempty"`         // the guest's output on fd 1 and 2, valid UTF-8, capped
 }
 
 // The values of ToolCallFailed.ErrorType. The first four are the Starling runtime's; the
 // others belong to sandboxed tools.
 const (
-	ErrorTool      = "tool"      // the tool said so, or does not exist
+	ErrorTool      = "tool"      // the tool reported it, or does not exist
 	ErrorPanic     = "panic"     // the tool panicked or trapped
 	ErrorCancelled = "cancelled" // the caller's context was cancelled
 	ErrorTimeout   = "timeout"   // the host's own deadline passed
@@ -290,7 +289,7 @@ type SideEffectRecorded struct {
 	Name    string       `cbor:"name"`
 	Value   canon.Raw    `cbor:"value"`             // null when the effect failed
 	CallID  string       `cbor:"call_id,omitempty"` // the call that caused it; empty outside of calls
-	Request []byte       `cbor:"request,omitempty"` // what was asked, for effects that have a request
+	Request []byte       `cbor:"request,omitempty"` // for effects that have a request
 	Error   *EffectError `cbor:"error,omitempty"`   // the failure, which replays as the same failure
 	Fuel    uint64       `cbor:"fuel,omitempty"`    // the call's counter at the host call
 }
@@ -321,8 +320,8 @@ const (
 	EffectPolicy = "policy" // value: [Verdicts]; whether a call may be made with its arguments
 )
 
-// ReservedEffect reports whether name is one of those, which no tool may give to
-// an effect of its own.
+// ReservedEffect reports whether name is one of the reserved names, which no
+// tool may give to its own effects.
 func ReservedEffect(name string) bool {
 	switch name {
 	case EffectNow, EffectRandom, EffectSeed, EffectIntent, EffectModel, EffectPolicy:
@@ -352,7 +351,7 @@ type PolicyRef struct {
 	Tenant   []byte `cbor:"tenant,omitempty"`
 }
 
-// Verdict is what one policy says about a request or a call.
+// Verdict is one policy's decision on a request or a call.
 type Verdict struct {
 	Policy []byte `cbor:"policy"`           // digest
 	Side   string `cbor:"side"`             // "operator" or "tenant"
@@ -362,15 +361,15 @@ type Verdict struct {
 	Answer string `cbor:"answer,omitempty"` // of the user, when the policy has asked: "accept", "decline" or "cancel"
 }
 
-// Verdicts are what the policies say that were asked: all of them allow it, or
+// Verdicts are the decisions of the policies asked: all of them allow it, or
 // the last does not.
 type Verdicts []Verdict
 
 // Allowed reports whether all allow it. Without a policy nothing is allowed.
 func (v Verdicts) Allowed() bool { return len(v) > 0 && v[len(v)-1].Denied == "" }
 
-// Reason says which side does not allow it, and why. It is empty for what is
-// allowed.
+// Reason names the side that does not allow it, and the cause. It is empty if
+// all allow it.
 func (v Verdicts) Reason() string {
 	switch {
 	case len(v) == 0:
@@ -399,7 +398,7 @@ type ModelFailure struct {
 	WaitMs      int64  `cbor:"wait_ms,omitempty"`      // until the next attempt; a replay does not wait
 	Final       bool   `cbor:"final,omitempty"`        // no further attempt follows
 
-	// What the provider had counted when the answer broke off. It is spent.
+	// The tokens that the provider had counted when the answer broke off. They are spent.
 	InputTokens  int64   `cbor:"input_tokens,omitempty"`
 	OutputTokens int64   `cbor:"output_tokens,omitempty"`
 	CostUSD      float64 `cbor:"cost_usd,omitempty"`
@@ -450,8 +449,8 @@ type RunCancelled struct {
 	DurationMs int64  `cbor:"duration_ms"`
 }
 
-// RunResumed marks the seam between the process that began a run and the one
-// that went on with it.
+// RunResumed marks the seam between the process that began a run and the
+// process that continued it.
 type RunResumed struct {
 	AtSeq        uint64 `cbor:"at_seq"` // the last event of the earlier process
 	ExtraMessage string `cbor:"extra_message,omitempty"`

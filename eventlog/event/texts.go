@@ -27,7 +27,7 @@ func Indented(payload canon.Raw) string {
 	return b.String()
 }
 
-// Text is one of a payload, with where it is, such as "args.code".
+// Text is a text of a payload, with its place, such as "args.code".
 type Text struct {
 	Path string `json:"path"`
 	Text string `json:"text"` // printable lines

@@ -14,7 +14,7 @@ import (
 )
 
 // eventLine is a line of event.jsonl and run.jsonl. Integers are text, because
-// not every JSON library keeps those of 64 bits.
+// not every JSON library keeps 64-bit integers.
 type eventLine struct {
 	Name     string          `json:"name"`
 	RunID    string          `json:"run_id"`
@@ -45,7 +45,7 @@ func sum(s string) []byte {
 	return h[:]
 }
 
-// minimal is every kind with its zero values: what is always on the wire.
+// minimal is every kind with its zero values: the fields that are always encoded.
 var minimal = []eventCase{
 	{"RunStarted, least", event.RunStarted{SchemaVersion: 1, ToolSchemas: []event.ToolSchemaRef{}}},
 	{"UserMessageAppended, least", event.UserMessageAppended{}},
@@ -224,7 +224,7 @@ func TestVectorsEvents(t *testing.T) {
 	}
 }
 
-// checkLine holds what is true of every line of event.jsonl and run.jsonl.
+// checkLine checks the laws of every line of event.jsonl and run.jsonl.
 func checkLine(t *testing.T, line eventLine) event.Event {
 	envelope, err := hex.DecodeString(line.Envelope)
 	if err != nil {

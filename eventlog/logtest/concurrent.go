@@ -80,8 +80,8 @@ func readUntil(t *testing.T, log eventlog.EventLog, stop <-chan struct{}) {
 }
 
 // model compares the log with a map, over random sequences of good and bad
-// appends, barriers and reads. The runs of one sequence are not those of
-// another, because all sequences share the log.
+// appends, barriers and reads. All sequences share the log, so each has its
+// own runs.
 func model(t *testing.T, log eventlog.EventLog) {
 	sequence := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -55,7 +55,7 @@ func fencing(t *testing.T, log eventlog.EventLog) {
 	}
 	other := Chain{RunID: "ns/other"}
 	refused(t, "a run that the writer was not given", second, other.Start("g"), eventlog.ErrInvalidAppend)
-	store(t, log, Finished("ns/third", 1)...) // of which nobody was given anything
+	store(t, log, Finished("ns/third", 1)...) // the run was never fenced
 	store(t, second, c.Effect(6), c.Complete())
 	if err := second.Close(); err != nil {
 		t.Error(err)
@@ -71,8 +71,8 @@ func fencing(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
-// fencingOnTheWay fences a writer that never waits, over and over. What the next
-// one finds after the fence is all that there will ever be of the one before.
+// fencingOnTheWay fences a writer that never waits, over and over. The next
+// writer finds, after the fence, all that the one before will ever have written.
 func fencingOnTheWay(t *testing.T, log eventlog.EventLog) {
 	c := Chain{RunID: "run"}
 	store(t, log, c.Start("g"))
@@ -98,7 +98,7 @@ func fencingOnTheWay(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
-// fencingIdle fences writers of which nothing is on its way.
+// fencingIdle fences writers that have nothing queued.
 func fencingIdle(t *testing.T, log eventlog.EventLog) {
 	c := Chain{RunID: "run"}
 	store(t, log, c.Start("g"))
@@ -119,7 +119,7 @@ func fencingIdle(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
-// writeUntilFenced goes on from c until the writer is told that it has lost the run.
+// writeUntilFenced goes on from c until the writer gets the error that it has lost the run.
 func writeUntilFenced(t testing.TB, writer eventlog.EventLog, c Chain, begun chan<- struct{}) {
 	const bound = 200_000
 	for i := range bound {

@@ -32,7 +32,7 @@ func (l Load) For(d time.Duration, do func(event.Event) error) (perSecond float6
 	return float64(n) / took.Seconds(), err
 }
 
-// apply calls do as long as there are more events and none has failed.
+// apply calls do while there are more events and no call has failed.
 func (l Load) apply(more func() bool, do func(event.Event) error) (n int64, took time.Duration, err error) {
 	var done atomic.Int64
 	var all sync.WaitGroup

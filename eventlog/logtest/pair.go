@@ -9,10 +9,10 @@ import (
 	"github.com/starling-host/starling/eventlog"
 )
 
-// RunPair tests two logs that lie in one database, as two hosts have them. Open
-// returns a new, empty one twice; the suite closes both.
+// RunPair tests two logs in one database, as two hosts have them. Open returns a new, empty
+// one twice; the suite closes both.
 //
-// Two logs that are no [eventlog.Transactor] need not keep the promises about transactions.
+// Logs that do not implement [eventlog.Transactor] skip the tests of transactions.
 func RunPair(t *testing.T, open func(testing.TB) (a, b eventlog.EventLog)) {
 	one, other := open(t)
 	_, transacts := one.(eventlog.Transactor)
@@ -58,8 +58,8 @@ func pairTables(t *testing.T, a, b eventlog.EventLog) {
 	expectNumber(t, transactor(t, a), 1, "SELECT count(*) FROM logtest_counter")
 }
 
-// pairConflict has both append the same number to a run that neither was given. The
-// one that comes too late is told, and can write other runs.
+// pairConflict makes both append the same number to a run that neither was given.
+// The later one gets an error, and can write other runs.
 func pairConflict(t *testing.T, a, b eventlog.EventLog) {
 	c := Chain{RunID: "shared"}
 	store(t, a, c.Start("g"))

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 )
 
-// pruning removes runs in steps, and looks at what is left.
+// pruning removes runs in steps, and checks the rest.
 func pruning(t *testing.T, log eventlog.EventLog) {
 	p := log.(eventlog.Store)
 	ctx := context.Background()

@@ -15,7 +15,7 @@ type RawFile struct {
 	mu    sync.Mutex // guards buf, err and next
 	buf   []byte
 	err   error         // of the first write or sync that failed
-	next  chan struct{} // closed when what is in buf is durable
+	next  chan struct{} // closed when the content of buf is durable
 	work  chan struct{}
 	ended chan struct{}
 }
@@ -65,8 +65,8 @@ func (r *RawFile) Append(e event.Event) <-chan struct{} {
 	return done
 }
 
-// Close ends the writer and returns the first error that it met. Nothing is to be
-// appended any more.
+// Close ends the writer and returns the first error that it met. No append may
+// follow.
 func (r *RawFile) Close() error {
 	close(r.work)
 	<-r.ended

@@ -28,8 +28,8 @@ func checkRuns(log eventlog.EventLog) seal.RunChecker {
 	}
 }
 
-// sealing seals a database, changes it behind the back of the log, and looks at what a
-// verification says.
+// sealing seals a database, changes it behind the back of the log, and checks the
+// report of a verification.
 func sealing(t *testing.T, log eventlog.EventLog) {
 	db, ctx := log.(eventlog.Database), t.Context()
 	key, err := seal.NewKey("example.com/test")

@@ -46,7 +46,7 @@ func RunShared(t *testing.T, open func(testing.TB) Shared) {
 	}
 }
 
-// summarise is what the events say.
+// summarise computes the summary from the events.
 func summarise(evs []event.Event) eventlog.RunSummary {
 	var c eventlog.Cursor
 	for _, e := range evs {
@@ -253,9 +253,9 @@ func sharedMigration(t *testing.T, db Shared) {
 	}
 }
 
-// sharedEvidence changes the last event of a run, of which nothing but the head that the
-// log keeps tells, and appends one that fits the changed one; and it moves an event behind
-// the end of a run. Neither becomes what the log keeps.
+// sharedEvidence changes the last event of a run, which only the log's head reveals, and
+// appends an event that fits the changed one; and it moves an event behind the end of a
+// run. Neither enters the log's index.
 func sharedEvidence(t *testing.T, db Shared) {
 	log := db.Open(t, false)
 	defer log.Close()

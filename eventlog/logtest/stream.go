@@ -60,7 +60,7 @@ func streamHistoryThenLive(t *testing.T, log eventlog.EventLog) {
 	<-done
 }
 
-// longPayloads is a run of which no backend takes all events out of its storage at once.
+// longPayloads streams a run that is too long for any backend to read at once.
 func longPayloads(t *testing.T, log eventlog.EventLog) {
 	c := Chain{RunID: "run-1"}
 	evs := []event.Event{c.Start("goal"), c.Effect(3 << 20), c.Effect(3 << 20), c.Effect(10), c.Complete()}
@@ -90,7 +90,7 @@ func streamSlowReader(t *testing.T, log eventlog.EventLog) {
 	store(t, log, evs[0])
 	ch, cancel := stream(t, log, "run-1")
 	defer cancel()
-	store(t, log, evs[1:]...) // nobody reads: ten times what the stream reads ahead
+	store(t, log, evs[1:]...) // unread: ten times the stream's read-ahead
 	expect(t, ch, 1, uint64(len(evs)))
 	expectEnd(t, ch)
 }

@@ -69,8 +69,8 @@ var transactors = []section{
 	{"runs that are removed from a sealed database are known to be gone", sealedPruning},
 }
 
-// Run tests a log, with what it implements beside EventLog. Open returns a new,
-// empty one; the suite closes it.
+// Run tests a log, including the interfaces it implements beside EventLog. Open
+// returns a new, empty log; the suite closes it.
 func Run(t *testing.T, open func(testing.TB) eventlog.EventLog) {
 	sections := always
 	probe := open(t)
@@ -338,7 +338,7 @@ func paging(t *testing.T, log eventlog.EventLog) {
 }
 
 // seedPages stores six runs that start a second apart: completed, failed and
-// open in turn, every other one with a tool call.
+// open in turn, every other run with a tool call.
 func seedPages(t testing.TB, log eventlog.EventLog) {
 	for i := range 6 {
 		c := Chain{RunID: fmt.Sprintf("Run-%d", i), Clock: int64(i) * 1e9}

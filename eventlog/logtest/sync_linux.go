@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// SyncData makes what was written to f durable, in the cheapest way that does.
+// SyncData makes the data written to f durable in the cheapest way.
 func SyncData(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }

@@ -4,5 +4,5 @@ package logtest
 
 import "os"
 
-// SyncData makes what was written to f durable, in the cheapest way that does.
+// SyncData makes the data written to f durable in the cheapest way.
 func SyncData(f *os.File) error { return f.Sync() }

@@ -45,7 +45,7 @@ func enqueue(tx eventlog.Tx, evs ...event.Event) error {
 	return nil
 }
 
-// transact does what has to succeed.
+// transact runs a transaction that must succeed.
 func transact(t testing.TB, tr eventlog.Transactor, fn func(eventlog.Tx) error) {
 	t.Helper()
 	if err := tr.Transact(t.Context(), fn); err != nil {
@@ -99,7 +99,7 @@ func tables(t *testing.T, log eventlog.EventLog) {
 	if err := tr.CreateTables(t.Context(), set(first, second, "CREATE TABLE logtest_c (n BIGINT); SELECT nonsense")); err == nil {
 		t.Error("a step that makes no sense was taken")
 	}
-	if err := tr.CreateTables(t.Context(), set(first, second)); err != nil { // of which the failure left nothing
+	if err := tr.CreateTables(t.Context(), set(first, second)); err != nil { // the failure left nothing of it
 		t.Fatal(err)
 	}
 	expectNumber(t, tr, 7, "SELECT n FROM logtest_a WHERE s IS NULL")
@@ -252,7 +252,7 @@ func undoing(t *testing.T, log eventlog.EventLog) {
 		if err := enqueue(tx, evs[0]); err != nil {
 			return err
 		}
-		tx.Exec("SELECT nonsense") // which nobody is told
+		tx.Exec("SELECT nonsense") // the error is dropped
 		return nil
 	})
 	if err == nil {
@@ -337,7 +337,7 @@ func alternating(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
-// increment reads the counter and writes what it should be afterwards.
+// increment reads the counter and writes the next value.
 func increment(tx eventlog.Tx) error {
 	n, err := number(tx, "SELECT n FROM logtest_counter")
 	if err != nil {

@@ -29,7 +29,7 @@ type Server struct {
 
 	keeper *exec.Cmd
 	pipe   io.Closer    // closing it ends the server
-	failed bytes.Buffer // what the keeper could not do at the end, and why
+	failed bytes.Buffer // the keeper's errors at the end
 	made   atomic.Int64
 }
 
@@ -86,8 +86,8 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// New starts a server for a program that is no test, which has to close it. Without a
-// PostgreSQL to start the error is [ErrAbsent].
+// New starts a server for a program other than a test, which has to close it. Without
+// a PostgreSQL to start it returns [ErrAbsent].
 func New(settings ...string) (*Server, error) {
 	s, err := prepare(settings...)
 	if err != nil {
@@ -185,8 +185,8 @@ func As(address, role string) string {
 	return u.String()
 }
 
-// Crash stops the server without letting it put anything in order: connections
-// break, and what is left is what a power cut would leave to the next start.
+// Crash stops the server without a shutdown: connections break, and the next
+// start finds what a power cut would leave.
 func (s *Server) Crash(t testing.TB) {
 	t.Helper()
 	s.control(t, "stop", "-m", "immediate")
@@ -198,8 +198,8 @@ func (s *Server) Restart(t testing.TB) {
 	s.control(t, "start", "-l", filepath.Join(s.dir, "messages"), "-o", s.opts)
 }
 
-// RestartAsStandby starts a server that has crashed as one that follows another server,
-// which it never hears of: it has what it had, and can only be read.
+// RestartAsStandby restarts a crashed server as a standby of a server that never
+// answers: it keeps its data and is read-only.
 func (s *Server) RestartAsStandby(t testing.TB) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, "data", "standby.signal"), nil, 0o644); err != nil {
@@ -216,7 +216,7 @@ func (s *Server) control(t testing.TB, verb string, args ...string) {
 	}
 }
 
-// Messages returns what the server has said.
+// Messages returns the server's messages.
 func (s *Server) Messages() string {
 	text, _ := os.ReadFile(filepath.Join(s.dir, "messages"))
 	return string(text)
@@ -229,9 +229,9 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// keep is what the keeper does: it starts the server, and ends it when its standard
-// input is closed, or when nobody is there any more to hear that it is ready. $1 is the
-// directory of programs, $2 that of the server, $3 the server's options.
+// keep is the keeper's script: it starts the server, and stops it when its standard
+// input is closed, or when the process that waits for it is gone. $1 is the directory
+// of programs, $2 the server's, $3 the server's options.
 const keep = `"$1/initdb" -D "$2/data" -U ` + Superuser + ` -A trust -E UTF8 --no-locale --no-sync >"$2/messages" 2>&1 &&
 "$1/pg_ctl" start -w -D "$2/data" -l "$2/messages" -o "$3" >/dev/null 2>&1 &&
 trap '' PIPE && echo ready && read -r _
@@ -259,8 +259,8 @@ func (s *Server) startKeeper() error {
 	return nil
 }
 
-// programs returns the directory of the server programs. What PATH leads to may be a
-// link to one of them alone.
+// programs returns the directory of the server programs. A program in PATH may be a
+// link to that program alone.
 func programs() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		path, err = filepath.EvalSymlinks(path)

@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkVerify verifies a database of 10,000 sealed runs, beside the check of the same
-// runs alone: what is between the two is the price of the log of runs.
+// runs alone: the difference is the price of the log of runs.
 func BenchmarkVerify(b *testing.B) {
 	const runs = 10_000
 	ctx := b.Context()

@@ -24,7 +24,7 @@ import (
 type Bundle struct {
 	Runs    [][]event.Event // each of them whole, or open
 	Modules map[canon.Hash][]byte
-	Proofs  []Proof // one for each run, or none
+	Proofs  []Proof // one for each run, or empty
 }
 
 // Add adds a run, with the modules that it names and that the bundle lacks. It is
@@ -62,7 +62,7 @@ const bundleFormat = "starling-bundle/1"
 //go:embed bundle-readme.txt
 var bundleReadme []byte
 
-// Certificate says in one place what a bundle holds. It follows from the rest.
+// Certificate sums up the content of a bundle. It follows from the rest.
 type Certificate struct {
 	Format     string              `json:"format"`
 	Runs       []RunFacts          `json:"runs"`
@@ -70,7 +70,7 @@ type Certificate struct {
 	Checkpoint *CheckpointDocument `json:"checkpoint"`
 }
 
-// RunFacts are what a [Certificate] says of a run.
+// RunFacts are the facts of a run in a [Certificate].
 type RunFacts struct {
 	RunID      string   `json:"run_id"`
 	Events     uint64   `json:"events"`
@@ -83,7 +83,7 @@ type RunFacts struct {
 	Modules    []string `json:"modules"`
 }
 
-// ModuleFacts are what a [Certificate] says of a module.
+// ModuleFacts are the facts of a module in a [Certificate].
 type ModuleFacts struct {
 	Digest string `json:"digest"`
 	Bytes  int    `json:"bytes"`
@@ -101,8 +101,8 @@ func (c Checkpoint) Document() *CheckpointDocument {
 	return &CheckpointDocument{c.Origin, c.Leaves, c.Root.String()}
 }
 
-// Certificate checks the runs, the modules and that they fit together, and says what the
-// bundle holds. An error names the run or the module. It does not check proofs.
+// Certificate checks the runs, the modules and that they fit together, and returns a
+// summary of the bundle. An error names the run or the module. It does not check proofs.
 func (b Bundle) Certificate() (Certificate, error) {
 	c := Certificate{Format: bundleFormat, Runs: []RunFacts{}, Modules: []ModuleFacts{}}
 	named, seen := map[canon.Hash]bool{}, map[string]bool{}
@@ -165,7 +165,7 @@ func (b Bundle) Certificate() (Certificate, error) {
 	return c, nil
 }
 
-// digests returns those of the modules, ascending.
+// digests returns the digests of the modules, ascending.
 func (b Bundle) digests() []canon.Hash {
 	return slices.SortedFunc(maps.Keys(b.Modules), func(x, y canon.Hash) int { return bytes.Compare(x[:], y[:]) })
 }
@@ -248,8 +248,8 @@ func (c Certificate) text() ([]byte, error) {
 	return append(doc, '\n'), err
 }
 
-// OpenBundle reads a bundle and checks all of it but the proofs, as spec/bundle.md says. An
-// error says where the first thing is that is not right. The bundle keeps the bytes.
+// OpenBundle reads a bundle and checks everything but the proofs, as specified in
+// spec/bundle.md. An error names the place of the first fault. The bundle keeps the bytes.
 func OpenBundle(file []byte) (Bundle, Certificate, error) {
 	entries, err := unarchived(file)
 	if err != nil {
@@ -347,7 +347,7 @@ const (
 	endHeader     = "PK\x05\x06\x00\x00\x00\x00"
 )
 
-// archived returns a ZIP archive without compression, of which there is one form.
+// archived returns a ZIP archive without compression, in its one possible form.
 func archived(entries []entry) ([]byte, error) {
 	var file, directory []byte
 	le := binary.LittleEndian

@@ -20,17 +20,17 @@ const MaxCheckpointBytes = 1 << 16
 // maxSignatures bounds the signatures of a checkpoint.
 const maxSignatures = 100
 
-// mostLeaves is one more than a log can have: its hashes are numbered in 63 bits.
+// mostLeaves is one more than the leaves of the largest log: hashes are numbered in 63 bits.
 const mostLeaves = 1 << 62
 
-// Checkpoint says how many leaves a log of runs has, and what their tree is.
+// Checkpoint is the number of leaves in a log of runs, and the root of their tree.
 type Checkpoint struct {
 	Origin string // name of the log
 	Leaves int64
 	Root   Hash
 }
 
-// Text returns what is signed of the checkpoint (spec/seal.md, section 4).
+// Text returns the signed text of the checkpoint (spec/seal.md, section 4).
 func (c Checkpoint) Text() string { return fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Leaves, c.Root) }
 
 // Sign returns the checkpoint as a note that its log has signed.
@@ -89,7 +89,7 @@ func parseText(text string) (Checkpoint, error) {
 	return c, nil
 }
 
-// Signature is one that was checked.
+// Signature is a verified signature.
 type Signature struct {
 	Key     string    // its name
 	VKey    string    // of a log: the public key of that one log
@@ -112,9 +112,9 @@ func Cosign(signed []byte, k *Key, now time.Time) (line []byte, err error) {
 	return fmt.Appendf(nil, "— %s %s\n", k.name, base64.StdEncoding.EncodeToString(b)), nil
 }
 
-// AddCosignatures returns the checkpoint with lines of signatures at its end, as [Cosign]
-// returns one. A line that is there already is not added again; one of the same key with
-// another time takes its place.
+// AddCosignatures returns the checkpoint with lines of signatures, as [Cosign] returns
+// them, at its end. A line that exists is not added again; a line by the same key with
+// another time replaces it.
 func AddCosignatures(signed, lines []byte) ([]byte, error) {
 	if _, err := ParseCheckpoint(signed); err != nil {
 		return nil, err

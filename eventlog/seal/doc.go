@@ -1,5 +1,5 @@
 // Package seal keeps a transparency log of the runs of a database, signs it, and proves
-// with it. The formats are those of spec/seal.md and spec/bundle.md.
+// with it. spec/seal.md and spec/bundle.md specify the formats.
 //
 // The owner of a database can rewrite its runs. So each run that has ended becomes a [Leaf]
 // of a Merkle tree (RFC 6962), and from time to time its root is signed as a [Checkpoint].
@@ -11,6 +11,6 @@
 //	Prove     proves that a run is in a checkpoint; ProveEvent, an event
 //	Witness   cosigns checkpoints of logs that it has seen grow
 //
-// The tree is that of golang.org/x/mod/sumdb/tlog, the signatures that of
-// golang.org/x/mod/sumdb/note. A [Policy] says whom a verifier trusts.
+// The tree is implemented by golang.org/x/mod/sumdb/tlog, the signatures by
+// golang.org/x/mod/sumdb/note. A [Policy] lists the keys that a verifier trusts.
 package seal

@@ -131,7 +131,7 @@ func (s cosigner) Sign(text []byte) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint64(nil, seconds), ed25519.Sign(s.private, cosigned(seconds, text))...), nil
 }
 
-// cosigned returns what a witness signs of a checkpoint.
+// cosigned returns the text that a witness signs for a checkpoint.
 func cosigned(seconds uint64, text []byte) []byte {
 	return append(fmt.Appendf(nil, "cosignature/v1\ntime %d\n", seconds), text...)
 }
@@ -200,7 +200,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// isOriginOf reports whether an origin is one that a key of that name draws.
+// isOriginOf reports whether an origin was drawn by a key of that name.
 func isOriginOf(origin, name string) bool {
 	digits, ok := strings.CutPrefix(origin, name+"/")
 	return ok && len(digits) == 16 && strings.Trim(digits, "0123456789abcdef") == ""

@@ -13,7 +13,7 @@ import (
 // Hash is a SHA-256 hash of the log of runs.
 type Hash = tlog.Hash
 
-// Leaf is what the log of runs commits to of a run that has ended.
+// Leaf is the log's commitment to a run that has ended.
 type Leaf struct {
 	Events       uint64 // of the run, the terminal one included
 	RunID        string
@@ -34,13 +34,13 @@ func (l Leaf) Marshal() []byte {
 	return canon.AppendBytes(canon.AppendText(b, "terminal_hash"), l.TerminalHash[:])
 }
 
-// Removal is a leaf that says that a run was removed, which stays a leaf itself
+// Removal is a leaf that records the removal of a run; the run's leaf stays
 // (spec/seal.md, section 1).
 type Removal struct {
 	Leaf  int64     `json:"leaf"` // number of the run's leaf, from 0
 	RunID string    `json:"run_id"`
 	At    time.Time `json:"at"`
-	By    string    `json:"by"` // as the removal said, and so is Why
+	By    string    `json:"by"` // as given with the removal, like Why
 	Why   string    `json:"why"`
 }
 

@@ -103,16 +103,17 @@ func MarkRemoved(now time.Time, why string) string {
 		" WHERE run_id IN (SELECT run_id FROM run_leaf) ON CONFLICT (run_id) DO NOTHING", now.UnixNano(), literal(by), literal(why))
 }
 
-// maxReason bounds what a removal says of itself, in bytes.
+// maxReason bounds the reason of a removal, in bytes.
 const maxReason = 500
 
-// ended returns runs that have ended and are not in the log of runs, by their last events,
-// and after what the next ones are: nil if there are no more. After a time these are the
-// runs that began then or later and whose rows say that they have ended; after a text, all
-// runs behind it, whatever their rows say.
+// ended returns ended runs that are not in the log of runs, by their last events, and the
+// value of after for the next call: nil if there are no more. If after is a time, these
+// are the runs that began then or later and whose rows have an end; if it is a text, all
+// runs after it, whatever their rows contain.
 func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []leafRow, last any, err error) {
 	const fresh = " AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = x.run_id) "
-	// In SQLite a text that stands for a time is above all integers: the run waits for the look at all.
+	// In SQLite a text in place of a time sorts above all integers: such a run waits for the look at
+	// all runs.
 	sql := "SELECT started, run_id, last_seq AS seq FROM run AS x WHERE started BETWEEN $2 AND 9223372036854775807 AND terminal <> 0" + fresh + "ORDER BY started, run_id LIMIT $1"
 	text, all := after.(string)
 	if all {
@@ -146,7 +147,7 @@ func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []lea
 	return leaves, last, err
 }
 
-// removals returns removals that are recorded, and that are no leaf yet.
+// removals returns recorded removals that are not leaves yet.
 func removals(ctx context.Context, db eventlog.Transactor) (leaves []leafRow, err error) {
 	const sql = `SELECT m.run_id, l.leaf, m.removed, m.removed_by, m.why FROM run_removal AS m JOIN run_leaf AS l ON l.run_id = m.run_id
 	WHERE m.leaf IS NULL ORDER BY m.removed, m.run_id LIMIT $1`
@@ -216,7 +217,7 @@ func size(q eventlog.Querier) (n int64, err error) {
 	return max(n, removals), err
 }
 
-// reader reads the hashes of subtrees, of which some may not be in the tables yet.
+// reader reads the hashes of subtrees, also ones not yet in the tables.
 func reader(q eventlog.Querier, fresh map[int64]Hash) tlog.HashReader {
 	return tlog.HashReaderFunc(func(places []int64) ([]Hash, error) {
 		found := map[int64]Hash{}
@@ -245,7 +246,7 @@ func reader(q eventlog.Querier, fresh map[int64]Hash) tlog.HashReader {
 	})
 }
 
-// hashInto reads a row of run_leaf_hash. What is no hash is left out.
+// hashInto reads a row of run_leaf_hash. Values that are not hashes are left out.
 func hashInto(found map[int64]Hash) func(eventlog.Row) error {
 	return func(r eventlog.Row) error {
 		var place int64
@@ -271,10 +272,9 @@ type Sealer struct {
 func NewSealer(db eventlog.Transactor, k *Key) *Sealer { return &Sealer{db: db, key: k} }
 
 // lookEvery is how often a sealer looks at all runs, which takes longer the more there are.
-// In between it looks at those that can have ended since the last time: it begins with the
-// oldest run that was open then, if that began within lookEvery. So a run that took longer,
-// or was imported, is sealed an hour late at most. Clocks of hosts differ by less than
-// clockSkew.
+// In between it looks at the runs that can have ended since: it begins with the oldest run
+// that was open then, if that began within lookEvery. So a run that took longer, or was
+// imported, is sealed an hour late at most. Clocks of hosts differ by less than clockSkew.
 const (
 	lookEvery = time.Hour
 	clockSkew = time.Minute
@@ -306,21 +306,21 @@ func (s *Sealer) Seal(ctx context.Context) (Result, error) {
 	return sealed, err
 }
 
-// Result is what came of [Seal].
+// Result is the result of [Seal].
 type Result struct {
 	Checkpoint Checkpoint
 	Signed     []byte    // the checkpoint as a note
-	New        bool      // it was signed now; there was one of all these leaves otherwise
+	New        bool      // it was signed now; otherwise one of all these leaves existed
 	VKey       string    // under which it is signed
 	Removed    int64     // leaves that are removals
-	Removals   []Removal // those that no earlier checkpoint has
+	Removals   []Removal // removals that no earlier checkpoint has
 }
 
-// ErrOtherKey: the newest checkpoint is signed by another key than the one that is to sign.
+// ErrOtherKey means that the newest checkpoint is signed by a key other than the signing one.
 var ErrOtherKey = errors.New("seal: the newest checkpoint is signed by another key")
 
-// Seal is [Sealer.Seal], once. Older are the public keys that k takes the place of: one of
-// them, or k, must have signed the newest checkpoint.
+// Seal is [Sealer.Seal], once. Older are the public keys that k replaces: one of them, or
+// k, must have signed the newest checkpoint.
 func Seal(ctx context.Context, db eventlog.Transactor, k *Key, older ...string) (Result, error) {
 	return sealFrom(ctx, db, k, math.MinInt64, older...)
 }
@@ -349,7 +349,7 @@ func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64, o
 	return s, cmp.Or(err, errMoved)
 }
 
-// extension is what is added behind the newest checkpoint.
+// extension is the part added after the newest checkpoint.
 type extension struct {
 	last   Checkpoint
 	signed []byte // nil if there is none
@@ -360,8 +360,8 @@ type extension struct {
 	removals []Removal
 }
 
-// begin checks who has signed the newest checkpoint, and removes the leaves that it does not
-// have: those of a seal that was interrupted, or that somebody has put there.
+// begin checks the signature of the newest checkpoint, and removes the leaves after it:
+// leaves of an interrupted seal, or forged ones.
 func begin(ctx context.Context, db eventlog.Transactor, k *Key, trusted *Policy) (*extension, error) {
 	e := &extension{fresh: map[int64]Hash{}}
 	var by []Signature
@@ -404,9 +404,9 @@ func begin(ctx context.Context, db eventlog.Transactor, k *Key, trusted *Policy)
 	return e, err
 }
 
-// extend adds the runs that have ended, by their events, and the removals that are recorded.
-// Of the runs it adds those that began at a time or later, in nanoseconds since 1970, and
-// for [math.MinInt64] all.
+// extend adds the runs that have ended, by their events, and the recorded removals. It adds
+// the runs that began at from or later, in nanoseconds since 1970, or all for
+// [math.MinInt64].
 func (e *extension) extend(ctx context.Context, db eventlog.Transactor, from int64) error {
 	add := func(leaves []leafRow) error {
 		var added []Hash
@@ -448,7 +448,7 @@ func (e *extension) extend(ctx context.Context, db eventlog.Transactor, from int
 	}
 }
 
-// sign signs a checkpoint of the leaves, by the hashes that were computed of what is new.
+// sign signs a checkpoint of the leaves, by the computed hashes of the new ones.
 func (e *extension) sign(ctx context.Context, db eventlog.Transactor, k *Key) (Result, error) {
 	s := Result{VKey: k.For(e.last.Origin).VKey(), Checkpoint: Checkpoint{Origin: e.last.Origin, Leaves: e.leaves}, Removals: e.removals}
 	err := db.Transact(ctx, func(tx eventlog.Tx) error {
@@ -473,7 +473,7 @@ func (e *extension) sign(ctx context.Context, db eventlog.Transactor, k *Key) (R
 		if s.Signed, err = s.Checkpoint.Sign(k); err != nil {
 			return err
 		}
-		if e.signed != nil && e.leaves == e.last.Leaves { // a new key signs what an older one has signed
+		if e.signed != nil && e.leaves == e.last.Leaves { // a new key signs a checkpoint of an older one
 			_, others, _ := bytes.Cut(e.signed, []byte("\n\n"))
 			if s.Signed, err = AddCosignatures(s.Signed, others); err != nil {
 				return err
@@ -511,7 +511,7 @@ func originOf(q eventlog.Querier) (origin string, err error) {
 	return origin, err
 }
 
-// newest returns the checkpoint of the most leaves, and nil if there is none.
+// newest returns the checkpoint with the most leaves, and nil if there is none.
 func newest(q eventlog.Querier) (c Checkpoint, signed []byte, err error) {
 	err = q.Query("SELECT signed FROM run_checkpoint ORDER BY leaves DESC LIMIT 1", nil, func(r eventlog.Row) error { return r.Scan(&signed) })
 	if err == nil && signed != nil {
@@ -520,7 +520,7 @@ func newest(q eventlog.Querier) (c Checkpoint, signed []byte, err error) {
 	return c, signed, err
 }
 
-// Newest returns the newest checkpoint of the database. It is [ErrNoLog] if there is none.
+// Newest returns the newest checkpoint of the database. Without one it returns [ErrNoLog].
 func Newest(ctx context.Context, db eventlog.Transactor) (c Checkpoint, signed []byte, err error) {
 	ok, err := Kept(ctx, db)
 	if err == nil && !ok {

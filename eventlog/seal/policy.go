@@ -13,13 +13,13 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Policy names the keys that a verifier trusts: those of logs, and those of witnesses that
+// Policy names the keys that a verifier trusts: keys of logs, and keys of witnesses that
 // must have signed. The zero value trusts no key, and checks no signature.
 type Policy struct {
 	logs      []verifier
 	witnesses []verifier
 	groups    map[string]group
-	quorum    string // empty for none
+	quorum    string // empty for no quorum
 }
 
 // group is a witness or a number of members that must have signed.
@@ -29,7 +29,7 @@ type group struct {
 	members []string
 }
 
-// Trust returns the policy that wants the signature of one of these keys of logs.
+// Trust returns the policy that requires the signature of one of these keys of logs.
 func Trust(vkeys ...string) (*Policy, error) {
 	p := &Policy{}
 	for _, text := range vkeys {
@@ -79,7 +79,7 @@ func (p *Policy) line(fields []string, ended *bool) error {
 	if strings.HasSuffix(form, "VKEY") && len(words) == n+1 && strings.Contains(words[n], "://") {
 		words = words[:n]
 	}
-	// A word too many is a mistake of somebody who trusts less than what is read.
+	// With an extra word, the author may have meant to trust less than what is read.
 	if len(words) < n || len(words) > n && !strings.HasSuffix(form, "...") {
 		return fmt.Errorf("want %q and nothing more", form)
 	}
@@ -179,7 +179,7 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 		i := slices.IndexFunc(known, func(v verifier) bool { return v.name == name && v.KeyHash() == hash })
 		switch {
 		case i < 0:
-		case !known[i].Verify(append(text, '\n'), sig[4:]): // also the second one of a key
+		case !known[i].Verify(append(text, '\n'), sig[4:]): // also a key's second signature
 			return c, nil, fmt.Errorf("seal: the checkpoint of %s: %w", c.Origin, &note.InvalidSignatureError{Name: name, Hash: hash})
 		case known[i].alg == algLog:
 			byLog = true

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// fixedKey is a key of which everybody knows the private half, for vectors.
+// fixedKey returns a key with a public private half, for vectors.
 func fixedKey(t testing.TB, name string, seed byte) *seal.Key {
 	t.Helper()
 	skey, _, err := note.GenerateKey(bytes.NewReader(bytes.Repeat([]byte{seed}, 32)), name)
@@ -178,7 +178,7 @@ type vector struct {
 	RunID  string `json:"run_id,omitempty"` // in the leaf
 	Text   string `json:"text,omitempty"`   // of a checkpoint or proof
 	File   string `json:"file,omitempty"`   // a bundle, base64
-	Policy string `json:"policy,omitempty"` // under which it is checked; empty trusts nobody
+	Policy string `json:"policy,omitempty"` // the policy for the check; empty trusts no key
 	Reason string `json:"reason,omitempty"` // why it is refused
 }
 
@@ -472,7 +472,7 @@ func exchanged(checkpoint string) string {
 	return strings.Join(lines[:4], "") + lines[5] + lines[4]
 }
 
-// otherBits changes bits of the root in base64 that stand for nothing.
+// otherBits changes padding bits of the root in base64.
 func otherBits(checkpoint string) string {
 	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	i := strings.Index(checkpoint, "=\n\n") - 1

@@ -12,31 +12,31 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Report is what [Verify] found.
+// Report is the result of [Verify].
 type Report struct {
 	Newest      Checkpoint
 	Signatures  []Signature // of the newest checkpoint, by keys that the policy names
-	Signed      time.Time   // when the database says that it was signed
-	Checkpoints int         // that the database keeps, all of which are consistent if there is no problem
+	Signed      time.Time   // the time of signing, by the database
+	Checkpoints int         // in the database; all are consistent if there is no problem
 
 	Present  int64 // runs of the newest checkpoint that are in the database as they were
-	Gone     int64 // that are not there, and of which the checkpoint has the removal
+	Gone     int64 // missing runs whose removal the checkpoint has
 	Unsealed int64 // runs that ended and are not in the newest checkpoint
 	Open     int64 // runs without an end
 
 	Removals    []Removal // that the newest checkpoint has
-	Unexplained []Problem // runs of the checkpoint that are not there, and nothing sealed says why
+	Unexplained []Problem // missing runs of the checkpoint without a sealed removal
 	Problems    []Problem
 }
 
 // Problem is something that is not as a checkpoint says.
 type Problem struct {
-	RunID string // empty for what is of no one run
-	Leaf  int64  // number of the leaf, from 0; -1 for what is of no leaf
+	RunID string // empty for a problem that concerns no single run
+	Leaf  int64  // number of the leaf, from 0; -1 for a problem without a leaf
 	Text  string
 }
 
-// String says where the problem is, and what.
+// String returns the place of the problem and its description.
 func (p Problem) String() string {
 	switch {
 	case p.RunID != "":
@@ -54,13 +54,13 @@ type RunChecker func(ctx context.Context, runIDs []string, found func(runID stri
 // verifyStep is how many runs are checked between two looks at the tables.
 const verifyStep = 1000
 
-// Verify checks a database against its newest checkpoint: that every run is as it was
-// sealed or that its removal was sealed too, that its checkpoints are signed as the policy wants and
-// are consistent with one another, and with those that are given, signed, from elsewhere.
-// Only the newest and those given need the quorum of the policy.
+// Verify checks a database against its newest checkpoint. Every run must be as it was sealed, or its
+// removal must be sealed too. The database's checkpoints must be signed as the policy requires, and
+// be consistent with one another and with the given ones, which are signed and from elsewhere. Only
+// the newest and the given ones need the quorum of the policy.
 //
-// Problems are in the report. An error means that there is no report: [ErrNoLog] for a
-// database that has never been sealed.
+// Problems are in the report. An error means that there is no report: [ErrNoLog] for a database that
+// has never been sealed.
 func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][]byte, check RunChecker) (r Report, err error) {
 	v := &verification{report: &r, policy: policy, check: check}
 	if r.Newest, v.newest, err = Newest(ctx, db); err != nil {
@@ -129,7 +129,7 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	return r, err
 }
 
-// verification is where a verification stands.
+// verification is the state of a verification.
 type verification struct {
 	report *Report
 	policy *Policy
@@ -163,7 +163,7 @@ func (v *verification) await(c Checkpoint, name string, made time.Time) {
 	}
 }
 
-// checkpoints reads those that the database keeps.
+// checkpoints reads the database's checkpoints.
 func (v *verification) checkpoints(ctx context.Context, db eventlog.Database) error {
 	var logs *Policy // an older checkpoint may not have met its witnesses yet
 	if v.policy != nil {
@@ -233,7 +233,7 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 		return err
 	}
 	var ids []string
-	var runs []leafRow // those of ids, in their order
+	var runs []leafRow // the rows of ids, in their order
 	for _, l := range page {
 		stored, err := tlog.StoredHashes(l.number, l.Marshal(), v)
 		if err != nil {
@@ -285,7 +285,7 @@ func (v *verification) reached(n int64) {
 	}
 }
 
-// ReadHashes reads the tree as far as it has been rebuilt.
+// ReadHashes reads the rebuilt part of the tree.
 func (v *verification) ReadHashes(places []int64) ([]Hash, error) {
 	hashes := make([]Hash, len(places))
 	for i, p := range places {

@@ -15,8 +15,8 @@ import (
 )
 
 // Witness cosigns checkpoints of logs that it has seen grow consistently. It keeps the
-// newest checkpoint of each log in one file, which any number of processes may share. Its
-// answers are those of c2sp.org/tlog-witness. It is safe for concurrent use.
+// newest checkpoint of each log in one file, which any number of processes may share. It
+// answers as c2sp.org/tlog-witness specifies. It is safe for concurrent use.
 type Witness struct {
 	key  *Key
 	logs *Policy
@@ -64,7 +64,7 @@ func (w *Witness) load() (all map[string]seen, err error) {
 // Conflict is the error of a checkpoint that does not begin where the witness stands.
 type Conflict struct{ Leaves int64 }
 
-// Error says where the witness stands.
+// Error names the size that the witness has seen.
 func (c *Conflict) Error() string {
 	return fmt.Sprintf("seal: the witness has seen %d leaves of this log", c.Leaves)
 }
@@ -76,7 +76,7 @@ var (
 	ErrInconsistent = errors.New("seal: the checkpoint is not consistent with the one that the witness has seen")
 )
 
-// Request is what a witness is asked.
+// Request is a request to a witness.
 type Request struct {
 	Old    int64  // leaves of the checkpoint that the witness has seen
 	Proof  []Hash // of consistency, from there
@@ -111,8 +111,8 @@ func ParseRequest(body []byte) (r Request, err error) {
 	return r, nil
 }
 
-// Add checks a checkpoint against the newest one of its log that the witness has seen,
-// keeps it, and returns the line of its cosignature once that is on disk. Errors are
+// Add checks a checkpoint against the newest one that the witness has seen of its log, keeps
+// it, and returns the line of its cosignature once that is on disk. Errors are
 // [ErrMalformed], [ErrUnknownLog], [ErrUntrusted], [*Conflict], [ErrInconsistent], or of the
 // disk.
 func (w *Witness) Add(body []byte, now time.Time) (line []byte, err error) {
@@ -170,7 +170,8 @@ func (w *Witness) Add(body []byte, now time.Time) (line []byte, err error) {
 	return Cosign(r.Signed, w.key, now)
 }
 
-// save replaces the file. What was answered before is in it if the process dies here.
+// save replaces the file. If the process dies here, the file has every checkpoint answered
+// before.
 func (w *Witness) save(all map[string]seen) error {
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {

@@ -29,7 +29,7 @@ func TestOtherProgramsVerifyACheckpoint(t *testing.T) {
 	}
 }
 
-// history is a log that grows, and what it signs.
+// history is a growing log, with its signed checkpoints.
 type history struct {
 	key    *seal.Key
 	origin string
@@ -49,7 +49,7 @@ func (h *history) grow(t *testing.T, records ...string) {
 	}
 }
 
-// request is what asks a witness that stands at old.
+// request returns a request to a witness that has seen old leaves.
 func (h *history) request(t *testing.T, old int64) []byte {
 	t.Helper()
 	root, err := tlog.TreeHash(h.n, h.hashes)
@@ -137,8 +137,8 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// TestWitnessesOfOneStateCosignOneHistory has two processes with one state file, which two
-// witnesses stand for, asked for two histories of one log at once.
+// TestWitnessesOfOneStateCosignOneHistory asks two processes with one state file, played
+// by two witnesses, to cosign two histories of one log at once.
 func TestWitnessesOfOneStateCosignOneHistory(t *testing.T) {
 	key := fixedKey(t, "example.com/runs", 1)
 	trust, err := seal.Trust(key.VKey())

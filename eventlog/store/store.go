@@ -1,8 +1,8 @@
 // Package store opens event logs: in a SQLite file, on a PostgreSQL server, or in
-// memory. It also has what is done to a whole database: backup, compaction, a fork, and
-// archives, which carry runs and their modules from one database to another.
+// memory. It also works on whole databases: backup, compaction, a fork, and archives,
+// which carry runs and their modules from one database to another.
 //
-// [Open] takes whatever names a database. [OpenFile], [OpenServer] and [Memory] open one
+// [Open] takes any name of a database. [OpenFile], [OpenServer] and [Memory] open one
 // kind and have its options.
 package store
 
@@ -23,8 +23,8 @@ import (
 // Database is an event log in a SQLite file or on a PostgreSQL server.
 type Database = eventlog.Database
 
-// Options say how [Open] opens a database. The zero value opens it for writing, and
-// creates a file that does not exist.
+// Options control how [Open] opens a database. The zero value opens it for writing,
+// and creates a file that does not exist.
 type Options struct {
 	ReadOnly bool // write nothing, and refuse a database that does not exist
 }
@@ -75,10 +75,10 @@ var (
 // file open too, such as NFS, and nothing for a local one. A database belongs on a local one.
 func Network(path string) string { return sqlitelog.Network(path) }
 
-// DiskFailed reports whether an error says that the disk of a file failed or is full.
+// DiskFailed reports whether an error means that the disk of a file failed or is full.
 func DiskFailed(err error) bool { return sqlitelog.DiskFailed(err) }
 
-// BackupReport says what a backup holds.
+// BackupReport describes the content of a backup.
 type BackupReport = sqlitelog.BackupReport
 
 // Backup copies the database in the file src, which may be in use, to the new file dst.
@@ -87,7 +87,7 @@ func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 }
 
 // Restore puts a copy of the database in the file src in the place of the file dst, which no
-// other process may have open. What was there is moved to the file replaced.
+// other process may have open. The old file is moved to the path replaced.
 func Restore(ctx context.Context, src, dst string) (report BackupReport, replaced string, err error) {
 	return sqlitelog.Restore(ctx, src, dst)
 }
@@ -98,8 +98,8 @@ func Fork(ctx context.Context, src, dst, runID string, beforeSeq uint64) error {
 	return sqlitelog.ForkSQLite(ctx, src, dst, runID, beforeSeq)
 }
 
-// Compact makes the file of a log smaller by what was removed from it, and returns by
-// how many bytes. Nothing else may have the file open.
+// Compact gives the space of removed data in a log's file back, and returns the
+// number of bytes. No other process or log may have the file open.
 func Compact(ctx context.Context, l *File) (freed int64, err error) { return sqlitelog.Compact(ctx, l) }
 
 // SetAside keeps room on the disk for the database of a host, see [GiveUp].
@@ -123,7 +123,7 @@ func OpenServer(ctx context.Context, address string, o ServerOptions) (*Server, 
 	return pglog.Open(ctx, address, o)
 }
 
-// Denied reports whether an error says that the role lacks a right.
+// Denied reports whether an error means that the role lacks a right.
 func Denied(err error) bool { return pglog.Denied(err) }
 
 // NeedsOf returns the rights that the roles of a database need, for the tables of the log
@@ -139,7 +139,7 @@ func Memory() *MemoryLog { return memlog.New() }
 // DataKey encrypts the events of one tenant.
 type DataKey = cipherlog.Key
 
-// DataKeySize is how many bytes a data key has.
+// DataKeySize is the size of a data key in bytes.
 const DataKeySize = cipherlog.KeySize
 
 // ErrDataKey: an event was encrypted with another key.
@@ -148,8 +148,8 @@ var ErrDataKey = cipherlog.ErrKey
 // NewDataKey returns the data key of [DataKeySize] secret bytes.
 func NewDataKey(secret []byte) (DataKey, error) { return cipherlog.NewKey(secret) }
 
-// Encrypted returns a log that encrypts with a key what it appends to inner, and decrypts
-// what it reads. The ids of its runs begin with the namespace and a slash.
+// Encrypted returns a log that encrypts the events it appends to inner with a key, and
+// decrypts the events it reads. The ids of its runs begin with the namespace and a slash.
 func Encrypted(inner eventlog.EventLog, key DataKey, namespace string) (eventlog.EventLog, error) {
 	return cipherlog.New(inner, key, namespace)
 }
@@ -162,7 +162,7 @@ func EndEncrypted(ctx context.Context, log eventlog.EventLog, runID string) erro
 	return cipherlog.End(ctx, log, runID)
 }
 
-// What an archive is written from or imported to, and what became of it.
+// The source or target of an archive, and the results.
 type (
 	ArchiveLog     = archive.Log
 	ArchiveChooser = archive.Chooser

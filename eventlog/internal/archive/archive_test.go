@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// log is what a log has to have for these tests.
+// log is the interface that these tests need.
 type log interface {
 	archive.Log
 	eventlog.Store
@@ -36,7 +36,7 @@ func withModule(id string, clock int64) []event.Event {
 	return []event.Event{c.Next(started), c.Effect(300), c.Complete()}
 }
 
-// filled has five runs, of which one is open, and three that name the module.
+// filled returns a log with five runs; one of them is open, and three name the module.
 func filled(t testing.TB, l log) log {
 	t.Helper()
 	if _, err := l.PutModule(t.Context(), module); err != nil {
@@ -230,8 +230,8 @@ func TestImportRefusesIDsThatAreCommands(t *testing.T) {
 	}
 }
 
-// TestImportOfTheBeginningOfARun has a log with more of a run than the archive, which the
-// head of the log says nothing about.
+// TestImportOfTheBeginningOfARun imports into a log that has more of a run than the
+// archive, which the head of the log does not cover.
 func TestImportOfTheBeginningOfARun(t *testing.T) {
 	for what, tc := range map[string]struct {
 		clock int64

@@ -11,22 +11,19 @@
 //	…
 //	{"events":76,"hash":"90ab…","modules":1,"runs":8}
 //
-// The first line names the format. An event is what [event.ToJSON] makes of it; of
-// its keys, envelope is the event and the others are there to be read. The events
-// of a run stand together, in order; runs are in the order in which they began. A
-// module, in base64, stands before the first run that names it, so an archive can
-// be replayed without the database. The last line counts, and has the BLAKE3 of
-// all lines before it: an archive that was cut off has none.
+// The first line names the format. An event is encoded by [event.ToJSON]; its key envelope holds
+// the event, the others are for readers. The events of a run stand together, in order; runs are in
+// the order in which they began. A module, in base64, stands before the first run that names it, so
+// an archive can be replayed without the database. The last line counts, and has the BLAKE3 of all
+// lines before it: an archive that was cut off has none.
 //
 // # What is checked
 //
-// There is one way to write each line, so a reader makes every line again from
-// what it has understood and compares the bytes: a payload that is shown and is
-// not the one in the envelope is an error like any other. Every run is checked
-// as [eventlog.Check] does in strict mode, when it is written and when it is read.
+// Each line has one spelling, so a reader rebuilds every line from what it parsed and compares the
+// bytes: a payload that is shown but differs from the envelope is an error like any other. Every
+// run is checked as [eventlog.Check] does in strict mode, when it is written and when it is read.
 //
-// Runs whose payloads are encrypted are archived as they are stored. To erase the
-// data key erases what is in archives as well. Which modules such runs name cannot
-// be seen, so these are not in the archive. A [Log] that opens runs has them
-// archived as they were before.
+// Runs whose payloads are encrypted are archived as they are stored. Erasing the data key erases
+// the copies in archives as well. The modules of such runs are not visible, so the archive lacks
+// them. A [Log] that decrypts its runs archives them as they were before encryption.
 package archive

@@ -21,11 +21,11 @@ type Chooser interface {
 	Takes(first event.Event) error
 }
 
-// Import brings the runs and modules of an archive into the log. It first reads all
-// of the archive: if anything in it is wrong, or the log has another run of one of
-// its ids ([ErrOtherRun]), nothing is changed. A run that the log has already is left
-// alone, and one of which it has the beginning is completed, so an import that was
-// interrupted can be repeated. It returns when everything is durable.
+// Import brings the runs and modules of an archive into the log. It first reads the
+// whole archive: if anything in it is wrong, or the log has another run with one of
+// its ids ([ErrOtherRun]), nothing is changed. A run that the log already has is left
+// alone, and a run whose beginning it has is completed, so an interrupted import can
+// be repeated. It returns when everything is durable.
 func Import(ctx context.Context, log Log, r io.ReadSeeker) (Report, error) {
 	in := &importer{ctx: ctx, log: log, have: make(map[string]eventlog.RunSummary)}
 	if _, err := read(ctx, r, (*compare)(in)); err != nil {
@@ -42,7 +42,7 @@ func Import(ctx context.Context, log Log, r io.ReadSeeker) (Report, error) {
 	return report, err
 }
 
-// importer appends what the log does not have.
+// importer appends what the log lacks.
 type importer struct {
 	ctx   context.Context
 	log   Log
@@ -81,7 +81,7 @@ func (c *compare) event(e event.Event) error {
 	return nil
 }
 
-// end compares a run of which the log has more than the archive.
+// end compares a run when the log has more of it than the archive.
 func (c *compare) end(last event.Event) error {
 	if last.Seq >= c.have[last.RunID].LastSeq {
 		return nil
@@ -89,7 +89,7 @@ func (c *compare) end(last event.Event) error {
 	return c.same(last)
 }
 
-// same wants an event of the archive to be the one that the log has, which stands for all
+// same requires an event of the archive to equal the log's event, which stands for all
 // before it.
 func (c *compare) same(e event.Event) error {
 	for kept, err := range c.log.Events(c.ctx, e.RunID, e.Seq-1) {

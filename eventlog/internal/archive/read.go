@@ -15,7 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// Error says which line of an archive is wrong. It is [eventlog.ErrLogCorrupt].
+// Error names the line of an archive that is wrong. It is [eventlog.ErrLogCorrupt].
 type Error struct {
 	Line int // from 1
 	Err  error
@@ -28,10 +28,10 @@ func (e *Error) Error() string { return fmt.Sprintf("archive: line %d: %v", e.Li
 func (e *Error) Unwrap() []error { return []error{e.Err, eventlog.ErrLogCorrupt} }
 
 // Check reads an archive to its end and checks all of it: every line, every run,
-// and that nothing is missing. An [*Error] says what is wrong.
+// and that nothing is missing. An [*Error] describes the first fault.
 func Check(ctx context.Context, r io.Reader) (Report, error) { return read(ctx, r, nothing{}) }
 
-// visitor is handed what is in an archive.
+// visitor receives the content of an archive.
 type visitor interface {
 	module(wasm []byte) error
 	event(e event.Event) error
@@ -45,7 +45,7 @@ func (nothing) module([]byte) error     { return nil }
 func (nothing) event(event.Event) error { return nil }
 func (nothing) end(event.Event) error   { return nil }
 
-// reader is where reading stands.
+// reader is the state of reading an archive.
 type reader struct {
 	to      visitor
 	hash    hash.Hash // of the lines before this one
@@ -55,12 +55,12 @@ type reader struct {
 	modules map[canon.Hash]bool
 	runs    map[string]bool
 
-	check *eventlog.Checker // of the run that is being read, if there is one
+	check *eventlog.Checker // for the run being read, if any
 	last  event.Event
 }
 
-// read hands what it has checked to the visitor. An error of the visitor comes
-// back as it is.
+// read passes what it has checked to the visitor. An error of the visitor
+// comes back as it is.
 func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
 	r := &reader{to: to, hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: make(map[string]bool)}
 	lines := bufio.NewReaderSize(in, 64<<10)
@@ -87,7 +87,7 @@ func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
 	}
 }
 
-// errNoLine means that there are bytes which are no line.
+// errNoLine means that there are bytes that do not form a line.
 var errNoLine = errors.New("the line is too long, or is cut off")
 
 // readLine returns the next line without its line feed; io.EOF after the last.
@@ -135,7 +135,7 @@ func (r *reader) line(text []byte) error {
 	return r.same(text, lastLine(r.report, canon.Hash(r.hash.Sum(nil))))
 }
 
-// same wants the line to be what it would be if this package had written it.
+// same requires the line to be spelled as this package writes it.
 func (r *reader) same(text, want []byte) error {
 	if err := event.SameLine(text, want); err != nil {
 		return r.wrong("%w", err)
@@ -201,7 +201,7 @@ func (r *reader) beginRun(first event.Event) error {
 	return nil
 }
 
-// endRun ends the run that is being read, if there is one.
+// endRun ends the run being read, if any.
 func (r *reader) endRun() error {
 	if r.check == nil {
 		return nil
@@ -230,11 +230,11 @@ const Format = "starling-host/1"
 // every character of it escaped.
 const maxLine = 10*eventlog.MaxPayloadBytes + 1<<20
 
-// Report says what is in an archive.
+// Report describes the content of an archive.
 type Report struct {
 	Runs, Events, Modules int
-	Encrypted             int // runs that are encrypted, of which neither keys nor modules are in the archive
-	Known                 int // runs that [Import] found in the log, as far as they go in the archive
+	Encrypted             int // encrypted runs, whose keys and modules are not in the archive
+	Known                 int // runs that [Import] found in the log with all events of the archive
 }
 
 // add counts a run that was checked.
@@ -265,8 +265,7 @@ type line struct {
 	Events   *int    `json:"events"`
 }
 
-// parseLine understands a line, as far as it has to be understood to be made
-// again.
+// parseLine parses a line far enough to write it again.
 func parseLine(text []byte) (l line, err error) {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, fmt.Errorf("no line of an archive: %w", err)
@@ -277,8 +276,8 @@ func parseLine(text []byte) (l line, err error) {
 	return l, nil
 }
 
-// modulesOf returns the digests that the first event of a run names. Of a run that
-// is encrypted they cannot be seen.
+// modulesOf returns the digests that the first event of a run names. In an
+// encrypted run they are not visible.
 func modulesOf(first event.Event) (digests []canon.Hash, err error) {
 	digests, err = first.Modules()
 	if errors.Is(err, event.ErrEncrypted) {

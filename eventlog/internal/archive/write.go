@@ -19,9 +19,9 @@ type Log interface {
 }
 
 // Write writes the runs that o selects, with the modules that they name: the runs
-// that pruning with the same options removes. DryRun has no meaning here. It ends
-// at a run that is not valid, or that lacks a module, with an error that names it;
-// what was written until then is no archive.
+// that pruning with the same options removes. DryRun has no meaning here. It stops
+// at an invalid run, or a run that lacks a module, with an error that names it;
+// the output so far is not a valid archive.
 func Write(ctx context.Context, w io.Writer, log Log, o eventlog.PruneOptions) (Report, error) {
 	if err := o.Valid(); err != nil {
 		return Report{}, err

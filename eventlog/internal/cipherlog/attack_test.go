@@ -22,7 +22,7 @@ import (
 
 const canary = "canary-5f3c1e"
 
-// secretRun is a run that has the canary wherever a run has text.
+// secretRun returns a run with the canary in every text.
 func secretRun(id string) []event.Event {
 	c := logtest.Chain{RunID: id, Clock: 1_700_000_000_000_000_000}
 	text, _ := event.EncodePayload(canary)
@@ -65,7 +65,7 @@ func encrypted(t testing.TB, key byte, runs ...[]event.Event) (all [][]event.Eve
 	return all
 }
 
-// fixed is a log that has what an attacker has put into it.
+// fixed is a log with the content that an attacker has put into it.
 type fixed struct {
 	eventlog.EventLog
 	events []event.Event
@@ -81,7 +81,7 @@ func (f fixed) Events(_ context.Context, _ string, after uint64) iter.Seq2[event
 	}
 }
 
-// readAll reads what the attacker has left, under a key.
+// readAll reads the attacker's events under a key.
 func readAll(t testing.TB, events []event.Event, key byte) error {
 	t.Helper()
 	_, err := over(t, fixed{events: events}, key).Read(t.Context(), events[0].RunID)
@@ -196,8 +196,8 @@ func TestCiphertextsStayWhereTheyAre(t *testing.T) {
 	}
 }
 
-// An event that somebody adds in plain text is not taken for one of the tenant's,
-// nor one whose ciphertext was cut.
+// A plain event added to a tenant's run is refused, and so is an event with a
+// shortened ciphertext.
 func TestDowngradeAndTruncation(t *testing.T) {
 	t.Parallel()
 	plain := secretRun("acme/r")

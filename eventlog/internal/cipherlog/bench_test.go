@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-// BenchmarkAppend is what an append costs with and without encryption, in memory,
-// so that the disk does not hide it.
+// BenchmarkAppend measures an append with and without encryption, in memory, so
+// that the disk does not hide the cost.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{100, 2 << 10, 64 << 10, 1 << 20} {
 		for name, log := range map[string]func() eventlog.EventLog{

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-// TestRunsWithoutAKeyEnd ends runs behind each of their events, for a log that has no
-// key: what is left validates.
+// TestRunsWithoutAKeyEnd ends runs after each of their events, in a log without a
+// key: the result validates.
 func TestRunsWithoutAKeyEnd(t *testing.T) {
 	t.Parallel()
 	below := store.Memory()
@@ -32,7 +32,7 @@ func TestRunsWithoutAKeyEnd(t *testing.T) {
 		}
 		events, terminal := n+2, event.KindRunCancelled
 		switch n {
-		case 1: // nobody had begun
+		case 1: // no call had begun
 			events = 2
 		case len(whole): // it had ended
 			events, terminal = n, event.KindRunCompleted

@@ -33,11 +33,11 @@ type run struct {
 	at     state
 }
 
-// New returns a log that encrypts with key what it appends to inner. If inner is an
-// [eventlog.ModuleStore], so is the log; modules are not encrypted. With a namespace the
-// log has only the runs whose ids begin with the namespace and a slash, and no other run
-// can be appended to. Close closes inner, so a log over one that is still in use is just
-// dropped.
+// New returns a log that encrypts the events it appends to inner with key. If inner is
+// an [eventlog.ModuleStore], so is the log; modules are not encrypted. With a namespace
+// the log has only the runs whose ids begin with the namespace and a slash, and no other
+// run can be appended to. Close closes inner; if inner is still in use, just drop the
+// log.
 func New(inner eventlog.EventLog, key Key, namespace string) (eventlog.EventLog, error) {
 	if !key.Valid() {
 		return nil, errNoKey
@@ -49,7 +49,7 @@ func New(inner eventlog.EventLog, key Key, namespace string) (eventlog.EventLog,
 	return l, nil
 }
 
-// withModules is a Log over one that keeps modules.
+// withModules is a Log whose inner log keeps modules.
 type withModules struct {
 	*Log
 	eventlog.ModuleStore
@@ -132,7 +132,7 @@ func (l *Log) forget(runID string) {
 func (l *Log) Sync(ctx context.Context, runID string) error {
 	err := l.inner.Sync(ctx, runID)
 	if err != nil {
-		l.forget(runID) // what it remembers may never have become durable
+		l.forget(runID) // what it remembers may not be durable
 	}
 	return err
 }
@@ -204,8 +204,8 @@ func (c runCipher) follow(ctx context.Context, encrypted <-chan event.Event, out
 	}
 }
 
-// Run implements [eventlog.EventLog]. The head and the totals are those of the
-// plain chain, from the last event.
+// Run implements [eventlog.EventLog]. The head and the totals are the plain
+// chain's, from the last event.
 func (l *Log) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
 	if !eventlog.InNamespace(runID, l.namespace) {
 		return eventlog.RunSummary{}, fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
@@ -255,9 +255,9 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (even
 	return page, l.summaries(ctx, page.Runs)
 }
 
-// summaries turns stored summaries into plain ones. One that cannot be turned has
-// no head and shows what is visible, so that a damaged run does not hide the
-// others.
+// summaries turns stored summaries into plain ones. A summary that cannot be
+// turned has no head and shows what is visible, so that a damaged run does not
+// hide the others.
 func (l *Log) summaries(ctx context.Context, runs []eventlog.RunSummary) error {
 	for i, stored := range runs {
 		plain, err := l.summary(ctx, stored)

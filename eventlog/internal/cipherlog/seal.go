@@ -18,7 +18,7 @@ import (
 // KeySize is the length of a data key in bytes.
 const KeySize = 32
 
-// The labels of what is derived from a data key. No two purposes share a key.
+// The labels of the keys derived from a data key. No two purposes share a key.
 const (
 	labelID  = "starling-host data key id 1\x00"
 	labelRun = "starling-host run key 1\x00"
@@ -28,7 +28,8 @@ const (
 // Key is the data key of one tenant. Printing it shows its id and nothing else,
 // also where it is part of something else that is printed: package fmt asks no
 // methods of a value that it meets in an unexported field, and follows pointers
-// under some verbs, but it cannot look into a function. The zero value is no key.
+// under some verbs, but it cannot look into a function. The zero value is not a
+// key.
 type Key struct{ of func() *material }
 
 type material struct {
@@ -36,7 +37,7 @@ type material struct {
 	id     [16]byte
 }
 
-// NewKey makes a key of 32 random bytes, of which it keeps a copy.
+// NewKey makes a key from 32 random bytes, and keeps a copy of them.
 func NewKey(secret []byte) (Key, error) {
 	if len(secret) != KeySize {
 		return Key{}, fmt.Errorf("cipherlog: a data key has %d bytes, this has %d", KeySize, len(secret))
@@ -53,8 +54,8 @@ func NewKey(secret []byte) (Key, error) {
 // Valid reports whether k is a key.
 func (k Key) Valid() bool { return k.of != nil }
 
-// ID names the key. It is derived from the key, so that one id can never stand
-// for two, and says nothing about it. It is empty for the zero Key.
+// ID names the key. It is derived from the key, so that one id cannot name two
+// keys, and reveals nothing about it. It is empty for the zero Key.
 func (k Key) ID() string {
 	if k.of == nil {
 		return ""
@@ -143,17 +144,17 @@ func appendContent(dst []byte, c event.EncryptedContent) ([]byte, error) {
 	return canon.AppendBytes(dst, c.PrevHash), nil
 }
 
-// additional is what is authenticated beside the data: the envelope as it will be
-// stored, with neither data nor nonce in the payload.
+// additional returns the authenticated data: the envelope as it will be stored,
+// with neither data nor nonce in the payload.
 func additional(e event.Event, s event.Encrypted) []byte {
 	s.Data, s.Nonce = nil, nil
 	e.Payload = event.AppendEncrypted(make([]byte, 0, 96), s)
 	return event.AppendEnvelope(make([]byte, 0, 256+len(e.RunID)), e)
 }
 
-// seal returns what is stored for ev, behind which the plain run has the summary
-// sum: stored is the prev_hash in the stored chain, root the Merkle root of the
-// stored events if ev is terminal. The nonce was never used with this cipher.
+// seal returns the stored event for ev. sum is the plain summary after ev,
+// stored the prev_hash in the stored chain, and root the Merkle root of the
+// stored events if ev is terminal. The nonce must be new for this cipher.
 func (c runCipher) seal(nonce []byte, ev event.Event, sum eventlog.RunSummary, stored, root []byte) (event.Event, error) {
 	in := event.EncryptedContent{Payload: ev.Payload, PrevHash: ev.PrevHash}
 	t := event.EncryptedTotals{Tools: int64(sum.ToolCallCount), CostUSD: sum.CostUSD, InputTokens: sum.InputTokens, OutputTokens: sum.OutputTokens}

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// state is what the writer of a run has to know of its two chains.
+// state is a writer's position in the two chains of its run.
 type state struct {
 	cipher runCipher
 	plain  eventlog.Cursor // behind the last event, as the caller sees it
@@ -19,8 +19,8 @@ type state struct {
 	tree   canon.Tree      // over the stored events
 }
 
-// next checks ev and returns what is stored for it, and the state behind it. An
-// error is [eventlog.ErrInvalidAppend], or says that sealing failed.
+// next checks ev and returns its stored event, and the state after it. An error
+// is [eventlog.ErrInvalidAppend], or means that sealing failed.
 func (s state) next(runID string, ev event.Event) (event.Event, state, error) {
 	nonce := make([]byte, event.EncryptedNonceSize)
 	_, _ = rand.Read(nonce) // never fails
@@ -63,7 +63,7 @@ func (l *Log) load(ctx context.Context, runID string) (state, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := l.inner.Sync(ctx, runID); err != nil { // what is on its way must be read, too
+	if err := l.inner.Sync(ctx, runID); err != nil { // queued events must be read, too
 		return s, err
 	}
 	last, err := s.follow(ctx, l.inner, runID)
@@ -95,8 +95,8 @@ func (s *state) follow(ctx context.Context, log eventlog.EventLog, runID string)
 	return last, nil
 }
 
-// summary turns what the log below knows of a run into what the caller would know,
-// given the run's last event.
+// summary turns the stored summary of a run into the plain one, given the run's
+// last event.
 func (c runCipher) summary(stored eventlog.RunSummary, last event.Event) (eventlog.RunSummary, error) {
 	plain, t, err := c.open(last)
 	if err != nil {
@@ -110,8 +110,8 @@ func (c runCipher) summary(stored eventlog.RunSummary, last event.Event) (eventl
 	return stored, nil
 }
 
-// First returns the first event of a run as it is to be stored, for a caller that
-// appends it in a transaction of the log below.
+// First returns the stored form of a run's first event, for a caller that appends
+// it in a transaction of the log below.
 func First(key Key, ev event.Event) (event.Event, error) {
 	switch {
 	case !key.Valid():
@@ -128,11 +128,10 @@ func First(key Key, ev event.Event) (event.Event, error) {
 	return encrypted, err
 }
 
-// End ends a run as cancelled whose data key was destroyed, so that it does not stay
-// open for ever. What is appended is encrypted under a key that is thrown away: every
-// reader sees that the run has ended, and no more. log is the one below. A run
-// that is not there or has ended stays as it is. When End returns nil, the end is
-// durable.
+// End ends a run whose data key was destroyed as cancelled, so that it does not stay
+// open for ever. The event is encrypted under a key that is thrown away: every reader
+// sees that the run has ended, and no more. log is the log below. A run that does not
+// exist or has ended stays unchanged. When End returns nil, the end is durable.
 func End(ctx context.Context, log eventlog.EventLog, runID string) error {
 	at, err := unreadable(ctx, log, runID)
 	if stands := at.plain.Run(); err != nil || stands.LastSeq == 0 || stands.TerminalKind != 0 {

@@ -86,7 +86,7 @@ func sealLine(t *testing.T, key Key, at state, ev event.Event) (sealedLine, stat
 	}, next
 }
 
-// checkLines opens what the file has.
+// checkLines decrypts the lines of the file.
 func checkLines(t *testing.T, lines []sealedLine) {
 	t.Helper()
 	var stored, plain []event.Event
@@ -132,7 +132,7 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// What appendContent and event.AppendEncrypted write by hand is what the codec would.
+// appendContent and event.AppendEncrypted write by hand what the codec would write.
 func TestEncodingsAgreeWithTheCodec(t *testing.T) {
 	t.Parallel()
 	totals := &event.EncryptedTotals{Tools: 1, CostUSD: 0.5, InputTokens: 1 << 40, OutputTokens: 7}

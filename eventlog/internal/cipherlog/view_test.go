@@ -76,7 +76,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 	}
 }
 
-// What whoever has no key sees of a listing, and whoever has it.
+// A listing, seen with and without the key.
 func TestSummaries(t *testing.T) {
 	t.Parallel()
 	inner := store.Memory()

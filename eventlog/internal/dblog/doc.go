@@ -1,11 +1,11 @@
-// Package dblog is what the logs in databases share: the table run, which is an index over
-// the events, with listings and the selection for pruning; modules; tables of the host; and
-// the rules for statements in its transactions.
+// Package dblog is the part that the logs in databases share: the table run, which is an
+// index over the events, with listings and the selection for pruning; modules; tables of the
+// host; and the rules for statements in its transactions.
 //
-// There is one text of each statement for all databases. A [Dialect] has the words in which
-// they differ. Placeholders are $1, $2 and so on, which SQLite takes as well. A log keeps
-// for itself what is different in kind: how it connects, how its writer stores a batch, and
-// what a transaction is.
+// Each statement has one text for all databases. A [Dialect] has the fragments in which they
+// differ. Placeholders are $1, $2 and so on, which SQLite takes as well. A log itself
+// implements what differs in kind: how it connects, how its writer stores a batch, and what a
+// transaction is.
 //
 // # The index
 //
@@ -13,8 +13,8 @@
 // appending to a database that was migrated and does not know the table, and tables are
 // restored one by one. So the events decide. A lookup of one run compares its row with its
 // last event, in the same statement ([Backend.Stands]). For listings, each log finds the runs
-// that are behind in its own way ([Backend].Behind). A log that writes brings the rows up to
-// date, one that only reads computes what it returns.
+// that are behind in its own way ([Backend].Behind). A log opened for writing brings the rows
+// up to date; a read-only log computes what it returns.
 //
 // A row that claims more events than there are, or that differs from the events which it
 // covers, is never replaced: it is the evidence that the run was changed.

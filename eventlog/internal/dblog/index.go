@@ -21,20 +21,20 @@ import (
 // Columns are the columns of a row of the table run behind [Dialect].Key.
 const Columns = "started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms"
 
-// Values are what [Columns] hold of a run.
+// Values returns the values of [Columns] for a run.
 func Values(s eventlog.RunSummary) []any {
 	return []any{s.StartedAt.UnixNano(), int64(s.LastSeq), s.Head[:], int64(s.TerminalKind), int64(s.TurnCount),
 		int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.CostUSD, s.DurationMs}
 }
 
-// Dialect is what a database says in its own words.
+// Dialect is the SQL that a database spells its own way.
 type Dialect struct {
 	Name string // of the log's package, for errors
 
 	Key       string // columns of the table run: number of the row, or 0; epoch, or 0; run id, or NULL
 	Order     string // column that orders runs which began at the same time
-	Begun     string // column that orders runs as they were begun; empty if there is none
-	HasEvents string // condition: the run has events; empty if there are no other rows
+	Begun     string // column that orders runs as they began; empty if there is none
+	HasEvents string // condition: the run has events; empty if every row's run has some
 	LastSeq   string // the greatest number of the events that are selected
 	NewKey    string // columns of a new row that has no writer, before [Columns]
 	NewValue  string // their values, of the run $1
@@ -69,7 +69,7 @@ func Compile(d Dialect) *SQL {
 	}
 }
 
-// failed says what the log was about to do. It names the log once, also if err does.
+// failed adds what the log was about to do. It names the log once, also if err does.
 func (d *Dialect) failed(what string, err error) error {
 	return &failure{d.Name + ": " + what + ": " + strings.TrimPrefix(err.Error(), d.Name+": "), err}
 }
@@ -103,14 +103,14 @@ const (
 	ForPruning
 )
 
-// Backend is what a log does itself. All fields must be set.
+// Backend is the part that each log implements itself. All fields must be set.
 type Backend struct {
 	*SQL
 	Runs Runs
 
 	// Indexed reports whether there are the tables run and module.
 	Indexed func() bool
-	// Read runs statements that see what is committed. It may call the function again.
+	// Read runs statements on committed data. It may call the function again.
 	Read func(ctx context.Context, fn func(eventlog.Querier) error) error
 	Page tail.Page
 	// Behind returns the runs whose rows lack events, and that a log which writes could not
@@ -132,7 +132,7 @@ type Scanner struct {
 	to                                           []any
 }
 
-// NewScanner returns a scanner that reads what is behind [Columns] into more.
+// NewScanner returns a scanner that reads the columns after [Columns] into more.
 func NewScanner(more ...any) *Scanner {
 	x := new(Scanner)
 	x.to = append([]any{&x.at.Row, &x.epoch, &x.s.RunID, &x.started, &x.last, &x.head, &x.terminal, &x.turns, &x.tools,
@@ -179,8 +179,8 @@ func (x *SQL) Find(q eventlog.Querier, runID string) (at pending.Position, last 
 	return at, last, err
 }
 
-// Position returns the position of a run by its events. kept says that its row says the same;
-// otherwise the summary was computed. A run that is not there has no id.
+// Position returns the position of a run by its events. kept reports whether its row agrees;
+// otherwise the summary was computed. If the run does not exist, the position has no id.
 func (x *Backend) Position(ctx context.Context, runID string) (at pending.Position, kept bool, err error) {
 	if x.Indexed() {
 		var last uint64
@@ -240,8 +240,9 @@ func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID stri
 	return nil
 }
 
-// CatchUp is a migration of a database that has the log's layout: what another program has
-// appended to these runs, or what was restored without the index, is added to that.
+// CatchUp migrates a database that has the log's layout: it adds to the report the events
+// that another program has appended to these runs, or that were restored without the
+// index.
 func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport, behind []string) error {
 	if len(behind) == 0 {
 		return nil
@@ -253,8 +254,8 @@ func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport,
 	return x.BringUp(ctx, behind...)
 }
 
-// all returns all runs. Those in behind, and those whose rows are malformed, are summarised by
-// their events. A row without a run's id is an error beside the runs.
+// all returns all runs. The runs in behind, and runs with malformed rows, are summarised by
+// their events. A row without a run's id is an error returned beside the runs.
 func (x *Backend) all(ctx context.Context, behind []string) (runs []eventlog.RunSummary, err error) {
 	var malformed []string
 	var unnamed error
@@ -289,8 +290,8 @@ func (x *SQL) newestFirst(begun bool) string {
 	return " ORDER BY started DESC, " + x.Order + " DESC"
 }
 
-// summaries returns the rows that a statement yields, and the ids in those that are
-// malformed. The error unnamed is of a row without an id.
+// summaries returns the rows that a statement yields, and the ids in malformed
+// ones. The error unnamed reports a row without an id.
 func summaries(q eventlog.Querier, list Statement) (runs []eventlog.RunSummary, malformed []string, unnamed, err error) {
 	rows := NewScanner()
 	err = q.Query(list.SQL, list.Args, func(row eventlog.Row) error {
@@ -355,8 +356,8 @@ func (c *Conditions) Namespace(ns string) *Conditions {
 	return c
 }
 
-// inOrder selects nothing further, and has the index run_by_namespace be used, which is in
-// the order of listings. To count, the ids alone are faster.
+// inOrder adds no condition, but makes the database use the index run_by_namespace, which
+// has the order of listings. Counting is faster by ids alone.
 func (c *Conditions) inOrder(ns string) {
 	if ns != "" {
 		first, _, _ := strings.Cut(ns, "/")
@@ -370,7 +371,7 @@ func (c *Conditions) status(status string) {
 	}
 }
 
-// among selects the runs that are in a list, or those that are not.
+// among selects the runs in a list, or the runs not in it.
 func (c *Conditions) among(not string, ids []string) {
 	c.add("run_id " + not + "IN (" + fmt.Sprintf(c.x.Elements, c.arg(c.x.List(ids))) + ")")
 }
@@ -392,13 +393,13 @@ func (c *Conditions) matching(o eventlog.RunPageOptions) *Conditions {
 	return c
 }
 
-// Statement is one with its arguments.
+// Statement is a statement with its arguments.
 type Statement struct {
 	SQL  string
 	Args []any
 }
 
-// PageOf returns the statements that count the runs on all pages and list those of one.
+// PageOf returns the statements that count the runs on all pages and list the runs of one.
 func (x *SQL) PageOf(o eventlog.RunPageOptions) (count, list Statement) {
 	c := x.Select(x.HasEvents).matching(o)
 	count = Statement{"SELECT count(*) FROM run" + c.Where(), c.Args}
@@ -482,7 +483,7 @@ func (x *Backend) doomed(o eventlog.PruneOptions) (with string, args []any) {
 	if !o.IncludeOpen {
 		c.add("terminal <> 0")
 	}
-	if len(o.RunIDs) > 0 { // one that the database cannot hold is not there
+	if len(o.RunIDs) > 0 { // an id that the database cannot hold does not exist
 		c.among("", slices.DeleteFunc(slices.Clone(o.RunIDs), func(id string) bool { return !x.holds(id) }))
 	}
 	c.among("NOT ", x.Runs.AtWork())

@@ -29,8 +29,8 @@ func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
 	return l.x.Runs.Append(ctx, runID, 0, ev)
 }
 
-// Sync implements [eventlog.EventLog]. A run of which nothing is on its way costs no
-// more than a look into a map.
+// Sync implements [eventlog.EventLog]. For a run without pending events it costs
+// only a look into a map.
 func (l *Log) Sync(ctx context.Context, runID string) error { return l.x.Runs.Sync(ctx, runID, 0) }
 
 // Read implements [eventlog.EventLog].

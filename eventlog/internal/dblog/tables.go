@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-// setName is what a set of tables may be called.
+// setName is the pattern for names of table sets.
 var setName = regexp.MustCompile(`^[a-z_]+$`)
 
 // Missing reports whether the database lacks steps of a set of tables.
@@ -60,8 +60,8 @@ func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool,
 	return found, err
 }
 
-// PieceBytes is how much of a module there is in each row of module_piece. It is part of
-// the layout: pieces that are there are not written again.
+// PieceBytes is the size of a module's piece in a row of module_piece. It is part of the
+// layout: existing pieces are not written again.
 const PieceBytes = 256 << 10
 
 // StoreModule stores a module that is not stored yet, since most runs would otherwise write
@@ -176,7 +176,7 @@ func ScanValues[V any](name string, values []V, to []any) error {
 }
 
 func scan(v, to any) bool {
-	switch n := v.(type) { // of which a server has several
+	switch n := v.(type) { // a server has several of these
 	case int16:
 		v = int64(n)
 	case int32:

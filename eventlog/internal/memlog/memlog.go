@@ -30,7 +30,7 @@ type Log struct {
 	mu      sync.RWMutex // guards all below
 	closed  bool
 	runs    map[string]*run
-	begun   int               // runs, with those that were pruned
+	begun   int               // runs, including pruned ones
 	epochs  map[string]uint64 // the last epoch of each run that was fenced
 	modules map[canon.Hash][]byte
 }
@@ -79,7 +79,7 @@ func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
 }
 
 // Adopt adds the next event of a run as another program wrote it, whatever the run's id
-// is. Nothing is checked, and no stream is told.
+// is. It checks nothing and wakes no stream.
 func Adopt(l *Log, ev event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +132,7 @@ func (l *Log) page(_ context.Context, runID string, after uint64, n int) ([]even
 	return rest[:min(n, len(rest))], nil
 }
 
-// Close implements [eventlog.EventLog]. What was in the log is gone.
+// Close implements [eventlog.EventLog]. The content of the log is lost.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	l.closed, l.runs, l.modules = true, nil, nil
@@ -246,9 +246,9 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 	return report, nil
 }
 
-// Fenced implements [eventlog.Store]. There are no transactions here in which a
-// run could be given away, so that is what this call does: writers in earlier
-// epochs, and those in none, have lost the run from now on.
+// Fenced implements [eventlog.Store]. This log has no transactions that give a
+// run away, so this call does it: from now on, writers in earlier epochs, or in
+// none, have lost the run.
 func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()

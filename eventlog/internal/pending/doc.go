@@ -3,9 +3,9 @@
 //
 // # The life of an event
 //
-//  1. [Runs.Append] compares the event with where its run stands, which is looked up once
-//     and kept, and queues it. If the process dies now, the event is lost, and no caller
-//     was told that it is durable.
+//  1. [Runs.Append] compares the event with the position of its run, which is looked up
+//     once and kept, and queues it. If the process dies now, the event is lost, and no
+//     caller was told that it is durable.
 //  2. Once a caller waits for something in the queue, or the queue has much or old events,
 //     the backend's writer takes its front ([Runs.Take]) and commits it. The next batch
 //     gathers meanwhile; [Runs.Gather] also waits a moment for the callers that were just

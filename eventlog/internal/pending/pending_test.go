@@ -102,8 +102,8 @@ func TestABarrierWaitsForWhatWasTakenBeforeIt(t *testing.T) {
 	})
 }
 
-// TestWhatNobodyWaitsForIsWrittenLater: one event is committed once somebody waits for
-// it, or with many others, or after a while.
+// TestWhatNobodyWaitsForIsWrittenLater: a single event is committed once a caller
+// waits for it, or with many others, or after a while.
 func TestWhatNobodyWaitsForIsWrittenLater(t *testing.T) {
 	for name, c := range map[string]struct {
 		effects, size int
@@ -154,7 +154,7 @@ func TestWhoeverIsWrittenNextWaitsAgain(t *testing.T) {
 	})
 }
 
-// TestWhoIsGivenARunNeedNotLook appends where the transaction said that the run stands.
+// TestWhoIsGivenARunNeedNotLook appends at the position that the transaction gave.
 func TestWhoIsGivenARunNeedNotLook(t *testing.T) {
 	s, c := newStore(), logtest.Chain{RunID: "r"}
 	s.append(t, 0, c.Start("g"))
@@ -203,8 +203,8 @@ func TestAWriterNoticesATransactionBetweenItsSteps(t *testing.T) {
 	}
 }
 
-// TestEarlierWritersAreForgotten gives one run away many times. Writers who have lost
-// nothing are kept no longer; one with an event on its way is told.
+// TestEarlierWritersAreForgotten gives a run away many times. Writers that have lost
+// nothing are forgotten; a writer with a queued event gets an error.
 func TestEarlierWritersAreForgotten(t *testing.T) {
 	s, c := newStore(), logtest.Chain{RunID: "r"}
 	s.append(t, 0, c.Start("g"))
@@ -231,7 +231,7 @@ func TestEarlierWritersAreForgotten(t *testing.T) {
 }
 
 // TestAWriterThatWasToldStays fences a writer in the middle of Append: its barriers
-// must not take what it loses for durable.
+// must not report its lost events as durable.
 func TestAWriterThatWasToldStays(t *testing.T) {
 	s, c := newStore(), logtest.Chain{RunID: "r"}
 	s.append(t, 0, c.Start("g"))
@@ -310,8 +310,8 @@ func TestALogThatStopsTellsEverybody(t *testing.T) {
 	})
 }
 
-// TestALogThatStoppedStartsAgain has the cause go away. A run that lost an event stays failed,
-// one that had nothing on its way is looked up again, and of a cause that is for good nothing
+// TestALogThatStoppedStartsAgain removes the cause of the stop. A run that lost an event stays
+// failed, a run without queued events is looked up again, and after a permanent cause nothing
 // is tried.
 func TestALogThatStoppedStartsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -397,7 +397,7 @@ func TestThoseWhoComeBackGatherInABatch(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsLongForOneWhoStaysAway has one come back of two.
+// TestNobodyWaitsLongForOneWhoStaysAway lets one of two callers come back.
 func TestNobodyWaitsLongForOneWhoStaysAway(t *testing.T) {
 	s := newStore()
 	for _, d := range []time.Duration{0, time.Hour} {

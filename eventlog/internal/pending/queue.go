@@ -47,17 +47,18 @@ func (it *Item[W]) size() int {
 	return len(it.Event.Payload)
 }
 
-// Task is what a backend's writer does between events.
+// Task is work of a backend's writer between events.
 type Task interface {
-	// Size is how many bytes of memory the task keeps busy.
+	// Size is the memory that the task occupies, in bytes.
 	Size() int
-	// Done is called with nil once all of it is durable, otherwise with what has stopped
-	// the log. The caller holds the lock of Runs.
+	// Done is called with nil once the whole task is durable, otherwise with the error
+	// that stopped the log. The caller holds the lock of Runs.
 	Done(err error)
 }
 
-// queue is what waits for the writer. While one batch waits for the database, the next
-// one gathers, so that many runs share a commit. It is guarded by the lock of Runs.
+// queue holds the entries that wait for the writer. While one batch waits for the
+// database, the next one gathers, so that many runs share a commit. It is guarded by
+// the lock of Runs.
 type queue[W any] struct {
 	items   []Item[W]
 	bytes   int           // of items, by size
@@ -121,8 +122,8 @@ func (s *Runs[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// want has the writer take what there is, because a caller waits for it. The caller holds
-// the lock of Runs.
+// want makes the writer take what is queued, because a caller waits for it. The caller
+// holds the lock of Runs.
 func (s *Runs[W]) want() {
 	q := &s.queue
 	if len(q.items) > 0 {
@@ -143,15 +144,14 @@ func (s *Runs[W]) overdue() {
 // GatherTime is the d of [Runs.Gather] for a writer whose last batch took so long.
 func GatherTime(took time.Duration) time.Duration { return min(took/2, 500*time.Microsecond) }
 
-// gatherQuiet is how long Gather waits for the next one to come back. Who was answered
-// makes an event within that, and has it hashed.
+// gatherQuiet is how long Gather waits for the next caller to come back. A caller that
+// got its answer makes and hashes its next event within that time.
 const gatherQuiet = 100 * time.Microsecond
 
-// Gather gives those who were answered a moment ago the time to come back, so that they
-// are in one batch and not the fastest of them in one and the others in the next: it
-// returns once n items wait, or none has come for a while, or d is over (see
-// [GatherTime]). It yields instead of sleeping, because a process that has nothing to do
-// wakes up to a millisecond late.
+// Gather gives callers that just got an answer time to come back, so that they share one
+// batch instead of the fastest taking one and the others the next. It returns once n
+// items wait, or none has come for a while, or d is over (see [GatherTime]). It yields
+// instead of sleeping, because an idle process wakes up to a millisecond late.
 func (s *Runs[W]) Gather(n int, d time.Duration) {
 	began := time.Now()
 	last, have := began, 0

@@ -18,29 +18,29 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
-// MaxIdleRuns is how many open runs keep their cursor while nothing of them is on its
-// way; more are looked up again when they go on.
+// MaxIdleRuns is how many open runs without queued events keep their cursor; others
+// are looked up again when they go on.
 const MaxIdleRuns = 4096
 
-// now stands for the epoch in which a run is written at this time.
+// now stands for the run's current epoch.
 const now = math.MaxUint64
 
 // Position is the position of a run in the database. It is zero for a run that is not there.
 type Position struct {
 	eventlog.Cursor
-	Epoch uint64 // the last one that was made of the run
+	Epoch uint64 // the run's latest epoch
 	Row   int64  // number of the run's row, for a backend that wants it back in Item
 }
 
-// Backend is what a log does itself. All fields must be set.
+// Backend is the part that a log implements itself. All fields must be set.
 type Backend[W any] struct {
 	Name string // of the package, for errors
 	Sink string // what the writer waits for, such as "disk"
 
 	// Find looks up the position of a run.
 	Find func(ctx context.Context, runID string) (Position, error)
-	// Refuse says why the log takes nothing although it is neither closed nor stopped,
-	// if so. It is called with the lock of Runs held.
+	// Refuse returns the reason why a log that is neither closed nor stopped takes no
+	// events, or nil. It is called with the lock of Runs held.
 	Refuse func() error
 	// Restart makes ready for a new writer after the failure that has stopped the log, and
 	// returns what starts it. An error means that the cause is still there. Nothing else is
@@ -48,13 +48,13 @@ type Backend[W any] struct {
 	Restart func() (start func(), err error)
 }
 
-// Runs are the runs that a process writes to one log. W is what the backend's writer
-// keeps of a run. Use [New].
+// Runs are the runs that a process writes to one log. W is the backend writer's
+// state of a run. Use [New].
 type Runs[W any] struct {
 	backend Backend[W]
 
-	// Mutex guards everything below and what a Run says it does of the
-	// Run. It is never held across a call of the database.
+	// Mutex guards everything below, and the fields of a Run that are marked so.
+	// It is never held across a call of the database.
 	sync.Mutex
 	runs    map[string][]*Run[W] // the writers of each run, by rising epoch
 	queue   queue[W]
@@ -108,7 +108,7 @@ func New[W any](b Backend[W]) *Runs[W] {
 	return s
 }
 
-// Writable says why the log takes nothing, if so.
+// Writable returns the reason why the log takes no events, or nil.
 func (s *Runs[W]) Writable() error {
 	s.revive()
 	s.Lock()
@@ -134,7 +134,7 @@ func (s *Runs[W]) Closed() bool {
 	return s.closing
 }
 
-// Failure is what has stopped the log, or nil.
+// Failure returns the error that stopped the log, or nil.
 func (s *Runs[W]) Failure() error {
 	s.Lock()
 	defer s.Unlock()
@@ -149,8 +149,8 @@ func (s *Runs[W]) AtWork() []string {
 	return slices.AppendSeq([]string{}, maps.Keys(s.runs))
 }
 
-// Close lets nothing more in and wakes the writer, which writes what is queued. It
-// reports false when that was done before.
+// Close refuses new events and wakes the writer, which writes the queued ones. It
+// returns false if the log was closed before.
 func (s *Runs[W]) Close() bool {
 	s.restarting.Lock()
 	defer s.restarting.Unlock()
@@ -212,8 +212,8 @@ func (s *Runs[W]) Acknowledge(batch []Item[W], lost map[*Run[W]]error, hub *tail
 	}
 }
 
-// durable says that the events of the run are durable up to seq. The caller holds the
-// lock.
+// durable records that the events of the run are durable up to seq. The caller holds
+// the lock.
 func (s *Runs[W]) durable(r *Run[W], seq uint64) {
 	if r.failed != nil {
 		return
@@ -237,8 +237,8 @@ func (s *Runs[W]) fenced(runID string, epoch uint64) {
 }
 
 // give sets the position of a run that a committed transaction has given to a new writer.
-// That is most often one of this process, who then need not look. The caller holds the
-// lock, and has called fenced.
+// The new writer is usually in this process, and then need not look it up. The caller
+// holds the lock, and has called fenced.
 func (s *Runs[W]) give(runID string, at Position) {
 	if r := s.writerOf(runID, at.Epoch); r != nil && r.Epoch == at.Epoch || at.Run().TerminalKind != 0 {
 		return
@@ -247,8 +247,8 @@ func (s *Runs[W]) give(runID string, at Position) {
 	r.loaded.Store(true)
 }
 
-// moved says that a transaction which was committed has continued the run, and whether
-// it has ended it. The caller holds the lock.
+// moved records that a committed transaction has continued the run, and whether it has
+// ended it. The caller holds the lock.
 func (s *Runs[W]) moved(runID string, ended bool) {
 	for _, r := range slices.Clone(s.runs[runID]) {
 		r.loaded.Store(false)
@@ -335,7 +335,7 @@ type Run[W any] struct {
 	ID    string
 	Epoch uint64 // zero for the log itself
 
-	// Writer is what the backend's writer keeps of the run. Nothing else touches it.
+	// Writer is the backend writer's state of the run. No other code touches it.
 	Writer W
 
 	// appending serialises Append, and guards cursor and row.
@@ -343,8 +343,8 @@ type Run[W any] struct {
 	cursor    eventlog.Cursor
 	row       int64 // see Place
 
-	// loaded says that cursor is the position of the run, as far as this process knows. A
-	// transaction that has continued the run takes it back.
+	// loaded reports whether cursor is the position of the run, as this process knows it.
+	// A transaction that has continued the run clears it.
 	loaded atomic.Bool
 
 	// Guarded by the lock of Runs.
@@ -460,8 +460,8 @@ func (s *Runs[W]) load(ctx context.Context, r *Run[W]) error {
 	return nil
 }
 
-// Sync waits until all that was appended to the run in that epoch is durable. A run of
-// which nothing is on its way costs no more than a look into a map.
+// Sync waits until all that was appended to the run in that epoch is durable. For a
+// run without pending events it costs only a look into a map.
 func (s *Runs[W]) Sync(ctx context.Context, runID string, epoch uint64) error {
 	done, err := s.barrier(runID, epoch)
 	if done == nil {
@@ -475,8 +475,8 @@ func (s *Runs[W]) Sync(ctx context.Context, runID string, epoch uint64) error {
 	}
 }
 
-// Settle waits until what this process has appended to the run can be read. A log that
-// has stopped still shows what is durable.
+// Settle waits until the events that this process has appended to the run can be read.
+// A stopped log still shows durable events.
 func (s *Runs[W]) Settle(ctx context.Context, runID string) error {
 	done, err := s.barrier(runID, now)
 	if errors.Is(err, eventlog.ErrLogClosed) {
@@ -574,7 +574,7 @@ func (w *fenced) Sync(ctx context.Context, runID string) error {
 // Close implements [eventlog.EventLog]. The log stays open.
 func (w *fenced) Close() error { return nil }
 
-// Changes is what a transaction does to runs. The zero value is ready.
+// Changes are the changes of a transaction to runs. The zero value is ready.
 type Changes struct {
 	Epochs map[string]uint64   // that it has made
 	Moved  map[string]Position // the positions of the runs that it has continued
@@ -605,8 +605,8 @@ func (c *Changes) Move(runID string, at Position) {
 	}
 }
 
-// Committed tells the writers in this process what a transaction has done to their runs,
-// and their streams. The caller holds the lock.
+// Committed reports a transaction's changes of runs to their writers in this process,
+// and to their streams. The caller holds the lock.
 func (s *Runs[W]) Committed(c *Changes, hub *tail.Hub) {
 	for id, epoch := range c.Epochs {
 		s.fenced(id, epoch)

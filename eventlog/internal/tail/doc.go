@@ -1,14 +1,13 @@
-// Package tail follows runs: what is stored first, then what is added, for any
-// backend that can read a page of a run.
+// Package tail follows runs: first the stored events, then new ones, for any backend
+// that can read a page of a run.
 //
-// A stream is a position in the log. When its run grows it is woken and reads on from
-// its position, at the pace of its reader, so that it can neither miss an event, nor
-// see one twice, nor pile up what a slow reader leaves. The alternative, a buffer per
-// reader that the writer fills, has to choose between blocking the writer and dropping
-// the reader.
+// A stream is a position in the log. When its run grows, the stream wakes and reads on
+// from its position at the pace of its reader. So it cannot miss an event, see one
+// twice, or pile up unread events. The alternative, a buffer per reader that the
+// writer fills, has to choose between blocking the writer and dropping the reader.
 //
-// What this process writes itself is handed to the streams, so that a reader who keeps
-// up does not have each event read from the log again. That is a shortcut and no more:
-// it is bounded, and a stream that has no room for an event, or finds that one is
-// missing before it, reads the log as if it had been handed nothing.
+// This process's own events are handed to the streams, so that a reader who keeps up
+// does not read each event from the log again. That is only a shortcut, and bounded: a
+// stream that has no room for an event, or finds that its predecessor is missing,
+// reads the log instead.
 package tail

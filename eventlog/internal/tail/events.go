@@ -15,7 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// pageEvents is how many events are read from the log at a time.
+// pageEvents is how many events one page of the log has.
 const pageEvents = 512
 
 // maxSeq is the largest number that a database keeps. A caller may name a larger one,
@@ -49,7 +49,7 @@ func Events(ctx context.Context, runID string, after uint64, page Page) iter.Seq
 	}
 }
 
-// Collect returns what a sequence yields, or its first error.
+// Collect returns all events of a sequence, or its first error.
 func Collect(events iter.Seq2[event.Event, error]) ([]event.Event, error) {
 	var all []event.Event
 	for e, err := range events {
@@ -66,9 +66,9 @@ func Collect(events iter.Seq2[event.Event, error]) ([]event.Event, error) {
 // restored one by one. kept is zero where the backend has none.
 //
 // The result is kept itself if the events up to kept.LastSeq do not add up to it, or if
-// the events do not continue each other. That difference is the evidence that the
-// run was changed, and the caller must not replace it. A run of which nothing is kept
-// is summarised as it is, as far as it can be read.
+// the events do not continue each other. That difference is the evidence that the run
+// was changed, and the caller must not replace it. Without a kept summary, the run is
+// summarised as far as it can be read.
 func Summary(runID string, events iter.Seq2[event.Event, error], kept eventlog.RunSummary) (eventlog.RunSummary, error) {
 	var at eventlog.Cursor
 	fits, linked := false, true
@@ -95,9 +95,9 @@ func Summary(runID string, events iter.Seq2[event.Event, error], kept eventlog.R
 	return s, nil
 }
 
-// Merge replaces in a listing, the newest first, the summaries of the runs that are named
-// by those that look finds. One that was computed, and is not kept, has no head: that would
-// be evidence of nothing.
+// Merge replaces summaries in a listing, the newest first: for the runs in behind, by what
+// look finds. A computed summary that is not kept has no head: it would be evidence of
+// nothing.
 func Merge(runs []eventlog.RunSummary, behind []string, look func(runID string) (s eventlog.RunSummary, kept bool, err error)) ([]eventlog.RunSummary, error) {
 	if len(behind) == 0 {
 		return runs, nil

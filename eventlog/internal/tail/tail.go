@@ -12,8 +12,8 @@ import (
 // that page: a reader that does not read costs [MaxPageBytes] and an event.
 const ReadAhead = 256
 
-// Page reads at most n events of a run with numbers above after. It returns fewer when
-// there are no more for now, or when their payloads have [MaxPageBytes] together.
+// Page reads at most n events of a run with numbers above after. It returns fewer at
+// the end of the run, or when their payloads reach [MaxPageBytes] together.
 type Page func(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error)
 
 // MaxPageBytes bounds the payloads of a page, but for its last event.
@@ -55,8 +55,8 @@ type stream struct {
 	size   int           // bytes of their payloads
 }
 
-// Bounds of what is kept for a stream whose reader is slow. Beyond them it reads from the
-// log what it had been handed.
+// Bounds of the events kept for a stream with a slow reader. Beyond them the stream reads
+// the events from the log.
 const (
 	maxHanded      = 64
 	maxHandedBytes = 256 << 10
@@ -101,8 +101,8 @@ func (s *stream) follow(ctx context.Context) {
 	}
 }
 
-// next returns what there is behind the last event: what was handed over, if it goes on
-// from there, and otherwise a page of the log, which has all of that.
+// next returns the events after the last one: events handed over, if they continue from
+// there, otherwise a page of the log, which has all of them.
 func (s *stream) next(ctx context.Context) ([]event.Event, error) {
 	evs, look := s.take()
 	for len(evs) > 0 && evs[0].Seq <= s.last { // which a page had, too
@@ -132,7 +132,7 @@ func (s *stream) send(ctx context.Context, evs []event.Event) bool {
 	return true
 }
 
-// take returns what was handed over, and whether the log may have more.
+// take returns the events handed over, and whether the log may have more.
 func (s *stream) take() (handed []event.Event, look bool) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *stream) hand(e event.Event) {
 	}
 }
 
-// wake has the stream read the log. The caller holds the hub's mu.
+// wake makes the stream read the log. The caller holds the hub's mu.
 func (s *stream) wake() {
 	s.handed, s.size, s.look = nil, 0, true
 	s.notify()
@@ -225,7 +225,7 @@ func (h *Hub) WakeAll() {
 	}
 }
 
-// Idle reports whether there is no stream.
+// Idle reports whether there are no streams.
 func (h *Hub) Idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

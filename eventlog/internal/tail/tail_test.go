@@ -73,7 +73,7 @@ func (b *countingLog) ends(t *testing.T, out <-chan event.Event) {
 	}
 }
 
-// TestWhatIsHandedOverIsNotRead: a reader that keeps up has the log read once.
+// TestWhatIsHandedOverIsNotRead: a reader that keeps up reads the log once.
 func TestWhatIsHandedOverIsNotRead(t *testing.T) {
 	var b countingLog
 	out := b.follow(t)
@@ -87,8 +87,8 @@ func TestWhatIsHandedOverIsNotRead(t *testing.T) {
 	}
 }
 
-// TestAStreamReadsWhatItWasNotHanded: events of another process, of which nobody hands
-// anything over, come before those that are.
+// TestAStreamReadsWhatItWasNotHanded: events of another process, which are not handed
+// over, come before later ones that are.
 func TestAStreamReadsWhatItWasNotHanded(t *testing.T) {
 	var b countingLog
 	out := b.follow(t)

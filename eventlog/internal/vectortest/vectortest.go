@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write the vectors of spec/vectors")
 
 // Check fails the test unless the named vector file has the lines want, and
-// returns what it has.
+// returns its lines.
 func Check[T any](t *testing.T, name string, want []T) []T {
 	t.Helper()
 	text := encode(t, want)
