@@ -15,17 +15,17 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 )
 
-// cache is where compiled code is kept. Every module has a folder of its own,
-// named after its rewritten bytes. So a compiler that a module has taken over
-// can spoil the code of that module and of no other.
+// cache keeps compiled code. Every module has a folder of its own, named
+// after its rewritten bytes. So a compiler that a module has taken over can
+// spoil the code of that module and of no other.
 type cache struct {
-	root      string // "" for none
+	root      string // "" for no cache
 	temporary bool   // it goes with the engine
 	program   string // its build ID, see recall.go; "" if it has none
 
 	most  int64        // bytes that it may have, see trim
 	grown atomic.Int64 // bytes since it was trimmed, and one
-	held  atomic.Int64 // bytes that it has, as far as this process knows
+	held  atomic.Int64 // bytes in the cache, as this process knows it
 	room  func(path string) (disk.Room, error)
 }
 
@@ -60,10 +60,10 @@ func (c *cache) close() error {
 	return os.RemoveAll(c.root)
 }
 
-// folder is where a module's code is, or would be; "" if none is kept. The
-// path names the cost table, and in it the engine makes a folder that names its
-// own version and the processor, so that no upgrade runs what an older one
-// compiled.
+// folder returns the folder of a module's code, which may not exist yet; "" if
+// none is kept. The path names the cost table, and the engine adds a folder
+// that names its own version and the processor, so that no upgrade runs code
+// that an older engine compiled.
 func (c *cache) folder(rewritten []byte) string {
 	if c.root == "" {
 		return ""
@@ -72,8 +72,8 @@ func (c *cache) folder(rewritten []byte) string {
 	return filepath.Join(c.root, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion), hex.EncodeToString(digest[:]))
 }
 
-// fill has a module's code put into its folder, unless it is there. Who puts it gets an
-// empty folder; what that has becomes the module's when all went well.
+// fill calls put to write a module's code, unless its folder exists. put gets an empty
+// folder; its content becomes the module's if put succeeds.
 func (c *cache) fill(folder string, put func(dir string) error) error {
 	if hasFiles(folder) {
 		return nil
@@ -92,7 +92,7 @@ func (c *cache) fill(folder string, put func(dir string) error) error {
 	if !hasFiles(work) {
 		return hostFailed(errNoCode)
 	}
-	// What is in the way is an older engine's, or another process was faster.
+	// The folder in the way is an older engine's, or another process was faster.
 	if err := os.Rename(work, folder); err != nil && !hasFiles(folder) {
 		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
@@ -100,8 +100,8 @@ func (c *cache) fill(folder string, put func(dir string) error) error {
 	return nil
 }
 
-// empty takes a module's code out of the cache at once, whoever is reading it or writing
-// to it.
+// empty takes a module's code out of the cache at once, even if another process is using
+// it.
 func empty(folder string) error {
 	parent := filepath.Dir(folder)
 	if err := os.MkdirAll(parent, 0o700); err != nil { // somebody may have removed all of it
@@ -118,7 +118,7 @@ func empty(folder string) error {
 	return nil
 }
 
-// The names of what is being worked on begin with these.
+// Prefixes of the names of unfinished work.
 const (
 	compiling = "compiling-"
 	preparing = "preparing-"

@@ -155,7 +155,7 @@ func alter(file string) error {
 
 // TestOneModuleLoadedManyTimesAtOnce: with one runtime for all modules, the engine would
 // hand a module that it finds in the cache folder to a second caller before it has
-// finished with it. Code that is spoiled is made again by one of them.
+// finished with it. If its code is spoiled, one of them makes it again.
 func TestOneModuleLoadedManyTimesAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cache")

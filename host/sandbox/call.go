@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// Call says what to call and how it ends.
+// Call describes a call and how it ends.
 type Call struct {
 	// Tool is the tool's name. A guest sees it as args[0].
 	Tool string
@@ -41,13 +41,13 @@ type Call struct {
 	StopErr error
 }
 
-// Result is what a call left.
+// Result is the result of a call.
 type Result struct {
 	// Output is the guest's document, as it wrote it. It is not checked to be
 	// JSON. It is nil when the call failed.
 	Output []byte
 
-	// Meter is what the call consumed, also when it failed.
+	// Meter is the consumption of the call, also when it failed.
 	Meter Meter
 }
 
@@ -59,8 +59,8 @@ type Result struct {
 // other than zero is an error of no class, the tool's own failure. An error
 // that Imports panicked with comes back as it is. Everything that an error
 // text says is determined by the module, the input and the effects, so it is
-// the same on replay. What the host itself fails at matches abi.ErrHost, and
-// is no outcome of the call.
+// the same on replay. An error of the host itself matches abi.ErrHost, and is
+// not an outcome of the call.
 func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, err error) {
 	if !m.enter() {
 		return Result{}, ErrClosed
@@ -136,8 +136,8 @@ func (m *Module) end(s *session) error {
 	return m.giveBack(s.instance)
 }
 
-// probed is what a call's probe reads: the meter while the call is in progress, and then
-// the last reading, since the instance serves other calls.
+// probed is the source of a call's probe: the meter while the call is in progress, and
+// then the last reading, since the instance serves other calls.
 type probed struct {
 	live *session
 	last Meter
@@ -152,7 +152,8 @@ func (p *probed) meter() Meter {
 
 // Describe returns the document of starling_describe. The guest is sealed
 // while it writes it: a description is a function of the module's bytes.
-// A bound on the output of calls that is below the default is not one of it.
+// Limits on the output of calls that are below the default do not apply to
+// it.
 func (m *Module) Describe(ctx context.Context) (doc []byte, err error) {
 	if m.abi != abi.Version {
 		return nil, errors.New("sandbox: a WASI command has no description")
@@ -221,8 +222,8 @@ func (s *session) exited(err error) error {
 }
 
 // runCommand is a call of a WASI command: it reads the input on fd 0 and writes the output
-// on fd 1, and has succeeded when it returns or exits with code zero. The error of another
-// code is what the command has written, or the code if it has written nothing.
+// on fd 1, and has succeeded when it returns or exits with code zero. With another code,
+// the error is the output of the command, or the code if it has written nothing.
 func (s *session) runCommand(input []byte) ([]byte, error) {
 	s.stdin, s.stdout = input, []byte{}
 	_, err := s.invoke(abi.ExportStart)

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
-// end is what a hand-built guest is expected to come to.
+// end is the expected end of a hand-built guest.
 type end struct {
 	name   string
 	module *wasmtest.Module
@@ -202,8 +202,8 @@ func TestEffectsAreCountedBeforeTheyHappen(t *testing.T) {
 	}
 }
 
-// A guest without memory for more asks and is told so; its peak is what it
-// reached.
+// A guest that asks for more memory than its limit gets an error; its peak is
+// what it reached.
 func TestMemoryEndsAtItsLimit(t *testing.T) {
 	grow := func(pages int32) *wasm.Asm { return asm().I32(pages).Memory(wasm.OpMemoryGrow) }
 	for _, tt := range []end{

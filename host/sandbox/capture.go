@@ -13,8 +13,8 @@ const (
 	excerptTail = 1536
 )
 
-// capture keeps the beginning of what a guest wrote, for the record, and the
-// end of it, for an error text.
+// capture keeps the beginning of a guest's output, for the record, and its
+// end, for an error text.
 type capture struct {
 	limit uint64
 	total uint64 // bytes written
@@ -39,7 +39,7 @@ func (c *capture) clone() capture {
 	return other
 }
 
-// text returns what is kept, as valid UTF-8 and not longer than the limit.
+// text returns the kept beginning, as valid UTF-8 within the limit.
 func (c *capture) text() string {
 	s := strings.ToValidUTF8(string(c.head), string(utf8.RuneError))
 	if uint64(len(s)) <= c.limit {
@@ -52,8 +52,8 @@ func (c *capture) text() string {
 	return s[:cut]
 }
 
-// excerpt returns what an error text shows, as valid UTF-8 without space around
-// it.
+// excerpt returns the part for an error text, as valid UTF-8 without
+// surrounding space.
 func (c *capture) excerpt() string {
 	tail := string(c.tail[max(0, len(c.tail)-excerptTail):])
 	if c.total > excerptTail {

@@ -17,9 +17,9 @@ const sealedName = "tool"
 // sealedSeed is the key of the generator while a guest is sealed.
 var sealedSeed = [32]byte([]byte("starling:v1 sealed random_get   "))
 
-// clock is a guest's virtual clock. It moves when it is read, with the fuel
-// that the guest spends, a nanosecond for each unit, and when the guest sleeps:
-// with what the guest does and never by itself. It is told the time of day once.
+// clock is a guest's virtual clock. It moves when the guest reads it, sleeps or
+// spends fuel (a nanosecond for each unit), and never by itself. It gets the
+// time of day once.
 type clock struct {
 	mono     uint64 // ns since the instance began
 	ran      uint64 // the count of fuel up to which the clock has run

@@ -23,8 +23,8 @@ type Code struct {
 	file   *os.File // nil if the engine keeps no code
 }
 
-// Hold returns the code of a module that was prepared, and that loads. It is to be called
-// by the function that Prepare calls. The error is ErrSpoiled if the code is gone already.
+// Hold returns the code of a prepared module that loads. Only the function that Prepare
+// calls may call it. The error is ErrSpoiled if the code is gone already.
 func (e *Engine) Hold(p *Prepared) (*Code, error) {
 	c := &Code{engine: e, lock: e.compiling[p.Digest[0]], folder: p.Folder}
 	if p.Folder == "" {
@@ -100,10 +100,9 @@ func (c *Code) Close() error {
 }
 
 // piece is how much of a module's code is written at once, in bytes. The engine reads all
-// of it in one system call, and a kernel that is not preemptible gives the processor to
-// others only between every few pieces of the file, which it keeps as they were written:
-// of code that was written at once a worker read 12 MB in 45 ms, and for as long nobody
-// else had the processor.
+// of it in one system call, and a kernel without preemption yields only every few pieces
+// of the file, which it keeps as they were written. After one single write, a worker read
+// 12 MB in 45 ms, and no other process had the processor meanwhile.
 const piece = 16 << 10
 
 // writePieces makes a file at path. It returns once the file is on the disk.

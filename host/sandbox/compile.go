@@ -15,18 +15,17 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// Compile compiles a rewritten module into the empty folder dir, and nothing else: it
-// leaves the code under the name by which the engine looks for that of the module's
-// rewrite.Shell. What the engine does not accept is a *rewrite.Refusal, also what it
-// panics at: the process lives, because panics are recovered in this goroutine, and it
-// compiles in no other one.
+// Compile compiles a rewritten module into the empty folder dir: the code gets the
+// name under which the engine looks for the module's rewrite.Shell. If the engine
+// refuses the module or panics, the error is a *rewrite.Refusal: the process lives,
+// because panics are recovered in this goroutine, and it compiles in no other one.
 func Compile(ctx context.Context, rewritten []byte, dir string) error {
 	return accepted(func() error { return compileOn(ctx, 1, rewritten, dir) })
 }
 
-// CompileAlone is Compile on all processors, for a process that does nothing else: it
-// dies of what the engine panics at. An error that is no abi.ErrHost is why the engine
-// does not accept the module.
+// CompileAlone is Compile on all processors, for a process that does nothing else: a
+// panic of the engine kills it. An error that is not abi.ErrHost is the engine's
+// reason to refuse the module.
 func CompileAlone(ctx context.Context, rewritten []byte, dir string) error {
 	return compileOn(ctx, runtime.GOMAXPROCS(0), rewritten, dir)
 }
@@ -63,7 +62,7 @@ func inPieces(code, wanted string) error {
 	return errors.Join(err, os.Remove(code))
 }
 
-// compileInto has the engine keep a module's code in dir and returns the file.
+// compileInto makes the engine keep a module's code in dir and returns the file.
 func compileInto(ctx context.Context, module []byte, dir string) (string, error) {
 	before, err := files(dir)
 	if err != nil {

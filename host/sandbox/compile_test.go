@@ -37,8 +37,8 @@ func TestCodeIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
 	}
 }
 
-// TestWaitsForACompilationEndWithTheirContext: of a load that finds the module in the
-// compiler, of one whose code is there, and of code that is put back.
+// TestWaitsForACompilationEndWithTheirContext: a load that finds the module in the
+// compiler, a load whose code exists, and a load whose code is put back.
 func TestWaitsForACompilationEndWithTheirContext(t *testing.T) {
 	e := keeping(t)
 	wasm := tiny(output(`{"output":1}`)).Bytes()

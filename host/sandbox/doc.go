@@ -1,16 +1,14 @@
-// Package sandbox executes untrusted tools. It is the only
-// package that knows the engine: wazero, and on js the one of the browser or of Node.
+// Package sandbox executes untrusted tools. Only this package knows the engine: wazero, and on js the
+// engine of the browser or of Node.
 //
 // # How to think about it
 //
-// A guest is a function. Its arguments are its bytes, its input and what
-// [Imports] answers; its value is its output, its end, and its meter: fuel,
-// memory and log. Nothing else goes in, so the same arguments give the same
-// value on the compiler, on the interpreter, today and in ten years. That is
-// all that replay needs, and most of this package is there to keep a further
-// argument from slipping in: the clock is virtual, randomness is expanded from
-// one recorded seed, fuel and depth are counted by the module's own rewritten
-// code, engine error texts and half-defined registers stay in here.
+// A guest is a function. Its arguments are its bytes, its input and what [Imports] answers; its value is
+// its output, its end, and its meter: fuel, memory and log. Nothing else goes in, so the same arguments
+// give the same value on the compiler, on the interpreter, today and in ten years. Replay needs nothing
+// more, and most of this package keeps a further argument from slipping in: the clock is virtual,
+// randomness is expanded from one recorded seed, fuel and depth are counted by the module's own
+// rewritten code, engine error texts and half-defined registers stay in here.
 //
 // spec/abi.md is the contract with the guest and is normative for what this
 // package does.
@@ -20,34 +18,28 @@
 //	Engine.Load   gate and rewrite (host/internal/rewrite), exports of the contract, compile, sealed start-up -> start
 //	Module.Call   instance at the start -> input -> execute -> output -> instance put back to the start
 //
-// A session is the host's side of one call; the context of its instance leads
-// the host functions to it, so that they are registered once. Start function,
-// _initialize and starling_warmup run sealed, with constant clock and randomness
-// and without effects, so what they leave is a function of the module alone. It
-// is kept as the module's start: an image of the memory, the globals, and where
-// the virtual clock stood. That, and not a new instance, is what every call
-// begins with.
+// A session is the host's side of one call; the context of its instance leads the host functions to it,
+// so that they are registered once. Start function, _initialize and starling_warmup run sealed, with
+// constant clock and randomness and without effects, so their result is a function of the module alone.
+// It is kept as the module's start: an image of the memory, the globals, and the virtual clock. Every
+// call begins with that, and not with a new instance.
 //
 // # Why a used instance is as good as a new one
 //
-// An instance can change its memory and its mutable globals and nothing else:
-// the gate has no instruction for tables or segments, the module holds no
-// descriptors, and what the host keeps for a call is made for the call. The
-// rewriter exports every mutable global, and package image finds every page that
-// was written. The memory's length is put back too. An instance whose code did
-// not return by itself is closed instead of trusted. Config.VerifyEvery compares
-// all of it with the start.
+// An instance can change only its memory and its mutable globals: the gate has no instruction for tables
+// or segments, the module holds no descriptors, and the host's state of a call is made for the call. The
+// rewriter exports every mutable global, and package image finds every page that was written. The
+// memory's length is put back too. An instance whose code did not return by itself is closed instead of
+// trusted. Config.VerifyEvery compares all of it with the start.
 //
 // # How a call ends
 //
-// The guest returns, or its code traps, or one of this package's host
-// functions panics with an error that the engine passes through as an
-// error: fuel spent, deadline, limit, proc_exit, or an error of Imports. All
-// of it happens on the goroutine of Call, in the guest's own order; nothing is
-// ever closed or written from outside while a guest runs. The host looks at
-// the world only where the guest's fuel counter meets its limit, and so an end
-// that the world decides has a position in the computation, the counter's
-// value, at which [Call].StopAt repeats it.
+// The guest returns, or its code traps, or one of this package's host functions panics with an error
+// that the engine passes through: fuel spent, deadline, limit, proc_exit, or an error of Imports. All of
+// it happens on the goroutine of Call, in the guest's own order; nothing is ever closed or written from
+// outside while a guest runs. The host looks at the world only where the guest's fuel counter meets its
+// limit. So an end that the world decides has a position in the computation, the counter's value, at
+// which [Call].StopAt repeats it.
 //
 // # What it refuses
 //
@@ -56,7 +48,6 @@
 // [rewrite.Refusal], before any of their code has run. A cache folder that
 // another user could write to. Limits that it could not keep.
 //
-// What is lost if the process dies here: the call. Nothing in this package
-// outlives it; the effects of the guest are in the log of the caller, which
-// implements Imports.
+// If the process dies here, the call is lost. Nothing in this package outlives it; the effects of the
+// guest are in the log of the caller, which implements Imports.
 package sandbox

@@ -16,9 +16,9 @@ import (
 // [Module] after Close.
 var ErrClosed = errors.New("sandbox: closed")
 
-// Config says how modules are executed. The zero value compiles to machine
-// code, keeps it in memory only, and resets instances in the best way that
-// works on this machine.
+// Config configures how modules are executed. The zero value compiles to
+// machine code, keeps it in memory only, and resets instances in the best way
+// that works on this machine.
 type Config struct {
 	// Interpreter executes modules in an interpreter. It computes the same
 	// bytes with the same fuel, some thirty times slower, from code that shares
@@ -26,12 +26,11 @@ type Config struct {
 	Interpreter bool
 
 	// CacheDir keeps compiled machine code, and what each version of this program has
-	// rewritten, so that both is done once on a machine and not once in a process.
-	// A user who can write to this folder chooses the code that this process runs: it is
+	// rewritten, so that both is done once on a machine and not once in a process. A
+	// user who can write to this folder chooses the code that this process runs: it is
 	// created with mode 0700, and a folder that anyone but this user could have written
-	// to is refused. It is kept below 8 GiB, and what was not used for 30 days is
-	// removed, whenever something is added. The interpreter does not use it. Empty: no
-	// cache.
+	// to is refused. Whenever something is added, the cache is trimmed to 8 GiB, and to
+	// files used in the last 30 days. The interpreter does not use it. Empty: no cache.
 	CacheDir string
 
 	// Compile, unless it is nil, compiles a module whose code is not in the
@@ -41,8 +40,8 @@ type Config struct {
 	// and memory of it but the gate.
 	Compile func(ctx context.Context, rewritten []byte, dir string) error
 
-	// Reset is how instances are made pristine between calls. Empty: the best
-	// method that works here, see [Engine.Resets].
+	// Reset is the method that makes instances pristine between calls. Empty: the
+	// best method that works here, see [Engine.Resets].
 	Reset Reset
 
 	// Profile, unless it is nil, is called at the beginning of each call and
@@ -50,13 +49,12 @@ type Config struct {
 	// run some ten times slower, with the same fuel. It may return nil.
 	Profile func(tool string) Profiler
 
-	// Trace, unless it is nil, is told of every import that a guest calls, when
-	// it has been answered. It is called by all calls that are in progress.
+	// Trace, if not nil, receives every import call of a guest, once it has been
+	// answered. All calls in progress use it.
 	Trace func(TraceEvent)
 
-	// Progress, unless it is nil, is told how much fuel a call has spent since the
-	// last time: every few milliseconds, and when it ends. It is called by all calls
-	// that are in progress.
+	// Progress, if not nil, receives the fuel that a call has spent since the last
+	// time: every few milliseconds, and when it ends. All calls in progress use it.
 	Progress func(fuel uint64)
 
 	// VerifyEvery has every so many resets compared with the module's start,
@@ -68,7 +66,7 @@ type Config struct {
 // Reset is a way to make a used instance pristine.
 type Reset = image.Method
 
-// The ways, from the best to the one that works everywhere.
+// The methods, from the best to the one that works everywhere.
 const (
 	ResetScan    = image.Scan    // the pages that PAGEMAP_SCAN lists are copied back (Linux 6.7)
 	ResetPagemap = image.Pagemap // the same from /proc/self/pagemap
@@ -76,7 +74,7 @@ const (
 	ResetFresh   = image.Fresh   // every call has a new instance
 )
 
-// Rung is one of these ways on this machine: why it does not work, or nil.
+// Rung is one of these methods on this machine: the reason why it does not work, or nil.
 type Rung = image.Rung
 
 // Engine loads modules. It is safe for concurrent use.
@@ -102,7 +100,7 @@ type Engine struct {
 	modules map[*Module]bool // that are not closed
 }
 
-// exclusive is what writing takes of a semaphore of which reading takes one.
+// exclusive is the share of a semaphore that writing takes; reading takes one.
 const exclusive = 1 << 30
 
 // New starts an engine. It fails when this machine has no compiler and

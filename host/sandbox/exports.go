@@ -38,8 +38,8 @@ var (
 	}
 )
 
-// checkExports tells which of the two kinds of module this is, and refuses one
-// that is neither or that is one of them in part.
+// checkExports returns the kind of the module, and refuses a module that is of
+// neither kind or only partly of one.
 func checkExports(info rewrite.Info) (string, error) {
 	_, describes := info.Export(abi.ExportDescribe)
 	_, executes := info.Export(abi.ExportExecute)
@@ -70,7 +70,7 @@ func checkAll(info rewrite.Info, wanted []export, what, hint string) error {
 	return refuse("not "+what+": "+strings.Join(wrong, ", "), hint)
 }
 
-// check returns what is wrong with a module's export of that name.
+// check returns an error in a module's export of that name, or "".
 func (x export) check(info rewrite.Info) string {
 	got, ok := info.Export(x.name)
 	switch {

@@ -16,9 +16,9 @@ import (
 // otherwise, and one guest that spins would stop the whole process.
 const (
 	// A slice is how far the limit moves at a time. It follows the guest: a unit
-	// takes a fraction of a nanosecond in one loop and a hundred in another,
-	// which misses all caches. The guest cannot tell where slices end, so replay
-	// need not have the same ones.
+	// takes a fraction of a nanosecond in one loop, and a hundred in another that
+	// misses all caches. The guest cannot tell where slices end, so replay need
+	// not have the same ones.
 	firstSlice = 500_000
 	leastSlice = 20_000
 	mostSlice  = 5_000_000
@@ -37,8 +37,9 @@ func (s *session) allow(budget uint64) {
 	s.instance.limit.Set(s.nextLimit(0))
 }
 
-// nextLimit is where the guest stops next: a slice ahead, but never past the
-// budget, and on the replay of a stop never past the last count before it.
+// nextLimit returns where the guest stops next: a slice ahead, but never past
+// the budget, and on the replay of a stop never past the last count before
+// it.
 func (s *session) nextLimit(used uint64) uint64 {
 	limit := s.budget
 	if s.stop != nil && s.stopAt > 0 {
@@ -82,10 +83,10 @@ func (s *session) adapt(now time.Time) {
 	}
 }
 
-// charge adds the bytes that the host is about to read from or write to guest
-// memory to the count, and is a check like those in the module. Without it a
-// guest could have the host fill its memory with random bytes all day for the
-// price of a few instructions.
+// charge adds the bytes that the host will read from or write to guest memory
+// to the count, and checks like the module's own code. Without it a guest
+// could make the host fill its memory with random bytes all day for the price
+// of a few instructions.
 func (s *session) charge(bytes uint64) {
 	if bytes == 0 {
 		return // the count has to grow between two checks

@@ -9,8 +9,9 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// What the gate bounds, what it found in a module, and why it refused one. GateInfo has
-// the counts of a module that was accepted, and Headroom compares one with its bound.
+// The limits of the gate, its findings in a module, and its reason to refuse one.
+// GateInfo has the counts of an accepted module, and Headroom compares one count with
+// its limit.
 type (
 	GateLimits = rewrite.Limits
 	GateInfo   = rewrite.Info
@@ -18,16 +19,16 @@ type (
 	Refusal    = rewrite.Refusal
 )
 
-// Strip is what to do about a module that is too large.
+// Strip is the hint for a module that is too large.
 const Strip = rewrite.Strip
 
 // DefaultGateLimits returns the bounds of the gate.
 func DefaultGateLimits() GateLimits { return rewrite.DefaultLimits() }
 
-// Check returns what is in a module, or a [*Refusal]. It executes nothing.
+// Check returns the counts of a module, or a [*Refusal]. It executes nothing.
 func Check(module []byte, l GateLimits) (GateInfo, error) { return rewrite.Check(module, l) }
 
-// What a module is rewritten with, and what comes of it.
+// The options and the result of rewriting a module.
 type (
 	RewriteOptions = rewrite.Options
 	Rewritten      = rewrite.Result
@@ -61,8 +62,8 @@ func Decode(module []byte) (*Decoded, error) { return wasm.Decode(module) }
 // write to.
 func CheckCacheFolder(dir string) error { return cachefile.Folder(dir) }
 
-// accepted has the engine take a module. What it does not accept is refused, also what
-// it panics at: that is a mistake of the engine's that some module found, and the process
+// accepted makes the engine take a module. If the engine refuses or panics, the module is
+// refused: a panic is a mistake of the engine's that some module found, and the process
 // lives.
 func accepted(take func() error) (err error) {
 	defer func() {

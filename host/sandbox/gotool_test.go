@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// observation is everything that a call can be told by.
+// observation is everything that is observable in a call.
 type observation struct {
 	Result   Result
 	Output   string
@@ -45,7 +45,7 @@ func TestAGoToolIsAFunctionOfItsInputAndEffects(t *testing.T) {
 		err         error    // the class
 		text        string   // a part of the error's text
 		log         string   // a part of the log
-		effects     []string // what was recorded
+		effects     []string // the recorded effects
 	}{
 		{tool: "echo", input: `"\u00e9"`, output: `{"output":"\"\\u00e9\""}`},
 		{tool: "clock", input: `null`, effects: []string{"now", "now"},
@@ -92,8 +92,8 @@ func TestAGoToolIsAFunctionOfItsInputAndEffects(t *testing.T) {
 	}
 }
 
-// A Go runtime that is refused something dies in its own words, which must
-// reach whoever reads the error.
+// A Go runtime that lacks a resource dies in its own words, which must reach
+// the reader of the error.
 func TestAGoToolRunsIntoItsLimits(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -60,7 +60,7 @@ var (
 	interpreter = sync.OnceValue(func() *Engine { return mustEngine(Config{Interpreter: !onJS, VerifyEvery: 1}) })
 )
 
-// onJS: there is one engine here, and it takes the place of both.
+// onJS: the one engine here stands for both.
 const onJS = runtime.GOOS == "js"
 
 func mustEngine(c Config) *Engine {

@@ -44,8 +44,8 @@ func (f imported) answer(s *session, stack []uint64) {
 	}
 }
 
-// fuelFuncs are what a rewritten module imports from [rewrite.RefillModule] beside what it
-// asked for; the last two if it is profiled.
+// fuelFuncs are the further imports of a rewritten module from [rewrite.RefillModule]; the
+// last two if it is profiled.
 var fuelFuncs = map[string]struct {
 	params []wasm.ValType
 	do     func(s *session, a args)

@@ -18,7 +18,7 @@ var hostileLimits = Limits{Fuel: 3_000_000, Depth: interpreterDepth, MemoryPages
 
 var attack, peace = Call{Tool: "hostile", Input: []byte(hostiletest.Attack)}, Call{Tool: "hostile", Input: []byte("p")}
 
-// endingOf says how a call ended: what it gave, the class of its error, its meter.
+// endingOf describes how a call ended: its output, the class of its error, its meter.
 func endingOf(t *testing.T, m *Module, c Call) string {
 	t.Helper()
 	got, err := m.Call(t.Context(), c, &world{})
@@ -69,9 +69,9 @@ func TestHostileRuns(t *testing.T) {
 	}
 }
 
-// TestHostileRunsEndInTime gives every attack all the fuel that it wants and a
-// deadline. It ends with that, or before by itself; and what the deadline ended
-// is repeated at the same count, on the other engine, without a clock.
+// TestHostileRunsEndInTime gives every attack unlimited fuel and a deadline. It
+// ends by that, or before by itself; an end by the deadline is repeated at the
+// same count, on the other engine, without a clock.
 func TestHostileRunsEndInTime(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -92,7 +92,7 @@ func TestHostileRunsEndInTime(t *testing.T) {
 			worst, which = late, run.Name
 		}
 		if !errors.Is(err, abi.ErrTimeout) || recorded.Meter.Fuel > 50_000_000 {
-			continue // what the interpreter would take too long for is left out
+			continue // too slow for the interpreter
 		}
 		stop := errors.New("recorded")
 		again := attack

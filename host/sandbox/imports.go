@@ -6,9 +6,9 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// Imports is what the outside does for a guest. Every method is one recorded
-// effect. A method that panics with an error ends the guest there, and the
-// error is what Call returns.
+// Imports performs the effects of a guest. Every method is one recorded
+// effect. If a method panics with an error, the guest ends there and Call
+// returns the error.
 //
 // The methods are called from within Call, on its goroutine, with a context
 // that ends with the call's deadline. They must not call the same guest.
@@ -23,9 +23,9 @@ type Imports interface {
 	// random_get is served. It is called at most once in a call.
 	Seed(ctx context.Context) [32]byte
 
-	// HTTP makes one exchange. The request is the guest's, unchecked. With
-	// status zero the first result is the response in message/http form;
-	// otherwise the status says what went wrong and the result is a text.
+	// HTTP makes one exchange. The request is the guest's, unchecked. With status
+	// zero the first result is the response in message/http form; otherwise the
+	// status names the failure and the result is a text.
 	HTTP(ctx context.Context, request []byte) ([]byte, abi.Status)
 }
 
@@ -62,8 +62,8 @@ type held struct {
 	status abi.Status
 }
 
-// importHTTP makes one exchange, or with an empty request fetches what the
-// last one left.
+// importHTTP makes one exchange, or with an empty request fetches the rest of
+// the last answer.
 func importHTTP(s *session, a args) uint64 {
 	request, length, buf, capacity := a.u32(0), a.u32(1), a.u32(2), a.u32(3)
 	s.charge(uint64(length))

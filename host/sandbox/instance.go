@@ -21,7 +21,7 @@ type instance struct {
 	fuel, limit, depth, refused global
 	globals                     []global // the module's own, then the four
 
-	functions map[string]function // by export; those that have been called
+	functions map[string]function // by export; functions called so far
 	stack     [2]uint64           // parameters and result of one call
 	ctx       context.Context     // leads host functions to the instance
 
@@ -98,9 +98,9 @@ func (i *instance) setGlobals(s *start) {
 }
 
 // reset puts a used instance back to its module's start. After an error it is
-// good for nothing.
+// unusable.
 func (i *instance) reset(s *start) error {
-	i.session = session{} // drops what the call has held on to
+	i.session = session{} // drops references of the call
 	i.setGlobals(s)
 	if err := i.mapping.Reset(uint64(s.pages) * wasm.PageSize); err != nil {
 		return err

@@ -115,8 +115,8 @@ type jsModule struct {
 	buffer  js.Value // of linear, when bytes was made
 	bytes   js.Value // Uint8Array
 	call    js.Func
-	thrown  any                   // what an import panicked with, which ends the guest
-	scratch [8 * maxCrossing]byte // what is in mail
+	thrown  any                   // the value with which an import panicked, which ends the guest
+	scratch [8 * maxCrossing]byte // the content of mail
 	stack   [maxCrossing]uint64   // the same as numbers
 	globals map[string]*jsGlobal  // that were asked for
 }
@@ -179,8 +179,8 @@ func (m *jsModule) send(numbers []uint64) {
 	js.CopyBytesToJS(m.mail, m.scratch[:8*len(numbers)])
 }
 
-// imported answers an import. What it panics with must not leave a callback: it is kept
-// for function.CallWithStack, and the bridge traps.
+// imported answers an import. A panic must not leave a callback: it is kept for
+// function.CallWithStack, and the bridge traps.
 func (m *jsModule) imported(_ js.Value, args []js.Value) (ended any) {
 	defer func() {
 		if m.thrown = recover(); m.thrown != nil {
@@ -206,8 +206,8 @@ func (m *jsModule) function(name string) function {
 	return &jsFunction{m, m.after.Get("call" + strconv.Itoa(slices.Index(m.code.bridge.Functions, name)))}
 }
 
-// CallWithStack calls the export. The error is what an import panicked with, if that was an
-// error, or the trap in the words of wazero.
+// CallWithStack calls the export. The error is the one with which an import panicked, or
+// the trap in the words of wazero.
 func (f *jsFunction) CallWithStack(_ context.Context, stack []uint64) error {
 	f.m.thrown = nil
 	f.m.send(stack)
@@ -226,8 +226,8 @@ func (f *jsFunction) CallWithStack(_ context.Context, stack []uint64) error {
 	}
 }
 
-// trapTexts are the words of V8, SpiderMonkey and JavaScriptCore for the traps that do not
-// explain themselves, in lower case, and those of wazero.
+// trapTexts maps the words of V8, SpiderMonkey and JavaScriptCore for the traps that do
+// not explain themselves, in lower case, to wazero's.
 var trapTexts = []struct{ part, trap string }{
 	{"unreachable", "unreachable"},
 	{"by zero", "integer divide by zero"},
@@ -265,7 +265,7 @@ func (m *jsModule) trap(thrown js.Error) error {
 	return thrown
 }
 
-// isInternalError: SpiderMonkey's error for too much recursion is of a type of its own.
+// isInternalError: SpiderMonkey's error for too much recursion has its own type.
 func isInternalError(v js.Value) bool {
 	t := js.Global().Get("InternalError")
 	return t.Type() == js.TypeFunction && v.InstanceOf(t)
@@ -306,8 +306,8 @@ func (g *jsGlobal) Set(v uint64) {
 	g.set.Invoke()
 }
 
-// memory returns the memory of the instance, which has its own methods because the buffer of
-// one that has grown is another one.
+// memory returns the memory of the instance, which has its own methods because a grown
+// memory has another buffer.
 func (m *jsModule) memory() memory { return m }
 
 func (m *jsModule) current() js.Value {

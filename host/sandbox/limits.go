@@ -9,8 +9,8 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// Limits are the bounds of one call. InputBytes is of a part of the input that this
-// package does not know, and is held by host/guest.
+// Limits are the bounds of one call. InputBytes limits a part of the input that
+// this package does not know, and is enforced by host/guest.
 type Limits struct {
 	Fuel        uint64 // units of spec/determinism.md
 	MemoryPages uint32 // 64 KiB pages, 1 to 65536
@@ -18,16 +18,16 @@ type Limits struct {
 	TimeoutMs   int64  // wall clock
 	InputBytes  uint64
 	OutputBytes uint64
-	LogBytes    uint64 // what is kept of what the guest writes to fd 1 and 2
+	LogBytes    uint64 // kept from the guest's output on fd 1 and 2
 	Effects     uint64 // recorded effects per call
 	EffectBytes uint64
 }
 
-// Meter is what a call has consumed.
+// Meter is the consumption of a call.
 type Meter struct {
 	Fuel       uint64 // units of spec/determinism.md
 	PeakMemory uint64 // bytes of linear memory
-	Log        string // what the guest wrote to fd 1 and 2, valid UTF-8, capped
+	Log        string // the guest's output on fd 1 and 2, valid UTF-8, capped
 }
 
 // Digest is a BLAKE3-256 digest.

@@ -31,12 +31,12 @@ type Module struct {
 // Load checks, rewrites and compiles a module and brings it to its start: it
 // runs the start function, _initialize and starling_warmup, once, with constant
 // clock and randomness and without effects. The limits hold for each of its
-// calls; those that are zero take the value of [DefaultLimits].
+// calls; zero limits take the value of [DefaultLimits].
 //
 // A module that is not accepted is a [*rewrite.Refusal], whether the gate, the
-// contract or the compiler refused it. What goes wrong in its start is the error
-// of every call. Other errors are the host's: limits that cannot be kept, a
-// closed engine.
+// contract or the compiler refused it. If its start fails, every call returns
+// that error. Other errors are the host's: limits that cannot be kept, a closed
+// engine.
 func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Module, error) {
 	var m *Module
 	err := e.Prepare(ctx, wasmBytes, limits, func(p *Prepared) (err error) {
@@ -58,7 +58,7 @@ func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error)
 	return e.build(ctx, p)
 }
 
-// build has the engine take a module and brings it to its start.
+// build makes the engine take a module and brings it to its start.
 func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	m := &Module{
 		engine: e, digest: p.Digest, abi: p.ABI, imports: p.Imports, limits: p.Limits, size: p.Size,
@@ -77,8 +77,8 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	return m, nil
 }
 
-// compile has the engine find the code of the module, or compile or interpret it where
-// there is no folder.
+// compile makes the engine find the code of the module, or compile or interpret it
+// where there is no folder.
 func (m *Module) compile(ctx context.Context, p *Prepared) error {
 	err := accepted(func() (err error) {
 		m.code, err = compiled(ctx, m.engine.interpreter, p)
@@ -143,7 +143,7 @@ func (m *Module) Close(ctx context.Context) error {
 	return m.free(ctx)
 }
 
-// free gives back what the module holds, as far as it was built.
+// free gives back the resources of the module, which may be partly built.
 func (m *Module) free(ctx context.Context) (err error) {
 	m.pool.close()
 	if m.start != nil && m.start.image != nil {
@@ -188,8 +188,8 @@ type Loader interface {
 	Load(ctx context.Context, wasm []byte, limits Limits) (Loaded, error)
 }
 
-// Loaded is a module that executes calls. Whatever executes them, the results, errors and
-// meters are those that [*Module] documents.
+// Loaded is a module that executes calls. Results, errors and meters are as documented
+// for [*Module].
 type Loaded interface {
 	Call(ctx context.Context, c Call, imports Imports) (Result, error)
 	Describe(ctx context.Context) ([]byte, error)

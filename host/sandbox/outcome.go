@@ -31,8 +31,8 @@ type exit struct{ code uint32 }
 
 func (e *exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
-// outcome turns what the engine returned into the call's error. A *exit comes
-// back as it is: what it means depends on who called.
+// outcome turns the engine's error into the call's error. A *exit comes back
+// as it is: its meaning depends on the caller.
 func (s *session) outcome(err error) error {
 	var ended *guestStopped
 	var exited *exit
@@ -79,8 +79,8 @@ func (e *HostFailure) Unwrap() []error { return []error{abi.ErrHost, e.cause} }
 // the rewriter counts down.
 func (s *session) overflowed() bool { return int32(s.instance.depth.Get()) < 0 }
 
-// failure is the error of a guest that went wrong: the class, the reason, and
-// what the guest wrote, where a language runtime says more.
+// failure returns the error of a failed guest: the class, the reason, and the
+// guest's output, where a language runtime explains more.
 func (s *session) failure(class error, reason string) error {
 	err := fmt.Errorf("%w: %s", class, reason)
 	if text := s.log.excerpt(); text != "" {

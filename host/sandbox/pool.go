@@ -59,7 +59,7 @@ func (p *pool) everyNth(n uint64) bool {
 	return p.used%n == 0
 }
 
-// close discards what is idle and keeps nothing from now on.
+// close discards idle instances and keeps none from now on.
 func (p *pool) close() {
 	p.mu.Lock()
 	idle := p.idle

@@ -18,7 +18,7 @@ type Prepared struct {
 
 	Wasm    []byte            // as it was rewritten; its rewrite.Shell if there is a Folder
 	Size    int               // of the whole module, in bytes, as it was rewritten
-	Data    []rewrite.Segment // see rewrite.Result; it may be part of what was given to Prepare
+	Data    []rewrite.Segment // see rewrite.Result; it may share memory with Prepare's input
 	Globals []string          // see rewrite.Result
 	First   []string          // the exports that run before every call, in their order
 	Reserve uint64            // bytes of memory that an instance can have
@@ -28,14 +28,14 @@ type Prepared struct {
 	Folder string
 }
 
-// ErrSpoiled is why a prepared module does not load whose code is not what was compiled:
-// a file that was cut, or that another version of the engine has left.
+// ErrSpoiled means that a prepared module does not load because its code is not the
+// compiled code: a file was cut, or another version of the engine left it.
 var ErrSpoiled = errors.New("the folder of compiled code does not have the module's")
 
-// Prepare does what Load does as far as nothing of the module is executed: it checks and
-// rewrites it, and has it compiled, unless all that was done before and kept. Then it
-// gives it to load, whose error it returns. If that is ErrSpoiled, the code is made again.
-// Other errors are those of Load.
+// Prepare does the part of Load that executes nothing of the module: it checks, rewrites
+// and compiles it, unless that was done before and kept. Then it calls load with the
+// result, and returns its error. If that is ErrSpoiled, the code is made again. Other
+// errors are as for Load.
 func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, load func(*Prepared) error) error {
 	if !e.life.enter() {
 		return ErrClosed
@@ -113,8 +113,8 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 	return err
 }
 
-// check gates and rewrites a module. What it returns is not compiled yet, and its data is
-// that of wasmBytes.
+// check gates and rewrites a module. The result is not compiled yet, and its data shares
+// memory with wasmBytes.
 func (e *Engine) check(wasmBytes []byte, digest Digest, limits Limits) (*Prepared, error) {
 	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
 		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.profile != nil, Explain: explained,

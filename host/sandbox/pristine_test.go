@@ -46,7 +46,7 @@ func scribbler() []byte {
 	somewhere := func(a *wasm.Asm) *wasm.Asm {
 		return bytes(get(a, arg), 8192).Op(wasm.OpI32RemU).I32(-1024).Op(wasm.OpI32And)
 	}
-	// mix folds what is on the stack into the sum.
+	// mix folds the top of the stack into the sum.
 	mix := func(a *wasm.Asm) *wasm.Asm {
 		return get(a, sum).Op(wasm.OpI32Xor).I32(0x01000193).Op(wasm.OpI32Mul).Index(wasm.OpLocalSet, sum)
 	}
@@ -111,9 +111,9 @@ func callOutcome(t *testing.T, m *Module, c Call) string {
 	return fmt.Sprintf("%x %q fuel %d memory %d log %q (%s)", got.Output, fmt.Sprint(err), got.Meter.Fuel, got.Meter.PeakMemory, got.Meter.Log, class)
 }
 
-// TestUsedInstancesAreAsGoodAsNewOnes makes random calls on instances that other
-// calls have used, four at a time, and each of them again in an instance that
-// nobody has used: by every way of resetting, verified after each call.
+// TestUsedInstancesAreAsGoodAsNewOnes makes random calls on used instances, four
+// at a time, and repeats each on a new instance: by every method of resetting,
+// verified after each call.
 func TestUsedInstancesAreAsGoodAsNewOnes(t *testing.T) {
 	t.Parallel()
 	calls := 2500

@@ -47,8 +47,8 @@ func TestWriteEndings(t *testing.T) {
 	}
 }
 
-// endings is how every hostile guest ends. Those that attack as soon as they start are
-// for the compiler: an interpreter takes minutes for the budget of a start.
+// endings returns how every hostile guest ends. Guests that attack as soon as they
+// start are for the compiler: an interpreter takes minutes for the budget of a start.
 func endings(t *testing.T, engine *Engine, starts bool) []string {
 	t.Helper()
 	var all []string

@@ -12,14 +12,13 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 )
 
-// What was prepared is kept beside the code, so that a module is checked and rewritten
-// once by each version of this program. Whatever is wrong with an entry means that there
-// is none.
+// Prepared modules are kept beside the code, so that each version of this program checks
+// and rewrites a module once. A faulty entry counts as missing.
 
 // encoded is a Prepared as another process, or a later one of the same program, reads it.
 type encoded struct {
 	Prepared          // without Data
-	Offsets  []uint32 // those of Data
+	Offsets  []uint32 // of Data
 	Lengths  []uint32
 	Bytes    []byte // of all Data, since gob takes long to read thousands of pieces
 }
@@ -51,8 +50,8 @@ func DecodePrepared(b []byte) (*Prepared, error) {
 	return &e.Prepared, nil
 }
 
-// key is under what this program keeps what it made of a module: all that decides about
-// it. It is empty if nothing is kept.
+// key returns the key of a prepared module: everything that determines the result. It
+// is empty if nothing is kept.
 func (e *Engine) key(digest Digest, l Limits) string {
 	if e.cache.program == "" || e.profile != nil {
 		return ""
@@ -65,8 +64,8 @@ func (e *Engine) key(digest Digest, l Limits) string {
 
 const preparedFolder = "prepared"
 
-// recall returns what was kept under the key for a module of that digest, if its code is
-// there as well, or nil.
+// recall returns the entry under the key for a module of that digest, if its code exists
+// as well, or nil.
 func (c *cache) recall(key string, digest Digest, l Limits) *Prepared {
 	if key == "" || !c.use(key) {
 		return nil
@@ -87,7 +86,7 @@ func (c *cache) recall(key string, digest Digest, l Limits) *Prepared {
 	return p
 }
 
-// remember keeps what was prepared. A process that dies in here leaves what trim removes.
+// remember keeps a prepared module. If the process dies here, trim removes the rest.
 func (c *cache) remember(key string, p *Prepared) {
 	if key == "" {
 		return

@@ -40,7 +40,7 @@ func TestPreparedSurvivesTheWay(t *testing.T) {
 	}
 }
 
-// recalled returns what the engine has kept of a module, or nil.
+// recalled returns the engine's entry for a module, or nil.
 func recalled(e *Engine, wasm []byte, l Limits) *Prepared {
 	digest := Sum(wasm)
 	return e.cache.recall(e.key(digest, l), digest, l)

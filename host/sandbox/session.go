@@ -31,18 +31,18 @@ type session struct {
 	stop     error
 	attended bool // the caller's context and the deadline count
 	ctx      context.Context
-	deadline time.Time // zero for none
+	deadline time.Time // zero for no deadline
 	limited  context.Context
 	cancel   context.CancelFunc // of limited
 
 	clock  clock
 	random *rand.ChaCha8 // nil until the call's first random_get
-	held   *held         // what the last http has left to fetch
+	held   *held         // the unfetched rest of the last http
 
 	effects, effectBytes uint64
 
 	name   string // args[0]
-	stdin  []byte // what is left of it
+	stdin  []byte // the unread rest
 	stdout []byte // of a command; nil for a tool, whose fd 1 is a log
 	log    capture
 
@@ -93,7 +93,7 @@ func (s *session) outside() context.Context {
 	return s.limited
 }
 
-// meter is what the call has consumed so far.
+// meter returns the consumption of the call so far.
 func (s *session) meter() Meter {
 	return Meter{
 		Fuel:       s.instance.fuel.Get(),

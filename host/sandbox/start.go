@@ -26,14 +26,14 @@ type start struct {
 	random rand.ChaCha8
 	log    capture
 
-	// failure is why there is no start, and meter what it took to find out.
-	// Every call ends with it, as if the call had made it.
+	// failure is the reason why there is no start, and meter the consumption
+	// until then. Every call ends with it, as if the call itself had failed.
 	failure error
 	meter   Meter
 }
 
 // prepare brings an instance of the module to its start and keeps that. The
-// error is the host's; what the module itself does wrong is the start's failure.
+// error is the host's; the module's own errors are the start's failure.
 func (m *Module) prepare(data []rewrite.Segment, exports []string) (*start, error) {
 	empty, err := m.engine.store.Seal(nil, m.reserve)
 	if err != nil {
@@ -91,8 +91,8 @@ func (i *instance) capture(store *image.Store, reserve uint64) (*start, error) {
 	return st, nil
 }
 
-// value returns a global's value. Of the narrow types the engine may keep more
-// bits than they have.
+// value returns a global's value. For narrow types the engine may keep extra
+// bits.
 func value(g global) uint64 {
 	if t := g.Type(); t == byte(wasm.I32) || t == byte(wasm.F32) {
 		return uint64(uint32(g.Get()))
@@ -100,7 +100,7 @@ func value(g global) uint64 {
 	return g.Get()
 }
 
-// seal has a session go on where the sealed part has ended.
+// seal makes a session continue where the sealed part has ended.
 func (st *start) seal(s *session) {
 	random := st.random
 	s.name, s.random, s.log = sealedName, &random, st.log.clone()

@@ -13,20 +13,20 @@ import (
 // Bounds of a cache. Uploading one module after another cannot fill the disk: code takes a
 // quarter of the free space at most. Files of older versions are removed in time.
 const (
-	maxCode    = 8 << 30 // bytes, those of some 400 Go programs
+	maxCode    = 8 << 30 // bytes, the code of some 400 Go programs
 	maxUnused  = 30 * 24 * time.Hour
 	usedEvery  = time.Hour // how exactly it is known when code was used
-	maxWorking = time.Hour // of what is worked on; a compilation has minutes
+	maxWorking = time.Hour // for unfinished work; a compilation takes minutes
 )
 
-// kept is the code of a module, or what was prepared of one, as trim sees it.
+// kept is the code of a module, or its prepared form, as trim sees it.
 type kept struct {
 	path  string
 	bytes int64
 	used  time.Time // that it was made or used, as exactly as usedEvery
 }
 
-// use reports whether a path has what was kept there, and notes that it is used.
+// use reports whether a path exists with its content, and marks it as used.
 func (c *cache) use(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !hasFiles(path) {
@@ -39,9 +39,9 @@ func (c *cache) use(path string) bool {
 	return true
 }
 
-// filled is told of all that is added. It has the cache trimmed the first time, each time
-// that the cache has grown by a sixteenth of what it may have, and when it takes more than
-// a quarter of what others leave of the disk.
+// filled is called for every added file. It trims the cache the first time, each time that
+// the cache has grown by a sixteenth of its limit, and when it takes more than a quarter
+// of the disk space that others leave.
 func (c *cache) filled(path string) {
 	bytes := size(path)
 	first := c.grown.Load() == 0
@@ -51,7 +51,7 @@ func (c *cache) filled(path string) {
 	}
 }
 
-// free returns how many bytes are left on the disk, as far as that is known.
+// free returns how many bytes are free on the disk, if that is known.
 func (c *cache) free() int64 {
 	room, err := c.room(c.root)
 	if err != nil {
@@ -60,10 +60,10 @@ func (c *cache) free() int64 {
 	return room.Free
 }
 
-// trim removes what was used longest ago, as far as it is too much or too old, and what
-// processes have left that died at work. A process that is just loading a removed file
-// finds that it is missing. A file that cannot be removed stays for the next time. The
-// file that was used last always stays.
+// trim removes the least recently used files while the cache is too large or they are
+// too old, and the leftovers of processes that died at work. A process that is just
+// loading a removed file finds that it is missing. A file that cannot be removed stays
+// for the next time. The file that was used last always stays.
 func (c *cache) trim(now time.Time) {
 	var all []kept
 	bytes := int64(0)
@@ -93,7 +93,7 @@ func (c *cache) trim(now time.Time) {
 	c.grown.Store(1)
 }
 
-// paths are where code is, where what was prepared is, and what is worked on beside these.
+// paths returns the places of code, of prepared modules, and of unfinished work.
 func (c *cache) paths() []string {
 	code, _ := filepath.Glob(filepath.Join(c.root, "cost-table-*", "*"))
 	prepared, _ := filepath.Glob(filepath.Join(c.root, preparedFolder, "*"))

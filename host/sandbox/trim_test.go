@@ -75,8 +75,8 @@ func TestTheCacheStaysBelowItsBound(t *testing.T) {
 	}
 }
 
-// TestTheCacheLeavesMostOfTheDisk: the cache has a quarter of what others leave of a small
-// disk, also when others take more of it, and what was just added is there in any case.
+// TestTheCacheLeavesMostOfTheDisk: the cache takes a quarter of the space that others
+// leave on a small disk, also when others take more, and always keeps the file just added.
 func TestTheCacheLeavesMostOfTheDisk(t *testing.T) {
 	const disksize = 3000
 	others := int64(0)

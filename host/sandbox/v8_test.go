@@ -45,7 +45,7 @@ func TestV8(t *testing.T) {
 			t.Errorf("%v: %v\n%.5000s", args, err, said)
 		}
 	}
-	const large, usual = "7000", "984" // KiB; the first is what ulimit -s gives everywhere, less what Node itself needs
+	const large, usual = "7000", "984" // KiB; the first is the usual ulimit -s, less what Node itself needs
 	run(large, "-test.run=^TestWriteEndings$")
 	there, err := os.ReadFile(file)
 	must(t, err)

@@ -17,13 +17,13 @@ const (
 	hangup       = 1 // eventrwflags
 )
 
-// maxSubscriptions is how many things a guest can wait for at once.
+// maxSubscriptions is how many events a guest can wait for at once.
 const maxSubscriptions = 1024
 
-// writeRoom is how many bytes a stream says that it takes at once.
+// writeRoom is how many bytes a stream claims to take at once.
 const writeRoom = 64 << 10
 
-// subscription is one thing that a guest waits for.
+// subscription is one event that a guest waits for.
 type subscription struct {
 	userdata uint64
 	kind     byte
@@ -41,9 +41,8 @@ type occurrence struct {
 }
 
 // pollOneoff waits in virtual time: nothing sleeps. Streams are always ready,
-// and so is a subscription that is wrong, with its errno. If there is none of
-// these, the clock moves to the earliest timeout and whatever is due by then
-// occurs.
+// and so is a subscription that is wrong, with its errno. Otherwise, the
+// clock moves to the earliest timeout and everything due by then occurs.
 func (s *session) pollOneoff(a args) errno {
 	in, out, count, result := a.u32(0), a.u32(1), a.u32(2), a.u32(3)
 	switch {
@@ -103,7 +102,7 @@ func (s *session) wait(subs []subscription) []occurrence {
 	return occurred
 }
 
-// remaining is how long a subscription has to wait, in ns.
+// remaining returns how long a subscription has to wait, in ns.
 func (s *session) remaining(sub subscription) uint64 {
 	if sub.kind != eventClock || sub.invalid() {
 		return 0

@@ -30,8 +30,8 @@ func (s *session) storeSizes(a args, count, bytes uint32) errno {
 	return s.store(a.u32(1), binary.LittleEndian.AppendUint32(nil, bytes))
 }
 
-// The clocks of WASI that there are. The others count processor time, which is
-// nobody's business here.
+// The supported clocks of WASI. The others count processor time, which guests
+// cannot see.
 const (
 	clockRealtime  = 0
 	clockMonotonic = 1
@@ -81,7 +81,7 @@ func (s *session) anchor() {
 	}
 }
 
-// randomChunk is how much randomness is made between two looks at the fuel.
+// randomChunk is how many random bytes are made between two checks of the fuel.
 const randomChunk = 64 << 10
 
 // randomGet fills memory from the call's generator: ChaCha8 as C2SP specifies

@@ -25,8 +25,8 @@ const (
 // maxVectors is how many areas one read or write takes (POSIX: IOV_MAX).
 const maxVectors = 1024
 
-// fdFdstatGet says that a stream is a terminal: that it cannot be sought, and
-// that lines are worth flushing.
+// fdFdstatGet reports a stream as a terminal: not seekable, and worth
+// flushing line by line.
 func (s *session) fdFdstatGet(a args) errno {
 	if a.u32(0) > stderr {
 		return eBadf
@@ -67,8 +67,8 @@ func (s *session) fdRead(a args) errno {
 	return s.store(a.u32(3), binary.LittleEndian.AppendUint32(nil, total))
 }
 
-// fdWrite takes everything it is given, also what the log has no room for: a
-// runtime whose last words cannot be written dies of that instead.
+// fdWrite takes everything, even beyond the room of the log: a runtime whose
+// last words cannot be written would die of that instead.
 func (s *session) fdWrite(a args) errno {
 	fd := a.u32(0)
 	if fd != stdout && fd != stderr {

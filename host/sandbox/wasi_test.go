@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
-// idle is an open session of a tool that does not run, for calling host
+// idle returns an open session of a tool that does not run, for calling host
 // functions by hand. Its memory is one page.
 func idle(t testing.TB, w *world) *session {
 	t.Helper()
@@ -65,8 +65,8 @@ func TestEveryFunctionThatTheGateLetsThroughIsThere(t *testing.T) {
 	}
 }
 
-// The table of spec/abi.md, section 7, is read and compared with what the
-// functions answer to arguments that are as good as they can be.
+// The table of spec/abi.md, section 7, is compared with the functions'
+// results for the best possible arguments.
 func TestEveryFunctionAnswersAsItsRowInTheSpecSays(t *testing.T) {
 	rows := specRows(t)
 	if len(rows) != 46 {

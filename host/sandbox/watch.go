@@ -7,15 +7,15 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// Profiler is told which functions a call enters and leaves, and how much fuel
-// had been spent by then. It is used from one goroutine. What was entered and
-// not left when the call ends was ended by a trap or from outside.
+// Profiler receives the functions that a call enters and leaves, with the fuel
+// spent by then. It is used from one goroutine. A function entered and not
+// left when the call ends was ended by a trap or from outside.
 type Profiler interface {
 	// Enter reports a function of the module by its index.
 	Enter(function uint32, fuel uint64)
 	// EnterImport reports a function of the host.
 	EnterImport(name string, fuel uint64)
-	// Leave reports the return of what was entered last.
+	// Leave reports the return of the function entered last.
 	Leave(fuel uint64)
 	// End reports that the call is over.
 	End(fuel uint64)
@@ -29,8 +29,8 @@ type TraceEvent struct {
 	Params   []uint64 // as many bits as their types have
 	Result   uint64   // the same; zero if the function has none
 	Returned bool     // false if it ended the guest
-	In       []byte   // what it read of memory, for http and fd_write
-	Out      []byte   // what it gave: the answer of http, the bytes of random_get, the time of clock_time_get
+	In       []byte   // read from memory, for http and fd_write
+	Out      []byte   // its result: the answer of http, the bytes of random_get, the time of clock_time_get
 }
 
 // watch holds the observers of one call.
@@ -67,7 +67,7 @@ func left(s *session, _ args) {
 	}
 }
 
-// spent reports what the call has spent by now.
+// spent reports the fuel that the call has spent by now.
 func (w *watch) spent(fuel uint64) {
 	if w != nil && w.progress != nil {
 		w.progress(fuel - w.told)
@@ -124,7 +124,7 @@ func values(types []wasm.ValType, stack []uint64) []uint64 {
 	return out
 }
 
-// mostTraced bounds what an event has of memory.
+// mostTraced bounds the memory copied into an event.
 const mostTraced = 1 << 16
 
 // peek returns a copy of guest memory, or nil if the area is outside of it.
@@ -136,7 +136,7 @@ func (s *session) peek(address, length uint64) []byte {
 	return s.copyOut(uint32(address), uint32(length))
 }
 
-// reads returns what a function is about to read.
+// reads returns the bytes that a function is about to read.
 func (s *session) reads(name string, params []uint64) []byte {
 	switch name {
 	case abi.ImportHTTP:
@@ -152,7 +152,7 @@ func (s *session) reads(name string, params []uint64) []byte {
 	return nil
 }
 
-// writes returns what a function has written.
+// writes returns the bytes that a function has written.
 func (s *session) writes(name string, ev TraceEvent) []byte {
 	switch {
 	case name == abi.ImportHTTP && s.held != nil:

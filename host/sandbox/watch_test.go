@@ -87,7 +87,7 @@ func TestAProfileHasEveryUnit(t *testing.T) {
 	}
 }
 
-// TestATraceHasEveryImport compares a trace with what a tool does.
+// TestATraceHasEveryImport compares a trace with a tool's actual calls.
 func TestATraceHasEveryImport(t *testing.T) {
 	t.Parallel()
 	const request = "GET http://h/ HTTP/1.1\r\n\r\n"
@@ -124,8 +124,8 @@ func TestATraceHasEveryImport(t *testing.T) {
 	}
 }
 
-// TestProgressHasAllFuel adds up what is told of a call that ends by its budget, and
-// of one that is shorter than a slice.
+// TestProgressHasAllFuel adds up the reports for a call that ends by its budget, and
+// for a call that is shorter than a slice.
 func TestProgressHasAllFuel(t *testing.T) {
 	spinning := asm().Block(wasm.OpLoop, wasm.BlockEmpty).Index(wasm.OpBr, 0).Op(wasm.OpEnd).I64(0)
 	for _, c := range []struct {

@@ -16,9 +16,9 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// features are what the engine accepts: WebAssembly 2.0 without vector
-// instructions, whose NaN results differ between processors. The gate in
-// host/internal/rewrite refuses more.
+// features are the accepted features of WebAssembly: version 2.0 without
+// vector instructions, whose NaN results differ between processors. The gate
+// in host/internal/rewrite refuses more.
 const features = api.CoreFeaturesV2 &^ api.CoreFeatureSIMD
 
 // explained: the engine says of each trap which one it is.
@@ -74,8 +74,8 @@ type wazeroCode struct {
 	module  wazero.CompiledModule
 }
 
-// compiled has the engine find the code of a module, or compile or interpret it where
-// there is no folder.
+// compiled makes the engine find the code of a module, or compile or interpret it
+// where there is no folder.
 func compiled(ctx context.Context, interpreter bool, p *Prepared) (executable, error) {
 	runtime, cache, err := newRuntime(ctx, interpreter, p.Folder)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *wazeroCode) close(ctx context.Context) error {
 }
 
 // registerHost provides the modules that a guest may import from. They keep no
-// state: what a call needs is in the instance's context.
+// state: the state of a call is in the instance's context.
 func registerHost(ctx context.Context, r wazero.Runtime) error {
 	fuel := r.NewHostModuleBuilder(rewrite.RefillModule)
 	for name, f := range fuelFuncs {
@@ -147,7 +147,7 @@ func (noRandom) Read([]byte) (int, error) {
 	return 0, errors.New("sandbox: the engine has no randomness of its own")
 }
 
-// instantiate makes an instance on the memory that i has mapped, or on one of the engine.
+// instantiate makes an instance on the memory that i has mapped, or on the engine's own.
 func (c *wazeroCode) instantiate(i *instance) (running, error) {
 	ctx := context.Background()
 	if i.mapping != nil {
@@ -176,14 +176,14 @@ func (m wazeroModule) global(name string) global {
 func (m wazeroModule) function(name string) function { return m.ExportedFunction(name) }
 
 func (m wazeroModule) close() {
-	// The error would be that of a module's close function, which there is none of.
+	// The error would be the module's close function's, which does not exist.
 	_ = m.Close(context.Background())
 }
 
 // shrink gives a memory its length back. WebAssembly has no way to do it, and
-// the engine offers none. Its memory has an exported field, though, whose length
-// is the memory's; and growing by a page afterwards has the engine tell compiled
-// code what the length is.
+// the engine offers none. But its memory has an exported field whose length is
+// the memory's; growing by a page afterwards makes the engine update the length
+// for compiled code.
 func (i *instance) shrink(pages uint32) error {
 	buffer := reflect.ValueOf(i.memory).Elem().FieldByName("Buffer")
 	if pages == 0 || !buffer.IsValid() || !buffer.CanSet() || buffer.Kind() != reflect.Slice {

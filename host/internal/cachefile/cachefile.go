@@ -9,8 +9,9 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// Folder makes the folder of a cache unless it is there. It refuses one that is a link,
-// belongs to another user, or that others may enter: they would choose what is executed.
+// Folder makes the folder of a cache unless it exists. It refuses a folder that is a
+// link, belongs to another user, or that others may enter: they would choose the code
+// that is executed.
 func Folder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -25,8 +26,8 @@ func Folder(dir string) error {
 	return nil
 }
 
-// Read returns what Write has put at path, of at most so many bytes. A file that is not
-// there, was cut or altered, or is no regular one has nothing.
+// Read returns the bytes that Write stored at path, at most so many. For a file that is
+// missing, cut, altered or irregular, ok is false.
 func Read(path string, most int64) (content []byte, ok bool) {
 	const digest = int64(32)
 	info, err := os.Lstat(path)

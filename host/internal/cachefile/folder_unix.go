@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// checkPrivate accepts a folder that belongs to this user and that gives
-// nobody else any permission.
+// checkPrivate accepts a folder that belongs to this user and gives no
+// permissions to others.
 func checkPrivate(info fs.FileInfo) error {
 	if !info.IsDir() {
 		return errors.New("is not a folder")

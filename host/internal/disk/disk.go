@@ -17,8 +17,8 @@ type Room struct {
 	Reusable int64
 }
 
-// Keep returns how many bytes of the disk a host keeps free for the runs that it has
-// accepted, if its file says so many, and by default for 0.
+// Keep returns how many bytes of the disk a host keeps free for accepted runs: the
+// configured number, or the default for 0.
 func (r Room) Keep(configured int64) int64 {
 	if configured > 0 {
 		return configured

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestRoom asks about a folder, a file, and what is not there yet: all are on one disk.
+// TestRoom asks about a folder, a file, and a path that does not exist yet: all are on one
+// disk.
 func TestRoom(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

@@ -1,2 +1,2 @@
-// Package disk says how much room there is on the disk of a file.
+// Package disk reports the free room on the disk of a file.
 package disk

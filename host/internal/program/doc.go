@@ -1,3 +1,3 @@
-// Package program says which program this process is, to start another process of it,
-// and to tell apart what two versions of it have kept.
+// Package program identifies the program of this process, to start another process of
+// it, and to tell apart the cache entries of two versions.
 package program

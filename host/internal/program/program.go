@@ -9,13 +9,13 @@ import (
 	"regexp"
 )
 
-// ErrNoID means that the program was linked without a build ID, or with one that other
-// build tools make up, which may be the same for any two programs.
+// ErrNoID means that the program was linked without a build ID, or with another build
+// tool's ID, which may be the same for any two programs.
 var ErrNoID = errors.New("program: the program has no build ID")
 
 // ID returns the build ID that Go's linker has written into the program: a hash of the
-// toolchain and of all that the program was built from, so no two programs have the
-// same. It is what "go tool buildid" prints.
+// toolchain and of all sources, so no two programs have the same. "go tool buildid"
+// prints it.
 func ID() (string, error) {
 	path, err := Path()
 	if err != nil {
@@ -38,8 +38,8 @@ func ID() (string, error) {
 	return id, nil
 }
 
-// hashes are what Go's build ID of a program is: of what main and the program were built
-// from, and of what became of these.
+// hashes matches Go's build ID of a program: hashes of the inputs of main and of the
+// program, and of their outputs.
 var hashes = regexp.MustCompile(`^([A-Za-z0-9_-]{20}/){3}[A-Za-z0-9_-]{20}$`)
 
 // beginBytes is how much of a program is searched for its ID: twice as much as Go's own

@@ -23,7 +23,7 @@ func TestIDIsTheOneOfGosTools(t *testing.T) {
 	}
 }
 
-// TestEveryFormatHasTheID: programs for other systems, and one that was linked without.
+// TestEveryFormatHasTheID: programs for other systems, and a program linked without an ID.
 func TestEveryFormatHasTheID(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "go.mod"), "module example\ngo 1.26\n")

@@ -21,14 +21,14 @@ var buildFlags = []string{
 	"-buildmode=c-shared", "-trimpath", "-buildvcs=false", "-pgo=off", "-ldflags=-w -buildid=",
 }
 
-// buildEnv overrides what the user's shell or "go env -w" may have set, and keeps
-// the Go command from executing what the folder chooses: another toolchain, or git
-// with a configuration of the folder's.
+// buildEnv overrides settings of the user's shell or "go env -w". It keeps the Go
+// command from executing programs that the folder chooses: another toolchain, or
+// git with the folder's configuration.
 var buildEnv = []string{
 	"GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GO111MODULE=on", "GOWORK=off", "GOTOOLCHAIN=local", "GOFLAGS=-trimpath -buildvcs=false",
 }
 
-// maxOutput bounds what is kept of the messages of a toolchain.
+// maxOutput bounds the kept messages of a toolchain.
 const maxOutput = 64 << 10
 
 // build returns the module of the tool in the folder dir, which the user calls
@@ -88,7 +88,7 @@ func escapeGlob(path string) string {
 // toolchain runs a command that builds a tool.
 type toolchain struct {
 	path     string   // of the command
-	language string   // what it builds
+	language string   // the language it builds
 	ref      string   // the folder, as the user calls it
 	flags    []string // before all other arguments
 	env      []string // what overrides the user's environment
@@ -110,8 +110,9 @@ func WithProgress(ctx context.Context, began func(what string) (ended func())) c
 	return context.WithValue(ctx, progressKey{}, began)
 }
 
-// Doing says that something begins that can take seconds, such as "building ./tool (Go)", to
-// what [WithProgress] was given. The caller must call the function that it returns at the end.
+// Doing reports to the function given to [WithProgress] that a step begins that can take
+// seconds, such as "building ./tool (Go)". The caller must call the returned function at the
+// end.
 func Doing(ctx context.Context, what string) (ended func()) {
 	if began, ok := ctx.Value(progressKey{}).(func(string) func()); ok && began != nil {
 		return began(what)
@@ -186,7 +187,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 }
 
 // GoVersion returns the version of the Go command that would build a tool here
-// and its path. The error is an [*Error] when there is none.
+// and its path. Without one the error is an [*Error].
 func GoVersion(ctx context.Context) (version, path string, err error) {
 	t, err := findGo("", ".")
 	if err != nil {

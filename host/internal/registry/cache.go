@@ -19,7 +19,7 @@ const maxEntries = 64
 const entrySuffix = ".build"
 
 // CacheDir returns the folder of the build cache, whether or not it exists:
-// "starling-host/build" in the user's cache folder. The error says that the
+// "starling-host/build" in the user's cache folder. It returns an error if the
 // user has none, for example because HOME is not set; tools are then built anew
 // each time.
 func CacheDir() (string, error) {
@@ -30,9 +30,9 @@ func CacheDir() (string, error) {
 	return filepath.Join(base, "starling-host", "build"), nil
 }
 
-// cache is the folder of built modules, each in a cachefile; empty for none. All
-// failures mean a build instead of a hit and are not reported: a cache decides
-// how fast a module is there, never which one. So it is not used where another user
+// cache is the folder of built modules, each in a cachefile; empty for no cache.
+// All failures mean a build instead of a hit and are not reported: a cache decides
+// how fast a module is found, never which one. So it is not used where another user
 // could put modules.
 type cache string
 

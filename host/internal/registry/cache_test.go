@@ -48,7 +48,7 @@ func TestCacheForgetsWhatIsUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, ok := c.get(key(0)); !ok { // makes 1 the one that was used longest ago
+	if _, ok := c.get(key(0)); !ok { // makes 1 the least recently used
 		t.Fatal("the first entry is gone")
 	}
 	c.put(key(maxEntries), []byte("\x00asm"))

@@ -5,22 +5,21 @@
 // way the result is a byte slice, and from there on only the bytes count: their
 // digest is the module's identity, and nothing remembers where they came from.
 //
-// A build in Go is a pure function of what the Go command would read, so its output
-// is cached by content: the key is a digest over the toolchain's version, the
-// flags, and every source file outside the standard library that takes part
-// (see [Open]). A cached module is stored with its own digest and is built
-// again when the two do not agree. Builders do not lock each other out: an
-// entry appears by rename, so two that build the same tool at once write the
-// same bytes twice.
+// A build in Go is a pure function of the files that the Go command reads, so its
+// output is cached by content: the key is a digest over the toolchain's version, the
+// flags, and every source file outside the standard library that takes part (see
+// [Open]). A cached module is stored with its own digest and is built again when the
+// two do not agree. Builders do not lock each other out: an entry appears by rename, so
+// two that build the same tool at once write the same bytes twice.
 //
 // A folder is built by anybody who runs it, and its author is not trusted. So a module
-// has the files of the folder and none of the machine's: a tool in JavaScript is built
+// contains files of the folder and none of the machine's: a tool in JavaScript is built
 // from its folder alone, a tool in Go from the Go module that holds the folder and from
 // modules that go.sum vouches for. Links are followed first. And a build executes
 // nothing that the folder brings or chooses.
 //
-// The package refuses what cannot be a module before it reads it: what is not a
-// regular file, is empty, or is larger than [MaxModuleBytes]. It does not look
-// into the bytes; that is the duty of host/internal/rewrite. Nothing is ever written
-// into the folder of a tool.
+// The package refuses files that cannot be a module before it reads them: irregular
+// files, empty files, and files larger than [MaxModuleBytes]. It does not look into the
+// bytes; that is the duty of host/internal/rewrite. Nothing is ever written into the
+// folder of a tool.
 package registry

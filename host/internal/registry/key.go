@@ -21,8 +21,9 @@ import (
 // the caller may choose.
 var environment = []string{"GOVERSION", "GOEXPERIMENT", "GOWASM", "GOFIPS140"}
 
-// listedPackage is the part of the output of "go list -json" that decides what
-// a build reads. The standard library is covered by the version of Go.
+// listedPackage is the part of the output of "go list -json" that decides
+// which files a build reads. The standard library is covered by the version of
+// Go.
 type listedPackage struct {
 	Dir        string
 	ImportPath string
@@ -43,8 +44,8 @@ type listedModule struct {
 	Replace *listedModule
 }
 
-// downloaded reports whether the module is one of the module cache, whose content
-// go.sum vouches for. One that is replaced by a folder has no version.
+// downloaded reports whether the module is in the module cache, whose content
+// go.sum vouches for. A module replaced by a folder has no version.
 func (m *listedModule) downloaded() bool {
 	if m != nil && m.Replace != nil {
 		m = m.Replace
@@ -52,8 +53,8 @@ func (m *listedModule) downloaded() bool {
 	return m != nil && m.Version != ""
 }
 
-// fromSDK reports whether the package is of the SDK for tools in Go, wherever that lies:
-// a tool may replace its module by a folder as long as that holds the SDK.
+// fromSDK reports whether the package belongs to the SDK for tools in Go, wherever that
+// lies: a tool may replace its module by a folder if that holds the SDK.
 func (p listedPackage) fromSDK() bool {
 	if p.Module == nil || !sdkPackage.MatchString(p.ImportPath) {
 		return false
@@ -174,13 +175,13 @@ func (k *keyText) addPackage(p listedPackage) error {
 	return nil
 }
 
-// knownIncludes are the files that the assembler has from Go itself. It takes a file
-// of the package first, if that has one of the name, which is then among HFiles.
+// knownIncludes are the files that the assembler has from Go itself. It prefers a
+// file of the same name in the package, which is then among HFiles.
 var knownIncludes = regexp.MustCompile(`(?m)^#include "(textflag|funcdata|go_asm)\.h"$`)
 
-// addFile adds a file of a package and returns its content. The file that is there
-// when all links are followed has to lie in the folder's Go module, in the module
-// cache if the package is of a module that was downloaded, or in a copy of the SDK.
+// addFile adds a file of a package and returns its content. With all links
+// followed, the file has to lie in the folder's Go module, in the module cache if
+// the package is from a downloaded module, or in a copy of the SDK.
 func (k *keyText) addFile(p listedPackage, name, path string) ([]byte, error) {
 	base := k.root
 	switch {
@@ -210,7 +211,7 @@ func (k *keyText) addFile(p listedPackage, name, path string) ([]byte, error) {
 	return content, nil
 }
 
-// within reports whether a path is one of the folder or of those in it.
+// within reports whether a path is folder or inside it.
 func within(folder, path string) bool {
 	rel, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(rel)

@@ -22,19 +22,19 @@ const MaxModuleBytes = 64 << 20
 // Module is a module that was found.
 type Module struct {
 	Wasm   []byte // the module's bytes, as they are on disk
-	Name   string // the file's or folder's name without ".wasm": what a WASI command is called
+	Name   string // the file's or folder's name without ".wasm": the name of a WASI command
 	Source string // the absolute path that it was read or built from; empty for run_js
 }
 
-// Error says why a reference leads to no module.
+// Error is the reason why a reference leads to no module.
 type Error struct {
 	Ref    string // the reference, as it was given
-	Reason string // what is wrong with it
+	Reason string // the fault of the reference
 	Hint   string // what to do about it, or empty
-	Output string // what the toolchain said, or empty: the tool was found but does not build
+	Output string // the toolchain's messages, or empty: the tool was found but does not build
 }
 
-// Error returns the reference and the reason, and on lines of its own what the toolchain said.
+// Error returns the reference and the reason, and on further lines the toolchain's messages.
 // It leaves out the hint.
 func (e *Error) Error() string {
 	return strings.TrimRight(fmt.Sprintf("registry: %s: %s\n%s", e.Ref, e.Reason, e.Output), "\n")
@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 
 const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript or JavaScript; to see a tool at work: starling-host demo"
 
-// sources are files that a tool may be written in, which is not what is executed.
+// sources are files that a tool may be written in, which cannot be executed themselves.
 var sources = map[string]struct{ language, hint string }{
 	".go":   {"Go", "give its folder, which is built"},
 	".js":   {"JavaScript", "call it tool.js and give its folder, which is built"},
@@ -55,19 +55,18 @@ var sources = map[string]struct{ language, hint string }{
 	".yaml": {"YAML", "the file of an agent is run with a goal: starling-host agent run FILE GOAL"},
 }
 
-// Open returns the module that ref names: the path of a .wasm file, or of a
-// folder with a Go program, which is built for wasip1 as a reactor, or with a
-// tool.ts or tool.js, which the starling-build of PATH builds. A relative path
-// begins at the working directory. If there is no file run_js, that names the tool
-// that is part of the program.
+// Open returns the module that ref names: the path of a .wasm file, or of a folder
+// with a Go program, which is built for wasip1 as a reactor, or with a tool.ts or
+// tool.js, which the starling-build of PATH builds. A relative path begins at the
+// working directory. If the file run_js does not exist, that name is the tool
+// built into the program.
 //
-// A folder may be a module of its own or a package of a larger one. A Go
-// workspace is not looked at, so that the tool's own go.mod alone decides. The
-// network is used only as far as the Go command needs it for modules that are
-// missing from its cache.
+// A folder may be a module of its own or a package of a larger one. A Go workspace
+// is not looked at, so that the tool's own go.mod alone decides. The network is
+// used only when the Go command needs modules that are missing from its cache.
 //
-// Errors are of type [*Error], except for the end of ctx and for failures of
-// the file system.
+// Errors are of type [*Error], except for the end of ctx and for failures of the
+// file system.
 func Open(ctx context.Context, ref string) (Module, error) {
 	info, err := os.Stat(ref)
 	switch {
@@ -98,8 +97,8 @@ func Open(ctx context.Context, ref string) (Module, error) {
 }
 
 // buildFolder builds the folder behind ref, which may be a link to it: the Go
-// command looks for go.mod above the folder that it is told, not above the one
-// that the link leads to.
+// command looks for go.mod above the folder it is given, not above the target
+// of a link.
 func buildFolder(ctx context.Context, ref, source string) ([]byte, error) {
 	dir, err := filepath.EvalSymlinks(source)
 	if err != nil {

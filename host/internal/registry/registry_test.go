@@ -154,7 +154,7 @@ func TestOpenWithoutGo(t *testing.T) {
 	}
 }
 
-// TestOpenScript builds with a command that only says how it was called.
+// TestOpenScript builds with a command that only prints how it was called.
 func TestOpenScript(t *testing.T) {
 	dir := write(t, files{"tool.js": "js", "package.json": "{}", "node_modules/.bin/starling-build": "#!/bin/sh\nexit 7\n"})
 	if err := os.Chmod(filepath.Join(dir, "node_modules", ".bin", "starling-build"), 0o700); err != nil {
@@ -224,7 +224,7 @@ func TestBuild(t *testing.T) {
 		if err := os.Symlink(dir, link); err != nil {
 			t.Fatal(err)
 		}
-		nested := filepath.Join(t.TempDir(), "nested") // the module's root is above what the link names
+		nested := filepath.Join(t.TempDir(), "nested") // the module's root is above the link's target
 		inner := write(t, files{"go.mod": "module m\n\ngo 1.24\n", "cmd/tool/main.go": "package main\n\nfunc main() {}\n"})
 		if err := os.Symlink(filepath.Join(inner, "cmd", "tool"), nested); err != nil {
 			t.Fatal(err)

@@ -12,12 +12,13 @@ import (
 // scripts are the files that make a folder a tool in TypeScript or JavaScript.
 var scripts = []string{"tool.ts", "tool.js"}
 
-// scriptBuilder is the command of guest-sdk/js. It is the one in PATH, and never
-// one that lies among the packages of the folder: to build a tool must not run it.
+// scriptBuilder is the command of guest-sdk/js. It is found through PATH, and
+// never among the packages of the folder: building a tool must not run it.
 const scriptBuilder = "starling-build"
 
 // buildScript returns the module of the tool in the file script. It is built
-// each time, which takes half a second: what a build reads is not known before.
+// each time, which takes half a second: which files a build reads is not known
+// before.
 func buildScript(ctx context.Context, ref, dir, script string) ([]byte, error) {
 	t, err := findScriptBuilder(ref, dir, script)
 	if err != nil {
@@ -41,8 +42,8 @@ func findScriptBuilder(ref, dir, script string) (toolchain, error) {
 }
 
 // ScriptBuilder returns the version of the command that would build a tool in TypeScript
-// or JavaScript here, and its path. The error is an [*Error] when there is none, or when
-// it does not work.
+// or JavaScript here, and its path. If it is missing or does not work, the error is an
+// [*Error].
 func ScriptBuilder(ctx context.Context) (version, path string, err error) {
 	t, err := findScriptBuilder("", "", strings.Join(scripts, " or "))
 	if err != nil {

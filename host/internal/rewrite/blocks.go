@@ -12,7 +12,7 @@ type charge struct {
 	seen  bool
 }
 
-// profile is what one pass over a function body finds out. Its slices are used
+// profile is the result of one pass over a function body. Its slices are used
 // again for the next body.
 type profile struct {
 	charges []charge
@@ -49,13 +49,13 @@ const (
 	// then take some milliseconds.
 	checkEvery = 1 << 15
 
-	// afterCall is how much a function spends between the return of a call and
-	// a check. It is little, because thousands of functions may return to one
+	// afterCall is how much a function spends between the return of a call and a
+	// check. It is little, because thousands of functions may return to one
 	// another with no check in between; see leaveFunction.
 	afterCall = 64
 
 	// A leaf is too small to be worth a check at its entry and a frame in the
-	// depth budget; its caller pays attention to what it costs.
+	// depth budget; its caller accounts for its cost.
 	leafCost   = 64
 	leafLocals = 64
 	notLeaf    = -1
@@ -165,8 +165,8 @@ func (p *profile) open(pos int, cost uint64, check bool) {
 	p.add(cost)
 }
 
-// spend notes what a called function does to the time since a check. An
-// imported one is a check, see spec/determinism.md.
+// spend adds a called function's cost to the cost since a check. An import is
+// a check, see spec/determinism.md.
 func (p *profile) spend(body int, leaves []int) {
 	switch {
 	case body < 0:
@@ -265,9 +265,9 @@ func (p *profile) join(f *frame) {
 	f.since = max(f.since, p.reached())
 }
 
-// leaveFunction notes what has been spent behind a call when the function is
-// left here. A frame has as many slots, so that the budget of slots bounds what
-// all functions spend that return to one another.
+// leaveFunction records the cost since a call when the function is left here. A
+// frame has as many slots, so that the budget of slots bounds the total cost of
+// functions that return to one another.
 func (p *profile) leaveFunction() {
 	if from := uint64(checkEvery - afterCall); !p.dead && p.since > from {
 		p.tail = max(p.tail, p.since-from)

@@ -2,8 +2,8 @@ package rewrite
 
 import "github.com/starling-host/starling/host/internal/wasm"
 
-// bodyScan is what one pass over a function body counts. Its slices are used
-// again for the next body.
+// bodyScan is the counts of one pass over a function body. Its slices are
+// used again for the next body.
 type bodyScan struct {
 	groups []wasm.LocalGroup
 	open   []wasm.Op // the blocks that are open: block, loop, if or else
@@ -108,7 +108,7 @@ func (g *gate) checkInstr(it *wasm.Iter) error {
 		return refuse(it.Instr.Pos, opHint(op), "%s is not allowed", op)
 	}
 	if it.Op == wasm.OpMemoryGrow {
-		s.calls++ // of what is written in its place
+		s.calls++ // of the code that replaces it
 	}
 	if it.Op >= wasm.OpI32Load && it.Op <= wasm.OpMemoryGrow {
 		return g.checkMemoryIndex(it)
@@ -222,7 +222,7 @@ func (s *bodyScan) addCall(t wasm.FuncType) {
 	s.arity += uint64(len(t.Params) + len(t.Results))
 }
 
-// addCost adds up what the body costs the compiler, and refuses too much.
+// addCost adds up the body's compile cost, and refuses too much.
 func (g *gate) addCost(i int) error {
 	s, c, at := &g.scan, &g.info.Counts, g.m.Code[i].Pos
 	cost := s.compileCost()
@@ -240,17 +240,17 @@ func (g *gate) addCost(i int) error {
 	return atMost("estimated cost of compiling the module", at, c.ModuleCost, g.l.ModuleCost)
 }
 
-// compileCost estimates what an optimising compiler spends on the body once it is
-// rewritten; a unit is 15 to 100 ns on a machine of 2025, 20 to 30 ns in large
-// programs, and up to 210 ns in rows of floating-point operations. It is linear in the
-// instructions, quadratic in the blocks and more so in the loops (4,096 nested loops
-// take two seconds), and has the products that were measured to hurt: values alive
-// across blocks, locals carried through loops and joins, labels, and the operands of
-// calls. Locals that are alive in loops cost the square of their number, once for each
-// loop and again for each loop around it: 100 nested loops of 1,000 locals, in 9 KB,
-// compile for more than 20 seconds. A label of a br_table is a block of its own, and so
-// is the check of the fuel that the rewriter writes behind each indirect call, and
-// behind some of the direct ones.
+// compileCost estimates the cost of an optimising compiler for the rewritten body; a
+// unit is 15 to 100 ns on a machine of 2025, 20 to 30 ns in large programs, and up to
+// 210 ns in rows of floating-point operations. It is linear in the instructions,
+// quadratic in the blocks and more so in the loops (4,096 nested loops take two
+// seconds), and has the products that were measured to hurt: values alive across
+// blocks, locals carried through loops and joins, labels, and the operands of calls.
+// Locals that are alive in loops cost the square of their number, once for each loop
+// and again for each loop around it: 100 nested loops of 1,000 locals, in 9 KB, compile
+// for more than 20 seconds. A label of a br_table is a block of its own, and so is the
+// check of the fuel that the rewriter writes behind each indirect call, and behind some
+// of the direct ones.
 func (s *bodyScan) compileCost() uint64 {
 	values := min(s.ops, 20_000)
 	return s.ops*24 +

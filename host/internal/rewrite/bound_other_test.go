@@ -2,5 +2,5 @@
 
 package rewrite
 
-// boundData does nothing: this system has no such bound, or none that it keeps.
+// boundData does nothing: this system has no such bound, or does not enforce it.
 func boundData(uint64) {}

@@ -15,8 +15,8 @@ import (
 //   - Before is instantiated first. It imports the host's function [BridgeHost] [BridgeCall],
 //     (i32) -> i32, and exports a function for each import of the module, under the import's
 //     number in Imports. That function leaves its parameters in memory, calls the host with
-//     the number, and returns what the host has left. If the host's function returns anything
-//     but zero, it traps, which ends the guest.
+//     the number, and returns the results that the host has left. If the host's function
+//     returns anything but zero, it traps, which ends the guest.
 //   - After imports the exports of the module from [BridgeGuest], and the memory from
 //     [BridgeBefore]. It exports functions () -> (): for function n of Functions "call" and n,
 //     which takes parameters from memory and leaves results there; and for global n of

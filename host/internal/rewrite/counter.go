@@ -2,12 +2,12 @@ package rewrite
 
 import "github.com/starling-host/starling/host/internal/wasm"
 
-// The counter is a global, [GlobalFuel]. A function that is no leaf adds to a
+// The counter is a global, [GlobalFuel]. A function other than a leaf adds to a
 // copy of it in a local, which the engine's compiler can keep in a register: the
-// additions of one block after the other then need not wait for memory. The
-// global is written where something could see it: at the head of a block with a
-// call or with an instruction that can trap, before refill is called, and when
-// the function is left. It is read again behind each call. So the host and the
+// additions of successive blocks then need not wait for memory. The global is
+// written where something could see it: at the head of a block with a call or
+// with an instruction that can trap, before refill is called, and when the
+// function is left. It is read again behind each call. So the host and the
 // callees always find the count that the text in spec/determinism.md gives.
 
 // take copies the counter into the local.

@@ -7,9 +7,9 @@ import (
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
-// TestTrapHasPaid traps in every way there is, behind blocks in which nothing
-// can trap and in a function that is no leaf: the counter must have what the
-// blocks before cost, and the whole of the one that trapped.
+// TestTrapHasPaid traps in every possible way, behind blocks that cannot trap
+// and in a function other than a leaf: the counter must have the cost of the
+// blocks before, and all of the block that trapped.
 func TestTrapHasPaid(t *testing.T) {
 	// loop 1, const 1, br_if 1; then the block that traps
 	const before = costEntry + 1 + 2

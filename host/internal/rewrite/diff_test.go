@@ -26,7 +26,7 @@ func newComparison(t testing.TB) *comparison {
 	return &comparison{newObserver(t, "compiler"), newObserver(t, "interpreter")}
 }
 
-// program is what a comparison compares.
+// program is the subject of a comparison.
 type program struct {
 	metered  []byte // before it is metered
 	original []byte
@@ -34,8 +34,8 @@ type program struct {
 }
 
 // generate returns the program of a seed. The two modules are the same bytes; or,
-// more often, the original says itself that each NaN shall be the canonical one,
-// and the other leaves that to the rewriter.
+// more often, the original itself makes each NaN canonical, and the other leaves
+// that to the rewriter.
 func generate(seed []byte) program {
 	h := fnv.New64a()
 	h.Write(seed)
@@ -88,11 +88,11 @@ func argument(t wasm.ValType, r *rand.Rand) uint64 {
 	return v
 }
 
-// check compares everything that can be seen of a program: metered on both
-// engines, to the unit of fuel; and metered with original, as far as the budgets
-// let the metered one go. The original runs on the interpreter, because the
-// compiler has defects, one of which only metering keeps away, see fusion. It
-// returns the metered observation.
+// check compares everything observable of a program: metered on both engines, to
+// the unit of fuel; and metered with original, up to where the budgets let the
+// metered one go. The original runs on the interpreter, because the compiler has
+// defects; only metering avoids one of them, see fusion. It returns the metered
+// observation.
 func (c *comparison) check(p program) (*observation, error) {
 	res, err := Rewrite(p.metered, DefaultLimits(), Options{MemoryPages: observedPages, Depth: observedDepth})
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package rewrite turns a module of unknown origin into one that a host can
-// run: bytes in, checked and metered bytes out. It is a pure function and
-// knows no engine.
+// Package rewrite turns a module of unknown origin into one that a host can run:
+// bytes in, checked and metered bytes out. It is a pure function and knows no
+// engine.
 //
-// [Check] is the gate. It refuses, before any engine has parsed a byte, what
-// would hurt at load time or could not be controlled at run time, and says
-// what and where in a [*Refusal].
+// [Check] is the gate. Before any engine parses a byte, it refuses modules that
+// would hurt at load time or could not be controlled at run time, with a
+// [*Refusal] that names what and where.
 //
 // [Rewrite] passes the gate and then adds, to every function, what makes its
 // execution countable and finite. spec/determinism.md is normative; in short:
@@ -17,8 +17,8 @@
 //     Bulk memory operations pay by length, in pieces.
 //   - Depth. Every function that calls takes the slots of its frame from
 //     [GlobalDepth] and gives them back on every way out. Below zero it traps.
-//   - NaNs. Where the bits of a NaN that arithmetic gives could be seen, they are
-//     made the canonical ones.
+//   - NaNs. Where the bits of an arithmetic NaN could be seen, it is made
+//     canonical.
 //   - The start function becomes the export [ExportStart], so that it runs
 //     when the host has set the budget, not while the engine instantiates.
 //   - State. Data segments go to the host, and every mutable global is exported,
@@ -29,9 +29,9 @@
 // every engine and every machine. An interrupted call is replayed by
 // setting the limit one below the recorded counter: the same check stops it.
 //
-// What was invalid stays invalid. All indices are compared with the module's
-// own index spaces before anything is appended to them, so that a guest cannot
-// name the counter, and the engine validates the result.
+// An invalid module stays invalid. All indices are compared with the module's own
+// index spaces before anything is appended to them, so that a guest cannot name
+// the counter, and the engine validates the result.
 //
 // [Shell] takes the bodies out again, for an engine that has compiled them before.
 package rewrite

@@ -43,7 +43,7 @@ func TestFuelIsExact(t *testing.T) {
 }
 
 // stmt is a statement. Its local is the function's parameter, and labels are
-// those of WebAssembly.
+// WebAssembly's.
 type stmt struct {
 	kind   string // dec, set, drop, block, loop, if, br, br_if, br_table, return, call
 	n      int32  // set: the value; call: the function
@@ -152,7 +152,7 @@ type reference struct {
 	left int // statements until it gives up
 }
 
-// goesOn is what executing a body returns when no branch leaves it. Otherwise
+// goesOn is the result of executing a body that no branch leaves. Otherwise
 // it is the number of blocks that the branch still has to leave.
 const goesOn = -1
 

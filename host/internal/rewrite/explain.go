@@ -2,15 +2,15 @@ package rewrite
 
 import "github.com/starling-host/starling/host/internal/wasm"
 
-// The record of a call that traps says which trap it was. An engine of JavaScript has one
-// text for a NaN and for a number that is too large to be truncated, and one for an empty
-// entry of the table and for a function of another type. With [Options.Explain] the module
-// itself says which it was: in [GlobalTrap], before it traps.
+// The record of a trapped call names the trap. An engine of JavaScript has one text for a
+// NaN and for a number too large to be truncated, and one for an empty table entry and for
+// a function of another type. With [Options.Explain] the module itself sets [GlobalTrap]
+// before it traps.
 
 // The values of [GlobalTrap].
 const (
 	TrapNotNumber = 1 // a NaN is truncated
-	TrapNoEntry   = 2 // what is called is not in the table, or is an empty entry
+	TrapNoEntry   = 2 // the callee is not in the table, or is an empty entry
 	TrapNoMemory  = 3 // the engine has no memory for pages that the guest may have
 )
 
@@ -27,7 +27,7 @@ var truncations = []struct {
 	{wasm.OpI64TruncF64S, wasm.F64, wasm.I64, wasm.OpF64Ne}, {wasm.OpI64TruncF64U, wasm.F64, wasm.I64, wasm.OpF64Ne},
 }
 
-// truncation returns the helper that stands for an instruction of [truncations].
+// truncation returns the helper for an instruction of [truncations].
 func (w *meter) truncation(op wasm.Op) (function uint32, ok bool) {
 	if !w.o.Explain {
 		return 0, false
@@ -105,8 +105,8 @@ func (w *meter) explains(a *wasm.Asm, why int32) {
 	a.Op(wasm.OpEnd)
 }
 
-// granted ends the guest if the engine has refused pages that the guest may have: what it
-// would do then depends on the machine.
+// granted ends the guest if the engine has refused pages that the guest may have:
+// otherwise its behaviour would depend on the machine.
 func (w *meter) granted(a *wasm.Asm, maxPages uint32) {
 	if !w.o.Explain {
 		return

@@ -2,8 +2,8 @@ package rewrite
 
 import "github.com/starling-host/starling/host/internal/wasm"
 
-// features are what a module uses beyond the first version of WebAssembly, and
-// floats, which the rewriter treats.
+// features are a module's uses of proposals beyond the first version of
+// WebAssembly, and of floats, which the rewriter treats.
 type features uint
 
 const (
@@ -15,7 +15,7 @@ const (
 	mutableExports
 )
 
-// featureNames are the names that Info uses: those of the proposals.
+// featureNames are the proposals' names, as Info uses them.
 var featureNames = []string{
 	"floating point", "sign extension", "saturating float-to-int", "bulk memory", "multiple values", "mutable globals exported",
 }
@@ -50,7 +50,7 @@ func featureOf(op wasm.Op) features {
 	return 0
 }
 
-// declaredFeatures are those that show outside of bodies.
+// declaredFeatures returns the features that show outside of bodies.
 func declaredFeatures(m *wasm.Module) features {
 	var f features
 	for _, t := range m.Types {

@@ -8,11 +8,11 @@ import "github.com/starling-host/starling/host/internal/wasm"
 // not turn the comparison around: 0 < (x & y) jumps when (x & y) < 0. The
 // interpreter is right, so the engines would disagree.
 //
-// The compiler fuses what it computes in one basic block. So an ordered
-// comparison behind an "and" in the same block gets its right operand through an
-// "or" with zero, unless that operand is plainly a constant. Both operands may
-// have come through locals, and the zero may be that of a fresh local, so no
-// more is asked. Like the code of the other rewritings this costs no fuel.
+// The compiler fuses within one basic block. So an ordered comparison behind an
+// "and" in the same block gets its right operand through an "or" with zero,
+// unless that operand is plainly a constant. Both operands may have come through
+// locals, and the zero may be that of a fresh local, so no more is asked. Like
+// the code of the other rewritings this costs no fuel.
 type fusion struct {
 	masked bool // there was an "and" since the block began
 	last   wasm.Op

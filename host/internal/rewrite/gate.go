@@ -13,10 +13,10 @@ import (
 // states is ever allocated before it was compared with the bytes that are
 // there and with a limit.
 //
-// A nil error means that the module stays within l, imports what the host has,
-// uses the instructions that the rewriter knows, and that every index in it
-// exists. It does not mean that the module is valid: operand types are the
-// engine's to check. The error is a [*Refusal].
+// A nil error means that the module stays within l, imports only what the host
+// has, uses only instructions that the rewriter knows, and has no index out of
+// range. It does not mean that the module is valid: the engine checks operand
+// types. The error is a [*Refusal].
 func Check(b []byte, l Limits) (Info, error) {
 	g, err := pass(b, l, ImportType)
 	if err != nil {
@@ -34,7 +34,7 @@ type gate struct {
 	scan bodyScan
 }
 
-// Strip is what to do about a module that is too large.
+// Strip is the hint for a module that is too large.
 const Strip = "most of it may be debug information: wasm-strip FILE, or build without, by cargo build --release with strip = true, go build -ldflags='-s -w', clang -s"
 
 // pass runs all checks. allowed decides about imports.
@@ -85,7 +85,7 @@ func checkCounts(frame *wasm.Module, l Limits) error {
 	return nil
 }
 
-// countLimit says what a list section lists, and how many there may be.
+// countLimit returns the name of a list section's entries, and their limit.
 func countLimit(id wasm.SectionID, l Limits) (what string, limit int) {
 	switch id {
 	case wasm.SectionType:

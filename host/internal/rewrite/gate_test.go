@@ -124,7 +124,7 @@ func module2(id wasm.SectionID, body string) []byte {
 }
 
 // TestFeaturesAreNamed: a module of a proposal that is not accepted is not called malformed,
-// wherever the proposal shows first. What belongs to none is malformed.
+// wherever the proposal shows first. Bytes of no proposal are malformed.
 func TestFeaturesAreNamed(t *testing.T) {
 	types := func(body string) []byte { return raw(section(wasm.SectionType, body)) }
 	memory := func(body string) []byte { return raw(section(wasm.SectionMemory, body)) }
@@ -232,8 +232,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestAssemblyScriptIsToldHowToBuild: its compiler has every module ask for env.abort,
-// and one that draws random numbers for env.seed.
+// TestAssemblyScriptIsToldHowToBuild: its compiler makes every module import
+// env.abort, and modules that draw random numbers import env.seed.
 func TestAssemblyScriptIsToldHowToBuild(t *testing.T) {
 	for _, c := range []struct {
 		names []string
@@ -254,7 +254,8 @@ func TestAssemblyScriptIsToldHowToBuild(t *testing.T) {
 	}
 }
 
-// TestHintsForOtherTargets: a module that was built for something else is told how to build.
+// TestHintsForOtherTargets: the refusal of a module built for another target has a hint how to
+// build it.
 func TestHintsForOtherTargets(t *testing.T) {
 	for _, c := range []struct{ module, name, want string }{
 		{"wbg", "__wbindgen_throw", "wasm-bindgen"},

@@ -110,7 +110,7 @@ func TestDepthOverflow(t *testing.T) {
 }
 
 // TestStartIsMoved: a start function that never ends must not run while the
-// engine instantiates, where nobody has given it a budget.
+// engine instantiates, when it has no budget yet.
 func TestStartIsMoved(t *testing.T) {
 	m := wasmtest.Module{Start: new(uint32), Funcs: []wasmtest.Func{{Code: code().Block(wasm.OpLoop, wasm.BlockEmpty).Index(wasm.OpBr, 0).Op(wasm.OpEnd)}}}
 	g := start(t, "compiler", mustRewrite(t, m.Bytes(), Options{}))
@@ -200,10 +200,10 @@ func contents(m api.Module) []byte {
 	return b
 }
 
-// TestNothingRunsLongUnchecked measures the most that is spent between two
-// checks, in the shapes that try hardest: many calls of a leaf in a row, straight
-// lines, arms of which one has no check, and functions that return to one
-// another and spend on the way.
+// TestNothingRunsLongUnchecked measures the largest cost between two checks, in
+// the hardest shapes: many calls of a leaf in a row, straight lines, arms with
+// and without a check, and functions that return to one another and spend on the
+// way.
 func TestNothingRunsLongUnchecked(t *testing.T) {
 	line := func(units int) *wasm.Asm {
 		a := code()

@@ -6,10 +6,10 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// The helpers stand for the three instructions whose cost depends on an
-// operand. Each charges, checks, and then acts, so that a call which the check
-// ends has not acted yet. Since each charges at least one unit, the counter
-// grows between any two checks, and a counter names one check.
+// The helpers replace the three instructions whose cost depends on an operand.
+// Each charges, checks, and then acts, so that a call which the check ends has
+// not acted yet. Since each charges at least one unit, the counter grows
+// between any two checks, and a counter names one check.
 
 // The parameters of the helpers.
 const (
@@ -121,7 +121,7 @@ func (w *meter) bulk(a *wasm.Asm, op wasm.Op) {
 	a.Memory(op)
 }
 
-// rest charges, checks and executes what is left, and ends the body.
+// rest charges, checks and executes the remaining length, and ends the body.
 func (w *meter) rest(a *wasm.Asm, op wasm.Op) {
 	a.Index(wasm.OpGlobalGet, w.fuel)
 	a.Index(wasm.OpLocalGet, argCount)

@@ -22,8 +22,8 @@ func section(id wasm.SectionID, body string) string {
 }
 
 // TestHostileBytes has the smallest modules that kill or stall a process which
-// gives them to an engine unseen. The gate must refuse each one without
-// allocating in proportion to what it claims.
+// gives them to an engine unchecked. The gate must refuse each one without
+// allocating in proportion to its claims.
 func TestHostileBytes(t *testing.T) {
 	oneType := section(wasm.SectionType, "\x01\x60\x00\x00")
 	oneFunc := oneType + section(wasm.SectionFunction, "\x01\x00")
@@ -81,8 +81,8 @@ func TestHostileBytes(t *testing.T) {
 }
 
 // TestCompileBombs has the shapes whose compilation grows faster than they do.
-// For each, the gate must stop between a size that is harmless and one that was
-// measured to take seconds or hundreds of megabytes.
+// For each, the gate must stop between a harmless size and a size that took
+// seconds or hundreds of megabytes.
 func TestCompileBombs(t *testing.T) {
 	tests := []struct {
 		name          string

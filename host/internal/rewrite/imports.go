@@ -126,7 +126,8 @@ const mayImport = "a tool may import " + abi.Version + " (now, random, http) and
 // for Math.random, and the arguments of its compiler with which they do not.
 var assemblyScript = map[string]string{"abort": "--use abort=", "seed": "--use seed=FILE/FUNCTION"}
 
-// cures are for modules of another target, by how what they import begins: module and name.
+// cures are hints for modules of another target, by the beginnings of their imports: module and
+// name.
 var cures = []struct {
 	prefixes []string
 	cure     string

@@ -42,7 +42,7 @@ type Counts struct {
 	FunctionCost, ModuleCost                                          uint64
 }
 
-// Headroom is one limit of the gate beside what a module has of it.
+// Headroom is one limit of the gate beside a module's count.
 type Headroom struct {
 	What  string `json:"what"`
 	Value uint64 `json:"value"`

@@ -2,10 +2,10 @@ package rewrite
 
 import "cmp"
 
-// Limits are what [Check] accepts at most. They bound what an engine spends on
-// a module before the first instruction runs: none of it can be cancelled, and
-// parts of it grow with the square of the input. A field that is zero accepts
-// none of what it counts; begin with [DefaultLimits].
+// Limits are the maxima that [Check] accepts. They bound the engine's work on
+// a module before the first instruction runs: that work cannot be cancelled,
+// and parts of it grow with the square of the input. A zero field accepts
+// nothing of its kind; begin with [DefaultLimits].
 //
 // The defaults come from modules that the toolchains of Go, Rust, C, C++, Zig,
 // AssemblyScript and QuickJS emit, with a margin; the largest seen is in the
@@ -69,7 +69,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Options say what [Rewrite] writes into a module.
+// Options control what [Rewrite] adds to a module.
 type Options struct {
 	// MemoryPages is the most memory that the guest may have, in pages of
 	// 64 KiB. It becomes the maximum of the module's memory, if the module does
@@ -78,12 +78,12 @@ type Options struct {
 	// Depth is the budget of the call stack, in slots: see frameSlots. It is
 	// the initial value of [GlobalDepth]. Zero means [DefaultDepth].
 	Depth uint32
-	// Profile has every function report when it is entered and when it returns,
-	// see [EnterName]. What is counted stays the same.
+	// Profile makes every function report when it is entered and when it returns,
+	// see [EnterName]. The counts stay the same.
 	Profile bool
 
-	// Explain has the module say in [GlobalTrap] what an engine of JavaScript does not
-	// say of a trap. What is counted stays the same.
+	// Explain makes the module set [GlobalTrap] to the traps that engines of
+	// JavaScript do not tell apart. The counts stay the same.
 	Explain bool
 }
 

@@ -27,7 +27,7 @@ type meter struct {
 	n                           operandScan
 	scratch32, scratch64        uint32   // locals of the body that is written, where a NaN may be
 	condition, bits32, bits64   uint32   // locals of the body that is written, where floats are selected
-	counter                     uint32   // local of the body that is written, if it is no leaf
+	counter                     uint32   // local of the body being written, unless it is a leaf
 	arithmetic, canonicalized   int      // float instructions of all bodies
 	check                       wasm.Asm // compares the counter with the limit
 }
@@ -65,7 +65,7 @@ func (w *meter) moved(index uint32) uint32 {
 	return index
 }
 
-// typeIndex returns the index of a type, which is added when there is none.
+// typeIndex returns the index of a type, and adds the type if it is missing.
 func (w *meter) typeIndex(t wasm.FuncType) uint32 {
 	i := slices.IndexFunc(w.types, t.Equal)
 	if i < 0 {
@@ -76,9 +76,9 @@ func (w *meter) typeIndex(t wasm.FuncType) uint32 {
 }
 
 // function appends the metered form of body i to dst, without its size. A
-// function that is no leaf takes its frame from the depth budget, and its code
-// becomes one block, so that every way out leads to where the frame is given
-// back: branches to the function's label by construction, return as a branch.
+// function other than a leaf takes its frame from the depth budget. Its code
+// becomes one block, so that every way out gives the frame back: branches to
+// the function's label by construction, return as a branch.
 func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	t := w.m.Types[w.m.Funcs[i]]
 	groups, it, err := w.m.Body(i, nil)
@@ -111,7 +111,7 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	return a, malformed(it.Err())
 }
 
-// begin takes the frame of a function that is no leaf, and a copy of the
+// begin takes the frame of a function other than a leaf, and a copy of the
 // counter.
 func (w *meter) begin(a *wasm.Asm) {
 	if w.p.leaf {

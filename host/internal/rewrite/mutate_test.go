@@ -23,22 +23,21 @@ import (
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
-// Mutants come in families of one parent, so that what is slow about large
-// parents is bounded.
+// Mutants come in families of one parent, which bounds the work that is slow
+// for large parents.
 const (
-	smallMutant = 64 << 10 // bytes; what is smaller is run as well
+	smallMutant = 64 << 10 // bytes; smaller mutants are run as well
 	largeEvery  = 5000     // every so many mutants one has a large parent
 	mutantData  = 1 << 30  // bytes of memory that a process of mutants may have
 	mutantChild = "STARLING_MUTANTS"
 	mutantTime  = 4 * time.Minute // of a process, for slow machines; it takes half a minute
 )
 
-// TestMutants changes real modules at random, 25,000 times (STARLING_NIGHTLY: 100,000): those of the engine's
-// own tests, official and regressions, and Go tools. Nothing of that kills the
-// loader; what the gate still accepts compiles or is refused by the engine, and
-// the small ones do the same on both engines, with the same fuel, as they do
-// without a meter. It happens in processes of their own, with bounded memory, so
-// that a death has a number: [mutant] makes its module again.
+// TestMutants changes real modules at random, 25,000 times (STARLING_NIGHTLY: 100,000): the engine's own
+// tests, official and regressions, and Go tools. None of them kills the loader. A mutant that the gate
+// accepts compiles or is refused by the engine, and small ones behave the same on both engines, with the
+// same fuel, as without a meter. It happens in processes of their own, with bounded memory, so that a
+// death has a number: [mutant] makes its module again.
 func TestMutants(t *testing.T) {
 	if job := os.Getenv(mutantChild); job != "" {
 		breed(t, job)
@@ -112,7 +111,7 @@ func breedApart(t *testing.T, job string, folders ...string) brood {
 	return b
 }
 
-// number is what a process has written about its progress.
+// number returns the progress that a process has written.
 func number(b []byte) uint64 {
 	if len(b) < 8 {
 		return 0
@@ -120,7 +119,7 @@ func number(b []byte) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// breed is what the process does: every mutant whose number is its own. Before
+// breed is the process's work: every mutant whose number is its own. Before
 // each it writes the number down.
 func breed(t *testing.T, job string) {
 	boundData(mutantData)
@@ -152,7 +151,7 @@ func breed(t *testing.T, job string) {
 	}
 }
 
-// nursery makes mutants and finds out what they are.
+// nursery makes mutants and classifies them.
 type nursery struct {
 	brood
 	*comparison
@@ -211,7 +210,7 @@ func (f *nursery) mutant(n uint64) []byte {
 	return b
 }
 
-// raise takes a mutant as far as it comes.
+// raise takes a mutant through as many steps as it passes.
 func (f *nursery) raise(n uint64) error {
 	b := f.mutant(n)
 	res, err := Rewrite(b, DefaultLimits(), Options{MemoryPages: observedPages, Depth: observedDepth})
@@ -245,7 +244,7 @@ func (f *nursery) raise(n uint64) error {
 	return nil
 }
 
-// run compares the engines, and the original where it says which bits come out:
+// run compares the engines, and also the original if its bits are determined:
 // without floats.
 func (f *nursery) run(p program, res *Result) error {
 	seen, err := f.agree(p, res)
@@ -266,8 +265,8 @@ func withoutCustom(b []byte) ([]byte, error) {
 	return m.Encode(), nil
 }
 
-// compiles reports whether a module is valid, about which the engine has to say
-// the same of the original and of what the rewriter has made of it.
+// compiles reports whether a module is valid; the engine has to judge the
+// original and its rewritten form alike.
 func (f *nursery) compiles(original, metered []byte) (bool, error) {
 	ctx := context.Background()
 	plain, err := f.interpreter.r.CompileModule(ctx, original)
@@ -293,7 +292,7 @@ func known(imports []Import) bool {
 	})
 }
 
-// mutate changes a module in one way: its bytes as they stand, or those of one
+// mutate changes a module in one way: its raw bytes, or the bytes of one
 // section or one function, whose sizes then still agree.
 func mutate(b, other []byte, r *rand.Rand) []byte {
 	m, err := wasm.Split(b)
@@ -356,8 +355,8 @@ var alike = [][2]wasm.Op{
 	{wasm.OpF32Abs, wasm.OpF32Sqrt}, {wasm.OpF32Add, wasm.OpF32Copysign}, {wasm.OpF64Abs, wasm.OpF64Sqrt}, {wasm.OpF64Add, wasm.OpF64Copysign},
 }
 
-// trade puts other instructions of the same type in the place of some, and other
-// numbers in the place of small ones, so that what was valid mostly stays it.
+// trade replaces some instructions by others of the same type, and small numbers
+// by other numbers, so that a valid module mostly stays valid.
 func trade(code []byte, r *rand.Rand) {
 	for range 1 + len(code)/16 {
 		at := r.IntN(len(code) + 1)

@@ -4,22 +4,22 @@ import "github.com/starling-host/starling/host/internal/wasm"
 
 // WebAssembly leaves open which NaN an arithmetic instruction gives, and
 // processors and engines differ. The rewriter makes it the canonical one,
-// positive and with no payload but the quiet bit, which is what the
-// specification's deterministic profile asks for: behind the instruction it
-// compares the result with itself and replaces what is not equal.
+// positive and with no payload but the quiet bit, as the specification's
+// deterministic profile requires: behind the instruction it compares the result
+// with itself and replaces it if it is not equal.
 //
-// Not behind each one. Most NaNs that arithmetic gives are seen by nothing but
-// more arithmetic, which gives a NaN whatever NaN it was given; by a comparison,
-// which is false for all; or by a truncation, which traps or gives zero for all.
-// Only where a value can get anywhere else (memory, a global, a call, a result,
-// a reinterpretation, a block's end) does it have to be canonical. The analysis
-// follows operands and locals through one function, without regard to the order
-// of execution, and so errs on the side of too many.
+// Not behind every instruction. Most arithmetic NaNs are seen only by more
+// arithmetic, which gives a NaN for any NaN; by a comparison, which is false for
+// all; or by a truncation, which traps or gives zero for all. A NaN has to be
+// canonical only where it can get anywhere else (memory, a global, a call, a
+// result, a reinterpretation, a block's end). The analysis follows operands and
+// locals through one function, without regard to the order of execution, and so
+// errs on the side of too many.
 //
 // An instruction whose operand bits pass through (select, abs, neg, copysign,
-// local.tee) is seen where its result is seen. But for the operand from which
-// copysign takes the sign: that of a NaN becomes that of a number, which is
-// seen by everything.
+// local.tee) is seen where its result is seen. The exception is the operand from
+// which copysign takes the sign: the sign of a NaN becomes a number's, which
+// everything sees.
 
 // mostBranches is how many canonicalisations of one function use a branch. A
 // branch that is never taken costs half of a select when it runs, but the
@@ -58,8 +58,8 @@ func sameForEveryNaN(op wasm.Op) bool {
 	return false
 }
 
-// passesThrough reports whether the result of an instruction is a NaN with bits
-// of its operands when one of them is a NaN.
+// passesThrough reports whether an instruction with a NaN operand returns a NaN
+// with bits of that operand.
 func passesThrough(op wasm.Op) bool {
 	switch op {
 	case wasm.OpF32Abs, wasm.OpF32Neg, wasm.OpF32Copysign, wasm.OpF64Abs, wasm.OpF64Neg, wasm.OpF64Copysign,
@@ -72,9 +72,9 @@ func passesThrough(op wasm.Op) bool {
 // nowhere is the origin of an operand that no arithmetic of this function made.
 const nowhere = -1
 
-// operandScan goes over a body once and finds out which arithmetic instructions have to be
-// canonical, and which selects are of floats (see selectBits). Its slices are used again for
-// the next body.
+// operandScan goes over a body once and finds the arithmetic instructions that have to be
+// canonical, and the selects of floats (see selectBits). Its slices are used again for the
+// next body.
 type operandScan struct {
 	canonical []int       // offsets of the instructions, ascending: a result
 	selects   []selection // of floats, in the order of their offsets: a result
@@ -104,10 +104,9 @@ type typedBlock struct {
 	t    wasm.FuncType
 }
 
-// scan analyses a body, with the iterator at its first instruction, if there
-// is something to find in it. The body has passed the gate, but its operand types are
-// unchecked: what it finds in an invalid body means nothing and must only do no
-// harm.
+// scan analyses a body, with the iterator at its first instruction, if there can be
+// something to find. The body has passed the gate, but its operand types are
+// unchecked: in an invalid body the result means nothing and must only do no harm.
 func (n *operandScan) scan(m *wasm.Module, it wasm.Iter, params []wasm.ValType, groups []wasm.LocalGroup, any bool) {
 	*n = operandScan{
 		canonical: n.canonical[:0], selects: n.selects[:0], sources: n.sources[:0], class: n.class[:0], seen: n.seen[:0],

@@ -68,8 +68,8 @@ func floatModule() []byte {
 }
 
 // TestNaNsAreCanonical runs every float instruction on every pair of operands,
-// on both engines: the bits are the same, those of a NaN that arithmetic gives
-// are the canonical ones, and what only moves bits moves those of NaNs too.
+// on both engines: the bits are the same, arithmetic NaNs are canonical, and
+// instructions that only move bits move NaNs unchanged.
 func TestNaNsAreCanonical(t *testing.T) {
 	metered := mustRewrite(t, floatModule(), Options{})
 	results := map[string][]string{}

@@ -22,8 +22,8 @@ const (
 	observedPages = 16
 )
 
-// observedImports are what observed guests may import: results and parameters
-// of every kind that the contract and WASI have.
+// observedImports are the imports that observed guests may have: results and
+// parameters of every kind that the contract and WASI have.
 var observedImports = []wasmtest.Import{
 	{Module: "starling:v1", Name: "random", Type: wasmtest.Type(":I")},
 	{Module: "wasi_snapshot_preview1", Name: "sched_yield", Type: wasmtest.Type(":i")},
@@ -38,14 +38,14 @@ type observer struct {
 	out *observation
 }
 
-// observation is what can be seen of a run of a module.
+// observation is everything observable in a run of a module.
 type observation struct {
 	seen []string // how each call ended, and each import call; then globals and memory
 	fuel []uint64 // of each call, the start function's first; empty of an original
 
 	returned int    // calls
 	answers  uint64 // that the host has given
-	cut      int    // the first call that a budget ended; -1 for none
+	cut      int    // the first call that a budget ended; -1 if none was
 }
 
 func newObserver(t testing.TB, engine string) *observer {

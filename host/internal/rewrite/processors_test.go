@@ -24,9 +24,9 @@ const (
 	digestsEngine = "STARLING_DIGESTS_ENGINE"
 )
 
-// TestOtherProcessors runs a selection of guests on processors of other kinds, in an
-// emulator, and compares: the metered bytes, results, memory and fuel are those of
-// both engines on this machine.
+// TestOtherProcessors runs a selection of guests on other processors, in an
+// emulator: the metered bytes, results, memory and fuel must equal those of both
+// engines on this machine.
 func TestOtherProcessors(t *testing.T) {
 	dir := t.TempDir()
 	for name, source := range map[string]string{"json": "./testdata/goguest", "dice": "../../../tools-wasm/dice"} {

@@ -18,7 +18,7 @@ import (
 // the npm package quickjs-wasi, by its SHA-256. STARLING_QUICKJS is its path.
 const quickJS = "d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9"
 
-// quickJSProgram uses what an interpreter of JavaScript is made of: numbers and
+// quickJSProgram uses the main parts of a JavaScript interpreter: numbers and
 // their texts, strings, sorting, closures, objects, JSON, regular expressions
 // and its garbage collector.
 const quickJSProgram = `
@@ -69,8 +69,8 @@ func quickJSModule(t *testing.T) []byte {
 	return module
 }
 
-// quickJSImport is what the build imports beside WASI: hooks that are off until
-// somebody asks for them.
+// quickJSImport returns the types of the build's imports beside WASI: hooks
+// that are off by default.
 func quickJSImport(module, name string) (wasm.FuncType, bool) {
 	hooks := map[string]wasm.FuncType{
 		"host_get_timezone_offset": {Params: i32s(2), Results: i32s(1)},
@@ -95,7 +95,7 @@ func i32s(n int) []wasm.ValType {
 	return types
 }
 
-// evaluation is what a script leaves.
+// evaluation is the result of a script.
 type evaluation struct {
 	Answer string
 	Fuel   uint64

@@ -8,15 +8,15 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// Refusal says why a module is not accepted. It is the only kind of error that
-// [Check] and [Rewrite] return.
+// Refusal is the reason why a module is not accepted. It is the only kind of
+// error that [Check] and [Rewrite] return.
 type Refusal struct {
-	What     string // what is refused: "locals", "ref.func", "malformed module: ..."
+	What     string // the refused thing: "locals", "ref.func", "malformed module: ..."
 	Func     int    // index of the function it is in, imports counted; -1 outside of functions
 	FuncName string // its name as the module tells it, or ""
-	Offset   int    // of the byte in question, from the start of the module; -1 when it is no one byte
-	Limit    uint64 // what is accepted at most; with Value, zero when no number is exceeded
-	Value    uint64 // what the module has
+	Offset   int    // of the byte in question, from the start of the module; -1 without a single byte
+	Limit    uint64 // the accepted maximum; with Value, zero when no number is exceeded
+	Value    uint64 // the module's number
 	Hint     string // what its author can do, or ""
 }
 
@@ -54,7 +54,7 @@ func atMost(what string, offset int, value, limit uint64) error {
 	return &Refusal{What: "too many or too large: " + what, Func: -1, Offset: offset, Limit: limit, Value: value}
 }
 
-// hinted adds to a refusal what the module's author can do.
+// hinted adds a hint for the module's author to a refusal.
 func hinted(err error, hint string) error {
 	var r *Refusal
 	if errors.As(err, &r) {

@@ -51,7 +51,7 @@ func initialized(t testing.TB, engine string, metered *Result) *guest {
 
 // TestEnginesAgree runs a real Go program, with its runtime, garbage collector
 // and JSON: fuel, depth, results and all of memory are the same in both engines,
-// and the results are those of the original.
+// and the results equal the original's.
 func TestEnginesAgree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: compiles a Go program several times")
@@ -108,7 +108,7 @@ func TestKillReplays(t *testing.T) {
 }
 
 // TestEachCheckHasItsOwnCounter: in random programs no two checks see the same
-// value, which is what makes a counter name a check.
+// value, so a counter names a check.
 func TestEachCheckHasItsOwnCounter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProgram(t)

@@ -19,11 +19,11 @@ const (
 	RefillName   = "refill"
 )
 
-// Further imports from [RefillModule] in a module that is to be profiled:
-// functions (i32) -> () and () -> (). Enter gets the index that a function has
-// in the original module, which is how the name section names it, and is called
-// before the function is charged for anything. Leave is called when it returns,
-// not when it traps. At both times [GlobalFuel] is the count.
+// Further imports from [RefillModule] in a module rewritten for profiling:
+// functions (i32) -> () and () -> (). Enter gets the function's index in the
+// original module, as the name section uses it, and is called before the
+// function is charged for anything. Leave is called when it returns, not when
+// it traps. At both times [GlobalFuel] is the count.
 const (
 	EnterName = "enter"
 	LeaveName = "leave"
@@ -36,7 +36,7 @@ const (
 // The module's own mutable globals get names of the same prefix, see
 // [Result].
 const (
-	GlobalFuel    = reserved + "fuel"    // i64: what was charged; begins at 0, only grows
+	GlobalFuel    = reserved + "fuel"    // i64: units charged so far; begins at 0, only grows
 	GlobalLimit   = reserved + "limit"   // i64, unsigned: beyond it the guest calls refill; begins at 0
 	GlobalDepth   = reserved + "depth"   // i32: free slots of the call stack; begins at Options.Depth; negative after an overflow
 	GlobalRefused = reserved + "refused" // i32: 1 once a memory.grow has failed, else 0
@@ -45,9 +45,9 @@ const (
 	ExportWhole   = reserved + "whole"   // () -> (): does nothing, and traps in a [Shell]
 )
 
-// Result is a rewritten module. All that an instance of it can change is its
-// memory, the exported globals and nothing else, so whoever holds these can
-// put an instance back to where it was.
+// Result is a rewritten module. An instance of it can change only its memory
+// and the exported globals, so restoring these puts an instance back to an
+// earlier state.
 type Result struct {
 	Wasm      []byte
 	Info      Info      // of the module as it came
@@ -56,7 +56,7 @@ type Result struct {
 	Data      []Segment // what to write into the memory of an instance before anything runs, in order
 
 	// Arithmetic counts the instructions that can give a NaN, and Canonicalized
-	// those of them behind which it is made canonical.
+	// those whose NaN is made canonical.
 	Arithmetic, Canonicalized int
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// errStopped is what the refill function of a test guest panics with when the
-// host does not want it to go on.
+// errStopped is the error with which the refill function of a test guest
+// panics when the host ends it.
 var errStopped = errors.New("stopped by refill")
 
 // engines are the two implementations that must agree.
@@ -54,8 +54,8 @@ func newRuntime(t testing.TB, config func() wazero.RuntimeConfig, current **gues
 	return r
 }
 
-// bareRuntime returns a runtime that offers refill alone. Whose guest calls it
-// is what current points to at that time.
+// bareRuntime returns a runtime that offers only refill. The calling guest is
+// the one that current points to at that time.
 func bareRuntime(config func() wazero.RuntimeConfig, current **guest) (wazero.Runtime, error) {
 	ctx := context.Background()
 	r := wazero.NewRuntimeWithConfig(ctx, config().WithCoreFeatures(api.CoreFeaturesV2))

@@ -40,8 +40,8 @@ func (w *meter) sections(maxPages uint32) error {
 	return nil
 }
 
-// extend returns the body of a list section with items added. What was there
-// keeps its bytes.
+// extend returns the body of a list section with items added. The existing
+// items keep their bytes.
 func (w *meter) extend(id wasm.SectionID, items ...[]byte) []byte {
 	if s := w.m.Section(id); s != nil {
 		return appendItems(s.Body, items...)

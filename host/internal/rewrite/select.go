@@ -5,11 +5,11 @@ import "github.com/starling-host/starling/host/internal/wasm"
 // A select of floats meets a defect of wazero's compiler, version 1.12, on amd64. It moves
 // the second operand into a register, and the first one over it if the condition holds; but
 // it does not tell its register allocator that the second move keeps what was there. When
-// the register changes in between, a false condition leaves whatever that register had:
+// the register changes in between, a false condition leaves the register's old value:
 // another value of the guest, or one of the host.
 //
-// So a select of floats selects their bits, as integers. Which selects are of floats is not
-// written in them; operandScan follows the types of operands. Like the code of the other
+// So a select of floats selects their bits, as integers. A select does not state whether it
+// selects floats; operandScan follows the types of operands. Like the code of the other
 // rewritings this costs no fuel.
 
 // selection is a select of floats.
@@ -18,8 +18,8 @@ type selection struct {
 	t   wasm.ValType
 }
 
-// resultType returns the type of what an instruction leaves that is neither
-// control nor call nor about variables.
+// resultType returns the type of an instruction's result. The instruction
+// must not be control, a call or about variables.
 func resultType(op wasm.Op) wasm.ValType {
 	switch {
 	case op <= 0xff:
@@ -30,7 +30,7 @@ func resultType(op wasm.Op) wasm.ValType {
 	return wasm.I64 // the last four saturating truncations
 }
 
-// typesOfResults are those of the opcodes of one byte.
+// typesOfResults has the result type of each one-byte opcode.
 var typesOfResults = func() (all [256]wasm.ValType) {
 	op := 0
 	for _, run := range typeRuns {
@@ -66,7 +66,7 @@ func (w *meter) bitsOf(t wasm.ValType) (toBits, toFloat wasm.Op, scratch uint32)
 	return wasm.OpI64ReinterpretF64, wasm.OpF64ReinterpretI64, w.bits64
 }
 
-// selectBits appends a select of floats as one of their bits.
+// selectBits appends a select of floats as a select of their bits.
 func (w *meter) selectBits(a *wasm.Asm, t wasm.ValType) {
 	toBits, toFloat, scratch := w.bitsOf(t)
 	a.Index(wasm.OpLocalSet, w.condition)

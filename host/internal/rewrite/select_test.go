@@ -7,8 +7,8 @@ import (
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
-// TestSelectOfFloatsAcrossACall is a program that the random ones led to: in its
-// original form wazero's compiler gives another value of the guest, or one of
+// TestSelectOfFloatsAcrossACall is a program found by random search: in its
+// original form wazero's compiler returns another value of the guest, or one of
 // the host, for a select whose operands live across a call.
 func TestSelectOfFloatsAcrossACall(t *testing.T) {
 	if _, err := newComparison(t).check(generate(randomSeed(67833))); err != nil {

@@ -3,10 +3,10 @@ package rewrite
 import "github.com/starling-host/starling/host/internal/wasm"
 
 // Shell returns a rewritten module with bodies that only trap. All else is the
-// module's, so an engine that has the code of the whole module needs no more than this
-// to run it; to read and validate the bodies is most of what loading a module takes.
-// An engine that has not runs the shell instead, so call [ExportWhole] before anything
-// of the module. The error is that of bytes which are no module.
+// module's, so an engine that has the code of the whole module needs only this to run
+// it; reading and validating the bodies is most of the cost of loading a module. An
+// engine without the code runs the shell instead, so call [ExportWhole] before
+// anything of the module. It returns an error for bytes that are not a module.
 func Shell(rewritten []byte) ([]byte, error) {
 	m, err := wasm.Decode(rewritten)
 	if err != nil {

@@ -68,7 +68,7 @@ func (v specValue) width() int {
 	return 64
 }
 
-// satisfied reports whether bits are what is expected. A metered module has no
+// satisfied reports whether bits are as expected. A metered module has no
 // choice among NaNs.
 func (v specValue) satisfied(bits uint64, metered bool) bool {
 	text, _ := v.Value.(string)
@@ -96,19 +96,19 @@ const refusals = "testdata/spec_refused.txt"
 
 var update = flag.Bool("update", false, "write "+refusals+" anew")
 
-// TestSpec runs the official test suite, as it ships in the source of wazero,
-// on original and on metered modules, on both engines: each command must end as
-// the suite says and the same way on both, and where the suite leaves the bits of
-// a NaN open the metered module must give the canonical one. The modules that the
-// gate refuses are those of a list, no more and no fewer, and what the suite
-// calls invalid or malformed is never accepted.
+// TestSpec runs the official test suite, as it ships in the source of wazero, on
+// original and on metered modules, on both engines. Each command must end as the
+// suite expects and the same way on both; where the suite leaves the bits of a
+// NaN open, the metered module must give the canonical one. The gate refuses
+// exactly the modules of a list, and never accepts what the suite calls invalid
+// or malformed.
 func TestSpec(t *testing.T) {
 	root := specRoot(t)
 	listed := readRefusals(t)
 	var refused []string
 	for _, suite := range []struct {
 		version, engine string
-		agree           int // commands, exactly: one that is left out is one that is not compared
+		agree           int // commands, exactly: a skipped command is not compared
 	}{
 		{"v1", "compiler", 16072}, {"v1", "interpreter", 16072},
 		{"v2", "compiler", 20868}, {"v2", "interpreter", 20868},
@@ -161,8 +161,7 @@ type specCount struct {
 	agree, invalid, skipped int
 	refused                 []string // as in the list
 	// missing is true once a module of the script was refused. From then on the
-	// modules that it would have changed, which have names, are not what the suite
-	// expects.
+	// named modules that it would have changed are not as the suite expects.
 	missing bool
 }
 
@@ -179,8 +178,8 @@ func specRoot(t *testing.T) string {
 }
 
 // TestNoValidModuleIsCalledMalformed takes the test suites of all proposals that wazero
-// has through the gate. What it does not accept it refuses for a limit, an import, or a
-// feature, which it names.
+// has through the gate. It refuses modules only for a limit, an import, or a named
+// feature.
 func TestNoValidModuleIsCalledMalformed(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(specRoot(t), "*", "testdata", "*.json"))
 	if err != nil || len(files) == 0 {
@@ -215,7 +214,7 @@ func TestNoValidModuleIsCalledMalformed(t *testing.T) {
 	}
 }
 
-// side is one of the two runtimes that are compared.
+// side is one of the two compared runtimes.
 type side struct {
 	r       wazero.Runtime
 	current *guest
@@ -236,7 +235,7 @@ func newSide(t *testing.T, root, engine string) *side {
 	return s
 }
 
-// specImport allows what the suite imports from its own host.
+// specImport allows the suite's imports from its own host.
 func specImport(module, name string) (wasm.FuncType, bool) {
 	if module != "spectest" {
 		return ImportType(module, name)
@@ -368,8 +367,8 @@ func specCall(t *testing.T, where string, c specCommand, plain, metered *side, t
 	total.agree++
 }
 
-// call makes a call and returns its outcome in words: the results that are as
-// expected by what is expected, all others by their bits.
+// call makes a call and returns its outcome as text: results that are as
+// expected by the expectation, others by their bits.
 func (s *side) call(c specCommand, metered bool) string {
 	m := s.module(c.Action.Module)
 	if c.Action.Type == "get" {

@@ -2,8 +2,8 @@ package rewrite
 
 import "github.com/starling-host/starling/host/internal/wasm"
 
-// arity returns how many operands an instruction takes and how many it leaves,
-// for those that are neither control nor call.
+// arity returns how many operands an instruction takes and leaves, except for
+// control and calls.
 func arity(op wasm.Op) (pops, pushes int) {
 	switch {
 	case op == wasm.OpLocalGet, op == wasm.OpGlobalGet, op == wasm.OpMemorySize,

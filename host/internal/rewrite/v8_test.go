@@ -44,7 +44,7 @@ type v8Call struct {
 	Results int      `json:"results"`
 }
 
-// v8Batch is programs, and what is to be seen of each.
+// v8Batch is programs, with the expected observations of each.
 type v8Batch struct {
 	programs []v8Program
 	want     []v8Seen
@@ -98,7 +98,7 @@ func (b *v8Batch) add(t *testing.T, o *observer, module []byte, calls []observed
 		}
 		p.Calls = append(p.Calls, v)
 	}
-	want := slices.DeleteFunc(seen.seen, func(line string) bool { // globals that nobody can change are not in the bridge
+	want := slices.DeleteFunc(seen.seen, func(line string) bool { // immutable globals are not in the bridge
 		name, _, _ := strings.Cut(line, " ")
 		i := slices.IndexFunc(m.Exports, func(e wasm.Export) bool { return e.Name == name && e.Kind == wasm.ExternGlobal })
 		return i >= 0 && !m.Globals[m.Exports[i].Index].Mutable
@@ -227,7 +227,7 @@ func (b *v8Batch) addSpec(t *testing.T, o *observer, file string) (n int) {
 	return n
 }
 
-// spectest is what the suite imports of its host.
+// spectest is the suite's imports from its host.
 func spectest() (all []wasmtest.Import) {
 	for _, name := range []string{"print", "print_i32", "print_i64", "print_f32", "print_f64", "print_i32_f32", "print_f64_f64"} {
 		of, _ := specImport("spectest", name)
@@ -236,8 +236,8 @@ func spectest() (all []wasmtest.Import) {
 	return all
 }
 
-// TestExplainCountsNothing: a module that explains its traps ends each call as one that does
-// not, with the same fuel.
+// TestExplainCountsNothing: a module that explains its traps ends each call as without, with
+// the same fuel.
 func TestExplainCountsNothing(t *testing.T) {
 	o := newObserver(t, "compiler")
 	for i := range uint64(100) {

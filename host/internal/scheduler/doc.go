@@ -5,10 +5,10 @@
 // queueing (Goyal, Vin and Cheng, 1996) with time for cost. Each tenant has a tag, the
 // point in virtual time at which its next slot begins. A slot moves the tag on by the
 // seconds that it was held, divided by the tenant's weight. These are known only at its
-// release, so the tenant pays the average in advance and the rest then: one that holds
-// many slots at once has paid for them. A tenant that comes back starts at the current
-// virtual time and has saved nothing up. One that has used more than its share keeps its
-// debt, even if it leaves for a moment.
+// release, so the tenant pays the average in advance and the rest then: a tenant that
+// holds many slots at once has paid for them. A tenant that comes back starts at the
+// current virtual time and has saved nothing up. One that has used more than its share
+// keeps its debt, even if it leaves for a moment.
 //
 // So a tenant within its share waits for one release at most, however much work other
 // tenants have queued. A slot is never taken away: it is meant to be short. A caller

@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// Pool divides bytes of memory between tenants. A tenant may hold a third of what is free,
-// which is a quarter of the pool if it is alone, and less the more others hold. So something
-// is left for the next tenant, however many take what they can: dynamic thresholds
-// (Choudhury and Hahne, 1998). A tenant that holds nothing may take all that is free.
-// It is safe for concurrent use. Use [NewPool].
+// Pool divides bytes of memory between tenants. A tenant may hold a third of the free bytes:
+// a quarter of the pool if it is alone, and less the more others hold. So something is left
+// for the next tenant, however many take their maximum: dynamic thresholds (Choudhury and
+// Hahne, 1998). A tenant that holds nothing may take all free bytes. It is safe for
+// concurrent use. Use [NewPool].
 type Pool struct {
 	size int64
 
 	mu      sync.Mutex // guards what follows
 	used    int64
-	of      map[string]int64 // by tenant, without those that hold nothing
+	of      map[string]int64 // by tenant, without tenants that hold nothing
 	waiting []*taker         // in the order of their arrival
 }
 
@@ -27,18 +27,18 @@ type taker struct {
 	ready  chan struct{} // closed when it has them
 }
 
-// SmallBytes is what is taken without waiting, also from a pool that is used up: the number
-// of small requests has a bound of its own, and they are what everybody else is busy with.
+// SmallBytes is taken without waiting, even from an exhausted pool: the number of small
+// requests is bounded elsewhere, and most other work consists of them.
 const SmallBytes = 64 << 10
 
 // NewPool returns a pool of so many bytes.
 func NewPool(size int64) *Pool { return &Pool{size: size, of: map[string]int64{}} }
 
-// Share is what one tenant holds at most.
+// Share returns the most that one tenant can hold.
 func (p *Pool) Share() int64 { return p.size / 4 }
 
-// Take waits for bytes of a tenant, which [Pool.Give] gives back. Its error is that of ctx.
-// More than a tenant may ever hold is taken for as much as that. It returns what was taken.
+// Take waits for bytes for a tenant, which [Pool.Give] gives back. Its error is ctx's. A
+// request beyond a tenant's maximum takes the maximum. It returns the number taken.
 func (p *Pool) Take(ctx context.Context, tenant string, bytes int64) (int64, error) {
 	bytes = min(bytes, p.Share())
 	w := &taker{tenant, bytes, make(chan struct{})}
@@ -75,14 +75,14 @@ func (p *Pool) Give(tenant string, bytes int64) {
 	p.grant()
 }
 
-// Held returns what a tenant holds.
+// Held returns how many bytes a tenant holds.
 func (p *Pool) Held(tenant string) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.of[tenant]
 }
 
-// add changes what a tenant holds. The caller holds mu.
+// add changes how many bytes a tenant holds. The caller holds mu.
 func (p *Pool) add(tenant string, bytes int64) {
 	p.used += bytes
 	if p.of[tenant] += bytes; p.of[tenant] == 0 {

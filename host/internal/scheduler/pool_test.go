@@ -45,8 +45,8 @@ func TestPoolOfBytes(t *testing.T) {
 	})
 }
 
-// TestPoolTakersAreServedInOrder: a large taker is not passed by later ones of its tenant,
-// and takes what a tenant may hold if it asks for more.
+// TestPoolTakersAreServedInOrder: later takers of its tenant do not pass a large taker,
+// which gets the tenant's maximum if it asks for more.
 func TestPoolTakersAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(64 << 20)

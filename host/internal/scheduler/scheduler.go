@@ -18,7 +18,7 @@ type Claim struct {
 	Most int
 
 	// Crowd bounds the callers of the tenant that hold a slot or wait for one. One more
-	// gets [ErrCrowd]. Zero is no bound.
+	// gets [ErrCrowd]. Zero means no bound.
 	Crowd int
 }
 
@@ -41,7 +41,7 @@ type Scheduler struct {
 	virtual  float64            // seconds: the tag of the slot that was given last
 	expected float64            // seconds that a slot is held, smoothed
 	tenants  map[string]*tenant // all that ever came, about 150 bytes each
-	waiting  map[*tenant]bool   // those with callers that wait
+	waiting  map[*tenant]bool   // tenants with waiting callers
 	arrivals uint64
 }
 
@@ -49,7 +49,7 @@ type Scheduler struct {
 type tenant struct {
 	tag    float64 // the point in virtual time at which its next slot begins
 	weight float64
-	queues [2]queue // of claims without a bound, and of those with one
+	queues [2]queue // claims without a bound, and claims with one
 }
 
 // queue has the callers of a tenant, and its slots, of one kind.
@@ -167,7 +167,7 @@ func (s *Scheduler) remove(slot *Slot, i int) {
 	}
 }
 
-// give hands out the free slots, each to the tenant with the lowest tag, and of equal ones
+// give hands out the free slots, each to the tenant with the lowest tag, and among equals
 // to the one that waits longest. The caller holds mu.
 func (s *Scheduler) give() {
 	for s.free > 0 {

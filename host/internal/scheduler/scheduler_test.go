@@ -110,8 +110,8 @@ func TestTimeIsDividedByWeight(t *testing.T) {
 	}
 }
 
-// TestNothingIsSavedUpAndDebtsStay: a tenant that was away for long alternates with those
-// that were not, and one that leaves for a moment comes back with what it owes.
+// TestNothingIsSavedUpAndDebtsStay: a tenant that was away for long alternates with the
+// others, and a tenant that leaves for a moment keeps its debt.
 func TestNothingIsSavedUpAndDebtsStay(t *testing.T) {
 	s, clock := newScheduler(1)
 	use := func(who string, d time.Duration) {
@@ -147,8 +147,8 @@ func TestNothingIsSavedUpAndDebtsStay(t *testing.T) {
 	}
 }
 
-// TestGivingUpLosesNoSlot: a caller that gives up costs no slot, not even when it is given
-// one at that moment, and a slot that is released twice is one slot.
+// TestGivingUpLosesNoSlot: a caller that gives up loses no slot, even if it gets one at
+// that moment, and a slot released twice counts once.
 func TestGivingUpLosesNoSlot(t *testing.T) {
 	s, _ := newScheduler(1)
 	first := s.join(Claim{Tenant: "a"})
@@ -208,7 +208,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 // TestOneTenantHoldsItsSlotsAtMost: with a bound for each tenant, a free slot goes to the
-// next tenant that may have it, and to nobody else.
+// next tenant below its bound.
 func TestOneTenantHoldsItsSlotsAtMost(t *testing.T) {
 	s := New(3, 1)
 	first, second := s.join(Claim{Tenant: "storm"}), s.join(Claim{Tenant: "storm"})
@@ -226,8 +226,8 @@ func TestOneTenantHoldsItsSlotsAtMost(t *testing.T) {
 	}
 }
 
-// TestBoundedClaimsOfATenantHaveAQueueOfTheirOwn: work within Most does not keep the
-// tenant's other calls waiting, nor those of others, and a crowd is refused.
+// TestBoundedClaimsOfATenantHaveAQueueOfTheirOwn: work within Most delays neither
+// the tenant's other calls nor other tenants' calls, and a crowd is refused.
 func TestBoundedClaimsOfATenantHaveAQueueOfTheirOwn(t *testing.T) {
 	s := New(4)
 	read, call := Claim{Tenant: "storm", Most: 2}, Claim{Tenant: "storm"}

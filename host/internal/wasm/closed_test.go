@@ -83,8 +83,8 @@ func refuses(t *testing.T, opcode string) {
 	}
 }
 
-// TestOpcodesAreClosed goes over all opcodes of one byte, and over all numbers
-// behind the prefix and some that would be one of them if cut to a byte.
+// TestOpcodesAreClosed goes over all one-byte opcodes, and over all numbers
+// after the prefix and some that would be valid if cut to a byte.
 func TestOpcodesAreClosed(t *testing.T) {
 	known := immediates()
 	for op := range 256 {

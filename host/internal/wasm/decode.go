@@ -29,7 +29,7 @@ func Decode(b []byte) (*Module, error) {
 
 // Split reads the frame of a module and decodes none of its sections: the
 // result has Sections alone. It is the first look at bytes of unknown origin,
-// because its cost does not depend on what they say.
+// because its cost does not depend on their claims.
 func Split(b []byte) (*Module, error) {
 	if err := checkHeader(b); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func checkHeader(b []byte) error {
 func (m *Module) readSection(id SectionID, r *Reader) {
 	switch id {
 	case SectionType:
-		m.Types = list(r, "types", 2, (*Reader).funcType) // 3 of those that are known
+		m.Types = list(r, "types", 2, (*Reader).funcType) // 3 known sections
 	case SectionImport:
 		m.Imports = list(r, "imports", 4, (*Reader).readImport)
 		for i := range m.Imports {

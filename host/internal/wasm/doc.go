@@ -3,7 +3,7 @@
 // A [Module] is its sections, kept as the bytes they came as, plus a decoded
 // view of each. A reader looks at the view; an editor replaces the body of a
 // section with [Module.SetBody]; [Module.Encode] writes the sections back. So
-// whatever nobody touched keeps its exact bytes, padded LEB128 numbers
+// whatever was not edited keeps its exact bytes, padded LEB128 numbers
 // included. Function bodies are never turned into a tree: [Module.Body]
 // returns an iterator that steps over the instructions in place.
 //
@@ -33,8 +33,8 @@
 // unknown sections, unknown opcodes, SIMD, threads, exceptions, tail calls,
 // 64-bit and multiple memories. Errors are [*FormatError].
 //
-// Decoding is no validation: operand types are not checked, and indices are
-// not compared with the spaces they point into. But no count is trusted: one
-// that the bytes that follow cannot hold is an error before anything is
+// Decoding is not validation: operand types are not checked, and indices are
+// not compared with the spaces they point into. But no count is trusted: a
+// count that the following bytes cannot hold is an error before anything is
 // allocated for it, so that memory is proportional to the bytes read.
 package wasm

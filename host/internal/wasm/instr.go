@@ -21,7 +21,7 @@ func (b BlockType) Result() (ValType, bool) {
 // Append appends the block type's bytes.
 func (b BlockType) Append(dst []byte) []byte { return AppendS64(dst, int64(b)) }
 
-// Instr is one instruction. Its bytes are those from Pos to End.
+// Instr is one instruction. Its bytes are from Pos to End.
 type Instr struct {
 	Op       Op
 	Pos, End int
@@ -88,7 +88,7 @@ func (it *Iter) Next() bool {
 	return r.err == nil
 }
 
-// form is what follows an opcode.
+// form describes the bytes after an opcode.
 type form byte
 
 const (
@@ -110,7 +110,7 @@ const (
 	formPrefixed
 )
 
-// forms are those of all opcodes of one byte.
+// forms has the form of each one-byte opcode.
 var forms = func() (f [256]form) {
 	span := func(first, last Op, is form) {
 		for op := first; op <= last; op++ {
@@ -201,7 +201,7 @@ func (r *Reader) blockType() BlockType {
 	return BlockOf(r.valType())
 }
 
-// heapType reads what a null reference refers to: here the byte of its type.
+// heapType reads the type of a null reference: here the byte of its type.
 func (r *Reader) heapType() ValType {
 	if r.err == nil && r.pos < r.end && r.buf[r.pos]&0x40 == 0 { // not negative: the index of a type
 		r.failFeature(r.pos, "typed function references", "a null reference to type %d", r.buf[r.pos])

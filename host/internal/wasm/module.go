@@ -8,7 +8,7 @@ import (
 // SectionID is the id of a section.
 type SectionID byte
 
-// The sections, by id. They stand in this order, but for data count, which
+// The sections, by id. They stand in this order, except that data count
 // stands before code; custom sections may stand anywhere.
 const (
 	SectionCustom    SectionID = 0
@@ -45,8 +45,8 @@ type Section struct {
 	raw    []byte // id, size and body as they were read; nil when Body is new
 }
 
-// Module is a module: its sections, and what they say. The decoded fields are
-// a view; they do not change when a section is replaced.
+// Module is a module: its sections and their decoded content. The decoded
+// fields are a view; they do not change when a section is replaced.
 type Module struct {
 	Sections []Section
 

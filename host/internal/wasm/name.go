@@ -22,8 +22,8 @@ func (m *Module) FuncName(index int) string {
 	return ""
 }
 
-// funcName looks in the subsections for the one of function names, id 1: a
-// list of indices, growing, and names.
+// funcName looks up a name in the subsection of function names, id 1: a list
+// of ascending indices, with names.
 func funcName(r *Reader, index int) string {
 	for r.Len() > 0 {
 		id := r.Byte()

@@ -7,7 +7,7 @@ import "fmt"
 type Op uint16
 
 // Control, parametric, variable, memory, reference, table and bulk
-// instructions: those with a meaning of their own for a reader of bodies.
+// instructions, which readers of bodies tell apart.
 const (
 	OpUnreachable  Op = 0x00
 	OpNop          Op = 0x01
@@ -84,8 +84,8 @@ const (
 	OpI64Store32
 )
 
-// Operators: comparisons, arithmetic and conversions, none of which has an
-// immediate. They follow one another from 0x45 to 0xc4.
+// Operators: comparisons, arithmetic and conversions, all without immediates.
+// They follow one another from 0x45 to 0xc4.
 const (
 	OpI32Eqz Op = 0x45 + iota
 	OpI32Eq

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// FormatError says where and why bytes are no module that this package reads.
+// FormatError describes where and why bytes are not a module that this package reads.
 type FormatError struct {
 	Offset  int    // of the byte in question, from the start of the module
-	Msg     string // what is wrong with it
+	Msg     string // what is wrong
 	Feature string // the extension of WebAssembly that it belongs to, or ""
 }
 
@@ -49,8 +49,7 @@ func (r *Reader) Err() error {
 	return r.err
 }
 
-// Failf records an error at the byte before the next one, which is the last
-// one that was read.
+// Failf records an error at the last byte that was read.
 func (r *Reader) Failf(format string, args ...any) {
 	r.failAt(max(r.pos-1, 0), format, args...)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// TestRoundTrip reads and writes every module that there is: what the modules of
-// go.mod ship, the official test suite among it, and Go programs.
+// TestRoundTrip reads and writes every available module: the modules that
+// go.mod's modules ship, including the official test suite, and Go programs.
 func TestRoundTrip(t *testing.T) {
 	files := append(shipped(t), programs(t)...)
 	features := map[string]int{}
@@ -47,8 +47,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// roundTrip checks that a module that nobody touched is written as it was, and
-// that new bodies for all sections make the same module.
+// roundTrip checks that an unedited module is written as it was, and that new
+// bodies for all sections make the same module.
 func roundTrip(t *testing.T, file string, b []byte, m *wasm.Module) {
 	t.Helper()
 	if !bytes.Equal(m.Encode(), b) {
@@ -70,7 +70,7 @@ func roundTrip(t *testing.T, file string, b []byte, m *wasm.Module) {
 	}
 }
 
-// bodies lists the sections of a module, with digests of what is in them.
+// bodies lists the sections of a module, with digests of their content.
 func bodies(m *wasm.Module) []string {
 	var all []string
 	for _, s := range m.Sections {

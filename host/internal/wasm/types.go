@@ -99,7 +99,7 @@ func (k ExternKind) String() string {
 	return fmt.Sprintf("kind(%d)", byte(k))
 }
 
-// Import is one import. Of those that are not functions, only the kind is kept.
+// Import is one import. For imports other than functions, only the kind is kept.
 type Import struct {
 	Module, Name string
 	Kind         ExternKind

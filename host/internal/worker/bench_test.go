@@ -6,7 +6,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 )
 
-// BenchmarkCall is what a call costs here and in a worker, without and with one
+// BenchmarkCall measures a call here and in a worker, without and with one
 // effect. The world answers at once.
 func BenchmarkCall(b *testing.B) {
 	guests := []struct {
@@ -36,7 +36,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkStart is what it takes until a new process has answered a first call.
+// BenchmarkStart measures the time until a new process has answered a first call.
 func BenchmarkStart(b *testing.B) {
 	m := mustLoad(b, workers(b, Config{}), mustBuild(b, goTool), sandbox.Limits{}).(*Module)
 	for b.Loop() {

@@ -13,10 +13,10 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Call makes one call in a process of its own. Results and errors are those of
-// sandbox.Module.Call, and one more: a tool.ErrLost when the process died. Its
-// meter is then that of the last effect, and so it is when a process had to be
-// killed at the end of its time or after a cancellation.
+// Call makes one call in a process of its own. Results and errors are as for
+// sandbox.Module.Call, plus tool.ErrLost when the process died. Its meter is
+// then the reading at the last effect, also when a process had to be killed at
+// the end of its time or after a cancellation.
 func (m *Module) Call(ctx context.Context, c sandbox.Call, imports sandbox.Imports) (sandbox.Result, error) {
 	h := &call{module: m, Call: c, ctx: ctx, imports: imports}
 	if c.Probe != nil {
@@ -62,11 +62,11 @@ type call struct {
 	meter                sandbox.Meter // as of the last reading
 	effects, effectBytes uint64
 
-	deadline time.Time       // zero for none
+	deadline time.Time       // zero for no deadline
 	limited  context.Context // what exchanges get; made when first needed
 	cancel   context.CancelFunc
 
-	ended error // what an import panicked with, if it ended the guest
+	ended error // the error with which an import panicked, if it ended the guest
 	fault any   // what else it panicked with
 }
 
@@ -81,9 +81,9 @@ func (h *call) refuses() error {
 	return nil
 }
 
-// place waits for a CPU slot and then takes a process: calls that wait have none, so a
-// module needs no more of them than compute at the same time. If there is no idle process,
-// the slot is free for other calls until one has been started.
+// place waits for a CPU slot and then takes a process: waiting calls have no process, so a
+// module needs only as many as compute at the same time. If there is no idle process,
+// other calls can use the slot until one has been started.
 func (h *call) place() (err error) {
 	m := h.module
 	if err := h.slot.acquire(h.ctx); err != nil {
@@ -105,8 +105,8 @@ func (h *call) place() (err error) {
 	return nil
 }
 
-// run sends the call and serves it until it has ended. The process knows nothing of
-// deadlines: it is told when the time is over.
+// run sends the call and serves it until it has ended. The process does not know
+// deadlines: it gets a message when the time is over.
 func (h *call) run() ([]byte, error) {
 	p := h.process
 	p.run.Store(tool.GetRunID(h.ctx))
@@ -131,7 +131,7 @@ func (h *call) run() ([]byte, error) {
 	return r.output, h.outcome(r.err)
 }
 
-// serve answers what the guest asks until it has ended.
+// serve answers the guest's imports until it has ended.
 func (h *call) serve() (result, error) {
 	for {
 		k, body, err := h.process.frames.next()
@@ -169,7 +169,7 @@ func (h *call) finish(body []byte) (result, error) {
 	return r, nil
 }
 
-// outcome turns what the process said into the error of the call.
+// outcome turns the process's message into the error of the call.
 func (h *call) outcome(f *failure) error {
 	switch {
 	case f == nil:
@@ -238,7 +238,7 @@ var errFault = errors.New("worker: the host's import panicked")
 // each waits a moment first. An exchange waits for a server, so it keeps no slot.
 func (h *call) perform(e effect) (kind, []byte) {
 	if h.process.demoted.Load() {
-		if slot, err := h.module.engine.demotedEffects.Acquire(h.outside()); err == nil { // or the process was told to end the call
+		if slot, err := h.module.engine.demotedEffects.Acquire(h.outside()); err == nil { // otherwise the process was asked to end the call
 			defer slot.Release()
 			time.Sleep(effectPause)
 			if e.op == opHTTP {

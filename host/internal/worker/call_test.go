@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// observation is everything that a call can be told by.
+// observation is everything that is observable in a call.
 type observation struct {
 	Output, Error string
 	Classes       []string
@@ -41,7 +41,7 @@ func observe(t *testing.T, m sandbox.Loaded, c sandbox.Call, w *world) (observat
 	return o, err
 }
 
-// Whatever a guest does, nobody can tell from the outcome in which process.
+// The outcome never depends on the process in which a guest runs.
 func TestACallInAWorkerIsTheCallInline(t *testing.T) {
 	wasm := mustBuild(t, goTool)
 	limits := sandbox.Limits{Fuel: 3_000_000_000, MemoryPages: 512}
@@ -70,8 +70,8 @@ func TestACallInAWorkerIsTheCallInline(t *testing.T) {
 	}
 }
 
-// TestACallBeginsWhenItHasItsProcess: whoever is told that a call begins may rely on it
-// that there is nothing left to wait for, and can still prevent it.
+// TestACallBeginsWhenItHasItsProcess: when a call is reported to begin, it waits for
+// nothing more, and can still be prevented.
 func TestACallBeginsWhenItHasItsProcess(t *testing.T) {
 	engine := workers(t, Config{})
 	m := mustLoad(t, engine, asksForTheTime().Bytes(), sandbox.Limits{}).(*Module)

@@ -13,11 +13,11 @@ import (
 )
 
 // Compiler compiles modules in processes that end with the compilation. The
-// engine's compiler cannot be interrupted, and what it takes is up to the
-// module: a process can be bounded and may die of it.
+// engine's compiler cannot be interrupted, and the module determines its
+// cost: a process can be bounded and may die of it.
 type Compiler struct {
-	// CPU is how much processor time a compilation may take, on all processors that it
-	// uses. Zero means 30 s: a 15 MB Go program with net/http takes 7 s.
+	// CPU is how much processor time a compilation may take, over all processors. Zero
+	// means 30 s: a 15 MB Go program with net/http takes 7 s.
 	CPU time.Duration
 
 	// Memory is how many bytes the process may have. Zero means 1 GiB: on four
@@ -25,7 +25,7 @@ type Compiler struct {
 	Memory uint64
 
 	// Foreground is for programs of one user, who waits. Otherwise the process computes
-	// when nobody else does.
+	// only when other processes are idle.
 	Foreground bool
 }
 
@@ -33,16 +33,16 @@ const (
 	defaultCompileCPU    = 30 * time.Second
 	defaultCompileMemory = 1 << 30
 
-	// waiting is how much longer a compilation may take by the clock than by
-	// the processor, on a machine that has other things to do.
+	// waiting is how many times more wall-clock than processor time a compilation
+	// may take, on a busy machine.
 	waiting = 8
 )
 
-// Compile compiles a rewritten module into dir. A module whose compilation is
-// too much for its bounds, or that the compiler does not accept, is refused with
-// a *rewrite.Refusal. What is the host's own, such as a full disk, is a tool.ErrHost, and
-// a process that could not be started an [ErrNoProcess] besides. It is made to be the
-// Compile of a sandbox.Config.
+// Compile compiles a rewritten module into dir. A module whose compilation is too much
+// for its bounds, or that the compiler does not accept, is refused with a
+// *rewrite.Refusal. A failure of the host, such as a full disk, is a tool.ErrHost, and a
+// process that could not be started an [ErrNoProcess] besides. It fits the field Compile
+// of a sandbox.Config.
 func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) error {
 	c.CPU, c.Memory = cmp.Or(c.CPU, defaultCompileCPU), cmp.Or(c.Memory, defaultCompileMemory)
 	s := settings{Compile: true, Foreground: c.Foreground, Folder: dir, Memory: c.Memory, CPU: c.CPU}
@@ -79,7 +79,7 @@ type notStarted struct{ error }
 func (notStarted) Is(target error) bool { return target == ErrNoProcess }
 func (e notStarted) Unwrap() error      { return e.error }
 
-// maxCompileAnswer bounds what a compiling process can say.
+// maxCompileAnswer bounds the answer of a compiling process.
 const maxCompileAnswer = 64 << 10
 
 // exceeded is the refusal of a module that its compiler died of.

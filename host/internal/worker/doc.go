@@ -1,19 +1,18 @@
 // Package worker executes guests in processes of their own.
 //
-// The sandbox promises that a guest cannot reach out of it. This package is for
-// when that promise is not enough: when modules come from people who gain from
-// breaking it, or may take the processor and memory from others. The program
-// runs itself again as a worker ([Main]), which gives up everything but its
-// pipes (package jail) before it reads a byte of a module. A worker has one
-// module for all its life and makes one call at a time; calls at the same time
-// have a worker each. So what a module does to its process it does to nobody
-// else, and to kill a process ends one call.
+// The sandbox promises that a guest cannot reach out of it. This package is for when that
+// promise is not enough: when modules come from people who gain from breaking it, or may
+// take the processor and memory from others. The program runs itself again as a worker
+// ([Main]), which gives up everything but its pipes (package jail) before it reads a byte
+// of a module. A worker has one module for all its life and makes one call at a time; calls
+// at the same time have a worker each. So a module can harm only its own process, and
+// killing a process ends one call.
 //
 // Three kinds of work are divided. The host checks and rewrites a module, once for all
-// processes, which is safe by construction, and keeps compiled code. To validate and
-// compile, which cannot be interrupted and may take what it likes, is the work of a
-// process that ends with it ([Compiler]). To run is the work of a third, which gets
-// the code and of the module what is beside it.
+// processes, which is safe by construction, and keeps compiled code. A second process
+// validates and compiles, which cannot be interrupted and may use any amount of resources,
+// and ends with it ([Compiler]). A third process runs the module; it gets the code, and
+// from the module everything but the bodies.
 //
 // The two sides talk in frames over the worker's standard input and output
 // (frame.go, wire.go). A call goes there, each effect comes back with the
@@ -28,9 +27,8 @@
 // for an exchange, and acquires another one afterwards, in its time. A call that takes
 // longer than a moment releases its slot and is demoted if it computes (priority.go).
 //
-// A call in a worker is the same call as inline, with the same bytes, fuel and
-// errors, and either replays as the other. What is new is how it can end: its
-// process may die, or be killed because it does not end in time (watch.go). Then
-// the outcome has the meter of the last effect (spec/event.md, section 7), and a
-// replay ends as that effect returns.
+// A call in a worker is the same call as inline, with the same bytes, fuel and errors, and
+// either replays as the other. The only difference is that its process may die, or be
+// killed because it does not end in time (watch.go). Then the outcome has the meter of the
+// last effect (spec/event.md, section 7), and a replay ends as that effect returns.
 package worker

@@ -14,9 +14,9 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Config says how many workers there are and what they may have.
+// Config sets the number of workers and their limits.
 type Config struct {
-	// Interpreter and CacheDir are those of sandbox.Config.
+	// Interpreter and CacheDir are as in sandbox.Config.
 	Interpreter bool
 	CacheDir    string
 
@@ -24,7 +24,7 @@ type Config struct {
 	Compiler Compiler
 
 	// MaxCalls is how many calls may be in progress; others wait, and their time
-	// does not begin before. Zero means four for each processor.
+	// begins later. Zero means four for each processor.
 	MaxCalls int
 
 	// Scheduler has the CPU slots in which calls compute: a call holds one while its
@@ -33,16 +33,16 @@ type Config struct {
 	// engine alone.
 	Scheduler *scheduler.Scheduler
 
-	// MaxIdle is how many processes are kept without a call, each with the
-	// module that it has loaded. More, but no more than MaxCalls, are kept for a
-	// second. Zero means two for each processor.
+	// MaxIdle is how many processes are kept without a call, each with its loaded
+	// module. More, but no more than MaxCalls, are kept for a second. Zero means
+	// two for each processor.
 	MaxIdle int
 
-	// Grace is how long after the end of a call's time, or its cancellation, the
-	// worker may take to say so. After that it is killed. Zero means 250 ms.
+	// Grace is how long the worker may take to answer after a call's time has
+	// ended or it was cancelled. After that it is killed. Zero means 250 ms.
 	Grace time.Duration
 
-	// Logger is told of workers that died. Nil discards.
+	// Logger receives reports of workers that died. Nil discards.
 	Logger *slog.Logger
 }
 
@@ -87,14 +87,14 @@ type Engine struct {
 	close   sync.Once
 	reapers sync.WaitGroup // of all processes
 
-	// Each of these has a quarter of the processors: for processes that are being started,
-	// for those that are demoted from the beginning, and for effects of demoted calls.
+	// Each of these has a quarter of the processors: for starting processes, for processes
+	// demoted from the beginning, and for effects of demoted calls.
 	starts, demotedStarts, demotedEffects *scheduler.Scheduler
 
 	linger time.Duration // see idle.go
 
 	mu      sync.Mutex     // guards what follows
-	idle    []*idleProcess // the one that was used last is last
+	idle    []*idleProcess // least recently used first
 	tidying *time.Timer    // calls tidy; set while there are more than MaxIdle
 }
 
@@ -121,7 +121,7 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 }
 
 // Load checks a module here, compiles it in one process and starts it in
-// another, which is then ready for the first call. The errors are those of
+// another, which is then ready for the first call. It returns the errors of
 // sandbox.Engine.Load.
 func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limits) (sandbox.Loaded, error) {
 	leave, err := e.enter(ctx)
@@ -176,12 +176,11 @@ func (e *Engine) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// placeKey is the key under which the context of an exchange has the engine of the call
-// that makes it.
+// placeKey is the context key for the engine of the call that makes an exchange.
 type placeKey struct{}
 
-// Close waits for the calls in progress, ends all processes and waits until
-// none is left.
+// Close waits for the calls in progress, ends all processes and waits for
+// their end.
 func (e *Engine) Close(ctx context.Context) (err error) {
 	e.close.Do(func() {
 		close(e.closing)
@@ -201,7 +200,7 @@ func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted 
 	l := prepared.Limits
 	s := settings{
 		Interpreter: e.config.Interpreter, Folder: prepared.Folder, Demoted: demoted,
-		// Two instances: the one that makes the start, and the one that is called.
+		// Two instances: one makes the start, and one is called.
 		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,
 		CPU:    processorBound(l.Fuel),
 	}
@@ -209,6 +208,6 @@ func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted 
 	return start(ctx, s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)
 }
 
-// maxTexts is how much longer than what limits bound a frame may be: numbers and
+// maxTexts is how much longer a frame may be than its limited parts: numbers and
 // the text of an error.
 const maxTexts = 64 << 10

@@ -1,6 +1,6 @@
 package worker
 
-// What the external tests of this package share with the internal ones.
+// Shared by the external and the internal tests of this package.
 var (
 	Packed         = packed
 	Tiny           = tiny

@@ -14,7 +14,7 @@ type failure struct {
 	text  string
 }
 
-// class is a sentinel of package tool, or who has the error itself.
+// class is a sentinel of package tool, or the side that has the error itself.
 type class byte
 
 const (
@@ -27,10 +27,10 @@ const (
 	classLimit // any other
 	classTimeout
 	classCancelled
-	classSpoiled // sandbox.ErrSpoiled, of which tool.ErrHost is true as well
+	classSpoiled // sandbox.ErrSpoiled, which is a tool.ErrHost as well
 	classHost
 	classStopped // Call.StopErr
-	classEnded   // what the import panicked with
+	classEnded   // the error with which the import panicked
 	classes      // how many there are
 )
 
@@ -48,13 +48,13 @@ var sentinels = [classes]error{
 	classEnded:     errEnded,
 }
 
-// What a worker's sandbox is given in place of errors that only the host has.
+// Placeholders in a worker's sandbox for errors that only the host has.
 var (
 	errStopped = errors.New("worker: stopped as recorded")
 	errEnded   = errors.New("worker: ended by the host")
 )
 
-// failureOf returns the failure that err is, nil for none.
+// failureOf returns the failure for err, nil for nil.
 func failureOf(err error) *failure {
 	if err == nil {
 		return nil

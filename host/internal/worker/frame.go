@@ -12,7 +12,7 @@ import (
 // little-endian, its kind in one, and the body.
 const headerBytes = 5
 
-// kind says what a frame is.
+// kind is the type of a frame.
 type kind byte
 
 // The kinds. At any time only one side may speak, except that the host may
@@ -23,7 +23,7 @@ const (
 	kindDone                     // worker: what came of the module
 	kindCall                     // host: one call
 	kindEffect                   // worker: the guest wants something of the world
-	kindAnswer                   // host: what the world said
+	kindAnswer                   // host: the result of an effect
 	kindEnd                      // host: the guest ends where it stands
 	kindCancel                   // host: the call is not wanted any more
 	kindResult                   // worker: how the call ended
@@ -67,8 +67,8 @@ func (f *frameReader) next() (kind, []byte, error) {
 	return kind(f.header[4]), f.body, nil
 }
 
-// fill reads the body in pieces, so that a length that is a lie takes no more
-// memory than what is sent.
+// fill reads the body in pieces, so that a false length takes no more memory
+// than the bytes sent.
 func (f *frameReader) fill(length int) error {
 	if cap(f.body) >= length {
 		f.body = f.body[:length]

@@ -21,7 +21,7 @@ func freezeWorkers(t *testing.T) {
 	}
 }
 
-// thawWorkers lets go on whoever was frozen and is still there.
+// thawWorkers continues every frozen child that still exists.
 func thawWorkers(t *testing.T) {
 	t.Helper()
 	for pid := range children(t) {

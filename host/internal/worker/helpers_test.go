@@ -95,8 +95,9 @@ func mustBuild(t testing.TB, build func() ([]byte, error)) []byte {
 	return wasm
 }
 
-// workers returns an engine that is closed with the test. It compiles for as long as it
-// takes: compilers compute when nobody else does, and tests of other packages do.
+// workers returns an engine that is closed with the test. Its compilations have no time
+// limit: compilers run only when other processes are idle, and tests of other packages
+// are not.
 func workers(t testing.TB, c Config) *Engine {
 	t.Helper()
 	if c.Compiler.CPU == 0 {

@@ -16,8 +16,8 @@ type idleProcess struct {
 // and starting a process takes a hundred times as long as a short call.
 const linger = time.Second
 
-// take returns an idle process of a module, the one that was used last, or nil.
-// Those that have died meanwhile are let go.
+// take returns the most recently used idle process of a module, or nil. Dead
+// processes are dropped.
 func (e *Engine) take(m *Module) *process {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -42,8 +42,7 @@ func (e *Engine) put(m *Module, p *process) {
 	e.tidy()
 }
 
-// tidy ends the idle processes that are too many, and comes back for those that
-// linger.
+// tidy ends surplus idle processes, and runs again for lingering ones.
 func (e *Engine) tidy() {
 	var surplus []*idleProcess
 	e.mu.Lock()
@@ -63,10 +62,9 @@ func (e *Engine) tidy() {
 	}
 }
 
-// surplus returns the place of the idle process that is needed least: of the module
-// that has the most of them, the one that has been idle for longest. So nobody's
-// calls take the warm process of a module that is called now and then. The caller
-// holds mu.
+// surplus returns the place of the least needed idle process: of the module with
+// the most of them, the one idle for longest. So a flood of calls cannot take the
+// warm process of a module that is called now and then. The caller holds mu.
 func (e *Engine) surplus() (place int) {
 	have := map[*Module]int{}
 	for _, p := range e.idle {

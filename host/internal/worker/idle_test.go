@@ -7,8 +7,8 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 )
 
-// TestAFloodTakesNobodysProcess: processes that there is no room for are those of
-// the module that has the most.
+// TestAFloodTakesNobodysProcess: when there is no room, processes of the module
+// with the most are ended.
 func TestAFloodTakesNobodysProcess(t *testing.T) {
 	engine := workers(t, Config{MaxIdle: 3, MaxCalls: 5})
 	engine.linger = time.Hour
@@ -41,7 +41,7 @@ func TestAFloodTakesNobodysProcess(t *testing.T) {
 }
 
 // TestCallsOfOneModuleWaitInOnePlace: while a process is started for a call, another
-// call of the module takes the one that is given back, and starts none.
+// call of the module takes a process that is given back, and starts none.
 func TestCallsOfOneModuleWaitInOnePlace(t *testing.T) {
 	engine := workers(t, Config{})
 	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)

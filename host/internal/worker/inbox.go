@@ -13,21 +13,21 @@ type message struct {
 	body []byte // valid until the next message is taken
 }
 
-// inbox is where a worker hears the host. The goroutine that runs the guest
-// reads for itself, since to be handed a frame by another costs as much again
-// as the way through the pipe. Only while the guest has computed for some time
-// does a listener read, so that a cancellation is heard, and that the worker
-// ends with the host whatever the guest does.
+// inbox is where a worker reads the host's messages. The goroutine that runs
+// the guest reads for itself, since taking a frame from another goroutine
+// costs as much again as the way through the pipe. Only after the guest has
+// computed for some time does a listener read, so that a cancellation is
+// heard, and the worker ends with the host in any case.
 type inbox struct {
 	frames *frameReader
-	heard  chan message // what the listener has read
+	heard  chan message // read by the listener
 
 	mu        sync.Mutex  // guards what follows
 	timer     *time.Timer // calls listen
 	armed     bool        // it will
 	computing bool        // the guest runs
 	since     time.Time   // then it began to
-	listening bool        // the listener reads, and nobody else may
+	listening bool        // only the listener may read
 	number    uint64      // of the call that may be cancelled
 	cancel    context.CancelFunc
 }
@@ -44,7 +44,7 @@ func newInbox(in *os.File) *inbox {
 	return i
 }
 
-// next returns what the host says next.
+// next returns the host's next message.
 func (i *inbox) next() (message, error) {
 	i.mu.Lock()
 	i.computing = false
@@ -65,9 +65,9 @@ func (i *inbox) next() (message, error) {
 	}
 }
 
-// compute says that the guest runs from now on, until next is called again. The
-// timer is left alone when it runs already: to set and to stop one for each call
-// costs more than a short call does.
+// compute means that the guest runs from now on, until next is called again. A
+// running timer is left alone: setting and stopping one for each call costs more
+// than a short call.
 func (i *inbox) compute() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -83,8 +83,7 @@ func (i *inbox) arm(d time.Duration) {
 	}
 }
 
-// begin makes the context of a call. What the host says of calls before it comes
-// too late.
+// begin makes the context of a call. Messages about earlier calls are ignored.
 func (i *inbox) begin(number uint64) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	i.mu.Lock()

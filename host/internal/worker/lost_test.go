@@ -19,7 +19,7 @@ import (
 )
 
 // children returns the processes whose parent is this one, with their state, by
-// id. The states are those of proc(5).
+// id. The states are as in proc(5).
 func children(t *testing.T) map[int]string {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -144,8 +144,8 @@ func TestACancelledCallEndsAtACheck(t *testing.T) {
 	}
 }
 
-// A process that does not react is stopped in the system's way here: to the
-// host it is the same as one whose guest has found a way around all checks.
+// The test stops a process with a signal, to make it unresponsive: to the
+// host it looks like a process whose guest has found a way around all checks.
 func TestAStuckProcessIsKilledAndReplaced(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("SKIPPED: needs SIGSTOP")

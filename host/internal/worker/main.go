@@ -39,9 +39,9 @@ func Main() {
 	os.Exit(0)
 }
 
-// serve locks this process down and does what the host asks for, until it asks
-// no more. The engine starts first: it has to try out what the machine can do,
-// and it sees nothing of a module.
+// serve locks this process down and serves the host until its input ends. The
+// engine starts first: it has to try out the machine's abilities, and it sees
+// nothing of a module.
 func (s settings) serve() error {
 	runtime.GOMAXPROCS(s.Processors)
 	debug.SetMemoryLimit(int64(s.Memory / 2))
@@ -103,7 +103,7 @@ func (w *worker) expect(k kind) (message, error) {
 	return m, err
 }
 
-// compile compiles one module and says what came of it.
+// compile compiles one module and sends the result.
 func (w *worker) compile(ctx context.Context, folder string) error {
 	m, err := w.expect(kindModule)
 	if err != nil {

@@ -50,14 +50,14 @@ func (m *Module) Close(context.Context) error {
 }
 
 // loadTimeout is how long a process may take to load a module. It finds the
-// compiled code, and what the module itself runs is bounded by fuel.
+// compiled code, and fuel bounds the module's own start.
 const loadTimeout = time.Minute
 
 // start starts a process with the module. That takes processor time: many calls that begin
 // at the same time take a quarter of the processors for it, and leave the others to calls
-// that have their processes. The process of a module whose calls are long is demoted from
-// the beginning, and waits apart from those whose calls are short. If that fails, for
-// instance because the machine has no time for it at all, it is started like any other.
+// that have their processes. The process of a module with long calls is demoted from the
+// beginning, and waits apart from processes with short calls. If that fails, for instance
+// because a busy machine never schedules it, it is started like any other.
 func (m *Module) start(ctx context.Context) (*process, error) {
 	if !m.long.Load() {
 		slot, err := m.engine.starts.Acquire(ctx)
@@ -105,7 +105,7 @@ func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
 	return nil, hostFailed(fmt.Errorf("worker: loading the module: %w", failed))
 }
 
-// endedLoading is how a start fails whose process ends. The code may be at fault.
+// endedLoading is the error of a start whose process ended. The code may be at fault.
 type endedLoading struct{}
 
 func (endedLoading) Error() string        { return "worker: the process ended while it loaded the module" }
@@ -139,7 +139,7 @@ func (m *Module) acquire(ctx context.Context) (p *process, err error) {
 	return p, err
 }
 
-// giveBack keeps a process for the next call, unless it is of no use for one.
+// giveBack keeps a process for the next call, unless it is unusable.
 func (m *Module) giveBack(p *process) {
 	if p.spent() {
 		p.end()
@@ -183,5 +183,5 @@ func (m *Module) Describe(ctx context.Context) ([]byte, error) {
 	return slices.Clone(r.output), nil
 }
 
-// lost is how a call ends whose process has.
+// lost is the error of a call whose process has ended.
 func lost() error { return fmt.Errorf("%w: its process ended", tool.ErrLost) }

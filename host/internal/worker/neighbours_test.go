@@ -23,7 +23,7 @@ const (
 )
 
 // callsInRound is how many calls are timed at once. Without STARLING_GATES the figures
-// decide nothing, and the calls only show that the neighbours do what they are meant to.
+// are not judged, and the calls only show that the neighbours do their work.
 func callsInRound() int {
 	if fairtest.Gate() {
 		return 1000
@@ -31,8 +31,8 @@ func callsInRound() int {
 	return 50
 }
 
-// TestNeighbours has a tenant call a tool alone and beside tenants that take what
-// they can, in turn, and compares how long its slowest calls take.
+// TestNeighbours makes a tenant call a tool alone and beside greedy tenants, in
+// turn, and compares how long its slowest calls take.
 func TestNeighbours(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes half a minute")
@@ -69,7 +69,7 @@ func times(t *testing.T, m sandbox.Loaded) []time.Duration {
 	return took
 }
 
-// hostileTenant is what a tenant does to the others.
+// hostileTenant is an attack of a tenant on the others.
 type hostileTenant struct {
 	name    string
 	module  *wasmtest.Module

@@ -15,9 +15,10 @@ import (
 // for the queue. A tenant gains nothing by many calls that are just short enough: they
 // share CPU slots.
 const (
-	// effectPause is what the host waits before each effect of a demoted call, because the
-	// host itself, which performs the effect, is not demoted. To have many effects is to
-	// compute. Together, demoted calls have a quarter of the processors for their effects.
+	// effectPause is how long the host waits before each effect of a demoted call, because
+	// the host itself, which performs the effect, is not demoted. Many effects count as
+	// computing. Together, demoted calls have a quarter of the processors for their
+	// effects.
 	effectPause = 200 * time.Microsecond
 	manyEffects = 20 // in a stretch
 
@@ -25,7 +26,7 @@ const (
 	// beginning, and its loading.
 	demotedStartTimeout = 10 * time.Second
 
-	stretch  = 10 * time.Millisecond // between two readings of what a call has used; the second one decides
+	stretch  = 10 * time.Millisecond // between two readings of a call's usage; the second one decides
 	niceness = 5                     // of a new process, so that modules never starve the host
 	lowest   = 19                    // of a demoted one, and of compilers
 )
@@ -39,8 +40,8 @@ func (p *process) demote() {
 	}
 }
 
-// within returns how long to wait for a process. A demoted one gets less than usual,
-// because another one that is not can be started instead.
+// within returns how long to wait for a process. A demoted process gets less than
+// usual, because another one can be started instead.
 func (p *process) within(usual time.Duration) time.Duration {
 	if p.demoted.Load() {
 		return min(usual, demotedStartTimeout)
@@ -48,18 +49,18 @@ func (p *process) within(usual time.Duration) time.Duration {
 	return usual
 }
 
-// spent reports whether the process is of no use for another call: it has ended, it is
+// spent reports whether the process is unusable for another call: it has ended, it is
 // demoted and its last call was short, or it has used much of its processor time.
 func (p *process) spent() bool {
 	return !p.alive() || p.demoted.Load() && p.calls > 0 && !p.watch.wasLong() || processorTime(p.os.Pid) > lifetime/2
 }
 
 // lifetime is the processor time that a process may use in its life, beside what the fuel of
-// one call can take. The system ends one that uses more: something in it computes
+// one call can take. The system ends a process that uses more: something in it computes
 // outside of any call. An honest process is replaced before that.
 const lifetime = time.Hour
 
-// leastFuel is how much fuel a call burns in a second of a slow processor at the very least.
+// leastFuel is the least fuel that a call burns in a second of a slow processor.
 const leastFuel = 1e6
 
 // processorBound is the processor time after which the system ends a process whose calls have
@@ -69,15 +70,15 @@ func processorBound(fuel uint64) time.Duration {
 }
 
 // callSlot is the CPU slot of a call that computes. It is released when the call ends,
-// waits for an exchange, or has taken longer than a stretch: then it is demoted soon if it
-// computes, and keeps the slot from nobody if it sleeps. The call of a demoted process
-// needs none: it computes when no other process does.
+// waits for an exchange, or has taken longer than a stretch. A computing call is then
+// demoted soon; a sleeping one no longer holds the slot. The call of a demoted process
+// needs no slot: it computes only when other processes are idle.
 type callSlot struct {
 	scheduler *scheduler.Scheduler
 
 	mu      sync.Mutex      // guards what follows
-	process *process        // nil before there is one
-	slot    *scheduler.Slot // nil for none
+	process *process        // nil until there is one
+	slot    *scheduler.Slot // nil for no slot
 }
 
 // acquire waits for a slot, if the call needs one. The error is that of ctx.
@@ -104,7 +105,7 @@ func (s *callSlot) needed() bool {
 	return s.process == nil || !s.process.demoted.Load()
 }
 
-// runsIn says which process computes.
+// runsIn sets the process that computes.
 func (s *callSlot) runsIn(p *process) {
 	s.mu.Lock()
 	s.process = p

@@ -23,7 +23,7 @@ func priorityOf(t *testing.T, pid int) int {
 	return 20 - int(raw) // the system call has no negative results
 }
 
-// TestLongCallsAreDemoted: a call that computes is demoted; one that has little to do is
+// TestLongCallsAreDemoted: a call that computes is demoted; a call with little to do is
 // not. The demoted process is kept as long as its calls are long.
 func TestLongCallsAreDemoted(t *testing.T) {
 	engine := workers(t, Config{Grace: time.Minute}) // a demoted process may wait for as long before it hears of a cancellation
@@ -78,8 +78,8 @@ func TestLongCallsAreDemoted(t *testing.T) {
 	}
 }
 
-// TestProcessesOfLongCallsStartDemoted: a module whose last call was long has
-// processes that are demoted from the beginning, until one of its calls is short.
+// TestProcessesOfLongCallsStartDemoted: after a long call, processes of the
+// module are demoted from the beginning, until one of its calls is short.
 func TestProcessesOfLongCallsStartDemoted(t *testing.T) {
 	engine := workers(t, Config{})
 	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
@@ -108,8 +108,8 @@ func TestProcessesOfLongCallsStartDemoted(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsBehindOthersIsStillLong: a call that computes, and hardly ever has the
-// processor because it is demoted, is no short one.
+// TestWhoWaitsBehindOthersIsStillLong: a call that computes, but hardly ever gets
+// the processor because it is demoted, does not count as short.
 func TestWhoWaitsBehindOthersIsStillLong(t *testing.T) {
 	engine := workers(t, Config{})
 	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)

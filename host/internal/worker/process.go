@@ -41,11 +41,11 @@ type process struct {
 	state   string        // the same
 }
 
-// crashBytes bounds what is kept of a worker's last words.
+// crashBytes bounds the kept output of a crashing worker.
 const crashBytes = 4 << 10
 
-// crashText keeps the beginning of what a worker writes on its standard error:
-// a Go program gives the reason first and then its stacks.
+// crashText keeps the beginning of a worker's standard error: a Go program
+// prints the reason first and then its stacks.
 type crashText struct{ text []byte }
 
 func (c *crashText) Write(p []byte) (int, error) {
@@ -107,18 +107,17 @@ func command(s settings) (*exec.Cmd, error) {
 // one from being removed.
 func rootFolder(path string) string { return filepath.VolumeName(path) + string(filepath.Separator) }
 
-// attend starts the process, waits for its end and reaps it. It keeps its
-// thread to itself all the while, because the system ends the process when the
-// thread ends that started it. The thread ends with the process: one that was given
-// back would be kept, and a host would have as many threads as it has ever had
-// processes at once.
+// attend starts the process, waits for its end and reaps it. It keeps its thread
+// for itself, because the system ends the process when the thread that started it
+// ends. The thread ends with the process: given back, it would be kept, and a host
+// would have as many threads as it ever had processes at once.
 func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, reaped func()) {
 	runtime.LockOSThread() // for good
 	defer reaped()
 	err := cmd.Start()
 	p.os = cmd.Process
 	if nice := s.nice(); err == nil && nice > 0 {
-		setNice(cmd.Process.Pid, nice) // what a program does before its main is a fifth of a start
+		setNice(cmd.Process.Pid, nice) // the start-up of a program before main is a fifth of a start
 	}
 	if err == nil && s.Demoted {
 		p.demote()
@@ -144,7 +143,7 @@ func (p *process) logDeath() {
 }
 
 // greet waits for the worker's first frame. A worker that cannot lock itself
-// down says why and exits.
+// down sends the reason and exits.
 func (p *process) greet(ctx context.Context) error {
 	defer time.AfterFunc(p.within(startTimeout), p.kill).Stop()
 	defer context.AfterFunc(ctx, p.kill)()
@@ -223,11 +222,11 @@ func (p *process) hangUp() {
 	p.out.Close()
 }
 
-// Report says which layers lock a worker down, and why others do not.
+// Report lists the layers that lock a worker down, and why others do not.
 type Report = jail.Report
 
-// Probe starts a worker and returns what it says about itself. The error is why
-// there can be no workers here.
+// Probe starts a worker and returns its report about itself. The error is the
+// reason why there can be no workers here.
 func Probe() (Report, error) {
 	p, err := start(context.Background(), settings{Memory: ownMemory}, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
 	if err != nil {

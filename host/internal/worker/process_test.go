@@ -18,7 +18,7 @@ import (
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
-// Calls at the same time are told apart, and each gets its own answer.
+// Concurrent calls are told apart, and each gets its own answer.
 func TestManyCallsAtOnce(t *testing.T) {
 	e := workers(t, Config{MaxCalls: 4, MaxIdle: 2})
 	here := mustLoad(t, inline(t), asksForTheTime().Bytes(), sandbox.Limits{})
@@ -44,13 +44,13 @@ func TestManyCallsAtOnce(t *testing.T) {
 	}
 }
 
-// TestThreadsEndWithTheirProcesses: each process has had a thread of the host for
-// itself, which nobody else is to have for ever.
+// TestThreadsEndWithTheirProcesses: each process has its own thread of the host,
+// which must end with it.
 func TestThreadsEndWithTheirProcesses(t *testing.T) {
 	const processes = 12
 	e := workers(t, Config{MaxCalls: processes, MaxIdle: processes})
 	m := mustLoad(t, e, tiny().Bytes(), sandbox.Limits{}).(*Module)
-	for range processes - 1 { // and the one that was started to load it
+	for range processes - 1 { // and the process started to load it
 		p, err := m.start(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -121,8 +121,7 @@ func TestWorkersEndWithAHostThatIsKilled(t *testing.T) {
 	}
 }
 
-// running reports whether a process is there and not merely waiting to be reaped
-// by whoever adopted it.
+// running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -132,7 +131,7 @@ func running(pid int) bool {
 	return after[0] != "Z"
 }
 
-// A worker sees none of the host's environment and has no file but its pipes.
+// A worker has no environment and no files but its pipes.
 func TestAWorkerHasNothingButItsPipes(t *testing.T) {
 	t.Setenv("STARLING_SECRET", "secret")
 	e := workers(t, Config{})
@@ -148,8 +147,8 @@ func TestAWorkerHasNothingButItsPipes(t *testing.T) {
 	}
 }
 
-// TestSizeIsOfWhatIsKept: a module that grows when it is rewritten is as large as it is then,
-// and where processes have it, what they are sent does not have its functions.
+// TestSizeIsOfWhatIsKept: the size of a module that grows when rewritten is its size after
+// that; the part sent to processes lacks its functions.
 func TestSizeIsOfWhatIsKept(t *testing.T) {
 	grows := tiny()
 	code := new(wasm.Asm)

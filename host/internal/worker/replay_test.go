@@ -170,8 +170,8 @@ func recordedType(t *testing.T, events []event.Event) string {
 	return ""
 }
 
-// payloads are what of two runs has to be equal, the effects' values and the
-// minted id aside, which are the world's.
+// payloads returns the parts that two runs must have in common, without the
+// effects' values and the minted id, which come from the world.
 func payloads(events []event.Event) []string {
 	var out []string
 	for _, ev := range events {

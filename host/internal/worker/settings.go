@@ -14,8 +14,8 @@ import (
 // settings; the environment has nothing else but what package jail needs.
 const mark = "STARLING_HOST_WORKER"
 
-// settings are what a worker is told before it is locked down. They are the
-// host's own words: nothing in them comes from a module.
+// settings are what a worker receives before it is locked down. The host
+// makes them: nothing in them comes from a module.
 type settings struct {
 	Compile     bool          // compile one module into Folder and exit
 	Foreground  bool          // see Compiler
@@ -32,7 +32,7 @@ const maxOpenFiles = 64
 
 // How many goroutines run at once.
 const (
-	callProcessors    = 2 // the guest's, and the one that reads
+	callProcessors    = 2 // the guest's, and the reader's
 	compileProcessors = 4 // at most; each thread takes from the memory that a compiler may have
 )
 
@@ -53,7 +53,7 @@ func (s settings) environment() ([]string, error) {
 	return append(env, mark+"="+string(b)), err
 }
 
-// ownSettings returns what this process was told, and whether it is a worker.
+// ownSettings returns this process's settings, and whether it is a worker.
 func ownSettings() (s settings, marked bool, err error) {
 	text, marked := os.LookupEnv(mark)
 	if marked {

@@ -9,13 +9,13 @@ import (
 	"unsafe"
 )
 
-// endWithHost has a new worker end when the host does, however that ends.
+// endWithHost makes a new worker end when the host ends, for whatever reason.
 func endWithHost(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 // lowerPriority gives a worker the lowest priority, and all its threads the policy
 // SCHED_IDLE (sched(7)): any other thread that wakes up takes the processor from them at
-// once, and not at the end of a slice. Threads that they start inherit both. That
-// the worker has ended meanwhile is no matter.
+// once, and not at the end of a slice. Threads that they start inherit both. It is fine
+// if the worker has ended meanwhile.
 func lowerPriority(pid int) {
 	setNice(pid, lowest)
 	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

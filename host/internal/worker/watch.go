@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// watch sees to it that a call in a process ends: when its time is over or it
-// was cancelled the process is told, and when that does not help within the
-// grace it is killed. While the host carries out an effect the process waits for
-// the host, and is not to blame. A call that computes for long is demoted
-// (priority.go).
+// watch makes a call in a process end: when its time is over or it was
+// cancelled, the process gets a message, and when that does not help within the
+// grace period it is killed. While the host carries out an effect, the process
+// waits for the host and is not to blame. A call that computes for long is
+// demoted (priority.go).
 //
 // A process has one watch with one timer, which stays set from one call to the
-// next: to set and to stop one for each call costs as much as a short call.
+// next: setting and stopping one for each call costs as much as a short call.
 type watch struct {
 	process *process
 	grace   time.Duration
@@ -20,13 +20,13 @@ type watch struct {
 	mu      sync.Mutex // guards what follows
 	timer   *time.Timer
 	rings   time.Time     // when the timer does; zero when it does not
-	number  uint64        // of the call in progress; zero for none
+	number  uint64        // the call in progress; zero for none
 	call    *call         // the one in progress
-	due     time.Time     // when something is to be done about its end; zero for never
+	due     time.Time     // when to act on its end; zero for never
 	looks   time.Time     // when its use of the processor is looked at; zero for never
 	used    time.Duration // of the processor when it was looked at before, in this call; zero if it was not
 	asked   int           // effects since then
-	before  time.Duration // what a demoted process had used before this call
+	before  time.Duration // processor time of a demoted process before this call
 	effects int           // how many effects the call has had
 	long    bool          // the call computes for long
 	told    bool          // the process; next it is killed
@@ -117,7 +117,7 @@ func (w *watch) wasLong() bool {
 
 func reached(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
-// overdue does what is to be done about the call's end. The caller holds mu.
+// overdue acts on the call's end. The caller holds mu.
 func (w *watch) overdue() {
 	switch {
 	case !w.told:
@@ -132,15 +132,15 @@ func (w *watch) overdue() {
 	}
 }
 
-// tell has the process end the call. To write may take until the process is
-// killed, so that is not done under mu, which the caller holds.
+// tell asks the process to end the call. The write may block until the
+// process is killed, so it does not happen under mu, which the caller holds.
 func (w *watch) tell() {
 	w.told = true
 	w.wait(time.Now().Add(w.grace))
 	go w.process.cancel(w.number)
 }
 
-// cancel ends the call because nobody wants it any more.
+// cancel ends the call because it was cancelled.
 func (w *watch) cancel(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +158,7 @@ func (w *watch) pause() {
 	w.effects++
 }
 
-// resume goes on. A process that was told meanwhile has yet to hear it.
+// resume goes on. A process that got a message meanwhile has yet to read it.
 func (w *watch) resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,8 +168,8 @@ func (w *watch) resume() {
 	}
 }
 
-// end is called when the call is over. Whether it was long is what the module's next
-// process is started by.
+// end is called when the call is over. The call's length decides how the module's
+// next process is started.
 func (w *watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +181,7 @@ func (w *watch) end() {
 // stop is called when the process is.
 func (w *watch) stop() { w.timer.Stop() }
 
-// timedOut reports whether the process was told because the time was over.
+// timedOut reports whether the process was asked to end because the time was over.
 func (w *watch) timedOut() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -134,7 +134,7 @@ type effect struct {
 	request []byte // of HTTP; belongs to the frame
 }
 
-// op is one method of sandbox.Imports.
+// op is a method of sandbox.Imports.
 type op byte
 
 const (

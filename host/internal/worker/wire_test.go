@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// body returns what is left of a frame without its header.
+// body returns a frame without its header.
 func body(frame []byte) []byte { return frame[headerBytes:] }
 
 func TestMessagesSurviveTheWay(t *testing.T) {
@@ -85,7 +85,7 @@ func TestAFrameIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzFromWorker reads what a worker could send as the host would.
+// FuzzFromWorker reads, as the host would, what a worker could send.
 func FuzzFromWorker(f *testing.F) {
 	var good bytes.Buffer
 	for _, frame := range [][]byte{

@@ -3,15 +3,15 @@
 //
 // An [Image] is read-only: nothing can change it any more, the host included. A
 // [Memory] is one instance's view of it, private and copied page by page as the
-// guest writes. What makes a sandbox for every call as cheap as one for all is
-// [Memory.Reset]: it does not make a new view, which would have every page
-// fault again, but asks the kernel which pages have been written and copies
-// those from the image, a dozen of them after a call of a Go tool.
+// guest writes. [Memory.Reset] makes a sandbox for every call as cheap as one for
+// all: a new view would make every page fault again, so it asks the kernel for
+// the written pages and copies those from the image, a dozen of them after a call
+// of a Go tool.
 //
 // # How the written pages are found
 //
 // There is a ladder of methods; [Open] takes the best one that works on this
-// machine and [Store.Report] says why the better ones do not.
+// machine, and [Store.Report] explains why the better ones do not.
 //
 //   - [Scan]: the ioctl PAGEMAP_SCAN (Linux 6.7) lists the private pages of a
 //     range, at a price that hardly depends on the size of the range.

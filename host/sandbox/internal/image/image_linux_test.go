@@ -92,8 +92,8 @@ func TestResetLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestMuchIsDropped checks that what a guest has written beyond a megabyte is
-// not kept in memory for the next call.
+// TestMuchIsDropped checks that memory a guest has written beyond a megabyte
+// is not kept for the next call.
 func TestMuchIsDropped(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		const size = 64 << 20
@@ -175,7 +175,7 @@ func TestMemoriesAreApart(t *testing.T) {
 }
 
 // TestVerifySees checks the check: one byte in the image, in a hole, behind it
-// and beyond what the guest ever had.
+// and beyond the guest's memory.
 func TestVerifySees(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		page := os.Getpagesize()

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tried is how many pages [Store.try] tries a method with, half of which it writes to: so
-// many that a method cannot seem to work by chance. In an emulator the page map is that of
-// the machine outside, whose entries say this or that of our pages.
+// tried is how many pages [Store.try] tries a method with; it writes to half of them: so
+// many that a method cannot seem to work by chance. In an emulator the page map is the
+// outer machine's, whose entries are random for our pages.
 const tried = 128
 
 // try reports whether the store's method works here: whether it resets a memory
@@ -117,8 +117,8 @@ func (i *Image) Map() (*Memory, error) {
 		return nil, fmt.Errorf("image: reserving %d bytes of memory: %w", i.limit, err)
 	}
 	m := &Memory{image: i, bytes: unsafe.Slice((*byte)(base), i.limit)}
-	// A huge page would make 512 pages of one that was written. Kernels that
-	// were built without huge pages answer EINVAL.
+	// A huge page would turn one written page into 512. Kernels that were built
+	// without huge pages answer EINVAL.
 	if err := unix.Madvise(m.bytes, unix.MADV_NOHUGEPAGE); err != nil && !errors.Is(err, unix.EINVAL) {
 		return nil, errors.Join(fmt.Errorf("image: refusing huge pages: %w", err), m.unmap())
 	}

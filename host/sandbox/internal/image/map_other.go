@@ -24,10 +24,10 @@ func (i *Image) Close() error {
 	return nil
 }
 
-// Map fails: there are no mapped memories here.
+// Map fails: this system has no mapped memories.
 func (*Image) Map() (*Memory, error) { return nil, errUnsupported }
 
-// Reset fails, since there is no memory to be reset.
+// Reset fails: there is no memory to reset.
 func (*Memory) Reset(uint64) error { return errUnsupported }
 
 // Free does nothing.

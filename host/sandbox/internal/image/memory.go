@@ -33,7 +33,7 @@ func (m *Memory) Verify() error {
 	return nil
 }
 
-// verifyStep is how exactly Verify says where.
+// verifyStep is the precision of the place that Verify reports.
 const verifyStep = 4096
 
 // equal reports whether the bytes from at to end are as in the image.

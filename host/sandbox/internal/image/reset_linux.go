@@ -11,18 +11,17 @@ import (
 )
 
 const (
-	// maxCopied is how much of a memory is copied back. What a guest has
-	// written beyond it is dropped: pages that stay written cost memory, and
-	// copying them at every reset costs more than faulting a few again.
+	// maxCopied is how much of a memory is copied back. Pages written beyond it
+	// are dropped: pages that stay written cost memory, and copying them at every
+	// reset costs more than faulting a few again.
 	maxCopied = 1 << 20
 
 	// maxCompared is the largest memory that Compare compares.
 	maxCompared = 1 << 20
 )
 
-// Reset makes the memory equal to its image, also where the guest has grown
-// into it, of which it keeps so many bytes. The memory is good for nothing after
-// an error.
+// Reset makes the memory equal to its image, also where the guest has grown into
+// it, and keeps that many bytes. After an error the memory is unusable.
 func (m *Memory) Reset(keep uint64) error {
 	used := m.used
 	m.used = int(keep)
@@ -82,8 +81,8 @@ type scanArg struct {
 // region is struct page_region.
 type region struct{ start, end, categories uint64 }
 
-// regions is where the kernel puts what it finds. A call of a Go tool leaves
-// some twenty regions.
+// regions is the kernel's result buffer. A call of a Go tool leaves some
+// twenty regions.
 type regions struct {
 	arg  scanArg
 	list [64]region

@@ -34,8 +34,7 @@ type Store struct {
 }
 
 // Open returns a store that uses the given method, or the best one that works
-// here when it is empty. A method that is asked for by name and does not work is
-// an error.
+// here if it is empty. A named method that does not work is an error.
 func Open(want Method) (*Store, error) {
 	s := &Store{}
 	for _, method := range Methods() {
@@ -58,11 +57,11 @@ func Open(want Method) (*Store, error) {
 // Method returns the method in use.
 func (s *Store) Method() Method { return s.method }
 
-// Report returns the rungs that were tried, the last of which is in use.
+// Report returns the rungs that were tried; the last one is in use.
 func (s *Store) Report() []Rung { return s.report }
 
-// Close lets go of what the store needs to reset memories. Nothing that it made
-// may be used afterwards.
+// Close frees what the store needs to reset memories. Its images and memories
+// must not be used afterwards.
 func (s *Store) Close() error {
 	if s.pagemap == nil {
 		return nil
@@ -73,7 +72,7 @@ func (s *Store) Close() error {
 // Image is the contents that the memories of a module begin with.
 type Image struct {
 	store    *Store
-	contents []byte // nobody writes it; for mapped methods nobody can
+	contents []byte // never written; read-only for mapped methods
 	limit    int    // bytes of a memory's reservation
 	fd       int    // of the sealed file; -1 without one
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestLadder opens the best store, and says why it is not a better one.
+// TestLadder opens the best store, and logs why it is not a better one.
 func TestLadder(t *testing.T) {
 	s, err := Open("")
 	if err != nil {

@@ -8,7 +8,7 @@ import "golang.org/x/sys/unix"
 // the pages that a guest has written (linux/fs.h).
 const pagemapScan = 0xc0606610
 
-// prSetVMA names memory, which Go's runtime does for whoever looks at it.
+// prSetVMA names memory, as Go's runtime does for debuggers.
 const prSetVMA = 0x53564d41
 
 // rules are the system calls that a worker with this process id needs, more of

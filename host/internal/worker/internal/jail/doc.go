@@ -1,5 +1,5 @@
-// Package jail has a worker process give up what it does not need, for good and
-// before it reads anything that a module had a part in.
+// Package jail makes a worker process give up every right it does not need, for
+// good and before it reads anything that a module influenced.
 //
 // A worker executes machine code that was made from a hostile module by a
 // compiler with mistakes. The sandbox keeps such code in. What if it does not?
@@ -7,20 +7,19 @@
 //
 //   - rlimits: memory, processor time, file size and open files are bounded, by
 //     death if need be. It writes no core, and stands behind other processes.
-//   - no_new_privs: nothing that it could execute would get more rights than it
-//     has, and nobody attaches to it (it is not dumpable).
+//   - no_new_privs: no program it executes would get more rights than it has, and
+//     no other process attaches to it (it is not dumpable).
 //   - landlock: of the file system there are the folders that it was given; no
 //     connections, no signals to others. It holds for what slips through the
 //     next layer.
 //   - seccomp: of the kernel there are the calls that Go's runtime and the engine
 //     make: memory, threads of this process, clocks, its pipes. No program, no
-//     socket, no process, no tracing, no file unless a folder was given. Any
-//     other call fails with EPERM, and so the worker can still say what went
-//     wrong.
+//     socket, no process, no tracing, no file unless a folder was given. Any other
+//     call fails with EPERM, and so the worker can still report its failure.
 //
-// Each layer holds for all threads of the process. A layer that the system does
-// not have is left out and named in the [Report]; one that the system has and
-// that fails is an error, and then the worker must not go on.
+// Each layer holds for all threads of the process. A layer that the system lacks
+// is left out and named in the [Report]; a layer that the system has but that
+// fails is an error, and then the worker must not go on.
 //
 // Landlock and no_new_privs apply to the thread that asks for them, and to every
 // program that this thread executes. A worker has several threads before its main

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Config says what the process keeps. What is zero is not limited.
+// Config lists what the process keeps. Zero means unlimited.
 type Config struct {
 	Memory   uint64        // bytes of writable private memory (RLIMIT_DATA)
 	CPU      time.Duration // of the processor, rounded up to seconds (RLIMIT_CPU)
@@ -22,7 +22,7 @@ type Layer struct {
 	Why  string // it is not on
 }
 
-// Report says which layers there are.
+// Report lists the layers.
 type Report struct{ Layers []Layer }
 
 // The layers, in the order in which they are put on.
@@ -37,8 +37,8 @@ const (
 // be started with, for [Enter] to succeed.
 func (c Config) Environment() ([]string, error) { return environment(c) }
 
-// Enter confines this process, which was started with [Config.Environment]. There is no
-// way back.
+// Enter confines this process, which was started with [Config.Environment]. It cannot
+// be undone.
 func Enter(c Config) (Report, error) {
 	if err := limit(c); err != nil {
 		return Report{}, fmt.Errorf("jail: resource limits: %w", err)

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// attempts are what an inmate tries that must not succeed.
+// attempts are actions of an inmate that must not succeed.
 var attempts = map[string]func() error{
 	"open a file":     func() error { _, err := os.ReadFile("/etc/passwd"); return err },
 	"make a file":     func() error { return os.WriteFile("/tmp/jail-escaped", nil, 0o600) },
@@ -80,7 +80,8 @@ func unexpectedly(err error, beyond error) error {
 	return err
 }
 
-// configOf is how an inmate is confined. JAIL_READ and JAIL_WRITE are its folders.
+// configOf returns the configuration that confines an inmate. JAIL_READ and JAIL_WRITE are its
+// folders.
 func configOf(name string) Config {
 	c := Config{Memory: 1 << 30, CPU: time.Minute, FileSize: 1 << 30, Files: 64}
 	switch name {
@@ -139,8 +140,8 @@ func readInherited() {
 	}
 }
 
-// TestNoInheritedDescriptorIsLeft: a file that was open in the host when it was started is
-// none of a worker.
+// TestNoInheritedDescriptorIsLeft: a file that was open in the host is not open in a
+// worker.
 func TestNoInheritedDescriptorIsLeft(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "left")
 	if err := os.WriteFile(path, []byte(inheritable), 0o600); err != nil {
@@ -179,7 +180,7 @@ func onThreads(f func()) {
 	group.Wait()
 }
 
-// tryLandlock tries what Landlock forbids by itself, as far as this kernel's can.
+// tryLandlock tries the actions that only Landlock forbids, if this kernel's version can.
 func tryLandlock() {
 	version, err := landlockVersion()
 	report("landlock", err)
@@ -206,8 +207,8 @@ func tryAll() {
 	}
 }
 
-// work is what a worker does: goroutines, timers, collections, threads, a sealed
-// file in memory, machine code, and the question which pages were written.
+// work is typical work of a worker: goroutines, timers, collections, threads, a
+// sealed file in memory, machine code, and a query for written pages.
 func work(pagemap *os.File) {
 	var group sync.WaitGroup
 	for range 100 {
@@ -303,7 +304,7 @@ func spin() {
 	}
 }
 
-// jailed runs an inmate and returns what it said and how it ended.
+// jailed runs an inmate and returns its output and how it ended.
 func jailed(t *testing.T, name string, env ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -404,8 +405,8 @@ func TestFoldersAreAllThereIs(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: what the runtime does when it is given no memory is its own affair.
-// It says so and ends, or touches what it has not got.
+// TestMemoryIsBounded: how the runtime reacts to a lack of memory is its own affair. It
+// prints that and ends, or touches memory it does not have.
 func TestMemoryIsBounded(t *testing.T) {
 	out, err := jailed(t, "memory")
 	var given int

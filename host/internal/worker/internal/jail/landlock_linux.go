@@ -22,7 +22,7 @@ var accesses = []struct{ files, net, scope uint64 }{
 	{scope: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL},
 }
 
-// What a folder or a file that is given allows.
+// The rights in a given folder or file.
 const (
 	loading = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE
 	reading = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
@@ -31,7 +31,7 @@ const (
 		unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR
 )
 
-// probeLandlock returns why there is no Landlock.
+// probeLandlock returns the reason why there is no Landlock.
 func probeLandlock() error {
 	_, err := landlockVersion()
 	return err
@@ -49,7 +49,7 @@ func landlockVersion() (int, error) {
 }
 
 // confineFiles forbids the calling thread everything that this kernel's Landlock can
-// forbid, but what the folders need, and the program to be executed again.
+// forbid, except the rights for the folders and executing the program again.
 func confineFiles(c Config) error {
 	version, err := landlockVersion()
 	if err != nil {
@@ -94,7 +94,7 @@ var startFiles = append([]string{
 	"/etc/ld.so.cache", "/etc/ld.so.preload", "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
 }, ownFiles...)
 
-// ownFiles are of the process itself. The sandbox reads its page map.
+// ownFiles belong to the process itself. The sandbox reads its page map.
 var ownFiles = []string{"/proc/self/maps", "/proc/self/pagemap"}
 
 // programFiles returns the files that this process executes: the program, and if that is
@@ -104,7 +104,7 @@ func programFiles() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []string{"/proc/self/exe"}             // which has another name, or none, if it was replaced
+	files := []string{"/proc/self/exe"}             // it has another name, or none, if it was replaced
 	for line := range strings.Lines(string(maps)) { // proc_pid_maps(5): address, permissions, offset, device, inode, path
 		before, path, ok := strings.Cut(line, "/")
 		if permissions := strings.Fields(before); ok && len(permissions) > 1 && strings.Contains(permissions[1], "x") {
@@ -136,8 +136,8 @@ func createRuleset(forbidden *unix.LandlockRulesetAttr) (int, error) {
 	return int(fd), nil
 }
 
-// allow gives the rights to a folder and all that is in it, or to a file as far as they are
-// for files.
+// allow gives the rights to a folder and everything in it, or the applicable ones to a
+// file.
 func allow(rules int, path string, rights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -36,5 +36,5 @@ func lower(resource int, value uint64) error {
 	return syscall.Setrlimit(resource, &now)
 }
 
-// set assigns to what has a sign on FreeBSD.
+// set assigns to a field that is signed on FreeBSD.
 func set[T int64 | uint64](to *T, value uint64) { *to = T(value) }

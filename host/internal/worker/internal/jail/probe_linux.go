@@ -8,7 +8,7 @@ var locks = map[string]func(Config) error{
 	layerSeccomp:    filterCalls,
 }
 
-// Probe says what this system offers, and confines nothing.
+// Probe reports which layers this system offers, and confines nothing.
 func Probe() Report {
 	return Report{[]Layer{
 		limits,

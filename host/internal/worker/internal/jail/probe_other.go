@@ -7,7 +7,7 @@ var locks map[string]func(Config) error
 
 func environment(Config) ([]string, error) { return nil, nil }
 
-// Probe says what this system offers, and confines nothing.
+// Probe reports which layers this system offers, and confines nothing.
 func Probe() Report {
 	const why = "only Linux has it"
 	return Report{[]Layer{limits, {Name: layerPrivileges, Why: why}, {Name: layerLandlock, Why: why}, {Name: layerSeccomp, Why: why}}}

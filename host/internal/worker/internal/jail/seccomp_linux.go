@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rule is one system call that stays allowed, or that fails in a way of its
-// own.
+// rule is one system call that stays allowed, or that fails in its own way.
 type rule struct {
 	nr     uintptr
 	arg    int      // the argument that decides, when values or bits is set
-	values []uint32 // it has to be one of these
+	values []uint32 // it must be one of these
 	bits   uint32   // it has to have all of these
 	errno  uint32   // fail with this instead
 }
@@ -30,8 +29,8 @@ const (
 // x32 is the bit that calls of amd64's other convention have set.
 const x32 = 0x40000000
 
-// filterCalls has the kernel fail every system call that the rules do not name,
-// on all threads.
+// filterCalls makes the kernel fail every system call that the rules do not
+// name, on all threads.
 func filterCalls(c Config) error {
 	program := compile(rules(os.Getpid(), len(c.Read)+len(c.Write) > 0, len(c.Write) > 0))
 	p := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
@@ -74,7 +73,7 @@ func compile(rules []rule) []unix.SockFilter {
 	return append(p, refusal(unix.EPERM))
 }
 
-// compile is what happens when the number is the rule's. It always returns.
+// compile returns the program for the case that the number is the rule's. It always returns.
 func (r rule) compile() []unix.SockFilter {
 	switch {
 	case r.errno != 0:

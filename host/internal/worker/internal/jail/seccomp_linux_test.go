@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFilter runs the program of the filter as the kernel does, on calls of
-// which the outcome is known.
+// TestFilter runs the filter's program as the kernel does, on calls with a
+// known outcome.
 func TestFilter(t *testing.T) {
 	const pid = 4711
 	const eperm = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)

@@ -84,8 +84,8 @@ func closeInherited() error {
 
 // pin opens the files of /proc that the program reads when it starts again, for as long as
 // the process lives. Landlock's rules are for a file as the kernel has it in memory, and
-// without this it could forget the file and make another one. The descriptors are those that
-// are free: the runtime holds some by now, such as that of its network poller.
+// without this it could forget the file and make another one. It uses the free descriptors:
+// the runtime holds some by now, such as its network poller's.
 func pin() error {
 	for _, path := range ownFiles {
 		if _, err := unix.Open(path, unix.O_PATH, 0); err != nil && err != unix.ENOENT {
@@ -97,8 +97,8 @@ func pin() error {
 
 var errNotStarted = errors.New("the process was not started for it")
 
-// checkPrivileges has nobody attach to this process, and reports an error unless it was
-// started without new privileges.
+// checkPrivileges keeps other processes from attaching to this one, and returns an
+// error unless it was started without new privileges.
 func checkPrivileges(Config) error {
 	if on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err != nil || on != 1 {
 		return errors.Join(err, errNotStarted)
