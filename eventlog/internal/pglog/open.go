@@ -310,9 +310,8 @@ func (e *refusedError) Unwrap() error { return e.err }
 // quoted is the name in a message of the server, in whatever language.
 var quoted = regexp.MustCompile(`["«„“](\w+)["»“”]`)
 
-// BenchmarkCommitBesideLongLogs measures how long one run waits for each small event to be
-// durable while other runs of 64 KiB are stored: as many a second as on a busy host, or as many
-// as possible.
+// orUnavailable adds [eventlog.ErrUnavailable], once, to an error of an unreachable server, and
+// [eventlog.ErrLogCorrupt] to an error of a damaged page or a missing table.
 func orUnavailable(err error) error {
 	said, fromServer := errors.AsType[*pgconn.PgError](err)
 	if _, connecting := errors.AsType[*pgconn.ConnectError](err); fromServer && connecting && !errors.As(err, new(*refusedError)) {
