@@ -18,8 +18,8 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -57,7 +57,7 @@ type Tool struct {
 	db      *DB
 	guest   *guest.Tool // nil for a tool of a server
 	module  *Module     // nil likewise
-	said    *agentfile.Definition
+	said    *mcptool.Definition
 	policy  *policy.Policy
 	secrets policy.Secrets
 	others  []*Tool
@@ -109,9 +109,9 @@ func (t *Tool) Unwrap() tool.Tool { return t.Tool }
 func (t *Tool) Sandbox() *event.Sandbox { return tool.SandboxOf(t.Tool) }
 
 // Definition returns what a server says of its tool. It reports false for a tool of a module.
-func (t *Tool) Definition() (agentfile.Definition, bool) {
+func (t *Tool) Definition() (mcptool.Definition, bool) {
 	if t.said == nil {
-		return agentfile.Definition{}, false
+		return mcptool.Definition{}, false
 	}
 	return *t.said, true
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/mcptool"
 )
 
 // ServerOptions say which server of the Model Context Protocol is meant, and under which
@@ -27,7 +28,7 @@ type ServerOptions struct {
 // log and needs no server. [DB.Close] closes it.
 type Server struct {
 	db     *DB
-	client *agentfile.Server
+	client *mcptool.Client
 	policy *policy.Policy
 }
 
@@ -46,7 +47,7 @@ func (db *DB) Connect(ctx context.Context, o ServerOptions) (*Server, error) {
 // Tools returns the tools of the server, as it listed them last, in the order of their names.
 func (s *Server) Tools() (all []*Tool) {
 	for _, t := range s.client.Tools() {
-		said := t.(interface{ Definition() agentfile.Definition }).Definition()
+		said := t.(interface{ Definition() mcptool.Definition }).Definition()
 		all = append(all, &Tool{Tool: t, db: s.db, said: &said, policy: s.policy})
 	}
 	return all
@@ -64,11 +65,11 @@ func (s *Server) List(ctx context.Context, method string) ([]json.RawMessage, er
 // Method returns the tool whose call is a request of a method, "resources/read" or "prompts/get",
 // with the parameters as input. It is not one of Tools.
 func (s *Server) Method(method string) *Tool {
-	return &Tool{Tool: s.client.Method(method), db: s.db, said: &agentfile.Definition{Name: method}, policy: s.policy}
+	return &Tool{Tool: s.client.Method(method), db: s.db, said: &mcptool.Definition{Name: method}, policy: s.policy}
 }
 
 // Refused returns the tools that the server lists and that cannot be called, and why.
-func (s *Server) Refused() []agentfile.Refusal { return s.client.Refused() }
+func (s *Server) Refused() []mcptool.Refusal { return s.client.Refused() }
 
 // Instructions returns what the server says of the use of its tools.
 func (s *Server) Instructions() string { return s.client.Instructions() }

@@ -34,8 +34,8 @@ import (
 //	limits: {running: 8, waiting: 500}
 //	retention: {older_than: 30d}
 //
-// spec/host.schema.json describes all keys. The parser is strict: an unknown key is an
-// error, with the line, a caret and a hint ([*config.Error]). Relative paths begin at the
+// spec/host.schema.json describes all keys. What is wrong with a file is a [*config.Error]
+// with the line, a caret and a hint. Relative paths begin at the
 // folder of the file. The file holds no secrets. Zero numbers and times mean the defaults.
 type File struct {
 	Path string // of the file

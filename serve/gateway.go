@@ -13,7 +13,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
@@ -151,7 +151,7 @@ func (l *LocalTools) listed(s *localServer) error {
 	said := saidBy(connected)
 	instructions := connected.Instructions()
 	var changed []string
-	accepts := func(d agentfile.Definition) bool {
+	accepts := func(d mcptool.Definition) bool {
 		err := known.check(d)
 		if err != nil {
 			leftOut[d.Name] = err.Error()
@@ -202,7 +202,7 @@ func (l *LocalTools) listed(s *localServer) error {
 }
 
 // saidBy returns what a server says of its tools, and of their use.
-func saidBy(s *starling.Server) (all []agentfile.Definition) {
+func saidBy(s *starling.Server) (all []mcptool.Definition) {
 	for _, t := range s.Tools() {
 		d, _ := t.Definition()
 		all = append(all, d)
@@ -215,8 +215,8 @@ func saidBy(s *starling.Server) (all []agentfile.Definition) {
 
 // instructionsOf returns instructions in the form in which they are pinned: to a model they are
 // as a description is.
-func instructionsOf(text string) agentfile.Definition {
-	return agentfile.Definition{Name: saidInstructions, Description: text, Schema: []byte("null")}
+func instructionsOf(text string) mcptool.Definition {
+	return mcptool.Definition{Name: saidInstructions, Description: text, Schema: []byte("null")}
 }
 
 // tell warns on standard error, and tells the user of the client.

@@ -22,7 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
@@ -220,7 +220,7 @@ func TestLoginToAServer(t *testing.T) {
 	}
 
 	for range 2 { // the second one in place of the first
-		name, err := pins.Login(t.Context(), text, agentfile.Login{Show: func(address string) {
+		name, err := pins.Login(t.Context(), text, mcptool.Login{Show: func(address string) {
 			u, _ := url.Parse(address)
 			if page := browse(t, u.Query().Get("redirect_uri")+"?code=evil&state=guessed"); !strings.HasPrefix(page, "400 This is not the login") {
 				t.Errorf("with a wrong state: %s", page)
@@ -308,7 +308,7 @@ func TestLoginThatFails(t *testing.T) {
 			c.change()
 			pins := Pins{filepath.Join(t.TempDir(), "servers.json")}
 			ctx, end := context.WithCancelCause(t.Context())
-			_, err := pins.Login(ctx, c.server, agentfile.Login{Show: func(address string) {
+			_, err := pins.Login(ctx, c.server, mcptool.Login{Show: func(address string) {
 				if c.show == nil {
 					go browse(t, address)
 					return

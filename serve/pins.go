@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/keyfile"
-	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/mcptool"
 )
 
 // Pins is the file in which a user's servers are pinned: what each of their tools said of
@@ -38,8 +38,8 @@ func DefaultPins() (Pins, error) {
 type pinned map[string]pin
 
 type pin struct {
-	Hash       string          `json:"hash"`                 // see agentfile.Definition.Hash
-	Definition json.RawMessage `json:"definition,omitempty"` // an agentfile.Definition
+	Hash       string          `json:"hash"`                 // see mcptool.Definition.Hash
+	Definition json.RawMessage `json:"definition,omitempty"` // an mcptool.Definition
 }
 
 // pinsFile is the document in the file.
@@ -126,7 +126,7 @@ func (p Pins) note(name, id string, now pinned, accept bool) error {
 }
 
 // pinsOf returns the pins of what a server says of its tools.
-func pinsOf(said []agentfile.Definition) pinned {
+func pinsOf(said []mcptool.Definition) pinned {
 	now := pinned{}
 	for _, d := range said {
 		if doc, err := d.Canonical(); err == nil { // those without were refused
@@ -144,7 +144,7 @@ type notAccepted string
 func (e notAccepted) Error() string { return string(e) }
 
 // check says why a tool is not as it was accepted, or cannot be pinned.
-func (p pinned) check(d agentfile.Definition) error {
+func (p pinned) check(d mcptool.Definition) error {
 	if _, err := d.Canonical(); err != nil {
 		return fmt.Errorf("what the server says of it cannot be pinned: %w", err)
 	}
@@ -205,7 +205,7 @@ func (p Pins) Changes(ctx context.Context, text string) (name string, changes []
 
 // Login connects to a server, which text names as for [ParseServer], and keeps the OAuth token
 // that the user gets for it in the folder of the pins. A server that asks for none is an error.
-func (p Pins) Login(ctx context.Context, text string, login agentfile.Login) (name string, err error) {
+func (p Pins) Login(ctx context.Context, text string, login mcptool.Login) (name string, err error) {
 	s, err := ParseServer(text)
 	if err != nil {
 		return "", err

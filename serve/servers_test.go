@@ -17,7 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
@@ -242,7 +242,7 @@ func TestPinsAreSharedByProcesses(t *testing.T) {
 		}
 		return s
 	}
-	said := []agentfile.Definition{{Name: "add", Schema: []byte(`{"type":"object"}`)}}
+	said := []mcptool.Definition{{Name: "add", Schema: []byte(`{"type":"object"}`)}}
 	const many = 40
 	var all sync.WaitGroup
 	for i := range many {

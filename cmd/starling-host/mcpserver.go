@@ -12,7 +12,7 @@ import (
 
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -100,7 +100,7 @@ redirect address http://127.0.0.1/callback, and name it with --client-id. Its se
 has one, is read from the variable that --client-secret-env names.`
 
 func (a *app) mcpLoginCommand() *cobra.Command {
-	var login agentfile.Login
+	var login mcptool.Login
 	variable := ""
 	cmd := &cobra.Command{
 		Use:     "login URL",

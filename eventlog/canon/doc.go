@@ -98,6 +98,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/starling-host/starling/internal/display"
 )
 
 // SyntaxError describes what is wrong with a JSON document, where, and what
@@ -198,10 +200,4 @@ func (p *parser) keyHint() string {
 }
 
 // clip shortens text that came from outside before it goes into a message.
-func clip(s string) string {
-	const limit = 80
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "..."
-}
+func clip(s string) string { return display.Clip(s, 80) }

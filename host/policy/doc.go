@@ -23,9 +23,8 @@
 //	secrets:
 //	  - {name: STRIPE_KEY, audience: [api.stripe.com], header: Authorization}
 //
-// spec/policy.md says what each key means, and spec/policy.schema.json is for
-// editors. [Parse] is strict, and what is wrong with a file is a [*yaml.Error]
-// with line, caret and hint.
+// spec/policy.md says what each key means, and spec/policy.schema.json what a file may
+// have. What is wrong with a file is a [*config.Error] with line, caret and hint.
 //
 // [Decide] is a function of its arguments: the two policies, the request, and what
 // the run has used so far. A [Run] keeps the latter, and can be made again from

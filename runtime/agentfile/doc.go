@@ -17,9 +17,8 @@
 //	  - mcp: {command: [mcp-server-time], prefix: time_}
 //	budget: {usd: 0.50, wall_clock: 2m}
 //
-// spec/agent.schema.json describes all keys, and editors complete and check them
-// with it. The parser checks more than a schema can. It is strict: a key that it
-// does not know is an error, with the line, a caret and a hint ([*config.Error]).
+// spec/agent.schema.json describes all keys, for this package and for editors. What is
+// wrong with a file is a [*config.Error] with the line, a caret and a hint.
 // Relative paths begin at the file's folder.
 //
 // A file holds no secrets. It names the environment variable that has the key, and

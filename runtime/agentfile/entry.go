@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -63,7 +64,7 @@ type MCP struct {
 	// for a URL, which Login gets. An agent's file has none of these.
 	Changed func()
 	Tokens  string
-	Login   *Login
+	Login   *mcptool.Login
 }
 
 // MaxOutput is the largest that the output of a call may be made, in bytes: an event holds it,

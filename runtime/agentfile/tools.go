@@ -251,20 +251,6 @@ var inherited = []string{
 	"USERNAME", "USERPROFILE", "WINDIR",
 }
 
-// Server is a connection to a server of the Model Context Protocol, and Definition is what
-// it says of one of its tools.
-type (
-	Server     = mcptool.Client
-	Definition = mcptool.Definition
-	Refusal    = mcptool.Refusal // a tool that is not presented, and why
-	Assistant  = mcptool.Assistant
-	Login      = mcptool.Login
-)
-
-// ForAssistant returns a context for calls of servers' tools on behalf of an assistant, which
-// hears what a server says beside its result.
-func ForAssistant(ctx context.Context, a *Assistant) context.Context { return mcptool.For(ctx, a) }
-
 // openServer connects to a server of the Model Context Protocol.
 func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func(string) string) ([]tool.Tool, error) {
 	client, err := e.MCP.Connect(ctx, filepath.Dir(f.Path), getenv)
@@ -281,7 +267,7 @@ func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func
 // Connect starts the server in a folder, or connects to it, and lists its tools, within 30
 // seconds, or 5 minutes with a login. Getenv is asked for the variables that Env names, and for those that every server
 // gets. The server must be closed.
-func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) string) (*Server, error) {
+func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) string) (*mcptool.Client, error) {
 	timeout := connectTimeout
 	if m.Login != nil {
 		timeout = loginTimeout

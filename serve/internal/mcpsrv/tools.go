@@ -18,7 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -78,7 +78,7 @@ func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logg
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ticket, _ := ctx.Value(ticketKey{}).(string)
 		var answer, refused json.RawMessage
-		ctx = agentfile.ForAssistant(ctx, assistantOf(ctx, r, t, func(result, code json.RawMessage) { answer, refused = result, code }))
+		ctx = mcptool.For(ctx, assistantOf(ctx, r, t, func(result, code json.RawMessage) { answer, refused = result, code }))
 		result, err := tools.Call(ctx, Call{Name: t.Name, Method: method, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
 		sendLog(ctx, r.Session, t.Name, result.Log)
 		switch {
@@ -103,8 +103,8 @@ func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logg
 }
 
 // assistantOf returns how another server reaches the client of a call. Answered gets its answer.
-func assistantOf(ctx context.Context, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *agentfile.Assistant {
-	a := &agentfile.Assistant{Answered: answered, Log: func(level, logger string, data any) {
+func assistantOf(ctx context.Context, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *mcptool.Assistant {
+	a := &mcptool.Assistant{Answered: answered, Log: func(level, logger string, data any) {
 		//lint:ignore SA1019 clients of the versions before still ask for logs
 		_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: mcp.LoggingLevel(level), Logger: t.Name + ": " + logger, Data: data})
 	}}
