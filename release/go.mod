@@ -3,6 +3,7 @@ module github.com/starling-host/starling/release
 go 1.26.0
 
 require (
+	github.com/goccy/go-yaml v1.19.2
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
 )

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -85,14 +86,17 @@ func TestWhatIsNoReleaseNamesItsCommit(t *testing.T) {
 	}
 }
 
-// valid is the command "valid SCHEMA FILE" of scripts: the document in FILE matches the JSON Schema.
+// valid is the command "valid SCHEMA FILE" of scripts: the document in FILE, JSON or YAML, matches the JSON Schema.
 func valid(ts *testscript.TestScript, _ bool, args []string) {
 	schema, err := jsonschema.NewCompiler().Compile(args[0])
 	ts.Check(err)
-	file, err := os.Open(args[1])
+	data, err := os.ReadFile(args[1])
 	ts.Check(err)
-	defer file.Close()
-	doc, err := jsonschema.UnmarshalJSON(file)
+	if strings.HasSuffix(args[1], ".yaml") {
+		data, err = yaml.YAMLToJSON(data)
+		ts.Check(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	ts.Check(err)
 	ts.Check(schema.Validate(doc))
 }

@@ -65,6 +65,15 @@ func TestTheDashboardHasMetricsThatExist(t *testing.T) {
 			t.Errorf("the dashboard shows %s, which nobody measures", name)
 		}
 	}
+	alerts, err := os.ReadFile("../../docs/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range metricName.FindAllString(string(alerts), -1) {
+		if !known[strings.TrimSuffix(name, "_bucket")] {
+			t.Errorf("an alert is about %s, which nobody measures", name)
+		}
+	}
 	for name := range known {
 		if !shown[name] {
 			t.Errorf("the dashboard does not show %s", name)
