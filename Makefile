@@ -1,4 +1,4 @@
-.PHONY: check release bench bench-hosting bench-documents bench-code fuzz llms-full.txt
+.PHONY: check release outdated bench bench-hosting bench-documents bench-code fuzz llms-full.txt
 
 # What one runs before each commit.
 check:
@@ -10,6 +10,13 @@ check:
 # tag of the commit does. Only what is committed gets in.
 release:
 	go run -C release . -out "$(CURDIR)/dist" $(if $(VERSION),-version $(VERSION))
+
+# Lists dependencies that have a newer version, and the tools whose version is pinned.
+outdated:
+	@for m in $$(git ls-files go.mod '*/go.mod' | xargs -n1 dirname); do \
+	go -C $$m list -m -e -u -f '{{with .Update}}'$$m': {{$$.Path}} {{$$.Version}} -> {{.Version}}{{if $$.Indirect}} (indirect){{end}}{{end}}' all | grep . || true; done
+	@for d in $$(git ls-files '*package-lock.json' | xargs -n1 dirname); do (cd $$d && npm outdated) || true; done
+	@git grep -hoE '[a-z0-9.]+\.[a-z]+/[A-Za-z0-9/_.-]+@v[0-9.]+' .ci release | sort -u
 
 # Compares original with metered modules, and compiler with interpreter, on
 # random programs until a difference is found. FUZZTIME=1m ends it earlier.
