@@ -29,7 +29,7 @@ const (
 
 var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// APIKey is what is known of a key, without the key.
+// APIKey describes a key, without the key itself.
 type APIKey struct {
 	ID      string // the part of the key that may be shown
 	Tenant  string
@@ -129,8 +129,8 @@ func formKey(bits []byte) (id, text string) {
 	return id, keyPrefix + id + "_" + base32Lower.EncodeToString(bits[keyIDBytes:])
 }
 
-// keyHash is what is stored of a key: of all of it, so that a row whose id was
-// changed opens nothing.
+// keyHash returns the stored hash of a key. It covers the whole key, so that a
+// row with a changed id authenticates nothing.
 func keyHash(text string) canon.Hash { return canon.Sum([]byte(labelAPIKey + text)) }
 
 // keyID returns the part of a presented key that names it, or an id that no key
@@ -174,8 +174,8 @@ FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`
 	return t, nil
 }
 
-// Keys returns the keys of a tenant, the newest first, also those that are not
-// valid any more.
+// Keys returns the keys of a tenant, the newest first, including revoked and
+// expired ones.
 func (s *Store) Keys(ctx context.Context, tenant string) ([]APIKey, error) {
 	const query = "SELECT id, label, created, expires, revoked FROM tenant_api_key WHERE tenant = $1 ORDER BY created DESC, id"
 	return table.View(ctx, s.db, func(q eventlog.Querier) ([]APIKey, error) {
@@ -187,8 +187,8 @@ func (s *Store) Keys(ctx context.Context, tenant string) ([]APIKey, error) {
 	})
 }
 
-// RevokeKey has one key of a tenant refused from now on. A key that is another
-// tenant's is [ErrNotFound], as one that does not exist.
+// RevokeKey makes the host refuse one key of a tenant from now on. Another
+// tenant's key is [ErrNotFound], like a missing one.
 func (s *Store) RevokeKey(ctx context.Context, tenant, keyID string) error {
 	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		n, err := tx.Exec("UPDATE tenant_api_key SET revoked = $3 WHERE tenant = $1 AND id = $2 AND revoked = 0", tenant, keyID, s.now().UnixNano())
@@ -212,12 +212,13 @@ const (
 	maxAnswerKey   = 255
 )
 
-// Once keeps the answer of a request with an idempotency key, encrypted, in the
-// transaction that carries the request out: so the key is there if and only if the
-// request has had its effect, and there is nothing to finish. If the key is there
-// already, earlier is what was answered then, and tx must be given up. Request is
-// the digest of everything that makes the request what it is; a key that came with
-// another one is [ErrKeyReused]. The key is free again when the answer has lived.
+// Once keeps the answer to a request with an idempotency key, encrypted, in the
+// transaction that carries the request out: so the key is stored if and only if
+// the request has had its effect, and there is nothing to finish. If the key
+// exists already, earlier is its stored answer, and tx must be rolled back.
+// Request is the digest of everything that defines the request; a key that came
+// with another request is [ErrKeyReused]. The key is free again when the answer
+// expires.
 func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, answer []byte, lives time.Duration) (earlier []byte, err error) {
 	if len(answer) > maxAnswerBytes {
 		return nil, fmt.Errorf("%w: the answer has %d bytes; at most %d are kept", ErrInvalid, len(answer), maxAnswerBytes)
@@ -245,8 +246,8 @@ func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, ans
 	return nil, err
 }
 
-// Answered returns what a request with an idempotency key was answered, or false
-// for a key that is not there. Errors are those of [Store.Once].
+// Answered returns the answer to a request with an idempotency key, or false if
+// the key does not exist. Errors are as for [Store.Once].
 func (s *Store) Answered(ctx context.Context, tenant, key string, request canon.Hash) (answer []byte, found bool, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) (err error) {
 		answer, found, err = s.answered(q, tenant, key, request)

@@ -29,7 +29,7 @@ func testKeysOpenOneTenant(t *testing.T, open opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mixed := text[:21] + other.Reveal()[21:] // the name of one with the proof of the other
+	mixed := text[:21] + other.Reveal()[21:] // the name of one key with the proof of the other
 	for _, bad := range []string{"", "sth_", text[:72], text + "a", strings.ToUpper(text), "Sth_" + text[4:], " " + text, mixed,
 		text[:72] + "!", strings.Repeat("s", 73), text[:20] + "x" + text[21:], strings.Repeat("x", 1<<20)} {
 		if _, err := f.Authenticate(t.Context(), bad); err != tenant.ErrUnauthorized {

@@ -54,7 +54,7 @@ func (f fixture) change(t testing.TB, sql string, args ...any) {
 	want(t, sql, f.log.Transact(t.Context(), func(tx eventlog.Tx) error { _, err := tx.Exec(sql, args...); return err }), nil)
 }
 
-// prune removes a run and its traces in every table, also of one that has no summary.
+// prune removes a run and its traces in every table, even if it has no summary.
 func (f fixture) prune(t testing.TB, run string) {
 	t.Helper()
 	f.change(t, "DELETE FROM eventlog_events WHERE run_id = $1", run)
@@ -243,8 +243,8 @@ func (f fixture) sureAnswer(t testing.TB, id, key string, lives time.Duration) (
 	return earlier, err
 }
 
-// testRoomForModules: what a tenant stores is bounded in bytes, and what runs keep of
-// removed modules counts.
+// testRoomForModules: a tenant's stored bytes are bounded, and removed modules that
+// runs still need count.
 func testRoomForModules(t *testing.T, open opener) {
 	f, ctx := open(t), t.Context()
 	f.another(t, "zeta")

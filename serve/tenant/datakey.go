@@ -28,9 +28,9 @@ type wrappedKey struct {
 }
 
 // newDataKey makes and stores the data key of a tenant. It is put under the master key of
-// the other data keys, and without any under the first of the store's. As long as one of the
-// others is under a master key that the store lacks there is none, so that a process which
-// has only the old one adds nothing after a rewrap.
+// the other data keys, and without any under the first of the store's. If another data key
+// is under a master key that the store lacks, it makes none, so that a process with only the
+// old master key adds nothing after a rewrap.
 func (s *Store) newDataKey(tx eventlog.Tx, tenant string) error {
 	used, err := masters(tx)
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *Store) unwrap(w wrappedKey) (store.DataKey, error) {
 }
 
 // DataKey returns the key that the tenant's runs are encrypted with: [ErrErased]
-// once it was destroyed. Whoever keeps it keeps the data readable, so it must not
-// outlive what it is needed for.
+// once it was destroyed. Keeping the key keeps the data readable, so a copy must
+// not outlive its use.
 func (s *Store) DataKey(ctx context.Context, tenant string) (store.DataKey, error) {
 	return table.View(ctx, s.db, func(q eventlog.Querier) (store.DataKey, error) { return s.dataKey(q, tenant) })
 }
@@ -127,7 +127,7 @@ func (s *Store) DataKeyIDs(ctx context.Context) (ids map[string]string, err erro
 	return ids, err
 }
 
-// subkey returns the key for one of the things that are encrypted beside runs.
+// subkey returns the key for one kind of encrypted data beside runs.
 func (s *Store) subkey(q eventlog.Querier, tenant, purpose string) ([]byte, error) {
 	key, err := s.dataKey(q, tenant)
 	if err != nil {
@@ -158,8 +158,8 @@ func (s *Store) MasterKeys() (ids []string) {
 	return ids
 }
 
-// UseMasters has the store use these master keys instead of those that it has. If one of the
-// data keys is under another one, that is [ErrWrongMasterKey] and changes nothing.
+// UseMasters replaces the store's master keys. If a data key is under another master key,
+// the error is [ErrWrongMasterKey] and nothing changes.
 func (s *Store) UseMasters(ctx context.Context, keys ...MasterKey) error {
 	next := &Store{db: s.db}
 	next.masters.Store(&keys)
@@ -174,7 +174,7 @@ func (s *Store) UseMasters(ctx context.Context, keys ...MasterKey) error {
 type MasterUse struct {
 	ID       string
 	DataKeys int
-	tenant   string // one of theirs
+	tenant   string // one tenant under it
 }
 
 // MasterUses returns the master keys that data keys are under, by id. It needs no master key.
@@ -190,8 +190,9 @@ func masters(q eventlog.Querier) ([]MasterUse, error) {
 	})
 }
 
-// CheckMaster opens a data key under each master key that there are any under:
-// [ErrWrongMasterKey] once another process has put them under one that the store lacks.
+// CheckMaster opens one data key under each master key in use. It returns
+// [ErrWrongMasterKey] once another process has put them under a master key that the
+// store lacks.
 func (s *Store) CheckMaster(ctx context.Context) error {
 	return s.db.View(ctx, func(q eventlog.Querier) error {
 		used, err := masters(q)
@@ -249,8 +250,8 @@ func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 var errSealed = errors.New("tenant: what is stored does not open: it was changed, or belongs elsewhere")
 
 // seal encrypts text with AES-256-GCM under a random nonce, which stands before
-// the result. It opens only with the same key and the same binding: what it is
-// and where it belongs.
+// the result. It opens only with the same key and the same binding: its purpose
+// and its place.
 func seal(key, text []byte, binding ...string) ([]byte, error) {
 	a, err := aead(key)
 	if err != nil {
@@ -303,7 +304,7 @@ const (
 
 // MasterKey wraps the data keys of all tenants. Printing it shows its id. The
 // secret is behind a function, which no printing looks into. The zero value is
-// none.
+// not a key.
 type MasterKey struct{ of func() *master }
 
 type master struct {

@@ -11,14 +11,14 @@
 // # Three kinds of keys
 //
 // A client presents an API key. It is 256 random bits and is shown once; the store has its
-// BLAKE3 hash. A slow hash makes guesses expensive, which passwords need. Nobody guesses
-// 256 bits, and a slow hash would only let clients without a key keep the host busy.
+// BLAKE3 hash. A slow hash makes guesses expensive, which passwords need. Guessing 256 bits
+// is impossible, and a slow hash would only let clients without a key keep the host busy.
 //
 // A data key encrypts the payloads of a tenant's runs, its secrets, and the responses kept
 // for repeated requests. It is stored wrapped.
 //
 // The [MasterKey] wraps the data keys. The operator holds it in a file or an environment
-// variable, never in the database, so the database alone reveals none of the above. To
+// variable, never in the database, so the database alone reveals none of this data. To
 // change the master key while hosts serve, give all hosts the new key beside the old one,
 // move the data keys with [Store.Rewrap], and then take the old key away.
 //

@@ -17,8 +17,8 @@ func (f fixture) holdings(t *testing.T, id string) tenant.Holdings {
 	return h
 }
 
-// Whoever has the holdings of a revision has what the tenant has at that revision:
-// every change of them raises it, for that tenant alone.
+// The holdings of a revision are exactly the tenant's at that revision: every
+// change of them raises it, for that tenant alone.
 func testHoldings(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")

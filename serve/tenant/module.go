@@ -14,9 +14,9 @@ import (
 	"github.com/starling-host/starling/serve/internal/table"
 )
 
-// Module says that a tenant has a module. The bytes are in the log's
-// [eventlog.ModuleStore], once for all tenants; what is not in a tenant's list
-// does not exist for it.
+// Module is a tenant's entry for a module. The bytes are in the log's
+// [eventlog.ModuleStore], once for all tenants; a module outside a tenant's
+// list does not exist for it.
 type Module struct {
 	Name     string     // a lower-case letter, then letters, digits and hyphens, at most 40
 	Digest   canon.Hash // BLAKE3 of the module
@@ -28,7 +28,7 @@ type Module struct {
 
 var modulePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 
-// ModuleNameRule says what [ValidModuleName] asks of a name.
+// ModuleNameRule describes the names that [ValidModuleName] accepts.
 const ModuleNameRule = "a name has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter"
 
 // ValidModuleName returns an error if no module can have the name.
@@ -42,16 +42,16 @@ func ValidModuleName(name string) error {
 // NoRoomError means that a tenant's modules would take more than they may.
 type NoRoomError struct {
 	Held, Most int64 // bytes that the tenant's modules take, and may take
-	Removed    int64 // of those held, what is kept of modules that the tenant has removed
+	Removed    int64 // the part of those held for modules that the tenant has removed
 }
 
-// Error says how much there is.
+// Error reports the limit and the room.
 func (e *NoRoomError) Error() string {
 	return fmt.Sprintf("tenant: no room for the module: they take %d bytes, of which %d are of removed modules; at most %d are allowed", e.Held, e.Removed, e.Most)
 }
 
 // HoldModule holds a module for a tenant that is about to store it. Its bytes count from
-// now on, at most as many as most; less than zero is no bound. [Store.AddModule] follows:
+// now on, up to the bound most; less than zero means no bound. [Store.AddModule] follows:
 // if it does not within [eventlog.ModuleGrace], or with [Store.DropModule], the hold ends.
 func (s *Store) HoldModule(ctx context.Context, tenant string, digest canon.Hash, bytes, most int64) error {
 	return s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
@@ -75,7 +75,7 @@ ON CONFLICT (digest, holder) DO UPDATE SET until = CASE WHEN module_hold.until =
 }
 
 // HeldBytes returns how many modules a tenant holds, and their bytes. Without a tenant it
-// counts those of all tenants, each once.
+// counts the modules of all tenants, each once.
 func (s *Store) HeldBytes(ctx context.Context, tenant string) (modules, bytes int64, err error) {
 	return HeldBytes(ctx, s.db, tenant)
 }
@@ -89,12 +89,12 @@ func HeldBytes(ctx context.Context, db eventlog.Transactor, tenant string) (modu
 	return modules, bytes, err
 }
 
-// AddModule adds a module to a tenant's, which must have none of that name. It is held
-// and stored already, and describes is what it says of itself. beside are the modules
-// that the caller has looked at and found room among; if the tenant has others by now, or
-// the module was removed meanwhile, the error is [ErrChanged], and there is to hold,
-// store and look again. The module is not trusted: [Store.TrustModule] is the operator's
-// business.
+// AddModule adds a module to a tenant's list, which must have none of that name. The
+// module is already held and stored, and describes is its own description. beside are the
+// modules among which the caller has found room. If the tenant's modules have changed, or
+// the module was removed meanwhile, the error is [ErrChanged], and the caller has to
+// hold, store and look again. The module is not trusted: [Store.TrustModule] is the
+// operator's business.
 func (s *Store) AddModule(ctx context.Context, tenant string, m Module, describes string, beside []Module) (Module, error) {
 	if err := ValidModuleName(m.Name); err != nil {
 		return Module{}, err
@@ -133,7 +133,7 @@ func (s *Store) AddModule(ctx context.Context, tenant string, m Module, describe
 	return m, err
 }
 
-// Description returns what a module says of itself, as AddModule was told.
+// Description returns a module's own description, as passed to AddModule.
 func (s *Store) Description(ctx context.Context, digest canon.Hash, name string) (string, error) {
 	return table.View(ctx, s.db, func(q eventlog.Querier) (describes string, err error) {
 		_, err = table.One(q, "SELECT tools FROM daemon_description WHERE digest = $1 AND name = $2", []any{digest[:], name}, &describes)
@@ -141,10 +141,10 @@ func (s *Store) Description(ctx context.Context, digest canon.Hash, name string)
 	})
 }
 
-// UseModule notes that a run of the tenant names its module, in the transaction that
-// accepts the run. It is to be called for modules that are not [Module].Used. From then
-// on the module is kept as long as there are runs that may name it, whatever becomes of
-// it in the tenant's list. A module that is not in it any more is [ErrNotFound].
+// UseModule records that a run of the tenant names its module, in the transaction that
+// accepts the run. Call it for modules that are not [Module].Used. From then on the
+// module is kept while there are runs that may name it, even if the tenant removes it.
+// A module that is no longer in the list is [ErrNotFound].
 func (s *Store) UseModule(tx eventlog.Tx, tenant string, m Module) error {
 	n, err := tx.Exec(`INSERT INTO module_hold (holder, digest, bytes, since, until)
 SELECT tenant, digest, size, CAST($4 AS BIGINT), 0 FROM tenant_module WHERE tenant = $1 AND name = $2 AND digest = $3
@@ -179,8 +179,8 @@ FROM tenant_module AS m LEFT JOIN module_hold AS h ON h.digest = m.digest AND h.
 	})
 }
 
-// TrustModule says whether the operator vouches for a tenant's module. The digest
-// must be that of the module, so that what was looked at is what is trusted.
+// TrustModule sets whether the operator vouches for a tenant's module. The digest
+// must be the module's, so that the inspected bytes are the trusted ones.
 func (s *Store) TrustModule(ctx context.Context, tenant, name string, digest canon.Hash, trusted bool) error {
 	var flag int64
 	if trusted {
@@ -250,21 +250,21 @@ AND NOT `+listed, digest[:], tenant, now)
 	return err
 }
 
-// Collected is what [Collect] has removed.
+// Collected counts what [Collect] has removed.
 type Collected struct {
 	Modules int
 	Bytes   int64 // of the modules
 }
 
-// Collect removes what is not needed any more from a database, whether a host has used it or
-// not: modules that no tenant has, that no run names and that were not stored within
+// Collect removes unneeded data from a database, whether a host has used it or not: modules
+// that no tenant has, that no run names and that were not stored within
 // [eventlog.ModuleGrace], their descriptions, and expired answers to idempotency keys. It
-// works in short transactions, beside hosts that serve, and what it has removed when it
-// fails stays removed. A role that may not remove modules leaves them to one that may.
+// works in short transactions, beside hosts that serve. If it fails, what it has removed
+// stays removed. A role without the right to remove modules leaves them to another role.
 //
-// Collect reads in the run whether it names a module. Runs of tenants are encrypted. Such a
-// run, and one that a newer program wrote, may name the module if it began while its tenant
-// used it.
+// Collect reads in the run whether it names a module. Runs of tenants are encrypted. An
+// encrypted run, or a run that a newer program wrote, may name the module if it began while
+// its tenant used it.
 func Collect(ctx context.Context, db eventlog.Transactor, now time.Time) (c Collected, err error) {
 	if err := db.CreateTables(ctx, eventlog.ModuleTables); err != nil {
 		return c, fmt.Errorf("tenant: collect modules: %w", err)
@@ -323,8 +323,8 @@ const (
 	listed = "EXISTS (SELECT 1 FROM tenant_module AS m WHERE m.digest = module_hold.digest AND m.tenant = module_hold.holder)"
 )
 
-// endedHolds brings the holds to what the tenants have, and returns those that are not
-// needed any more.
+// endedHolds brings the holds in line with the tenants' modules, and returns the holds
+// that are not needed any more.
 func endedHolds(ctx context.Context, db eventlog.Transactor, now time.Time) (ended []hold, err error) {
 	ofHost, err := db.TableSteps(ctx, descriptions) // the last of a host's that are made
 	if err != nil {
@@ -361,8 +361,8 @@ SELECT '', digest, length(wasm), 1, CAST($1 AS BIGINT) FROM module WHERE NOT EXI
 	return table.View(ctx, db, func(q eventlog.Querier) ([]hold, error) { return unneeded(q, now.Add(-eventlog.ModuleGrace)) })
 }
 
-// unneeded returns the holds that have ended before, and because of which no run names a
-// module.
+// unneeded returns the holds that ended before the given time and because of which no
+// run names a module.
 func unneeded(q eventlog.Querier, before time.Time) (ended []hold, err error) {
 	var all []hold
 	programs := map[canon.Hash]hold{} // holds of programs
@@ -411,9 +411,9 @@ func unneeded(q eventlog.Querier, before time.Time) (ended []hold, err error) {
 // errNoneLeft ends a look through the runs.
 var errNoneLeft = errors.New("tenant: all modules are named")
 
-// dropNamed takes the holds of programs out of the map because of which runs may name
-// modules. It looks at the first event of each run, which it finds by the index of the
-// events: a run that the table of runs lacks needs its modules as well.
+// dropNamed takes the holds of programs out of the map if runs may name their modules.
+// It looks at the first event of each run, which it finds by the index of the events:
+// a run that the table of runs lacks needs its modules as well.
 func dropNamed(q eventlog.Querier, holds map[canon.Hash]hold) error {
 	if len(holds) == 0 {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-host/starling/serve/internal/table"
 )
 
-// MaxPolicyBytes bounds the text of a policy, and MaxOwnPolicyBytes that of one that
-// a tenant sets.
+// MaxPolicyBytes bounds the text of a policy, and MaxOwnPolicyBytes the text of a
+// policy that a tenant sets.
 const (
 	MaxPolicyBytes    = 256 << 10
 	MaxOwnPolicyBytes = 32 << 10
@@ -26,7 +26,8 @@ const keptPolicies = 100
 var (
 	// ErrPolicyHeld means that the operator has set the policy and keeps it.
 	ErrPolicyHeld = errors.New("tenant: the operator holds the policy")
-	// ErrPolicyChanged means that the policy is not the one that was to be changed.
+	// ErrPolicyChanged means that the policy is not the version that the caller meant to
+	// change.
 	ErrPolicyChanged = errors.New("tenant: the policy is another one by now")
 )
 
@@ -34,7 +35,7 @@ var (
 type Policy struct {
 	Version int        // from 1
 	Digest  canon.Hash // BLAKE3 of Text
-	Text    string     // YAML, as host/policy reads it; empty if there is none from this version on
+	Text    string     // YAML, as host/policy reads it; empty if there is no policy from this version on
 	Held    bool       // the operator has set it, and the tenant cannot change it
 	Created time.Time
 }
@@ -106,7 +107,7 @@ func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Po
 	return p, err
 }
 
-// keepPolicy stores a version, and forgets the one that is too old.
+// keepPolicy stores a version, and deletes the one that is too old.
 func keepPolicy(tx eventlog.Tx, tenant string, p Policy) error {
 	held := int64(0)
 	if p.Held {
@@ -137,8 +138,8 @@ func (s *Store) Policy(ctx context.Context, tenant string) (Policy, error) {
 	return p, err
 }
 
-// Policies returns the versions of a tenant's policy that are kept, the last one
-// first: the last hundred. One without a text is of a time without a policy.
+// Policies returns the stored versions of a tenant's policy, the last one first:
+// at most a hundred. A version without a text marks a time without a policy.
 func (s *Store) Policies(ctx context.Context, tenant string) ([]Policy, error) {
 	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Policy, error) { return policies(q, tenant, keptPolicies) })
 }

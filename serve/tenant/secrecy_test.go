@@ -73,8 +73,8 @@ func testSecrets(t *testing.T, open opener) {
 	bad("a long value", same, strings.Repeat("x", tenant.MaxSecretBytes+1))
 }
 
-// Whoever can write to the database cannot make a secret go elsewhere, nor give
-// one tenant what is another's.
+// A writer to the database cannot redirect a secret, nor give one tenant
+// another's data.
 func testRowsDoNotMove(t *testing.T, open opener) {
 	for name, sql := range map[string]string{
 		"another audience":        `UPDATE tenant_secret SET audience = '["evil.test"]' WHERE tenant = 'acme'`,
@@ -411,8 +411,8 @@ func TestNothingPrintsASecret(t *testing.T) {
 	}
 }
 
-// What the host seals of a tenant opens for the same tenant, purpose and binding,
-// and for nobody once the tenant is erased.
+// A text sealed for a tenant opens only for the same tenant, purpose and binding,
+// and never once the tenant is erased.
 func testSealedTexts(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/table"
 )
 
-// Place says where in a request a secret may be put.
+// Place is a part of a request that may hold a secret.
 type Place string
 
 // The places of a secret.
@@ -27,12 +27,12 @@ const (
 // Bounds of secrets.
 const (
 	MaxSecretBytes = 64 << 10 // of one value
-	minSecretBytes = 8        // what is shorter cannot be told from other text when an answer is scrubbed
+	minSecretBytes = 8        // a shorter secret cannot be told from other text when a response is scrubbed
 	maxSecrets     = 1000     // of one tenant
 	maxAudience    = 64       // hosts of one secret
 )
 
-// Secret is what is known of a secret, without its value.
+// Secret describes a secret, without its value.
 type Secret struct {
 	Name     string    // see egress.IsSecretName
 	Audience []string  // hosts that it may be sent to, as "api.example.com", ".example.com" or "api.example.com:8443", see egress.ParseRule
@@ -85,9 +85,9 @@ func validSecretValue(v Value) error {
 	return validText("the value", text, MaxSecretBytes)
 }
 
-// SetSecret stores a secret, in place of the one that has its name. Audience and
-// place are bound to the encrypted value: a change in the database
-// makes it unreadable.
+// SetSecret stores a secret, and replaces the one with its name. Audience and
+// place are bound to the encrypted value: a change in the database makes it
+// unreadable.
 func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value Value) error {
 	sec.Audience = slices.Compact(slices.Sorted(slices.Values(sec.Audience)))
 	if err := sec.valid(); err != nil {
@@ -123,8 +123,7 @@ ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = e
 	})
 }
 
-// Secrets returns what is known of a tenant's secrets, by name. Values are not
-// among it.
+// Secrets returns a tenant's secrets without their values, by name.
 func (s *Store) Secrets(ctx context.Context, tenant string) ([]Secret, error) {
 	const query = "SELECT " + secretColumns + " FROM tenant_secret WHERE tenant = $1 ORDER BY name"
 	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Secret, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// TestWhereASecretMayBeSent: what is stored with a secret bounds it, whatever a
-// policy says.
+// TestWhereASecretMayBeSent: the stored bounds of a secret hold, whatever a
+// policy allows.
 func TestWhereASecretMayBeSent(t *testing.T) {
 	sec := tenant.Secret{Name: "KEY", Audience: []string{"api.example.com", ".example.org", "10.0.0.7:8080"}, Place: tenant.PlaceHeader}
 	header := egress.Placeholder{Name: "KEY", Place: egress.PlaceHeader, Field: "Authorization"}

@@ -19,7 +19,7 @@ import (
 
 // Store is the tenants of one database. Its methods may be called from any
 // goroutine, and any number of processes may have a Store over the same database.
-// What it returns is read anew each time; nothing is cached. Use [Open].
+// It reads the database each time; nothing is cached. Use [Open].
 type Store struct {
 	db      eventlog.Transactor
 	masters atomic.Pointer[[]MasterKey]
@@ -27,7 +27,7 @@ type Store struct {
 	keeps   bool // the role of the log may not remove modules
 }
 
-// Options are what a Store needs beside its database.
+// Options configure a Store.
 type Options struct {
 	// Masters open the data keys. More than one is for the time in which the master key is
 	// changed. Without any, whatever needs a data key is [ErrNoMasterKey], and everything
@@ -100,7 +100,7 @@ func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
 
 const tenantColumns = "id, name, created, suspended, erased, weight, limits, revision"
 
-// Tenant returns one tenant, also one that is suspended or erased.
+// Tenant returns one tenant, even if it is suspended or erased.
 func (s *Store) Tenant(ctx context.Context, id string) (t Tenant, err error) {
 	list, err := s.tenants(ctx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", id)
 	if err == nil && len(list) == 0 {
@@ -112,8 +112,8 @@ func (s *Store) Tenant(ctx context.Context, id string) (t Tenant, err error) {
 	return list[0], nil
 }
 
-// Tenants returns all tenants by their ids, also those that are suspended or
-// erased.
+// Tenants returns all tenants by their ids, including suspended and erased
+// ones.
 func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
 	return s.tenants(ctx, "SELECT "+tenantColumns+" FROM tenant ORDER BY id")
 }
@@ -147,7 +147,7 @@ func (s *Store) Suspend(ctx context.Context, id string) error {
 // Resume undoes Suspend.
 func (s *Store) Resume(ctx context.Context, id string) error { return s.suspended(ctx, id, 0) }
 
-// suspended stores since when a tenant is suspended, and zero for one that is not.
+// suspended stores the time since which a tenant is suspended, or zero.
 func (s *Store) suspended(ctx context.Context, id string, since int64) error {
 	return s.transactFor(ctx, id, func(tx eventlog.Tx) error {
 		_, err := tx.Exec("UPDATE tenant SET suspended = $2 WHERE id = $1", id, since)
@@ -227,23 +227,23 @@ func validText(what, s string, most int) error {
 	return nil
 }
 
-// Holdings are what a host has to know of a tenant in order to work for it. Whatever
-// changes them raises the tenant's revision in the same transaction, so those that were
-// read at the revision of a [Tenant] are the ones that it has.
+// Holdings are the data that a host needs to work for a tenant. Every change of them
+// raises the tenant's revision in the same transaction, so holdings read at the
+// revision of a [Tenant] are current.
 type Holdings struct {
-	Revision int64         // that they are of
+	Revision int64         // the tenant's revision at the time
 	Key      store.DataKey // that its runs are encrypted with; see [Store.DataKey]
 	Policy   Policy        // the last version, or the zero Policy if there never was one
 	Modules  []Module      // by name
 }
 
-// Holdings returns what a tenant has. One that was erased is [ErrErased].
+// Holdings returns a tenant's holdings. For an erased tenant it returns [ErrErased].
 func (s *Store) Holdings(ctx context.Context, tenant string) (Holdings, error) {
 	return table.View(ctx, s.db, func(q eventlog.Querier) (h Holdings, err error) {
 		if _, err = table.One(q, "SELECT revision FROM tenant WHERE id = $1", []any{tenant}, &h.Revision); err != nil {
 			return h, err
 		}
-		if h.Key, err = s.dataKey(q, tenant); err != nil { // or there is no such tenant
+		if h.Key, err = s.dataKey(q, tenant); err != nil { // or the tenant does not exist
 			return h, err
 		}
 		if h.Policy, err = lastPolicy(q, tenant); err != nil {
@@ -262,10 +262,10 @@ func raise(tx eventlog.Tx, tenant string) error {
 
 const purposeHost = "host:"
 
-// Seal encrypts what a host keeps of the tenant in tables of its own, with a key for
-// that purpose alone. It opens only with the same binding: what it is and where it
-// belongs. Once the tenant is erased, only a process that has read its holdings
-// before can open it.
+// Seal encrypts a tenant's data in the host's own tables, with a key for that
+// purpose alone. It opens only with the same binding: its purpose and its place.
+// Once the tenant is erased, only a process that has read its holdings before can
+// open it.
 func (h Holdings) Seal(purpose string, text []byte, binding ...string) ([]byte, error) {
 	sub, err := h.Key.Subkey(purposeHost + purpose)
 	if err != nil {
@@ -295,8 +295,8 @@ const DataKeyTable = "tenant_data_key"
 
 var tableNames = []string{"tenant", DataKeyTable, "tenant_api_key", "tenant_secret", "tenant_policy", "tenant_module", "tenant_answer"}
 
-// tables are those of a Store. Points in time are nanoseconds since 1970, with
-// zero for never.
+// tables are the tables of a Store. Points in time are nanoseconds since 1970,
+// with zero for never.
 var tables = eventlog.TableSet{Name: "tenant", Tables: tableNames, Steps: []eventlog.TableStep{
 	step(`
 CREATE TABLE tenant (
@@ -383,21 +383,19 @@ func step(sql string) eventlog.TableStep {
 	return eventlog.TableStep{SQLite: sql, Postgres: postgres.Replace(sql)}
 }
 
-// Erasure is what an erasure did.
+// Erasure is the result of an erasure.
 type Erasure struct {
 	Keys, Secrets, Modules int
 	Pruned                 eventlog.PruneReport // zero if no runs were removed
 	Collected              Collected            // unused modules
 }
 
-// Erase destroys a tenant's data key and everything that the store has of it
-// except its id. Its runs become unreadable; their chains still validate. Those that
-// wait are ended by the host that takes them up. With a pruner all runs are removed as
-// well. Modules that no one else holds are removed in any case. A host that holds the data
-// key in memory has to let go of it.
+// Erase destroys a tenant's data key and all its data in the store except its id. Its runs
+// become unreadable; their chains still validate. The host that claims its waiting runs
+// ends them. With a pruner all runs are removed as well. Modules that no one else holds
+// are removed in any case. A host that holds the data key in memory has to let go of it.
 //
-// Erasing again does what is left to do, for one that was interrupted while it
-// pruned.
+// Erasing again finishes an erasure that was interrupted while it pruned.
 func (s *Store) Erase(ctx context.Context, tenant string, pruner eventlog.Store) (e Erasure, err error) {
 	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		e, err = s.erase(tx, tenant)
@@ -422,7 +420,7 @@ func (s *Store) erase(tx eventlog.Tx, tenant string) (e Erasure, err error) {
 	if err := ValidID(tenant); err != nil {
 		return e, err
 	}
-	// What is overwritten before it is deleted does not stay in a free page.
+	// Overwriting before deleting leaves nothing in a free page.
 	overwrite := "UPDATE tenant_data_key SET wrapped = $2 WHERE tenant = $1"
 	if _, err := tx.Exec(overwrite, tenant, make([]byte, 60)); err != nil {
 		return e, err

@@ -148,7 +148,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// want fails the test unless err is the one that is wanted.
+// want fails the test unless err is wanted.
 func want(t testing.TB, what string, err, wanted error) {
 	t.Helper()
 	if !errors.Is(err, wanted) {
@@ -261,8 +261,8 @@ func testPolicies(t *testing.T, open opener) {
 	want(t, "a policy that is too long", err, tenant.ErrInvalid)
 }
 
-// testOwnPolicies has a tenant change its policy: never one that it has not seen, and
-// never the operator's.
+// testOwnPolicies makes a tenant change its policy: never a version that it has not
+// seen, and never the operator's.
 func testOwnPolicies(t *testing.T, open opener) {
 	f := open(t)
 	change := func(text string, seen ...canon.Hash) (tenant.Policy, error) {

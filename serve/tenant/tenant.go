@@ -17,7 +17,7 @@ var (
 	ErrNotFound = errors.New("tenant: not found")
 	// ErrExists means that there is one already.
 	ErrExists = errors.New("tenant: exists already")
-	// ErrChanged means that a tenant's modules are others than those that were looked at.
+	// ErrChanged means that a tenant's modules have changed since the caller read them.
 	ErrChanged = errors.New("tenant: the modules have changed")
 	// ErrErased means that the tenant's data key was destroyed.
 	ErrErased = errors.New("tenant: the tenant has been erased")
@@ -28,17 +28,17 @@ var (
 	ErrWrongMasterKey = errors.New("tenant: the master key is another one")
 	// ErrNoTables means that the database has no tables of a host, and so no tenants.
 	ErrNoTables = errors.New("tenant: the database has no tenants: no host has used it")
-	// ErrInvalid means that what was to be stored is not allowed.
+	// ErrInvalid means that the value to store is not allowed.
 	ErrInvalid = errors.New("tenant: invalid")
 )
 
-// NotFoundError says what was not found. It is [ErrNotFound].
+// NotFoundError names what was not found. It is [ErrNotFound].
 type NotFoundError struct {
 	What string // "tenant", "API key", "secret", "module", "policy of" or "data key of"
-	Name string // what was asked for; of a policy and a data key, the tenant
+	Name string // its name; for a policy and a data key, the tenant
 }
 
-// Error names what was asked for, cut to a length that fits into a line.
+// Error names the missing thing, cut to fit into a line.
 func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("%v: %s %.64q", ErrNotFound, e.What, e.Name)
 }
@@ -61,8 +61,8 @@ type Tenant struct {
 // MaxWeight is the largest share of a tenant.
 const MaxWeight = 1000
 
-// Limits are what one tenant may use. Zero is the host's default, see
-// [DefaultLimits]; less than zero is no bound.
+// Limits bound what one tenant may use. Zero is the host's default, see
+// [DefaultLimits]; less than zero means no bound.
 type Limits struct {
 	Running           int   `json:"running" yaml:"running"`                         // calls and runs at work at once
 	Waiting           int   `json:"waiting" yaml:"waiting"`                         // runs in the queue
@@ -71,17 +71,17 @@ type Limits struct {
 	RequestsPerSecond int   `json:"requests_per_second" yaml:"requests_per_second"` // to the API, with as many at once
 	RecordedPerDay    int64 `json:"recorded_bytes_per_day" yaml:"recorded_per_day"` // bytes of events, since midnight UTC
 	Recorded          int64 `json:"recorded_bytes" yaml:"recorded"`                 // bytes of events in all runs that it has
-	Modules           int64 `json:"module_bytes" yaml:"module_bytes"`               // bytes of stored modules, its own and those that its runs name
+	Modules           int64 `json:"module_bytes" yaml:"module_bytes"`               // bytes of stored modules, its own and those named by its runs
 	UploadsPerHour    int   `json:"uploads_per_hour" yaml:"uploads_per_hour"`       // modules that it stores, with as many at once
 }
 
-// DefaultLimits are what a tenant may use by default.
+// DefaultLimits returns the default limits of a tenant.
 func DefaultLimits() Limits {
 	return Limits{Running: 4, Waiting: 1000, Compiling: 4, Connections: 8, RequestsPerSecond: 50,
 		RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 512 << 20, UploadsPerHour: 200}
 }
 
-// Or returns l with what is zero in it taken from defaults.
+// Or returns l with zero fields taken from defaults.
 func (l Limits) Or(defaults Limits) Limits {
 	l.Running = cmp.Or(l.Running, defaults.Running)
 	l.Waiting = cmp.Or(l.Waiting, defaults.Waiting)
@@ -97,7 +97,7 @@ func (l Limits) Or(defaults Limits) Limits {
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
-// ValidID returns what is wrong with the id of a tenant, or nil.
+// ValidID returns an error that describes what is wrong with a tenant's id, or nil.
 func ValidID(id string) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("%w: tenant id %.64q: an id has 1 to 32 of a-z, 0-9 and hyphens, with no hyphen at either end", ErrInvalid, id)
@@ -119,10 +119,10 @@ func validWeight(w int) error {
 	return nil
 }
 
-// Usage is what a tenant uses, and may use.
+// Usage is a tenant's current usage, with its limits.
 type Usage struct {
 	Tenant      string     `json:"tenant"`
-	Modules     int64      `json:"modules"` // that are stored now, its own and those that its runs name
+	Modules     int64      `json:"modules"` // currently stored, its own and those named by its runs
 	ModuleBytes int64      `json:"module_bytes"`
 	Recorded    *Recorded  `json:"recorded,omitempty"`  // where one tenant is asked about: its events are counted
 	InFlight    *InFlight  `json:"in_flight,omitempty"` // at the host that answers
@@ -130,21 +130,21 @@ type Usage struct {
 	Days        []DayUsage `json:"days"`                // from the newest on
 }
 
-// Recorded is what the runs of a tenant take that are kept.
+// Recorded is the storage that a tenant's kept runs take.
 type Recorded struct {
 	Bytes int64 `json:"bytes"`
 	Today int64 `json:"bytes_today"` // since midnight UTC
 	Held  int64 `json:"bytes_held"`  // with what runs were asked for that have not ended
 }
 
-// InFlight is what the requests and runs of a tenant hold at one host now.
+// InFlight is the resources that a tenant's requests and runs hold at one host now.
 type InFlight struct {
 	Slots   int   `json:"slots"`   // CPU slots, in which they compute
 	Waiting int   `json:"waiting"` // how many wait for one
 	Bytes   int64 `json:"bytes"`   // of memory
 }
 
-// DayUsage is what the runs have used that ended on a day.
+// DayUsage is the usage of the runs that ended on a day.
 type DayUsage struct {
 	Day           string `json:"day"` // in UTC
 	Runs          int64  `json:"runs"`

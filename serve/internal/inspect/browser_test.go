@@ -47,8 +47,8 @@ func newChromium(t *testing.T, h http.Handler) *chromium {
 	return &chromium{t, path, server.URL}
 }
 
-// run loads an address and returns what the browser prints, and what it says about
-// scripts and policies.
+// run loads an address and returns the browser's output, and its console messages
+// about scripts and policies.
 func (c *chromium) run(address string, flags ...string) (stdout, console string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
@@ -73,7 +73,7 @@ func (c *chromium) run(address string, flags ...string) (stdout, console string)
 }
 
 // shows loads an address and fails the test unless the document has all of these
-// words when its scripts have run, and none of them was refused or failed.
+// words once its scripts have run, and no script was refused or failed.
 func (c *chromium) shows(address string, words ...string) string {
 	c.t.Helper()
 	dom, console := c.run(address, "--dump-dom")
@@ -119,7 +119,7 @@ func withForms(t *testing.T, view eventview.View) http.Handler {
 	return mux
 }
 
-// busyQueue is a queue with a run in every state, a host that works and one that is drained.
+// busyQueue returns a queue with a run in every state, a working host and a drained one.
 func busyQueue(t *testing.T) *queue.Queue {
 	t.Helper()
 	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "queue.db"), store.FileOptions{})
@@ -244,8 +244,8 @@ var galleryPages = map[string]string{
 	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
 }
 
-// TestInABrowser loads the pages in a real browser and looks at what it made of them
-// after their scripts have run under the policy.
+// TestInABrowser loads the pages in a real browser and checks the result after their
+// scripts have run under the policy.
 func TestInABrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: a browser takes its time")

@@ -63,7 +63,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	return nil
 }
 
-// newPicker offers the newest runs, and the one that is chosen if it exists.
+// newPicker offers the newest runs, and the chosen one if it exists.
 func newPicker(ctx context.Context, v eventview.View, name, chosen string, runs []eventlog.RunSummary) (picker, error) {
 	p := picker{name, chosen, runs}
 	if chosen == "" || slices.ContainsFunc(runs, func(run eventlog.RunSummary) bool { return run.RunID == chosen }) {

@@ -3,15 +3,15 @@
 // replay. It reads, and executes replays; it changes nothing.
 //
 // A [Server] is an http.Handler that another program mounts, or that serves one
-// database alone. What a request may see is decided for each request by
-// [Config].Scope; see package eventview.
+// database alone. [Config].Scope decides for each request what it may see; see package
+// eventview.
 //
 // # What a browser is trusted with
 //
-// What a log holds is hostile text, and so is every page that is open beside this
-// one. Pages are rendered by html/template, with values in texts and quoted
-// attributes only; scripts and styles are files of this package, and the content
-// security policy allows no others; the script builds texts, never markup. Requests
-// that come from another origin are refused, reading ones included, by what the browser
-// says of them: see RATIONALE.md.
+// The content of a log is hostile text, and so is every other page open in the browser.
+// Pages are rendered by html/template, with values in texts and quoted attributes only;
+// scripts and styles are files of this package, and the content security policy allows
+// no others; the script builds texts, never markup. Requests from another origin are
+// refused, reading ones included, by the headers that the browser sends: see
+// RATIONALE.md.
 package inspect

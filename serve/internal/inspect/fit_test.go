@@ -83,7 +83,7 @@ async function all() {
 all();
 </script>`
 
-// TestPagesFitTheirWindow measures every page on a telephone and on a desk.
+// TestPagesFitTheirWindow measures every page at the widths of a phone and of a desktop.
 func TestPagesFitTheirWindow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: a browser takes its time")

@@ -19,8 +19,8 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-// hostile are texts that broke out of somebody's page once: what can be closed, what
-// runs in an attribute, what a parser takes for something else.
+// hostile are texts that once broke out of a page: text that closes an element, that
+// runs in an attribute, or that a parser misreads.
 var hostile = []string{
 	`<script>alert(1)</script>`, `</script><script>alert(1)</script>`, `<img src=x onerror=alert(1)>`, `<svg/onload=alert(1)>`,
 	`"><script>alert(1)</script>`, `'><script>alert(1)</script>`, `" onmouseover="alert(1)`, `' onfocus='alert(1)' autofocus='`,
@@ -172,7 +172,7 @@ func fillValue(v reflect.Value, text string) {
 }
 
 // shape parses a page as a browser does, and returns its elements and the names of
-// their attributes. An address in it must be one of this server.
+// their attributes. Every address in it must be on this server.
 func shape(t *testing.T, page string) string {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))

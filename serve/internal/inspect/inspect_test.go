@@ -61,8 +61,8 @@ func TestListOfRuns(t *testing.T) {
 	b.wants("/?q=run01&status=completed", "1–10 of 10", `name="status" value="completed"`, "completed<i>10</i>", "failed<i>0</i>")
 }
 
-// TestAnEncryptedRunHasItsIdOnce shows a run whose goal nobody can see: the id that
-// stands in its place is not repeated.
+// TestAnEncryptedRunHasItsIdOnce shows a run whose goal is not visible: the id
+// shown in its place is not repeated.
 func TestAnEncryptedRunHasItsIdOnce(t *testing.T) {
 	log := store.Memory()
 	key, err := store.NewDataKey(make([]byte, store.DataKeySize))
@@ -169,14 +169,14 @@ func TestWhatIsForeignIsAbsent(t *testing.T) {
 	}
 }
 
-// asking returns the requests with which somebody who has one run could ask for another,
-// from the table of routes: a route that nobody has said it of fails the test.
+// asking returns the requests with which the owner of one run could ask for another,
+// from the table of routes: a route without an entry here fails the test.
 func asking(t *testing.T, id, own string) (requests []string) {
 	t.Helper()
 	fill := strings.NewReplacer("{run}", id, "{seq}", "1")
 	for _, r := range inspect.Routes() {
 		switch {
-		case r.Open, r.Pattern == "GET /{$}": // of the list, the test looks at what is in it
+		case r.Open, r.Pattern == "GET /{$}": // the test checks the content of the list
 		case strings.Contains(r.Pattern, "/{run}"):
 			requests = append(requests, fill.Replace(r.Pattern))
 		case r.Pattern == "GET /diff":
@@ -238,8 +238,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestATitleHidesNothing opens a run whose id has what a browser would obey in the name
-// of its window.
+// TestATitleHidesNothing opens a run whose id has control characters that a browser
+// would obey in a window's title.
 func TestATitleHidesNothing(t *testing.T) {
 	log := store.Memory()
 	long(t, log, "a\u202eb\x1b", 1)
@@ -249,7 +249,7 @@ func TestATitleHidesNothing(t *testing.T) {
 	}
 }
 
-// TestPagesSayThatTheHostIsBusy: what finds no memory or slot is told to come back.
+// TestPagesSayThatTheHostIsBusy: a request that finds no memory or slot is asked to come back.
 func TestPagesSayThatTheHostIsBusy(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "R", `{"city":"Oslo"}`)
@@ -429,7 +429,7 @@ func TestOneFamilyOfEvents(t *testing.T) {
 	}
 }
 
-// TestErrorsKeepTheNavigationOfAnOperator has an operator who follows a dead link find the way
+// TestErrorsKeepTheNavigationOfAnOperator: an operator who follows a dead link finds the way
 // back to the queue.
 func TestErrorsKeepTheNavigationOfAnOperator(t *testing.T) {
 	v := viewOf(store.Memory(), "")

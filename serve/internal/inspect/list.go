@@ -51,7 +51,7 @@ type runLine struct {
 	Job         string // where it stands in the queue, or empty
 }
 
-// selection is what the address of a listing says.
+// selection is the parsed address of a listing.
 type selection struct {
 	status, query, since string
 	calls                bool
@@ -64,8 +64,8 @@ var sinces = []struct {
 	age       time.Duration
 }{{"1h", "last hour", time.Hour}, {"24h", "last day", 24 * time.Hour}, {"7d", "last week", 7 * 24 * time.Hour}}
 
-// readSelection takes what it can from an address; the rest has its standard. A state
-// that there is not would then select all runs, and is refused.
+// readSelection reads the valid parts of an address; the rest gets its default. An
+// unknown state would then select all runs, so it is refused.
 func readSelection(q url.Values) (selection, error) {
 	sel := selection{status: q.Get("status"), query: strings.TrimSpace(q.Get("q")), since: q.Get("since"), calls: q.Get("calls") == "1"}
 	sel.query = sel.query[:min(len(sel.query), maxQuery)]
@@ -82,7 +82,7 @@ func readSelection(q url.Values) (selection, error) {
 	return sel, nil
 }
 
-// options are what the log is asked for.
+// options returns the query for the log.
 func (sel selection) options(now time.Time) eventlog.RunPageOptions {
 	o := eventlog.RunPageOptions{Limit: sel.perPage, Offset: sel.offset, Status: sel.status, Query: sel.query, RequireToolCalls: sel.calls}
 	for _, since := range sinces {
@@ -93,7 +93,7 @@ func (sel selection) options(now time.Time) eventlog.RunPageOptions {
 	return o
 }
 
-// parameters are what an address has of the selection.
+// parameters returns the selection as parameters of an address.
 func (sel selection) parameters() url.Values {
 	q := url.Values{"status": {sel.status}, "q": {sel.query}, "since": {sel.since}, "per_page": {unless(perPage, sel.perPage)}, "offset": {unless(0, sel.offset)}}
 	if sel.calls {
@@ -188,7 +188,7 @@ func (s *Server) chips(sel selection) []link {
 	return append(chips, link{"with tool calls", s.listPath(one), "", sel.calls})
 }
 
-// hidden is what the search form keeps of a selection.
+// hidden returns the parts of a selection that the search form keeps.
 func hidden(sel selection) []field {
 	var fields []field
 	for _, name := range []string{"status", "since", "calls", "per_page"} {
@@ -199,8 +199,8 @@ func hidden(sel selection) []field {
 	return fields
 }
 
-// opening says what a run was to do, and which model was asked. A first event that
-// cannot be read says nothing here; the timeline has the reason.
+// opening returns a run's goal, and the model it asked. It returns nothing for an
+// unreadable first event; the timeline shows the reason.
 func opening(ctx context.Context, v eventview.View, id string) (goal, model string) {
 	started, err := v.Started(ctx, id)
 	if err != nil {
@@ -212,7 +212,7 @@ func opening(ctx context.Context, v eventview.View, id string) (goal, model stri
 	return display.Shorten(display.Printable(started.Goal), maxGoal), model
 }
 
-// What is shown of a goal and of a model's name, in characters.
+// Shown lengths of a goal and of a model's name, in characters.
 const (
 	maxGoal  = 160
 	maxModel = 80

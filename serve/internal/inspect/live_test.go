@@ -17,8 +17,8 @@ import (
 	"github.com/starling-host/starling/serve/internal/inspect"
 )
 
-// forgetful is a log whose runs are removed at some time, which is what prune does to a
-// file while somebody else follows a run in it.
+// forgetful is a log whose runs are removed at some time, as prune does to a file while
+// a client follows a run in it.
 type forgetful struct {
 	*store.MemoryLog
 	removed atomic.Bool
@@ -32,8 +32,8 @@ func (f *forgetful) Run(ctx context.Context, id string) (eventlog.RunSummary, er
 	return f.MemoryLog.Run(ctx, id)
 }
 
-// TestARunThatCannotBeReadIsNoFailure: a run of another key, or of a newer program, is told
-// from one at which the server fails.
+// TestARunThatCannotBeReadIsNoFailure: a run under another key, or of a newer program, is
+// told from a failure of the server.
 func TestARunThatCannotBeReadIsNoFailure(t *testing.T) {
 	for _, err := range []error{store.ErrDataKey, eventlog.ErrSchemaTooNew} {
 		log := &forgetful{MemoryLog: store.Memory(), err: err}

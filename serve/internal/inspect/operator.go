@@ -102,7 +102,7 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 	return nil
 }
 
-// stateOfHost is what a host does, and the class that it is drawn with.
+// stateOfHost returns the state of a host, with its CSS class.
 func stateOfHost(h queue.Host) state {
 	class := map[string]string{queue.HostWorking: "good", queue.HostDraining: "warn", queue.HostDrained: "warn"}[h.State]
 	return state{h.State, cmp.Or(class, "bad")}
@@ -113,7 +113,7 @@ func (s *Server) queuePath(tenant, state string, after int64) string {
 	return address(s.path("queue"), url.Values{"tenant": {tenant}, "state": {state}, "after": {unless(0, after)}})
 }
 
-// steer does what an operator asks for, and shows the queue again.
+// steer carries out an operator's action, and shows the queue again.
 func (s *Server) steer(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	if v.Operator == nil || v.Operator.Steer == nil {
 		return eventlog.ErrRunNotFound
@@ -133,7 +133,7 @@ func (s *Server) steer(w http.ResponseWriter, r *http.Request, v eventview.View)
 	return nil
 }
 
-// usagePage is what tenants use, by day.
+// usagePage is the tenants' usage, by day.
 type usagePage struct {
 	Tenants   []tenant.Usage
 	Several   bool   // each has a page of its own
@@ -143,7 +143,7 @@ type usagePage struct {
 // overviewDays is how many days are shown of each tenant where several are shown.
 const overviewDays = 7
 
-// usage shows a tenant what it uses, and an operator what tenants use.
+// usage shows a tenant its own usage, and an operator every tenant's.
 func (s *Server) usage(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	if v.Usage == nil {
 		return eventlog.ErrRunNotFound

@@ -38,8 +38,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	return pages
 })
 
-// functions are what templates write values with. The texts of a log pass through text or
-// line.
+// functions format values in templates. The texts of a log pass through text or line.
 var functions = template.FuncMap{
 	"text":   display.Printable,
 	"line":   func(s string) string { return display.Shorten(display.Printable(s), maxLine) },
@@ -72,7 +71,7 @@ func digits(n any) string {
 	return display.Digits(reflect.ValueOf(n).Uint())
 }
 
-// page answers a request with what the view shows of it.
+// page answers a request from the view.
 type page func(w http.ResponseWriter, r *http.Request, v eventview.View) error
 
 // status is an error with the code and the words that the browser gets.
@@ -83,8 +82,7 @@ type status struct {
 
 func (s *status) Error() string { return s.text }
 
-// scoped finds out what the request may see before it is answered, and answers
-// what cannot be.
+// scoped calls Scope before the page, and answers its errors.
 func (s *Server) scoped(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r = s.credited(r)
@@ -110,8 +108,8 @@ func (s *Server) scoped(p page) http.HandlerFunc {
 	}
 }
 
-// fail answers a request that went wrong. What is absent and what belongs to others
-// get the same answer, which does not repeat what was asked for.
+// fail answers a failed request. A missing run and another tenant's run get the
+// same answer, which does not repeat the request.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, v eventview.View, err error) {
 	var known *status
 	unreadable := eventview.Unreadable(err)
@@ -122,7 +120,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, v eventview.View, 
 		s.refuse(w, r, v, known.code, known.text)
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventview.ErrEventNotFound):
 		if v.Operator == nil {
-			v = eventview.View{} // a path that is no route gets the same answer
+			v = eventview.View{} // a path without a route gets the same answer
 		}
 		s.refuse(w, r, v, http.StatusNotFound, "There is nothing here by that name.")
 	case errors.Is(err, share.ErrBusy):
@@ -150,11 +148,11 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v eventview.View
 	s.render(w, r, code, "message", http.StatusText(code), v, text)
 }
 
-// frame is what every page has around it.
+// frame is the part around every page.
 type frame struct {
 	Title, View                        string
 	Home, SignOut, Style, Script, Icon string // paths
-	Diff, Queue, Usage                 string // paths, or empty where there is none
+	Diff, Queue, Usage                 string // paths, or empty where the page does not exist
 	SignedIn                           bool
 	Body                               any
 
@@ -165,7 +163,7 @@ type frame struct {
 func (f frame) Path(parts ...string) string { return f.server.path(parts...) }
 
 // render writes a page. The page is complete before its first byte leaves, so that
-// one that fails is never half a page.
+// a failing page is never sent in half.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v eventview.View, body any) {
 	_, err := r.Cookie(sessionName(r))
 	f := frame{
@@ -238,7 +236,7 @@ func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) {
 // signInPage is the form.
 type signInPage struct {
 	Action, To string
-	Wrong      bool // what was typed in opens nothing
+	Wrong      bool // the credential typed in is not valid
 }
 
 func (s *Server) signInForm(w http.ResponseWriter, r *http.Request) {

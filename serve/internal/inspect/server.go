@@ -17,16 +17,16 @@ import (
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
-// ErrSignIn is what Scope returns, or wraps, for a request without a credential
-// that is valid. A browser is then asked for one.
+// ErrSignIn is returned, or wrapped, by Scope for a request without a valid
+// credential. A browser then shows the sign-in form.
 var ErrSignIn = errors.New("inspect: sign in first")
 
-// Config says what a server shows, and to whom.
+// Config configures what a server shows, and to whom.
 type Config struct {
-	// Scope returns what a request may see. It is asked for every request, so that
-	// a credential that was withdrawn opens nothing more. The credential is in the
+	// Scope returns what a request may see. It is called for every request, so
+	// that a withdrawn credential stops working at once. The credential is in the
 	// header Authorization: for a browser that has signed in, the server puts it
-	// there, as "Bearer" and what was typed in. Without a valid one Scope returns
+	// there, as "Bearer" and the typed text. Without a valid one Scope returns
 	// [ErrSignIn]. Required; see [Only].
 	Scope func(*http.Request) (eventview.View, error)
 
@@ -35,13 +35,13 @@ type Config struct {
 	// root.
 	Prefix string
 
-	// Origins are those under which browsers reach the server, such as
+	// Origins are the origins under which browsers reach the server, such as
 	// "https://starling.example" or "http://127.0.0.1:8300". A request for another
-	// host is refused, which is what keeps out a page whose name was bound to this
-	// address. Empty accepts every host; then the program around the server checks it.
+	// host is refused, which keeps out a page whose name was bound to this address.
+	// Empty accepts every host; then the program around the server checks it.
 	Origins []string
 
-	// Logger is told about failures. Nil discards.
+	// Logger receives failures. Nil discards.
 	Logger *slog.Logger
 }
 
@@ -103,8 +103,8 @@ func (s *Server) path(parts ...string) string {
 
 // Route is one thing that can be asked for.
 type Route struct {
-	// Pattern is one of net/http, without the prefix that the server is mounted under.
-	// A wildcard {run} is the id of a run, {seq} the number of an event.
+	// Pattern is a net/http pattern, without the prefix that the server is mounted
+	// under. A wildcard {run} is the id of a run, {seq} the number of an event.
 	Pattern string
 
 	// Open routes show nothing of a log, and need no credential.
@@ -133,10 +133,10 @@ var routes = []Route{
 	open("POST /sign-out", (*Server).signOut),
 }
 
-// Routes returns all routes. Whatever is not in the list is answered as what is absent.
+// Routes returns all routes. Other paths are answered as missing.
 func Routes() []Route { return slices.Clone(routes) }
 
-// ofView is a route of what a view shows.
+// ofView returns a route of a page from a view.
 func ofView(pattern string, p func(*Server, http.ResponseWriter, *http.Request, eventview.View) error) Route {
 	return Route{Pattern: pattern, serve: func(s *Server) http.HandlerFunc {
 		return s.scoped(func(w http.ResponseWriter, r *http.Request, v eventview.View) error { return p(s, w, r, v) })

@@ -86,7 +86,7 @@ func sessionName(r *http.Request) string {
 }
 
 // credited returns the request with the credential of its session, if it has one
-// and brings none of its own.
+// and no credential of its own.
 func (s *Server) credited(r *http.Request) *http.Request {
 	cookie, err := r.Cookie(sessionName(r))
 	if err != nil || r.Header.Get("Authorization") != "" {
@@ -112,8 +112,8 @@ func (s *Server) setSession(w http.ResponseWriter, r *http.Request, value string
 	})
 }
 
-// encrypted reports whether the browser's connection is: here, or at a proxy whose address
-// is one of the origins.
+// encrypted reports whether the browser's connection is encrypted: here, or at a proxy
+// whose address is one of the origins.
 func (s *Server) encrypted(r *http.Request) bool {
 	return r.TLS != nil || slices.ContainsFunc(s.origins, func(o origin) bool { return o.scheme == "https" && strings.EqualFold(r.Host, o.host) })
 }
@@ -126,9 +126,9 @@ const maxForm = 16 << 10
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard refuses what a page of another origin can make a browser send, before
-// anything is looked up. Programs that are not browsers send none of the headers
-// that it looks at but Host.
+// guard refuses requests that a page of another origin makes a browser send,
+// before anything is looked up. Of the headers that it checks, other programs
+// send only Host.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		writeHeaders(w, r)
@@ -185,9 +185,9 @@ func (s *Server) sameOrigin(r *http.Request) bool {
 	return len(s.origins) == 0 && strings.EqualFold(from, scheme(r)+"://"+r.Host)
 }
 
-// referrerPolicy keeps addresses from other servers. Beyond TLS and this machine a
-// browser tells this server that a request is of its own page by Origin alone, and
-// without a referrer it would not.
+// referrerPolicy keeps addresses from other servers. Beyond TLS and this machine,
+// a browser identifies a request of our own page by Origin alone, and without a
+// referrer it would not.
 func referrerPolicy(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {

@@ -65,8 +65,8 @@ func TestTwoViewsOnOneHost(t *testing.T) {
 	}
 }
 
-// TestCookiesOfEncryptedConnections: a browser sends none of them in the clear, also if it
-// is a proxy that encrypts.
+// TestCookiesOfEncryptedConnections: a browser sends them only over encrypted connections,
+// also if a proxy encrypts.
 func TestCookiesOfEncryptedConnections(t *testing.T) {
 	s, err := inspect.New(inspect.Config{Scope: inspect.Only(viewOf(store.Memory(), ""), "t"), Origins: []string{"https://a.example", "http://b.example"}})
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
-// Bounds of a page of events. A payload that is longer is shown on the page of its
-// event; one that is still longer is fetched as a file.
+// Bounds of a page of events. A longer payload is shown on the page of its event;
+// an even longer one is downloaded as a file.
 const (
 	eventsPerPage   = 200
 	maxLine         = 240     // characters of the facts of an event
@@ -28,7 +28,7 @@ const (
 	maxShown        = 1 << 20 // bytes of one payload on its own page
 )
 
-// runHead is what the pages about a run have above them.
+// runHead is the header of the pages about a run.
 type runHead struct {
 	ID, Goal, Model string
 	Status          state
@@ -41,7 +41,7 @@ type runHead struct {
 // fact is a figure with its name.
 type fact struct{ Name, Value string }
 
-// Hash reports whether the figure is one that people copy.
+// Hash reports whether the figure is a hash, which people copy.
 func (f fact) Hash() bool { return len(f.Value) == hex.EncodedLen(event.HashSize) }
 
 // timelinePage is a page of events.
@@ -78,7 +78,7 @@ type eventRow struct {
 // Turns reports whether there are other pages.
 func (p timelinePage) Turns() bool { return !p.Narrowed && (p.Previous != "" || p.Next != "") }
 
-// Blank is what the script makes rows of a run in progress from.
+// Blank is the template of the script's rows of a run in progress.
 func (timelinePage) Blank() eventRow { return eventRow{Payload: "{}"} }
 
 // Short is enough of a hash to recognize it.
@@ -160,7 +160,7 @@ func (s *Server) runHead(r *http.Request, v eventview.View, run eventlog.RunSumm
 	return h, began
 }
 
-// used is what a run has come to, or several, without what they have none of.
+// used returns the totals of one or several runs, without zero ones.
 func used(run eventlog.RunSummary) (facts []fact) {
 	count := func(n int64) string { return display.Digits(uint64(max(n, 0))) }
 	for _, f := range []fact{
@@ -175,8 +175,8 @@ func used(run eventlog.RunSummary) (facts []fact) {
 }
 
 // rows describes a page of the events with numbers from at on, of one family or of all,
-// with their payloads as long as those are short. It returns the number to go on from, zero
-// at the end of the run. What it keeps of an event is not more than a line says.
+// with their payloads if those are short. It returns the number to go on from, zero at the
+// end of the run. It keeps no more of an event than its line shows.
 func (s *Server) rows(r *http.Request, v eventview.View, id string, began int64, only string, at uint64) (rows []eventRow, next uint64, err error) {
 	room, skipped := maxInlineOfPage, 0
 	for ev, err := range v.Events(r.Context(), id, at-1) {
@@ -220,7 +220,7 @@ type eventPage struct {
 	Run            runHead
 	Event          eventRow
 	Kind           string       // in full
-	Envelope       string       // hexadecimal, what the hash is of; empty where it is long
+	Envelope       string       // hexadecimal, the hashed bytes; empty where it is long
 	Texts          []event.Text // the long texts of the payload, with their line breaks
 	Previous, Next uint64       // numbers, or zero
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
-// verdictPage is what came of looking at a run.
+// verdictPage is the result of checking a run.
 type verdictPage struct {
 	Run         runHead
 	What        string // Validation or Replay
@@ -26,8 +26,8 @@ type verdictPage struct {
 	Facts       []fact
 	Event       string // path of the event that it is about, or empty
 	EventName   string
-	Compared    bool   // the following are to be shown
-	Same        string // what the recorded and the replayed value begin with
+	Compared    bool   // show the following fields
+	Same        string // the common beginning of the recorded and the replayed value
 	Expected    string // the rest of the recorded one
 	Got         string // the rest of the replayed one
 	Took        string
@@ -89,7 +89,7 @@ func (s *Server) judge(w http.ResponseWriter, r *http.Request, v eventview.View,
 	return nil
 }
 
-// describeCheck says what the check of a run found.
+// describeCheck describes the result of checking a run.
 func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *verdictPage) {
 	p.Explanation = aboutValidation
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *
 	}
 }
 
-// describeCorruption says where a run is not what a run has to be.
+// describeCorruption describes where a run breaks a rule.
 func (s *Server) describeCorruption(id string, err error, p *verdictPage) {
 	p.Status = state{"invalid", "bad"}
 	var corrupt *eventlog.CorruptError
@@ -139,7 +139,7 @@ func (s *Server) point(id string, seq uint64, kind event.Kind, p *verdictPage) {
 	}
 }
 
-// describeReplay says what a replay came to.
+// describeReplay describes the result of a replay.
 func (s *Server) describeReplay(id string, verdict agent.Verdict, err error, p *verdictPage) {
 	p.Explanation = aboutReplay
 	if err != nil {

@@ -72,7 +72,7 @@ func withElicitor(ctx context.Context, elicit elicitor) context.Context {
 // confirm is the id of a question.
 const confirm = "confirm"
 
-// questions are those of a tool that wait for their answers.
+// questions are the questions of a tool that wait for their answers.
 type questions struct {
 	mu      sync.Mutex
 	waiting map[string]waitingCall // by the state that the client returns; guarded by mu
@@ -93,13 +93,13 @@ type askedCall struct {
 	err    error
 }
 
-// question is one with the place of its answer, of capacity one.
+// question is a question with the channel for its answer, of capacity one.
 type question struct {
 	params *mcp.ElicitParams
 	answer chan *mcp.ElicitResult
 }
 
-// enter begins a call, or takes the one that waits for the answer of a request.
+// enter begins a call, or takes the call that waits for the answer of a request.
 func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.ToolHandler) (*askedCall, error) {
 	if state := r.Params.RequestState; state != "" {
 		q.mu.Lock()

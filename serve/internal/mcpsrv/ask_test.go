@@ -14,7 +14,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// confirmed are tools of one user, of which a policy wants each call to be confirmed, twice.
+// confirmed are one user's tools under a policy that wants each call confirmed, twice.
 type confirmed struct{ local }
 
 // asked is a tool for a guard.
@@ -41,8 +41,8 @@ func (confirmed) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error)
 	return mcpsrv.Result{RunID: "R", Output: output}, err
 }
 
-// TestTheUserIsAsked has clients of both forms of the protocol ask their users, and one that
-// cannot.
+// TestTheUserIsAsked asks the users of clients of both forms of the protocol, and of a
+// client that cannot ask.
 func TestTheUserIsAsked(t *testing.T) {
 	for _, version := range []string{stateful, stateless} {
 		t.Run(version, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestTheUserIsAsked(t *testing.T) {
 			if strings.Count(said, `"Answer":"accept"`) != 1 || strings.Count(said, `"Answer":"decline"`) != 1 || !strings.Contains(said, "the user was asked and declined") {
 				t.Errorf("the verdicts are %s", said)
 			}
-			// Of what is cut the user must tick that it is allowed.
+			// If the text is cut, the user must tick a box to allow the call.
 			content := []map[string]any{{}, {"allow": true}}
 			said = call(strings.Repeat("/a", 4000), &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				given := content[0]

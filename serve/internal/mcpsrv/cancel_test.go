@@ -118,8 +118,8 @@ func TestACancelledRequestStops(t *testing.T) {
 	}
 }
 
-// TestNobodyIsCancelledInPlaceOfAnother has two requests of one id and no session, one
-// of which ends.
+// TestNobodyIsCancelledInPlaceOfAnother sends two requests with one id and no session,
+// and cancels one.
 func TestNobodyIsCancelledInPlaceOfAnother(t *testing.T) {
 	w := newWaiting()
 	h := waitingServer(t, w)
@@ -146,7 +146,7 @@ func TestNobodyIsCancelledInPlaceOfAnother(t *testing.T) {
 	<-rest
 }
 
-// TestHangingUp cancels the request in the protocol that says so, and nothing before.
+// TestHangingUp cancels the request in the newest protocol, and nothing in older ones.
 func TestHangingUp(t *testing.T) {
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + stateless + `","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":{}},`

@@ -1,30 +1,29 @@
 // Package mcpsrv is a server for the Model Context Protocol: it lets an assistant
 // look into a log, and call a tenant's tools.
 //
-// Over a log there are seven tools, and all of them read: list_runs, get_run,
-// get_event, summarize_run, validate_run, diff_runs and search_runs. What they look
-// at is a [eventview.View], so a tenant's assistant finds the tenant's runs and
-// nothing else, and each call reads the log anew.
+// Over a log there are seven tools, and all of them read: list_runs, get_run, get_event,
+// summarize_run, validate_run, diff_runs and search_runs. They look at a [eventview.View],
+// so a tenant's assistant finds only the tenant's runs, and each call reads the log anew.
 //
 // Tools of a tenant come from a [Tools]. Each call is a recorded run, whose id is in
 // the result's _meta as "starling/run_id", so that the same assistant can look at
 // what happened with the tools above.
 //
-// A call that its client cancels stops, its run ends as cancelled, and there is no
-// response. Over standard input, and over HTTP before version 2026-07-28 of the
-// protocol, that takes a notification, and a connection that breaks cancels nothing;
-// from then on, to close the connection of a request is to cancel it. A notification
-// over HTTP that comes to another process than the one that serves the request cancels
-// the call of a tenant's tool all the same, as long as both are of one session, and its
-// response, with the error that it was cancelled, is for the client to pass over.
+// A call that its client cancels stops, its run ends as cancelled, and there is no response.
+// Over standard input, and over HTTP before version 2026-07-28 of the protocol, cancelling
+// takes a notification, and a broken connection cancels nothing; from that version on,
+// closing the connection of a request cancels it. A notification over HTTP may reach another
+// process than the one that serves the request. It still cancels the call of a tenant's tool
+// if both are in one session; the client has to ignore the response, which is the error that
+// the call was cancelled.
 //
-// Over standard input a line that is no message, or too long, is answered with an error. A
-// client that closes its end is still answered.
+// Over standard input a line that is not a message, or is too long, is answered with an
+// error. A client that closes its end is still answered.
 //
 // The clients of one user, over standard input ([ServeStdio]) and over HTTP on this machine
-// ([ServeLocal]), can also be told of the effects of a call while it runs, of what its tool
-// has written, and of changes of the tools. In a session over HTTP a call that was cancelled
-// is answered with an error, because that ends the stream of its response.
+// ([ServeLocal]), can also receive the effects of a call while it runs, the output of its
+// tool, and changes of the tools. In a session over HTTP a cancelled call is answered with
+// an error, because that ends the stream of its response.
 //
 // # What an assistant is trusted with
 //

@@ -20,24 +20,24 @@ import (
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
-// ErrUnauthorized is what Scope returns, or wraps, for a request without a
-// credential that is valid.
+// ErrUnauthorized is returned, or wrapped, by Scope for a request without a
+// valid credential.
 var ErrUnauthorized = errors.New("mcpsrv: unauthorized")
 
-// Config says what a handler serves.
+// Config configures a handler.
 type Config struct {
-	// Scope returns what a request may look at and call. It is asked for every
+	// Scope returns what a request may look at and call. It is called for every
 	// request: there are no sessions whose ids could be taken for a credential.
 	// Without a valid credential it returns [ErrUnauthorized]. Required.
 	Scope func(*http.Request) (View, error)
 
-	// Origins are those under which the server is reached, such as
+	// Origins are the origins under which the server is reached, such as
 	// "https://starling.example" or "http://127.0.0.1:8300". A request for another
 	// host is refused. Empty accepts every host; then the program around the handler
-	// checks it. What a page of another origin sends is refused in any case.
+	// checks it. Requests from pages of other origins are refused in any case.
 	Origins []string
 
-	// Options are those of all servers.
+	// Options are as for all servers.
 	Options
 }
 
@@ -63,8 +63,7 @@ func NewHandler(c Config) (http.Handler, error) {
 }
 
 // guarded returns a handler that pages of other sites do not reach: it refuses requests for
-// other hosts than those of the origins, unless there are none, and what a page of another
-// origin sends.
+// hosts outside the origins, if there are any, and requests from pages of other origins.
 func guarded(inner http.Handler, origins []string) (http.Handler, error) {
 	protection := http.NewCrossOriginProtection()
 	var hosts []string // lower case
@@ -117,14 +116,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serverKey is where the server of a request is, between the handler of this package
-// and that of the SDK, which asks for it more than once.
+// serverKey is the context key of a request's server, between the handler of this
+// package and the SDK's, which asks for it more than once.
 type serverKey struct{}
 
-// sessionHeader is what a client of the older protocol is told apart by from others
-// of the same owner, whose requests may have the same ids. It is random, there is no
-// list of those that were given out, and none gives rights: what may be done is decided
-// for each request by its credential.
+// sessionHeader tells a client of the older protocol apart from others of the same
+// owner, whose requests may have the same ids. It is random, the server keeps no list
+// of them, and it gives no rights: the credential of each request decides what the
+// client may do.
 const sessionHeader = "Mcp-Session-Id"
 
 // The methods that cancelling has to do with.
@@ -184,8 +183,8 @@ func keyOf(v View, r *http.Request, id jsonrpc.ID) pendingKey {
 	return pendingKey{v.Owner, r.Header.Get(sessionHeader), id}
 }
 
-// ticket names the request among those of its owner, also for other processes. Without
-// a session nothing does.
+// ticket names the request among its owner's, also for other processes. Without a
+// session it is empty.
 func (k pendingKey) ticket() string {
 	id, err := json.Marshal(k.id.Raw())
 	if k.session == "" || err != nil {
@@ -194,7 +193,7 @@ func (k pendingKey) ticket() string {
 	return k.session + " " + string(id)
 }
 
-// ticketKey is where the ticket of a request is.
+// ticketKey is the context key of a request's ticket.
 type ticketKey struct{}
 
 // enter notes a request until leave is called. Its context ends with errCancelled
@@ -228,8 +227,8 @@ func (p *pending) cancel(k pendingKey) (here bool) {
 	return len(made) > 0
 }
 
-// serve has a request served, and cancelled if its client says so. A cancelled request
-// gets no response, but the status of a message that has none.
+// serve serves a request, and cancels it if its client asks. A cancelled request gets
+// no response, but the status for a message without one.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *jsonrpc.Request) {
 	r = r.WithContext(context.WithValue(r.Context(), connectedKey{}, r.Context()))
 	switch {
@@ -266,8 +265,8 @@ func (h *handler) cancel(ctx context.Context, v View, k pendingKey) {
 	}
 }
 
-// answer is what the client is sent, unless it has cancelled the request before the
-// answer began: the SDK may still answer with the error that the call has ended with.
+// answer writes to the client, unless it has cancelled the request before the answer
+// began: the SDK may still answer with the error that the call has ended with.
 type answer struct {
 	http.ResponseWriter
 	asked context.Context // of the request
@@ -306,12 +305,12 @@ func (a *answer) Flush() {
 	}
 }
 
-// connectedKey is where the context is that ends when the client of a request has gone.
+// connectedKey is the key of the context that ends when the client of a request has gone.
 type connectedKey struct{}
 
-// cancelKey is where the context is that ends when a request is cancelled. The SDK
-// passes on what a request's context has, and of the older protocol not its end: who
-// loses the connection has cancelled nothing there.
+// cancelKey is the key of the context that ends when a request is cancelled. The SDK
+// passes on the values of a request's context, but in the older protocol not its
+// end: a lost connection cancels nothing there.
 type cancelKey struct{}
 
 // cancellable has requests end that their clients have cancelled.

@@ -13,7 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lines is the input of a client without what would end its session: lines that are no
+// lines filters a client's input so that no line ends its session: lines that are not
 // messages, or too long, are answered with an error instead.
 type lines struct {
 	in   *bufio.Reader
@@ -58,7 +58,7 @@ func (l *lines) Read(p []byte) (int, error) {
 // edge is how much is kept of both ends of a line that is too long.
 const edge = 512
 
-// line reads a line. Of one that is too long it returns both ends.
+// line reads a line. If it is too long, line returns both ends.
 func (l *lines) line() (line []byte, size int, err error) {
 	for {
 		part, err := l.in.ReadSlice('\n')
@@ -72,7 +72,7 @@ func (l *lines) line() (line []byte, size int, err error) {
 	}
 }
 
-// checkMessages says why a JSON document is neither a message nor a batch of them.
+// checkMessages returns an error if a JSON document is neither a message nor a batch of them.
 func checkMessages(doc []byte) error {
 	var batch []json.RawMessage
 	if !bytes.HasPrefix(bytes.TrimSpace(doc), []byte("[")) {
@@ -101,8 +101,8 @@ var (
 	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*\}\s*$`)
 )
 
-// idAtEdge returns the id of a message of which only both ends are known, where clients write
-// it, or null.
+// idAtEdge finds the id of a message in its two ends, where clients write it, or returns
+// null.
 func idAtEdge(doc []byte) string {
 	for _, at := range []*regexp.Regexp{idFirst, idLast} {
 		if m := at.FindSubmatch(doc); m != nil && json.Valid(m[1]) {
@@ -112,7 +112,7 @@ func idAtEdge(doc []byte) string {
 	return "null"
 }
 
-// lockedWriter lets one write after the other through. Its owner closes what is below.
+// lockedWriter serialises writes. Its owner closes the underlying writer.
 type lockedWriter struct {
 	mu sync.Mutex
 	to io.Writer // guarded by mu

@@ -57,9 +57,9 @@ func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server,
 	return server, func() { cancel(); watcher.Wait() }, nil
 }
 
-// How long a client waits for servers that are connecting: when it greets, which it does with
-// little patience, when it asks for the tools, and when it calls one. It is told of tools that
-// come later.
+// How long a client waits for servers that are connecting: when it initializes, which is soon
+// impatient, when it asks for the tools, and when it calls one. Tools that come later are
+// announced.
 const (
 	greetTime = 2 * time.Second
 	listTime  = 5 * time.Second
@@ -125,21 +125,21 @@ const (
 	headerTimeout  = 5 * time.Second
 	idleTimeout    = 2 * time.Minute
 	sessionTimeout = 24 * time.Hour // without a request of a client, which may have gone without a word
-	maxSessions    = 100            // then the idle one that was used least lately ends
+	maxSessions    = 100            // then the least recently used idle session ends
 )
 
 // sessionless is the first version of the protocol without sessions: each request stands
-// for itself, and what the server has to say meanwhile is in the response.
+// for itself, and its response carries the server's messages meanwhile.
 const sessionless = "2026-07-28"
 
 // ServeLocal serves one user's clients over streamable HTTP at /mcp, until ctx ends, which
-// cancels the calls in progress. At most 100 sessions are open: then the idle one that was used
-// least lately ends for a new one. Every program that reaches the listener may call the tools,
-// so it has to be one of this machine. Requests for hosts that are in none of the origins,
-// and those of pages of other origins, are refused.
+// cancels the calls in progress. At most 100 sessions are open: then the least recently used
+// idle session ends for a new one. Every program that reaches the listener may call the tools,
+// so it must listen on this machine only. Requests for hosts outside the origins, and requests
+// from pages of other origins, are refused.
 //
-// Unlike the handler of [NewHandler], it answers with streams, and clients of the protocol
-// with sessions have them: so they are told of progress, logs and changes of the tools.
+// Unlike the handler of [NewHandler], it answers with streams, and clients of the protocol with
+// sessions have sessions: so they receive progress, logs and changes of the tools.
 func ServeLocal(ctx context.Context, v View, o Options, origins []string, l net.Listener) error {
 	server, stop, err := newLocalServer(ctx, v, o)
 	if err != nil {
@@ -193,7 +193,7 @@ func ServeLocal(ctx context.Context, v View, o Options, origins []string, l net.
 	return web.Serve(ctx, s, l)
 }
 
-// sessions bounds those of a server.
+// sessions bounds the sessions of a server.
 type sessions struct {
 	server *mcp.Server
 	inner  http.Handler
@@ -250,7 +250,7 @@ func (s *sessions) live() map[string]*mcp.ServerSession {
 	return live
 }
 
-// room makes room for one more session, if there is none, and reports whether there is.
+// room makes room for one more session, if needed, and reports whether there is room.
 func (s *sessions) room() bool {
 	s.mu.Lock()
 	live, oldest := s.live(), ""

@@ -183,7 +183,7 @@ func servedLocally(t *testing.T, tools mcpsrv.Tools) (url string, stop func() er
 	return origin + "/mcp", func() error { cancel(); return next(t, ended) }
 }
 
-// next returns what a channel has, or fails the test if nothing comes.
+// next returns the next value of a channel, or fails the test if none comes.
 func next[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -194,8 +194,8 @@ func next[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-// TestIdleSessionsMakeRoom opens more sessions than there may be: the idle one that was used
-// least lately ends, and a client that listens keeps its session.
+// TestIdleSessionsMakeRoom opens more sessions than allowed: the least recently used idle
+// session ends, and a listening client keeps its session.
 func TestIdleSessionsMakeRoom(t *testing.T) {
 	url, stop := servedLocally(t, local{newWaiting(), make(chan struct{}), make(chan struct{})})
 	defer func() { _ = stop() }()

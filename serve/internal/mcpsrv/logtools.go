@@ -20,8 +20,8 @@ import (
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
-// logTools are the tools over a log. What they look at comes with the context, so
-// that they are made once.
+// logTools are the tools over a log. Their view comes with the context, so that
+// they are made once.
 var logTools = sync.OnceValue(func() []tool.Tool {
 	return []tool.Tool{
 		tool.Typed("list_runs", "List recorded runs, the newest first, with their state, size, tool calls, tokens and cost.", onView(listRuns)),
@@ -43,7 +43,7 @@ func reserved() []string {
 	return names
 }
 
-// viewKey is where the view of a call is.
+// viewKey is the context key of a call's view.
 type viewKey struct{}
 
 // onView gives a function of a view the form of a tool's function.
@@ -68,7 +68,7 @@ func addLogTools(server *mcp.Server, v eventview.View, log *slog.Logger) {
 		server.AddTool(presented, func(asked context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			ctx, cancel := context.WithTimeout(asked, maxTime)
 			defer cancel()
-			if connected, ok := asked.Value(connectedKey{}).(context.Context); ok { // a call of a tool goes on without its client; to read for none is of no use
+			if connected, ok := asked.Value(connectedKey{}).(context.Context); ok { // a call of a tool goes on without its client; a read would be useless
 				defer context.AfterFunc(connected, cancel)()
 			}
 			ctx, end := share.Fork(ctx) // a batch has several calls at once
@@ -85,8 +85,8 @@ func addLogTools(server *mcp.Server, v eventview.View, log *slog.Logger) {
 	}
 }
 
-// explain is what the client is told of an error. What is absent and what belongs to
-// others reads the same.
+// explain returns the client's text for an error. A missing run and another tenant's
+// run read the same.
 func explain(ctx context.Context, log *slog.Logger, name string, err error) string {
 	var mistake *mistake
 	kind, _ := tool.KindOf(err)
@@ -109,7 +109,7 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 	return "the log could not be read"
 }
 
-// mistake is one in what was asked for, beyond what a schema says.
+// mistake is an error in the arguments that a schema does not catch.
 type mistake struct{ text string }
 
 func (m *mistake) Error() string { return m.text }
@@ -131,7 +131,7 @@ type runDiff struct {
 	OnlyA           int         `json:"only_a"`
 	OnlyB           int         `json:"only_b"`
 	Differences     []eventDiff `json:"differences"`      // and matches, if they are asked for
-	Capped          bool        `json:"capped,omitempty"` // the runs are longer than what was compared
+	Capped          bool        `json:"capped,omitempty"` // the runs are longer than the compared part
 }
 
 type eventDiff struct {
@@ -185,7 +185,7 @@ type searchResult struct {
 	Matches           []match `json:"matches"`
 	RunsExamined      int     `json:"runs_examined"`
 	EventsExamined    int     `json:"events_examined"`
-	RunsUnreadable    int     `json:"runs_unreadable,omitempty"` // of those examined; validate_run says why
+	RunsUnreadable    int     `json:"runs_unreadable,omitempty"` // of those examined; validate_run has the reason
 	TotalMatchingRuns int     `json:"total_matching_runs"`       // runs in that state, examined or not
 	RunsCapped        bool    `json:"runs_capped"`               // run_limit left out older ones: more with run_offset
 	ScanCapped        bool    `json:"scan_capped"`               // max_examined_events left out events
@@ -222,7 +222,7 @@ func searchRuns(ctx context.Context, v eventview.View, in searchArgs) (searchRes
 	return out, nil
 }
 
-// search adds what one run has.
+// search adds the matches in one run.
 func (r *searchResult) search(ctx context.Context, v eventview.View, id string, in searchArgs, wanted wanted) error {
 	r.RunsExamined++
 	for ev, err := range v.Events(ctx, id, 0) {
@@ -246,7 +246,7 @@ func (r *searchResult) search(ctx context.Context, v eventview.View, id string, 
 	return nil
 }
 
-// wanted is what is searched for.
+// wanted is a search's criteria.
 type wanted struct {
 	kind event.Kind // zero for any
 	text string     // lower case; empty for any

@@ -67,7 +67,7 @@ func TestOnlyTheseSevenAndAllOfThemRead(t *testing.T) {
 	}
 }
 
-// TestArgumentsHaveBounds sends what is out of them.
+// TestArgumentsHaveBounds sends arguments outside their bounds.
 func TestArgumentsHaveBounds(t *testing.T) {
 	s := overLog(t, eventview.View{Log: newLog(t)})
 	for _, c := range []struct{ tool, arguments, want string }{
@@ -163,8 +163,8 @@ func TestLookingAtARun(t *testing.T) {
 	}
 }
 
-// TestTheFinalTextIsWhole has an answer that is longer than a line shows, in a run that
-// completed and in one that did not.
+// TestTheFinalTextIsWhole has an answer longer than a line, in a completed run and in
+// one that did not complete.
 func TestTheFinalTextIsWhole(t *testing.T) {
 	answer := "first line\n" + strings.Repeat("more ", 1000)
 	log := store.Memory()
@@ -350,8 +350,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestNothingHidesInAnAnswer looks at runs whose ids and payloads have characters that
-// nobody sees. They are escaped, and the values are what they were.
+// TestNothingHidesInAnAnswer reads runs whose ids and payloads have invisible
+// characters. They are escaped, and the values stay the same.
 func TestNothingHidesInAnAnswer(t *testing.T) {
 	const id = "R\u202e\u200b\U000E0041"
 	log := store.Memory()

@@ -80,7 +80,7 @@ func fixed(v mcpsrv.View) func(*http.Request) (mcpsrv.View, error) {
 	return func(*http.Request) (mcpsrv.View, error) { return v, nil }
 }
 
-// call calls a tool and decodes what it returns. The error is what the tool said.
+// call calls a tool and decodes its result. The error is the tool's message.
 func call(t *testing.T, s *mcp.ClientSession, name, arguments string, out any) (failure string) {
 	t.Helper()
 	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: json.RawMessage(arguments)})

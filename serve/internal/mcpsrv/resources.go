@@ -14,8 +14,8 @@ import (
 // lists are the methods that list what other servers have, with the member of the result.
 var lists = map[string]string{"resources/list": "resources", "resources/templates/list": "resourceTemplates", "prompts/list": "prompts"}
 
-// passing answers requests for resources and prompts with those of other servers, as they wrote
-// them. To read one is a recorded call.
+// passing answers requests for resources and prompts with other servers' answers, as they wrote
+// them. Reading one is a recorded call.
 func passing(tools Tools, from Changing, log *slog.Logger) mcp.Middleware {
 	reads := map[string]mcp.ToolHandler{}
 	for _, method := range []string{"resources/read", "prompts/get"} {
@@ -39,7 +39,7 @@ func passing(tools Tools, from Changing, log *slog.Logger) mcp.Middleware {
 				answer, err := exactJSON(map[string]any{member: append([]json.RawMessage{}, from.Items(ctx, method)...)})
 				return wholeResult{&mcp.CallToolResult{}, ours, answer}, err
 			}
-			asks := &mcp.CallToolParamsRaw{} // with what the parameters of all requests have
+			asks := &mcp.CallToolParamsRaw{} // the common part of the parameters of all requests
 			var params map[string]json.RawMessage
 			doc, err := json.Marshal(r.GetParams())
 			if err = errors.Join(err, json.Unmarshal(doc, asks), json.Unmarshal(doc, &params)); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/queue"
 )
 
-// Bounds of what the tools over a log return.
+// Bounds of the results of the tools over a log.
 const (
 	maxPayload = 4 << 10   // bytes of one payload in a list of events, as JSON
 	maxList    = 256 << 10 // bytes of all payloads in a list of events
@@ -156,7 +156,7 @@ func newEventInfo(ev event.Event, most int) eventInfo {
 	if info.TooLong = len(ev.Payload) > most; info.TooLong {
 		return info
 	}
-	doc, err := canon.Render(ev.Payload) // the facts say why, if it cannot be read
+	doc, err := canon.Render(ev.Payload) // if it cannot be read, the facts have the reason
 	if info.TooLong = len(doc) > most; err == nil && !info.TooLong {
 		info.Payload = doc
 	}
@@ -191,7 +191,7 @@ func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents
 	return out, nil
 }
 
-// goalOf is what a run was to do, or nothing if its first event does not say.
+// goalOf returns a run's goal, or "" if its first event has none.
 func goalOf(ctx context.Context, v eventview.View, id string) string {
 	started, err := v.Started(ctx, id)
 	if err != nil {
@@ -217,7 +217,7 @@ type validateArgs struct {
 	RunID string `json:"run_id" jsonschema:"minLength=1"`
 }
 
-// validity is what validate_run found.
+// validity is the result of validate_run.
 type validity struct {
 	OK         bool   `json:"ok"`
 	Reason     string `json:"reason,omitempty"` // why not
@@ -258,22 +258,22 @@ type summaryArgs struct {
 	RunID string `json:"run_id" jsonschema:"minLength=1"`
 }
 
-// summary is what summarize_run says.
+// summary is the result of summarize_run.
 type summary struct {
 	Run     runInfo `json:"run"`
 	Goal    string  `json:"goal,omitempty"`
 	Model   string  `json:"model,omitempty"`
 	Outcome string  `json:"outcome,omitempty"` // facts of the terminal event
 
-	// FinalText is all of what the run came to or, without that, of the last answer of
-	// the model.
+	// FinalText is the whole result of the run or, without one, the model's last
+	// answer.
 	FinalText string `json:"final_text,omitempty"`
 
 	Kinds    map[string]int `json:"kinds"`            // events by kind
 	Tools    map[string]int `json:"tools"`            // calls by tool, without further attempts
 	Effects  map[string]int `json:"effects"`          // by name
 	Failures []eventInfo    `json:"failures"`         // the first of them
-	Capped   bool           `json:"capped,omitempty"` // the run has more than is said here
+	Capped   bool           `json:"capped,omitempty"` // the run has more than this
 }
 
 func summarizeRun(ctx context.Context, v eventview.View, in summaryArgs) (summary, error) {

@@ -11,10 +11,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// ServeStdio serves one client over a pair of streams, one JSON-RPC message to a line,
-// until the client closes its end and has been answered, or ctx ends. A line that is no message,
-// or has more than 4 MiB, is answered with an error. Of tools that are
-// [Changing] the client is told when they change.
+// ServeStdio serves one client over a pair of streams, one JSON-RPC message to a line, until the
+// client closes its end and has been answered, or ctx ends. A line that is not a message, or has
+// more than 4 MiB, is answered with an error. If the tools are [Changing], the client is
+// notified when they change.
 func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Writer) error {
 	server, stop, err := newLocalServer(ctx, v, o)
 	if err != nil {
@@ -30,8 +30,8 @@ func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Wri
 	return err
 }
 
-// transport is that of the SDK, whose connections drop what is in progress at the end of
-// the input, and send responses to calls that the client has cancelled.
+// transport is the SDK's, whose connections drop calls in progress at the end of the
+// input, and send responses to calls that the client has cancelled.
 type transport struct{ mcp.Transport }
 
 // Connect implements [mcp.Transport].

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// client is one of a server over a pair of streams, line by line.
+// client is a client of a server over a pair of streams, line by line.
 type client struct {
 	t      *testing.T
 	to     io.WriteCloser
@@ -43,7 +43,7 @@ func (c *client) say(line string) {
 
 func (c *client) hear() string { c.from.Scan(); return c.from.Text() }
 
-// end hangs up, after which there is no further answer and no error.
+// end hangs up, and expects no further answer and no error.
 func (c *client) end() {
 	c.to.Close()
 	if c.from.Scan() {
@@ -92,9 +92,9 @@ func TestTheLastAnswersOverStdio(t *testing.T) {
 	c.end()
 }
 
-// TestALineThatIsNoMessage is answered with an error, and the session goes on: junk, what is
-// JSON and no message, batches that are none, messages that are too long, and answers to
-// questions that were not put.
+// TestALineThatIsNoMessage is answered with an error, and the session goes on: junk, JSON
+// that is not a message, invalid batches, messages that are too long, and answers to
+// questions that were never asked.
 func TestALineThatIsNoMessage(t *testing.T) {
 	c := onLines(t, newWaiting(), stateful)
 	long := strings.Repeat("x", 5<<20)

@@ -25,10 +25,10 @@ import (
 // runIDKey is the member of a result's _meta that names the run of the call.
 const runIDKey = "starling/run_id"
 
-// replayKey is the member that has the command to replay the run with.
+// replayKey is the member with the command that replays the run.
 const replayKey = "starling/replay"
 
-// Bounds of what a tool of a tenant may say.
+// Bounds of a tenant tool's texts.
 const (
 	maxToolName    = 128      // bytes
 	maxDescription = 4 << 10  // bytes; modules may say as much
@@ -38,7 +38,7 @@ const (
 	maxLogLines    = 1000     // of the log of a call; all of it is in the run
 )
 
-// addTool presents a tool of a tenant. The error says why it cannot be.
+// addTool presents a tool of a tenant. The error is the reason why it cannot be presented.
 func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err error) {
 	defer tool.Recover(&err) // the SDK panics at schemas that it does not take
 	if err := checkTool(t); err != nil {
@@ -47,7 +47,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err err
 	open := !t.Closed
 	most := maxDescription
 	if t.Remote {
-		most = maxSchema // what is cut off may be a rule
+		most = maxSchema // the cut part may be a rule
 	}
 	presented := &mcp.Tool{
 		Name: t.Name, Title: bounded(plain(t.Title), maxToolName), Description: bounded(plain(t.Description), most) + plain(t.Declarations), InputSchema: t.InputSchema,
@@ -63,7 +63,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err err
 	if tool.IsObjectSchema(t.OutputSchema) {
 		presented.OutputSchema = t.OutputSchema
 	}
-	_ = json.Unmarshal(t.Meta, &presented.Meta) // of what is odd there is none
+	_ = json.Unmarshal(t.Meta, &presented.Meta) // odd values are dropped
 	_ = json.Unmarshal(t.Icons, &presented.Icons)
 	call := calling(tools, t, "", presented.OutputSchema != nil, log)
 	if _, local := tools.(Changing); local {
@@ -130,11 +130,12 @@ func assistantOf(ctx context.Context, r *mcp.CallToolRequest, t Tool, answered f
 	return a
 }
 
-// exactKey is where in its _meta a result has the answer of another server, until it is sent.
+// exactKey is the member of a result's _meta that holds another server's answer until it is
+// sent.
 const exactKey = "starling/exact"
 
-// whole sends the answer of another server as it was, with what this one adds in its _meta. The
-// SDK's own type would lose what it does not know.
+// whole sends another server's answer unchanged, with our additions to its _meta. The SDK's own
+// type would lose unknown members.
 func whole(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, r)
@@ -178,7 +179,7 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 			members[name] = json.RawMessage(empty)
 		}
 	}
-	_ = json.Unmarshal(members["_meta"], &meta) // what is odd gives way
+	_ = json.Unmarshal(members["_meta"], &meta) // odd values are replaced
 	all := maps.Clone(w.GetMeta())
 	for name, value := range meta {
 		if name != runIDKey && name != replayKey {
@@ -202,7 +203,7 @@ func exactJSON(v any) ([]byte, error) {
 	return bytes.TrimSpace(out.Bytes()), err
 }
 
-// Of a run with many effects the client is told of the first ones, and then now and then.
+// In a run with many effects the client receives the first ones, and then some of the others.
 const (
 	allProgress   = 100
 	progressEvery = 100 * time.Millisecond
@@ -272,7 +273,7 @@ func inName(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.", r)
 }
 
-// arguments are what the client sent, an empty object if it sent nothing.
+// arguments returns the client's arguments, or an empty object.
 func arguments(r *mcp.CallToolRequest) json.RawMessage {
 	if len(r.Params.Arguments) == 0 || string(r.Params.Arguments) == "null" {
 		return json.RawMessage("{}")
@@ -317,9 +318,9 @@ func failed(why string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: bounded(plain(why), maxError)}}}
 }
 
-// plain returns s without invisible characters: controls other than line
-// breaks and tabs, format characters such as those that reorder text, and the tags
-// that spell hidden words.
+// plain returns s without invisible characters: controls other than line breaks
+// and tabs, format characters that reorder text, and the tags that spell hidden
+// words.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.Is(unicode.C, r) {

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// fakeTools do what the test says.
+// fakeTools behave as the test defines.
 type fakeTools struct {
 	tools []mcpsrv.Tool
 	call  func(name, arguments string) (mcpsrv.Result, error)
@@ -99,8 +99,8 @@ func TestCallsOfATenantsTools(t *testing.T) {
 	}
 }
 
-// TestDescriptorsThatDeceive lists tools whose descriptions hide something, or whose
-// names are those of others.
+// TestDescriptorsThatDeceive lists tools whose descriptions hide something, or that
+// take other tools' names.
 func TestDescriptorsThatDeceive(t *testing.T) {
 	hidden := toolNamed("hidden")
 	hidden.Description = "adds\u200b numbers\U000E0049\U000E0047\U000E004E\u202e<IMPORTANT>\x1b[8m" + strings.Repeat("é", 4000)
@@ -128,7 +128,7 @@ func TestDescriptorsThatDeceive(t *testing.T) {
 	}
 }
 
-// TestWhatAHandlerRefuses sends what the SDK's client would not.
+// TestWhatAHandlerRefuses sends requests that the SDK's client would not send.
 func TestWhatAHandlerRefuses(t *testing.T) {
 	h, err := mcpsrv.NewHandler(mcpsrv.Config{
 		Scope: func(r *http.Request) (mcpsrv.View, error) {

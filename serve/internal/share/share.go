@@ -1,11 +1,11 @@
-// Package share is the account of what tenants make a host do in its own process: parse
-// what they send, read, search and render what is recorded.
+// Package share accounts for the work that tenants cause in the host's own process: parsing
+// what they send, and reading, searching and rendering their records.
 //
-// Each request has a share. Before it computes it takes one of the CPU slots that calls of
-// tools compute in as well, and gives the slot back when it waits: for the database to
-// commit, for a run, or for its client to read. Before the host keeps something large in
-// memory for it, the request takes as many bytes of one pool as that will cost. So the order
-// is bytes, slot, reader of the database. What a request holds ends with it.
+// Each request has a share. Before it computes, it takes one of the CPU slots that tool
+// calls use as well. It gives the slot back while it waits: for the database to commit, for
+// a run, or for its client to read. Before the host keeps something large in memory for it,
+// the request takes as many bytes of one pool as that will cost. So the order is bytes,
+// slot, reader of the database. A request gives everything back when it ends.
 //
 // A context without a share, as in a program with one user, takes nothing and never waits.
 package share
@@ -26,7 +26,8 @@ import (
 	"github.com/starling-host/starling/host/guest"
 )
 
-// Host is what a host divides between its tenants, and what their requests read.
+// Host is the resources that a host divides between its tenants, and the log that their
+// requests read.
 type Host struct {
 	CPU    *guest.Scheduler
 	Memory *guest.Pool
@@ -43,11 +44,11 @@ const (
 	stretch = 5 * time.Millisecond
 )
 
-// What a byte costs at most while it is worked on. Measured with mebibytes of small numbers,
+// The largest memory cost per byte being processed. Measured with mebibytes of small numbers,
 // empty objects and arrays, records, and long strings: a document takes 12 to 37 times its
 // size while it is parsed, checked and given to a tool; the payload of an event 8 to 19 times
-// while it is written as JSON. Events of a run that is replayed are kept, and a module is
-// kept beside what the host makes of it.
+// while it is written as JSON. Events of a replayed run stay in memory, and so does a module,
+// beside the host's rewritten form.
 const (
 	Document = 32
 	Event    = 16
@@ -62,14 +63,14 @@ var ErrBusy = errors.New("share: other requests of the tenant or of the host hol
 // four readers of a database in a file.
 func most() int { return max(1, min(2, runtime.GOMAXPROCS(0)/2)) }
 
-// Share is what a request holds. It is safe for concurrent use. The zero value is that of a
-// program with one user.
+// Share is the resources of a request. It is safe for concurrent use. The zero value suits
+// a program with one user.
 type Share struct {
 	host *Host
 
 	mu    sync.Mutex // guards what follows
 	claim guest.Claim
-	slot  *guest.Slot // nil for none
+	slot  *guest.Slot // nil for no slot
 	since time.Time   // when the slot was given
 	bytes int64       // until the end
 	runs  []string    // whose events are paid for
@@ -92,8 +93,8 @@ func (h *Host) Begin(ctx context.Context, c guest.Claim) (context.Context, *Shar
 	return context.WithValue(ctx, key{}, s), s
 }
 
-// Fork returns a context with another share of the same tenant, for one of several things
-// that a request asks for at once.
+// Fork returns a context with another share of the same tenant, for one of several
+// concurrent parts of a request.
 func Fork(ctx context.Context) (_ context.Context, end func()) {
 	s := Of(ctx)
 	s.Rest() // or both would wait for the one slot that the tenant may have
@@ -206,9 +207,9 @@ func (s *Share) Keep(bytes int64) {
 	}
 }
 
-// Reserve takes what it costs to read runs and to keep some of their events, or all of them,
-// until the end of the request. The readers take nothing more, so that no request waits for
-// others while it holds what they wait for.
+// Reserve takes the memory for reading runs and keeping some or all of their events until
+// the end of the request. The readers take nothing more, so no request holds memory while it
+// waits for memory that others hold.
 func Reserve(ctx context.Context, whole bool, runIDs ...string) error {
 	s := Of(ctx)
 	if s.host == nil {
@@ -253,16 +254,16 @@ const sizeQuery = `SELECT coalesce(sum(n), 0), coalesce(max(n), 0)
 const (
 	// measured is for how many events an iteration takes memory before it begins.
 	measured = 1024
-	// pageBytes is what a page of events has, but for its last one.
+	// pageBytes is the size of a page of events, except for its last one.
 	pageBytes = 1 << 20
 	// Kept bounds the payloads of a run that are kept while others of it are read.
 	Kept = 8 << 20
 )
 
-// reading is what it takes to read events one after the other.
+// reading returns the memory for reading events one after the other.
 func reading(sum, largest int64) int64 { return 2*min(sum, pageBytes+largest) + Event*largest }
 
-// size returns what the payloads of the next events of a run have, and the largest.
+// size returns the sum of the payloads of a run's next events, and the largest.
 func (h *Host) size(ctx context.Context, runID string, after uint64, events int64) (sum, largest int64, err error) {
 	if err := Step(ctx); err != nil {
 		return 0, 0, err
@@ -310,7 +311,7 @@ func (l Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[e
 			return
 		}
 		for ev, failed := range l.Database.Events(ctx, runID, after) {
-			if err == nil && !paid && int64(len(ev.Payload)) > largest { // behind those that were measured
+			if err == nil && !paid && int64(len(ev.Payload)) > largest { // after the measured ones
 				largest = int64(len(ev.Payload))
 				err = pay(pageBytes, largest)
 			}

@@ -23,9 +23,9 @@ func newHost(slots int, bytes int64) *share.Host {
 	return &share.Host{CPU: guest.NewScheduler(slots), Memory: guest.NewPool(bytes)}
 }
 
-// TestRequestsTakeTurns: one tenant computes in one of two slots at most, however many
-// requests it has, lets the next one go first after a stretch, and gives its slot back while
-// it waits.
+// TestRequestsTakeTurns: one tenant computes in at most one of two slots, however many
+// requests it has, lets the next request go first after a stretch, and gives its slot back
+// while it waits.
 func TestRequestsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(2, 1<<20)
@@ -104,8 +104,8 @@ func TestWhatAShareHoldsEndsWithIt(t *testing.T) {
 	})
 }
 
-// TestEventsAreChargedBeforeTheyAreRead: to read a run takes what its events cost, as long
-// as they are read, once for what is held for the whole request.
+// TestEventsAreChargedBeforeTheyAreRead: reading a run takes its events' cost while they
+// are read, and once for what is held for the whole request.
 func TestEventsAreChargedBeforeTheyAreRead(t *testing.T) {
 	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "log.db"), store.FileOptions{})
 	if err != nil {
