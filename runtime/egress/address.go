@@ -75,8 +75,8 @@ func private(prefix, name string) addressRange {
 // globalUnicast is the only IPv6 space that IANA has handed out for unicast.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// refuse says why a may not be connected to, or "" when it may. With local set,
-// loopback and private addresses pass.
+// refuse returns the reason why a may not be connected to, or "". With local
+// set, loopback and private addresses pass.
 func refuse(a netip.Addr, local bool) string {
 	switch {
 	case !a.IsValid():
@@ -101,9 +101,10 @@ func refuse(a netip.Addr, local bool) string {
 	return ""
 }
 
-// RefusedAddress says why nothing connects to a host that is an address, as it is
-// written in a URL, or "" if something may. Private is whether loopback and private
-// addresses are open. Where a name leads is known when it is resolved: it is "".
+// RefusedAddress returns the reason why nothing connects to a host that is an
+// address, as written in a URL, or "" if it is allowed. Private is whether loopback
+// and private addresses are open. For a name it returns "": its addresses are known
+// when it is resolved.
 func RefusedAddress(host string, private bool) string {
 	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	if err != nil {

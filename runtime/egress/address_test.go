@@ -9,8 +9,8 @@ import (
 )
 
 // refusedRanges repeats the ranges independently of the table: the IANA IPv4
-// and IPv6 special-purpose address registries, less what they call globally
-// reachable, and what embeds IPv4 addresses.
+// and IPv6 special-purpose address registries, without globally reachable
+// ranges, and the ranges that embed IPv4 addresses.
 var refusedRanges = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24",
@@ -21,7 +21,7 @@ var refusedRanges = []string{
 	"3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
 }
 
-// localRanges is what Grant.Private opens.
+// localRanges are the ranges that Grant.Private opens.
 var localRanges = []string{"10.0.0.0/8", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7"}
 
 // metadata lists the addresses at which clouds hand out credentials.

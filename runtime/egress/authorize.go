@@ -14,8 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// Access is what a request asks for, in the one spelling that decisions are made
-// about.
+// Access describes a request in the one spelling that decisions use.
 type Access struct {
 	Method string
 	Scheme string // "http" or "https"
@@ -32,7 +31,7 @@ func (a Access) Origin() string {
 	return a.Scheme + "://" + target{scheme: a.Scheme, host: a.Host, port: a.Port}.hostPort()
 }
 
-// Access returns what the request asks for. The error is an [*Error].
+// Access returns the request's access. The error is an [*Error].
 func (r *Request) Access() (Access, error) {
 	t, err := r.check()
 	if err != nil {
@@ -63,9 +62,9 @@ type Grant struct {
 	// Limits replace the defaults of Config, and lower what Config sets.
 	Limits Limits
 
-	// Secrets are put where their placeholders stand in the request, and taken
-	// out of the response. That a placeholder may stand where it does, the
-	// [Authorizer] has decided; one that is not among them denies the request.
+	// Secrets replace their placeholders in the request, and are taken out of the
+	// response. The [Authorizer] has decided that a placeholder may stand where
+	// it does; a placeholder without a secret here denies the request.
 	Secrets []Secret
 
 	// Plain keeps the response in a form that can be searched for secrets: it is
@@ -73,7 +72,7 @@ type Grant struct {
 	Plain bool
 }
 
-// Limits bound one exchange. What is zero is not bounded by them.
+// Limits bound one exchange. Zero means no bound.
 type Limits struct {
 	Timeout           time.Duration // see Config.Timeout
 	Request, Response int64         // bytes of the bodies
@@ -84,7 +83,7 @@ func (l Limits) And(other Limits) Limits {
 	return Limits{Least(l.Timeout, other.Timeout), Least(l.Request, other.Request), Least(l.Response, other.Response)}
 }
 
-// Least returns the smaller of two bounds, where zero is no bound.
+// Least returns the smaller of two bounds, where zero means no bound.
 func Least[T int64 | uint64 | uint32 | time.Duration](a, b T) T {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -101,8 +100,8 @@ type Authorizer interface {
 	Authorize(ctx context.Context, a Access) (Grant, error)
 }
 
-// Rules is the [Authorizer] that allows what one of its rules names. The zero
-// Rules allow nothing.
+// Rules is an [Authorizer] that allows requests matching one of its rules.
+// The zero Rules allow nothing.
 type Rules struct {
 	Allow []Rule
 
@@ -127,8 +126,8 @@ func (r Rules) Authorize(_ context.Context, a Access) (Grant, error) {
 	return grant, nil
 }
 
-// both is the Authorizer that allows what two of them allow, under the conditions of
-// each. The second is not asked about what the first refuses.
+// both is an Authorizer that allows what two of them allow, under the conditions of
+// each. The second is not asked if the first refuses.
 type both [2]Authorizer
 
 // Authorize implements [Authorizer].
@@ -175,7 +174,7 @@ func (c *Client) authorize(ctx context.Context, a Access) (Grant, error) {
 // Decider decides about the requests of the built-in tools of a run.
 type Decider interface {
 	// Decide returns the authorizer of one call of a tool, by its name in the run, and
-	// what it has decided so far, for the record.
+	// its verdicts so far, for the record.
 	Decide(tool string) (Authorizer, func() event.Verdicts)
 }
 
@@ -250,7 +249,7 @@ func parseRule(s string) (Rule, error) {
 }
 
 // String returns the rule in its canonical spelling, which ParseRule reads
-// back. It is what a log keeps.
+// back. The log keeps this spelling.
 func (r Rule) String() string {
 	if r.port == 0 {
 		return r.pattern

@@ -19,10 +19,10 @@ const (
 	DefaultMaxHeaderBytes   = 64 << 10
 )
 
-// Config says what a [Client] may do. The zero Config refuses everything.
+// Config sets what a [Client] may do. The zero Config refuses everything.
 type Config struct {
-	// Authorize decides about each request. Nil refuses all of them. [Rules] is
-	// one that goes by hosts, and package policy has one that goes by a file.
+	// Authorize decides about each request. Nil refuses all of them. [Rules]
+	// decides by hosts, and package policy by a file.
 	Authorize Authorizer
 
 	// Timeout bounds a whole exchange, from resolving the name to the last byte
@@ -61,8 +61,8 @@ type Client struct {
 // dialFunc opens the connection for which the dialer was set up.
 type dialFunc func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
 
-// New returns a client. What config leaves at zero or below has its default, or what a
-// grant has in its place.
+// New returns a client. Fields of config at zero or below get their default, or the
+// value of a grant.
 func New(config Config) *Client {
 	config.Timeout, config.MaxRequestBytes, config.MaxResponseBytes = max(config.Timeout, 0), max(config.MaxRequestBytes, 0), max(config.MaxResponseBytes, 0)
 	if config.MaxHeaderBytes <= 0 {
@@ -175,7 +175,7 @@ func (c *Client) do(ctx context.Context, r *Request, t target, idempotencyKey st
 	return c.exchange(ctx, stream, r.Method, message, grant)
 }
 
-// message returns what is sent. The limits are those on what the guest wrote: if
+// message returns the bytes to send. The limits apply to the guest's text: if
 // secrets counted, their length could be found out.
 func (c *Client) message(r *Request, t target, idempotencyKey string, grant Grant) ([]byte, error) {
 	head, message := r.wire(t, idempotencyKey)

@@ -201,7 +201,7 @@ func TestLimits(t *testing.T) {
 		name   string
 		config Config
 		body   int
-		want   string // of the failure; "" for none
+		want   string // of the failure; "" for success
 	}{
 		{"everything fits exactly", Config{MaxResponseBytes: 100, MaxHeaderBytes: 226, MaxRequestBytes: 50}, 50, ""},
 		{"the head is one byte too long", Config{MaxHeaderBytes: 225}, 0, "the head of the response has more than 225 bytes"},
@@ -334,7 +334,7 @@ func TestLimitsOfAGrant(t *testing.T) {
 	wantFailure(t, err, abi.StatusTimeout, "within 20ms")
 }
 
-// A tool that waits less long than the host says so, and the server does not see it.
+// A tool that waits less long than the host gets a timeout, and the server does not see it.
 func TestTheTimeoutOfATool(t *testing.T) {
 	host, received := capture(t)
 	parse := func(host, value string) (*Request, error) {

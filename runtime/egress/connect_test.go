@@ -214,7 +214,7 @@ func TestNothingListens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	host := conn.LocalAddr().String() // the port is this client's: nobody else is given it meanwhile
+	host := conn.LocalAddr().String() // this client holds the port, so no other program gets it meanwhile
 	_, err = loopback(t, host).Do(context.Background(), get("http://"+host), "")
 	wantFailure(t, err, abi.StatusNetwork, host+": connection refused")
 }

@@ -29,7 +29,7 @@ func (late lateContext) Err() error {
 }
 
 // A dialer has its own timer for the deadline of a call, and that may be the first to
-// go off. The call has ended all the same: no failure of the network is to blame.
+// go off. The call has still ended by its deadline, not by a failure of the network.
 func TestTheDeadlineIsThatOfTheCallWhoeverNoticesFirst(t *testing.T) {
 	late := lateContext{context.Background(), make(chan struct{})}
 	c := loopback(t, "127.0.0.1:80")

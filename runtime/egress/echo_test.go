@@ -28,9 +28,9 @@ import (
 
 const echoed = "sk-Live_4eC39HqLyjWD"
 
-// An echo server decodes what it is sent in every charset and coding that its language
-// knows and the request names, and returns all of the readings. No piece of the secret
-// comes back, whatever stands around its placeholder.
+// An echo server decodes its input in every charset and coding that its language knows
+// and the request names, and returns all of the readings. No piece of the secret comes
+// back, whatever stands around its placeholder.
 func TestNoEchoInAnyCharsetOrCodingHasASecret(t *testing.T) {
 	t.Run("go", func(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(goEcho))

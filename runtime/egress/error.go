@@ -58,7 +58,7 @@ func quote(s string) string {
 	return fmt.Sprintf("%+q", s)
 }
 
-// networkReason names what went wrong on the way to a server. The texts of the
+// networkReason names the failure on the way to a server. The texts of the
 // standard library hold local ports, resolver addresses and the current time,
 // so none of them is passed on.
 func networkReason(err error) string {

@@ -17,11 +17,11 @@ import (
 
 // exchange sends a message and reads the response to it. It is done with conn
 // when it returns; closing conn is up to the caller. Its errors are of type
-// *Error, or that of ctx.
+// *Error, or ctx's.
 //
 // The message is written beside the reading, because a server may answer and
-// stop listening before it has read everything. Whether writing failed is then
-// of no interest: if it did, the response says so by its absence.
+// stop listening before it has read everything. Whether writing failed does
+// not matter: if it did, there is no response.
 func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, message []byte, grant Grant) ([]byte, error) {
 	stop := context.AfterFunc(ctx, func() { interrupt(conn) })
 	defer stop()
@@ -36,7 +36,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, method string, mes
 	return response, err
 }
 
-// interrupt makes reads and writes on conn fail, those in progress too.
+// interrupt makes reads and writes on conn fail, including those in progress.
 func interrupt(conn net.Conn) { conn.SetDeadline(time.Unix(1, 0)) }
 
 func (c *Client) receive(ctx context.Context, conn net.Conn, method string, grant Grant) ([]byte, error) {
@@ -77,7 +77,7 @@ func grantExceeded(limit int64) error {
 }
 
 // readHead reads up to the final response. Interim responses (RFC 9110 section
-// 15.2) are passed over; that they end is what the limit on the head is for.
+// 15.2) are skipped; the limit on the head makes them end.
 func readHead(r *bufio.Reader, method string) (*http.Response, error) {
 	for {
 		res, err := http.ReadResponse(r, &http.Request{Method: method})
@@ -102,7 +102,7 @@ func readHead(r *bufio.Reader, method string) (*http.Response, error) {
 
 var errNotHTTP = errors.New("not an HTTP/1.1 response")
 
-// readBody reads the body. A granted limit of zero is none.
+// readBody reads the body. A granted limit of zero means no limit.
 func (c *Client) readBody(res *http.Response, granted int64) ([]byte, error) {
 	limit := c.config.MaxResponseBytes
 	if granted > 0 {
@@ -133,8 +133,8 @@ func responseError(err error) error {
 	return failf(abi.StatusNetwork, "the server's response is not HTTP/1.1")
 }
 
-// headReader limits what is read until the head of a response is complete.
-// What is buffered beyond the head counts too, so the limit is never exceeded
+// headReader limits the bytes read until the head of a response is complete.
+// Bytes buffered beyond the head count too, so the limit is never exceeded
 // and always reached.
 type headReader struct {
 	r         io.Reader

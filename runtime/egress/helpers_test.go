@@ -143,8 +143,8 @@ func settled(t testing.TB, before int) {
 	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 }
 
-// newMessageReader buffers the whole of a message, so that Buffered tells what
-// is left of it.
+// newMessageReader buffers the whole of a message, so that Buffered returns
+// the length of the rest.
 func newMessageReader(message []byte) *bufio.Reader {
 	r := bufio.NewReaderSize(bytes.NewReader(message), len(message)+16)
 	r.Peek(1)

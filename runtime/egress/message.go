@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// userAgent is sent when a guest names none of its own.
+	// userAgent is sent when a guest names none.
 	userAgent = "starling-host"
 
 	// idempotencyHeader carries the key by which a server recognises a request
@@ -44,7 +44,7 @@ func (r *Request) wire(t target, idempotencyKey string) (head, message []byte) {
 	}
 	header["Host"] = []string{t.hostPort()}
 	header["Connection"] = []string{"close"}
-	// Of these methods a server expects a length even if it is zero (RFC 9110 section 8.6).
+	// For these methods a server expects a length even if it is zero (RFC 9110 section 8.6).
 	if len(r.Body) > 0 || slices.Contains([]string{http.MethodPost, http.MethodPut, http.MethodPatch}, r.Method) {
 		header["Content-Length"] = []string{strconv.Itoa(len(r.Body))}
 	}
@@ -62,15 +62,14 @@ func setDefault(header http.Header, name, value string) {
 }
 
 // render returns the response as the guest receives it. Its reason phrase is
-// the registered one: what a server writes there has no meaning (RFC 9112
-// section 4).
+// the registered one: the server's has no meaning (RFC 9112 section 4).
 func render(method string, res *http.Response, body []byte) []byte {
 	header := endToEnd(res.Header)
 	switch {
 	case res.StatusCode == http.StatusNoContent:
 		delete(header, "Content-Length")
 	case method == http.MethodHead, res.StatusCode == http.StatusNotModified:
-		// Content-Length, if any, tells what a GET would bring.
+		// Content-Length, if any, is the length for a GET.
 	default:
 		header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
@@ -82,8 +81,8 @@ func render(method string, res *http.Response, body []byte) []byte {
 	return b.Bytes()
 }
 
-// endToEnd returns the headers without those that belong to the connection,
-// which RFC 9110 section 7.6.1 lists together with what Connection names.
+// endToEnd returns the headers without the connection's own, which RFC 9110
+// section 7.6.1 lists together with the headers that Connection names.
 func endToEnd(received http.Header) http.Header {
 	header := received.Clone()
 	for _, list := range received["Connection"] {

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// A server that reads what it was sent, and gives it back, gives back something else
+// A server that decodes its input, and returns the result, returns something other
 // than the secret.
 func TestRequestsThatHaveASecretReadAsSomethingElse(t *testing.T) {
 	const form, multipart = "application/x-www-form-urlencoded", "multipart/form-data; boundary=B"
@@ -185,8 +185,8 @@ func TestWhatMayStandAroundASecret(t *testing.T) {
 	}
 }
 
-// A server may put what it was sent in any place of its response. The reason why the
-// response is not handed on has none of it.
+// A server may put its input in any place of its response. The reason why the
+// response is refused contains none of it.
 func TestErrorTextsQuoteNoResponseThatMayHaveASecret(t *testing.T) {
 	const value = "7fsk_live_hunter2"
 	client := New(Config{Authorize: granting{value: value, plain: true}})
@@ -222,8 +222,8 @@ func TestResponsesInOtherCharacters(t *testing.T) {
 	}
 }
 
-// A body has room for a hundred thousand placeholders, none of which is another: with
-// each looked for among the others before, a guest had the host compute for minutes.
+// A body has room for a hundred thousand distinct placeholders: with a linear search
+// for each, a guest made the host compute for minutes.
 func TestManyPlaceholders(t *testing.T) {
 	const many = 120_000
 	var body strings.Builder

@@ -50,9 +50,9 @@ type Request struct {
 }
 
 // ParseRequest reads a message/http document with a request in absolute form.
-// See the package documentation for what it accepts. The error is an [*Error]
-// with StatusMalformed, or StatusTooLarge when request line and headers take
-// more than 64 KiB. The request shares no memory with raw.
+// The package documentation describes what it accepts. The error is an
+// [*Error] with StatusMalformed, or StatusTooLarge when request line and
+// headers take more than 64 KiB. The request shares no memory with raw.
 func ParseRequest(raw []byte) (*Request, error) {
 	head, body, err := cutHead(raw)
 	if err != nil {
@@ -81,8 +81,8 @@ func ParseRequest(raw []byte) (*Request, error) {
 	return r, nil
 }
 
-// Safe reports whether the method asks for nothing but a look (RFC 9110 section
-// 9.2.1), so that repeating the request after a crash does no harm.
+// Safe reports whether the method is safe (RFC 9110 section 9.2.1), so that
+// repeating the request after a crash does no harm.
 func (r *Request) Safe() bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -127,8 +127,8 @@ func parseFields(fields string) (http.Header, error) {
 	return header, nil
 }
 
-// singular are the headers of which a second line would leave it to the reader which of
-// them counts.
+// singular are the headers for which a second line would leave it to the reader which
+// one counts.
 var singular = []string{
 	"Authorization", "Connection", "Content-Length", "Content-Type", "Host",
 	abi.EffectHeader, abi.TimeoutHeader, idempotencyHeader, "Transfer-Encoding", "User-Agent",
@@ -297,7 +297,7 @@ var (
 )
 
 // oneWay refuses a request that asks a server for another method, path or host than its
-// request line, which is the one that is decided about.
+// request line, which is what the authorizer sees.
 func (r *Request) oneWay(t target) error {
 	for _, name := range sortedNames(r.Header) {
 		if secondWay.MatchString(headerKey(name)) {

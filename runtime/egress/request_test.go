@@ -180,7 +180,7 @@ func TestErrorTextsAreBoundedText(t *testing.T) {
 	}
 }
 
-// What net/http writes for a proxy is what a guest in Go sends.
+// A guest in Go sends what net/http writes for a proxy.
 func TestRequestsWrittenByNetHTTP(t *testing.T) {
 	for _, c := range []struct {
 		name string

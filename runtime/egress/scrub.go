@@ -31,8 +31,8 @@ import (
 //   - after two of these steps: percent-encoded and then put into JSON, for instance;
 //   - decoded, if it is itself something encoded, and without the scheme or the spaces before it.
 //
-// This protects from a server that echoes what it received. It does not protect from a
-// server that wants to tell the guest: that server can write a secret in endless ways.
+// This protects from a server that echoes its input. It does not protect from a server that wants to
+// reveal the secret to the guest: that server can write it in endless ways.
 //
 // The search is a hash of each eight bytes of the response, looked up among the hashes
 // of the first eight bytes of every spelling of every secret. It reads the response once
@@ -70,8 +70,8 @@ func folded(s string) string {
 }
 
 // The bounds on the work of a search, in bytes. The spellings of a secret of 64 KiB take
-// about 50 MiB of the first. Of the second a response in which no secret nearly occurs
-// needs nothing, and one full of secrets about a byte for each of its own.
+// about 50 MiB of the first. For the second, a response without near matches needs
+// nothing, and a response full of secrets about one byte for each of its own.
 const (
 	maxSpelled   = 64 << 20
 	freeCompared = 1 << 20
@@ -93,8 +93,8 @@ const longResponse = 32 << 10
 // hashFactor spreads keys over the filter: the upper bits of the product are the hash.
 const hashFactor = 0x9e3779b97f4a7c15
 
-// newScrubber prepares the search of a response that has so many bytes. It leaves out
-// secrets that are too short to be told from other text.
+// newScrubber prepares the search of a response of that many bytes. It leaves out
+// secrets too short to be told from other text.
 func newScrubber(secrets []Secret, response int) *scrubber {
 	s := &scrubber{needles: map[uint64][]needle{}, work: maxSpelled}
 	for _, secret := range secrets {
@@ -126,8 +126,8 @@ func newScrubber(secrets []Secret, response int) *scrubber {
 	return s
 }
 
-// spellings returns what to look for: the value and what one step makes of it; each of
-// these in base64 and hexadecimal. A search undoes one more step of escaping.
+// spellings returns the texts to look for: the value and its forms after one step;
+// each of these in base64 and hexadecimal. A search undoes one more step of escaping.
 func (s *scrubber) spellings(value string) []string {
 	all := slices.Concat(escapes(value), decoded(value))
 	slices.Sort(all)
@@ -152,8 +152,8 @@ var (
 )
 
 // escapes returns the value, which is ASCII, as a form, a page and a JSON document have it. Encoders
-// of JSON agree on what they must escape. Beside that Go's escapes markup, and PHP's the slash. Most
-// values are the same in all of them.
+// of JSON agree on the mandatory escapes. Go's also escapes markup, and PHP's the slash. Most values
+// are the same in all of them.
 func escapes(value string) []string {
 	percent := escapeQuery(value)
 	all := []string{value, percent, lowerEscapes.ReplaceAllStringFunc(percent, strings.ToLower), html.EscapeString(value)}
@@ -163,10 +163,10 @@ func escapes(value string) []string {
 	return all
 }
 
-// decoded returns what a server makes of a value: of the whole of it, without spaces and quotes
-// around it, and of what follows in it on a scheme or a name, as in "Bearer TOKEN" and NAME=VALUE. It
-// may take each for something encoded, for a number, or for the base64 of a user and a password,
-// either of which may be a token.
+// decoded returns a server's readings of a value: of the whole, without spaces and quotes around it,
+// and of the part after a scheme or a name, as in "Bearer TOKEN" and NAME=VALUE. It may take each for
+// an encoded text, for a number, or for the base64 of a user and a password, either of which may be a
+// token.
 func decoded(value string) (all []string) {
 	texts := []string{strings.Trim(value, " \t\r\n\"'`")}
 	for _, mark := range []string{" ", "=", ":"} {
@@ -325,7 +325,7 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span 
 type reading struct {
 	opens   string                                    // the bytes that begin an escape
 	decode  func(into, b []byte) (text []byte, n int) // n is 0 if b begins with no escape
-	opening [256]bool                                 // those of opens
+	opening [256]bool                                 // the first bytes of opens
 }
 
 func newReading(opens string, decode func(into, b []byte) ([]byte, int)) reading {
@@ -378,8 +378,8 @@ func separator(into, b []byte) ([]byte, int) {
 	return into, 1
 }
 
-// doubled undoes an escape whose first character is escaped by itself, as %2541 and &amp;quot;, and
-// the others of which may be, too.
+// doubled undoes an escape whose first character is itself escaped, as %2541 and &amp;quot;; its
+// other characters may be escaped, too.
 func doubled(decode func(into, b []byte) ([]byte, int)) func(into, b []byte) ([]byte, int) {
 	return func(into, b []byte) ([]byte, int) {
 		text, n := decode(into, b)
@@ -489,7 +489,7 @@ func number(b []byte, digits int, base rune) (n rune) {
 }
 
 // entity reads a reference to a character: &amp; &#38; &#x26;. With more leading zeros than
-// any encoder writes it is none.
+// any encoder writes it is not one.
 func entity(into, b []byte) ([]byte, int) {
 	end := bytes.IndexByte(b[:min(len(b), 40)], ';')
 	if end < 2 || bytes.IndexByte(b[1:end], '&') >= 0 {
@@ -502,7 +502,7 @@ func entity(into, b []byte) ([]byte, int) {
 	return nil, 0
 }
 
-// quotedPrintable reads =43, and the end of a line that is none.
+// quotedPrintable reads =43 and soft line breaks.
 func quotedPrintable(into, b []byte) ([]byte, int) {
 	if c := number(b[1:], 2, 16); c >= 0 {
 		return append(into, byte(c)), 3

@@ -55,8 +55,8 @@ func IsSecretName(s string) bool {
 	return parts != nil && parts[1] == s
 }
 
-// namesIn returns the secrets for which text has placeholders. What looks like
-// one and is none is an error, because it would be sent as it is.
+// namesIn returns the secrets for which text has placeholders. A malformed
+// placeholder is an error, because it would be sent as it is.
 func namesIn(text string) ([]string, error) {
 	var names []string
 	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
@@ -71,7 +71,7 @@ func namesIn(text string) ([]string, error) {
 // finder collects placeholders; the first error stays.
 type finder struct {
 	found []Placeholder
-	known map[Placeholder]bool // those of found
+	known map[Placeholder]bool // the placeholders in found
 	err   error
 }
 
@@ -104,8 +104,8 @@ func (f *finder) fields(query, place string, field func(key string) string) {
 	}
 }
 
-// unescape decodes the name or the value of a parameter. What is no encoding
-// stays as it is, because it would be sent like that.
+// unescape decodes the name or the value of a parameter. Invalid encodings
+// stay, because they would be sent like that.
 func unescape(s string) string {
 	if decoded, err := url.QueryUnescape(s); err == nil {
 		return decoded
@@ -271,8 +271,8 @@ func (r *Request) fill(t target, secrets []Secret) (*Request, target, error) {
 	return filled, t, f.err
 }
 
-// body replaces in a body, or in a part of one, of a content type. Where that is no other
-// encoding, raw is the one.
+// body replaces placeholders in a body, or in a part of one, by its content type. If the
+// type has no other encoding, raw encodes the secret.
 func (f *filler) body(text, contentType string, raw func([]byte) (string, bool)) string {
 	noJSON := func(line string) bool { return strings.TrimSpace(line) != "" && !json.Valid([]byte(line)) }
 	switch kind := bodyKind(contentType); {
@@ -291,8 +291,8 @@ func (f *filler) body(text, contentType string, raw func([]byte) (string, bool))
 }
 
 // plainly changes a request such that its response can be searched: no
-// compression, and not a part of something larger, of which a guest could put
-// together what is not in any part.
+// compression, and not a part of something larger, since a guest could
+// combine parts of which none has the whole secret.
 func (r *Request) plainly() error {
 	if r.Header == nil {
 		r.Header = http.Header{}
@@ -309,15 +309,15 @@ func (r *Request) plainly() error {
 	return nil
 }
 
-// A guest writes the text around a secret, and the headers that say how a server reads it.
-// If a server could read them as anything else than they are, its echo would have the secret
-// in a form that is not found. So what has a placeholder in it is the same text to every
-// server, or the request is refused.
+// A guest writes the text around a secret, and the headers by which a server reads it. If a
+// server could read them differently, its echo would have the secret in a form that is not
+// found. So text with a placeholder must read the same to every server, or the request is
+// refused.
 
-// escapeBefore is the beginning of an escape, or an escape of what is not ASCII. Of "\u00"
-// and a secret, a server that reads JSON makes one character, and of "%81" and a secret, one
-// that reads GBK. What may follow a backslash is endless, as \U0001f6, \N{U+41, \c, or \000041
-// in CSS, so it is anything up to a space or the end of a string.
+// escapeBefore is the beginning of an escape, or an escape of a character outside ASCII. A
+// server that reads JSON makes one character from "\u00" and a secret, and a server that reads
+// GBK from "%81" and a secret. The forms after a backslash are endless, as \U0001f6, \N{U+41,
+// \c, or \000041 in CSS, so it is anything up to a space or the end of a string.
 const escapeBefore = `%(?:25)*(?:u[0-9a-f]{0,4}|[89a-f][0-9a-f]|[0-9a-f]?)|` +
 	`\\[^\s"]{0,16}|&(?:#[0-9]*|#x[0-9a-f]*|[a-z][a-z0-9]*)?;?`
 
@@ -331,12 +331,12 @@ var (
 	// references are those to characters that stand in any escaped document.
 	references = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&quot;", `"`, "&apos;", "'", "&amp;", "&")
 
-	// simpleEscapes are those of a string of JSON that every reader of JSON undoes.
+	// simpleEscapes are the escapes in a JSON string that every reader of JSON undoes.
 	simpleEscapes = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\/`, "/", `\b`, " ", `\f`, " ", `\n`, "\n", `\r`, "\r", `\t`, "\t")
 
-	// coding finds what a content type, a part of a body, a document, a field of a form, or an
-	// encoded word (RFC 2047) says of how its text is encoded, and extended what a parameter of
-	// a header does (RFC 8187). asItIs are the codings that change nothing in ASCII.
+	// coding finds the encoding that a content type, a part of a body, a document, a field of a
+	// form, or an encoded word (RFC 2047) declares, and extended the one in a parameter of a
+	// header (RFC 8187). asItIs are the codings that change nothing in ASCII.
 	coding   = regexp.MustCompile(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|[@_]charset|=\?[^?]*\?\s*[bq]\s*\?`)
 	extended = regexp.MustCompile(`(?i)[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'`)
 	asItIs   = regexp.MustCompile(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
@@ -367,7 +367,7 @@ var (
 	textBody  = regexp.MustCompile(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
 	jsonLines = regexp.MustCompile(`^application/` + jsonLinesType + `$`)
 	textPlain = regexp.MustCompile(`(?i)^text/plain(?:[ \t]*;|$)`)
-	nested    = regexp.MustCompile(`(?i)^(?:multipart|message)/`) // what has parts of its own
+	nested    = regexp.MustCompile(`(?i)^(?:multipart|message)/`) // types with parts
 	numbers   = regexp.MustCompile(`(?i)yaml|toml`)               // whose bare words may be numbers, which come back in another form
 	boundary  = regexp.MustCompile(`(?i)boundary=(?:"([^"]{0,69}[^" ])"|([^ \t;"]{1,70}))`)
 
@@ -437,8 +437,8 @@ func (f *filler) coding(text string, finds *regexp.Regexp) {
 	}
 }
 
-// message refuses a request with secrets whose headers or fields have its server read it as
-// something else. A header is read by itself, so secrets in headers are no concern here.
+// message refuses a request with secrets whose headers or fields make its server read it
+// differently. A header is read by itself, so secrets in headers do not matter here.
 func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	in := func(place string) bool {
 		return slices.ContainsFunc(secrets, func(p Placeholder) bool { return p.Place == place })
@@ -476,9 +476,9 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	}
 }
 
-// parts replaces in the parts of a multipart body, and refuses one that servers could split or read
-// in different ways. What other parts have in them cannot change how one with a secret is read, except
-// the name of a charset, and bytes from which a server that looks at all fields would guess one.
+// parts replaces placeholders in the parts of a multipart body, and refuses a body that servers could
+// split or read in different ways. Other parts cannot change how a part with a secret is read, except
+// by the name of a charset, or by bytes from which a server that looks at all fields would guess one.
 func (f *filler) parts(body, contentType string) string {
 	delimiter := "--"
 	if m := boundary.FindStringSubmatch(contentType); m != nil && strings.Count(strings.ToLower(contentType), "boundary") == 1 {
@@ -516,7 +516,7 @@ func (f *filler) parts(body, contentType string) string {
 
 // pairs returns the names and values of a query and, if the body is one, of a form.
 func (r *Request) pairs(query string) iter.Seq2[string, string] {
-	if bodyKind(r.Header.Get("Content-Type")) == formBody || r.Header.Get("Content-Type") == "" { // Rack takes what has no type for a form
+	if bodyKind(r.Header.Get("Content-Type")) == formBody || r.Header.Get("Content-Type") == "" { // Rack treats a body without a type as a form
 		query += "&" + string(r.Body)
 	}
 	return func(yield func(key, value string) bool) {
@@ -533,15 +533,15 @@ func (r *Request) pairs(query string) iter.Seq2[string, string] {
 func headerKey(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 var (
-	// charset finds what the content type of a response says of characters. likeASCII are the
-	// sets in which the bytes of ASCII are those characters.
+	// charset finds the charset in the content type of a response. likeASCII are the charsets
+	// in which the bytes of ASCII are those characters.
 	charset   = regexp.MustCompile(`(?i)charset\*?\s*=\s*["']?([^"';,\s]*)`)
 	likeASCII = regexp.MustCompile(`(?i)^(?:|utf-?8|(?:us-)?ascii|iso[-_]8859-[0-9]{1,2}|latin[0-9]|(?:windows|cp)-?(?:125[0-9]|874)|koi8-[ru]|gb2312|gbk|gb18030|big5|euc-(?:jp|kr)|shift_jis)$`)
 )
 
-// checkPlain refuses a response in which secrets could not be found: one that is
-// compressed all the same, or in other characters. The reason quotes nothing of a response
-// that was not searched: a server may have put a secret there.
+// checkPlain refuses a response in which secrets could not be found: a compressed
+// response, or one in another charset. The reason quotes nothing of a response that was
+// not searched: a server may have put a secret there.
 func checkPlain(header http.Header) error {
 	if len(header["Content-Range"]) > 0 {
 		return Denied("the response is a part of something larger, and could not be searched for secrets")

@@ -271,7 +271,7 @@ func ascii(s string) string {
 	return b.String()
 }
 
-// steps are what a secret may have gone through before a server gives it back.
+// steps are the transformations that a server may apply to a secret before it returns it.
 var steps = map[string]func(s string) string{
 	"of Go's JSON": inJSON,
 	"of JavaScript's JSON": func(s string) string {
@@ -286,7 +286,7 @@ var steps = map[string]func(s string) string{
 	"of hex":           func(s string) string { return hex.EncodeToString([]byte(s)) },
 }
 
-// twice returns the echoes, and those of what has gone through a step.
+// twice returns the echoes, and the echoes of transformed secrets.
 func twice(echoes map[string]func(s string) string) map[string]func(s string) string {
 	all := maps.Clone(echoes)
 	for step, once := range steps {
@@ -506,7 +506,7 @@ func TestAnAuthorizerThatFails(t *testing.T) {
 	}
 }
 
-// counting allows what it is asked about under a grant, and counts.
+// counting allows every request under a grant, and counts.
 type counting struct {
 	grant Grant
 	asked int
@@ -640,7 +640,7 @@ func TestScrubbingFindsASecretThatIsEscapedTwice(t *testing.T) {
 	}
 }
 
-// A server that is sent something encoded may give back what it decoded.
+// A server that gets an encoded text may return the decoded one.
 func TestScrubbingFindsASecretThatWasDecoded(t *testing.T) {
 	for value, echo := range map[string]string{
 		base64.StdEncoding.EncodeToString([]byte("user:open sesame")): "user=user password=open sesame",

@@ -10,7 +10,7 @@ import (
 // bound. A nil *Slots bounds nothing. They are safe for concurrent use.
 type Slots struct {
 	mu      sync.Mutex
-	most    int             // less than zero is any number; guarded by mu, and so is what follows
+	most    int             // negative means any number; guarded by mu, like the fields below
 	taken   int             // more than most, if that was lowered meanwhile
 	waiting []chan struct{} // in the order of arrival; closed when it has its slot
 }
@@ -27,7 +27,7 @@ func (s *Slots) Allow(most int) {
 	s.admit()
 }
 
-// admit gives slots to those that wait, as far as there are any. The caller holds mu.
+// admit gives free slots to the waiting callers. The caller holds mu.
 func (s *Slots) admit() {
 	for len(s.waiting) > 0 && (s.most < 0 || s.taken < s.most) {
 		s.taken++

@@ -12,8 +12,9 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// TestSlotsBoundConnections has a client ask a server that does not answer, and
-// another one that shares its only slot: that one waits, and never connects.
+// TestSlotsBoundConnections makes a client ask a server that does not answer,
+// and another one that shares its only slot: the second request waits, and
+// never connects.
 func TestSlotsBoundConnections(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,8 +53,8 @@ func TestSlotsBoundConnections(t *testing.T) {
 	}
 }
 
-// TestSlotsCanBeChanged while connections are open and others wait: what is open stays,
-// and what waits gets what was added, in its order.
+// TestSlotsCanBeChanged while connections are open and others wait: open ones stay, and
+// waiting ones get the added slots in their order.
 func TestSlotsCanBeChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, in := NewSlots(-1), make(chan int, 10)

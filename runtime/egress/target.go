@@ -25,8 +25,8 @@ type target struct {
 	uri    string // origin-form: path and query, as the guest wrote them
 }
 
-// parseTarget reads an absolute URL. Its errors are for the guest and say what
-// to write instead.
+// parseTarget reads an absolute URL. Its errors are for the guest and suggest
+// what to write instead.
 func parseTarget(raw string) (target, error) {
 	if len(raw) > maxTarget {
 		return target{}, fmt.Errorf("the URL is longer than %d bytes", maxTarget)
@@ -61,9 +61,9 @@ func forbiddenInURL(r rune) bool {
 	return r <= ' ' || r >= 0x7f || r == '\\' || r == '#'
 }
 
-// originForm returns path and query as they go on the wire, which is as they
-// were written. What net/url would have to rewrite is refused, so that what is
-// recorded is what was asked.
+// originForm returns path and query as they were written, which is how they
+// are sent. A form that net/url would rewrite is refused, so that the record
+// equals the request.
 func originForm(uri string) (string, error) {
 	if !strings.HasPrefix(uri, "/") {
 		uri = "/" + uri
@@ -153,8 +153,8 @@ func parseHost(s string) (string, netip.Addr, error) {
 
 // checkName accepts the host names of RFC 1123: labels of letters, digits and
 // hyphens. The last label must begin with a letter, as all top-level domains do:
-// that is what keeps 127.1, 2130706433, 0x7f.1 and 017700000001 from being
-// names that some resolver takes for an address.
+// that keeps 127.1, 2130706433, 0x7f.1 and 017700000001 from being names that
+// some resolver takes for an address.
 func checkName(name string) error {
 	if len(name) > maxHostName {
 		return fmt.Errorf("a host name is longer than %d bytes", maxHostName)

@@ -107,7 +107,7 @@ func TestHostileURLsNeverReachANetwork(t *testing.T) {
 	if len(urls) < 1000 {
 		t.Fatalf("only %d URLs", len(urls))
 	}
-	// The rules are as open as rules can be; names resolve to what they hide.
+	// The rules are as open as possible; names resolve to the addresses they hide.
 	for _, answer := range []string{"127.0.0.1", "::ffff:169.254.169.254", "::1", "fd00:ec2::254", "0.0.0.0"} {
 		var r recorder
 		c := New(Config{Authorize: Rules{Allow: rules(t, "*", "*:80", "*:443", ".com", ".localdomain", "api.example.com")}, Resolve: resolveTo(answer)})
@@ -188,8 +188,8 @@ func TestParseTargetRefuses(t *testing.T) {
 	}
 }
 
-// FuzzURL checks that nothing special is ever connected to, whatever the URL,
-// and that what is accepted means the same to net/url.
+// FuzzURL checks that no special address is ever connected to, whatever the
+// URL, and that accepted URLs mean the same to net/url.
 func FuzzURL(f *testing.F) {
 	for i, u := range hostileURLs() {
 		if i%7 == 0 {

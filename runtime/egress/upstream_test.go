@@ -85,7 +85,7 @@ type upstream struct {
 	want   abi.Status // 0: a response
 }
 
-// upstreams are servers of which each is a trap for some client.
+// upstreams are servers, each a trap for some client.
 func upstreams(bomb string) []upstream {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	const chunked = ok + "Transfer-Encoding: chunked\r\n\r\n"
@@ -142,7 +142,7 @@ func TestHostileUpstreams(t *testing.T) {
 }
 
 // survive runs one exchange with a hostile server and checks the outcome and
-// what it cost.
+// the cost.
 func survive(t *testing.T, server func(net.Conn), want abi.Status, bomb string) {
 	host := serve(t, server)
 	limits := Config{Authorize: Rules{rules(t, host), true}, Timeout: 10 * time.Second, MaxResponseBytes: 1 << 20}
@@ -210,10 +210,9 @@ func TestHostileUpstreamsEndInTime(t *testing.T) {
 	}
 }
 
-// Each of the special ranges, spelled as it is and inside of every form of IPv6
-// address that carries one of IPv4, as the only answer for a name and behind one
-// that is public: nothing is dialled, and the listeners of this machine hear
-// nothing.
+// Each special range, as it is and inside of every IPv6 form that carries an
+// IPv4 address, as the only answer for a name and behind a public answer:
+// nothing is dialled, and the listeners of this machine hear nothing.
 func TestNoSpecialAddressIsConnectedTo(t *testing.T) {
 	var hits, dials atomic.Int64
 	_, port, _ := net.SplitHostPort(serve(t, func(net.Conn) { hits.Add(1) }))

@@ -1,7 +1,7 @@
 // Package observe shows what runs do while they do it, as metrics and spans. It owns
-// every name by which these are known, and is the only package that
-// knows Prometheus and OpenTelemetry. Log records of runs come from package step,
-// which keeps the same rule about what is never shown.
+// every name by which these are known, and is the only package that knows Prometheus
+// and OpenTelemetry. Log records of runs come from package step, which hides the
+// same things.
 //
 //	Metrics  counters and histograms for Prometheus; a [step.MetricsSink]
 //	Tracer   one tree of spans per run, with the GenAI names of OpenTelemetry,
@@ -9,15 +9,14 @@
 //
 // Both are optional: a nil *Metrics and a nil *Tracer do nothing.
 //
-// None of it is evidence: the event log is. What is observed here may be
-// sampled, dropped or lost with the process, and a replay is not observed at
-// all.
+// None of it is evidence: the event log is. Observations may be sampled, dropped or
+// lost with the process, and a replay is not observed at all.
 //
 // # What is never shown
 //
-// Prompts, answers, arguments, results and the texts of errors hold what users
-// and tools said. They are in the event log and nowhere else: here an error is
-// its type, one of a closed set. The names of tools and models are shown.
+// Prompts, answers, arguments, results and error texts contain the words of users
+// and tools. They are only in the event log: here an error is its type, one of a
+// closed set. The names of tools and models are shown.
 //
 // # Cardinality
 //

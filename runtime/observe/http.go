@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// httpBuckets span an answer from memory to one that waited for its run.
+// httpBuckets range from an answer from memory to an answer that waited for its run.
 var httpBuckets = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60}
 
 // HTTPMetrics are the measurements of a server. A nil *HTTPMetrics measures
@@ -32,8 +32,8 @@ func NewHTTPMetrics(r prometheus.Registerer) *HTTPMetrics {
 	}
 }
 
-// ObserveRequest counts a request. Route is the pattern that it matched, of which
-// a server has a fixed number, and never its path.
+// ObserveRequest counts a request. Route is the pattern that it matched, never
+// its path: a server has a fixed number of patterns.
 func (m *HTTPMetrics) ObserveRequest(route string, status int, d time.Duration) {
 	if m == nil {
 		return
@@ -49,7 +49,7 @@ func (m *HTTPMetrics) ObserveRequest(route string, status int, d time.Duration) 
 // QueueState counts jobs and hosts.
 type QueueState struct {
 	Ready, Sleeping, Running int
-	Oldest                   time.Time      // when the oldest of all of it was enqueued; zero when there is none
+	Oldest                   time.Time      // when the oldest waiting job was enqueued; zero when there is none
 	Hosts                    map[string]int // by state: working, draining, drained, silent or gone
 }
 
@@ -173,17 +173,17 @@ func NewRetention(r prometheus.Registerer) *Retention {
 	return &Retention{gauge(r, "starling_retention_last_success_timestamp_seconds", "When all runs that were old enough had been removed last, in seconds since 1970; 0 for never.")}
 }
 
-// Succeeded says that nothing is left that is old enough to be removed.
+// Succeeded records that nothing old enough to be removed is left.
 func (m *Retention) Succeeded() {
 	if m != nil {
 		m.last.SetToCurrentTime()
 	}
 }
 
-// SpaceState is what a host stores, and the room that there is for it, in bytes. What is
-// less than zero is not known.
+// SpaceState is a host's stored bytes, and the room for them. A negative value is
+// unknown.
 type SpaceState struct {
-	Disks    map[string]DiskState // by what is on them, such as database or cache
+	Disks    map[string]DiskState // by their use, such as database or cache
 	Database int64                // with its WAL
 	Modules  int64                // how many are stored
 	Bytes    int64                // of these modules

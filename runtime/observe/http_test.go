@@ -16,7 +16,7 @@ import (
 	"github.com/starling-host/starling/runtime/observe"
 )
 
-// described is a registerer that keeps what is registered with it.
+// described is a registerer that keeps its collectors.
 type described struct {
 	prometheus.Registerer
 	text strings.Builder
@@ -37,8 +37,8 @@ var (
 	metricName = regexp.MustCompile(`\b(?:starling|process|go)_[a-z_]+`)
 )
 
-// TestTheDashboardHasMetricsThatExist holds docs/grafana-dashboard.json against
-// what is registered, in both directions for the metrics that are ours.
+// TestTheDashboardHasMetricsThatExist compares docs/grafana-dashboard.json with
+// the registered metrics, in both directions for our own.
 func TestTheDashboardHasMetricsThatExist(t *testing.T) {
 	d := &described{}
 	observe.NewMetrics(d)
@@ -82,8 +82,8 @@ func TestTheDashboardHasMetricsThatExist(t *testing.T) {
 }
 
 // TestTheDashboardShowsThatNothingFailed: where no request has failed there is no series of
-// those that did, and a panel without data says as little as one that is broken. That a host
-// is not ready is no failed request.
+// failed ones, and a panel without data looks broken. A host that is not ready does not
+// count as a failed request.
 func TestTheDashboardShowsThatNothingFailed(t *testing.T) {
 	text, err := os.ReadFile("../../docs/grafana-dashboard.json")
 	if err != nil {

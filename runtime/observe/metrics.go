@@ -17,10 +17,10 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 )
 
-// The buckets, in seconds. Each set spans what is usual for its kind, from a
-// good case to one that a user notices: a sandboxed tool takes microseconds
-// and one that calls a server seconds; an append is a queue that takes
-// microseconds until the disk is behind.
+// The buckets, in seconds. Each set ranges from a good case to one that a
+// user notices: a sandboxed tool takes microseconds, and a tool that calls a
+// server seconds; an append is a queue that takes microseconds until the disk
+// is behind.
 var (
 	runBuckets      = []float64{0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
 	providerBuckets = []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600}

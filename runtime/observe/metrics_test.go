@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/metrics.txt")
 
-// scrape gets what a Prometheus server would.
+// scrape returns the text that a Prometheus server would get.
 func scrape(t *testing.T, r *prometheus.Registry) string {
 	t.Helper()
 	s := httptest.NewServer(observe.MetricsHandler(r))
@@ -140,7 +140,7 @@ func TestFlood(t *testing.T) {
 	m.KnowTools("mine")
 	for i := range 10_000 {
 		x := fmt.Sprintf("x%d", i)
-		m.ObserveToolCall(x, "error", "tool", 0) // nobody's tool
+		m.ObserveToolCall(x, "error", "tool", 0) // an unknown tool
 		m.ObserveToolCall(x, x, x, 0)
 	}
 	m.ObserveToolCall("mine", "error", "tool", 0)
@@ -173,8 +173,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestShare has one of three take all the labels for tools that it can, by naming them
-// and by calling them.
+// TestShare makes one of three owners take as many labels for tools as it can, by
+// naming them and by calling them.
 func TestShare(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := observe.NewMetrics(r)

@@ -10,11 +10,10 @@ const (
 	statusBudget    = "budget"
 
 	none  = "none"  // the error type of what did not fail
-	other = "other" // what is in no set
+	other = "other" // a value in no set
 )
 
-// The types of errors: those of tools, those of runs, and the classes of package
-// provider.
+// The types of errors: of tools, of runs, and the classes of package provider.
 const (
 	errorRateLimit = "rate_limit"
 	errorAuth      = "auth"
@@ -31,8 +30,8 @@ var errorTypes = []string{
 // Scope is the name of the instrumentation scope of all spans.
 const Scope = "starling"
 
-// The attributes of spans. Those of OpenTelemetry are as in version 1.41 of its
-// semantic conventions, where those for GenAI are not stable yet.
+// The attributes of spans. OpenTelemetry's names follow version 1.41 of its
+// semantic conventions, where the GenAI names are not stable yet.
 const (
 	attrProvider = "gen_ai.provider.name"
 	attrModel    = "gen_ai.request.model"

@@ -47,7 +47,7 @@ _OTHER /mcp (server) Error
 	}
 }
 
-// TestTracesGoOn hands a place in a trace from a request to what is done later.
+// TestTracesGoOn passes the trace context of a request to later work.
 func TestTracesGoOn(t *testing.T) {
 	tracer, spans := newTracer(t)
 	for _, c := range []struct {

@@ -106,8 +106,9 @@ func (t *Tracer) StartTool(ctx context.Context, c ToolCall) (context.Context, fu
 	}
 }
 
-// start begins a span; without a Tracer, one that records nothing. The context
-// then stays as it is, so that a span around ours keeps its own children.
+// start begins a span; without a Tracer, a span that records nothing. The
+// context then stays as it is, so that a span around ours keeps its own
+// children.
 func (t *Tracer) start(ctx context.Context, name string, kind trace.SpanKind, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	if t == nil {
 		return ctx, trace.SpanFromContext(context.Background())
@@ -183,12 +184,12 @@ func Service(name, version, instance string) []attribute.KeyValue {
 }
 
 // StartRequest begins the span of a request that a server was sent at the time
-// began, under the pattern that it matched, as in "GET /api/v1/runs". It goes on
-// with the trace that the request's traceparent names, if it names one. The end is
-// told the status of the answer.
+// began, under the pattern that it matched, as in "GET /api/v1/runs". It continues
+// the trace that the request's traceparent names, if any. The end receives the
+// status of the answer.
 //
-// Nothing else of the request is in the span: paths, queries, and headers hold
-// what users said.
+// Nothing else of the request is in the span: paths, queries, and headers contain
+// users' words.
 func (t *Tracer) StartRequest(r *http.Request, pattern string, began time.Time) (context.Context, func(status int)) {
 	ctx := r.Context()
 	if t == nil {
@@ -218,8 +219,8 @@ func methodOf(method string) string {
 	return otherMethod
 }
 
-// traceparent is the header of the W3C that says where in a trace its sender is,
-// and the form in which that is kept elsewhere.
+// traceparent is the W3C header with its sender's place in a trace, and the form
+// in which that is stored elsewhere.
 const traceparent = "traceparent"
 
 // Traceparent returns where in a trace ctx is, for [Tracer.Continue]: in another
@@ -233,9 +234,9 @@ func (t *Tracer) Traceparent(ctx context.Context) string {
 	return kept[traceparent]
 }
 
-// Continue returns a context whose next span is the child of the one that a
-// traceparent names. One that cannot be read names none. The tracestate that may
-// come with it is left behind, because it is text of the sender's.
+// Continue returns a context whose next span is a child of the span that a
+// traceparent names. An unreadable traceparent names none. The tracestate that
+// may come with it is dropped, because its text is the sender's.
 func (t *Tracer) Continue(ctx context.Context, parent string) context.Context {
 	if t == nil {
 		return ctx

@@ -32,8 +32,8 @@ func newTracer(t *testing.T) (*observe.Tracer, *tracetest.SpanRecorder) {
 	return observe.NewTracer(p), spans
 }
 
-// aRun makes the spans of a run of two turns, the first of which calls a tool
-// that fails once.
+// aRun makes the spans of a run of two turns; the first calls a tool that
+// fails once.
 func aRun(ctx context.Context, t *observe.Tracer) {
 	ctx, endRun := t.StartRun(ctx, observe.Run{RunID: "acme/R1", Provider: "gemini", Model: "gemini-3.8-flash"})
 	turn, endTurn := t.StartTurn(ctx, "T1")
@@ -140,8 +140,8 @@ func TestSpanTree(t *testing.T) {
 	}
 }
 
-// TestNamesOfOpenTelemetry compares the attributes of a run, but for our own,
-// with those of the semantic conventions.
+// TestNamesOfOpenTelemetry compares the attributes of a run, except our own,
+// with the semantic conventions.
 func TestNamesOfOpenTelemetry(t *testing.T) {
 	tracer, spans := newTracer(t)
 	aRun(t.Context(), tracer)

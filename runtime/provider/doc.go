@@ -1,4 +1,4 @@
-// Package provider says what a model is.
+// Package provider defines the interface of a model.
 //
 // A [Provider] takes a [Request] and answers with an [EventStream]: chunks of
 // text, of reasoning and of tool uses, in the order in which the model produces
@@ -7,8 +7,8 @@
 // providertest. Nothing else of the runtime knows a vendor.
 //
 // Package step consumes the stream, checks it ([ErrInvalidStream] there) and
-// records the outcome. For a run to be replayed, a Request must be a function
-// of the run's log alone: so the arguments of tool uses in its history are
-// canonical JSON, whatever spaces, key order or escapes the model wrote, and
-// [Request.Hash] is what a replay compares.
+// records the outcome. For a run to be replayed, a Request must be a function of
+// the run's log alone. So the arguments of tool uses in its history are
+// canonical JSON, whatever spaces, key order or escapes the model wrote, and a
+// replay compares [Request.Hash].
 package provider

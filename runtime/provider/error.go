@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// The classes of failure. An error wraps at most one of them. What wraps none,
-// such as a status of 400, is a mistake of the caller and is not worth trying
-// again.
+// The classes of failure. An error wraps at most one of them. An error that
+// wraps none, such as a status of 400, is a mistake of the caller and is not
+// worth retrying.
 var (
 	ErrRateLimit = errors.New("provider: rate limit") // 429
 	ErrAuth      = errors.New("provider: not authorised")
@@ -49,7 +49,7 @@ func WrapHTTPStatus(err error, status int) error {
 }
 
 // ClassifyTransport gives err the class [ErrNetwork] if it comes from the network.
-// The end of a context is no failure of the network.
+// The end of a context is not a failure of the network.
 func ClassifyTransport(err error) error {
 	var network net.Error
 	var address *url.Error
@@ -97,7 +97,7 @@ func WithRetryAfter(ctx context.Context) (context.Context, *RetryAfter) {
 	return context.WithValue(ctx, retryAfterKey{}, r), r
 }
 
-// note keeps what a response asks for. One that is no failure asks for nothing.
+// note keeps the delay that a response asks for. A successful response asks for none.
 func (r *RetryAfter) note(resp *http.Response) {
 	wait := time.Duration(0)
 	if resp.StatusCode >= http.StatusBadRequest {

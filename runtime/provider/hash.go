@@ -12,7 +12,7 @@ import (
 // BodyHash is filled while the body of a response is read.
 type BodyHash struct{ state hash.Hash }
 
-// Sum returns the BLAKE3-256 of what has been read, or nil if nothing was sent
+// Sum returns the BLAKE3-256 of the bytes read, or nil if nothing was sent
 // through [HashBodies].
 func (b *BodyHash) Sum() []byte {
 	if b.state == nil {

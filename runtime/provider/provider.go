@@ -14,8 +14,7 @@ type Provider interface {
 	Info() Info
 
 	// Stream sends the request and returns when the response has begun. Errors
-	// wrap one of the classes of this package where one applies. The stream
-	// ends with ctx.
+	// wrap a class of this package where one applies. The stream ends with ctx.
 	Stream(ctx context.Context, req *Request) (EventStream, error)
 }
 
@@ -25,7 +24,7 @@ type Info struct {
 	APIVersion string // such as "v1"
 }
 
-// Capabler is a Provider that says what it supports.
+// Capabler is a Provider that reports what it supports.
 type Capabler interface {
 	Provider
 
@@ -46,15 +45,14 @@ type Capabilities struct {
 // Close.
 type EventStream interface {
 	// Next returns the next chunk. After ChunkEnd it returns io.EOF. Any other
-	// error ends the stream and wraps one of the classes of this package where
-	// one applies.
+	// error ends the stream and wraps a class of this package where one applies.
 	Next(ctx context.Context) (StreamChunk, error)
 
 	// Close ends the response. It may be called more than once.
 	Close() error
 }
 
-// ChunkKind says what a StreamChunk has.
+// ChunkKind is the type of a StreamChunk.
 type ChunkKind uint8
 
 // The kinds of chunks. A tool use is one start, any number of deltas and one
@@ -106,7 +104,7 @@ type ToolUseChunk struct {
 
 // Usage counts tokens of a response so far. A later one replaces an earlier one.
 type Usage struct {
-	InputTokens       int64 // with what was read from and written to a cache
+	InputTokens       int64 // including tokens read from and written to a cache
 	OutputTokens      int64
 	CacheReadTokens   int64
 	CacheCreateTokens int64
@@ -130,8 +128,8 @@ type Response struct {
 // read. No log has such an answer.
 const AnswerBroken = "broken"
 
-// outcomes are those of the stop reasons of Anthropic, Bedrock, Gemini and servers with
-// OpenAI's protocol that do not mean a complete answer.
+// outcomes maps the stop reasons of Anthropic, Bedrock, Gemini and servers with
+// OpenAI's protocol that mean an incomplete answer.
 var outcomes = map[string]string{
 	"pause_turn": event.AnswerPaused,
 
@@ -150,8 +148,8 @@ var outcomes = map[string]string{
 }
 
 // OutcomeOf returns the outcome of an answer with a [StreamChunk.StopReason], empty for a whole
-// one. A reason that is not known is that of a whole one, but in capitals it is one of Gemini,
-// whose list grows by reasons to keep an answer back.
+// one. An unknown reason means a whole answer, unless it is in capitals: then it is Gemini's,
+// whose list keeps growing by reasons to withhold an answer.
 func OutcomeOf(reason string) string {
 	outcome, known := outcomes[reason]
 	if !known && strings.ContainsAny(reason, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") && strings.ToUpper(reason) == reason {

@@ -41,7 +41,7 @@ const (
 type Message struct {
 	Role        string
 	Content     string
-	ToolUses    []ToolUse         // what an assistant asked for
+	ToolUses    []ToolUse         // the calls that an assistant asked for
 	ToolResult  *ToolResult       // of RoleTool
 	Annotations map[string]string // for adapters; not sent as text
 
@@ -66,8 +66,8 @@ type ToolUse struct {
 	Malformed string `cbor:"-"` // why Args are not an object; no part of the request
 }
 
-// Object returns the arguments for a protocol that wants an object: what is none
-// becomes the only member of one.
+// Object returns the arguments for a protocol that requires an object: any other
+// value becomes the only member of one.
 func (u ToolUse) Object() json.RawMessage {
 	if len(u.Args) > 0 && u.Args[0] == '{' {
 		return u.Args
@@ -118,7 +118,7 @@ func (r *Request) ImagesApart() (*Request, int) {
 	return &apart, images
 }
 
-// imageTypes are those that vendors take. What a replay builds again depends on them.
+// imageTypes are the types that vendors accept. A replay depends on them.
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 func partImages(output string) (text string, images []Image) {
@@ -177,12 +177,12 @@ func (r *Request) Hash() (canon.Hash, error) {
 // plainName is a name of a tool that every vendor takes.
 var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`)
 
-// notPlain is what a plain name does not have.
+// notPlain matches the characters that a plain name must not have.
 var notPlain = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
 
-// PlainNames returns the request with names of tools that every vendor takes, and for each
-// name that is not the tool's own the one that is. The new name is a function of the old one,
-// unless another tool of the request has it, and ends with a part of its hash.
+// PlainNames returns the request with tool names that every vendor accepts, and maps each
+// changed name to the tool's own. The new name is a function of the old one, unless another
+// tool of the request has it, and ends with a part of its hash.
 func (r *Request) PlainNames() (plain *Request, own map[string]string) {
 	own = map[string]string{}
 	given, taken := map[string]string{}, map[string]bool{}

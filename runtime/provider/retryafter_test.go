@@ -32,7 +32,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestTheLastResponseSaysWhen: an answer takes back what a failure before it asked for.
+// TestTheLastResponseSaysWhen: a successful answer cancels the delay of an earlier failure.
 func TestTheLastResponseSaysWhen(t *testing.T) {
 	status := http.StatusTooManyRequests
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

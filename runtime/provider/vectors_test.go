@@ -13,7 +13,7 @@ import (
 
 const vectors = "../../../shared/vectors/starling/"
 
-// recorded is what the test needs of an event in the logs of the Starling runtime.
+// recorded is the part of an event in the Starling runtime's logs that the test needs.
 type recorded struct {
 	RunID   string `json:"run_id"`
 	Kind    string
@@ -75,7 +75,7 @@ func definitions(t *testing.T) []provider.ToolDefinition {
 // TestPromptHashOfTheSeeds rebuilds every prompt of the Starling runtime's logs from
 // the events before it, and compares the hash that the Starling runtime recorded.
 func TestPromptHashOfTheSeeds(t *testing.T) {
-	// A random number of a tool became a float in these logs, so that what the
+	// A tool's random number became a float in these logs, so the text that the
 	// model saw is lost.
 	lost := map[string]bool{"tool": true, "parallel": true}
 	prompts := 0

@@ -24,25 +24,25 @@
 //		})
 //	}
 //
-// What is checked:
+// It checks:
 //
 //   - A transcript gives the wanted chunks, over a socket and in pieces of every
 //     size, the hash of its body, and after the end nothing but io.EOF.
-//   - A body in which the model says nothing is an answer without content, and ends with
-//     its stop reason: a run asks again for what it can see.
+//   - A body in which the model says nothing is an answer without content, and ends with its stop
+//     reason: a run asks again when it sees that.
 //   - Wherever a body stops early, by a clean end or by a broken connection, the
 //     stream fails with [provider.ErrNetwork] and never with a ChunkEnd.
 //   - Statuses have the class that package provider gives them. The error has the
 //     vendor's words, a bounded length and no key in it. A request is sent once:
 //     when to try again is up to the caller.
-//   - A stream that hangs ends at once when its context, the context of Next or
-//     Close says so, and leaves neither a goroutine nor an open body behind.
+//   - A hanging stream ends at once when its context, the context of Next or Close ends it, and leaves
+//     neither a goroutine nor an open body behind.
 //   - One provider serves many streams at a time.
-//   - A rich request is what the golden file says, byte for byte each time, and
-//     options that the adapter does not know are refused before anything is sent.
+//   - A rich request equals the golden file, byte for byte each time, and options that the adapter does
+//     not know are refused before anything is sent.
 //
-// What the provider's capabilities rule out is not asked for. What they promise
-// has to be in a transcript.
+// The suite does not ask for what the provider's capabilities rule out. Their promises must occur in a
+// transcript.
 //
 // Most of it runs on a transport in memory, and the parts about hanging in a
 // bubble of testing/synctest, so nothing waits for a clock. A test there that

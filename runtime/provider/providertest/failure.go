@@ -76,7 +76,7 @@ func (s *Suite) redirected(t *testing.T) {
 	}
 }
 
-// broken checks that a body that makes no sense is an error that says so.
+// broken checks that a malformed body gives an error that says so.
 func (s *Suite) broken(t *testing.T, b Broken) {
 	for _, size := range []int{0, 1} {
 		p, server := s.inMemory(t, recording{}, &reply{body: []byte(b.Body), size: size})
@@ -105,8 +105,8 @@ func (s *Suite) empty(t *testing.T) {
 	}
 }
 
-// spoiled has the text of the model come as something else than a text, and as no JSON.
-// The error says what is wrong, and does not repeat the text.
+// spoiled replaces the model's text by another type, and by invalid JSON. The error
+// describes the fault, and does not repeat the text.
 func (s *Suite) spoiled(t *testing.T, recordings []recording) {
 	for _, r := range recordings {
 		for _, c := range r.Want {

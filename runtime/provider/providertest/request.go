@@ -64,8 +64,8 @@ func toolTurn(caps provider.Capabilities) []provider.Message {
 	}
 }
 
-// request compares what the adapter sends with the golden file, and checks that
-// it refuses options that it does not know.
+// request compares the adapter's request with the golden file, and checks that
+// it refuses unknown options.
 func (s *Suite) request(t *testing.T) {
 	t.Run("golden", s.golden)
 	t.Run("unknown option", func(t *testing.T) { s.refusedParams(t, map[string]any{"no_such_option": 1}, "no_such_option") })

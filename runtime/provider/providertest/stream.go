@@ -14,7 +14,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// maxChunks bounds what is read of one stream.
+// maxChunks bounds the chunks read from one stream.
 const maxChunks = 1 << 20
 
 // converse sends the request and reads the stream to its end. It closes the
@@ -28,8 +28,8 @@ func converse(ctx context.Context, p provider.Provider, req *provider.Request) (
 	return chunks, errors.Join(err, stream.Close(), stream.Close())
 }
 
-// read returns the chunks of a stream up to its end. The error is that of the
-// stream, or says how the stream breaks the contract.
+// read returns the chunks of a stream up to its end. The error is the
+// stream's, or describes how the stream breaks the contract.
 func read(ctx context.Context, stream provider.EventStream) ([]provider.StreamChunk, error) {
 	var chunks []provider.StreamChunk
 	for range maxChunks {
@@ -111,8 +111,8 @@ func expect(t testing.TB, got, want []provider.StreamChunk) {
 	}
 }
 
-// expectClass checks that err is one of the class and of no other, and that it
-// can be shown to people.
+// expectClass checks that err is of that class and no other, and that it can
+// be shown to people.
 func expectClass(t testing.TB, err, class error) bool {
 	t.Helper()
 	if err == nil {

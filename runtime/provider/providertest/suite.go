@@ -11,7 +11,7 @@ import (
 // Key is the secret to construct providers with. It must not be in any error.
 const Key = "sk-providertest-0123456789"
 
-// Suite says what an adapter's vendor sends, and what the adapter makes of it.
+// Suite has the bodies that an adapter's vendor sends, and the expected chunks.
 type Suite struct {
 	// New returns a provider that sends its requests to url, a scheme and a host
 	// without a path, through client.
@@ -56,7 +56,7 @@ type Transcript struct {
 	// such as "[DONE]". It is looked for from the end of the body.
 	Terminal string
 
-	// Request is what is sent; nil means a short question.
+	// Request is the request sent; nil means a short question.
 	Request *provider.Request
 
 	// Want are the chunks. The suite fills in RawResponseHash.
@@ -75,8 +75,8 @@ type Failure struct {
 type Broken struct {
 	Name  string
 	Body  string
-	Want  string // text that the error has to contain: what is wrong
-	Class error  // one of package provider that the error wraps; nil means none
+	Want  string // text that the error has to contain: the fault
+	Class error  // the class of package provider that the error wraps; nil means none
 }
 
 // recording is a transcript with its body.
@@ -134,8 +134,8 @@ func question(model string) *provider.Request {
 	return &provider.Request{Model: model, Messages: []provider.Message{{Role: provider.RoleUser, Content: "Hello?"}}}
 }
 
-// capabilities are those of p, or all but a cache's marks and the request id if
-// it does not say.
+// capabilities returns the capabilities of p. If p does not report any, it
+// returns all but a cache's marks and the request id.
 func capabilities(p provider.Provider) provider.Capabilities {
 	if c, ok := p.(provider.Capabler); ok {
 		return c.Capabilities()

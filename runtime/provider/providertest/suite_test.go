@@ -53,7 +53,7 @@ func chunks() []provider.StreamChunk {
 func TestSubject(t *testing.T) {
 	defect, ok := defects[os.Getenv(defectVariable)]
 	if !ok {
-		return // nobody has asked for one
+		return // not asked for
 	}
 	file := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
@@ -86,7 +86,7 @@ func TestSubject(t *testing.T) {
 
 const defectVariable = "PROVIDERTEST_DEFECT"
 
-// defect is what a faulty provider does instead of what it should.
+// defect is the fault of a broken provider.
 type defect struct {
 	found     string // the name of a test that fails, or a text that it fails with
 	transport func(http.RoundTripper) http.RoundTripper
@@ -97,7 +97,7 @@ type defect struct {
 	err       func(error) error
 }
 
-// replaced makes a defect of Next that changes what it returns.
+// replaced makes a defect of Next that changes its results.
 func replaced(change func(provider.StreamChunk, error) (provider.StreamChunk, error)) func(context.Context, provider.EventStream) (provider.StreamChunk, error) {
 	return func(ctx context.Context, s provider.EventStream) (provider.StreamChunk, error) {
 		return change(s.Next(ctx))

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// headers are those of a response of status 200.
+// headers returns the headers of a response of status 200.
 func (s *Suite) headers(r recording) http.Header {
 	h := http.Header{}
 	for name, values := range r.Header {
@@ -82,8 +82,8 @@ func (s *Suite) inPieces(t *testing.T, r recording) {
 	}
 }
 
-// cut has the body stop at every place, with the ends in turn. The stream must not
-// take that for the end of the response, and has given nothing but its first
+// cut makes the body stop at every place, with the ends in turn. The stream must
+// not take that for the end of the response, and must have given only its first
 // chunks.
 func (s *Suite) cut(t *testing.T, r recording, ends ...error) {
 	last := bytes.LastIndex(r.body, []byte(r.Terminal))

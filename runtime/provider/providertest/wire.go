@@ -21,9 +21,9 @@ type wireRequest struct {
 	Body   any         `json:"body"`
 }
 
-// Wire compares what an adapter sends with the requests in a file, which a vendor's
-// own SDK has sent for the same: target, headers and body, whatever the order of its
-// members. The file has no headers in which the SDK described itself.
+// Wire compares an adapter's requests with the requests in a file, which a vendor's
+// own SDK has sent for the same input: target, headers and body, whatever the order
+// of its members. The file has no headers in which the SDK described itself.
 func Wire(t *testing.T, file string, connect func(testing.TB, string, *http.Client) provider.Provider, requests map[string]*provider.Request) {
 	t.Helper()
 	text, err := os.ReadFile(file)
