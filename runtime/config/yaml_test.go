@@ -264,3 +264,17 @@ func TestCaretBehindWideCharacters(t *testing.T) {
 		}
 	}
 }
+
+// A keyword that is not understood would let through what it forbids.
+func TestUnknownKeyword(t *testing.T) {
+	for _, doc := range []string{`{"anyOf": []}`, `{"properties": {"a": {"multipleOf": 2}}}`, `{"pattern": "("}`, `[`} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s is a schema", doc)
+				}
+			}()
+			config.MustSchema([]byte(doc), nil)
+		}()
+	}
+}

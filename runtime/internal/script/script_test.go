@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,9 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/internal/script"
+	"github.com/starling-host/starling/runtime/internal/validate"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/spec"
 )
 
 const dice = `# yaml
@@ -213,6 +216,30 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// judge asks another validator what the schema says.
+func judge(t testing.TB, text string) error {
+	t.Helper()
+	compiled, err := validate.Compile(spec.ScriptSchema())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := config.Parse("s.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := json.Marshal(n.Value())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compiled.Check(doc)
+}
+
+func TestSchemaAgrees(t *testing.T) {
+	if err := judge(t, dice); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"an unknown key": {"- text: a\n- txet: b", `s.yaml:2:3: there is no key "txet"
@@ -260,6 +287,10 @@ hint: write a number and a unit, such as 90s, 1m30s or 30d`},
 			_, err := script.Parse("s.yaml", []byte(c.text))
 			if diff := cmp.Diff(c.want, fmt.Sprint(err)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+			seen := !strings.Contains(c.want, "two tool calls") && !strings.Contains(c.want, "after_chunks is")
+			if err := judge(t, c.text); (err != nil) != seen {
+				t.Errorf("another reader of the schema says %v", err)
 			}
 		})
 	}
