@@ -24,6 +24,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/agenttest"
@@ -427,7 +428,7 @@ func TestFeaturesComposeWithEveryKindOfTool(t *testing.T) {
 	address := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return served }, nil))
 	defer address.Close()
 
-	m := &matrix{folder: outside(t), server: address.URL}
+	m := &matrix{folder: treetest.Outside(t), server: address.URL}
 	if err := os.WriteFile(filepath.Join(m.folder, "main.go"), []byte(probe), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +451,7 @@ func TestFeaturesComposeWithEveryKindOfTool(t *testing.T) {
 		for _, f := range features {
 			t.Run(name+"/"+f.name, func(t *testing.T) {
 				if reason, ok := f.refused[name]; ok {
-					if page := reason[strings.LastIndex(reason, " ")+1:]; document(t, page) == "" {
+					if page := reason[strings.LastIndex(reason, " ")+1:]; treetest.Read(t, page) == "" {
 						t.Errorf("%s does not exist", page)
 					}
 					return

@@ -12,32 +12,8 @@ import (
 	"golang.org/x/mod/zip"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/treetest"
 )
-
-// outside returns a folder with a module that requires this one and nothing else.
-func outside(t *testing.T) string {
-	t.Helper()
-	root, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mod, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum, err := os.ReadFile("go.sum")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	mod = bytes.Replace(mod, []byte("module "+modulePath+"\n"), []byte("module example.com/outside\n\nrequire "+modulePath+" v0.0.0\n\nreplace "+modulePath+" => "+root+"\n"), 1)
-	for name, data := range map[string][]byte{"go.mod": mod, "go.sum": sum} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 // TestGoToolsBuildOutside builds a typed tool in a folder that has nothing of this module,
 // with the SDK as a proxy gives it, and with the SDK of a clone.
@@ -82,7 +58,7 @@ func main() {}
 			t.Errorf("got %v, %v", run, err)
 		}
 	}
-	t.Run("with a clone", func(t *testing.T) { greets(t, outside(t)) })
+	t.Run("with a clone", func(t *testing.T) { greets(t, treetest.Outside(t)) })
 	t.Run("with a release", func(t *testing.T) {
 		dir := t.TempDir()
 		release(t)

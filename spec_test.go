@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestTiersOfTheSpec checks that each promise in SPEC.md names its tier, and that a test
@@ -17,14 +19,14 @@ func TestTiersOfTheSpec(t *testing.T) {
 	body := regexp.MustCompile(`(?m)^func (Test\w+)\(.*(\n(\t.*)?)*`)
 	shortened := map[string]bool{}
 	for file := range strings.FieldsSeq(string(files)) {
-		for _, f := range body.FindAllStringSubmatch(document(t, file), -1) {
+		for _, f := range body.FindAllStringSubmatch(treetest.Read(t, file), -1) {
 			shortened[f[1]] = shortened[f[1]] || strings.Contains(f[0], "testing.Short()")
 		}
 	}
 	tier := regexp.MustCompile(`^(check|test|ci|nightly)\b`)
 	name := regexp.MustCompile(`\bTest[A-Z]\w+`)
 	promises := 0
-	for _, table := range strings.Split(document(t, "SPEC.md"), "| promise | test | tier |\n|---|---|---|\n")[1:] {
+	for _, table := range strings.Split(treetest.Read(t, "SPEC.md"), "| promise | test | tier |\n|---|---|---|\n")[1:] {
 		rows, _, _ := strings.Cut(table, "\n\n")
 		for row := range strings.Lines(rows) {
 			cells := strings.Split(strings.Trim(row, "|\n"), " | ")
@@ -45,5 +47,26 @@ func TestTiersOfTheSpec(t *testing.T) {
 	}
 	if promises < 100 {
 		t.Errorf("%d promises were found", promises)
+	}
+}
+
+// TestNamedTestsExist checks that the tests, examples and benchmarks that documents
+// name are there.
+func TestNamedTestsExist(t *testing.T) {
+	out, err := exec.Command("git", "grep", "-hoE", `^func (Test|Benchmark|Fuzz|Example)[A-Za-z0-9_]+`, "--", "*_test.go").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: this is no checkout: %v", err)
+	}
+	names := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		names[strings.TrimSpace(strings.TrimPrefix(line, "func "))] = true
+	}
+	named := regexp.MustCompile(`\b(Test|Benchmark|Fuzz|Example)[A-Z][A-Za-z0-9_]+`)
+	for _, file := range []string{"SPEC.md", "docs/seed-defects.md"} {
+		for _, name := range named.FindAllString(treetest.Read(t, file), -1) {
+			if !names[name] {
+				t.Errorf("%s names %s, which is not there", file, name)
+			}
+		}
 	}
 }

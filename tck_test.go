@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // kit runs the conformance kit, spec/tck, and checks that all cases pass.
@@ -47,7 +48,7 @@ func TestConformanceOfTheHost(t *testing.T) {
 	}
 	t.Parallel()
 	dir := t.TempDir()
-	buildHost(t, dir)
+	treetest.BuildHost(t, dir)
 	args := []string{"node", "spec/tck/starling-host.mjs"}
 	if os.Getenv("STARLING_NIGHTLY") == "" {
 		args = append([]string{"--only", "replay "}, args...)
@@ -72,8 +73,8 @@ func TestConformanceOfTheGoSDK(t *testing.T) {
 // TestConformanceOfTheJavaScriptSDK does the same with the other SDK, and checks that the
 // golden modules of the kit are what their source says.
 func TestConformanceOfTheJavaScriptSDK(t *testing.T) {
-	buildsJS(t)
-	wasm, said := buildJS(t, "guest-sdk/js/testdata/conformance.js")
+	treetest.NeedsJS(t)
+	wasm, said := treetest.BuildJS(t, "guest-sdk/js/testdata/conformance.js")
 	if wasm == nil {
 		t.Fatal(said)
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 )
 
-// TestUnknownFieldsAreIgnored takes a run through everything that reads runs, after a newer
+// TestUnknownEventFields takes a run through everything that reads runs, after a newer
 // version has added an optional field to its first payload (spec/event.md, section 12).
-func TestUnknownFieldsAreIgnored(t *testing.T) {
+func TestUnknownEventFields(t *testing.T) {
 	inner, key := recorded(t)
 	wasm, err := os.ReadFile("spec/tck/modules/echo.wasm")
 	if err != nil {
@@ -93,9 +93,9 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 	}
 }
 
-// TestVerifyingABundleEnds has a bundle whose runs never end, as one from somebody else may:
+// TestVerifyBundleTimeout has a bundle whose runs never end, as one from somebody else may:
 // the time is for all of them, and each that was not executed is named.
-func TestVerifyingABundleEnds(t *testing.T) {
+func TestVerifyBundleTimeout(t *testing.T) {
 	inner, _ := recorded(t)
 	db := starling.Over(inner, starling.Options{})
 	defer db.Close()

@@ -1,4 +1,4 @@
-package starling_test
+package js_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // runSubtle runs a case of testdata/subtle.js in a module, and returns its output and fuel.
@@ -22,8 +23,8 @@ func runSubtle(t *testing.T, m *sandbox.Module, name string) (string, uint64) {
 // TestJavaScriptCrypto checks crypto.subtle against the vectors of the standards, against
 // what Node has, and, where Node 20 departs from it, against the specification.
 func TestJavaScriptCrypto(t *testing.T) {
-	buildsJS(t)
-	wasm, said := buildJS(t, jsSDK+"/testdata/subtle.js")
+	treetest.NeedsJS(t)
+	wasm, said := treetest.BuildJS(t, jsSDK+"/testdata/subtle.js")
 	if wasm == nil {
 		t.Fatal(said)
 	}

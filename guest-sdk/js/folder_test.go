@@ -1,4 +1,4 @@
-package starling_test
+package js_test
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // files maps the names of files to their contents. A content that begins with "->" is a link,
@@ -40,7 +42,7 @@ func (f files) write(t *testing.T, dir string, r *strings.Replacer) {
 // each by another way. Either the build refuses, and says which import of which file it was, or
 // the module has nothing of them. No file of a folder is executed.
 func TestJavaScriptFolderIsAllThatAModuleHolds(t *testing.T) {
-	buildsJS(t)
+	treetest.NeedsJS(t)
 	const canary = "Canary0fTheHost"
 	const rest = `; export default { name: "x", execute: () => x };`
 	const copyIt = "hint: copy it into the folder, or name a larger folder"

@@ -1,4 +1,4 @@
-package starling_test
+package js_test
 
 import (
 	"bytes"
@@ -6,137 +6,24 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 )
+
+func TestMain(m *testing.M) { treetest.Run(m) }
 
 const jsSDK = "guest-sdk/js"
 
 // maxJS is what guest-sdk/js/README.md promises of a small tool.
 const maxJS = 655_000
-
-// buildsJS skips the test where Node, or what npm installs, is missing.
-func buildsJS(t *testing.T) {
-	t.Helper()
-	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
-	}
-	for _, p := range []string{"binaryen", "esbuild", "quickjs-wasi", "sucrase"} {
-		if _, err := os.Stat(filepath.Join(jsSDK, "node_modules", p)); err != nil {
-			t.Skipf("SKIPPED: the packages of guest-sdk/js are missing (npm ci --prefix guest-sdk/js): %v", err)
-		}
-	}
-	// Node reads these files, and go test must know that the result depends on them.
-	for _, pattern := range []string{"*", "*/*.js", "*/*.mjs", "*/*.ts"} {
-		files, _ := filepath.Glob(filepath.Join(jsSDK, pattern))
-		for _, file := range files {
-			_, _ = os.Stat(file)
-		}
-	}
-}
-
-// buildJS builds a tool, or says why it cannot be built.
-func buildJS(t *testing.T, source string, options ...string) (wasm []byte, said string) {
-	t.Helper()
-	target := filepath.Join(t.TempDir(), "tool.wasm")
-	out, err := exec.Command("node", append([]string{filepath.Join(jsSDK, "build.mjs"), source, target}, options...)...).CombinedOutput()
-	if err != nil {
-		return nil, string(out)
-	}
-	wasm, err = os.ReadFile(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return wasm, string(out)
-}
-
-// TestGuestsInJavaScript runs the commands of guest-sdk/js/README.md on the tools that it
-// shows, and compares what is printed.
-func TestGuestsInJavaScript(t *testing.T) {
-	buildsJS(t)
-	text := document(t, jsSDK+"/README.md")
-	for _, block := range regexp.MustCompile("(?s)```(?:js|ts)\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		name := regexp.MustCompile(`name: "([a-z]+)"`).FindStringSubmatch(block[1])
-		files, _ := filepath.Glob(filepath.Join(jsSDK, "examples", name[1]+".*"))
-		if len(files) != 1 || document(t, files[0]) != block[1] {
-			t.Errorf("README.md shows another tool than %v:\n%s", files, block[1])
-		}
-	}
-	dir := t.TempDir()
-	buildHost(t, dir)
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, target := range map[string]string{"build.mjs": "build.mjs", "examples": "examples", "starling-build": "build.mjs"} {
-		if err := os.Symlink(filepath.Join(here, jsSDK, target), filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run := func(line string) string {
-		cmd := exec.Command("sh", "-c", line)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-		var said strings.Builder
-		cmd.Stderr = &said
-		printed, err := cmd.Output()
-		if err != nil {
-			t.Errorf("%s: %v\n%s", line, err, said.String())
-		}
-		return string(printed)
-	}
-	commands := readmeCommands(text)
-	if len(commands) == 0 {
-		t.Fatal("README.md shows no command")
-	}
-	for _, c := range commands {
-		if got := mask(run(c.line)); got != mask(c.output) {
-			t.Errorf("%s prints\n%s\nand the README says\n%s", c.line, got, mask(c.output))
-		}
-	}
-
-	if got := run("starling-host doctor"); !regexp.MustCompile(`(?m)^ok +starling-build +quickjs-wasi [0-9.]+, Node [0-9.]+, /`).MatchString(got) {
-		t.Errorf("the doctor says\n%s", got)
-	}
-	writeFile(t, filepath.Join(dir, "folder", "tool.js"), document(t, jsSDK+"/examples/greet.js"))
-	if got := run(`starling-host run folder '{"name":"Ada"}'`); !strings.HasPrefix(got, `{"greeting":"Hello, Ada. `) {
-		t.Errorf("the tool in a folder prints %s", got)
-	}
-
-	_, block, _ := strings.Cut(text, "```mjs\n")
-	block, _, _ = strings.Cut(block, "```")
-	if err := os.WriteFile(filepath.Join(dir, "greet.test.mjs"), []byte(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := run("node --test --test-reporter=tap"); !strings.Contains(got, "# pass 1\n") {
-		t.Errorf("the test in README.md prints\n%s", got)
-	}
-
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, `{"name":"Ada of %s"}`, r.URL.Path)
-	}))
-	run("node build.mjs examples/customer.ts")
-	got := run(fmt.Sprintf(`starling-host run customer.wasm '{"id":"42","base_url":"%s"}' --allow-host %s --allow-private`,
-		server.URL, server.Listener.Addr()))
-	server.Close()
-	if want := `{"id":"42","name":"Ada of /customers/42"}`; strings.TrimSpace(got) != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	for _, engine := range []string{"", " --engine interpreter"} {
-		if got := run("starling-host replay starling.db @last" + engine); !strings.HasPrefix(got, "identical: ") {
-			t.Errorf("replay%s: %s", engine, got)
-		}
-	}
-}
 
 // jsWorld is the outside of a tool.
 type jsWorld struct {
@@ -170,8 +57,8 @@ func loadJS(t *testing.T, wasm []byte, config sandbox.Config) *sandbox.Module {
 // TestJavaScript checks what guest-sdk/js/README.md says that a tool can do, and that it
 // does the same, at the same price, on both engines.
 func TestJavaScript(t *testing.T) {
-	buildsJS(t)
-	wasm, said := buildJS(t, jsSDK+"/testdata/cases.js")
+	treetest.NeedsJS(t)
+	wasm, said := treetest.BuildJS(t, jsSDK+"/testdata/cases.js")
 	if wasm == nil || len(wasm) > maxJS {
 		t.Fatalf("%d bytes, the limit is %d: %s", len(wasm), maxJS, said)
 	}
@@ -273,7 +160,7 @@ func TestJavaScript(t *testing.T) {
 
 // TestJavaScriptLikeNode compares what tools have of the Web's interfaces with what Node has.
 func TestJavaScriptLikeNode(t *testing.T) {
-	buildsJS(t)
+	treetest.NeedsJS(t)
 	for _, file := range []string{"url.mjs", "web.mjs", "inflate.mjs"} {
 		if out, err := exec.Command("node", jsSDK+"/testdata/"+file).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", file, err, out)
@@ -281,10 +168,10 @@ func TestJavaScriptLikeNode(t *testing.T) {
 	}
 }
 
-// TestJavaScriptOfPackages builds tools with packages that are as those of npm are: with
+// TestJavaScriptPackages builds tools with packages that are as those of npm are: with
 // a form for Node and another, with a look at the clock while they are loaded, or large.
-func TestJavaScriptOfPackages(t *testing.T) {
-	buildsJS(t)
+func TestJavaScriptPackages(t *testing.T) {
+	treetest.NeedsJS(t)
 	packages := map[string]string{
 		"two/package.json":  `{"main": "node.js", "browser": {"./node.js": "./web.js", "fs": false}}`,
 		"two/node.js":       `module.exports = require("fs");`,
@@ -320,10 +207,10 @@ func TestJavaScriptOfPackages(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			for file, text := range packages {
-				writeFile(t, filepath.Join(dir, "node_modules", file), text)
+				treetest.Write(t, filepath.Join(dir, "node_modules", file), text)
 			}
-			writeFile(t, filepath.Join(dir, "x.js"), c.source)
-			wasm, said := buildJS(t, filepath.Join(dir, "x.js"))
+			treetest.Write(t, filepath.Join(dir, "x.js"), c.source)
+			wasm, said := treetest.BuildJS(t, filepath.Join(dir, "x.js"))
 			if wasm != nil {
 				got, err := loadJS(t, wasm, sandbox.Config{}).Call(t.Context(), sandbox.Call{Tool: "x", Input: []byte(
 					`{"tool":"x","input":{},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
@@ -339,20 +226,10 @@ func TestJavaScriptOfPackages(t *testing.T) {
 	}
 }
 
-func writeFile(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestJavaScriptImportsWhatItNames checks that a module imports what its source names, and
+// TestJavaScriptImports checks that a module imports what its source names, and
 // that it can call nothing else.
-func TestJavaScriptImportsWhatItNames(t *testing.T) {
-	buildsJS(t)
+func TestJavaScriptImports(t *testing.T) {
+	treetest.NeedsJS(t)
 	const begin, end = `export default { name: "x", execute() { return `, ` } };`
 	for name, c := range map[string]struct {
 		source, want string
@@ -368,7 +245,7 @@ func TestJavaScriptImportsWhatItNames(t *testing.T) {
 			if err := os.WriteFile(source, []byte(c.source), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			wasm, said := buildJS(t, source)
+			wasm, said := treetest.BuildJS(t, source)
 			info, err := sandbox.Check(wasm, sandbox.DefaultGateLimits())
 			if err != nil {
 				t.Fatal(err, said)
@@ -397,9 +274,9 @@ func TestJavaScriptImportsWhatItNames(t *testing.T) {
 	}
 }
 
-// TestJavaScriptThatIsRefused checks what the build says of tools that cannot be.
-func TestJavaScriptThatIsRefused(t *testing.T) {
-	buildsJS(t)
+// TestJavaScriptBuildErrors checks what the build says of tools that cannot be.
+func TestJavaScriptBuildErrors(t *testing.T) {
+	treetest.NeedsJS(t)
 	const rest = ` export default { name: "x", execute() {} };`
 	for name, c := range map[string]struct{ source, want string }{
 		"a syntax error":            {"export default {\n  name: 1 +; }", `x.js:2:12: Unexpected ";"`},
@@ -422,7 +299,7 @@ func TestJavaScriptThatIsRefused(t *testing.T) {
 			if err := os.WriteFile(source, []byte(c.source), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			wasm, said := buildJS(t, source)
+			wasm, said := treetest.BuildJS(t, source)
 			if wasm != nil || !strings.HasPrefix(said, "error: ") || !strings.Contains(said, c.want) {
 				t.Errorf("the build says %q, want it to contain %q", said, c.want)
 			}
@@ -433,9 +310,9 @@ func TestJavaScriptThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestTheBuilderOfJavaScriptIsACommand checks what its command line does, by each of its names.
-func TestTheBuilderOfJavaScriptIsACommand(t *testing.T) {
-	buildsJS(t)
+// TestJavaScriptBuildCommand checks what its command line does, by each of its names.
+func TestJavaScriptBuildCommand(t *testing.T) {
+	treetest.NeedsJS(t)
 	here, err := filepath.Abs(jsSDK)
 	if err != nil {
 		t.Fatal(err)
@@ -476,7 +353,7 @@ func TestTheBuilderOfJavaScriptIsACommand(t *testing.T) {
 	if info, err := os.Lstat(filepath.Join(dir, "tool.wasm")); err != nil || !info.Mode().IsRegular() {
 		t.Errorf("the module is %v, %v", info, err)
 	}
-	if document(t, filepath.Join(dir, "victim")) != "victim" || document(t, filepath.Join(dir, "other.js")) != "other" {
+	if treetest.Read(t, filepath.Join(dir, "victim")) != "victim" || treetest.Read(t, filepath.Join(dir, "other.js")) != "other" {
 		t.Error("the builder has written over another file")
 	}
 }

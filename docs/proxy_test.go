@@ -1,4 +1,4 @@
-package starling_test
+package docs_test
 
 import (
 	"net"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestProxy serves behind nginx as docs/proxy.md says, without and with certificates of
@@ -26,8 +28,8 @@ func TestProxy(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	listener.Close()
-	dir, page := t.TempDir(), document(t, "docs/proxy.md")
-	buildHost(t, dir)
+	dir, page := t.TempDir(), treetest.Read(t, "docs/proxy.md")
+	treetest.BuildHost(t, dir)
 	here := strings.NewReplacer("/run/starling", dir, "/etc/ssl/private", dir, "/etc/ssl", dir, "listen 443", "listen 127.0.0.1:"+port,
 		"https://starling.example", "https://starling.example:"+port)
 	block := func(kind string, n int) string {
@@ -47,7 +49,7 @@ func TestProxy(t *testing.T) {
 		around = "user root;\n" + around
 	}
 	for name, text := range map[string]string{"host.yaml": block("yaml", 0), "plain.conf": around + plain + "}\n", "mutual.conf": around + mutual + "}\n"} {
-		writeFile(t, filepath.Join(dir, name), text)
+		treetest.Write(t, filepath.Join(dir, name), text)
 	}
 	curl := strings.NewReplacer("curl ", "curl -sS --max-time 20 --cacert starling.crt --resolve starling.example:"+port+":127.0.0.1 -o answer -w '%{http_code}\\n' ").Replace
 	script := `trap 'kill $(jobs -p) 2> /dev/null || :' EXIT

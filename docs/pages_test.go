@@ -1,4 +1,4 @@
-package starling_test
+package docs_test
 
 import (
 	"fmt"
@@ -14,30 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
-func document(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// buildHost builds starling-host into a folder.
-func buildHost(t *testing.T, dir string) {
-	t.Helper()
-	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "starling-host"), "./cmd/starling-host").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-}
+func TestMain(m *testing.M) { treetest.Run(m) }
 
 // TestExampleTool checks that the first tool in docs/write-a-tool.md is examples/greet.
 func TestExampleTool(t *testing.T) {
-	_, code, _ := strings.Cut(document(t, "examples/greet/main.go"), "\n") // the comment above the package clause
-	_, block, _ := strings.Cut(document(t, "docs/write-a-tool.md"), "```go\n")
+	_, code, _ := strings.Cut(treetest.Read(t, "examples/greet/main.go"), "\n") // the comment above the package clause
+	_, block, _ := strings.Cut(treetest.Read(t, "docs/write-a-tool.md"), "```go\n")
 	block, _, _ = strings.Cut(block, "```")
 	if block != code {
 		t.Errorf("docs/write-a-tool.md shows another tool than examples/greet/main.go:\n%s", block)
@@ -46,7 +32,7 @@ func TestExampleTool(t *testing.T) {
 
 // TestExampleAgent checks that the agent in docs/agents.md can be read.
 func TestExampleAgent(t *testing.T) {
-	_, block, _ := strings.Cut(document(t, "docs/agents.md"), "```yaml\n")
+	_, block, _ := strings.Cut(treetest.Read(t, "docs/agents.md"), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
 	if _, err := agentfile.Parse("agent.yaml", []byte(block)); err != nil {
 		t.Error(err)
@@ -63,7 +49,7 @@ const recordedSession = "docs/img/session.svg"
 func TestPages(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
-	buildHost(t, bin)
+	treetest.BuildHost(t, bin)
 	help, err := exec.Command(filepath.Join(bin, "starling-host"), "--help").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +67,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("the help has %d commands", len(commands))
 	}
 	for _, command := range commands {
-		if command != "help" && !regexp.MustCompile("`"+command+"[ `]").MatchString(document(t, "docs/commands.md")) {
+		if command != "help" && !regexp.MustCompile("`"+command+"[ `]").MatchString(treetest.Read(t, "docs/commands.md")) {
 			t.Errorf("docs/commands.md does not have the command %s", command)
 		}
 	}
@@ -89,7 +75,7 @@ func TestPages(t *testing.T) {
 		"README.md", recordedSession, "docs/write-a-tool.md", "docs/embed.md", "docs/serve.md", "docs/assistants.md", "docs/agents.md", "docs/network.md", "docs/commands.md", "docs/proof.md",
 		"docs/branching.md", "docs/budgets.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md",
 	} {
-		text := document(t, page)
+		text := treetest.Read(t, page)
 		if page == recordedSession {
 			text = sessionText(text)
 		} else if testing.Short() && page != "README.md" {
@@ -128,7 +114,7 @@ func typePage(t *testing.T, bin, text string) {
 			t.Skipf("SKIPPED: there is no %s", program)
 		}
 	}
-	dir, shown := outside(t), t.TempDir()
+	dir, shown := treetest.Outside(t), t.TempDir()
 	if strings.Contains(text, "go mod init ") {
 		text = regexp.MustCompile(`(?m)^    (mkdir .*\n    go mod init .*\n    go get .*)\n`).ReplaceAllString(text, "") // what outside has done
 	} else if out, err := exec.Command("cp", "-R", "go.mod", "go.sum", "abi", "internal", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {
@@ -251,9 +237,9 @@ func compact(s string) []string {
 	return lines
 }
 
-// TestNamesOfGoExist checks that what docs/seed-names.md says that this project calls
+// TestSeedNamesExist checks that what docs/seed-names.md says that this project calls
 // something is exported by a package of that name.
-func TestNamesOfGoExist(t *testing.T) {
+func TestSeedNamesExist(t *testing.T) {
 	out, err := exec.Command("git", "grep", "-E", "^(type |func (\\([^)]*\\) )?|const |var |\t)[A-Z]", "--", "*.go", ":!*_test.go").Output()
 	if err != nil {
 		t.Skipf("SKIPPED: this is no checkout: %v", err)
@@ -264,7 +250,7 @@ func TestNamesOfGoExist(t *testing.T) {
 	}
 	named := regexp.MustCompile("`" + `(?:\*|&)?([a-z]+\.[A-Z]\w*)`)
 	seen := 0
-	for line := range strings.Lines(document(t, "docs/seed-names.md")) {
+	for line := range strings.Lines(treetest.Read(t, "docs/seed-names.md")) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 {
 			continue
@@ -278,27 +264,6 @@ func TestNamesOfGoExist(t *testing.T) {
 	}
 	if seen < 30 {
 		t.Errorf("%d names were found", seen)
-	}
-}
-
-// TestNamedTestsExist checks that the tests, examples and benchmarks that documents
-// name are there.
-func TestNamedTestsExist(t *testing.T) {
-	out, err := exec.Command("git", "grep", "-hoE", `^func (Test|Benchmark|Fuzz|Example)[A-Za-z0-9_]+`, "--", "*_test.go").Output()
-	if err != nil {
-		t.Skipf("SKIPPED: this is no checkout: %v", err)
-	}
-	names := map[string]bool{}
-	for line := range strings.Lines(string(out)) {
-		names[strings.TrimSpace(strings.TrimPrefix(line, "func "))] = true
-	}
-	named := regexp.MustCompile(`\b(Test|Benchmark|Fuzz|Example)[A-Z][A-Za-z0-9_]+`)
-	for _, file := range []string{"SPEC.md", "docs/seed-defects.md"} {
-		for _, name := range named.FindAllString(document(t, file), -1) {
-			if !names[name] {
-				t.Errorf("%s names %s, which is not there", file, name)
-			}
-		}
 	}
 }
 
@@ -321,7 +286,7 @@ func TestLinks(t *testing.T) {
 	}
 	for page := range strings.Lines(string(out)) {
 		page = strings.TrimSpace(page)
-		for _, link := range links.FindAllStringSubmatch(fences.ReplaceAllString(document(t, page), ""), -1) {
+		for _, link := range links.FindAllStringSubmatch(fences.ReplaceAllString(treetest.Read(t, page), ""), -1) {
 			target, anchor, _ := strings.Cut(link[1], "#")
 			if strings.Contains(target, ":") {
 				continue
@@ -332,16 +297,46 @@ func TestLinks(t *testing.T) {
 			}
 			if _, err := os.Stat(path); err != nil {
 				t.Errorf("%s links to %s, which is not there", page, link[1])
-			} else if anchor != "" && !slices.Contains(anchors(document(t, path)), anchor) {
+			} else if anchor != "" && !slices.Contains(anchors(treetest.Read(t, path)), anchor) {
 				t.Errorf("%s links to %s, and there is no such heading", page, link[1])
 			}
 		}
 	}
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var folders []string
+	for _, e := range entries {
+		if e.IsDir() {
+			folders = append(folders, regexp.QuoteMeta(e.Name())+"/")
+		}
+	}
 	for _, page := range []string{"CONTRIBUTING.md", "docs/architecture.md"} {
-		for _, path := range regexp.MustCompile("`((?:"+strings.Join(slices.Concat(line, folders, []string{"guest-sdk", "tools-wasm"}), "|")+")/[A-Za-z0-9_./-]*)`").FindAllStringSubmatch(document(t, page), -1) {
+		for _, path := range regexp.MustCompile("`((?:"+strings.Join(folders, "|")+")[A-Za-z0-9_./-]*)`").FindAllStringSubmatch(treetest.Read(t, page), -1) {
 			if _, err := os.Stat(path[1]); err != nil {
 				t.Errorf("%s names %s, which is not there", page, path[1])
 			}
 		}
+	}
+}
+
+// TestCodeModeTableIsMeasured: the page shows rows of the report that "make
+// bench-code" writes.
+func TestCodeModeTableIsMeasured(t *testing.T) {
+	measured := treetest.Read(t, filepath.Join("bench", "results", "codemode.md"))
+	_, table, _ := strings.Cut(treetest.Read(t, filepath.Join("docs", "agents.md")), "### What a program saves\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := 0
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		if rows++; !strings.Contains(measured, line) {
+			t.Errorf("docs/agents.md has a row that bench/results/codemode.md has not: %s", line)
+		}
+	}
+	if rows < 5 {
+		t.Errorf("the table has %d rows", rows)
 	}
 }

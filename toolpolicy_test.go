@@ -16,10 +16,10 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// TestRulesTravelWithTheirTool calls a tool that was loaded under a policy in every way that
+// TestPolicyOfALoadedTool calls a tool that was loaded under a policy in every way that
 // the library has: each call is under that policy, its module is in a database that was empty,
 // and the run replays.
-func TestRulesTravelWithTheirTool(t *testing.T) {
+func TestPolicyOfALoadedTool(t *testing.T) {
 	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "rules.db"), starling.Options{}))
 	defer db.Close()
 	rules := starling.Must(policy.Parse("p.yaml", []byte("version: \"1.0\"\npermissions:\n  tools:\n    dice:\n      arguments: {/rolls: {maximum: 3}}\n")))

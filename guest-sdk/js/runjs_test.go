@@ -1,4 +1,4 @@
-package starling_test
+package js_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // hostilePrograms are what a model could write that means harm, or is broken: with a part of
@@ -70,9 +71,9 @@ func reason(run *starling.Run) string {
 	return run.Failure.Message
 }
 
-// TestHostilePrograms: each of them ends by its limits, none reaches what it may not, and
+// TestRunJSHostilePrograms: each of them ends by its limits, none reaches what it may not, and
 // each run replays.
-func TestHostilePrograms(t *testing.T) {
+func TestRunJSHostilePrograms(t *testing.T) {
 	var reached atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 	defer server.Close()
@@ -165,8 +166,8 @@ func TestRunJSForms(t *testing.T) {
 // TestRunJSPassesDigitsAndText hands large numbers and halves of characters from a program to a
 // tool, and what the tool returns on to the next.
 func TestRunJSPassesDigitsAndText(t *testing.T) {
-	buildsJS(t)
-	wasm, said := buildJS(t, jsSDK+"/testdata/cases.js")
+	treetest.NeedsJS(t)
+	wasm, said := treetest.BuildJS(t, jsSDK+"/testdata/cases.js")
 	if wasm == nil {
 		t.Fatal(said)
 	}
@@ -205,33 +206,13 @@ func TestRunJSPassesDigitsAndText(t *testing.T) {
 
 // TestRunJSIsBuiltFromItsSource builds the module that is part of the program again.
 func TestRunJSIsBuiltFromItsSource(t *testing.T) {
-	buildsJS(t)
-	built, said := buildJS(t, filepath.Join(jsSDK, "runjs", "run_js.js"), "--root", jsSDK)
+	treetest.NeedsJS(t)
+	built, said := treetest.BuildJS(t, filepath.Join(jsSDK, "runjs", "run_js.js"), "--root", jsSDK)
 	kept, err := os.ReadFile(filepath.Join("host", "internal", "runjs", "run_js.wasm"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if sandbox.Sum(built) != sandbox.Sum(kept) {
 		t.Errorf("host/internal/runjs/run_js.wasm has the digest %v, and build.sh makes %v: %s", sandbox.Sum(kept), sandbox.Sum(built), said)
-	}
-}
-
-// TestTheTableOfCodeModeIsTheMeasuredOne: the page shows rows of the report that "make
-// bench-code" writes.
-func TestTheTableOfCodeModeIsTheMeasuredOne(t *testing.T) {
-	measured := document(t, filepath.Join("bench", "results", "codemode.md"))
-	_, table, _ := strings.Cut(document(t, filepath.Join("docs", "agents.md")), "### What a program saves\n")
-	table, _, _ = strings.Cut(table, "\n## ")
-	rows := 0
-	for line := range strings.Lines(table) {
-		if !strings.HasPrefix(line, "|") {
-			continue
-		}
-		if rows++; !strings.Contains(measured, line) {
-			t.Errorf("docs/agents.md has a row that bench/results/codemode.md has not: %s", line)
-		}
-	}
-	if rows < 5 {
-		t.Errorf("the table has %d rows", rows)
 	}
 }

@@ -1,4 +1,4 @@
-package starling_test
+package docs_test
 
 import (
 	"os"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestSeedAPICompilesOutside builds a program for each row of the Starling runtime's Go API
@@ -16,7 +18,7 @@ func TestSeedAPICompilesOutside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := outside(t)
+	dir := treetest.Outside(t)
 	for _, f := range archive.Files {
 		path := filepath.Join(dir, f.Name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -1,0 +1,118 @@
+// Package treetest is for tests of what lies in the tree beside its Go packages: the pages, the
+// SDK for JavaScript, the specification. Paths are relative to the root of the module, in which
+// such a test runs.
+package treetest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Run runs the tests of a package in the root of the module.
+func Run(m *testing.M) {
+	for {
+		if _, err := os.Stat("go.mod"); err == nil {
+			break
+		}
+		if err := os.Chdir(".."); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// Read returns the text of a file.
+func Read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Write writes a file, and makes the folders that it is in.
+func Write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BuildHost builds starling-host into a folder.
+func BuildHost(t *testing.T, dir string) {
+	t.Helper()
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "starling-host"), "./cmd/starling-host").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+}
+
+const modulePath = "github.com/starling-host/starling"
+
+// Outside returns a folder with a module that requires this one and nothing else.
+func Outside(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	mod = bytes.Replace(mod, []byte("module "+modulePath+"\n"), []byte("module example.com/outside\n\nrequire "+modulePath+" v0.0.0\n\nreplace "+modulePath+" => "+root+"\n"), 1)
+	for name, data := range map[string][]byte{"go.mod": mod, "go.sum": sum} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const jsSDK = "guest-sdk/js"
+
+// NeedsJS skips the test where Node, or what npm installs, is missing.
+func NeedsJS(t *testing.T) {
+	t.Helper()
+	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
+	}
+	for _, p := range []string{"binaryen", "esbuild", "quickjs-wasi", "sucrase"} {
+		if _, err := os.Stat(filepath.Join(jsSDK, "node_modules", p)); err != nil {
+			t.Skipf("SKIPPED: the packages of guest-sdk/js are missing (npm ci --prefix guest-sdk/js): %v", err)
+		}
+	}
+	// Node reads these files, and go test must know that the result depends on them.
+	for _, pattern := range []string{"*", "*/*.js", "*/*.mjs", "*/*.ts"} {
+		files, _ := filepath.Glob(filepath.Join(jsSDK, pattern))
+		for _, file := range files {
+			_, _ = os.Stat(file)
+		}
+	}
+}
+
+// BuildJS builds a tool, or says why it cannot be built.
+func BuildJS(t *testing.T, source string, options ...string) (wasm []byte, said string) {
+	t.Helper()
+	target := filepath.Join(t.TempDir(), "tool.wasm")
+	out, err := exec.Command("node", append([]string{filepath.Join(jsSDK, "build.mjs"), source, target}, options...)...).CombinedOutput()
+	if err != nil {
+		return nil, string(out)
+	}
+	wasm, err = os.ReadFile(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm, string(out)
+}
