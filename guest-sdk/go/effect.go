@@ -12,8 +12,8 @@ import (
 // maxEffectName is the longest name that the host takes, in bytes.
 const maxEffectName = 256
 
-// effectName is what SideEffect was called with, or nothing outside of it. One
-// module instance runs one call at a time, so there is one.
+// effectName is the name passed to SideEffect, or "" outside of it. One module
+// instance runs one call at a time, so there is one.
 var effectName string
 
 // SideEffect calls fn and gives the HTTP exchanges that it makes the name under

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// answers are what the tools of this file's envelopes do, by tool name.
+// answers are the handlers of the tools in this file's envelopes, by tool name.
 var answers = map[string]func(call *Call, input []byte) ([]byte, error){
 	"t_echo":    func(_ *Call, input []byte) ([]byte, error) { return input, nil },
 	"t_nothing": func(*Call, []byte) ([]byte, error) { return nil, nil },

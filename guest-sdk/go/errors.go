@@ -2,11 +2,11 @@ package starling
 
 import "github.com/starling-host/starling/abi"
 
-// Kind says what the host does about a failed call.
+// Kind selects the host's reaction to a failed call.
 type Kind = abi.ErrorKind
 
 const (
-	// KindTool: the tool failed. This is what every other error becomes.
+	// KindTool: the tool failed. Every other error becomes this kind.
 	KindTool = abi.ErrorTool
 	// KindTransient: worth another attempt, if the tool is idempotent.
 	KindTransient = abi.ErrorTransient
@@ -18,12 +18,12 @@ const (
 	KindSnooze = abi.ErrorSnooze
 )
 
-// Error is a failure together with what the host should do about it. Where
-// several are wrapped in each other the outermost decides.
+// Error is a failure with the host's reaction to it. Of nested Errors the
+// outermost decides.
 type Error struct {
 	Kind         Kind
 	RetryAfterMs int64 // for KindSnooze, in milliseconds; zero: the host decides
-	Err          error // never nil; its text is what the model reads
+	Err          error // never nil; the model reads its text
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -55,9 +55,9 @@ func mark(kind Kind, afterMs int64, err error) error {
 	return &Error{Kind: kind, RetryAfterMs: max(afterMs, 0), Err: err}
 }
 
-// classify returns the kind of err and the delay, in milliseconds, that it asks
-// for: those of the first error in its tree, depth first, that has a kind. This
-// is errors.As, which would link reflection into every module.
+// classify returns the kind of err and its delay, in milliseconds: from the
+// first error in its tree, depth first, that has a kind. This is errors.As,
+// which would link reflection into every module.
 func classify(err error) (Kind, int64) {
 	if kind, afterMs := findKind(err); kind != "" {
 		return kind, afterMs

@@ -38,7 +38,7 @@ func exportExecute(ptr, n uint32) uint64 {
 	return handOut(execute(buf[:n:n]))
 }
 
-// handOut keeps a document alive and says where it is.
+// handOut keeps a document alive and returns its address.
 func handOut(doc []byte) uint64 {
 	result = doc
 	return abi.Pack(address(doc), uint32(len(doc)))

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
-// The reasons for which an exchange fails. What the functions of this package
-// return is an *[HTTPError] for which errors.Is finds one of these.
+// The reasons for which an exchange fails. The functions of this package
+// return an *[HTTPError] in which errors.Is finds one of these.
 var (
 	// ErrDenied: policy does not allow the request. Asking again is useless.
 	ErrDenied = errors.New("denied")
@@ -30,7 +30,7 @@ var (
 // and ErrTimeout, as [KindCancel] for ErrDenied, and else as [KindTool].
 type HTTPError struct {
 	Reason error  // one of the Err values above
-	Text   string // what the host says about it
+	Text   string // the host's message
 }
 
 func (e *HTTPError) Error() string {
@@ -73,7 +73,7 @@ func reason(status int64) error {
 		return ErrTooLarge
 	case abi.StatusMalformed:
 		return ErrMalformed
-	default: // abi.StatusNetwork, and what a later host may add
+	default: // abi.StatusNetwork, and statuses of later hosts
 		return ErrNetwork
 	}
 }
@@ -149,11 +149,11 @@ type Request struct {
 	Body []byte
 }
 
-// Response is what came back.
+// Response is an HTTP response.
 type Response struct {
 	Status int // for instance 200; statuses of failure are responses too
 	Header Header
-	Body   []byte // all of it, still encoded if Content-Encoding says so
+	Body   []byte // complete, still encoded if Content-Encoding says so
 }
 
 // Get makes the request GET url.

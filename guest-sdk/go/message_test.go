@@ -74,7 +74,7 @@ func FuzzParseResponse(f *testing.F) {
 }
 
 // FuzzMessage checks that no field of a request reaches into another: net/http
-// reads back exactly what was put in.
+// reads back exactly the fields.
 func FuzzMessage(f *testing.F) {
 	f.Add("GET", "https://api.example.com/customers/42?x=%20", "Accept", "application/json", []byte(nil), "customer/42")
 	f.Add("POST", "http://h:1", "A", "b\tc", []byte("body\r\n\r\n"), "")

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// maxMinimal is what doc.go promises of a tool that uses this package alone.
+// maxMinimal is the size that doc.go promises for a tool that uses this package alone.
 const maxMinimal = 2_000_000
 
 func build(t *testing.T, dir string) []byte {
@@ -36,8 +36,8 @@ func check(t *testing.T, wasm []byte) sandbox.GateInfo {
 	return info
 }
 
-// TestMinimalModuleIsSmallAndAsksForNothing: the import section of a module is
-// the list of what it can do, so a tool without host calls imports nothing.
+// TestMinimalModuleIsSmallAndAsksForNothing: the import section of a module
+// lists its abilities, so a tool without host calls imports nothing.
 func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
 	wasm := build(t, "testdata/minimal")
 	if len(wasm) >= maxMinimal {
@@ -63,7 +63,7 @@ func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
 
 // world is the outside of a module under test.
 type world struct {
-	later    time.Duration // than what the clock shows otherwise
+	later    time.Duration // than the clock's reading otherwise
 	requests []string
 	answer   func(request string) (string, abi.Status)
 }

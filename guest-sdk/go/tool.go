@@ -13,17 +13,17 @@ const maxName = 64
 
 // Tool is one tool of a module. Name and Execute are required.
 type Tool struct {
-	// Name is what the model calls: a small letter, then at most 63 small
-	// letters, digits, hyphens and underscores.
+	// Name is the name that the model calls: a small letter, then at most 63
+	// small letters, digits, hyphens and underscores.
 	Name string
 
-	// Description tells the model what the tool does and when to use it, in at
-	// most [MaxDescription] bytes.
+	// Description tells the model the purpose of the tool and when to use it, in
+	// at most [MaxDescription] bytes.
 	Description string
 
-	// InputSchema is the JSON Schema (draft 2020-12) of the input. It must
-	// describe an object. The host refuses a module with a schema that is none, and
-	// checks every input against it before the call. Empty: any object.
+	// InputSchema is the JSON Schema (draft 2020-12) of the input. It must describe
+	// an object. The host refuses a module with an invalid schema, and checks every
+	// input against it before the call. Empty: any object.
 	InputSchema string
 
 	// OutputSchema is the JSON Schema of the output. Empty: any JSON value.
@@ -33,7 +33,7 @@ type Tool struct {
 	// HOST:PORT. It is a wish: the operator's policy decides. Empty: none.
 	Effects []string
 
-	// Idempotent says that repeating a call does no harm, so that the host may
+	// Idempotent means that repeating a call does no harm, so that the host may
 	// retry it after a [Transient] failure.
 	Idempotent bool
 
@@ -42,7 +42,7 @@ type Tool struct {
 
 	// Execute does the work. Input is the JSON object that the caller sent and
 	// may be kept or changed. The output is one JSON value; empty means null.
-	// See [Error] for what the host does about an error.
+	// [Error] describes how the host reacts to an error.
 	Execute func(call *Call, input []byte) (output []byte, err error)
 }
 

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Unit is a suffix and what it multiplies by.
+// Unit is a suffix with its factor.
 type Unit struct {
 	Suffix string
 	Factor uint64
 }
 
-// FuelUnits are those of fuel, which is counted: powers of ten, the smallest first.
+// FuelUnits are the units of fuel, which is counted: powers of ten, the smallest first.
 func FuelUnits() []Unit { return []Unit{{"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}} }
 
-// SizeUnits are those of memory, which comes in powers of two.
+// SizeUnits are the units of memory, which comes in powers of two.
 func SizeUnits() []Unit { return []Unit{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}} }
 
 // Count writes n with the largest suffix that leaves at least 1 and as few
@@ -34,7 +34,7 @@ func Count(n uint64, units []Unit, plain string) string {
 	return strconv.FormatUint(n, 10) + plain
 }
 
-// ParseCount reads a positive whole number below 2^63 with one of the suffixes, or none.
+// ParseCount reads a positive whole number below 2^63, with or without a suffix.
 func ParseCount(s string, units []Unit) (uint64, error) {
 	digits, factor := s, uint64(1)
 	for _, u := range units {
@@ -59,7 +59,7 @@ func Fuel(n uint64) string { return Count(n, FuelUnits(), "") }
 // Size writes a number of bytes, such as 1.5MiB.
 func Size(n uint64) string { return Count(n, SizeUnits(), "B") }
 
-// Duration rounds to what a reader can use: three digits or so.
+// Duration rounds to a useful precision: three digits or so.
 func Duration(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:

@@ -59,10 +59,9 @@ func EscapeRunes(s string, plain func(rune) bool) string {
 	return b.String()
 }
 
-// PrintableJSON returns a JSON document with the same value in which every rune
-// that is not printable is an escape of JSON, but for those that the caller names.
-// Outside of strings a document on one line has none, so the escapes can only fall
-// into strings.
+// PrintableJSON returns a JSON document with the same value in which every
+// unprintable rune is escaped, except for the runes that the caller names. Outside
+// of strings a document on one line has none, so escapes occur only in strings.
 func PrintableJSON(doc []byte, but ...rune) []byte {
 	var b bytes.Buffer
 	for len(doc) > 0 {
@@ -87,7 +86,7 @@ func PrintableJSON(doc []byte, but ...rune) []byte {
 // a line each: a semicolon takes the place of the break.
 func PrintableError(err error) string { return Printable(OneLine(err.Error())) }
 
-// OneLine joins the lines of a text with semicolons, without those that are empty.
+// OneLine joins the non-empty lines of a text with semicolons.
 func OneLine(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

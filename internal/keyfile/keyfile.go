@@ -10,7 +10,7 @@ import (
 	"runtime"
 )
 
-// NotPrivateError says that others than its owner may read, or change, a file with a key.
+// NotPrivateError means that users other than its owner may read, or change, a file with a key.
 type NotPrivateError struct {
 	What string // such as "master key file"
 	Path string

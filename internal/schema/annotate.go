@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// annotate adds what the tags of a field say, and returns whether the member is
-// required, which usually is what the tag json says. Defaults are the reader's
-// business, so they are no part of an output.
+// annotate adds the settings in a field's tags, and returns whether the member
+// is required; usually is the default, from the tag json. Defaults concern only
+// the reader, so an output has none.
 func (d deriver) annotate(s *node, f reflect.StructField, usually bool) (required bool, err error) {
 	s.Description = f.Tag.Get("description")
 	settings, err := parseSchemaTag(f.Tag.Get("jsonschema"))

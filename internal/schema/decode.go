@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Decode reads one JSON object into the struct that in points to. Members that
-// the struct does not have are refused; that required members are there is for
-// whoever checks the schema. Errors speak of JSON, not of Go.
+// Decode reads one JSON object into the struct that in points to. Members that the
+// struct does not have are refused; checking the schema checks that required members
+// exist. Errors speak of JSON, not of Go.
 //
-// An integer may be written as 5.0 or 5e0, which is one for JSON Schema and none for
-// encoding/json.
+// An integer may be written as 5.0 or 5e0, which is an integer for JSON Schema but
+// not for encoding/json.
 func Decode(input []byte, in any) error {
 	err := decode(input, in)
 	var mismatch *json.UnmarshalTypeError
@@ -26,8 +26,7 @@ func Decode(input []byte, in any) error {
 	return explain(err)
 }
 
-// wholeNumbers returns a document with the integers as encoding/json wants them: those that
-// a float64 has exactly.
+// wholeNumbers rewrites integers for encoding/json, if a float64 holds them exactly.
 func wholeNumbers(doc []byte) (out []byte) {
 	for inString := false; len(doc) > 0; {
 		n := len(doc) - len(bytes.TrimLeft(doc, "+-.eE0123456789"))

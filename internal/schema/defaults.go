@@ -13,8 +13,8 @@ type Defaults struct {
 	items   *Defaults            // of an array; likewise
 }
 
-// ParseDefaults finds the defaults in a schema: those of properties, at any
-// depth of properties and items. It is nil if there are none.
+// ParseDefaults finds the defaults of properties in a schema, at any depth of
+// properties and items. It is nil if there are none.
 func ParseDefaults(schema []byte) (*Defaults, error) {
 	var s struct {
 		Default    json.RawMessage            `json:"default"`
@@ -44,9 +44,9 @@ func ParseDefaults(schema []byte) (*Defaults, error) {
 	return d, err
 }
 
-// Fill returns a document with the members that it leaves out. What is there
-// stays as it is, null included, and so does a document of another shape, which
-// is for whoever checks the schema.
+// Fill returns a document with the missing members added. Existing members
+// stay, null included, and so does a document of another shape, which the check
+// of the schema reports.
 func (d *Defaults) Fill(doc []byte) ([]byte, error) {
 	if d == nil {
 		return doc, nil

@@ -1,10 +1,10 @@
-// Package schema derives JSON Schema from Go types, and decodes what the schema
-// describes.
+// Package schema derives JSON Schema from Go types, and decodes documents of
+// these schemas.
 //
 // Tools are made from Go functions on both sides of the contract: in guests,
-// and in the host itself. Both tell a model the same about the same struct, so
-// both ask here. The schema says what encoding/json reads into a type, or
-// writes of it:
+// and in the host itself. Both describe the same struct to a model in the same
+// way, so both use this package. The schema describes the JSON that
+// encoding/json reads into a type, or writes from it:
 //
 //	type lookup struct {
 //		City  string `json:"city" jsonschema:"description=City name"`
@@ -32,7 +32,7 @@
 //	required=true, required=false  in spite of omitempty, or of its absence
 //
 // A comma that is not followed by a word and an equals sign belongs to the
-// value. A member that has a default is not required: one that is left out is
+// value. A member with a default is not required: if it is missing, it is
 // filled in before the input is decoded.
 //
 // The bytes depend on the type alone, since they are hashed into logs.

@@ -40,8 +40,8 @@ func (d deriver) twin(members properties, name string) string {
 	return ""
 }
 
-// members lists what a struct contributes to an object: its fields, and those
-// of the structs that it embeds without naming them.
+// members lists a struct's members of an object: its fields, and the fields
+// of structs that it embeds without a name.
 func (d deriver) members(t reflect.Type) (properties, error) {
 	members := properties{}
 	for i := range t.NumField() {
@@ -115,7 +115,7 @@ func (d deriver) field(f reflect.StructField, tag jsonTag) (properties, error) {
 	return properties{{name: name, optional: !required, node: s}}, nil
 }
 
-// jsonTag is what the tag json says about a field.
+// jsonTag is a parsed json tag.
 type jsonTag struct {
 	name     string // "": the field's own
 	skip     bool

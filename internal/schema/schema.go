@@ -61,7 +61,7 @@ func (ps properties) MarshalJSON() ([]byte, error) {
 }
 
 // Input returns the schema of an input of type t, which is a struct. The error
-// says which type or field cannot be described, and why.
+// names the type or field that cannot be described, and the reason.
 func Input(t reflect.Type) (string, error) {
 	s, err := deriver{}.schema(t)
 	if err != nil {

@@ -16,19 +16,16 @@
 // not change another one. A library that builds its own http.Transport cannot
 // be served: its connections fail.
 //
-// An exchange is a single step. The request body is read to its end before, the
-// response is in memory afterwards, and nothing of the tool runs in between. A
-// context that is cancelled meanwhile is noticed after the exchange. A deadline goes with
-// the request, in a header that the host does not send: the host ends the exchange then. Time in a module
-// is virtual and stands still during an exchange. Where the context has a
-// deadline, as that of a client with a Timeout has, [Transport] asks the host
-// before and after what time it is, which is two effects more in the record, and
-// moves the module's clock on by the difference: a timeout is measured on that
-// clock, live and on replay.
+// An exchange is a single step. The request body is read to its end before, the response is in memory
+// afterwards, and nothing of the tool runs in between. A context that is cancelled meanwhile is noticed
+// after the exchange. A deadline goes with the request, in a header that the host does not send: the
+// host ends the exchange then. Time in a module is virtual and stands still during an exchange. If the
+// context has a deadline, as with a client's Timeout, [Transport] asks the host for the time before and
+// after, which adds two effects to the record, and moves the module's clock on by the difference: a
+// timeout is measured on that clock, live and on replay.
 //
-// What the host refuses or cannot do is a *[starling.HTTPError] inside the
-// *url.Error that http.Client returns, so errors.Is finds [starling.ErrDenied]
-// and its siblings, and the error is a net.Error.
+// If the host refuses or fails, http.Client returns a *[starling.HTTPError] inside its *url.Error, so
+// errors.Is finds [starling.ErrDenied] and its siblings, and the error is a net.Error.
 //
 // [Transport] does not ask for compression. If a server compresses the response all the same,
 // it undoes gzip and deflate, as http.Transport does. A request with a header Accept-Encoding

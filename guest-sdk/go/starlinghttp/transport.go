@@ -82,7 +82,8 @@ func unpack(resp *http.Response) {
 }
 
 // exchange makes the exchange. The module's clock stands still meanwhile, so if
-// ctx has a deadline it is moved on by what the host says that the exchange took.
+// ctx has a deadline, exchange moves the clock on by the time that the host
+// measured.
 func exchange(ctx context.Context, message []byte) ([]byte, error) {
 	if _, timed := ctx.Deadline(); !timed {
 		return starling.HTTP(message)
@@ -140,8 +141,8 @@ func message(req *http.Request) ([]byte, error) {
 	return message.Bytes(), nil
 }
 
-// escapeLetters percent-encodes what a query on the wire cannot have. net/url leaves a query as
-// it was written.
+// escapeLetters percent-encodes the characters that a query cannot contain when sent. net/url
+// leaves a query as it was written.
 func escapeLetters(query string) string {
 	var b strings.Builder
 	for _, c := range []byte(query) {

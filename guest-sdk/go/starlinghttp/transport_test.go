@@ -22,7 +22,7 @@ import (
 	"github.com/starling-host/starling/guest-sdk/go/starlingtest"
 )
 
-// during is what the tool "during" runs. Calls run one after another.
+// during is the body of the tool "during". Calls run one after another.
 var during func()
 
 func init() {

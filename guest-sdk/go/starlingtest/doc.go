@@ -13,10 +13,10 @@
 //		}
 //	}
 //
-// The call takes the way that it takes in a module, through both envelopes and
-// the protocol of the http import, so an output that is not JSON, or a request
-// that the SDK refuses to send, shows here. What only the real host does is
-// missing: the input is not checked against the schema, policy is what the
-// handler says, and nothing is recorded or metered. Calls of parallel tests run
-// one after another, as they would in one instance of a module.
+// The call takes the same path as in a module, through both envelopes and the
+// protocol of the http import, so an output that is not JSON, or a request that
+// the SDK refuses to send, shows here. The rest needs the real host: the input
+// is not checked against the schema, the test's handler is the policy, and
+// nothing is recorded or metered. Calls of parallel tests run one after
+// another, as they would in one instance of a module.
 package starlingtest

@@ -18,12 +18,12 @@ import (
 // Host answers the imports of the tools under test. The zero value is a fixed
 // clock, a fixed sequence of random numbers, and no network.
 //
-// It does not reach the standard library: time.Now, time.Sleep and crypto/rand are
-// those of the machine. In the bubble of [testing/synctest.Test] the former stand
+// It does not affect the standard library: time.Now, time.Sleep and crypto/rand
+// are the machine's. In the bubble of [testing/synctest.Test] the former stand
 // still until the tool sleeps, and sleeping takes no time.
 type Host struct {
-	// Now is what starling.Now returns first in each call; every further reading
-	// is a microsecond later. Zero: midnight UTC on 1 January 2026.
+	// Now is the first reading of starling.Now in each call; every further
+	// reading is a microsecond later. Zero: midnight UTC on 1 January 2026.
 	Now time.Time
 
 	// Random is starling.Random. Nil: a sequence that begins anew in each call.
@@ -33,7 +33,7 @@ type Host struct {
 	// fail. Nil: every request is denied.
 	HTTP http.Handler
 
-	// Info is what the tool learns about its call. Zero: run "run", call
+	// Info is the tool's information about its call. Zero: run "run", call
 	// "call", attempt 1.
 	Info starling.Call
 }
@@ -53,8 +53,8 @@ type Exchange struct {
 }
 
 // Call calls a tool of the program under test with a JSON document as input. A
-// failure of the tool is part of the result; t fails only when there is no such
-// tool or the input is not JSON.
+// failure of the tool is part of the result; t fails only when the tool does
+// not exist or the input is not JSON.
 func (h Host) Call(t testing.TB, tool, input string) Result {
 	t.Helper()
 	envelope, err := json.Marshal(abi.Input{Tool: tool, Input: abi.JSON(input), Context: h.context()})

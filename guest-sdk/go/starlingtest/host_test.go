@@ -16,7 +16,7 @@ import (
 	"github.com/starling-host/starling/guest-sdk/go/starlingtest"
 )
 
-// during is what the tool "during" runs and answers with.
+// during is the body of the tool "during".
 var during func(*starling.Call) (any, error)
 
 func init() {

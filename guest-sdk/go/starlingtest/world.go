@@ -90,8 +90,8 @@ func (noWorld) Random() uint64         { panic("starlingtest: no randomness whil
 func (noWorld) HTTP(_, _ []byte) int64 { panic("starlingtest: no HTTP while tools are described") }
 
 // Fail makes the exchange that a handler of [Host] answers fail with a status
-// and a text, as the real host would report it. What the handler wrote is
-// dropped.
+// and a text, as the real host would report it. It drops what the handler
+// wrote.
 func Fail(w http.ResponseWriter, status abi.Status, text string) {
 	w.(*response).failed = status
 	w.(*response).text = text
@@ -119,7 +119,7 @@ func (r *response) Write(p []byte) (int, error) {
 	return r.body.Write(p)
 }
 
-// message returns what the http import hands out: the response in message/http
+// message returns the result of the http import: the response in message/http
 // form, or the text of the failure.
 func (r *response) message(method string) []byte {
 	if r.failed != 0 {

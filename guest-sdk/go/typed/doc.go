@@ -27,20 +27,20 @@
 //
 // # Input types
 //
-// Exported fields have the names that encoding/json gives them: the one of the tag
-// json or, without a tag, that of the field. The tag json:"-" leaves a field out. A
-// field is required unless its tag says omitempty or omitzero. Strings, booleans,
-// numbers, slices, arrays, pointers, structs in structs and embedded structs are
-// described as what they are; a slice of bytes is a base64 string, a time.Time an RFC
-// 3339 string, a type with UnmarshalText a string, and a json.RawMessage any value.
+// Exported fields have encoding/json's names: from the tag json or, without a tag, from
+// the field. The tag json:"-" leaves a field out. A field is required unless its tag
+// says omitempty or omitzero. Strings, booleans, numbers, slices, arrays, pointers,
+// structs in structs and embedded structs have their natural schemas; a slice of bytes
+// is a base64 string, a time.Time an RFC 3339 string, a type with UnmarshalText a
+// string, and a json.RawMessage any value.
 //
-// An integer that is written as 1.0 or 1e0 is one for JSON Schema, and decodes into one.
+// An integer written as 1.0 or 1e0 is an integer for JSON Schema, and decodes into one.
 //
-// What a model cannot be told, or what encoding/json would decode in a way that
-// surprises, is refused when the module is loaded: [Tool] panics for an input
-// that is not a struct, and for maps, interfaces, recursive types, types with
-// their own UnmarshalJSON, the tag option string, and two fields of one name,
-// where names that differ only in case count as one.
+// Types that a schema cannot describe, or that encoding/json would decode in a
+// surprising way, are refused when the module is loaded: [Tool] panics for an input that
+// is not a struct, and for maps, interfaces, recursive types, types with their own
+// UnmarshalJSON, the tag option string, and two fields of one name, where names that
+// differ only in case count as one.
 //
 // # Tags
 //
@@ -55,9 +55,9 @@
 //	default=VALUE                  any type; other than for a string in JSON
 //	required=true, required=false  in spite of omitempty, or of its absence
 //
-// A comma that is not followed by a word and an equals sign belongs to the
-// value. A member that has a default is not required: one that is left out is
-// filled in before the input is decoded.
+// A comma that is not followed by a word and an equals sign belongs to the value. A
+// member with a default is not required: if it is missing, it is filled in before the
+// input is decoded.
 //
 // The host enforces all of it before the tool is called.
 //

@@ -155,8 +155,8 @@ func TestToolChoice(t *testing.T) {
 	}
 }
 
-// TestHistory has what the golden request does not: redacted thinking, arguments
-// that are no object, messages that say nothing.
+// TestHistory covers what the golden request lacks: redacted thinking, arguments
+// that are not an object, empty messages.
 func TestHistory(t *testing.T) {
 	req := question(nil)
 	req.Messages = append(req.Messages,
@@ -258,7 +258,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestAPage has a proxy answer in the place of the API, with all signs of success.
+// TestAPage makes a proxy answer in place of the API, with every sign of success.
 func TestAPage(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -271,7 +271,7 @@ func TestAPage(t *testing.T) {
 	}
 }
 
-// reply has the API answer with a body, after which the connection breaks.
+// reply is a response body of the API, after which the connection breaks.
 type reply string
 
 // RoundTrip implements [http.RoundTripper].
@@ -280,8 +280,8 @@ func (r reply) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(body), Request: req}, nil
 }
 
-// TestBlocksThatBeginWhole has a gateway that sends blocks at once, and none of
-// their deltas. The connection breaks when all has come, which is no failure.
+// TestBlocksThatBeginWhole simulates a gateway that sends whole blocks without
+// deltas. The connection breaks after the last one, which is not a failure.
 func TestBlocksThatBeginWhole(t *testing.T) {
 	body := begun
 	for i, block := range []string{

@@ -4,12 +4,11 @@
 //
 // # Requests
 //
-// Messages become alternating turns: the results of tools, and what the user says
-// after them, are one turn of the user. What an assistant thought goes back before
-// its text and its tool uses, with the signatures, as the API wants it. A
-// MaxOutputTokens of zero means 32000, or what an older model has at most, or 4096 more
-// than a budget for thinking that is larger: the API has no default, and counts thinking
-// as output.
+// Messages become alternating turns: the results of tools, and the user's messages after
+// them, are one turn of the user. An assistant's thinking goes back before its text and
+// its tool uses, with the signatures, as the API requires. A MaxOutputTokens of zero
+// means 32000, or the maximum of an older model, or 4096 more than a larger budget for
+// thinking: the API has no default, and counts thinking as output.
 //
 // These options are known in Params. The first group is sent as it is, under the
 // same names:
@@ -33,19 +32,17 @@
 //
 // # Responses
 //
-// A block of thinking is pieces of reasoning and then a piece without text that
-// has the signature. Input tokens include those that were read from and written to
-// the cache. Blocks that a Request cannot give back, such as those of tools that
-// run at Anthropic, are an error and not left out, because the record would then
-// differ from what the model said. Events of unknown types are left out, as the
-// API asks of its clients.
+// A block of thinking is pieces of reasoning and then a piece without text that has the
+// signature. Input tokens include tokens read from and written to the cache. Blocks that
+// a Request cannot give back, such as blocks of tools that run at Anthropic, are an
+// error and not left out, because the record would then differ from the model's answer.
+// Events of unknown types are ignored, as the API asks of its clients.
 //
 // # Failures
 //
 // The adapter does not retry: the runtime does, so that every attempt is recorded. An
-// error event in a stream has the class of the status that the API
-// documents for its type. A stream that ends before message_stop is a
-// [provider.ErrNetwork]. One that makes no sense has no class, because the same
-// request would meet the same server again. Nothing is taken from environment
-// variables.
+// error event in a stream has the class of the status that the API documents for its
+// type. A stream that ends before message_stop is a [provider.ErrNetwork]. A malformed
+// stream has no class, because the same request would meet the same server again.
+// Nothing is taken from environment variables.
 package anthropic

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// mostTokens stands in for a MaxOutputTokens of zero, which the API does not take: what the
-// model can say at most, or less. Thoughts are part of it, and their budget must be smaller.
+// mostTokens replaces a MaxOutputTokens of zero, which the API does not accept: the model's
+// maximum, or less. Thoughts are part of it, and their budget must be smaller.
 func mostTokens(model string, thoughts int64) int64 {
 	most := int64(4096)
 	switch {
@@ -25,7 +25,7 @@ func mostTokens(model string, thoughts int64) int64 {
 	return max(most, thoughts+4096)
 }
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
 // translate returns the body of a request, and the betas that it needs.
@@ -80,8 +80,8 @@ func translate(req *provider.Request) (text []byte, betas []string, err error) {
 	return text, p.Betas, err
 }
 
-// choose translates a ToolChoice. Whether tools may be used in parallel is a part
-// of it, so that needs a choice to be said.
+// choose translates a ToolChoice. Parallel use is a part of the choice, so
+// restricting it requires one.
 func choose(name string, sequential *bool) object {
 	if sequential != nil {
 		name = cmp.Or(name, "auto")
@@ -103,7 +103,7 @@ func choose(name string, sequential *bool) object {
 }
 
 // blocks returns the blocks of one message, in the order that the API wants. It omits
-// what is not there: the API refuses empty text.
+// empty parts: the API refuses empty text.
 func blocks(m provider.Message) (list []object, err error) {
 	for _, r := range m.Reasoning {
 		if r.Redacted {
@@ -160,8 +160,8 @@ type params struct {
 	}
 }
 
-// parseParams returns the options that the adapter reads, and sets those that are
-// passed on in the body.
+// parseParams returns the options that the adapter reads, and copies the others
+// into the body.
 func parseParams(raw canon.Raw, body object) (*params, error) {
 	known := slices.Sorted(slices.Values(slices.Concat(passed, hints)))
 	values, err := converse.Params(raw, known)

@@ -16,7 +16,7 @@ type reader struct {
 	counts  counts
 }
 
-// counts are those so far. The API counts input without what the cache had.
+// counts are the counts so far. The API counts input without the cached part.
 type counts struct {
 	Input       int64 `json:"input_tokens"`
 	Output      int64 `json:"output_tokens"`
@@ -94,8 +94,8 @@ func (r *reader) Event(m *converse.Message, ev converse.ServerEvent) error {
 	return nil
 }
 
-// count takes the counts of an event into account. What it leaves out or sets to
-// null is as before.
+// count takes the counts of an event into account. Missing and null counts stay
+// as before.
 func (r *reader) count(m *converse.Message, usage json.RawMessage) error {
 	if len(usage) == 0 {
 		return nil
@@ -110,7 +110,7 @@ func (r *reader) count(m *converse.Message, usage json.RawMessage) error {
 	return nil
 }
 
-// start opens a block with what it begins with.
+// start opens a block with its initial content.
 func start(m *converse.Message, index int64, e *event) error {
 	kind, text := provider.ChunkText, e.Block.Text
 	switch e.Block.Type {
@@ -147,7 +147,7 @@ func delta(m *converse.Message, index int64, e *event) error {
 	return fmt.Errorf("a delta of the type %q has no place in a Request, so it cannot be received", e.Delta.Type)
 }
 
-// statuses are those that the API documents for the types of errors. In a stream
+// statuses maps the API's error types to their documented statuses. In a stream
 // the status of the response is 200, whatever comes after it.
 var statuses = map[string]int{
 	"invalid_request_error": http.StatusBadRequest,

@@ -52,7 +52,7 @@ func wireRequests() map[string]*provider.Request {
 	return all
 }
 
-// TestRequestsOnTheWire compares requests with those that Anthropic's own SDK sent.
+// TestRequestsOnTheWire compares requests with the requests of Anthropic's own SDK.
 func TestRequestsOnTheWire(t *testing.T) {
 	providertest.Wire(t, "testdata/wire.json", connect, wireRequests())
 }

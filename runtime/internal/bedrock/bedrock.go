@@ -28,8 +28,8 @@ type client struct {
 var validRegion = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
 // New returns the provider. It takes the region and an access key from the variables that
-// AWS's own programs use, and fails without them, or with a base URL that is none. That the
-// key is good is seen when it is used.
+// AWS's own programs use, and fails without them, or with an invalid base URL. The key is
+// checked only when it is used.
 func New(c converse.Config) (provider.Provider, error) {
 	c.ID, c.APIVersion = cmp.Or(c.ID, "bedrock"), "2023-09-30"
 	if c.Getenv == nil {
@@ -71,8 +71,8 @@ func New(c converse.Config) (provider.Provider, error) {
 	}, nil
 }
 
-// domain returns that of the endpoints in a region. AWS has parts that are apart from
-// the rest, such as those in China.
+// domain returns the domain of the endpoints in a region. AWS has separate
+// partitions, such as China's.
 func domain(region string) string {
 	for prefix, name := range map[string]string{
 		"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu", "us-iso-": "c2s.ic.gov", "us-isob-": "sc2s.sgov.gov",

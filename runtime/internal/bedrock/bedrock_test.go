@@ -172,9 +172,9 @@ func TestTopK(t *testing.T) {
 	}
 }
 
-// TestHistory has what the golden request does not: redacted reasoning, reasoning
-// without a signature, arguments that are no object or have an empty
-// key, results that say nothing.
+// TestHistory covers what the golden request lacks: redacted reasoning, reasoning
+// without a signature, arguments that are not an object or have an empty key,
+// empty results.
 func TestHistory(t *testing.T) {
 	req := question(nil)
 	req.Messages = append(req.Messages,
@@ -296,8 +296,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// doer is a transport. It answers with a body after which the connection breaks. When all
-// has come, that is no failure.
+// doer is a transport. It answers with a body after which the connection breaks. After
+// the last byte, that is not a failure.
 type doer struct {
 	body []byte
 	look func(*http.Request)

@@ -6,11 +6,11 @@
 //
 // # Requests
 //
-// Messages become alternating turns: the results of tools, and what the user says
-// after them, are one turn of the user. What an assistant thought goes back before
-// its text and its tool uses. Converse has no top_k; TopK becomes the field of that
-// name in additionalModelRequestFields, as models of Anthropic want it. It has no
-// tool choice "none" either, so that one is refused.
+// Messages become alternating turns: the results of tools, and the user's messages after
+// them, are one turn of the user. An assistant's thinking goes back before its text and
+// its tool uses. Converse has no top_k; TopK becomes the field of that name in
+// additionalModelRequestFields, as models of Anthropic want it. It has no tool choice
+// "none" either, so that choice is refused.
 //
 // These options are known in Params, with the names and the shapes of the API:
 //
@@ -29,19 +29,19 @@
 //
 // # Responses
 //
-// A block of reasoning is pieces of reasoning and then a piece without text that
-// has the signature. Redacted reasoning is bytes in this API, and base64 in the
-// chunk. Input tokens include those that were read from and written to a cache.
-// Blocks that a Request cannot give back, such as images, are an error and not left
-// out, because the record would then differ from what the model said.
+// A block of reasoning is pieces of reasoning and then a piece without text that has the
+// signature. Redacted reasoning is bytes in this API, and base64 in the chunk. Input
+// tokens include tokens read from and written to a cache. Blocks that a Request cannot
+// give back, such as images, are an error and not left out, because the record would then
+// differ from the model's answer.
 //
 // # Failures
 //
 // The adapter does not retry: the runtime does, so that every attempt is recorded.
-// Exceptions have the same class as the status of a response and as an
-// event in a stream. A stream that ends before its metadata, which is its last
-// event, is a [provider.ErrNetwork]. One that makes no sense has no class, because
-// the same request would meet the same server again.
+// Exceptions have the same class as the status of a response and as an event in a stream.
+// A stream that ends before its metadata, which is its last event, is a
+// [provider.ErrNetwork]. A malformed stream has no class, because the same request would
+// meet the same server again.
 //
 // # Credentials
 //

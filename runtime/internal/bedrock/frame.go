@@ -79,7 +79,7 @@ const (
 	typeString = 7
 )
 
-// fixedSizes are those of the other types.
+// fixedSizes has the sizes of the other types.
 var fixedSizes = map[byte]int{0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 
 // decodeHeaders returns the headers that are strings. Each is the length of its name, the

@@ -104,7 +104,7 @@ func TestPublishedFrames(t *testing.T) {
 
 // TestFrames encodes any frames, and reads them whole, cut and with a wrong byte.
 func TestFrames(t *testing.T) {
-	// sizes are those of values, by their type. Values of types 6 and 7 have any size.
+	// sizes has the sizes of values, by their type. Values of types 6 and 7 have any size.
 	sizes := []int{0, 0, 1, 2, 4, 8, -1, -1, 8, 16}
 	rapid.Check(t, func(t *rapid.T) {
 		var body string

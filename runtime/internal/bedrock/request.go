@@ -15,7 +15,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
 // input is the body of a request.
@@ -110,8 +110,8 @@ func translate(req *provider.Request) ([]byte, error) {
 	return converse.Encode(in)
 }
 
-// params are the options of a request: those of the body, and settings that other
-// providers call the same.
+// params are the options of a request: fields of the body, and settings under
+// other providers' names.
 var params = []string{
 	"additionalModelRequestFields", "additionalModelResponseFieldPaths", "guardrailConfig", "outputConfig", "performanceConfig",
 	"promptVariables", "requestMetadata", "serviceTier", "temperature", "top_p",
@@ -230,7 +230,7 @@ func blocks(m provider.Message, sees bool) ([]object, error) {
 			if !sees {
 				break
 			}
-			format := strings.TrimPrefix(image.Type, "image/") // of those that there are: gif, jpeg, png, webp
+			format := strings.TrimPrefix(image.Type, "image/") // one of gif, jpeg, png, webp
 			content = append(content, object{"image": object{"format": format, "source": object{"bytes": image.Data}}})
 		}
 		result := object{"toolUseId": r.CallID, "content": content}

@@ -20,8 +20,8 @@ type signer struct {
 	region, service      string
 }
 
-// sign adds the signature, and what it needs, to the headers of a request whose URL has
-// no query. It covers the host and all headers that are there by now.
+// sign adds the signature, and the headers it needs, to a request whose URL has no
+// query. It covers the host and all headers set by then.
 func (s signer) sign(method string, u *url.URL, h http.Header, body []byte, at time.Time) {
 	date := at.UTC().Format("20060102T150405Z")
 	h.Set("X-Amz-Date", date)

@@ -16,10 +16,11 @@ const sessionToken = "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8
 	"qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+" +
 	"scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR/oLxBA=="
 
-// TestSign has requests of the test suite for Signature Version 4 that AWS published
+// TestSign uses the test suite for Signature Version 4 that AWS published
 // (aws-sig-v4-test-suite, now in github.com/awslabs/aws-c-auth under
-// tests/aws-signing-test-suite/v4), but for those with a query. The suite escapes paths
-// once. The last two, whose path is escaped twice, were signed by aws-sdk-go-v2 v1.47.6.
+// tests/aws-signing-test-suite/v4), without the requests that have a query. The suite
+// escapes paths once. The last two, whose path is escaped twice, were signed by
+// aws-sdk-go-v2 v1.47.6.
 func TestSign(t *testing.T) {
 	const (
 		suite  = "https://example.amazonaws.com/"
@@ -68,7 +69,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestCredentials has the variables of the environment, and what is sent for them.
+// TestCredentials has the variables of the environment, and the headers sent for them.
 func TestCredentials(t *testing.T) {
 	for name, tc := range map[string]struct {
 		env, region, base string

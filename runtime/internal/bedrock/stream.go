@@ -37,7 +37,7 @@ type event struct {
 	} `json:"usage"`
 }
 
-// piece is what a block begins with, or a delta. It has one member.
+// piece is the beginning of a block, or a delta. It has one member.
 type piece struct {
 	kind    string // the name of the member
 	Text    string `json:"text"`
@@ -90,7 +90,7 @@ func (r *reader) Event(m *converse.Message, ev converse.ServerEvent) error {
 		m.StopReason = e.StopReason
 	case ev.Name == "metadata":
 		r.counted = true
-		if u := e.Usage; u != nil { // which counts input without what a cache had
+		if u := e.Usage; u != nil { // input counts exclude the cached part
 			m.Usage(provider.Usage{
 				InputTokens:  u.Input + u.CacheRead + u.CacheCreate,
 				OutputTokens: u.Output, CacheReadTokens: u.CacheRead, CacheCreateTokens: u.CacheCreate,

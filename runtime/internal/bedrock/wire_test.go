@@ -80,7 +80,7 @@ func (u unsigned) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.RoundTripper.RoundTrip(r)
 }
 
-// TestRequestsOnTheWire compares requests with those that the SDK of AWS sent.
+// TestRequestsOnTheWire compares requests with the requests of AWS's own SDK.
 func TestRequestsOnTheWire(t *testing.T) {
 	providertest.Wire(t, "testdata/wire.json", func(t testing.TB, url string, client *http.Client) provider.Provider {
 		return connect(t, url, &http.Client{Transport: unsigned{client.Transport}})

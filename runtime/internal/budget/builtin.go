@@ -3,7 +3,7 @@ package budget
 import "maps"
 
 // PricesAsOf is the day for which the figures in [Builtin] were collected, partly
-// from reports about the vendors' pages, which are what counts.
+// from reports about the vendors' pages, which are authoritative.
 const PricesAsOf = "2026-11-18"
 
 // Builtin returns the list prices of public models on [PricesAsOf]: standard
@@ -32,8 +32,8 @@ func written(input, output, read float64) Price {
 	return p
 }
 
-// longer adds the rates of prompts above a number of tokens: twice those of
-// input and one and a half times that of output, as OpenAI and Google have it.
+// longer adds the rates of prompts above a number of tokens: twice the input
+// rates and one and a half times the output rate, as at OpenAI and Google.
 func (p Price) longer(above int64) Price {
 	p.LongPrompt = above
 	p.Long = Rates{Input: 2 * p.Input, Output: p.Output * 3 / 2, CacheRead: 2 * p.CacheRead, CacheWrite: 2 * p.CacheWrite}
@@ -154,10 +154,9 @@ func amazon() map[string]Price {
 }
 
 // onBedrock has the prices of aws.amazon.com/bedrock/pricing in the regions of the USA, for
-// the models of Meta and Mistral and for Titan. Llama is as the page had it on 2025-07-20;
-// Mistral and Titan are as several reports of 2025 and 2026 repeat it. None of these
-// models has a cache. Their names are those of Bedrock, which no other vendor uses for
-// them but for Mistral's own, whose price was the same.
+// the models of Meta and Mistral and for Titan. Llama's are from the page on 2025-07-20;
+// Mistral's and Titan's from several reports of 2025 and 2026. None of these models has a
+// cache. Their names are Bedrock's own; only Mistral uses the same ones, at the same price.
 func onBedrock() map[string]Price {
 	flat := func(input, output float64) Price { return cached(input, output, input) }
 	return map[string]Price{

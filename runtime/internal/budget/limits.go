@@ -26,9 +26,9 @@ const (
 	PostCall  = "post_call"  // after an event of a tool was recorded
 )
 
-// Limits are the caps of a run. Each counts over the whole run, with what was
-// used before the run was resumed. Zero disables an axis, so the zero value
-// limits nothing.
+// Limits are the caps of a run. Each counts over the whole run, including the
+// time before it was resumed. Zero disables an axis, so the zero value limits
+// nothing.
 type Limits struct {
 	MaxInputTokens  int64         `yaml:"input_tokens"` // with what comes from caches
 	MaxOutputTokens int64         `yaml:"output_tokens"`
@@ -42,7 +42,7 @@ type Limits struct {
 	MaxEgressBytes uint64 `yaml:"egress_bytes"` // of the requests that effects send
 }
 
-// Validate refuses caps below zero and a dollar cap that is no number.
+// Validate refuses negative caps and a dollar cap that is not a number.
 func (l Limits) Validate() error {
 	switch {
 	case l.MaxInputTokens < 0:
@@ -69,7 +69,7 @@ func (l Limits) Event() *event.BudgetLimits {
 	}
 }
 
-// of returns the cap of an axis, zero if there is none.
+// of returns the cap of an axis, zero if it has none.
 func (l Limits) of(limit string) float64 {
 	switch limit {
 	case InputTokens:
@@ -111,8 +111,8 @@ func FromEvent(b *event.BudgetLimits) Limits {
 // Exceeded is the error of a run that has passed a cap.
 type Exceeded struct {
 	Limit  string  // the name of the axis
-	Cap    float64 // what was allowed
-	Actual float64 // what was used, or would have been
+	Cap    float64 // the allowed amount
+	Actual float64 // the amount used, or about to be
 	Where  string  // PreCall, MidStream or PostCall
 }
 

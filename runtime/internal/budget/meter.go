@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Spent is what a run has used.
+// Spent is the usage of a run.
 type Spent struct {
 	InputTokens  int64
 	OutputTokens int64
@@ -21,13 +21,13 @@ type Spent struct {
 	EgressBytes  uint64
 }
 
-// Meter adds up what a run uses and says when a cap is passed. It depends on
-// nothing but its calls. It is not safe for concurrent use: its calls follow the
-// order of the events in the log, whose writer holds a lock already.
+// Meter adds up the usage of a run and reports when a cap is passed. It depends
+// on nothing but its calls. It is not safe for concurrent use: its calls follow
+// the order of the events in the log, whose writer holds a lock already.
 //
-// An answer that broke off counts with what the provider had counted of it by
-// then. Only an answer during which the process died is missing: the log does not
-// have it.
+// An answer that broke off counts as far as the provider had counted it by then.
+// Only an answer during which the process died is missing: the log does not have
+// it.
 type Meter struct {
 	limits Limits
 	done   usage // of the answers that ended, complete or not
@@ -43,8 +43,8 @@ type usage struct {
 // NewMeter returns the Meter of a run that has used nothing.
 func NewMeter(limits Limits) *Meter { return &Meter{limits: limits} }
 
-// Resume returns the Meter of a run with the given events. It trips over none
-// of them: what was allowed to happen has happened.
+// Resume returns the Meter of a run with the given events. It reports no cap
+// for them: what happened was allowed.
 func Resume(limits Limits, events []event.Event) (*Meter, error) {
 	m := NewMeter(limits)
 	for _, ev := range events {
@@ -86,9 +86,9 @@ func (m *Meter) BeforeCall(estimate int64) error {
 }
 
 // Usage takes the counts of the turn so far, which replace earlier ones, and
-// what they cost. It returns an [*Exceeded] if the turn has taken the run past
-// its cap on output tokens or dollars. For a model without a price the cost is
-// zero, and the axis trips over nothing.
+// their cost. It returns an [*Exceeded] if the turn has taken the run past its
+// cap on output tokens or dollars. For a model without a price the cost is
+// zero, and the axis never trips.
 func (m *Meter) Usage(u provider.Usage, usd float64) error {
 	m.turn = usage{u.InputTokens, u.OutputTokens, toPicos(usd)}
 	if err := over(OutputTokens, MidStream, m.limits.MaxOutputTokens, addTokens(m.done.output, u.OutputTokens)); err != nil {
@@ -101,11 +101,11 @@ func (m *Meter) Usage(u provider.Usage, usd float64) error {
 	return nil
 }
 
-// Abandoned ends an answer that broke off. What is recorded of it is counted by
-// [Meter.Effect].
+// Abandoned ends an answer that broke off. [Meter.Effect] counts its recorded
+// part.
 func (m *Meter) Abandoned() { m.turn = usage{} }
 
-// Answered ends a turn with what was recorded of it.
+// Answered ends a turn with its recorded counts.
 func (m *Meter) Answered(p event.AssistantMessageCompleted) {
 	m.turn = usage{}
 	m.spend(p.InputTokens, p.OutputTokens, p.CostUSD)
@@ -117,15 +117,15 @@ func (m *Meter) spend(input, output int64, usd float64) {
 	m.done.cost = addCost(m.done.cost, toPicos(usd))
 }
 
-// Outcome takes what an attempt of a tool consumed. It returns an [*Exceeded]
-// if that has taken the run past its cap on fuel.
+// Outcome takes the consumption of an attempt of a tool. It returns an
+// [*Exceeded] if that has taken the run past its cap on fuel.
 func (m *Meter) Outcome(consumed event.Meter) error {
 	m.addFuel(consumed.Fuel)
 	return over(Fuel, PostCall, m.limits.MaxFuel, m.tools.Fuel)
 }
 
 // Effect takes a recorded effect. It returns an [*Exceeded] if that has taken
-// the run past its cap on effects or on what they send.
+// the run past its cap on effects or on egress.
 func (m *Meter) Effect(p event.SideEffectRecorded) error {
 	m.addEffect(p)
 	if err := over(Effects, PostCall, m.limits.MaxEffects, m.tools.Effects); err != nil {
@@ -164,7 +164,7 @@ func (m *Meter) Recorded(p event.BudgetExceeded) error {
 	return &Exceeded{Limit: p.Limit, Cap: p.Cap, Actual: p.Actual, Where: p.Where}
 }
 
-// Spent returns what was used, with the turn that is coming in.
+// Spent returns the usage so far, including the turn in progress.
 func (m *Meter) Spent() Spent {
 	all := m.tools
 	all.InputTokens = addTokens(m.done.input, m.turn.input)
@@ -173,8 +173,8 @@ func (m *Meter) Spent() Spent {
 	return all
 }
 
-// addEffect counts what a tool did, like the totals of package step, and what a
-// broken answer cost.
+// addEffect counts a tool's effect, like the totals of package step, and the
+// cost of a broken answer.
 func (m *Meter) addEffect(p event.SideEffectRecorded) {
 	if f, ok := p.ModelFailure(); ok {
 		m.spend(f.InputTokens, f.OutputTokens, f.CostUSD)
@@ -217,7 +217,7 @@ func addCost(total, more picos) picos {
 
 // EstimateInput guesses the input tokens of a request from its length: one for
 // every three characters, rounded up, of prompt, messages, arguments, results
-// and the schemas of the tools. It is what TurnStarted records.
+// and the schemas of the tools. TurnStarted records it.
 func EstimateInput(req *provider.Request) int64 {
 	runes := utf8.RuneCountInString(req.SystemPrompt)
 	for _, m := range req.Messages {

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// exceeded returns the *Exceeded in err, or nil if there is no error.
+// exceeded returns the *Exceeded in err, or nil if err is nil.
 func exceeded(t *testing.T, err error) *budget.Exceeded {
 	t.Helper()
 	var e *budget.Exceeded
@@ -101,8 +101,8 @@ func ev(t interface{ Fatal(...any) }, p event.Payload) event.Event {
 	return event.Event{Kind: p.EventKind(), Payload: raw}
 }
 
-// TestResumeIsTheMeterOfTheWholeRun cuts random runs in two: whoever was there
-// from the beginning and whoever reads the log have seen the same spent.
+// TestResumeIsTheMeterOfTheWholeRun cuts random runs in two: a Meter of the
+// whole run and one rebuilt from the log agree.
 func TestResumeIsTheMeterOfTheWholeRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		live := budget.NewMeter(budget.Limits{})

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Prices says what models cost.
+// Prices maps models to their prices.
 type Prices map[string]Price
 
 // Lookup returns the price of a model, and whether it is known. An id is looked
@@ -30,8 +30,8 @@ func (p Prices) Lookup(model string) (Price, bool) {
 	return Price{}, false
 }
 
-// Cost returns what a response of the model costs in dollars, and whether the
-// model is known. The same arguments give the same bits everywhere.
+// Cost returns the cost of a response of the model in dollars, and whether
+// the model is known. The same arguments give the same bits everywhere.
 func (p Prices) Cost(model string, usage provider.Usage) (usd float64, known bool) {
 	price, known := p.Lookup(model)
 	return price.cost(usage).dollars(), known
@@ -90,11 +90,10 @@ var (
 )
 
 // RegisterPricing sets the price of a model in this process, in dollars per million
-// tokens. The model is the exact id with which it is asked for. What is read from or
-// written to a cache costs what other input costs. Every model that was unknown until now
-// is told of again if it still is. It panics if the model is empty or a price is not
-// within ±1000; zero and less are allowed, because what a model of one's own costs is
-// one's own business.
+// tokens. The model is the exact id with which it is asked for. Cached tokens cost as
+// much as other input. Models that were reported as unknown are reported again if they
+// still are. It panics if the model is empty or a price is not within ±1000; zero and
+// less are allowed, for models of one's own.
 func RegisterPricing(model string, inPerMtok, outPerMtok float64) {
 	if model == "" || !(math.Abs(inPerMtok) <= maxRate && math.Abs(outPerMtok) <= maxRate) {
 		panic(fmt.Sprintf("budget: price of %q: %v and %v dollars per million tokens are not within ±%d", model, inPerMtok, outPerMtok, maxRate))
@@ -128,13 +127,13 @@ func Missing(model string) bool {
 
 // Rates are US dollars per million tokens.
 type Rates struct {
-	Input      float64 // what is not read from or written to a cache
+	Input      float64 // tokens not read from or written to a cache
 	Output     float64 // with reasoning, which vendors count as output
 	CacheRead  float64
 	CacheWrite float64 // for the shortest time that the vendor sells
 }
 
-// Price is what a model costs.
+// Price is the price of a model.
 type Price struct {
 	Rates
 
@@ -161,7 +160,7 @@ type picos int64
 func (p picos) dollars() float64 { return float64(p) / picosPerDollar }
 
 // toPicos is the inverse of dollars for amounts up to 2000 dollars, and the
-// nearest amount for others. What is no number is nothing.
+// nearest amount for others. NaN becomes zero.
 func toPicos(dollars float64) picos {
 	const most = math.MaxInt64 / picosPerDollar
 	switch {
@@ -183,8 +182,8 @@ func (r Rates) perToken() perToken {
 	return perToken{of(r.Input), of(r.Output), of(r.CacheRead), of(r.CacheWrite)}
 }
 
-// cost returns what a response costs. Counts that make no sense are brought
-// into their bounds: they come from another machine.
+// cost returns the cost of a response. Invalid counts are clamped: they come
+// from another machine.
 func (p Price) cost(u provider.Usage) picos {
 	rates := p.Rates
 	if p.LongPrompt > 0 && u.InputTokens > p.LongPrompt {

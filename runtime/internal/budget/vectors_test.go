@@ -12,7 +12,7 @@ import (
 
 const vectors = "../../../../shared/vectors/starling/"
 
-// recorded is what the test needs of an event in the logs of the Starling runtime.
+// recorded is the part of an event in the Starling runtime's logs that the test needs.
 type recorded struct {
 	RunID   string `json:"run_id"`
 	Kind    string
@@ -42,7 +42,7 @@ func tools(t *testing.T) (list []provider.ToolDefinition) {
 	return list
 }
 
-// TestFiguresOfTheSeeds compares with what the Starling runtime recorded: the
+// TestFiguresOfTheSeeds compares with the Starling runtime's records: the
 // estimate of each first prompt, and the cost of each answer.
 func TestFiguresOfTheSeeds(t *testing.T) {
 	req := provider.Request{Tools: tools(t)}

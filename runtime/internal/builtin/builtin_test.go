@@ -95,7 +95,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// allowing decides by a host alone, and notes what it was asked by which tool.
+// allowing decides by host alone, and records the requests with their tools.
 type allowing struct{ asked []string }
 
 func (a *allowing) Decide(tool string) (egress.Authorizer, func() event.Verdicts) {
@@ -108,8 +108,8 @@ func (a *allowing) Authorize(_ context.Context, access egress.Access) (egress.Gr
 	return egress.Grant{Private: true}, nil
 }
 
-// Each hop of a fetch is decided about, and the decision is recorded with what came
-// of it, not told to whoever called.
+// Each hop of a fetch is decided separately; the decision is recorded with the
+// result, and hidden from the caller.
 func TestFetchUnderADecider(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "page", http.StatusFound) })
@@ -148,8 +148,8 @@ func TestFetchReachesPublicAddressesOnly(t *testing.T) {
 	}
 }
 
-// TestWhatCannotSucceedIsDiscarded: a policy that retries must not ask again for
-// what is never allowed.
+// TestWhatCannotSucceedIsDiscarded: a policy that retries must not repeat a
+// request that is never allowed.
 func TestWhatCannotSucceedIsDiscarded(t *testing.T) {
 	readFile, err := ReadFile(t.TempDir())
 	if err != nil {

@@ -53,8 +53,8 @@ func Fetch() tool.Tool {
 	}))
 }
 
-// fetched is what is recorded of a fetch: what the tool returns, and what was
-// decided about it.
+// fetched is the record of a fetch: the tool's result, and the verdicts on
+// it.
 type fetched struct {
 	fetchOutput
 	Decision event.Verdicts `json:"decision,omitempty"`
@@ -86,8 +86,8 @@ func decidedBy(ctx context.Context, client *egress.Client) (*egress.Client, func
 	return client.And(authorizer), decided
 }
 
-// fetch follows redirects, of which every hop is a request of its own to the
-// client, which decides about each.
+// fetch follows redirects; every hop is a request of its own, which the
+// client decides about.
 func fetch(ctx context.Context, client *egress.Client, target string) (fetchOutput, error) {
 	for range fetchRedirects + 1 {
 		raw, err := client.Do(ctx, &egress.Request{Method: "GET", URL: target}, "")

@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Config says how a vendor's server is reached. Empty fields are the vendor's defaults.
+// Config configures how a vendor's server is reached. Empty fields are the vendor's defaults.
 type Config struct {
 	APIKey     string
 	BaseURL    string // for proxies and gateways: what comes before the vendor's own path
@@ -33,8 +33,8 @@ type Config struct {
 	Getenv func(string) string
 }
 
-// Complete fills in the defaults of a vendor. It fails without a key, or with a base URL
-// that is none.
+// Complete fills in the defaults of a vendor. It fails without a key, or with an invalid
+// base URL.
 func (c Config) Complete(defaults Config) (Config, error) {
 	c.ID, c.BaseURL, c.APIVersion = cmp.Or(c.ID, defaults.ID), cmp.Or(c.BaseURL, defaults.BaseURL), cmp.Or(c.APIVersion, defaults.APIVersion)
 	if c.APIKey == "" {
@@ -55,7 +55,7 @@ type API struct {
 	Key  string       // is kept out of every error; may be empty
 	HTTP *http.Client // see [Client]
 
-	// Fault reads a response that is an error. It returns nil for one that is not the
+	// Fault reads an error response. It returns nil for a response that is not the
 	// vendor's, such as the page of a proxy.
 	Fault func(status int, header http.Header, body []byte) *Fault
 
@@ -86,13 +86,13 @@ type Reader interface {
 // Fault is a vendor's report of a failed request, in place of a response or
 // in the middle of one.
 type Fault struct {
-	Status    int    // gives the error its class; 0 for none
+	Status    int    // gives the error its class; 0 for no class
 	Title     string // "status N" if it is empty
 	Message   string
 	RequestID string
 }
 
-// Error returns what the vendor says, without the name of the provider.
+// Error returns the vendor's message, without the name of the provider.
 func (f *Fault) Error() string {
 	text := cmp.Or(f.Title, fmt.Sprint("status ", f.Status)) + ": " + cmp.Or(f.Message, "no message")
 	if f.RequestID != "" {
@@ -101,7 +101,7 @@ func (f *Fault) Error() string {
 	return text
 }
 
-// maxFault bounds what is read of a response that is an error.
+// maxFault bounds the part read of an error response.
 const maxFault = 64 << 10
 
 // Ask sends a request, whose body is an object of JSON, and returns its response.
@@ -203,8 +203,8 @@ func (s *source) Read(m *Message) error {
 	return err
 }
 
-// Decode reads an event, or a part of one, as JSON. Its errors say in words what is
-// wrong, and repeat nothing of what the event says.
+// Decode reads an event, or a part of one, as JSON. Its errors describe the fault
+// in words, and repeat nothing of the event.
 func Decode(data []byte, into any) error {
 	if err := json.Unmarshal(data, into); err != nil {
 		return Malformed("an event is not the JSON that it should be: %w", inWords(err))
@@ -234,8 +234,8 @@ func Encode(body any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// IDs gives calls without an id of their own one that is a function of the request, so
-// that it differs from those of other turns: a later request has a longer history.
+// IDs gives calls without an id one that is a function of the request, so that it
+// differs between turns: a later request has a longer history.
 type IDs struct {
 	prefix string
 	used   map[string]bool
@@ -260,9 +260,10 @@ func (s *IDs) Unique(id string) string {
 	return id
 }
 
-// CheckURL says why no API can be at text, which is what for the provider. It does not
-// repeat it: there may be a password in it. That is refused as well: net/http would send
-// it beside the key, and have the user in its errors, which are recorded.
+// CheckURL returns the reason why text cannot be an API's URL; what is the provider's
+// word for it. It does not repeat text: there may be a password in it. A password is
+// refused as well: net/http would send it beside the key, and put the user into its
+// errors, which are recorded.
 func CheckURL(what, text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -275,13 +276,12 @@ func CheckURL(what, text string) error {
 }
 
 // Client returns c through [provider.HashBodies], with bodies whose errors wrap
-// [provider.ErrNetwork]. Nothing else tells a connection that broke from a body that
-// makes no sense: many errors of reading have no type of their own. Nil means
-// [http.DefaultClient].
+// [provider.ErrNetwork]. Nothing else tells a broken connection from a malformed body:
+// many read errors have no type of their own. Nil means [http.DefaultClient].
 //
-// It does not follow redirections unless c was told how to, with a CheckRedirect: they
-// would take the prompt to another place, and the key as well, since net/http keeps back
-// no header but Authorization and those of cookies.
+// It does not follow redirects unless c has a CheckRedirect: they would take the prompt
+// to another place, and the key as well, since net/http drops only the headers
+// Authorization and cookies.
 func Client(c *http.Client) *http.Client {
 	c = provider.HashBodies(c)
 	c.Transport = marking{c.Transport}
@@ -351,7 +351,7 @@ func Malformed(format string, args ...any) error {
 	return &Error{Text: err.Error(), Err: err}
 }
 
-// maxErrorText bounds what an error says, because it is recorded, and a proxy may
+// maxErrorText bounds an error's text, because it is recorded, and a proxy may
 // answer with a page of any length.
 const maxErrorText = 2048
 

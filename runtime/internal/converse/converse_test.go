@@ -123,7 +123,7 @@ func begin(t *testing.T, ctx context.Context, steps ...func(*converse.Message) e
 	return stream
 }
 
-// TestChunksComeBeforeTheError has a source that fails with what it has read.
+// TestChunksComeBeforeTheError reads from a source that returns data and an error together.
 func TestChunksComeBeforeTheError(t *testing.T) {
 	broken := errors.New("broken")
 	stream := begin(t, t.Context(), func(m *converse.Message) error {

@@ -22,8 +22,8 @@ type block struct {
 	callID string
 	args   bool // some have been sent
 
-	// held waits for the end of the block: a signature, all of what is opaque,
-	// or arguments in case that none are sent.
+	// held waits for the end of the block: a signature, opaque data, or arguments
+	// in case none are sent.
 	held []byte
 }
 

@@ -86,7 +86,7 @@ func Declare(tools []provider.ToolDefinition, schemaKey string) ([]map[string]an
 	return all, nil
 }
 
-// Turn is what one side says before the other side speaks again.
+// Turn is the messages of one side before the other side speaks again.
 type Turn struct {
 	Assistant bool // else it is the user's, and that of the results of tools
 	Messages  []provider.Message

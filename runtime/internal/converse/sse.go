@@ -10,7 +10,7 @@ import (
 // MaxEvent bounds an event, in bytes as they are sent.
 const MaxEvent = 16 << 20
 
-// ErrEventTooLong says that an event has more than [MaxEvent] bytes.
+// ErrEventTooLong means that an event has more than [MaxEvent] bytes.
 var ErrEventTooLong = errors.New("sse: an event has more than 16 MiB")
 
 // ServerEvent is one event that has data.
@@ -22,10 +22,10 @@ type ServerEvent struct {
 // EventReader reads server-sent events (section 9.2 of the HTML standard), the form in
 // which most models stream.
 //
-// It reads what the standard allows: lines that end in LF, CR or CRLF, a byte order
-// mark, comments, data of several lines. An event counts once the empty line after it
-// has arrived, so the rest of a broken connection is dropped. The fields id and retry are
-// for browsers and are ignored.
+// It reads everything the standard allows: lines that end in LF, CR or CRLF, a byte order
+// mark, comments, data of several lines. An event counts once the empty line after it has
+// arrived, so the rest of a broken connection is dropped. The fields id and retry are for
+// browsers and are ignored.
 type EventReader struct {
 	lines   *bufio.Scanner
 	left    int  // of MaxEvent
@@ -73,7 +73,7 @@ func (r *EventReader) Next() (ServerEvent, error) {
 }
 
 // line is a [bufio.SplitFunc]. A line is complete with its CR: the byte after it may be a
-// minute away. A line that the stream ends in is none.
+// minute away. An unfinished line at the end of the stream does not count.
 func (r *EventReader) line(data []byte, _ bool) (taken int, line []byte, err error) {
 	begin := 0
 	if r.afterCR && len(data) > 0 && data[0] == '\n' {

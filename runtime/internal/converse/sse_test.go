@@ -26,7 +26,7 @@ func readAll(r io.Reader) ([]string, error) {
 	return got, errors.New("no end")
 }
 
-// TestStreams has the examples of the standard and what models do with it.
+// TestStreams has the examples of the standard and typical streams of models.
 func TestStreams(t *testing.T) {
 	for _, tc := range []struct {
 		name, in string
@@ -66,8 +66,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestNoWaiting has a line complete as soon as its end is there: the byte after
-// it may be a minute away, even if that could be the second half of a CRLF.
+// TestNoWaiting: a line is complete at its CR, since the byte after it may be a
+// minute away, even if it turns out to be the LF of a CRLF.
 func TestNoWaiting(t *testing.T) {
 	for _, end := range []string{"\n\n", "\r\r", "\r\n\r\n", "\r\n\r"} {
 		broken := io.MultiReader(strings.NewReader("data: a"+end), iotest.ErrReader(io.ErrClosedPipe))
@@ -113,8 +113,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// FuzzReader checks that how the bytes arrive makes no difference, and that no
-// data is longer than what was sent.
+// FuzzReader checks that the chunking of the bytes makes no difference, and
+// that no data is longer than the input.
 func FuzzReader(f *testing.F) {
 	for _, seed := range []string{"data: a\r\n\r\n", "event: x\ndata:\n\n", ": c\rdata: 1\r\r", "\uFEFFdata: [DONE]\n\n"} {
 		f.Add([]byte(seed))

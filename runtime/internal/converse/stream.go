@@ -86,8 +86,8 @@ func (s *Stream) failure(ctx context.Context, err error) error {
 	return s.explain(err)
 }
 
-// Close implements [provider.EventStream]. How the response ended is said by
-// Next, so there is nothing left for it to fail with.
+// Close implements [provider.EventStream]. Next reports how the response
+// ended, so Close never fails.
 func (s *Stream) Close() error {
 	s.stop()
 	return nil

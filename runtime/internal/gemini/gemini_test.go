@@ -20,8 +20,8 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// exchange answers one request with an event stream and returns what was asked and
-// what was understood.
+// exchange answers one request with an event stream and returns the request and
+// the parsed response.
 func exchange(t *testing.T, req *provider.Request, body string, config ...converse.Config) (path string, sent map[string]any, got []provider.StreamChunk, err error) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -110,8 +110,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutAnID get one that is the same for the same request, and another
-// one for another request.
+// TestCallsWithoutAnID get an id that is the same for the same request, and
+// another one for another request.
 func TestCallsWithoutAnID(t *testing.T) {
 	body := event(`{"functionCall":{"name":"f","args":{"n":1}}},{"functionCall":{"name":"f","args":{},"id":"a"}},{"functionCall":{"name":"g","id":"a"}}`) + finish
 	starts := func(req *provider.Request) (ids []string) {
@@ -165,8 +165,8 @@ func answerOf(chunks []provider.StreamChunk) provider.Message {
 	return answer
 }
 
-// TestSignaturesReturnToTheirPlaces sends back what a response signed, as package
-// step would.
+// TestSignaturesReturnToTheirPlaces sends back a response's signatures, as
+// package step would.
 func TestSignaturesReturnToTheirPlaces(t *testing.T) {
 	parts := `{"text":"Hm.","thought":true,"thoughtSignature":"AAAA"},{"text":"Well. ","thoughtSignature":"BBBB"},` +
 		`{"functionCall":{"name":"f","args":{"n":9007199254740993},"id":"a"}},{"text":"More.","thought":true},{"functionCall":{"name":"f","args":{},"id":"b"},"thoughtSignature":"CCCC"}`
@@ -296,7 +296,7 @@ func TestResponsesThatAreNoStream(t *testing.T) {
 	}
 }
 
-// TestAnErrorWithoutEnd is read as far as it is of use.
+// TestAnErrorWithoutEnd is read up to the useful length.
 func TestAnErrorWithoutEnd(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -340,8 +340,8 @@ func TestAnEventThatIsTooLong(t *testing.T) {
 	}
 }
 
-// TestNothingIsContinued has the API offer to go on with a response, which would
-// be a second request.
+// TestNothingIsContinued: the API offers to continue a response, which would be
+// a second request.
 func TestNothingIsContinued(t *testing.T) {
 	requests := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

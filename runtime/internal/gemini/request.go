@@ -14,11 +14,11 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
-// options are those that Params may have, with the types of their values, and with the
-// members of those that are objects.
+// options are the options that Params may have, with the types of their values, and
+// the members of objects among them.
 type options struct {
 	FrequencyPenalty, PresencePenalty, Temperature, TopP *float64
 	Seed                                                 *int32
@@ -36,8 +36,8 @@ type options struct {
 	}
 }
 
-// known are the names of the options, and ofTheBody those of them that are members of
-// the body, where all others are of its generationConfig.
+// known are the names of the options, and ofTheBody the options that are members of
+// the body; all others belong to its generationConfig.
 var (
 	known = []string{
 		"cachedContent", "frequencyPenalty", "labels", "mediaResolution", "presencePenalty", "responseJsonSchema", "responseMimeType",
@@ -111,7 +111,7 @@ func setOptions(raw canon.Raw, body, config object) error {
 	return nil
 }
 
-// choose returns the choice of a tool, or nil where none is said.
+// choose returns the tool choice, or nil without one.
 func choose(choice string) object {
 	switch choice {
 	case "":
@@ -202,7 +202,7 @@ func outcome(r *provider.ToolResult) object {
 	return object{"output": r.Content}
 }
 
-// said returns the parts of what the model said: thoughts, text, calls.
+// said returns the parts of a model's message: thoughts, text, calls.
 func said(m provider.Message) []part {
 	var parts []part
 	var ofText []byte
@@ -234,8 +234,8 @@ func said(m provider.Message) []part {
 	return parts
 }
 
-// What a signature belongs to, as it is written before it, see the comment of the
-// package. A thought's is as it is.
+// The prefixes that name a signature's owner, see the comment of the package. A
+// thought's signature has none.
 const (
 	signedText = "text"
 	signedCall = "call"

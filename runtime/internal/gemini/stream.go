@@ -45,7 +45,7 @@ type candidate struct {
 	} `json:"content"`
 }
 
-// received is a part that the model said, or that it cannot have said here.
+// received is a part of the model's answer, also one that is invalid here.
 type received struct {
 	part
 	Text         string `json:"text"`
@@ -115,8 +115,8 @@ func (s *reader) candidate(m *converse.Message, c *candidate) error {
 	return s.end(m, c.FinishReason)
 }
 
-// end closes what is open and notes why the response ends. The first reason
-// counts.
+// end closes the open block and records why the response ends. The first
+// reason counts.
 func (s *reader) end(m *converse.Message, reason string) error {
 	s.finish = cmp.Or(s.finish, reason)
 	m.StopReason = s.finish
@@ -226,7 +226,7 @@ func fault(status int, _ http.Header, body []byte) *converse.Fault {
 	return said.Error.fault(status)
 }
 
-// fault returns what the API says, with the class of the status.
+// fault returns the API's message, with the class of the status.
 func (e *apiError) fault(status int) *converse.Fault {
 	for _, d := range e.Details {
 		if d.Reason == "API_KEY_INVALID" {

@@ -63,7 +63,7 @@ func wireRequests(t *testing.T) map[string]*provider.Request {
 	return all
 }
 
-// TestRequestsOnTheWire compares requests with those that Google's own SDK sent.
+// TestRequestsOnTheWire compares requests with the requests of Google's own SDK.
 func TestRequestsOnTheWire(t *testing.T) {
 	providertest.Wire(t, "testdata/wire.json", newProvider, wireRequests(t))
 }

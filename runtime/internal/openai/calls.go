@@ -43,7 +43,7 @@ func (a *arguments) UnmarshalJSON(b []byte) error {
 // call is a tool call in progress.
 type call struct {
 	index  *int
-	id     string // the server's, "" as long as there is none
+	id     string // the server's, "" until it comes
 	name   string
 	args   []byte // not yet sent on
 	callID string // as it was sent on, "" before that
@@ -51,15 +51,15 @@ type call struct {
 
 // calls finds the call that a piece belongs to:
 //
-//   - The protocol says by its index. A piece with a name and an id of its own
+//   - The protocol names it by its index. A piece with a name and an id of its own
 //     begins a call even if the index is that of another: Ollama gives every call
 //     index 0. So does a piece with a name when the other call has no id and is
 //     complete.
 //   - Without an index it is the call with the piece's id. Any other piece with a
-//     name begins a call, and one without goes on with the last.
+//     name begins a call, and a piece without a name continues the last.
 //
 // A call is sent on once its name and its id are known. At the end, a call without
-// an id is given one, as is a call with that of another.
+// an id gets one, and so does a call with another call's id.
 type calls struct {
 	list []*call
 	ids  *converse.IDs
@@ -121,7 +121,7 @@ func (c *calls) findWithoutIndex(d callDelta) *call {
 	return last
 }
 
-// isOver reports whether a piece with the index of a call is of another call.
+// isOver reports whether a piece with the index of a call belongs to another call.
 func (k *call) isOver(d callDelta) bool {
 	switch {
 	case d.Function.Name == "" || k.name == "":
@@ -144,7 +144,7 @@ func (c *calls) close(m *converse.Message) error {
 	return nil
 }
 
-// send sends on what there is of a call.
+// send sends the pieces so far of a call.
 func (c *calls) send(m *converse.Message, k *call) {
 	if k.callID == "" {
 		k.callID = c.ids.Unique(k.id)

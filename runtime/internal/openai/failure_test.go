@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// TestErrorBodies has the forms in which servers say what is wrong.
+// TestErrorBodies has the forms in which servers report errors.
 func TestErrorBodies(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

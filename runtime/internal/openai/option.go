@@ -46,11 +46,11 @@ type client struct {
 // when a setting cannot be right.
 //
 // The base URL has the path that stands before "/chat/completions". Without a path it gets
-// the API version as its path. The version takes the place of the one that is there. For
-// Azure a version that is a date, such as "2024-10-21", goes into the query, and the model
-// of a request is the name of a deployment; with "v1", the default, a model is a model.
-// Headers are such as OpenAI-Organization, or HTTP-Referer and X-Title, which name the
-// application to OpenRouter.
+// the API version as its path. The version replaces an existing one. For Azure a version
+// that is a date, such as "2024-10-21", goes into the query, and the model of a request is
+// the name of a deployment; with "v1", the default, a model is a model. Headers are such
+// as OpenAI-Organization, or HTTP-Referer and X-Title, which name the application to
+// OpenRouter.
 func (s Server) New(c converse.Config) (provider.Provider, error) {
 	c.ID = cmp.Or(c.ID, s.id)
 	base, err := parseBase(cmp.Or(c.BaseURL, s.base))
@@ -110,7 +110,7 @@ func (c *client) Capabilities() provider.Capabilities {
 	return provider.Capabilities{Tools: true, ToolChoice: true, Reasoning: true, StopSequences: true, RequestID: true}
 }
 
-// dialect is in what a server differs from the others.
+// dialect describes how a server differs from the others.
 type dialect struct {
 	maxTokens string // the field for the limit of the output
 	topK      bool   // has top_k
@@ -118,7 +118,7 @@ type dialect struct {
 	reasoning string // the field of a message that takes earlier reasoning, or ""
 	azure     bool   // deployments, versions that are dates, the header api-key
 	uncounted bool   // refuses to be asked for the counts of tokens
-	images    bool   // its models can see; one that cannot would refuse the request
+	images    bool   // its models accept images; others would refuse the request
 }
 
 var (

@@ -32,7 +32,7 @@ func (a *answering) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(strings.NewReader(a.body)), Request: req}, nil
 }
 
-// ask returns what is sent for a request, and the error for the answer 400.
+// ask returns the HTTP request for a request, and the error for the answer 400.
 func ask(t *testing.T, req *provider.Request, s openai.Server, c converse.Config) (*http.Request, map[string]any, error) {
 	t.Helper()
 	server := &answering{status: 400, body: `{"error":"no"}`}

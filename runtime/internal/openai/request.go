@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
 type chatMessage struct {
@@ -150,8 +150,8 @@ func thoughts(m *provider.Message) *string {
 	return text
 }
 
-// setTools sets the tools, and the choice among them in the words of this protocol,
-// which wants none where there are no tools.
+// setTools sets the tools, and the tool choice in this protocol's words, which must
+// be absent without tools.
 func setTools(req *provider.Request, body object) error {
 	functions, err := converse.Declare(req.Tools, "parameters")
 	if err != nil {
@@ -185,7 +185,7 @@ var standard = []string{
 }
 
 // extras are fields of other servers: Groq, Together, OpenRouter, vLLM, DeepSeek
-// and those that copy them.
+// and their copies.
 var extras = []string{
 	"add_generation_prompt", "allowed_token_ids", "bad_words", "cache_salt", "chat_template_kwargs", "citation_options",
 	"compound_custom", "context_length_exceeded_behavior", "continue_final_message", "disable_tool_validation", "documents",
@@ -195,7 +195,7 @@ var extras = []string{
 	"structured_outputs", "thinking", "top_a", "transforms", "truncate_prompt_tokens", "usage",
 }
 
-// elsewhere are fields that the adapter sets, and what it sets them from.
+// elsewhere maps fields that the adapter sets to their sources.
 var elsewhere = map[string]string{
 	"model": "Request.Model", "messages": "Request.Messages", "tools": "Request.Tools", "tool_choice": "Request.ToolChoice",
 	"stop": "Request.StopSequences", "top_k": "Request.TopK", "max_tokens": "Request.MaxOutputTokens",

@@ -34,7 +34,7 @@ type reader struct {
 	calls   calls
 	usage   provider.Usage // as it was last sent on
 	finish  string
-	refuses bool // the model says why it does not answer; the finish_reason is "stop" all the same
+	refuses bool // the model explains why it does not answer; the finish_reason is still "stop"
 	done    bool // "[DONE]" has come
 }
 
@@ -113,7 +113,7 @@ func (s *reader) choose(m *converse.Message, c choice) error {
 			return err
 		}
 	}
-	if c.FinishReason != "" && s.finish == "" { // OpenRouter says it again beside the counts
+	if c.FinishReason != "" && s.finish == "" { // OpenRouter repeats it beside the counts
 		s.finish = c.FinishReason
 		if m.StopReason = s.finish; s.refuses && s.finish == "stop" {
 			m.StopReason = "refusal"
@@ -160,8 +160,7 @@ func requestID(h http.Header) string {
 	return cmp.Or(h.Get("X-Request-Id"), h.Get("X-Generation-Id")) // the latter is OpenRouter's
 }
 
-// refusal reads the body of a response that is an error, also of one with the status
-// 200.
+// refusal reads the body of an error response, also of one with the status 200.
 func refusal(status int, _ http.Header, body []byte) *converse.Fault {
 	f := parseFault(body)
 	switch {

@@ -22,14 +22,14 @@ type answer struct {
 	when    *Guard
 	content []provider.StreamChunk
 	usage   provider.Usage
-	guess   bool // the input tokens are those of the request
+	guess   bool // count the request as the input tokens
 	end     provider.StreamChunk
 	fails   error // after the content
 	delay   time.Duration
 }
 
-// New returns a model that speaks the script. The error is that of
-// [Script.Check], or says that a text is not UTF-8.
+// New returns a model that speaks the script. The error is from
+// [Script.Check], or means that a text is not UTF-8.
 func New(s Script) (provider.Provider, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (m *model) choose(messages []provider.Message) (*answer, error) {
 	return nil, fmt.Errorf("script: no turn of step %d is for the message %.200q: add one without a guard", step+1, last)
 }
 
-// lastText is what guards look at.
+// lastText returns the text that guards look at.
 func lastText(messages []provider.Message) string {
 	if len(messages) == 0 {
 		return ""

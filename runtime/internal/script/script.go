@@ -16,7 +16,7 @@ type Script []Turn
 // Turn is one answer of the model. All fields are optional, but a turn without
 // any says nothing and ends.
 type Turn struct {
-	// When makes the turn an alternative to the one that follows it.
+	// When makes the turn an alternative to the next turn.
 	When *Guard `yaml:"when" cbor:"when,omitempty"`
 
 	Reasoning Blocks     `yaml:"reasoning" cbor:"reasoning,omitempty"`
@@ -38,18 +38,18 @@ type Turn struct {
 	// after it.
 	Chunk int `yaml:"chunk" cbor:"chunk,omitempty"`
 
-	// Delay passes between two chunks. The default is none.
+	// Delay passes between two chunks. The default is zero.
 	Delay time.Duration `yaml:"delay" cbor:"delay,omitempty"`
 }
 
 // Guard says when a turn is taken.
 type Guard struct {
-	// Contains is text that the last message must have: what the user said, or
-	// the result of a tool.
+	// Contains is text that the last message must have: the user's, or the result
+	// of a tool.
 	Contains string `yaml:"contains" cbor:"contains"`
 }
 
-// Reasoning is one block of what the model thinks before it speaks. In a file it
+// Reasoning is one block of the model's thinking before it speaks. In a file it
 // may be written as text.
 type Reasoning struct {
 	Text      string `yaml:"text" cbor:"text"`
@@ -93,7 +93,7 @@ type Failure struct {
 	AfterChunks int `yaml:"after_chunks" cbor:"after_chunks,omitempty"`
 }
 
-// Check returns what is wrong with the script, or nil. [New] calls it.
+// Check returns the first error in the script, or nil. [New] calls it.
 func (s Script) Check() error {
 	if len(s) == 0 {
 		return errors.New("script: there are no turns")
@@ -158,7 +158,7 @@ func (t *Turn) checkCalls() error {
 	return nil
 }
 
-// id returns the call's own id, or one that no other call of the run is given.
+// id returns the call's own id, or one that is unique in the run.
 func (c *ToolCall) id(step, index int) string {
 	if c.ID != "" {
 		return c.ID
@@ -166,7 +166,7 @@ func (c *ToolCall) id(step, index int) string {
 	return fmt.Sprintf("call_%d_%d", step, index+1)
 }
 
-// Load reads a script from a file. What is wrong with its content is a
+// Load reads a script from a file. An error in its content is a
 // [*config.Error].
 func Load(path string) (Script, error) {
 	data, err := config.ReadFile(path)
@@ -176,8 +176,8 @@ func Load(path string) (Script, error) {
 	return Parse(path, data)
 }
 
-// Parse reads a script from the content of a file. The name stands in errors,
-// which are of type [*config.Error].
+// Parse reads a script from the content of a file. The name appears in
+// errors, which are of type [*config.Error].
 func Parse(name string, data []byte) (Script, error) {
 	var s Script
 	root, err := schema().Load(name, data, &s)

@@ -356,8 +356,8 @@ func TestConcurrent(t *testing.T) {
 	all.Wait()
 }
 
-// FuzzParse checks that what is accepted can be spoken: the pieces of each turn
-// are its text and its arguments again.
+// FuzzParse checks that accepted scripts can be played: the pieces of each turn
+// add up to its text and its arguments.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(dice))
 	f.Add([]byte(`[{"text":"a b","chunk":1,"usage":{"input_tokens":1},"delay":"1ms"}]`))

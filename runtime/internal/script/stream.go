@@ -77,7 +77,7 @@ func (s *stream) Close() error {
 // Class is a class of failure.
 type Class string
 
-// The classes. All but the last are those of package provider.
+// The classes. All but the last are from package provider.
 const (
 	RateLimit  Class = "rate_limit"
 	Auth       Class = "auth"
@@ -117,7 +117,7 @@ func (f *Failure) err() error {
 	return fmt.Errorf("script: %s", message)
 }
 
-// content returns the chunks of what the turn says.
+// content returns the chunks of the turn's content.
 func (t *Turn) content(step int) []provider.StreamChunk {
 	var list []provider.StreamChunk
 	for _, r := range t.Reasoning {
@@ -158,7 +158,7 @@ func (t *Turn) reasoning(r Reasoning) []provider.StreamChunk {
 	return list
 }
 
-// pieces divides text into what a chunk has of it.
+// pieces divides text into the parts for single chunks.
 func (t *Turn) pieces(text string) []string {
 	var list []string
 	for text != "" {
@@ -193,7 +193,7 @@ func characters(text string, n int) int {
 	return len(text)
 }
 
-// outputTokens guesses the tokens of what the turn says.
+// outputTokens estimates the tokens of the turn's content.
 func (t *Turn) outputTokens() int64 {
 	runes := utf8.RuneCountInString(t.Text)
 	for _, r := range t.Reasoning {
@@ -205,7 +205,7 @@ func (t *Turn) outputTokens() int64 {
 	return int64(runes+2) / 3
 }
 
-// stopReason is the turn's own or the one that models give.
+// stopReason returns the turn's own reason or a typical one.
 func (t *Turn) stopReason() string {
 	usual := "end_turn"
 	if len(t.ToolCalls) > 0 {

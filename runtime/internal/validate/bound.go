@@ -24,10 +24,9 @@ func Subschemas(doc []byte) (n int) {
 	}
 }
 
-// bound refuses a schema that a validator could be made to follow for
-// ever: one that is too deep, one whose references leave the document or form
-// a circle, one that is too large once its references are replaced. It returns how
-// many nodes that are.
+// bound refuses a schema that could keep a validator busy for ever: one that is
+// too deep, whose references leave the document or form a circle, or that is too
+// large once its references are replaced. It returns the number of nodes.
 func bound(root any) (nodes int, err error) {
 	b := bounder{root: root, sizes: map[string]int{}}
 	return b.size(root, 0)

@@ -7,25 +7,26 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Bounds on what a document costs. A step is one schema that is held against one value,
-// or as much work in a list or a pattern. Tenants choose both sides, which together
-// can take minutes and, for a list of all mismatches, gigabytes.
+// Bounds on the cost of a document. A step is one schema applied to one value, or as
+// much work in a list or a pattern. Tenants choose both sides, which together can take
+// minutes and, for a list of all mismatches, gigabytes.
 const (
-	// maxListed is how many steps a document may take of which every mismatch is
+	// maxListed is how many steps a document may take whose mismatches are all
 	// listed: about 10 us and a kilobyte each, if nothing matches.
 	maxListed = 100_000
 	// maxSteps is how many it may take at all, of about 1 us.
 	maxSteps = 5_000_000
 )
 
-// maxUnits is how many units a document may take that comes anew: about two seconds. A
-// step is as little as 0.4 us and as much as 100, if it is one of an enum of numbers; a
-// unit is about one. Documents that are recorded were held against maxSteps alone.
+// maxUnits is how many units a new document may take: about two seconds. A step takes
+// from 0.4 us to 100 us, in an enum of numbers; a unit takes about one. Recorded
+// documents were checked against maxSteps alone.
 const maxUnits = 2_000_000
 
-// budget is how many steps a document may take and what is one: so many members of an
-// enum, of required and the like, so many steps of a pattern, times bytes of a text, of
-// about 10 ns each, and, beside the schema itself, each of its keywords so often.
+// budget is how many steps a document may take, and the work in one step: so many
+// members of an enum, of required and the like, so many steps of a pattern, times bytes
+// of a text, of about 10 ns each, and, beside the schema itself, each of its keywords
+// so often.
 type budget struct{ steps, list, pattern, keyword int }
 
 var (
@@ -57,7 +58,7 @@ func (s *Schema) within(b budget, doc any) bool {
 	return c.left >= 0
 }
 
-// hold counts what a value costs.
+// hold counts the cost of a value.
 func (c *coster) hold(schema, v any) {
 	object, _ := schema.(map[string]any) // or it is true or false
 	c.left -= 1 + len(object)*c.of.keyword
@@ -100,7 +101,7 @@ func (c *coster) holdAll(sub, v any) {
 	}
 }
 
-// inside counts for keywords that are about what is in a value, and for lists.
+// inside counts for keywords about the content of a value, and for lists.
 func (c *coster) inside(keyword string, sub, v any) {
 	switch keyword {
 	case "items", "prefixItems", "contains", "additionalItems", "unevaluatedItems":

@@ -45,8 +45,8 @@ func TestNoDocumentTakesLong(t *testing.T) {
 	}
 }
 
-// TestSchemaCostOfNewDocuments: what a unit counts is about a microsecond, whichever
-// keyword takes it, so that a bound in units is one in time.
+// TestSchemaCostOfNewDocuments: one unit takes about a microsecond for every
+// keyword, so that a bound in units is a bound in time.
 func TestSchemaCostOfNewDocuments(t *testing.T) {
 	ones := `{"a":[` + strings.TrimSuffix(strings.Repeat("1,", 400_000), ",") + `]}`
 	for keywords, want := range map[string]error{

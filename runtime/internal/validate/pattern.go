@@ -15,7 +15,7 @@ const (
 	rangesOfStep = 4 // so many ranges of a class take as much as an instruction
 )
 
-// ErrPatternTooLarge says that an expression would become too large.
+// ErrPatternTooLarge means that an expression would become too large.
 var ErrPatternTooLarge = errors.New("this pattern is too large")
 
 // PatternSteps returns about how large an expression becomes: the number of instructions of
@@ -46,7 +46,7 @@ func patternSteps(re *syntax.Regexp) int {
 	case syntax.OpCharClass:
 		total += len(re.Rune) / 2 / rangesOfStep // a range is two
 	case syntax.OpRepeat:
-		total = 0 // it is what it repeats
+		total = 0 // its cost is the repeated part's
 	}
 	for _, sub := range re.Sub {
 		if total > maxPatternSteps {

@@ -17,19 +17,19 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Bounds on a schema. A validator follows a schema
-// wherever it leads, so what it may lead to is bounded before it is compiled.
+// Bounds on a schema. A validator follows a schema wherever it leads, so that
+// is bounded before it is compiled.
 const (
 	maxSchemaBytes = 64 << 10
 	maxSchemaDepth = 48
-	// maxSchemaNodes bounds a schema's size after every $ref has been replaced
-	// by what it names. Twenty definitions that each name the next one twice
-	// are a kilobyte of text and a million nodes of work.
+	// maxSchemaNodes bounds a schema's size after every $ref has been replaced by
+	// its target. Twenty definitions that each name the next one twice are a
+	// kilobyte of text and a million nodes of work.
 	maxSchemaNodes = 20_000
-	// maxPatterns bounds the steps of all regular expressions, see [PatternSteps],
-	// each of which the library compiles twice.
+	// maxPatterns bounds the steps of all regular expressions, see [PatternSteps];
+	// the library compiles each twice.
 	maxPatterns = 10_000
-	// maxProblems bounds the list of what is wrong with one document.
+	// maxProblems bounds the list of problems of one document.
 	maxProblems = 50
 )
 
@@ -41,8 +41,8 @@ type Schema struct {
 	patterns map[string]int // the steps of each
 }
 
-// Size is what the schema takes: the number of its nodes, of up to a kilobyte each,
-// and of the steps of its regular expressions. Nil has zero.
+// Size returns the cost of the schema: the number of its nodes, of up to a kilobyte
+// each, plus the steps of its regular expressions. Nil has zero.
 func (s *Schema) Size() int {
 	if s == nil {
 		return 0
@@ -51,8 +51,8 @@ func (s *Schema) Size() int {
 }
 
 // Compile compiles a schema, which is canonical JSON. The default dialect is
-// draft 2020-12; nothing outside of the document is loaded. The error says what
-// is wrong, without naming whose schema it is.
+// draft 2020-12; nothing outside of the document is loaded. The error describes
+// the fault, without naming the schema's owner.
 func Compile(doc []byte) (*Schema, error) {
 	if len(doc) > maxSchemaBytes {
 		return nil, fmt.Errorf("is %d bytes, more than %d", len(doc), maxSchemaBytes)
@@ -92,8 +92,8 @@ func noSchema(err error) error {
 	return fmt.Errorf("is not valid: %v", &Error{Problems: problems(invalid)}) // no [Error], which is about an input
 }
 
-// patterns compiles the regular expressions of a schema. Those that come later, of
-// documents whose texts are to be expressions, are no part of it.
+// patterns compiles the regular expressions of a schema. It does not include later
+// ones, of documents with texts that must be expressions.
 type patterns struct {
 	steps  int
 	of     map[string]int // steps by expression
@@ -121,11 +121,11 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("refers to %q: a schema may only refer to itself", url)
 }
 
-// Check returns what is wrong with doc as an [*Error], nil when nothing is. Every
-// problem is listed, in the order of the places that they name. Like a schema,
-// doc is canonical JSON: its numbers are of bounded size, where 1e999999999 would keep
-// exact arithmetic busy for ever. Of a document that is large for its schema it is only
-// said that something is wrong; one that would take long to look at is wrong as well.
+// Check returns the problems of doc as an [*Error], or nil. Every problem is listed, in
+// the order of the places that they name. Like a schema, doc is canonical JSON: its
+// numbers are of bounded size, where 1e999999999 would keep exact arithmetic busy for
+// ever. If a document is large for its schema, Check does not list its problems; if
+// checking it would take too long, it is invalid as well.
 func (s *Schema) Check(doc []byte) error { return s.check(doc, false) }
 
 // CheckNew is [Schema.Check] of a document that no recording has. One that would take
@@ -150,7 +150,7 @@ func (s *Schema) check(doc []byte, isNew bool) error {
 	return &Error{Problems: problems(invalid)}
 }
 
-// checkLarge is Check of a document of which mismatches are not listed.
+// checkLarge is Check without the list of mismatches.
 func (s *Schema) checkLarge(doc any) error {
 	if !s.within(atAll, doc) {
 		return errTooMuch
@@ -191,9 +191,9 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// problems flattens a validation error to its leaves. The inner nodes only say
-// that something below them failed. The library visits members in no order, and
-// what it finds is recorded, so here they get one.
+// problems flattens a validation error to its leaves. The inner nodes only
+// report that something below them failed. The library visits members in random
+// order, and its findings are recorded, so they are sorted here.
 func problems(err *jsonschema.ValidationError) []Problem {
 	var found []Problem
 	collect(err, message.NewPrinter(language.English), &found)

@@ -12,8 +12,8 @@ type Host interface {
 	HTTP(req, buf []byte) int64
 }
 
-// Guest is the program's own side: what the exports starling_describe and
-// starling_execute do, without the addresses.
+// Guest is the program's own side: the exports starling_describe and
+// starling_execute, without the addresses.
 type Guest struct {
 	Describe func() []byte
 	Execute  func(envelope []byte) []byte
@@ -58,5 +58,5 @@ func Random() uint64 { return installed().Random() }
 
 // HTTP hands req to the host, which writes its answer to buf. The result is
 // the length of the answer, which may exceed len(buf), or a negative status.
-// An empty req fetches what the host holds from the exchange before.
+// An empty req fetches the rest of the last answer.
 func HTTP(req, buf []byte) int64 { return installed().HTTP(req, buf) }

@@ -1,4 +1,4 @@
-// The smallest tool: what it costs is what the SDK costs.
+// The smallest tool: it costs as much as the SDK.
 package main
 
 import starling "github.com/starling-host/starling/guest-sdk/go"
