@@ -96,10 +96,15 @@ func (e *Engine) Close() error { return e.stop(context.Background()) }
 
 // NewSandbox starts the engine of this process that the options ask for.
 func NewSandbox(ctx context.Context, o EngineOptions) (engine *sandbox.Engine, err error) {
+	var why error
 	for _, config := range o.configs() {
 		if engine, err = sandbox.New(ctx, config); err == nil {
+			if config.Interpreter && o.Kind == "" && o.Warn != nil {
+				o.Warn("modules are interpreted, which takes some thirty times as long: " + PlainError(why))
+			}
 			return engine, nil
 		}
+		why = err
 	}
 	return nil, err
 }

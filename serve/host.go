@@ -379,8 +379,8 @@ type Resolved struct {
 }
 
 // Resolve looks for what a host looks for as it starts, beside the files that [LoadFile] has
-// found: keys in variables, the key that signs, the collector of traces, and the agents with
-// their models. It connects to nothing.
+// found: worker processes, its address, keys in variables, the key that signs, the collector of
+// traces, and the agents with their models. It connects to nothing but a host at that address.
 func (f *File) Resolve(ctx context.Context) (all []Resolved) {
 	for part, name := range map[string]string{"metrics": f.Metrics.KeyEnv, "operator": f.Operator.KeyEnv} {
 		if name != "" {
@@ -389,6 +389,20 @@ func (f *File) Resolve(ctx context.Context) (all []Resolved) {
 		}
 	}
 	slices.SortFunc(all, func(a, b Resolved) int { return strings.Compare(a.What, b.What) })
+	if f.Isolation != inline {
+		_, err := guest.ProbeProcess()
+		all = append(all, Resolved{"workers", "in processes of their own", err})
+	}
+	if f.Listen.Network != "unix" { // where listening would leave a socket
+		from := f.Listen.String()
+		listener, err := f.Listen.Listen()
+		if err == nil {
+			listener.Close()
+		} else if f.Ready(ctx) == nil {
+			from, err = from+", where a host serves already", nil
+		}
+		all = append(all, Resolved{"listen", from, err})
+	}
 	if f.Seal.KeyFile != "" {
 		_, err := f.sealKey()
 		all = append(all, Resolved{"seal key", f.Seal.KeyFile, err})

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-func TestReadyNamesTheChecksThatFail(t *testing.T) {
+func TestAHostAtTheAddress(t *testing.T) {
 	status := http.StatusServiceUnavailable
 	host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/readyz" {
@@ -25,7 +25,17 @@ func TestReadyNamesTheChecksThatFail(t *testing.T) {
 	if err := file.Ready(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
+	listen := func() serve.Resolved {
+		file.Isolation = "inline"
+		return file.Resolve(t.Context())[0]
+	}
+	if at := listen(); at.What != "listen" || at.Err == nil { // something that is not ready has the address
+		t.Errorf("%+v", at)
+	}
 	if status = http.StatusOK; file.Ready(t.Context()) != nil {
 		t.Error("a host that is ready is not")
+	}
+	if at := listen(); at.Err != nil || at.From != file.Listen.String()+", where a host serves already" {
+		t.Errorf("%+v", at)
 	}
 }
