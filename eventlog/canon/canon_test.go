@@ -2,6 +2,8 @@ package canon_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"math"
 	"math/big"
 	"strings"
@@ -227,5 +229,64 @@ func TestLargeDocuments(t *testing.T) {
 				t.Errorf("ToJSON(FromJSON) differs from JSON: %v", err)
 			}
 		})
+	}
+}
+
+// TestMembersAreDocuments: the members of an object are what parsing each of them gives.
+func TestMembersAreDocuments(t *testing.T) {
+	for _, doc := range []string{
+		`{}`, `{"a":1}`, `{"bb":[1,{"x":"]},\""}],"a":{"é":"\u0001\\"},"":"","ccc":-0.0}`, `{"k\"":["}"],"j":{"a":[]}}`,
+	} {
+		d, err := canon.Parse([]byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		members, ok := d.Members()
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal(d.JSON, &want); err != nil || !ok || len(members) != len(want) {
+			t.Fatalf("%s: %v, %v, %v", doc, members, ok, err)
+		}
+		for key, text := range want {
+			own, err := canon.Parse(text)
+			if got := members[key]; err != nil || got == nil || !bytes.Equal(got.JSON, own.JSON) || !bytes.Equal(got.CBOR, own.CBOR) {
+				t.Errorf("%s: member %q is %+v, want %+v (%v)", doc, key, got, own, err)
+			}
+		}
+	}
+	for _, doc := range []string{`[]`, `null`, `"{}"`, `1`} {
+		if d, err := canon.Parse([]byte(doc)); err != nil {
+			t.Error(err)
+		} else if members, ok := d.Members(); ok {
+			t.Errorf("%s has the members %v", doc, members)
+		}
+	}
+}
+
+// TestADocumentIsCheckedOnce against one schema, and again against another one.
+func TestADocumentIsCheckedOnce(t *testing.T) {
+	d, err := canon.Parse([]byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, wrong := 0, errors.New("wrong")
+	check := func(answer error) func([]byte) error {
+		return func(text []byte) error {
+			asked++
+			if string(text) != `{"a":1}` {
+				t.Errorf("asked about %s", text)
+			}
+			return answer
+		}
+	}
+	one, other := new(int), new(int)
+	for i, c := range []struct {
+		schema *int
+		answer error
+		asked  int
+	}{{one, wrong, 1}, {one, wrong, 2}, {one, nil, 3}, {one, wrong, 3}, {other, wrong, 4}, {one, wrong, 4}, {other, nil, 5}, {other, wrong, 5}, {one, nil, 6}} {
+		err := d.Fits(c.schema, check(c.answer))
+		if asked != c.asked || i < 3 && err != c.answer {
+			t.Errorf("step %d: asked %d times, want %d; %v", i, asked, c.asked, err)
+		}
 	}
 }

@@ -254,155 +254,90 @@ func Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// cborWriter writes canonical CBOR.
-type cborWriter struct {
-	layout
-	buf []byte
-}
-
-func (w *cborWriter) null() { w.buf = AppendNull(w.buf) }
-
-func (w *cborWriter) boolean(v bool) {
-	if v {
-		w.buf = append(w.buf, cborTrue)
-	} else {
-		w.buf = append(w.buf, cborFalse)
-	}
-}
-
-func (w *cborWriter) integer(v integer) { w.buf = v.appendCBOR(w.buf) }
-
-func (w *cborWriter) float(f float64) { w.buf = appendFloat(w.buf, f) }
-
-func (w *cborWriter) text(s []byte) {
-	w.buf = append(appendHead(w.buf, majorText, uint64(len(s))), s...)
-}
-
-// open leaves one byte for the head, which is enough for up to 23 elements.
-func (w *cborWriter) open(isMap bool) {
-	w.begin(isMap, len(w.buf))
-	w.buf = append(w.buf, 0)
-}
-
-func (w *cborWriter) key(key []byte, at int) {
-	w.beginMember(member{key: key, at: at, start: len(w.buf)}, compareText)
-	w.text(key)
-}
-
-func (w *cborWriter) done() { w.endElement(len(w.buf)) }
-
-func (w *cborWriter) close() (duplicate int) {
-	c, duplicate := w.end(w.buf, compareText)
-	major := byte(majorArray)
-	if c.isMap {
-		major = majorMap
-	}
-	body, end := c.start+1, len(w.buf)
-	if grow := headSize(uint64(c.count)) - 1; grow > 0 {
-		w.buf = append(w.buf, make([]byte, grow)...)
-		copy(w.buf[body+grow:], w.buf[body:end])
-	}
-	appendHead(w.buf[:c.start], major, uint64(c.count)) // into the room made for it
-	return duplicate
-}
-
 // compareText orders texts as their encodings are ordered: the shorter first,
 // because its head is smaller.
 func compareText(a, b []byte) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), bytes.Compare(a, b))
 }
 
-// writer receives a document in the order in which it is read. There are two:
-// one for each encoding.
-type writer interface {
-	null()
-	boolean(v bool)
-	integer(v integer)
-	float(f float64)
-	text(s []byte)
-
-	open(isMap bool)
-	key(key []byte, at int) // before each value of an object
-	done()                  // after each element or value
-	close() (duplicate int) // position of a key that came before, or -1
-}
-
-// layout is the state that both writers keep of the open containers, the
-// innermost last, and of the members of the objects among them.
+// layout is what is known of the members of the objects that are not closed yet.
 type layout struct {
-	containers []container
-	members    []member
-	scratch    []byte
+	members []member
+	shapes  []shape // by depth
+	scratch []byte
 }
 
-type container struct {
-	isMap    bool
-	unsorted bool // a key came that is not greater than the one before
-	start    int  // of the container in the writer's buffer
-	count    int  // of complete elements or members
-	first    int  // index of its first member
-}
-
+// member is a member of an object in the forms that are written of it, JSON and CBOR.
 type member struct {
 	key        []byte
-	at         int // position of the key in the source
-	start, end int // of key, value and what follows it in the writer's buffer
+	at         int    // position of the key in the source
+	start, end [2]int // of key, value and what follows it
 }
 
-func (l *layout) begin(isMap bool, start int) {
-	l.containers = append(l.containers, container{isMap: isMap, start: start, first: len(l.members)})
+// shape is how the members of the last object at a depth were ordered: records have the same
+// members again and again.
+type shape struct {
+	keys   [][]byte
+	orders [2][]int32 // by form; nil as they are
 }
 
-// beginMember notes a key that will be written at start.
-func (l *layout) beginMember(m member, order func(a, b []byte) int) {
-	c := &l.containers[len(l.containers)-1]
-	if c.count > 0 && order(l.members[len(l.members)-1].key, m.key) >= 0 {
-		c.unsorted = true
+// arrange removes the members from first on, which are the ends of the forms, and brings them
+// into order in each. Documents are mostly written in order, and then there is nothing to do.
+// Duplicate is the position in the source of the first key that came before, or -1.
+func (l *layout) arrange(depth, first int, forms ...[]byte) (duplicate int) {
+	list := l.members[first:]
+	l.members = l.members[:first]
+	for len(l.shapes) <= depth {
+		l.shapes = append(l.shapes, shape{})
 	}
-	l.members = append(l.members, m)
+	s := &l.shapes[depth]
+	if !slices.EqualFunc(list, s.keys, func(m member, key []byte) bool { return bytes.Equal(m.key, key) }) {
+		s.keys = s.keys[:0]
+		for _, m := range list {
+			s.keys = append(s.keys, m.key)
+		}
+		for form, compare := range []func(a, b []byte) int{bytes.Compare, compareText} {
+			if duplicate := s.order(form, list, compare); duplicate >= 0 {
+				s.keys = nil
+				return duplicate
+			}
+		}
+	}
+	for form, buf := range forms {
+		if s.orders[form] == nil {
+			continue
+		}
+		l.scratch = l.scratch[:0]
+		for _, i := range s.orders[form] {
+			l.scratch = append(l.scratch, buf[list[i].start[form]:list[i].end[form]]...)
+		}
+		copy(buf[list[0].start[form]:], l.scratch)
+	}
+	return -1
 }
 
-// endElement notes that an element or member ends at end.
-func (l *layout) endElement(end int) {
-	c := &l.containers[len(l.containers)-1]
-	c.count++
-	if c.isMap {
-		l.members[len(l.members)-1].end = end
+// order finds the order of the members in a form, or the first key that came before.
+func (s *shape) order(form int, list []member, compare func(a, b []byte) int) (duplicate int) {
+	order := s.orders[form][:0]
+	s.orders[form] = nil
+	sorted := true
+	for i := 1; i < len(list) && sorted; i++ {
+		sorted = compare(list[i-1].key, list[i].key) < 0
 	}
-}
-
-// end removes the innermost container, whose members are the rest of buf, and
-// brings these into order. Documents are mostly written in order, and then
-// there is nothing to do. Duplicate is the position in the source of the first
-// key that came before, or -1.
-func (l *layout) end(buf []byte, order func(a, b []byte) int) (c container, duplicate int) {
-	c = l.containers[len(l.containers)-1]
-	l.containers = l.containers[:len(l.containers)-1]
-	list := l.members[c.first:]
-	l.members = l.members[:c.first]
-	if !c.unsorted {
-		return c, -1
+	if sorted {
+		return -1
 	}
-	base := list[0].start
-	slices.SortStableFunc(list, func(a, b member) int { return order(a.key, b.key) })
-	if at := firstDuplicate(list, order); at >= 0 {
-		return c, at
+	for i := range list {
+		order = append(order, int32(i))
 	}
-	l.scratch = l.scratch[:0]
-	for _, m := range list {
-		l.scratch = append(l.scratch, buf[m.start:m.end]...)
-	}
-	copy(buf[base:], l.scratch)
-	return c, -1
-}
-
-func firstDuplicate(sorted []member, order func(a, b []byte) int) int {
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Or(compare(list[a].key, list[b].key), cmp.Compare(a, b)) })
 	first := -1
-	for i := 1; i < len(sorted); i++ {
-		m := sorted[i]
-		if order(sorted[i-1].key, m.key) == 0 && (first < 0 || m.at < first) {
+	for i := 1; i < len(order); i++ {
+		m := list[order[i]]
+		if bytes.Equal(list[order[i-1]].key, m.key) && (first < 0 || m.at < first) {
 			first = m.at
 		}
 	}
+	s.orders[form] = order
 	return first
 }

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"math/big"
+	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -18,59 +23,160 @@ import (
 // Conversion between bases takes more than linear time, so there is a bound.
 const MaxDigits = 1024
 
-// JSON returns the canonical form of a JSON document (RFC 8259), or a
-// [*SyntaxError].
+// Doc is a JSON document in both of its canonical forms, made by one reading of it. It does
+// not change, and its bytes must not be changed. Use [Parse], or [DocOf].
+type Doc struct {
+	JSON []byte
+	CBOR Raw
+
+	fits atomic.Value // see Fits
+}
+
+// Parse reads a JSON document (RFC 8259). The error is a [*SyntaxError].
 //
-// Members are sorted by the UTF-8 bytes of their keys, nothing is written
+// In its JSON, members are sorted by the UTF-8 bytes of their keys, nothing is written
 // between tokens, strings escape only the quote, the backslash and control
 // characters. A number without fraction and exponent is an integer and stays
 // exact. Every other number is the nearest 64-bit float, written in the
 // shortest form that reads back as the same float, as ECMAScript would, with
 // ".0" added when that looks like an integer.
 //
+// In its CBOR, integers are integers, big integers beyond 64 bits; other numbers are
+// floats, so 1.0 is f93c00 and 1 is 01.
+//
 // Refused are duplicate keys however they are spelled, invalid UTF-8, halves
 // of surrogate pairs, numbers outside the range of a float, integers of more
 // than [MaxDigits] digits, nesting beyond [MaxDepth] and a byte order mark.
-func JSON(doc []byte) ([]byte, error) {
-	w := jsonWriter{buf: make([]byte, 0, len(doc)+16)}
-	if err := parse(doc, &w); err != nil {
-		return nil, err
-	}
-	return w.buf, nil
-}
-
-// FromJSON returns the canonical CBOR of a JSON document, or a
-// [*SyntaxError]. It accepts exactly what [JSON] accepts.
-//
-// Integers become integers, big integers beyond 64 bits; other numbers become
-// floats, so 1.0 is f93c00 and 1 is 01.
-func FromJSON(doc []byte) (Raw, error) {
-	w := cborWriter{buf: make([]byte, 0, len(doc)+16)}
-	if err := parse(doc, &w); err != nil {
-		return nil, err
-	}
-	return w.buf, nil
-}
-
-// parser reads one JSON document by recursive descent.
-type parser struct {
-	doc []byte
-	pos int
-	w   writer
-}
-
-// parse hands the document to w. What w holds after an error is useless.
-func parse(doc []byte, w writer) error {
-	p := parser{doc: doc, w: w}
+func Parse(doc []byte) (*Doc, error) {
+	p := parser{doc: doc, json: make([]byte, 0, len(doc)+16), cbor: make([]byte, 0, len(doc)+16)}
 	err := p.document()
 	if err == nil {
-		return nil
+		return &Doc{JSON: p.json, CBOR: p.cbor}, nil
 	}
 	var se *SyntaxError
 	if errors.As(err, &se) {
 		se.locate(doc)
 	}
+	return nil, err
+}
+
+// DocOf returns the document that [Parse] made the CBOR of. See [ToJSON] for errors.
+func DocOf(raw Raw) (*Doc, error) {
+	text, err := ToJSON(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &Doc{JSON: text, CBOR: raw}, nil
+}
+
+// JSON returns the canonical JSON of a document, see [Parse].
+func JSON(doc []byte) ([]byte, error) {
+	d, err := Parse(doc)
+	if err != nil {
+		return nil, err
+	}
+	return d.JSON, nil
+}
+
+// FromJSON returns the canonical CBOR of a document, see [Parse].
+func FromJSON(doc []byte) (Raw, error) {
+	d, err := Parse(doc)
+	if err != nil {
+		return nil, err
+	}
+	return d.CBOR, nil
+}
+
+// Fits returns what check says of the document. An answer of nil is kept: for the same
+// schema as the last time, a pointer, check is not asked again.
+func (d *Doc) Fits(schema any, check func(text []byte) error) error {
+	if d.fits.Load() == schema {
+		return nil
+	}
+	err := check(d.JSON)
+	if err == nil {
+		d.fits.Store(schema)
+	}
 	return err
+}
+
+// Members returns the members of a document that is an object.
+func (d *Doc) Members() (members map[string]*Doc, ok bool) {
+	r := reader{data: d.CBOR}
+	h, err := r.head()
+	if err != nil || h.major != majorMap {
+		return nil, false
+	}
+	members = make(map[string]*Doc, h.arg)
+	in := parser{doc: d.JSON, pos: 1}
+	for i := range h.arg { // the last is what is left, in both forms
+		key, _ := r.string()
+		value := r.data[r.off:]
+		if i < h.arg-1 {
+			value = r.next()
+		}
+		members[string(key)] = &Doc{CBOR: value}
+	}
+	for i := range h.arg {
+		key, _ := in.string()
+		in.pos++ // the colon
+		start := in.pos
+		if i < h.arg-1 {
+			in.skip()
+		} else {
+			in.pos = len(d.JSON) - 1
+		}
+		members[string(key)].JSON = d.JSON[start:in.pos:in.pos]
+		in.pos++ // the comma
+	}
+	return members, true
+}
+
+// Join returns an object of members that are JSON, whether they are canonical or not.
+func Join(members map[string]json.RawMessage) []byte {
+	size := 2
+	for name, value := range members {
+		size += len(name) + len(value) + 8
+	}
+	doc := append(make([]byte, 0, size), '{')
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		doc = append(append(appendString(doc, []byte(name)), ':'), members[name]...)
+		doc = append(doc, ',')
+	}
+	if len(members) > 0 {
+		doc = doc[:len(doc)-1]
+	}
+	return append(doc, '}')
+}
+
+// skip moves behind a value of a canonical document.
+func (p *parser) skip() {
+	for depth := 0; ; {
+		switch p.doc[p.pos] {
+		case '"':
+			_, _ = p.string()
+			p.pos--
+		case '{', '[':
+			depth++
+		case '}', ']', ',':
+			if depth == 0 {
+				return
+			}
+			if p.doc[p.pos] != ',' {
+				depth--
+			}
+		}
+		p.pos++
+	}
+}
+
+// parser reads one JSON document by recursive descent, and writes its two forms.
+type parser struct {
+	doc []byte
+	pos int
+	layout
+	json, cbor []byte
+	last       []byte // what the last string means
 }
 
 func (p *parser) document() error {
@@ -114,12 +220,7 @@ func (p *parser) peek() byte {
 func (p *parser) value(depth int) error {
 	switch c := p.peek(); {
 	case c == '"':
-		s, err := p.string()
-		if err != nil {
-			return err
-		}
-		p.w.text(s)
-		return nil
+		return p.text()
 	case c == '{', c == '[':
 		if depth >= MaxDepth {
 			return p.fail("nested deeper than "+strconv.Itoa(MaxDepth), "flatten the document, or pass the inner part as a string")
@@ -135,30 +236,26 @@ func (p *parser) value(depth int) error {
 }
 
 func (p *parser) literal() error {
-	rest := p.doc[p.pos:]
-	switch {
-	case bytes.HasPrefix(rest, []byte("null")):
-		p.w.null()
-		p.pos += 4
-	case bytes.HasPrefix(rest, []byte("true")):
-		p.w.boolean(true)
-		p.pos += 4
-	case bytes.HasPrefix(rest, []byte("false")):
-		p.w.boolean(false)
-		p.pos += 5
-	default:
-		return p.fail("expected a value, found "+p.here(), p.valueHint())
+	for _, l := range literals {
+		if bytes.HasPrefix(p.doc[p.pos:], []byte(l.text)) {
+			p.json, p.cbor = append(p.json, l.text...), append(p.cbor, l.cbor)
+			p.pos += len(l.text)
+			return nil
+		}
 	}
-	return nil
+	return p.fail("expected a value, found "+p.here(), p.valueHint())
 }
 
+var literals = [...]struct {
+	text string
+	cbor byte
+}{{"null", cborNull}, {"true", cborTrue}, {"false", cborFalse}}
+
 func (p *parser) array(depth int) error {
-	p.w.open(false)
-	p.pos++
-	p.space()
+	start := p.open('[', majorArray)
 	if p.peek() == ']' {
 		p.pos++
-		p.w.close()
+		p.json = append(p.json, ']')
 		return nil
 	}
 	for i := 0; ; i++ {
@@ -166,23 +263,42 @@ func (p *parser) array(depth int) error {
 		if err := p.value(depth); err != nil {
 			return inside(err, strconv.Itoa(i))
 		}
-		p.w.done()
+		p.json = append(p.json, ',')
 		if more, err := p.more(']'); err != nil {
 			return err
 		} else if !more {
-			p.w.close()
+			p.json[len(p.json)-1] = ']'
+			p.count(start, majorArray, i+1)
 			return nil
 		}
 	}
 }
 
-func (p *parser) object(depth int) error {
-	p.w.open(true)
+// open begins a container. In CBOR it leaves one byte for the head, which is enough for up
+// to 23 elements.
+func (p *parser) open(bracket, major byte) (start int) {
+	start = len(p.cbor)
+	p.json, p.cbor = append(p.json, bracket), append(p.cbor, major<<5)
 	p.pos++
 	p.space()
+	return start
+}
+
+// count writes the head of the container at start, now that it is known how much is in it.
+func (p *parser) count(start int, major byte, n int) {
+	body, end := start+1, len(p.cbor)
+	if grow := headSize(uint64(n)) - 1; grow > 0 {
+		p.cbor = append(p.cbor, make([]byte, grow)...)
+		copy(p.cbor[body+grow:], p.cbor[body:end])
+	}
+	appendHead(p.cbor[:start], major, uint64(n)) // into the room made for it
+}
+
+func (p *parser) object(depth int) error {
+	start, first := p.open('{', majorMap), len(p.members)
 	if p.peek() == '}' {
 		p.pos++
-		p.w.close()
+		p.json = append(p.json, '}')
 		return nil
 	}
 	for {
@@ -193,38 +309,41 @@ func (p *parser) object(depth int) error {
 		if more, err := p.more('}'); err != nil {
 			return err
 		} else if !more {
-			return p.closeObject()
+			break
 		}
 	}
-}
-
-func (p *parser) closeObject() error {
-	if at := p.w.close(); at >= 0 {
+	n := len(p.members) - first
+	if at := p.arrange(depth, first, p.json, p.cbor); at >= 0 {
 		return p.duplicate(at)
 	}
+	p.json[len(p.json)-1] = '}'
+	p.count(start, majorMap, n)
 	return nil
 }
 
 func (p *parser) member(depth int) error {
-	at := p.pos
+	m := member{at: p.pos, start: [2]int{len(p.json), len(p.cbor)}}
 	if p.peek() != '"' {
 		return p.fail("expected a key, found "+p.here(), p.keyHint())
 	}
-	key, err := p.string()
-	if err != nil {
+	if err := p.text(); err != nil {
 		return err
 	}
+	m.key = p.last
 	p.space()
 	if p.peek() != ':' {
 		return p.fail("expected ':' after the key, found "+p.here(), "")
 	}
 	p.pos++
 	p.space()
-	p.w.key(key, at)
+	p.json = append(p.json, ':')
+	at := len(p.members)
+	p.members = append(p.members, m)
 	if err := p.value(depth); err != nil {
-		return inside(err, string(key))
+		return inside(err, string(m.key))
 	}
-	p.w.done()
+	p.json = append(p.json, ',')
+	p.members[at].end = [2]int{len(p.json), len(p.cbor)}
 	return nil
 }
 
@@ -242,8 +361,25 @@ func (p *parser) more(end byte) (bool, error) {
 	return false, p.fail("expected ',' or '"+string(end)+"', found "+p.here(), "")
 }
 
-// string reads a string and returns its unescaped text. Without escapes that
-// is a part of the document, not a copy.
+// text reads a string, writes it and leaves in last what it means.
+func (p *parser) text() error {
+	start := p.pos
+	s, err := p.string()
+	if err != nil {
+		return err
+	}
+	if p.pos-start == len(s)+2 { // without escapes, which are longer
+		p.json = append(p.json, p.doc[start:p.pos]...)
+	} else {
+		p.json = appendString(p.json, s)
+	}
+	p.cbor = append(appendHead(p.cbor, majorText, uint64(len(s))), s...)
+	p.last = s
+	return nil
+}
+
+// string reads a string and returns what it means. Without escapes that is a
+// part of the document, not a copy.
 func (p *parser) string() ([]byte, error) {
 	p.pos++
 	start := p.pos
@@ -270,25 +406,41 @@ func (p *parser) string() ([]byte, error) {
 // run skips the plain characters of a string, up to a quote or backslash.
 func (p *parser) run() error {
 	for {
-		i := p.pos
-		for i < len(p.doc) && p.doc[i] >= ' ' && p.doc[i] < utf8.RuneSelf && p.doc[i] != '"' && p.doc[i] != '\\' {
-			i++
-		}
-		p.pos = i
+		p.pos += plain(p.doc[p.pos:])
 		switch {
-		case i == len(p.doc):
+		case p.pos == len(p.doc):
 			return p.fail("the document ends inside a string", "")
-		case p.doc[i] == '"', p.doc[i] == '\\':
+		case p.doc[p.pos] == '"', p.doc[p.pos] == '\\':
 			return nil
-		case p.doc[i] < ' ':
+		case p.doc[p.pos] < ' ':
 			return p.fail("control character "+p.here()+" in a string", "write it as an escape")
 		}
-		r, size := utf8.DecodeRune(p.doc[i:])
+		r, size := utf8.DecodeRune(p.doc[p.pos:])
 		if r == utf8.RuneError && size == 1 {
 			return p.fail("invalid UTF-8 in a string: "+p.here(), "encode the document as UTF-8")
 		}
 		p.pos += size
 	}
+}
+
+// plain returns how many of the first bytes of s are ASCII that a canonical string has as it
+// is. It looks at eight at a time: a byte sets its high bit in found if it is not, and those
+// behind the first such byte may be wrong.
+func plain(s []byte) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		x := binary.LittleEndian.Uint64(s[i:])
+		quote, backslash := x^ones*'"', x^ones*'\\'
+		found := x | (x-ones*' ')&^x | (quote-ones)&^quote | (backslash-ones)&^backslash
+		if found &= highs; found != 0 {
+			return i + bits.TrailingZeros64(found)/8
+		}
+	}
+	for i < len(s) && s[i] >= ' ' && s[i] < utf8.RuneSelf && s[i] != '"' && s[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 // number reads a number by the grammar of RFC 8259 section 6.
@@ -317,7 +469,13 @@ func (p *parser) number() error {
 		p.pos = start
 		return p.fail("an integer of "+strconv.Itoa(digits)+" digits; the limit is "+strconv.Itoa(MaxDigits), "pass it as a string")
 	}
-	p.w.integer(parseInteger(p.doc[start:p.pos]))
+	v := parseInteger(p.doc[start:p.pos])
+	if digits > 19 || v == (integer{}) { // which has a sign only in the document
+		p.json = v.appendDecimal(p.json)
+	} else {
+		p.json = append(p.json, p.doc[start:p.pos]...)
+	}
+	p.cbor = v.appendCBOR(p.cbor)
 	return nil
 }
 
@@ -345,7 +503,7 @@ func (p *parser) fraction() (present bool, err error) {
 
 func (p *parser) digits() (n int) {
 	start := p.pos
-	for c := p.peek(); c >= '0' && c <= '9'; c = p.peek() {
+	for p.pos < len(p.doc) && p.doc[p.pos]-'0' <= 9 {
 		p.pos++
 	}
 	return p.pos - start
@@ -358,7 +516,7 @@ func (p *parser) float(start int) error {
 		p.pos = start
 		return p.fail("number "+clip(s)+" is outside the range of a 64-bit float", "pass it as a string")
 	}
-	p.w.float(f)
+	p.json, p.cbor = appendFloatJSON(p.json, f), appendFloat(p.cbor, f)
 	return nil
 }
 

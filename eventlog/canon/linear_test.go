@@ -16,7 +16,6 @@ func lookAheadJSON(raw Raw, human bool) ([]byte, error) {
 		lookAhead(&reader{data: raw}, odd)
 	}
 	r := renderer{reader: reader{data: raw, oddMaps: odd}, human: human}
-	r.buf, r.safe = nil, human
 	err := r.item(0)
 	return r.buf, err
 }

@@ -41,8 +41,7 @@ func toJSON(raw Raw, human bool) ([]byte, error) {
 	if err := valid.whole(0); err != nil {
 		return nil, fmt.Errorf("canon: %w", err)
 	}
-	r := renderer{reader: reader{data: raw, oddMaps: valid.oddMaps}, human: human}
-	r.buf, r.safe = make([]byte, 0, 2*len(raw)), human
+	r := renderer{reader: reader{data: raw, oddMaps: valid.oddMaps}, buf: make([]byte, 0, len(raw)+len(raw)/2+16), human: human}
 	if err := r.item(0); err != nil {
 		return nil, fmt.Errorf("canon: no JSON for this: %w", err)
 	}
@@ -52,8 +51,17 @@ func toJSON(raw Raw, human bool) ([]byte, error) {
 // renderer reads an item that is known to be valid and writes it as JSON.
 type renderer struct {
 	reader
-	jsonWriter
-	human bool // show what JSON cannot hold, instead of refusing it
+	layout
+	buf   []byte
+	human bool // show what JSON cannot hold, and escape whatever a terminal might act upon
+}
+
+func (r *renderer) text(s []byte) {
+	if r.human {
+		r.buf = appendSafe(r.buf, s)
+	} else {
+		r.buf = appendString(r.buf, s)
+	}
 }
 
 func (r *renderer) item(depth int) error {
@@ -67,7 +75,7 @@ func (r *renderer) item(depth int) error {
 	}
 	switch h.major {
 	case majorUint, majorNegint:
-		r.integer(integer{negative: h.major == majorNegint, arg: h.arg})
+		r.buf = integer{negative: h.major == majorNegint, arg: h.arg}.appendDecimal(r.buf)
 		return nil
 	case majorBytes:
 		return r.byteString(at, h.arg)
@@ -86,54 +94,61 @@ func (r *renderer) item(depth int) error {
 }
 
 func (r *renderer) array(n uint64, depth int) error {
-	r.open(false)
-	for range n {
+	r.buf = append(r.buf, '[')
+	for i := range n {
+		if i > 0 {
+			r.buf = append(r.buf, ',')
+		}
 		if err := r.item(depth); err != nil {
 			return err
 		}
-		r.done()
 	}
-	r.close()
+	r.buf = append(r.buf, ']')
 	return nil
 }
 
-// object writes a map whose keys are text, and any other one as pairs.
+// object writes a map whose keys are text, and any other one as pairs:
+// {"$map":[[key,value],...]}.
 func (r *renderer) object(at int, n uint64, depth int) error {
 	if r.oddMaps[at] {
 		if !r.human {
 			return r.errorAt(at, "a map with keys that are not text")
 		}
-		return r.pairs(n, depth)
+		r.buf = append(r.buf, `{"$map":[`...)
+		for i := range n {
+			if i > 0 {
+				r.buf = append(r.buf, ',')
+			}
+			if err := r.array(2, depth); err != nil {
+				return err
+			}
+		}
+		r.buf = append(r.buf, "]}"...)
+		return nil
 	}
-	r.open(true)
+	r.buf = append(r.buf, '{')
+	if n == 0 {
+		r.buf = append(r.buf, '}')
+		return nil
+	}
+	first := len(r.members)
 	for range n {
-		keyAt := r.off
 		key, err := r.string()
 		if err != nil {
 			return err
 		}
-		r.key(key, keyAt)
+		i := len(r.members)
+		r.members = append(r.members, member{key: key, start: [2]int{len(r.buf)}})
+		r.text(key)
+		r.buf = append(r.buf, ':')
 		if err := r.item(depth); err != nil {
 			return err
 		}
-		r.done()
+		r.buf = append(r.buf, ',')
+		r.members[i].end[0] = len(r.buf)
 	}
-	r.close()
-	return nil
-}
-
-// pairs writes {"$map":[[key,value],...]}.
-func (r *renderer) pairs(n uint64, depth int) error {
-	r.buf = append(r.buf, `{"$map":`...)
-	r.open(false)
-	for range n {
-		if err := r.array(2, depth); err != nil {
-			return err
-		}
-		r.done()
-	}
-	r.close()
-	r.buf = append(r.buf, '}')
+	r.arrange(depth, first, r.buf)
+	r.buf[len(r.buf)-1] = '}'
 	return nil
 }
 
@@ -191,7 +206,7 @@ func (r *renderer) bigInteger(at int, tag uint64) error {
 		return err
 	}
 	if x := bigFromBytes(b, tag == tagNegBig); x != nil {
-		r.integer(integer{big: x})
+		r.buf = integer{big: x}.appendDecimal(r.buf)
 		return nil
 	}
 	if !r.human {
@@ -206,9 +221,9 @@ func (r *renderer) simple(at int, h head) error {
 	case h.isFloat():
 		return r.floatOrName(at, h.float())
 	case h.arg == cborNull&0x1f:
-		r.null()
+		r.buf = append(r.buf, "null"...)
 	case h.arg == cborTrue&0x1f, h.arg == cborFalse&0x1f:
-		r.boolean(h.arg == cborTrue&0x1f)
+		r.buf = strconv.AppendBool(r.buf, h.arg == cborTrue&0x1f)
 	case !r.human:
 		return r.errorAt(at, "simple value %d", h.arg)
 	default:
@@ -227,7 +242,7 @@ func (r *renderer) floatOrName(at int, f float64) error {
 	case math.IsInf(f, -1):
 		name = "-Infinity"
 	default:
-		r.float(f)
+		r.buf = appendFloatJSON(r.buf, f)
 		return nil
 	}
 	if !r.human {
@@ -237,75 +252,22 @@ func (r *renderer) floatOrName(at int, f float64) error {
 	return nil
 }
 
-// jsonWriter writes canonical JSON. Every element and member is followed by a
-// comma until its container is closed, so that members can change places.
-type jsonWriter struct {
-	layout
-	buf  []byte
-	safe bool // escape whatever a terminal might act upon
-}
-
-func (w *jsonWriter) null() { w.buf = append(w.buf, "null"...) }
-
-func (w *jsonWriter) boolean(v bool) { w.buf = strconv.AppendBool(w.buf, v) }
-
-func (w *jsonWriter) integer(v integer) { w.buf = v.appendDecimal(w.buf) }
-
-func (w *jsonWriter) float(f float64) { w.buf = appendFloatJSON(w.buf, f) }
-
-func (w *jsonWriter) text(s []byte) {
-	if w.safe {
-		w.buf = appendSafe(w.buf, s)
-	} else {
-		w.buf = appendString(w.buf, s)
-	}
-}
-
-func (w *jsonWriter) open(isMap bool) {
-	w.begin(isMap, len(w.buf))
-	if isMap {
-		w.buf = append(w.buf, '{')
-	} else {
-		w.buf = append(w.buf, '[')
-	}
-}
-
-func (w *jsonWriter) key(key []byte, at int) {
-	w.beginMember(member{key: key, at: at, start: len(w.buf)}, bytes.Compare)
-	w.text(key)
-	w.buf = append(w.buf, ':')
-}
-
-func (w *jsonWriter) done() {
-	w.buf = append(w.buf, ',')
-	w.endElement(len(w.buf))
-}
-
-func (w *jsonWriter) close() (duplicate int) {
-	c, duplicate := w.end(w.buf, bytes.Compare)
-	if c.count > 0 {
-		w.buf = w.buf[:len(w.buf)-1] // the last comma
-	}
-	if c.isMap {
-		w.buf = append(w.buf, '}')
-	} else {
-		w.buf = append(w.buf, ']')
-	}
-	return duplicate
-}
-
 // appendString appends s, which must be valid UTF-8, as a canonical string.
 func appendString(dst, s []byte) []byte {
 	dst = append(dst, '"')
-	clean := 0 // s[clean:i] needs no escape
-	for i, c := range s {
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
+	for {
+		n := plain(s)
+		dst, s = append(dst, s[:n]...), s[n:]
+		if len(s) == 0 {
+			return append(dst, '"')
 		}
-		dst = appendEscape(append(dst, s[clean:i]...), c)
-		clean = i + 1
+		for n = 0; n < len(s) && s[n] >= utf8.RuneSelf; n++ {
+		}
+		if n == 0 {
+			dst, s = appendEscape(dst, s[0]), s[1:]
+		}
+		dst, s = append(dst, s[:n]...), s[n:]
 	}
-	return append(append(dst, s[clean:]...), '"')
 }
 
 // appendEscape appends the shortest escape of c, which is ASCII.
