@@ -133,7 +133,7 @@ func (s *Schema) Check(doc []byte) error { return s.check(doc, false) }
 func (s *Schema) CheckNew(doc []byte) error { return s.check(doc, true) }
 
 func (s *Schema) check(doc []byte, isNew bool) error {
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
+	value, err := valuesOf(doc, s.root)
 	switch {
 	case err != nil:
 		return err

@@ -1,6 +1,8 @@
 package validate
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -128,9 +130,57 @@ func FuzzCompile(f *testing.F) {
 			return
 		}
 		if s, err := Compile(cleanSchema); err == nil {
-			_ = s.Check(cleanDoc) // must end, whatever the two are
+			sameVerdict(t, s, cleanDoc) // and must end, whatever the two are
 		}
 	})
+}
+
+// sameVerdict checks a document, and the same one with spaces, of which the library itself
+// reads all values.
+func sameVerdict(t *testing.T, s *Schema, doc []byte) {
+	t.Helper()
+	var spaced bytes.Buffer
+	if err := json.Indent(&spaced, doc, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	got, want := s.Check(doc), s.Check(append(spaced.Bytes(), '\n'))
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("%s: %v, and with spaces %v", doc, got, want)
+	}
+}
+
+// TestWhatASchemaDoesNotLookAtMakesNoDifference holds documents against schemas that look at
+// some of their parts.
+func TestWhatASchemaDoesNotLookAtMakesNoDifference(t *testing.T) {
+	schemas := []string{
+		`true`, `false`, `{}`, `{"type":"object"}`, `{"type":"object","required":["a","b"],"maxProperties":2}`, `{"minItems":2}`,
+		`{"properties":{"a":{"type":"array","items":{"type":"object","required":["x"]}},"b":{"properties":{"c":{"type":"string","maxLength":2}}}},"additionalProperties":false}`,
+		`{"properties":{"a":true,"b":false}}`, `{"properties":{"b":{"additionalProperties":{"type":"string"}}}}`, `{"items":{"items":{"type":"integer"}}}`, `{"items":false}`,
+		`{"const":{"a":[1,{"x":"\"]}"}]}}`, `{"properties":{"a":{"uniqueItems":true}}}`, `{"properties":{"b":{"enum":[{"c":{"d":[1.5]}},1]}}}`, `{"$ref":"#/$defs/a","$defs":{"a":{"properties":{"b":{"properties":{"c":{"type":"null"}}}}}}}`,
+		`{"patternProperties":{"^a":{"items":{"type":"integer"}}}}`, `{"propertyNames":{"maxLength":1}}`, `{"not":{"properties":{"b":{"required":["c"]}}}}`, `{"$schema":"http://json-schema.org/draft-04/schema#","id":"x","properties":{"a":{"items":[{"type":"string"}]}}}`,
+	}
+	docs := []string{
+		`null`, `"a\"b\\"`, `-1.5e300`, `[]`, `[[],[1,"x"],{}]`, `{}`, `{"a":1,"b":2,"c":3}`, `{"a":[{"x":1},{"y":[]},[]],"b":{"c":"abc"}}`,
+		`{"a":[1,{"x":"\"]}"}]}`, `{"a":[[1],[1]],"b":{"c":{"d":[1.5]}}}`, `{"b":{"c":"\u0000\\","é\"":{"d":["]}"]}},"ab":[1,"2"]}`, `[{"a":{"b":[{"c":[[[]]]}]}},true,false]`,
+	}
+	for _, schema := range schemas {
+		s, err := Compile(clean(t, schema))
+		if err != nil {
+			t.Fatalf("%s: %v", schema, err)
+		}
+		for _, doc := range docs {
+			sameVerdict(t, s, clean(t, doc))
+		}
+	}
+}
+
+func clean(t *testing.T, doc string) []byte {
+	t.Helper()
+	clean, err := canon.JSON([]byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return clean
 }
 
 // TestProblemsHaveOneOrder: the text is recorded, and a replay must arrive at
