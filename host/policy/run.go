@@ -393,6 +393,9 @@ func (r *Run) NamesTool(tool string) bool { return NamesTool(r.operator, r.tenan
 func (r *Run) Guard(t tool.Tool) tool.Tool {
 	return tool.Guarded(t, func(ctx context.Context, name string, input json.RawMessage) event.Verdicts {
 		d, _ := DecideCall(r.operator, r.tenant, name, input)
+		if d.Ask == "" {
+			return d.Verdicts // without wording a question, which shows all of the input
+		}
 		return d.confirm(ctx, callQuestion(name, input))(d).Verdicts
 	})
 }
