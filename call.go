@@ -64,17 +64,22 @@ func NewRunID() string { return event.NewID() }
 
 // Call makes a run of one call. The input is a JSON document.
 //
-// The error is one of [Tool.CheckInput] if the input is refused. Then nothing is recorded.
+// The error is one of [Tool.Input] if the input is refused. Then nothing is recorded.
 // If the call did not complete, the run is not nil and the error is a [*CallError]. Any
 // other error means that the host could not make the run, and that it is open if it began.
 func (t *Tool) Call(ctx context.Context, input string) (*Run, error) {
-	return t.CallAs(ctx, NewRunID(), input)
+	doc, err := t.Input([]byte(input))
+	if err != nil {
+		return nil, err
+	}
+	return t.CallAs(ctx, NewRunID(), doc)
 }
 
-// CallAs is [Tool.Call] for a run whose id is known before it begins. The module is in the
+// CallAs is [Tool.Call] for a run whose id is known before it begins, with an input of
+// [Tool.Input]. The module is in the
 // database before the run begins, so that the run can be replayed however it ends.
-func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
-	if err := t.CheckInput([]byte(input)); err != nil {
+func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run, error) {
+	if err := t.checkInput(input); err != nil { // it may be one of another tool
 		return nil, err
 	}
 	db := t.db
@@ -84,7 +89,7 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 	}
 	var failed error
 	rules := rulesOf(t.policy, t.secrets)
-	d := agent.Direct{Log: log, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer}
+	d := agent.Direct{Log: log, Input: input, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer}
 	d.Tool = t.under(rules, &failed)
 	for _, other := range t.others {
 		d.Others = append(d.Others, other.under(rulesOf(other.policy, other.secrets), new(error)))
@@ -97,7 +102,7 @@ func (t *Tool) CallAs(ctx context.Context, runID, input string) (*Run, error) {
 			return nil, err
 		}
 	}
-	result, err := d.RunWithID(ctx, runID, json.RawMessage(input))
+	result, err := d.RunWithID(ctx, runID, nil)
 	if err != nil {
 		return nil, err
 	}

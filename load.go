@@ -20,7 +20,6 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/mcptool"
-	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -308,46 +307,25 @@ func (EnvSecrets) Secret(_ context.Context, name string) ([]byte, bool, error) {
 	return []byte(value), ok, nil
 }
 
-// CheckInput returns what is wrong with an input, before there is a run: a
+// Input parses an input of the tool, for [Tool.CallAs], or returns what is wrong with it: a
 // [*canon.SyntaxError] if it is not JSON, a [*tool.SchemaError] if it does not match the
-// schema of the tool, and otherwise an [*InputError].
-func (t *Tool) CheckInput(input []byte) error {
-	if t.guest != nil {
-		return CheckInput(t.guest, input)
-	}
-	clean, err := canon.JSON(input)
-	if checks, ok := t.Tool.(interface{ CheckInput(json.RawMessage) error }); err == nil && ok {
-		err = checks.CheckInput(clean)
-	}
+// schema of the tool, and an [*InputError] if it is too large.
+func (t *Tool) Input(doc []byte) (*canon.Doc, error) {
+	input, err := canon.Parse(doc)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if clean, err = step.CanonicalArgs(input); err != nil {
-		return err
-	}
-	if most := sandbox.DefaultLimits().InputBytes; uint64(len(clean)) > most {
-		return &InputError{Reason: fmt.Sprintf("the input has %d bytes, and the tool is given %d at most", len(clean), most)}
-	}
-	return nil
+	return input, t.checkInput(input)
 }
 
-// CheckInput is [Tool.CheckInput] for a tool of a module that was loaded elsewhere.
-func CheckInput(t *guest.Tool, input []byte) error {
-	if err := t.CheckInput(input); err != nil {
-		return err
+func (t *Tool) checkInput(input *canon.Doc) error {
+	if checks, ok := t.Tool.(interface{ CheckInput(*canon.Doc) error }); ok {
+		if err := checks.CheckInput(input); err != nil || t.guest != nil {
+			return err
+		}
 	}
-	clean, err := step.CanonicalArgs(input)
-	if err != nil {
-		return err
-	}
-	if why := t.TooLarge(clean); why != "" {
-		return &InputError{Reason: why}
-	}
-	return nil
+	return guest.CheckSize(input, sandbox.DefaultLimits().InputBytes)
 }
 
-// InputError says why an input is refused that is JSON and matches the schema.
-type InputError struct{ Reason string }
-
-// Error returns the reason.
-func (e *InputError) Error() string { return e.Reason }
+// InputError says that an input is too large.
+type InputError = guest.InputError

@@ -188,7 +188,10 @@ func calls(t *testing.T, one *starling.Tool, input func(json.RawMessage) json.Ra
 			doc = input(doc)
 		}
 		id := starling.NewRunID()
-		_, err = one.CallAs(ctx, id, string(doc))
+		in, err := one.Input(doc)
+		if err == nil {
+			_, err = one.CallAs(ctx, id, in)
+		}
 		return id, err
 	}
 }

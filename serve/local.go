@@ -209,7 +209,8 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 
 // run makes a recorded run of a call.
 func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
-	if err := t.CheckInput(c.Arguments); err != nil {
+	input, err := t.Input(c.Arguments)
+	if err != nil {
 		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, starling.PlainError(err))
 	}
 	runID := starling.NewRunID()
@@ -218,7 +219,7 @@ func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (
 		c.Progress = nil
 	}
 	finish := l.reportProgress(ctx, runID, c.Progress)
-	run, err := t.CallAs(ctx, runID, string(c.Arguments))
+	run, err := t.CallAs(ctx, runID, input)
 	finish(run != nil)
 	if run == nil {
 		if ctx.Err() == nil { // to the one user of these tools, nothing is a secret of the host

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -106,11 +106,17 @@ func overHTTP(ctx context.Context, dir string, wasm []byte) (way, func(), error)
 	served := make(chan error, 1)
 	go func() { served <- host.Serve(ctx) }()
 	stop := func() { cancel(); <-served; host.Close() }
-	send := func(ctx context.Context, path, contentType string, body []byte, want int) error {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, host.Origin+path, bytes.NewReader(body))
+	send := func(ctx context.Context, path, contentType string, want int, body ...string) error {
+		var all []io.Reader
+		size := 0
+		for _, part := range body {
+			all, size = append(all, strings.NewReader(part)), size+len(part)
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, host.Origin+path, io.MultiReader(all...))
 		if err != nil {
 			return err
 		}
+		r.ContentLength = int64(size)
 		r.Header.Set("Authorization", "Bearer "+host.Key)
 		r.Header.Set("Content-Type", contentType)
 		resp, err := http.DefaultClient.Do(r)
@@ -118,16 +124,16 @@ func overHTTP(ctx context.Context, dir string, wasm []byte) (way, func(), error)
 			return err
 		}
 		defer resp.Body.Close()
-		answer, err := io.ReadAll(resp.Body)
-		if err == nil && (resp.StatusCode != want || want == http.StatusOK && len(answer) < len(body)) {
-			err = fmt.Errorf("%s: %s: %.300s", path, resp.Status, answer)
+		n, err := io.Copy(io.Discard, resp.Body)
+		if err == nil && (resp.StatusCode != want || want == http.StatusOK && n < int64(size)) {
+			err = fmt.Errorf("%s: %s: %d bytes", path, resp.Status, n)
 		}
 		return err
 	}
 	w.call = func(ctx context.Context, doc []byte) error {
-		return send(ctx, "/api/v1/tools/guest/call", "application/json", append(append([]byte(`{"input":`), doc...), '}'), http.StatusOK)
+		return send(ctx, "/api/v1/tools/guest/call", "application/json", http.StatusOK, `{"input":`, string(doc), `}`)
 	}
-	if err := send(ctx, "/api/v1/modules?name=guest", "application/wasm", wasm, http.StatusCreated); err != nil {
+	if err := send(ctx, "/api/v1/modules?name=guest", "application/wasm", http.StatusCreated, string(wasm)); err != nil {
 		stop()
 		return w, nil, err
 	}

@@ -120,7 +120,7 @@ func explain(err error) *failure {
 	case errors.As(err, &allow):
 		return &failure{code: exitUsage, message: fmt.Sprintf("--allow-host %q: %s", allow.Host, starling.PlainError(allow.Err))}
 	case errors.As(err, &input):
-		return &failure{code: exitUsage, message: input.Reason}
+		return &failure{code: exitUsage, message: input.Error()}
 	case errors.As(err, &notPrivate):
 		return &failure{code: exitUsage, message: notPrivate.Error(), hint: pasteable("chmod 600", notPrivate.Path)}
 	case errors.As(err, &found):

@@ -181,7 +181,8 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := tool.CheckInput(doc); err != nil {
+	checked, err := tool.Input(doc)
+	if err != nil {
 		return err
 	}
 	if _, err := db.Log(ctx); err != nil { // before a run is announced
@@ -189,7 +190,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	}
 	runID := starling.NewRunID()
 	a.stderr.printf("run %s\n", runID)
-	run, err := tool.CallAs(a.asking(ctx), runID, string(doc))
+	run, err := tool.CallAs(a.asking(ctx), runID, checked)
 	if run == nil {
 		return err
 	}

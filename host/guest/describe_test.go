@@ -2,6 +2,7 @@ package guest
 
 import (
 	"fmt"
+	"github.com/starling-host/starling/runtime/step"
 	"strings"
 	"testing"
 )
@@ -80,10 +81,10 @@ func TestParseDescriptionAccepts(t *testing.T) {
 	if tool.Name() != "customer_lookup" || !tool.Describe().Idempotent || tool.Describe().Limits.Fuel != 1000000 {
 		t.Errorf("got %+v", tool.Describe())
 	}
-	if err := tool.CheckInput([]byte(`{"id":42}`)); err == nil || !strings.Contains(err.Error(), "/id: ") {
+	if err := check(tool.input, parsed(t, `{"id":42}`), step.Call{}); err == nil || !strings.Contains(err.Error(), "/id: ") {
 		t.Errorf("a number passed for a string: %v", err)
 	}
-	if err := tool.CheckInput([]byte(`{"id":"42"}`)); err != nil {
+	if err := check(tool.input, parsed(t, `{"id":"42"}`), step.Call{}); err != nil {
 		t.Errorf("a good input was refused: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,34 +36,42 @@ func (e *Error) Is(target error) bool {
 	return target == tool.ErrTransient && e.Kind == abi.ErrorTransient
 }
 
-// sealInput makes the document that starling_execute receives.
+// sealInput makes the document that starling_execute receives: an [abi.Input] in the form of
+// json.Marshal, which escapes what HTML would take for its own. Guests see that, and it is in
+// their fuel.
 func sealInput(name string, input []byte, call step.Call) ([]byte, error) {
-	return json.Marshal(abi.Input{
-		Tool:    name,
-		Input:   abi.JSON(input),
-		Context: abi.Context{RunID: call.RunID, CallID: call.CallID, Attempt: call.Attempt, Variables: abi.JSON(call.Variables)},
-	})
+	tool, err := json.Marshal(name)
+	if err != nil {
+		return nil, err
+	}
+	context, err := json.Marshal(abi.Context{RunID: call.RunID, CallID: call.CallID, Attempt: call.Attempt, Variables: abi.JSON(call.Variables)})
+	if err != nil {
+		return nil, err
+	}
+	var sealed bytes.Buffer
+	sealed.Grow(len(input) + len(tool) + len(context) + 64)
+	fmt.Fprintf(&sealed, `{"tool":%s,"input":`, tool)
+	json.HTMLEscape(&sealed, input) // which is canonical, and has nothing else to escape
+	fmt.Fprintf(&sealed, `,"context":%s}`, context)
+	return sealed.Bytes(), nil
 }
 
 // openOutput reads the document that starling_execute returned: the output, or
 // the failure that the guest reports.
-func openOutput(doc []byte) ([]byte, error) {
-	clean, err := canon.JSON(doc)
+func openOutput(doc []byte) (*canon.Doc, error) {
+	clean, err := canon.Parse(doc)
 	if err != nil {
 		return nil, fmt.Errorf("guest: the tool returned no JSON document: %w", err)
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(clean, &members); err != nil || len(members) != 1 {
-		return nil, errors.New(`guest: the tool returned a document that is neither {"output": ...} nor {"error": ...}`)
-	}
-	if output, ok := members["output"]; ok {
+	members, _ := clean.Members()
+	output, failure := members["output"], members["error"]
+	switch {
+	case len(members) == 1 && output != nil:
 		return output, nil
+	case len(members) == 1 && failure != nil:
+		return nil, reported(failure.JSON)
 	}
-	failure, ok := members["error"]
-	if !ok {
-		return nil, errors.New(`guest: the tool returned a document that is neither {"output": ...} nor {"error": ...}`)
-	}
-	return nil, reported(failure)
+	return nil, errors.New(`guest: the tool returned a document that is neither {"output": ...} nor {"error": ...}`)
 }
 
 // NotJSON begins the error of a command that printed something else than JSON. It is in
@@ -71,8 +80,8 @@ const NotJSON = "guest: the command wrote no JSON document to its standard outpu
 
 // printed reads what a command wrote to its standard output, which has no
 // envelope.
-func printed(doc []byte) ([]byte, error) {
-	clean, err := canon.JSON(doc)
+func printed(doc []byte) (*canon.Doc, error) {
+	clean, err := canon.Parse(doc)
 	if err != nil {
 		return nil, fmt.Errorf(NotJSON+"%w", err)
 	}

@@ -1,6 +1,8 @@
 package guest
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -22,6 +25,35 @@ func TestSealInput(t *testing.T) {
 	want = `{"tool":"dice","input":{},"context":{"run_id":"R","call_id":"C","attempt":1,"variables":{"tenant":"a"}}}`
 	if err != nil || string(got) != want {
 		t.Errorf("with variables: got %s (%v), want %s", got, err, want)
+	}
+}
+
+// parsed returns a document.
+func parsed(t testing.TB, doc string) *canon.Doc {
+	t.Helper()
+	d, err := canon.Parse([]byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestGuestsSeeTheBytesOfEncodingJSON: the document that a guest gets is that of before, escapes
+// for HTML included, so that recorded fuel stays right.
+func TestGuestsSeeTheBytesOfEncodingJSON(t *testing.T) {
+	call := step.Call{RunID: "R<&>", CallID: "C", Attempt: 1, Variables: []byte(`{"a":"<b>"}`)}
+	for _, doc := range []string{
+		`{"b":[1,2.50,-0,null,true],"a":"<script>&amp;"}`, "\"\u2028\u2029\u2027\xe2\x80\xa8\xe2\x80\xaa\"", `"\u0000\u001f\u007f\"\\\/é😀"`, `{}`, `"<"`,
+	} {
+		input := parsed(t, doc).JSON
+		want, err := json.Marshal(abi.Input{Tool: "t<", Input: abi.JSON(input), Context: abi.Context{RunID: call.RunID, CallID: call.CallID, Attempt: 1, Variables: abi.JSON(call.Variables)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := sealInput("t<", input, call)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: got %s (%v), want %s", doc, got, err, want)
+		}
 	}
 }
 
@@ -41,8 +73,8 @@ func TestOpenOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := openOutput([]byte(c.doc))
-			if c.wantErr == "" && (err != nil || string(got) != c.want) {
-				t.Errorf("got %s (%v), want %s", got, err, c.want)
+			if c.wantErr == "" && (err != nil || string(got.JSON) != c.want || !bytes.Equal(got.CBOR, parsed(t, c.want).CBOR)) {
+				t.Errorf("got %+v (%v), want %s", got, err, c.want)
 			}
 			if c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
 				t.Errorf("got error %v, want one that contains %q", err, c.wantErr)
@@ -52,12 +84,12 @@ func TestOpenOutput(t *testing.T) {
 }
 
 func TestPrinted(t *testing.T) {
-	if got, err := printed([]byte(" {\"b\": 1, \"a\":2}\n")); err != nil || string(got) != `{"a":2,"b":1}` {
-		t.Errorf("got %s (%v)", got, err)
+	if got, err := printed([]byte(" {\"b\": 1, \"a\":2}\n")); err != nil || string(got.JSON) != `{"a":2,"b":1}` {
+		t.Errorf("got %+v (%v)", got, err)
 	}
 	for _, doc := range []string{"", "\n", "Hello, world!\n", "{}\n{}\n"} {
 		if got, err := printed([]byte(doc)); err == nil || !strings.Contains(err.Error(), "no JSON document to its standard output: canon: JSON line ") {
-			t.Errorf("%q: got %s, %v", doc, got, err)
+			t.Errorf("%q: got %+v, %v", doc, got, err)
 		}
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -34,10 +34,10 @@ func TestSchemaCostIsBoundedBeforeTheCheck(t *testing.T) {
 		return fmt.Appendf(nil, `{"list":[%s0],"n":%d}`, bytes.Repeat([]byte("0,"), listed), n)
 	}
 	const cost = "units of work to hold against the schema"
-	if err := repeater.CheckInput(input(1, 300_000)); !errors.Is(err, tool.ErrCost) {
+	if err := repeater.CheckInput(document(t, input(1, 300_000))); !errors.Is(err, tool.ErrCost) {
 		t.Errorf("300,000 values before a run: %.200v", err)
 	}
-	if err := repeater.CheckInput(input(1, 1000)); err != nil {
+	if err := repeater.CheckInput(document(t, input(1, 1000))); err != nil {
 		t.Error(err)
 	}
 	none := policy.NewRun(parsePolicy(t, "permissions: {tools: {repeater: {}}}"), nil, nil)
@@ -59,12 +59,9 @@ func TestTheBoundOnInputIsOfTheArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := input(t, "GET http://a.test/ HTTP/1.1\r\n\r\n")
-	clean, err := step.CanonicalArgs(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clean := document(t, doc)
 	for less, fits := range map[int]bool{0: true, 1: false} {
-		most := len(clean) - less
+		most := len(clean.JSON) - less
 		p := parsePolicy(t, fmt.Sprintf("permissions: {tools: {messenger: {}}}\nresources: {limits: {input: %d}}", most))
 		limits := sandbox.Limits(policy.NewRun(p, nil, nil).Narrow(event.SandboxLimits(sandbox.DefaultLimits())))
 		module, err := guest.Load(t.Context(), guest.Inline(newEngine(t)), source.Wasm, guest.Options{Limits: limits})
@@ -72,7 +69,7 @@ func TestTheBoundOnInputIsOfTheArguments(t *testing.T) {
 			t.Fatal(err)
 		}
 		tool, _ := module.Tool("messenger")
-		if err := tool.CheckSize(clean); (err == nil) != fits {
+		if err := tool.CheckInput(clean); (err == nil) != fits {
 			t.Errorf("%d bytes less are admitted with %v", less, err)
 		}
 		r, events := direct(t, tool, policy.NewRun(p, nil, nil), doc)
@@ -84,4 +81,13 @@ func TestTheBoundOnInputIsOfTheArguments(t *testing.T) {
 			t.Errorf("%d bytes less: the test refuses %+v, %v", less, refused, err)
 		}
 	}
+}
+
+func document(t *testing.T, doc []byte) *canon.Doc {
+	t.Helper()
+	d, err := canon.Parse(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }

@@ -54,33 +54,40 @@ func (t *Tool) Under(run *policy.Run) *Tool {
 	return &under
 }
 
-// CheckInput returns what is wrong with an input that comes anew, a [*tool.SchemaError]
-// when it is JSON that does not match the schema, or would take long to hold against it.
-func (t *Tool) CheckInput(input []byte) error {
-	clean, err := canon.JSON(input)
-	if err != nil || t.input == nil {
-		return err
+// CheckInput returns why the tool is not given an input that comes anew: a [*tool.SchemaError]
+// when it does not match the schema, or would take long to hold against it, and otherwise an
+// error of [CheckSize].
+func (t *Tool) CheckInput(input *canon.Doc) error {
+	if t.input != nil {
+		if err := input.Fits(t.input, t.input.CheckNew); err != nil {
+			return err
+		}
 	}
-	return t.input.CheckNew(clean)
+	return CheckSize(input, t.module.sandbox.Limits().InputBytes)
 }
 
-// CheckSize returns an error that matches tool.ErrLimit if an input has more bytes than
-// the limits of a call allow. It is the canonical document that is recorded of which
-// the bytes count, see step.CanonicalArgs, and not what the ABI puts around it.
-func (t *Tool) CheckSize(input []byte) error {
-	if most := t.module.sandbox.Limits().InputBytes; uint64(len(input)) > most {
-		return fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, len(input), most)
+// CheckSize returns an [*InputError] if an input has more bytes than the limits of a call allow,
+// or an error of [step.CheckValue]. It is the canonical document that is recorded of which
+// the bytes count, and not what the ABI puts around it.
+func CheckSize(input *canon.Doc, most uint64) error {
+	if err := step.CheckValue(input); err != nil {
+		return err
+	}
+	if uint64(len(input.JSON)) > most {
+		return &InputError{Bytes: len(input.JSON), Most: most}
 	}
 	return nil
 }
 
-// TooLarge returns what somebody who asks for a call is told of an input that CheckSize
-// refuses, before there is a run, and nothing for any other.
-func (t *Tool) TooLarge(input []byte) string {
-	if t.CheckSize(input) == nil {
-		return ""
-	}
-	return fmt.Sprintf("the input has %d bytes, and the tool is given %d at most", len(input), t.module.sandbox.Limits().InputBytes)
+// InputError says that an input is too large.
+type InputError struct {
+	Bytes int
+	Most  uint64
+}
+
+// Error has both numbers.
+func (e *InputError) Error() string {
+	return fmt.Sprintf("the input has %d bytes, and the tool is given %d at most", e.Bytes, e.Most)
 }
 
 // Execute runs the tool once. The context must come from step.CallTool. The
@@ -91,33 +98,38 @@ func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMess
 	if !ok {
 		panic("guest: Execute outside of step.CallTool")
 	}
-	if err := check(t.input, input, info); err != nil {
+	doc, err := step.Input(ctx, input)
+	if err == nil {
+		err = check(t.input, doc, info)
+	}
+	if err != nil {
 		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", err))
 	}
-	if err := t.CheckSize(input); err != nil {
-		return nil, err
+	if large, ok := errors.AsType[*InputError](CheckSize(doc, t.module.sandbox.Limits().InputBytes)); ok { // in the words of the logs
+		return nil, fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, large.Bytes, large.Most)
 	}
-	output, err := t.execute(ctx, input, info)
+	output, err := t.execute(ctx, doc, info)
 	if err != nil {
 		return nil, err
 	}
 	if err := check(t.output, output, info); err != nil {
 		return nil, fmt.Errorf("output does not match the schema that the tool declares: %w", err)
 	}
-	return output, nil
+	step.SetOutput(ctx, output)
+	return output.JSON, nil
 }
 
 // check holds a document against a schema that may be nil. One that would take long is an
 // interruption: as with a deadline, the replay takes it from the recording, so that one
 // which an earlier host accepted still replays.
-func check(s *tool.Schema, doc []byte, info step.Call) error {
+func check(s *tool.Schema, doc *canon.Doc, info step.Call) error {
 	switch {
 	case s == nil:
 		return nil
 	case info.Replay:
-		return s.Check(doc)
+		return doc.Fits(s, s.Check)
 	}
-	err := s.CheckNew(doc)
+	err := doc.Fits(s, s.CheckNew)
 	if errors.Is(err, tool.ErrCost) {
 		return fmt.Errorf("%w: it %w", tool.ErrTimeout, err)
 	}
@@ -147,10 +159,10 @@ func beginIn(ctx context.Context) func() error {
 	}
 }
 
-func (t *Tool) execute(ctx context.Context, input []byte, info step.Call) ([]byte, error) {
+func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*canon.Doc, error) {
 	call := sandbox.Call{
 		Tool:      t.Name(),
-		Input:     input,
+		Input:     input.JSON,
 		NoTimeout: info.Replay,
 		Begin:     beginIn(ctx),
 		Probe: func(meter func() sandbox.Meter) {
@@ -158,7 +170,7 @@ func (t *Tool) execute(ctx context.Context, input []byte, info step.Call) ([]byt
 		},
 	}
 	if !t.module.command() {
-		sealed, err := sealInput(t.Name(), input, info)
+		sealed, err := sealInput(t.Name(), input.JSON, info)
 		if err != nil {
 			return nil, err
 		}

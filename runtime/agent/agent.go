@@ -55,6 +55,7 @@ type Agent struct {
 	// [Direct].
 	direct bool
 	input  json.RawMessage
+	doc    *canon.Doc // the input, once it is parsed
 }
 
 // Config has the settings that all runs of an [Agent] share.

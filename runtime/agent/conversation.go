@@ -41,8 +41,9 @@ type conversation struct {
 // use is a tool use and its outcome.
 type use struct {
 	provider.ToolUse
-	callID string // of the last call for it by a process that died; empty for none
-	done   bool   // it has an outcome: output or err
+	doc    *canon.Doc // the arguments, if they are parsed
+	callID string     // of the last call for it by a process that died; empty for none
+	done   bool       // it has an outcome: output or err
 	output json.RawMessage
 	err    error
 }
@@ -51,7 +52,7 @@ type use struct {
 func (a *Agent) begin(goal string) *conversation {
 	if a.direct {
 		call := provider.ToolUse{Name: a.Tools[0].Name(), Args: a.input}
-		return &conversation{direct: true, turnID: DirectTurn, uses: []*use{{ToolUse: call}}}
+		return &conversation{direct: true, turnID: DirectTurn, uses: []*use{{ToolUse: call, doc: a.doc}}}
 	}
 	return &conversation{messages: []provider.Message{{Role: provider.RoleUser, Content: goal}}}
 }
@@ -185,7 +186,7 @@ func (t *conversation) readCall(ev event.Event) error {
 			if t.direct {
 				u.CallID = cmp.Or(u.CallID, p.CallID)
 				u.callID = p.CallID
-				u.Args, err = canon.ToJSON(p.Args)
+				u.doc, err = canon.DocOf(p.Args)
 			} else if u.CallID == p.CallID || p.IdempKey != "" && u.CallID == p.IdempKey {
 				u.callID = p.CallID
 			}

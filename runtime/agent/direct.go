@@ -29,6 +29,9 @@ type Direct struct {
 	// Tool is called.
 	Tool tool.Tool
 
+	// Input is the input of a run, if it has been parsed: the methods are given nil then.
+	Input *canon.Doc
+
 	// Others are tools that Tool may call, if it can. Nil for none.
 	Others []tool.Tool
 
@@ -54,7 +57,7 @@ type Direct struct {
 // that of the first.
 func (d Direct) agent(input json.RawMessage) *Agent {
 	return &Agent{
-		direct: true, input: input, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
+		direct: true, input: input, doc: d.Input, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
 		Config: Config{AppVersion: d.AppVersion, Logger: d.Logger, ClockFn: d.ClockFn, SkipSchemaCheck: true},
 	}
 }
@@ -67,7 +70,7 @@ func (d Direct) Run(ctx context.Context, input json.RawMessage) (*Result, error)
 // RunWithID makes one run. When it returns a Result, all events of the run are
 // durable. How the run ended is in the Result, including that ctx ended it; an
 // error means that the host could not do its part. Nothing is recorded if the input is
-// no arguments (see [step.CanonicalArgs]), or the tool's module is not in the log
+// not JSON or too large (see [step.CheckValue]), or the tool's module is not in the log
 // ([ErrModuleNotStored]). If the log fails, the run stays open.
 func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
 	return d.agent(input).run(ctx, runID, "", nil)
@@ -99,26 +102,32 @@ func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 	return d.agent(nil).Replay(ctx, recorded, o)
 }
 
-func checkInput(input json.RawMessage) error {
-	if _, err := step.CanonicalArgs(input); err != nil {
-		return fmt.Errorf("agent: input: %w", err)
+// parsedInput returns the input of a direct run as a document, which it may be already.
+func parsedInput(input json.RawMessage, doc *canon.Doc) (_ *canon.Doc, err error) {
+	if doc == nil {
+		doc, err = step.ParseValue(input)
+	} else {
+		err = step.CheckValue(doc)
 	}
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("agent: input: %w", err)
+	}
+	return doc, nil
 }
 
 // recordedInput returns the arguments of the first call, or null if the
 // recording ends before it.
-func recordedInput(recorded []event.Event) (json.RawMessage, error) {
+func recordedInput(recorded []event.Event) (*canon.Doc, error) {
 	for _, ev := range recorded {
 		if ev.Kind == event.KindToolCallScheduled {
 			call, err := ev.AsToolCallScheduled()
 			if err != nil {
 				return nil, err
 			}
-			return canon.ToJSON(call.Args)
+			return canon.DocOf(call.Args)
 		}
 	}
-	return json.RawMessage("null"), nil
+	return canon.Parse([]byte("null"))
 }
 
 // ErrModuleNotStored: a run was to begin with a module that its log does not have. It

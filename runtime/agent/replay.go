@@ -112,7 +112,7 @@ func (a *Agent) replaySession(ctx context.Context, earlier, recorded []event.Eve
 		again := *a
 		a = &again
 		var err error
-		if a.input, err = recordedInput(recorded); err != nil {
+		if a.doc, err = recordedInput(recorded); err != nil {
 			return nil, err
 		}
 	}

@@ -206,7 +206,8 @@ func (a *Agent) recallFor(r resumption) (*conversation, error) {
 		return nil, fmt.Errorf("%w: %d of turn %s", ErrPartialToolCall, n, talk.turnID)
 	}
 	if a.direct {
-		err = checkInput(talk.uses[0].Args)
+		call := talk.uses[0]
+		call.doc, err = parsedInput(call.Args, call.doc)
 	}
 	return talk, err
 }

@@ -101,7 +101,9 @@ func (a *Agent) Opening(ctx context.Context, runID, goal string) (event.Event, e
 // canRun returns why the agent cannot work on a goal, or nil.
 func (a *Agent) canRun(goal string) error {
 	if a.direct {
-		return checkInput(a.input)
+		var err error
+		a.doc, err = parsedInput(a.input, a.doc)
+		return err
 	}
 	if err := a.Validate(); err != nil {
 		return err
@@ -273,7 +275,7 @@ func (a *Agent) callPending(ctx context.Context, talk *conversation) error {
 
 // call asks for what the model has planned.
 func (a *Agent) call(turnID string, u *use) step.ToolCall {
-	call := step.ToolCall{CallID: u.CallID, TurnID: turnID, Name: u.Name, Args: u.Args}
+	call := step.ToolCall{CallID: u.CallID, TurnID: turnID, Name: u.Name, Args: u.Args, Doc: u.doc}
 	if u.callID != "" {
 		call.CallID, call.IdempKey = "", u.CallID
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -24,12 +25,12 @@ const defaultMaxOutputBytes = 8 << 20
 
 // call asks the server. The input is checked here, and not only where a model has chosen it:
 // a program may have.
-func (t *remoteTool) call(ctx context.Context, arguments json.RawMessage) (answer, error) {
+func (t *remoteTool) call(ctx context.Context, arguments *canon.Doc) (answer, error) {
 	if err := t.CheckInput(arguments); err != nil {
 		return answer{}, err
 	}
 	through, _ := ctx.Value(assistantKey{}).(*Assistant)
-	got, err := t.client.call(ctx, t, arguments, through)
+	got, err := t.client.call(ctx, t, arguments.JSON, through)
 	if err != nil {
 		if may := t.client.options.Transient; may != nil && ctx.Err() == nil && may(err) {
 			err = fmt.Errorf("%w: %w", tool.ErrTransient, err)

@@ -2,7 +2,8 @@ package mcptool
 
 import (
 	"context"
-	"encoding/json"
+
+	"github.com/starling-host/starling/eventlog/canon"
 )
 
 // Client presents the tools of a server that does not exist: on js runs are replayed.
@@ -10,6 +11,6 @@ type Client struct{ presented }
 
 func newClient(o Options) *Client { return &Client{presented{options: o}} }
 
-func (*remoteTool) call(context.Context, json.RawMessage) (answer, error) {
+func (*remoteTool) call(context.Context, *canon.Doc) (answer, error) {
 	return answer{}, errOffline
 }

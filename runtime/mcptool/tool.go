@@ -74,11 +74,10 @@ func (t *remoteTool) OutputSchema() json.RawMessage {
 // Definition returns what the server says of the tool.
 func (t *remoteTool) Definition() Definition { return t.said }
 
-// CheckInput returns a [*tool.SchemaError] if an input, in canonical JSON, does not match the
-// schema of the tool.
-func (t *remoteTool) CheckInput(input json.RawMessage) error {
+// CheckInput returns a [*tool.SchemaError] if an input does not match the schema of the tool.
+func (t *remoteTool) CheckInput(input *canon.Doc) error {
 	if schema := t.input(); schema != nil {
-		return schema.CheckNew(input)
+		return input.Fits(schema, schema.CheckNew)
 	}
 	return nil
 }
@@ -111,14 +110,18 @@ func (t *remoteTool) Execute(ctx context.Context, input json.RawMessage) (json.R
 	if input[0] != '{' {
 		return nil, fmt.Errorf("mcptool: tool %q: the arguments are not a JSON object", t.name)
 	}
-	got, err := step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return t.call(ctx, input) })
+	arguments, err := step.Input(ctx, input)
+	if err != nil {
+		return nil, fmt.Errorf("mcptool: tool %q: %w", t.name, err)
+	}
+	got, err := step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return t.call(ctx, arguments) })
 	switch {
 	case err != nil:
 		return nil, err
 	case got.Refused != "":
 		return nil, &ToolError{Tool: t.name, Result: json.RawMessage(got.Refused)}
 	case got.Result != "":
-		return t.read([]byte(got.Result))
+		return t.read(ctx, []byte(got.Result))
 	}
 	output, err := canon.ToJSON(got.Output)
 	if err == nil && got.IsError {
@@ -132,7 +135,7 @@ func (t *remoteTool) Execute(ctx context.Context, input json.RawMessage) (json.R
 
 // read returns the output of a result: all of it but for what is for the program that calls,
 // and not for a model.
-func (t *remoteTool) read(result json.RawMessage) (json.RawMessage, error) {
+func (t *remoteTool) read(ctx context.Context, result json.RawMessage) (json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	err := json.Unmarshal(result, &members)
 	if members == nil {
@@ -143,44 +146,49 @@ func (t *remoteTool) read(result json.RawMessage) (json.RawMessage, error) {
 	}
 	delete(members, "_meta")
 	delete(members, "resultType")
-	var output json.RawMessage
+	var output *canon.Doc
 	if err == nil {
-		output, err = json.Marshal(members)
-	}
-	if err == nil {
-		output, err = canon.JSON(output)
+		output, err = canon.Parse(canon.Join(members))
 	}
 	if err != nil { // such as a number beyond all floats: then the JSON itself is the text
 		text, _ := json.Marshal(string(result)) // a string cannot fail
-		output, err = canon.JSON(fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`, text))
+		members = map[string]json.RawMessage{}
+		output, err = canon.Parse(fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`, text))
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, structured := members["structuredContent"]
+	for _, large := range []string{"content", "structuredContent"} {
+		delete(members, large)
 	}
 	var said struct {
 		content
 		StructuredContent json.RawMessage `json:"structuredContent"`
 		IsError           bool            `json:"isError"`
 	}
-	if err == nil {
-		_ = json.Unmarshal(output, &said) // what is odd is passed on
-	}
+	_ = json.Unmarshal(canon.Join(members), &said) // what is odd is passed on
 	switch {
-	case err != nil:
-		return nil, err
 	case said.IsError:
-		return nil, &ToolError{Tool: t.name, Result: output}
+		return nil, &ToolError{Tool: t.name, Result: output.JSON}
 	case t.client.options.TextOnly:
 		_ = json.Unmarshal(result, &said.content)
-		return onlyText(said.content, said.StructuredContent != nil)
+		return onlyText(said.content, structured || said.StructuredContent != nil)
 	}
-	return output, nil
+	step.SetOutput(ctx, output)
+	return output.JSON, nil
 }
 
 // withoutCopies returns blocks without a text that is the structured content once more, which
 // the protocol asks servers for: a model would read it twice.
 func withoutCopies(said string, structured json.RawMessage) json.RawMessage {
 	content := json.RawMessage(said)
-	same, err := canon.JSON(structured)
 	var blocks []json.RawMessage
-	if err != nil || json.Unmarshal(content, &blocks) != nil {
+	if len(structured) == 0 || json.Unmarshal(content, &blocks) != nil || len(blocks) == 0 {
+		return content
+	}
+	same, err := canon.JSON(structured)
+	if err != nil {
 		return content
 	}
 	kept := slices.DeleteFunc(blocks, func(block json.RawMessage) bool {

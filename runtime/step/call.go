@@ -37,6 +37,9 @@ type ToolCall struct {
 	// tool, in canonical form.
 	Args json.RawMessage
 
+	// Doc is the input in place of Args, if it has been parsed.
+	Doc *canon.Doc
+
 	// IdempKey is the id of an earlier call that this one takes the place of,
 	// because the process died before its outcome was known. What was recorded of
 	// that call's effects is not done again as long as this one arrives at the same
@@ -109,10 +112,8 @@ func CallTool(ctx context.Context, call ToolCall) (json.RawMessage, error) {
 
 // plan is a call that has been checked.
 type plan struct {
-	ToolCall
-	args     canon.Raw
-	input    json.RawMessage // canonical; for one attempt to keep
-	tool     tool.Tool       // nil if there is none of that name; without its guards
+	ToolCall           // with Doc
+	tool     tool.Tool // nil if there is none of that name; without its guards
 	guards   []tool.Guard
 	attempts int // at most
 	spent    int // attempts that failed and count
@@ -138,7 +139,12 @@ func (s *scope) plan(call ToolCall) (*plan, error) {
 		}
 	}
 	var err error
-	if p.args, p.input, err = canonical(p.Args); err != nil {
+	if p.Doc == nil {
+		p.Doc, err = ParseValue(p.Args)
+	} else {
+		err = CheckValue(p.Doc)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: arguments of %q: %w", ErrInvalidCall, p.Name, err)
 	}
 	if p.attempts, err = p.allowed(); err != nil {
@@ -151,33 +157,27 @@ func (s *scope) plan(call ToolCall) (*plan, error) {
 	return p, nil
 }
 
-// CanonicalArgs returns a document as a tool would be given it that is called with it, or
-// why it cannot be the arguments of a call: a [*canon.SyntaxError] if it is not JSON.
-func CanonicalArgs(args json.RawMessage) (json.RawMessage, error) {
-	_, text, err := canonical(args)
-	return text, err
+// ParseValue parses the arguments or the result of a call, see [canon.Parse] and [CheckValue].
+func ParseValue(doc []byte) (*canon.Doc, error) {
+	d, err := canon.Parse(doc)
+	if err == nil {
+		err = CheckValue(d)
+	}
+	return d, err
 }
 
-// canonical returns a document as it is recorded and as it is handed on.
-func canonical(doc json.RawMessage) (canon.Raw, json.RawMessage, error) {
-	raw, err := canon.FromJSON(doc)
-	if err != nil {
-		return nil, nil, err
+// CheckValue returns why a document is too large for the arguments or the result of a call.
+func CheckValue(d *canon.Doc) error {
+	if n := max(len(d.CBOR), len(d.JSON)); n > maxValueBytes {
+		return fmt.Errorf("%d bytes, at most %d are allowed", n, maxValueBytes)
 	}
-	text, err := canon.ToJSON(raw)
-	if err != nil {
-		return nil, nil, err
-	}
-	if n := max(len(raw), len(text)); n > maxValueBytes {
-		return nil, nil, fmt.Errorf("%d bytes, at most %d are allowed", n, maxValueBytes)
-	}
-	return raw, text, nil
+	return nil
 }
 
 // schedule records that an attempt is about to be made.
 func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
 	scheduled := event.ToolCallScheduled{
-		CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.args,
+		CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.Doc.CBOR,
 		Attempt: number, IdempKey: p.IdempKey, ParentID: s.attempt.callID,
 	}
 	scheduled, err := record(ctx, s, scheduled, func(now *event.ToolCallScheduled, recorded event.ToolCallScheduled) error {
@@ -234,7 +234,7 @@ func (s *scope) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) 
 // attemptOnce makes one attempt and records its outcome.
 func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.RawMessage, error) {
 	inner := &scope{c: s.c, root: s.root, attempt: &attempt{
-		callID: p.CallID, turnID: p.TurnID, tool: p.Name, number: number, keyID: keyOf(p.CallID, p.IdempKey),
+		callID: p.CallID, turnID: p.TurnID, tool: p.Name, number: number, keyID: keyOf(p.CallID, p.IdempKey), input: p.Doc,
 	}}
 	if number == 1 && p.IdempKey != "" {
 		inner.attempt.carried = s.c.carried[p.IdempKey]
@@ -242,16 +242,16 @@ func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.R
 	toolCtx, release := inner.enter(ctx, p.tool)
 	defer release()
 	began := s.c.clock()
-	raw, result, err := inner.execute(toolCtx, p)
+	result, err := inner.execute(toolCtx, p)
 	took := max(s.c.clock().Sub(began), 0)
 	if err != nil {
 		return nil, inner.failed(toolCtx, p, err, took)
 	}
-	if err := inner.complete(ctx, p, raw, took); err != nil {
+	if err := inner.complete(ctx, p, result.CBOR, took); err != nil {
 		return nil, err
 	}
-	inner.tell(p, result, nil)
-	return result, nil
+	inner.tell(p, result.JSON, nil)
+	return result.JSON, nil
 }
 
 // keyOf returns the call id that a call's idempotency keys are made of.
@@ -261,45 +261,52 @@ func keyOf(callID, idempKey string) string { return cmp.Or(idempKey, callID) }
 func (s *scope) tell(p *plan, result json.RawMessage, err *CallError) {
 	if o := s.c.cfg.Observer; o != nil && !s.c.replaying() {
 		o.ToolEnded(event.ToolCallScheduled{
-			CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.args, Attempt: s.attempt.number, IdempKey: p.IdempKey,
+			CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.Doc.CBOR, Attempt: s.attempt.number, IdempKey: p.IdempKey,
 		}, result, err)
 	}
 }
 
 // execute runs the tool, unless the call must not even begin.
-func (s *scope) execute(ctx context.Context, p *plan) (canon.Raw, json.RawMessage, error) {
+func (s *scope) execute(ctx context.Context, p *plan) (*canon.Doc, error) {
 	if err := cmp.Or(s.c.Err(), s.cutOff()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if p.Refuse != nil {
-		return nil, nil, p.Refuse
+		return nil, p.Refuse
 	}
 	if p.tool == nil {
-		return nil, nil, fmt.Errorf("%w: %q", ErrToolNotFound, p.Name)
+		return nil, fmt.Errorf("%w: %q", ErrToolNotFound, p.Name)
 	}
 	if err := s.notStarted(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := s.judge(ctx, p); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if inner, ok := p.tool.(tool.Sandboxed); !ok || inner.Sandbox() == nil {
 		if err := s.c.barrier(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	out, err := run(ctx, p.tool, bytes.Clone(p.input))
+	out, err := run(ctx, p.tool, bytes.Clone(p.Doc.JSON))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(out) == 0 {
 		out = json.RawMessage("null")
 	}
-	raw, result, err := canonical(out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("step: result of %q: %w", p.Name, err)
+	s.c.mu.Lock()
+	result := s.attempt.output
+	s.c.mu.Unlock()
+	if result != nil && bytes.Equal(result.JSON, out) {
+		err = CheckValue(result)
+	} else {
+		result, err = ParseValue(out)
 	}
-	return raw, result, nil
+	if err != nil {
+		return nil, fmt.Errorf("step: result of %q: %w", p.Name, err)
+	}
+	return result, nil
 }
 
 // run executes the tool and turns its panic into an error.

@@ -3,7 +3,6 @@ package step
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -624,7 +623,7 @@ func argsOf(text string) (args canon.Raw, malformed string) {
 	if strings.TrimSpace(text) == "" {
 		return canon.AppendMap(nil, 0), ""
 	}
-	raw, clean, err := canonical(json.RawMessage(text))
+	doc, err := ParseValue([]byte(text))
 	if err != nil {
 		malformed = err.Error()
 		if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
@@ -632,8 +631,8 @@ func argsOf(text string) (args canon.Raw, malformed string) {
 		}
 		return canon.AppendText(nil, strings.ToValidUTF8(text, string(utf8.RuneError))), recordable(malformed)
 	}
-	if clean[0] != '{' {
+	if doc.JSON[0] != '{' {
 		malformed = "they are JSON of another type"
 	}
-	return raw, malformed
+	return doc.CBOR, malformed
 }

@@ -33,7 +33,7 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	if len(name) > maxTextBytes {
 		return ToolResult{}, fmt.Errorf("%w: the name of the tool has %d bytes, at most %d are allowed", ErrInvalidCall, len(name), maxTextBytes)
 	}
-	raw, _, err := canonical(args)
+	doc, err := ParseValue(args)
 	if err != nil {
 		return ToolResult{}, fmt.Errorf("%w: arguments of %q: %w", ErrInvalidCall, name, err)
 	}
@@ -41,7 +41,7 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 		return ToolResult{}, err
 	}
 	effect := event.SideEffectRecorded{Name: event.NestedCallPrefix + name, CallID: s.attempt.callID}
-	earlier, refused := s.earlierCall(effect.Name, name, raw)
+	earlier, refused := s.earlierCall(effect.Name, name, doc.CBOR)
 	key, calls := s.recordedCall()
 	var result ToolResult
 	switch {
@@ -57,7 +57,7 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 		if earlier != nil {
 			key = earlier.key
 		}
-		results, err := callAll(ctx, s, []ToolCall{{Name: name, Args: args, IdempKey: key}})
+		results, err := callAll(ctx, s, []ToolCall{{Name: name, Doc: doc, IdempKey: key}})
 		if err != nil {
 			return ToolResult{}, err
 		}

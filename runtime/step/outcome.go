@@ -232,7 +232,7 @@ func (s *scope) judge(ctx context.Context, p *plan) error {
 func (p *plan) ask(ctx context.Context) event.Verdicts {
 	var all event.Verdicts
 	for _, guard := range p.guards {
-		said := guard(ctx, p.Name, slices.Clone(p.input))
+		said := guard(ctx, p.Name, slices.Clone(p.Doc.JSON))
 		all = append(all, said...)
 		if len(said) > 0 && !said.Allowed() {
 			break

@@ -1,6 +1,7 @@
 package step
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 
@@ -25,11 +26,13 @@ type attempt struct {
 	tool   string // its name in the run
 	number uint32 // from 1
 	keyID  string // the call id that idempotency keys are made of
+	input  *canon.Doc
 
 	carried []event.SideEffectRecorded // what is known of the call before its first effect here
 	strayed bool                       // the call has done something else than is known
 
 	ended   bool         // its outcome is recorded; nothing may follow
+	output  *canon.Doc   // nil unless SetOutput was called
 	effects uint64       // how many were begun with Do
 	probe   func() Meter // nil unless SetProbe was called
 
@@ -116,6 +119,24 @@ func CallInfo(ctx context.Context) (Call, bool) {
 		RunID: s.c.cfg.RunID, Tool: s.attempt.tool, CallID: s.attempt.keyID, Attempt: s.attempt.number, Replay: s.c.replaying(),
 		Variables: tool.VariablesJSON(ctx),
 	}, true
+}
+
+// Input returns the document that a tool is executed with, of which doc is the JSON. It is not
+// parsed again, unless a tool around this one has changed it.
+func Input(ctx context.Context, doc json.RawMessage) (*canon.Doc, error) {
+	if s, ok := ctx.Value(scopeKey{}).(*scope); ok && s != nil && s.attempt.input != nil && bytes.Equal(s.attempt.input.JSON, doc) {
+		return s.attempt.input, nil
+	}
+	return canon.Parse(doc)
+}
+
+// SetOutput tells which document it is that Execute returns the JSON of, so that it is not
+// parsed again. It panics outside of a run.
+func SetOutput(ctx context.Context, output *canon.Doc) {
+	s := mustScope(ctx, "SetOutput")
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.attempt.output = output
 }
 
 // Meter is what a sandboxed call has consumed.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -30,7 +29,7 @@ type runRequest struct {
 	Agent     string          `json:"agent"`
 	Goal      string          `json:"goal"`
 	Tool      string          `json:"tool"`
-	Input     json.RawMessage `json:"input"`
+	Input     *canon.Doc      `json:"input"`
 	Variables json.RawMessage `json:"variables"`
 	Priority  int             `json:"priority"`
 	Wait      float64         `json:"wait"` // seconds
@@ -38,7 +37,7 @@ type runRequest struct {
 
 // callRequest asks for one call of the tool that the path names.
 type callRequest struct {
-	Input     json.RawMessage `json:"input"`
+	Input     *canon.Doc      `json:"input"`
 	Variables json.RawMessage `json:"variables"`
 	Priority  int             `json:"priority"`
 	Wait      *float64        `json:"wait"` // seconds; absent is as long as the host lets one wait
@@ -243,9 +242,10 @@ type order struct {
 	Module    string          `json:"module,omitempty"` // name
 	Digest    string          `json:"digest,omitempty"`
 	Tool      string          `json:"tool,omitempty"`
-	Input     json.RawMessage `json:"input,omitempty"`
 	Variables json.RawMessage `json:"variables,omitempty"`
 	Trace     string          `json:"trace,omitempty"` // where the request was in its trace
+
+	input *canon.Doc // the member "input", if there is one
 }
 
 // encode writes the order without what is only for HTML, by which each < takes six bytes
@@ -254,8 +254,34 @@ func (o order) encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(o)
-	return b.Bytes(), err
+	if err := e.Encode(o); err != nil || o.input == nil {
+		return b.Bytes(), err
+	}
+	b.Truncate(b.Len() - len("}\n"))
+	b.WriteString(`,"input":`) // behind the name of the tool
+	b.Write(o.input.JSON)
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// decode reads what encode wrote.
+func (o *order) decode(text []byte) error {
+	doc, err := canon.Parse(text)
+	if err != nil {
+		return err
+	}
+	members, _ := doc.Members()
+	o.input = members["input"]
+	delete(members, "input")
+	rest := map[string]json.RawMessage{}
+	for name, value := range members {
+		rest[name] = value.JSON
+	}
+	small, err := json.Marshal(rest)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(small, o)
 }
 
 // answersLive is how long an idempotency key is remembered.
@@ -403,9 +429,11 @@ func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID st
 		return o, first, nil, notFound.plain()
 	}
 	if q.Input == nil {
-		q.Input = json.RawMessage("{}")
+		if q.Input, err = canon.Parse([]byte("{}")); err != nil {
+			return o, first, nil, err
+		}
 	}
-	if len(q.Input) > guest.SmallBytes {
+	if len(q.Input.JSON) > guest.SmallBytes {
 		if err := share.Step(ctx); err != nil {
 			return o, first, nil, err
 		}
@@ -423,19 +451,19 @@ func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID st
 	if !m.Used {
 		unused = &m.Module
 	}
-	o = order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, Input: q.Input, Variables: q.Variables}
-	first, err = agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), AppVersion: d.config.Version}.Opening(ctx, runID, q.Input)
+	o = order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, input: q.Input, Variables: q.Variables}
+	first, err = agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), Input: q.Input, AppVersion: d.config.Version}.Opening(ctx, runID, nil)
 	return o, first, unused, err
 }
 
 // checkInput words what is wrong with the input of a tool.
-func checkInput(t *guest.Tool, input json.RawMessage) error {
-	err := starling.CheckInput(t, input)
+func checkInput(t *guest.Tool, input *canon.Doc) error {
+	err := t.CheckInput(input)
 	if err == nil {
 		return nil
 	}
-	if large, ok := errors.AsType[*starling.InputError](err); ok {
-		return tooLarge.because("%s", large.Reason).in("input")
+	if large, ok := errors.AsType[*guest.InputError](err); ok {
+		return tooLarge.because("%v", large).in("input")
 	}
 	schema, ok := errors.AsType[*tool.SchemaError](err)
 	if !ok {

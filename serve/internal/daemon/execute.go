@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -170,7 +169,7 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := json.Unmarshal(text, &o); err != nil {
+	if err := o.decode(text); err != nil {
 		return nil, nil, &gone{"the job cannot be read"}
 	}
 	ctx, err = tool.WithVariablesJSON(d.config.Tracer.Continue(ctx, o.Trace), o.Variables)
@@ -225,10 +224,10 @@ func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Acco
 	runs.KnowTools(o.Tool) // no model has made it up
 	direct := agent.Direct{
 		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
-		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer,
+		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer, Input: o.input,
 	}
 	return func() error {
-		_, err := direct.Continue(ctx, runID, o.Input)
+		_, err := direct.Continue(ctx, runID, nil)
 		return err
 	}, release, nil
 }

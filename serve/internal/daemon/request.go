@@ -1,9 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -74,7 +74,10 @@ func (d *Daemon) readBody(w http.ResponseWriter, r *http.Request, contentType st
 	if err := d.holdBody(w, r, limit, times); err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(r.Body)
+	var buf bytes.Buffer
+	buf.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead) // so that it never grows
+	_, err := buf.ReadFrom(r.Body)
+	body := buf.Bytes()
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
 		return nil, overlong(limit)
 	}
@@ -103,7 +106,7 @@ func (d *Daemon) readJSON(w http.ResponseWriter, r *http.Request, v any) ([]byte
 }
 
 func decodeJSON(body []byte, v any) error {
-	clean, err := canon.JSON(body)
+	doc, err := canon.Parse(body)
 	if err != nil {
 		p := badJSON.plain()
 		if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
@@ -112,10 +115,15 @@ func decodeJSON(body []byte, v any) error {
 		}
 		return p
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(clean, &members); err != nil || members == nil {
+	members, ok := doc.Members()
+	if !ok {
 		return badJSON.because("the body is not an object")
 	}
+	return decodeMembers(members, v)
+}
+
+// decodeMembers decodes members into the fields of v, a pointer to a struct.
+func decodeMembers(members map[string]*canon.Doc, v any) error {
 	fields := fieldsOf(v)
 	for name, value := range members {
 		i, known := fields[name]
@@ -123,10 +131,14 @@ func decodeJSON(body []byte, v any) error {
 			return unknownField.because("there is no field %q; the fields are %s", clip(name), strings.Join(slices.Sorted(maps.Keys(fields)), ", ")).in(clip(name))
 		}
 		field := reflect.ValueOf(v).Elem().Field(i)
-		if _, any := field.Interface().(json.RawMessage); !any && string(value) == "null" {
+		if _, whole := field.Interface().(*canon.Doc); whole {
+			field.Set(reflect.ValueOf(value))
+			continue
+		}
+		if _, any := field.Interface().(json.RawMessage); !any && string(value.JSON) == "null" {
 			return badField.because("%q is null", name).in(name).hint("leave it out for the default")
 		}
-		if err := json.Unmarshal(value, field.Addr().Interface()); err != nil {
+		if err := json.Unmarshal(value.JSON, field.Addr().Interface()); err != nil {
 			return badField.because("%q is not %s", name, wanted(err)).in(name)
 		}
 	}

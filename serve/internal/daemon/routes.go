@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -287,15 +288,20 @@ func (p *Problem) write(w http.ResponseWriter) {
 // writeDocument answers with a JSON document. It has no characters that an HTML
 // parser would act on, whatever the client takes it for.
 func writeDocument(w http.ResponseWriter, status int, contentType string, v any) {
-	body, err := json.Marshal(v)
+	var body bytes.Buffer
+	err := json.NewEncoder(&body).Encode(v)
+	if run, ok := v.(*runDocument); ok && err != nil {
+		run.Output = nil // which no program of ours has recorded
+		err = json.NewEncoder(&body).Encode(v)
+	}
 	if err != nil {
 		http.Error(w, "", http.StatusInternalServerError) // none of our documents
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
+	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // the client may have gone
+	_, _ = w.Write(body.Bytes()) // the client may have gone
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

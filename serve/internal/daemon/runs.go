@@ -369,9 +369,7 @@ func (doc *runDocument) completed(p event.RunCompleted) {
 		doc.FinalText = p.FinalText
 		return
 	}
-	if clean, err := canon.JSON([]byte(p.FinalText)); err == nil {
-		doc.Output = clean
-	}
+	doc.Output = json.RawMessage(p.FinalText)
 }
 
 // failed takes an end that the run did not mean. Which bound of its budget it passed is

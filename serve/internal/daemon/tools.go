@@ -94,23 +94,30 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	if err != nil {
 		return Outcome{}, err
 	}
-	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: input}, d.keepTicket(a, ticket))
+	doc, err := canon.Parse(input)
+	if err != nil {
+		return Outcome{}, badInput.because("%v", err).in("input")
+	}
+	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: doc}, d.keepTicket(a, ticket))
 	if err != nil {
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
 	}
 	share.Of(ctx).Keep(int64(3 * len(input))) // the body, its message and the input are kept
-	doc, err := d.outcome(ctx, view, id, d.config.MaxWait)
+	run, err := d.outcome(ctx, view, id, d.config.MaxWait)
 	switch {
 	case err != nil:
 		d.giveUp(ctx, fullID(a.ID, id))
 		return Outcome{RunID: id}, err
-	case doc.Status == eventlog.StatusOpen:
+	case run.Status == eventlog.StatusOpen:
 		return Outcome{RunID: id}, busy.because("run %s goes on", id)
-	case doc.Error != nil:
-		return Outcome{RunID: id, Error: doc.Error.Message}, nil
+	case run.Error != nil:
+		return Outcome{RunID: id, Error: run.Error.Message}, nil
 	}
-	return Outcome{RunID: id, Output: doc.Output}, nil
+	if !json.Valid(run.Output) {
+		run.Output = nil
+	}
+	return Outcome{RunID: id, Output: run.Output}, nil
 }
 
 // ticketSlack is for hosts whose clocks differ.

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
@@ -90,15 +91,15 @@ func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logg
 			log.ErrorContext(ctx, "mcpsrv: call failed", "tool", t.Name, "error", err)
 			return failed(ErrHost.Error()), nil
 		}
-		presented := present(result, structured)
-		switch failure := (&jsonrpc.Error{}); {
-		case !result.Remote:
-		case len(refused) > 0 && json.Unmarshal(refused, failure) == nil:
+		failure := &jsonrpc.Error{}
+		if result.Remote && len(refused) > 0 && json.Unmarshal(refused, failure) == nil {
 			return nil, failure
-		case len(answer) > 0:
-			presented.Meta[exactKey] = answer
 		}
-		return presented, nil
+		if result.Remote && len(answer) > 0 {
+			presented := &mcp.CallToolResult{Content: []mcp.Content{}}
+			return result.name(presented, mcp.Meta{exactKey: answer}), nil
+		}
+		return present(result, structured), nil
 	}
 }
 
@@ -191,7 +192,7 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return exactJSON(members)
+	return canon.Join(members), nil
 }
 
 // exactJSON encodes a value without escapes that its documents do not have.
@@ -296,11 +297,19 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 			out.StructuredContent = output
 		}
 	}
-	if result.RunID != "" {
-		out.Meta = mcp.Meta{runIDKey: result.RunID}
+	return result.name(out, mcp.Meta{})
+}
+
+// name gives a result the name of its run, beside what is in meta.
+func (r Result) name(out *mcp.CallToolResult, meta mcp.Meta) *mcp.CallToolResult {
+	if r.RunID != "" {
+		meta[runIDKey] = r.RunID
 	}
-	if result.Replay != "" {
-		out.Meta[replayKey] = result.Replay
+	if r.Replay != "" {
+		meta[replayKey] = r.Replay
+	}
+	if len(meta) > 0 {
+		out.Meta = meta
 	}
 	return out
 }
