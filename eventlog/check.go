@@ -659,7 +659,7 @@ func reencode[T event.Payload](e event.Event) (canon.Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	return event.EncodePayload(p)
+	return canon.Encode(p) // what differs in form differs from the payload, which is canonical
 }
 
 // CorruptError describes where a run breaks a rule, and why.

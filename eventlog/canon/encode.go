@@ -226,9 +226,9 @@ func newDecMode() cbor.DecMode {
 // v that is not canonical, nesting that reaches [MaxNesting], so that one more
 // map, the envelope, fits around it. Whatever it returns can be read back.
 func Marshal(v any) ([]byte, error) {
-	b, err := encMode.Marshal(v)
+	b, err := Encode(v)
 	if err != nil {
-		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
+		return nil, err
 	}
 	if err := (&reader{data: b}).whole(1); err != nil {
 		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
@@ -236,8 +236,17 @@ func Marshal(v any) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal decodes data, which must be one item, into v, which must be a
-// pointer.
+// Encode is [Marshal] for an encoding that is compared with one that is canonical: it is not
+// looked at.
+func Encode(v any) ([]byte, error) {
+	b, err := encMode.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("canon: encode %T: %w", v, err)
+	}
+	return b, nil
+}
+
+// Unmarshal decodes the one item that is data into v, which must be a pointer.
 //
 // It refuses duplicate map keys, indefinite lengths, text that is not UTF-8,
 // bytes after the item and nesting beyond [MaxNesting]. Map keys without a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -228,7 +229,11 @@ func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) 
 		return nil, unreadable(ev, err)
 	}
 	unusable := take(payload, recorded)
-	got, err := event.EncodePayload(*payload)
+	got, err := canon.Encode(*payload)
+	if err == nil && bytes.Equal(got, ev.Payload) && unusable == nil {
+		return ev, nil
+	}
+	got, err = event.EncodePayload(*payload)
 	switch {
 	case err != nil:
 		return nil, unreadable(ev, err)
