@@ -306,9 +306,9 @@ func (c *Checker) blameNow(e event.Event, rootFits bool) error {
 	return c.corruptLast("D3", "the event was changed: its hash is not the one that event %d carries", e.Seq)
 }
 
-// blame decides a broken link between the last two events. When what follows,
-// a further event or the head, fits the last one, then that one is intact, and
-// the one before it was changed.
+// blame decides a broken link between the last two events. If the next event,
+// or the head, fits the last event, then the last one is intact, and the one
+// before it was changed.
 func (c *Checker) blame(lastIntact bool) error {
 	at := c.at.run
 	if lastIntact {

@@ -86,9 +86,9 @@ type EventLog interface {
 	// first. Any other error means that the log has stopped.
 	Sync(ctx context.Context, runID string) error
 
-	// Read returns the durable events of a run in order. It first waits until what this
-	// process has appended to the run is durable. A run without events is
-	// [ErrRunNotFound]. Use Events for runs that may not fit in memory.
+	// Read returns the durable events of a run in order. It first waits until the
+	// events that this process has appended to the run are durable. A run without
+	// events is [ErrRunNotFound]. Use Events for runs that may not fit in memory.
 	Read(ctx context.Context, runID string) ([]event.Event, error)
 
 	// Events yields the events of a run with numbers above after, in order, and holds

@@ -24,7 +24,7 @@ func (p *transactions) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (
 	return report, err
 }
 
-// overtaken has somebody else remove the runs, behind each look at what there is.
+// overtaken makes another process remove the runs, after each look at them.
 type overtaken struct {
 	transactions
 	t *testing.T

@@ -107,7 +107,7 @@ const (
 	MaxPageLimit     = 1000
 )
 
-// Normal returns o with Limit and Offset brought into their bounds.
+// Normal returns o with Limit and Offset clamped to their bounds.
 func (o RunPageOptions) Normal() RunPageOptions {
 	if o.Limit <= 0 {
 		o.Limit = DefaultPageLimit

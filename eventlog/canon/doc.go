@@ -1,10 +1,10 @@
 // Package canon holds the only two encodings that are ever hashed: canonical
 // CBOR and canonical JSON.
 //
-// A hash is a promise about bytes, so whatever has a meaning must have one
-// spelling. Events are CBOR. What tools, guests and models exchange is JSON,
-// and enters the log as CBOR. Both forms are fixed here, and each has exactly
-// one way into the other:
+// A hash is a promise about bytes, so every value must have one spelling.
+// Events are CBOR. What tools, guests and models exchange is JSON, and enters
+// the log as CBOR. Both forms are fixed here, and each has exactly one way
+// into the other:
 //
 //	            JSON                     Marshal
 //	document ---------> canonical JSON   Go value ---------> CBOR

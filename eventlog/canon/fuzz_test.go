@@ -88,8 +88,8 @@ func FuzzFromJSON(f *testing.F) {
 	})
 }
 
-// FuzzValid checks that a canonical item can be read by the codec and shown,
-// and that JSON which can be made of it leads back to it.
+// FuzzValid checks that the codec can read a canonical item and show it, and
+// that JSON made from the item leads back to it.
 func FuzzValid(f *testing.F) {
 	for _, c := range rfc8949 {
 		b := make([]byte, len(c.cbor)/2)

@@ -44,7 +44,7 @@ func Sum(b []byte) Hash {
 	return s.root(s.last(b))
 }
 
-// NewHash returns a hash.Hash for what comes in pieces and is not to be kept. Its sum
+// NewHash returns a hash.Hash for data that comes in pieces and is not kept. Its sum
 // is that of [Sum].
 func NewHash() hash.Hash { return blake3.New(len(Hash{}), nil) }
 

@@ -538,7 +538,7 @@ func (p *parser) escape() (rune, error) {
 	return rune(meaning[i]), nil
 }
 
-// unicodeEscape reads \uXXXX, or two of them that are a surrogate pair.
+// unicodeEscape reads \uXXXX, or two of them that form a surrogate pair.
 func (p *parser) unicodeEscape() (rune, error) {
 	r, ok := p.unit(p.pos)
 	if !ok {

@@ -184,7 +184,7 @@ func TestDifferenceInOnePass(t *testing.T) {
 		seed := rnd.Uint64()
 		a := Raw(randomItem(rand.New(rand.NewPCG(seed, 0)), nil, 6))
 		b := Raw(randomItem(rnd, nil, 6))
-		if rnd.IntN(2) == 0 { // like a, but for one byte or a few
+		if rnd.IntN(2) == 0 { // like a, except for one byte or a few
 			b = bytes.Clone(a)
 			b[rnd.IntN(len(b))] ^= byte(1 + rnd.IntN(3))
 		}

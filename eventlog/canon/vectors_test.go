@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/vectortest"
 )
 
-// accepted are documents by name; the vector file has what becomes of them.
+// accepted are documents by name; the vector file has the results.
 var accepted = []struct{ name, doc string }{
 	{"null", `null`},
 	{"true", ` true `},

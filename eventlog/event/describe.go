@@ -238,7 +238,7 @@ func (k Kind) Short() string {
 }
 
 // Family groups kinds: "run", "model", "tool" and "effect", and "bad" for failures,
-// cancellations, caps, and kinds that there are not.
+// cancellations, caps, and unknown kinds.
 func (k Kind) Family() string {
 	switch k {
 	case KindRunStarted, KindRunCompleted, KindRunResumed, KindUserMessageAppended:

@@ -208,7 +208,7 @@ type AssistantMessageCompleted struct {
 	Outcome           string           `cbor:"outcome,omitempty"` // AnswerPaused, ErrorCut or ErrorRefused; empty for a whole answer
 }
 
-// AnswerPaused is the outcome of an answer that the model goes on with in the next turn.
+// AnswerPaused is the outcome of an answer that the model continues in the next turn.
 const AnswerPaused = "paused"
 
 // PlannedToolUse is a call that the model asked for.
@@ -356,7 +356,7 @@ type Verdict struct {
 	Policy []byte `cbor:"policy"`           // digest
 	Side   string `cbor:"side"`             // "operator" or "tenant"
 	Rule   uint32 `cbor:"rule,omitempty"`   // of the network that allowed a request, from 1
-	Line   uint32 `cbor:"line,omitempty"`   // of what decided; 0 when nothing in the policy did
+	Line   uint32 `cbor:"line,omitempty"`   // of the decision; 0 when no rule of the policy decided
 	Denied string `cbor:"denied,omitempty"` // why not; empty when it is allowed
 	Answer string `cbor:"answer,omitempty"` // of the user, when the policy has asked: "accept", "decline" or "cancel"
 }

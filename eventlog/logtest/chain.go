@@ -87,8 +87,8 @@ func Resume(evs []event.Event) Chain {
 	return c
 }
 
-// Relink links the events of a run anew, with the Merkle root of its end, as somebody does
-// who changes a log and knows the format. It panics if the end cannot be read.
+// Relink links the events of a run anew, with the Merkle root of its end, like an attacker
+// who knows the format. It panics if the end cannot be read.
 func Relink(evs []event.Event) []event.Event {
 	c, linked := Chain{RunID: evs[0].RunID}, make([]event.Event, len(evs))
 	for i, e := range evs {

@@ -137,8 +137,8 @@ func (m *modelState) append(t testing.TB, rt *rapid.T) {
 	r.events = append(r.events, e)
 }
 
-// appendJunk offers what continues the run, but for its number or its hash, or
-// anything to a run that has ended.
+// appendJunk offers events that continue the run except for their number or
+// hash, or any event to a run that has ended.
 func (m *modelState) appendJunk(t testing.TB, rt *rapid.T) {
 	r := m.pick(rt)
 	c := r.chain

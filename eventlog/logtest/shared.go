@@ -16,7 +16,7 @@ import (
 )
 
 // Shared is a new and empty database, to which another program appends as well. That
-// program has the Starling runtime's statements and knows nothing but the table of events.
+// program has the Starling runtime's statements and knows only the table of events.
 type Shared struct {
 	// Open opens the log in the database. The suite closes it.
 	Open func(t testing.TB, readOnly bool) eventlog.EventLog
@@ -55,9 +55,9 @@ func summarise(evs []event.Event) eventlog.RunSummary {
 	return c.Run()
 }
 
-// sameRuns compares all that a log says of its runs with their events. The head is the
-// log's own affair. A log that writes is asked for all runs before it is asked for a page,
-// which may lag behind another program.
+// sameRuns compares the log's rows of its runs with their events. The head is the log's
+// own affair. A log that writes is asked for all runs before it is asked for a page, which
+// may lag behind another program.
 func sameRuns(t *testing.T, what string, log eventlog.EventLog, readOnly bool, runs map[string][]event.Event) {
 	t.Helper()
 	ctx := t.Context()
@@ -84,7 +84,7 @@ func sameRuns(t *testing.T, what string, log eventlog.EventLog, readOnly bool, r
 		events += int64(s.LastSeq)
 	}
 	report, err := log.(eventlog.Store).PruneRuns(ctx, selected)
-	// A log that writes leaves the runs alone that it has in hand.
+	// A log that writes does not touch the runs that it is appending to.
 	if err != nil || readOnly && (report.Runs != len(selected.Select(want)) || report.Events != events) {
 		t.Fatalf("%s: a dry run of pruning: %+v, %v", what, report, err)
 	}
@@ -103,7 +103,7 @@ func sameRuns(t *testing.T, what string, log eventlog.EventLog, readOnly bool, r
 	}
 }
 
-// sharedModel has a log and another program append to runs of their own, and the other
+// sharedModel makes a log and another program append to runs of their own, and the other
 // program to runs of the log. At last a row is lost that the log keeps beside the events,
 // which a log notices when it is opened.
 func sharedModel(t *testing.T, db Shared) {
@@ -157,8 +157,8 @@ func sharedModel(t *testing.T, db Shared) {
 	}
 }
 
-// sharedAlternating has two programs continue a run alternately. A log that had the run in hand
-// when the other program appended has lost it.
+// sharedAlternating makes two programs continue a run alternately. A log that was appending to
+// the run when the other program appended has lost it.
 func sharedAlternating(t *testing.T, db Shared) {
 	c := Chain{RunID: "shared"}
 	evs := []event.Event{c.Start("g")}

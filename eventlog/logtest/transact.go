@@ -225,7 +225,7 @@ func transacting(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
-// gone wants neither a row nor an event of the run.
+// gone requires that the run has neither a row nor an event.
 func gone(t testing.TB, log eventlog.EventLog, runID string) {
 	t.Helper()
 	expectNumber(t, log.(eventlog.Transactor), 0, "SELECT count(*) FROM logtest_job WHERE run_id = $1", runID)

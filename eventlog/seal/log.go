@@ -163,7 +163,7 @@ func removals(ctx context.Context, db eventlog.Transactor) (leaves []leafRow, er
 	return leaves, err
 }
 
-// addLeaves adds leaves behind the n that there are.
+// addLeaves adds leaves behind the existing n.
 func addLeaves(tx eventlog.Tx, n int64, leaves []leafRow) (added []Hash, err error) {
 	fresh := map[int64]Hash{}
 	var rows, hashes []string
@@ -353,7 +353,7 @@ func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64, o
 type extension struct {
 	last   Checkpoint
 	signed []byte // nil if there is none
-	own    bool   // the key that is to sign has signed it
+	own    bool   // the signing key has signed it
 
 	leaves   int64
 	fresh    map[int64]Hash // hashes behind the checkpoint, as they were computed

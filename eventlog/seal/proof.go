@@ -37,7 +37,7 @@ func (p Proof) Text() []byte {
 	return append(append(b, '\n'), p.Checkpoint...)
 }
 
-// ParseProof reads the text of a proof. It checks nothing of it.
+// ParseProof reads the text of a proof. It checks none of it.
 func ParseProof(text []byte) (Proof, error) {
 	rest, ok := bytes.CutPrefix(text, []byte(proofHeader))
 	if !ok {

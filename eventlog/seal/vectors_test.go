@@ -451,8 +451,8 @@ func shorter(t *testing.T, doc string) string {
 	return string(changed)
 }
 
-// relinked is a sealed bundle whose run was changed and linked anew, by somebody who cannot
-// change the checkpoint.
+// relinked is a sealed bundle whose run was changed and linked anew, by an attacker who
+// cannot change the checkpoint.
 func relinked(t *testing.T, f fixture) []byte {
 	t.Helper()
 	b := f.bundle(true, 2)

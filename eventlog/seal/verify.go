@@ -100,7 +100,7 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	}
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		r.Unsealed, r.Open = 0, 0
-		// By the events: the table run may lack a run, or say anything of it.
+		// By the events: the table run may lack a run, or have any content.
 		const rest = `SELECT e.kind, count(*) FROM (SELECT run_id, max(seq) AS seq FROM eventlog_events AS x
 	WHERE NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = x.run_id AND l.leaf < $1) GROUP BY run_id) AS r
 	JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq GROUP BY e.kind`
@@ -139,7 +139,7 @@ type verification struct {
 	awaited map[int64][]awaited // by number of leaves
 	hashes  []Hash              // of the tree, in the order of package tlog
 	sound   int64               // leaves of the last checkpoint that fits
-	missing []Problem           // runs that are not there
+	missing []Problem           // missing runs
 }
 
 // awaited is a checkpoint whose number of leaves the tree has not reached.

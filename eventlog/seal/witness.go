@@ -45,8 +45,8 @@ func OpenWitness(key *Key, logs *Policy, file string) (*Witness, error) {
 	return w, err
 }
 
-// lock keeps other processes from the state, from the look at it until the new one is on
-// disk: with two of them, each could cosign a history of its own.
+// lock keeps other processes from the state, from reading it until the new one is on
+// disk: otherwise two processes could each cosign a different history.
 func (w *Witness) lock() (unlock func(), err error) { return keyfile.Lock(w.file + ".lock") }
 
 func (w *Witness) load() (all map[string]seen, err error) {

@@ -41,8 +41,8 @@ func TestMalformedResponsesAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzParseResponse compares with net/http: what we accept it accepts as well,
-// and reads in the same way.
+// FuzzParseResponse compares with net/http: it accepts every response that we
+// accept, and reads it in the same way.
 func FuzzParseResponse(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nhi"), false)
 	f.Add([]byte("HTTP/1.1 404 Not Found\r\nA:b\r\nA: \tc \r\n\r\n"), false)

@@ -46,5 +46,5 @@ type (
 )
 
 // ErrTooDeep is the cause of a call that has no outcome here, since the engine's own call
-// stack is too small for it. It says nothing about the guest: another engine decides.
+// stack is too small for it. It is not about the guest: another engine decides.
 var ErrTooDeep = errors.New("the engine's own call stack is too small for this call")

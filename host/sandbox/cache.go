@@ -104,7 +104,7 @@ func (c *cache) fill(folder string, put func(dir string) error) error {
 // it.
 func empty(folder string) error {
 	parent := filepath.Dir(folder)
-	if err := os.MkdirAll(parent, 0o700); err != nil { // somebody may have removed all of it
+	if err := os.MkdirAll(parent, 0o700); err != nil { // another process may have removed all of it
 		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
 	away, err := os.MkdirTemp(parent, spoiled)

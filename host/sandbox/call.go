@@ -24,7 +24,7 @@ type Call struct {
 	// answer; after Call has returned it returns the final reading.
 	Probe func(meter func() Meter)
 
-	// Begin, unless it is nil, is called when the call has all that it waits for,
+	// Begin, if not nil, is called when the call has everything that it waits for,
 	// right before the guest runs. With an error, which Call returns, nothing runs.
 	Begin func() error
 

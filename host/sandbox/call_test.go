@@ -148,7 +148,7 @@ func TestACallIsBoundedByFuelAndDepth(t *testing.T) {
 	}
 }
 
-// TestTheDeepestCallIsTheSameOnBothEngines has a guest nest as many calls as the
+// TestTheDeepestCallIsTheSameOnBothEngines makes a guest nest as many calls as the
 // budget has frames for. The interpreter has room for its default; beyond that the call
 // has no outcome there, and never another one than the compiler's.
 func TestTheDeepestCallIsTheSameOnBothEngines(t *testing.T) {

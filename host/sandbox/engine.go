@@ -33,20 +33,20 @@ type Config struct {
 	// files used in the last 30 days. The interpreter does not use it. Empty: no cache.
 	CacheDir string
 
-	// Compile, unless it is nil, compiles a module whose code is not in the
-	// cache, somewhere else: it must do what [Compile] does, such as with
-	// [CompileAlone] in a process that may die of it. The interpreter does not use
-	// it. Nil: modules are compiled in this process, where nothing bounds the time
-	// and memory of it but the gate.
+	// Compile, if not nil, compiles a module whose code is not in the cache,
+	// somewhere else: it must do what [Compile] does, such as with [CompileAlone]
+	// in a process that may die of it. The interpreter does not use it. Nil:
+	// modules are compiled in this process, where only the gate bounds the time
+	// and memory of it.
 	Compile func(ctx context.Context, rewritten []byte, dir string) error
 
 	// Reset is the method that makes instances pristine between calls. Empty: the
 	// best method that works here, see [Engine.Resets].
 	Reset Reset
 
-	// Profile, unless it is nil, is called at the beginning of each call and
-	// gets what that call's functions report. Modules are rewritten for it, and
-	// run some ten times slower, with the same fuel. It may return nil.
+	// Profile, if not nil, is called at the beginning of each call and receives
+	// the reports of that call's functions. Modules are rewritten for it, and run
+	// some ten times slower, with the same fuel. It may return nil.
 	Profile func(tool string) Profiler
 
 	// Trace, if not nil, receives every import call of a guest, once it has been

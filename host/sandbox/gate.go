@@ -40,10 +40,10 @@ func Rewrite(module []byte, l GateLimits, o RewriteOptions) (*Rewritten, error) 
 	return rewrite.Rewrite(module, l, o)
 }
 
-// CostTableVersion names the table of what each instruction costs.
+// CostTableVersion names the table of instruction costs.
 const CostTableVersion = rewrite.CostTableVersion
 
-// A page of linear memory in bytes, and how many of them a module can have.
+// A page of linear memory in bytes, and how many a module can have.
 const (
 	PageSize = wasm.PageSize
 	MaxPages = wasm.MaxPages

@@ -92,9 +92,9 @@ func (s *session) exchange(request, length, buf, capacity uint32) int64 {
 	return s.fetch(buf, capacity)
 }
 
-// fetch writes the held answer into the guest's buffer and lets go of it. When
-// it does not fit, nothing is written and it stays. Either way the guest
-// learns its length.
+// fetch writes the held answer into the guest's buffer and drops it. When it
+// does not fit, nothing is written and it stays. Either way the guest learns
+// its length.
 func (s *session) fetch(buf, capacity uint32) int64 {
 	if s.held == nil {
 		return int64(abi.StatusNothingHeld)

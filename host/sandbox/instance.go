@@ -156,8 +156,8 @@ func outside(what string, address, length uint32) string {
 	return fmt.Sprintf("%s (%d bytes at %#x) is outside of memory", what, length, address)
 }
 
-// function returns an export, which checkExports has found. To look one up
-// costs the engine more than to call it.
+// function returns an export, which checkExports has found. Looking one up
+// costs the engine more than calling it.
 func (i *instance) function(export string) function {
 	f, ok := i.functions[export]
 	if !ok {

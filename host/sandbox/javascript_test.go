@@ -10,8 +10,9 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// TestTooDeepIsNotDecided has a guest nest more calls than the stack of this engine holds,
-// as TestV8 starts it for this test: the call has no outcome, and the next one succeeds.
+// TestTooDeepIsNotDecided makes a guest nest more calls than the stack of this engine
+// holds, as TestV8 starts it for this test: the call has no outcome, and the next one
+// succeeds.
 func TestTooDeepIsNotDecided(t *testing.T) {
 	nested := asm().I32(0).I32(0).Index(wasm.OpCall, 2)
 	_, err := load(t, compiler(), tiny(nested).Bytes(), Limits{Depth: maxDepth}).Call(t.Context(), Call{Input: []byte("x")}, &world{})

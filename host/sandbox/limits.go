@@ -68,8 +68,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// WithDefaults gives every limit that is zero its default, but for the depth, whose default
-// is the engine's.
+// WithDefaults gives every limit that is zero its default, except for the depth, whose
+// default is the engine's.
 func WithDefaults(l Limits) Limits {
 	d := DefaultLimits()
 	fill(&l.Fuel, d.Fuel)

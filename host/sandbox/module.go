@@ -48,8 +48,8 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Mo
 
 // LoadPrepared does the rest of Load for a module that an engine with the same limits
 // and profile has prepared, perhaps in another process. Nothing of it is checked again:
-// who prepared it is trusted. The module keeps p.Wasm, which must not be changed. The
-// error may be [ErrSpoiled].
+// its source is trusted. The module keeps p.Wasm, which must not be changed. The error
+// may be [ErrSpoiled].
 func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error) {
 	if !e.life.enter() {
 		return nil, ErrClosed

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 )
 
-// TestPreparedSurvivesTheWay: all of it, so that a field which is added is not forgotten,
-// and from bytes that were cut nothing is loaded.
+// TestPreparedSurvivesTheWay: all of it, so that a new field is not forgotten, and
+// truncated bytes load nothing.
 func TestPreparedSurvivesTheWay(t *testing.T) {
 	prepared := Prepared{
 		Digest: Digest{1, 2}, ABI: "an ABI", Imports: []string{"a.b", "c.d"}, Limits: Limits{Fuel: 1, EffectBytes: 9},

@@ -59,7 +59,7 @@ func (s *session) seal() {
 }
 
 // unseal ends the sealed part: from here on clock and randomness are the call's
-// and the log is the call's own. The monotonic clock goes on, since runtimes
+// and the log is the call's own. The monotonic clock continues, since runtimes
 // keep readings of it.
 func (s *session) unseal() {
 	s.random = nil
@@ -67,7 +67,7 @@ func (s *session) unseal() {
 	s.log = capture{limit: s.limits.LogBytes}
 }
 
-// attend has the caller's context and the deadline end the guest.
+// attend makes the caller's context and the deadline end the guest.
 func (s *session) attend(ctx context.Context, timeout bool) {
 	s.attended, s.ctx, s.refilled = true, ctx, time.Now()
 	if timeout {

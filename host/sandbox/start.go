@@ -59,7 +59,7 @@ func (m *Module) prepare(data []rewrite.Segment, exports []string) (*start, erro
 	return i.capture(m.engine.store, m.reserve)
 }
 
-// prepare runs what comes before every call, sealed and unattended.
+// prepare runs the code before every call, sealed and unattended.
 func (s *session) prepare(exports []string) error {
 	s.allow(prepareFuel)
 	for _, export := range exports {

@@ -127,7 +127,7 @@ func values(types []wasm.ValType, stack []uint64) []uint64 {
 // mostTraced bounds the memory copied into an event.
 const mostTraced = 1 << 16
 
-// peek returns a copy of guest memory, or nil if the area is outside of it.
+// peek returns a copy of guest memory, or nil if the area is outside.
 func (s *session) peek(address, length uint64) []byte {
 	length = min(length, mostTraced)
 	if length == 0 || !s.instance.has(uint32(address), length) {

@@ -21,7 +21,7 @@ import (
 // in host/internal/rewrite refuses more.
 const features = api.CoreFeaturesV2 &^ api.CoreFeatureSIMD
 
-// explained: the engine says of each trap which one it is.
+// explained: the engine reports the kind of each trap.
 const explained = false
 
 // engineWorks reports whether there is an engine for this machine. wazero panics when its

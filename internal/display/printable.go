@@ -16,8 +16,8 @@ import (
 // are the characters that reorder or hide text.
 func Printable(s string) string { return EscapeRunes(s, strconv.IsPrint) }
 
-// Visible reports whether r leaves a mark of its own: it is printable, and neither a filler nor
-// a selector of variants, with which texts are hidden in texts.
+// Visible reports whether r leaves a visible mark: it is printable, and neither a filler nor a
+// variation selector, with which texts are hidden in texts.
 func Visible(r rune) bool {
 	return strconv.IsPrint(r) && r != '\u2800' && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }

@@ -92,11 +92,11 @@ func Least[T int64 | uint64 | uint32 | time.Duration](a, b T) T {
 }
 
 // Authorizer decides about requests before anything of them leaves the host,
-// the look-up of the name included. It must be safe for concurrent use.
+// including the look-up of the name. It must be safe for concurrent use.
 type Authorizer interface {
 	// Authorize returns the conditions of a request, or why it is not made. An
-	// [*Error] is the guest's answer; for any other error that is StatusDenied
-	// with a text that says nothing of it.
+	// [*Error] is the guest's answer; any other error becomes StatusDenied with a
+	// text that reveals nothing of it.
 	Authorize(ctx context.Context, a Access) (Grant, error)
 }
 

@@ -46,7 +46,7 @@ func connectError(t target, err error) error {
 }
 
 // resolve returns the addresses of the target. It refuses all of them if one may not be
-// reached, because the DNS server of the name decides which of them is used.
+// reached, because the DNS server of the name decides which one is used.
 func (c *Client) resolve(ctx context.Context, t target, local bool) ([]netip.Addr, error) {
 	if t.addr.IsValid() {
 		if why := refuse(t.addr, local); why != "" {

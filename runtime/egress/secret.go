@@ -48,8 +48,8 @@ var (
 	placeholder     = regexp.MustCompile(`\{\{secret:([A-Z][A-Z0-9_]{0,63})\}\}`)
 )
 
-// IsSecretName reports whether a secret can have the name: a letter of A-Z, and up
-// to 63 more of these, digits and _.
+// IsSecretName reports whether name is a valid name of a secret: a letter of A-Z,
+// and up to 63 more letters, digits and _.
 func IsSecretName(s string) bool {
 	parts := placeholder.FindStringSubmatch("{{secret:" + s + "}}")
 	return parts != nil && parts[1] == s
@@ -148,7 +148,7 @@ const (
 
 func bodyKind(contentType string) int {
 	kind := strings.ToLower(contentType)
-	if end := strings.IndexAny(kind, ";, \t"); end >= 0 { // servers don't mind what follows
+	if end := strings.IndexAny(kind, ";, \t"); end >= 0 { // servers ignore the rest
 		kind = kind[:end]
 	}
 	switch {
@@ -322,8 +322,9 @@ const escapeBefore = `%(?:25)*(?:u[0-9a-f]{0,4}|[89a-f][0-9a-f]|[0-9a-f]?)|` +
 	`\\[^\s"]{0,16}|&(?:#[0-9]*|#x[0-9a-f]*|[a-z][a-z0-9]*)?;?`
 
 var (
-	// besideSecret finds directly before or behind a placeholder what could swallow or change
-	// a character of the secret, or make a part of a number or of base64 of it, and opensEscape a secret that could do so with what follows.
+	// besideSecret finds, directly before or after a placeholder, text that could swallow or change a
+	// character of the secret, or join with it into a number or base64. opensEscape finds a secret that
+	// could do so with the text after it.
 	besideSecret = regexp.MustCompile(`(?i)(?:[a-z0-9]|[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
 		`(?:[a-z0-9]|[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+(?:[^"\\]|$)|&(?:#|[a-z][a-z0-9]*;))`)
 	opensEscape = regexp.MustCompile(`(?i)(?:` + escapeBefore + `)$`)
@@ -528,8 +529,8 @@ func (r *Request) pairs(query string) iter.Seq2[string, string] {
 	}
 }
 
-// headerKey returns the name of a header as servers compare it that make a variable of it,
-// in which - and _ are the same.
+// headerKey returns the name of a header as compared by servers that make a variable of
+// it, in which - and _ are the same.
 func headerKey(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 var (

@@ -491,7 +491,7 @@ func TestGrantedBytes(t *testing.T) {
 	}
 }
 
-// An authorizer that fails says nothing to the guest.
+// A failing authorizer reveals nothing to the guest.
 type failing struct{}
 
 func (failing) Authorize(context.Context, Access) (Grant, error) {

@@ -172,9 +172,9 @@ func survive(t *testing.T, server func(net.Conn), want abi.Status, bomb string) 
 	}
 }
 
-// Whatever a server does, the exchange ends within its time. The clock is that of a
-// bubble, where it stands still while anybody computes, so the bound is exact: it
-// does not depend on the machine.
+// Whatever a server does, the exchange ends within its time. The clock is a
+// bubble's, which stands still while any goroutine computes, so the bound is exact:
+// it does not depend on the machine.
 func TestHostileUpstreamsEndInTime(t *testing.T) {
 	const timeout, grace = 30 * time.Second, 100 * time.Millisecond
 	bomb := gzipBomb(t)

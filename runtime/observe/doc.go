@@ -9,8 +9,8 @@
 //
 // Both are optional: a nil *Metrics and a nil *Tracer do nothing.
 //
-// None of it is evidence: the event log is. Observations may be sampled, dropped or
-// lost with the process, and a replay is not observed at all.
+// None of it is evidence: only the event log is. Observations may be sampled,
+// dropped or lost with the process, and a replay is not observed at all.
 //
 // # What is never shown
 //
@@ -20,12 +20,11 @@
 //
 // # Cardinality
 //
-// Each distinct label value costs memory in this process and in Prometheus for
-// as long as either keeps it, and some of them come from a model, which may
-// invent the name of a tool. So a tool or a model gets a label of its own when
-// it was announced with [Metrics.KnowTools] or [Metrics.KnowModels], or when a
-// call of it has succeeded, which no invented one does, and only the first
-// [MaxNames] of each, and of tools only so many for each owner of a share of
-// them, see [Metrics.Share]. Everything else is counted as "other". All other
-// labels are from closed sets.
+// Each distinct label value costs memory in this process and in Prometheus for as
+// long as either keeps it, and some of them come from a model, which may invent the
+// name of a tool. So a tool or a model gets its own label only once it was announced
+// with [Metrics.KnowTools] or [Metrics.KnowModels], or a call of it has succeeded,
+// which never happens to an invented one. Only the first [MaxNames] of each get one,
+// and of the tools only so many for each owner of a share, see [Metrics.Share].
+// Everything else is counted as "other". All other labels are from closed sets.
 package observe

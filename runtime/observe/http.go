@@ -151,8 +151,8 @@ func NewSeal(r prometheus.Registerer) *Seal {
 	}
 }
 
-// Sealed notes that all ended runs are in a checkpoint of so many, and that there was no new
-// one if runs is 0.
+// Sealed records that all ended runs are in a checkpoint of that many, and that there was no
+// new one if runs is 0.
 func (s *Seal) Sealed(runs uint64) {
 	if s == nil {
 		return

@@ -9,7 +9,7 @@ const (
 	statusCancelled = "cancelled"
 	statusBudget    = "budget"
 
-	none  = "none"  // the error type of what did not fail
+	none  = "none"  // the error type of a success
 	other = "other" // a value in no set
 )
 

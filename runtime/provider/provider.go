@@ -41,8 +41,8 @@ type Capabilities struct {
 	RequestID     bool // ChunkEnd has a RequestID
 }
 
-// EventStream is a response in progress. It is used from one goroutine, but for
-// Close.
+// EventStream is a response in progress. It is used from one goroutine, except
+// for Close.
 type EventStream interface {
 	// Next returns the next chunk. After ChunkEnd it returns io.EOF. Any other
 	// error ends the stream and wraps a class of this package where one applies.
@@ -117,7 +117,7 @@ type Response struct {
 	Reasoning       []Reasoning
 	ToolUses        []ToolUse
 	StopReason      string // in the provider's own word
-	Outcome         string // what that means, see event.AssistantMessageCompleted; empty for a whole answer
+	Outcome         string // its meaning, see event.AssistantMessageCompleted; empty for a whole answer
 	Usage           Usage
 	CostUSD         float64 // zero if the model has no known price
 	RawResponseHash []byte  // see StreamChunk

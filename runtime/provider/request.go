@@ -50,7 +50,7 @@ type Message struct {
 	Reasoning []Reasoning `cbor:"Reasoning,omitempty"`
 }
 
-// Reasoning is one block of it.
+// Reasoning is one block of reasoning.
 type Reasoning struct {
 	Content   string
 	Signature []byte `cbor:"Signature,omitempty"`

@@ -123,7 +123,7 @@ func testCollect(t *testing.T, open opener) {
 	f.keeps(t, "a module of a tenant", used.Digest, true)
 	remove("acme", used)
 	want(t, "a run that comes too late", f.log.Transact(ctx, func(tx eventlog.Tx) error { return f.UseModule(tx, "acme", used) }), tenant.ErrNotFound)
-	f.names(t, "zeta", canon.Sum([]byte("elsewhere"))) // which says nothing about acme's modules
+	f.names(t, "zeta", canon.Sum([]byte("elsewhere"))) // which does not concern acme's modules
 	f.collect(t, later)
 	f.keeps(t, "a module that a run names", used.Digest, true)
 	f.prune(t, run)

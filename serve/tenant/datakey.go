@@ -400,7 +400,7 @@ func CreateMasterKey(path string) (MasterKey, error) {
 	return k, nil
 }
 
-// ID names the key and says nothing about it. It is empty for the zero MasterKey.
+// ID names the key and reveals nothing about it. It is empty for the zero MasterKey.
 func (k MasterKey) ID() string {
 	if k.of == nil {
 		return ""

@@ -51,9 +51,8 @@ func (s *Store) SetPolicy(ctx context.Context, tenant, text string, held bool) (
 
 // ChangePolicy stores a new version of a tenant's policy for the tenant itself. seen has the
 // digests of the policies that the tenant has seen, and none if there was none. An empty text
-// is to have none from now on. [ErrPolicyHeld] and [ErrPolicyChanged] change
-// nothing. Nor does a text that is that of the last version, whatever was seen, so
-// that a client may try again.
+// removes the policy. [ErrPolicyHeld] and [ErrPolicyChanged] change nothing. Nor does a text
+// that is that of the last version, whatever was seen, so that a client may try again.
 func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen ...canon.Hash) (Policy, error) {
 	if len(text) > MaxOwnPolicyBytes {
 		return Policy{}, tooLong(text, MaxOwnPolicyBytes)

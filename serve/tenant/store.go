@@ -393,7 +393,7 @@ type Erasure struct {
 // Erase destroys a tenant's data key and all its data in the store except its id. Its runs
 // become unreadable; their chains still validate. The host that claims its waiting runs
 // ends them. With a pruner all runs are removed as well. Modules that no one else holds
-// are removed in any case. A host that holds the data key in memory has to let go of it.
+// are removed in any case. A host that holds the data key in memory has to drop it.
 //
 // Erasing again finishes an erasure that was interrupted while it pruned.
 func (s *Store) Erase(ctx context.Context, tenant string, pruner eventlog.Store) (e Erasure, err error) {

@@ -368,7 +368,7 @@ func testModules(t *testing.T, open opener) {
 	}
 }
 
-// testModulesOfSeveralHosts has two hosts add modules to one tenant at the same time.
+// testModulesOfSeveralHosts makes two hosts add modules to one tenant at the same time.
 func testModulesOfSeveralHosts(t *testing.T, open opener) {
 	f := open(t)
 	const most = 5

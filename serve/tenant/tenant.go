@@ -10,12 +10,12 @@ import (
 
 // Errors that callers tell apart with errors.Is.
 var (
-	// ErrUnauthorized is all that Authenticate says of a key that it does not take.
+	// ErrUnauthorized is Authenticate's only error for a key that it refuses.
 	ErrUnauthorized = errors.New("tenant: the API key is not valid")
 	// ErrNotFound means that the store has nothing of that name for that tenant. It is
 	// a [*NotFoundError].
 	ErrNotFound = errors.New("tenant: not found")
-	// ErrExists means that there is one already.
+	// ErrExists means that it exists already.
 	ErrExists = errors.New("tenant: exists already")
 	// ErrChanged means that a tenant's modules have changed since the caller read them.
 	ErrChanged = errors.New("tenant: the modules have changed")

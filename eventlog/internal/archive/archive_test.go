@@ -206,7 +206,7 @@ func TestImportIntoALogThatHasSomeOfIt(t *testing.T) {
 }
 
 // A run whose id is more than a word comes from another program. It is archived, checked,
-// and known where it is; nothing of an archive with it is brought in elsewhere.
+// and recognised where it exists; no part of an archive with it is imported elsewhere.
 func TestImportRefusesIDsThatAreCommands(t *testing.T) {
 	for _, id := range []string{"$(touch${IFS}PWNED)", "a b", "-rf", "a\x1b[2J", "a\nb", "a\u202eb", "Ä"} {
 		source := memlog.New()

@@ -10,14 +10,14 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// ErrOtherRun means that the log has a run of the same id as one in the archive,
-// but not the same run.
+// ErrOtherRun means that the log has a different run with the same id as one in
+// the archive.
 var ErrOtherRun = errors.New("archive: the log has another run of that id")
 
 // Chooser is implemented by a [Log] that does not take every run.
 type Chooser interface {
-	// Takes is handed the first event of each run. An error of it is returned by Import,
-	// and nothing is changed.
+	// Takes is handed the first event of each run. Import returns its errors, and
+	// changes nothing.
 	Takes(first event.Event) error
 }
 

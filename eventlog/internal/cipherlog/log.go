@@ -102,8 +102,8 @@ func (l *Log) next(ctx context.Context, r *run, runID string, ev event.Event) (e
 }
 
 // whyRefused returns why the log below would refuse an event that does not
-// continue its run: a writer that has lost the run is to hear that first. The
-// event that it is asked about has no number, so no log takes it.
+// continue its run: a writer that has lost the run must get that error first.
+// The event that it is asked about has no number, so no log takes it.
 func (l *Log) whyRefused(ctx context.Context, runID string, err error) error {
 	if below := l.inner.Append(ctx, runID, event.Event{RunID: runID}); errors.Is(below, eventlog.ErrFenced) {
 		return below

@@ -104,8 +104,8 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// A first event that was encrypted for a transaction of the log below begins a run
-// that the log goes on with.
+// A first event encrypted for a transaction of the log below begins a run that the
+// log continues.
 func TestFirst(t *testing.T) {
 	t.Parallel()
 	inner := store.Memory()

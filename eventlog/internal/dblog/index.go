@@ -84,7 +84,7 @@ func (f *failure) Unwrap() error { return f.err }
 
 func (d *Dialect) holds(text string) bool { return d.Holds == nil || d.Holds(text) }
 
-// Runs are the [pending.Runs] of a log, whatever its writer keeps of them.
+// Runs are the [pending.Runs] of a log, for any type of writer state.
 type Runs interface {
 	pending.Epochs
 	Settle(ctx context.Context, runID string) error
@@ -216,8 +216,8 @@ type Execer interface {
 	Exec(sql string, args ...any) (changed int64, err error)
 }
 
-// Reindex writes the row of a run by its events, if the run has more of them than the row
-// says, and otherwise fits it.
+// Reindex writes the row of a run from its events if the run has more of them than the
+// row, and otherwise does nothing.
 func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID string) error {
 	row, last, err := x.Find(db, runID)
 	kept := row.Run()

@@ -118,7 +118,7 @@ func (s *Statements) Ready(sql string, args ...any) error {
 	return nil
 }
 
-// Fail keeps the error, so that what follows in the transaction fails with it.
+// Fail keeps the error, so that later statements in the transaction fail with it.
 func (s *Statements) Fail(sql string, err error) error {
 	if s.Conflict(err) {
 		err = fmt.Errorf("%w: %w", eventlog.ErrConflict, err)

@@ -138,7 +138,7 @@ func TestWhatNobodyWaitsForIsWrittenLater(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsWrittenNextWaitsAgain: what wanted one batch does not want the next.
+// TestWhoeverIsWrittenNextWaitsAgain: a caller that wanted one batch does not want the next.
 func TestWhoeverIsWrittenNextWaitsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := newStore(), logtest.Chain{RunID: "r"}
@@ -378,8 +378,8 @@ func TestAClosedLogHandsOutWhatIsQueued(t *testing.T) {
 	}
 }
 
-// TestThoseWhoComeBackGatherInABatch has the runs come back while the writer waits for
-// them. No time passes in the meantime.
+// TestThoseWhoComeBackGatherInABatch makes the runs come back while the writer waits
+// for them. No time passes in the meantime.
 func TestThoseWhoComeBackGatherInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()

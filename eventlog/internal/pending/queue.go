@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// Bounds of what waits for one writer. Append blocks beyond them.
+// Bounds of the queue of one writer. Append blocks beyond them.
 const (
 	MaxQueued      = 8192     // events
 	maxQueuedBytes = 64 << 20 // payload bytes
@@ -62,7 +62,7 @@ type Task interface {
 type queue[W any] struct {
 	items   []Item[W]
 	bytes   int           // of items, by size
-	wanted  bool          // the writer is to take what there is, until the queue is empty
+	wanted  bool          // the writer must take what there is, until the queue is empty
 	delay   *time.Timer   // after which it is wanted in any case; stopped while nothing waits for that
 	delayed bool          // the timer runs
 	room    chan struct{} // closed, and made anew, when the queue gets shorter

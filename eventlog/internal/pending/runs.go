@@ -25,7 +25,7 @@ const MaxIdleRuns = 4096
 // now stands for the run's current epoch.
 const now = math.MaxUint64
 
-// Position is the position of a run in the database. It is zero for a run that is not there.
+// Position is the position of a run in the database. It is zero for a run that does not exist.
 type Position struct {
 	eventlog.Cursor
 	Epoch uint64 // the run's latest epoch
@@ -494,7 +494,7 @@ func (s *Runs[W]) Settle(ctx context.Context, runID string) error {
 }
 
 // Events yields the events of a run with numbers above after, as [tail.Events] does,
-// once what this process has appended to it can be read.
+// once the events that this process has appended to it can be read.
 func (s *Runs[W]) Events(ctx context.Context, runID string, after uint64, page tail.Page) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := s.Settle(ctx, runID); err != nil {

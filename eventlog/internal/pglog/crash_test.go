@@ -185,7 +185,7 @@ func TestABatchThatIsThereAlreadyIsNotAConflict(t *testing.T) {
 	theirs := other
 	var b batch
 	b.fill([]item{stored(&a), stored(&other)})
-	storeAll(t, l, theirs.Effect(7)) // the second run is somebody else's by now
+	storeAll(t, l, theirs.Effect(7)) // another process has taken over the second run by now
 
 	n := &writer{log: l}
 	defer n.disconnect()

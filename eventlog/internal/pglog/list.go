@@ -10,10 +10,10 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
 
-// To compare all runs with their events the server reads the whole index of the events,
-// about a second for a million of them. So all runs are compared for a list of all of them,
-// and at most once in compareEvery for pages and for pruning; the pages of a log that
-// writes do not wait for it.
+// Comparing all runs with their events makes the server read the whole index of the events:
+// about a second for a million. So all runs are compared for a list of all of them, and at
+// most once in compareEvery for pages and for pruning; the pages of a log that writes do
+// not wait for it.
 const compareEvery = time.Minute
 
 // compared is the last comparison of all runs with their events.

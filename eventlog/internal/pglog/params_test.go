@@ -40,7 +40,7 @@ func TestParametersAreWhatTheDriverMakesOfThem(t *testing.T) {
 	}
 }
 
-// maybeNull says of an array that NULLs may occur in it, which the driver knows and we need not.
+// maybeNull marks an array that may contain NULLs, as the driver needs to know.
 func maybeNull(param []byte) string {
 	if len(param) < 8 {
 		return string(param)

@@ -26,7 +26,7 @@ func TestRoles(t *testing.T) {
 		execute(t, conn, "CREATE ROLE "+quote(role, `"`)+" LOGIN")
 	}
 	var granting sync.WaitGroup
-	for range 8 { // as several hosts do that are brought up to date together
+	for range 8 { // as when several hosts are updated together
 		granting.Go(func() {
 			if err := owner.Grant(t.Context(), roles, counter); err != nil {
 				t.Error(err)

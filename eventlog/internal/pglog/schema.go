@@ -221,7 +221,7 @@ func migrate(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) e
 	return nil
 }
 
-// fillRuns computes the table run from the events, whatever state they are in: to judge
+// fillRuns computes the table run from the events, in whatever state they are: judging
 // them is the business of a check. It holds a run at a time.
 func fillRuns(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, "LOCK TABLE eventlog_events IN SHARE ROW EXCLUSIVE MODE"); err != nil {
@@ -242,8 +242,8 @@ func fillRuns(ctx context.Context, tx pgx.Tx) error {
 	}
 }
 
-// Roles are the names of database roles, by what they may do. A role without a name
-// is left out.
+// Roles are the names of database roles, by their rights. A role without a name is
+// left out.
 type Roles struct {
 	// Writer is the role of a host: it appends events and reads. It can neither change
 	// nor remove an event. On the tables of the host itself it may do everything.
@@ -369,6 +369,6 @@ func (l *Log) Rewrite(ctx context.Context, table string) (kept int, err error) {
 	return kept, nil
 }
 
-// keptRows finds the only number in the first line of what VERBOSE says in detail, in any
-// language: "2 dead row versions cannot be removed yet."
+// keptRows finds the only number in the first line of VERBOSE's details, in any language:
+// "2 dead row versions cannot be removed yet."
 var keptRows = regexp.MustCompile(`[0-9]+`)

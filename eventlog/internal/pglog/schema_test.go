@@ -162,7 +162,8 @@ func TestTablesOfTheSeedRuntimeAreMigrated(t *testing.T) {
 	storeAll(t, l, start, c.Complete())
 }
 
-// TestTablesOfSomebodyElse finds names taken that the log, or a table set, wants.
+// TestTablesOfSomebodyElse: another program has taken names that the log, or a table set,
+// needs.
 func TestTablesOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	for _, taken := range []string{"run", "table_set", "queue_of_the_test"} {

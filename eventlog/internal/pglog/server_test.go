@@ -33,8 +33,8 @@ func TestAStandbyCanOnlyBeRead(t *testing.T) {
 	}
 }
 
-// TestSharedSessionsAreRefused gives every session of a database the mark that a pooler by
-// transaction shows in the session of somebody else.
+// TestSharedSessionsAreRefused gives every session of a database the mark that a
+// transaction pooler leaves in another client's session.
 func TestSharedSessionsAreRefused(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -81,7 +81,8 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestATableThatSomebodyHolds: what ends at a time limit of the server's may succeed later.
+// TestATableThatSomebodyHolds: an operation that ends at a time limit of the server may succeed
+// later.
 func TestATableThatSomebodyHolds(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -131,8 +132,8 @@ func TestGatesAreLeftOpenWhenOneCannotBeClosed(t *testing.T) {
 	}
 }
 
-// TestGatesOpenWhenTheirHostIsGone: the session of a host that was cut off, or frozen,
-// with gates closed would keep all others from appending until somebody ends it.
+// TestGatesOpenWhenTheirHostIsGone: a host that was cut off, or frozen, with gates
+// closed would keep all others from appending until its session ends.
 func TestGatesOpenWhenTheirHostIsGone(t *testing.T) {
 	t.Parallel()
 	l := openAt(t, pgtest.Database(t), Options{AutoMigrate: true})

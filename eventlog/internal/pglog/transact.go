@@ -265,8 +265,8 @@ func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) err
 }
 
 // Append implements [eventlog.Tx]. It appends under the epoch that this transaction has
-// made, if it has made one, and compares with the database alone: a writer in this
-// process that is ahead of it has lost the run.
+// made, if any, and compares only with the database: a writer in this process that is
+// ahead of it has lost the run.
 func (t *Tx) Append(runID string, ev event.Event) error {
 	if err := t.Ready("append"); err != nil {
 		return err

@@ -154,7 +154,7 @@ func (n *writer) attemptEach(b *batch, again bool) (conflicts, error) {
 	return lost, nil
 }
 
-// prepare sees to a connection with plans that are not too old.
+// prepare provides a connection with plans that are not too old.
 func (n *writer) prepare(ctx context.Context) (err error) {
 	if n.conn != nil && time.Since(n.planned) < planTime {
 		return nil
@@ -353,7 +353,7 @@ type rowEvent struct {
 	event.Event
 }
 
-// runValues are the columns of the table run, but for epoch.
+// runValues are the columns of the table run, except for epoch.
 const runValues = "run_id, " + dblog.Columns
 
 // movedValues are the values of [dblog.Columns] after a batch.

@@ -17,7 +17,7 @@ import (
 // Thresholds for the part of the WAL not yet in the database, in frames, each a
 // written page. With pages of 16 KiB, 64 frames are 1 MiB.
 const (
-	stepFrames    = 250  // that are worth a step, if many of them have long payloads
+	stepFrames    = 250  // enough for a step, if many of them have long payloads
 	restartFrames = 1000 // that are worth one in any case; then the WAL may start over
 	farBehind     = 4000 // at which the writer waits for a step
 )
@@ -62,8 +62,8 @@ type checkpointer struct {
 	looked   time.Time // the writer's
 	payloads int       // the writer's: bytes since it has woken the checkpointer
 
-	// The goroutine's. All of it is opened when it is first needed, because most
-	// processes that write to a log write less than a step.
+	// The goroutine's. It is opened when first needed, because most processes
+	// that write to a log write less than a step.
 	conn *conn
 	lock *fileLock
 	file *os.File // the database, to sync it; nil where that is not safe
@@ -240,9 +240,9 @@ func (c *checkpointer) step() (wal, error) {
 	return w, nil
 }
 
-// startOver moves the last frames while no writer of any process is at work, and sees
-// to it that the next one writes the WAL from its beginning. If a reader is in the way,
-// that has to wait until the WAL is a step longer.
+// startOver moves the last frames while no writer of any process is at work, and makes
+// the next one write the WAL from its beginning. If a reader is in the way, that has to
+// wait until the WAL is a step longer.
 func (c *checkpointer) startOver() error {
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()

@@ -150,7 +150,7 @@ func TestASyncThatFailsEndsTheLog(t *testing.T) {
 	l.checkpointer.failed <- err
 	chain := logtest.Chain{RunID: "later"}
 	e := chain.Start("g")
-	for range 3 { // the writer hears of it behind the first of them
+	for range 3 { // the writer gets the error behind the first of them
 		if err = errors.Join(l.Append(t.Context(), "later", e), l.Sync(t.Context(), "later")); err != nil {
 			break
 		}

@@ -153,7 +153,7 @@ func copyTo(ctx context.Context, c *conn, path string) error {
 	return errors.Join(err, c.execAll(context.WithoutCancel(ctx), reading))
 }
 
-// reserve creates an empty file that was not there.
+// reserve creates an empty file and fails if it exists.
 func reserve(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {

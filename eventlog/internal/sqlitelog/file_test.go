@@ -184,7 +184,7 @@ func TestADatabaseWithoutTables(t *testing.T) {
 	}
 }
 
-// Locks that are somebody else's would keep the owner of a file from writing to it.
+// Locks owned by another user would keep the owner of a file from writing to it.
 func TestNothingIsPutBesideWhatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

@@ -149,7 +149,7 @@ func TestEveryByteOfASummaryIsCovered(t *testing.T) {
 	}
 }
 
-// checkAll checks every run of a log, as somebody who only reads it.
+// checkAll checks every run of a log, as a reader.
 func checkAll(t *testing.T, path string) error {
 	t.Helper()
 	l, err := Open(t.Context(), path, Options{ReadOnly: true})

@@ -163,7 +163,7 @@ func writing(synchronous string) []string {
 }
 
 // checkpointing is set on the connection that moves the WAL into the database. It reads
-// the header last, because only then it knows that there is a WAL.
+// the header last, because only then does it know that there is a WAL.
 func checkpointing(synchronous string) []string {
 	return []string{"PRAGMA synchronous=" + synchronous, "PRAGMA busy_timeout=2", "PRAGMA user_version"}
 }

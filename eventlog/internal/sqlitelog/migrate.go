@@ -61,7 +61,7 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	return report, l.migrate(ctx)
 }
 
-// extent counts what there is to carry over.
+// extent counts the rows to carry over.
 func (l *Log) extent(ctx context.Context) (runs, events int64, err error) {
 	err = l.readers.with(ctx, func(r *conn) error {
 		if runs, err = r.integer(ctx, "SELECT count(DISTINCT run_id) FROM eventlog_events"); err != nil {
@@ -73,7 +73,7 @@ func (l *Log) extent(ctx context.Context) (runs, events int64, err error) {
 	return runs, events, err
 }
 
-// migrate holds the lock for the whole of it.
+// migrate holds the lock throughout.
 func (l *Log) migrate(ctx context.Context) (err error) {
 	if err := l.lock.Lock(ctx); err != nil {
 		return err
@@ -126,7 +126,7 @@ func rebuild(ctx context.Context, c *conn, layout int) error {
 		"COMMIT"})
 }
 
-// fillRuns computes the table run from the events, whatever state they are in: to judge
+// fillRuns computes the table run from the events, in whatever state they are: judging
 // them is the business of a check.
 func fillRuns(ctx context.Context, c *conn) error {
 	ids, err := c.behind(ctx, true, position{}, position{})

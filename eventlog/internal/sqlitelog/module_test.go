@@ -40,7 +40,7 @@ func TestAModuleThatIsNotAllThere(t *testing.T) {
 	}
 }
 
-// TestAModuleByMany is stored once, also if some of them give up on the way.
+// TestAModuleByMany is stored once, even if some callers give up on the way.
 func TestAModuleByMany(t *testing.T) {
 	t.Parallel()
 	l := open(t)

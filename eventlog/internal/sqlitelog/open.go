@@ -18,7 +18,7 @@ import (
 // Options are how to open a log. The zero value opens it for writing, with
 // every acknowledged event safe from a power cut.
 type Options struct {
-	// ReadOnly never writes to the file nor creates it; writes to the log are
+	// ReadOnly neither creates nor writes the file; writes to the log return
 	// [eventlog.ErrReadOnly]. Default: false.
 	ReadOnly bool
 

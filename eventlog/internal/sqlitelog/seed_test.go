@@ -207,7 +207,7 @@ func TestFilesOfTheFirstLayoutAreReadAndMigrated(t *testing.T) {
 }
 
 // Beside its first layout's table the file may have others, and a table of that name may be
-// somebody else's.
+// another program's.
 func TestATableCalledEventsOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "other.db")

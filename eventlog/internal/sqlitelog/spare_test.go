@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRoomIsSetAside makes the file, also where somebody else was cut off while making
-// it, leaves it alone while it is whole, and gives it back.
+// TestRoomIsSetAside makes the file, even if another process died while making it,
+// leaves it alone while it is whole, and gives it back.
 func TestRoomIsSetAside(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log.db")

@@ -16,7 +16,7 @@ const ReadAhead = 256
 // the end of the run, or when their payloads reach [MaxPageBytes] together.
 type Page func(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error)
 
-// MaxPageBytes bounds the payloads of a page, but for its last event.
+// MaxPageBytes bounds the payloads of a page, except for its last event.
 const MaxPageBytes = 1 << 20
 
 // more reports whether there may be more events right behind a page of at most n, so
@@ -141,8 +141,8 @@ func (s *stream) take() (handed []event.Event, look bool) {
 	return handed, look
 }
 
-// hand keeps an event for the stream. One that is to read the log anyway, or is too far
-// behind, finds it there. The caller holds the hub's mu.
+// hand keeps an event for the stream. A stream that has to read the log anyway, or is
+// too far behind, finds it there. The caller holds the hub's mu.
 func (s *stream) hand(e event.Event) {
 	n := len(s.handed)
 	switch {

@@ -65,7 +65,8 @@ func TestAHostThatIsSetUp(t *testing.T) {
 	}
 }
 
-// TestTimeIsTheMachinesUnlessTheTestIsASynctest holds what README.md says of package time.
+// TestTimeIsTheMachinesUnlessTheTestIsASynctest checks README.md's statements about package
+// time.
 func TestTimeIsTheMachinesUnlessTheTestIsASynctest(t *testing.T) {
 	during = func(*starling.Call) (any, error) {
 		begin := time.Now()

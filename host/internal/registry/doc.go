@@ -12,11 +12,11 @@
 // two do not agree. Builders do not lock each other out: an entry appears by rename, so
 // two that build the same tool at once write the same bytes twice.
 //
-// A folder is built by anybody who runs it, and its author is not trusted. So a module
-// contains files of the folder and none of the machine's: a tool in JavaScript is built
-// from its folder alone, a tool in Go from the Go module that holds the folder and from
-// modules that go.sum vouches for. Links are followed first. And a build executes
-// nothing that the folder brings or chooses.
+// Any user may build a folder, and its author is not trusted. So a module contains
+// files of the folder and none of the machine's: a tool in JavaScript is built from its
+// folder alone, a tool in Go from the Go module that holds the folder and from modules
+// that go.sum vouches for. Links are followed first. And a build executes nothing that
+// the folder brings or chooses.
 //
 // The package refuses files that cannot be a module before it reads them: irregular
 // files, empty files, and files larger than [MaxModuleBytes]. It does not look into the

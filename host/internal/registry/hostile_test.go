@@ -70,7 +70,7 @@ func TestFolderIsAllThatAModuleHolds(t *testing.T) {
 	})
 	for name, c := range map[string]struct {
 		files files
-		want  string // part of the reason or of what Go says; empty where there is a module
+		want  string // part of the reason or of Go's output; empty where there is a module
 	}{
 		"replace by a path from the root": {files{"go.mod": mod + "require example.com/outside v0.0.0\nreplace example.com/outside => OUTSIDE\n", "main.go": prints(`"example.com/outside"`, "outside.Text")}, "outside/go.mod, which is outside of the Go module in FOLDER"},
 		"replace by a path with ..":       {files{"go.mod": mod + "require example.com/outside v0.0.0\nreplace example.com/outside => ../outside\n", "main.go": prints(`"example.com/outside"`, "outside.Text")}, "outside of the Go module"},

@@ -62,8 +62,8 @@ const (
 )
 
 // leaves returns the cost of each function body that is a leaf, and notLeaf for
-// the others: it calls nothing, declares few locals, and has neither loops nor
-// many instructions.
+// the others. A leaf calls nothing, declares few locals, and has neither loops
+// nor many instructions.
 func leaves(m *wasm.Module) ([]int, error) {
 	all := make([]int, len(m.Code))
 	var groups []wasm.LocalGroup
@@ -178,8 +178,8 @@ func (p *profile) spend(body int, leaves []int) {
 	}
 }
 
-// returned is the return of a function that has checks of its own, and after
-// the last of them spends who knows how much.
+// returned is the return of a function that has its own checks, and may spend
+// any amount after the last of them.
 func (p *profile) returned() { p.since = max(p.since, checkEvery-afterCall) }
 
 // add charges the current block. Code that is never executed costs nothing.

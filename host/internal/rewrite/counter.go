@@ -22,7 +22,7 @@ func (w *meter) put(a *wasm.Asm) {
 	a.Index(wasm.OpGlobalSet, w.fuel)
 }
 
-// charge adds cost to the counter, in a function that has no copy of it.
+// charge adds cost to the counter, in a function without a copy of it.
 func (w *meter) charge(a *wasm.Asm, cost uint64) {
 	a.Index(wasm.OpGlobalGet, w.fuel)
 	a.I64(int64(cost))

@@ -123,7 +123,7 @@ func (c *comparison) agree(p program, res *Result) (*observation, error) {
 }
 
 // disagree reports whether the engines disagree about the original as well: then
-// a defect of wazero is in the program, and metering neither made nor hid it.
+// the program triggers a defect of wazero, which metering neither made nor hid.
 func (c *comparison) disagree(p program, cut int) bool {
 	until := cut
 	if until < 0 {

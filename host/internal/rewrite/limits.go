@@ -33,10 +33,9 @@ type Limits struct {
 	Blocks      int // of one function: blocks, branches and, four each, bulk operations; seen: 13,945, cel-go with excelize
 	BranchTable int // labels of one br_table; seen: 5,490, esbuild in Go
 
-	// FunctionCost and ModuleCost bound the estimate of what compiling costs,
-	// see compileCost. Only they bound the products: blocks times locals,
-	// loops times values. Seen: 59 million, cel-go with excelize, and 636 million,
-	// CUE.
+	// FunctionCost and ModuleCost bound the estimated cost of compiling, see
+	// compileCost. Only they bound the products: blocks times locals, loops times
+	// values. Seen: 59 million, cel-go with excelize, and 636 million, CUE.
 	FunctionCost uint64
 	ModuleCost   uint64
 }

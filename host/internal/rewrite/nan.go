@@ -227,7 +227,7 @@ func (n *operandScan) pop() operand {
 	return top
 }
 
-// goOn has the block's stack hold operands of these types from elsewhere.
+// goOn makes the block's stack hold operands of these types from elsewhere.
 func (n *operandScan) goOn(types []wasm.ValType) {
 	n.stack = n.stack[:min(n.frames[len(n.frames)-1].base, len(n.stack))]
 	for _, t := range types {

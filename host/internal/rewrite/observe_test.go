@@ -30,8 +30,8 @@ var observedImports = []wasmtest.Import{
 	{Module: "wasi_snapshot_preview1", Name: "clock_time_get", Type: wasmtest.Type("iIi:i")},
 }
 
-// observer runs modules on one engine, one after the other, and writes down all
-// that can be seen of them.
+// observer runs modules on one engine, one after the other, and records
+// everything observable.
 type observer struct {
 	r   wazero.Runtime
 	now *guest
@@ -158,8 +158,8 @@ func (o *observer) metered(res *Result, calls []observedCall) (*observation, err
 	return o.out, nil
 }
 
-// observe makes one call with fresh budgets. A function that is not there, as a
-// start function may not be, does nothing.
+// observe makes one call with fresh budgets. A missing function, as a start
+// function may be, does nothing.
 func (g *guest) observe(out *observation, name string, f api.Function, args []uint64) error {
 	g.fuel.Set(0)
 	g.limit.Set(observedFuel)

@@ -76,7 +76,7 @@ func malformed(err error) error {
 	return &Refusal{What: what, Func: -1, Offset: f.Offset, Hint: featureHints[f.Feature]}
 }
 
-// featureHints tell how to build without an extension.
+// featureHints describe how to build without an extension.
 var featureHints = map[string]string{
 	"component model":               "give the core module that the component wraps; build for wasip1, not wasip2",
 	"SIMD":                          "build without SIMD: no -msimd128, -C target-feature=-simd128",

@@ -73,8 +73,8 @@ type waiter struct {
 	ready   chan struct{} // closed when it has the slot
 }
 
-// New returns a scheduler of n slots, at least one. If each is given, a tenant holds at
-// most that many of them at once.
+// New returns a scheduler of n slots, at least one. If each is positive, a tenant holds
+// at most that many of them at once.
 func New(n int, each ...int) *Scheduler {
 	n = max(n, 1)
 	return &Scheduler{now: time.Now, free: n, each: slices.Min(append(each, n)), tenants: map[string]*tenant{}, waiting: map[*tenant]bool{}}

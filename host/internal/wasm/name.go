@@ -8,7 +8,7 @@ const maxNameBytes = 128
 // FuncName returns the name that the name section gives to a function, or "".
 // The section is a note for people: a malformed one yields "", and the name is
 // cut to 128 bytes of valid UTF-8. It is read anew each time, so that a module
-// costs nothing for it until somebody asks.
+// costs nothing for it until it is needed.
 func (m *Module) FuncName(index int) string {
 	for i := range m.Sections {
 		s := &m.Sections[i]

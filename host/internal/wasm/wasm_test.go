@@ -174,7 +174,7 @@ func TestSetBody(t *testing.T) {
 	m.SetBody(wasm.SectionDataCount, []byte{0})
 	m.SetBody(wasm.SectionData, []byte{0})
 	m.SetBody(wasm.SectionExport, nil)
-	m.SetBody(wasm.SectionStart, nil) // is not there
+	m.SetBody(wasm.SectionStart, nil) // does not exist
 	m.SetBody(wasm.SectionType, []byte{1, 0x60, 0, 0})
 	want := []wasm.SectionID{wasm.SectionType, wasm.SectionFunction, wasm.SectionMemory, wasm.SectionDataCount, wasm.SectionCode, wasm.SectionData}
 	if got := ids(m); !slices.Equal(got, want) {

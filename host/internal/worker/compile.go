@@ -91,7 +91,7 @@ func (c Compiler) exceeded() error {
 	}
 }
 
-// load sends a module and waits for what came of it.
+// load sends a module and waits for the result.
 func (p *process) load(body []byte) (*failure, error) {
 	answer, err := p.exchange(kindModule, body, kindDone)
 	if err != nil {
@@ -100,7 +100,7 @@ func (p *process) load(body []byte) (*failure, error) {
 	return parseFailure(answer)
 }
 
-// hostFailure is a failure of the host that says nothing about a module.
+// hostFailure is a failure of the host, independent of the module.
 type hostFailure struct{ cause error }
 
 func hostFailed(cause error) error { return &hostFailure{cause} }

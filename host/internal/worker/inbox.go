@@ -125,7 +125,7 @@ func (i *inbox) listen() {
 	}
 }
 
-// begins reports whether a listener is to begin now.
+// begins reports whether a listener should begin now.
 func (i *inbox) begins() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 )
 
 // A call that computes for long is demoted: its process gets the lowest priority that the
-// system has. So a short call is answered as if the long ones beside it were not there,
-// and an otherwise idle machine gives the long ones all of its time. It is the feedback
-// queue of time-sharing systems (Corbato and others, 1962), with the system's scheduler
-// for the queue. A tenant gains nothing by many calls that are just short enough: they
-// share CPU slots.
+// system has. So a short call is answered as if there were no long ones beside it, and an
+// otherwise idle machine gives the long ones all of its time. It is the feedback queue of
+// time-sharing systems (Corbato and others, 1962), with the system's scheduler for the
+// queue. A tenant gains nothing by many calls that are just short enough: they share CPU
+// slots.
 const (
 	// effectPause is how long the host waits before each effect of a demoted call, because
 	// the host itself, which performs the effect, is not demoted. Many effects count as
@@ -32,8 +32,8 @@ const (
 )
 
 // demote lowers the priority of the process for good, because the system lets no process
-// raise its priority again. It is kept as long as its calls are long, and not any longer:
-// to start one takes milliseconds from other calls.
+// raise its priority again. It is kept while its calls are long, and no longer: starting
+// one takes milliseconds from other calls.
 func (p *process) demote() {
 	if !p.demoted.Swap(true) {
 		lowerPriority(p.os.Pid)

@@ -137,7 +137,7 @@ func TestWhoWaitsBehindOthersIsStillLong(t *testing.T) {
 	}
 }
 
-// TestCompilersStandBack, unless somebody waits in front of the machine.
+// TestCompilersStandBack, unless a user waits for the result.
 func TestCompilersStandBack(t *testing.T) {
 	own := priorityOf(t, syscall.Getpgrp())
 	for foreground, want := range map[bool]int{false: lowest, true: own} {

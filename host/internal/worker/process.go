@@ -126,7 +126,7 @@ func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, reaped
 	if err != nil {
 		return
 	}
-	// The error says no more than the state.
+	// The error adds nothing to the state.
 	_ = cmd.Wait()
 	p.state = cmd.ProcessState.String()
 	if !p.killed.Swap(true) {

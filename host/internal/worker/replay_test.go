@@ -92,7 +92,7 @@ func (m meddling) Execute(ctx context.Context, input json.RawMessage) (json.RawM
 	return m.Sandboxed.Execute(ctx, input)
 }
 
-// A run says nothing of the process that it ran in, and replays in any.
+// A run does not depend on the process that it ran in, and replays in any.
 func TestEveryOutcomeReplaysHereAndThere(t *testing.T) {
 	traps := worker.Tiny()
 	traps.Funcs[2].Code = worker.Unreachable()

@@ -23,8 +23,8 @@ func appendFlag(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// fields takes a body apart. After the first field that is not there all others
-// are zero and bad is set. What bytes returns belongs to the frame.
+// fields takes a body apart. After the first missing field all others are zero
+// and bad is set. What bytes returns belongs to the frame.
 type fields struct {
 	b   []byte
 	bad bool

@@ -1,6 +1,6 @@
-// Package bedrock is the adapter of Amazon Bedrock, by its ConverseStream. Models
-// are named as there: by the ids of foundation models and of inference profiles,
-// or by the ARNs of those, of prompts and of provisioned throughput.
+// Package bedrock is the adapter of Amazon Bedrock, by its ConverseStream. Models have
+// Bedrock's names: the ids of foundation models and inference profiles, or the ARNs of
+// these, of prompts and of provisioned throughput.
 //
 //	p, err := bedrock.New(converse.Config{Region: "us-east-1", Getenv: os.Getenv})
 //

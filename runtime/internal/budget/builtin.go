@@ -142,7 +142,7 @@ func google() map[string]Price {
 	}
 }
 
-// amazon has the prices of aws.amazon.com/bedrock/pricing, for the models that are its own.
+// amazon has the prices of aws.amazon.com/bedrock/pricing, for Amazon's own models.
 func amazon() map[string]Price {
 	return map[string]Price{
 		"nova-2-lite":  cached(0.30, 2.50, 0.075),

@@ -19,8 +19,8 @@
 //
 // [Builtin] has the list prices of OpenAI, Anthropic, Google and Amazon as of
 // [PricesAsOf]. Prices change: a recorded cost stays as logged, and nothing computes it
-// again. The process has one table of them, which begins with Builtin and to which
-// [RegisterPricing] adds.
+// again. The process has one price table, which begins with Builtin; [RegisterPricing]
+// adds to it.
 //
 // A model that is in no table has no cost, and the dollar axis is not enforced
 // for it: set the token axes as well.

@@ -30,7 +30,7 @@ const (
 // time before it was resumed. Zero disables an axis, so the zero value limits
 // nothing.
 type Limits struct {
-	MaxInputTokens  int64         `yaml:"input_tokens"` // with what comes from caches
+	MaxInputTokens  int64         `yaml:"input_tokens"` // including cached tokens
 	MaxOutputTokens int64         `yaml:"output_tokens"`
 	MaxUSD          float64       `yaml:"usd"`
 	MaxWallClock    time.Duration `yaml:"wall_clock"` // from the run's first event to its last

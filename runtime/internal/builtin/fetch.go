@@ -223,7 +223,7 @@ func plain(err error) error {
 	return err
 }
 
-// sourcePrefix begins the recorded source of these tools, see [tool.Sourced].
+// sourcePrefix is the beginning of the recorded source of these tools, see [tool.Sourced].
 const sourcePrefix = "builtin:"
 
 // Offline returns the tool of a recorded source for a replay, which neither

@@ -22,7 +22,7 @@ import (
 // Config configures how a vendor's server is reached. Empty fields are the vendor's defaults.
 type Config struct {
 	APIKey     string
-	BaseURL    string // for proxies and gateways: what comes before the vendor's own path
+	BaseURL    string // for proxies and gateways: the part before the vendor's own path
 	APIVersion string
 	Region     string            // of AWS
 	Headers    map[string]string // for all requests, if the vendor knows them

@@ -168,7 +168,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestClient has an error of HTTP/2, which has no type that says network.
+// TestClient has an error of HTTP/2, whose type does not mark it as a network error.
 func TestClient(t *testing.T) {
 	lost := errors.New("stream error: stream ID 1; INTERNAL_ERROR")
 	client := converse.Client(&http.Client{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {

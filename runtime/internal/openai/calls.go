@@ -89,7 +89,7 @@ func (c *calls) take(m *converse.Message, d callDelta) error {
 	return nil
 }
 
-// find returns the call that a piece goes on with, or nil if it begins one.
+// find returns the call that a piece continues, or nil if it begins one.
 func (c *calls) find(d callDelta) *call {
 	if d.Index == nil {
 		return c.findWithoutIndex(d)

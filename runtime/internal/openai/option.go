@@ -172,8 +172,8 @@ func (d dialect) locate(base *url.URL, version string) url.URL {
 // isDate tells Azure's dated versions, such as "2024-08-01-preview", from "v1".
 func isDate(version string) bool { return strings.HasPrefix(version, "20") }
 
-// at returns the dialect of a version. Those of Azure before September 2024 know
-// neither stream_options nor max_completion_tokens.
+// at returns the dialect of a version. Azure's versions before September 2024
+// know neither stream_options nor max_completion_tokens.
 func (d dialect) at(version string) dialect {
 	if d.azure && isDate(version) && version < "2024-09" {
 		d.maxTokens, d.uncounted = "max_tokens", true

@@ -10,11 +10,11 @@ import (
 	"github.com/starling-host/starling/spec"
 )
 
-// Script has the answers of a model, turn by turn.
+// Script is the answers of a model, turn by turn.
 type Script []Turn
 
-// Turn is one answer of the model. All fields are optional, but a turn without
-// any says nothing and ends.
+// Turn is one answer of the model. All fields are optional; an empty turn says
+// nothing and ends.
 type Turn struct {
 	// When makes the turn an alternative to the next turn.
 	When *Guard `yaml:"when" cbor:"when,omitempty"`
@@ -42,7 +42,7 @@ type Turn struct {
 	Delay time.Duration `yaml:"delay" cbor:"delay,omitempty"`
 }
 
-// Guard says when a turn is taken.
+// Guard decides when a turn is taken.
 type Guard struct {
 	// Contains is text that the last message must have: the user's, or the result
 	// of a tool.
@@ -68,8 +68,8 @@ type ToolCall struct {
 	Name string `yaml:"name" cbor:"name"`
 
 	// Args are the arguments that the model writes: a JSON object, or anything
-	// else if it is to make a mistake. "" means {}. In a file it is the key args
-	// for an object, and the key raw for text that is sent as it is.
+	// else to simulate a mistake. "" means {}. In a file it is the key args for
+	// an object, and the key raw for text that is sent as it is.
 	Args string `yaml:"args,raw" cbor:"args,omitempty"`
 }
 

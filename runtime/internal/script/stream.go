@@ -18,7 +18,7 @@ import (
 type stream struct {
 	ctx    context.Context // of the request, until the stream is closed
 	chunks []provider.StreamChunk
-	last   error // what comes after the chunks
+	last   error // the end after the chunks
 	delay  time.Duration
 	begun  bool
 	close  context.CancelCauseFunc

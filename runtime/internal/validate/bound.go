@@ -8,8 +8,8 @@ import (
 )
 
 // Subschemas returns how many objects and booleans a schema has: at most so many
-// schemas are in it. To compile one takes about 7 KB and looks at all that were
-// compiled before it, so that it takes time by the square of their number.
+// schemas are in it. Compiling one takes about 7 KB and looks at all compiled
+// before, so the time grows with the square of their number.
 func Subschemas(doc []byte) (n int) {
 	d := json.NewDecoder(bytes.NewReader(doc))
 	for {

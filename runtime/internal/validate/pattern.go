@@ -20,8 +20,8 @@ var ErrPatternTooLarge = errors.New("this pattern is too large")
 
 // PatternSteps returns about how large an expression becomes: the number of instructions of
 // its automaton, which take 40 to 350 bytes each. It is more than zero. The error is
-// [ErrPatternTooLarge] for more than 2,000 of them or a text of more than 4 KiB, and
-// otherwise that of package regexp.
+// [ErrPatternTooLarge] for more than 2,000 steps or a text of more than 4 KiB, and
+// otherwise package regexp's.
 func PatternSteps(expr string) (int, error) {
 	if len(expr) > maxPatternText {
 		return 0, ErrPatternTooLarge

@@ -61,8 +61,8 @@ func (s *Suite) status(t *testing.T, status int, class error, f Failure) {
 	}
 }
 
-// redirected has the server point to another one, which must get neither the prompt nor
-// the key.
+// redirected makes the server redirect to another one, which must get neither the
+// prompt nor the key.
 func (s *Suite) redirected(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirection was followed") }))
 	defer elsewhere.Close()

@@ -102,8 +102,8 @@ func (c *chromium) photograph(name, address string, flags ...string) {
 	}
 }
 
-// withForms serves a view, and at /press/PATH what comes of pressing the button of a
-// form, for a browser without hands.
+// withForms serves a view, and at /press/PATH the result of pressing the button of a
+// form, for a browser without a user.
 func withForms(t *testing.T, view eventview.View) http.Handler {
 	t.Helper()
 	s, err := inspect.New(inspect.Config{Scope: inspect.Only(view, "")})

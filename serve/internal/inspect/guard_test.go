@@ -12,8 +12,8 @@ import (
 	"github.com/starling-host/starling/serve/internal/inspect"
 )
 
-// TestWhatAHostilePageCanSend is a table of requests that a page of somebody else
-// can make a browser send, and of some that must get through.
+// TestWhatAHostilePageCanSend is a table of requests that a hostile page can make
+// a browser send, and of some that must get through.
 func TestWhatAHostilePageCanSend(t *testing.T) {
 	reached := false
 	scope := inspect.Only(eventview.View{Log: store.Memory()}, "tok")

@@ -143,8 +143,8 @@ func TestALongPayloadIsNotInATimeline(t *testing.T) {
 	}
 }
 
-// TestWhatIsForeignIsAbsent asks for runs of another namespace, and for some that
-// there are not, in every way that there is.
+// TestWhatIsForeignIsAbsent asks for runs of another namespace, and for
+// nonexistent ones, in every possible way.
 func TestWhatIsForeignIsAbsent(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "acme/1", `{"city":"Oslo"}`)

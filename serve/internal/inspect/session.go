@@ -72,8 +72,8 @@ func (s *Server) openSession(value string, now time.Time) string {
 }
 
 // sessionName returns the name of the cookie of a session. A browser sends its cookies to
-// every port of a host: with one name for all, to sign in to one view would be to sign out
-// of the view of another process.
+// every port of a host: with one name for all, signing in to one view would sign out of
+// another process's view.
 func sessionName(r *http.Request) string {
 	_, port, err := net.SplitHostPort(r.Host)
 	if err == nil {

@@ -52,7 +52,7 @@ type timelinePage struct {
 	Total                       string
 	Families                    []link // empty if there is little to narrow
 	Narrowed                    bool   // to one family; then there are First and Next alone
-	Problem                     string // why what follows cannot be read, or empty
+	Problem                     string // why the rest cannot be read, or empty
 	First, Previous, Next, Last string // paths, or empty
 	At                          uint64
 	Max                         uint64
@@ -94,7 +94,7 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v eventview.Vi
 	at = min(max(at, 1), max(run.LastSeq, 1))
 	after, from := (at-1)/eventsPerPage*eventsPerPage, at
 	if only == "" {
-		from = after + 1 // whole pages, but for a family
+		from = after + 1 // whole pages, except for a family
 	}
 	head, began := s.runHead(r, v, run)
 	rows, next, err := s.rows(r, v, run.RunID, began, only, from)

@@ -72,7 +72,7 @@ func (s *Server) replay(w http.ResponseWriter, r *http.Request, v eventview.View
 	})
 }
 
-// judge does something with a run that takes time, and shows what came of it.
+// judge runs a slow check of a run, and shows the result.
 func (s *Server) judge(w http.ResponseWriter, r *http.Request, v eventview.View, what string, judge func(id string, p *verdictPage) error) error {
 	run, err := v.Run(r.Context(), r.PathValue("run"))
 	if err != nil {
@@ -200,5 +200,5 @@ func apart(a, b string) (same, restA, restB string) {
 	return same, restA, restB
 }
 
-// sameShown is how much is shown of what two values have in common, in bytes.
+// sameShown is how much is shown of the common part of two values, in bytes.
 const sameShown = 300

@@ -71,7 +71,7 @@ func send(ctx context.Context, h http.Handler, owner, session, version, body str
 
 const (
 	stateful  = "2025-11-25"
-	stateless = "2026-07-28" // the first version in which to hang up is to cancel
+	stateless = "2026-07-28" // the first version in which hanging up cancels
 	cancel7   = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"enough"}}`
 	wait7     = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"wait","arguments":{}}}`
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// local are tools of one user: wait waits, and many tells of many effects and writes many
+// local are tools of one user: wait waits, and many reports many effects and writes many
 // lines.
 type local struct {
 	waiting

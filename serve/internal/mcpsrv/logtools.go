@@ -213,7 +213,7 @@ func searchRuns(ctx context.Context, v eventview.View, in searchArgs) (searchRes
 		}
 		err := out.search(ctx, v, run.RunID, in, wanted)
 		switch {
-		case errors.Is(err, eventlog.ErrLogCorrupt), eventview.Unreadable(err) != "": // which says nothing of the others
+		case errors.Is(err, eventlog.ErrLogCorrupt), eventview.Unreadable(err) != "": // which does not concern the others
 			out.RunsUnreadable++
 		case err != nil:
 			return searchResult{}, err

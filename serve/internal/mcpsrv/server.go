@@ -31,7 +31,7 @@ type View struct {
 
 // Tools are a tenant's tools. Implementations must be safe for concurrent use.
 type Tools interface {
-	// List returns the tools that there are now. It is called for each request.
+	// List returns the current tools. It is called for each request.
 	List(ctx context.Context) ([]Tool, error)
 
 	// Call makes a recorded run of one call of a tool and waits for its end. A failure of the tool

@@ -121,7 +121,8 @@ func TestALineThatIsNoMessage(t *testing.T) {
 	c.end()
 }
 
-// TestASecondInitializeIsAnError has a client greet a server whose tools change twice.
+// TestASecondInitializeIsAnError makes a client initialize twice, with a server whose tools
+// change twice.
 func TestASecondInitializeIsAnError(t *testing.T) {
 	c := onLines(t, local{newWaiting(), make(chan struct{}), make(chan struct{})}, stateful)
 	c.say(`{"jsonrpc":"2.0","id":8,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)

@@ -149,8 +149,8 @@ func TestTheEndOfAJobDoesNotLingerWhenJobsWait(t *testing.T) {
 	}
 }
 
-// lingering returns a queue with one worker at work, which tells of each job, and in which
-// what lingers does so until the test ends it.
+// lingering returns a queue with one busy worker, which reports each job, and whose
+// changes linger until the test ends it.
 func lingering(t *testing.T) (q *Queue, worked <-chan string) {
 	t.Helper()
 	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "log.db"), store.FileOptions{})
@@ -188,7 +188,7 @@ func lingering(t *testing.T) (q *Queue, worked <-chan string) {
 	return q, told
 }
 
-// pollClock is the machine's clock, and tells of each wait for an hour, which is the time
+// pollClock is the machine's clock, and reports each wait for an hour, which is the time
 // between two polls in these tests.
 type pollClock struct {
 	machineClock

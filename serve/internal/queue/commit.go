@@ -162,8 +162,8 @@ func (p *pace) note(now time.Time) {
 	p.last = now
 }
 
-// room returns when there may be room where that many jobs wait: when a tenth of them
-// are done.
+// room returns when there may be room for that many waiting jobs: when a tenth of
+// them are done.
 func (p *pace) room(waiting int64) time.Duration {
 	after := min(p.interval, time.Minute) * time.Duration(min(waiting, 1e6)/10)
 	return min(max(after.Round(time.Second), time.Second), 5*time.Minute)
@@ -222,7 +222,7 @@ func (q *Queue) submit(c *change) <-chan error {
 	return c.done
 }
 
-// endLinger has the changes committed that linger.
+// endLinger commits the lingering changes.
 func (q *Queue) endLinger() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

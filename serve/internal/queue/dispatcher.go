@@ -359,7 +359,7 @@ func (d *dispatcher) gone(dead []lost) {
 	}
 }
 
-// trouble reports a failure. One that the log does not get over ends Work.
+// trouble reports a failure. An error that the log does not recover from ends Work.
 func (d *dispatcher) trouble(what string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return

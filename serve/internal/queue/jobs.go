@@ -226,7 +226,7 @@ func (s *storeTx) giveBack(l Lease, v verdict) error {
 }
 
 // cancel marks a job, and hands it out soon if it is not running. It returns the job as it
-// was. One that is not there is [ErrNotFound], a refusal.
+// was. A job that does not exist is [ErrNotFound], a refusal.
 func (s *storeTx) cancel(runID string) (r jobRow, refusal, err error) {
 	r, ok, err := s.find(runID)
 	switch {
@@ -250,7 +250,7 @@ func (s *storeTx) cancel(runID string) (r jobRow, refusal, err error) {
 // maxWake bounds the jobs that one transaction wakes.
 const maxWake = 256
 
-// wake makes the jobs ready that have slept long enough; if there are very many, some of
+// wake makes ready the jobs that have slept long enough; if there are very many, some of
 // them.
 func (s *storeTx) wake() error {
 	_, err := s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, s.now, int64(maxWake))

@@ -38,13 +38,13 @@ var (
 	ErrWorking = errors.New("queue: Work runs already")
 
 	// ErrCancelled is the cause with which a handler's context ends when its job
-	// is cancelled. The handler is to end the run.
+	// is cancelled. The handler must end the run.
 	ErrCancelled = errors.New("queue: the job was cancelled")
 	// ErrLost is the cause with which a handler's context ends when this process
 	// has not renewed its lease in time. Whatever the handler returns is ignored.
 	ErrLost = errors.New("queue: the lease was lost")
-	// ErrStopping is the cause with which a handler's context ends when its job is to be
-	// given back: Work is stopping and the grace period is over, or the tenant is
+	// ErrStopping is the cause with which a handler's context ends when its job has to
+	// be given back: Work is stopping and the grace period is over, or the tenant is
 	// paused. If the handler then returns an error, that spends no attempt.
 	ErrStopping = errors.New("queue: the job is given back")
 )
@@ -150,12 +150,12 @@ type Lease struct {
 	Epoch uint64
 
 	// Cancelled means that the job was cancelled before it was handed out. The
-	// handler is to end the run, and nothing else.
+	// handler must end the run, and do nothing else.
 	Cancelled bool
 
 	// Exhausted means that MaxAttempts are spent, or that [MaxDeaths], [MaxStranded] or
-	// [MaxHostFailures] are reached. The handler is to end the run, and nothing else. Failure says of
-	// what.
+	// [MaxHostFailures] are reached. The handler must end the run, and do nothing else. Failure has
+	// the reason.
 	Exhausted bool
 
 	// Failure is the error of the last attempt that came back, and Class its class: that of

@@ -78,7 +78,7 @@ func join(t *testing.T, address string, cfg queue.Config) queuetest.Host {
 	return h
 }
 
-// atWork has a host work until the test ends.
+// atWork runs a host until the test ends.
 func atWork(t *testing.T, h queuetest.Host, handle queue.Handler) {
 	ctx, stop := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)

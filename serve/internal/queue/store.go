@@ -286,7 +286,7 @@ func (s *storeTx) refresh() error {
 		s.tenants[name].countOpen(s.cfg.Limits(name))
 	}
 	if len(s.tenants) > len(names) {
-		return nil // what this transaction has counted may not be written yet
+		return nil // counts of this transaction may not be written yet
 	}
 	_, err = s.tx.Exec("DELETE FROM queue_tenant WHERE ready = 0 AND sleeping = 0 AND running = 0 AND ending = 0 AND tag <= $1", s.state.virtual)
 	return err

@@ -18,7 +18,7 @@ type news struct {
 	open      bool      // there are jobs that may be handed out
 	due       time.Time // when the next job wakes; zero when none sleeps
 	dead      bool      // another process has not renewed its lease
-	draining  bool      // the owner is to claim no more jobs
+	draining  bool      // the owner should claim no more jobs
 	cancelled []Lease   // the jobs of the owner that are to stop: run and epoch
 }
 
@@ -119,8 +119,8 @@ type Filter struct {
 
 const defaultLimit = 100
 
-// List returns jobs and where they stand, in the order in which they were enqueued. A
-// Status of it has no Position.
+// List returns jobs and where they stand, in the order in which they were enqueued.
+// Its Status has no Position.
 func (q *Queue) List(ctx context.Context, f Filter) (list []Status, err error) {
 	where, args := "WHERE number > $1", []any{f.After}
 	if f.Tenant != "" {

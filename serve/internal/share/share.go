@@ -256,7 +256,7 @@ const (
 	measured = 1024
 	// pageBytes is the size of a page of events, except for its last one.
 	pageBytes = 1 << 20
-	// Kept bounds the payloads of a run that are kept while others of it are read.
+	// Kept bounds the payloads of a run that are kept while others are read.
 	Kept = 8 << 20
 )
 

@@ -110,7 +110,7 @@ func (i *Image) Close() error {
 // taken.
 func (i *Image) Map() (*Memory, error) {
 	// Anonymous memory for the whole reservation, and over its beginning the
-	// file. Were the rest of it the file's as well, a guest that reads there
+	// file. If the rest of it were the file's as well, a guest that reads there
 	// would fill the file with zeros, for good and for every instance.
 	base, err := mmap(nil, i.limit, unix.MAP_ANONYMOUS, -1)
 	if err != nil {

@@ -269,7 +269,7 @@ func tryFolders() {
 	})
 }
 
-// hoard asks the system for memory, gives that back, and has the runtime ask for more.
+// hoard asks the system for memory, gives it back, and makes the runtime ask for more.
 func hoard() {
 	var given [][]byte
 	for len(given) < 1<<12 {

@@ -14,7 +14,7 @@ type rule struct {
 	nr     uintptr
 	arg    int      // the argument that decides, when values or bits is set
 	values []uint32 // it must be one of these
-	bits   uint32   // it has to have all of these
+	bits   uint32   // it must have all of these
 	errno  uint32   // fail with this instead
 }
 
