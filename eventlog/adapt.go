@@ -9,8 +9,8 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// Basic is the least that a log does: the interface that logs of the Starling runtime
-// implement. [Adapt] makes an [EventLog] of one. A Basic log may also be a [RunLister], a
+// Basic is the minimal log: the interface that logs of the Starling runtime implement.
+// [Adapt] makes an [EventLog] of one. A Basic log may also be a [RunLister], a
 // [RunPageLister] or a [RunPruner].
 type Basic interface {
 	// Append checks that ev continues the run, and returns once it is durable.
@@ -18,7 +18,7 @@ type Basic interface {
 	// Read returns the events of a run in order. A run without events is [ErrRunNotFound],
 	// or no event.
 	Read(ctx context.Context, runID string) ([]event.Event, error)
-	// Stream delivers the events of a run, those to come included, see [EventLog].
+	// Stream delivers the events of a run, including future ones, see [EventLog].
 	Stream(ctx context.Context, runID string) (<-chan event.Event, error)
 	// Close releases the log.
 	Close() error

@@ -122,7 +122,7 @@ type Checker struct {
 	kept  *RunSummary // the backend's own summary; nil if it has none
 	runID string
 
-	at        Cursor // behind the last event that was added
+	at        Cursor // after the last added event
 	last      event.Kind
 	tree      canon.Tree
 	broken    bool // the last event does not carry its predecessor's hash
@@ -666,7 +666,7 @@ func reencode[T event.Payload](e event.Event) (canon.Raw, error) {
 type CorruptError struct {
 	RunID     string
 	Seq       uint64     // of the event that is wrong or missing; zero for a run without events
-	Kind      event.Kind // as it is stored; zero when the event is missing
+	Kind      event.Kind // as stored; zero when the event is missing
 	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]; empty for anything else
 	Reason    string
 

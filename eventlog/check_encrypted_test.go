@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/memlog"
 )
 
-// sealedRunOf chains payloads and returns the run as it is stored encrypted.
+// sealedRunOf chains payloads and returns the run as stored encrypted.
 func sealedRunOf(t *testing.T, ps ...event.Payload) []event.Event {
 	t.Helper()
 	key, err := cipherlog.NewKey(make([]byte, cipherlog.KeySize))

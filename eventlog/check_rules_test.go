@@ -229,7 +229,7 @@ func TestOpenRuns(t *testing.T) {
 }
 
 // TestWhoWasChanged changes each event of a run, its content or its link, and
-// wants that event to be named, also where only the root is left to tell.
+// requires the report to name that event, even if only the root can tell.
 func TestWhoWasChanged(t *testing.T) {
 	build := func() []event.Event {
 		return runOf(started(), call("c", 1), effect("c"), effect("c"), done("c", 1), effect(""), completed())

@@ -31,9 +31,9 @@ var (
 	// the cause is gone, a log in a database starts again by itself, from the database's
 	// content.
 	ErrLogStopped = errors.New("eventlog: the log has stopped after a failed write")
-	// ErrLogLost is the cause of a log that does not start again in this process: a sync
-	// failed, after which the kernel may report the next one as good although the data is
-	// lost, the file is damaged, or another file is in its place.
+	// ErrLogLost is the cause of a log that does not start again in this process: the
+	// file is damaged or replaced, or a sync failed, after which the kernel may report
+	// the next sync as good although the data is lost.
 	ErrLogLost = errors.New("eventlog: this process cannot write to the log any more")
 	// ErrUnavailable means that the database cannot be reached for the moment, or has no
 	// time or room. Nothing was done, and the same may succeed later.
@@ -76,8 +76,8 @@ const (
 type EventLog interface {
 	// Append checks that ev continues the run and queues it. It returns before ev is
 	// durable (see Sync). It blocks only while the queue is full, until ctx ends. After
-	// [ErrInvalidAppend] the log is as it was before the call, and usable.
-	// The log keeps ev.Payload and ev.PrevHash, which MUST NOT be changed afterwards.
+	// [ErrInvalidAppend] the log is unchanged and usable. The log keeps ev.Payload and
+	// ev.PrevHash, which MUST NOT be changed afterwards.
 	Append(ctx context.Context, runID string, ev event.Event) error
 
 	// Sync returns nil once everything that was appended to the run before is durable.
@@ -148,7 +148,7 @@ type Database interface {
 	StoreModule(ctx context.Context, wasm []byte) (canon.Hash, error)
 
 	// MayRemoveModules reports whether the database role of the log may remove modules.
-	// The role of a host on a server may not, as it may not remove runs.
+	// A host's role on a server may not, just as it may not remove runs.
 	MayRemoveModules(ctx context.Context) (bool, error)
 
 	// SchemaVersions returns the layout version of the database and the version that
@@ -156,7 +156,7 @@ type Database interface {
 	SchemaVersions(ctx context.Context) (have, want int, err error)
 
 	// MigrateSchema brings the database to the program's layout in one transaction. With
-	// dryRun it reports what that would do.
+	// dryRun it only reports the changes.
 	MigrateSchema(ctx context.Context, dryRun bool) (MigrationReport, error)
 }
 

@@ -12,7 +12,7 @@ import (
 // ModuleReader has modules by digest.
 type ModuleReader interface {
 	// Module returns the module with that digest, or [ErrModuleNotFound]. A log hashes the
-	// bytes again: other bytes than were asked for are [ErrLogCorrupt].
+	// bytes again: other bytes than those asked for are [ErrLogCorrupt].
 	Module(ctx context.Context, digest canon.Hash) ([]byte, error)
 }
 
@@ -58,8 +58,8 @@ CREATE INDEX module_hold_by_holder ON module_hold (holder)`
 // ModuleGrace is how long a hold counts after it has ended.
 const ModuleGrace = time.Hour
 
-// HoldModule notes that a program is about to store a module for itself. It writes no
-// more often than twice in [ModuleGrace].
+// HoldModule records that a program is about to store a module for itself. It writes
+// at most twice in [ModuleGrace].
 func HoldModule(ctx context.Context, db Transactor, digest canon.Hash, bytes int64) error {
 	if bytes > MaxModuleBytes {
 		return fmt.Errorf("eventlog: module has %d bytes; at most %d are allowed", bytes, MaxModuleBytes)
@@ -93,8 +93,8 @@ func MeetRemoval(tx Tx, digest canon.Hash) error {
 	return tx.Query("SELECT count(*) FROM module WHERE digest = $1", []any{digest[:]}, func(Row) error { return nil })
 }
 
-// EndHold ends a hold that is as the caller has seen it, and removes the module if that
-// was the last one. It reports whether it was.
+// EndHold ends a hold that the caller has seen unchanged, and removes the module if
+// that was the last one. It reports whether it was.
 func EndHold(tx Tx, holder string, digest canon.Hash, until int64) (removed bool, err error) {
 	n, err := tx.Exec("DELETE FROM module_hold WHERE digest = $1 AND holder = $2 AND until = $3", digest[:], holder, until)
 	if err != nil || n == 0 {

@@ -12,7 +12,7 @@ import (
 // ErrInvalidPrune means that the options of a pruning contradict each other.
 var ErrInvalidPrune = errors.New("eventlog: invalid prune options")
 
-// PruneOptions select runs to remove. The zero value selects all that have ended.
+// PruneOptions select runs to remove. The zero value selects all ended runs.
 type PruneOptions struct {
 	Before time.Time // only runs that started earlier; zero selects all
 	Status string    // one of the Status constants; empty selects all ended runs
@@ -51,7 +51,7 @@ func (o PruneOptions) Valid() error {
 	case o.Status == StatusOpen && !o.IncludeOpen:
 		return fmt.Errorf("%w: status %q without IncludeOpen", ErrInvalidPrune, o.Status)
 	case slices.ContainsFunc(o.RunIDs, func(id string) bool { return !utf8.ValidString(id) }):
-		return fmt.Errorf("%w: a run id is not UTF-8", ErrInvalidPrune) // it could become another one on its way
+		return fmt.Errorf("%w: a run id is not UTF-8", ErrInvalidPrune) // the database could change it into another id
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func PruneInSteps(ctx context.Context, p RunPruner, o PruneOptions) (all PruneRe
 			o.Limit -= removed.Runs
 		}
 	}
-	rest, err := p.PruneRuns(ctx, o) // what goes with everything alone, such as runs that never began
+	rest, err := p.PruneRuns(ctx, o) // the rest, such as runs that never began
 	all.add(rest)
 	all.DryRun = o.DryRun
 	return all, err

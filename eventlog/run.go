@@ -84,7 +84,7 @@ type RunPageOptions struct {
 	Limit            int       // runs on the page; zero or less is DefaultPageLimit, more than MaxPageLimit is MaxPageLimit
 	Offset           int       // matching runs to skip; less than zero is zero
 	Status           string    // one of the Status constants; empty selects all, another value is an error
-	Query            string    // substring of the run id behind the namespace, ASCII letters in any case; empty selects all
+	Query            string    // substring of the run id after the namespace, ASCII letters in any case; empty selects all
 	Namespace        string    // only runs whose id begins with it and a slash; empty selects all
 	StartedAfter     time.Time // only runs that started later; zero selects all
 	RequireToolCalls bool      // only runs with at least one tool call
@@ -117,7 +117,7 @@ func (o RunPageOptions) Normal() RunPageOptions {
 	return o
 }
 
-// Valid reports whether the options select anything that exists.
+// Valid reports whether the options are valid.
 func (o RunPageOptions) Valid() error {
 	if _, ok := StatusKind(o.Status); o.Status != "" && !ok {
 		return fmt.Errorf("eventlog: unknown status %q (want %s, %s, %s or %s)", o.Status,
@@ -159,12 +159,12 @@ func (o RunPageOptions) prefix() string {
 	return o.Namespace + "/"
 }
 
-// QueryStart returns the character of a run id, counted from 1, at which the search for
-// Query begins: readers of a namespace see ids without it.
+// QueryStart returns the position in a run id, counted in characters from 1, at which
+// the search for Query begins: readers of a namespace see ids without it.
 func (o RunPageOptions) QueryStart() int { return utf8.RuneCountInString(o.prefix()) + 1 }
 
 // Nanos returns a time as logs keep one, in nanoseconds since 1970. These reach 292
-// years in either direction; a time beyond them is the last that they reach.
+// years in either direction; a time beyond them becomes the last one in range.
 func Nanos(t time.Time) int64 {
 	switch {
 	case t.Before(time.Unix(0, math.MinInt64)):
@@ -196,7 +196,7 @@ func LowerASCII(s string) string {
 type RunPage struct {
 	Runs          []RunSummary
 	TotalMatching int // runs that match, on all pages
-	Limit, Offset int // as they were applied
+	Limit, Offset int // as applied
 }
 
 // Cursor is the position of a run, as a backend needs it to take the next
@@ -207,13 +207,13 @@ type Cursor struct {
 	startNs int64
 }
 
-// NewCursor returns the cursor of a run that stands where its summary says,
-// for a run that another process, or this one earlier, has begun.
+// NewCursor returns the cursor of a run at the position of its summary, for a
+// run that another process, or this one earlier, has begun.
 func NewCursor(s RunSummary) Cursor {
 	return Cursor{run: s, startNs: s.StartedAt.UnixNano()}
 }
 
-// Run returns where the run stands.
+// Run returns the position of the run.
 func (c *Cursor) Run() RunSummary { return c.run }
 
 // Append checks that ev continues the run and moves past it. On an error,
@@ -226,11 +226,10 @@ func (c *Cursor) Append(runID string, ev event.Event) error {
 	return nil
 }
 
-// Skip moves behind ev without checking it. It is for events that are stored
-// already.
+// Skip moves past ev without checking it. It is for stored events.
 func (c *Cursor) Skip(ev event.Event) { c.advance(ev, ev.Hash()) }
 
-// advance moves behind ev, whose hash is known.
+// advance moves past ev, whose hash is known.
 func (c *Cursor) advance(ev event.Event, hash canon.Hash) {
 	if c.run.RunID == "" {
 		c.run.RunID, c.startNs = ev.RunID, ev.Timestamp
@@ -284,7 +283,7 @@ func checkRunID(param, inEvent string) error {
 // characters: 1 to [MaxRunIDBytes] of the letters and digits of ASCII and "/_-.:", the
 // first not a hyphen.
 //
-// Runs of other programs may have any id. They are read and continued all the same.
+// Runs of other programs may have any id, and are read and continued as usual.
 func CheckRunID(id string) error {
 	switch at := strings.IndexFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/_-.:", r))
@@ -297,7 +296,7 @@ func CheckRunID(id string) error {
 	return nil
 }
 
-// checkChain wants the next number and the hash of the last event.
+// checkChain requires the next number and the hash of the last event.
 func (c *Cursor) checkChain(ev event.Event) error {
 	last := c.run.LastSeq
 	switch {
@@ -371,7 +370,7 @@ func (s *RunSummary) add(e event.Event) {
 		}
 	case event.KindSideEffectRecorded:
 		if !bytes.HasPrefix(e.Payload[min(1, len(e.Payload)):], modelEffect) {
-			return // every other effect, without decoding what may be large
+			return // every other effect, without decoding a possibly large payload
 		}
 		p, err := e.AsSideEffectRecorded()
 		if f, ok := p.ModelFailure(); err == nil && ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// ErrFenced means that the run has been given to another writer since this one
-// was: see [Tx.Fence]. It wraps [ErrInvalidAppend].
+// ErrFenced means that the run has been given to a later writer: see
+// [Tx.Fence]. It wraps [ErrInvalidAppend].
 var ErrFenced error = fencedError{}
 
 type fencedError struct{}
@@ -18,7 +18,7 @@ type fencedError struct{}
 func (fencedError) Error() string { return "eventlog: the run was given to another writer" }
 func (fencedError) Unwrap() error { return ErrInvalidAppend }
 
-// ErrConflict means that a transaction met a row that exists already.
+// ErrConflict means that a transaction met an existing row.
 var ErrConflict = errors.New("eventlog: the row exists")
 
 // Transactor is implemented by logs in a database where their host keeps its own
@@ -29,14 +29,14 @@ type Transactor interface {
 	// the program knows is [ErrSchemaTooNew].
 	TableSteps(ctx context.Context, set TableSet) (int, error)
 
-	// CreateTables brings a set of tables to its last step. Steps that are there
-	// are left alone; a set that has more steps than the program knows is
+	// CreateTables brings a set of tables to its last step. Existing steps are
+	// left alone; a set that has more steps than the program knows is
 	// [ErrSchemaTooNew].
 	CreateTables(ctx context.Context, set TableSet) error
 
 	// Transact runs fn in a transaction that is serialisable with every other one,
-	// and commits. When it returns nil, all of it is durable. An error of fn undoes
-	// the transaction and is returned as it is. fn may be run several times, must
+	// and commits. When it returns nil, all of it is durable. An error of fn rolls
+	// the transaction back and is returned as it is. fn may run several times, must
 	// be quick, and MUST NOT call the log.
 	Transact(ctx context.Context, fn func(Tx) error) error
 
@@ -45,14 +45,14 @@ type Transactor interface {
 }
 
 // TableSet is the tables of one part of the host. Its steps are applied in order,
-// each once; the order and the texts of steps that were released never change.
+// each once; the order and the texts of released steps never change.
 type TableSet struct {
 	Name   string   // such as "tenant"; [a-z_]
 	Tables []string // the names of the tables after the last step, for granting rights
 	Steps  []TableStep
 
 	// Retention has the rights that a role needs to prune, such as "SELECT, DELETE", by
-	// table. A host, which prunes as well, may do everything with all of them.
+	// table. A host, which prunes as well, has all rights on all of them.
 	Retention map[string]string
 }
 
@@ -73,19 +73,19 @@ type Querier interface {
 // Row is one row of a result.
 type Row interface {
 	// Scan copies the columns into *bool, *int, *int64, *uint64, *float64, *string, *[]byte
-	// or *time.Time. NULL leaves zero, and so does 0 the time.
+	// or *time.Time. NULL leaves zero; for a time, so does 0.
 	Scan(to ...any) error
 }
 
-// Tx is a transaction. It belongs to the function that it was given to, and to
-// one goroutine. A statement that fails, also with [ErrConflict], fails the
-// transaction: whatever the function returns, it is undone. Where a row may be
-// there, say ON CONFLICT.
+// Tx is a transaction. It belongs to the function that receives it, and to one
+// goroutine. A statement that fails, also with [ErrConflict], fails the
+// transaction: whatever the function returns, it is rolled back. Where a row
+// may exist, use ON CONFLICT.
 type Tx interface {
 	Querier
 
-	// Exec runs one statement and returns how many rows it changed. A row that is
-	// there already is [ErrConflict].
+	// Exec runs one statement and returns how many rows it changed. An existing
+	// row is [ErrConflict].
 	Exec(sql string, args ...any) (changed int64, err error)
 
 	// Append takes an event as EventLog.Append does, under the epoch that this

@@ -199,5 +199,5 @@ func (p *parser) keyHint() string {
 	return "keys are strings in double quotes"
 }
 
-// clip shortens text that came from outside before it goes into a message.
+// clip shortens outside text before it goes into a message.
 func clip(s string) string { return display.Clip(s, 80) }

@@ -20,9 +20,9 @@ const (
 	chunk = guts.ChunkSize
 	batch = guts.MaxSIMD * chunk // one pass of the vector unit: 16 KiB
 
-	// parallel is the length from which it pays to spread the work over
-	// goroutines. The library does so from one chunk on, which makes it up to
-	// seven times slower at the length of an event.
+	// parallel is the length from which spreading the work over goroutines pays.
+	// The library does so from one chunk on, which makes it up to seven times
+	// slower at the length of an event.
 	parallel = 1 << 20
 )
 

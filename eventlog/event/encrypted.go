@@ -16,14 +16,14 @@ type Encrypted struct {
 	Key        []byte `cbor:"key"` // names the data key; it is not the key
 	Data       []byte `cbor:"data"`
 	Nonce      []byte `cbor:"nonce"`
-	MerkleRoot []byte `cbor:"merkle_root,omitempty"` // of terminal events: over the hashes of the run as it is stored
+	MerkleRoot []byte `cbor:"merkle_root,omitempty"` // of terminal events: over the hashes of the run as stored
 }
 
 // EncryptedContent is the plain content of an [Encrypted].
 type EncryptedContent struct {
 	Totals   *EncryptedTotals `cbor:"totals,omitempty"` // nil if all of them are zero
 	Payload  canon.Raw        `cbor:"payload"`          // of the event
-	PrevHash []byte           `cbor:"prev_hash"`        // of the event, as it is without encryption
+	PrevHash []byte           `cbor:"prev_hash"`        // of the event, before encryption
 }
 
 // EncryptedTotals is the hidden part of a run's summary, up to and including

@@ -74,8 +74,8 @@ func envelopeSize(e Event) int {
 	return keysAndHeads + len(e.RunID) + len(e.Payload) + len(e.PrevHash)
 }
 
-// Unmarshal is the inverse of [Marshal]. It accepts nothing but what Marshal
-// returns: six keys in canonical order, prev_hash null or 32 bytes, and a
+// Unmarshal is the inverse of [Marshal]. It accepts only the output of
+// Marshal: six keys in canonical order, prev_hash null or 32 bytes, and a
 // canonical payload. Kind and sequence number are the business of validation.
 func Unmarshal(envelope []byte) (Event, error) {
 	if err := canon.Valid(envelope); err != nil {
@@ -182,8 +182,8 @@ func RegistryHash(refs []ToolSchemaRef) []byte {
 // keys are envelope and hash (both hexadecimal), kind (its name), payload (as
 // [canon.Render] shows it), run_id, seq and ts.
 //
-// Nothing is lost: envelope is the event, the rest is there to be read. A
-// reader who must be sure decodes envelope and compares its BLAKE3 with hash.
+// Nothing is lost: envelope is the event, the rest is for readers. A reader
+// who must be sure decodes envelope and compares its BLAKE3 with hash.
 func ToJSON(e Event) ([]byte, error) {
 	envelope, err := Marshal(e)
 	if err != nil {
@@ -212,7 +212,7 @@ func ToJSON(e Event) ([]byte, error) {
 }
 
 // FromJSON returns the event of a line that [ToJSON] has written. Any other line is an
-// error, also if only the part that is there to be read was changed.
+// error, even if only the part for readers was changed.
 func FromJSON(line []byte) (Event, error) {
 	var l struct {
 		Envelope string `json:"envelope"`

@@ -352,8 +352,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal checks that an envelope which is accepted is the one spelling
-// of its event, and that nothing in it breaks a reader.
+// FuzzUnmarshal checks that an accepted envelope is the one spelling of its
+// event, and that nothing in it breaks a reader.
 func FuzzUnmarshal(f *testing.F) {
 	seed, err := hex.DecodeString(good)
 	if err != nil {

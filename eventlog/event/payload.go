@@ -135,7 +135,7 @@ type ToolSchemaRef struct {
 // Sandbox determines, with the input and the recorded effects, the bytes that
 // a sandboxed tool produces.
 type Sandbox struct {
-	Module    []byte        `cbor:"module"`     // BLAKE3-256 of the module as it was loaded
+	Module    []byte        `cbor:"module"`     // BLAKE3-256 of the module as loaded
 	ABI       string        `cbor:"abi"`        // abi.Version, or "wasi:command"
 	CostTable uint32        `cbor:"cost_table"` // version of spec/determinism.md's table
 	Limits    SandboxLimits `cbor:"limits"`
@@ -301,8 +301,8 @@ type EffectError struct {
 	RetryAfterMs int64  `cbor:"retry_after_ms,omitempty"` // of a snooze; zero leaves it to the host
 }
 
-// NestedCallPrefix begins the name of the effect that stands behind a nested call, before
-// the name of the tool. Its value is a [NestedCall].
+// NestedCallPrefix begins the name of a nested call's effect, before the name of the
+// tool. Its value is a [NestedCall].
 const NestedCallPrefix = "call "
 
 // NestedCall names the call that one call had another tool of the run make.
@@ -315,7 +315,7 @@ const (
 	EffectNow    = "now"    // value: int, Unix nanoseconds
 	EffectRandom = "rand"   // value: uint, 64 random bits
 	EffectSeed   = "seed"   // value: 32 bytes that seed a call's own generator
-	EffectIntent = "intent" // value: [Intent]; what follows may have happened even if nothing else is recorded
+	EffectIntent = "intent" // value: [Intent]; the effect may have happened even if nothing else is recorded
 	EffectModel  = "model"  // value: [ModelFailure]; a request to the model that brought no answer
 	EffectPolicy = "policy" // value: [Verdicts]; whether a call may be made with its arguments
 )

@@ -25,8 +25,8 @@ func fence(t testing.TB, log eventlog.EventLog, runID string, last uint64) (writ
 	return log.(eventlog.Store).Fenced(runID, epoch), epoch
 }
 
-// refused wants the next append of the event, or else the barrier behind it, to be
-// refused for the reason want.
+// refused requires the next append of the event, or else the barrier after it, to
+// be refused for the reason want.
 func refused(t testing.TB, what string, log eventlog.EventLog, e event.Event, want error) {
 	t.Helper()
 	err := log.Append(t.Context(), e.RunID, e)

@@ -32,7 +32,7 @@ func expect(t testing.TB, ch <-chan event.Event, from, to uint64) {
 	}
 }
 
-// expectEnd wants the stream to be closed without another event.
+// expectEnd requires the stream to be closed without another event.
 func expectEnd(t testing.TB, ch <-chan event.Event) {
 	t.Helper()
 	if e, open := <-ch; open {

@@ -140,7 +140,7 @@ func strictCheck(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
-// refusals are tried on a run that stands at event 2.
+// refusals are tried on a run at event 2.
 func refusals(t *testing.T, log eventlog.EventLog) {
 	c := Chain{RunID: "run-1"}
 	start, second := c.Start("g"), c.Effect(1)

@@ -60,7 +60,7 @@ func number(q eventlog.Querier, query string, args ...any) (int64, error) {
 	return n, err
 }
 
-// expectNumber wants the query to yield n.
+// expectNumber requires the query to yield n.
 func expectNumber(t testing.TB, tr eventlog.Transactor, n int64, query string, args ...any) {
 	t.Helper()
 	err := tr.View(t.Context(), func(q eventlog.Querier) error {
@@ -177,8 +177,8 @@ func tableValues(t *testing.T, log eventlog.EventLog) {
 	badScans(t, tr)
 }
 
-// badScans wants what cannot be done to be an error, and the reason for which a
-// caller stops to come back as it is.
+// badScans requires impossible scans to be errors, and a caller's error to come
+// back unchanged.
 func badScans(t *testing.T, tr eventlog.Transactor) {
 	enough := errors.New("enough")
 	var s string
@@ -315,7 +315,7 @@ func alternating(t *testing.T, log eventlog.EventLog) {
 		if err := appendTx(c.Effect(2)); err != nil {
 			t.Fatal(err)
 		}
-		append1(t, log, c.Effect(3)) // not waited for: the transaction comes behind it
+		append1(t, log, c.Effect(3)) // not waited for: the transaction comes after it
 	}
 	expect(t, ch, 1, c.seq)
 	ahead := c

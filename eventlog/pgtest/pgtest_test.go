@@ -33,7 +33,7 @@ func TestTheKeeperEndsTheServerAndTidiesUp(t *testing.T) {
 	s.tidy(t, s.keeper.Wait())
 }
 
-// tidy wants nothing to be left of a server whose keeper has ended.
+// tidy requires that nothing is left of a server whose keeper has ended.
 func (s *Server) tidy(t *testing.T, end error) {
 	t.Helper()
 	if _, err := os.Stat(s.dir); !errors.Is(err, fs.ErrNotExist) {

@@ -181,7 +181,7 @@ func (b Bundle) Leaf(i int) (Leaf, error) {
 }
 
 // CheckProofs checks the proof of each run, and the signatures of the checkpoint as the
-// policy wants them.
+// policy requires.
 func (b Bundle) CheckProofs(policy *Policy) (c Checkpoint, signatures []Signature, err error) {
 	for i, p := range b.Proofs {
 		l, err := b.Leaf(i)

@@ -58,8 +58,8 @@ func (r Removal) Marshal() []byte {
 // Hash returns the hash of the leaf in the tree (RFC 6962, section 2.1).
 func (l Leaf) Hash() Hash { return tlog.RecordHash(l.Marshal()) }
 
-// LeafOf returns the leaf of a run whose terminal event, which is given, has the hash.
-// The event may be encrypted.
+// LeafOf returns the leaf of a run with the given terminal event and its hash. The
+// event may be encrypted.
 func LeafOf(last event.Event, hash canon.Hash) (Leaf, error) {
 	if !last.Kind.Terminal() {
 		return Leaf{}, fmt.Errorf("seal: run %q has not ended", last.RunID)

@@ -163,7 +163,7 @@ func removals(ctx context.Context, db eventlog.Transactor) (leaves []leafRow, er
 	return leaves, err
 }
 
-// addLeaves adds leaves behind the existing n.
+// addLeaves adds leaves after the existing n.
 func addLeaves(tx eventlog.Tx, n int64, leaves []leafRow) (added []Hash, err error) {
 	fresh := map[int64]Hash{}
 	var rows, hashes []string
@@ -289,7 +289,7 @@ func (s *Sealer) Seal(ctx context.Context) (Result, error) {
 		from = math.MinInt64
 	}
 	next := now.Add(-clockSkew).UnixNano()
-	err := s.db.View(ctx, func(q eventlog.Querier) error { // before the runs that have ended are looked for
+	err := s.db.View(ctx, func(q eventlog.Querier) error { // before the search for ended runs
 		const sql = "SELECT started FROM run WHERE started >= $1 AND started < $2 AND terminal = 0 ORDER BY started LIMIT 1"
 		return q.Query(sql, []any{max(from, now.Add(-lookEvery).UnixNano()), next}, func(r eventlog.Row) error { return r.Scan(&next) })
 	})
@@ -356,7 +356,7 @@ type extension struct {
 	own    bool   // the signing key has signed it
 
 	leaves   int64
-	fresh    map[int64]Hash // hashes behind the checkpoint, as they were computed
+	fresh    map[int64]Hash // computed hashes after the checkpoint
 	removals []Removal
 }
 
@@ -647,7 +647,7 @@ func leafRows(q eventlog.Querier, from, to int64) (rows []leafRow, err error) {
 }
 
 // ProveEvent proves that an event is part of a run in the newest checkpoint, without its
-// other events. The database gives the run as it is stored.
+// other events. The database gives the run as stored.
 func ProveEvent(ctx context.Context, db eventlog.Database, runID string, seq uint64) (Statement, error) {
 	leaves, proofs, err := Prove(ctx, db, runID)
 	if err != nil {

@@ -72,7 +72,7 @@ func ParseProof(text []byte) (Proof, error) {
 }
 
 // Check reports whether the proof shows that the leaf is in the log of its checkpoint, and
-// whether the checkpoint is signed as the policy wants it.
+// whether the checkpoint is signed as the policy requires.
 func (p Proof) Check(l Leaf, policy *Policy) (Checkpoint, []Signature, error) {
 	c, signatures, err := policy.Check(p.Checkpoint)
 	if err != nil {
@@ -145,7 +145,7 @@ func ParseStatement(doc []byte) (Statement, error) {
 		return Statement{}, fmt.Errorf("seal: a proof of %d bytes; at most %d are read", len(doc), MaxStatementBytes)
 	}
 	var j statementJSON
-	once, err := canon.JSON(doc) // which no member is in twice, and nothing behind it
+	once, err := canon.JSON(doc) // no duplicate members, and nothing after it
 	if err == nil {
 		dec := json.NewDecoder(bytes.NewReader(once))
 		dec.DisallowUnknownFields()
@@ -222,7 +222,7 @@ func unhex(what, text string, to *canon.Hash) error {
 }
 
 // Check checks the statement: that the event is in the run, and the run in the log of the
-// checkpoint, signed as the policy wants it.
+// checkpoint, signed as the policy requires.
 func (s Statement) Check(policy *Policy) (Checkpoint, []Signature, error) {
 	if s.Event != nil {
 		envelope, err := event.Marshal(*s.Event)

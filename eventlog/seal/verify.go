@@ -19,7 +19,7 @@ type Report struct {
 	Signed      time.Time   // the time of signing, by the database
 	Checkpoints int         // in the database; all are consistent if there is no problem
 
-	Present  int64 // runs of the newest checkpoint that are in the database as they were
+	Present  int64 // unchanged runs of the newest checkpoint in the database
 	Gone     int64 // missing runs whose removal the checkpoint has
 	Unsealed int64 // runs that ended and are not in the newest checkpoint
 	Open     int64 // runs without an end
@@ -47,8 +47,8 @@ func (p Problem) String() string {
 	return p.Text
 }
 
-// RunChecker checks runs as they are stored, and calls found with what came of each, in
-// their order. See [eventlog.CheckRun].
+// RunChecker checks runs as stored, and calls found with the results, in their order.
+// See [eventlog.CheckRun].
 type RunChecker func(ctx context.Context, runIDs []string, found func(runID string, r eventlog.Report, err error) error) error
 
 // verifyStep is how many runs are checked between two looks at the tables.

@@ -33,7 +33,7 @@ type seen struct {
 // the logs whose keys the policy names.
 func OpenWitness(key *Key, logs *Policy, file string) (*Witness, error) {
 	w := &Witness{key: key, logs: logs, file: file}
-	unlock, err := w.lock() // a folder that does not exist is known at once
+	unlock, err := w.lock() // report a missing folder at once
 	if err != nil {
 		return nil, err
 	}

@@ -86,8 +86,8 @@ func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 	return sqlitelog.Backup(ctx, src, dst)
 }
 
-// Restore puts a copy of the database in the file src in the place of the file dst, which no
-// other process may have open. The old file is moved to the path replaced.
+// Restore replaces the file dst, which no other process may have open, with a copy of the
+// database in the file src. The old file is moved to the path replaced.
 func Restore(ctx context.Context, src, dst string) (report BackupReport, replaced string, err error) {
 	return sqlitelog.Restore(ctx, src, dst)
 }
@@ -180,7 +180,7 @@ func CheckArchive(ctx context.Context, r io.Reader) (ArchiveReport, error) {
 	return archive.Check(ctx, r)
 }
 
-// ImportArchive appends the runs of an archive to a log, byte for byte as they were.
+// ImportArchive appends the runs of an archive to a log, byte for byte unchanged.
 func ImportArchive(ctx context.Context, log ArchiveLog, r io.ReadSeeker) (ArchiveReport, error) {
 	return archive.Import(ctx, log, r)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// maxEffectName is the longest name that the host takes, in bytes.
+// maxEffectName is the longest name that the host accepts, in bytes.
 const maxEffectName = 256
 
 // effectName is the name passed to SideEffect, or "" outside of it. One module
@@ -19,8 +19,8 @@ var effectName string
 // SideEffect calls fn and gives the HTTP exchanges that it makes the name under
 // which they are recorded. Without it the name is the method and the URL. The
 // name should be stable for the same logical effect, such as "customer/42", and
-// never hold what changes between runs. Replay does not look the name up, it
-// compares it.
+// never contain values that change between runs. Replay compares the name and
+// does not look it up.
 //
 // The innermost SideEffect counts, and a request that carries a Starling-Effect
 // header of its own keeps it. The name belongs to the call and not to a
@@ -40,13 +40,13 @@ func SideEffect[T any](name string, fn func() (T, error)) (T, error) {
 	return fn()
 }
 
-// validEffect reports whether name arrives at the host as it is.
+// validEffect reports whether the host accepts name unchanged.
 func validEffect(name string) bool {
 	return name != "" && len(name) <= maxEffectName && strings.TrimSpace(name) == name && utf8.ValidString(name) && abi.IsFieldValue(name)
 }
 
 // nameEffect returns the request with the header field that names the effect,
-// if there is a name and the request has none itself.
+// if there is a name and the request has no such field.
 func nameEffect(request []byte) []byte {
 	head, _, _ := bytes.Cut(request, []byte("\r\n\r\n"))
 	line, fields, found := bytes.Cut(head, []byte("\r\n"))

@@ -14,8 +14,8 @@ type request struct {
 	call  Call
 }
 
-// execute answers one envelope with another. It never fails: what goes wrong
-// is an answer too. That an output is JSON, the host checks.
+// execute answers one envelope with another. It never fails: a failure is an
+// answer too. The host checks that an output is JSON.
 func execute(envelope []byte) []byte {
 	req := parseRequest(envelope)
 	tool := find(req.tool)
@@ -56,8 +56,8 @@ func names() string {
 	return list
 }
 
-// parseRequest takes an envelope apart. Members that it does not know are left
-// to hosts of a later minor version, which may add some.
+// parseRequest parses an envelope. It ignores unknown members, which hosts of
+// a later minor version may add.
 func parseRequest(envelope []byte) (req request) {
 	eachMember(envelope, func(name string, value []byte) {
 		switch name {

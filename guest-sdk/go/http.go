@@ -21,7 +21,7 @@ var (
 	ErrTimeout = errors.New("timeout")
 	// ErrTooLarge: the request, or the response, is larger than the host allows.
 	ErrTooLarge = errors.New("too large")
-	// ErrMalformed: the request is not one.
+	// ErrMalformed: the request is malformed.
 	ErrMalformed = errors.New("malformed request")
 )
 
@@ -142,10 +142,10 @@ type Request struct {
 	// URL is absolute, http or https, in printable ASCII; see [PathEscape]. A
 	// fragment is not sent. User and password are refused.
 	URL string
-	// Header is sent as it is. Host, Content-Length, Transfer-Encoding and
+	// Header is sent unchanged. Host, Content-Length, Transfer-Encoding and
 	// Connection are refused: they follow from the rest of the request.
 	Header Header
-	// Body is sent as it is.
+	// Body is sent unchanged.
 	Body []byte
 }
 

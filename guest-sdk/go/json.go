@@ -13,7 +13,7 @@ import (
 // eachMember calls each for the members of an object, in their order, with the name and with
 // the bytes of the value, which are part of doc.
 func eachMember(doc []byte, each func(name string, value []byte)) {
-	at := 1 // behind the brace
+	at := 1 // after the brace
 	next := func() []byte {
 		for at < len(doc) && strings.IndexByte(" \t\r\n,:", doc[at]) >= 0 {
 			at++
@@ -31,8 +31,7 @@ func eachMember(doc []byte, each func(name string, value []byte)) {
 	}
 }
 
-// valueLength returns the length of the value that text begins with, and zero for text that
-// begins with none.
+// valueLength returns the length of the value that text begins with, or zero.
 func valueLength(text []byte) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -57,8 +56,8 @@ func valueLength(text []byte) int {
 	return len(text)
 }
 
-// unquote returns the text of a JSON string as the host writes it: with no escapes that Go
-// does not have.
+// unquote returns the text of a JSON string as the host writes it: with only escapes that
+// Go has.
 func unquote(quoted []byte) string {
 	text, _ := strconv.Unquote(string(quoted))
 	return text

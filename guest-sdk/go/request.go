@@ -41,8 +41,8 @@ func (r *Request) message() ([]byte, error) {
 }
 
 // splitURL returns the request target in absolute form, and the host with its
-// port. It refuses what could mean different things to different readers and
-// leaves the rest to the host, whose policy reads the URL again.
+// port. It refuses URLs that readers could understand differently and leaves
+// the rest to the host, whose policy reads the URL again.
 func splitURL(url string) (target, host string, err error) {
 	refuse := func(reason string) (string, string, error) {
 		return "", "", malformed("URL " + strconv.Quote(url) + ": " + reason)

@@ -19,8 +19,8 @@ import (
 //	hi
 //
 // The host hands over whole bodies, so everything after the empty line is the
-// body, and a Content-Length that says otherwise is an error. headOnly: the
-// request was a HEAD, whose response has the length of a body but none.
+// body, and a different Content-Length is an error. headOnly: the request was
+// a HEAD, whose response has the length of a body but no body.
 func parseResponse(message []byte, headOnly bool) (*Response, error) {
 	head, body, found := bytes.Cut(message, []byte("\r\n\r\n"))
 	if !found {

@@ -53,8 +53,8 @@ type Limits struct {
 	TimeoutMs   int64  // wall time in milliseconds
 }
 
-// Call tells a tool which call it is part of. The record holds all of it, so
-// it may influence the output.
+// Call identifies the call that a tool is part of. The record holds all of
+// it, so it may influence the output.
 type Call struct {
 	RunID   string // the run
 	CallID  string // the call; the same for every attempt
@@ -94,7 +94,7 @@ func find(name string) *Tool {
 	return nil
 }
 
-// invalid returns why t cannot be registered, or nothing.
+// invalid returns the reason why t cannot be registered, or "".
 func (t *Tool) invalid() string {
 	switch {
 	case !validName(t.Name):

@@ -57,7 +57,7 @@ type Result struct {
 // guest trapped, broke the contract, or is a tool that exited), ErrFuel,
 // ErrLimit, ErrTimeout, ErrCancelled. A WASI command that exits with a code
 // other than zero is an error of no class, the tool's own failure. An error
-// that Imports panicked with comes back as it is. Everything that an error
+// with which Imports panicked comes back unchanged. Everything that an error
 // text says is determined by the module, the input and the effects, so it is
 // the same on replay. An error of the host itself matches abi.ErrHost, and is
 // not an outcome of the call.

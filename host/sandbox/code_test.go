@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// sized notes the longest read that it was asked for.
+// sized records the longest requested read.
 type sized struct {
 	*bytes.Reader
 	longest int

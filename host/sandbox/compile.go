@@ -51,8 +51,8 @@ func compileOn(ctx context.Context, processors int, rewritten []byte, dir string
 	return nil
 }
 
-// inPieces puts the file code in the place of the file wanted, in pieces. Nothing is
-// removed that is open, which not every system allows.
+// inPieces replaces the file wanted with the file code, in pieces. Nothing is removed
+// that is open, which not every system allows.
 func inPieces(code, wanted string) error {
 	from, err := os.Open(code)
 	if err != nil {

@@ -21,7 +21,7 @@ func (fixed) HTTP(context.Context, []byte) ([]byte, abi.Status) {
 	return []byte("no network here"), abi.StatusDenied
 }
 
-// The smallest tool there is: it has room for its input at 1024, and whatever
+// The smallest possible tool: it has room for its input at 1024, and whatever
 // the input is, the output is the document at 0.
 func smallestTool() []byte {
 	const document = `{"output":"hello"}`

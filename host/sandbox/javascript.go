@@ -16,7 +16,7 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// On js the engine is that of the browser, or of Node: the rewritten module becomes a
+// On js the engine is the browser's, or Node's: the rewritten module becomes a
 // WebAssembly.Module beside this program. A call of the guest is a call from Go to
 // JavaScript, and an import a call back to Go within it, on the same goroutine.
 

@@ -103,7 +103,7 @@ func (m *Module) Imports() []string { return slices.Clone(m.imports) }
 // Limits returns the bounds of each call, the defaults filled in.
 func (m *Module) Limits() Limits { return m.limits }
 
-// Size returns how many bytes the module has, as it was rewritten.
+// Size returns the size of the rewritten module in bytes.
 func (m *Module) Size() int { return m.size }
 
 // Start describes the state that every call of a module begins with. It is the

@@ -32,7 +32,7 @@ type exit struct{ code uint32 }
 func (e *exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 // outcome turns the engine's error into the call's error. A *exit comes back
-// as it is: its meaning depends on the caller.
+// unchanged: its meaning depends on the caller.
 func (s *session) outcome(err error) error {
 	var ended *guestStopped
 	var exited *exit
@@ -69,7 +69,7 @@ type HostFailure struct{ cause error }
 
 func hostFailed(cause error) error { return &HostFailure{cause} }
 
-// Error returns the cause's text behind the package's name.
+// Error returns the cause's text after the package's name.
 func (e *HostFailure) Error() string { return "sandbox: " + e.cause.Error() }
 
 // Unwrap returns abi.ErrHost and the cause.

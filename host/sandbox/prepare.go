@@ -16,15 +16,15 @@ type Prepared struct {
 	Imports []string // see [Module.Imports]
 	Limits  Limits   // see [Module.Limits]
 
-	Wasm    []byte            // as it was rewritten; its rewrite.Shell if there is a Folder
-	Size    int               // of the whole module, in bytes, as it was rewritten
+	Wasm    []byte            // rewritten; its rewrite.Shell if there is a Folder
+	Size    int               // of the whole rewritten module, in bytes
 	Data    []rewrite.Segment // see rewrite.Result; it may share memory with Prepare's input
 	Globals []string          // see rewrite.Result
 	First   []string          // the exports that run before every call, in their order
 	Reserve uint64            // bytes of memory that an instance can have
 
-	// Folder has the code, and nothing else. It is empty if the engine keeps none: then
-	// the process that loads the module compiles or interprets it.
+	// Folder has only the code. It is empty if the engine keeps none: then the process
+	// that loads the module compiles or interprets it.
 	Folder string
 }
 
@@ -75,8 +75,8 @@ func (e *Engine) loadHere(ctx context.Context, p *Prepared, load func(*Prepared)
 	return load(p)
 }
 
-// withCode compiles a module, unless its code is there, and has its shell loaded. Spoiled
-// code is compiled again, unless another load has done so meanwhile. Another process that
+// withCode compiles a module, unless its code exists, and loads its shell. Spoiled code
+// is compiled again, unless another load has done so meanwhile. Another process that
 // finds the same may spoil it once more.
 func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared) error) (err error) {
 	whole := p.Wasm

@@ -188,7 +188,7 @@ func TestAGoToolIsPristineEveryTime(t *testing.T) {
 }
 
 // TestVerifyNoticesWhatAResetForgot changes an instance where no reset looks: in
-// a global after it was set, and behind the memory that the guest had.
+// a global after it was set, and after the guest's memory.
 func TestVerifyNoticesWhatAResetForgot(t *testing.T) {
 	m := load(t, engineWith(t, Config{}), scribbler(), Limits{MemoryPages: 16})
 	spoil := map[string]func(i *instance){
@@ -216,7 +216,7 @@ func TestVerifyNoticesWhatAResetForgot(t *testing.T) {
 }
 
 // TestAShrunkMemoryIsShort grows an instance, resets it, and asks compiled code
-// how long memory is and what lies behind its end.
+// for the length of memory and the bytes after its end.
 func TestAShrunkMemoryIsShort(t *testing.T) {
 	code := asm().
 		Memory(wasm.OpMemorySize).I32(2).Op(wasm.OpI32Ne).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpUnreachable, wasm.OpEnd).

@@ -137,7 +137,7 @@ func TestASpinningGuestEndsAndLeavesTheProcessAlone(t *testing.T) {
 			}()
 			<-began
 			for range 5 {
-				runtime.GC() // stops the world: it cannot return before the guest has come out
+				runtime.GC() // stops the world: it cannot return before the guest has stopped
 			}
 			cancel()
 			if err := <-ended; !errors.Is(err, abi.ErrCancelled) {

@@ -15,7 +15,7 @@ import (
 const (
 	maxCode    = 8 << 30 // bytes, the code of some 400 Go programs
 	maxUnused  = 30 * 24 * time.Hour
-	usedEvery  = time.Hour // how exactly it is known when code was used
+	usedEvery  = time.Hour // the precision of the time of the last use
 	maxWorking = time.Hour // for unfinished work; a compilation takes minutes
 )
 

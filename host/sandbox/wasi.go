@@ -15,10 +15,10 @@ const (
 	eSpipe  errno = 70
 )
 
-// wasiFuncs are the 46 functions of WASI preview 1, as functions of the call:
-// there is a clock that only moves when it is read, randomness expanded from
-// one recorded seed, three standard streams, and nothing else. The table of
-// spec/abi.md, section 8, is in the same order.
+// wasiFuncs are the 46 functions of WASI preview 1, as functions of the call.
+// There are only a clock that moves when it is read, randomness expanded from
+// one recorded seed, and three standard streams. The table of spec/abi.md,
+// section 8, is in the same order.
 var wasiFuncs = []hostFunc{
 	wasi("args_get", (*session).argsGet),
 	wasi("args_sizes_get", (*session).argsSizesGet),

@@ -5,8 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// argsGet writes args[0], the tool's name: without it Go's package flag has
-// nothing to stand on.
+// argsGet writes args[0], the tool's name: Go's package flag needs it.
 func (s *session) argsGet(a args) errno {
 	argv, buf := a.u32(0), a.u32(1)
 	if e := s.store(argv, binary.LittleEndian.AppendUint32(nil, buf)); e != success {

@@ -82,8 +82,8 @@ func PrintableJSON(doc []byte, but ...rune) []byte {
 	return b.Bytes()
 }
 
-// PrintableError returns the text of an error as one printable line. Errors that were joined have
-// a line each: a semicolon takes the place of the break.
+// PrintableError returns the text of an error as one printable line. Joined errors have a line
+// each: a semicolon replaces the break.
 func PrintableError(err error) string { return Printable(OneLine(err.Error())) }
 
 // OneLine joins the non-empty lines of a text with semicolons.

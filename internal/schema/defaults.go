@@ -9,7 +9,7 @@ import (
 // nil *Defaults gives none.
 type Defaults struct {
 	value   json.RawMessage      // of this place; nil: none
-	members map[string]*Defaults // of an object; only where something is given
+	members map[string]*Defaults // of an object; only where there is a default
 	items   *Defaults            // of an array; likewise
 }
 

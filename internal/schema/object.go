@@ -154,7 +154,7 @@ type setting struct{ key, value string }
 func (s setting) String() string { return s.key + "=" + s.value }
 
 // parseSchemaTag reads settings that are separated by commas. A comma that does
-// not stand before a word and an equals sign is part of the value, so that a
+// not precede a word and an equals sign is part of the value, so that a
 // description may be a sentence and a pattern may count.
 func parseSchemaTag(tag string) ([]setting, error) {
 	var settings []setting

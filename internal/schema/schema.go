@@ -86,8 +86,8 @@ func Output(t reflect.Type) (string, error) {
 }
 
 // deriver derives the schema of a type from what encoding/json reads, or
-// writes, for it. It is passed by value, so that open holds the way from the
-// outermost type to the one at hand and nothing else.
+// writes, for it. It is passed by value, so that open holds only the way from
+// the outermost type to the current one.
 type deriver struct {
 	output bool
 	open   []reflect.Type

@@ -55,7 +55,7 @@ func BuildHost(t *testing.T, dir string) {
 
 const modulePath = "github.com/starling-host/starling"
 
-// Outside returns a folder with a module that requires this one and nothing else.
+// Outside returns a folder with a module that requires only this one.
 func Outside(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs(".")

@@ -22,7 +22,7 @@ type Access struct {
 	Port   uint16
 	Path   string // begins with a slash; percent-encoded as the guest wrote it, without the query
 
-	// Secrets are the placeholders that stand in the request.
+	// Secrets are the placeholders in the request.
 	Secrets []Placeholder
 }
 
@@ -48,15 +48,15 @@ func (r *Request) access(t target) (Access, error) {
 	return a, err
 }
 
-// Grant says under which conditions a request is made.
+// Grant is the conditions under which a request is made.
 type Grant struct {
 	// Private lets the name resolve to loopback, RFC 1918 and unique local
 	// addresses. Link-local addresses, metadata services and all other special
 	// ranges stay refused.
 	Private bool
 
-	// MaxResponse bounds the response in bytes, as it is handed on, beside the
-	// bounds of Config. Zero: only those.
+	// MaxResponse bounds the response in bytes, as handed on, beside the bounds
+	// of Config. Zero: only those.
 	MaxResponse int64
 
 	// Limits replace the defaults of Config, and lower what Config sets.
@@ -150,8 +150,8 @@ func (b both) Authorize(ctx context.Context, a Access) (Grant, error) {
 // for the guest.
 func Denied(format string, args ...any) *Error { return failf(abi.StatusDenied, format, args...) }
 
-// TooLarge returns the error of an exchange for which not enough bytes are left. The
-// text is for the guest.
+// TooLarge returns the error of an exchange without enough bytes left. The text is
+// for the guest.
 func TooLarge(format string, args ...any) *Error { return failf(abi.StatusTooLarge, format, args...) }
 
 // authorize asks the authorizer.

@@ -32,12 +32,12 @@ type Config struct {
 	// MaxRequestBytes bounds the body of a request. Default: 1 MiB.
 	MaxRequestBytes int64
 
-	// MaxResponseBytes bounds the body of a response, as it was sent, before any
+	// MaxResponseBytes bounds the body of a response as sent, before any
 	// decompression. Default: 8 MiB.
 	MaxResponseBytes int64
 
 	// MaxHeaderBytes bounds the head of a request and, separately, everything
-	// that comes before the body of a response. Default: 64 KiB.
+	// before the body of a response. Default: 64 KiB.
 	MaxHeaderBytes int64
 
 	// Slots bound the connections that are open at once. An exchange waits for room,

@@ -120,7 +120,7 @@ func (c *Client) dialer(pinned netip.Addr, local bool) *net.Dialer {
 	}
 }
 
-// secure returns conn as it is for http, and for https with TLS 1.2 or later
+// secure returns conn unchanged for http, and for https with TLS 1.2 or later
 // around it, for HTTP/1.1 only and without resuming a session. Closing conn is
 // up to the caller: the result is never closed, because a polite goodbye can
 // wait for seconds on a peer that does not listen.

@@ -40,8 +40,8 @@
 // connect.
 //
 // [Grant].Private opens loopback, RFC 1918 and unique local addresses. Rules give it only to rules that
-// name a host in full: a name below ".example.com" that suddenly resolves to 127.0.0.1 is refused all
-// the same. Link-local addresses and the metadata services of clouds are always refused.
+// name a host in full: a name below ".example.com" that suddenly resolves to 127.0.0.1 is still refused.
+// Link-local addresses and the metadata services of clouds are always refused.
 //
 // # Secrets
 //
@@ -51,8 +51,8 @@
 // placeholder without a granted secret denies the request; it is never sent. The record keeps the
 // request with its placeholders. Head and body of the response are searched for the secrets, and each is
 // replaced by its placeholder, before anybody sees the response; see scrub.go for the forms that are
-// found. With [Grant].Plain the request asks for no compression, and a response that is compressed all
-// the same, or a request for a part of a response, is refused.
+// found. With [Grant].Plain the request asks for no compression, and a compressed response, or a request
+// for a part of a response, is refused.
 //
 // # The exchange
 //

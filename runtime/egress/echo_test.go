@@ -150,7 +150,7 @@ func leaksNothing(t *testing.T, server string, charsets []string) {
 	}
 }
 
-// packedPlaceholders returns stored blocks with a placeholder as it is, in each wrapping,
+// packedPlaceholders returns stored blocks with a plain placeholder, in each wrapping,
 // for a value of the length of the secret.
 func packedPlaceholders(p string) map[string]string {
 	head := binary.LittleEndian.AppendUint16([]byte{1}, uint16(len(echoed)))

@@ -112,8 +112,8 @@ func wantFailure(t testing.TB, err error, status abi.Status, text string) {
 	}
 }
 
-// recorder stands in for the network: it refuses every connection and keeps
-// the addresses.
+// recorder replaces the network: it refuses every connection and keeps the
+// addresses.
 type recorder struct{ dialled []netip.AddrPort }
 
 func (r *recorder) dial(_ context.Context, _ *net.Dialer, to netip.AddrPort) (net.Conn, error) {

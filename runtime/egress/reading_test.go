@@ -206,7 +206,7 @@ func TestErrorTextsQuoteNoResponseThatMayHaveASecret(t *testing.T) {
 	}
 }
 
-// Some servers answer in the characters for which the guest asks.
+// Some servers answer in the charset that the guest requests.
 func TestResponsesInOtherCharacters(t *testing.T) {
 	client := New(Config{Authorize: granting{value: canary, plain: true}})
 	for _, contentType := range []string{"text/plain;charset=UTF-16", `application/json; Charset="utf-32be"`, "text/plain; a=b; charset=IBM037"} {

@@ -31,7 +31,7 @@ const (
 // Request is one HTTP request of a guest. [ParseRequest] makes one from text;
 // host code may also fill one in, for which [Client.Do] makes the same checks.
 type Request struct {
-	// Method is a token such as GET. It is sent as it is, in its own case.
+	// Method is a token such as GET. It is sent unchanged, in its own case.
 	Method string
 	// URL is absolute: http or https, a host, and optionally path and query.
 	URL string
@@ -233,7 +233,7 @@ func (r *Request) takeHost() error {
 	return nil
 }
 
-// check makes sure that the request can be sent as it is and returns where to.
+// check checks that the request can be sent unchanged and returns its target.
 func (r *Request) check() (target, error) {
 	if !abi.IsToken(r.Method) {
 		return target{}, malformed("the method %s is not a token", quote(r.Method))

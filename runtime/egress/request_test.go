@@ -216,8 +216,8 @@ func TestRequestsWrittenByNetHTTP(t *testing.T) {
 	}
 }
 
-// FuzzParseRequest checks that whatever is accepted is sent as the one request
-// that net/http reads too, with nothing in front of or behind it.
+// FuzzParseRequest checks that every accepted text is sent as the one request
+// that net/http reads too, with nothing before or after it.
 func FuzzParseRequest(f *testing.F) {
 	f.Add([]byte("GET http://127.0.0.1:8080/customers/42 HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n"))
 	f.Add([]byte("POST https://example.com/a?b=c HTTP/1.1\r\nContent-Length: 5\r\nX-A: 1\r\nStarling-Effect: e\r\n\r\nhello"))

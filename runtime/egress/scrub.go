@@ -48,8 +48,8 @@ type scrubber struct {
 // needle is a spelling of a secret, folded.
 type needle struct{ text, placeholder string }
 
-// fold makes equal what servers do not keep apart: the cases of letters, as in the name
-// of a header; a space and a plus, as in a form; base64 and base64url.
+// fold makes equal what servers do not distinguish: the cases of letters, as in the
+// name of a header; a space and a plus, as in a form; base64 and base64url.
 var fold = func() (t [256]byte) {
 	for c := range t {
 		t[c] = byte(c)
@@ -79,7 +79,8 @@ const (
 )
 
 // comparedAtOnce is how many bytes a search compares before it lets other goroutines run:
-// what takes a tenth of a millisecond, and not the ten after which Go's scheduler does so.
+// a tenth of a millisecond's work, and not the ten milliseconds after which Go's scheduler
+// does so.
 const comparedAtOnce = 32 << 10
 
 // searches bounds how many long responses are searched at the same time in this process.
@@ -203,7 +204,7 @@ func decoded(value string) (all []string) {
 }
 
 // encodings returns the value in hexadecimal, as the decimal numbers of its bytes, and in base32 and
-// both alphabets of base64 the part that does not depend on what stands before and behind the value:
+// both alphabets of base64 the part that does not depend on the bytes before and after the value:
 // once for each of the places where it may begin in a group of five or three bytes.
 func encodings(value string) []string {
 	digits := hex.EncodeToString([]byte(value))
@@ -321,7 +322,7 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span 
 	return span{}
 }
 
-// reading is a way to read a response: as it is, or with one kind of escape undone.
+// reading is a way to read a response: plain, or with one kind of escape undone.
 type reading struct {
 	opens   string                                    // the bytes that begin an escape
 	decode  func(into, b []byte) (text []byte, n int) // n is 0 if b begins with no escape

@@ -171,8 +171,8 @@ type filler struct {
 	err     error
 }
 
-// replace returns text with its placeholders replaced by what encode makes of
-// the secrets. What comes of a replacement is not looked at again.
+// replace returns text with its placeholders replaced by the secrets, encoded
+// by encode. What comes of a replacement is not looked at again.
 func (f *filler) replace(text string, encode func(value []byte) (string, bool), where string) string {
 	if f.err != nil || !placeholder.MatchString(text) {
 		return text
@@ -205,7 +205,7 @@ func (f *filler) fail(format string, args ...any) {
 }
 
 // fields replaces in the values of the parameters of a query or a form. Values
-// without a placeholder stay as they were written.
+// without a placeholder stay as written.
 func (f *filler) fields(query string) string {
 	pairs := strings.Split(query, "&")
 	for i, pair := range pairs {
@@ -329,7 +329,7 @@ var (
 		`(?:[a-z0-9]|[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+(?:[^"\\]|$)|&(?:#|[a-z][a-z0-9]*;))`)
 	opensEscape = regexp.MustCompile(`(?i)(?:` + escapeBefore + `)$`)
 
-	// references are those to characters that stand in any escaped document.
+	// references are the references to characters that every escaping uses.
 	references = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&quot;", `"`, "&apos;", "'", "&amp;", "&")
 
 	// simpleEscapes are the escapes in a JSON string that every reader of JSON undoes.

@@ -602,8 +602,8 @@ func TestScrubbingFindsASecretThatIsBrokenUp(t *testing.T) {
 	}
 }
 
-// The readings of a response look at each of its bytes so many times, and the comparisons at
-// so many bytes, whatever the response has.
+// The number of readings per byte of a response, and of compared bytes, is bounded, whatever
+// the response has.
 func TestTheWorkOfASearchGrowsWithTheResponse(t *testing.T) {
 	for _, unit := range []string{strings.Repeat("a", 8) + strings.Repeat(" ", 1000), " ", ", 0x", "-ab", "%25", "%2525", `\\`, `\u005c`, "&amp;", "&#38;", "=\n", "\x00", `\u{5c`} {
 		for _, size := range []int{64 << 10, 256 << 10} {

@@ -61,9 +61,9 @@ func forbiddenInURL(r rune) bool {
 	return r <= ' ' || r >= 0x7f || r == '\\' || r == '#'
 }
 
-// originForm returns path and query as they were written, which is how they
-// are sent. A form that net/url would rewrite is refused, so that the record
-// equals the request.
+// originForm returns path and query as written, which is how they are sent. A
+// form that net/url would rewrite is refused, so that the record equals the
+// request.
 func originForm(uri string) (string, error) {
 	if !strings.HasPrefix(uri, "/") {
 		uri = "/" + uri

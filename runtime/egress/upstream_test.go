@@ -210,8 +210,8 @@ func TestHostileUpstreamsEndInTime(t *testing.T) {
 	}
 }
 
-// Each special range, as it is and inside of every IPv6 form that carries an
-// IPv4 address, as the only answer for a name and behind a public answer:
+// Each special range, plain and inside of every IPv6 form that carries an
+// IPv4 address, as the only answer for a name and after a public answer:
 // nothing is dialled, and the listeners of this machine hear nothing.
 func TestNoSpecialAddressIsConnectedTo(t *testing.T) {
 	var hits, dials atomic.Int64

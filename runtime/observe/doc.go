@@ -1,7 +1,6 @@
 // Package observe shows what runs do while they do it, as metrics and spans. It owns
-// every name by which these are known, and is the only package that knows Prometheus
-// and OpenTelemetry. Log records of runs come from package step, which hides the
-// same things.
+// all their names, and is the only package that knows Prometheus and OpenTelemetry.
+// Log records of runs come from package step, which hides the same things.
 //
 //	Metrics  counters and histograms for Prometheus; a [step.MetricsSink]
 //	Tracer   one tree of spans per run, with the GenAI names of OpenTelemetry,

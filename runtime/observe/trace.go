@@ -107,7 +107,7 @@ func (t *Tracer) StartTool(ctx context.Context, c ToolCall) (context.Context, fu
 }
 
 // start begins a span; without a Tracer, a span that records nothing. The
-// context then stays as it is, so that a span around ours keeps its own
+// context then stays unchanged, so that a span around ours keeps its own
 // children.
 func (t *Tracer) start(ctx context.Context, name string, kind trace.SpanKind, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
 	if t == nil {
@@ -128,7 +128,7 @@ func finish(span trace.Span, errorType string) {
 	span.End()
 }
 
-// set sets the attributes that are there.
+// set sets the non-empty attributes.
 func set(span trace.Span, attrs ...attribute.KeyValue) {
 	span.SetAttributes(slices.DeleteFunc(attrs, func(a attribute.KeyValue) bool { return !a.Valid() })...)
 }

@@ -106,8 +106,8 @@ func (r *RetryAfter) note(resp *http.Response) {
 	r.wait.Store(int64(wait))
 }
 
-// retryAfter reads Retry-After (RFC 9110, section 10.2.3), as seconds or as a date, and
-// before that the milliseconds with which OpenAI and Azure say the same more exactly.
+// retryAfter reads Retry-After (RFC 9110, section 10.2.3), as seconds or as a date, but
+// prefers the more exact milliseconds of OpenAI and Azure.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if wait, ok := duration(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return wait

@@ -30,9 +30,9 @@ func WithBodyHash(ctx context.Context) (context.Context, *BodyHash) {
 	return context.WithValue(ctx, bodyHashKey{}, b), b
 }
 
-// HashBodies returns a client that hashes the bodies of responses as they are
-// read, before any SDK has looked at them, and notes what [WithRetryAfter] asks for.
-// Nil means [http.DefaultClient].
+// HashBodies returns a client that hashes the bodies of responses as they are read,
+// before any SDK reads them, and records the delay for [WithRetryAfter]. Nil means
+// [http.DefaultClient].
 func HashBodies(c *http.Client) *http.Client {
 	if c == nil {
 		c = http.DefaultClient

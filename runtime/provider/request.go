@@ -45,8 +45,8 @@ type Message struct {
 	ToolResult  *ToolResult       // of RoleTool
 	Annotations map[string]string // for adapters; not sent as text
 
-	// Reasoning is the assistant's reasoning before Content, with the
-	// signatures that some providers want back.
+	// Reasoning is the assistant's reasoning before Content, with the signatures
+	// that some providers require back.
 	Reasoning []Reasoning `cbor:"Reasoning,omitempty"`
 }
 
@@ -94,9 +94,9 @@ type Image struct {
 	Data []byte
 }
 
-// ImagesApart returns the request with the images of results of tools apart from their text,
-// and how many there are. It knows results of the form that servers of the Model Context
-// Protocol give theirs.
+// ImagesApart returns the request with the images of tool results separated from their text,
+// and their number. It knows results of the form that servers of the Model Context Protocol
+// give theirs.
 func (r *Request) ImagesApart() (*Request, int) {
 	apart, images := *r, 0
 	for i, m := range r.Messages {

@@ -138,7 +138,7 @@ func TestArchiveThenPrune(t *testing.T) {
 	}
 }
 
-// TestEveryByteOfAnArchiveCounts changes each, and cuts the file off behind each.
+// TestEveryByteOfAnArchiveCounts changes each byte, and cuts the file off after each.
 func TestEveryByteOfAnArchiveCounts(t *testing.T) {
 	text, _ := write(t, filled(t, memlog.New()), eventlog.PruneOptions{Limit: 1})
 	for at := range text {

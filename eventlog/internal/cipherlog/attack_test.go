@@ -50,7 +50,7 @@ func keep(t testing.TB, log eventlog.EventLog, evs []event.Event) {
 	}
 }
 
-// encrypted returns runs as they are stored under a key.
+// encrypted returns runs as stored under a key.
 func encrypted(t testing.TB, key byte, runs ...[]event.Event) (all [][]event.Event) {
 	t.Helper()
 	inner := store.Memory()

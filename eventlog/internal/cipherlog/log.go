@@ -69,7 +69,7 @@ func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
 		err = l.inner.Append(ctx, runID, encrypted)
 	}
 	if err != nil || ev.Kind.Terminal() {
-		r.loaded = false // another process may have gone on with the run
+		r.loaded = false // another process may have continued the run
 		l.forget(runID)
 		return err
 	}
@@ -77,8 +77,8 @@ func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
 	return nil
 }
 
-// next seals ev. What does not continue the run as it is remembered may continue
-// it as it is stored.
+// next seals ev. An event that does not continue the remembered run may continue
+// the stored one.
 func (l *Log) next(ctx context.Context, r *run, runID string, ev event.Event) (event.Event, state, error) {
 	at, err := r.at, error(nil)
 	if !r.loaded {
@@ -289,5 +289,5 @@ func (l *Log) within(namespace string) (string, error) {
 // Close implements [eventlog.EventLog]: it closes the log below.
 func (l *Log) Close() error { return l.inner.Close() }
 
-// Unwrap returns the log below, which has the events as they are stored.
+// Unwrap returns the log below, which has the events as stored.
 func (l *Log) Unwrap() eventlog.EventLog { return l.inner }

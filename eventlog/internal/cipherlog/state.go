@@ -14,8 +14,8 @@ import (
 // state is a writer's position in the two chains of its run.
 type state struct {
 	cipher runCipher
-	plain  eventlog.Cursor // behind the last event, as the caller sees it
-	head   canon.Hash      // of the last event as it is stored
+	plain  eventlog.Cursor // after the last event, as the caller sees it
+	head   canon.Hash      // of the last event as stored
 	tree   canon.Tree      // over the stored events
 }
 
@@ -56,8 +56,8 @@ func (l *Log) fresh(runID string) (state, error) {
 	return state{cipher: c}, err
 }
 
-// load reads a run as it is stored and opens the last event, which has the rest.
-// A run without events has the state of a fresh one.
+// load reads a run as stored and decrypts the last event, which has the rest. A
+// run without events has the state of a fresh one.
 func (l *Log) load(ctx context.Context, runID string) (state, error) {
 	s, err := l.fresh(runID)
 	if err != nil {
@@ -77,8 +77,8 @@ func (l *Log) load(ctx context.Context, runID string) (state, error) {
 	return s, err
 }
 
-// follow reads a run as it is stored, which leaves plain where the stored chain is, and
-// returns its last event. A run without events changes nothing.
+// follow reads a run as stored, which leaves plain at the position of the stored chain,
+// and returns its last event. A run without events changes nothing.
 func (s *state) follow(ctx context.Context, log eventlog.EventLog, runID string) (last event.Event, err error) {
 	for e, err := range log.Events(ctx, runID, 0) {
 		if errors.Is(err, eventlog.ErrRunNotFound) {
@@ -150,7 +150,7 @@ func End(ctx context.Context, log eventlog.EventLog, runID string) error {
 }
 
 // unreadable is the state of a run for a writer without its key, with a key of its own.
-// The plain chain begins anew behind the stored one.
+// The plain chain begins anew after the stored one.
 func unreadable(ctx context.Context, log eventlog.EventLog, runID string) (state, error) {
 	secret := make([]byte, KeySize)
 	_, _ = rand.Read(secret) // never fails

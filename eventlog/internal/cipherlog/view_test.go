@@ -55,8 +55,8 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	}
 }
 
-// A run goes on in another process, which knows nothing but the file, and then in
-// the first one again, which remembers an older state.
+// A run continues in another process, which has only the file, and then in the
+// first one again, which remembers an older state.
 func TestAnotherProcessGoesOn(t *testing.T) {
 	t.Parallel()
 	inner := store.Memory()

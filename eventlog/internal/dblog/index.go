@@ -222,7 +222,7 @@ func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID stri
 	row, last, err := x.Find(db, runID)
 	kept := row.Run()
 	if errors.Is(err, eventlog.ErrLogCorrupt) || err == nil && last <= kept.LastSeq {
-		return nil // it stays as it is
+		return nil // it stays unchanged
 	}
 	var s eventlog.RunSummary
 	if err == nil {
@@ -240,9 +240,8 @@ func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID stri
 	return nil
 }
 
-// CatchUp migrates a database that has the log's layout: it adds to the report the events
-// that another program has appended to these runs, or that were restored without the
-// index.
+// CatchUp migrates a database that has the log's layout: it adds to the index the events
+// of these runs that another program has appended, or that were restored without it.
 func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport, behind []string) error {
 	if len(behind) == 0 {
 		return nil
@@ -418,7 +417,7 @@ const CountDoomed = " SELECT count(*), CAST(coalesce(sum(last_seq), 0) AS BIGINT
 
 // Prune is PruneRuns of [eventlog.Store]. However many runs match, they are named by a
 // condition and not one by one: doomed is a WITH that names them, for remove to begin its
-// statements with. The statement mark, unless it is empty, notes them in the log of runs.
+// statements with. The statement mark, unless empty, records them in the log of runs.
 // Runs that this log is at work on are left alone.
 func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args []any, report *eventlog.PruneReport) error) (eventlog.PruneReport, error) {
 	report := eventlog.PruneReport{DryRun: o.DryRun}

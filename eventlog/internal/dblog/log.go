@@ -130,8 +130,8 @@ func (l *Log) HasModule(ctx context.Context, digest canon.Hash) (bool, error) {
 	return l.x.hasModule(ctx, digest)
 }
 
-// Module implements [eventlog.ModuleStore]. The pieces of a module are never changed once
-// its row is there, so two statements see the same.
+// Module implements [eventlog.ModuleStore]. The pieces of a module never change once its
+// row exists, so two statements see the same.
 func (l *Log) Module(ctx context.Context, digest canon.Hash) (wasm []byte, err error) {
 	found := false
 	read := func(q eventlog.Querier) error {

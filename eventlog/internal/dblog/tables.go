@@ -90,8 +90,8 @@ func (x *Backend) StoreModule(ctx context.Context, wasm []byte, store func(diges
 type Statements struct {
 	Name     string
 	On       Execer             // the connection that is in the transaction
-	Conflict func(error) bool   // whether an error is that a row exists
-	Arg      func(arg any) bool // whether a further type of argument is taken; may be nil
+	Conflict func(error) bool   // whether an error means that a row exists
+	Arg      func(arg any) bool // whether a further type of argument is accepted; may be nil
 	Explain  func(error) error  // says more of an error; may be nil
 
 	Failed  error // a statement has failed, and the transaction with it
@@ -214,7 +214,7 @@ func scan(v, to any) bool {
 	case *[]byte:
 		ok := scanAs(v, to)
 		if v != nil && *to == nil {
-			*to = []byte{} // it is there, and empty
+			*to = []byte{} // it exists, and is empty
 		}
 		return ok
 	}

@@ -66,15 +66,15 @@ type Runs[W any] struct {
 	restart    time.Time   // when it may be tried again; guarded by restarting
 }
 
-// A log that has stopped looks whether its cause is gone when it is asked to write, and not
-// again for restartRest times as long as that took, or restartEvery.
+// When a stopped log is asked to write, it checks whether the cause is gone, and not again
+// for restartRest times as long as that took, or restartEvery.
 const (
 	restartRest  = 4
 	restartEvery = time.Second
 )
 
 // revive starts a new writer if the log has stopped and the cause is gone. It is called
-// before something is taken, so a log that is not used is left alone.
+// before an append, so an unused log is left alone.
 func (s *Runs[W]) revive() {
 	if !s.stopped.Load() {
 		return
@@ -141,7 +141,7 @@ func (s *Runs[W]) Failure() error {
 	return s.failed
 }
 
-// AtWork returns the runs that this process has appended to, or was given, and has not
+// AtWork returns the runs that this process has appended to, or received, and has not
 // forgotten.
 func (s *Runs[W]) AtWork() []string {
 	s.Lock()
@@ -168,7 +168,7 @@ func (s *Runs[W]) Close() bool {
 // Nothing is tried again: every barrier gets [Runs.Failure], which wraps
 // [eventlog.ErrLogStopped] and the cause. So do the tasks in the queue, and in the batch that
 // could not be written, and every later call until the backend has restarted. A run with
-// events on their way is lost to its writer for good; where the others stand is read again.
+// queued events is lost to its writer for good; the position of the others is read again.
 func (s *Runs[W]) Stop(cause error, batch []Item[W]) {
 	s.Lock()
 	defer s.Unlock()
@@ -225,9 +225,9 @@ func (s *Runs[W]) durable(r *Run[W], seq uint64) {
 	}
 }
 
-// fenced notes that a committed transaction has given the run to a new writer. The earlier
-// writers have lost it. A writer with nothing queued is forgotten; it reads the epoch from
-// the database when it appends again. The caller holds the lock.
+// fenced records that a committed transaction has given the run to a new writer. The
+// earlier writers have lost it. A writer with nothing queued is forgotten; it reads the
+// epoch from the database when it appends again. The caller holds the lock.
 func (s *Runs[W]) fenced(runID string, epoch uint64) {
 	for _, r := range slices.Clone(s.runs[runID]) {
 		if r.Epoch < epoch && !s.forget(r) {
@@ -350,9 +350,9 @@ type Run[W any] struct {
 	// Guarded by the lock of Runs.
 	users   int // calls of Append that hold the run
 	ended   bool
-	queued  uint64 // number of the last event that was taken
+	queued  uint64 // number of the last accepted event
 	durable uint64 // number of the last event that is durable
-	failed  error  // another writer continued the run, or was given it
+	failed  error  // another writer continued the run, or received it
 	waiters []waiter
 }
 
@@ -371,7 +371,7 @@ func (r *Run[W]) giveUp(err error) {
 	}
 }
 
-// take notes that the event is on its way. The caller holds the lock of Runs.
+// take records that the event is queued. The caller holds the lock of Runs.
 func (r *Run[W]) take(seq uint64, terminal bool) {
 	r.queued, r.ended = seq, terminal
 	if r.durable == 0 {
@@ -379,8 +379,8 @@ func (r *Run[W]) take(seq uint64, terminal bool) {
 	}
 }
 
-// wait returns a channel that tells when all that was taken is durable. The caller
-// holds the lock of Runs.
+// wait returns a channel that signals when all accepted events are durable. The
+// caller holds the lock of Runs.
 func (r *Run[W]) wait() <-chan error {
 	done := make(chan error, 1)
 	r.waiters = append(r.waiters, waiter{r.queued, done})
@@ -402,7 +402,7 @@ var errMoved = errors.New("pending: the run has moved")
 
 // Append checks in memory that the event continues the run, under the epoch, and queues
 // it. Only the first event that this process appends to a run in an epoch looks into
-// the database. Epoch zero is that of the log itself, outside of every epoch.
+// the database. Epoch zero is the log's own, outside every epoch.
 func (s *Runs[W]) Append(ctx context.Context, runID string, epoch uint64, ev event.Event) error {
 	r, err := s.hold(runID, epoch)
 	if err != nil {
@@ -541,7 +541,7 @@ type Epochs interface {
 	Sync(ctx context.Context, runID string, epoch uint64) error
 }
 
-// fenced is a log for the writer that was given one run in one epoch.
+// fenced is a log for the writer that received one run in one epoch.
 type fenced struct {
 	eventlog.EventLog
 	epochs Epochs
@@ -549,7 +549,7 @@ type fenced struct {
 	epoch  uint64
 }
 
-// Fenced returns the log for the writer that was given the run in the epoch, see
+// Fenced returns the log for the writer that received the run in the epoch, see
 // [eventlog.Store].
 func Fenced(log eventlog.EventLog, epochs Epochs, runID string, epoch uint64) eventlog.EventLog {
 	return &fenced{log, epochs, runID, epoch}
@@ -581,7 +581,7 @@ type Changes struct {
 	given  map[string]Position // the positions of the runs in Epochs
 }
 
-// Fence notes an epoch that the transaction has made of a run.
+// Fence records an epoch that the transaction has made of a run.
 func (c *Changes) Fence(runID string, epoch uint64) {
 	if c.Epochs == nil {
 		c.Epochs, c.given = make(map[string]uint64), make(map[string]Position)
@@ -589,13 +589,13 @@ func (c *Changes) Fence(runID string, epoch uint64) {
 	c.Epochs[runID] = epoch
 }
 
-// Give notes the position of a run for which the transaction has made an epoch.
+// Give records the position of a run for which the transaction has made an epoch.
 func (c *Changes) Give(runID string, at Position) {
 	at.Epoch = c.Epochs[runID]
 	c.given[runID] = at
 }
 
-// Move notes that the transaction has continued a run.
+// Move records that the transaction has continued a run.
 func (c *Changes) Move(runID string, at Position) {
 	if c.Moved == nil {
 		c.Moved = make(map[string]Position)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestACrashOfTheServerLosesNothing crashes the server under writers and transactions,
-// and starts it again. The writers notice nothing but the wait.
+// and starts it again. The writers only see a longer wait.
 func TestACrashOfTheServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	crashes := 2
@@ -29,7 +29,7 @@ func TestACrashOfTheServerLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
-	t.Cleanup(all.Wait) // before the log is closed, also when the test has been given up
+	t.Cleanup(all.Wait) // before the log is closed, even if the test has failed
 	var acked, counted atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -77,8 +77,8 @@ func until(t testing.TB, counter *atomic.Int64, n int64) {
 	}
 }
 
-// writeUntil records runs, each event with its barrier, and notes in ends how far each
-// run is durable.
+// writeUntil records runs, each event with its barrier, and stores in ends how far
+// each run is durable.
 func writeUntil(ctx context.Context, t *testing.T, l *Log, g int, ends map[string]uint64, acked *atomic.Int64) {
 	for n := 0; ctx.Err() == nil; n++ {
 		for _, e := range logtest.Finished(fmt.Sprintf("%d/%d", g, n), 20) {

@@ -245,8 +245,8 @@ func (n *listener) listen() {
 	}
 }
 
-// next waits for one notification. When none comes, the streams look for themselves,
-// and the connection has to show that it lives.
+// next waits for one notification. When none comes, the streams poll, and the
+// connection has to prove that it is alive.
 func (n *listener) next(conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(n.ctx, n.poll)
 	defer cancel()

@@ -64,8 +64,8 @@ func (l *Log) compare(ctx context.Context) ([]string, error) {
 	return ids, err
 }
 
-// behind is compare, for a page or for pruning as it was at most compareEvery ago. For a
-// page, a log that writes compares in the background.
+// behind is compare, but for a page or for pruning the result may be compareEvery old.
+// For a page, a log that writes compares in the background.
 func (l *Log) behind(ctx context.Context, use dblog.Use) ([]string, error) {
 	c := &l.compared
 	c.mu.Lock()

@@ -50,9 +50,8 @@ func (o Options) retryTime() time.Duration {
 }
 
 // Open opens the log in a database. Its address is a URL (postgres://...) or a list of
-// keywords and values, in which pgx understands pool_max_conns and its like, too.
-// Where the database is shared with other programs, search_path names the schema that
-// the tables are in.
+// keywords and values, including pgx's own, such as pool_max_conns. Where the database is
+// shared with other programs, search_path names the schema that the tables are in.
 //
 // The log has its own connections beside the pool: one writes, one notifies others and
 // one receives notifications. Each is made when it is first needed. A pooler in front of
@@ -156,7 +155,7 @@ func hasTable(ctx context.Context, q queryer, name string) (found bool, err erro
 // of this package and of serve/internal/queue have passed on 13 to 18.
 const minServer = 110000
 
-// checkServer refuses a server that would not keep a log as it is.
+// checkServer refuses a server that would not keep a log unchanged.
 func checkServer(version int, encoding string) error {
 	if version < minServer {
 		return fmt.Errorf("pglog: the server is PostgreSQL %d; %d or later is needed", version/10000, minServer/10000)
@@ -293,7 +292,7 @@ func isAway(err error) bool {
 }
 
 // refusedError means that a server refused a connection. The driver puts the server's own
-// words last, behind each attempt with and without TLS.
+// words last, after each attempt with and without TLS.
 type refusedError struct {
 	said *pgconn.PgError
 	err  error

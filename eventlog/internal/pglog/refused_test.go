@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// TestServersOwnWordsComeFirst: a server without TLS that refuses a role is quoted, and not
-// what came of the attempt with TLS.
+// TestServersOwnWordsComeFirst: the error quotes a server without TLS that refuses a role,
+// and not the attempt with TLS.
 func TestServersOwnWordsComeFirst(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestServersOwnWordsComeFirst(t *testing.T) {
 	}
 }
 
-// refuse is a server that has no TLS and lets no one in.
+// refuse is a server without TLS that refuses every role.
 func refuse(conn net.Conn) {
 	defer conn.Close()
 	for {

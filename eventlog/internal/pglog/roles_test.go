@@ -65,7 +65,7 @@ func lacks(t *testing.T, dsn string, roles Roles) {
 	execute(t, conn, Grants(roles, counter))
 }
 
-// denied wants the server to refuse the statements to a role.
+// denied requires the server to refuse the statements to a role.
 func denied(t *testing.T, dsn string, statements ...string) {
 	t.Helper()
 	conn := connectTo(t, dsn)

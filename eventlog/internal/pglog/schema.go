@@ -313,8 +313,8 @@ func Grants(r Roles, sets ...eventlog.TableSet) string {
 	return b.String()
 }
 
-// Lacking returns who the role of the connection is, and what of the needs it may not do,
-// such as "INSERT on run". The tables are there.
+// Lacking returns the name of the connection's role, and the needs whose rights it lacks,
+// such as "INSERT on run". The tables exist.
 func (l *Log) Lacking(ctx context.Context, needs ...Need) (role string, lacking []string, err error) {
 	const query = `SELECT current_user, coalesce(array_agg(r || ' on ' || t ORDER BY n) FILTER (WHERE NOT has_table_privilege(quote_ident(t), r)), '{}')
 		FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS need (r, t, n)`

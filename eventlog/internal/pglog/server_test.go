@@ -104,8 +104,8 @@ func TestATableThatSomebodyHolds(t *testing.T) {
 	}
 }
 
-// TestGatesAreLeftOpenWhenOneCannotBeClosed: a session that kept those before it would
-// keep everybody from appending, for as long as the pool has it.
+// TestGatesAreLeftOpenWhenOneCannotBeClosed: a session that kept the earlier gates
+// closed would keep all hosts from appending while the pool has it.
 func TestGatesAreLeftOpenWhenOneCannotBeClosed(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)

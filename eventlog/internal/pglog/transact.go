@@ -21,11 +21,11 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
-// maxAttempts bounds how often a transaction is tried that the server undoes because of
-// another one.
+// maxAttempts bounds how often a transaction is retried that the server rolls back
+// because of another one.
 const maxAttempts = 20
 
-// idleTime is how long a transaction may do nothing before the server ends it. That
+// idleTime is how long a transaction may be idle before the server ends it. That
 // frees the locks of a host that was cut off from the network.
 const idleTime = 30 * time.Second
 
@@ -227,7 +227,7 @@ type Tx struct {
 	log     *Log
 	mark    *mark
 	changes pending.Changes
-	columns columns           // what Append has taken
+	columns columns           // the events that Append has accepted
 	rows    map[string]*txRun // of the runs in columns
 	doubt   *doubt
 	wanted  []string // the runs that it has tried to fence
@@ -454,7 +454,7 @@ func (m *mark) leave(ctx context.Context, tx pgx.Tx) error {
 // errUndone means that the connection broke, and nothing was committed.
 var errUndone = errors.New("the connection broke, and the transaction was undone")
 
-// commitOutcome looks whether the mark is there. While the server is still at work on the
+// commitOutcome checks whether the mark exists. While the server is still at work on the
 // transaction, the statement waits for the row.
 func (l *Log) commitOutcome(m *mark, cause error) error {
 	const sql = `INSERT INTO commit_mark (slot, mark, at) VALUES ($1, 0, $2)
@@ -489,10 +489,10 @@ func (m *marks) clear(l *Log) {
 	l.pool.Exec(ctx, "DELETE FROM commit_mark WHERE starts_with(slot, $1) OR at < $2", m.log+"/", time.Now().Add(-markTime).UnixNano())
 }
 
-// fenceSQL makes a new epoch of each run. A run without events gets a row that stands
-// before its first one. Every append to the run takes the row's lock, too: an append
-// that has it first is committed before the fence, and a later append sees the new
-// epoch. Rows are locked in the order of the runs' names, to avoid deadlocks.
+// fenceSQL makes a new epoch of each run. A run without events gets a row for the
+// position before its first one. Every append to the run takes the row's lock, too:
+// an append that has it first is committed before the fence, and a later append sees
+// the new epoch. Rows are locked in the order of the runs' names, to avoid deadlocks.
 const fenceSQL = `INSERT INTO run (epoch, ` + runValues + `)
 	SELECT 1, id, 0, 0, decode(repeat('00', 32), 'hex'), 0, 0, 0, 0, 0, 0, 0 FROM unnest($1::text[]) AS id GROUP BY id ORDER BY id
 	ON CONFLICT (run_id) DO UPDATE SET epoch = run.epoch + 1 RETURNING 0, epoch, ` + runValues

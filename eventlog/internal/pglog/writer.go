@@ -235,7 +235,7 @@ func closeConn(conn *pgx.Conn) {
 
 // batch is the content of one transaction: some events of some runs.
 type batch struct {
-	items   []item // as they were taken; they belong to the writer
+	items   []item // in the order of their appends; they belong to the writer
 	runs    []*run // each once
 	at      map[*run]int
 	columns columns
@@ -289,8 +289,8 @@ func (b *batch) split() []*batch {
 }
 
 // settle finds out why runs of a batch were refused. After an attempt whose outcome is
-// unknown, the reason may be that the events are there: since each event holds the hash
-// of the one before, the last one tells for all.
+// unknown, the reason may be that the events are already stored: since each event holds
+// the hash of the one before, checking the last one suffices.
 func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, again bool) (conflicts, error) {
 	layout, err := findLayout(ctx, conn)
 	if err != nil {
@@ -323,7 +323,7 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 	return lost, nil
 }
 
-// isStored reports whether the database holds the last event of the run as it is to stand.
+// isStored reports whether the database holds the last event that the batch has of the run.
 func isStored(ctx context.Context, q queryer, runID string, at eventlog.RunSummary) (bool, error) {
 	evs, err := page(ctx, q, runID, at.LastSeq-1, 1)
 	if err != nil || len(evs) == 0 || evs[0].Seq != at.LastSeq {
@@ -340,7 +340,7 @@ type columns struct {
 	params params
 }
 
-// row is the row of a run that has to stand at event before, under the epoch.
+// row is the row of a run that must be at event before, under the epoch.
 type row struct {
 	id            string
 	before, epoch uint64
@@ -365,7 +365,7 @@ var (
 	eventNumbers = []string{"no", "seq", "ts", "kind"}
 )
 
-// numbers replaces {run.before} by the place of that number of run g.no in the
+// numbers replaces {run.before} with the place of that number of run g.no in the
 // statement, and {event.no} by that of event e.place.
 func numbers() *strings.Replacer {
 	var pairs []string
@@ -426,7 +426,7 @@ func (c *columns) reset() {
 	c.rows, c.events = c.rows[:0], c.events[:0]
 }
 
-// addRun adds the row of a run that has to stand at event before.
+// addRun adds the row of a run that must be at event before.
 func (c *columns) addRun(id string, before, epoch uint64) {
 	c.rows = append(c.rows, row{id: id, before: before, epoch: epoch})
 }

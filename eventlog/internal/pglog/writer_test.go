@@ -228,7 +228,7 @@ func TestTheServersTransactionIsAtHand(t *testing.T) {
 func TestATransactionGetsAtARunThatIsWrittenAllTheTime(t *testing.T) {
 	t.Parallel()
 	l, dsn := open(t)
-	other := openAt(t, dsn, Options{}) // before the writer begins, which writes only so much
+	other := openAt(t, dsn, Options{}) // before the writer begins, which writes only that much
 	c := logtest.Chain{RunID: "run-1"}
 	storeAll(t, l, c.Start("g"))
 	var old sync.WaitGroup

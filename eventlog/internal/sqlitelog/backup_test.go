@@ -238,7 +238,7 @@ func TestCompact(t *testing.T) {
 	readAll(t, openAt(t, l.path, Options{ReadOnly: true}))
 }
 
-// fileSize is that of the database when all of the WAL is in it.
+// fileSize returns the size of the database with all of the WAL in it.
 func fileSize(t testing.TB, l *Log) int64 {
 	t.Helper()
 	v, err := connect(t.Context(), l.path, "mode=rw")
@@ -246,7 +246,7 @@ func fileSize(t testing.TB, l *Log) int64 {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	for busy := any(nil); busy != int64(0); { // as it is while the checkpointer is at work
+	for busy := any(nil); busy != int64(0); { // while the checkpointer is at work
 		if busy, err = v.value(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// BenchmarkDurable is the price of a barrier after each event. The ratio is
-// that of the log's rate to a raw file's with the same group commit, measured
-// in the same run.
+// BenchmarkDurable is the price of a barrier after each event. The ratio
+// compares the log's rate with a raw file's with the same group commit,
+// measured in the same run.
 func BenchmarkDurable(b *testing.B) {
 	for _, bb := range []struct {
 		name       string

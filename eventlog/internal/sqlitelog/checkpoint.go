@@ -160,9 +160,9 @@ func wakeUp(to chan<- struct{}) {
 }
 
 // checkpoints is the checkpointer's goroutine. It ends with the log, or when the
-// database is damaged or may be: what could not be synced may be gone, so nothing is
-// tried again. After any other error, such as a full disk, the WAL is
-// intact: everything is opened and tried again.
+// database is or may be damaged: unsynced data may be gone, so nothing is tried
+// again. After any other error, such as a full disk, the WAL is intact: everything
+// is opened and tried again.
 func (l *Log) checkpoints() {
 	c := l.checkpointer
 	defer close(c.ended)
@@ -201,8 +201,8 @@ func damaged(err error) error {
 	return err
 }
 
-// advance moves what there is, again as long as the writer was faster, and lets the
-// WAL be written from its beginning if it is time.
+// advance moves the frames, again while the writer was faster, and lets the WAL
+// restart from its beginning if it is time.
 func (c *checkpointer) advance() error {
 	for range maxSteps {
 		began, before := time.Now(), c.last.moved

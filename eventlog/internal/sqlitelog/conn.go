@@ -141,7 +141,7 @@ func (c *conn) integer(ctx context.Context, query string) (int64, error) {
 }
 
 // maxStatements bounds the statements that a connection keeps prepared. There are few
-// texts, so when there are too many all are given up.
+// texts, so when there are too many all are dropped.
 const maxStatements = 256
 
 func (c *conn) prepared(ctx context.Context, query string) (driver.Stmt, error) {

@@ -35,8 +35,8 @@ func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 	return report, err
 }
 
-// Restore puts a checked copy of the log at src, such as a backup, in the place of the log at
-// dst, which no other process may have open. The old log and its WAL get names that end with
+// Restore replaces the log at dst, which no other process may have open, with a checked copy of
+// the log at src, such as a backup. The old log and its WAL get names that end with
 // .replaced, and stay complete. If the process dies in between, dst is unchanged or missing,
 // and the same call resumes.
 func Restore(ctx context.Context, src, dst string) (report BackupReport, replaced string, err error) {
@@ -209,8 +209,8 @@ func verify(ctx context.Context, path string) (report BackupReport, err error) {
 // ForkSQLite copies the log at src as [Backup] does, but of the run runID it
 // keeps only the events with numbers below beforeSeq. The copy can be continued
 // from there without changing the original. With beforeSeq 0 it keeps all. All
-// other runs are there as they were. In the copy the run has no epoch. A run
-// that does not exist is [eventlog.ErrRunNotFound].
+// other runs are unchanged. In the copy the run has no epoch. A run that does
+// not exist is [eventlog.ErrRunNotFound].
 //
 // The copy also has the host's tables in the log. It is for inspection and
 // manual continuation: a host that served it would repeat the work that still

@@ -40,7 +40,7 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	}
 }
 
-// An empty file becomes a log that only its owner reads; a log stays as it is.
+// An empty file becomes a log that only its owner reads; an existing log keeps its mode.
 func TestAnEmptyFileBecomesTheOwnersAlone(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -276,7 +276,7 @@ func TestNothingIsAcknowledgedInAFileThatIsNoLongerThere(t *testing.T) {
 }
 
 // TestALogThatStoppedStartsAgainWithItsFile takes the file of a log away and puts it back. The
-// run that lost an event is as it was, and may be continued by another process alone.
+// run that lost an event is unchanged, and only another process may continue it.
 func TestALogThatStoppedStartsAgainWithItsFile(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

@@ -84,7 +84,7 @@ const (
 	epoch  INTEGER NOT NULL
 ) WITHOUT ROWID`
 	// setTable has, for each set of tables of the host, how many of its steps
-	// were taken.
+	// were applied.
 	setTable = `CREATE TABLE table_set (
 	name  TEXT    PRIMARY KEY NOT NULL,
 	steps INTEGER NOT NULL
@@ -135,10 +135,10 @@ var safety = []string{
 	"PRAGMA busy_timeout=30000",
 }
 
-// creation is set on a new file, in this order and each by itself: the page
-// size can only be chosen before the file is in WAL mode, and a driver that is
-// handed both at once leaves it at 4 KiB without a word. The file keeps a map of
-// its pages, so that it can become smaller in small steps; see Compact.
+// creation is set on a new file, in this order and each by itself: the page size
+// can only be chosen before the file is in WAL mode, and a driver that gets both
+// at once silently leaves it at 4 KiB. The file keeps a map of its pages, so
+// that it can become smaller in small steps; see Compact.
 var creation = []string{
 	"PRAGMA page_size=16384",
 	"PRAGMA auto_vacuum=INCREMENTAL",
@@ -209,10 +209,10 @@ func plain(sql string) string {
 	}, eventlog.LowerASCII(sql))
 }
 
-// vet refuses a file whose objects are not what their names promise. A view in
-// the place of a table can compute for ever, a trigger can write, a generated
-// column or an index can call functions; a plain table of another program can
-// do nothing, if [vetColumns] finds nothing in it. It returns the layout of the file.
+// vet refuses a file whose objects are not what their names promise. A view instead
+// of a table can compute for ever, a trigger can write, a generated column or an
+// index can call functions; a plain table of another program can do nothing, if
+// [vetColumns] finds nothing in it. It returns the layout of the file.
 func vet(objects []object) (layout int, err error) {
 	have := make(map[string]string, len(objects))
 	for _, o := range objects {

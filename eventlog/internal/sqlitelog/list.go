@@ -145,11 +145,11 @@ func (l *Log) reindex(ctx context.Context, ids ...string) error {
 // PruneRuns implements [eventlog.Store]. The writer removes the runs between two batches,
 // in one transaction.
 //
-// What runs held that are removed by their ids is overwritten, because a caller that names runs wants
-// their contents erased. After [Compact] it is in no page of the file, and in its WAL until the last log
-// of the file is closed at the latest. The others give room back, and overwriting all of it would write
-// as much as was recorded; but where a removal moves remaining rows, it leaves no copy behind that a
-// later one would not find.
+// The content of runs removed by id is overwritten, because a caller that names runs wants it erased.
+// After [Compact] it is in no page of the file, and in its WAL until the last log of the file is closed
+// at the latest. The others give room back, and overwriting all of it would write as much as was
+// recorded; but where a removal moves remaining rows, it leaves no copy behind that a later one would
+// not find.
 func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
 	overwrite := "FAST"
 	if len(o.RunIDs) > 0 {

@@ -33,8 +33,8 @@ type fileLock struct {
 }
 
 // openLock opens the lock files beside the database, readable by the owner alone. A link in
-// their place is not followed, as SQLite follows none in the place of a WAL: otherwise
-// the author of the folder could create files anywhere.
+// their place is not followed, just as SQLite does not follow one to a WAL: otherwise the
+// author of the folder could create files anywhere.
 func openLock(dbPath string) (*fileLock, error) {
 	turn, err := os.OpenFile(dbPath+".turn", os.O_RDWR|os.O_CREATE|noFollow, fileMode)
 	if err != nil {
@@ -59,7 +59,7 @@ func (l *fileLock) Lock(ctx context.Context) error {
 	return unlockFile(l.turnstile)
 }
 
-// lockSoon waits for at most a second, in which it leaves nothing behind that waits.
+// lockSoon waits for at most a second, and leaves no waiter behind.
 func (l *fileLock) lockSoon() error {
 	for range 50 {
 		ok, err := tryLockFile(l.turnstile)

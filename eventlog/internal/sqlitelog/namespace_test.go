@@ -11,8 +11,8 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// TestANamespaceIsFoundByTheIndex asks SQLite how it looks for the runs of one
-// namespace among others.
+// TestANamespaceIsFoundByTheIndex asks SQLite for its plan to find the runs of
+// one namespace.
 func TestANamespaceIsFoundByTheIndex(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -227,9 +227,9 @@ func touch(path string) error {
 	return nil
 }
 
-// create lays out a file that has no tables. If the process dies in between,
-// the next one finds no tables again. One of another program may have had some: its
-// pages keep their size, so it is refused before it is given ours.
+// create lays out a file that has no tables. If the process dies in between, the
+// next one finds no tables again. Another program's file may have had tables: its
+// pages keep their size, so it is refused before it gets ours.
 func create(ctx context.Context, c *conn) error {
 	n, err := c.integer(ctx, "SELECT count(*) FROM sqlite_schema")
 	if err != nil || n > 0 {
@@ -299,7 +299,7 @@ func objects(ctx context.Context, c *conn) ([]object, error) {
 }
 
 // vetColumns refuses a column that is computed when it is read, in whatever table: the
-// tables of the host are in the same file. No object may be other than [vet] wants it.
+// tables of the host are in the same file. Every object must be as [vet] requires.
 func vetColumns(ctx context.Context, c *conn) error {
 	const computed = "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_xinfo(t.name) AS c WHERE t.type = 'table' AND c.hidden > 1"
 	return c.query(ctx, computed, nil, func(row []driver.Value) error {
@@ -307,8 +307,8 @@ func vetColumns(ctx context.Context, c *conn) error {
 	})
 }
 
-// examineSeedVersion looks at the version that the Starling runtime keeps. Version 2 is version
-// 1 without the first layout's table, whose events it moves.
+// examineSeedVersion checks the version that the Starling runtime keeps. Version 2 is version 1
+// without the first layout's table, whose events it moves.
 func examineSeedVersion(ctx context.Context, c *conn, first bool) error {
 	v, err := c.integer(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")
 	switch {

@@ -238,8 +238,8 @@ func acknowledgements(t testing.TB, lines *bufio.Scanner, each func(told int)) m
 	return acked
 }
 
-// checkAcknowledged wants every acknowledged event to be there, in runs that
-// are in order.
+// checkAcknowledged requires every acknowledged event to exist, in valid
+// runs.
 func checkAcknowledged(t testing.TB, l *Log, acked map[string]uint64) int {
 	t.Helper()
 	for run, seq := range acked {

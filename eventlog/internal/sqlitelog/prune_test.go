@@ -59,9 +59,9 @@ func TestPruningManyRuns(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfRunsThatWereNamed looks for what runs held in the files that remain:
-// beside other events on a page, on pages of its own, and where removals of others have
-// moved it from.
+// TestNothingIsLeftOfRunsThatWereNamed searches the remaining files for the content of
+// removed runs: beside other events on a page, on pages of its own, and where removals of
+// others have moved it from.
 func TestNothingIsLeftOfRunsThatWereNamed(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{5, 45, 300, 3_000, 30_000} {

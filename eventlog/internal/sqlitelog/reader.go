@@ -89,7 +89,7 @@ type querier struct {
 	*conn
 }
 
-// Query implements [eventlog.Querier]. SQLite takes the placeholders as they are.
+// Query implements [eventlog.Querier]. SQLite accepts the placeholders unchanged.
 func (q querier) Query(sql string, args []any, row func(eventlog.Row) error) error {
 	return q.query(q.ctx, sql, args, func(cols []driver.Value) error { return row(resultRow(cols)) })
 }

@@ -22,7 +22,7 @@ func allocate(f *os.File, n int64) error {
 	}
 }
 
-// reserveWAL takes room on the disk for the WAL at path, whose length stays as it is.
+// reserveWAL reserves room on the disk for the WAL at path, whose length stays unchanged.
 func reserveWAL(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,8 +27,9 @@ type transaction struct {
 	err  error // of the function
 }
 
-// Transact implements [eventlog.Transactor]. A context that ends while the
-// transaction waits for the writer undoes it; later it makes no difference.
+// Transact implements [eventlog.Transactor]. If its context ends while the
+// transaction waits for the writer, it is rolled back; later, that makes no
+// difference.
 func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 	return l.inTransaction(ctx, func(t *tx) error { return fn(t) })
 }
@@ -120,8 +121,8 @@ func (t *transaction) finish(l *Log, err error) {
 // View implements [eventlog.Transactor].
 func (l *Log) View(ctx context.Context, fn func(eventlog.Querier) error) error {
 	return l.readers.with(ctx, func(r *conn) (err error) {
-		// A statement whose context ends may have been carried out all the same, and a
-		// reader whose transaction never ends would see this moment for ever.
+		// A statement whose context ends may still have been carried out, and a reader
+		// whose transaction never ends would see this moment for ever.
 		if _, _, err := r.run("BEGIN"); err != nil {
 			return err
 		}
@@ -250,8 +251,8 @@ func (t *tx) position(runID string, ev event.Event) (pending.Position, error) {
 	return t.writer.position(runID)
 }
 
-// refused explains why an event could not be stored. One that is there already
-// changed nothing.
+// refused explains why an event could not be stored. An existing one changes
+// nothing.
 func (t *tx) refused(runID string, ev event.Event, err error) error {
 	if isConflict(err) {
 		at, lookErr := t.writer.position(runID)

@@ -55,7 +55,7 @@ func TestTablesThatAFileMayNotHave(t *testing.T) {
 	readAll(t, openAt(t, l.path, Options{}))
 }
 
-// TestFilesWithoutWhatCameLate are read as they are, and completed by who writes.
+// TestFilesWithoutWhatCameLate are read unchanged, and completed when opened for writing.
 func TestFilesWithoutWhatCameLate(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -209,8 +209,8 @@ func waitForQueue(t testing.TB, l *Log, n int) {
 	}
 }
 
-// TestAViewThatIsGivenUp looks at the log with contexts that end at any moment. No
-// reader is left in a transaction, in which it would see the log as it was then.
+// TestAViewThatIsGivenUp views the log with contexts that end at any moment. No
+// reader is left in a transaction, where it would keep seeing an old state.
 func TestAViewThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -180,7 +180,7 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 
 // try makes one attempt. When it meets a conflict, it adds the run to bad; when a
 // function failed that cannot be undone alone, the next attempt is careful. Either
-// way it leaves the file as it was, to be tried again.
+// way it leaves the file unchanged, to be tried again.
 func (w *writer) try(batch []item, bad conflicts) (again bool, err error) {
 	newest := w.newest
 	defer func() {
@@ -219,9 +219,9 @@ type conflict struct {
 
 func (c *conflict) Error() string { return c.err.Error() }
 
-// apply writes the batch inside the transaction that has begun: the events in
-// the order in which they were taken, then one row for each run. A [*conflict]
-// names the run that has to be left out.
+// apply writes the batch inside the open transaction: the events in the order
+// of their appends, then one row for each run. A [*conflict] names the run
+// that has to be left out.
 func (w *writer) apply(batch []item, bad conflicts) error {
 	if err := w.checkFile(); err != nil {
 		return err
@@ -352,7 +352,7 @@ func rowValues(s eventlog.RunSummary, epoch uint64) []any {
 	return append(append([]any{s.RunID, int64(epoch)}, dblog.Values(s)...), s.RunID)
 }
 
-// updateRow brings the row from the event it must stand at to s, under the epoch.
+// updateRow moves the row from the event it must be at to s, under the epoch.
 func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, epoch uint64) error {
 	changed, _, err := w.conn.run(updateRunSQL, append(dblog.Values(s)[1:], no, int64(from), s.RunID, int64(epoch))...)
 	if err == nil && changed == 0 {
@@ -377,8 +377,8 @@ func (w *writer) conflictReason(runID string, epoch uint64) error {
 type task struct {
 	bytes int // of memory that it keeps busy
 
-	// do works inside the transaction. It may run several times, each time on the file as
-	// it was before. An error stops the log.
+	// do works inside the transaction. It may run several times, each time on the
+	// unchanged file. An error stops the log.
 	do func(w *writer) error
 	// done hears how it ended, see [pending.Task].
 	done func(err error)

@@ -95,9 +95,9 @@ func Summary(runID string, events iter.Seq2[event.Event, error], kept eventlog.R
 	return s, nil
 }
 
-// Merge replaces summaries in a listing, the newest first: for the runs in behind, by what
-// look finds. A computed summary that is not kept has no head: it would be evidence of
-// nothing.
+// Merge returns a listing, the newest first, in which the runs in behind have the summaries
+// that look finds. A computed summary that is not kept has no head: it would be evidence
+// of nothing.
 func Merge(runs []eventlog.RunSummary, behind []string, look func(runID string) (s eventlog.RunSummary, kept bool, err error)) ([]eventlog.RunSummary, error) {
 	if len(behind) == 0 {
 		return runs, nil

@@ -62,7 +62,7 @@ func want(t *testing.T, out <-chan event.Event, from, to uint64) {
 	}
 }
 
-// ends adds the last event and wants the stream to end behind it.
+// ends adds the last event and requires the stream to end after it.
 func (b *countingLog) ends(t *testing.T, out <-chan event.Event) {
 	t.Helper()
 	last := b.add(1, event.KindRunCompleted)

@@ -27,9 +27,9 @@
 // If the host refuses or fails, http.Client returns a *[starling.HTTPError] inside its *url.Error, so
 // errors.Is finds [starling.ErrDenied] and its siblings, and the error is a net.Error.
 //
-// [Transport] does not ask for compression. If a server compresses the response all the same,
-// it undoes gzip and deflate, as http.Transport does. A request with a header Accept-Encoding
-// gets the response as it was sent. Letters of other scripts in a query are percent-encoded.
+// [Transport] does not ask for compression. If a server compresses the response anyway, it undoes gzip
+// and deflate, as http.Transport does. A request with a header Accept-Encoding gets the response as it
+// was sent. Letters of other scripts in a query are percent-encoded.
 //
 // net/http makes a module 10 MB large. Tools that only exchange messages use
 // [starling.Do].

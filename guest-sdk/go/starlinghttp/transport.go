@@ -26,7 +26,7 @@ import (
 type Transport struct{}
 
 // Client returns a client that uses [Transport] and is otherwise the zero
-// client: it follows redirects and knows no timeout but the host's.
+// client: it follows redirects and has only the host's timeout.
 func Client() *http.Client { return &http.Client{Transport: Transport{}} }
 
 // RoundTrip makes one exchange. Inside [starling.SideEffect], or with a header
@@ -57,7 +57,7 @@ func (Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // unpack undoes the coding of a response to a request that did not ask for one: some servers
-// compress whatever they are asked.
+// always compress.
 func unpack(resp *http.Response) {
 	raw, err := io.ReadAll(resp.Body) // which is in memory
 	resp.Body = io.NopCloser(bytes.NewReader(raw))
@@ -68,7 +68,7 @@ func unpack(resp *http.Response) {
 	case coding == "gzip" || coding == "x-gzip":
 		body, err = gzip.NewReader(bytes.NewReader(raw))
 	case coding == "deflate":
-		if body, err = zlib.NewReader(bytes.NewReader(raw)); err != nil { // some servers leave out what zlib puts around
+		if body, err = zlib.NewReader(bytes.NewReader(raw)); err != nil { // some servers leave out the zlib header
 			body, err = flate.NewReader(bytes.NewReader(raw)), nil
 		}
 	default:
@@ -107,8 +107,8 @@ func over(ctx context.Context) error {
 	return nil
 }
 
-// message returns the request in message/http form and closes its body. What
-// only makes sense on a connection is left out.
+// message returns the request in message/http form and closes its body.
+// Connection-specific headers are left out.
 func message(req *http.Request) ([]byte, error) {
 	body, err := readBody(req)
 	if err != nil {
@@ -155,8 +155,8 @@ func escapeLetters(query string) string {
 	return b.String()
 }
 
-// checkHeader refuses what WriteProxy would drop or change without a word, as
-// http.Transport does.
+// checkHeader refuses headers that WriteProxy would silently drop or change,
+// as http.Transport does.
 func checkHeader(header http.Header) error {
 	for name, values := range header {
 		for _, value := range append(slices.Clip(values), name) {

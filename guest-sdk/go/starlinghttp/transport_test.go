@@ -176,7 +176,7 @@ func TestContextsEndRequests(t *testing.T) {
 	}
 }
 
-// closer is a body that notes that it was closed.
+// closer is a body that records that it was closed.
 type closer struct {
 	io.Reader
 	closed *bool

@@ -2,8 +2,8 @@
 
 // Package starlingtest calls tools in ordinary Go tests.
 //
-// A test of the program that registers the tools puts a [Host] in the place of
-// starling-host and calls them by name:
+// A test of the program that registers the tools replaces starling-host with a
+// [Host] and calls them by name:
 //
 //	func TestDice(t *testing.T) {
 //		host := starlingtest.Host{Random: func() uint64 { return 3 }}

@@ -100,7 +100,7 @@ func describes(t testing.TB, guest hostcall.Guest, tool string) bool {
 	return false
 }
 
-// decode reads a document of the SDK; that it does not parse is the SDK's fault.
+// decode reads a document of the SDK; a parse error is the SDK's fault.
 func decode(t testing.TB, doc []byte, into any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(doc))

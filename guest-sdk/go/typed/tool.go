@@ -14,9 +14,9 @@ import (
 // cannot be described, see the package comment; In is a struct, struct{} for a
 // tool without parameters.
 //
-// Input that does not fit In, with members that In does not have included, is a
-// [starling.KindDiscard] failure and fn is not called. That required members
-// are there is the host's check.
+// Input that does not fit In, or has unknown members, is a
+// [starling.KindDiscard] failure and fn is not called. The host checks that
+// required members exist.
 func Tool[In, Out any](name, description string, fn func(call *starling.Call, in In) (Out, error)) starling.Tool {
 	input, err := schema.Input(reflect.TypeFor[In]())
 	if err != nil {

@@ -26,8 +26,8 @@ func (r Room) Keep(configured int64) int64 {
 	return min(max(r.Total/16, 64<<20), 512<<20)
 }
 
-// Of returns the room on the disk of a file or folder, or of the nearest folder above it
-// that is there. Where the system does not say, the error is [errors.ErrUnsupported].
+// Of returns the room on the disk of a file or folder, or of the nearest existing folder
+// above it. Where the system does not say, the error is [errors.ErrUnsupported].
 func Of(path string) (Room, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -49,7 +49,7 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, " or "), Hint: hintReference}
 }
 
-// buildGo returns the module of a Go tool, from the cache if it is there.
+// buildGo returns the module of a Go tool, from the cache if possible.
 func buildGo(ctx context.Context, ref, dir string) ([]byte, error) {
 	t, err := findGo(ref, dir)
 	if err != nil {

@@ -48,7 +48,7 @@ func (c cache) path(key canon.Hash) string {
 	return filepath.Join(string(c), key.String()+entrySuffix)
 }
 
-// get returns the module that was put under key, if it is there and whole.
+// get returns the module stored under key, if it exists and is whole.
 func (c cache) get(key canon.Hash) ([]byte, bool) {
 	if c == "" {
 		return nil, false

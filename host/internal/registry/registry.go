@@ -21,16 +21,16 @@ const MaxModuleBytes = 64 << 20
 
 // Module is a module that was found.
 type Module struct {
-	Wasm   []byte // the module's bytes, as they are on disk
+	Wasm   []byte // the module's bytes, as on disk
 	Name   string // the file's or folder's name without ".wasm": the name of a WASI command
 	Source string // the absolute path that it was read or built from; empty for run_js
 }
 
 // Error is the reason why a reference leads to no module.
 type Error struct {
-	Ref    string // the reference, as it was given
+	Ref    string // the reference, as given
 	Reason string // the fault of the reference
-	Hint   string // what to do about it, or empty
+	Hint   string // the remedy, or empty
 	Output string // the toolchain's messages, or empty: the tool was found but does not build
 }
 

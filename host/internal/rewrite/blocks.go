@@ -259,7 +259,7 @@ func (p *profile) leave(pos int) {
 	}
 }
 
-// join notes that the end of a block is reached from here, if here is reached.
+// join records that the end of a block is reached from here, if here is reached.
 func (p *profile) join(f *frame) {
 	f.joined = f.joined || !p.dead
 	f.since = max(f.since, p.reached())
@@ -308,8 +308,8 @@ func (p *profile) branch(it *wasm.Iter) {
 	}
 }
 
-// mark notes that a branch goes to the end of a block. A branch to a loop goes
-// to its head, which is the beginning of a straight-line block anyway.
+// mark records that a branch goes to the end of a block. A branch to a loop
+// goes to its head, which is the beginning of a straight-line block anyway.
 func (p *profile) mark(label uint32) {
 	at := len(p.frames) - 1 - int(label)
 	switch {

@@ -249,7 +249,7 @@ func (g *gate) addCost(i int) error {
 // Locals that are alive in loops cost the square of their number, once for each loop
 // and again for each loop around it: 100 nested loops of 1,000 locals, in 9 KB, compile
 // for more than 20 seconds. A label of a br_table is a block of its own, and so is the
-// check of the fuel that the rewriter writes behind each indirect call, and behind some
+// check of the fuel that the rewriter writes after each indirect call, and after some
 // of the direct ones.
 func (s *bodyScan) compileCost() uint64 {
 	values := min(s.ops, 20_000)

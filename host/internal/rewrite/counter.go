@@ -7,7 +7,7 @@ import "github.com/starling-host/starling/host/internal/wasm"
 // additions of successive blocks then need not wait for memory. The global is
 // written where something could see it: at the head of a block with a call or
 // with an instruction that can trap, before refill is called, and when the
-// function is left. It is read again behind each call. So the host and the
+// function is left. It is read again after each call. So the host and the
 // callees always find the count that the text in spec/determinism.md gives.
 
 // take copies the counter into the local.

@@ -55,8 +55,8 @@ type stmt struct {
 
 type function []stmt
 
-// drawProgram draws three functions. Each calls only the ones behind it, so
-// that only loops can run for ever.
+// drawProgram draws three functions. Each calls only later ones, so that only
+// loops can run for ever.
 func drawProgram(t *rapid.T) []function {
 	var p []function
 	for i := range 3 {

@@ -97,7 +97,7 @@ func (w *meter) explainBodies() (bodies []wasm.Asm) {
 	return append(bodies, a)
 }
 
-// explains notes why the guest is about to trap, if the condition on the stack holds.
+// explains records why the guest is about to trap, if the condition on the stack holds.
 func (w *meter) explains(a *wasm.Asm, why int32) {
 	a.Block(wasm.OpIf, wasm.BlockEmpty)
 	a.I32(why)

@@ -37,7 +37,7 @@ func isOrdered(op wasm.Op) bool {
 	return op >= wasm.OpI32LtS && op <= wasm.OpI32GeU || op >= wasm.OpI64LtS && op <= wasm.OpI64GeU
 }
 
-// hide appends what keeps an operand of the comparison op as it is.
+// hide appends code that keeps an operand of the comparison op from being fused.
 func hide(a *wasm.Asm, op wasm.Op) {
 	if op <= wasm.OpI32GeU {
 		a.I32(0).Op(wasm.OpI32Or)

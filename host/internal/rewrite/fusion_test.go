@@ -73,8 +73,8 @@ func outcomes(t *testing.T, g *guest, res *Result) map[string]uint64 {
 }
 
 // TestZeroOnTheLeft: metered, the engines agree on comparisons of zero with an
-// "and". When they agree on the original too, wazero's defect is gone, and
-// fusion.go with it should be.
+// "and". When they agree on the original too, wazero's defect is fixed, and
+// fusion.go should be removed.
 func TestZeroOnTheLeft(t *testing.T) {
 	b := zeroOnTheLeft()
 	metered := mustRewrite(t, b, Options{})

@@ -27,8 +27,8 @@ func addSeeds(f *testing.F) {
 	}).Bytes())
 }
 
-// FuzzCheck: the gate never panics, refuses with a Refusal, and allocates no
-// more than the bytes that it was given account for.
+// FuzzCheck: the gate never panics, refuses with a Refusal, and allocates in
+// proportion to its input.
 func FuzzCheck(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -9,9 +9,9 @@ import (
 // Check is the gate: it decides whether a module may come near the engine.
 // Bytes go from the cheapest question to the dearest, and each answer bounds
 // what the next one costs: size, frame, counts, declarations, bodies. So a few
-// hostile bytes are refused in microseconds, and no count that the module
-// states is ever allocated before it was compared with the bytes that are
-// there and with a limit.
+// hostile bytes are refused in microseconds, and a count that the module
+// states is compared with the remaining bytes and with a limit before anything
+// is allocated for it.
 //
 // A nil error means that the module stays within l, imports only what the host
 // has, uses only instructions that the rewriter knows, and has no index out of
@@ -225,7 +225,7 @@ func (g *gate) checkGlobals() error {
 	return nil
 }
 
-// checkConst accepts the constant of the wanted type. There is nothing else:
+// checkConst accepts the constant of the wanted type. There is no other case:
 // global.get could only name an imported global.
 func (g *gate) checkConst(c *wasm.Const, want wasm.ValType) error {
 	has := map[wasm.Op]wasm.ValType{

@@ -21,7 +21,7 @@ func TestGoldenFuel(t *testing.T) {
 		want  uint64
 	}{
 		{
-			// entry 1; loop 1, two constants 2, div 10, drop 1, and behind the end const 1, drop 1
+			// entry 1; loop 1, two constants 2, div 10, drop 1, and after the end const 1, drop 1
 			"a trap has paid for its whole block, which goes on behind the end of a loop",
 			[]wasmtest.Func{{Code: code().Block(wasm.OpLoop, wasm.BlockEmpty).
 				I32(1).I32(0).Op(wasm.OpI32DivS, wasm.OpDrop, wasm.OpEnd).I32(1).Op(wasm.OpDrop)}},

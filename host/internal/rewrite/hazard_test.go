@@ -49,8 +49,8 @@ func TestIndexSmuggling(t *testing.T) {
 	}
 }
 
-// TestDepthIsGivenBack leaves functions in every way there is, many times: in
-// the end the whole budget must be there again.
+// TestDepthIsGivenBack leaves functions in every possible way, many times: in
+// the end the whole budget must be available again.
 func TestDepthIsGivenBack(t *testing.T) {
 	get := func() *wasm.Asm { return code().Index(wasm.OpCall, 0).Op(wasm.OpDrop) } // no leaf any more
 	intBlock := wasm.BlockOf(wasm.I32)

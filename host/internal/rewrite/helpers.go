@@ -149,8 +149,7 @@ func step(a *wasm.Asm, param uint32, n int32) {
 
 // growBody is memory.grow. Pages are charged when there is room for them; a
 // request that must fail costs its base alone, since guests ask for absurd
-// sizes to see whether they get them. The result takes the place of the
-// request.
+// sizes to see whether they get them. The result replaces the request.
 func (w *meter) growBody(maxPages uint32) wasm.Asm {
 	a := wasm.Asm{noLocals}
 	a.Index(wasm.OpGlobalGet, w.fuel)
@@ -170,7 +169,7 @@ func (w *meter) growBody(maxPages uint32) wasm.Asm {
 	a.Index(wasm.OpLocalGet, argPages)
 	a.Memory(wasm.OpMemoryGrow)
 	result := uint32(argPages)
-	if w.o.Explain { // which looks at the request afterwards
+	if w.o.Explain { // which reads the request afterwards
 		a[0], result = 1, argPages+1
 		a = slices.Insert(a, 1, 1, byte(wasm.I32))
 	}

@@ -43,7 +43,7 @@ func AllowedImports() []Import {
 }
 
 // signature reads a type written as letters: i for i32, I for i64, parameters
-// before the colon and results behind it.
+// before the colon and results after it.
 func signature(s string) wasm.FuncType {
 	params, results, _ := strings.Cut(s, ":")
 	return wasm.FuncType{Params: letters(params), Results: letters(results)}

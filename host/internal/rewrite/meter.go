@@ -6,7 +6,7 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// meter writes the metered module. Indices that it adds lie behind the module's
+// meter writes the metered module. Indices that it adds come after the module's
 // own, except for the imports: the first is function NumImportedFuncs, and they
 // move the functions with bodies up.
 type meter struct {

@@ -355,8 +355,8 @@ var alike = [][2]wasm.Op{
 	{wasm.OpF32Abs, wasm.OpF32Sqrt}, {wasm.OpF32Add, wasm.OpF32Copysign}, {wasm.OpF64Abs, wasm.OpF64Sqrt}, {wasm.OpF64Add, wasm.OpF64Copysign},
 }
 
-// trade replaces some instructions by others of the same type, and small numbers
-// by other numbers, so that a valid module mostly stays valid.
+// trade replaces some instructions with others of the same type, and small numbers
+// with other numbers, so that a valid module mostly stays valid.
 func trade(code []byte, r *rand.Rand) {
 	for range 1 + len(code)/16 {
 		at := r.IntN(len(code) + 1)

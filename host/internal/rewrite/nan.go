@@ -5,7 +5,7 @@ import "github.com/starling-host/starling/host/internal/wasm"
 // WebAssembly leaves open which NaN an arithmetic instruction gives, and
 // processors and engines differ. The rewriter makes it the canonical one,
 // positive and with no payload but the quiet bit, as the specification's
-// deterministic profile requires: behind the instruction it compares the result
+// deterministic profile requires: after the instruction it compares the result
 // with itself and replaces it if it is not equal.
 //
 // Not behind every instruction. Most arithmetic NaNs are seen only by more
@@ -81,7 +81,7 @@ type operandScan struct {
 	sources   []int       // offsets of all arithmetic instructions
 
 	// An origin is a local, by its index, or an arithmetic instruction, by its
-	// number behind the locals. Origins whose values meet are one class: class
+	// number after the locals. Origins whose values meet are one class: class
 	// leads to a representative, and seen is true there when any of them has to
 	// be canonical.
 	class  []int
@@ -184,7 +184,7 @@ func (n *operandScan) operate(op wasm.Op, pos int) {
 	}
 	for i := range pops {
 		from := n.pop()
-		if selects && i > 0 { // behind the condition
+		if selects && i > 0 { // after the condition
 			result.t = max(result.t, from.t) // in dead code, one of them may be unknown
 		}
 		switch {

@@ -87,15 +87,15 @@ func newObserverOf(t testing.TB, engine string, imports []wasmtest.Import) *obse
 	return o
 }
 
-// answer is the host's side of a call: it notes the arguments and answers with
-// a number that depends on how many answers it has given.
+// answer is the host's side of a call: it records the arguments and answers
+// with a number that depends on how many answers it has given.
 func (o *observer) answer(name string, params []api.ValueType, args []uint64) uint64 {
 	o.out.add("import "+name, params, args[:len(params)])
 	o.out.answers++
 	return uint64(uint32(o.out.answers * 0x9e3779b9))
 }
 
-// add notes values of the given types.
+// add records values of the given types.
 func (s *observation) add(what string, types []api.ValueType, values []uint64) {
 	for i, t := range types {
 		v := values[i]
@@ -188,7 +188,7 @@ func resultTypes(f api.Function) []api.ValueType {
 	return f.Definition().ResultTypes()
 }
 
-// ended notes how a call ended.
+// ended records how a call ended.
 func (s *observation) ended(name string, types []api.ValueType, results []uint64, err error) {
 	if err != nil {
 		s.add(name+": "+trapText(err), nil, nil)
@@ -208,7 +208,7 @@ func trapText(err error) string {
 	return text
 }
 
-// state notes globals and memory, by what wasmtest calls them.
+// state records globals and memory, under wasmtest's names.
 func (s *observation) state(m api.Module) {
 	for i := 0; ; i++ {
 		g := m.ExportedGlobal(fmt.Sprintf("g%d", i))

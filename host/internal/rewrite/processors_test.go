@@ -94,8 +94,8 @@ func digests(t *testing.T, engine, dir string) []string {
 	return lines
 }
 
-// digest is that of everything that can be seen of a module, and of its metered
-// form.
+// digest returns the digest of everything observable in a module, and in its
+// metered form.
 func (o *observer) digest(t *testing.T, b []byte, calls []observedCall) string {
 	t.Helper()
 	res := mustRewrite(t, b, Options{MemoryPages: observedPages, Depth: observedDepth})

@@ -138,7 +138,7 @@ func mustRewrite(t testing.TB, b []byte, o Options) *Result {
 	return res
 }
 
-// startPlain instantiates a module as it is.
+// startPlain instantiates a module unchanged.
 func startPlain(t testing.TB, wasmBytes []byte) api.Module {
 	t.Helper()
 	var none *guest

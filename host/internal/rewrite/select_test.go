@@ -17,8 +17,8 @@ func TestSelectOfFloatsAcrossACall(t *testing.T) {
 }
 
 // TestNoSelectOfFloatsIsLeft looks for selects of floats in rewritten modules,
-// however they came there: plain, typed, behind locals, loads, calls and blocks,
-// and behind the canonicalisation of very many NaNs.
+// however they arose: plain, typed, after locals, loads, calls and blocks, and
+// after the canonicalisation of very many NaNs.
 func TestNoSelectOfFloatsIsLeft(t *testing.T) {
 	x := func() *wasm.Asm { return code().Index(wasm.OpLocalGet, 0) }
 	many := code()

@@ -165,8 +165,8 @@ func TestV8RandomPrograms(t *testing.T) {
 	b.compare(t)
 }
 
-// TestV8Spec has V8 make the calls of the official test suite on metered modules, and
-// compares with wazero, on which TestSpec compares with the suite.
+// TestV8Spec makes V8 run the calls of the official test suite on metered modules,
+// and compares with wazero, on which TestSpec compares with the suite.
 func TestV8Spec(t *testing.T) {
 	needsNode(t)
 	root := specRoot(t)

@@ -90,8 +90,8 @@ func (p *Pool) add(tenant string, bytes int64) {
 	}
 }
 
-// grant hands out what may be: to each tenant in the order of its callers. The caller holds
-// mu.
+// grant gives out the available bytes: to each tenant in the order of its callers. The
+// caller holds mu.
 func (p *Pool) grant() {
 	var behind []string // tenants whose next caller has to wait
 	p.waiting = slices.DeleteFunc(p.waiting, func(w *taker) bool {

@@ -31,14 +31,14 @@ type claimKey struct{}
 // to the tenant "".
 func For(ctx context.Context, c Claim) context.Context { return context.WithValue(ctx, claimKey{}, c) }
 
-// Scheduler hands out slots. It is safe for concurrent use. Use [New].
+// Scheduler assigns slots. It is safe for concurrent use. Use [New].
 type Scheduler struct {
 	now  func() time.Time
 	each int // slots that one tenant may hold at once
 
 	mu       sync.Mutex         // guards what follows, and the fields of tenants and slots
 	free     int                // slots that are not held
-	virtual  float64            // seconds: the tag of the slot that was given last
+	virtual  float64            // seconds: the tag of the last assigned slot
 	expected float64            // seconds that a slot is held, smoothed
 	tenants  map[string]*tenant // all that ever came, about 150 bytes each
 	waiting  map[*tenant]bool   // tenants with waiting callers
@@ -167,8 +167,8 @@ func (s *Scheduler) remove(slot *Slot, i int) {
 	}
 }
 
-// give hands out the free slots, each to the tenant with the lowest tag, and among equals
-// to the one that waits longest. The caller holds mu.
+// give assigns the free slots, each to the tenant with the lowest tag, and among equals
+// to the longest waiting one. The caller holds mu.
 func (s *Scheduler) give() {
 	for s.free > 0 {
 		w := s.next()

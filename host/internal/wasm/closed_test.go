@@ -36,7 +36,7 @@ func immediates() map[byte]string {
 	return table
 }
 
-// bulk are the numbers behind the prefix 0xfc, in order from 0, with their
+// bulk are the numbers after the prefix 0xfc, in order from 0, with their
 // immediates.
 var bulk = []string{
 	"", "", "", "", "", "", "", "",

@@ -23,7 +23,7 @@
 //	       20 00 41 01 6a 0b      local.get 0, i32.const 1, i32.add, end
 //
 // Numbers are LEB128: seven bits to a byte, lowest first, the top bit set on
-// all but the last byte. A count stands before every list.
+// all but the last byte. A count precedes every list.
 //
 // # What it refuses
 //

@@ -36,13 +36,13 @@ func (id SectionID) rank() int {
 	}
 }
 
-// Section is one section as it stands in the binary.
+// Section is one section of the binary.
 type Section struct {
 	ID     SectionID
 	Offset int    // of Body in the module it was read from
 	Body   []byte // without id and size
 	Name   string // of a custom section
-	raw    []byte // id, size and body as they were read; nil when Body is new
+	raw    []byte // id, size and body as read; nil when Body is new
 }
 
 // Module is a module: its sections and their decoded content. The decoded
@@ -135,7 +135,7 @@ func (m *Module) DropCustom() {
 }
 
 // Encode writes the module. When no section was replaced these are the bytes
-// that [Decode] was given.
+// passed to [Decode].
 func (m *Module) Encode() []byte {
 	size := len(header)
 	for i := range m.Sections {

@@ -47,7 +47,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// roundTrip checks that an unedited module is written as it was, and that new
+// roundTrip checks that an unedited module is written unchanged, and that new
 // bodies for all sections make the same module.
 func roundTrip(t *testing.T, file string, b []byte, m *wasm.Module) {
 	t.Helper()

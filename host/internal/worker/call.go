@@ -120,7 +120,7 @@ func (h *call) run() ([]byte, error) {
 	if err := p.say(kindCall, func(b []byte) []byte { return request{number, h.Call}.append(b) }); err != nil {
 		return nil, h.died()
 	}
-	defer context.AfterFunc(h.ctx, func() { w.cancel(number) })() // not before the call itself is on its way
+	defer context.AfterFunc(h.ctx, func() { w.cancel(number) })() // not before the call itself is sent
 	r, err := h.serve()
 	if h.cancel != nil {
 		h.cancel()

@@ -31,7 +31,7 @@ const (
 	classHost
 	classStopped // Call.StopErr
 	classEnded   // the error with which the import panicked
-	classes      // how many there are
+	classes      // their number
 )
 
 var sentinels = [classes]error{

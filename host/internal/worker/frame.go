@@ -20,9 +20,9 @@ type kind byte
 const (
 	kindReady    kind = iota + 1 // worker: it is locked down
 	kindModule                   // host: a module to load or to compile
-	kindDone                     // worker: what came of the module
+	kindDone                     // worker: the result for the module
 	kindCall                     // host: one call
-	kindEffect                   // worker: the guest wants something of the world
+	kindEffect                   // worker: the guest calls an import
 	kindAnswer                   // host: the result of an effect
 	kindEnd                      // host: the guest ends where it stands
 	kindCancel                   // host: the call is not wanted any more

@@ -10,7 +10,7 @@ import (
 // message is a frame from the host.
 type message struct {
 	kind kind
-	body []byte // valid until the next message is taken
+	body []byte // valid until the next message
 }
 
 // inbox is where a worker reads the host's messages. The goroutine that runs

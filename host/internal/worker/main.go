@@ -160,7 +160,7 @@ func (w *worker) call(m message) error {
 	if err != nil {
 		return err
 	}
-	r.call.Input = append([]byte(nil), r.call.Input...) // an answer takes the place of the frame
+	r.call.Input = append([]byte(nil), r.call.Input...) // an answer replaces the frame
 	ctx, cancel := w.inbox.begin(r.number)
 	defer cancel()
 	world := &asking{worker: w}

@@ -11,7 +11,7 @@ import (
 )
 
 // mark is the variable that makes a process a worker. Its value is the
-// settings; the environment has nothing else but what package jail needs.
+// settings; the rest of the environment is only for package jail.
 const mark = "STARLING_HOST_WORKER"
 
 // settings are what a worker receives before it is locked down. The host

@@ -33,7 +33,7 @@ func whenIdle(thread int) {
 }
 
 // processorTime returns how long a worker has used processors, or zero if that is
-// unknown. The number of the clock is that of clock_getcpuclockid(3).
+// unknown. The number of the clock is as for clock_getcpuclockid(3).
 func processorTime(pid int) time.Duration {
 	const scheduler = 2 // CPUCLOCK_SCHED
 	clock := ^uintptr(pid)<<3 | scheduler

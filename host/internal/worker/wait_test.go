@@ -59,7 +59,7 @@ func TestEveryWaitOfACallEndsWithItsContext(t *testing.T) {
 				_, err := m.Call(ctx, sandbox.Call{Input: envelope("t", "1")}, &world{})
 				ended <- err
 			}()
-			time.AfterFunc(10*time.Millisecond, cancel) // it may as well come before the wait
+			time.AfterFunc(10*time.Millisecond, cancel) // it may also come before the wait
 			select {
 			case err := <-ended:
 				if !errors.Is(err, tool.ErrCancelled) {

@@ -74,7 +74,7 @@ func (f *fields) text() string {
 	return string(b)
 }
 
-// end reports whether the body was exactly the fields that were taken.
+// end reports whether the body was exactly the fields read.
 func (f *fields) end() error {
 	if f.bad || len(f.b) > 0 {
 		return errProtocol

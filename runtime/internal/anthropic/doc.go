@@ -10,8 +10,8 @@
 // means 32000, or the maximum of an older model, or 4096 more than a larger budget for
 // thinking: the API has no default, and counts thinking as output.
 //
-// These options are known in Params. The first group is sent as it is, under the
-// same names:
+// These options are known in Params. The first group is sent unchanged, under the same
+// names:
 //
 //	temperature, top_p             numbers
 //	thinking                       {"type":"enabled","budget_tokens":2048}
@@ -44,5 +44,5 @@
 // error event in a stream has the class of the status that the API documents for its
 // type. A stream that ends before message_stop is a [provider.ErrNetwork]. A malformed
 // stream has no class, because the same request would meet the same server again.
-// Nothing is taken from environment variables.
+// Nothing comes from environment variables.
 package anthropic

@@ -102,8 +102,8 @@ func choose(name string, sequential *bool) object {
 	return choice
 }
 
-// blocks returns the blocks of one message, in the order that the API wants. It omits
-// empty parts: the API refuses empty text.
+// blocks returns the blocks of one message, in the order that the API requires. It
+// omits empty parts: the API refuses empty text.
 func blocks(m provider.Message) (list []object, err error) {
 	for _, r := range m.Reasoning {
 		if r.Redacted {

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// TestMaxTokensWithoutAWish: the API wants a number, and the answer ends there.
+// TestMaxTokensWithoutAWish: the API requires a number, and the answer ends there.
 func TestMaxTokensWithoutAWish(t *testing.T) {
 	for _, c := range []struct {
 		model    string

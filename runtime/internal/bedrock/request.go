@@ -193,7 +193,7 @@ func checkJSON(text json.RawMessage) error {
 // seeing are models that take images: the others refuse a request that has one.
 var seeing = regexp.MustCompile(`claude|nova-(lite|pro|premier)|llama4|llama3-2-(11|90)b|pixtral`)
 
-// blocks returns the blocks of one message, in the order that models want.
+// blocks returns the blocks of one message, in the order that models require.
 func blocks(m provider.Message, sees bool) ([]object, error) {
 	var list []object
 	for _, r := range m.Reasoning {

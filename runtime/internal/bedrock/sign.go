@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// signer signs requests as AWS wants it, with Signature Version 4.
+// signer signs requests as AWS requires, with Signature Version 4.
 //
 // https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 type signer struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// The names of the axes, as they are in [event.BudgetExceeded].
+// The names of the axes, as in [event.BudgetExceeded].
 const (
 	InputTokens  = "input_tokens"
 	OutputTokens = "output_tokens"

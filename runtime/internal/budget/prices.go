@@ -13,11 +13,11 @@ import (
 type Prices map[string]Price
 
 // Lookup returns the price of a model, and whether it is known. An id is looked
-// up as it is; then without what resellers put before it ("anthropic/", the
-// "us.anthropic." of Bedrock, "models/"); then, piece by piece, without what
-// names a version of the same model ("-20251101", "-v1:0", "-latest"). What
-// names another model, such as "-mini" or another minor version, is never taken
-// away, because the price is another one too.
+// up unchanged; then without a reseller's prefix ("anthropic/", Bedrock's
+// "us.anthropic.", "models/"); then, piece by piece, without a suffix for a
+// version of the same model ("-20251101", "-v1:0", "-latest"). What names
+// another model, such as "-mini" or another minor version, is never taken away,
+// because the price is another one too.
 func (p Prices) Lookup(model string) (Price, bool) {
 	if price, ok := p[model]; ok {
 		return price, true

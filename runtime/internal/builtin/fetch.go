@@ -167,9 +167,9 @@ type readOutput struct {
 	Content string `json:"content"`
 }
 
-// ReadFile returns the tool "read_file", which reads text files of at most
-// 1 MiB below baseDir. It refuses absolute paths, "..", and symbolic links that
-// lead out of the folder. The error is that of opening baseDir.
+// ReadFile returns the tool "read_file", which reads text files of at most 1
+// MiB below baseDir. It refuses absolute paths, "..", and symbolic links that
+// lead out of the folder. The error is from opening baseDir.
 //
 // The folder stays open as long as the tool is in use.
 func ReadFile(baseDir string) (tool.Tool, error) {

@@ -156,8 +156,8 @@ func (a *API) post(ctx context.Context, url string, header http.Header, body []b
 	return nil, fault
 }
 
-// explain gives an error its class and its words, in which a server may have
-// repeated the key.
+// explain gives an error its class and its words, without the key, which a
+// server may have repeated.
 func (a *API) explain(err error) error {
 	fault, ok := errors.AsType[*Fault](err)
 	if !ok {
@@ -222,8 +222,8 @@ func inWords(err error) error {
 	return fmt.Errorf("%s cannot be of the type %s", cmp.Or(wrong.Field, "it"), found)
 }
 
-// Encode returns the JSON of a request's body, in which members of maps are in the
-// order of their names.
+// Encode returns the JSON of a request's body, with members of maps in the order
+// of their names.
 func Encode(body any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -6,8 +6,8 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Message makes chunks of the blocks of a response. The kind of a block is that
-// of its chunks, [provider.ChunkToolUseStart] for a tool use.
+// Message makes chunks of the blocks of a response. The kind of a block is its
+// chunks' kind, [provider.ChunkToolUseStart] for a tool use.
 type Message struct {
 	// StopReason and RequestID are for the last chunk.
 	StopReason, RequestID string

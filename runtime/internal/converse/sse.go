@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// MaxEvent bounds an event, in bytes as they are sent.
+// MaxEvent bounds an event, in bytes as sent.
 const MaxEvent = 16 << 20
 
 // ErrEventTooLong means that an event has more than [MaxEvent] bytes.

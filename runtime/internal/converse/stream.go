@@ -74,8 +74,7 @@ func (s *Stream) advance(ctx context.Context) error {
 	return s.failure(ctx, err)
 }
 
-// failure prefers the end of a context, which is why the rest failed, over what came
-// of that.
+// failure prefers the end of a context, which caused the other failures, over those.
 func (s *Stream) failure(ctx context.Context, err error) error {
 	for _, ctx := range []context.Context{ctx, s.ctx} {
 		if ended := ctx.Err(); ended != nil {

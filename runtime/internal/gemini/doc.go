@@ -7,7 +7,7 @@
 // Messages become alternating turns of user and model: the results of tools, and the
 // user's messages after them, are one turn of the user. A result is sent as
 // {"output":...}, the result of a failed tool as {"error":"..."}. The schemas of
-// tools are sent as they are, as parametersJsonSchema.
+// tools are sent unchanged, as parametersJsonSchema.
 //
 // These options are known in Params, under the names of the API and in its form:
 //

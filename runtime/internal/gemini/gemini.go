@@ -58,7 +58,7 @@ func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.Ev
 	return c.api.Ask(ctx, target, http.Header{"X-Goog-Api-Key": {c.APIKey}}, body, &reader{ids: ids})
 }
 
-// target is the address for a model, whose name may have the kind of model before it.
+// target returns the address of a model, whose name may begin with the kind of model.
 func (c *client) target(model string) (string, error) {
 	if strings.ContainsAny(model, "?&") || strings.Contains(model, "..") {
 		return "", fmt.Errorf("invalid model %q", model)

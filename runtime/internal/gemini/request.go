@@ -128,7 +128,7 @@ type content struct {
 	Parts []part `json:"parts"`
 }
 
-// part is a piece of a turn, as it is sent and as it is received.
+// part is a piece of a turn, as sent and received.
 type part struct {
 	Text             *string           `json:"text,omitempty"`
 	Thought          bool              `json:"thought,omitempty"`

@@ -176,7 +176,7 @@ func (s *reader) open(m *converse.Message, kind provider.ChunkKind) error {
 	return m.Open(s.block, kind)
 }
 
-// call adds a whole call. What signs it comes before it.
+// call adds a whole call. Its signature comes before it.
 func (s *reader) call(m *converse.Message, p *received) error {
 	call := p.FunctionCall
 	args := string(call.Args)
@@ -204,8 +204,8 @@ func (s *reader) call(m *converse.Message, p *received) error {
 	return m.Close(s.block)
 }
 
-// apiError is the error document of the API, in place of a response or in
-// the middle of one.
+// apiError is the error document of the API, instead of a response or in the
+// middle of one.
 type apiError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`

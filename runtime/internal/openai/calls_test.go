@@ -18,7 +18,7 @@ func response(pieces ...string) string {
 	return b.String()
 }
 
-// generated is the id that the n-th call of the response to hello("m") is given.
+// generated returns the generated id of the n-th call of the response to hello("m").
 func generated(t *testing.T, n int) string {
 	t.Helper()
 	h, err := hello("m").Hash()

@@ -23,7 +23,7 @@ type Server struct {
 	dialect  *dialect // nil: that of the host
 }
 
-// The servers that are known. VLLM and Azure are wherever the operator has them.
+// The known servers. VLLM and Azure are wherever the operator has them.
 var (
 	OpenAI     = Server{"openai", "https://api.openai.com", nil}
 	Azure      = Server{"azure", "", &azureCloud} // at a resource, such as "https://name.openai.azure.com"
@@ -45,11 +45,11 @@ type client struct {
 // New returns a Provider. It fails without a key for api.openai.com and openrouter.ai, and
 // when a setting cannot be right.
 //
-// The base URL has the path that stands before "/chat/completions". Without a path it gets
-// the API version as its path. The version replaces an existing one. For Azure a version
-// that is a date, such as "2024-10-21", goes into the query, and the model of a request is
-// the name of a deployment; with "v1", the default, a model is a model. Headers are such
-// as OpenAI-Organization, or HTTP-Referer and X-Title, which name the application to
+// The base URL has the path before "/chat/completions". Without a path it gets the API
+// version as its path. The version replaces an existing one. For Azure a version that is a
+// date, such as "2024-10-21", goes into the query, and the model of a request is the name
+// of a deployment; with "v1", the default, a model is a model. Headers are such as
+// OpenAI-Organization, or HTTP-Referer and X-Title, which name the application to
 // OpenRouter.
 func (s Server) New(c converse.Config) (provider.Provider, error) {
 	c.ID = cmp.Or(c.ID, s.id)

@@ -129,7 +129,7 @@ func (c *client) assistant(m *provider.Message) chatMessage {
 	case "reasoning_content":
 		chat.ReasoningContent = thoughts(m)
 		if chat.ReasoningContent == nil && len(m.ToolUses) > 0 {
-			chat.ReasoningContent = new(string) // DeepSeek wants it beside calls, if only empty
+			chat.ReasoningContent = new(string) // DeepSeek requires it beside calls, even if empty
 		}
 	}
 	return chat

@@ -38,7 +38,7 @@ func TestToolChoice(t *testing.T) {
 	}
 }
 
-// TestReasoningOfEarlierTurns checks that it goes to the servers that want it.
+// TestReasoningOfEarlierTurns checks that it goes to the servers that require it.
 func TestReasoningOfEarlierTurns(t *testing.T) {
 	calls := []provider.ToolUse{{CallID: "a", Name: "f", Args: json.RawMessage(`"{broken"`)}}
 	thoughts := []provider.Reasoning{{Content: "Hm"}, {Content: "secret", Redacted: true}, {Content: "."}}

@@ -21,8 +21,8 @@
 // # Which turn is taken
 //
 // The turns are taken in order, one for each request. A turn with a guard is an
-// alternative to the turn that follows it: of such a group, which is one step of
-// the conversation, the first turn is taken whose guard holds.
+// alternative to the turn after it: such a group is one step of the conversation,
+// which takes its first turn whose guard holds.
 //
 // The step is the number of assistant messages in the request. Nothing else is
 // remembered, so one provider serves any number of runs at the same time, and a

@@ -69,7 +69,7 @@ type ToolCall struct {
 
 	// Args are the arguments that the model writes: a JSON object, or anything
 	// else to simulate a mistake. "" means {}. In a file it is the key args for
-	// an object, and the key raw for text that is sent as it is.
+	// an object, and the key raw for text that is sent unchanged.
 	Args string `yaml:"args,raw" cbor:"args,omitempty"`
 }
 

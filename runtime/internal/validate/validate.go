@@ -82,7 +82,7 @@ func Compile(doc []byte) (*Schema, error) {
 }
 
 // noSchema lists what keeps a document from being a schema, as [Error] does. Other
-// errors stay as they are.
+// errors stay unchanged.
 func noSchema(err error) error {
 	var mismatch *jsonschema.SchemaValidationError
 	var invalid *jsonschema.ValidationError
@@ -162,7 +162,7 @@ func (s *Schema) checkLarge(doc any) error {
 	return err
 }
 
-// Error lists everything in which a document does not match its schema.
+// Error lists every mismatch of a document with its schema.
 type Error struct {
 	// Problems are ordered by Pointer, and then by Message.
 	Problems []Problem
@@ -217,7 +217,8 @@ func collect(err *jsonschema.ValidationError, printer *message.Printer, found *[
 }
 
 // explain words a mismatch. Bounds are worded here because the library prints
-// numbers as floats, in which 9007199254740993 and 9007199254740992 are one.
+// numbers as floats, which do not distinguish 9007199254740993 from
+// 9007199254740992.
 func explain(mismatch jsonschema.ErrorKind, printer *message.Printer) string {
 	switch k := mismatch.(type) {
 	case *kind.AdditionalProperties:

@@ -38,7 +38,7 @@ func (s *Suite) concurrent(t *testing.T, recordings []recording) {
 	readers.Wait()
 }
 
-// modelName selects the recording that a request wants.
+// modelName selects the recording for a request.
 func modelName(i int) string { return fmt.Sprintf("recording-%03d", i) }
 
 // library is a server of all recordings, which waits at the gate in the middle of

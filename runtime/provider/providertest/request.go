@@ -137,7 +137,7 @@ func (s *Suite) refusedParams(t *testing.T, params any, want string) {
 	}
 }
 
-// spy is a server that notes the last request and refuses it.
+// spy is a server that records the last request and refuses it.
 type spy struct {
 	headers  []string
 	seen     bytes.Buffer

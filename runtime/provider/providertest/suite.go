@@ -17,7 +17,7 @@ type Suite struct {
 	// without a path, through client.
 	New func(t testing.TB, url string, client *http.Client) provider.Provider
 
-	// ContentType is that of the transcripts, such as "text/event-stream".
+	// ContentType is the transcripts' content type, such as "text/event-stream".
 	ContentType string
 
 	// Transcripts are complete responses, at least one.

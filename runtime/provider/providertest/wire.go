@@ -68,7 +68,7 @@ func sent(t *testing.T, connect func(testing.TB, string, *http.Client) provider.
 	return got
 }
 
-// exact decodes JSON with numbers as they are written.
+// exact decodes JSON with numbers as written.
 func exact(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

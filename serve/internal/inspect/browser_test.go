@@ -176,7 +176,7 @@ func busyQueue(t *testing.T) *queue.Queue {
 	}
 }
 
-// operatorOf looks at a queue and steers it.
+// operatorOf views a queue and steers it.
 func operatorOf(q *queue.Queue) *eventview.Operator {
 	return &eventview.Operator{Queue: q, Steer: func(ctx context.Context, what, of string) error {
 		switch what {
@@ -253,7 +253,7 @@ func TestInABrowser(t *testing.T) {
 	c := newChromium(t, withForms(t, galleryView(t)))
 	const oslo = "/runs/01M7YVXBKAPRA01FTH0YHGNV7T"
 
-	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", "<b>tokens in</b> 12,345", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button is there
+	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", "<b>tokens in</b> 12,345", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button exists
 	c.shows(oslo, "RunStarted", "mild in Oslo")
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
 	c.shows("/press"+oslo+"/validate", "All 5 events are as they were written.")

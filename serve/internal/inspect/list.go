@@ -48,7 +48,7 @@ type runLine struct {
 	eventlog.RunSummary
 	Goal, Model string
 	State       state
-	Job         string // where it stands in the queue, or empty
+	Job         string // its place in the queue, or empty
 }
 
 // selection is the parsed address of a listing.

@@ -52,7 +52,7 @@ func newSeal() cipher.AEAD {
 	return aead
 }
 
-// sealSession returns the cookie value that stands for a credential until then.
+// sealSession returns the cookie value that represents a credential until then.
 func (s *Server) sealSession(token string, until time.Time) string {
 	plain := binary.BigEndian.AppendUint64(nil, uint64(until.Unix()))
 	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, append(plain, token...), []byte(sessionCookie)))

@@ -23,7 +23,7 @@ import (
 const (
 	eventsPerPage   = 200
 	maxLine         = 240     // characters of the facts of an event
-	maxInline       = 8 << 10 // bytes of one payload in a timeline, as it is stored
+	maxInline       = 8 << 10 // stored bytes of one payload in a timeline
 	maxInlineOfPage = 1 << 20 // bytes of all payloads in a timeline
 	maxShown        = 1 << 20 // bytes of one payload on its own page
 )

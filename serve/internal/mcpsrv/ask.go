@@ -12,12 +12,12 @@ import (
 	"github.com/starling-host/starling/host/policy"
 )
 
-// answerTime is how long a question waits for its answer. Then it is as if the user had
-// closed it.
+// answerTime is how long a question waits for its answer. Then it counts as closed by
+// the user.
 const answerTime = 10 * time.Minute
 
-// asking returns the handler of a tool whose calls can have the user of the client asked,
-// where a policy wants that.
+// asking returns the handler of a tool whose calls can ask the client's user, where a
+// policy requires that.
 //
 // A client of the protocol with sessions is sent a request of the server. One of the later
 // protocol is sent the question as the result of its request, and makes the request again,

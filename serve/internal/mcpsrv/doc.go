@@ -5,9 +5,9 @@
 // summarize_run, validate_run, diff_runs and search_runs. They look at a [eventview.View],
 // so a tenant's assistant finds only the tenant's runs, and each call reads the log anew.
 //
-// Tools of a tenant come from a [Tools]. Each call is a recorded run, whose id is in
-// the result's _meta as "starling/run_id", so that the same assistant can look at
-// what happened with the tools above.
+// Tools of a tenant come from a [Tools]. Each call is a recorded run, whose id is in the
+// result's _meta as "starling/run_id", so that the same assistant can look at what happened
+// with the tools above.
 //
 // A call that its client cancels stops, its run ends as cancelled, and there is no response.
 // Over standard input, and over HTTP before version 2026-07-28 of the protocol, cancelling
@@ -27,10 +27,9 @@
 //
 // # What an assistant is trusted with
 //
-// Everything that comes out of a log or a module may have been written to deceive
-// the model that reads it. It leaves as data: as members of a JSON document, with
-// the characters escaped that hide or reorder text, and bounded in length. A result of
-// a tenant's tool that is a single text is passed on as it is. Descriptions of tools are
-// cut at 4 KiB. That keeps text from being taken for something else; it does not make
-// it true.
+// Everything that comes out of a log or a module may have been written to deceive the model
+// that reads it. It leaves as data: as members of a JSON document, with the characters
+// escaped that hide or reorder text, and bounded in length. A result of a tenant's tool that
+// is a single text is passed on unchanged. Descriptions of tools are cut at 4 KiB. That
+// keeps text from being taken for something else; it does not make it true.
 package mcpsrv

@@ -136,9 +136,9 @@ const (
 // cancelled.
 var errCancelled = errors.New("mcpsrv: cancelled by the client")
 
-// peeked returns the message that a request has, nil if it has none or several, and
-// leaves the body as it was, with the error at which it ends. It waits until the request
-// may compute, once the body is there; its error is that the client has gone.
+// peeked returns the message of a request, nil if it has none or several, and leaves the
+// body unchanged, with the error at its end. It waits until the request may compute,
+// once it has read the body; its error means that the client has gone.
 func peeked(w http.ResponseWriter, r *http.Request) (*jsonrpc.Request, error) {
 	if r.Method != http.MethodPost {
 		return nil, nil
@@ -196,8 +196,8 @@ func (k pendingKey) ticket() string {
 // ticketKey is the context key of a request's ticket.
 type ticketKey struct{}
 
-// enter notes a request until leave is called. Its context ends with errCancelled
-// when the client cancels it.
+// enter registers a request until leave is called. Its context ends with
+// errCancelled when the client cancels it.
 func (p *pending) enter(ctx context.Context, k pendingKey) (_ context.Context, leave func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.mu.Lock()
@@ -275,8 +275,8 @@ type answer struct {
 
 func (a *answer) cancelled() bool { return context.Cause(a.asked) == errCancelled }
 
-// drops reports whether the response is dropped: that to a request which the client has
-// cancelled before the response began.
+// drops reports whether the response is dropped, because the client has cancelled its
+// request before it began.
 func (a *answer) drops() bool {
 	if !a.begun && a.cancelled() {
 		return true

@@ -15,7 +15,7 @@ import (
 )
 
 // newLocalServer makes the server of one user's view for any number of sessions. Until stop
-// is called, it presents tools that are [Changing] as they are, and tells its sessions of
+// is called, it presents the current tools of a [Changing], and notifies its sessions of
 // each change.
 func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server, stop func(), err error) {
 	o = o.normal()
@@ -124,7 +124,7 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 const (
 	headerTimeout  = 5 * time.Second
 	idleTimeout    = 2 * time.Minute
-	sessionTimeout = 24 * time.Hour // without a request of a client, which may have gone without a word
+	sessionTimeout = 24 * time.Hour // without a request of a client, which may have left silently
 	maxSessions    = 100            // then the least recently used idle session ends
 )
 

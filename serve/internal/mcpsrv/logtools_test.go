@@ -380,7 +380,7 @@ func TestNothingHidesInAnAnswer(t *testing.T) {
 	}
 }
 
-// garbled is a log in which the payloads are no CBOR any more.
+// garbled is a log whose payloads are not CBOR any more.
 type garbled struct{ *store.MemoryLog }
 
 func (g garbled) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {

@@ -54,7 +54,7 @@ type runInfo struct {
 	CostUSD      float64 `json:"cost_usd"`
 	DurationMs   int64   `json:"duration_ms"`
 
-	Job *queue.Progress `json:"job,omitempty"` // where it stands in the queue of a host, until it has ended
+	Job *queue.Progress `json:"job,omitempty"` // its place in the queue of a host, until it has ended
 }
 
 // describe describes runs.
@@ -133,7 +133,7 @@ type eventInfo struct {
 	Facts        string          `json:"facts"` // one line
 	Hash         string          `json:"hash,omitempty"`
 	PrevHash     string          `json:"prev_hash,omitempty"`
-	PayloadBytes int             `json:"payload_bytes"` // as it is stored
+	PayloadBytes int             `json:"payload_bytes"` // as stored
 	Payload      json.RawMessage `json:"payload,omitempty"`
 	TooLong      bool            `json:"payload_too_long,omitempty"` // for this answer; get_event takes longer ones
 }

@@ -121,7 +121,7 @@ type Result struct {
 	Replay string          // the command that replays the run, or empty
 	Log    string          // the tool's standard error
 
-	// Remote means that another server has answered; its answer is passed on as it is.
+	// Remote means that another server has answered; its answer is passed on unchanged.
 	Remote bool
 }
 
@@ -139,8 +139,8 @@ func (o Options) normal() Options {
 	return o
 }
 
-// ownersOnly keeps answers out of caches that several clients share: what there is, is
-// each client's own. Without it the protocol takes them to be for everybody.
+// ownersOnly keeps answers out of caches that several clients share: each client has
+// its own list. Without it the protocol takes them to be for everybody.
 func ownersOnly(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" }
 
 // newServer makes the server of one client's view, and returns the tools that it presents.

@@ -116,8 +116,8 @@ const (
 // time; the last reserved times it chooses among tenants without a running job. Tags and
 // virtual time move on; the counts are left to claim.
 func (s *storeTx) claimFairly(n, reserved int) ([]Lease, error) {
-	// No tenants but these can be chosen. Those that this transaction has changed count
-	// as they are now.
+	// No tenants but these can be chosen. Jobs that this transaction has changed count
+	// in their new state.
 	most := []any{int64(n + len(s.tenants))}
 	err := s.tx.Query(openTenants, most, s.scanTenant)
 	if err == nil && reserved > 0 {

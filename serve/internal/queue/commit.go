@@ -37,7 +37,7 @@ type Queue struct {
 
 // Open opens the queue in a log's database, and makes its tables. It holds nothing that
 // would have to be closed; the log is closed after Work has returned. Without a clock in
-// the configuration the time is that of the database's server, if it has one.
+// the configuration the time is the database server's, if it has one.
 func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, error) {
 	q := &Queue{log: log}
 	q.shared, _ = log.(eventlog.Shared)
@@ -70,7 +70,8 @@ func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, err
 // [ErrTenantFull] change nothing. When ctx ends first, the job may be there nevertheless.
 //
 // also keeps to the rules of eventlog.Transactor: it may be run several times and must be
-// quick. Its error undoes all of it and is returned as it is. Nil stores nothing more.
+// quick. Its error rolls all of it back and is returned unchanged. Nil stores nothing
+// more.
 func (q *Queue) Enqueue(ctx context.Context, j Job, also func(eventlog.Tx) error) error {
 	if err := j.Check(); err != nil {
 		return err
@@ -187,8 +188,8 @@ type change struct {
 	ctx    context.Context
 	tenant *string // whose row it will need, if that is known
 	later  bool    // it may linger, as long as no job waits
-	// do returns a refusal, having changed nothing, or an error, which undoes the
-	// transaction. It may be called several times.
+	// do returns a refusal, having changed nothing, or an error, which rolls the
+	// transaction back. It may be called several times.
 	do   func(*storeTx) (refusal, err error)
 	done chan error
 
@@ -340,7 +341,7 @@ func (q *Queue) commit(b *batch) ([]Lease, error) {
 	return leases, err
 }
 
-// release gives back the workers of a batch for which no jobs were looked for.
+// release gives back the workers of a batch that got no jobs.
 func (q *Queue) release(b *batch) {
 	if b.d == nil {
 		return

@@ -268,7 +268,7 @@ func (d *dispatcher) look(ctx context.Context) {
 	}
 }
 
-// lookAgain has look look at once.
+// lookAgain makes look run at once.
 func (d *dispatcher) lookAgain() {
 	select {
 	case d.kick <- struct{}{}:
@@ -352,7 +352,7 @@ func (d *dispatcher) takeOver(ctx context.Context) {
 	d.gone(dead)
 }
 
-// gone logs which processes have died.
+// gone logs dead processes.
 func (d *dispatcher) gone(dead []lost) {
 	for _, l := range dead {
 		d.q.cfg.Logger.Warn("a host is gone: its jobs are handed out again", slog.String("host", l.label), slog.Time("seen", time.Unix(0, l.seen)), slog.Int("jobs", l.jobs))
@@ -456,7 +456,7 @@ func (t *task) call() (err error) {
 	return t.d.handler(t.ctx, t.lease)
 }
 
-// work runs the handler, lets another one start, and commits what becomes of the job. As
+// work runs the handler, lets another one start, and commits the outcome of the job. As
 // long as the database fails it tries again: the job is this process's until the lease
 // is lost.
 func (t *task) work() {

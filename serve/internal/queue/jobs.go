@@ -178,7 +178,7 @@ func (s *storeTx) find(runID string) (r jobRow, ok bool, err error) {
 	return s.read(runID)
 }
 
-// read reads a job as it is in the table.
+// read reads a job from the table.
 func (s *storeTx) read(runID string) (r jobRow, ok bool, err error) {
 	const sql = "SELECT tenant, owner, state, epoch, cancelled FROM queue_job WHERE run_id = $1"
 	ok, err = table.One(s.tx, sql, []any{runID}, &r.tenant, &r.owner, &r.state, &r.epoch, &r.cancelled)
@@ -190,7 +190,7 @@ type verdict struct {
 	after         time.Duration // zero or less means at once
 	free          bool          // the attempt is not spent
 	snooze, host  bool          // it is a snooze, or a failure of the host; both are free
-	class, reason string        // why; empty leaves what there was
+	class, reason string        // the reason; empty keeps the old one
 }
 
 // giveBack puts back a job that was handed out in that epoch. It is not an error if the
@@ -225,8 +225,8 @@ func (s *storeTx) giveBack(l Lease, v verdict) error {
 	return s.move(r.tenant, running, to)
 }
 
-// cancel marks a job, and hands it out soon if it is not running. It returns the job as it
-// was. A job that does not exist is [ErrNotFound], a refusal.
+// cancel marks a job, and hands it out soon if it is not running. It returns the job
+// before the change. A job that does not exist is [ErrNotFound], a refusal.
 func (s *storeTx) cancel(runID string) (r jobRow, refusal, err error) {
 	r, ok, err := s.find(runID)
 	switch {
@@ -257,8 +257,8 @@ func (s *storeTx) wake() error {
 	return err
 }
 
-// begin notes that a job's run begins which was handed out in that epoch. A job that was
-// handed out again since, or is gone, is [ErrLost], a refusal.
+// begin records that a job's run begins which was handed out in that epoch. A job that
+// was handed out again since, or is gone, is [ErrLost], a refusal.
 func (s *storeTx) begin(l Lease) (refusal, err error) {
 	n, err := s.tx.Exec("UPDATE queue_job SET begun = 1 WHERE run_id = $1 AND epoch = $2 AND state = 2", l.RunID, int64(l.Epoch))
 	if err == nil && n == 0 {

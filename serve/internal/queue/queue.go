@@ -197,7 +197,7 @@ const (
 // show it.
 type Progress struct {
 	State       State      `json:"state"`
-	Attempt     int        `json:"attempt"` // that runs, or has run last; 0 before the first
+	Attempt     int        `json:"attempt"` // that runs, or ran last; 0 before the first
 	MaxAttempts int        `json:"max_attempts"`
 	Until       time.Time  `json:"until,omitzero"` // when it wakes, while it sleeps
 	Since       time.Time  `json:"since,omitzero"` // when it was handed out, while it runs
@@ -251,8 +251,8 @@ const (
 // equal.
 type Config struct {
 	// Host names this process among those on the database, the same each time that it is
-	// started. A process that begins to work under a name replaces the one before, which
-	// is taken to be dead: its jobs are ready at once. Empty is a name that no other
+	// started. A process that begins to work under a name replaces the earlier one,
+	// which counts as dead: its jobs are ready at once. Empty is a name that no other
 	// process has; the jobs of a process that died are then handed out again once its
 	// lease has ended.
 	Host string
@@ -274,8 +274,8 @@ type Config struct {
 	// Workers bounds the handlers that run at once in this process. Default: 64.
 	Workers int
 
-	// Lease is the time after which a process that has not renewed its lease is taken to
-	// be dead. It renews it at a third of that. Default: 30 s.
+	// Lease is the time after which a process that has not renewed its lease counts as
+	// dead. It renews it at a third of that. Default: 30 s.
 	Lease time.Duration
 
 	// Poll is how often to look for jobs that other processes have enqueued or cancelled.

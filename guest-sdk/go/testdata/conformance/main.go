@@ -1,4 +1,4 @@
-// The tools that spec/tck wants of an SDK.
+// The tools that spec/tck requires of an SDK.
 package main
 
 import (

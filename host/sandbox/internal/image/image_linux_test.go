@@ -56,7 +56,7 @@ func pattern(pages int) []byte {
 }
 
 // TestResetLeavesNothing writes and reads anywhere, grows, resets, and finds
-// the image again: in place, grown into, behind it, few pages and many.
+// the image again: in place, grown into, after it, few pages and many.
 func TestResetLeavesNothing(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		page := os.Getpagesize()
@@ -131,8 +131,8 @@ func resident(t *testing.T, b []byte) int {
 	return n
 }
 
-// TestSwappedPagesAreReset has the kernel move written pages out of memory:
-// they are written pages all the same.
+// TestSwappedPagesAreReset makes the kernel move written pages out of memory:
+// they still count as written.
 func TestSwappedPagesAreReset(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		page := os.Getpagesize()
@@ -154,7 +154,7 @@ func TestSwappedPagesAreReset(t *testing.T) {
 	})
 }
 
-// TestMemoriesAreApart writes into one memory of an image and looks at another.
+// TestMemoriesAreApart writes into one memory of an image and reads another.
 func TestMemoriesAreApart(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		page := os.Getpagesize()
@@ -174,7 +174,7 @@ func TestMemoriesAreApart(t *testing.T) {
 	})
 }
 
-// TestVerifySees checks the check: one byte in the image, in a hole, behind it
+// TestVerifySees checks the check: one byte in the image, in a hole, after it
 // and beyond the guest's memory.
 func TestVerifySees(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {

@@ -43,7 +43,7 @@ func (s *Store) try() (err error) {
 	b := m.Reallocate(uint64(tried * page))
 	read := byte(7)
 	for at := 0; at < len(b); at += 2 * page {
-		read += b[at] // of a hole, or behind the image
+		read += b[at] // of a hole, or after the image
 		b[at+page] = read
 	}
 	if err := m.Reset(0); err != nil {

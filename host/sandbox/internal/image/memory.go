@@ -22,7 +22,7 @@ func (m *Memory) Reallocate(size uint64) []byte {
 }
 
 // Verify compares the whole reservation, whether the guest had it or not, with
-// the image and the zeros behind it. It reads every page, so it is for tests
+// the image and the zeros after it. It reads every page, so it is for tests
 // and for samples.
 func (m *Memory) Verify() error {
 	for at := 0; at < len(m.bytes); at += verifyStep {

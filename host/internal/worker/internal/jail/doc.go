@@ -6,15 +6,14 @@
 // Then the code runs with the rights of the worker, and so the worker has none:
 //
 //   - rlimits: memory, processor time, file size and open files are bounded, by
-//     death if need be. It writes no core, and stands behind other processes.
+//     death if need be. It writes no core, and yields to other processes.
 //   - no_new_privs: no program it executes would get more rights than it has, and
 //     no other process attaches to it (it is not dumpable).
-//   - landlock: of the file system there are the folders that it was given; no
-//     connections, no signals to others. It holds for what slips through the
-//     next layer.
+//   - landlock: of the file system it has only the given folders; no connections,
+//     no signals to others. It holds for what slips through the next layer.
 //   - seccomp: of the kernel there are the calls that Go's runtime and the engine
 //     make: memory, threads of this process, clocks, its pipes. No program, no
-//     socket, no process, no tracing, no file unless a folder was given. Any other
+//     socket, no process, no tracing, no file outside of given folders. Any other
 //     call fails with EPERM, and so the worker can still report its failure.
 //
 // Each layer holds for all threads of the process. A layer that the system lacks
