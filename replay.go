@@ -312,7 +312,7 @@ func within(ctx context.Context, after time.Duration) (context.Context, context.
 type replayTimeout struct{ after time.Duration }
 
 func (e *replayTimeout) Error() string {
-	return fmt.Sprintf("given up after %v, as --timeout says", e.after)
+	return fmt.Sprintf("stopped after %v, the --timeout", e.after)
 }
 func (e *replayTimeout) Is(target error) bool { return target == ErrReplayTimeout }
 

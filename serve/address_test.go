@@ -70,7 +70,7 @@ func TestSockets(t *testing.T) {
 	if err := os.WriteFile(at.Address, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := at.Listen(); !strings.Contains(fmt.Sprint(err), "a file is there that is no socket") {
+	if _, err := at.Listen(); !strings.Contains(fmt.Sprint(err), "exists and is not a socket") {
 		t.Errorf("a file: %v", err)
 	}
 	if _, err := os.Stat(at.Address); err != nil {

@@ -298,7 +298,7 @@ func ParseAddress(text string) (Address, error) {
 	if port, ok := strings.CutPrefix(text, "localhost:"); ok && isPort(port) {
 		return Address{Network: "tcp", Address: text}, nil
 	}
-	return Address{}, fmt.Errorf("%q is no address such as 127.0.0.1:8300 or unix:/run/starling.sock", text)
+	return Address{}, fmt.Errorf("%q is not an address such as 127.0.0.1:8300 or unix:/run/starling.sock", text)
 }
 
 func isPort(text string) bool {
@@ -346,7 +346,7 @@ func (a Address) removeSocket() error {
 	case err != nil: // nothing is there, or to listen will say why not
 		return nil
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("serve: %s: a file is there that is no socket", a)
+		return fmt.Errorf("serve: %s exists and is not a socket", a)
 	}
 	if conn, err := net.Dial("unix", a.Address); err == nil {
 		conn.Close()

@@ -108,7 +108,7 @@ var bad = map[string]struct {
 	text, want string
 	unseen     bool
 }{
-	"no database":                   {"listen: 127.0.0.1:1\nkey_file: k\n", "there is no key \"database\"", false},
+	"no database":                   {"listen: 127.0.0.1:1\nkey_file: k\n", "the required key \"database\" is missing", false},
 	"a typing mistake":              {minimal + "polciy: p.yaml\n", "did you mean \"policy\"?", false},
 	"public":                        {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1), "host.yaml:1:9: 0.0.0.0:8300 can be reached from elsewhere", true},
 	"public metrics":                {strings.Replace(minimal, "127.0.0.1", "0.0.0.0", 1) + "insecure_public: true\n", "its metrics are neither off nor asked for with a key", true},
@@ -116,7 +116,7 @@ var bad = map[string]struct {
 	"open with a key":               {minimal + "metrics: {open: true, key_env: K}\n", "host.yaml:4:10: metrics that are open ask for no key", false},
 	"open and off":                  {minimal + "metrics: {open: true, off: true}\n", "host.yaml:4:10: metrics that are open ask for no key", false},
 	"a name to listen":              {strings.Replace(minimal, "127.0.0.1", "example.com", 1), "is no address such as", false},
-	"half of tls":                   {minimal + "tls: {cert: a}\n", "there is no key \"key\"", false},
+	"half of tls":                   {minimal + "tls: {cert: a}\n", "the required key \"key\" is missing", false},
 	"an origin's path":              {minimal + "origins: [https://a.example/b]\n", "this must be an origin", false},
 	"an origin's query":             {minimal + "origins: [\"https://a.example?b\"]\n", "this must be an origin", false},
 	"a loud origin":                 {minimal + "origins: [HTTPS://a.example]\n", "in lower case", false},

@@ -87,7 +87,7 @@ func TestAnOperatorSteersInTheWebView(t *testing.T) {
 	w.until("/api/v1/runs/"+run, `"status":"cancelled"`)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		_, page := operator.load("GET", "/inspect/queue", nil)
-		if strings.Contains(page, ">drained</span>") && strings.Contains(page, "No run waits, sleeps or runs.") {
+		if strings.Contains(page, ">drained</span>") && strings.Contains(page, "The queue is empty.") {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -186,7 +186,7 @@ func (l *LocalTools) listed(s *localServer) error {
 	now := s.leftOut
 	l.mu.Unlock()
 	if len(changed) > 0 && slices.ContainsFunc(changed, func(name string) bool { return leftOut[name] != now[name] }) {
-		l.tell(fmt.Sprintf("tools of the server %s are left out, which are not as they were when it was accepted: %s; see what it says now, and accept it, with: starling-host mcp trust %s",
+		l.tell(fmt.Sprintf("tools of the server %s are left out because they changed since it was accepted: %s; review and accept them with: starling-host mcp trust %s",
 			s.Name, strings.Join(changed, ", "), s.Name))
 	}
 	for name, why := range now {
@@ -253,7 +253,7 @@ func (l *LocalTools) states() []ServerState {
 // aboutServers describes [listServers], with what the servers say of the use of their tools: the
 // instructions of one that came late reach the model in no other way.
 func (l *LocalTools) aboutServers() string {
-	about := "How the MCP servers behind this one are: which are connected, why one is not, and which of their tools are left out."
+	about := "The state of the MCP servers behind this one: whether each is connected, why not, and the tools left out."
 	for _, s := range l.states() {
 		if s.State == "down" {
 			about += " The server " + s.Name + " is down."

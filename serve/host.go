@@ -186,7 +186,7 @@ func (h *Host) openTenants(ctx context.Context) error {
 	}
 	h.directory, err = daemon.NewDirectory(ctx, h.tenants, h.file.Limits, h.logger)
 	if err == nil && h.directory.Len() == 0 && !h.file.Listen.Local() {
-		return &SetupError{Err: fmt.Errorf("%s can be reached from elsewhere, and there is no tenant yet", h.file.Listen), Hint: "starling-host tenant create --help"}
+		return &SetupError{Err: fmt.Errorf("%s can be reached from other machines, and there is no tenant yet", h.file.Listen), Hint: "starling-host tenant create --help"}
 	}
 	return err
 }

@@ -124,10 +124,10 @@ var opponents = map[string]func(s *sealedDatabase){
 	"deletes a sealed run, and writes into the tables that it was removed": func(s *sealedDatabase) {
 		s.write(s.db, "DELETE FROM eventlog_events WHERE run_id = 'b'", "DELETE FROM run WHERE run_id = 'b'")
 		_, said := s.verify(s.db, s.pinned, s.kept)
-		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here, and no sealed removal says why]")
+		s.expect("verify", said, "unexplained: [run b (leaf 1): is missing, and no sealed removal explains it]")
 		s.write(s.db, "INSERT INTO run_removal (run_id, removed, removed_by, why) VALUES ('b', 1, 'root', 'prune')")
 		_, said = s.verify(s.db, s.pinned, s.kept)
-		s.expect("verify", said, "unexplained: [run b (leaf 1): is not here, and no sealed removal says why]")
+		s.expect("verify", said, "unexplained: [run b (leaf 1): is missing, and no sealed removal explains it]")
 		s.write(s.db, "UPDATE run_removal SET leaf = 3") // and a leaf that no checkpoint has
 		_, said = s.verify(s.db, s.pinned, s.kept)
 		s.expect("verify", said, "unexplained: [run b")
@@ -176,9 +176,9 @@ var opponents = map[string]func(s *sealedDatabase){
 	"writes another database's origin into the tables": func(s *sealedDatabase) {
 		s.write(s.db, "UPDATE run_log SET origin = 'example.com/runs/0000000000000000'")
 		_, said := s.seal(s.db)
-		s.expect("seal", said, "the log of runs says that it is")
+		s.expect("seal", said, "the log of runs has the origin")
 		_, said = s.verify(s.db, s.pinned)
-		s.expect("verify", said, "invalid: [the table run_log says that this is the log example.com/runs/0000000000000000")
+		s.expect("verify", said, "invalid: [the table run_log has the log example.com/runs/0000000000000000")
 	},
 	"deletes the checkpoints": func(s *sealedDatabase) {
 		s.write(s.db, "DELETE FROM run_checkpoint", "UPDATE run_log SET origin = 'example.com/runs/0000000000000000'")
@@ -206,7 +206,7 @@ var opponents = map[string]func(s *sealedDatabase){
 		old := s.copy()
 		later, _ := s.seal(s.db)
 		_, said := s.verify(old, s.pinned, later.Signed)
-		s.expect("verify", said, "the database was set back")
+		s.expect("verify", said, "the database was reset to an older copy")
 	},
 	"continues from an older copy, on a host that has the seal key": func(s *sealedDatabase) {
 		old := s.copy()

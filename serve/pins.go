@@ -146,7 +146,7 @@ func (e notAccepted) Error() string { return string(e) }
 // check says why a tool is not as it was accepted, or cannot be pinned.
 func (p pinned) check(d mcptool.Definition) error {
 	if _, err := d.Canonical(); err != nil {
-		return fmt.Errorf("what the server says of it cannot be pinned: %w", err)
+		return fmt.Errorf("its description cannot be pinned: %w", err)
 	}
 	switch was, ok := p[d.Name]; {
 	case p == nil:

@@ -55,7 +55,7 @@ func ParseServer(text string) (Server, error) {
 	if strings.HasPrefix(rest, "http://") || strings.HasPrefix(rest, "https://") {
 		u, err := url.Parse(rest)
 		if err != nil || u.Host == "" {
-			return s, errors.New("this is no URL")
+			return s, errors.New("not a URL")
 		}
 		if s.URL = rest; s.Name == "" {
 			s.Name = nameOf(strings.Split(strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(u.Hostname(), "www."), "api."), "mcp."), ".")[0])
@@ -74,7 +74,7 @@ func ParseServer(text string) (Server, error) {
 		s.Env[m[1]], words = m[2], words[1:]
 	}
 	if len(words) == 0 {
-		return s, errors.New("there is no command")
+		return s, errors.New("the command is missing")
 	}
 	if s.Command = words; s.Name == "" {
 		named := words[0]

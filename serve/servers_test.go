@@ -38,9 +38,9 @@ func TestParseServer(t *testing.T) {
 		}
 	}
 	for text, why := range map[string]string{
-		"":           "there is no command",
-		"name=":      "there is no command",
-		"A=b":        "there is no command",
+		"":           "the command is missing",
+		"name=":      "the command is missing",
+		"A=b":        "the command is missing",
 		`a "b`:       "inside of a quotation",
 		`a b\`:       "inside of a quotation",
 		"https:///x": "is no URL",
@@ -141,7 +141,7 @@ func TestDescriptionsArePinned(t *testing.T) {
 	unhashed := *said
 	unhashed.OutputSchema = deep
 	now.Store(&unhashed)
-	if _, names := served(); !strings.HasPrefix(names, "no add: what the server says of it cannot be pinned: ") {
+	if _, names := served(); !strings.HasPrefix(names, "no add: its description cannot be pinned: ") {
 		t.Errorf("with a schema too deep there is %q", names)
 	}
 	now.Store(said)

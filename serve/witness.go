@@ -155,12 +155,12 @@ func Cosign(ctx context.Context, db eventlog.Transactor, witness string) (signed
 				return nil, fmt.Errorf("witness %s: it has seen another checkpoint of %d runs of this log: the log was rewritten, or there are two", witness, r.Old)
 			}
 			if old > c.Leaves {
-				return nil, fmt.Errorf("witness %s: it has seen %d runs of this log, which has %d: the database was set back", witness, old, c.Leaves)
+				return nil, fmt.Errorf("witness %s: it has seen %d runs of this log, which has %d: the database was reset to an older copy", witness, old, c.Leaves)
 			}
 			r.Old = old
 		default:
 			return nil, fmt.Errorf("witness %s: status %d: %s", witness, response.StatusCode, strings.TrimSpace(string(body[:min(len(body), 300)])))
 		}
 	}
-	return nil, fmt.Errorf("witness %s: it does not say where it stands", witness)
+	return nil, fmt.Errorf("witness %s: its answer lacks the size of its log", witness)
 }

@@ -121,8 +121,8 @@ func TestCosign(t *testing.T) {
 	back := open("back.db")
 	defer back.Close()
 	for _, c := range []struct{ run, want string }{
-		{"x", "it has seen 5 runs of this log, which has 3: the database was set back"},
-		{"y", "it has seen 5 runs of this log, which has 4: the database was set back"},
+		{"x", "it has seen 5 runs of this log, which has 3: the database was reset to an older copy"},
+		{"y", "it has seen 5 runs of this log, which has 4: the database was reset to an older copy"},
 		{"z", "it has seen another checkpoint of 5 runs of this log"},
 		{"zz", "status 422"},
 	} {

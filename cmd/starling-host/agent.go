@@ -17,32 +17,31 @@ import (
 
 const agentRunHelp = `Let a model work with tools until it answers, and record the run.
 
-FILE says what the agent is: its provider and model, its prompt, its tools and
-what a run may spend. spec/agent.schema.json describes it, and
-examples/agent/agent.yaml is one. GOAL is what the model is told. @FILE reads it
-from a file, and - from standard input.
+FILE describes the agent: its provider and model, prompt, tools and budget. See
+spec/agent.schema.json and, for an example, examples/agent/agent.yaml. GOAL is the
+first message to the model, @FILE to read it from a file, or - to read it from
+standard input.
 
-What the model says goes to standard output, word by word if that is a terminal.
-Its tool calls and everything else go to standard error. Everything is recorded:
-the hash of each prompt, the answers, the calls, and every host call of the tools.
-The run can be replayed from the database alone.
+The model's text goes to standard output, word by word on a terminal. Its tool calls
+and everything else go to standard error. Everything is recorded: the hash of each
+prompt, the answers, the calls, and every host call of the tools. The run can be
+replayed from the database alone.
 
-With --provider script:FILE a script plays the model, which needs no key and no
-network.`
+With --provider script:FILE a script plays the model, without a key or a network.`
 
 const agentRunExample = `  starling-host agent run agent.yaml "Which plan is customer 42 on?"
   starling-host agent run examples/agent/agent.yaml "Roll two dice."
   starling-host agent run agent.yaml --provider script:turns.yaml "Go."`
 
-const agentResumeHelp = `Resume a run whose process died or could not go on.
+const agentResumeHelp = `Resume a run whose process died or could not continue.
 
-A turn without an answer is taken again. Tool calls without an outcome are made
-again under fresh ids. Their effects keep their idempotency keys, so a server that
-knows the keys does nothing twice. With --no-reissue a run that has such calls is
-left as it is.
+A turn without an answer is repeated. Tool calls without an outcome are repeated with
+new ids. Their effects keep their idempotency keys, so a server that checks the keys
+does nothing twice. With --no-reissue a run with such calls is not resumed.
 
-MESSAGE is said to the model where it goes on. The agent must be the one that
-started the run: what the model was told is compared with the record.`
+MESSAGE is sent to the model before
+it continues. The agent must be the one that started the run: its prompts are compared
+with the record.`
 
 // agentFlags are the flags of the commands that let a model work.
 type agentFlags struct {
@@ -99,8 +98,8 @@ func (a *app) agentResumeCommand() *cobra.Command {
 			return a.agentResume(cmd.Context(), args[1], message, f)
 		},
 	}
-	cmd.Flags().StringVar(&f.file, "agent", "agent.yaml", "`FILE` of the agent that began the run")
-	cmd.Flags().BoolVar(&f.noReissue, "no-reissue", false, "leave a run alone that has calls without an outcome")
+	cmd.Flags().StringVar(&f.file, "agent", "agent.yaml", "`FILE` of the agent that started the run")
+	cmd.Flags().BoolVar(&f.noReissue, "no-reissue", false, "do not resume a run that has calls without an outcome")
 	agentFlagsOf(cmd, &f)
 	return cmd
 }
@@ -191,7 +190,7 @@ func openAgentFile(f agentFlags) (*agentfile.File, error) {
 	}
 	path, ok := strings.CutPrefix(f.provider, "script:")
 	if !ok || path == "" {
-		return nil, usagef("the agent's file names the real one", "--provider %q: only script:FILE can take the place of a provider", f.provider)
+		return nil, usagef("the agent's file sets the real provider", "--provider %q: only script:FILE can replace the provider", f.provider)
 	}
 	file.Endpoint = agentfile.Endpoint{Provider: "script", Script: path}
 	return file, nil

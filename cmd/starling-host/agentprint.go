@@ -39,7 +39,7 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 		}
 	}
 	if errors.Is(err, event.ErrEncrypted) {
-		return &failure{code: exitRefused, message: fmt.Sprintf("run %s is encrypted: only its host can go on with it", runID)}
+		return &failure{code: exitRefused, message: fmt.Sprintf("run %s is encrypted: only its host can continue it", runID)}
 	}
 	out := *explain(err)
 	if out.hint == "" && !errors.Is(err, agent.ErrRunNotFound) {
@@ -74,7 +74,7 @@ func (p *agentPrinter) print(ev agent.AgentEvent) {
 		p.text(ev.Text)
 	case agent.Restarted:
 		p.line()
-		p.stderr.printf("the model will be asked again\n")
+		p.stderr.printf("retrying the request to the model\n")
 	case agent.ToolCallStarted:
 		p.line()
 		p.stderr.printf("-> %s %s%s\n", ev.Tool, shown(string(ev.Args)), attempt(ev.Attempt))

@@ -16,25 +16,24 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-const archiveHelp = `Write runs, with the modules that they name, into a file that can be checked and
-imported again, byte for byte. The flags select runs as those of prune do. Without
-them all runs are written that have ended. Each run is checked as it is written.
+const archiveHelp = `Write runs and their modules to a file that can be checked and imported again, byte
+for byte. The flags select runs as in prune; the default is all ended runs. Each run
+is checked while it is written.
 
-The file is NDJSON. Its lines are those of export, with the modules between them
-(docs/cli-json.md). Only its owner can read it. A file that exists is never
-overwritten.
+The file is NDJSON: the lines of export, with the modules between them
+(docs/cli-json.md). Only its owner can read it. An existing file is never overwritten.
 
-Runs of tenants are written as they are stored, encrypted. The file holds neither
-the keys of the tenants nor their modules. Such runs can be read and replayed where
-they come from, or in a backup of it; elsewhere they can only be validated. So
-erasing a tenant also erases what is in archives.
+Runs of tenants are written in their stored form, encrypted. The file contains neither
+the keys of the tenants nor their modules. Such runs can be read and replayed in their
+own database or a backup of it; elsewhere they can only be validated. So erasing a
+tenant also makes its archived runs unreadable.
 
-With the master key (--key-file) the same runs are written as they were before they
-were encrypted, with their modules, for an auditor who replays them elsewhere
-without any key. Such a file is as sensitive as what it holds, and no erasure
-reaches it. It cannot be imported where its tenants are.
+With the master key (--key-file) these runs are written decrypted, with their modules,
+for an auditor who replays them elsewhere without a key. Such a file is as sensitive
+as the runs, and erasing the tenant does not affect it. It cannot be imported into the
+database of its tenants.
 
---check takes no database: it reads the file and checks all of it.`
+--check takes no database: it reads and checks the whole file.`
 
 const archiveExample = `  starling-host archive starling.db 2026-01.ndjson --before 2026-02-01T00:00:00Z
   starling-host archive --check 2026-01.ndjson`
@@ -45,7 +44,7 @@ func (a *app) archiveCommand() *cobra.Command {
 	var check bool
 	cmd := &cobra.Command{
 		Use:     "archive [DB] FILE",
-		Short:   "write runs to a file, or check such a file",
+		Short:   "write runs to a file, or check an archive",
 		Long:    archiveHelp,
 		Example: archiveExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,7 +59,7 @@ func (a *app) archiveCommand() *cobra.Command {
 	}
 	s.addTo(cmd)
 	f.add(cmd)
-	cmd.Flags().BoolVar(&check, "check", false, "check FILE, which archive has written")
+	cmd.Flags().BoolVar(&check, "check", false, "check the archive FILE")
 	return cmd
 }
 
@@ -128,7 +127,7 @@ func writeArchive(ctx context.Context, log database, path string, o eventlog.Pru
 // notOver explains why a file could not be created.
 func notOver(path string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return usagef("name another file: this one is not touched", "%s is there already", path)
+		return usagef("name another file", "%s already exists", path)
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func (a *app) asking(ctx context.Context) context.Context {
 		defer one.Unlock()
 		_, _ = io.WriteString(a.stderr.lines(), q.Text+"\n")
 		if q.Partial {
-			a.stderr.printf("Not all of it is shown above.\n")
+			a.stderr.printf("Some arguments above are shortened.\n")
 			return a.confirm(ctx, "Do you allow it all the same?", "allow"), nil
 		}
 		return a.confirm(ctx, "Do you allow it?", "y", "yes"), nil

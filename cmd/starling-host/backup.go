@@ -13,10 +13,10 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-const backupHelp = `Copy a database into a new file, also while other programs write to it. The copy has
-everything that was committed when the command began. It is as small as it can be,
-readable by its owner alone, and checked: its structure, and every run. A file that
-exists is never overwritten.
+const backupHelp = `Copy a database to a new file, even while other programs write to it. The copy has
+everything that was committed when the command began. It is compact, only its owner
+can read it, and its structure and every run are checked. An existing file is never
+overwritten.
 
 Back up a PostgreSQL server with its own tools: pg_dump.`
 
@@ -49,21 +49,21 @@ func (a *app) backup(ctx context.Context, src, dst string) error {
 	return nil
 }
 
-const restoreHelp = `Put a backup in the place of a database. FILE is copied, checked and stays. End the
-programs first that have the database open: while one has, nothing is changed.
+const restoreHelp = `Replace a database with a backup. FILE is copied and checked. First end all programs
+that have the database open: otherwise nothing is changed.
 
-The database that was there is not lost: it gets the name DB.replaced, together with
-its write-ahead log, DB-wal. To copy a backup over a database by other means leaves
-that log beside a file that it does not belong to; such a pair is refused.
+The old database is kept as DB.replaced, together with its write-ahead log, DB-wal. If
+you instead copy a backup over a database, the log of the old one stays beside it;
+such a pair is refused.
 
-A database that was sealed is set back by this. To go on sealing it, see seal --help.
+This resets a sealed database. To continue sealing it, see seal --help.
 
 Restore a PostgreSQL server with its own tools: pg_restore.`
 
 func (a *app) restoreCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "restore FILE DB",
-		Short:   "put a backup in the place of a database",
+		Short:   "replace a database with a backup",
 		Long:    restoreHelp,
 		Example: "  starling-host restore starling-$(date +%F).db starling.db",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,7 +80,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			}
 			a.stdout.printf("restored %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), dst)
 			if replaced != "" {
-				a.stderr.printf("what was there is %s\n", replaced)
+				a.stderr.printf("the old database is %s\n", replaced)
 			}
 			return nil
 		},
@@ -109,13 +109,13 @@ func copyFailed(ctx context.Context, dst string, err error) error {
 	return &failure{code: exitFailed, message: starling.PlainError(err)}
 }
 
-const forkHelp = `Copy a database into a new file, in which one run has only its events with numbers
-below SEQ, so that it can be continued from there. With SEQ 0 it keeps all events.
-All other runs are copied as they are, and the original is not changed.
+const forkHelp = `Copy a database to a new file in which one run keeps only its events with numbers
+below SEQ, so that it can be continued from there. With SEQ 0 it keeps all events. All
+other runs are copied unchanged, and the original does not change.
 
-The copy also has the tables that a host keeps in the database. Do not serve it: the
-runs that wait in its queue would be executed twice. A run of a tenant can be cut, and
-looked at with show and --key-file. Only a host can continue it.`
+The copy includes the tables of a host. Do not serve it: the runs waiting in its queue
+would be executed twice. A tenant's run can be cut, and read with show and --key-file.
+Only a host can continue it.`
 
 func (a *app) forkCommand() *cobra.Command {
 	return &cobra.Command{
@@ -132,7 +132,7 @@ func (a *app) forkCommand() *cobra.Command {
 func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 	seq, err := strconv.ParseUint(number, 10, 63)
 	if err != nil {
-		return usagef("see the numbers: starling-host show DB RUN", "SEQ %q is not the number of an event: these count from 1, and 0 keeps all", number)
+		return usagef("list the numbers: starling-host show DB RUN", "SEQ %q is not the number of an event: numbers start at 1, and 0 keeps all events", number)
 	}
 	if err := mustBeFile(src, "backup, pg_dump and a database of its own"); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 		return err
 	}
 	if seq > summary.LastSeq+1 {
-		return usagef("0 keeps all of them", "%s has %s, so it cannot be cut at %d", summary.RunID, plural(summary.LastSeq, "event"), seq)
+		return usagef("use 0 to keep all events", "%s has %s, so it cannot be cut at %d", summary.RunID, plural(summary.LastSeq, "event"), seq)
 	}
 	if err := store.Fork(ctx, src, dst, summary.RunID, seq); err != nil {
 		return copyFailed(ctx, dst, err)

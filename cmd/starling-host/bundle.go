@@ -15,25 +15,25 @@ import (
 	"github.com/starling-host/starling/internal/keyfile"
 )
 
-const bundleHelp = `Put runs into one file that anyone can check, offline and on any machine: their events,
-the modules that they executed, and the proofs that the newest checkpoint of the
-database has them. Only its owner can read the file. A file that exists is never
+const bundleHelp = `Write runs to one file that anyone can check, offline and on any machine: their
+events, their modules, and the proofs that the newest checkpoint of the database
+contains them. Only its owner can read the file. An existing file is never
 overwritten.
 
-The file is a ZIP archive without compression, and says itself what is in it
-(spec/bundle.md). "starling-host verify" checks it and executes the runs again.
+The file is an uncompressed ZIP archive with a README (spec/bundle.md). "starling-host
+verify" checks it and executes the runs again.
 
-With --html the file is a page instead. Anyone opens it in a browser, offline and with
-nothing installed. It shows the runs, checks what verify checks, and executes the runs
-again on the browser's own engine. It loads nothing and sends nothing. The bundle is in
-it and can be saved from it.
+With --html the file is a page instead. It opens in a browser, offline and with
+nothing installed. It shows the runs, makes the checks of verify, and executes the
+runs again on the browser's own engine. It loads nothing and sends nothing. The bundle
+can be saved from the page.
 
-Runs of tenants are written as they are stored, encrypted: the file proves that they
-are in the log, and they cannot be executed from it. With the master key, show, export
-and replay read them in the database: what was sealed is the encrypted run.
+Runs of tenants are written in their stored form, encrypted: the file proves that they
+are in the log, but cannot execute them. To read and replay them, use the database and
+the master key.
 
-Commands that read a database, such as runs, show, replay and inspect, take a bundle or
-a page in its place.`
+Commands that read a database, such as runs, show, replay and inspect, also accept a
+bundle or a page.`
 
 const bundleExample = `  starling-host seal --key seal.key
   starling-host bundle @last -o dice.starling
@@ -45,7 +45,7 @@ func (a *app) bundleCommand() *cobra.Command {
 	var html bool
 	cmd := &cobra.Command{
 		Use:     "bundle [DB] RUN...",
-		Short:   "put runs and their proofs into one file",
+		Short:   "write runs and their proofs to one file",
 		Long:    bundleHelp,
 		Example: bundleExample,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -98,7 +98,7 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 		return encrypted
 	}) {
 		a.warn("a run of a tenant is encrypted: the file proves that it was sealed, and shows and executes nothing of it")
-		a.hint("with the master key the database does: " + pasteable("starling-host replay", named(where), runs[0]) + " --key-file FILE")
+		a.hint("replay from the database with the master key: " + pasteable("starling-host replay", named(where), runs[0]) + " --key-file FILE")
 	}
 	if len(b.Proofs) == 0 {
 		const proves = ", so the file proves that tools did what is recorded, and not who recorded it"
@@ -121,16 +121,16 @@ func notSealed(where string, err error) error {
 }
 
 const proveHelp = `Print a proof that a run is in the newest checkpoint of its database. With SEQ the
-proof is about one event of the run, and shows none of the others.
+proof covers one event of the run and reveals none of the others.
 
-The proof is a JSON document (spec/seal.md, section 6). With it alone,
-"starling-host verify" and any program that knows the formats check it offline. A run
-that was pruned or erased can be proven to have been there.`
+The proof is a JSON document (spec/seal.md, section 6). "starling-host verify" and any
+program that implements the formats can check it offline. For a run that was pruned or
+erased, it proves that the run existed.`
 
 func (a *app) proveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "prove [DB] RUN [SEQ]",
-		Short:   "prove that a run, or one event of it, was sealed",
+		Short:   "prove that a run or one of its events was sealed",
 		Long:    proveHelp,
 		Example: "  starling-host seal --key seal.key\n  starling-host prove starling.db @last 2 > event.json\n  starling-host verify event.json --key seal.vkey",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -138,7 +138,7 @@ func (a *app) proveCommand() *cobra.Command {
 			if len(args) == 3 {
 				var err error
 				if seq, err = strconv.ParseUint(args[2], 10, 63); err != nil || seq == 0 {
-					return usagef("events are numbered from 1", "SEQ %q is no number of an event", args[2])
+					return usagef("events are numbered from 1", "SEQ %q is not the number of an event", args[2])
 				}
 			}
 			return a.prove(cmd.Context(), args[0], args[1], seq)

@@ -15,16 +15,16 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 )
 
-const checkHelp = `Say whether a module would be accepted, and print its certificate: what makes
-two executions of it the same.
+const checkHelp = `Check whether the host accepts a module, and print its certificate, which lists
+everything that determines an execution.
 
-The certificate does not depend on this machine. The same bytes with the same limits
-always give the same certificate. It has the digest of the module, what it imports
-and which features it uses, how far it is from each limit of the gate, the cost
-table by which its fuel is counted, what was rewritten, the digest of the rewritten
-module, the digest of the state in which every call begins, and its tools.
+The certificate does not depend on this machine: the same bytes with the same limits
+always give the same certificate. It has the digest of the module, its imports and
+features, its distance from each limit of the gate, the cost table for its fuel, the
+rewriting, the digest of the rewritten module, the digest of the state in which every
+call begins, and its tools.
 
-No tool runs. Start-up code and the description do, without effects.`
+No tool runs. Only the start-up code and the description run, without effects.`
 
 type checkFlags struct {
 	memory uint64
@@ -35,7 +35,7 @@ func (a *app) checkCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
 		Use:     "check TOOL",
-		Short:   "check whether a module is accepted, and print its certificate",
+		Short:   "check whether the host accepts a module, and print its certificate",
 		Long:    checkHelp,
 		Example: "  starling-host tool check dice.wasm\n  starling-host tool check dice.wasm -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {

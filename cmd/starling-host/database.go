@@ -146,7 +146,7 @@ func unpack(ctx context.Context, path string) (db database, err error) {
 func namedToChange(changes func() bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if changes() && len(args) == 0 {
-			return usagef("with the same flags: "+pasteable(cmd.CommandPath(), defaultDatabase), "%s: name the database that is to be changed", cmd.Name())
+			return usagef("with the same flags: "+pasteable(cmd.CommandPath(), defaultDatabase), "%s: name the database to change", cmd.Name())
 		}
 		return arguments(operands(cmd)...)(cmd, args)
 	}

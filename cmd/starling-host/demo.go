@@ -15,10 +15,10 @@ import (
 
 const demoHelp = `Run an agent that plays dice, and replay the run.
 
-Its model is a script, and what the model writes is a program in JavaScript, which
-runs in the sandbox. So it needs no key, no network and no other program. The agent's
-files are written to the folder starling-demo, in which a file that exists is left as
-it is. What it records is in starling-demo/starling.db, or where --db says.`
+A script plays its model, which writes a JavaScript program that runs in the sandbox.
+So the demo needs no key, no network and no other program. The agent's files are
+written to the folder starling-demo; existing files are kept. The run is recorded in
+starling-demo/starling.db, or in the database of --db.`
 
 // demoFiles is the agent of the demo.
 //
@@ -48,12 +48,12 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 	if err := writeDemo(); err != nil {
 		return &failure{code: exitFailed, message: "demo: " + err.Error(), hint: "run it in a folder that you can write to"}
 	}
-	a.stderr.printf("A script plays the model, and its programs are run in the sandbox. It is told: %s\n\n", demoGoal)
+	a.stderr.printf("A script plays the model, and its programs run in the sandbox. Its goal: %s\n\n", demoGoal)
 	a.stderr.printf("$ %s\n", pasteable("starling-host agent run --db "+shellWord(f.database), f.file, demoGoal))
 	if err := a.agentRun(ctx, demoGoal, f); err != nil {
 		return err
 	}
-	a.stderr.printf("\nNow the same again, from the record alone, and every byte is compared:\n\n$ %s\n", pasteable("starling-host replay", f.database, starling.LastRun))
+	a.stderr.printf("\nNow replay the run from the log alone and compare every byte:\n\n$ %s\n", pasteable("starling-host replay", f.database, starling.LastRun))
 	if err := a.replay(ctx, []string{f.database, starling.LastRun}, replayFlags{output: outputText}); err != nil {
 		return err
 	}

@@ -23,13 +23,12 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const doctorHelp = `Check what this machine offers, and a database: the one that is named, or starling.db
-if it is there. Each line has a check, what was found and, where something is missing,
-a command that mends it.
+const doctorHelp = `Check this machine and a database, starling.db by default if it exists. Each line has
+a check, its result and, if something is missing, a command that fixes it.
 
-With --config it checks what a host needs that is started with this file: its policy,
+With --config, check everything that a host needs to start with this file: its policy,
 certificate, database, master key, disk, and the keys, agents and variables that the
-file names. It changes nothing.
+file names. Nothing is changed.
 
 "ok" needs nothing. "slow" and "limited" work, but not as well as they could. "bad"
 does not work, and the exit code is 1.`
@@ -476,7 +475,7 @@ func checkRuns(ctx context.Context, log database, where string) []finding {
 		return []finding{{"runs", stateBad, starling.PlainError(err), ""}}
 	case plan.From == plan.To && plan.Runs > 0:
 		count.state, count.fix = stateLimited, pasteable("starling-host migrate", named(where))
-		count.found += fmt.Sprintf("; the kept summaries of %d lack events: another program wrote these, or the summaries were lost", plan.Runs)
+		count.found += fmt.Sprintf("; the summaries of %d lack events: another program wrote the events, or the summaries were lost", plan.Runs)
 	}
 	newest := finding{"newest runs", stateOK, fmt.Sprintf("%d valid", len(page.Runs)), ""}
 	db := starling.Over(log, starling.Options{})
@@ -508,7 +507,7 @@ func checkLayout(ctx context.Context, log database, path string) finding {
 	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0 && onServer(path): // a file then has the Starling runtime's
 		return finding{check, stateBad, "there are no tables yet", pasteable("starling-host migrate", named(path))}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return finding{check, stateLimited, fmt.Sprintf("version %d can be read, not written", version), pasteable("starling-host migrate", named(path))}
+		return finding{check, stateLimited, fmt.Sprintf("version %d is read-only", version), pasteable("starling-host migrate", named(path))}
 	case err != nil:
 		return finding{check, stateBad, starling.PlainError(err), ""}
 	}

@@ -75,7 +75,7 @@ func TestEncryptedRuns(t *testing.T) {
 		{[]string{"runs", db}, exitOK, "acme/01JGQ4T0000000000000000000"},
 		{[]string{"show", db, "@last"}, exitOK, "the payload is encrypted; the data key decrypts it"},
 		{[]string{"replay", db, "@last"}, exitRefused, "the payload is encrypted"},
-		{[]string{"policy", "suggest", db, "@last"}, exitRefused, "hint: the master key opens runs of tenants, but for those that were erased: --key-file FILE"},
+		{[]string{"policy", "suggest", db, "@last"}, exitRefused, "hint: to decrypt runs of tenants, pass the master key: --key-file FILE (runs of erased tenants stay unreadable)"},
 		{[]string{"policy", "test", "../../examples/policy/policy.yaml", db, "--against", "2006-01-02"}, exitUsage, "hint: the master key opens it in the database that has its tenant: --key-file FILE"},
 		{[]string{"validate", db, "--key-file", key}, exitOK, "7 events, 7 encrypted and opened, root "},
 		{[]string{"validate", db, "--key-file", key, "-o", "json"}, exitOK, `"sealed":7,"opened":true,"head":"`},

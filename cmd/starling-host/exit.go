@@ -34,37 +34,37 @@ const (
 
 const exitCodesHelp = `The exit code says how a command ended:
 
-    0    everything is as it should be
+        0    success
     1    the tool failed: it returned an error, trapped or panicked. Also any
-         failure of this program or its surroundings, such as a full disk. A
-         command that looks at runs and can read no more of them ends with 1, says
-         how many it has looked at, and gives no verdict on the others
-    2    usage: an unknown command or flag, a path that is not there, a run that
-         is not in the database, an input that is not JSON or does not match the
-         tool's schema. Nothing was run and nothing was recorded
-    3    a replay diverged, or a log is not valid: a byte was changed, or an event
+         failure of this program or its environment, such as a full disk. If a
+         command that checks runs cannot read on, it prints how many it has
+         checked and gives no verdict on the others
+    2    usage: an unknown command or flag, a missing path, a run that is not in
+         the database, an input that is not JSON or does not match the tool's
+         schema. Nothing ran and nothing was recorded
+    3    a replay diverged, or a log is invalid: a byte was changed, or an event
          or a module is missing
     4    refused: the module was not accepted or does not build; the tool failed
-         after the network policy denied its last request, or was not called
-         because a policy denied that; a policy does not allow what was asked of
-         it; the model of an agent refused to answer; or a run cannot be replayed
-         because one of its tools is not a module, because it is encrypted, or
-         because the engine's call stack is too small
+         after the network policy denied its last request, or a policy denied
+         the call; "policy explain" or "policy test" found a denial; an agent's
+         model refused to answer; or a run cannot be replayed because one of its
+         tools is not a module, because it is encrypted, or because the engine's
+         call stack is too small
     5    the tool hit a limit: fuel, memory, output, effects, or its deadline; or
          an agent its budget, its last turn, or the length of an answer
   130    cancelled by SIGINT (Ctrl-C) or SIGTERM. The run is recorded as
          cancelled; a second signal ends the program at once
 
-Where several runs are looked at ("validate DB", "replay DB --all"), 3 goes
-before 4 and 4 before 1.
+If a command checks several runs ("validate DB", "replay DB --all"), the worst
+code wins: 3, 4, 1.
 
-A request that the network policy denies is an answer that the tool can handle.
-A tool that goes on and completes ends with 0.
+A tool can handle a request that the network policy denies. If it completes, the
+exit code is 0.
 
-Errors are on standard error, as lines that begin with "error:" and "hint:".
-Standard output has results and nothing else.`
+Standard error has the errors, in lines that begin with "error:" and "hint:".
+Standard output has only results.`
 
-// failure is an error that knows how the program ends and what to say.
+// failure is an error with the exit code of the program and the lines to print.
 type failure struct {
 	code    int
 	message string   // one line; empty when everything has been said
@@ -157,26 +157,26 @@ func explain(err error) *failure {
 	case errors.Is(err, agent.ErrProviderModelMismatch):
 		return &failure{code: exitRefused, message: starling.PlainError(err), needs: "--force"}
 	case errors.Is(err, event.ErrEncrypted):
-		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "the master key opens runs of tenants, but for those that were erased: --key-file FILE"}
+		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "to decrypt runs of tenants, pass the master key: --key-file FILE (runs of erased tenants stay unreadable)"}
 	case errors.Is(err, sandbox.ErrTooDeep):
-		return &failure{code: exitRefused, message: starling.PlainError(sandbox.ErrTooDeep), hint: "the compiler has a larger one: --engine compiler"}
+		return &failure{code: exitRefused, message: starling.PlainError(sandbox.ErrTooDeep), hint: "use the compiler, which has a larger stack: --engine compiler"}
 	case errors.Is(err, tool.ErrHost):
 		// What would have come of the call is not known, and so nothing of it is recorded.
 		text := starling.PlainError(err)
 		if host, ok := errors.AsType[*sandbox.HostFailure](err); ok {
 			text = starling.PlainError(host)
 		}
-		return &failure{code: exitRefused, message: "this host cannot make the call: " + text, hint: "see what it has with: starling-host doctor"}
+		return &failure{code: exitRefused, message: "this host cannot make the call: " + text, hint: "check this machine: starling-host doctor"}
 	case errors.As(err, new(*eventlog.MissingTableError)):
 		return &failure{code: exitInvalid, message: starling.PlainError(err), hint: missingHint}
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: starling.PlainError(err)}
 	case errors.Is(err, eventlog.ErrSchemaTooNew):
-		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "a newer starling-host wrote it; see which formats this one reads: starling-host version"}
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "a newer starling-host wrote it; list the formats that this one reads: starling-host version"}
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return &failure{code: exitUsage, message: starling.PlainError(err), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "bring the database to the current layout: starling-host migrate DB"}
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "upgrade the database: starling-host migrate DB"}
 	case store.Denied(err):
 		return &failure{code: exitFailed, message: starling.PlainError(err), hint: deniedHint}
 	case store.DiskFailed(err):

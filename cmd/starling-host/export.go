@@ -11,9 +11,9 @@ import (
 
 const exportHelp = `Write the events of a run as NDJSON, one object per line (docs/cli-json.md).
 
-Each line has the event's envelope as hexadecimal CBOR, which is what is hashed,
-and its hash. From these anyone can check the chain. The payload is shown as JSON
-for reading. Nothing is checked here: see validate.`
+Each line has the event's envelope as hexadecimal CBOR and its hash. From these anyone
+can check the chain. The payload is repeated as JSON for reading. Export checks
+nothing: see validate.`
 
 func (a *app) exportCommand() *cobra.Command {
 	return readCommand(&cobra.Command{

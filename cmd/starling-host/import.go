@@ -16,20 +16,19 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const importHelp = `Bring the runs and modules of an archive into a database, which is created if it
-does not exist. The whole archive is checked first. If anything in it is wrong, or
-if the database has another run with one of its ids, nothing is changed. Runs that
-the database has already are left alone.
+const importHelp = `Import the runs and modules of an archive into a database, which is created if it does
+not exist. The whole archive is checked first. If it is invalid, or if the database
+has another run with one of its ids, nothing is changed. Runs that are already in the
+database are skipped.
 
-Runs of a tenant that were archived in the clear are refused where that tenant is or
-was: there its runs are encrypted, and erased with its key. Runs that were encrypted
-for a tenant of the same name on another host are refused too, since their key is
-another one.`
+Decrypted runs of a tenant are refused in a database that has or had this tenant:
+there its runs are encrypted, and erased with its key. Runs encrypted for a tenant of
+the same name on another host are refused too, because the key differs.`
 
 func (a *app) importCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "import [DB] FILE",
-		Short:   "bring archived runs into a database",
+		Short:   "import archived runs into a database",
 		Long:    importHelp,
 		Example: "  starling-host import old.db 2026-01.ndjson",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,7 +71,7 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 		return err
 	}
 	if report.Known > 0 {
-		a.stdout.printf("imported %d of %s; %d were there already%s\n", report.Runs-report.Known, plural(report.Runs, "run"), report.Known, encrypted(report))
+		a.stdout.printf("imported %d of %s; %d already existed%s\n", report.Runs-report.Known, plural(report.Runs, "run"), report.Known, encrypted(report))
 	} else {
 		a.stdout.printf("imported %s%s\n", contents(report), encrypted(report))
 	}
@@ -83,7 +82,7 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 // the file is opened, which for a named pipe would wait for its other end.
 func mustReadTwice(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return usagef("an archive is checked before it is imported, so it is read twice: write what a pipe gives into a file first",
+		return usagef("an archive is checked before it is imported, so it is read twice: write it to a file first",
 			"%s: not a regular file", path)
 	}
 	return nil
@@ -110,7 +109,7 @@ func (t importTarget) Takes(first event.Event) error {
 	case key == "" || key == hex.EncodeToString(encrypted.Key): // the runs of an erased one are unreadable
 		return nil
 	}
-	return &failure{code: exitRefused, message: fmt.Sprintf("run %q %s", first.RunID, why), hint: "import it into a database of its own"}
+	return &failure{code: exitRefused, message: fmt.Sprintf("run %q %s", first.RunID, why), hint: "import it into a new database"}
 }
 
 // tenantsOf returns the ids of the data keys of a database's tenants, of which those that

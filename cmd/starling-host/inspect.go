@@ -21,10 +21,10 @@ const inspectHelp = `Show the runs of a database in a browser: lists, timelines,
 side by side, a run as it grows, and the verdicts of validate and replay. The
 database is opened for reading only.
 
-The address is printed on standard output. It carries a token that the page takes
-in exchange for a cookie; STARLING_INSPECT_TOKEN names one that stays the same, and
-programs send it as "Authorization: Bearer TOKEN". Beyond this machine (--addr
-0.0.0.0:8300) the token has to be set, and the connection is not encrypted.`
+Standard output has the address. It contains a token that the page exchanges for a
+cookie. STARLING_INSPECT_TOKEN sets a fixed token, which programs send as
+"Authorization: Bearer TOKEN". To listen beyond this machine (--addr 0.0.0.0:8300),
+set the token; the connection is not encrypted.`
 
 // inspectToken names the environment variable with the token of "inspect".
 const inspectToken = "STARLING_INSPECT_TOKEN"
@@ -67,7 +67,7 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 		return errors.Join(err, listener.Close())
 	}
 	a.stdout.printf("http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
-	a.stderr.printf("showing %s, for reading only; Ctrl-C ends it\n", named(path))
+	a.stderr.printf("showing %s, read-only; stop with Ctrl-C\n", named(path))
 	return server.Serve(ctx, listener)
 }
 
@@ -108,11 +108,11 @@ func replayerOf(r *starling.Replayer) func(context.Context, string) (agent.Verdi
 func listenToInspect(addr string) (net.Listener, string, error) {
 	at, err := serve.ParseAddress(addr)
 	if err != nil || at.Network != "tcp" {
-		return nil, "", usagef("", "--addr: %q is no address such as 127.0.0.1:8300", addr)
+		return nil, "", usagef("", "--addr: %q is not an address such as 127.0.0.1:8300", addr)
 	}
 	token := os.Getenv(inspectToken)
 	if token == "" && !at.Local() {
-		return nil, "", usagef("set "+inspectToken+", or leave --addr out", "--addr: %s can be reached from other machines, and no token is set", addr)
+		return nil, "", usagef("set "+inspectToken+", or omit --addr", "--addr: %s can be reached from other machines, and no token is set", addr)
 	}
 	listener, err := at.Listen()
 	if err != nil {

@@ -27,7 +27,7 @@ func TestInspectShowsADatabase(t *testing.T) {
 		t.Fatalf("the list has no run: %s", page)
 	}
 	run, _, _ := strings.Cut(rest, `"`)
-	if page := ask(t, "POST", address, "/runs/"+run+"/replay"); !strings.Contains(page, "identical</span> The replay gave the same 6 events") {
+	if page := ask(t, "POST", address, "/runs/"+run+"/replay"); !strings.Contains(page, "identical</span> The replay produced the same 6 events") {
 		t.Errorf("replay: %s", page)
 	}
 	if page := ask(t, "POST", address, "/runs/"+run+"/validate"); !strings.Contains(page, "valid</span> All 6 events") {

@@ -189,7 +189,7 @@ Start here:
 
 More commands:
 %s
-RUN is the id of a run, a unique beginning of it, or @last. DB is a file or
+RUN is the id of a run, a unique prefix of it, or @last. DB is a file or
 postgres://...; without it, commands use starling.db in this folder.
 See also: starling-host COMMAND --help, starling-host help exit-codes
 `
@@ -346,7 +346,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 func noEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
-			err = usagef("leave it out for the default", "--%s has no value", f.Name)
+			err = usagef("omit it for the default", "--%s has no value", f.Name)
 		}
 	})
 	return err

@@ -114,9 +114,9 @@ func tenantsCommand(cmd *cobra.Command, do access, action tenantAction, add ...f
 	return cmd
 }
 
-const keygenHelp = `Make a master key and write it to a new file that only you can read. It wraps the
-keys that encrypt the data of tenants. Without it that data is lost, so keep a copy
-in another place than the database.`
+const keygenHelp = `Create a master key in a new file that only you can read. It wraps the keys that
+encrypt the data of tenants. Without it that data is lost, so keep a copy away from
+the database.`
 
 func (a *app) keygenCommand() *cobra.Command {
 	return &cobra.Command{
@@ -135,13 +135,13 @@ func (a *app) keygenCommand() *cobra.Command {
 	}
 }
 
-const rewrapHelp = `Put the data keys of all tenants, or of none, under another master key. What is
-encrypted stays as it is. Afterwards the old master key opens nothing but older
-copies of the database: destroying it makes what was erased unreadable there, too.
+const rewrapHelp = `Wrap the data keys of all tenants with a new master key, or of none if this fails.
+Encrypted data stays unchanged. Afterwards the old master key only opens older copies
+of the database: destroy it, and erased data becomes unreadable there, too.
 
-Hosts can serve meanwhile. Before, add the new key to the key file of each, below
-the old one, and send it SIGHUP. Afterwards take the old one out of each file, and
-send SIGHUP again. A host that lacks the new key claims no runs until it has it.`
+Hosts can serve meanwhile. First add the new key to each host's key file, below the
+old one, and send SIGHUP. Afterwards remove the old key from each file, and send
+SIGHUP again. A host without the new key claims no runs until it has it.`
 
 func (a *app) rewrapCommand() *cobra.Command {
 	var f hostFlags
@@ -157,7 +157,7 @@ func (a *app) rewrapCommand() *cobra.Command {
 			}
 			keys, err := tenant.ReadMasterKeys(to)
 			if err == nil && len(keys) > 1 {
-				err = usagef("name a file with the new key alone", "rewrap: %s has %d master keys", to, len(keys))
+				err = usagef("name a file with only the new key", "rewrap: %s has %d master keys", to, len(keys))
 			}
 			if err != nil {
 				return err

@@ -18,34 +18,34 @@ import (
 )
 
 const mcpHelp = `Serve tools, a database, or both to an assistant that speaks the Model Context
-Protocol, over standard input and output. With --listen it is over HTTP, for any number
-of assistants and other programs on this machine. They need no key.
+Protocol, over standard input and output. With --listen, serve over HTTP to any number
+of programs on this machine, without a key.
 
---tool and --tools name WebAssembly tools: .wasm files, and folders with a tool in Go,
+--tool and --tools name WebAssembly tools: .wasm files, and folders of tools in Go,
 TypeScript or JavaScript, which are built first. Each call is a run recorded in the
-database of --db. The result has the run's id and the command to replay it in _meta.
-A tool reaches the hosts of --allow-host and no others, or what --policy allows. A
-module that cannot be loaded is named on standard error, and the others are served. A
-module or folder that changes is loaded again, and the assistant is told.
+database of --db. The result's _meta has the run's id and the command to replay it. A
+tool reaches only the hosts of --allow-host, or what --policy allows. If a module
+cannot be loaded, standard error names it and the others are served. A changed module
+or folder is loaded again, and the assistant is notified.
 
---server names an MCP server that exists: a command that starts it, or a URL. Its tools are
-served as NAME_TOOL, and each call is recorded, under --policy and --timeout. NAME is that of
-its package, program or host; NAME=COMMAND chooses another one. Assignments before a
-command set variables for it, as in --server 'TOKEN=$TOKEN npx -y some-server'. A URL gets
-headers with --server-header, or a token from "starling-host mcp login URL". Servers connect
-in the background, and the tool list_servers returns the state of each. --server-tools
-chooses and renames tools. The descriptions of tools are pinned when a server is first seen.
-A tool that is described differently later is left out until "starling-host mcp trust"
-accepts it. A server is not in the sandbox.
+--server adds an existing MCP server: a command that starts it, or a URL. Its tools
+are served as NAME_TOOL, and each call is recorded, under --policy and --timeout. NAME
+comes from its package, program or host; NAME=COMMAND sets another. Assignments before
+a command set its variables, as in --server 'TOKEN=$TOKEN npx -y some-server'. A URL
+gets headers from --server-header, or a token from "starling-host mcp login URL".
+Servers connect in the background, and the tool list_servers returns the state of
+each. --server-tools selects and renames tools. The descriptions of tools are pinned
+when a server is first seen. A tool whose description changes later is left out until
+"starling-host mcp trust" accepts it. Servers are not sandboxed.
 
-With --code there is one tool, run_js: the model writes a program in JavaScript, in
-which it calls the others. The whole program is one recorded run.
+With --code there is one tool, run_js: the model writes a JavaScript program that
+calls the other tools. The whole program is one recorded run.
 
-DB is a database to look into, for reading only. There are seven tools for it: list_runs,
-get_run, get_event, summarize_run, validate_run, diff_runs and search_runs. With --log
-they look into the database of --db, so that an assistant sees what its tools did.
+DB is a database to read. Seven tools read it: list_runs, get_run, get_event,
+summarize_run, validate_run, diff_runs and search_runs. With --log they read the
+database of --db, so that an assistant sees what its tools did.
 
-"starling-host mcp config" prints what to paste into the configuration of an assistant.`
+"starling-host mcp config" prints the configuration to paste into an assistant.`
 
 const mcpExample = `  starling-host mcp --tool dice.wasm
   starling-host mcp --tools ./tools --allow-host api.example.com --log
@@ -74,8 +74,8 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.servers, "server", nil, "serve the tools of this MCP server, `[NAME=]COMMAND|URL`; may be repeated")
 	flags.StringArrayVar(&f.headers, "server-header", nil, "send a header to a server with a URL, `NAME: HEADER: VALUE`, with $VARIABLE for a secret; may be repeated")
 	flags.StringArrayVar(&f.choices, "server-tools", nil, "serve only some tools of a server, `NAME: TOOL,!TOOL,TOOL=OTHER`; may be repeated")
-	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that look into the database of --db")
-	flags.BoolVar(&f.code, "code", false, "serve run_js in place of the tools, which its programs call")
+	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that read the database of --db")
+	flags.BoolVar(&f.code, "code", false, "serve only run_js, whose programs call the tools")
 	flags.StringVar(&f.listen, "listen", "", "serve over HTTP at this `ADDRESS` of this machine; port 0 picks a free port")
 	f.callFlags.add(cmd)
 	f.read.add(cmd)
@@ -85,7 +85,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
 		Use:     "mcp [DB]",
-		Short:   "serve tools, or a database, to an assistant over MCP",
+		Short:   "serve tools or a database to an assistant over MCP",
 		Long:    mcpHelp,
 		Example: mcpExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -147,7 +147,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		view.Log = &shown
 	}
 	if listener != nil {
-		a.stderr.printf("serving at http://%s/mcp; Ctrl-C ends it\n", listener.Addr())
+		a.stderr.printf("serving at http://%s/mcp; stop with Ctrl-C\n", listener.Addr())
 		return serve.ServeMCPOver(ctx, view, options, listener)
 	}
 	return serve.ServeMCP(ctx, view, options, a.stdin, a.stdout.exact())
@@ -157,7 +157,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 func (f *mcpFlags) address() (serve.Address, error) {
 	at, err := serve.ParseAddress(f.listen)
 	if err != nil || at.Network != "tcp" {
-		return at, usagef("", "--listen: %q is no address such as 127.0.0.1:8400", f.listen)
+		return at, usagef("", "--listen: %q is not an address such as 127.0.0.1:8400", f.listen)
 	}
 	if !at.Local() {
 		return at, usagef("to share tools over a network, with keys: starling-host serve --help",
@@ -192,13 +192,13 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 	}
 	switch {
 	case f.calls(refs) && len(db) > 0:
-		return nil, nil, usagef("", "DB and tools exclude each other: with --log the assistant looks into the database of --db")
+		return nil, nil, usagef("", "DB and tools exclude each other: to let the assistant read the database of --db, add --log")
 	case f.calls(refs):
 	case f.log:
-		return nil, nil, usagef("", "give --tool, --tools or --server, or a DB to look into")
+		return nil, nil, usagef("", "give --tool, --tools or --server, or a DB to read")
 	case len(db) == 0:
 		if isNew(defaultDatabase) {
-			return nil, nil, usagef("", "give --tool, --tools or --server, or a DB to look into: there is no %s here", defaultDatabase)
+			return nil, nil, usagef("", "give --tool, --tools or --server, or a DB to read: there is no %s here", defaultDatabase)
 		}
 		db = []string{defaultDatabase}
 	}

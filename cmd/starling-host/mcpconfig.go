@@ -98,11 +98,11 @@ func remoteInServers(member string) func(name, url string) string {
 	return func(name, url string) string { return document(name, map[string]string{member: url}) }
 }
 
-const mcpConfigHelp = `Print what to paste into the configuration of an assistant, so that it starts
-"starling-host mcp" with the same arguments. Each module, server, policy and database is
-loaded first, so that what is printed works. Paths become absolute, and a folder with a tool
-becomes the module that is built from it. With --listen the assistant connects to a server that
-you start; its command is printed on standard error.
+const mcpConfigHelp = `Print the configuration for an assistant, so that it starts "starling-host mcp" with
+the same arguments. Each module, server, policy and database is loaded first, to be
+sure that the configuration works. Paths become absolute, and a tool's folder is
+replaced by the module built from it. With --listen the assistant connects to a server
+that you start; standard error shows the command.
 
 ASSISTANT is claude-code, claude-desktop, codex, cursor, gemini or vscode.`
 
@@ -111,7 +111,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:     "config ASSISTANT [DB]",
-		Short:   "print what to paste into an assistant's configuration",
+		Short:   "print the configuration for an assistant",
 		Long:    mcpConfigHelp,
 		Example: "  starling-host mcp config claude-code --tool dice.wasm",
 	}
@@ -121,7 +121,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		to, known := assistants[args[0]]
 		if !known {
-			return usagef("it is one of "+strings.Join(cmd.ValidArgs, ", "), "unknown assistant %q", args[0])
+			return usagef("use one of "+strings.Join(cmd.ValidArgs, ", "), "unknown assistant %q", args[0])
 		}
 		if !serverName.MatchString(name) {
 			return usagef("", "--name: %q is not 1 to 32 letters, digits, _ and -", name)
@@ -136,9 +136,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			case err != nil:
 				return err
 			case to.remote == nil:
-				return usagef("leave --listen out", "%s has no configuration for servers that listen: it starts them itself", args[0])
+				return usagef("omit --listen", "%s cannot connect to a server that listens: it starts its servers itself", args[0])
 			case strings.HasSuffix(at.Address, ":0"):
-				return usagef("--listen 127.0.0.1:8400", "--listen: the configuration has to name the port, and %s takes any", f.listen)
+				return usagef("--listen 127.0.0.1:8400", "--listen: the configuration must name the port, and %s picks any free port", f.listen)
 			}
 		}
 		built, needs, err := a.loadable(cmd.Context(), f, refs, dbs)
@@ -253,7 +253,7 @@ func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (bui
 		if err := keyfile.Replace(file, m.Source.Wasm); err != nil {
 			return nil, nil, err
 		}
-		a.stderr.printf("%s is built as it is now: run this again when it has changed\n", ref)
+		a.stderr.printf("built %s; run this command again after you change it\n", ref)
 		built[ref] = file
 	}
 	need := func(name string) string {

@@ -16,20 +16,20 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const mcpTrustHelp = `Show what an MCP server says of its tools that it did not say when it was accepted, and
-accept it after a question, or with --yes without one. Each value that changed is shown.
+const mcpTrustHelp = `Show how an MCP server's descriptions of its tools have changed since they were
+accepted, value by value. Then ask whether to accept them; --yes accepts without
+asking.
 
-"starling-host mcp --server" accepts a server when it first sees it. Later it leaves out
-tools that are new, or that the server describes differently: a description is an
-instruction to the model, and you have not read this one. SERVER is the name that its tools
-have as a prefix: then it is what the server said when it was last connected. Or it is written
-as for --server: then it is connected now.`
+"starling-host mcp --server" accepts a server when it first sees it. Later it
+leaves out tools that are new or described differently: a description is an instruction
+to the model, and you have not read this one. SERVER is the prefix of its tools, to
+compare with its last connection, or a command or URL as for --server, to connect now.`
 
 func (a *app) mcpTrustCommand() *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:     "trust SERVER",
-		Short:   "accept what an MCP server says of its tools now",
+		Short:   "accept an MCP server's changed tools",
 		Long:    mcpTrustHelp,
 		Example: "  starling-host mcp trust everything\n  starling-host mcp trust 'npx -y @modelcontextprotocol/server-everything'",
 		Args:    cobra.ExactArgs(1),
@@ -51,7 +51,7 @@ func (a *app) mcpTrust(ctx context.Context, text string, yes bool) error {
 		return err
 	}
 	if len(changes) == 0 {
-		a.stdout.printf("%s says what it said when it was accepted\n", name)
+		a.stdout.printf("%s is unchanged since it was accepted\n", name)
 		return nil
 	}
 	for _, c := range changes {
@@ -87,17 +87,17 @@ func (a *app) said(sign, doc string) {
 	}
 }
 
-const mcpLoginHelp = `Log in to a remote MCP server that asks for it, with OAuth. The command prints an
-address. Open it in a browser on this machine and allow the access, within five minutes.
-From then on "starling-host mcp --server URL" sends the token that was issued, and refreshes
-it. Write URL as for --server: the token is for this URL alone.
+const mcpLoginHelp = `Log in to a remote MCP server with OAuth. The command prints an address. Open it in a
+browser on this machine and allow the access within five minutes. After that
+"starling-host mcp --server URL" sends the issued token and refreshes it. Write URL
+exactly as for --server: the token is only valid for this URL.
 
-The token is in a file that only you can read, in the folder of servers.json. It is never in
-a database, message or pin.
+The token is stored beside servers.json, in a file that only you can read. It never
+appears in a database, message or pin.
 
-Where an authorization server registers no clients, register one there yourself, with the
-redirect address http://127.0.0.1/callback, and name it with --client-id. Its secret, if it
-has one, is read from the variable that --client-secret-env names.`
+If the authorization server does not register clients, register one yourself, with the
+redirect address http://127.0.0.1/callback, and pass its id with --client-id. Its
+secret, if any, comes from the variable of --client-secret-env.`
 
 func (a *app) mcpLoginCommand() *cobra.Command {
 	var login mcptool.Login
@@ -110,7 +110,7 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if login.ClientSecret = os.Getenv(variable); variable != "" && (login.ClientID == "" || login.ClientSecret == "") {
-				return usagef("", "--client-secret-env: name a variable that is set, and the client with --client-id")
+				return usagef("", "--client-secret-env requires a variable that is set, and --client-id")
 			}
 			login.Show = func(address string) {
 				a.stderr.printf("open this address in a browser on this machine, and allow the access:\n%s\n", address)

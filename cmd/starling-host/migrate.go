@@ -9,17 +9,17 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-const migrateHelp = `Bring a database to the layout that this program writes. Commands that read can use an
-older one as it is; commands that record need this. Another program, such as the
-Starling runtime, may write to the same file. Every command reads what it appends, and
-this command adds it to the table of runs.
+const migrateHelp = `Upgrade a database to the current layout. Commands that read accept an older layout;
+commands that record require the upgrade. Another program, such as the Starling
+runtime, may write to the same file. Every command reads its events, and this command
+adds them to the table of runs.
 
-On a PostgreSQL server this also makes the tables of a host, and gives roles the rights
-that they need, so that no host owns the tables. DB names the owner of the tables, and
-each flag a role that exists. --host-role may serve: it appends events, and never
-changes or removes one. --retention-role may remove runs, which "prune" and a host with
-"retention" need. --reader-role may read, also on a standby server. After an update of
-this program, run the same command again before you update the hosts.`
+On a PostgreSQL server this also creates the tables of a host, and grants the roles
+their rights, so that no host owns the tables. Connect as the owner of the tables;
+each flag names an existing role. --host-role may serve: it appends events, and never
+changes or removes one. --retention-role may remove runs, which "prune" and a host
+with "retention" need. --reader-role may read, even on a standby server. After an
+update of this program, run the same command again before you update the hosts.`
 
 const migrateExample = `  starling-host migrate starling.db --dry-run
   starling-host migrate postgres://owner@db/starling --host-role app --reader-role auditor`
@@ -33,7 +33,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	var f migrateFlags
 	cmd := &cobra.Command{
 		Use:     "migrate [DB]",
-		Short:   "bring a database to the current layout",
+		Short:   "upgrade a database to the current layout",
 		Long:    migrateHelp,
 		Example: migrateExample,
 		Args:    namedToChange(func() bool { return !f.dryRun }),
@@ -42,7 +42,7 @@ func (a *app) migrateCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would be done and change nothing")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print the steps and change nothing")
 	flags.StringVar(&f.roles.Writer, "host-role", "", "let `ROLE` serve")
 	flags.StringVar(&f.roles.Retention, "retention-role", "", "let `ROLE` remove runs")
 	flags.StringVar(&f.roles.Reader, "reader-role", "", "let `ROLE` read")

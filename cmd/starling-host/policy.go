@@ -18,29 +18,27 @@ make, which of them may be called with what, and where secrets may be sent.
 
 spec/policy.md describes the format, and examples/policy/policy.yaml is one.`
 
-const suggestHelp = `Print the smallest policy under which a recorded run could have done what it did: the
-tools that it called, the requests that it made, as often as it made them, and what
-a call of a sandboxed tool used at most: fuel, memory, input, log, effects and their
-bytes. What was denied when it was recorded is not in it.
+const suggestHelp = `Print the smallest policy that allows a recorded run: the tools that it called, its
+requests with their counts, and the largest use of one call of a sandboxed tool: fuel,
+memory, input, log, effects and their bytes. Denied requests are omitted.
 
-The deadline and the bound on the output stay open, since the log does not tell how
-long a call would take on another machine, nor how its tool wrote the result; and so
-does that on the log, if what a tool wrote there was no text. A request that could not
-be read as one is not in the log, and counts as an effect all the same.
+The policy does not limit time and output, because the log does not contain how long a
+call takes on another machine, nor the bytes in which the tool wrote its result. It
+does not limit the log either if a tool wrote other bytes than text there. Malformed
+requests are not in the log, but count as effects.
 
-It is a beginning. Paths that have ids in them want a *, and counts some room. In
-JSON, which is YAML as well, it is the same policy.`
+Edit the result: write a * for ids in paths, and raise the counts a little. -o json
+prints the same policy; JSON is valid YAML.`
 
-const policyTestHelp = `Say what of the recorded runs a policy would have refused: calls, requests, and calls
-that used more than its limits. The log does not tell whether a call would have met
-its deadline and its bound on the output.
+const policyTestHelp = `List what a policy would have refused in the recorded runs: calls, requests, and calls
+that used more than its limits. Limits on time and output cannot be tested, because
+the log lacks the data.
 
-Each line has the run, the number of the event and the reason. SINCE is a date such
-as 2006-01-02, a time such as 2006-01-02T15:04:05Z, or an age such as 720h or 30d, for
-the runs that began at most so long ago.
+Each line has the run, the number of the event and the reason. SINCE is a date such as
+2006-01-02, a time such as 2006-01-02T15:04:05Z, or an age such as 720h or 30d.
 
-The exit code is 0 if nothing would have been refused, and 4 otherwise. Runs of tenants
-that were erased cannot be read by anybody; how many these are is said, and nothing else.`
+The exit code is 0 if nothing would have been refused, and 4 otherwise. Runs of erased
+tenants cannot be read; the command only counts them.`
 
 func (a *app) policyCommand() *cobra.Command {
 	return parent("policy", "look at what tools may do", policyHelp,
@@ -69,8 +67,8 @@ func (a *app) policyCheckCommand() *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:     "check FILE",
-		Short:   "say whether a policy can be read",
-		Long:    "Read a policy, and print its digest, by which logs name it, and how much it has of what.",
+		Short:   "validate a policy",
+		Long:    "Validate a policy, and print its digest, as recorded in logs, and the number of its rules.",
 		Example: "  starling-host policy check policy.yaml",
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])
@@ -130,7 +128,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 	var against, namespace, output string
 	cmd := readCommand(&cobra.Command{
 		Use:     "test FILE [DB]",
-		Short:   "say what recorded runs a policy would have refused",
+		Short:   "list what a policy would have refused in recorded runs",
 		Long:    policyTestHelp,
 		Example: "  starling-host policy test policy.yaml starling.db --against 720h\n  starling-host policy test policy.yaml starling.db --namespace acme --key-file host.key",
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {

@@ -12,11 +12,11 @@ import (
 	"github.com/starling-host/starling/runtime/egress"
 )
 
-const explainHelp = `Say whether a tool may make a request, and which rule says so.
+const explainHelp = `Print whether a tool may make a request, and the rule that decides.
 
-If none allows it, the rule that comes closest is named, or the line of the file that
-has none, and a rule that would allow it is printed. With --tenant a second policy is asked after the first, the
-operator's, and both must allow it.
+If no rule allows the request, the command names the closest rule, or the line of the
+file that lacks one, and prints a rule that would allow it. --tenant adds a tenant's
+policy to the first, the operator's, and both must allow the request.
 
 The exit code is 0 if the request is allowed, and 4 if it is not.`
 
@@ -24,7 +24,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	method, tenant, output := "", "", ""
 	cmd := &cobra.Command{
 		Use:     "explain FILE TOOL URL",
-		Short:   "say which rule decides about a request",
+		Short:   "find the rule that decides about a request",
 		Long:    explainHelp,
 		Example: "  starling-host policy explain policy.yaml charge https://api.stripe.com/v1/charges --method POST",
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -109,7 +109,7 @@ func refusedAddress(host string, d policy.Decision) string {
 	why := egress.RefusedAddress(host, true)
 	switch {
 	case why != "":
-		return fmt.Sprintf("%s is an address that no policy opens (%s)", host, why)
+		return fmt.Sprintf("%s is an address that no policy can allow (%s)", host, why)
 	case d.Allowed() && egress.RefusedAddress(host, d.Grant.Private) != "":
 		return host + " is a private address, and not every rule says private: true"
 	}

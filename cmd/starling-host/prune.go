@@ -15,24 +15,23 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const pruneHelp = `Remove whole runs from a database. Without --confirm it removes nothing and says
-what it would remove. With --confirm, DB must be named. Without other flags it
-selects all runs that have ended.
+const pruneHelp = `Remove whole runs from a database. Without --confirm it only lists what it would
+remove. --confirm requires DB. Without other flags it selects all ended runs.
 
---run selects the runs that it names, and fails if one of them does not exist. In a
-file, what these runs held is overwritten. With --compact no page of the file holds
-it any more. What other runs held stays legible until its room is used again.
+--run selects runs by name, and fails if one does not exist. In a file, the data of
+these runs is overwritten; with --compact no page of the file contains it. The data of
+other removed runs stays legible until its space is reused.
 
-Runs that have not ended need --include-open. No program may be working on them: a
-program that writes a run which is removed fails there.
+Runs that have not ended need --include-open. Make sure that no program is working on
+them: its next write would fail.
 
-Runs are removed a few at a time, so that a host that has the database open can go
-on. An interrupted removal can be repeated. Modules are removed too if no tenant has
-them, no run names them, and no program stored them within the last hour. Later runs
-use the room of what is removed; --compact gives it back to the file system.
+Runs are removed in small batches, so that a host can use the database meanwhile. You
+can repeat an interrupted removal. Modules are removed too if no tenant has them, no
+run names them, and no program stored them within the last hour. Later runs reuse the
+space; --compact returns it to the file system.
 
-To keep what is removed, archive it first with the same flags. Use --before, which
-names the same runs however much later the second command runs.`
+To keep the runs, archive them first with the same flags. Use --before, which selects
+the same runs in both commands.`
 
 const pruneExample = `  starling-host prune starling.db --older-than 30d
   starling-host prune starling.db --older-than 30d --status failed --confirm
@@ -55,7 +54,7 @@ func (s *selection) addTo(cmd *cobra.Command) {
 	f.StringVar(&s.before, "before", "", "only runs that began before this `TIME` (RFC 3339)")
 	statusFlag(cmd, &s.status, "only runs in this state")
 	f.StringVar(&s.namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
-	f.StringArrayVar(&s.runs, "run", nil, "only this `RUN`, which has to be there; may be repeated")
+	f.StringArrayVar(&s.runs, "run", nil, "only this `RUN`, which must exist; may be repeated")
 	f.IntVar(&s.limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
 	f.BoolVar(&s.open, "include-open", false, "also runs that have not ended; no program may be working on them")
 	f.BoolVar(&s.open, "include-in-progress", false, "the old name of --include-open")
@@ -135,7 +134,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	}
 	f.addTo(cmd)
 	cmd.Flags().BoolVar(&f.confirm, "confirm", false, "remove them")
-	cmd.Flags().BoolVar(&f.compact, "compact", false, "make the file smaller afterwards")
+	cmd.Flags().BoolVar(&f.compact, "compact", false, "shrink the file afterwards")
 	outputFlag(cmd, &f.output)
 	return cmd
 }
@@ -149,7 +148,7 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 	case f.compact && !f.confirm:
 		return needsFlag("--confirm", "--compact changes the file")
 	case f.compact && onServer(where):
-		return usagef("", "--compact is for files: a PostgreSQL server uses the room of removed runs by itself")
+		return usagef("", "--compact is for files: a PostgreSQL server reuses the space of removed runs by itself")
 	}
 	do := toRead
 	if f.confirm {
@@ -188,7 +187,7 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 		err = log.Close()
 	}
 	if err = errors.Join(a.printPruned(doc, f.output), err); err == nil && sealed {
-		a.stderr.printf("until the removal is sealed, verify cannot tell it from a loss\n")
+		a.stderr.printf("until the removal is sealed, verify reports the runs as missing\n")
 		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
 	}
 	return err
@@ -207,18 +206,18 @@ func (a *app) giveUpSpare(path string) (setAside func(), err error) {
 	}
 	return func() {
 		if err := store.SetAside(path); err != nil {
-			a.stderr.printf("the room for the next time could not be set aside: %s\n", starling.PlainError(err))
+			a.stderr.printf("the space for the next removal could not be reserved: %s\n", starling.PlainError(err))
 		}
 	}, nil
 }
 
-// collect removes the modules that nothing needs any more. A role that was given the right
+// collect removes the modules that nothing uses. A role that was given the right
 // to remove runs by an older version of this program may lack that to remove modules.
 func (a *app) collect(ctx context.Context, log database, doc *pruneDocument) (err error) {
 	c, err := tenant.Collect(ctx, log, time.Now())
 	doc.Modules, doc.ModuleBytes = c.Modules, c.Bytes
 	if store.Denied(err) {
-		a.warn("modules that nothing needs any more were not removed: " + starling.PlainError(err))
+		a.warn("modules that nothing uses were not removed: " + starling.PlainError(err))
 		a.hint("as the owner of the tables: starling-host migrate postgres://OWNER@... --retention-role ROLE")
 		return nil
 	}
@@ -265,16 +264,16 @@ func (a *app) printPruned(doc pruneDocument, output string) error {
 	a.stdout.printf("%s %s with %s%s\n", verb, plural(doc.Runs, "run"), plural(uint64(doc.Events), "event"), before)
 	a.printCollected(tenant.Collected{Modules: doc.Modules, Bytes: doc.ModuleBytes})
 	if doc.FreedBytes != nil {
-		a.stdout.printf("gave back %s\n", formatSize(uint64(*doc.FreedBytes)))
+		a.stdout.printf("freed %s\n", formatSize(uint64(*doc.FreedBytes)))
 	}
 	if doc.DryRun && doc.Runs > 0 {
-		a.stderr.printf("nothing was removed; to remove them: --confirm\n")
+		a.stderr.printf("nothing was removed; to remove these runs: --confirm\n")
 	}
 	return nil
 }
 
 func (a *app) printCollected(c tenant.Collected) {
 	if c.Modules > 0 {
-		a.stdout.printf("removed %s of %s that nothing needs any more\n", plural(c.Modules, "module"), formatSize(uint64(c.Bytes)))
+		a.stdout.printf("removed %s of %s that nothing uses\n", plural(c.Modules, "module"), formatSize(uint64(c.Bytes)))
 	}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const queueHelp = `List the runs that hosts have accepted and not ended yet: first how many each tenant
-has, then the runs, the oldest first. A run waits for a worker, sleeps until it is tried
-again, or runs on a host. LAST ERROR says why its last attempt failed.
+const queueHelp = `List the runs that hosts have accepted and not finished: first their number per
+tenant, then the runs, the oldest first. A run waits for a worker, sleeps until its
+next attempt, or runs on a host. LAST ERROR is the error of its last attempt.
 
-The database is opened for reading, also while hosts serve.`
+The database is opened read-only, even while hosts serve.`
 
 // queueFlags narrow the listing of a queue.
 type queueFlags struct {
@@ -37,7 +37,7 @@ func (a *app) queueCommand() *cobra.Command {
 	var f queueFlags
 	cmd := &cobra.Command{
 		Use:     "queue [DB]",
-		Short:   "list runs that wait, sleep or run, and steer them",
+		Short:   "list, cancel and retry runs that wait, sleep or run",
 		Long:    queueHelp,
 		Example: "  starling-host queue starling.db --state sleeping\n  starling-host queue retry starling.db acme/01JZ",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,40 +51,39 @@ func (a *app) queueCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
 	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(serve.StateWaiting), string(serve.StateSleeping), string(serve.StateRunning)))
 	cmd.Flags().IntVar(&f.filter.Limit, "limit", 50, "list at most `N` runs")
-	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs behind number `N`, where the page before ended")
-	cmd.Flags().BoolVar(&f.watch, "watch", false, "list them again whenever something has changed, until Ctrl-C")
+	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs after number `N`, the last of the previous page")
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "refresh the list on every change, until Ctrl-C")
 	outputFlag(cmd, &f.output)
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
 			Use:   "cancel [DB] RUN",
 			Short: "end a run",
-			Long: `End a run. The host that runs it stops it within seconds; one that waits or sleeps is
-ended by the next host that has time. It ends as cancelled.`,
+			Long: `End a run as cancelled. Its host stops it within seconds. If the run waits or sleeps,
+the next free host ends it.`,
 			Example:           "  starling-host queue cancel starling.db acme/01JZ",
 			ValidArgsFunction: queueWords(jobWords("")),
 		}, "cancelled", func(ctx context.Context, q *serve.Queue, id string) error { return q.Cancel(ctx, id) }),
 		a.steerCommand(&cobra.Command{
 			Use:   "retry [DB] RUN",
-			Short: "try a sleeping run again now",
-			Long: `Try a sleeping run again now. It goes on from what is recorded, without the rest of its
-sleep.`,
+			Short: "retry a sleeping run now",
+			Long: `Retry a sleeping run now. It continues from its log.`,
 			Example:           "  starling-host queue retry starling.db acme/01JZ",
 			ValidArgsFunction: queueWords(jobWords(serve.StateSleeping)),
 		}, "ready", func(ctx context.Context, q *serve.Queue, id string) error { return q.Retry(ctx, id) }))
 	return cmd
 }
 
-const hostsHelp = `List the hosts that work on the runs of a database. SEEN is when a host last renewed
-its lease. A host is silent when its lease has ended and no other host has noticed. It is
+const hostsHelp = `List the hosts of a database. SEEN is the time when a host last renewed its lease. A
+host is silent when its lease has expired and no other host has noticed yet. It is
 gone once another host has taken over its runs, and stays listed for a day.
 
-The database is opened for reading, also while hosts serve.`
+The database is opened read-only, even while hosts serve.`
 
 func (a *app) hostsCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:     "hosts [DB]",
-		Short:   "list the hosts that work on a database, and drain them",
+		Short:   "list and drain the hosts of a database",
 		Long:    hostsHelp,
 		Example: "  starling-host hosts starling.db\n  starling-host hosts drain starling.db host1",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,16 +97,16 @@ func (a *app) hostsCommand() *cobra.Command {
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
 			Use:   "drain [DB] HOST",
-			Short: "have a host start no more runs",
-			Long: `Have a host start no more runs. HOST is its name or its id. It finishes the runs that it
-has, and is "drained" then. It goes on answering requests, and is not ready meanwhile.`,
+			Short: "let a host finish its runs and start no others",
+			Long: `Let a host finish its runs and start no others. HOST is its name or its id. When its
+runs have finished, it is "drained". It still answers requests, but is not ready.`,
 			Example:           "  starling-host hosts drain starling.db host1",
 			ValidArgsFunction: queueWords(hostWords),
 		}, "draining", drain(true)),
 		a.steerCommand(&cobra.Command{
 			Use:               "resume [DB] HOST",
-			Short:             "have a draining host start runs again",
-			Long:              "Have a draining host start runs again. HOST is its name or its id.",
+			Short:             "let a draining host start runs again",
+			Long:              "Let a draining host start runs again. HOST is its name or its id.",
 			Example:           "  starling-host hosts resume starling.db host1",
 			ValidArgsFunction: queueWords(hostWords),
 		}, "resumed", drain(false)))
@@ -255,7 +254,7 @@ func (a *app) printQueue(doc serve.Overview, f queueFlags) error {
 		a.stdout.printf("\n")
 	}
 	if doc.Next > 0 {
-		a.stderr.printf("there are more; the next: --after %d\n", doc.Next)
+		a.stderr.printf("there are more; for the next page: --after %d\n", doc.Next)
 	}
 	return nil
 }
@@ -349,11 +348,11 @@ func (a *app) steerCommand(cmd *cobra.Command, done string, do func(context.Cont
 		}
 		switch err := do(ctx, q.Queue, name); {
 		case errors.Is(err, serve.ErrNoJob):
-			return usagef(pasteable("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host took it", name)
+			return usagef(pasteable("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host accepted it", name)
 		case errors.Is(err, serve.ErrNotSleeping):
 			return usagef(pasteable("starling-host queue", named(args[0])), "run %s does not sleep", name)
 		case errors.Is(err, serve.ErrNoHost):
-			return usagef(pasteable("starling-host hosts", named(args[0])), "there is no host %q at work", name)
+			return usagef(pasteable("starling-host hosts", named(args[0])), "no host %q is at work", name)
 		case err != nil:
 			return err
 		}

@@ -17,39 +17,36 @@ import (
 
 const replayHelp = `Execute a recorded run again and compare every event, byte for byte.
 
-The log is checked first, as validate does. Then the tool runs again in the sandbox.
-The log answers its host calls: there is no network, no clock and no randomness. The
-database is opened for reading only. It needs nothing but the run and its module.
+The log is validated first. Then the tool runs again in the sandbox, and its host
+calls are answered from the log: there is no network, clock or randomness. The
+database is opened read-only and needs to contain only the run and its module.
 
-The verdict goes to standard output: "identical", or the first event at which the
-execution left the recording. A run without a terminal event, because its process
-died, is identical if its events are.
+The verdict goes to standard output: "identical", or the first event that differs. A
+run without a terminal event, because its process died, is identical if its events
+are.
 
-With --engine another engine executes the tool. Compiler, interpreter and v8 share no
-code, and give the same bytes and the same count of fuel. So a verdict of several does
-not rest on a bug in one. The interpreter is some thirty times slower. v8 is the engine
-of Node, which must be installed, in version 20 or newer. It replays runs as they were
-recorded, and no encrypted ones. Where the call stack of an engine is too small for a
-call, the verdict is "not decided".
+--engine selects the engine. Compiler, interpreter and v8 share no code, and compute
+the same bytes and the same fuel, so together they rule out a bug in one engine. The
+interpreter is about thirty times slower. v8 requires Node 20 or newer, and replays
+only unencrypted runs as they were recorded. If an engine's call stack is too small
+for a call, the verdict is "not decided".
 
---trace prints every import that the tool calls: the fuel spent by then, the
-function, its arguments and its answer. --profile writes where the fuel of the call
-went to a file that "go tool pprof" reads, by function and by call stack. The
-profile is exact, whenever and wherever the call was recorded.
+--trace prints every import that the tool calls: the fuel spent so far, the function,
+its arguments and its answer. --profile writes the call's fuel by function and call
+stack to a file for "go tool pprof". The profile is exact, whenever and wherever the
+call was recorded.
 
---agent replays the run of an agent with that agent as its file is now, to see
-whether a change since makes a difference: a prompt, a tool, a limit. Another
-provider or model is refused, unless --force is given, which relaxes nothing else.
+--agent replays an agent's run with the current agent file, to see whether an edited
+prompt, tool or limit makes a difference. Another provider or model is refused unless
+--force is given, which relaxes nothing else.
 
---module replays with another version of the tool, to see what it would have done
-with the same input and the same answers.
+--module replays with another version of the tool and the same input and answers.
 
-A log says how much its calls may compute, and so how long a replay can take. With
---timeout a replay that takes longer is given up without a verdict. With --all the
-next run follows.
+A log determines how much its calls may compute, and so how long a replay can take.
+--timeout stops a longer replay without a verdict; with --all the next run follows.
 
 Runs of erased tenants are never replayed. With --all and the master key they are
-counted, and do not change the exit code.`
+counted, without effect on the exit code.`
 
 const replayExample = `  starling-host replay @last
   starling-host replay starling.db --all --timeout 1m
@@ -90,13 +87,13 @@ func (a *app) replayCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.agent != "" && f.module != "" || f.force && f.agent == "" {
-				return usagef("", "replay: --agent and --module exclude each other, and --force belongs to --agent")
+				return usagef("", "replay: --agent and --module exclude each other, and --force requires --agent")
 			}
 			if f.timeout < 0 {
 				return usagef("", "replay: --timeout must be 0 or more")
 			}
 			if f.all && (f.trace || f.profile != "") {
-				return usagef("", "replay: --trace and --profile look at one RUN")
+				return usagef("", "replay: --trace and --profile require one RUN")
 			}
 			if f.engine == engineV8 && (f.agent != "" || f.module != "" || f.trace || f.profile != "") {
 				return usagef("", "replay: --engine v8 excludes --agent, --module, --trace and --profile: it replays runs as they were recorded")
@@ -107,11 +104,11 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.all, "all", false, "replay every run of the database, on all processors")
 	cmd.Flags().StringVar(&f.module, "module", "", "replay against another `TOOL`: a .wasm file or a folder with a tool")
 	engineFlag(cmd, &f.engine)
-	cmd.Flags().StringVar(&f.agent, "agent", "", "replay by the agent of `FILE`, as it is now")
-	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, also if its provider or model is another one")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give up a replay that takes longer than `DURATION`; 0 for none")
+	cmd.Flags().StringVar(&f.agent, "agent", "", "replay with the current agent of `FILE`")
+	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, allow another provider or model")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "stop a replay after `DURATION`, without a verdict; 0 for no limit")
 	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
-	cmd.Flags().StringVar(&f.profile, "profile", "", "write where the fuel went to `FILE`, for go tool pprof; an older profile is replaced")
+	cmd.Flags().StringVar(&f.profile, "profile", "", "write the fuel by function to `FILE`, for go tool pprof; replaces an older profile")
 	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
@@ -171,7 +168,7 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 func newNode(ctx context.Context) (*verifier.Node, error) {
 	node, err := verifier.NewNode(ctx)
 	if err != nil {
-		return nil, &failure{code: exitFailed, message: starling.PlainError(err), hint: "install it, or take another engine: --engine interpreter"}
+		return nil, &failure{code: exitFailed, message: starling.PlainError(err), hint: "install it, or use another engine: --engine interpreter"}
 	}
 	return node, nil
 }

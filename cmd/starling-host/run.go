@@ -19,27 +19,27 @@ import (
 
 const runHelp = `Run one tool and record the run.
 
-TOOL is a .wasm file, or a folder with a tool, which is built first: Go files, or a
-tool.ts or tool.js, which the command starling-build of guest-sdk/js builds. The tool
-run_js is part of this program: it runs the JavaScript of its input, in which
-tools.NAME(input) calls the tools that --with names. INPUT is a JSON document, @FILE
-to read it from a file, or - to read it from standard input. Without it the input is {}.
+TOOL is a .wasm file or a tool's folder, which is built first: Go files, or a tool.ts
+or tool.js, built by starling-build of guest-sdk/js. The tool run_js is part of this
+program: it runs JavaScript that can call the tools of --with as tools.NAME(input).
+INPUT is a JSON document, @FILE to read a file, or - to read standard input. The
+default is {}.
 
-The input is checked against the tool's schema before anything is recorded. The
-tool's result goes to standard output as canonical JSON, and nothing else does. The
-run's id, what the tool logged, what it used and how to replay the run go to
-standard error.
+The input is checked against the tool's schema before anything is recorded. Standard
+output has only the tool's result, as canonical JSON. The run's id, the tool's log,
+its usage and the command to replay the run go to standard error.
 
-The tool reaches the hosts that --allow-host names and no others. Addresses that are
-not public also need --allow-private. With --policy a file decides instead: about
-requests, arguments, limits, and where secrets go (see "starling-host policy"). The
-value of a secret NAME is in the environment variable STARLING_SECRET_NAME.
+The tool reaches only the hosts of --allow-host. Addresses that are not public also
+need --allow-private. A file of --policy replaces both flags: it controls requests,
+arguments, limits and secrets (see "starling-host policy"). The value of a secret NAME
+comes from the environment variable STARLING_SECRET_NAME.
 
-With --isolation process the tool runs in a process of its own, with bounds on the
-memory and processor time that it can take. If that process dies, this program goes
-on. The run is the same and replays the same.
+With --isolation process the tool runs in a separate process with limited memory and
+processor time. If that process dies, this program continues. Recording and replay are
+the same.
 
-Ctrl-C cancels the call, which is recorded. A second one ends the program.`
+Ctrl-C cancels the call, and the run is recorded as cancelled. A second Ctrl-C ends
+the program.`
 
 const runExample = `  starling-host run dice.wasm '{"rolls":5}'
   echo '{"rolls":5}' | starling-host run dice.wasm - -o json
@@ -83,13 +83,13 @@ func (a *app) runCommand() *cobra.Command {
 			} else if f, ok := a.stdin.(*os.File); ok {
 				// A program that starts this one may leave a pipe open and empty, so it is not read unasked.
 				if info, err := f.Stat(); err == nil && (info.Mode()&fs.ModeNamedPipe != 0 || info.Mode().IsRegular()) {
-					a.hint("standard input is not read; to take the input from there: " + pasteable("starling-host run", args[0]) + " -")
+					a.hint("standard input is not read; to read the input from it: " + pasteable("starling-host run", args[0]) + " -")
 				}
 			}
 			return a.run(cmd.Context(), args[0], input, f)
 		},
 	}
-	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, when the module holds several")
+	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
 	cmd.Flags().StringVar(&f.seal, "seal", "", "seal the database afterwards with the key in `KEYFILE`")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
 	f.add(cmd)
@@ -108,7 +108,7 @@ func (f *callFlags) add(cmd *cobra.Command) {
 		"instructions that the call may use, such as 10M or 2G (default "+formatFuel(limits.Fuel)+")")
 	memoryFlag(cmd, &f.memory)
 	flags.Var(counted(&f.effects, fuelUnits, "N", 0), "effects",
-		"readings of the clock, random numbers and requests that the call may have, such as 10k (default "+grouped(limits.Effects)+")")
+		"clock readings, random numbers and requests of a call, such as 10k (default "+grouped(limits.Effects)+")")
 	flags.Var(counted(&f.outputLimit, sizeUnits, "SIZE", agentfile.MaxOutput), "output-limit",
 		"the largest output of a call, up to "+formatSize(agentfile.MaxOutput)+" (default "+formatSize(limits.OutputBytes)+")")
 	flags.DurationVar(&f.timeout, "timeout", time.Duration(limits.TimeoutMs)*time.Millisecond, "wall-clock time of the call, as `DURATION`")
@@ -198,7 +198,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if key != nil {
 		sealed, failed := db.Seal(context.WithoutCancel(ctx), key)
 		if failed != nil {
-			return cmp.Or(err, error(&failure{code: exitFailed, message: "the run is recorded, and not sealed: " + starling.PlainError(failed)}))
+			return cmp.Or(err, error(&failure{code: exitFailed, message: "the run is recorded, but not sealed: " + starling.PlainError(failed)}))
 		}
 		a.stderr.printf("sealed: %s, root %s\n", leavesOf(sealed.Checkpoint, sealed.Removed), sealed.Checkpoint.Root)
 	}
@@ -254,7 +254,7 @@ func (a *app) readInput(input string, limit uint64) ([]byte, error) {
 		from = f
 	default:
 		if info, err := os.Stat(input); err == nil && info.Mode().IsRegular() {
-			return nil, usagef("give the content of the file: "+pasteable("starling-host run TOOL", "@"+input), "the input is not JSON, but the name of a file: %s", input)
+			return nil, usagef("pass the content of the file: "+pasteable("starling-host run TOOL", "@"+input), "the input is the name of a file, not JSON: %s", input)
 		}
 		from, name = strings.NewReader(input), "the input"
 	}

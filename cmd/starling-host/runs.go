@@ -17,12 +17,12 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const runsHelp = `List the runs of a database, the newest first, and their totals. TOOL is what was called
-directly, and GOAL what an agent was told. A narrow terminal is shown fewer columns;
--o json has all of them. The goals of tenants' runs need the master key (--key-file).
+const runsHelp = `List the runs of a database, the newest first, and their totals. TOOL is the tool that
+was called, and GOAL the goal of an agent. A narrow terminal gets fewer columns; -o
+json has all. To show the goals of tenants' runs, pass the master key (--key-file).
 
-A run is open when it has no terminal event: it is in progress, or its process
-died. If a host accepted it, the line below says where it stands.`
+A run is open when it has no terminal event: it is in progress, or its process died.
+If a host accepted it, the next line shows its state in the queue.`
 
 type runsFlags struct {
 	limit  int

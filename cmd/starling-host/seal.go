@@ -20,35 +20,35 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const sealHelp = `Sign the runs of a database. Every run that has ended becomes a leaf of a tree, and
-the root of the tree is signed: a checkpoint. The tree only grows. If you keep a
-checkpoint (--checkpoint FILE), or trust a witness, you see later whether a run was
-changed or removed.
+const sealHelp = `Sign the runs of a database. Every ended run becomes a leaf of a tree, and a
+checkpoint signs the root of the tree. The tree only grows. If you keep a checkpoint
+(--checkpoint FILE) or trust a witness, you can detect later whether a run was changed
+or removed.
 
-KEYFILE is made once, with keygen. One key may seal any number of databases.
+Make KEYFILE once, with keygen. One key may seal any number of databases.
 
-The line "log NAME/ORIGIN+HASH+BASE64" that the command prints is the public key of the
-log of this database, and a line for a policy. Give it to verifiers: with it they accept
-this history and no other one. The key that keygen printed is the same key without the
-log's own digits; a verifier who has that one alone accepts any log that you sign.
+The command prints a line "log NAME/ORIGIN+HASH+BASE64": the public key of this
+database's log, which is also a line for a policy. Give it to verifiers: with it they
+accept only this history. The key that keygen printed lacks the log's digits; a
+verifier with that key alone accepts any log that you sign.
 
-With --witness, a second party cosigns the checkpoint if it has seen this log grow and
-nothing else. Runs that prune or erase removes stay leaves, and each removal becomes a
-leaf too. The command prints the removals that it seals. Look at them: someone who can
-write to the database can also write that a run was removed. The formats are those of
-C2SP (spec/seal.md).
+With --witness, a second party cosigns the checkpoint if the log has only grown since
+the last one. Runs that prune or erase removes stay leaves, and each removal becomes a
+leaf too. The command prints the removals that it seals. Review them: anyone who can
+write to the database can also record a removal. The formats are those of C2SP
+(spec/seal.md).
 
-Nothing is signed unless the newest checkpoint in the database is signed by this key and
-every leaf since then is what the events of its run say. To go on with another key of
-the same name, give the public key that it replaces: --old-key VKEY.
+Nothing is signed unless this key signed the newest checkpoint in the database and
+every leaf since then matches the events of its run. To change to another key of the
+same name, pass the old public key: --old-key VKEY.
 
-A database that was restored from a backup cannot continue its log if more was sealed
-since: that would be a second history, and witnesses refuse it. Begin another log then,
-with --new-log.`
+A database restored from a backup cannot continue its log if more was sealed since:
+that would be a second history, which witnesses refuse. Begin another log with
+--new-log.`
 
-const keygenSealHelp = `Make a key that seals databases, in a new file that only its owner may read. The public
-key goes to standard output. It stands for every log that the key signs; "starling-host seal"
-prints the public key of one log, which is what a verifier should have.`
+const keygenSealHelp = `Make a key that seals databases, in a new file that only its owner may read. The
+public key goes to standard output. It is valid for every log that the key signs.
+"starling-host seal" prints the public key of one log: give verifiers that one.`
 
 type sealFlags struct {
 	key        string
@@ -74,10 +74,10 @@ func (a *app) sealCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
-	cmd.Flags().StringArrayVar(&f.witnesses, "witness", nil, "have the witness at `URL` cosign; may be repeated")
+	cmd.Flags().StringArrayVar(&f.witnesses, "witness", nil, "request a cosignature from the witness at `URL`; may be repeated")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "also write the checkpoint to `FILE`, to be kept elsewhere; an older one is replaced")
 	cmd.Flags().BoolVar(&f.newLog, "new-log", false, "forget the log of the database and begin another one")
-	cmd.Flags().StringArrayVar(&f.oldKeys, "old-key", nil, "the `VKEY`, or a file with it, that the key takes the place of; may be repeated")
+	cmd.Flags().StringArrayVar(&f.oldKeys, "old-key", nil, "the `VKEY` that the key replaces, or a file with it; may be repeated")
 	outputFlag(cmd, &f.output)
 	cmd.AddCommand(a.sealKeygenCommand())
 	return cmd
@@ -158,7 +158,7 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	sealed, err := seal.Seal(ctx, log, key, old...)
 	switch {
 	case errors.Is(err, seal.ErrOtherKey):
-		return usagef("if this key takes its place: --old-key VKEY; if the database is another one's: --new-log", "%s", starling.PlainError(err))
+		return usagef("if this key replaces the old one: --old-key VKEY; if the database is another owner's: --new-log", "%s", starling.PlainError(err))
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: "nothing was signed: " + starling.PlainError(err), hint: pasteable("starling-host verify", named(where))}
 	case err != nil:
@@ -166,12 +166,12 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	}
 	for _, url := range f.witnesses {
 		if sealed.Signed, err = serve.Cosign(ctx, log, url); err != nil {
-			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed; to have it cosigned: " + pasteable("starling-host seal --key "+shellWord(f.key)+" --witness "+shellWord(url), named(where))}
+			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed; to request the cosignature again: " + pasteable("starling-host seal --key "+shellWord(f.key)+" --witness "+shellWord(url), named(where))}
 		}
 	}
 	if f.checkpoint != "" {
 		if err := keyfile.Replace(f.checkpoint, sealed.Signed); err != nil {
-			return &failure{code: exitFailed, message: "the checkpoint is signed, and not written to a file: " + err.Error()}
+			return &failure{code: exitFailed, message: "the checkpoint is signed, but not written to a file: " + err.Error()}
 		}
 	}
 	c := sealed.Checkpoint
@@ -200,21 +200,21 @@ func explainKey(path string, err error) error {
 	return err
 }
 
-const witnessHelp = `Watch logs of runs for others: cosign each checkpoint that continues the one before,
-and refuse one that does not. So a log cannot show one history to you and another one
-to somebody else.
+const witnessHelp = `Cosign the checkpoints of other logs: each checkpoint must continue the one before,
+and others are refused. So the owner of a log cannot show one history to you and
+another to somebody else.
 
 The witness keeps the newest checkpoint of each log in the file of --state. If that
-file is lost, the witness cannot tell a rewritten log any more. Its public key is
-printed when it starts. The protocol is that of C2SP (tlog-witness); any log that
-speaks it can be watched, such as one of starling-host seal --witness URL.`
+file is lost, the witness cannot detect a rewritten log. It prints its public key at
+start. It speaks tlog-witness of C2SP, as "starling-host seal --witness URL" and other
+logs do.`
 
 func (a *app) witnessCommand() *cobra.Command {
 	var listen, keyFile, state string
 	var logs []string
 	cmd := &cobra.Command{
 		Use:     "witness",
-		Short:   "cosign the checkpoints of others",
+		Short:   "cosign the checkpoints of other logs",
 		Long:    witnessHelp,
 		Example: "  starling-host witness --key witness.key --log seal.vkey",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -245,7 +245,7 @@ func (a *app) witnessCommand() *cobra.Command {
 	flags.StringVar(&listen, "listen", "127.0.0.1:8301", "listen on this `ADDRESS`; put a proxy with TLS before it")
 	flags.StringVar(&keyFile, "key", "", "`KEYFILE` with the key that cosigns")
 	flags.StringVar(&state, "state", "witness.json", "`FILE` in which the witness keeps what it has seen")
-	flags.StringArrayVar(&logs, "log", nil, "cosign logs of this `VKEY`, or of the one in a file; may be repeated")
+	flags.StringArrayVar(&logs, "log", nil, "cosign logs of this `VKEY`, or a file with it; may be repeated")
 	return cmd
 }
 
@@ -256,8 +256,8 @@ type trustFlags struct {
 }
 
 func (f *trustFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.keys, "key", nil, "accept the signature of this `VKEY`, or of the one in a file; may be repeated")
-	cmd.Flags().StringVar(&f.policy, "policy", "", "`FILE` that says which logs and witnesses must have signed (spec/seal.md, section 7)")
+	cmd.Flags().StringArrayVar(&f.keys, "key", nil, "accept signatures of this `VKEY`, or a file with it; may be repeated")
+	cmd.Flags().StringVar(&f.policy, "policy", "", "`FILE` that lists the logs and witnesses that must have signed (spec/seal.md, section 7)")
 }
 
 // trusted returns the policy of the flags, and nil without flags.
@@ -305,7 +305,7 @@ func vkeysIn(flag string, keys []string) (vkeys []string, err error) {
 			}
 		}
 		if strings.HasPrefix(key, "PRIVATE+KEY+") {
-			return nil, usagef(hint, "%s: this is the private key; a verifier needs the public one", flag)
+			return nil, usagef(hint, "%s: this is the private key; a verifier needs the public key", flag)
 		}
 		if _, err := seal.Trust(key); err != nil {
 			return nil, usagef(hint, "%s: %s", flag, starling.PlainError(err))

@@ -16,8 +16,8 @@ import (
 )
 
 const secretHelp = `A tenant's tools may send secrets to certain hosts without ever seeing them. A tool
-writes a placeholder such as {{secret:API_TOKEN}} into a request; the host
-puts the value there if the request goes where the secret may go.
+writes a placeholder such as {{secret:API_TOKEN}} into a request; the host inserts the
+value if the secret may be sent there.
 
 Values are encrypted with the tenant's data key. No command prints one.`
 
@@ -25,9 +25,9 @@ func (a *app) secretCommand() *cobra.Command {
 	return parent("secret", "secrets that a tenant's tools send and never see", secretHelp, a.secretSetCommand(), a.secretListCommand(), a.secretDeleteCommand())
 }
 
-const secretSetHelp = `Store a secret of a tenant, in place of the one of that name. The value is asked
-for without showing it, or read from standard input, where one line break at its
-end is left out. It is never an argument, which every user of the machine can read.`
+const secretSetHelp = `Store a secret of a tenant, replacing one of the same name. The value is read from a
+hidden prompt, or from standard input without a final line break. It is never an
+argument, because every user of the machine can read those.`
 
 func (a *app) secretSetCommand() *cobra.Command {
 	var f hostFlags
@@ -47,7 +47,7 @@ func (a *app) secretSetCommand() *cobra.Command {
 	f.addDatabase(cmd)
 	f.addKey(cmd)
 	cmd.Flags().StringSliceVar(&sec.Audience, "host", nil, "`HOST` that it may be sent to, or .SUFFIX; may be repeated")
-	cmd.Flags().Var(once(choice(&place, string(tenant.PlaceHeader), string(tenant.PlaceQuery), string(tenant.PlaceBody))), "in", "the one part of a request that it may stand in")
+	cmd.Flags().Var(once(choice(&place, string(tenant.PlaceHeader), string(tenant.PlaceQuery), string(tenant.PlaceBody))), "in", "the part of a request that may contain it")
 	return cmd
 }
 
@@ -67,7 +67,7 @@ func once(v *flagValue) *flagValue {
 // noValue refuses a value on the command line, without repeating it.
 func noValue(cmd *cobra.Command, args []string) error {
 	if len(args) > 2 || len(args) == 2 && strings.ContainsAny(args[1], "=:") {
-		return usagef("leave it out to be asked for it, or give it on standard input: starling-host secret set TENANT NAME --host HOST < FILE",
+		return usagef("omit it to be prompted, or pass it on standard input: starling-host secret set TENANT NAME --host HOST < FILE",
 			"secret set: a value on the command line can be read by every user of this machine; change it, it may be known already")
 	}
 	return arguments("TENANT", "NAME")(cmd, args)
@@ -75,7 +75,7 @@ func noValue(cmd *cobra.Command, args []string) error {
 
 func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.Secret) error {
 	if len(sec.Audience) == 0 {
-		return usagef("name the hosts that it may be sent to: --host api.example.com", "secret set: --host is missing")
+		return usagef("name the hosts that may receive it: --host api.example.com", "secret set: --host is missing")
 	}
 	return f.withTenants(ctx, toChange, func(t tenants) error {
 		if _, err := t.DataKey(ctx, id); err != nil { // before a value is typed in vain

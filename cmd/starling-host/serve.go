@@ -17,36 +17,36 @@ import (
 const serveHelp = `Serve tenants over HTTP: the API that spec/openapi.yaml describes, a web view of
 runs, a server of the Model Context Protocol, and metrics for Prometheus.
 
-FILE, a host.yaml, says where to listen, where the database is, and what tenants may
-use; spec/host.schema.json describes it. With a file as database nothing else is
-needed. With postgres://... any number of hosts share one database and its queue,
-and a run goes on on another host when its host dies.
+FILE, a host.yaml, sets the address, the database and the limits of tenants;
+spec/host.schema.json describes it. The database may be a file. With postgres://...
+any number of hosts share one database and its queue, and if a host dies, another
+continues its runs.
 
 Spans go to an OpenTelemetry collector if FILE has traces, or if the variable
 OTEL_EXPORTER_OTLP_ENDPOINT is set.
 
-With --dev no file is needed: the database and its master key are starling.db and
-starling.key, which only its owner may read, and there is one tenant, "dev". Its key
-is made from the master key, so it is the same at every start. It is printed with a
-command that connects an assistant.
+--dev needs no file: the database and its master key are starling.db and starling.key,
+which only its owner may read, and there is one tenant, "dev". Its key is derived from
+the master key, so it stays the same. It is printed with a command that connects an
+assistant.
 
-On SIGTERM the host takes no more work, finishes its runs or hands them back, and
-exits. A second SIGTERM ends it at once. On SIGHUP it reads the master keys, the
-operator's policy and the certificate again.`
+On SIGTERM the host accepts no more work, finishes its runs or returns them to the
+queue, and exits. A second SIGTERM ends it at once. On SIGHUP it reloads the master
+keys, the operator's policy and the certificate.`
 
 const serveExample = `  starling-host serve --dev
   starling-host serve --dev --agent examples/agent/agent.yaml --listen 127.0.0.1:9000
   starling-host serve --config host.yaml`
 
-const readyHelp = `Ask the host that serves FILE on this machine whether it takes runs. The exit code is 0
-if it does, and 1 if it does not, or if no host answers. It is for health checks of
-containers and supervisors.`
+const readyHelp = `Check whether the host of FILE on this machine accepts runs, as a health check for
+containers and supervisors. The exit code is 0 if it does, and 1 if it does not or if
+no host answers.`
 
 func (a *app) readyCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:     "ready",
-		Short:   "ask a host whether it takes runs",
+		Short:   "check whether a host accepts runs",
 		Long:    readyHelp,
 		Example: "  starling-host ready --config host.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -96,7 +96,7 @@ func (a *app) serveCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.config, "config", "", "`FILE` that says how to serve")
+	flags.StringVar(&f.config, "config", "", "`FILE` with the host's configuration")
 	flags.BoolVar(&f.dev, "dev", false, "serve one tenant on this machine, without a file")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8300", "listen on this `ADDRESS`, HOST:PORT or unix:PATH; requires --dev")
 	flags.StringVar(&f.database, "db", defaultDatabase, "use this `DB`; requires --dev")
@@ -115,7 +115,7 @@ func (f *serveFlags) check(given func(flag string) bool) error {
 	}
 	for _, name := range []string{"listen", "db", "policy", "agent"} {
 		if given(name) {
-			return usagef("write it into "+f.config, "serve: --%s requires --dev", name)
+			return usagef("set it in "+f.config, "serve: --%s requires --dev", name)
 		}
 	}
 	return nil

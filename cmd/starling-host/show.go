@@ -12,9 +12,9 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-const timelineHelp = `Print a run as a timeline: when each event happened, counted from the first, its
-kind, and what matters of it. Long values are cut. With --full they are not, and
-each request is printed with its response; export has the bytes.`
+const timelineHelp = `Print a run as a timeline: the time of each event since the first, its kind and its
+main values. Long values are cut. With --full they are not, and each request is
+printed with its response; export has the bytes.`
 
 func (a *app) showCommand() *cobra.Command {
 	var full bool
@@ -24,7 +24,7 @@ func (a *app) showCommand() *cobra.Command {
 		Long:    timelineHelp,
 		Example: "  starling-host show @last\n  starling-host show starling.db @last --full",
 	}, func(ctx context.Context, log database, args []string) error { return a.show(ctx, log, args, full) })
-	cmd.Flags().BoolVar(&full, "full", false, "cut nothing, and print what requests sent and received")
+	cmd.Flags().BoolVar(&full, "full", false, "print everything uncut, and what requests sent and received")
 	return cmd
 }
 

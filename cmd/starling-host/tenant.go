@@ -18,10 +18,10 @@ import (
 
 const tenantHelp = `Commands for the operator of a host: tenants, their API keys and their limits.
 
-A tenant presents an API key, which is shown once and stored as a hash. Its runs and
-secrets are encrypted with a data key of its own. The master key encrypts the data
-keys. It is in a file (--key-file) or in the variable STARLING_MASTER_KEY, and never
-in the database.`
+A tenant authenticates with an API key, which is shown once and stored as a hash. Its
+runs and secrets are encrypted with its own data key. The master key encrypts the data
+keys. It comes from a file (--key-file) or the variable STARLING_MASTER_KEY, and is
+never in the database.`
 
 func (a *app) tenantCommand() *cobra.Command {
 	return parent("tenant", "who may use a host, and how much", tenantHelp,
@@ -46,9 +46,9 @@ func (a *app) printKey(k tenant.APIKey, key tenant.Value, output string) error {
 	return a.stdout.printf("%s\n", key.Reveal())
 }
 
-const tenantCreateHelp = `Create a tenant and its first API key, which is printed on standard output and
-is not shown again. The id is part of the ids of its runs, and is never used for
-another tenant, also not after this one was erased.`
+const tenantCreateHelp = `Create a tenant and its first API key, which is printed once, on standard output. The
+id is part of the ids of its runs, and cannot be used again, even after the tenant is
+erased.`
 
 func (a *app) tenantCreateCommand() *cobra.Command {
 	var f hostFlags
@@ -68,7 +68,7 @@ func (a *app) tenantCreateCommand() *cobra.Command {
 	f.addDatabase(cmd)
 	f.addKey(cmd)
 	f.addOutput(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the tenant, for people")
+	cmd.Flags().StringVar(&name, "name", "", "display `NAME` of the tenant")
 	l.add(cmd)
 	return cmd
 }
@@ -96,15 +96,15 @@ func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) 
 	return a.printKey(k, key, f.output)
 }
 
-const rotateKeyHelp = `Make a new API key for a tenant and print it on standard output. The keys before
-it stay valid for a while (--grace), so that clients can change over.`
+const rotateKeyHelp = `Create a new API key for a tenant and print it on standard output. The old keys stay
+valid for a while (--grace), so that clients can switch.`
 
 func (a *app) rotateKeyCommand() *cobra.Command {
 	var label string
 	grace := 24 * time.Hour
 	cmd := tenantsCommand(&cobra.Command{
 		Use:     "rotate-key ID",
-		Short:   "make a new key and let the old ones expire",
+		Short:   "create a new key and let the old ones expire",
 		Long:    rotateKeyHelp,
 		Example: "  starling-host tenant rotate-key acme --grace 1h",
 		PreRunE: func(*cobra.Command, []string) error {
@@ -120,18 +120,18 @@ func (a *app) rotateKeyCommand() *cobra.Command {
 		}
 		return a.printKey(k, key, f.output)
 	}, (*hostFlags).addOutput)
-	cmd.Flags().DurationVar(&grace, "grace", grace, "how long the keys before it stay valid")
-	cmd.Flags().StringVar(&label, "label", "", "`TEXT` that tells the key from others")
+	cmd.Flags().DurationVar(&grace, "grace", grace, "keep the old keys valid for this long")
+	cmd.Flags().StringVar(&label, "label", "", "`TEXT` that identifies the key")
 	return cmd
 }
 
-const revokeKeyHelp = `Refuse one API key of a tenant from now on. The list of a tenant's keys is
-in "tenant list -o json"; a key's id is the part between "sth_" and the next "_".`
+const revokeKeyHelp = `Revoke an API key of a tenant. "tenant list -o json" lists the keys. A key's id is the
+part between "sth_" and the next "_".`
 
 func (a *app) revokeKeyCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
 		Use:     "revoke-key ID KEY-ID",
-		Short:   "refuse a key from now on",
+		Short:   "revoke a key",
 		Long:    revokeKeyHelp,
 		Example: "  starling-host tenant revoke-key acme \"$(cut -d _ -f 2 old-key.txt)\"",
 	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
@@ -142,11 +142,11 @@ func (a *app) revokeKeyCommand() *cobra.Command {
 func (a *app) suspendCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
 		Use:   "suspend ID",
-		Short: "refuse a tenant's keys and stop its runs for the time being",
-		Long: `Refuse the keys of a tenant and stop its runs until it is resumed. Its keys are
-refused at once. Hosts see it within seconds: they stop the runs that they execute,
-which go on from what is recorded when the tenant is resumed, and begin none that wait.
-Its secrets and modules stay. To end its runs, cancel them.`,
+		Short: "refuse a tenant's keys and pause its runs",
+		Long: `Refuse the keys of a tenant and pause its runs until it is resumed. The keys are
+refused at once. Within seconds, hosts stop its runs and start no waiting ones. When
+the tenant is resumed, the runs continue from the log. Its secrets and modules stay.
+To end its runs, cancel them.`,
 		Example: "  starling-host tenant suspend acme",
 	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
 		return t.Suspend(ctx, args[0])
@@ -157,22 +157,22 @@ func (a *app) resumeTenantCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
 		Use:     "resume ID",
 		Short:   "accept a suspended tenant's keys again",
-		Long:    "Accept the keys of a suspended tenant again, and go on with its runs.",
+		Long:    "Accept the keys of a suspended tenant again, and continue its runs.",
 		Example: "  starling-host tenant resume acme",
 	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error { return t.Resume(ctx, args[0]) })
 }
 
 const eraseHelp = `Erase a tenant: destroy its data key, its API keys, secrets, policy and list of
-modules. Its runs become unreadable; their chains still validate.
-With --prune those are removed as well. Modules that no one else needs are removed
-in any case. This cannot be undone.
+modules. Its runs become unreadable; their chains still validate. --prune removes the
+runs as well. Modules that are not used elsewhere are always removed. This cannot be
+undone.
 
-Waiting runs are cancelled: within seconds if a host serves, otherwise when one
-does. Runs in progress finish.
+Waiting runs are cancelled by the next host that serves, within seconds if one does.
+Runs in progress finish.
 
 Copies of the database that were made before still have the wrapped data key. To
 make them unreadable, change the master key ("tenant rewrap") and destroy the old
-one. A host that is running lets go of a data key with the tenant's last call.
+one. A running host forgets the data key after the tenant's last call.
 
 A PostgreSQL server also keeps the wrapped key: in its WAL, on standbys and in
 archives until these are gone, and in the file of the table tenant_data_key until
@@ -270,7 +270,7 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 			why = starling.PlainError(err)
 		}
 		a.warn("the wrapped data key is still in the file of its table: " + why)
-		a.hint("erase again later, or have the owner of the table do: VACUUM FULL " + tenant.DataKeyTable)
+		a.hint("erase again later, or run as the owner of the table: VACUUM FULL " + tenant.DataKeyTable)
 	}
 	return &done
 }
@@ -314,7 +314,7 @@ func explainTenant(err error) *failure {
 	return nil
 }
 
-const tenantListHelp = `List the tenants of a database. Of their keys the ids are shown, never the keys.`
+const tenantListHelp = `List the tenants of a database, with the ids of their keys.`
 
 func (a *app) tenantListCommand() *cobra.Command {
 	var f hostFlags
@@ -412,20 +412,21 @@ func (a *app) listTenants(ctx context.Context, t tenants, output string) error {
 	return nil
 }
 
-const usageHelp = `Show what tenants have used, by day (UTC), beside what they may use. A run counts on
-the day on which it ended, with all that it used. Days are kept for 400 days.
+const usageHelp = `Show the usage of tenants by day (UTC), with their limits. A run counts on the day on
+which it ended. Days are kept for 400 days.
 
-FUEL is in units of spec/determinism.md. EFFECTS are readings of the clock, random draws
-and HTTP exchanges, and EGRESS is what their requests sent. RECORDED is the size of the
-runs' events. With an ID, what the tenant's runs take now is counted as well.
+FUEL is in units of spec/determinism.md. EFFECTS are readings of the clock, random
+draws and HTTP exchanges, and EGRESS is the bytes that their requests sent. RECORDED
+is the size of the runs' events. With an ID, the tenant's current storage is shown as
+well.
 
-The database is opened for reading, also while hosts serve.`
+The database is opened read-only, even while hosts serve.`
 
 func (a *app) tenantUsageCommand() *cobra.Command {
 	filter := tenant.UsageFilter{}
 	cmd := tenantsCommand(&cobra.Command{
 		Use:     "usage [ID]",
-		Short:   "show what tenants have used, by day",
+		Short:   "show the usage of tenants by day",
 		Long:    usageHelp,
 		Example: "  starling-host tenant usage\n  starling-host tenant usage acme --days 7 -o json",
 		PreRunE: func(_ *cobra.Command, args []string) error {
@@ -440,16 +441,16 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 	}, toRead, func(ctx context.Context, t tenants, _ []string, f *hostFlags) error {
 		return a.tenantUsage(ctx, t, filter, f.output)
 	}, (*hostFlags).addOutput)
-	cmd.Flags().IntVar(&filter.Days, "days", tenant.DefaultUsageDays, "show the last `N` days, with today")
+	cmd.Flags().IntVar(&filter.Days, "days", tenant.DefaultUsageDays, "show the last `N` days, including today")
 	cmd.Flags().IntVar(&filter.Limit, "limit", tenant.DefaultUsageTenants, "show at most `N` tenants")
-	cmd.Flags().StringVar(&filter.After, "after", "", "show the tenants behind `ID`, where the page before ended")
+	cmd.Flags().StringVar(&filter.After, "after", "", "show the tenants after `ID`, the last of the previous page")
 	return cmd
 }
 
 func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, output string) error {
 	q, err := serve.OpenQueue(ctx, t.log, serve.QueueConfig{Existing: true})
 	if errors.Is(err, serve.ErrNoQueue) {
-		a.stderr.printf("no host of this version has used the database: no days are counted\n")
+		a.stderr.printf("no usage is recorded: no host of this version has used the database\n")
 	} else if err != nil {
 		return err
 	}
@@ -482,7 +483,7 @@ func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, 
 		a.stdout.printf("\n")
 	}
 	if doc.Next != "" {
-		a.stderr.printf("there are more; the next: --after %s\n", doc.Next)
+		a.stderr.printf("there are more; for the next page: --after %s\n", doc.Next)
 	}
 	return nil
 }

@@ -14,18 +14,17 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const tenantPolicyHelp = `Print a tenant's policy, or set it to what FILE says (- for standard input). The
-tools of a tenant may do what the operator's policy and the tenant's both allow; a
-tenant without one reaches no network. A run is subject to the policy in force when
-a host starts it.
+const tenantPolicyHelp = `Print a tenant's policy, or set it from FILE (- for standard input). The tools of a
+tenant may do what the operator's policy and the tenant's both allow; without a policy
+a tenant has no network access. A run uses the policy in force when a host starts it.
 
-A tenant can set its own policy over HTTP, unless the operator has set one here:
-then the tenant can only read it. With --open the tenant may change it from then
-on; without FILE, the current policy is opened.
+A tenant can set its own policy over HTTP, unless the operator has set one here: then
+the tenant can only read it. With --open the tenant may change it, too; without FILE,
+--open applies to the current policy.
 
-The last hundred versions are kept. --history lists them, with the digests by which
-runs name the policy that held when they were accepted, and each decision the one
-that made it ("show" prints them); --version prints one.`
+The last hundred versions are kept. --history lists them with their digests. A run
+records the digest of the policy under which it was accepted, and each decision that
+of the policy that made it ("show" prints them). --version prints one version.`
 
 func (a *app) tenantPolicyCommand() *cobra.Command {
 	var f hostFlags
@@ -33,7 +32,7 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 	var version int
 	cmd := &cobra.Command{
 		Use:     "policy ID [FILE]",
-		Short:   "show or set what a tenant's tools may do",
+		Short:   "show or set the policy of a tenant",
 		Long:    tenantPolicyHelp,
 		Example: "  starling-host tenant policy acme policy.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,9 +55,9 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 		},
 	}
 	f.addDatabase(cmd)
-	cmd.Flags().BoolVar(&open, "open", false, "let the tenant change it")
-	cmd.Flags().BoolVar(&history, "history", false, "list the versions that are kept")
-	cmd.Flags().IntVar(&version, "version", 0, "print version `N` and not the last")
+	cmd.Flags().BoolVar(&open, "open", false, "let the tenant change its policy")
+	cmd.Flags().BoolVar(&history, "history", false, "list the kept versions")
+	cmd.Flags().IntVar(&version, "version", 0, "print version `N` instead of the last")
 	return cmd
 }
 
@@ -188,11 +187,10 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 	})
 }
 
-const trustHelp = `Vouch for a module of a tenant, so that it may run in the host's own process, which
-saves 20 to 40 microseconds a call and gives up a layer of defence. The bytes that
-were looked at are named: by the file that they are in, or by their digest, which
-"tenant modules" prints. With --revoke the module is not trusted any more. A host
-that serves takes note with the next call.`
+const trustHelp = `Let a tenant's module that you have reviewed run in the host's own process. This saves
+20 to 40 microseconds a call and gives up a layer of defence. Name the reviewed bytes
+by their FILE, or by the digest that "tenant modules" prints. --revoke ends the trust.
+A running host applies the change at the next call.`
 
 func (a *app) trustCommand() *cobra.Command {
 	var revoke bool
@@ -214,6 +212,6 @@ func (a *app) trustCommand() *cobra.Command {
 		}
 		return t.TrustModule(ctx, args[0], args[1], digest, !revoke)
 	})
-	cmd.Flags().BoolVar(&revoke, "revoke", false, "take it back")
+	cmd.Flags().BoolVar(&revoke, "revoke", false, "end the trust")
 	return cmd
 }

@@ -12,15 +12,14 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-const describeHelp = `Print what a module says of its tools, and what it is: its digest, its ABI and
-its imports. The module is loaded and asked for its description. No tool runs and
-nothing is recorded.`
+const describeHelp = `Print a module's digest, ABI, imports and description of its tools. The module is
+loaded and asked for its description. No tool runs and nothing is recorded.`
 
 func (a *app) toolCommand() *cobra.Command {
 	var output string
 	describe := &cobra.Command{
 		Use:     "describe TOOL",
-		Short:   "print name, description, schemas, wanted hosts, imports and digest",
+		Short:   "print name, description, schemas, requested hosts, imports and digest",
 		Long:    describeHelp,
 		Example: "  starling-host tool describe dice.wasm\n  starling-host tool describe dice.wasm -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,7 +27,7 @@ func (a *app) toolCommand() *cobra.Command {
 		},
 	}
 	outputFlag(describe, &output)
-	return parent("tool", "look at tools", "Commands that look at a module without running its tools.", a.checkCommand(), describe)
+	return parent("tool", "look at tools", "Inspect a module without running its tools.", a.checkCommand(), describe)
 }
 
 func (a *app) describe(ctx context.Context, ref, output string) error {
@@ -104,7 +103,7 @@ func (a *app) printTool(t toolDocument) {
 		a.stdout.printf("output   %s\n", readableSchema(t.OutputSchema))
 	}
 	a.stdout.printf("hosts    %s\n", listOr(t.Effects, "none"))
-	a.stdout.printf("repeat   %s\n", map[bool]string{true: "harmless", false: "not said to be harmless"}[t.Idempotent])
+	a.stdout.printf("repeat   %s\n", map[bool]string{true: "harmless", false: "not declared harmless"}[t.Idempotent])
 	if l := t.Limits; l != (abi.Limits{}) {
 		a.stdout.printf("wants    fuel %d, memory %s, timeout %dms\n", l.Fuel, formatSize(l.MemoryBytes), l.TimeoutMs)
 	}

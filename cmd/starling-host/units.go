@@ -136,7 +136,7 @@ const (
 // isolationFlag adds --isolation.
 func isolationFlag(cmd *cobra.Command, value *string) {
 	*value = isolationInline
-	choiceFlag(cmd, "isolation", "", "where the tool runs, inline or in a process of its own", choice(value, isolationInline, isolationProcess))
+	choiceFlag(cmd, "isolation", "", "run the tool inline or in a separate process", choice(value, isolationInline, isolationProcess))
 }
 
 // engineV8 is the engine of JavaScript in Node, which only replays.
@@ -144,7 +144,7 @@ const engineV8 = "v8"
 
 // engineFlag adds --engine.
 func engineFlag(cmd *cobra.Command, value *string) {
-	choiceFlag(cmd, "engine", "", "what executes modules, compiler, interpreter or v8 (default the best that works here)",
+	choiceFlag(cmd, "engine", "", "engine that executes modules, compiler, interpreter or v8 (default the best that works here)",
 		choice(value, string(starling.Compiler), string(starling.Interpreter), engineV8))
 }
 

@@ -15,22 +15,21 @@ const validateHelp = `Check one run, or every run, without executing anything: t
 Merkle root, the invariants of a log, and that the modules of the run are in the
 database with the digests that it recorded.
 
-One argument is DB, unless it is @last.
+A single argument is DB, unless it is @last.
 
 A run without a terminal event is open: it is in progress, or its process died. The
-output says so, and it is no error.
+output marks it, and this is not an error.
 
-An encrypted run is marked as such. Without its key the check covers the chain, the
-root over what is stored, and the order of the events. With the master key
-(--key-file) the run is also checked as it was before it was encrypted, with its
-modules.
+Encrypted runs are marked. Without the master key the check covers the chain, the root
+over the stored bytes, and the order of the events. With it (--key-file) the run is
+also decrypted and checked, with its modules.
 
-A run that a newer version of this program recorded, with events that this one does
-not know, is named and not checked. Then the exit code is 4.
+A run recorded by a newer version of this program, with unknown events, is listed but
+not checked. The exit code is then 4.
 
-Every run with events is checked, whichever program wrote them. The database keeps
-the hash of the last event of each run apart from the events. A run that lacks it is
-named; "migrate" adds it.`
+Every run with events is checked, whichever program wrote them. The database keeps the
+hash of the last event of each run separately. A run without that hash is listed;
+"migrate" adds it.`
 
 const validateExample = `  starling-host validate starling.db
   starling-host validate @last`
@@ -39,7 +38,7 @@ func (a *app) validateCommand() *cobra.Command {
 	var output string
 	cmd := readCommand(&cobra.Command{
 		Use:     "validate [DB] [RUN]",
-		Short:   "check chain, Merkle root and invariants",
+		Short:   "check the hash chain, Merkle root and invariants",
 		Long:    validateHelp,
 		Example: validateExample,
 		PreRunE: func(_ *cobra.Command, args []string) error {
@@ -93,7 +92,7 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 		a.stdout.printf("%s: %d valid, %d invalid%s\n", plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
 	}
 	if headless > 0 && output == outputText && eventlog.Preflight(ctx, log) == nil {
-		a.stderr.printf("%s without a kept summary of all events, since another program wrote them or it was lost: only the chain covers the last event\n", plural(headless, "run"))
+		a.stderr.printf("%s without a complete summary, because another program wrote the events or it was lost: only the chain covers the last event\n", plural(headless, "run"))
 		a.hint(pasteable("starling-host migrate", named(args[0])))
 	}
 	if unlisted != nil {

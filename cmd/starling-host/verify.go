@@ -20,22 +20,21 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 )
 
-const verifyHelp = `Check what was sealed. FILE is a database, a bundle or a proof; by default it is
-starling.db.
+const verifyHelp = `Check what was sealed. FILE is a database, a bundle or a proof, starling.db by default.
 
-A database: every run is compared with the newest checkpoint, and all checkpoints
-with one another. A run that is not there any more has to be one that prune or erase
-removed. With --checkpoint, a checkpoint that you kept or were given has to be part of
-the same history: this shows a database that was set back to an older copy.
+For a database, every run is compared with the newest checkpoint, and all checkpoints
+with one another. A missing run must have been removed by prune or erase. --checkpoint
+requires a checkpoint that you kept or received to be part of the same history: this
+detects a database that was reset to an older copy.
 
-A bundle, or the page of one: its bytes, the runs and modules in it, the proofs and the signature are
-checked. Then every run is executed again, and every event compared. It needs no
+For a bundle or its page, the bytes, runs, modules, proofs and the signature are
+checked. Then every run is executed again, and every event compared. This needs no
 network and no database.
 
-A proof, as prove prints it: the event, the run and the signature are checked.
+For a proof, as prove prints it, the event, the run and the signature are checked.
 
-Without --key or --policy no signature counts. The command then says what the rest
-shows, and that no signature vouches for it.`
+Without --key or --policy no signature is accepted. The command then reports the other
+checks, and that nothing vouches for the signer.`
 
 const verifyExample = `  starling-host verify
   starling-host verify starling.db --checkpoint kept.note

@@ -103,7 +103,7 @@ func sealing(t *testing.T, log eventlog.EventLog) {
 		{"an event was changed", []string{"UPDATE eventlog_events SET ts = ts + 1 WHERE run_id = 'run-2' AND seq = 2"},
 			[]string{"UPDATE eventlog_events SET ts = ts - 1 WHERE run_id = 'run-2' AND seq = 2"}, "run run-2 (leaf 2)"},
 		{"a run was removed", []string{"UPDATE eventlog_events SET run_id = 'x' WHERE run_id = 'run-3'", "UPDATE run SET run_id = 'x' WHERE run_id = 'run-3'"},
-			[]string{"UPDATE eventlog_events SET run_id = 'run-3' WHERE run_id = 'x'", "UPDATE run SET run_id = 'run-3' WHERE run_id = 'x'"}, "run run-3 (leaf 3): is not here, and no sealed removal says why"},
+			[]string{"UPDATE eventlog_events SET run_id = 'run-3' WHERE run_id = 'x'", "UPDATE run SET run_id = 'run-3' WHERE run_id = 'x'"}, "run run-3 (leaf 3): is missing, and no sealed removal explains it"},
 		{"a run was put in the place of another one", []string{"UPDATE run_leaf SET run_id = 'x' WHERE run_id = 'run-4'", "UPDATE run_leaf SET run_id = 'run-4' WHERE run_id = 'run-6'", "UPDATE run_leaf SET run_id = 'run-6' WHERE run_id = 'x'"},
 			[]string{"UPDATE run_leaf SET run_id = 'x' WHERE run_id = 'run-4'", "UPDATE run_leaf SET run_id = 'run-4' WHERE run_id = 'run-6'", "UPDATE run_leaf SET run_id = 'run-6' WHERE run_id = 'x'"}, "run run-6 (leaf 4): the leaf was changed"},
 		{"leaves were reordered", swap, swap, "run run-2 (leaf 1): the leaf was changed"},

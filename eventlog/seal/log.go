@@ -383,9 +383,9 @@ func begin(ctx context.Context, db eventlog.Transactor, k *Key, trusted *Policy)
 		case e.signed == nil: // whatever the tables say, no key has signed anything of this database
 			e.last.Origin = k.NewOrigin()
 		case origin != e.last.Origin:
-			return fmt.Errorf("%w: the log of runs says that it is %q, and its newest checkpoint is of %s", eventlog.ErrLogCorrupt, origin, e.last.Origin)
+			return fmt.Errorf("%w: the log of runs has the origin %q, but its newest checkpoint is of %s", eventlog.ErrLogCorrupt, origin, e.last.Origin)
 		case n < e.last.Leaves:
-			return fmt.Errorf("%w: the log of runs has %d leaves, and a checkpoint of %d was signed: it was rewritten or set back", eventlog.ErrLogCorrupt, n, e.last.Leaves)
+			return fmt.Errorf("%w: the log of runs has %d leaves, and a checkpoint of %d was signed: it was rewritten or reset", eventlog.ErrLogCorrupt, n, e.last.Leaves)
 		}
 		e.leaves = e.last.Leaves
 		place := int64(0)

@@ -72,7 +72,7 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		origin, err := originOf(q)
 		if err == nil && origin != r.Newest.Origin {
-			v.problem(-1, "", "the table run_log says that this is the log %s, and the newest checkpoint is of %s", origin, r.Newest.Origin)
+			v.problem(-1, "", "the table run_log has the log %s, but the newest checkpoint is of %s", origin, r.Newest.Origin)
 		}
 		return err
 	})
@@ -87,7 +87,7 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 		case c.Origin != r.Newest.Origin:
 			v.problem(-1, "", "the checkpoint that was given is of another log, %s; this one is %s", c.Origin, r.Newest.Origin)
 		case c.Leaves > r.Newest.Leaves:
-			v.problem(-1, "", "the database was set back: the checkpoint that was given has %d runs, the newest of the database %d", c.Leaves, r.Newest.Leaves)
+			v.problem(-1, "", "the database was reset to an older copy: the given checkpoint has %d runs, its newest has %d", c.Leaves, r.Newest.Leaves)
 		default:
 			v.await(c, "the checkpoint that was given", time.Time{})
 		}
@@ -210,7 +210,7 @@ func (v *verification) leaves(ctx context.Context, db eventlog.Database) error {
 				}
 				missing++
 			}
-			v.problem(missing, "", "is missing, so nothing behind it can be checked")
+			v.problem(missing, "", "is missing, so nothing after it can be checked")
 			return nil
 		}
 		if err := v.page(ctx, db, page); err != nil {
@@ -255,7 +255,7 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 		l := runs[i]
 		switch {
 		case errors.Is(err, eventlog.ErrRunNotFound):
-			v.missing = append(v.missing, Problem{id, l.number, "is not here, and no sealed removal says why"})
+			v.missing = append(v.missing, Problem{id, l.number, "is missing, and no sealed removal explains it"})
 		case err != nil:
 			v.problem(l.number, id, "%v", plain(err))
 		case r.Open || r.Events != l.Events:

@@ -73,7 +73,7 @@ func (c *Conflict) Error() string {
 var (
 	ErrMalformed    = errors.New("seal: this is not a request to a witness")
 	ErrUnknownLog   = errors.New("seal: the witness does not know the log")
-	ErrInconsistent = errors.New("seal: the checkpoint is not consistent with the one that the witness has seen")
+	ErrInconsistent = errors.New("seal: the checkpoint is not consistent with the last one that the witness saw")
 )
 
 // Request is a request to a witness.

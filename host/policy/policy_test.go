@@ -129,12 +129,12 @@ var bad = map[string]struct {
 	text, want string
 	unseen     bool
 }{
-	"no version":             {"permissions: {}", `1:1: there is no key "version", which is required`, false},
+	"no version":             {"permissions: {}", `1:1: the required key "version" is missing`, false},
 	"a number as a version":  {"version: 1.0", "1:10: this must be the version of the format; hint: write version: \"1.0\", with the quotes", false},
 	"a later version":        {"version: \"2.0\"", "1:10: this must be the version", false},
-	"an unknown key":         {head + "permision: {}", `2:1: there is no key "permision"; hint: did you mean "permissions"?`, false},
-	"a deny list":            {head + "permissions: {network: {deny: []}}", `there is no key "deny"; hint: the keys are allow`, false},
-	"a rule without a host":  {rules("{methods: [GET]}"), `there is no key "host"`, false},
+	"an unknown key":         {head + "permision: {}", `2:1: unknown key "permision"; hint: did you mean "permissions"?`, false},
+	"a deny list":            {head + "permissions: {network: {deny: []}}", `unknown key "deny"; hint: the keys are allow`, false},
+	"a rule without a host":  {rules("{methods: [GET]}"), `the required key "host" is missing`, false},
 	"a host with a port":     {rules("{host: 'a.b:8080'}"), "a host is written without its port; hint: write them as in: ports: [8443]", false},
 	"a URL":                  {rules("{host: 'https://a.b/c'}"), "write HOST or HOST:PORT, without scheme and path", false},
 	"a shell's wildcard":     {rules("{host: '*.a.b'}"), `write ".a.b"`, false},
@@ -144,8 +144,8 @@ var bad = map[string]struct {
 	"port zero":              {rules("{host: a.b, ports: [0]}"), "this must be a port, 1 to 65535", false},
 	"a port too many":        {rules("{host: a.b, ports: [65536]}"), "this must be a port", false},
 	"a method in lower case": {rules("{host: a.b, methods: [get]}"), "write it in capitals", false},
-	"no methods":             {rules("{host: a.b, methods: []}"), "there is nothing in this list; hint: leave the key out for no restriction", false},
-	"no paths":               {rules("{host: a.b, paths: []}"), "there is nothing in this list", false},
+	"no methods":             {rules("{host: a.b, methods: []}"), "this list is empty; hint: omit the key for no restriction", false},
+	"no paths":               {rules("{host: a.b, paths: []}"), "this list is empty", false},
 	"a path without a slash": {rules("{host: a.b, paths: [v1]}"), "a path begins with a slash", false},
 	"a path with a query":    {rules("{host: a.b, paths: ['/a?b']}"), "neither a query nor a fragment", false},
 	"a long exchange":        {rules("{host: a.b, timeout: 11m}"), "at most 10m", true},
@@ -166,7 +166,7 @@ var bad = map[string]struct {
 	"half a call":            {rules("{host: a.b, max_calls: 1.5}"), "this must be a whole number; hint: write a number, or one with k, M, G or T", false},
 	"too many bytes":         {rules("{host: a.b, max_bytes: 99999999999999999999}"), "is too large; hint: write a smaller one", true},
 	"the name of a tool":     {head + "permissions: {tools: {'a b': {}}}", "this must be the name of a tool", false},
-	"a tool that is null":    {head + "permissions:\n  tools:\n    t:\n", "4:5: this must be a map, and there is nothing", false},
+	"a tool that is null":    {head + "permissions:\n  tools:\n    t:\n", "4:5: this must be a map, but is empty", false},
 	"a pointer":              {arguments("amount: {maximum: 1}"), `a JSON pointer begins with a slash: write "/amount"`, false},
 	"a tilde":                {arguments("/a~2: {maximum: 1}"), "~ is written ~0", false},
 	"an unknown predicate":   {arguments("/a: {maximun: 1}"), `did you mean "maximum"?`, false},
@@ -175,14 +175,14 @@ var bad = map[string]struct {
 	"a bad expression":       {arguments("/a: {pattern: '(['}"), "this must be a regular expression: error parsing regexp: missing closing ]: `[`", true},
 	"half an expression":     {arguments("/a: {pattern: 'a)|(?:b'}"), "this must be a regular expression: error parsing regexp: unexpected ): `a)|(?:b`", true},
 	"a pattern of nothing":   {arguments("/a: {pattern: ''}"), "this must not be empty", false},
-	"no values":              {arguments("/a: {enum: []}"), "there is nothing in this list", false},
+	"no values":              {arguments("/a: {enum: []}"), "this list is empty", false},
 	"forbidden and more":     {arguments("/a: {forbidden: true, maximum: 1}"), "nothing else can hold of it", false},
 	"an integer too large":   {arguments("/a: {maximum: 18446744073709551616}"), "too large", true},
 	"a secret's value":       {secrets("{name: K, audience: [a.b], header: X, value: hunter2}"), "never a value; hint: give it to the host with: starling-host secret set", false},
 	"a secret's name":        {secrets("{name: K-1, audience: [a.b], header: X}"), "this must be the name of a secret", false},
 	"lower case":             {secrets("{name: api_token, audience: [a.b], header: X}"), "this must be the name of a secret: 1 to 64 of A-Z", false},
 	"a secret for all":       {secrets("{name: K, audience: ['*'], header: X}"), "a secret for everybody is none", false},
-	"a secret for nobody":    {secrets("{name: K, audience: [], header: X}"), "there is nothing in this list", false},
+	"a secret for nobody":    {secrets("{name: K, audience: [], header: X}"), "this list is empty", false},
 	"a secret without place": {secrets("{name: K, audience: [a.b]}"), "a secret has one place", false},
 	"a body that is not":     {secrets("{name: K, audience: [a.b], header: X, body: false}"), "this can only be true", false},
 	"a secret in two places": {secrets("{name: K, audience: [a.b], header: X, body: true}"), "make an entry of each", false},
@@ -262,7 +262,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 			t.Errorf("the schema has no %s", where)
 		}
 		for key := range s.Defs[where].Properties {
-			if _, err := Parse("p", fmt.Appendf(nil, text, key)); err != nil && strings.Contains(err.Error(), "there is no key") {
+			if _, err := Parse("p", fmt.Appendf(nil, text, key)); err != nil && strings.Contains(err.Error(), "unknown key") {
 				t.Errorf("the schema has %q: %v", key, err)
 			}
 		}

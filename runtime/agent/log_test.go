@@ -120,7 +120,7 @@ func TestNoTextOfATenantIsLogged(t *testing.T) {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		has(t, log.check(t, r.RunID), "run started", "turn started", "turn ended", "tool call will be retried", "tool ended",
-			"a tool's own record", "the model will be asked again", "run ended")
+			"a tool's own record", "retrying the request to the model", "run ended")
 
 		whole := eventsOf(t, a, r.RunID, false)
 		a, log = newRun()

@@ -92,7 +92,7 @@ func NewCommand(ctx context.Context, cmd *exec.Cmd, o Options) (*Client, error) 
 // session that the server has ended is followed by another one when a tool is called.
 func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("mcptool: %q is no http or https URL", o.hide(endpoint))
+		return nil, fmt.Errorf("mcptool: %q is not an http or https URL", o.hide(endpoint))
 	}
 	var oauth auth.OAuthHandler
 	if hasKey := slices.ContainsFunc(slices.Collect(maps.Keys(o.Headers)), func(name string) bool { return strings.EqualFold(name, "Authorization") }); o.Tokens != "" && !hasKey {
@@ -412,7 +412,7 @@ func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessag
 		case page.NextCursor == "":
 			return all, nil
 		case page.NextCursor == cursor:
-			return nil, errors.New("the server says that the next page is the one that it has just sent")
+			return nil, errors.New("the server repeats the page that it has just sent as the next one")
 		}
 		cursor = page.NextCursor
 	}

@@ -115,7 +115,7 @@ func TestWhichToolsArePresented(t *testing.T) {
 		{"all but two", mcptool.Options{Exclude: []string{"say", "weather", "other"}}, "picture refuse", ""},
 		{"both", mcptool.Options{Exclude: []string{"say"}, Include: []string{"say", "weather"}}, "weather", ""},
 		{"with a prefix", mcptool.Options{Include: []string{"say"}, Prefix: "w."}, "w.say", ""},
-		{"one that there is not", mcptool.Options{Include: []string{"sya"}}, "", `mcptool: list tools: the server has no tool "sya", which was to be included`},
+		{"one that there is not", mcptool.Options{Include: []string{"sya"}}, "", `mcptool: list tools: the server does not have the included tool "sya"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			near, far := mcp.NewInMemoryTransports()

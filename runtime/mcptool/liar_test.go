@@ -412,8 +412,8 @@ func TestServersThatCannotBeConnectedTo(t *testing.T) {
 		{"no program", func() (*mcptool.Client, error) {
 			return mcptool.NewCommand(ctx, exec.Command("/nonexistent/server"), mcptool.Options{})
 		}, "no such file"},
-		{"no URL", at("127.0.0.1:80"), `mcptool: "127.0.0.1:80" is no http or https URL`},
-		{"another scheme", at("ftp://127.0.0.1/"), "is no http or https URL"},
+		{"no URL", at("127.0.0.1:80"), `mcptool: "127.0.0.1:80" is not an http or https URL`},
+		{"another scheme", at("ftp://127.0.0.1/"), "is not an http or https URL"},
 		{"a body without end", at(floods.URL), "mcptool: connect: "},
 		{"a page", at(page.URL), "mcptool: connect: "},
 	} {

@@ -235,14 +235,14 @@ func (p *presented) present(c *Client, all []Definition) error {
 		case err == nil:
 			tools = append(tools, t)
 		case slices.Contains(p.options.Include, d.Name) && !twice:
-			return fmt.Errorf("the server's tool %q, which was to be included: %w", d.Name, err)
+			return fmt.Errorf("the included tool %q of the server: %w", d.Name, err)
 		default:
 			refused = append(refused, Refusal{d.Name, err})
 		}
 	}
 	for _, name := range p.options.Include {
 		if _, ok := now[name]; !ok {
-			return fmt.Errorf("the server has no tool %q, which was to be included", name)
+			return fmt.Errorf("the server does not have the included tool %q", name)
 		}
 	}
 	p.mu.Lock()

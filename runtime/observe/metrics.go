@@ -60,7 +60,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return nil
 	}
 	return &Metrics{
-		runsStarted:  counter(r, "starling_runs_started_total", "Runs that were started, also those that ended before anybody could."),
+		runsStarted:  counter(r, "starling_runs_started_total", "Runs started, including those that ended at once."),
 		runsInFlight: gauge(r, "starling_runs_in_flight", "Runs that are going on."),
 		runTerminal: counters(r, "starling_run_terminal_total",
 			"Runs that ended, by status (ok, error, cancelled or budget) and type of error.", "status", "error_type"),

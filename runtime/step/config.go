@@ -128,7 +128,7 @@ type Observer interface {
 	// Chunk tells of a piece of the model's answer.
 	Chunk(turnID string, attempt int, chunk provider.StreamChunk)
 
-	// Again tells that the model will be asked again: the pieces that follow begin
+	// Again reports that the request to the model is retried: the pieces that follow begin
 	// the answer anew.
 	Again(turnID string)
 

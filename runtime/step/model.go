@@ -372,7 +372,7 @@ func (t *turn) wait(ctx context.Context, f event.ModelFailure) {
 		o.Again(t.id)
 	}
 	wait := time.Duration(f.WaitMs) * time.Millisecond
-	t.c.log(ctx, slog.LevelWarn, "the model will be asked again",
+	t.c.log(ctx, slog.LevelWarn, "retrying the request to the model",
 		slog.String("turn_id", f.TurnID), slog.Int("attempt", int(f.Attempt)), slog.String("class", f.Class), slog.Duration("wait", wait))
 	pause(ctx, wait)
 }

@@ -104,7 +104,7 @@ func pausedWhileRunning(t *testing.T, db Database) {
 		t.Errorf("the other tenant's: %+v", s)
 	}
 	eventually(t, func() bool {
-		return strings.Contains(logged.String(), `msg="run given back: it goes on later" run_id=p/1`)
+		return strings.Contains(logged.String(), `msg="run returned to the queue" run_id=p/1`)
 	})
 	cancel(t, h, "p/1") // ends it all the same
 	if run := receive(t, began); run != "p/1" {

@@ -247,7 +247,7 @@ func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 	return n, nil
 }
 
-var errSealed = errors.New("tenant: what is stored does not open: it was changed, or belongs elsewhere")
+var errSealed = errors.New("tenant: the stored value cannot be decrypted: it was changed, or belongs elsewhere")
 
 // seal encrypts text with AES-256-GCM under a random nonce, which stands before
 // the result. It opens only with the same key and the same binding: its purpose

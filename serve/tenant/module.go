@@ -47,7 +47,7 @@ type NoRoomError struct {
 
 // Error reports the limit and the room.
 func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("tenant: no room for the module: they take %d bytes, of which %d are of removed modules; at most %d are allowed", e.Held, e.Removed, e.Most)
+	return fmt.Sprintf("tenant: no room for the module: they take %d bytes, of %d of them for removed modules; at most %d are allowed", e.Held, e.Removed, e.Most)
 }
 
 // HoldModule holds a module for a tenant that is about to store it. Its bytes count from

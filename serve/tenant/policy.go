@@ -28,7 +28,7 @@ var (
 	ErrPolicyHeld = errors.New("tenant: the operator holds the policy")
 	// ErrPolicyChanged means that the policy is not the version that the caller meant to
 	// change.
-	ErrPolicyChanged = errors.New("tenant: the policy is another one by now")
+	ErrPolicyChanged = errors.New("tenant: the policy was changed meanwhile")
 )
 
 // Policy is one version of a tenant's policy.

@@ -25,7 +25,7 @@ var (
 	ErrNoMasterKey = errors.New("tenant: there is no master key")
 	// ErrWrongMasterKey means that the data key was wrapped with another master key
 	// than the store's.
-	ErrWrongMasterKey = errors.New("tenant: the master key is another one")
+	ErrWrongMasterKey = errors.New("tenant: the master key does not match")
 	// ErrNoTables means that the database has no tables of a host, and so no tenants.
 	ErrNoTables = errors.New("tenant: the database has no tenants: no host has used it")
 	// ErrInvalid means that the value to store is not allowed.

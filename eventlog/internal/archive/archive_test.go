@@ -163,17 +163,17 @@ func TestArchivesThatAreWrong(t *testing.T) {
 	lines := strings.SplitAfter(text, "\n")
 	join := func(lines ...string) string { return strings.Join(lines, "") }
 	for what, tc := range map[string]struct{ text, want string }{
-		"nothing":                {"", "line 1: the line that ends an archive is missing"},
+		"nothing":                {"", "line 1: the last line of an archive is missing"},
 		"an export of a run":     {join(lines[2:6]...), "line 1: the first line"},
 		"no JSON":                {"archive\n", "line 1: no line of an archive"},
 		"a line of another kind": {lines[0] + "{\"a\":1}\n", "line 2: a line that is neither"},
 		"a newer format":         {"{\"archive\":\"starling-host/2\"}\n", "line 1: column 27"},
 		"a module after its run": {join(lines[0], lines[2]), "line 2: run \"acme/a\" names module"},
-		"a run twice":            {join(lines[:5]...) + lines[5] + lines[2], "for the second time"},
+		"a run twice":            {join(lines[:5]...) + lines[5] + lines[2], "is repeated"},
 		"an event twice":         {join(lines[:4]...) + lines[3], "event 2"},
 		"a module twice":         {join(lines[:2]...) + lines[1], "line 3: the module"},
 		"the first line twice":   {lines[0] + lines[0], "line 2: the first line, and no other"},
-		"a line after the last":  {text + lines[1], "something stands after the last line"},
+		"a line after the last":  {text + lines[1], "there is data after the last line"},
 		"a count that is wrong":  {strings.Replace(text, `"runs":4`, `"runs":5`, 1), "column"},
 	} {
 		if _, err := archive.Check(t.Context(), strings.NewReader(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {

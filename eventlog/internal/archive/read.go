@@ -118,7 +118,7 @@ func (r *reader) line(text []byte) error {
 	case err != nil:
 		return r.wrong("%w", err)
 	case r.ended:
-		return r.wrong("something stands after the last line")
+		return r.wrong("there is data after the last line")
 	case (r.n == 1) != (l.Archive != nil):
 		return r.wrong("the first line, and no other, is %s", firstLine())
 	case l.Archive != nil:
@@ -152,7 +152,7 @@ func (r *reader) module(text, wasm []byte) error {
 		return err
 	}
 	if r.modules[digest] {
-		return r.wrong("the module %v stands here for the second time", digest)
+		return r.wrong("the module %v is repeated", digest)
 	}
 	r.modules[digest] = true
 	r.report.Modules++
@@ -182,7 +182,7 @@ func (r *reader) beginRun(first event.Event) error {
 		return err
 	}
 	if r.runs[first.RunID] {
-		return r.wrong("run %q stands here for the second time", first.RunID)
+		return r.wrong("run %q is repeated", first.RunID)
 	}
 	r.runs[first.RunID] = true
 	r.check = eventlog.NewChecker(eventlog.CheckOptions{Strict: true, AllowOpen: true})
@@ -220,7 +220,7 @@ func (r *reader) finish() error {
 		return nil
 	}
 	r.n++
-	return r.wrong("the line that ends an archive is missing: the file was cut off, or is no archive")
+	return r.wrong("the last line of an archive is missing: the file was cut off, or is not an archive")
 }
 
 // Format is the name of the format that this package writes and reads.

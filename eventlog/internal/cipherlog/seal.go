@@ -96,7 +96,7 @@ var (
 	// ErrKey means that an event names another data key than the log has.
 	ErrKey = errors.New("cipherlog: the event is encrypted with another data key")
 
-	errNoKey = errors.New("cipherlog: there is no data key")
+	errNoKey = errors.New("cipherlog: the data key is missing")
 )
 
 // runCipher seals and opens the events of one run.
@@ -185,11 +185,11 @@ func (c runCipher) open(e event.Event) (event.Event, event.EncryptedTotals, erro
 	}
 	text, err := c.aead.Open(s.Data[:0], s.Nonce, s.Data, additional(e, s))
 	if err != nil {
-		return event.Event{}, none, corrupt(e, "the payload does not open with its key: it was changed, or is not where it was written")
+		return event.Event{}, none, corrupt(e, "the payload cannot be decrypted: it was changed or moved")
 	}
 	var in event.EncryptedContent
 	if err := canon.Unmarshal(text, &in); err != nil {
-		return event.Event{}, none, corrupt(e, "what is encrypted does not decode: %v", err)
+		return event.Event{}, none, corrupt(e, "the decrypted payload does not decode: %v", err)
 	}
 	e.Payload, e.PrevHash = in.Payload, in.PrevHash
 	if in.Totals == nil {

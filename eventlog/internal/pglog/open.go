@@ -170,7 +170,7 @@ func checkServer(version int, encoding string) error {
 // while the log is open is waited for, as it may be about to be promoted.
 func (l *Log) checkWritable(standby bool) error {
 	if standby && !l.opts.ReadOnly {
-		return fmt.Errorf("%w: the server is a standby: name the one that it follows, or all of them with target_session_attrs=read-write", eventlog.ErrReadOnly)
+		return fmt.Errorf("%w: the server is a standby: name its primary, or all servers with target_session_attrs=read-write", eventlog.ErrReadOnly)
 	}
 	return nil
 }

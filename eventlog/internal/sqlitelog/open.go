@@ -210,7 +210,7 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 func touch(path string) error {
 	if link, err := os.Lstat(path); err == nil && link.Mode().Type() == fs.ModeSymlink {
 		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
-			return fmt.Errorf("sqlitelog: %s is a link, and there is no log where it leads", path)
+			return fmt.Errorf("sqlitelog: %s is a link to a missing file", path)
 		}
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)

@@ -132,7 +132,7 @@ func (c *conn) page(ctx context.Context, runID string, after uint64, n int) ([]e
 			return err
 		}
 		if e.Seq <= last { // or a reader who goes on from here goes round in circles
-			return storage(runID, int64(e.Seq), "the index lists the event behind event %d", last)
+			return storage(runID, int64(e.Seq), "the index lists the event after event %d", last)
 		}
 		last = e.Seq
 		if len(evs) == 0 {

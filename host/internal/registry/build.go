@@ -97,7 +97,7 @@ type toolchain struct {
 func findGo(ref, dir string) (toolchain, error) {
 	path, err := exec.LookPath("go")
 	if err != nil {
-		return toolchain{}, &Error{Ref: ref, Reason: "a folder is built with Go, and there is no go command in PATH",
+		return toolchain{}, &Error{Ref: ref, Reason: "building a folder needs Go, and there is no go command in PATH",
 			Hint: "install Go, or give a .wasm file"}
 	}
 	return toolchain{path: path, language: "Go", ref: ref, flags: []string{"-C", dir}, env: buildEnv}, nil

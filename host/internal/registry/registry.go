@@ -44,9 +44,9 @@ const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScr
 
 // sources are files that a tool may be written in, which cannot be executed themselves.
 var sources = map[string]struct{ language, hint string }{
-	".go":   {"Go", "give its folder, which is built"},
-	".js":   {"JavaScript", "call it tool.js and give its folder, which is built"},
-	".ts":   {"TypeScript", "call it tool.ts and give its folder, which is built"},
+	".go":   {"Go", "pass its folder"},
+	".js":   {"JavaScript", "name it tool.js and pass its folder"},
+	".ts":   {"TypeScript", "name it tool.ts and pass its folder"},
 	".c":    {"C", "compile it: clang --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
 	".cpp":  {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
 	".rs":   {"Rust", "compile it: rustc --target wasm32-wasip1 -O -o tool.wasm FILE"},

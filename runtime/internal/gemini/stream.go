@@ -131,7 +131,7 @@ func (s *reader) part(m *converse.Message, p *received) error {
 		return s.call(m, p)
 	case p.InlineData != nil, p.FileData != nil, p.ExecutableCode != nil, p.CodeExecutionResult != nil,
 		p.FunctionResponse != nil, p.ToolCall != nil, p.ToolResponse != nil:
-		return errors.New("a part that is no text, thought or call has no place in a Request, so it cannot be received")
+		return errors.New("only text, thoughts and calls can be received")
 	case p.Thought:
 		return s.say(m, provider.ChunkReasoning, p.Text, p.ThoughtSignature)
 	}

@@ -81,7 +81,7 @@ func TestAnotherMasterKey(t *testing.T) {
 			t.Errorf("%d %s", got.Code, got.Body)
 		}
 	}
-	const why = `msg="not ready" check=keys error="tenant: the master key is another one: `
+	const why = `msg="not ready" check=keys error="tenant: the master key does not match: `
 	if got := strings.Count(logged.String(), why); got != 1 || strings.Count(logged.String(), "not ready") != 1 {
 		t.Errorf("why it is not ready was logged %d times:\n%s", got, logged)
 	}

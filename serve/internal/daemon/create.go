@@ -384,7 +384,7 @@ func idempotency(r *request, body []byte) (key string, request canon.Hash, err e
 	case len(keys) == 0:
 		return "", request, nil
 	case len(keys) > 1 || keys[0] == "":
-		return "", request, badRequest.because("there is not one idempotency key").in("Idempotency-Key")
+		return "", request, badRequest.because("the request must have exactly one idempotency key").in("Idempotency-Key")
 	default:
 		text := slices.Concat([]byte(r.Method+" "+r.URL.Path+"\n"), body)
 		return keys[0], canon.Sum(text), nil
@@ -504,7 +504,7 @@ func (d *Daemon) noAgent(name string) error {
 	case name == "":
 		return badField.because("the host has %d agents, and none is named", len(d.config.Agents)).in("agent").hint("list them with GET " + base + "/agents")
 	}
-	return badField.because("there is no agent %q", clip(name)).in("agent").hint("list them with GET " + base + "/agents")
+	return badField.because("unknown agent %q", clip(name)).in("agent").hint("list them with GET " + base + "/agents")
 }
 
 // agent returns an agent that records into a log.

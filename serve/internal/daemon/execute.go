@@ -141,7 +141,7 @@ func exhausted(l queue.Lease) string {
 	case l.Stranded >= queue.MaxStranded:
 		return fmt.Sprintf("%d hosts died before they could begin with the run", l.Stranded)
 	case l.HostFailures >= queue.MaxHostFailures:
-		return fmt.Sprintf("hosts failed %d times at what the run needs", l.HostFailures)
+		return fmt.Sprintf("hosts failed %d times to provide what the run needs", l.HostFailures)
 	}
 	return "the host could not make the run: " + l.Failure
 }
@@ -153,7 +153,7 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 	case errors.Is(err, agent.ErrRunAlreadyTerminal):
 		return nil // the process died after the end of the run, and before it could say so
 	case errors.Is(err, agent.ErrAgentChanged): // a newer schema is for a newer host to go on with
-		return d.abandon(ctx, log, l, "what the run was to be made with is another one now")
+		return d.abandon(ctx, log, l, "the run's tool or agent has changed")
 	case ok:
 		return d.abandon(ctx, log, l, never.reason)
 	case err != nil && errors.Is(context.Cause(ctx), queue.ErrCancelled): // as it waited for its module, for one
@@ -181,7 +181,7 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 	}
 	it := d.agents[o.Agent]
 	if it == nil {
-		return nil, nil, &gone{fmt.Sprintf("there is no agent %q any more", o.Agent)}
+		return nil, nil, &gone{fmt.Sprintf("the agent %q no longer exists", o.Agent)}
 	}
 	rules, err := d.rules(context.WithoutCancel(ctx), a, l.RunID, log)
 	if err != nil {

@@ -80,7 +80,7 @@ func moduleName(query *parameters) (string, error) {
 		return "", badQuery.because("the name of the module is missing: %s", tenant.ModuleNameRule).in("name").hint("send it as " + base + "/modules?name=NAME")
 	}
 	if tenant.ValidModuleName(name) != nil {
-		return "", badQuery.because("the name %q is none for a module: %s", clip(name), tenant.ModuleNameRule).in("name")
+		return "", badQuery.because("%q is not a valid module name: %s", clip(name), tenant.ModuleNameRule).in("name")
 	}
 	return name, nil
 }
@@ -186,8 +186,8 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	}
 	err = d.config.Tenants.HoldModule(ctx, id, m.Digest, m.Size, a.Limits.Modules)
 	if full, ok := errors.AsType[*tenant.NoRoomError](err); ok {
-		return owned{}, false, moduleLimit.because("the tenant's modules take %d bytes, of which %d are of removed modules that runs name; with this one they would take more than %d",
-			full.Held, full.Removed, full.Most).hint("delete a module that is not called any more, or have old runs removed")
+		return owned{}, false, moduleLimit.because("the tenant's modules take %d bytes, %d of them for removed modules that runs still use; with this module they would exceed %d",
+			full.Held, full.Removed, full.Most).hint("delete an unused module, or ask the operator to remove old runs")
 	}
 	if err != nil {
 		return owned{}, false, err
@@ -205,7 +205,7 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 // tools are unique, so that no upload takes the calls of another module's tools.
 func (d *Daemon) room(all []owned, m owned) error {
 	if len(all) >= d.config.MaxModules {
-		return moduleLimit.because("the tenant has %d modules", len(all)).hint("delete one that is not called any more")
+		return moduleLimit.because("the tenant has %d modules", len(all)).hint("delete an unused module")
 	}
 	taken := map[string]string{}
 	for _, other := range all {

@@ -122,7 +122,7 @@ func seenTags(r *http.Request) (seen []canon.Hash, err error) {
 	case len(match) == 0 && slices.Equal(none, []string{"*"}):
 		return nil, nil
 	case len(match) == 0 || len(none) > 0 || slices.Contains(match, "*"):
-		return nil, unconditional.plain().hint("send If-Match with the ETag of the policy that you have seen, or If-None-Match: * if there is none")
+		return nil, unconditional.plain().hint("send If-Match with the ETag of the policy that you have seen, or If-None-Match: * if there is no policy")
 	}
 	for _, tag := range match {
 		if digest, ok := digestOf(tag); ok {

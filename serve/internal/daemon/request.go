@@ -128,7 +128,7 @@ func decodeMembers(members map[string]*canon.Doc, v any) error {
 	for name, value := range members {
 		i, known := fields[name]
 		if !known {
-			return unknownField.because("there is no field %q; the fields are %s", clip(name), strings.Join(slices.Sorted(maps.Keys(fields)), ", ")).in(clip(name))
+			return unknownField.because("unknown field %q; the fields are %s", clip(name), strings.Join(slices.Sorted(maps.Keys(fields)), ", ")).in(clip(name))
 		}
 		field := reflect.ValueOf(v).Elem().Field(i)
 		if _, whole := field.Interface().(*canon.Doc); whole {
@@ -136,7 +136,7 @@ func decodeMembers(members map[string]*canon.Doc, v any) error {
 			continue
 		}
 		if _, any := field.Interface().(json.RawMessage); !any && string(value.JSON) == "null" {
-			return badField.because("%q is null", name).in(name).hint("leave it out for the default")
+			return badField.because("%q is null", name).in(name).hint("omit it for the default")
 		}
 		if err := json.Unmarshal(value.JSON, field.Addr().Interface()); err != nil {
 			return badField.because("%q is not %s", name, wanted(err)).in(name)
@@ -191,7 +191,7 @@ func parametersOf(r *http.Request, known []string) *parameters {
 	}
 	for name, values := range p.values {
 		if !slices.Contains(known, name) {
-			p.fail(name, "there is no parameter %q; %s", clip(name), theParameters(known))
+			p.fail(name, "unknown parameter %q; %s", clip(name), theParameters(known))
 		} else if len(values) > 1 {
 			p.fail(name, "%q is there %d times", name, len(values))
 		} else if values[0] == "" && name != "q" { // a part of everything

@@ -49,7 +49,7 @@ func (d *Daemon) listRuns(r *request) (page list[runLine], err error) {
 	}
 	at, ok := parseCursor(p.text("cursor"), listing(r.view, o))
 	if !ok {
-		p.fail("cursor", "the cursor is none that a page of this listing had")
+		p.fail("cursor", "the cursor does not belong to this listing")
 	}
 	if p.err != nil {
 		return page, p.err

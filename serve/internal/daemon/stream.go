@@ -47,7 +47,7 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		n, err := strconv.ParseUint(last, 10, 64)
 		if err != nil {
-			return badQuery.because("Last-Event-ID is no number of an event").in("Last-Event-ID")
+			return badQuery.because("Last-Event-ID is not the number of an event").in("Last-Event-ID")
 		}
 		after = max(after, n)
 	}

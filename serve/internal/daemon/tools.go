@@ -110,7 +110,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		d.giveUp(ctx, fullID(a.ID, id))
 		return Outcome{RunID: id}, err
 	case run.Status == eventlog.StatusOpen:
-		return Outcome{RunID: id}, busy.because("run %s goes on", id)
+		return Outcome{RunID: id}, busy.because("run %s is still in progress", id)
 	case run.Error != nil:
 		return Outcome{RunID: id, Error: run.Error.Message}, nil
 	}

@@ -118,7 +118,7 @@ func (s *diskSpace) need(bytes int64, refused level) error {
 	if now, _ := s.look(bytes); now < refused {
 		return nil
 	}
-	return noSpace.because("the disk of the host has too little room left").hint("what is there can be read; its operator has to make room").retry(roomAfter)
+	return noSpace.because("the host's disk is almost full").hint("reading still works; the operator must free space").retry(roomAfter)
 }
 
 // watch has the log say when the disk gets full, and when it has room again, until ctx

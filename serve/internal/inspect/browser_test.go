@@ -256,7 +256,7 @@ func TestInABrowser(t *testing.T) {
 	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", "<b>tokens in</b> 12,345", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button exists
 	c.shows(oslo, "RunStarted", "mild in Oslo")
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
-	c.shows("/press"+oslo+"/validate", "All 5 events are as they were written.")
+	c.shows("/press"+oslo+"/validate", "All 5 events are unchanged.")
 	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is at event 2.")
 	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9?at=777", `<li id="e777" data-row="" class="current">`)
 	c.shows("/", "running on host1, attempt 2 of 5, last error database: ")
@@ -264,7 +264,7 @@ func TestInABrowser(t *testing.T) {
 	if dom := c.shows("/queue?state=sleeping&tenant=acme", ">sleeping</span>"); strings.Contains(dom, ">waiting</span>") {
 		t.Error("runs that wait are shown among those that sleep")
 	}
-	c.shows("/usage", ">acme</a>", ">2026-03-02<", ">1,204<", ">918,273,645,546<", "3, 11MiB of 512MiB", "No run has ended in these days.", "/usage?after=beta")
+	c.shows("/usage", ">acme</a>", ">2026-03-02<", ">1,204<", ">918,273,645,546<", "3, 11MiB of 512MiB", "No run ended on these days.", "/usage?after=beta")
 	c.shows("/usage?tenant=acme", "19MiB of 1GiB", "3GiB, no bound", ">all tenants</a>")
 	for _, path := range []string{"/", "/queue", "/usage", "/runs/HOSTILE", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
 		if dom := c.shows(path); strings.Contains(dom, "owned</title>") || strings.Contains(dom, "<img") {

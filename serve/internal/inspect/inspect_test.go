@@ -52,10 +52,10 @@ func TestListOfRuns(t *testing.T) {
 		}
 	}
 	b.wants("/", "completed<i>130</i>", "failed<i>1</i>", "open<i>1</i>", "all<i>132</i>", "1–50 of 132", `href="/?offset=50" rel="next"`)
-	b.wants("/?offset=5000", "There are no runs here any more", `href="/?offset=82" rel="prev"`, "0–0 of 132")
-	b.wants("/?offset=5000&q=run01", "There are no runs here any more", `href="/?q=run01" rel="prev"`)
+	b.wants("/?offset=5000", "This page has no more runs", `href="/?offset=82" rel="prev"`, "0–0 of 132")
+	b.wants("/?offset=5000&q=run01", "This page has no more runs", `href="/?q=run01" rel="prev"`)
 	b.wants("/?offset=5000&q=nothing", "No run matches")
-	if code, page := b.get("/?status=in+progress"); code != http.StatusBadRequest || !strings.Contains(page, "no such status") {
+	if code, page := b.get("/?status=in+progress"); code != http.StatusBadRequest || !strings.Contains(page, "Unknown status") {
 		t.Errorf("a status that there is not: %d, %s", code, page)
 	}
 	b.wants("/?q=run01&status=completed", "1–10 of 10", `name="status" value="completed"`, "completed<i>10</i>", "failed<i>0</i>")
@@ -135,7 +135,7 @@ func TestALongPayloadIsNotInATimeline(t *testing.T) {
 		t.Errorf("the timeline has %d bytes", len(body))
 	}
 	b.wants("/runs/R/events/2", "<pre>one\ntwo", "<h2>content</h2>")
-	if body := b.wants("/runs/R/events/3", "too long to be shown"); len(body) > 40_000 {
+	if body := b.wants("/runs/R/events/3", "too long to show"); len(body) > 40_000 {
 		t.Errorf("the page has %d bytes", len(body))
 	}
 	if _, body := b.get("/runs/R/raw/3"); len(body) < 2<<20 {
@@ -214,7 +214,7 @@ func TestVerdicts(t *testing.T) {
 		"/runs/GOOD/validate": {"valid</span> All 5 events", "Merkle root"},
 		"/runs/OPEN/validate": {"valid, open</span> All 3 events so far"},
 		"/runs/BAD/validate":  {"newer</span> schema version 99", "D5", `href="/runs/BAD/events/1"`},
-		"/runs/GOOD/replay":   {"identical</span> The replay gave the same 5 events"},
+		"/runs/GOOD/replay":   {"identical</span> The replay produced the same 5 events"},
 		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", `href="/runs/OPEN/events/3"`},
 		"/runs/BAD/replay":    {"not replayed</span> its module is gone", "was not executed again"},
 	} {
@@ -423,7 +423,7 @@ func TestOneFamilyOfEvents(t *testing.T) {
 		}
 	}
 	b.wants("/runs/R?only=run", `href="/runs/R?at=201&amp;only=run" rel="next"`, `aria-current="true">run</a>`)
-	b.wants("/runs/R?only=tool", "There are no events of this family.")
+	b.wants("/runs/R?only=tool", "No events of this kind.")
 	if body := b.wants("/runs/SHORT"); strings.Contains(body, "only=") {
 		t.Error("a short run can be narrowed")
 	}

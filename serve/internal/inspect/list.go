@@ -70,7 +70,7 @@ func readSelection(q url.Values) (selection, error) {
 	sel := selection{status: q.Get("status"), query: strings.TrimSpace(q.Get("q")), since: q.Get("since"), calls: q.Get("calls") == "1"}
 	sel.query = sel.query[:min(len(sel.query), maxQuery)]
 	if (eventlog.RunPageOptions{Status: sel.status}).Valid() != nil {
-		return sel, &status{http.StatusBadRequest, "There is no such status of a run: it is completed, failed, cancelled or open."}
+		return sel, &status{http.StatusBadRequest, "Unknown status. Use completed, failed, cancelled or open."}
 	}
 	sel.perPage, _ = strconv.Atoi(q.Get("per_page"))
 	if sel.perPage < 1 {

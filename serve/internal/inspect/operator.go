@@ -63,7 +63,7 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 	f := queue.Filter{Tenant: q.Get("tenant"), State: queue.State(q.Get("state")), Limit: perPage}
 	f.After, _ = strconv.ParseInt(q.Get("after"), 10, 64)
 	if !slices.Contains(narrowings, f.State) {
-		return &status{http.StatusBadRequest, "There is no such state of a run: it is waiting, sleeping or running."}
+		return &status{http.StatusBadRequest, "Unknown state. Use waiting, sleeping or running."}
 	}
 	doc, err := v.Operator.Queue.Overview(r.Context(), f)
 	if err != nil {
@@ -121,11 +121,11 @@ func (s *Server) steer(w http.ResponseWriter, r *http.Request, v eventview.View)
 	ctx := context.WithoutCancel(r.Context()) // it is done even if the browser goes away
 	switch err := v.Operator.Steer(ctx, r.PathValue("what"), r.PostFormValue("of")); {
 	case errors.Is(err, queue.ErrNotFound):
-		return &status{http.StatusConflict, "This run is not in the queue any more: it has ended."}
+		return &status{http.StatusConflict, "This run has ended and left the queue."}
 	case errors.Is(err, queue.ErrNotSleeping):
-		return &status{http.StatusConflict, "This run does not sleep any more."}
+		return &status{http.StatusConflict, "This run is no longer sleeping."}
 	case errors.Is(err, queue.ErrNoHost):
-		return &status{http.StatusConflict, "This host does not work any more."}
+		return &status{http.StatusConflict, "This host is no longer at work."}
 	case err != nil:
 		return err
 	}

@@ -122,19 +122,19 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, v eventview.View, 
 		if v.Operator == nil {
 			v = eventview.View{} // a path without a route gets the same answer
 		}
-		s.refuse(w, r, v, http.StatusNotFound, "There is nothing here by that name.")
+		s.refuse(w, r, v, http.StatusNotFound, "Not found.")
 	case errors.Is(err, share.ErrBusy):
 		w.Header().Set("Retry-After", "2")
-		s.refuse(w, r, v, http.StatusTooManyRequests, "There are too many requests. Try again in a moment.")
+		s.refuse(w, r, v, http.StatusTooManyRequests, "Too many requests. Try again in a moment.")
 	case errors.Is(err, eventlog.ErrUnavailable):
 		s.config.Logger.WarnContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
-		s.refuse(w, r, v, http.StatusServiceUnavailable, "The database cannot be reached for the moment.")
+		s.refuse(w, r, v, http.StatusServiceUnavailable, "The database is temporarily unavailable.")
 	case errors.Is(err, context.Canceled):
 	case errors.Is(err, eventlog.ErrLogCorrupt):
-		s.refuse(w, r, v, http.StatusInternalServerError, "The log cannot be read here. Validate the run to learn what is wrong with it.")
+		s.refuse(w, r, v, http.StatusInternalServerError, "The log cannot be read here. Validate the run to find the cause.")
 	default:
 		s.config.Logger.ErrorContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
-		s.refuse(w, r, v, http.StatusInternalServerError, "Something went wrong. The log of the server says what.")
+		s.refuse(w, r, v, http.StatusInternalServerError, "Internal error. See the server's log.")
 	}
 }
 

@@ -63,7 +63,7 @@ func New(c Config) (*Server, error) {
 		return nil, errors.New("inspect: the scope is missing")
 	}
 	if c.Prefix != "" && (!strings.HasPrefix(c.Prefix, "/") || strings.HasSuffix(c.Prefix, "/") || strings.ContainsAny(c.Prefix, "{}%? ")) {
-		return nil, fmt.Errorf("inspect: the prefix %q is no path that begins with a slash and ends without one", c.Prefix)
+		return nil, fmt.Errorf("inspect: the prefix %q must be a path that begins with a slash and ends without one", c.Prefix)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -72,7 +72,7 @@ func New(c Config) (*Server, error) {
 	for _, text := range c.Origins {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {
-			return nil, fmt.Errorf("inspect: %q is no origin such as http://127.0.0.1:8300", text)
+			return nil, fmt.Errorf("inspect: %q is not an origin such as http://127.0.0.1:8300", text)
 		}
 		s.origins = append(s.origins, origin{u.Scheme, u.Host})
 	}

@@ -134,9 +134,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		writeHeaders(w, r)
 		switch {
 		case !s.knownHost(r):
-			s.refuse(w, r, eventview.View{}, http.StatusMisdirectedRequest, "This server does not answer to that name.")
+			s.refuse(w, r, eventview.View{}, http.StatusMisdirectedRequest, "This server does not serve that host name.")
 		case !s.sameOrigin(r):
-			s.refuse(w, r, eventview.View{}, http.StatusForbidden, "The request comes from a page of another origin. Type the address in, or copy it there.")
+			s.refuse(w, r, eventview.View{}, http.StatusForbidden, "The request comes from a page of another origin. Enter the address in the browser instead.")
 		default:
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 			next.ServeHTTP(w, r)

@@ -253,7 +253,7 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request, v eventview.View) e
 	}
 	doc, err := event.ToJSON(ev)
 	if err != nil {
-		return &status{http.StatusUnprocessableEntity, "The event is not one that has a form in JSON."}
+		return &status{http.StatusUnprocessableEntity, "The event cannot be written as JSON."}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="event-%d.json"`, ev.Seq))

@@ -35,9 +35,9 @@ type verdictPage struct {
 }
 
 const (
-	aboutValidation = "The hash chain, the Merkle root, the numbering, the pairs of calls and outcomes and the canonical form of every payload were computed again from what is stored. Nothing was executed."
-	aboutReplay     = "The run was executed again with the log in place of the world, and every event was compared, byte for byte."
-	aboutNoReplay   = "The run was not executed again. That takes a log that is valid, and the tools that it names."
+	aboutValidation = "The hash chain, the Merkle root, the numbering, the pairs of calls and outcomes and the canonical form of every payload were recomputed from the database. Nothing was executed."
+	aboutReplay     = "The run was executed again with its host calls answered from the log, and every event was compared, byte for byte."
+	aboutNoReplay   = "The run was not executed again. A replay needs a valid log and the tools that it names."
 )
 
 func (s *Server) validate(w http.ResponseWriter, r *http.Request, v eventview.View) error {
@@ -96,10 +96,10 @@ func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *
 		s.describeCorruption(id, err, p)
 		return
 	}
-	p.Status, p.Sentence = state{"valid", "good"}, fmt.Sprintf("All %s are as they were written.", display.Plural(report.Events, "event"))
+	p.Status, p.Sentence = state{"valid", "good"}, fmt.Sprintf("All %s are unchanged.", display.Plural(report.Events, "event"))
 	if report.Open {
 		p.Status = state{"valid, open", "open"}
-		p.Sentence = fmt.Sprintf("All %s so far are as they were written. The run has not ended: it is in progress, or its process died.", display.Plural(report.Events, "event"))
+		p.Sentence = fmt.Sprintf("All %s so far are unchanged. The run has not ended: it is in progress, or its process died.", display.Plural(report.Events, "event"))
 	} else {
 		p.Facts = append(p.Facts, fact{"Merkle root", report.Root.String()})
 	}
@@ -155,17 +155,17 @@ func (s *Server) describeReplay(id string, verdict agent.Verdict, err error, p *
 		s.describeDivergence(id, d, p)
 	case verdict.Open:
 		p.Status = state{"identical so far", "open"}
-		p.Sentence = fmt.Sprintf("The replay gave the same %s, and the recording ends there.", display.Plural(verdict.Events, "event"))
+		p.Sentence = fmt.Sprintf("The replay produced the same %s; the recording ends there.", display.Plural(verdict.Events, "event"))
 	default:
 		p.Status = state{"identical", "good"}
-		p.Sentence = fmt.Sprintf("The replay gave the same %s, byte for byte.", display.Plural(verdict.Events, "event"))
+		p.Sentence = fmt.Sprintf("The replay produced the same %s, byte for byte.", display.Plural(verdict.Events, "event"))
 	}
 }
 
 func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdictPage) {
 	p.Status, p.Sentence = state{"diverged", "bad"}, display.Printable(d.Reason)
 	if p.Sentence == "" {
-		p.Sentence = "The replay left the recording."
+		p.Sentence = "The replay diverged from the recording."
 	}
 	s.point(id, d.Seq, d.ExpectedKind, p)
 	p.Facts = append(p.Facts, fact{"class", string(d.Class)})

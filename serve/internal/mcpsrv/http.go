@@ -70,7 +70,7 @@ func guarded(inner http.Handler, origins []string) (http.Handler, error) {
 	for _, origin := range origins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || protection.AddTrustedOrigin(origin) != nil {
-			return nil, fmt.Errorf("mcpsrv: %q is no origin such as http://127.0.0.1:8300", origin)
+			return nil, fmt.Errorf("mcpsrv: %q is not an origin such as http://127.0.0.1:8300", origin)
 		}
 		hosts = append(hosts, strings.ToLower(u.Host))
 	}

@@ -27,7 +27,7 @@ var logTools = sync.OnceValue(func() []tool.Tool {
 		tool.Typed("list_runs", "List recorded runs, the newest first, with their state, size, tool calls, tokens and cost.", onView(listRuns)),
 		tool.Typed("get_run", "One run: its state and totals, and its events from one number on, each with its payload if that is short.", onView(getRun)),
 		tool.Typed("get_event", "One event of a run, with its hash and its whole payload.", onView(getEvent)),
-		tool.Typed("summarize_run", "What a run was to do, how it ended, what it used, which tools it called how often, and where it failed.", onView(summarizeRun)),
+		tool.Typed("summarize_run", "A run's goal, outcome and usage, the number of calls of each tool, and where it failed.", onView(summarizeRun)),
 		tool.Typed("validate_run", "Check the hash chain, the Merkle root and the invariants of a run. Nothing is executed.", onView(validateRun)),
 		tool.Typed("diff_runs", "Align two runs by the numbers of their events and say where they first differ.", onView(diffRuns)),
 		tool.Typed("search_runs", "Find events by a text in their payload or by kind. Query or kind is required.", onView(searchRuns)),
@@ -97,7 +97,7 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 	case kind == abi.ErrorDiscard, errors.As(err, &mistake), errors.Is(err, eventlog.ErrLogCorrupt):
 		return display.PrintableError(err)
 	case errors.Is(err, eventlog.ErrRunNotFound):
-		return "there is no such run"
+		return "run not found"
 	case errors.Is(err, eventview.ErrEventNotFound):
 		return "the run has no event of that number"
 	case errors.Is(err, share.ErrBusy):
@@ -266,7 +266,7 @@ func newWanted(in searchArgs) (wanted, error) {
 			return w, nil
 		}
 	}
-	return w, &mistake{"kind: there is none of that name; one is ToolCallFailed"}
+	return w, &mistake{"unknown kind; a valid one is ToolCallFailed"}
 }
 
 func (w wanted) match(ev event.Event) bool {

@@ -79,7 +79,7 @@ func TestArgumentsHaveBounds(t *testing.T) {
 		{"list_runs", `{"namespace":"other"}`, "namespace"},
 		{"get_run", `{}`, "run_id"},
 		{"get_run", `{"run_id":"acme/1","limit":1001}`, "1000"},
-		{"get_run", `{"run_id":"none"}`, "there is no such run"},
+		{"get_run", `{"run_id":"none"}`, "run not found"},
 		{"get_event", `{"run_id":"acme/1","seq":0}`, "1"},
 		{"get_event", `{"run_id":"acme/1","seq":99}`, "no event of that number"},
 		{"get_event", `{"run_id":"acme/1","seq":1e3}`, "no event of that number"},
@@ -87,13 +87,13 @@ func TestArgumentsHaveBounds(t *testing.T) {
 		{"get_event", `{"run_id":"acme/1","seq":18446744073709551615}`, "no event of that number"},
 		{"get_run", `{"run_id":"acme/1","run_id":"acme/2"}`, "appears twice"},
 		{"diff_runs", `{"a":"acme/1"}`, "b"},
-		{"diff_runs", `{"a":"acme/1","b":"none"}`, "there is no such run"},
+		{"diff_runs", `{"a":"acme/1","b":"none"}`, "run not found"},
 		{"search_runs", `{}`, "query or kind is required"},
 		{"search_runs", `{"kind":"Nothing"}`, "there is none of that name"},
 		{"search_runs", `{"query":"x","limit":501}`, "500"},
 		{"search_runs", `{"query":"x","run_limit":1001}`, "1000"},
 		{"search_runs", `{"query":"x","max_examined_events":50001}`, "50000"},
-		{"validate_run", `{"run_id":"none"}`, "there is no such run"},
+		{"validate_run", `{"run_id":"none"}`, "run not found"},
 		{"summarize_run", `{"run_id":""}`, "run_id"},
 	} {
 		failure := call(t, s, c.tool, c.arguments, nil)
@@ -408,14 +408,14 @@ func TestTheViewIsTheWholeWorld(t *testing.T) {
 	for _, id := range []string{"other/1", "/other/1", "../other/1", "acme/1", "1/../../other/1"} {
 		for _, c := range []string{"get_run {%q:%q}", "summarize_run {%q:%q}", "validate_run {%q:%q}"} {
 			tool, arguments, _ := strings.Cut(c, " ")
-			if got := call(t, s, tool, fmt.Sprintf(arguments, "run_id", id), nil); got != "there is no such run" {
+			if got := call(t, s, tool, fmt.Sprintf(arguments, "run_id", id), nil); got != "run not found" {
 				t.Errorf("%s of %s: %q", tool, id, got)
 			}
 		}
-		if got := call(t, s, "get_event", fmt.Sprintf(`{"run_id":%q,"seq":1}`, id), nil); got != "there is no such run" {
+		if got := call(t, s, "get_event", fmt.Sprintf(`{"run_id":%q,"seq":1}`, id), nil); got != "run not found" {
 			t.Errorf("get_event of %s: %q", id, got)
 		}
-		if got := call(t, s, "diff_runs", fmt.Sprintf(`{"a":"1","b":%q}`, id), nil); got != "there is no such run" {
+		if got := call(t, s, "diff_runs", fmt.Sprintf(`{"a":"1","b":%q}`, id), nil); got != "run not found" {
 			t.Errorf("diff_runs with %s: %q", id, got)
 		}
 	}

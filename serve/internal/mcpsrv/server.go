@@ -89,7 +89,7 @@ type Call struct {
 // Errors of [Tools].Call. The text of an error that wraps one of them is shown to
 // the client.
 var (
-	ErrNoTool    = errors.New("there is no tool of that name")
+	ErrNoTool    = errors.New("unknown tool")
 	ErrArguments = errors.New("the arguments do not match the tool's schema")
 	ErrBusy      = errors.New("no further call is taken at the moment")
 	ErrLost      = errors.New("the end of the call cannot be had")

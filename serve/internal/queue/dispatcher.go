@@ -499,7 +499,7 @@ func (t *task) work() {
 	case held && v != nil && v.class != "":
 		t.logRetry(*v, err)
 	case held && v != nil && v.free:
-		q.cfg.Logger.Info("run given back: it goes on later", slog.String("run_id", t.lease.RunID))
+		q.cfg.Logger.Info("run returned to the queue", slog.String("run_id", t.lease.RunID))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -31,7 +31,7 @@ var (
 	// bring forward.
 	ErrNotSleeping = errors.New("queue: the run does not sleep")
 	// ErrNoHost means that no process that works has that id or name.
-	ErrNoHost = errors.New("queue: there is no such host")
+	ErrNoHost = errors.New("queue: unknown host")
 	// ErrNoTables means that the database has no queue.
 	ErrNoTables = errors.New("queue: the database has no queue")
 	// ErrWorking means that Work runs already.

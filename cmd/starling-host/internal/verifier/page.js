@@ -67,15 +67,15 @@ function showRun(run) {
 		});
 		current.rows.set(row.seq, d);
 	}
-	if (run.more) make(s, "p", `and ${plural(run.more, "event")} more, which are checked and not shown`, "more");
+	if (run.more) make(s, "p", `and ${plural(run.more, "event")} more, checked but not shown`, "more");
 }
 
 // How the verdicts on a run are shown, and in which words.
 const verdictWords = {
-	identical: ["good", "identical", (v) => `All ${plural(v.events, "event")}${v.open ? " of an open run" : ""} came out as recorded.`],
+	identical: ["good", "identical", (v) => `All ${plural(v.events, "event")}${v.open ? " of an open run" : ""} match the recording.`],
 	diverged: ["bad", "diverged", (v) => {
 		const d = v.divergence;
-		return `At event ${d.seq}, ${d.expected_kind}: ${d.reason}` + (d.field ? `. ${d.field} was recorded as ${d.expected}; the tool made it ${d.got}` : "");
+		return `At event ${d.seq}, ${d.expected_kind}: ${d.reason}` + (d.field ? `. ${d.field} was recorded as ${d.expected}; the replay produced ${d.got}` : "");
 	}],
 	invalid: ["bad", "invalid", (v) => v.error],
 	not_replayed: ["mid", "not executed", (v) => v.error],
@@ -107,19 +107,19 @@ function verdict() {
 	};
 	at("bar").hidden = true;
 	if (failed || proofs.error) return say("bad", "Invalid", failed || proofs.error);
-	if (has("invalid") || has("diverged")) return say("bad", "Not what was recorded", `${plural(has("invalid") + has("diverged"), "run")} of ${verdicts.length} did not come out as recorded. Where is marked below.`);
-	if (has("not_decided")) return say("mid", "Not decided here", `The stack of this browser is too small for ${plural(has("not_decided"), "run")} of ${verdicts.length}. Everything else is as recorded. A starling-host decides it: save the bundle.`);
-	if (has("not_replayed")) return say("mid", "Valid, not all executed", `All hashes are right. ${plural(has("not_replayed"), "run")} of ${verdicts.length} could not be executed; below is why.`);
+	if (has("invalid") || has("diverged")) return say("bad", "Differs from the recording", `${plural(has("invalid") + has("diverged"), "run")} of ${verdicts.length} did not match the recording. The difference is marked below.`);
+	if (has("not_decided")) return say("mid", "Not decided here", `The stack of this browser is too small for ${plural(has("not_decided"), "run")} of ${verdicts.length}. Everything else matches. Save the bundle and let starling-host decide.`);
+	if (has("not_replayed")) return say("mid", "Valid, not all executed", `All hashes are right. ${plural(has("not_replayed"), "run")} of ${verdicts.length} could not be executed; see the reasons below.`);
 	// Green is for a recording whose owner is known too.
-	const unknown = proofs.signed ? "" : proofs.checkpoint ? "Who recorded it is not checked: give the public key of the log below. " : "Who recorded it cannot be checked: the runs are not sealed. ";
-	say(proofs.signed ? "good" : "mid", "Identical", `${unknown}The engine of your browser executed ${plural(verdicts.length, "run")} again, with ${plural(certificate.modules.length, "module")} that this page rewrote, in ${took} s. Every event, effect, output and unit of fuel is as recorded. This rests on your browser and on the program in this page, and on no server.`);
+	const unknown = proofs.signed ? "" : proofs.checkpoint ? "The signature is not checked: enter the public key of the log below. " : "The recorder is unknown: the runs are not sealed. ";
+	say(proofs.signed ? "good" : "mid", "Identical", `${unknown}The engine of your browser executed ${plural(verdicts.length, "run")} again, with ${plural(certificate.modules.length, "module")} that this page rewrote, in ${took} s. Every event, effect, output and unit of fuel matches the recording. This depends on your browser and the program in this page, and on no server.`);
 }
 
 function who() {
 	const c = proofs.checkpoint, div = at("who");
 	div.textContent = "";
 	if (!c) {
-		make(div, "p", "The runs are not sealed: the person who made this page could have made them up. What it shows is what the tools do.");
+		make(div, "p", "The runs are not sealed: whoever made this page may have invented them. The page only shows what the tools do.");
 		return;
 	}
 	at("trust").hidden = false;
@@ -140,7 +140,7 @@ function heard(m) {
 		proofs = m.proofs;
 		who();
 		if (again) verdict();
-		else if (proofs.checkpoint) check(proofs.error ? "bad" : "good", proofs.error ?? "Proofs that the checkpoint has the runs");
+		else if (proofs.checkpoint) check(proofs.error ? "bad" : "good", proofs.error ?? "Proofs that the checkpoint contains the runs");
 	}
 	if (m.run) showRun(m.run);
 	if (m.progress) {
@@ -156,13 +156,13 @@ function heard(m) {
 async function main() {
 	at("verdict").className = "busy";
 	document.querySelector("h1").textContent = "Verifying …";
-	at("rests").textContent = "Loading the program that this page has.";
+	at("rests").textContent = "Loading the program in this page.";
 	at("bar").hidden = false;
 	const [program, bundle] = await Promise.all([unpack("program"), unpack("bundle")]);
 	const code = new Blob([at("glue").textContent, at("inworker").textContent], { type: "text/javascript" });
 	// The policy of the page holds its script alone. What the script starts, it compares.
 	const sum = await digest(program);
-	if (sum && (sum !== "{{PROGRAMSUM}}" || await digest(await code.arrayBuffer()) !== "{{CODESUM}}")) throw new Error("this page was changed: its program is another one");
+	if (sum && (sum !== "{{PROGRAMSUM}}" || await digest(await code.arrayBuffer()) !== "{{CODESUM}}")) throw new Error("this page was changed: its program has another digest");
 	const worker = new Worker(URL.createObjectURL(code));
 	worker.onmessage = ({ data }) => heard(JSON.parse(data));
 	worker.onerror = (e) => heard({ error: `the program ended: ${e.message ?? e.type}`, done: true });

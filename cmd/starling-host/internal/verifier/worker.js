@@ -12,6 +12,6 @@ onmessage = async ({ data }) => {
 	try {
 		go.run((await WebAssembly.instantiate(program, go.importObject)).instance);
 	} catch (e) {
-		tell(JSON.stringify({ error: `the program does not start here: ${e}`, done: true }));
+		tell(JSON.stringify({ error: `the program does not start in this browser: ${e}`, done: true }));
 	}
 };

@@ -66,7 +66,7 @@ func show(run []event.Event) *shown {
 		r := row{Seq: e.Seq, Kind: e.Kind.Short(), Family: e.Kind.Family(), Depth: e.Kind.Depth(),
 			Since: "+" + display.Duration(time.Duration(e.Timestamp-first.Timestamp)), Line: event.Line(e, longestLine), Hash: e.Hash().String()}
 		if len(e.Payload) > min(mostPayload, room) {
-			r.Payload = display.Size(uint64(len(e.Payload))) + ", which are checked and not shown"
+			r.Payload = display.Size(uint64(len(e.Payload))) + ", checked but not shown"
 		} else {
 			r.Texts, r.Payload = event.LongTexts(e.Payload), event.Indented(e.Payload)
 			room -= len(e.Payload)
