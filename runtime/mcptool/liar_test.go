@@ -36,7 +36,7 @@ func TestListsThatAreRefused(t *testing.T) {
 		{"a list that is a text", `{"tools":"many"}`, `list tools: `},
 		{"too many tools", many(1001, 0), "the server has more than 1000 tools"},
 		{"too much text", many(5, 1<<20), "or 4194304 bytes of them"},
-		{"the same page for ever", `{"tools":[],"nextCursor":"1"}`, "the next page is the one that it has just sent"},
+		{"the same page for ever", `{"tools":[],"nextCursor":"1"}`, "repeats the page that it has just sent as the next one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := mcptool.New(t.Context(), listing(c.list, "").transport(t), mcptool.Options{})

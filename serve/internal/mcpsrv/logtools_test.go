@@ -89,7 +89,7 @@ func TestArgumentsHaveBounds(t *testing.T) {
 		{"diff_runs", `{"a":"acme/1"}`, "b"},
 		{"diff_runs", `{"a":"acme/1","b":"none"}`, "run not found"},
 		{"search_runs", `{}`, "query or kind is required"},
-		{"search_runs", `{"kind":"Nothing"}`, "there is none of that name"},
+		{"search_runs", `{"kind":"Nothing"}`, "unknown kind"},
 		{"search_runs", `{"query":"x","limit":501}`, "500"},
 		{"search_runs", `{"query":"x","run_limit":1001}`, "1000"},
 		{"search_runs", `{"query":"x","max_examined_events":50001}`, "50000"},
