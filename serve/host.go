@@ -179,7 +179,7 @@ func (h *Host) openTenants(ctx context.Context) error {
 	}
 	h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Masters: masters})
 	if errors.Is(err, tenant.ErrWrongMasterKey) && h.o.Development {
-		return &SetupError{Err: err, Hint: fmt.Sprintf("put back the %s that was made with %s, or serve another database with --db FILE", keyFile, starling.DatabaseName(where))}
+		return &SetupError{Err: err, Hint: fmt.Sprintf("restore the %s that belongs to %s, or serve another database with --db FILE", keyFile, starling.DatabaseName(where))}
 	}
 	if err != nil {
 		return err
@@ -554,7 +554,7 @@ func (h *Host) newKey(ctx context.Context) (tenant.MasterKey, error) {
 	if slices.ContainsFunc(list, func(t tenant.Tenant) bool { return t.Erased.IsZero() }) {
 		return tenant.MasterKey{}, &SetupError{
 			Err:  fmt.Errorf("%s is not there, and %s has tenants whose keys it encrypts", key, starling.DatabaseName(h.file.Database)),
-			Hint: fmt.Sprintf("put %s back, or serve another database with --db FILE", key),
+			Hint: fmt.Sprintf("restore %s, or serve another database with --db FILE", key),
 		}
 	}
 	return tenant.CreateMasterKey(key)

@@ -46,7 +46,7 @@ func (h *Host) openTraces(ctx context.Context) (*observe.Tracer, error) {
 	who, err := resource.New(ctx, resource.WithAttributes(observe.Service("starling-host", h.o.Version, h.file.Queue.Host)...),
 		resource.WithHost(), resource.WithProcessPID(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
-		return nil, &SetupError{Err: fmt.Errorf("serve: traces: %w", err), Hint: "look at OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME"}
+		return nil, &SetupError{Err: fmt.Errorf("serve: traces: %w", err), Hint: "check OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME"}
 	}
 	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(who), sdktrace.WithBatcher(&delivery{SpanExporter: exporter, logger: h.logger})}
 	// A part of all traces is chosen by their ids, so that every host chooses the same.

@@ -163,7 +163,7 @@ func (d *Daemon) outcome(ctx context.Context, view eventview.View, id string, mo
 		err = cmp.Or(d.checkStillExists(ctx, view, id), err)
 	}
 	if errors.Is(err, eventlog.ErrRunNotFound) {
-		return nil, removed.because("run %s was accepted, and is not there any more", id)
+		return nil, removed.because("run %s was accepted and later removed", id)
 	}
 	return doc, err
 }
@@ -370,7 +370,7 @@ func full(err error) error {
 func keyError(err error) error {
 	switch {
 	case errors.Is(err, tenant.ErrKeyReused):
-		return otherRequest.plain().hint("take a new key for a new request")
+		return otherRequest.plain().hint("use a new key for a new request")
 	case errors.Is(err, tenant.ErrInvalid):
 		return badRequest.because("the idempotency key is not 1 to 255 bytes of printable text").in("Idempotency-Key")
 	}
@@ -500,9 +500,9 @@ func (d *Daemon) openAgent(ctx context.Context, q runRequest, runID string) (ord
 func (d *Daemon) noAgent(name string) error {
 	switch {
 	case len(d.config.Agents) == 0:
-		return badField.because("the host has no agents").in("agent").hint("its operator names files of agents under the key agents of host.yaml")
+		return badField.because("the host has no agents").in("agent").hint("the operator lists agent files under agents in host.yaml")
 	case name == "":
-		return badField.because("the host has %d agents, and none is named", len(d.config.Agents)).in("agent").hint("list them with GET " + base + "/agents")
+		return badField.because("the host has %d agents: name one", len(d.config.Agents)).in("agent").hint("list them with GET " + base + "/agents")
 	}
 	return badField.because("unknown agent %q", clip(name)).in("agent").hint("list them with GET " + base + "/agents")
 }

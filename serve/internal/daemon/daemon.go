@@ -168,7 +168,7 @@ func (d *Daemon) takesWork() error {
 	if d.taking.Err() == nil {
 		return nil
 	}
-	return unavailable.because("the host is about to end").retry(retryElsewhere)
+	return unavailable.because("the host is stopping").retry(retryElsewhere)
 }
 
 // retryElsewhere is when a request may be sent again that this host cannot serve: to

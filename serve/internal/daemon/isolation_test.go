@@ -233,7 +233,7 @@ func TestHostHeaderIsCheckedOnEveryRoute(t *testing.T) {
 			r.Host = host
 			answer := httptest.NewRecorder()
 			w.daemon.ServeHTTP(answer, r)
-			if got := strings.Contains(answer.Body.String(), "does not answer to the name"); got != refused {
+			if got := strings.Contains(answer.Body.String(), "does not serve the name"); got != refused {
 				t.Errorf("%s of %s: %d %.200s", route.Pattern(), host, answer.Code, answer.Body)
 			}
 		}

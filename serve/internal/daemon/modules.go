@@ -110,7 +110,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	}
 	if m, err := r.tenant.snapshot.module(name); err != nil || m.Digest != canon.Sum(wasm) {
 		if wait := d.uploads.wait(r.tenant.ID, r.tenant.Limits.UploadsPerHour, time.Hour); wait > 0 {
-			return rateLimited.because("the tenant has uploaded %d modules within the hour, and may upload no more", r.tenant.Limits.UploadsPerHour).retry(wait)
+			return rateLimited.because("the tenant has uploaded %d modules within the hour, its limit", r.tenant.Limits.UploadsPerHour).retry(wait)
 		}
 	}
 	end, err := enter(r.Context(), d.compiles, r.tenant.Tenant, r.tenant.Limits.Compiling) // after the body, so that no one waits for a slow upload
@@ -177,7 +177,7 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 			return owned{}, false, err
 		}
 		if held+m.Size > most {
-			return owned{}, false, noSpace.because("the host keeps as many modules as its operator has room for").retry(roomAfter)
+			return owned{}, false, noSpace.because("the host has reached its operator's limit of module bytes").retry(roomAfter)
 		}
 	}
 	describes, err := json.Marshal(m.tools)
@@ -210,7 +210,7 @@ func (d *Daemon) room(all []owned, m owned) error {
 	taken := map[string]string{}
 	for _, other := range all {
 		if other.Name == m.Name {
-			return nameTaken.because("the tenant has another module %q", m.Name).hint("delete it first, or give this one another name")
+			return nameTaken.because("the tenant has another module %q", m.Name).hint("delete it first, or use another name")
 		}
 		for _, t := range other.tools {
 			taken[t.Name] = other.Name
@@ -218,7 +218,7 @@ func (d *Daemon) room(all []owned, m owned) error {
 	}
 	for _, t := range m.tools {
 		if owner, is := taken[t.Name]; is {
-			return nameTaken.because("the module %q has a tool %q as well", owner, t.Name).hint("delete that module first, or give this one's tool another name")
+			return nameTaken.because("the module %q also has a tool %q", owner, t.Name).hint("delete that module first, or give this one's tool another name")
 		}
 	}
 	return nil

@@ -82,7 +82,7 @@ func TestModulesTakeNoMoreThanTheyMay(t *testing.T) {
 	upload(http.StatusCreated, 3)
 	var doc struct{ Type, Detail string }
 	if err := json.Unmarshal(upload(http.StatusUnprocessableEntity, 4), &doc); err != nil || !strings.HasSuffix(doc.Type, "#module-limit") ||
-		!strings.Contains(doc.Detail, fmt.Sprintf("take %d bytes, of which %d are of removed modules", 3*size, size)) {
+		!strings.Contains(doc.Detail, fmt.Sprintf("take %d bytes, %d of them for removed modules", 3*size, size)) {
 		t.Errorf("%+v, %v", doc, err)
 	}
 	if modules, bytes, err := w.tenants.HeldBytes(t.Context(), ""); modules != 3 || bytes != 3*size || err != nil {

@@ -130,7 +130,7 @@ func seenTags(r *http.Request) (seen []canon.Hash, err error) {
 		}
 	}
 	if len(seen) == 0 {
-		return nil, otherVersion.because("no ETag in If-Match is that of a policy")
+		return nil, otherVersion.because("If-Match has no ETag of a policy")
 	}
 	return seen, nil
 }
@@ -150,7 +150,7 @@ func policyError(err error) error {
 	case errors.Is(err, tenant.ErrPolicyHeld):
 		return policyHeld.plain()
 	case errors.Is(err, tenant.ErrPolicyChanged):
-		return otherVersion.plain().hint("look at the policy as it is now")
+		return otherVersion.plain().hint("read the current policy first")
 	}
 	return err
 }

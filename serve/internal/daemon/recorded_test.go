@@ -132,7 +132,7 @@ func TestRecordedQuotaOfWaitingRuns(t *testing.T) {
 		if err := json.Unmarshal(body, &run); err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
-		if run.Status != want || want == "failed" && !strings.HasSuffix(run.Error.Message, " bytes, and may take 1") {
+		if run.Status != want || want == "failed" && !strings.HasSuffix(run.Error.Message, " bytes; the limit is 1") {
 			t.Errorf("run %d: %+v", i+1, run)
 		}
 		if got := w.do("carol", "POST", "/api/v1/runs/"+ids[i]+"/replay", "", nil); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), "identical") {

@@ -27,7 +27,7 @@ const maxJSON = 1 << 20
 // unpacked has no bound that the sender keeps.
 func checkType(r *http.Request, want string) error {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return wrongType.because("the body has the content encoding %q", clip(enc)).hint("send it as it is")
+		return wrongType.because("the body has the content encoding %q", clip(enc)).hint("send it without an encoding")
 	}
 	got, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || got != want {

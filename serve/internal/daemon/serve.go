@@ -207,7 +207,7 @@ func problemOf(err error) *Problem {
 	}
 	switch {
 	case errors.Is(err, share.ErrBusy):
-		return busy.because("the host has no memory left for the request beside others, of the tenant or of all").retry(2 * time.Second)
+		return busy.because("the memory for requests, of the tenant or of the host, is in use").retry(2 * time.Second)
 	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventlog.ErrModuleNotFound), errors.Is(err, tenant.ErrNotFound):
 		return notFound.plain()
 	case errors.Is(err, tenant.ErrErased): // after the request was let in
@@ -269,7 +269,7 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	req := &request{Request: r}
 	if hosts := d.config.Hosts; hosts != nil && !slices.Contains(hosts, strings.ToLower(r.Host)) { // a page of another site may have made it
-		return nil, badRequest.because("this host does not answer to the name %q, but to %s", r.Host, strings.Join(hosts, " and "))
+		return nil, badRequest.because("this host does not serve the name %q, only %s", r.Host, strings.Join(hosts, " and "))
 	}
 	switch route.Access {
 	case ForScraper:

@@ -30,7 +30,7 @@ func enter(ctx context.Context, s *guest.Scheduler, t tenant.Tenant, most int) (
 	claim.Crowd = max(most, 0)
 	slot, err := s.Acquire(guest.WithClaim(ctx, claim))
 	if errors.Is(err, guest.ErrCrowd) {
-		return nil, rateLimited.because("%d requests of the tenant are at it already", most).retry(time.Second)
+		return nil, rateLimited.because("%d such requests of the tenant are in progress", most).retry(time.Second)
 	}
 	if err != nil {
 		return nil, err

@@ -78,8 +78,8 @@ func (a Account) sealJob(j queue.Job, first event.Event) (queue.Job, event.Event
 	}
 	j.Payload, err = a.snapshot.Seal(purposeJob, j.Payload, j.RunID)
 	if n := len(j.Payload); n > queue.MaxPayloadBytes {
-		return j, first, tooLarge.because("the run takes %d bytes while it waits, and may take %d", n, queue.MaxPayloadBytes).
-			hint("send less input, or less in the variables")
+		return j, first, tooLarge.because("the run takes %d bytes in the queue; the limit is %d", n, queue.MaxPayloadBytes).
+			hint("send less input or fewer variables")
 	}
 	return j, first, err
 }

@@ -212,7 +212,7 @@ func (d *Daemon) checkAccess(r *request) error {
 	case http.StatusUnauthorized:
 		return p
 	case http.StatusNotFound:
-		return removed.because("run %s is not there any more", r.PathValue("id"))
+		return removed.because("run %s was removed", r.PathValue("id"))
 	}
 	return nil // or the database does not answer, which passes
 }

@@ -248,10 +248,10 @@ func (v *volumes) check(ctx context.Context, t tenant.Tenant) error {
 func (of volume) exceeded(l tenant.Limits) *Problem {
 	switch {
 	case l.Recorded >= 0 && of.total+of.held >= l.Recorded:
-		return recordedLimit.because("the runs of the tenant take %d bytes%s, and may take %d", of.total, of.waiting(), l.Recorded).
-			hint("have old runs removed").retry(roomAfter)
+		return recordedLimit.because("the runs of the tenant take %d bytes%s; the limit is %d", of.total, of.waiting(), l.Recorded).
+			hint("ask the operator to remove old runs").retry(roomAfter)
 	case l.RecordedPerDay >= 0 && of.today+of.held >= l.RecordedPerDay:
-		p := recordedLimit.because("the tenant has recorded %d bytes since midnight UTC%s, and may record %d", of.today, of.waiting(), l.RecordedPerDay)
+		p := recordedLimit.because("the tenant has recorded %d bytes since midnight UTC%s; the limit is %d", of.today, of.waiting(), l.RecordedPerDay)
 		if of.today < l.RecordedPerDay {
 			return p.retry(roomAfter)
 		}
