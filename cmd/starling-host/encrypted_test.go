@@ -82,7 +82,7 @@ func TestEncryptedRuns(t *testing.T) {
 		{[]string{"show", db, "@last", "--key-file", key}, exitOK, "ToolCallScheduled    t {\"n\":3}"},
 		{[]string{"export", db, "@last", "--key-file", key}, exitOK, `"goal":"call"`},
 		{[]string{"replay", db, "@last", "--key-file", key}, exitRefused, "a direct run has one"},
-		{[]string{"show", db, "@last", "--key-file", other}, exitUsage, "the master key is another one"},
+		{[]string{"show", db, "@last", "--key-file", other}, exitUsage, "the master key does not match"},
 		{[]string{"archive", db, file}, exitOK, "1 run, 7 events and 0 modules in " + file + "; encrypted, without keys and modules: 1 run\n"},
 		{[]string{"archive", "--check", file}, exitOK, "valid: 1 run, 7 events and 0 modules; encrypted, without keys and modules: 1 run\n"},
 		{[]string{"import", filepath.Join(t.TempDir(), "new.db"), file}, exitOK, "encrypted, without keys and modules: 1 run\n"},

@@ -193,7 +193,7 @@ func (w *world) awaitEnd(id string) string {
 
 // TestAGoalNeedsAnAgent: who leaves the agent out is told what the host has instead.
 func TestAGoalNeedsAnAgent(t *testing.T) {
-	for n, want := range map[int]string{0: "the host has no agents", 2: "the host has 2 agents, and none is named"} {
+	for n, want := range map[int]string{0: "the host has no agents", 2: "the host has 2 agents: name one"} {
 		w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
 			c.Agents = nil
 			for i := range n {
