@@ -154,25 +154,25 @@ var bad = map[string]struct {
 	text, want string
 	unseen     bool
 }{
-	"an unknown key": {minimal + "modle: gpt-5", `agent.yaml:3:1: there is no key "modle"
+	"an unknown key": {minimal + "modle: gpt-5", `agent.yaml:3:1: unknown key "modle"
   3 | modle ...
     | ^
 hint: did you mean "model"?`, false},
-	"no provider": {"model: m", `agent.yaml:1:1: there is no key "provider", which is required
+	"no provider": {"model: m", `agent.yaml:1:1: the required key "provider" is missing
   1 | model: m
     | ^
 hint: there are anthropic, azure, bedrock, gemini, groq, ollama, openai, openrouter, together, vllm, and {script: FILE}`, false},
-	"no model": {"provider: openai", `agent.yaml:1:1: there is no key "model", which is required
+	"no model": {"provider: openai", `agent.yaml:1:1: the required key "model" is missing
   1 | provider: openai
     | ^`, false},
-	"an unknown provider": {"provider: oepnai\nmodel: m", `agent.yaml:1:11: there is no provider "oepnai"
+	"an unknown provider": {"provider: oepnai\nmodel: m", `agent.yaml:1:11: unknown provider "oepnai"
   1 | provider: oepnai
     |           ^
 hint: there are anthropic, azure, bedrock, gemini, groq, ollama, openai, openrouter, together, vllm, and {script: FILE}`, false},
 	"a script without a file": {"provider: {script: ''}", `agent.yaml:1:20: this must not be empty
   1 | provider: {script: ''}
     |                    ^
-hint: leave the key out for the default`, false},
+hint: omit the key for the default`, false},
 	"a script with a key": {"provider: {script: s}\napi_key_env: K", `agent.yaml:2:14: a script needs no key
   2 | api_key_env: K
     |              ^`, false},
@@ -232,11 +232,11 @@ hint: How often a request is repeated after a failure that may pass. It is repea
 	"an empty stop sequence": {minimal + "stop_sequences: ['']", `agent.yaml:3:18: this must not be empty
   3 | stop_sequences: ['']
     |                  ^
-hint: leave the key out for the default`, false},
+hint: omit the key for the default`, false},
 	"a budget of no dollars": {minimal + "budget: {usd: 0}", `agent.yaml:3:15: this must be more than 0
   3 | budget: {usd: 0}
     |               ^
-hint: leave the key out for no bound`, false},
+hint: omit the key for no limit`, false},
 	"a budget in seconds": {minimal + "budget: {wall_clock: 90}", `agent.yaml:3:22: this must be a duration
   3 | budget: {wall_clock: 90}
     |                      ^
@@ -257,7 +257,7 @@ hint: Units of fuel, for all modules together.`, true},
   3 | budget: {fuel: 0}
     |                ^
 hint: write a number, or one with k, M, G or T for thousands and more, such as 10M`, false},
-	"an axis that is none": {minimal + "budget: {tokens: 5}", `agent.yaml:3:10: there is no key "tokens"
+	"an axis that is none": {minimal + "budget: {tokens: 5}", `agent.yaml:3:10: unknown key "tokens"
   3 | budget: {tokens ...
     |          ^
 hint: the keys are effects, egress_bytes, fuel, input_tokens, output_tokens, usd, wall_clock`, false},
@@ -273,7 +273,7 @@ hint: write a path, or a map with wasm, builtin or mcp`, false},
   3 | tools: [{wasm: a, builtin: fetch}]
     |                            ^
 hint: make an entry of each`, false},
-	"a misspelt key of a tool": {minimal + "tools:\n  - wasm: a\n    alow_hosts: [b]", `agent.yaml:5:5: there is no key "alow_hosts"
+	"a misspelt key of a tool": {minimal + "tools:\n  - wasm: a\n    alow_hosts: [b]", `agent.yaml:5:5: unknown key "alow_hosts"
   5 |     alow_hosts ...
     |     ^
 hint: did you mean "allow_hosts"?`, false},
@@ -299,14 +299,14 @@ hint: The agent's name for the tool.`, false},
   3 | tools: [{wasm: a, retry: {jitter: 2}}]
     |                                   ^
 hint: The share by which a wait is longer or shorter at random. Without this key there are no waits.`, false},
-	"a built-in tool that is none": {minimal + "tools: [{builtin: shell}]", `agent.yaml:3:19: there is no built-in tool "shell"
+	"a built-in tool that is none": {minimal + "tools: [{builtin: shell}]", `agent.yaml:3:19: unknown built-in tool "shell"
   3 | tools: [{builtin: shell}]
     |                   ^
-hint: there are fetch and read_file`, false},
+hint: use fetch or read_file`, false},
 	"reading without a folder": {minimal + "tools: [{builtin: read_file}]", `agent.yaml:3:9: read_file needs the key "dir"
   3 | tools: [{builtin: read_file}]
     |         ^
-hint: say what it may read, as in: dir: notes`, false},
+hint: name the folder that it may read, such as: dir: notes`, false},
 	"fetching with a folder": {minimal + "tools: [{builtin: fetch, dir: a}]", `agent.yaml:3:31: fetch has no folder
   3 | tools: [{builtin: fetch, dir: a}]
     |                               ^`, false},
@@ -327,10 +327,10 @@ hint: take it from an environment variable, as in: $TOKEN`, false},
   3 | variables: []
     |            ^
 hint: Values for the tools that the model does not see.`, false},
-	"a null": {minimal + "system:", `agent.yaml:3:1: this must be text, and there is nothing
+	"a null": {minimal + "system:", `agent.yaml:3:1: this must be text, but is empty
   3 | system:
     | ^
-hint: leave the key out for the default`, false},
+hint: omit the key for the default`, false},
 }
 
 func TestBad(t *testing.T) {

@@ -73,7 +73,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 			if where != "" {
 				text = minimal + "tools: [" + fmt.Sprintf(where, key) + "]\n"
 			}
-			if _, err := Parse("a", []byte(text)); err == nil || strings.Contains(err.Error(), "there is no key") {
+			if _, err := Parse("a", []byte(text)); err == nil || strings.Contains(err.Error(), "unknown key") {
 				t.Errorf("the schema has %q: %v", key, err)
 			}
 		}

@@ -374,7 +374,7 @@ type missingVariable struct{ name, of string }
 
 // Error names both.
 func (e *missingVariable) Error() string {
-	return fmt.Sprintf("the environment variable %s, which %s is made of, is not set", e.name, e.of)
+	return fmt.Sprintf("%s needs the environment variable %s, which is not set", e.of, e.name)
 }
 
 // expanded returns values with those of the variables that they name.

@@ -134,7 +134,7 @@ hint: it has a, b`},
 hint: choose one with the key name, and make an entry of each`},
 		"what does not load":  {"  - a\n  - broken", "testdata/agent.yaml:4:5: it does not load"},
 		"a folder that is no": {"  - {builtin: read_file, dir: none}", "testdata/agent.yaml:3:5: builtin: open testdata/none: no such file or directory"},
-		"a variable that is not set": {"  - mcp: {command: [a], env: {A: '${B}c'}}", `testdata/agent.yaml:3:5: the environment variable B, which env.A is made of, is not set
+		"a variable that is not set": {"  - mcp: {command: [a], env: {A: '${B}c'}}", `testdata/agent.yaml:3:5: env.A needs the environment variable B, which is not set
   3 |   - mcp: {command: [a], env: {A: '${B}c'}}
     |     ^`},
 	} {

@@ -10,10 +10,10 @@
 // A kind of file is described once, by a JSON Schema in spec/, which editors read as
 // well. [Schema.Load] checks a file against it and fills a Go value, and the caller
 // checks what a schema cannot say, with the [Node]s of the document, which know where
-// they stand. A null is refused: leave the key out for the default. An [*Error] shows
+// they stand. A null is refused: omit the key for the default. An [*Error] shows
 // the place:
 //
-//	agent.yaml:3:1: there is no key "modle"
+//	agent.yaml:3:1: unknown key "modle"
 //	  3 | modle: gpt-5
 //	    | ^
 //	hint: did you mean "model"?

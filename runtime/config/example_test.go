@@ -24,7 +24,7 @@ func ExampleSchema_Load() {
 	fmt.Println(err)
 	// Output:
 	// 67108864 1m30s <nil>
-	// host.yaml:2:1: there is no key "weit"
+	// host.yaml:2:1: unknown key "weit"
 	//   2 | weit ...
 	//     | ^
 	// hint: did you mean "wait"?

@@ -156,7 +156,7 @@ func (n *Node) wrong(hint, format string, args ...any) *Error {
 func (n *Node) expected(kind Kind) *Error {
 	switch {
 	case n.kind == Null:
-		return n.wrong("leave the key out for the default", "this must be %v, and there is nothing", kind)
+		return n.wrong("omit the key for the default", "this must be %v, but is empty", kind)
 	case kind == Text && n.kind != List && n.kind != Map:
 		return n.wrong("put it in quotes", "this must be text, not %v", n.kind)
 	}

@@ -37,7 +37,7 @@ func Parse(name string, data []byte) (*Node, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
 	case len(data) > MaxBytes:
-		return nil, doc.fail("it has %d bytes, which is more than %d", len(data), MaxBytes)
+		return nil, doc.fail("it has %d bytes; the limit is %d", len(data), MaxBytes)
 	case !utf8.Valid(data):
 		return nil, doc.fail("it is not UTF-8 text")
 	}
@@ -86,7 +86,7 @@ func (d *document) bound(tokens token.Tokens) error {
 	for _, t := range tokens {
 		switch t.Type {
 		case token.AnchorType, token.AliasType:
-			return d.at(t).Errorf("write the value where it is used, or put text in quotes", "this is an anchor or an alias, which these files do not have")
+			return d.at(t).Errorf("write the value where it is used, or put text in quotes", "anchors and aliases are not supported")
 		case token.SequenceStartType, token.MappingStartType:
 			flow++
 		case token.SequenceEndType, token.MappingEndType:
@@ -259,7 +259,7 @@ func ReadFile(path string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > MaxBytes:
-		return nil, fmt.Errorf("%s has %d bytes, which is more than %d", path, info.Size(), MaxBytes)
+		return nil, fmt.Errorf("%s has %d bytes; the limit is %d", path, info.Size(), MaxBytes)
 	}
 	return os.ReadFile(path)
 }

@@ -213,7 +213,7 @@ func (s *Schema) checkOneOf(n *Node) *Error {
 		meant.worded = true
 		return meant
 	}
-	return n.wrong("", "this is not one of the forms that it may have")
+	return n.wrong("", "this has none of the allowed forms")
 }
 
 // isFor reports whether a node has the type and the keys that the schema requires.
@@ -242,7 +242,7 @@ func (s *Schema) checkValue(n *Node) *Error {
 		last := len(s.Enum) - 1
 		return n.wrong("", "this must be %s or %s", strings.Join(s.Enum[:last], ", "), s.Enum[last])
 	case isText && utf8.RuneCountInString(text) < s.MinLength:
-		return n.wrong("leave the key out for the default", "this must not be empty")
+		return n.wrong("omit the key for the default", "this must not be empty")
 	case isText && s.Format != "":
 		if err := n.doc.schema.formats[s.Format](text); err != nil {
 			wrong := n.wrong("", "%v", err)
@@ -300,7 +300,7 @@ func (s *Schema) checkBounds(n *Node) *Error {
 	case s.Minimum != nil && number < *s.Minimum:
 		return n.wrong("", "this must be %s or more", show(*s.Minimum))
 	case s.ExclusiveMinimum != nil && number <= *s.ExclusiveMinimum:
-		return n.wrong("leave the key out for no bound", "this must be more than %s", show(*s.ExclusiveMinimum))
+		return n.wrong("omit the key for no limit", "this must be more than %s", show(*s.ExclusiveMinimum))
 	case s.Maximum != nil && number > *s.Maximum:
 		return n.wrong("", "this must be at most %s", show(*s.Maximum))
 	}
@@ -313,7 +313,7 @@ var units = slices.Concat(display.FuelUnits(), display.SizeUnits())
 func (s *Schema) checkParts(n *Node) *Error {
 	if n.kind == List {
 		if len(n.items) < s.MinItems {
-			return n.wrong("leave the key out for no restriction", "there is nothing in this list")
+			return n.wrong("omit the key for no restriction", "this list is empty")
 		}
 		for i, item := range n.items {
 			if i < len(s.PrefixItems) {
@@ -364,7 +364,7 @@ func (s *Schema) checkKeys(n *Node) *Error {
 	missing := func(names []string) *Error {
 		for _, name := range names {
 			if n.Get(name) == nil {
-				err := n.wrong("", "there is no key %q, which is required", name)
+				err := n.wrong("", "the required key %q is missing", name)
 				if p := s.Properties[name]; p != nil {
 					err.Hint = cmp.Or(p.Hint, p.Description)
 				}
@@ -391,7 +391,7 @@ func (s *Schema) checkKeys(n *Node) *Error {
 // may be a secret in the wrong place.
 func (n *Node) unknown(known []string) *Error {
 	key := n.value.(string)
-	err := n.wrong("the keys are "+strings.Join(known, ", "), "there is no key %q", clip(key))
+	err := n.wrong("the keys are "+strings.Join(known, ", "), "unknown key %q", clip(key))
 	if near := Nearest(key, known); near != "" {
 		err.Hint = fmt.Sprintf("did you mean %q?", near)
 	}

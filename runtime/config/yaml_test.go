@@ -113,15 +113,15 @@ level: 7
 
 func TestErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"an unknown key": {"name: a\ncuont: sk-secret", `f.yaml:2:1: there is no key "cuont"
+		"an unknown key": {"name: a\ncuont: sk-secret", `f.yaml:2:1: unknown key "cuont"
   2 | cuont ...
     | ^
 hint: did you mean "count"?`},
-		"a key like no other": {"name: a\ninner: {x: 1}", `f.yaml:2:9: there is no key "x"
+		"a key like no other": {"name: a\ninner: {x: 1}", `f.yaml:2:9: unknown key "x"
   2 | inner: {x ...
     |         ^
 hint: the keys are even`},
-		"a key that is missing": {"\ncount: 1", `f.yaml:2:1: there is no key "name", which is required
+		"a key that is missing": {"\ncount: 1", `f.yaml:2:1: the required key "name" is missing
   2 | count: 1
     | ^`},
 		"a key twice":              {"name: a\nname: b", "f.yaml:2:1: mapping key \"name\" already defined\n  2 | name: b\n    | ^"},
@@ -137,7 +137,7 @@ hint: the keys are even`},
 		"a float without end":      {"name: a\nshare: 1e400", "f.yaml:2:8: the number 1e400 is too large\n  2 | share: 1e400\n    |        ^\nhint: write a smaller one, or if it is text, put it in quotes"},
 		"yes":                      {"name: a\non: yes", "f.yaml:2:5: this must be true or false, not text\n  2 | on: yes\n    |     ^"},
 		"a time without a unit":    {"name: a\nwait: 90", "f.yaml:2:7: this must be a duration\n  2 | wait: 90\n    |       ^\nhint: write a number and a unit, such as 90s, 1m30s or 30d"},
-		"nothing":                  {"name:\ncount: 1", "f.yaml:1:1: this must be text, and there is nothing\n  1 | name:\n    | ^\nhint: leave the key out for the default"},
+		"nothing":                  {"name:\ncount: 1", "f.yaml:1:1: this must be text, but is empty\n  1 | name:\n    | ^\nhint: omit the key for the default"},
 		"a key with another name":  {"title: a", "f.yaml:1:8: the title is the name\n  1 | title: a\n    |        ^"},
 		"a long time":              {"name: a\nwait: 25h", "f.yaml:2:7: this must be a duration\n  2 | wait: 25h\n    |       ^\nhint: write a number and a unit, such as 90s, 1m30s or 30d"},
 		"a large quantity":         {"name: a\nlevel: 2M", "f.yaml:2:8: this must be at most 1M\n  2 | level: 2M\n    |        ^"},
@@ -147,25 +147,25 @@ hint: the keys are even`},
 		"an octal number":          {"name: a\ncount: 017", "f.yaml:2:8: 017 is a number that only YAML knows\n  2 | count: 017\n    |        ^\nhint: write it in decimal, or put text in quotes"},
 		"digits in groups":         {"name: a\ncount: 1_000", "f.yaml:2:8: 1_000 is a number that only YAML knows\n  2 | count: 1_000\n    |        ^\nhint: write it in decimal, or put text in quotes"},
 		"not a number":             {"any: .nan", "f.yaml:1:6: this is not a number of JSON, which these files do not have\n  1 | any: .nan\n    |      ^\nhint: put text in quotes"},
-		"an anchor":                {"name: &a b", "f.yaml:1:7: this is an anchor or an alias, which these files do not have\n  1 | name: &a b\n    |       ^\nhint: write the value where it is used, or put text in quotes"},
-		"an alias":                 {"name: *a", "f.yaml:1:7: this is an anchor or an alias, which these files do not have\n  1 | name: *a\n    |       ^\nhint: write the value where it is used, or put text in quotes"},
+		"an anchor":                {"name: &a b", "f.yaml:1:7: anchors and aliases are not supported\n  1 | name: &a b\n    |       ^\nhint: write the value where it is used, or put text in quotes"},
+		"an alias":                 {"name: *a", "f.yaml:1:7: anchors and aliases are not supported\n  1 | name: *a\n    |       ^\nhint: write the value where it is used, or put text in quotes"},
 		"a tag":                    {"name: !!str 1", "f.yaml:1:7: this is a tag, which these files do not have\n  1 | name: !!str 1\n    |       ^\nhint: put text in quotes"},
 		"a merge key":              {"<<: {a: 1}", "f.yaml:1:1: this is a merge key, which these files do not have\n  1 | <<: {a: 1}\n    | ^\nhint: write the keys where they are used"},
 		"a key that is a number":   {"1: a", "f.yaml:1:1: a key must be text\n  1 | 1: a\n    | ^\nhint: put it in quotes"},
 		"a key that is a question": {"? a\n: b", "f.yaml:1:1: this is a key with a question mark, which these files do not have\n  1 | ? a\n    | ^\nhint: write key: value"},
 		"a bracket left open":      {"name: [a,\ncount: 1", "f.yaml:1:7: sequence end token ']' not found\n  1 | name: [a,\n    |       ^"},
 		"a tab":                    {"inner:\n\teven: 2", "f.yaml:2:1: found character '\t' that cannot start any token\n  2 |  even: 2\n    | ^"},
-		"wide characters":          {"name: 日本\ninner: {é: 1}", "f.yaml:2:9: there is no key \"é\"\n  2 | inner: {é ...\n    |         ^\nhint: the keys are even"},
+		"wide characters":          {"name: 日本\ninner: {é: 1}", "f.yaml:2:9: unknown key \"é\"\n  2 | inner: {é ...\n    |         ^\nhint: the keys are even"},
 		"a character of control":   {"name: \"日a\x1b[31m\"", "f.yaml:1:10: this is a control character\n  1 | name: \"日a?[31m\"\n    |           ^\nhint: write it escaped, in double quotes: \"\\u001b\""},
 		"a zero byte":              {"name: a\n#\x00x: 1", "f.yaml:2:2: this is a control character\n  2 | #?x: 1\n    |  ^\nhint: write it escaped, in double quotes: \"\\u0000\""},
-		"a star":                   {"name: *", "f.yaml:1:7: this is an anchor or an alias, which these files do not have\n  1 | name: *\n    |       ^\nhint: write the value where it is used, or put text in quotes"},
-		"a star in a list":         {"words: [*]", "f.yaml:1:9: this is an anchor or an alias, which these files do not have\n  1 | words: [*]\n    |         ^\nhint: write the value where it is used, or put text in quotes"},
-		"a star for a key":         {"{*: 1}", "f.yaml:1:2: this is an anchor or an alias, which these files do not have\n  1 | {*: 1}\n    |  ^\nhint: write the value where it is used, or put text in quotes"},
+		"a star":                   {"name: *", "f.yaml:1:7: anchors and aliases are not supported\n  1 | name: *\n    |       ^\nhint: write the value where it is used, or put text in quotes"},
+		"a star in a list":         {"words: [*]", "f.yaml:1:9: anchors and aliases are not supported\n  1 | words: [*]\n    |         ^\nhint: write the value where it is used, or put text in quotes"},
+		"a star for a key":         {"{*: 1}", "f.yaml:1:2: anchors and aliases are not supported\n  1 | {*: 1}\n    |  ^\nhint: write the value where it is used, or put text in quotes"},
 		"two documents":            {"name: a\n---\nname: b", "f.yaml:2:1: a file has one document and no directives\n  2 | ---\n    | ^"},
 		"nothing at all":           {"", "f.yaml: it is empty"},
 		"a comment alone":          {"# nothing", "f.yaml: it is empty"},
 		"not UTF-8":                {"name: \xff", "f.yaml: it is not UTF-8 text"},
-		"too long":                 {strings.Repeat("#", config.MaxBytes+1), "f.yaml: it has 1048577 bytes, which is more than 1048576"},
+		"too long":                 {strings.Repeat("#", config.MaxBytes+1), "f.yaml: it has 1048577 bytes; the limit is 1048576"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := schema.Load("f.yaml", []byte(c.text), new(settings))
@@ -239,8 +239,8 @@ func TestLineEndsAndMarks(t *testing.T) {
 	for text, want := range map[string]string{
 		"name: a\rcount: 1\n":      "a.yaml:1:7: this is followed by a carriage return alone",
 		"name: a\n\rcount: 1\n":    "a.yaml:2:1: this is followed",
-		"\ufeffname: a\nnaem: b\n": "a.yaml:2:1: there is no key \"naem\"",
-		"\ufeffnaem: b\n":          "a.yaml:1:1: there is no key \"naem\"\n  1 | naem ...",
+		"\ufeffname: a\nnaem: b\n": "a.yaml:2:1: unknown key \"naem\"",
+		"\ufeffnaem: b\n":          "a.yaml:1:1: unknown key \"naem\"\n  1 | naem ...",
 	} {
 		_, err := schema.Load("a.yaml", []byte(text), new(settings))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

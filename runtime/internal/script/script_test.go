@@ -242,7 +242,7 @@ func TestSchemaAgrees(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"an unknown key": {"- text: a\n- txet: b", `s.yaml:2:3: there is no key "txet"
+		"an unknown key": {"- text: a\n- txet: b", `s.yaml:2:3: unknown key "txet"
   2 | - txet ...
     |   ^
 hint: did you mean "text"?`},
@@ -268,7 +268,7 @@ hint: What the user said or a tool returned.`},
   1 | - tool_calls: [{name: a, args: [1]}]
     |                                ^
 hint: for arguments that are none, write them as text under "raw"`},
-		"a call without a name": {"- tool_calls: [{args: {}}]", `s.yaml:1:16: there is no key "name", which is required
+		"a call without a name": {"- tool_calls: [{args: {}}]", `s.yaml:1:16: the required key "name" is missing
   1 | - tool_calls: [{args: {}}]
     |                ^
 hint: The name of the tool.`},
