@@ -43,7 +43,7 @@ func TestParseServer(t *testing.T) {
 		"A=b":        "the command is missing",
 		`a "b`:       "inside of a quotation",
 		`a b\`:       "inside of a quotation",
-		"https:///x": "is no URL",
+		"https:///x": "not a URL",
 	} {
 		if _, err := ParseServer(text); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", text, err)

@@ -20,7 +20,7 @@ func TestPagesOfTheWebViewAreRequests(t *testing.T) {
 	for range 20 {
 		code, page := alice.load(http.MethodGet, "/inspect/", nil)
 		answers[code]++
-		if code == http.StatusTooManyRequests && !strings.Contains(page, "too many requests") {
+		if code == http.StatusTooManyRequests && !strings.Contains(page, "Too many requests") {
 			t.Errorf("a page that is refused says %s", page)
 		}
 	}
