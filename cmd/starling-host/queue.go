@@ -64,9 +64,9 @@ the next free host ends it.`,
 			ValidArgsFunction: queueWords(jobWords("")),
 		}, "cancelled", func(ctx context.Context, q *serve.Queue, id string) error { return q.Cancel(ctx, id) }),
 		a.steerCommand(&cobra.Command{
-			Use:   "retry [DB] RUN",
-			Short: "retry a sleeping run now",
-			Long: `Retry a sleeping run now. It continues from its log.`,
+			Use:               "retry [DB] RUN",
+			Short:             "retry a sleeping run now",
+			Long:              `Retry a sleeping run now. It continues from its log.`,
 			Example:           "  starling-host queue retry starling.db acme/01JZ",
 			ValidArgsFunction: queueWords(jobWords(serve.StateSleeping)),
 		}, "ready", func(ctx context.Context, q *serve.Queue, id string) error { return q.Retry(ctx, id) }))
