@@ -29,7 +29,7 @@ type PruneOptions struct {
 	// not know other processes' runs.
 	IncludeOpen bool
 
-	Limit  int  // at most so many runs, the oldest first; zero or less is unlimited
+	Limit  int  // the most runs to remove, the oldest first; zero or less is unlimited
 	DryRun bool // remove nothing
 
 	Why string // the reason, which is recorded and sealed with the removal of a sealed run

@@ -126,8 +126,8 @@ func (o RunPageOptions) Valid() error {
 	return nil
 }
 
-// Select returns the page of all that o selects. It is for backends that hold
-// all summaries, the newest first, in memory.
+// Select returns the page that o selects from all. It is for backends that
+// hold all summaries, the newest first, in memory.
 func (o RunPageOptions) Select(all []RunSummary) (RunPage, error) {
 	if err := o.Valid(); err != nil {
 		return RunPage{}, err

@@ -61,7 +61,7 @@ func Describe(ev Event) (string, error) {
 	return rendered(ev.Payload), canon.Valid(ev.Payload)
 }
 
-// Line is [Describe] as printable text of at most so many characters.
+// Line is [Describe] as printable text, cut to the given number of characters.
 func Line(ev Event, most int) string {
 	text, err := Describe(ev)
 	if err != nil {

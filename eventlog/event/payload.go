@@ -277,7 +277,7 @@ const (
 // The values of RunFailed.ErrorType that no call has.
 const (
 	ErrorBudget   = "budget"    // a spending cap was passed
-	ErrorMaxTurns = "max_turns" // the model wanted to go on after its last turn
+	ErrorMaxTurns = "max_turns" // the model wanted to continue after its last turn
 	ErrorProvider = "provider"  // the model could not be asked, or broke off
 	ErrorRefused  = "refused"   // the model, or a filter of its provider, refused to answer
 	ErrorCut      = "cut"       // the model's answer was longer than it may be

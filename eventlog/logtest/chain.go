@@ -77,7 +77,7 @@ func Finished(runID string, n int) []event.Event {
 		c.Complete())
 }
 
-// Resume returns the chain that goes on after the events of a run.
+// Resume returns the chain that continues after the events of a run.
 func Resume(evs []event.Event) Chain {
 	c := Chain{RunID: evs[0].RunID, seq: uint64(len(evs))}
 	for _, e := range evs {

@@ -119,7 +119,7 @@ func fencingIdle(t *testing.T, log eventlog.EventLog) {
 	}
 }
 
-// writeUntilFenced goes on from c until the writer gets the error that it has lost the run.
+// writeUntilFenced continues from c until the writer gets the error that it has lost the run.
 func writeUntilFenced(t testing.TB, writer eventlog.EventLog, c Chain, begun chan<- struct{}) {
 	const bound = 200_000
 	for i := range bound {

@@ -49,7 +49,7 @@ func pruning(t *testing.T, log eventlog.EventLog) {
 	if _, err := log.Read(ctx, "run-5"); !errors.Is(err, eventlog.ErrRunNotFound) {
 		t.Errorf("a run that is gone: %v", err)
 	}
-	store(t, log, open.Complete()) // the run at work was left alone, and goes on
+	store(t, log, open.Complete()) // the run in progress was left alone, and continues
 	for _, o := range []eventlog.PruneOptions{{Status: "?"}, {Status: eventlog.StatusOpen}, {RunIDs: []string{"run-\xff"}}} {
 		if _, err := p.PruneRuns(ctx, o); !errors.Is(err, eventlog.ErrInvalidPrune) {
 			t.Errorf("%+v: %v", o, err)

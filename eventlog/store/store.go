@@ -93,7 +93,7 @@ func Restore(ctx context.Context, src, dst string) (report BackupReport, replace
 }
 
 // Fork copies the database in the file src to the new file dst, with one run cut before
-// an event, so that the copy can go on from there.
+// an event, so that the copy can continue from there.
 func Fork(ctx context.Context, src, dst, runID string, beforeSeq uint64) error {
 	return sqlitelog.ForkSQLite(ctx, src, dst, runID, beforeSeq)
 }

@@ -57,9 +57,9 @@ type Config struct {
 	// time: every few milliseconds, and when it ends. All calls in progress use it.
 	Progress func(fuel uint64)
 
-	// VerifyEvery has every so many resets compared with the module's start,
-	// memory and all. A difference, which no module should be able to bring
-	// about, is an error of the call. Zero: never.
+	// VerifyEvery compares every so many resets with the module's start, memory
+	// and all. A difference, which no module should be able to bring about, is an
+	// error of the call. Zero: never.
 	VerifyEvery uint64
 }
 

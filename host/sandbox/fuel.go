@@ -52,7 +52,7 @@ func (s *session) nextLimit(used uint64) uint64 {
 }
 
 // refill runs when the count is above the limit: it ends the call or lets it
-// go on for a slice. The count grows between any two checks, so "the first
+// continue for a slice. The count grows between any two checks, so "the first
 // check above stopAt-1" names the one check that saw stopAt when the call was
 // recorded, whatever the slices were then.
 func (s *session) refill() {

@@ -41,7 +41,7 @@ type Config struct {
 	MaxHeaderBytes int64
 
 	// Slots bound the connections that are open at once. An exchange waits for room,
-	// and its time goes on meanwhile. Nil: no bound.
+	// and its time runs meanwhile. Nil: no bound.
 	Slots *Slots
 
 	// Resolve looks up the addresses of a name. It is asked once per exchange and

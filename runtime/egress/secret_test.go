@@ -406,7 +406,7 @@ func TestScrubbingFindsAnySecret(t *testing.T) {
 	})
 }
 
-// A name arrives in whatever case the libraries on its way write it.
+// A name arrives in whatever case the libraries in between write it.
 func TestNoHeaderIsNamedLikeASecret(t *testing.T) {
 	for _, value := range []string{"AKIAIOSFODNN7EXAMPLE", "sk-live-abcdEFGH", "lowercase-secret"} {
 		for _, name := range []string{

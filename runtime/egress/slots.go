@@ -18,7 +18,7 @@ type Slots struct {
 // NewSlots returns so many. Less than zero are any number.
 func NewSlots(most int) *Slots { return &Slots{most: most} }
 
-// Allow has there be so many from now on, or with less than zero any number. Connections
+// Allow sets the number of slots from now on; a negative number means any. Connections
 // that are open stay open, also if they are more: the next one opens when there is room.
 func (s *Slots) Allow(most int) {
 	s.mu.Lock()

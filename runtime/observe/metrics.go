@@ -127,7 +127,7 @@ func (m *Metrics) RunStarted() {
 	m.runsInFlight.Inc()
 }
 
-// RunResumed counts a run that goes on in this process. RunEnded must follow.
+// RunResumed counts a run that continues in this process. RunEnded must follow.
 func (m *Metrics) RunResumed() {
 	if m != nil {
 		m.runsInFlight.Inc()

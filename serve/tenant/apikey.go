@@ -71,7 +71,7 @@ func (s *Store) RotateKey(ctx context.Context, tenant, label string, grace time.
 
 // DerivedKey returns the one key of a tenant that is derived from its data key, and makes
 // it valid. It stays the same as long as the data key does, and is stored nowhere. It is
-// for a host with one user, whose scripts go on working after the host was started again.
+// for a host with one user, whose scripts keep working after the host was restarted.
 func (s *Store) DerivedKey(ctx context.Context, tenant, label string) (key Value, err error) {
 	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
 		id, err := s.subkey(tx, tenant, "api key id")

@@ -308,7 +308,7 @@ func testOwnPolicies(t *testing.T, open opener) {
 	want(t, "nobody's policy", err, tenant.ErrNotFound)
 }
 
-// testManyPolicies: only so many versions are kept, and the last is among them.
+// testManyPolicies: a limited number of versions is kept, including the last.
 func testManyPolicies(t *testing.T, open opener) {
 	f := open(t)
 	for i := range 120 {

@@ -44,7 +44,7 @@ func Write(ctx context.Context, w io.Writer, log Log, o eventlog.PruneOptions) (
 type writer struct {
 	log     Log
 	out     *bufio.Writer
-	hash    hash.Hash // of all that was written
+	hash    hash.Hash // of all output
 	modules map[canon.Hash]bool
 	report  Report
 }

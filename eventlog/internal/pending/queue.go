@@ -24,7 +24,7 @@ const (
 )
 
 // An event without a waiter is not worth a commit of its own. It is written with the next
-// event that has a waiter, or with so many others, or after a while.
+// event that has a waiter, or with many others, or after a while.
 const (
 	manyEvents   = 64
 	manyBytes    = 256 << 10

@@ -19,7 +19,7 @@ import (
 )
 
 // MaxIdleRuns is how many open runs without queued events keep their cursor; others
-// are looked up again when they go on.
+// are looked up again when they continue.
 const MaxIdleRuns = 4096
 
 // now stands for the run's current epoch.

@@ -51,8 +51,8 @@
 //
 // The log stops, with [eventlog.ErrLogStopped], when the outcome cannot be found in time, or
 // when the server refuses a batch for a reason that has nothing to do with one run (a full
-// disk, a missing right, newer tables). Reading goes on. A later call that reaches the server
-// starts a new writer, which finds everything that was acknowledged.
+// disk, a missing right, newer tables). Reading continues. A later call that reaches the
+// server starts a new writer, which finds everything that was acknowledged.
 //
 // A server with fsync or full_page_writes off keeps no such promise.
 package pglog

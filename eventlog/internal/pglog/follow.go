@@ -152,8 +152,8 @@ const (
 	pollDeaf      = 500 * time.Millisecond
 )
 
-// listener wakes streams when another process has appended, and hears signals. It runs
-// once there is a stream, or a subscriber of signals.
+// listener wakes streams when another process has appended, and receives signals. It
+// runs once there is a stream, or a subscriber of signals.
 type listener struct {
 	log    *Log
 	poll   time.Duration // pollListening

@@ -23,7 +23,7 @@ type compared struct {
 	mu      sync.Mutex // guards what follows
 	at      time.Time
 	behind  []string // the runs it has returned
-	running bool     // another one is on its way, for the pages of a log that writes
+	running bool     // another comparison is in progress, for the pages of a log that writes
 	work    sync.WaitGroup
 }
 

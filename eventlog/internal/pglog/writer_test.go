@@ -142,7 +142,7 @@ func TestFinishedRunsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAFullQueueBlocksUntilTheContextEnds locks the run, so that the writer cannot go on.
+// TestAFullQueueBlocksUntilTheContextEnds locks the run, so that the writer cannot continue.
 func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 	t.Parallel()
 	l, dsn := open(t)

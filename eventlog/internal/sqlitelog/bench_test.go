@@ -188,7 +188,7 @@ func BenchmarkTransact(b *testing.B) {
 	}
 }
 
-// eachFirst calls do with the first events of n runs, from so many goroutines.
+// eachFirst calls do with the first events of n runs, from several goroutines.
 func eachFirst(n, writers int, do func(event.Event)) time.Duration {
 	var taken atomic.Int64
 	var all sync.WaitGroup

@@ -37,8 +37,8 @@ const (
 	maxSteps = 4
 )
 
-// checkpointer moves the WAL into the database while the writer goes on, so that
-// no commit waits for it.
+// checkpointer moves the WAL into the database while the writer continues, so that no
+// commit waits for it.
 //
 // It works in steps. A step copies the content of the WAL when it began, and syncs the
 // database. While there is something to commit, no step ends with an empty WAL, and the

@@ -251,8 +251,8 @@ func truncate(ctx context.Context, c *conn, runID string, before uint64) error {
 	return c.exec(ctx, "COMMIT")
 }
 
-// unseal ends the log of runs of a copy that will go on by itself: the log of the original
-// must not have two histories.
+// unseal ends the log of runs of a copy that will continue separately: the log of the
+// original must not have two histories.
 func unseal(ctx context.Context, c *conn) error {
 	steps, err := dblog.StepsTaken(querier{ctx, c}, seal.Tables)
 	if err != nil || steps == 0 {

@@ -29,8 +29,8 @@
 // # Checkpoints
 //
 // No commit waits for a checkpoint. A goroutine with a connection of its own moves the WAL
-// into the database, in steps of some MiB, while the writer goes on. The last few frames are
-// moved under the lock of all writers, which takes about a millisecond; then the WAL
+// into the database, in steps of some MiB, while the writer continues. The last few frames
+// are moved under the lock of all writers, which takes about a millisecond; then the WAL
 // restarts from its beginning. So the WAL has about 16 MiB. On a disk that is too slow for
 // both, the writer keeps waiting a little while 64 MiB are still to be moved. Only a reader
 // that stays open, such as a backup, makes the WAL longer: by everything committed
@@ -41,9 +41,9 @@
 // Any number of processes may write to the file at once, each its own runs. A file lock is
 // held around every transaction, see fileLock. When two processes continue the same run, the
 // unique key (run_id, seq) lets the first one win; in the other, the run fails with
-// [eventlog.ErrInvalidAppend] at its next barrier or append, and the log goes on. The writer
-// notices commits of other processes in its next transaction, and all streams then read the
-// log; between transactions a poll looks ten times a second.
+// [eventlog.ErrInvalidAppend] at its next barrier or append, and the log continues. The
+// writer notices commits of other processes in its next transaction, and all streams then
+// read the log; between transactions a poll looks ten times a second.
 //
 // # Transactions of the host
 //
@@ -61,7 +61,7 @@
 // # Failure
 //
 // The first transaction that fails stops the log: every waiter and every later call gets
-// [eventlog.ErrLogStopped]. Reading goes on. A transaction also fails if the file is no
+// [eventlog.ErrLogStopped]. Reading continues. A transaction also fails if the file is no
 // longer at its path afterwards: it wrote to a file that no later process opens. A later
 // call checks whether the file can be written to again, and then starts a new writer, with a
 // new connection, which finds everything that was acknowledged. After a failed sync, or with

@@ -62,7 +62,7 @@ func writeUntilFull(args ...string) error {
 		})
 	}
 	all.Wait()
-	// The file may have room for a small event yet, and then the log goes on.
+	// The file may still have room for a small event, and then the log continues.
 	c := logtest.Chain{RunID: "later"}
 	if err := begin(ctx, l, c.Start("g")); err != nil {
 		fmt.Printf("stopped %v\n", errors.Is(err, eventlog.ErrLogStopped))

@@ -40,8 +40,8 @@ var errPieceRemoved = errors.New("a piece of the module was removed")
 
 // storePiece stores piece n of a module, or all of a small module. The row that makes a
 // module of the pieces comes with the last one. If the process dies before, the pieces
-// belong to no module, and the next call that stores it goes on from them. removed reports
-// that an earlier piece was removed meanwhile.
+// belong to no module, and the next call that stores it continues after them. removed
+// reports that an earlier piece was removed meanwhile.
 func (w *writer) storePiece(digest canon.Hash, n int, part []byte, last bool) (removed bool, err error) {
 	whole := part
 	if n > 0 || !last {

@@ -96,9 +96,9 @@ type pollState struct {
 
 // foreign reports whether to wake the streams because another process may have committed.
 // The poller's connection cannot tell a commit of the writer from another process's; the
-// writer can, in the next transaction that it begins. So while the writer goes on, foreign
-// returns false. Once the writer has rested between two looks, foreign reports any change
-// since the last report.
+// writer can, in the next transaction that it begins. So while the writer keeps writing,
+// foreign returns false. Once the writer has rested between two looks, foreign reports any
+// change since the last report.
 func (s *pollState) foreign(version int64, looked uint64) bool {
 	s.changed = s.changed || version != s.version
 	rested := looked == s.looked

@@ -85,8 +85,8 @@ func record(t *testing.T, l *Log, runID string) {
 	}
 }
 
-// TestThePollerLeavesTheWriterToItself: while the writer goes on, it looks itself;
-// once it rests, the poller reports all changes since then, once.
+// TestThePollerLeavesTheWriterToItself: while the writer keeps writing, it looks
+// itself; once it rests, the poller reports all changes since then, once.
 func TestThePollerLeavesTheWriterToItself(t *testing.T) {
 	t.Parallel()
 	seen := pollState{version: -1}

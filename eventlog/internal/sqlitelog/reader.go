@@ -131,7 +131,7 @@ func (c *conn) page(ctx context.Context, runID string, after uint64, n int) ([]e
 		if err != nil {
 			return err
 		}
-		if e.Seq <= last { // or a reader who goes on from here goes round in circles
+		if e.Seq <= last { // or a reader that continues from here loops for ever
 			return storage(runID, int64(e.Seq), "the index lists the event after event %d", last)
 		}
 		last = e.Seq

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
-// transaction is a function of the host on its way to the file. It runs on the
+// transaction is a function of the host queued for the writer. It runs on the
 // goroutine that called Transact while the writer waits, inside the writer's
 // transaction: so it shares a sync with whatever has queued up beside it, and its
 // panics stay its own.

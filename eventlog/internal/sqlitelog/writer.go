@@ -261,7 +261,7 @@ func (w *writer) applyItem(it item, bad conflicts) error {
 	return lost(r, err)
 }
 
-// lost turns the error of one run, which the batch goes on without, into a
+// lost turns the error of one run, which is left out of the batch, into a
 // [*conflict].
 func lost(r *run, err error) error {
 	if errors.Is(err, eventlog.ErrInvalidAppend) {
@@ -380,7 +380,7 @@ type task struct {
 	// do works inside the transaction. It may run several times, each time on the
 	// unchanged file. An error stops the log.
 	do func(w *writer) error
-	// done hears how it ended, see [pending.Task].
+	// done receives the outcome, see [pending.Task].
 	done func(err error)
 }
 
@@ -391,7 +391,7 @@ func (t *task) Size() int { return t.bytes }
 func (t *task) Done(err error) { t.done(err) }
 
 // perform hands a task to the writer and waits until it is durable, or until ctx ends;
-// then the task is still on its way.
+// then the task stays queued.
 func (l *Log) perform(ctx context.Context, bytes int, do func(w *writer) error) error {
 	done := make(chan error, 1)
 	if err := l.runs.Put(ctx, item{Task: &task{bytes, do, func(err error) { done <- err }}}); err != nil {

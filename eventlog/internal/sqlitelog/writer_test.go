@@ -112,7 +112,7 @@ func TestOpenRunsAreForgottenWhenTheyAreMany(t *testing.T) {
 }
 
 // TestAFullQueueBlocksUntilTheContextEnds holds the file's lock, so that the
-// writer cannot go on.
+// writer cannot continue.
 func TestAFullQueueBlocksUntilTheContextEnds(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -85,8 +85,8 @@ func TestOutputSchemas(t *testing.T) {
 }
 
 // TestSchemaAndDecoderAgree: the decoder accepts every document that the
-// schema accepts, so that the model hears of a mistake from the host, before
-// a call is made.
+// schema accepts, so that the host reports a mistake to the model before a
+// call is made.
 func TestSchemaAndDecoderAgree(t *testing.T) {
 	tool := typed.Tool("t", "", discard[everything])
 	const good = `{"tenant":"t","id":"1","rank":1,"flag":true,"tiny":-1,"byte":255,"big":18446744073709551615,"raw":"AQ==","tags":[],"pair":[1,2.5],"homes":[{"street":"s"}],"when":"2026-01-02T03:04:05Z","any":[null],"number":1e5,"level":"high","Untagged":""}`

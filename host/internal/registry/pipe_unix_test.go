@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/host/internal/registry"
 )
 
-// TestAPipeIsNotOpened, which would wait for who writes into it.
+// TestAPipeIsNotOpened, which would wait for a writer.
 func TestAPipeIsNotOpened(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe.wasm")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

@@ -12,8 +12,8 @@ import (
 const CostTableVersion = 1
 
 // The import that a rewritten module adds to its own: a function () -> (),
-// called when the counter is over the limit. It returns to let the guest go
-// on, usually after raising the limit, or does not return.
+// called when the counter is over the limit. It returns to let the guest
+// continue, usually after raising the limit, or does not return.
 const (
 	RefillModule = "starling:fuel"
 	RefillName   = "refill"

@@ -26,7 +26,7 @@ func priorityOf(t *testing.T, pid int) int {
 // TestLongCallsAreDemoted: a call that computes is demoted; a call with little to do is
 // not. The demoted process is kept as long as its calls are long.
 func TestLongCallsAreDemoted(t *testing.T) {
-	engine := workers(t, Config{Grace: time.Minute}) // a demoted process may wait for as long before it hears of a cancellation
+	engine := workers(t, Config{Grace: time.Minute}) // a demoted process may wait that long before it sees a cancellation
 	short := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
 	if _, err := short.Call(t.Context(), sandbox.Call{Tool: "tiny", Input: []byte("x")}, quiet{}); err != nil {
 		t.Fatal(err)

@@ -135,8 +135,8 @@ func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, reaped
 	close(p.exited)
 }
 
-// logDeath tells the operator of a process that died by itself, which it has done
-// when it was reaped or when its pipe broke, whichever is noticed first.
+// logDeath reports a process that died by itself to the operator. That is known
+// when it was reaped or when its pipe broke, whichever comes first.
 func (p *process) logDeath() {
 	run, _ := p.run.Load().(string)
 	p.logger.Warn("a worker process died", "run_id", run, "state", p.state, "stderr", string(p.stderr.text))
@@ -186,8 +186,8 @@ func (p *process) exchange(k kind, body []byte, answer kind) ([]byte, error) {
 	return body, err
 }
 
-// cancel tells the worker that a call is not wanted any more. One that does not
-// hear it is killed soon.
+// cancel tells the worker that a call is not wanted any more. A process that
+// misses it is killed soon.
 func (p *process) cancel(number uint64) {
 	_ = p.say(kindCancel, func(b []byte) []byte { return appendUint(b, number) })
 }

@@ -124,7 +124,7 @@ func (w *watch) overdue() {
 		w.late = true
 		w.tell()
 	case w.paused:
-		w.due = time.Time{} // resume goes on from here
+		w.due = time.Time{} // resume continues from here
 	default:
 		w.due = time.Time{}
 		w.kills = true

@@ -26,8 +26,8 @@
 //
 // The step is the number of assistant messages in the request. Nothing else is
 // remembered, so one provider serves any number of runs at the same time, and a
-// run that is resumed goes on where it was. It also means that a turn that fails
-// fails again when the request is made again.
+// resumed run continues where it was. It also means that a turn that fails fails
+// again when the request is made again.
 //
 // # What is sent
 //

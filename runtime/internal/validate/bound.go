@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Subschemas returns how many objects and booleans a schema has: at most so many
-// schemas are in it. Compiling one takes about 7 KB and looks at all compiled
+// Subschemas returns how many objects and booleans a schema has, which bounds
+// the schemas in it. Compiling one takes about 7 KB and looks at all compiled
 // before, so the time grows with the square of their number.
 func Subschemas(doc []byte) (n int) {
 	d := json.NewDecoder(bytes.NewReader(doc))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A tool declares its schemas, and writes its outputs or is sent inputs: together they
-// could take minutes, and gigabytes for a list of all that is wrong.
+// A tool declares its schemas, and writes its outputs or receives inputs: together
+// they could take minutes, and gigabytes for a list of all mismatches.
 func TestNoDocumentTakesLong(t *testing.T) {
 	times := func(n int, s string) string { return strings.TrimSuffix(strings.Repeat(s, n), ",") }
 	ones, text := `{"a":[`+times(300_000, "1,")+`]}`, `{"a":["`+times(500_000, "ab")+`"]}`

@@ -280,8 +280,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestLive follows a run that grows, is cut off, and goes on after the last event
-// that it has.
+// TestLive follows a run that grows, is cut off, and continues after the last
+// event that it has.
 func TestLive(t *testing.T) {
 	log := store.Memory()
 	long(t, log, "R", 3)

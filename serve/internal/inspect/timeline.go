@@ -56,7 +56,7 @@ type timelinePage struct {
 	First, Previous, Next, Last string // paths, or empty
 	At                          uint64
 	Max                         uint64
-	Live                        string // path of the stream that goes on from here, or empty
+	Live                        string // path of the stream that continues from here, or empty
 }
 
 // eventRow is one event of a timeline.
@@ -175,8 +175,8 @@ func used(run eventlog.RunSummary) (facts []fact) {
 }
 
 // rows describes a page of the events with numbers from at on, of one family or of all,
-// with their payloads if those are short. It returns the number to go on from, zero at the
-// end of the run. It keeps no more of an event than its line shows.
+// with their payloads if those are short. It returns the number to continue from, zero at
+// the end of the run. It keeps no more of an event than its line shows.
 func (s *Server) rows(r *http.Request, v eventview.View, id string, began int64, only string, at uint64) (rows []eventRow, next uint64, err error) {
 	room, skipped := maxInlineOfPage, 0
 	for ev, err := range v.Events(r.Context(), id, at-1) {
@@ -319,8 +319,8 @@ const (
 )
 
 // live sends the events of a run as they come, as server-sent events whose ids are
-// the events' numbers, so that a browser that was cut off goes on where it was. The
-// last message is "end".
+// the events' numbers, so that a browser that was cut off continues where it was.
+// The last message is "end".
 func (s *Server) live(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	run, err := v.Run(r.Context(), r.PathValue("run"))
 	if err != nil {

@@ -84,7 +84,7 @@ type waitingCall struct {
 	question
 }
 
-// askedCall is a call of the later protocol, which may go on over several requests.
+// askedCall is a call of the later protocol, which may continue over several requests.
 type askedCall struct {
 	cancel context.CancelCauseFunc
 	asked  chan question // taken by the request that the client waits for
@@ -117,7 +117,7 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 		return c.askedCall, nil
 	}
 	c := &askedCall{asked: make(chan question), done: make(chan struct{})}
-	// The request may end with a question, and the call goes on.
+	// The request may end with a question, and the call continues.
 	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	ctx = withElicitor(ctx, c.ask)
 	go func() {

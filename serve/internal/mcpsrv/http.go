@@ -215,8 +215,8 @@ func (p *pending) leave(k pendingKey, cancel *context.CancelCauseFunc) {
 	}
 }
 
-// cancel ends a request that is served here. If several have the key, all go on, since it is
-// not known which one is meant.
+// cancel ends a request that is served here. If several have the key, all continue, since it
+// is not known which one is meant.
 func (p *pending) cancel(k pendingKey) (here bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -68,7 +68,7 @@ func addLogTools(server *mcp.Server, v eventview.View, log *slog.Logger) {
 		server.AddTool(presented, func(asked context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			ctx, cancel := context.WithTimeout(asked, maxTime)
 			defer cancel()
-			if connected, ok := asked.Value(connectedKey{}).(context.Context); ok { // a call of a tool goes on without its client; a read would be useless
+			if connected, ok := asked.Value(connectedKey{}).(context.Context); ok { // a call of a tool continues without its client; a read would be useless
 				defer context.AfterFunc(connected, cancel)()
 			}
 			ctx, end := share.Fork(ctx) // a batch has several calls at once

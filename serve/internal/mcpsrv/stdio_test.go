@@ -92,8 +92,8 @@ func TestTheLastAnswersOverStdio(t *testing.T) {
 	c.end()
 }
 
-// TestALineThatIsNoMessage is answered with an error, and the session goes on: junk, JSON
-// that is not a message, invalid batches, messages that are too long, and answers to
+// TestALineThatIsNoMessage is answered with an error, and the session continues: junk,
+// JSON that is not a message, invalid batches, messages that are too long, and answers to
 // questions that were never asked.
 func TestALineThatIsNoMessage(t *testing.T) {
 	c := onLines(t, newWaiting(), stateful)

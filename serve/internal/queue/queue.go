@@ -357,7 +357,7 @@ func (machineClock) After(d time.Duration) <-chan time.Time { return time.After(
 
 // serverClock returns the time of the database server. All processes have to agree
 // whether one of them is alive, and their own clocks may differ by more than a lease, or
-// be set. Between two answers of the server this machine's monotonic clock goes on,
+// be set. Between two answers of the server this machine's monotonic clock is added,
 // which cannot be set.
 type serverClock struct {
 	machineClock

@@ -127,7 +127,7 @@ func (s *Share) End() {
 
 // Step waits until the request may compute. It is called between two pieces of work as well,
 // where it lets another request go first if this one has computed for a while. Its error is
-// that of ctx: nothing goes on whose client has gone.
+// ctx's: a request ends when its client has gone.
 func Step(ctx context.Context) error {
 	s := Of(ctx)
 	s.mu.Lock()
@@ -189,7 +189,7 @@ func Hold(ctx context.Context, bytes int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended { // of a call that goes on without its client
+	if s.ended { // of a call that continues without its client
 		give()
 		return nil
 	}
@@ -197,7 +197,7 @@ func Hold(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// Keep gives back all that the request holds but so many bytes, before it waits.
+// Keep gives back all but a number of the bytes that the request holds, before it waits.
 func (s *Share) Keep(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

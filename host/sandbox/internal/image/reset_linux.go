@@ -90,7 +90,7 @@ type regions struct {
 
 // resetScan asks for the pages that are private, neither the file's nor the
 // page of zeros, and present or swapped out. The kernel stops when the list is
-// full, so the walk goes on from where it ended.
+// full, so the walk continues from where it ended.
 func (m *Memory) resetScan(used int) error {
 	s := &m.found
 	base := uint64(uintptr(unsafe.Pointer(&m.bytes[0])))

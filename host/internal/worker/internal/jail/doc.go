@@ -18,7 +18,7 @@
 //
 // Each layer holds for all threads of the process. A layer that the system lacks
 // is left out and named in the [Report]; a layer that the system has but that
-// fails is an error, and then the worker must not go on.
+// fails is an error, and then the worker must not continue.
 //
 // Landlock and no_new_privs apply to the thread that asks for them, and to every
 // program that this thread executes. A worker has several threads before its main
@@ -26,6 +26,6 @@
 // twice (start_linux.go): as soon as this package is initialized, its first thread
 // confines itself and executes the program again.
 //
-// On Linux all layers can be had. On other Unix systems there are the limits, on
-// Windows nothing.
+// Linux has all layers. On other Unix systems there are the limits, on Windows
+// nothing.
 package jail

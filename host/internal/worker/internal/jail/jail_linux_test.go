@@ -365,8 +365,8 @@ func TestLandlockHoldsForAllThreads(t *testing.T) {
 	}
 }
 
-// TestWhoWasNotStartedForItIsNotConfined: a process that has threads already which nothing
-// confines must not go on.
+// TestWhoWasNotStartedForItIsNotConfined: a process that already has unconfined threads
+// must not continue.
 func TestWhoWasNotStartedForItIsNotConfined(t *testing.T) {
 	if err := checkFiles(Config{}); !errors.Is(err, errNotStarted) {
 		t.Errorf("without Landlock: %v", err)
