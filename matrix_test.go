@@ -48,12 +48,12 @@ type input struct {
 
 func init() {
 	starling.Register(typed.Tool("probe", "Does what it is asked to.", func(_ *starling.Call, in input) (int, error) {
-		for in.Spin {
-		}
 		if in.URL != "" {
 			if _, err := starling.Do(starling.Request{Method: "GET", URL: in.URL, Header: starling.Header{{"Authorization", "Bearer {{secret:TOKEN}}"}}}); err != nil {
 				return 0, err
 			}
+		}
+		for in.Spin {
 		}
 		return in.Amount, nil
 	}))
@@ -81,10 +81,11 @@ type makes func(ctx context.Context, a asked) (id string, err error)
 
 // matrix is what all runs of a test share.
 type matrix struct {
-	db     *starling.DB
-	folder string // of the tool's source
-	module string // the same, built
-	server string // the address of an MCP server with the tool
+	db        *starling.DB
+	replayers map[starling.EngineKind]*starling.Replayer
+	folder    string // of the tool's source
+	module    string // the same, built
+	server    string // the address of an MCP server with the tool
 }
 
 // kinds are the kinds of tools, each as a run of the probe.
@@ -92,8 +93,8 @@ var kinds = map[string]func(t *testing.T, m *matrix, c conditions) makes{
 	"module": func(t *testing.T, m *matrix, c conditions) makes { return calls(t, load(t, m, m.module, c), nil) },
 	"folder": func(t *testing.T, m *matrix, c conditions) makes { return calls(t, load(t, m, m.folder, c), nil) },
 	"run_js": func(t *testing.T, m *matrix, c conditions) makes {
-		return calls(t, load(t, m, starling.RunJS, c), program(`const { amount, url, spin } = input; while (spin);
-			if (url) await fetch(url, { headers: { Authorization: "Bearer {{secret:TOKEN}}" } }); return amount`))
+		return calls(t, load(t, m, starling.RunJS, c), program(`const { amount, url, spin } = input;
+			if (url) await fetch(url, { headers: { Authorization: "Bearer {{secret:TOKEN}}" } }); while (spin); return amount`))
 	},
 	"nested": func(t *testing.T, m *matrix, c conditions) makes {
 		return calls(t, load(t, m, starling.RunJS, conditions{}).Calling(load(t, m, m.module, c)), program(`return await tools.probe(input)`))
@@ -135,18 +136,17 @@ var kinds = map[string]func(t *testing.T, m *matrix, c conditions) makes{
 
 // work is what the probe does where no sandbox is around it.
 func work(ctx context.Context, a asked) error {
-	if a.Spin {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	if a.URL == "" {
-		return nil
-	}
-	resp, err := http.Get(a.URL)
-	if err == nil {
+	if a.URL != "" {
+		resp, err := http.Get(a.URL)
+		if err != nil {
+			return err
+		}
 		resp.Body.Close()
 	}
-	return err
+	if a.Spin {
+		<-ctx.Done()
+	}
+	return ctx.Err()
 }
 
 func rules(t *testing.T, c conditions) *policy.Policy {
@@ -301,11 +301,14 @@ var features = []struct {
 		return id
 	}},
 	{"cancel", nil, func(t *testing.T, m *matrix, kind func(*testing.T, *matrix, conditions) makes, name string) string {
-		one := kind(t, m, conditions{limits: sandbox.Limits{Fuel: 1e12}})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		time.AfterFunc(100*time.Millisecond, cancel) // whenever it comes, the run ends by it
-		id, err := one(ctx, asked{Spin: true})
+		s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.AfterFunc(10*time.Millisecond, cancel) // whenever it comes, the run has begun and ends by it
+		}))
+		defer s.Close()
+		c := conditions{policy: hosts(s.URL, `"*": {}`), secrets: oneSecret{}, limits: sandbox.Limits{Fuel: 1e12}}
+		id, err := kind(t, m, c)(ctx, asked{Spin: true, URL: s.URL + "/"})
 		if err == nil {
 			t.Error("the call has ended by itself")
 		}
@@ -326,13 +329,8 @@ func after(t *testing.T, m *matrix, kind, id string) {
 	if v, err := m.db.Validate(t.Context(), id); err != nil || v.Err != nil {
 		t.Errorf("validate: %v, %v", v.Err, err)
 	}
-	for _, engine := range []starling.EngineKind{starling.Compiler, starling.Interpreter} {
-		r, err := m.db.Replayer(t.Context(), starling.ReplayOptions{Engine: starling.EngineOptions{Kind: engine}})
-		if err != nil {
-			t.Fatal(err)
-		}
+	for engine, r := range m.replayers {
 		v, err := r.Replay(t.Context(), id)
-		r.Close()
 		if err != nil || refuses(v.Refused) != native || !native && !v.Identical() {
 			t.Errorf("replay by the %s: %v, %v, refused: %v", engine, v, err, v.Refused)
 		}
@@ -437,6 +435,12 @@ func TestFeaturesComposeWithEveryKindOfTool(t *testing.T) {
 	}
 	m.db = starling.Must(starling.Open(t.Context(), filepath.Join(m.folder, "..", "matrix.db"), starling.Options{}))
 	defer m.db.Close()
+	m.replayers = map[starling.EngineKind]*starling.Replayer{}
+	for _, engine := range []starling.EngineKind{starling.Compiler, starling.Interpreter} {
+		r := starling.Must(m.db.Replayer(t.Context(), starling.ReplayOptions{Engine: starling.EngineOptions{Kind: engine}}))
+		defer r.Close()
+		m.replayers[engine] = r
+	}
 	built := starling.Must(m.db.LoadModule(t.Context(), m.folder, starling.ToolOptions{}))
 	m.module = filepath.Join(t.TempDir(), "probe.wasm")
 	if err := os.WriteFile(m.module, built.Source.Wasm, 0o600); err != nil {
