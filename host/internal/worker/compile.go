@@ -55,11 +55,14 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	}
 	defer p.end()
 	defer context.AfterFunc(ctx, p.kill)()
-	defer time.AfterFunc(waiting*c.CPU, p.kill).Stop()
+	timer := time.AfterFunc(waiting*c.CPU, p.kill)
 	failed, err := p.load(rewritten)
+	inTime := timer.Stop()
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case err != nil && !inTime: // it used less processor time than it may, so the module is not at fault
+		return hostFailed(fmt.Errorf("worker: this machine is too busy: a compilation did not end within %v", waiting*c.CPU))
 	case err != nil:
 		return c.exceeded()
 	case failed != nil && failed.class == classHost:

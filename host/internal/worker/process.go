@@ -81,7 +81,11 @@ func start(ctx context.Context, s settings, limit uint64, grace time.Duration, l
 		p.hangUp()
 		return nil, fmt.Errorf("worker: cannot start a process: %w", err)
 	}
-	return p, p.greet(ctx)
+	err = p.greet(ctx)
+	if s.Compile && !s.Foreground { // not before: a busy machine would never start it
+		setNice(p.os.Pid, lowest)
+	}
+	return p, err
 }
 
 // command returns what runs this program again.

@@ -78,7 +78,7 @@ func (s settings) nice() int {
 	switch {
 	case s.Foreground:
 		return 0
-	case s.Compile, s.Demoted:
+	case s.Demoted:
 		return lowest
 	}
 	return niceness

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/internal/web"
@@ -214,7 +215,8 @@ func problemOf(err error) *Problem {
 		return noKey()
 	case errors.Is(err, tenant.ErrWrongMasterKey), // this host's; another one may have the right one
 		errors.Is(err, eventlog.ErrLogClosed), errors.Is(err, eventlog.ErrLogStopped), errors.Is(err, eventlog.ErrUnavailable),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, tool.ErrHost): // such as no process for a module
 		return unavailable.plain().retry(retryElsewhere)
 	}
 	return internalFailure.plain()
