@@ -228,9 +228,9 @@ func TestOpenRuns(t *testing.T) {
 	}
 }
 
-// TestWhoWasChanged changes each event of a run, its content or its link, and
+// TestCheckNamesTheChangedEvent changes each event of a run, its content or its link, and
 // requires the report to name that event, even if only the root can tell.
-func TestWhoWasChanged(t *testing.T) {
+func TestCheckNamesTheChangedEvent(t *testing.T) {
 	build := func() []event.Event {
 		return runOf(started(), call("c", 1), effect("c"), effect("c"), done("c", 1), effect(""), completed())
 	}

@@ -59,8 +59,8 @@ func TestTheCollectorIsAsTheEnvironmentSays(t *testing.T) {
 	}
 }
 
-// TestWhatTheCollectorAnswers tells apart what may be sent again.
-func TestWhatTheCollectorAnswers(t *testing.T) {
+// TestOTLPCollectorAnswers tells apart what may be sent again.
+func TestOTLPCollectorAnswers(t *testing.T) {
 	for status, want := range map[int]time.Duration{200: 0, 400: -1, 401: -1, 429: 7 * time.Second, 503: 7 * time.Second, 500: -1} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")

@@ -51,9 +51,9 @@ func TestShellsCompleteHarmlessWords(t *testing.T) {
 	}
 }
 
-// TestATabEvaluatesNothing types into real shells, with the scripts that this program makes
+// TestCompletionRunsNoCommand types into real shells, with the scripts that this program makes
 // for them, over a log with two ids that begin with the same command.
-func TestATabEvaluatesNothing(t *testing.T) {
+func TestCompletionRunsNoCommand(t *testing.T) {
 	programInPath(t)
 	dir := t.TempDir()
 	var events []event.Event

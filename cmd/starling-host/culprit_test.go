@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-// TestARunThatItsHostsDieOfIsGivenUp kills a host whenever a run has begun, by the
+// TestRunThatKillsHostsIsGivenUp kills a host whenever a run has begun, by the
 // request that it makes.
-func TestARunThatItsHostsDieOfIsGivenUp(t *testing.T) {
+func TestRunThatKillsHostsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 1)
 	s := &shop{Server: httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -16,7 +16,7 @@ import (
 
 // A log that is not valid has an exit code of its own, which what is wrong with the
 // place that it is in has not.
-func TestWhatIsSaidOfALogThatCannotBeRead(t *testing.T) {
+func TestUnreadableLogMessages(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, c := range []struct {

@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// TestADescriptionThatFailsSaysWhy: what a module wrote before it ended is in no log
+// TestExitCodeOfAFailedDescription: what a module wrote before it ended is in no log
 // yet, and its lines stay lines.
-func TestADescriptionThatFailsSaysWhy(t *testing.T) {
+func TestExitCodeOfAFailedDescription(t *testing.T) {
 	wrote := errors.New("could not be had: in _initialize: panicked\npanic: at start\n\n\tmain.go:7\nhint: \x1b[0m")
 	var got bytes.Buffer
 	code := explain(fmt.Errorf("loading: %w", &guest.DescriptionError{Err: wrote})).report(newPrinter(&got))

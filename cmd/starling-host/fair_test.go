@@ -65,10 +65,10 @@ func harms(tar, maze *httptest.Server, module []byte) []harm {
 	}
 }
 
-// TestNobodyWaitsForNeighbours has a tenant of a host call a tool alone and beside
+// TestServeNoisyNeighbours has a tenant of a host call a tool alone and beside
 // tenants that take what they can for as long as they may, in turn, and compares
 // how long its slowest calls take.
-func TestNobodyWaitsForNeighbours(t *testing.T) {
+func TestServeNoisyNeighbours(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes two minutes")
 	}

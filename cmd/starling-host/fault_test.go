@@ -118,9 +118,9 @@ func (c *crowd) lastWords() string {
 	return c.stderr.String()
 }
 
-// TestNothingIsPromisedBeforeTheSync has every sync of a host take a time. No run is
+// TestRunAcceptedAfterSync has every sync of a host take a time. No run is
 // promised sooner than that.
-func TestNothingIsPromisedBeforeTheSync(t *testing.T) {
+func TestRunAcceptedAfterSync(t *testing.T) {
 	t.Parallel()
 	const sync = 200 * time.Millisecond
 	wrap := faulty(t, syncs, "delay_exit=200000")

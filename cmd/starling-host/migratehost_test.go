@@ -33,10 +33,10 @@ func TestSetsNameTheirTables(t *testing.T) {
 	}
 }
 
-// TestWhatGrowsIsDocumented: docs/serving.md has a row for each table of both engines and
+// TestMigrateHostGrowthIsDocumented: docs/serving.md has a row for each table of both engines and
 // for each file beside a database, and no row of one that is not there. Each row says
 // what bounds it.
-func TestWhatGrowsIsDocumented(t *testing.T) {
+func TestMigrateHostGrowthIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/serving.md")
 	if err != nil {
 		t.Fatal(err)

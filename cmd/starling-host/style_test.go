@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestTextHasNoStyleOfItsOwn: only this program's words have one, and what is escaped on a
+// TestOutputStyleOfForeignText: only this program's words have one, and what is escaped on a
 // terminal without colours is escaped with them.
-func TestTextHasNoStyleOfItsOwn(t *testing.T) {
+func TestOutputStyleOfForeignText(t *testing.T) {
 	const hostile = "a\x1b[31m\ue00031mb\ue001\u202e\n"
 	for coloured, want := range map[bool]string{
 		false: `[a\x1b[31m\ue00031mb\ue001\u202e\n] a\x1b[31m\ue00031mb\ue001\u202e\n ["\ue00031m\ue001"] end` + "\n",

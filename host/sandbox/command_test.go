@@ -45,7 +45,7 @@ func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
 	}
 }
 
-func TestHowACommandEnds(t *testing.T) {
+func TestWASICommandExitCodes(t *testing.T) {
 	t.Parallel()
 	exit := func(code int32) []byte {
 		return wasiCommand(asm().I32(code).Index(wasm.OpCall, 0).Op(wasm.OpUnreachable), "proc_exit")

@@ -108,9 +108,9 @@ func TestHostileRunsEndInTime(t *testing.T) {
 	}
 }
 
-// TestAGoodNeighbourGetsOn has eight attackers at once, again and again, and a
+// TestSandboxBesideHostileGuests has eight attackers at once, again and again, and a
 // tool that means well beside them.
-func TestAGoodNeighbourGetsOn(t *testing.T) {
+func TestSandboxBesideHostileGuests(t *testing.T) {
 	e := engineWith(t, Config{VerifyEvery: 16})
 	limits := hostileLimits
 	limits.Fuel, limits.TimeoutMs = 1<<50, 2000

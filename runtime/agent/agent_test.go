@@ -105,8 +105,8 @@ func mustReplay(t failer, a *agent.Agent, live *agent.Result, events []event.Eve
 	}
 }
 
-// TestEveryEnd records runs that end in every way, and replays them.
-func TestEveryEnd(t *testing.T) {
+// TestAgentTerminalEvents records runs that end in every way, and replays them.
+func TestAgentTerminalEvents(t *testing.T) {
 	spin := agenttest.Turn{Blocks: true, Chunks: []provider.StreamChunk{{Kind: provider.ChunkText, Text: "let me"}}}
 	broken := agenttest.Turn{Chunks: []provider.StreamChunk{{Kind: provider.ChunkText, Text: "let me"}, agenttest.Tokens(900, 90)}, Breaks: provider.ErrNetwork}
 	down := fmt.Errorf("%w: 503", provider.ErrServer)
@@ -433,9 +433,9 @@ func (r rawTool) Execute(ctx context.Context, in json.RawMessage) (json.RawMessa
 	return r.fn(ctx, in)
 }
 
-// TestWhatDiverges changes an agent after a run, in every way that matters, and in
+// TestAgentReplayDivergence changes an agent after a run, in every way that matters, and in
 // those that must not.
-func TestWhatDiverges(t *testing.T) {
+func TestAgentReplayDivergence(t *testing.T) {
 	turns := []agenttest.Turn{agenttest.Calls(agenttest.Use{CallID: "c1", Tool: "clocked", Args: `{"city":"Oslo"}`}, agenttest.Use{CallID: "c2", Tool: "failing", Args: `{}`}), agenttest.Say("done")}
 	a := newAgent(turns, failing, clocked)
 	a.Config.Prices = agent.BuiltinPrices()

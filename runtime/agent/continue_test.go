@@ -214,9 +214,9 @@ func mustRun(t *testing.T, a *agent.Agent) string {
 	return r.RunID
 }
 
-// TestWhatCannotBeContinued: another tool, a run that is not there, arguments that
+// TestAgentContinueErrors: another tool, a run that is not there, arguments that
 // are none.
-func TestWhatCannotBeContinued(t *testing.T) {
+func TestAgentContinueErrors(t *testing.T) {
 	ctx := context.Background()
 	d := agent.Direct{Log: store.Memory(), Tool: native(asking)}
 	if _, err := d.Opening(ctx, "run", json.RawMessage(`{`)); err == nil {

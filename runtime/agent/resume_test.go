@@ -121,7 +121,7 @@ func TestResumedCallsHaveTheirKeys(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeResumed(t *testing.T) {
+func TestAgentResumeErrors(t *testing.T) {
 	a := newAgent(eventful(), clocked, failing)
 	r, err := a.Run(context.Background(), "go")
 	if err != nil {

@@ -152,7 +152,7 @@ func TestEveryPrefixOfARunIsOpenAndIdentical(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReplayed(t *testing.T) {
+func TestAgentReplayErrors(t *testing.T) {
 	tl := thatAsks("yes", nil)
 	_, events := recordedDirect(t, context.Background(), tl)
 	t.Run("a run that was tampered with", func(t *testing.T) {

@@ -72,7 +72,7 @@ func TestStreamEndsWithTheDivergence(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeVerified(t *testing.T) {
+func TestAgentVerifyErrors(t *testing.T) {
 	a, r := greeter()
 	if err := agent.Verify(context.Background(), a.Log, "nobody", a); !errors.Is(err, agent.ErrRunNotFound) {
 		t.Errorf("a run that is not there: %v", err)

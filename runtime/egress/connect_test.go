@@ -208,7 +208,7 @@ func TestTLSFailures(t *testing.T) {
 	})
 }
 
-func TestNothingListens(t *testing.T) {
+func TestConnectionRefused(t *testing.T) {
 	conn, err := net.Dial("tcp", serve(t, hold("")))
 	if err != nil {
 		t.Fatal(err)

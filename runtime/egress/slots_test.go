@@ -107,8 +107,8 @@ func TestSlotsCanBeChanged(t *testing.T) {
 	})
 }
 
-// TestWhoGivesUpLeavesItsSlot also if that has come at the same moment.
-func TestWhoGivesUpLeavesItsSlot(t *testing.T) {
+// TestEgressSlotFreedOnCancel also if that has come at the same moment.
+func TestEgressSlotFreedOnCancel(t *testing.T) {
 	s := NewSlots(1)
 	for range 1000 {
 		if err := s.enter(t.Context()); err != nil {

@@ -155,7 +155,7 @@ func TestToolIsGone(t *testing.T) {
 	r.replays(t, one)
 }
 
-func TestTextOnly(t *testing.T) {
+func TestServerToolTextResult(t *testing.T) {
 	client := inMemory(t, newServer(), mcptool.Options{TextOnly: true})
 	for _, c := range []struct{ tool, input, want, wantErr string }{
 		{"say", `{"city":"Oslo"}`, `"It is nice in\nOslo"`, ""},

@@ -60,9 +60,9 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestARealDeadline has net/http report the end of a context, which is the
+// TestProviderErrorAfterDeadline has net/http report the end of a context, which is the
 // caller's doing, and a timeout of its own, which is not.
-func TestARealDeadline(t *testing.T) {
+func TestProviderErrorAfterDeadline(t *testing.T) {
 	release := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer s.Close()

@@ -32,8 +32,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestTheLastResponseSaysWhen: a successful answer cancels the delay of an earlier failure.
-func TestTheLastResponseSaysWhen(t *testing.T) {
+// TestRetryAfterOfTheLastResponse: a successful answer cancels the delay of an earlier failure.
+func TestRetryAfterOfTheLastResponse(t *testing.T) {
 	status := http.StatusTooManyRequests
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "3")

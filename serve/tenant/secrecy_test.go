@@ -378,7 +378,7 @@ func grep(t *testing.T, dir string, text []byte) (found []string) {
 	return found
 }
 
-func TestNothingPrintsASecret(t *testing.T) {
+func TestTenantSecretsAreNotPrinted(t *testing.T) {
 	v := tenant.NewValue(canary)
 	master := tenant.NewMasterKey()
 	secret := master.Text().Reveal()[5:]

@@ -118,7 +118,7 @@ func clone(events []event.Event) []event.Event {
 	return out
 }
 
-func TestEveryByteIsCovered(t *testing.T) {
+func TestCipherlogCoversEveryByte(t *testing.T) {
 	t.Parallel()
 	run := encrypted(t, 1, secretRun("acme/r"))[0]
 	if err := readAll(t, run, 1); err != nil {

@@ -102,9 +102,9 @@ func TestABarrierWaitsForWhatWasTakenBeforeIt(t *testing.T) {
 	})
 }
 
-// TestWhatNobodyWaitsForIsWrittenLater: a single event is committed once a caller
+// TestAppendWithoutBarrierLingers: a single event is committed once a caller
 // waits for it, or with many others, or after a while.
-func TestWhatNobodyWaitsForIsWrittenLater(t *testing.T) {
+func TestAppendWithoutBarrierLingers(t *testing.T) {
 	for name, c := range map[string]struct {
 		effects, size int
 		more          func(context.Context, *store)
@@ -154,8 +154,8 @@ func TestWhoeverIsWrittenNextWaitsAgain(t *testing.T) {
 	})
 }
 
-// TestWhoIsGivenARunNeedNotLook appends at the position that the transaction gave.
-func TestWhoIsGivenARunNeedNotLook(t *testing.T) {
+// TestAppendAtGivenPosition appends at the position that the transaction gave.
+func TestAppendAtGivenPosition(t *testing.T) {
 	s, c := newStore(), logtest.Chain{RunID: "r"}
 	s.append(t, 0, c.Start("g"))
 	s.commit()
@@ -397,8 +397,8 @@ func TestThoseWhoComeBackGatherInABatch(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsLongForOneWhoStaysAway lets one of two callers come back.
-func TestNobodyWaitsLongForOneWhoStaysAway(t *testing.T) {
+// TestGatherEndsWithoutAbsentCaller lets one of two callers come back.
+func TestGatherEndsWithoutAbsentCaller(t *testing.T) {
 	s := newStore()
 	for _, d := range []time.Duration{0, time.Hour} {
 		s.begin(t)

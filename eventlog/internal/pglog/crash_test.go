@@ -206,7 +206,7 @@ func TestABatchThatIsThereAlreadyIsNotAConflict(t *testing.T) {
 	}
 }
 
-func TestWhatBecameOfATransactionIsFoundOut(t *testing.T) {
+func TestCommitOutcomeAfterLostAnswer(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t)
 	cause := errors.New("the connection broke")

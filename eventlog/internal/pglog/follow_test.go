@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// TestOthersAreToldWhichRunsHaveGrown listens as another host does.
-func TestOthersAreToldWhichRunsHaveGrown(t *testing.T) {
+// TestNotifyNamesGrownRuns listens as another host does.
+func TestNotifyNamesGrownRuns(t *testing.T) {
 	t.Parallel()
 	l, dsn := open(t)
 	conn := connectTo(t, dsn)

@@ -81,9 +81,9 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestATableThatSomebodyHolds: an operation that ends at a time limit of the server may succeed
+// TestLockedTableIsUnavailable: an operation that ends at a time limit of the server may succeed
 // later.
-func TestATableThatSomebodyHolds(t *testing.T) {
+func TestLockedTableIsUnavailable(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	openAt(t, dsn, Options{AutoMigrate: true})

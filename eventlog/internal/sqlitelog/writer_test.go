@@ -177,7 +177,7 @@ func TestWaitingForTheLockEndsWithTheContext(t *testing.T) {
 	openAt(t, path, Options{}) // the abandoned wait gives the lock back
 }
 
-func TestOneHoldsTheLock(t *testing.T) {
+func TestWriteLockHasOneHolder(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log.db")
 	var contenders sync.WaitGroup

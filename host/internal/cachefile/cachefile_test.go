@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWhatIsReadWasWritten(t *testing.T) {
+func TestCacheFileIntegrity(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	if _, ok := Read(path, 100); ok {

@@ -127,9 +127,9 @@ func expectedNaN(f floatOp, a, b, got uint64) (uint64, bool) {
 	return canonical, nan
 }
 
-// TestWhatMustBeCanonical lists ways on which a NaN of arithmetic can and cannot
+// TestNaNCanonicalization lists ways on which a NaN of arithmetic can and cannot
 // be seen, and counts the instructions that are made canonical.
-func TestWhatMustBeCanonical(t *testing.T) {
+func TestNaNCanonicalization(t *testing.T) {
 	x := func() *wasm.Asm { return code().Index(wasm.OpLocalGet, 0) }
 	sqrt := func() *wasm.Asm { return x().Op(wasm.OpF64Sqrt) }
 	global, one := uint32(0), int32(1)

@@ -110,9 +110,9 @@ func TestTimeIsDividedByWeight(t *testing.T) {
 	}
 }
 
-// TestNothingIsSavedUpAndDebtsStay: a tenant that was away for long alternates with the
+// TestSchedulerKeepsDebtsNotCredit: a tenant that was away for long alternates with the
 // others, and a tenant that leaves for a moment keeps its debt.
-func TestNothingIsSavedUpAndDebtsStay(t *testing.T) {
+func TestSchedulerKeepsDebtsNotCredit(t *testing.T) {
 	s, clock := newScheduler(1)
 	use := func(who string, d time.Duration) {
 		w := s.join(Claim{Tenant: who})
@@ -173,9 +173,9 @@ func TestGivingUpLosesNoSlot(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: never more slots are held than there are, and in the end all are free,
+// TestSchedulerConcurrentCalls: never more slots are held than there are, and in the end all are free,
 // whatever callers do.
-func TestManyAtOnce(t *testing.T) {
+func TestSchedulerConcurrentCalls(t *testing.T) {
 	const n = 3
 	s := New(n)
 	var at atomic.Int64

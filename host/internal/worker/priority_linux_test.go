@@ -108,9 +108,9 @@ func TestProcessesOfLongCallsStartDemoted(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsBehindOthersIsStillLong: a call that computes, but hardly ever gets
+// TestDemotedCallStaysDemotedWhileQueued: a call that computes, but hardly ever gets
 // the processor because it is demoted, does not count as short.
-func TestWhoWaitsBehindOthersIsStillLong(t *testing.T) {
+func TestDemotedCallStaysDemotedWhileQueued(t *testing.T) {
 	engine := workers(t, Config{})
 	m := mustLoad(t, engine, tiny().Bytes(), sandbox.Limits{}).(*Module)
 	p := engine.take(m)

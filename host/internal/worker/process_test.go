@@ -19,7 +19,7 @@ import (
 )
 
 // Concurrent calls are told apart, and each gets its own answer.
-func TestManyCallsAtOnce(t *testing.T) {
+func TestWorkerConcurrentCalls(t *testing.T) {
 	e := workers(t, Config{MaxCalls: 4, MaxIdle: 2})
 	here := mustLoad(t, inline(t), asksForTheTime().Bytes(), sandbox.Limits{})
 	want, _ := observe(t, here, sandbox.Call{Input: []byte("x")}, &world{})

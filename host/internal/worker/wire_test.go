@@ -38,7 +38,7 @@ func TestMessagesSurviveTheWay(t *testing.T) {
 	})
 }
 
-func TestWhatAWorkerMustNotSay(t *testing.T) {
+func TestWorkerProtocolViolations(t *testing.T) {
 	last := sandbox.Meter{Fuel: 10}
 	reading := func(fuel uint64) []byte { return appendMeter(nil, sandbox.Meter{Fuel: fuel}, false) }
 	tests := []struct {

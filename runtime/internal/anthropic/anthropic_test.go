@@ -258,8 +258,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestAPage makes a proxy answer in place of the API, with every sign of success.
-func TestAPage(t *testing.T) {
+// TestAnthropicAnswerOfAProxy makes a proxy answer in place of the API, with every sign of success.
+func TestAnthropicAnswerOfAProxy(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		io.WriteString(w, "<html>sign in</html>")

@@ -148,9 +148,9 @@ func TestFetchReachesPublicAddressesOnly(t *testing.T) {
 	}
 }
 
-// TestWhatCannotSucceedIsDiscarded: a policy that retries must not repeat a
+// TestBuiltinDiscardsHopelessCalls: a policy that retries must not repeat a
 // request that is never allowed.
-func TestWhatCannotSucceedIsDiscarded(t *testing.T) {
+func TestBuiltinDiscardsHopelessCalls(t *testing.T) {
 	readFile, err := ReadFile(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -66,9 +66,9 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestNoWaiting: a line is complete at its CR, since the byte after it may be a
+// TestSSELineEndsAtCR: a line is complete at its CR, since the byte after it may be a
 // minute away, even if it turns out to be the LF of a CRLF.
-func TestNoWaiting(t *testing.T) {
+func TestSSELineEndsAtCR(t *testing.T) {
 	for _, end := range []string{"\n\n", "\r\r", "\r\n\r\n", "\r\n\r"} {
 		broken := io.MultiReader(strings.NewReader("data: a"+end), iotest.ErrReader(io.ErrClosedPipe))
 		ev, err := converse.NewEventReader(broken).Next()

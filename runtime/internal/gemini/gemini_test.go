@@ -340,9 +340,9 @@ func TestAnEventThatIsTooLong(t *testing.T) {
 	}
 }
 
-// TestNothingIsContinued: the API offers to continue a response, which would be
+// TestGeminiContinuesNothing: the API offers to continue a response, which would be
 // a second request.
-func TestNothingIsContinued(t *testing.T) {
+func TestGeminiContinuesNothing(t *testing.T) {
 	requests := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		requests++

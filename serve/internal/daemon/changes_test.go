@@ -15,9 +15,9 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// TestWhatOthersChangeHoldsAtOnce: what another process changes of a tenant holds from
+// TestTenantChangesTakeEffectAtOnce: what another process changes of a tenant holds from
 // the next request on, whatever this one remembers.
-func TestWhatOthersChangeHoldsAtOnce(t *testing.T) {
+func TestTenantChangesTakeEffectAtOnce(t *testing.T) {
 	w := newWorld(t, nil)
 	log, err := store.OpenFile(t.Context(), w.path, store.FileOptions{})
 	if err != nil {

@@ -84,9 +84,9 @@ func (refusing) Stream(context.Context, *provider.Request) (provider.EventStream
 	return nil, provider.ErrAuth
 }
 
-// TestWhatFailsIsNamed: a tool and a model that have never succeeded, which is when
+// TestFailureMetricsNameTools: a tool and a model that have never succeeded, which is when
 // somebody looks for them, are counted under their own names.
-func TestWhatFailsIsNamed(t *testing.T) {
+func TestFailureMetricsNameTools(t *testing.T) {
 	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
 		c.Agents[0].Agent.Provider = refusing{c.Agents[0].Agent.Provider}
 	})

@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/serve/internal/queue"
 )
 
-// TestAClientThatHasSaidAll closes its side while it waits for a run that was accepted. It
+// TestRequestWithHalfClosedConnection closes its side while it waits for a run that was accepted. It
 // may still read, and is not told that nothing was done.
-func TestAClientThatHasSaidAll(t *testing.T) {
+func TestRequestWithHalfClosedConnection(t *testing.T) {
 	w := newWorld(t, func(_ *daemon.Config, q *queue.Config) { q.Grace = -1 })
 	w.do("alice", "POST", "/api/v1/modules?name=spin", "application/wasm", spinning())
 	const body = `{"input":{}}`

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// TestWhatIsToldOfErrors: a client is to try again what may succeed later.
-func TestWhatIsToldOfErrors(t *testing.T) {
+// TestProblemDocuments: a client is to try again what may succeed later.
+func TestProblemDocuments(t *testing.T) {
 	for err, want := range map[error]int{
 		eventlog.ErrUnavailable:       http.StatusServiceUnavailable,
 		eventlog.ErrLogStopped:        http.StatusServiceUnavailable,

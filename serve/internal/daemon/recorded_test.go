@@ -33,8 +33,8 @@ func TestRecordedBytes(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsRecorded: the first event of a run counts before the run is made.
-func TestWhatWaitsIsRecorded(t *testing.T) {
+// TestRecordedVolumeOfWaitingRuns: the first event of a run counts before the run is made.
+func TestRecordedVolumeOfWaitingRuns(t *testing.T) {
 	w := newWorld(t, func(_ *daemon.Config, q *queue.Config) {
 		q.Limits = func(string) queue.Limits { return queue.Limits{Paused: true} }
 	})

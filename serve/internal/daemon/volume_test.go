@@ -26,9 +26,9 @@ func (l *askedLog) View(ctx context.Context, f func(eventlog.Querier) error) err
 	return l.Transactor.View(ctx, f)
 }
 
-// TestWhoHasRoomAgainIsLetIn some seconds after runs were removed by somebody else, and
+// TestVolumeQuotaReleased some seconds after runs were removed by somebody else, and
 // whoever asks for more in between has the log asked no more often.
-func TestWhoHasRoomAgainIsLetIn(t *testing.T) {
+func TestVolumeQuotaReleased(t *testing.T) {
 	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "host.db"), store.FileOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -81,9 +81,9 @@ func TestWhoHasRoomAgainIsLetIn(t *testing.T) {
 	expect("after long", false, 1)
 }
 
-// TestWhoFailsToMeasureLeavesItToTheNext: a client that hangs up takes the answer from
+// TestVolumeMeasureOfAGoneClient: a client that hangs up takes the answer from
 // nobody else.
-func TestWhoFailsToMeasureLeavesItToTheNext(t *testing.T) {
+func TestVolumeMeasureOfAGoneClient(t *testing.T) {
 	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "host.db"), store.FileOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -73,8 +73,8 @@ func everyQuestion(t *testing.T, v eventview.View) map[string]func(id string) er
 	}
 }
 
-// TestWhatIsNotThere asks a view without a replayer for a run and events that do not exist.
-func TestWhatIsNotThere(t *testing.T) {
+// TestEventViewNotFound asks a view without a replayer for a run and events that do not exist.
+func TestEventViewNotFound(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "R", "Oslo")
 	v := eventview.View{Log: log}

@@ -143,9 +143,9 @@ func TestALongPayloadIsNotInATimeline(t *testing.T) {
 	}
 }
 
-// TestWhatIsForeignIsAbsent asks for runs of another namespace, and for
+// TestInspectForeignRunsAreAbsent asks for runs of another namespace, and for
 // nonexistent ones, in every possible way.
-func TestWhatIsForeignIsAbsent(t *testing.T) {
+func TestInspectForeignRunsAreAbsent(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "acme/1", `{"city":"Oslo"}`)
 	record(t, log, "other/2", `{"city":"Secretville"}`)

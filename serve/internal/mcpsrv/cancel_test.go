@@ -118,9 +118,9 @@ func TestACancelledRequestStops(t *testing.T) {
 	}
 }
 
-// TestNobodyIsCancelledInPlaceOfAnother sends two requests with one id and no session,
+// TestMCPCancelWithEqualRequestIDs sends two requests with one id and no session,
 // and cancels one.
-func TestNobodyIsCancelledInPlaceOfAnother(t *testing.T) {
+func TestMCPCancelWithEqualRequestIDs(t *testing.T) {
 	w := newWaiting()
 	h := waitingServer(t, w)
 	first := later(t.Context(), h, "alice", "", stateful, wait7)

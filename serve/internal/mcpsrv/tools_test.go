@@ -128,8 +128,8 @@ func TestDescriptorsThatDeceive(t *testing.T) {
 	}
 }
 
-// TestWhatAHandlerRefuses sends requests that the SDK's client would not send.
-func TestWhatAHandlerRefuses(t *testing.T) {
+// TestMCPHandlerMalformedRequests sends requests that the SDK's client would not send.
+func TestMCPHandlerMalformedRequests(t *testing.T) {
 	h, err := mcpsrv.NewHandler(mcpsrv.Config{
 		Scope: func(r *http.Request) (mcpsrv.View, error) {
 			switch r.Header.Get("Authorization") {

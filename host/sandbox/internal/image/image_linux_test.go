@@ -92,9 +92,9 @@ func TestResetLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestMuchIsDropped checks that memory a guest has written beyond a megabyte
+// TestImageDropsLargeMemory checks that memory a guest has written beyond a megabyte
 // is not kept for the next call.
-func TestMuchIsDropped(t *testing.T) {
+func TestImageDropsLargeMemory(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		const size = 64 << 20
 		m := mapped(t, sealed(t, s, pattern(3), size))

@@ -345,7 +345,7 @@ func needSeccomp(t *testing.T) {
 	}
 }
 
-func TestNothingGetsOut(t *testing.T) {
+func TestJailBlocksNetworkAndFiles(t *testing.T) {
 	needSeccomp(t)
 	out, err := jailed(t, "attempts")
 	if err != nil || !strings.HasSuffix(out, "end\n") || strings.Contains(out, "escaped") {
@@ -365,9 +365,9 @@ func TestLandlockHoldsForAllThreads(t *testing.T) {
 	}
 }
 
-// TestWhoWasNotStartedForItIsNotConfined: a process that already has unconfined threads
+// TestJailRefusesUnconfinedThreads: a process that already has unconfined threads
 // must not continue.
-func TestWhoWasNotStartedForItIsNotConfined(t *testing.T) {
+func TestJailRefusesUnconfinedThreads(t *testing.T) {
 	if err := checkFiles(Config{}); !errors.Is(err, errNotStarted) {
 		t.Errorf("without Landlock: %v", err)
 	}
