@@ -75,7 +75,7 @@ func TestPages(t *testing.T) {
 		"README.md", recordedSession, "docs/write-a-tool.md", "docs/embed.md", "docs/serve.md", "docs/assistants.md", "docs/agents.md", "docs/network.md", "docs/commands.md", "docs/proof.md",
 		"docs/branching.md", "docs/budgets.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md",
 	} {
-		text := treetest.Read(t, page)
+		text := strings.Replace(treetest.Read(t, page), "demo\n    go test ./...\n", "demo\n", 1) // or it would run itself
 		if page == recordedSession {
 			text = sessionText(text)
 		} else if testing.Short() && page != "README.md" {
