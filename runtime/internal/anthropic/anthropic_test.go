@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/runtime/internal/anthropic"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/providertest"
 )
 
 func TestNew(t *testing.T) {
@@ -306,8 +307,8 @@ func TestBlocksThatBeginWhole(t *testing.T) {
 	}
 	sum := canon.Sum([]byte(body))
 	want := []provider.StreamChunk{
-		usage(1, 1, 0, 0), reasoning("Hm."), {Kind: provider.ChunkReasoning, Signature: []byte("c2ln")}, text("Hi."),
-		use(provider.ChunkToolUseStart, "1", "ping", ""), use(provider.ChunkToolUseDelta, "1", "", `{"n":1}`), use(provider.ChunkToolUseEnd, "1", "", ""),
+		providertest.Usage(1, 1, 0, 0), providertest.Reasoning("Hm."), {Kind: provider.ChunkReasoning, Signature: []byte("c2ln")}, providertest.Text("Hi."),
+		providertest.Use(provider.ChunkToolUseStart, "1", "ping", ""), providertest.Use(provider.ChunkToolUseDelta, "1", "", `{"n":1}`), providertest.Use(provider.ChunkToolUseEnd, "1", "", ""),
 		{Kind: provider.ChunkEnd, RawResponseHash: sum[:]},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != io.EOF {

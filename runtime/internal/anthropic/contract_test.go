@@ -19,24 +19,6 @@ func connect(t testing.TB, url string, client *http.Client) provider.Provider {
 	return p
 }
 
-func text(s string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkText, Text: s}
-}
-
-func reasoning(s string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkReasoning, Text: s}
-}
-
-func usage(input, output, read, create int64) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkUsage, Usage: &provider.Usage{
-		InputTokens: input, OutputTokens: output, CacheReadTokens: read, CacheCreateTokens: create,
-	}}
-}
-
-func use(kind provider.ChunkKind, id, name, args string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: kind, ToolUse: &provider.ToolUseChunk{CallID: id, Name: name, ArgsDelta: args}}
-}
-
 func end(reason string) provider.StreamChunk {
 	return provider.StreamChunk{Kind: provider.ChunkEnd, StopReason: reason, RequestID: "req_011CSHoEeqs5C35K2UUqR7Fy"}
 }
@@ -52,18 +34,18 @@ func transcript(name string, want ...provider.StreamChunk) providertest.Transcri
 func transcripts() []providertest.Transcript {
 	const start, delta, stop = provider.ChunkToolUseStart, provider.ChunkToolUseDelta, provider.ChunkToolUseEnd
 	return []providertest.Transcript{
-		transcript("text", usage(2193, 1, 2048, 120), text("Hello"), text(", Köln ☀!"), usage(2193, 15, 2048, 120), end("end_turn")),
+		transcript("text", providertest.Usage(2193, 1, 2048, 120), providertest.Text("Hello"), providertest.Text(", Köln ☀!"), providertest.Usage(2193, 15, 2048, 120), end("end_turn")),
 		transcript("tools",
-			usage(472, 2, 0, 0), text("Okay, let me check."),
-			use(start, "toolu_01T1x1", "weather", ""), use(delta, "toolu_01T1x1", "", `{"city":`),
-			use(delta, "toolu_01T1x1", "", ` "San Francisco, CA"}`), use(stop, "toolu_01T1x1", "", ""),
-			use(start, "toolu_01T1x2", "ping", ""), use(delta, "toolu_01T1x2", "", "{}"), use(stop, "toolu_01T1x2", "", ""),
-			usage(472, 89, 0, 0), end("tool_use")),
+			providertest.Usage(472, 2, 0, 0), providertest.Text("Okay, let me check."),
+			providertest.Use(start, "toolu_01T1x1", "weather", ""), providertest.Use(delta, "toolu_01T1x1", "", `{"city":`),
+			providertest.Use(delta, "toolu_01T1x1", "", ` "San Francisco, CA"}`), providertest.Use(stop, "toolu_01T1x1", "", ""),
+			providertest.Use(start, "toolu_01T1x2", "ping", ""), providertest.Use(delta, "toolu_01T1x2", "", "{}"), providertest.Use(stop, "toolu_01T1x2", "", ""),
+			providertest.Usage(472, 89, 0, 0), end("tool_use")),
 		transcript("thinking",
-			usage(46, 4, 0, 0), reasoning("Let me solve this step by step:\n\n1. 27 * 453"), reasoning(" = 12,231"),
+			providertest.Usage(46, 4, 0, 0), providertest.Reasoning("Let me solve this step by step:\n\n1. 27 * 453"), providertest.Reasoning(" = 12,231"),
 			provider.StreamChunk{Kind: provider.ChunkReasoning, Signature: []byte("EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pkiMOYds")},
 			provider.StreamChunk{Kind: provider.ChunkRedactedThinking, Text: "EmwKAhgBEgy3va3pzix/LafPsn4aDFIT2Xlxh0L5L8rLVyIwxtE3rAFBa8cr3qpP"},
-			text("27 * 453 = 12,231"), usage(46, 140, 0, 0), end("end_turn")),
+			providertest.Text("27 * 453 = 12,231"), providertest.Usage(46, 140, 0, 0), end("end_turn")),
 	}
 }
 

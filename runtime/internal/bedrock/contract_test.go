@@ -30,24 +30,6 @@ func connect(t testing.TB, url string, client *http.Client) provider.Provider {
 	return p
 }
 
-func text(s string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkText, Text: s}
-}
-
-func reasoning(s string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkReasoning, Text: s}
-}
-
-func usage(input, output, read, create int64) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkUsage, Usage: &provider.Usage{
-		InputTokens: input, OutputTokens: output, CacheReadTokens: read, CacheCreateTokens: create,
-	}}
-}
-
-func use(kind provider.ChunkKind, id, name, args string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: kind, ToolUse: &provider.ToolUseChunk{CallID: id, Name: name, ArgsDelta: args}}
-}
-
 const requestID = "7c1b1f1e-52cb-4b7a-9a61-3ffcd5c3b7c7"
 
 func end(reason string) provider.StreamChunk {
@@ -65,17 +47,17 @@ func transcripts(t testing.TB) []providertest.Transcript {
 	const start, delta, stop = provider.ChunkToolUseStart, provider.ChunkToolUseDelta, provider.ChunkToolUseEnd
 	const call = "tooluse_kZJMlvQmRJ6eAyJE5GIl7Q"
 	return []providertest.Transcript{
-		transcript(t, "text", text("Hello"), text(", Köln ☀!"), usage(2193, 15, 2048, 120), end("end_turn")),
+		transcript(t, "text", providertest.Text("Hello"), providertest.Text(", Köln ☀!"), providertest.Usage(2193, 15, 2048, 120), end("end_turn")),
 		transcript(t, "tools",
-			text("Let me check."),
-			use(start, call, "weather", ""), use(delta, call, "", `{"city":`), use(delta, call, "", ` "Köln"}`), use(stop, call, "", ""),
-			use(start, "tooluse_2", "ping", ""), use(delta, "tooluse_2", "", "{}"), use(stop, "tooluse_2", "", ""),
-			usage(472, 89, 0, 0), end("tool_use")),
+			providertest.Text("Let me check."),
+			providertest.Use(start, call, "weather", ""), providertest.Use(delta, call, "", `{"city":`), providertest.Use(delta, call, "", ` "Köln"}`), providertest.Use(stop, call, "", ""),
+			providertest.Use(start, "tooluse_2", "ping", ""), providertest.Use(delta, "tooluse_2", "", "{}"), providertest.Use(stop, "tooluse_2", "", ""),
+			providertest.Usage(472, 89, 0, 0), end("tool_use")),
 		transcript(t, "reasoning",
-			reasoning("27 * 453"), reasoning(" = 12,231"),
+			providertest.Reasoning("27 * 453"), providertest.Reasoning(" = 12,231"),
 			provider.StreamChunk{Kind: provider.ChunkReasoning, Signature: []byte("EqQBCgIYAhIM1gbcDa9GJwZA2b3h")},
 			provider.StreamChunk{Kind: provider.ChunkRedactedThinking, Text: "/wCAfw=="},
-			text("12,231"), usage(46, 140, 0, 0), end("end_turn")),
+			providertest.Text("12,231"), providertest.Usage(46, 140, 0, 0), end("end_turn")),
 	}
 }
 

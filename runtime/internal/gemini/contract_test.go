@@ -19,14 +19,6 @@ func newProvider(t testing.TB, url string, client *http.Client) provider.Provide
 	return p
 }
 
-func text(s string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkText, Text: s}
-}
-
-func thought(s string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkReasoning, Text: s}
-}
-
 func signature(s string) provider.StreamChunk {
 	return provider.StreamChunk{Kind: provider.ChunkReasoning, Signature: []byte(s)}
 }
@@ -65,23 +57,23 @@ var transcripts = []providertest.Transcript{
 	{
 		Name: "text", File: "testdata/text.sse", Terminal: `"finishReason"`,
 		Want: chunks(
-			text("Grüße"), usage(provider.Usage{InputTokens: 7}), text(" aus"), text(" 東京"), usage(provider.Usage{InputTokens: 7, OutputTokens: 4}),
-			text("!"), usage(provider.Usage{InputTokens: 7, OutputTokens: 5}), end("STOP", "mZqLaJ7"),
+			providertest.Text("Grüße"), usage(provider.Usage{InputTokens: 7}), providertest.Text(" aus"), providertest.Text(" 東京"), usage(provider.Usage{InputTokens: 7, OutputTokens: 4}),
+			providertest.Text("!"), usage(provider.Usage{InputTokens: 7, OutputTokens: 5}), end("STOP", "mZqLaJ7"),
 		),
 	},
 	{
 		Name: "thinking", File: "testdata/thinking.sse", Terminal: `"finishReason"`,
 		Want: chunks(
-			thought("**Counting**\n\nOne, "), usage(provider.Usage{InputTokens: 2054, OutputTokens: 40, CacheReadTokens: 2048}),
-			thought("two."), usage(provider.Usage{InputTokens: 2054, OutputTokens: 56, CacheReadTokens: 2048}),
-			text("Two."), usage(provider.Usage{InputTokens: 2054, OutputTokens: 58, CacheReadTokens: 2048}),
+			providertest.Reasoning("**Counting**\n\nOne, "), usage(provider.Usage{InputTokens: 2054, OutputTokens: 40, CacheReadTokens: 2048}),
+			providertest.Reasoning("two."), usage(provider.Usage{InputTokens: 2054, OutputTokens: 56, CacheReadTokens: 2048}),
+			providertest.Text("Two."), usage(provider.Usage{InputTokens: 2054, OutputTokens: 58, CacheReadTokens: 2048}),
 			signature("text/\x12\x34\x0a\x32\x01\x0c"), end("STOP", "tHx2"),
 		),
 	},
 	{
 		Name: "tools", File: "testdata/tools.sse", Terminal: `"finishReason"`,
 		Want: chunks(
-			thought("Both at once."), usage(provider.Usage{InputTokens: 82, OutputTokens: 38}),
+			providertest.Reasoning("Both at once."), usage(provider.Usage{InputTokens: 82, OutputTokens: 38}),
 			signature("call/0/\x12\xfe\x01\x0a\xfb\x01"), call("yd5v2m1a", "weather", `{"city": "Köln","station": 9007199254740993}`),
 			call("k3w9q0zz", "weather", `{"city": "東京"}`), usage(provider.Usage{InputTokens: 82, OutputTokens: 68}),
 			call("p1", "ping", "{}"), usage(provider.Usage{InputTokens: 82, OutputTokens: 74}), end("STOP", "c4Ll"),
@@ -93,7 +85,7 @@ var transcripts = []providertest.Transcript{
 	},
 	{
 		Name: "a filtered text", File: "testdata/safety.sse", Terminal: `"finishReason"`,
-		Want: chunks(text("First you"), usage(provider.Usage{InputTokens: 9}), usage(provider.Usage{InputTokens: 9, OutputTokens: 3}), end("SAFETY", "")),
+		Want: chunks(providertest.Text("First you"), usage(provider.Usage{InputTokens: 9}), usage(provider.Usage{InputTokens: 9, OutputTokens: 3}), end("SAFETY", "")),
 	},
 }
 

@@ -18,14 +18,6 @@ func newProvider(t testing.TB, url string, client *http.Client) provider.Provide
 	return p
 }
 
-func text(s string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkText, Text: s}
-}
-
-func reasoning(s string) provider.StreamChunk {
-	return provider.StreamChunk{Kind: provider.ChunkReasoning, Text: s}
-}
-
 func start(id, name string) provider.StreamChunk {
 	return provider.StreamChunk{Kind: provider.ChunkToolUseStart, ToolUse: &provider.ToolUseChunk{CallID: id, Name: name}}
 }
@@ -51,7 +43,7 @@ var transcripts = []providertest.Transcript{
 	{
 		Name: "text", File: "testdata/text.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Request-Id": {"req_1"}},
 		Want: []provider.StreamChunk{
-			text("Grüße"), text(" aus 東京"), text("!"),
+			providertest.Text("Grüße"), providertest.Text(" aus 東京"), providertest.Text("!"),
 			usage(provider.Usage{InputTokens: 19, OutputTokens: 10, CacheReadTokens: 8}), end("stop", "req_1"),
 		},
 	},
@@ -67,21 +59,21 @@ var transcripts = []providertest.Transcript{
 	{
 		Name: "deepseek reasons", File: "testdata/deepseek.sse", Terminal: `"finish_reason":"`,
 		Want: []provider.StreamChunk{
-			reasoning("9.11 or"), reasoning(" 9.8?"), text("9.8."),
+			providertest.Reasoning("9.11 or"), providertest.Reasoning(" 9.8?"), providertest.Text("9.8."),
 			usage(provider.Usage{InputTokens: 17, OutputTokens: 40, CacheReadTokens: 16}), end("stop", ""),
 		},
 	},
 	{
 		Name: "openrouter reasons", File: "testdata/openrouter.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Generation-Id": {"gen-1741570283-abc"}},
 		Want: []provider.StreamChunk{
-			reasoning("Easy."), text("4"),
+			providertest.Reasoning("Easy."), providertest.Text("4"),
 			usage(provider.Usage{InputTokens: 70, OutputTokens: 12, CacheReadTokens: 64, CacheCreateTokens: 6}), end("stop", "gen-1741570283-abc"),
 		},
 	},
 	{
 		Name: "groq sends the counts twice", File: "testdata/groq.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Request-Id": {"req_01jbd6g2qdfw2adyrt2az8hz4w"}},
 		Want: []provider.StreamChunk{
-			reasoning("Hm."), start("0g8yrj5r6", "ping"), delta("0g8yrj5r6", "{}"), stop("0g8yrj5r6"),
+			providertest.Reasoning("Hm."), start("0g8yrj5r6", "ping"), delta("0g8yrj5r6", "{}"), stop("0g8yrj5r6"),
 			usage(provider.Usage{InputTokens: 24, OutputTokens: 32}), end("tool_calls", "req_01jbd6g2qdfw2adyrt2az8hz4w"),
 		},
 	},
@@ -97,7 +89,7 @@ var transcripts = []providertest.Transcript{
 	{
 		Name: "vllm has two calls open and counts all the time", File: "testdata/vllm.sse", Terminal: `"finish_reason":"`,
 		Want: []provider.StreamChunk{
-			usage(provider.Usage{InputTokens: 20}), reasoning("Both."), usage(provider.Usage{InputTokens: 20, OutputTokens: 2}),
+			usage(provider.Usage{InputTokens: 20}), providertest.Reasoning("Both."), usage(provider.Usage{InputTokens: 20, OutputTokens: 2}),
 			start("chatcmpl-tool-a", "weather"), start("chatcmpl-tool-b", "weather"), usage(provider.Usage{InputTokens: 20, OutputTokens: 9}),
 			delta("chatcmpl-tool-b", `{"city": `), delta("chatcmpl-tool-a", `{"city": "Köln"}`), usage(provider.Usage{InputTokens: 20, OutputTokens: 15}),
 			delta("chatcmpl-tool-b", `"東京"}`), usage(provider.Usage{InputTokens: 20, OutputTokens: 20}),
@@ -108,7 +100,7 @@ var transcripts = []providertest.Transcript{
 	{
 		Name: "azure refuses", File: "testdata/azure.sse", Terminal: `"finish_reason":"`, Header: http.Header{"X-Request-Id": {"8c7b"}},
 		Want: []provider.StreamChunk{
-			text("I'm sorry, "), text("no."), usage(provider.Usage{InputTokens: 11, OutputTokens: 8}), end("refusal", "8c7b"),
+			providertest.Text("I'm sorry, "), providertest.Text("no."), usage(provider.Usage{InputTokens: 11, OutputTokens: 8}), end("refusal", "8c7b"),
 		},
 	},
 }
