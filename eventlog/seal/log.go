@@ -31,7 +31,7 @@ import (
 // Times are in nanoseconds since 1970. Nothing in these tables is believed: [Seal] makes the
 // leaves that no checkpoint has again from events, and [Verify] goes by signatures.
 var Tables = eventlog.TableSet{
-	Name: "seal", Tables: []string{"run_log", "run_leaf", "run_leaf_hash", "run_checkpoint", "run_removal"},
+	Name: "seal", Tables: []string{"run_log", "run_leaf", "run_removal", "run_leaf_hash", "run_checkpoint"},
 	Steps:     []eventlog.TableStep{step(createTables)},
 	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT", "run_removal": "SELECT, INSERT"},
 }
