@@ -150,7 +150,7 @@ func sealedPruning(t *testing.T, log eventlog.EventLog) {
 	if r, err := db.PruneRuns(ctx, eventlog.PruneOptions{RunIDs: []string{"run-1", "late"}, Why: `it's "old"`}); err != nil || r.Runs != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if r, err := seal.Verify(ctx, db, nil, nil, checkRuns(log)); err != nil || len(r.Unexplained) != 1 || r.Gone != 0 || !strings.Contains(r.Unexplained[0].Text, "no sealed removal says why") {
+	if r, err := seal.Verify(ctx, db, nil, nil, checkRuns(log)); err != nil || len(r.Unexplained) != 1 || r.Gone != 0 || !strings.Contains(r.Unexplained[0].Text, "no sealed removal explains it") {
 		t.Errorf("a removal that is recorded and not sealed: %+v, %v", r, err)
 	}
 	second, err := seal.Seal(ctx, db, key)
