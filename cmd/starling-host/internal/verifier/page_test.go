@@ -141,7 +141,7 @@ func kinds(t *testing.T) map[string]kind {
 	}
 	return map[string]kind{
 		"dice":      {rolled, "Identical", []string{"The engine of your browser executed 1 run again", "The runs are not sealed", "ToolCallCompleted"}},
-		"killed":    {with(rolled.Runs[0][:3]), "Identical", []string{"All 3 events of an open run came out as recorded", "open"}},
+		"killed":    {with(rolled.Runs[0][:3]), "Identical", []string{"All 3 events of an open run match the recording", "open"}},
 		"forged":    {with(logtest.Relink(forged)), "Differs from the recording", []string{"Diverged. At event ", "fuel", "The difference is marked below"}},
 		"encrypted": {encrypted(t, rolled.Runs[0]), "Valid, not all executed", []string{"the run is encrypted, and a bundle has no keys"}},
 		"deep":      {record(t, nil, call(root+"/spec/tck/modules/deep.wasm", `{}`, starling.ToolOptions{})), "Not decided here", []string{"neither confirmed nor refuted"}},
