@@ -1,8 +1,18 @@
 // Command starling-host runs an agent's untrusted WebAssembly tools, records their host
 // calls, and proves afterwards what they did.
 //
-// Each subcommand has a file, with its flags, its help and what it prints. The packages
-// below decide everything else. Three rules hold for all subcommands:
+// Each subcommand has a file, with its flags, its help and its output. The packages below
+// decide everything else.
+//
+//	run tools           run, agent, demo, tool, check, policy, ask
+//	connect assistants  mcp, mcpserver, mcpconfig
+//	prove what they did replay, validate, seal, verify, bundle
+//	read a log          runs, show, inspect, report, caret
+//	host tenants        serve, tenant, tenantlimits, tenantpolicy, secret, masterkey, queue, observe
+//	keep a log in order archive, import, backup, prune, migrate, doctor
+//	used by all         main, exit, output, units, database, decrypt, version
+//
+// Three rules hold for all subcommands:
 //
 //   - Standard output has results and nothing else; everything else, from the
 //     run's id to errors and hints, is on standard error.

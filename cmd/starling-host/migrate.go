@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve"
 )
 
 const migrateHelp = `Upgrade a database to the current layout. Commands that read accept an older layout;
@@ -113,4 +118,114 @@ func openToMigrate(ctx context.Context, where string, dryRun bool) (database, er
 		return nil, err
 	}
 	return openToWrite(ctx, where)
+}
+
+// missingTables returns the sets of which the database lacks tables, or has older ones.
+func missingTables(ctx context.Context, log database) (missing []string, err error) {
+	for _, set := range serve.Tables() {
+		taken, err := log.TableSteps(ctx, set)
+		switch {
+		case errors.Is(err, eventlog.ErrSchemaOutdated), err == nil && taken < len(set.Steps):
+			missing = append(missing, set.Name)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return missing, nil
+}
+
+// migrateHost makes the tables of a host on a server, and gives roles their rights.
+func (a *app) migrateHost(ctx context.Context, log database, roles store.Roles) error {
+	for _, set := range serve.Tables() {
+		if err := log.CreateTables(ctx, set); err != nil {
+			return err
+		}
+	}
+	return log.(*store.Server).Grant(ctx, roles, serve.Tables()...)
+}
+
+// hostTablesToMake says what migrateHost is about to make, if anything.
+func hostTablesToMake(ctx context.Context, where string) (step string, err error) {
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return "", err
+	}
+	defer log.Close()
+	missing, err := missingTables(ctx, log)
+	if err != nil || len(missing) == 0 {
+		return "", err
+	}
+	return "make the tables of a host: " + strings.Join(missing, ", "), nil
+}
+
+// granted names the roles and what they were given.
+func granted(r store.Roles) string {
+	var parts []string
+	for _, role := range []struct{ may, name string }{{"serve", r.Writer}, {"prune", r.Retention}, {"read", r.Reader}} {
+		if role.name != "" {
+			parts = append(parts, fmt.Sprintf("%s may %s", role.name, role.may))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// rights are the role that a server knows a user by, and what it lacks for each use.
+type rights struct {
+	role               string
+	serve, prune, read []string
+}
+
+// rightsOn asks a server, where all tables are, about the role that the log was opened as.
+func rightsOn(ctx context.Context, log database) (r rights, err error) {
+	needs := store.NeedsOf(serve.Tables()...)
+	for _, use := range []struct {
+		needs   []store.Need
+		lacking *[]string
+	}{{needs.Writer, &r.serve}, {needs.Retention, &r.prune}, {needs.Reader, &r.read}} {
+		if r.role, *use.lacking, err = log.(*store.Server).Lacking(ctx, use.needs...); err != nil {
+			return rights{}, err
+		}
+	}
+	return r, nil
+}
+
+// checkRights says what the role may do. One that may not serve can be meant to be so.
+func checkRights(ctx context.Context, log database) finding {
+	const check = "rights"
+	r, err := rightsOn(ctx, log)
+	if err != nil {
+		return finding{check, stateBad, starling.PlainError(err), ""}
+	}
+	var may []string
+	for _, use := range []struct {
+		name    string
+		lacking []string
+	}{{"serve", r.serve}, {"prune", r.prune}, {"read", r.read}} {
+		if len(use.lacking) == 0 {
+			may = append(may, use.name)
+		}
+	}
+	found := r.role + " may " + strings.Join(may, ", ")
+	if len(r.serve) == 0 {
+		return finding{check, stateOK, found, ""}
+	}
+	state := stateLimited
+	if len(may) == 0 {
+		state, found = stateBad, r.role+" may not even read all tables"
+	}
+	return finding{check, state, found + "; to serve it lacks " + someOf(r.serve), "for a host, as the owner of the tables: " + grantCommand(r.role, "host")}
+}
+
+// grantCommand gives a role what it needs for a use.
+func grantCommand(role, use string) string {
+	return fmt.Sprintf("starling-host migrate postgres://OWNER@... --%s-role %s", use, shellWord(role))
+}
+
+// someOf names the first of many.
+func someOf(lacking []string) string {
+	const few = 3
+	if len(lacking) <= few {
+		return strings.Join(lacking, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(lacking[:few], ", "), len(lacking)-few)
 }

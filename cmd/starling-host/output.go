@@ -9,13 +9,16 @@ import (
 	"os/signal"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
 )
 
@@ -163,4 +166,126 @@ func (a *app) writeValue(v any) error {
 	enc := json.NewEncoder(a.stdout.exact())
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// printable returns s as one line, with every rune that is not printable replaced by its
+// escape. What a printer is given as an argument needs no more of it.
+func printable(s string) string { return display.Printable(s) }
+
+// ascii is printable for text that is compared: what is not ASCII is escaped as
+// well, so that letters that look alike differ and each character is as wide as
+// any other.
+func ascii(s string) string {
+	return display.EscapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
+}
+
+// printableLines returns the lines of s, each printable, without empty ones at the end.
+func printableLines(s string) []string {
+	s = strings.TrimRight(s, "\r\n")
+	if s == "" {
+		return nil
+	}
+	return strings.Split(display.PrintableText(s), "\n")
+}
+
+// indented is printableLines for what stands below an error: no line of it can be
+// taken for an error or a hint of this program.
+func indented(s string) []string {
+	lines := printableLines(s)
+	for i, line := range lines {
+		lines[i] = "  " + line
+	}
+	return lines
+}
+
+// shorten cuts a printable text to at most width characters.
+func shorten(s string, width int) string { return display.Shorten(s, width) }
+
+// pasteable writes a command to be pasted into a POSIX shell: words of this program's, and
+// then arguments that may be anybody's. None of them is a flag, or more than one word.
+func pasteable(command string, args ...string) string {
+	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "-") }) {
+		command += " --"
+	}
+	for _, arg := range args {
+		command += " " + shellWord(arg)
+	}
+	return command
+}
+
+// shellWord returns s as one word for a POSIX shell. What is not printable is shown, not
+// made to work.
+func shellWord(s string) string {
+	s = printable(s)
+	safe := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-", r)
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !safe(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// style is how a word stands out on a terminal. It repeats what the word says: without
+// colours nothing is lost. NO_COLOR and TERM=dumb turn it off.
+type style string
+
+// The styles, as parameters of SGR (ECMA-48, 8.3.117).
+const (
+	plain  style = ""
+	strong style = "1"
+	faint  style = "2"
+	bad    style = "31" // failed, invalid
+	good   style = "32" // as it should be
+	middle style = "33" // neither
+	aside  style = "36" // what to do next
+)
+
+// styled is an argument of [printer.printf] that has a style. Its text is escaped as that of
+// any other argument.
+type styled struct {
+	style style
+	text  string
+}
+
+// statusStyle is that of a run in a state, or of a verdict.
+func statusStyle(status string) style {
+	switch status {
+	case eventlog.StatusCompleted, "valid", "identical", stateOK:
+		return good
+	case eventlog.StatusFailed, "invalid", "diverged", stateBad:
+		return bad
+	}
+	return middle
+}
+
+// coloured reports whether a terminal is to be given colours.
+func coloured() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
+
+// A styled text is between two runes while a line is made. They are of the private use area,
+// which is never printable, so no other text has them once it is escaped.
+const (
+	styleBegins = '\ue000'
+	styleEnds   = '\ue001'
+)
+
+// mark returns a styled text for a line of which [printer.paint] is the last step.
+func (p *printer) mark(s styled) string {
+	if !p.coloured || s.style == plain {
+		return printable(s.text)
+	}
+	return string(styleBegins) + string(s.style) + "m" + printable(s.text) + string(styleEnds)
+}
+
+// paint escapes what a terminal obeys in a line, and then puts in the styles of its words.
+func paint(line string) string {
+	var b strings.Builder
+	for i, part := range strings.Split(line, string(styleBegins)) {
+		part = string(display.PrintableJSON([]byte(part), '\n', '\t', styleEnds))
+		if i > 0 {
+			b.WriteString("\x1b[")
+		}
+		b.WriteString(strings.ReplaceAll(part, string(styleEnds), "\x1b[0m"))
+	}
+	return b.String()
 }
