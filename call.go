@@ -196,29 +196,6 @@ func (s stillSandboxed) Sandbox() *event.Sandbox { return s.sandbox }
 // Unwrap implements [tool.Wrapper].
 func (s stillSandboxed) Unwrap() tool.Tool { return s.Tool }
 
-// CallError says that a call did not complete. It wraps the error of the tool, which
-// errors.Is compares with those of package runtime/tool.
-type CallError struct {
-	Run     *Run
-	Denied  *Denied // what was refused, if that was the last thing that the tool asked for
-	Unnamed bool    // the policy has no rules for the tool
-
-	err error
-}
-
-// Error returns the first line of the recorded reason. Behind it, in Run.Failure, may be what
-// the tool wrote before it ended, such as the stacks of its language.
-func (e *CallError) Error() string {
-	if f := e.Run.Failure; f != nil && f.Message != "" {
-		reason, _, _ := strings.Cut(f.Message, "\n")
-		return e.Run.Tool + ": " + reason
-	}
-	return e.Run.Tool + ": the call was " + e.Run.Status
-}
-
-// Unwrap returns the error of the tool, or nil if it was not called.
-func (e *CallError) Unwrap() error { return e.err }
-
 // Denied is a request, or a call, that was refused.
 type Denied struct {
 	Host        string // HOST[:PORT] of the request; empty when the call was refused

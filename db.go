@@ -290,47 +290,6 @@ func beginsWith(s, prefix string) bool {
 	return prefix != "" && len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// NotFoundError says that a database, a tool or a run was not found.
-type NotFoundError struct {
-	What   string // "database", "tool" or "run"
-	Name   string // as it was given
-	Reason string // empty if there is no more to say
-	Hint   string // or empty
-}
-
-// Error says what was not found.
-func (e *NotFoundError) Error() string {
-	switch {
-	case e.Reason != "" && e.Name != "" && e.What == "database":
-		return e.Name + ": " + e.Reason
-	case e.Reason != "":
-		return e.Reason
-	case e.What == "database":
-		return e.Name + ": no such database"
-	}
-	return fmt.Sprintf("no %s %q", e.What, e.Name)
-}
-
-// Unwrap returns [eventlog.ErrRunNotFound] for a run.
-func (e *NotFoundError) Unwrap() error {
-	if e.What == "run" {
-		return eventlog.ErrRunNotFound
-	}
-	return fs.ErrNotExist
-}
-
-// OpenError says that a database could not be opened.
-type OpenError struct {
-	Where string
-	Err   error
-}
-
-// Error names the database, without its password.
-func (e *OpenError) Error() string { return DatabaseName(e.Where) + ": " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *OpenError) Unwrap() error { return e.Err }
-
 // DatabaseName is how a database is called in messages: without a password.
 func DatabaseName(where string) string {
 	if !store.OnServer(where) {

@@ -256,18 +256,6 @@ func NewEgress(hosts []string, private bool) (*egress.Client, error) {
 	return egress.New(egress.Config{Authorize: rules}), nil
 }
 
-// AllowError says why a host cannot be allowed.
-type AllowError struct {
-	Host string
-	Err  error
-}
-
-// Error names the host.
-func (e *AllowError) Error() string { return fmt.Sprintf("%q: %v", e.Host, e.Err) }
-
-// Unwrap returns the cause.
-func (e *AllowError) Unwrap() error { return e.Err }
-
 // Choose returns the tool that the options name, or the only one. The options are those that
 // the module was loaded with, but for the name. The error is a [*NotFoundError].
 func (m *Module) Choose(o ToolOptions) (*Tool, error) {
@@ -326,6 +314,3 @@ func (t *Tool) checkInput(input *canon.Doc) error {
 	}
 	return guest.CheckSize(input, sandbox.DefaultLimits().InputBytes)
 }
-
-// InputError says that an input is too large.
-type InputError = guest.InputError

@@ -256,9 +256,6 @@ func (r *Replayer) ReplayAll(ctx context.Context, ids []string, found func(Verdi
 	return inOrder(ctx, ids, r.Replay, found)
 }
 
-// ErrReplayTimeout: a replay took longer than [ReplayOptions.Timeout].
-var ErrReplayTimeout = errors.New("given up after the timeout")
-
 // execute executes a run again, for no longer than it may take.
 func (r *Replayer) execute(ctx context.Context, events []event.Event) (v agent.Verdict, err error) {
 	ctx, cancel := within(ctx, r.o.Timeout)

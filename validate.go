@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/internal/display"
 )
 
 // Decrypting is a log that decrypts the runs of tenants. [Over] takes one, and then checks
@@ -49,21 +47,6 @@ type Validation struct {
 	Opened bool  // the run is encrypted, and was checked with its key as well
 	Err    error // why the run is not valid; nil if it is
 }
-
-// UnreadError means that a run, or a module of it, could not be read, so that nothing is
-// known of the run. The same call may succeed later.
-type UnreadError struct {
-	RunID string
-	Err   error
-}
-
-// Error names the run and the cause.
-func (e *UnreadError) Error() string {
-	return fmt.Sprintf("run %s could not be read: %s", e.RunID, PlainError(e.Err))
-}
-
-// Unwrap returns the cause.
-func (e *UnreadError) Unwrap() error { return e.Err }
 
 // Validate checks one run without executing anything: the hash chain, the Merkle root, the
 // invariants of a log, and that the modules of the run are in the database with the
@@ -195,24 +178,4 @@ func (m *moduleChecks) check(ctx context.Context, digest []byte) (reason string,
 	}
 	m.found[sum] = reason
 	return reason, nil
-}
-
-// PlainError returns an error's text on one line, without the name of the package that it
-// comes from, which says nothing to a user.
-func PlainError(err error) string {
-	text := display.OneLine(err.Error())
-	if name, rest, ok := strings.Cut(text, ": "); ok && !strings.ContainsAny(name, " /.\"") {
-		return rest
-	}
-	return text
-}
-
-// Corruption returns what is wrong with a log without the words that every such error
-// begins with.
-func Corruption(err error) string {
-	if corrupt := (*eventlog.CorruptError)(nil); errors.As(err, &corrupt) {
-		err = corrupt
-	}
-	text := strings.TrimPrefix(err.Error(), eventlog.ErrLogCorrupt.Error()+": ")
-	return strings.TrimPrefix(text, eventlog.ErrSchemaTooNew.Error()+": ")
 }
