@@ -81,11 +81,13 @@ func start(ctx context.Context, s settings, limit uint64, grace time.Duration, l
 		p.hangUp()
 		return nil, fmt.Errorf("worker: cannot start a process: %w", err)
 	}
-	err = p.greet(ctx)
+	if err := p.greet(ctx); err != nil {
+		return nil, err // the process has ended, and its id may be another's
+	}
 	if s.Compile && !s.Foreground { // not before: a busy machine would never start it
 		setNice(p.os.Pid, lowest)
 	}
-	return p, err
+	return p, nil
 }
 
 // command returns what runs this program again.
