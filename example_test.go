@@ -67,7 +67,7 @@ version: "1.0"
 permissions:
   tools:
     dice:
-      arguments: {/rolls: {maximum: 10}}
+      arguments: {type: object, properties: {rolls: {type: integer, maximum: 10}}}
     "*": {}
 `)))
 	gambler, err := db.OpenAgent(ctx, "examples/agent/agent.yaml", starling.AgentOptions{Policy: rules})

@@ -238,7 +238,7 @@ var features = []struct {
 	run     func(t *testing.T, m *matrix, kind func(t *testing.T, m *matrix, c conditions) makes, name string) (id string)
 }{
 	{"policy on arguments", nil, func(t *testing.T, m *matrix, kind func(*testing.T, *matrix, conditions) makes, name string) string {
-		c := conditions{policy: "version: \"1.0\"\npermissions:\n  tools:\n    probe: {arguments: {/amount: {maximum: 10}}}\n    run_js: {arguments: {/input/amount: {maximum: 10}}}\n"}
+		c := conditions{policy: "version: \"1.0\"\npermissions:\n  tools:\n    probe: {arguments: {type: object, properties: {amount: {type: number, maximum: 10}}}}\n    run_js: {arguments: {type: object, properties: {input: {type: object, properties: {amount: {type: number, maximum: 10}}}}}}\n"}
 		if _, err := kind(t, m, c)(t.Context(), asked{Amount: 10}); err != nil {
 			t.Errorf("an allowed call: %v", err)
 		}

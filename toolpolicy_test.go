@@ -22,7 +22,7 @@ import (
 func TestPolicyOfALoadedTool(t *testing.T) {
 	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "rules.db"), starling.Options{}))
 	defer db.Close()
-	rules := starling.Must(policy.Parse("p.yaml", []byte("version: \"1.0\"\npermissions:\n  tools:\n    dice:\n      arguments: {/rolls: {maximum: 3}}\n")))
+	rules := starling.Must(policy.Parse("p.yaml", []byte("version: \"1.0\"\npermissions:\n  tools:\n    dice:\n      arguments: {type: object, properties: {rolls: {type: integer, maximum: 3}}}\n")))
 	dice, err := db.Load(t.Context(), filepath.Join("tools-wasm", "dice"), starling.ToolOptions{Policy: rules})
 	if err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func resourcesPassedOn(t *testing.T, version string) {
 	db := starling.Must(starling.Open(ctx, filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
 	t.Cleanup(func() { db.Close() })
 	rules, err := policy.Parse("policy.yaml", []byte(`{version: "1.0", permissions: {tools: {"*": {},
-		blue_prompts_get: {arguments: {/arguments/who: {max_length: 20}}}, blue_resources_read: {arguments: {/uri: {pattern: "(blue|linked)://.*[^3]"}}}}}}`))
+		blue_prompts_get: {arguments: {type: object, properties: {arguments: {type: object, properties: {who: {type: string, maxLength: 20}}}}}}, blue_resources_read: {arguments: {type: object, properties: {uri: {type: string, pattern: "^(blue|linked)://.*[^3]$"}}}}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

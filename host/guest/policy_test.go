@@ -138,7 +138,7 @@ func TestDecisionsAreRecordedAndReplayed(t *testing.T) {
 permissions:
   network:
     allow: [{host: 127.0.0.1, schemes: [http], ports: [`+port+`], paths: [/open/*], max_calls: 2, private: true}]
-  tools: {messenger: {arguments: {/requests/9: {forbidden: true}}}}
+  tools: {messenger: {arguments: {type: object, properties: {requests: {type: array, maxItems: 9}}}}}
 `)
 	tool := messenger(t)
 	get := func(path string) string { return "GET " + server.URL + path + " HTTP/1.1\r\n\r\n" }
@@ -226,10 +226,10 @@ func TestCountersHoldAtTheSameTime(t *testing.T) {
 }
 
 func TestCallsAreDecidedBeforeTheyBegin(t *testing.T) {
-	p := parsePolicy(t, "permissions: {tools: {messenger: {arguments: {/requests/0: {forbidden: true}}}}}")
+	p := parsePolicy(t, "permissions: {tools: {messenger: {arguments: {type: object, properties: {requests: {type: array, maxItems: 0}}}}}}")
 	tool := messenger(t)
 	r, events := direct(t, tool, policy.NewRun(p, nil, nil), input(t, "GET http://a.test/ HTTP/1.1\r\n\r\n"))
-	const why = "the operator's policy does not allow it: the argument /requests/0 must not be there"
+	const why = "the operator's policy does not allow it: the argument /requests must match maxItems: 0"
 	if r.TerminalKind != event.KindRunFailed || r.Error != why || r.ErrorType != event.ErrorTool || r.Meter.Fuel != 0 {
 		t.Errorf("%+v", r)
 	}

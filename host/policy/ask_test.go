@@ -24,7 +24,7 @@ func (nothing) Schema() json.RawMessage                                         
 func (nothing) Execute(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, nil }
 
 const asks = head + `permissions:
-  tools: {remove: {ask: true, arguments: {/path: {pattern: "/tmp/.*"}}}, read: {}}
+  tools: {remove: {ask: true, arguments: {type: object, properties: {path: {type: string, pattern: "^/tmp/.*$"}}}}, read: {}}
   network: {allow: [{host: a.b, ask: true}, {host: c.d}]}
 `
 

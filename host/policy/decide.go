@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -308,36 +307,15 @@ func (s side) call(tool string, arguments []byte) (v event.Verdict, ask bool) {
 	if !ok {
 		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", tool)), false
 	}
-	doc, err := parseArguments(arguments)
+	clean, err := canon.JSON(arguments)
 	if err != nil {
 		return s.verdict(0, "the arguments are not JSON"), false
 	}
-	left := work(maxWork)
 	for _, rule := range rules {
 		ask = ask || rule.Ask
-		for _, pointer := range slices.Sorted(maps.Keys(rule.Arguments)) {
-			p := rule.Arguments[pointer]
-			if why := p.violated(doc, &left); why != "" {
-				return s.verdict(p.Line, fmt.Sprintf("the argument %s %s", named(pointer), why)), false
-			}
+		if why, line := rule.violated(clean); why != "" {
+			return s.verdict(line, why), false
 		}
 	}
 	return s.verdict(rules[len(rules)-1].Line, ""), ask
-}
-
-// named names the whole document, whose pointer is empty.
-func named(pointer string) string {
-	if pointer == "" {
-		return "document"
-	}
-	return pointer
-}
-
-// parseArguments reads arguments as the tool reads them.
-func parseArguments(doc []byte) (any, error) {
-	clean, err := canon.JSON(doc)
-	if err != nil {
-		return nil, err
-	}
-	return decodeExact(clean)
 }

@@ -281,46 +281,51 @@ func TestDecideCall(t *testing.T) {
 permissions:
   tools:
     "*":
-      arguments:
-        /path: {pattern: "[a-z]+(/[a-z]+)*", max_length: 10}
+      arguments: {type: object, properties: {path: {type: string, pattern: "^[a-z]+(?:/[a-z]+)*$", maxLength: 10}}}
     charge:
       arguments:
-        /amount: {required: true, minimum: 1, maximum: 9007199254740993}
-        /currency: {enum: [eur, usd]}
-        /test: {const: true}
-        /admin: {forbidden: true}
-        /items/*/price: {maximum: 0.1}
-        /deep/0/~1/~0: {const: {a: [1, null]}}
+        type: object
+        required: [amount]
+        properties:
+          amount: {type: number, minimum: 1, maximum: 9007199254740993}
+          currency: {enum: [eur, usd]}
+          test:
+            const: true
+          admin: false
+          items: {type: array, items: {type: object, properties: {price: {type: number, maximum: 0.1}}}}
+          deep: {type: array, prefixItems: [{type: object, properties: {/%: {type: object, properties: {"~": {const: {a: [1, null]}}}}}}]}
+    open: {arguments: {type: object, additionalProperties: {type: integer}}}
+    closed: {arguments: {type: object, properties: {a: {}}, additionalProperties: false}}
 `)
 	for _, c := range []struct{ tool, arguments, want string }{
 		{"charge", `{"amount":1}`, ""},
 		{"charge", `{"amount":9007199254740993,"currency":"eur","test":true,"items":[{"price":0.1},{}],"path":"ab/c"}`, ""},
-		{"charge", `{"amount":9007199254740994}`, "the argument /amount must be a number of at most 9007199254740993"},
+		{"charge", `{"amount":9007199254740994}`, "the argument /amount must match maximum: 9007199254740993"},
 		{"charge", `{"amount":9007199254740992.0}`, ""},
 		{"charge", `{"amount":1e400000}`, "the arguments are not JSON"},
-		{"charge", `{"amount":0}`, "the argument /amount must be a number of at least 1"},
-		{"charge", `{"amount":0.9999999}`, "the argument /amount must be a number of at least 1"},
-		{"charge", `{"amount":-0}`, "the argument /amount must be a number of at least 1"},
-		{"charge", `{"amount":"1"}`, "the argument /amount must be a number of at least 1"},
-		{"charge", `{"amount":null}`, "the argument /amount must be a number of at least 1"},
-		{"charge", `{}`, "the argument /amount must be there"},
-		{"charge", `[1]`, "the argument /amount must be there"},
+		{"charge", `{"amount":0.9999999}`, "the argument /amount must match minimum: 1"},
+		{"charge", `{"amount":-0}`, "the argument /amount must match minimum: 1"},
+		{"charge", `{"amount":"1"}`, `the argument /amount must match type: "number"`},
+		{"charge", `{"amount":null}`, `the argument /amount must match type: "number"`},
+		{"charge", `{}`, `the arguments must match required: ["amount"]`},
+		{"charge", `[1]`, `the arguments must match type: "object"`},
 		{"charge", `{"amount":1,"amount":2}`, "the arguments are not JSON"},
 		{"charge", `{"amount":1,"\u0061mount":20000}`, "the arguments are not JSON"},
-		{"charge", `{"AMOUNT":1}`, "the argument /amount must be there"},
-		{"charge", `{"amount":1,"currency":"EUR"}`, "the argument /currency must be one of the values that are allowed"},
-		{"charge", `{"amount":1,"currency":["eur"]}`, "the argument /currency must be one of the values that are allowed"},
-		{"charge", `{"amount":1,"test":"true"}`, "the argument /test must be the one value that is allowed"},
+		{"charge", `{"AMOUNT":1}`, `the arguments must match required: ["amount"]`},
+		{"charge", `{"amount":1,"currency":"EUR"}`, `the argument /currency must match enum: ["eur","usd"]`},
+		{"charge", `{"amount":1,"test":"true"}`, "the argument /test must match const: true"},
 		{"charge", `{"amount":1,"admin":null}`, "the argument /admin must not be there"},
-		{"charge", `{"amount":1,"items":[{"price":0.1},{"price":0.10000000000000002}]}`, "the argument /items/*/price must be a number of at most 0.1"},
-		{"charge", `{"amount":1,"items":{"a":{"price":1}}}`, "the argument /items/*/price must be a number of at most 0.1"},
-		{"charge", `{"amount":1,"deep":[{"/":{"~":{"a":[1.0,null]}}}]}`, ""},
-		{"charge", `{"amount":1,"deep":[{"/":{"~":{"a":[1,null],"b":1}}}]}`, "the argument /deep/0/~1/~0 must be the one value that is allowed"},
+		{"charge", `{"amount":1,"items":[{"price":0.1},{"price":0.10000000000000002}]}`, "the argument /items/1/price must match maximum: 0.1"},
+		{"charge", `{"amount":1,"items":{"a":{"price":1}}}`, `the argument /items must match type: "array"`},
+		{"charge", `{"amount":1,"deep":[{"/%":{"~":{"a":[1.0,null]}}}]}`, ""},
+		{"charge", `{"amount":1,"deep":[{"/%":{"~":{"a":[1,null],"b":1}}}]}`, `the argument /deep/0/~1%/~0 must match const: {"a":[1,null]}`},
 		{"other", `{"path":"a/b"}`, ""},
-		{"other", `{"path":"a/b\n"}`, `the argument /path must be text that matches "[a-z]+(/[a-z]+)*"`},
-		{"other", `{"path":"../a"}`, `the argument /path must be text that matches "[a-z]+(/[a-z]+)*"`},
-		{"other", `{"path":7}`, `the argument /path must be text that matches "[a-z]+(/[a-z]+)*"`},
-		{"charge", `{"amount":1,"path":"abcdefghijk"}`, "the argument /path must be text of at most 10 characters"},
+		{"other", `{"path":"a/b\n"}`, `the argument /path must match pattern: "^[a-z]+(?:/[a-z]+)*$"`},
+		{"other", `{"path":7}`, `the argument /path must match type: "string"`},
+		{"charge", `{"amount":1,"path":"abcdefghijk"}`, "the argument /path must match maxLength: 10"},
+		{"open", `{"a":1,"b":1.5}`, `the argument /b must match type: "integer"`},
+		{"closed", `{"a":1}`, ""},
+		{"closed", `{"hunter2":1}`, "the arguments must match additionalProperties: false"},
 	} {
 		d, ok := DecideCall(p, nil, c.tool, []byte(c.arguments))
 		want := c.want
@@ -330,6 +335,9 @@ permissions:
 		if !ok || d.Reason() != want {
 			t.Errorf("%s %s: %q, want %q", c.tool, c.arguments, d.Reason(), want)
 		}
+	}
+	if d, _ := DecideCall(p, nil, "charge", []byte(`{"amount":1,"test":7}`)); d.Line != 15 {
+		t.Errorf("line %d, want that of the keyword", d.Line)
 	}
 	none := parse(t, head)
 	if d, ok := DecideCall(none, nil, "any", []byte(`{}`)); ok || len(d.Verdicts) > 0 {
@@ -355,7 +363,7 @@ func TestDecisionsAreFunctions(t *testing.T) {
 			}
 		}
 		a, _ := DecideCall(p, p, "charge", []byte(`{"amount":0,"currency":"x","test":1}`))
-		if a.Reason() != "the operator's policy does not allow it: the argument /amount must be a number of at least 1" {
+		if a.Reason() != "the operator's policy does not allow it: the argument /amount must match minimum: 1" {
 			t.Fatal(a.Reason())
 		}
 	}

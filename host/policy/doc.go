@@ -16,8 +16,9 @@
 //	  tools:
 //	    charge:
 //	      arguments:
-//	        /amount: {required: true, maximum: 10000}
-//	        /currency: {enum: [eur, usd]}
+//	        type: object
+//	        required: [amount]
+//	        properties: {amount: {type: integer, maximum: 10000}, currency: {enum: [eur, usd]}}
 //	resources:
 //	  limits: {fuel: 1G, memory: 64MiB, deadline: 10s}
 //	secrets:

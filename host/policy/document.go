@@ -53,24 +53,23 @@ func Parse(name string, data []byte) (*Policy, error) {
 		rule.compile(at)
 		p.Network = append(p.Network, rule.Rule)
 	}
-	tools := root.At("permissions", "tools")
-	for key, at := range tools.Pairs() {
+	schemas := 0
+	for key, at := range root.At("permissions", "tools").Pairs() {
 		name, _ := key.Text()
 		rule := p.Tools[name]
 		rule.Line = key.Line()
 		if err := rule.compile(at.Get("arguments")); err != nil {
 			return nil, err
 		}
+		if schemas += rule.schema.Size(); schemas > maxSchemas {
+			return nil, at.Errorf("", "the schemas of the arguments are too large together")
+		}
 		p.Tools[name] = rule
 	}
 	for i, at := range root.Get("secrets").Items() {
 		p.Secrets[i].compile(at)
 	}
-	steps, err := compilePatterns(p.Tools, tools)
-	if err != nil {
-		return nil, err
-	}
-	p.size = 16*len(data) + 350*steps // as measured
+	p.size = 16*len(data) + 1000*schemas // as measured
 	return p, p.seal()
 }
 

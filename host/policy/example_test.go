@@ -13,7 +13,9 @@ permissions:
   tools:
     charge:
       arguments:
-        /cents: {required: true, maximum: 10000}
+        type: object
+        required: [cents]
+        properties: {cents: {type: integer, maximum: 10000}}
 `))
 	if err != nil {
 		fmt.Println(err)
@@ -25,5 +27,5 @@ permissions:
 	}
 	// Output:
 	// {"cents": 500}: ""
-	// {"cents": 50000}: "the operator's policy does not allow it: the argument /cents must be a number of at most 10000"
+	// {"cents": 50000}: "the operator's policy does not allow it: the argument /cents must match maximum: 10000"
 }

@@ -19,7 +19,7 @@ func FuzzParse(f *testing.F) {
 	}
 	for _, seed := range []string{
 		string(example), full, "version: \"1.0\"\n", "{\"version\": \"1.0\", \"permissions\": {\"tools\": {}}}",
-		"version: \"1.0\"\npermissions: {tools: {\"*\": {arguments: {/a/*/b: {minimum: 1e3, maximum: 1e308, pattern: \"a{2,3}\", enum: [1, 1.0, {a: [b]}]}}}}}\n",
+		"version: \"1.0\"\npermissions: {tools: {\"*\": {arguments: {type: object, properties: {a: {type: array, items: {type: object, properties: {b: {type: number, minimum: 1e3, maximum: 1e308, enum: [1, 1.0, {a: [b]}]}, c: {type: string, pattern: \"^a{2,3}$\"}}}}}}}}}\n",
 		"version: \"1.0\"\npermissions: {network: {allow: [{host: \".a.test\", ports: [1, 65535], paths: [\"/%2A/**\"], max_bytes: 1GiB}]}}\n",
 		"version: \"1.0\"\nresources: {limits: {fuel: 9223372T, memory: 4GiB, deadline: 1h}}\n",
 		"version: \"1.0\"\nsecrets: [{name: A, audience: [a.test, \"b.test:81\"], query: key}]\n",

@@ -66,7 +66,7 @@ func (p *Policy) Opens(tool string) bool {
 	return slices.ContainsFunc(p.Network, func(r Rule) bool { return r.isFor(tool) })
 }
 
-// Size returns about how many bytes the policy takes: at most 18 MB.
+// Size returns about how many bytes the policy takes: at most 37 MB.
 func (p *Policy) Size() int { return p.size }
 
 // Digest is the identity of what the policy says: BLAKE3-256 of its canonical form

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/tool"
@@ -38,13 +39,13 @@ permissions:
   tools:
     "*":
       arguments:
-        /path: {pattern: "[a-z/]+", max_length: 100}
+        {type: object, properties: {path: {type: string, pattern: "^[a-z/]+$", maxLength: 100}}}
     charge:
       arguments:
-        /amount: {required: true, minimum: 1, maximum: 10000}
-        /currency: {enum: [eur, usd]}
-        /test: {const: true}
-        /admin: {forbidden: true}
+        type: object
+        description: At most a hundred euros.
+        required: [amount]
+        properties: {amount: {type: number, minimum: 1, maximum: 10000}, currency: {enum: [eur, usd]}, test: {const: true}, admin: false}
     lookup: {}
 resources:
   limits: {fuel: 1G, memory: 64MiB, deadline: 10s, input: 1MiB, output: 2MiB, log: 64KiB, effects: 100, effect_bytes: 8MiB}
@@ -55,8 +56,7 @@ secrets:
 `
 
 var ignoreCompiled = cmp.Options{
-	cmpopts.IgnoreUnexported(Policy{}, Rule{}, Predicate{}, Binding{}),
-	cmpopts.IgnoreFields(Predicate{}, "Const", "Enum", "Minimum", "Maximum"),
+	cmpopts.IgnoreUnexported(Policy{}, Rule{}, ToolRule{}, Binding{}),
 }
 
 func TestParse(t *testing.T) {
@@ -74,10 +74,9 @@ func TestParse(t *testing.T) {
 			{Host: "*", Schemes: []string{"https"}, Methods: []string{"GET"}, Line: 15},
 		},
 		Tools: map[string]ToolRule{
-			"*": {Line: 17, Arguments: map[string]Predicate{"/path": {Pattern: "[a-z/]+", MaxLength: 100, Line: 19}}},
-			"charge": {Line: 20, Arguments: map[string]Predicate{
-				"/amount": {Required: true, Line: 22}, "/currency": {Line: 23}, "/test": {Line: 24}, "/admin": {Forbidden: true, Line: 25},
-			}},
+			"*": {Line: 17, Arguments: raw(t, `{"type":"object","properties":{"path":{"type":"string","pattern":"^[a-z/]+$","maxLength":100}}}`)},
+			"charge": {Line: 20, Arguments: raw(t, `{"type":"object","description":"At most a hundred euros.","required":["amount"],
+				"properties":{"amount":{"type":"number","minimum":1,"maximum":10000},"currency":{"enum":["eur","usd"]},"test":{"const":true},"admin":false}}`)},
 			"lookup": {Line: 26},
 		},
 		Limits: event.SandboxLimits{Fuel: 1e9, MemoryPages: 1024, TimeoutMs: 10000, InputBytes: 1 << 20, OutputBytes: 2 << 20, LogBytes: 64 << 10, Effects: 100, EffectBytes: 8 << 20},
@@ -92,11 +91,24 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func raw(t *testing.T, doc string) canon.Raw {
+	t.Helper()
+	n, err := config.Parse("", []byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, _, err := n.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
 const head = "version: \"1.0\"\n"
 
 func rules(text string) string { return head + "permissions: {network: {allow: [" + text + "]}}" }
 func arguments(text string) string {
-	return head + "permissions: {tools: {t: {arguments: {" + text + "}}}}"
+	return head + "permissions: {tools: {t: {arguments: {type: object, properties: {" + text + "}}}}}"
 }
 func secrets(text string) string { return head + "secrets: [" + text + "]" }
 
@@ -109,8 +121,9 @@ func good() map[string]string {
 		"an address in the net":   rules("{host: 192.168.0.7, private: true}"),
 		"paths":                   rules("{host: a.b, paths: [/, /**, /a/, /a/**, '/*/b', /a%2Ab, '/ü']}"),
 		"methods":                 rules("{host: a.b, methods: [GET, M-SEARCH]}"),
-		"pointers":                arguments("'': {required: true}, /: {const: null}, /a~1b/~0/0: {enum: [1, [a], {b: 2.5}, null]}, /one: {minimum: 1, maximum: 1.0}, '/items/*/n': {minimum: -1.5, maximum: 18446744073709551615}"),
-		"a large bound":           arguments("/a: {maximum: 9007199254740993}"),
+		"arguments":               arguments("a: true, b: false, c: {const: null}, d: {enum: [1, [a], {b: 2.5}, null]}, e: {type: integer, minimum: 1, exclusiveMaximum: 9.5}, f: {type: array, items: {type: number, exclusiveMinimum: -1.5, maximum: 18446744073709551615}, maxItems: 9}"),
+		"a pattern with flags":    arguments("a: {type: string, pattern: '(?i)^(?:a|b)$'}"),
+		"a schema of everything":  head + "permissions: {tools: {t: {arguments: {}}}}",
 		"a limit":                 head + "resources: {limits: {memory: 4GiB}}",
 	}
 }
@@ -167,17 +180,22 @@ var bad = map[string]struct {
 	"too many bytes":         {rules("{host: a.b, max_bytes: 99999999999999999999}"), "is too large; hint: write a smaller one", true},
 	"the name of a tool":     {head + "permissions: {tools: {'a b': {}}}", "this must be the name of a tool", false},
 	"a tool that is null":    {head + "permissions:\n  tools:\n    t:\n", "4:5: this must be a map, but is empty", false},
-	"a pointer":              {arguments("amount: {maximum: 1}"), `a JSON pointer begins with a slash: write "/amount"`, false},
-	"a tilde":                {arguments("/a~2: {maximum: 1}"), "~ is written ~0", false},
-	"an unknown predicate":   {arguments("/a: {maximun: 1}"), `did you mean "maximum"?`, false},
-	"a maximum of text":      {arguments("/a: {maximum: '1'}"), "this must be a number", false},
-	"nothing in between":     {arguments("/a: {minimum: 1, maximum: 0.5}"), "less than the minimum, so no number would be allowed; hint: exchange", true},
-	"a bad expression":       {arguments("/a: {pattern: '(['}"), "this must be a regular expression: error parsing regexp: missing closing ]: `[`", true},
-	"half an expression":     {arguments("/a: {pattern: 'a)|(?:b'}"), "this must be a regular expression: error parsing regexp: unexpected ): `a)|(?:b`", true},
-	"a pattern of nothing":   {arguments("/a: {pattern: ''}"), "this must not be empty", false},
-	"no values":              {arguments("/a: {enum: []}"), "this list is empty", false},
-	"forbidden and more":     {arguments("/a: {forbidden: true, maximum: 1}"), "nothing else can hold of it", false},
-	"an integer too large":   {arguments("/a: {maximum: 18446744073709551616}"), "too large", true},
+	"a pointer":              {head + "permissions: {tools: {t: {arguments: {/amount: {maximum: 1}}}}}", "2:39: this is a JSON pointer, and arguments is a JSON Schema; hint: write arguments: {type: object, ", false},
+	"an unknown keyword":     {arguments("a: {type: number, maximun: 1}"), `unknown key "maximun"; hint: did you mean "maximum"?`, false},
+	"a maximum of text":      {arguments("a: {type: number, maximum: '1'}"), "this must be a number", false},
+	"a maximum of anything":  {arguments("a: {maximum: 1}"), "this bounds numbers alone, so any other value would be allowed; hint: write it beside type: number", false},
+	"a maximum of a text":    {arguments("a: {type: string, maximum: 1}"), "this bounds numbers alone", false},
+	"a pattern of anything":  {arguments("a: {pattern: ^a$}"), "this bounds texts alone", false},
+	"items of anything":      {arguments("a: {items: false}"), "this bounds arrays alone", false},
+	"members of anything":    {head + "permissions: {tools: {t: {arguments: {required: [a]}}}}", "this bounds objects alone", false},
+	"a type":                 {arguments("a: {type: text}"), "this must be object, array, string", false},
+	"a bad expression":       {arguments("a: {type: string, pattern: '^([$'}"), "this must be a regular expression: error parsing regexp: missing closing ]: `[$`", true},
+	"half an expression":     {arguments("a: {type: string, pattern: '^a|b$'}"), "this matches texts with anything before or behind it: write ^(?:PATTERN)$", true},
+	"an expression of lines": {arguments("a: {type: string, pattern: '(?m)^a$'}"), "this matches texts with anything before", true},
+	"a pattern of nothing":   {arguments("a: {type: string, pattern: ''}"), "this matches texts with anything before", true},
+	"no values":              {arguments("a: {enum: []}"), "this list is empty", false},
+	"one key twice":          {arguments("a: {type: object, required: [b, b]}"), "this schema is not valid", true},
+	"an integer too large":   {arguments("a: {type: number, maximum: 18446744073709551616}"), "too large", true},
 	"a secret's value":       {secrets("{name: K, audience: [a.b], header: X, value: hunter2}"), "never a value; hint: give it to the host with: starling-host secret set", false},
 	"a secret's name":        {secrets("{name: K-1, audience: [a.b], header: X}"), "this must be the name of a secret", false},
 	"lower case":             {secrets("{name: api_token, audience: [a.b], header: X}"), "this must be the name of a secret: 1 to 64 of A-Z", false},
@@ -211,7 +229,21 @@ func TestBad(t *testing.T) {
 
 func compiled(t *testing.T) *tool.Schema {
 	t.Helper()
-	s, err := tool.CompileSchema(spec.PolicySchema())
+	var doc map[string]any
+	if err := json.Unmarshal(spec.PolicySchema(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	// CompileSchema refuses a schema that refers to itself, so this one ends below "inner".
+	defs := doc["$defs"].(map[string]any)
+	inner, _ := json.Marshal(defs["argument"])
+	defs["inner"] = json.RawMessage(strings.ReplaceAll(string(inner), "#/$defs/part", "#/$defs/any"))
+	defs["any"] = true
+	defs["part"] = json.RawMessage(`{"oneOf":[{"type":"boolean"},{"$ref":"#/$defs/inner"}]}`)
+	text, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := tool.CompileSchema(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +287,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for where, text := range map[string]string{
-		"rule": rules("{host: a.b, %s: }"), "predicate": arguments("/a: {%s: }"), "secret": secrets("{name: K, audience: [a.b], %s: }"),
+		"rule": rules("{host: a.b, %s: }"), "argument": arguments("a: {%s: }"), "secret": secrets("{name: K, audience: [a.b], %s: }"),
 		"limits": head + "resources: {limits: {%s: }}",
 	} {
 		if len(s.Defs[where].Properties) == 0 {
@@ -267,7 +299,7 @@ func TestSchemaHasEveryKey(t *testing.T) {
 			}
 		}
 	}
-	for where, want := range map[string]int{"rule": 13, "predicate": 8, "secret": 6, "limits": 8} {
+	for where, want := range map[string]int{"rule": 13, "argument": 16, "secret": 6, "limits": 8} {
 		if got := len(s.Defs[where].Properties); got != want {
 			t.Errorf("the schema's %s has %d keys, and 'everything' was written for %d", where, got, want)
 		}
@@ -299,8 +331,8 @@ func TestDigest(t *testing.T) {
 		"nothing":          head,
 		"no tools":         head + "permissions: {tools: {}}",
 		"a tool":           head + "permissions: {tools: {t: {}}}",
-		"an argument":      arguments("/a: {maximum: 1}"),
-		"another maximum":  arguments("/a: {maximum: 1.5}"),
+		"an argument":      arguments("a: {type: number, maximum: 1}"),
+		"another maximum":  arguments("a: {type: number, maximum: 1.5}"),
 		"a limit":          head + "resources: {limits: {fuel: 1}}",
 		"a secret":         secrets("{name: K, audience: [a.b], header: X}"),
 		"another audience": secrets("{name: K, audience: [a.b, a.c], header: X}"),
@@ -312,7 +344,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-const fullDigest = "8dea0685ae6afc4695fb3f37c97f9ce7fda75bc4647c0a7974ef2952aee661aa"
+const fullDigest = "1276da1131dd2ba0d89e780676b26acfb1ac147846e6bdaec287c380222f18cb"
 
 // The digest is in logs, so it must not change from one version to the next.
 func TestDigestIsStable(t *testing.T) {
@@ -361,23 +393,23 @@ func TestNarrow(t *testing.T) {
 func TestLargePatterns(t *testing.T) {
 	write := func(patterns ...string) string {
 		var b strings.Builder
-		b.WriteString("version: \"1.0\"\npermissions:\n  tools:\n    t:\n      arguments:\n")
+		b.WriteString(head + "permissions:\n  tools:\n")
 		for i, p := range patterns {
-			fmt.Fprintf(&b, "        /a%d: {pattern: %q}\n", i, p)
+			fmt.Fprintf(&b, "    t%d: {arguments: {type: object, properties: {a: {type: string, pattern: '^(?:%s)$'}}}}\n", i, p)
 		}
 		return b.String()
 	}
 	for name, c := range map[string]struct{ text, want string }{
 		"usual":            {write(`[a-z][a-z0-9-]{0,63}`, `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, `.{1,500}`), ""},
-		"many usual":       {write(slices.Repeat([]string{`[a-z0-9-]{1,64}`}, 500)...), ""},
-		"one large":        {write("ok", "x{1000}x{1000}x"), `:7:`},
+		"many usual":       {write(slices.Repeat([]string{`[a-z0-9-]{1,64}`}, 100)...), ""},
+		"one large":        {write("ok", "x{1000}x{1000}x"), `:5:`},
 		"nested":           {write("((x{10}){10}){10}{3}"), `this`},
 		"many large":       {write(slices.Repeat([]string{"x{1000}"}, 60)...), "too large together"},
 		"very many large":  {write(slices.Repeat([]string{"[ab]{998}"}, 1400)...), "too large together"},
-		"letters":          {write(`\pL[\pL\pN '-]*`), ""},
+		"letters":          {write(`\pL[\pL\pN -]*`), ""},
 		"many letters":     {write(slices.Repeat([]string{`\pL{1,60}`}, 600)...), "this pattern is too large"},
 		"a long text":      {write(strings.Repeat(`\pL`, 9000)), "this pattern is too large"},
-		"an empty repeat":  {write("(){1000}"), ""},
+		"an empty repeat":  {write("(){900}"), ""},
 		"deep and endless": {write(strings.Repeat("(", 900) + "x*" + strings.Repeat(")*", 900)), "this"},
 	} {
 		var before, after runtime.MemStats

@@ -130,10 +130,3 @@ func Subschemas(doc []byte) int { return validate.Subschemas(doc) }
 
 // IsObjectSchema reports whether a schema says that a value is an object.
 func IsObjectSchema(doc []byte) bool { return validate.IsObject(doc) }
-
-// ErrPatternTooLarge says that a regular expression would become too large.
-var ErrPatternTooLarge = validate.ErrPatternTooLarge
-
-// PatternSteps returns about how large a regular expression becomes, in instructions of
-// its automaton, or why it is refused.
-func PatternSteps(expr string) (int, error) { return validate.PatternSteps(expr) }

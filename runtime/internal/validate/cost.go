@@ -32,7 +32,6 @@ type budget struct{ steps, list, pattern, keyword int }
 var (
 	listed = budget{maxListed, 10, 1_000, 0}
 	atAll  = budget{maxSteps, 10, 100, 0}
-	anew   = budget{maxUnits, 1, 100, 1}
 )
 
 var (

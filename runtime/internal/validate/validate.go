@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,15 +66,15 @@ func Compile(doc []byte) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	const url = "schema:///" // a relative one would be taken for a file of the working directory
+	const location = "schema:///" // a relative one would be taken for a file of the working directory
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
 	all := patterns{of: map[string]int{}}
 	c.UseRegexpEngine(all.compile)
-	if err := c.AddResource(url, value); err != nil {
+	if err := c.AddResource(location, value); err != nil {
 		return nil, err
 	}
-	compiled, err := c.Compile(url)
+	compiled, err := c.Compile(location)
 	if err != nil {
 		return nil, noSchema(err)
 	}
@@ -126,18 +127,20 @@ func (noLoader) Load(url string) (any, error) {
 // numbers are of bounded size, where 1e999999999 would keep exact arithmetic busy for
 // ever. If a document is large for its schema, Check does not list its problems; if
 // checking it would take too long, it is invalid as well.
-func (s *Schema) Check(doc []byte) error { return s.check(doc, false) }
+func (s *Schema) Check(doc []byte) error { return s.CheckWithin(doc, 0) }
 
 // CheckNew is [Schema.Check] of a document that no recording has. One that would take
 // more than about two seconds matches [ErrCost], and nothing is held against the schema.
-func (s *Schema) CheckNew(doc []byte) error { return s.check(doc, true) }
+func (s *Schema) CheckNew(doc []byte) error { return s.CheckWithin(doc, maxUnits) }
 
-func (s *Schema) check(doc []byte, isNew bool) error {
+// CheckWithin is [Schema.CheckNew] within another number of units, of about a microsecond.
+// Zero sets no bound.
+func (s *Schema) CheckWithin(doc []byte, units int) error {
 	value, err := valuesOf(doc, s.root)
 	switch {
 	case err != nil:
 		return err
-	case isNew && !s.within(anew, value):
+	case units > 0 && !s.within(budget{units, 1, 100, 1}, value):
 		return ErrCost
 	case !s.within(listed, value):
 		return s.checkLarge(value)
@@ -172,6 +175,7 @@ type Error struct {
 type Problem struct {
 	Pointer string // RFC 6901; empty for the document itself
 	Message string
+	Keyword string // the place of the keyword in the schema, as Pointer; that of the schema if it is false
 }
 
 // String returns the problem with the place first.
@@ -198,9 +202,9 @@ func problems(err *jsonschema.ValidationError) []Problem {
 	var found []Problem
 	collect(err, message.NewPrinter(language.English), &found)
 	slices.SortFunc(found, func(a, b Problem) int {
-		return cmp.Or(strings.Compare(a.Pointer, b.Pointer), strings.Compare(a.Message, b.Message))
+		return cmp.Or(strings.Compare(a.Pointer, b.Pointer), strings.Compare(a.Message, b.Message), strings.Compare(a.Keyword, b.Keyword))
 	})
-	found = slices.Compact(found)
+	found = slices.CompactFunc(found, func(a, b Problem) bool { return a.Pointer == b.Pointer && a.Message == b.Message })
 	if more := len(found) - maxProblems; more > 0 {
 		found = append(found[:maxProblems], Problem{Message: fmt.Sprintf("and %d more", more)})
 	}
@@ -209,7 +213,11 @@ func problems(err *jsonschema.ValidationError) []Problem {
 
 func collect(err *jsonschema.ValidationError, printer *message.Printer, found *[]Problem) {
 	if len(err.Causes) == 0 {
-		*found = append(*found, Problem{pointer(err.InstanceLocation), explain(err.ErrorKind, printer)})
+		_, schema, _ := strings.Cut(err.SchemaURL, "#")
+		if unescaped, err := url.PathUnescape(schema); err == nil {
+			schema = unescaped
+		}
+		*found = append(*found, Problem{pointer(err.InstanceLocation), explain(err.ErrorKind, printer), schema + pointer(err.ErrorKind.KeywordPath())})
 	}
 	for _, cause := range err.Causes {
 		collect(cause, printer, found)
