@@ -194,8 +194,8 @@ type ModuleLoader struct {
 	Store  eventlog.ModuleStore // nil stores nothing
 	Policy *policy.Run          // nil: each module has the hosts that its entry allows
 
-	// Stored has the sizes of the modules that were stored, by digest. Nil keeps none.
-	Stored map[canon.Hash]int64
+	// Stored receives the modules that were stored, by digest, unless it is nil.
+	Stored map[canon.Hash][]byte
 }
 
 // LoadModule implements [agentfile.Loader].
@@ -210,7 +210,7 @@ func (l *ModuleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]to
 			return nil, nil, err
 		}
 		if l.Stored != nil {
-			l.Stored[digest] = int64(len(source.Wasm))
+			l.Stored[digest] = source.Wasm
 		}
 	}
 	limits := sandbox.Limits(m.Limits)

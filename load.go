@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
@@ -82,7 +80,7 @@ func (t *Tool) Calling(others ...*Tool) *Tool {
 // policy, and the log has its module.
 func (t *Tool) ForRun(ctx context.Context, log eventlog.EventLog, earlier []event.Event) (tool.Tool, error) {
 	if modules, ok := log.(eventlog.ModuleStore); ok && t.module != nil {
-		if _, err := modules.PutModule(ctx, t.module.Source.Wasm); err != nil {
+		if err := t.module.store(ctx, modules); err != nil {
 			return nil, err
 		}
 	}
@@ -137,32 +135,19 @@ type Module struct {
 	*guest.Module
 	Source guest.Source
 	db     *DB
-
-	mu     sync.Mutex
-	stored time.Time // when the log was last asked to store it
 }
 
 // Close releases the module. Calls of its tools must have returned.
 func (m *Module) Close() { m.db.closeOne(m) }
 
-// storedAgain is how long a module counts as stored. The log holds it for at least half of
-// [eventlog.ModuleGrace], and every run makes sure that it is there.
-const storedAgain = time.Minute
-
-// store stores the module in the log of its database. That hashes all of it, which can take
-// longer than the call, so calls that follow each other store it once.
+// store makes sure that a log has the module. To put it there hashes all of it, which can take
+// longer than a call.
 func (m *Module) store(ctx context.Context, log eventlog.ModuleStore) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now().Round(0) // the wall clock goes on while the machine sleeps
-	if age := now.Sub(m.stored); age >= 0 && age < storedAgain {
-		return nil
+	stored, err := log.HasModule(ctx, m.Digest())
+	if err == nil && !stored {
+		_, err = log.PutModule(ctx, m.Source.Wasm)
 	}
-	if _, err := log.PutModule(ctx, m.Source.Wasm); err != nil {
-		return err
-	}
-	m.stored = now
-	return nil
+	return err
 }
 
 // Load finds a module and prepares one of its tools. Ref is the path of a .wasm file, the

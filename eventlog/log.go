@@ -144,12 +144,10 @@ type Database interface {
 	Store
 	Transactor
 
-	// StoreModule is PutModule without a hold, for a caller that holds the module itself.
-	StoreModule(ctx context.Context, wasm []byte) (canon.Hash, error)
-
-	// MayRemoveModules reports whether the database role of the log may remove modules.
-	// A host's role on a server may not, just as it may not remove runs.
-	MayRemoveModules(ctx context.Context) (bool, error)
+	// RemoveUnusedModules removes the modules that nothing uses, see [UseModules], or those
+	// of them with the given digests. A role that may not remove modules removes none: a
+	// host's role on a server may not, just as it may not remove runs.
+	RemoveUnusedModules(ctx context.Context, digests ...canon.Hash) (removed ModuleCount, err error)
 
 	// SchemaVersions returns the layout version of the database and the version that
 	// this program writes.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -96,10 +95,6 @@ type Tx interface {
 	// transaction is committed, events of the run under an earlier epoch, or none,
 	// are refused with [ErrFenced], including queued ones.
 	Fence(runID string) (epoch uint64, err error)
-
-	// RemoveModule removes the bytes of a module, if they exist. The module must have
-	// no holds, see [EndHold].
-	RemoveModule(digest canon.Hash) error
 }
 
 // Bulk is implemented by transactions on a server, where each statement costs a round

@@ -489,9 +489,8 @@ func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 	return nil
 }
 
-// openAgents makes the agents of their files, and notes the modules of their tools.
+// openAgents makes the agents of their files.
 func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
-	c.Held = map[canon.Hash]int64{}
 	for _, path := range h.file.Agents {
 		file, err := agentfile.Load(path)
 		if err != nil {
@@ -501,12 +500,13 @@ func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
 		if err != nil {
 			return &SetupError{Err: err}
 		}
-		box, err := file.OpenTools(ctx, &starling.ModuleLoader{Engine: c.Inline, Store: h.log, Stored: c.Held}, os.Getenv)
+		modules := map[canon.Hash][]byte{}
+		box, err := file.OpenTools(ctx, &starling.ModuleLoader{Engine: c.Inline, Store: h.log, Stored: modules}, os.Getenv)
 		if err != nil {
 			return err
 		}
 		h.onClose(func() { box.Close() })
-		c.Agents = append(c.Agents, daemon.Agent{Name: file.Name, Agent: *file.Agent(model, box), Variables: file.Variables})
+		c.Agents = append(c.Agents, daemon.Agent{Name: file.Name, Agent: *file.Agent(model, box), Variables: file.Variables, Modules: modules})
 	}
 	return nil
 }
@@ -724,8 +724,9 @@ func (h *Host) spaceState(ctx context.Context) observe.SpaceState {
 	if s.Database, err = DatabaseBytes(ctx, h.log, where); err != nil {
 		s.Database = -1
 	}
-	if s.Modules, s.Bytes, err = h.tenants.HeldBytes(ctx, ""); err != nil {
-		s.Modules, s.Bytes = -1, -1
+	s.Modules, s.Bytes = -1, -1
+	if modules, err := eventlog.CountModules(ctx, h.log, ""); err == nil {
+		s.Modules, s.Bytes = int64(modules.Modules), modules.Bytes
 	}
 	return s
 }

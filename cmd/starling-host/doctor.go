@@ -312,7 +312,7 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 // they are all there.
 func checkTables(ctx context.Context, log database, path string) *finding {
 	var dropped []string
-	for _, set := range append(serve.Tables(), eventlog.ModuleTables) {
+	for _, set := range serve.Tables() {
 		taken, err := log.TableSteps(ctx, set)
 		if err != nil || taken < len(set.Steps) { // which another check names
 			continue
@@ -364,13 +364,13 @@ func checkSpace(ctx context.Context, log database, file *serve.File) (findings [
 		return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 	}
 	f := finding{"size", stateOK, formatSize(uint64(size)), ""}
-	if taken, err := log.TableSteps(ctx, eventlog.ModuleTables); err == nil && taken > 0 {
-		modules, bytes, err := tenant.HeldBytes(ctx, log, "")
+	if have, want, err := log.SchemaVersions(ctx); err == nil && have == want {
+		stored, err := eventlog.CountModules(ctx, log, "")
 		if err != nil {
 			return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 		}
-		f.found += fmt.Sprintf(", of which %s are %s", formatSize(uint64(bytes)), plural(int(modules), "module"))
-		if most := file.Space.Modules; most > 0 && bytes >= most {
+		f.found += fmt.Sprintf(", of which %s are %s", formatSize(uint64(stored.Bytes)), plural(stored.Modules, "module"))
+		if most := file.Space.Modules; most > 0 && stored.Bytes >= most {
 			f.state, f.found = stateLimited, f.found+fmt.Sprintf("; space.modules allows %s, so a host accepts no more", formatSize(uint64(most)))
 		}
 	}

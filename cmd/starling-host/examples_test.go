@@ -13,10 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/serve/tenant"
 )
 
 // servers are the commands that go on until they are stopped, and those about the queue of
@@ -152,14 +150,7 @@ func writeTenants(t *testing.T, dir string) {
 		if err != nil {
 			return err
 		}
-		m := tenant.Module{Name: "dice", Digest: canon.Sum(dice), Size: int64(len(dice))}
-		if err := ts.HoldModule(t.Context(), "acme", m.Digest, m.Size, -1); err != nil {
-			return err
-		}
-		if _, err := ts.log.StoreModule(t.Context(), dice); err != nil {
-			return err
-		}
-		_, err = ts.AddModule(t.Context(), "acme", m, "[]", nil)
+		_, err = ts.AddModule(t.Context(), "acme", "dice", dice, "[]", nil, -1)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -172,7 +172,7 @@ func explain(err error) *failure {
 	case errors.Is(err, eventlog.ErrLogCorrupt):
 		return &failure{code: exitInvalid, message: starling.PlainError(err)}
 	case errors.Is(err, eventlog.ErrSchemaTooNew):
-		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "a newer starling-host wrote it; list the formats that this one reads: starling-host version"}
+		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "a newer starling-host wrote it, or one before the first release; list the formats that this one reads: starling-host version"}
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return &failure{code: exitUsage, message: starling.PlainError(err), hint: "list the runs with: starling-host runs DB"}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):

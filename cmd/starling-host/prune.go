@@ -26,9 +26,8 @@ Runs that have not ended need --include-open. Make sure that no program is worki
 them: its next write would fail.
 
 Runs are removed in small batches, so that a host can use the database meanwhile. You
-can repeat an interrupted removal. Modules are removed too if no tenant has them, no
-run names them, and no program stored them within the last hour. Later runs reuse the
-space; --compact returns it to the file system.
+can repeat an interrupted removal. Modules are removed too if no run and no
+tenant uses them. Later runs reuse the space; --compact returns it to the file system.
 
 To keep the runs, archive them first with the same flags. Use --before, which selects
 the same runs in both commands.`
@@ -262,7 +261,7 @@ func (a *app) printPruned(doc pruneDocument, output string) error {
 		before = " that began before " + doc.Before
 	}
 	a.stdout.printf("%s %s with %s%s\n", verb, plural(doc.Runs, "run"), plural(uint64(doc.Events), "event"), before)
-	a.printCollected(tenant.Collected{Modules: doc.Modules, Bytes: doc.ModuleBytes})
+	a.printCollected(eventlog.ModuleCount{Modules: doc.Modules, Bytes: doc.ModuleBytes})
 	if doc.FreedBytes != nil {
 		a.stdout.printf("freed %s\n", formatSize(uint64(*doc.FreedBytes)))
 	}
@@ -272,7 +271,7 @@ func (a *app) printPruned(doc pruneDocument, output string) error {
 	return nil
 }
 
-func (a *app) printCollected(c tenant.Collected) {
+func (a *app) printCollected(c eventlog.ModuleCount) {
 	if c.Modules > 0 {
 		a.stdout.printf("removed %s of %s that nothing uses\n", plural(c.Modules, "module"), formatSize(uint64(c.Bytes)))
 	}

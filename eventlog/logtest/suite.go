@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ var always = []section{
 	{"summaries add up, the newest run first", listing},
 	{"pages filter, count and bound", paging},
 	{"modules are kept by digest", modules},
+	{"a run has its modules or does not begin", modulesInUse},
 	{"a barrier with nothing before it returns at once", idleBarrier},
 	{"after Close every method says so", closed},
 	{"many runs are written and read at once", concurrent},
@@ -399,6 +401,60 @@ func modules(t *testing.T, log eventlog.EventLog) {
 	}
 	if _, err := ms.PutModule(t.Context(), make([]byte, eventlog.MaxModuleBytes+1)); err == nil {
 		t.Error("a module beyond the limit was taken")
+	}
+}
+
+// modulesInUse begins runs while modules that nothing uses are removed: each durable run has
+// its module, and a run whose module was removed before is refused.
+func modulesInUse(t *testing.T, log eventlog.EventLog) {
+	db, ok := log.(eventlog.Database)
+	if !ok {
+		t.Skip("SKIPPED: the log removes no modules")
+	}
+	done := make(chan struct{})
+	var remover sync.WaitGroup
+	remover.Go(func() {
+		for {
+			if _, err := db.RemoveUnusedModules(t.Context()); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	begun := 0
+	for i := range 60 {
+		digest, err := db.PutModule(t.Context(), []byte{byte(i), byte(i >> 8)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Chain{RunID: fmt.Sprint("run-", i)}
+		started := event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: "g",
+			ToolSchemas: []event.ToolSchemaRef{{Name: "t", SchemaHash: make([]byte, 32), Sandbox: &event.Sandbox{Module: digest[:]}}}}
+		err = db.Append(t.Context(), c.RunID, c.Next(started))
+		if err == nil {
+			err = db.Sync(t.Context(), c.RunID)
+		}
+		switch {
+		case err == nil:
+			begun++
+			if _, err := db.Module(t.Context(), digest); err != nil {
+				t.Errorf("run %d: %v", i, err)
+			}
+		case !errors.Is(err, eventlog.ErrModuleNotFound) || !errors.Is(err, eventlog.ErrInvalidAppend):
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	remover.Wait()
+	if _, err := db.RemoveUnusedModules(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if c, err := eventlog.CountModules(t.Context(), db, ""); err != nil || c.Modules != begun {
+		t.Errorf("%d runs have begun, and there are %d modules, %v", begun, c.Modules, err)
 	}
 }
 

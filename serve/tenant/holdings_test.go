@@ -23,7 +23,6 @@ func testHoldings(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	ctx := t.Context()
-	echo := f.stored(t, "acme", "echo")
 	second := func(_ any, err error) error { return err }
 	for _, step := range []struct {
 		what    string
@@ -33,8 +32,8 @@ func testHoldings(t *testing.T, open opener) {
 		{"policy", func() error { return second(f.SetPolicy(ctx, "acme", "one", false)) }, true},
 		{"the same policy", func() error { return second(f.SetPolicy(ctx, "acme", "one", false)) }, false},
 		{"the tenant's own policy", func() error { return second(f.ChangePolicy(ctx, "acme", "two", canon.Sum([]byte("one")))) }, true},
-		{"module", func() error { return second(f.AddModule(ctx, "acme", echo, "[]", nil)) }, true},
-		{"trust", func() error { return f.TrustModule(ctx, "acme", "echo", echo.Digest, true) }, true},
+		{"module", func() error { return second(f.add(t, "acme", "echo", "echo", nil)) }, true},
+		{"trust", func() error { return f.TrustModule(ctx, "acme", "echo", canon.Sum([]byte("echo")), true) }, true},
 		{"no such module", func() error {
 			if err := f.RemoveModule(ctx, "acme", "other"); !errors.Is(err, tenant.ErrNotFound) {
 				return errors.New("it was removed")

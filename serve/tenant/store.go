@@ -21,10 +21,9 @@ import (
 // goroutine, and any number of processes may have a Store over the same database.
 // It reads the database each time; nothing is cached. Use [Open].
 type Store struct {
-	db      eventlog.Transactor
+	db      eventlog.Database
 	masters atomic.Pointer[[]MasterKey]
 	now     func() time.Time
-	keeps   bool // the role of the log may not remove modules
 }
 
 // Options configure a Store.
@@ -43,7 +42,7 @@ type Options struct {
 
 // Open creates the tables where they are missing, if it may. If it is given master keys, and a
 // data key of the database is under another one, that is [ErrWrongMasterKey].
-func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error) {
+func Open(ctx context.Context, db eventlog.Database, o Options) (*Store, error) {
 	s := &Store{db: db, now: o.Now}
 	s.masters.Store(&o.Masters)
 	if s.now == nil {
@@ -64,10 +63,6 @@ func Open(ctx context.Context, db eventlog.Transactor, o Options) (*Store, error
 		if err := db.CreateTables(ctx, set); err != nil {
 			return nil, fmt.Errorf("tenant: create tables: %w", err)
 		}
-	}
-	may, err := mayRemove(ctx, db)
-	if s.keeps = !may; err != nil {
-		return nil, err
 	}
 	if len(o.Masters) == 0 {
 		return s, nil
@@ -286,7 +281,7 @@ func (h Holdings) Unseal(purpose string, sealed []byte, binding ...string) ([]by
 // Tables returns the tables of a Store, which [Open] makes where they are missing and
 // its role may.
 func Tables() []eventlog.TableSet {
-	return []eventlog.TableSet{eventlog.ModuleTables, tables, descriptions}
+	return []eventlog.TableSet{tables, descriptions}
 }
 
 // DataKeyTable is the table with the wrapped data keys, a row for each tenant that is not
@@ -387,7 +382,7 @@ func step(sql string) eventlog.TableStep {
 type Erasure struct {
 	Keys, Secrets, Modules int
 	Pruned                 eventlog.PruneReport // zero if no runs were removed
-	Collected              Collected            // unused modules
+	Collected              eventlog.ModuleCount // unused modules
 }
 
 // Erase destroys a tenant's data key and all its data in the store except its id. Its runs
@@ -426,7 +421,7 @@ func (s *Store) erase(tx eventlog.Tx, tenant string) (e Erasure, err error) {
 		return e, err
 	}
 	// Its runs cannot be read, so they cannot be replayed.
-	if _, err := tx.Exec("UPDATE module_hold SET since = 0, until = 1 WHERE holder = $1", tenant); err != nil {
+	if _, err := tx.Exec("DELETE FROM module_use WHERE used_by >= $1 AND used_by < $2", tenant+"/", tenant+"0"); err != nil {
 		return e, err
 	}
 	for _, table := range []struct {

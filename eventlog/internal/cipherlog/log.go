@@ -66,7 +66,7 @@ func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
 	defer r.mu.Unlock()
 	encrypted, next, err := l.next(ctx, r, runID, ev)
 	if err == nil {
-		err = l.inner.Append(ctx, runID, encrypted)
+		err = l.append(ctx, runID, ev, encrypted)
 	}
 	if err != nil || ev.Kind.Terminal() {
 		r.loaded = false // another process may have continued the run
@@ -75,6 +75,22 @@ func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
 	}
 	r.loaded, r.at = true, next
 	return nil
+}
+
+// append appends an event as it is encrypted. The log below cannot read which modules a first
+// event names, so that event is appended together with them.
+func (l *Log) append(ctx context.Context, runID string, ev, encrypted event.Event) error {
+	if db, ok := l.inner.(eventlog.Transactor); ok && ev.Seq == 1 {
+		if modules, err := ev.Modules(); err == nil && len(modules) > 0 {
+			return db.Transact(ctx, func(tx eventlog.Tx) error {
+				if err := eventlog.UseModules(tx, runID, modules...); err != nil {
+					return err
+				}
+				return tx.Append(runID, encrypted)
+			})
+		}
+	}
+	return l.inner.Append(ctx, runID, encrypted)
 }
 
 // next seals ev. An event that does not continue the remembered run may continue

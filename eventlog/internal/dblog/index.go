@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -116,10 +117,16 @@ type Backend struct {
 	// Behind returns the runs whose rows lack events, and that a log which writes could not
 	// bring up to date.
 	Behind func(ctx context.Context, use Use) ([]string, error)
+	// StoreModule stores a module that the log does not have.
+	StoreModule func(ctx context.Context, digest canon.Hash, wasm []byte) error
+	// MayRemoveModules reports whether the role of the log may remove modules.
+	MayRemoveModules func(ctx context.Context) (bool, error)
 	// Log is the log itself.
 	Log eventlog.Transactor
 	// BringUp writes the rows of runs with [SQL.Reindex], if the log writes.
 	BringUp func(ctx context.Context, runIDs ...string) error
+
+	found sync.Map // the digests of modules that the log had when it was asked last
 }
 
 // Scanner reads rows of [Dialect].Key, [Columns] and possibly more. It is made once for all

@@ -3,8 +3,10 @@ package dblog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -119,15 +121,118 @@ func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
 
 // PutModule implements [eventlog.ModuleStore].
 func (l *Log) PutModule(ctx context.Context, wasm []byte) (canon.Hash, error) {
-	if err := eventlog.HoldModule(ctx, l.self, canon.Sum(wasm), int64(len(wasm))); err != nil {
+	x := l.x
+	if len(wasm) > eventlog.MaxModuleBytes {
+		return canon.Hash{}, fmt.Errorf("%s: module has %d bytes; at most %d are allowed", x.Name, len(wasm), eventlog.MaxModuleBytes)
+	}
+	if err := x.Runs.Writable(); err != nil {
 		return canon.Hash{}, err
 	}
-	return l.self.StoreModule(ctx, wasm)
+	digest := canon.Sum(wasm)
+	stored, err := l.HasModule(ctx, digest)
+	if err == nil && !stored { // most runs would otherwise write theirs again
+		if err = x.StoreModule(ctx, digest, wasm); err == nil {
+			x.found.Store(digest, nil)
+		}
+	}
+	if err != nil {
+		return canon.Hash{}, x.failed("store module "+digest.String(), err)
+	}
+	return digest, nil
 }
 
 // HasModule implements [eventlog.ModuleStore].
 func (l *Log) HasModule(ctx context.Context, digest canon.Hash) (bool, error) {
 	return l.x.hasModule(ctx, digest)
+}
+
+func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool, err error) {
+	if !x.Indexed() {
+		return false, nil
+	}
+	err = x.Read(ctx, func(q eventlog.Querier) error {
+		n, err := integer(q, "SELECT count(*) FROM module WHERE digest = $1", digest[:])
+		found = n > 0
+		return err
+	})
+	switch {
+	case found:
+		x.found.Store(digest, nil)
+	case err == nil:
+		x.found.Delete(digest)
+	}
+	return found, err
+}
+
+// Uses returns the modules that a run uses which begins with an event: those that it names
+// and that the log had when this process asked last. The writer refuses the run if one of them
+// has been removed since. An event that is encrypted, or that a
+// newer program wrote, names none that the log can read.
+func (x *Backend) Uses(ctx context.Context, first event.Event) (uses []canon.Hash, err error) {
+	named, err := first.Modules()
+	if err != nil {
+		return nil, nil
+	}
+	for _, digest := range named {
+		_, found := x.found.Load(digest)
+		if !found {
+			if found, err = x.hasModule(ctx, digest); err != nil {
+				return nil, err
+			}
+		}
+		if found && !slices.Contains(uses, digest) {
+			uses = append(uses, digest)
+		}
+	}
+	return uses, nil
+}
+
+// RemoveUnusedModules implements [eventlog.Database]. Each module has a transaction of its own.
+func (l *Log) RemoveUnusedModules(ctx context.Context, digests ...canon.Hash) (removed eventlog.ModuleCount, err error) {
+	if may, err := l.x.MayRemoveModules(ctx); err != nil || !may {
+		return removed, err
+	}
+	sizes := map[canon.Hash]int64{}
+	unused := "SELECT digest, size FROM module WHERE NOT EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = module.digest)"
+	if l.x.Pieces { // also of modules that were not stored to the end
+		unused += " UNION ALL SELECT DISTINCT digest, 0 FROM module_piece WHERE NOT EXISTS (SELECT 1 FROM module AS m WHERE m.digest = module_piece.digest)"
+	}
+	err = l.x.Read(ctx, func(q eventlog.Querier) error {
+		clear(sizes)
+		return q.Query(unused, nil, func(r eventlog.Row) error {
+			var digest []byte
+			var size int64
+			err := r.Scan(&digest, &size)
+			if err == nil && len(digest) == len(canon.Hash{}) && (len(digests) == 0 || slices.Contains(digests, canon.Hash(digest))) {
+				sizes[canon.Hash(digest)] = size
+			}
+			return err
+		})
+	})
+	for digest, size := range sizes {
+		if err != nil {
+			break
+		}
+		changed := int64(0)
+		err = l.self.Transact(ctx, func(tx eventlog.Tx) (err error) {
+			changed, err = tx.Exec("DELETE FROM module WHERE digest = $1 AND NOT EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = $1)", digest[:])
+			if err == nil && l.x.Pieces {
+				_, err = tx.Exec("DELETE FROM module_piece WHERE digest = $1 AND NOT EXISTS (SELECT 1 FROM module AS m WHERE m.digest = $1)", digest[:])
+			}
+			return err
+		})
+		if errors.Is(err, eventlog.ErrConflict) { // a run that uses it has begun meanwhile
+			err, changed = nil, 0
+		}
+		if err == nil && changed > 0 {
+			removed.Modules++
+			removed.Bytes += size
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: remove unused modules: %w", l.x.Name, err)
+	}
+	return removed, err
 }
 
 // Module implements [eventlog.ModuleStore]. The pieces of a module never change once its

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 )
+
+// ErrNoUses means that a database cannot be written, because what uses its modules is not known.
+var ErrNoUses = fmt.Errorf("%w: if an earlier commit made it, archive its runs and import them into a new one", &eventlog.MissingTableError{Table: "module_use"})
 
 // setName is the pattern for names of table sets.
 var setName = regexp.MustCompile(`^[a-z_]+$`)
@@ -48,41 +50,9 @@ func TakeSteps(tx Execer, set eventlog.TableSet, do func(eventlog.TableStep) err
 	return err
 }
 
-func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool, err error) {
-	if !x.Indexed() {
-		return false, nil
-	}
-	err = x.Read(ctx, func(q eventlog.Querier) error {
-		n, err := integer(q, "SELECT count(*) FROM module WHERE digest = $1", digest[:])
-		found = n > 0
-		return err
-	})
-	return found, err
-}
-
 // PieceBytes is the size of a module's piece in a row of module_piece. It is part of the
 // layout: existing pieces are not written again.
 const PieceBytes = 256 << 10
-
-// StoreModule stores a module that is not stored yet, since most runs would otherwise write
-// theirs again.
-func (x *Backend) StoreModule(ctx context.Context, wasm []byte, store func(digest canon.Hash) error) (canon.Hash, error) {
-	if len(wasm) > eventlog.MaxModuleBytes {
-		return canon.Hash{}, fmt.Errorf("%s: module has %d bytes; at most %d are allowed", x.Name, len(wasm), eventlog.MaxModuleBytes)
-	}
-	if err := x.Runs.Writable(); err != nil {
-		return canon.Hash{}, err
-	}
-	digest := canon.Sum(wasm)
-	known, err := x.hasModule(ctx, digest)
-	if err == nil && !known {
-		err = store(digest)
-	}
-	if err != nil {
-		return canon.Hash{}, x.failed("store module "+digest.String(), err)
-	}
-	return digest, nil
-}
 
 // Statements runs the statements of a transaction, and keeps the rules for them: one at a
 // time, with arguments that every database takes, and none after one has failed. Its

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
 )
@@ -24,6 +25,7 @@ func newStore() *store {
 	s.runs = New(Backend[int]{
 		Name: "store", Sink: "test",
 		Find:    func(_ context.Context, runID string) (Position, error) { return s.at[runID], nil },
+		Uses:    func(context.Context, event.Event) ([]canon.Hash, error) { return nil, nil },
 		Refuse:  func() error { return nil },
 		Restart: func() (func(), error) { return nil, errors.New("the cause is still there") },
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -37,6 +38,7 @@ type Item[W any] struct {
 	Row   int64 // of the Place where the run was found
 	Event event.Event
 	After eventlog.RunSummary // of the run, with this event
+	Uses  []canon.Hash        // modules of a run that begins
 	Task  Task                // nil for an event
 }
 

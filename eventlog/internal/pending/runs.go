@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/tail"
 )
@@ -39,6 +40,8 @@ type Backend[W any] struct {
 
 	// Find looks up the position of a run.
 	Find func(ctx context.Context, runID string) (Position, error)
+	// Uses returns the modules that a run uses which begins with an event.
+	Uses func(ctx context.Context, first event.Event) ([]canon.Hash, error)
 	// Refuse returns the reason why a log that is neither closed nor stopped takes no
 	// events, or nil. It is called with the lock of Runs held.
 	Refuse func() error
@@ -435,6 +438,12 @@ func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event) error
 		return err
 	}
 	it := Item[W]{Run: r, Row: r.row, Event: ev, After: next.Run()}
+	if ev.Seq == 1 {
+		var err error
+		if it.Uses, err = s.backend.Uses(ctx, ev); err != nil {
+			return err
+		}
+	}
 	if err := s.Put(ctx, it); err != nil {
 		return err
 	}
@@ -533,6 +542,11 @@ func StaleEpoch(runID string, epoch, last uint64) error {
 // Continued is the error of a run that another process has continued.
 func Continued(runID string) error {
 	return fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, runID)
+}
+
+// ModuleLost is the error of a run that begins after a module of it was removed.
+func ModuleLost(runID string) error {
+	return fmt.Errorf("%w: run %q: %w: it was removed before the run began", eventlog.ErrInvalidAppend, runID, eventlog.ErrModuleNotFound)
 }
 
 // Epochs is a log that is written in epochs, as [Runs] is.

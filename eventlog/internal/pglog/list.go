@@ -132,6 +132,8 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 // removeSQL removes the runs in doomed, and counts the runs that it has removed itself.
 const removeSQL = `, events AS (
 	DELETE FROM eventlog_events USING doomed WHERE eventlog_events.run_id = doomed.run_id
+), unused AS (
+	DELETE FROM module_use USING doomed WHERE module_use.used_by = doomed.run_id
 ), gone AS (
 	DELETE FROM run USING doomed WHERE run.run_id = doomed.run_id RETURNING run.last_seq
 )

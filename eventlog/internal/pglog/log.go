@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/internal/pending"
@@ -45,9 +46,11 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 	l.runs = pending.New(pending.Backend[none]{
 		Name: "pglog", Sink: "server",
 		Find: l.findRun, Refuse: l.refuse, Restart: l.restart,
+		Uses: func(ctx context.Context, first event.Event) ([]canon.Hash, error) { return l.index.Uses(ctx, first) },
 	})
 	l.index = &dblog.Backend{
 		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
+		StoreModule: l.storeModule, MayRemoveModules: l.mayRemoveModules,
 	}
 	l.common = dblog.NewLog(l.index, l)
 	l.notifier.init(l)

@@ -1,6 +1,7 @@
 package pglog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
 
 // Options are how to open a log. The zero value opens a database that has the tables
@@ -120,6 +122,11 @@ func (l *Log) examine(ctx context.Context) error {
 	if layout > layoutVersion {
 		return eventlog.CheckSchema(layout, layoutVersion)
 	}
+	if layout == layoutVersion && !l.opts.ReadOnly {
+		if uses, err := hasTable(ctx, l.pool, "module_use"); err != nil || !uses {
+			return cmp.Or(err, dblog.ErrNoUses)
+		}
+	}
 	return nil
 }
 
@@ -220,6 +227,7 @@ func sessionError(err error) error {
 // SQLSTATE codes, see appendix A of PostgreSQL's manual.
 const (
 	uniqueViolation       = "23505"
+	foreignKeyViolation   = "23503"
 	serializationFailure  = "40001"
 	deadlockDetected      = "40P01"
 	readOnlyTransaction   = "25006"
@@ -268,6 +276,11 @@ func (l *Log) explainForeign(err error) error {
 
 // isConflict reports whether err means that a row with that key exists.
 func isConflict(err error) bool { return code(err) == uniqueViolation }
+
+// isModuleLost reports whether a statement was refused because a module of a run that begins
+// is not there, or because a module to remove has got a user meanwhile. The table module_use
+// has the only foreign key.
+func isModuleLost(err error) bool { return code(err) == foreignKeyViolation }
 
 // isRefusal reports whether the server has undone a transaction because of another one,
 // so that it may be tried again at once.

@@ -76,9 +76,16 @@ CREATE TABLE commit_mark (
 );
 CREATE TABLE module (
 	digest BYTEA PRIMARY KEY,
+	size   BIGINT NOT NULL,
 	wasm   BYTEA NOT NULL
 );
 ALTER TABLE module ALTER COLUMN wasm SET STORAGE EXTERNAL;
+CREATE TABLE module_use (
+	digest  BYTEA NOT NULL REFERENCES module,
+	used_by TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (digest, used_by)
+);
+CREATE INDEX module_use_by_user ON module_use (used_by);
 CREATE TABLE table_set (
 	name  TEXT COLLATE "C" PRIMARY KEY,
 	steps BIGINT NOT NULL
@@ -86,14 +93,6 @@ CREATE TABLE table_set (
 INSERT INTO table_set (name, steps) VALUES ('eventlog', 1);
 `
 )
-
-// withModules returns the sets with the module tables, which every log has.
-func withModules(sets []eventlog.TableSet) []eventlog.TableSet {
-	if slices.ContainsFunc(sets, func(s eventlog.TableSet) bool { return s.Name == eventlog.ModuleTables.Name }) {
-		return sets
-	}
-	return append([]eventlog.TableSet{eventlog.ModuleTables}, sets...)
-}
 
 // quote makes a text an SQL name or string.
 func quote(text, mark string) string {
@@ -137,7 +136,7 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 		return report, err
 	}
 	l.layout.Store(layoutVersion)
-	return report, l.CreateTables(ctx, eventlog.ModuleTables)
+	return report, nil
 }
 
 // Grant runs the SQL of [Grants], in one transaction. The connection's role has to own
@@ -269,19 +268,20 @@ type Needs struct{ Writer, Retention, Reader []Need }
 func NeedsOf(sets ...eventlog.TableSet) Needs {
 	var host []string
 	marks := Need{"SELECT, INSERT, UPDATE, DELETE", []string{"commit_mark"}}
-	retention := []Need{{"DELETE", []string{"eventlog_events", "run", "module"}}, marks}
-	for _, set := range withModules(sets) {
+	retention := []Need{{"DELETE", []string{"eventlog_events", "run", "module", "module_use"}}, marks}
+	for _, set := range sets {
 		host = append(host, set.Tables...)
 		for _, table := range slices.Sorted(maps.Keys(set.Retention)) {
 			retention = append(retention, Need{set.Retention[table], []string{table}})
 		}
 	}
-	look := Need{"SELECT", []string{"eventlog_events", "eventlog_schema_migrations", "run", "module", "table_set"}}
+	look := Need{"SELECT", []string{"eventlog_events", "eventlog_schema_migrations", "run", "module", "module_use", "table_set"}}
 	return Needs{
 		Writer: []Need{
 			look,
 			{"INSERT", []string{"eventlog_events", "run", "module"}},
 			{"UPDATE", []string{"run"}},
+			{"INSERT, UPDATE, DELETE", []string{"module_use"}},
 			marks,
 			{"SELECT, INSERT, UPDATE, DELETE", host},
 		},

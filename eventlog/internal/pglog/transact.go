@@ -188,7 +188,7 @@ func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error
 
 // statements returns the statements of the transaction.
 func statements(ctx context.Context, tx pgx.Tx) *dblog.Statements {
-	return &dblog.Statements{Name: "pglog", On: querier{ctx, tx}, Conflict: isConflict, Explain: orUnavailable, Arg: isMany}
+	return &dblog.Statements{Name: "pglog", On: querier{ctx, tx}, Conflict: func(err error) bool { return isConflict(err) || isModuleLost(err) }, Explain: orUnavailable, Arg: isMany}
 }
 
 // isMany reports whether an argument is an [eventlog.Bulk] argument.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/internal/pending"
@@ -126,10 +127,12 @@ func (n *writer) attempt(b *batch, again bool) (conflicts, error) {
 	}
 	refused, err := b.columns.insert(ctx, n.conn, gates(b.columns.runIDs()))
 	switch {
-	case isConflict(err) && len(b.runs) > 1:
+	case (isConflict(err) || isModuleLost(err)) && len(b.runs) > 1:
 		return n.attemptEach(b, again)
 	case isConflict(err):
 		return conflicts{b.runs[0]: pending.Continued(b.runs[0].ID)}, nil
+	case isModuleLost(err):
+		return conflicts{b.runs[0]: pending.ModuleLost(b.runs[0].ID)}, nil
 	case err != nil:
 		return nil, fmt.Errorf("pglog: store %d events: %w", len(b.items), err)
 	case len(refused) == 0:
@@ -258,6 +261,9 @@ func (b *batch) fill(items []item) {
 			i = b.addRun(it.Run, it.Event.Seq-1)
 		}
 		b.columns.setAfter(i, it.After)
+		for _, digest := range it.Uses {
+			b.columns.uses = append(b.columns.uses, rowUse{it.Run.ID, digest})
+		}
 		b.columns.addEvent(i, it.Event)
 	}
 }
@@ -337,7 +343,14 @@ func isStored(ctx context.Context, q queryer, runID string, at eventlog.RunSumma
 type columns struct {
 	rows   []row
 	events []rowEvent
+	uses   []rowUse
 	params params
+}
+
+// rowUse is a module of a run that begins.
+type rowUse struct {
+	runID  string
+	digest canon.Hash
 }
 
 // row is the row of a run that must be at event before, under the epoch.
@@ -382,7 +395,8 @@ func numbers() *strings.Replacer {
 // insertSQL writes a batch. It moves the row of each run from where the batch expects it,
 // under the batch's epoch, to where the batch leaves it, and stores the events only of the
 // runs whose rows it could move. Its result is the numbers of the other runs; the first
-// run is number one. $10 is whether runs begin.
+// run is number one. $10 is whether runs begin. $11 and $12 are the modules of runs that begin
+// and the ids of these runs; if one of the modules is no longer there, the statement fails.
 //
 // Two such statements that meet at a run wait for each other at its row: the second one
 // sees the first one's change. For $9 see lockGates. IS TRUE keeps the planner, which
@@ -415,6 +429,11 @@ var insertSQL = numbers().Replace(fmt.Sprintf(`WITH gate AS (
 	SELECT e.run_id, {event.seq}, e.prev_hash, {event.ts}, {event.kind}, e.payload
 	FROM unnest($5::text[], $6::bytea[], $7::bytea[]) WITH ORDINALITY AS e(run_id, prev_hash, payload, place)
 	WHERE (SELECT count(*) FROM taken) = cardinality($4::float8[]) OR ({event.no} IN (SELECT no FROM taken)) IS TRUE
+), used AS (
+	INSERT INTO module_use (digest, used_by)
+	SELECT u.digest, u.run_id FROM unnest($11::bytea[], $12::text[]) AS u(digest, run_id)
+	WHERE u.run_id IN (SELECT g.run_id FROM unnest($1::text[]) WITH ORDINALITY AS g(run_id, no) WHERE g.no IN (SELECT no FROM taken))
+	ON CONFLICT (digest, used_by) DO NOTHING
 )
 SELECT no FROM generate_series(1, cardinality($4::float8[])) AS everyone(no)
 WHERE (SELECT count(*) FROM taken) < cardinality($4::float8[]) AND (no IN (SELECT no FROM taken)) IS NOT TRUE`, layoutVersion))
@@ -423,7 +442,7 @@ WHERE (SELECT count(*) FROM taken) < cardinality($4::float8[]) AND (no IN (SELEC
 func (c *columns) reset() {
 	clear(c.rows)
 	clear(c.events)
-	c.rows, c.events = c.rows[:0], c.events[:0]
+	c.rows, c.events, c.uses = c.rows[:0], c.events[:0], c.uses[:0]
 }
 
 // addRun adds the row of a run that must be at event before.
@@ -475,6 +494,8 @@ func (c *columns) encode(gates []int32) [][]byte {
 
 	p.array(pgtype.Int4OID, len(gates), func(i int) { p.int4(gates[i]) })
 	p.boolean(c.begins())
+	p.array(pgtype.ByteaOID, len(c.uses), func(i int) { p.bytes(c.uses[i].digest[:]) })
+	p.array(pgtype.TextOID, len(c.uses), func(i int) { p.text(c.uses[i].runID) })
 	return p.values()
 }
 

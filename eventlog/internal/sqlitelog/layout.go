@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
 
 const (
@@ -67,9 +68,19 @@ const (
 	namespaceIndex = `CREATE INDEX run_by_namespace ON run (` + firstSegment + `, started)`
 	firstSegment   = "substr(run_id, 1, instr(run_id, '/'))"
 	moduleTable    = `CREATE TABLE module (
-	digest BLOB PRIMARY KEY NOT NULL,
-	wasm   BLOB NOT NULL
+	digest BLOB    PRIMARY KEY NOT NULL,
+	size   INTEGER NOT NULL,
+	wasm   BLOB    NOT NULL
 )`
+	// unsizedModuleTable is that of earlier commits. Their files can be read.
+	unsizedModuleTable = `CREATE TABLE module (digest BLOB PRIMARY KEY NOT NULL, wasm BLOB NOT NULL)`
+	// useTable has the users of each module, see eventlog.UseModules.
+	useTable = `CREATE TABLE module_use (
+	digest  BLOB NOT NULL,
+	used_by TEXT NOT NULL,
+	PRIMARY KEY (digest, used_by)
+) WITHOUT ROWID`
+	useIndex = `CREATE INDEX module_use_by_user ON module_use (used_by)`
 	// pieceTable has the modules that are too large for one transaction (pieceBytes);
 	// their rows in module are empty.
 	pieceTable = `CREATE TABLE module_piece (
@@ -105,7 +116,7 @@ const (
 const firstView = "CREATE TEMP VIEW eventlog_events AS SELECT rowid, * FROM main.events"
 
 // ownTables are the tables of our layout beside the Starling runtime's.
-var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, pieceTable, fenceTable, setTable}
+var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, useTable, useIndex, pieceTable, fenceTable, setTable}
 
 // late were added to the layout without a new version: they are read only if
 // they exist, and opening for writing adds missing ones.
@@ -114,8 +125,15 @@ var late = []string{pieceTable, fenceTable, setTable, namespaceIndex}
 // unlessThere makes a statement that creates something repeatable.
 var unlessThere = strings.NewReplacer("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", "CREATE INDEX", "CREATE INDEX IF NOT EXISTS")
 
-// complete adds what is missing in a file of our layout.
+// complete adds what is missing in a file of our layout, except for the uses of modules, which
+// it cannot know.
 func complete(ctx context.Context, c *conn) error {
+	switch n, err := c.integer(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = 'module_use'"); {
+	case err != nil:
+		return err
+	case n == 0:
+		return dblog.ErrNoUses
+	}
 	for _, object := range late {
 		if err := c.exec(ctx, unlessThere.Replace(object)); err != nil {
 			return err
@@ -192,7 +210,9 @@ var known = map[string][]string{
 	"run":                        {plain(runTable)},
 	"run_by_start":               {plain(runIndex)},
 	"run_by_namespace":           {plain(namespaceIndex)},
-	"module":                     {plain(moduleTable)},
+	"module":                     {plain(moduleTable), plain(unsizedModuleTable)},
+	"module_use":                 {plain(useTable)},
+	"module_use_by_user":         {plain(useIndex)},
 	"module_piece":               {plain(pieceTable)},
 	"run_fence":                  {plain(fenceTable)},
 	"table_set":                  {plain(setTable)},

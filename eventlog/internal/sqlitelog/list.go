@@ -166,6 +166,9 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 			if err == nil && mark != "" {
 				err = w.conn.exec(ctx, doomed+" "+mark, args...)
 			}
+			if err == nil {
+				err = w.conn.exec(ctx, doomed+" DELETE FROM module_use WHERE used_by IN (SELECT run_id FROM doomed)", args...)
+			}
 			for _, table := range []string{"eventlog_events", "run_fence", "run"} { // run last, because it names the runs
 				if err == nil {
 					err = w.conn.exec(ctx, doomed+" DELETE FROM "+table+" WHERE run_id IN (SELECT run_id FROM doomed)", args...)

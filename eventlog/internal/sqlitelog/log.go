@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/internal/tail"
@@ -46,9 +48,11 @@ func newLog(path string, o Options) *Log {
 	l.runs = pending.New(pending.Backend[row]{
 		Name: "sqlitelog", Sink: "disk",
 		Find: l.find, Refuse: l.refuse, Restart: l.restart,
+		Uses: func(ctx context.Context, first event.Event) ([]canon.Hash, error) { return l.index.Uses(ctx, first) },
 	})
 	l.index = &dblog.Backend{
 		SQL: dialect, Runs: l.runs, Indexed: l.indexed, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
+		StoreModule: l.storeModule, MayRemoveModules: l.mayRemoveModules,
 	}
 	l.common = dblog.NewLog(l.index, l)
 	return l
@@ -153,6 +157,7 @@ type row struct {
 	no    int64               // its number in the table run; zero before it has one
 	first uint64              // number of the run's first event that is not in its row yet
 	after eventlog.RunSummary // after the current transaction
+	uses  []canon.Hash        // modules of a run that begins
 }
 
 // find looks up the position of a run in the file.

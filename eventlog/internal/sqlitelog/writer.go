@@ -254,6 +254,9 @@ func (w *writer) applyItem(it item, bad conflicts) error {
 		r.Writer.no = it.Row
 	}
 	r.Writer.after = it.After
+	if it.Uses != nil {
+		r.Writer.uses = it.Uses
+	}
 	err := w.storeEvent(it.Event)
 	if isConflict(err) {
 		err = w.conflictReason(r.ID, r.Epoch)
@@ -329,6 +332,12 @@ func (w *writer) storeRun(r *run) (err error) {
 	at := &r.Writer
 	if at.first == 1 {
 		at.no, err = w.createRow(at.after, r.Epoch)
+		if err == nil {
+			err = eventlog.UseModules(querier{context.Background(), w.conn}, r.ID, at.uses...)
+		}
+		if errors.Is(err, eventlog.ErrModuleNotFound) {
+			err = pending.ModuleLost(r.ID)
+		}
 	} else {
 		err = w.updateRow(at.no, at.first-1, at.after, r.Epoch)
 	}

@@ -325,33 +325,58 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also along
 		return "", err
 	}
 	id := event.NewID()
-	job, first, unused, err := d.prepare(ctx, a, q, fullID(a.ID, id))
+	job, first, modules, err := d.prepare(ctx, a, q, fullID(a.ID, id))
 	if err != nil {
 		return "", err
 	}
 	share.Of(ctx).Rest()
 	var took time.Duration // to append, and not to commit with what others do
-	err = d.config.Queue.Enqueue(ctx, job, func(tx eventlog.Tx) error {
-		if also != nil {
-			if err := also(tx, id); err != nil {
+	enqueue := func() error {
+		return d.config.Queue.Enqueue(ctx, job, func(tx eventlog.Tx) error {
+			if also != nil {
+				if err := also(tx, id); err != nil {
+					return err
+				}
+			}
+			if err := eventlog.UseModules(tx, job.RunID, modules...); err != nil {
 				return err
 			}
+			began := time.Now()
+			err := tx.Append(job.RunID, first)
+			took = time.Since(began)
+			return err
+		})
+	}
+	err = enqueue()
+	if errors.Is(err, eventlog.ErrModuleNotFound) && q.Tool != "" { // the tenant has removed it meanwhile
+		return "", notFound.plain()
+	}
+	if errors.Is(err, eventlog.ErrModuleNotFound) {
+		if err = d.storeModules(ctx, modules); err == nil {
+			err = enqueue()
 		}
-		if unused != nil {
-			if err := d.config.Tenants.UseModule(tx, a.ID, *unused); err != nil {
-				return err
-			}
-		}
-		began := time.Now()
-		err := tx.Append(job.RunID, first)
-		took = time.Since(began)
-		return err
-	})
+	}
 	d.countOpening(err, took)
 	if err == nil {
 		d.volume.add(a.ID, len(first.Payload)+envelopeBytes, len(job.Payload))
 	}
 	return id, full(err)
+}
+
+// storeModules stores modules of the host's agents that were removed from the log, because no
+// run used them.
+func (d *Daemon) storeModules(ctx context.Context, modules []canon.Hash) error {
+	for _, a := range d.config.Agents {
+		for digest, wasm := range a.Modules {
+			if !slices.Contains(modules, digest) {
+				continue
+			}
+			if _, err := d.config.Log.PutModule(ctx, wasm); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // full words that there is no room for a run.
@@ -391,14 +416,17 @@ func idempotency(r *request, body []byte) (key string, request canon.Hash, err e
 	}
 }
 
-// prepare returns the job of a run, the event that it begins with, and the module that it
-// is the first run to name, if it is.
-func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID string) (job queue.Job, first event.Event, unused *tenant.Module, err error) {
+// prepare returns the job of a run, the event that it begins with, and the modules that the
+// event names.
+func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID string) (job queue.Job, first event.Event, modules []canon.Hash, err error) {
 	var o order
 	if q.Tool != "" {
-		o, first, unused, err = d.openTool(ctx, a, q, runID)
+		o, first, err = d.openTool(ctx, a, q, runID)
 	} else {
 		o, first, err = d.openAgent(ctx, q, runID)
+	}
+	if err == nil {
+		modules, err = first.Modules()
 	}
 	if err != nil {
 		return job, first, nil, err
@@ -410,50 +438,47 @@ func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID str
 	}
 	job = queue.Job{RunID: runID, Tenant: a.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
 	job, first, err = a.sealJob(job, first)
-	return job, first, unused, err
+	return job, first, modules, err
 }
 
 // openTool opens a run of one call.
-func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID string) (o order, first event.Event, unused *tenant.Module, err error) {
+func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID string) (o order, first event.Event, err error) {
 	m, _, err := a.snapshot.tool(q.Tool)
 	if err != nil {
-		return o, first, nil, err
+		return o, first, err
 	}
 	module, release, err := d.take(ctx, a, m.Module)
 	if err != nil {
-		return o, first, nil, err
+		return o, first, err
 	}
 	defer release()
 	found, ok := module.Tool(q.Tool)
 	if !ok {
-		return o, first, nil, notFound.plain()
+		return o, first, notFound.plain()
 	}
 	if q.Input == nil {
 		if q.Input, err = canon.Parse([]byte("{}")); err != nil {
-			return o, first, nil, err
+			return o, first, err
 		}
 	}
 	if len(q.Input.JSON) > guest.SmallBytes {
 		if err := share.Step(ctx); err != nil {
-			return o, first, nil, err
+			return o, first, err
 		}
 	}
 	if err := checkInput(found, q.Input); err != nil {
-		return o, first, nil, err
+		return o, first, err
 	}
 	if ctx, err = tool.WithVariablesJSON(ctx, q.Variables); err != nil {
-		return o, first, nil, err
+		return o, first, err
 	}
 	run, err := d.rules(ctx, a, runID, nil)
 	if err != nil {
-		return o, first, nil, err
-	}
-	if !m.Used {
-		unused = &m.Module
+		return o, first, err
 	}
 	o = order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, input: q.Input, Variables: q.Variables}
 	first, err = agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), Input: q.Input, AppVersion: d.config.Version}.Opening(ctx, runID, nil)
-	return o, first, unused, err
+	return o, first, err
 }
 
 // checkInput words what is wrong with the input of a tool.

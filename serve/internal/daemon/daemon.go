@@ -221,6 +221,10 @@ type Agent struct {
 	// Variables are told to its tools, before those that come with a run; a JSON
 	// object or nil.
 	Variables []byte
+
+	// Modules are the modules of its tools. A run that finds one of them removed from the log,
+	// because no run used it, stores it again.
+	Modules map[canon.Hash][]byte
 }
 
 // Config is what a daemon is made of. Log, Tenants, Queue and Inline are required.
@@ -293,10 +297,6 @@ type Config struct {
 
 	// Removed, unless it is nil, is called after old runs were removed.
 	Removed func()
-
-	// Held are the modules of the agents and their sizes. They stay in the log while the
-	// daemon serves, and as long as there are runs that may name them.
-	Held map[canon.Hash]int64
 
 	// Disk returns the room on the disk of the database. Nil is not known.
 	Disk func() (guest.DiskRoom, error)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -172,11 +173,11 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 		return owned{}, false, err
 	}
 	if most := d.config.MaxModuleBytes; most > 0 {
-		_, held, err := d.config.Tenants.HeldBytes(ctx, "")
+		stored, err := eventlog.CountModules(ctx, d.config.Log, "")
 		if err != nil {
 			return owned{}, false, err
 		}
-		if held+m.Size > most {
+		if stored.Bytes+m.Size > most {
 			return owned{}, false, noSpace.because("the host has reached its operator's limit of module bytes").retry(roomAfter)
 		}
 	}
@@ -184,19 +185,10 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	if err != nil {
 		return owned{}, false, fmt.Errorf("daemon: encode a description: %w", err)
 	}
-	err = d.config.Tenants.HoldModule(ctx, id, m.Digest, m.Size, a.Limits.Modules)
+	m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Name, wasm, string(describes), beside, a.Limits.Modules)
 	if full, ok := errors.AsType[*tenant.NoRoomError](err); ok {
 		return owned{}, false, moduleLimit.because("the tenant's modules take %d bytes, %d of them for removed modules that runs still use; with this module they would exceed %d",
 			full.Held, full.Removed, full.Most).hint("delete an unused module, or ask the operator to remove old runs")
-	}
-	if err != nil {
-		return owned{}, false, err
-	}
-	if _, err = d.config.Log.StoreModule(ctx, wasm); err == nil {
-		m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Module, string(describes), beside)
-	}
-	if err != nil { // or the hold ends by itself
-		err = errors.Join(err, d.config.Tenants.DropModule(context.WithoutCancel(ctx), id, m.Digest))
 	}
 	return m, true, err
 }

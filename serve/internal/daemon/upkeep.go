@@ -11,21 +11,17 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// upkeep removes old runs and unused modules from time to time, until ctx ends. Meanwhile it
-// holds the modules of the host's agents, which belong to no tenant and may not be named by
-// a run yet.
+// collectEvery is how often unused modules are removed.
+const collectEvery = 20 * time.Minute
+
+// upkeep removes old runs and unused modules from time to time, until ctx ends.
 func (d *Daemon) upkeep(ctx context.Context) {
-	tick := time.NewTicker(min(d.config.RetentionEvery, eventlog.ModuleGrace/3))
+	tick := time.NewTicker(min(d.config.RetentionEvery, collectEvery))
 	defer tick.Stop()
 	for pruned := (time.Time{}); ; {
 		if d.config.Retention > 0 && time.Since(pruned) >= d.config.RetentionEvery {
 			pruned = time.Now()
 			d.retain(ctx)
-		}
-		for digest, bytes := range d.config.Held {
-			if err := eventlog.HoldModule(ctx, d.config.Log, digest, bytes); err != nil && ctx.Err() == nil {
-				d.logger.Warn("module of an agent not held", "digest", digest.String(), "error", err.Error())
-			}
 		}
 		c, err := tenant.Collect(ctx, d.config.Log, time.Now())
 		if c.Modules > 0 {

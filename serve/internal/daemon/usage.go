@@ -69,10 +69,10 @@ func (m *metered) usage(stored *leased) (u tenant.DayUsage) {
 // Without a queue there are no days.
 func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	recorded := newVolumes(log, q)
-	return usageOf(ctx, &recorded, tenants, q, defaults, f)
+	return usageOf(ctx, log, &recorded, tenants, q, defaults, f)
 }
 
-func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+func usageOf(ctx context.Context, log eventlog.Transactor, recorded *volumes, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	doc := tenant.UsageList{Items: []tenant.Usage{}}
 	var list []tenant.Tenant
 	var err error
@@ -93,9 +93,11 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 	}
 	for _, t := range list {
 		one := tenant.Usage{Tenant: t.ID, Limits: t.Limits.Or(defaults), Days: []tenant.DayUsage{}}
-		if one.Modules, one.ModuleBytes, err = tenants.HeldBytes(ctx, t.ID); err != nil {
+		modules, err := eventlog.CountModules(ctx, log, t.ID)
+		if err != nil {
 			return doc, err
 		}
+		one.Modules, one.ModuleBytes = int64(modules.Modules), modules.Bytes
 		if q != nil {
 			days, err := q.Usage(ctx, t.ID, f.Days)
 			if err != nil {
@@ -117,7 +119,7 @@ func usageOf(ctx context.Context, recorded *volumes, tenants *tenant.Store, q *q
 
 // Usage returns what tenants use.
 func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
-	doc, err := usageOf(ctx, &d.volume, d.config.Tenants, d.config.Queue, d.config.Defaults, f)
+	doc, err := usageOf(ctx, d.config.Log, &d.volume, d.config.Tenants, d.config.Queue, d.config.Defaults, f)
 	for i, one := range doc.Items {
 		now := &tenant.InFlight{Bytes: d.host.Memory.Held(one.Tenant)}
 		now.Slots, now.Waiting = d.host.CPU.Use(one.Tenant)
