@@ -287,6 +287,8 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	c.Observe, c.Runs = observe.NewHTTPMetrics(registry), observe.NewMetrics(registry)
 	observe.RegisterQueue(registry, h.queueState)
 	observe.RegisterSpace(registry, h.spaceState)
+	c.CPU = guest.NewScheduler(runtime.GOMAXPROCS(0))
+	observe.RegisterCPU(registry, func() observe.CPUState { return observe.CPUState(c.CPU.Load()) })
 	observe.RegisterBuild(registry, c.Version)
 	if h.certificate != nil {
 		observe.RegisterCertificate(registry, h.certificate.Expires)
@@ -479,7 +481,6 @@ func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 	if c.Inline = engine; h.file.Isolation == inline {
 		return nil
 	}
-	c.CPU = guest.NewScheduler(runtime.GOMAXPROCS(0))
 	processes, err := starling.NewEngine(ctx, starling.EngineOptions{Processes: true, MaxCalls: calls, Scheduler: c.CPU, Warn: warn})
 	if err != nil {
 		return err
@@ -737,7 +738,7 @@ func (h *Host) queueState(ctx context.Context) (observe.QueueState, error) {
 	if err != nil {
 		return observe.QueueState{}, err
 	}
-	state := observe.QueueState{Ready: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest, Hosts: map[string]int{}}
+	state := observe.QueueState{Tenants: s.Tenants, Ready: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest, Hosts: map[string]int{}}
 	hosts, err := h.queue.Hosts(ctx)
 	for _, one := range hosts {
 		state.Hosts[one.State]++

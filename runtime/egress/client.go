@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/netip"
 	"time"
@@ -100,12 +101,14 @@ func (c *Client) And(a Authorizer) *Client {
 //
 // The error is an [*Error] for everything that the guest can handle. When ctx
 // has ended it is ctx.Err() instead, and whether the server acted is unknown.
-func (c *Client) Do(ctx context.Context, r *Request, idempotencyKey string) ([]byte, error) {
+func (c *Client) Do(ctx context.Context, r *Request, idempotencyKey string) (response []byte, err error) {
 	if r.Safe() {
 		idempotencyKey = "" // repeating it does no harm
 	}
-	t, grant, err := c.decide(ctx, r, idempotencyKey)
-	var response []byte
+	t, grant, secret, err := c.decide(ctx, r, idempotencyKey)
+	if count, ok := ctx.Value(countKey{}).(func(outcome string)); ok {
+		defer func() { count(outcome(err, secret)) }()
+	}
 	limited := ctx
 	if err == nil {
 		var cancel context.CancelFunc
@@ -134,24 +137,46 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil
 }
 
-// decide checks the request and asks the authorizer.
-func (c *Client) decide(ctx context.Context, r *Request, idempotencyKey string) (target, Grant, error) {
-	t, err := r.check()
-	if err != nil {
-		return t, Grant{}, err
+type countKey struct{}
+
+// WithCount returns a context in which count receives the outcome of each request:
+// "ok", "cancelled", "secret" for a request with a placeholder that was refused, or the
+// name of another [abi.Status].
+func WithCount(ctx context.Context, count func(outcome string)) context.Context {
+	return context.WithValue(ctx, countKey{}, count)
+}
+
+func outcome(err error, secret bool) string {
+	known, ok := errors.AsType[*Error](err)
+	switch {
+	case err == nil:
+		return "ok"
+	case !ok:
+		return "cancelled"
+	case secret && (known.Status == abi.StatusDenied || known.Status == abi.StatusMalformed):
+		return "secret"
+	}
+	return known.Status.String()
+}
+
+// decide checks the request and asks the authorizer. It reports whether the request has
+// a placeholder, or text that begins like one.
+func (c *Client) decide(ctx context.Context, r *Request, idempotencyKey string) (t target, grant Grant, secret bool, err error) {
+	if t, err = r.check(); err != nil {
+		return t, grant, false, err
 	}
 	if idempotencyKey != "" && !abi.IsFieldValue(idempotencyKey) {
-		return t, Grant{}, malformed("the idempotency key %s cannot be sent in a header", quote(idempotencyKey))
+		return t, grant, false, malformed("the idempotency key %s cannot be sent in a header", quote(idempotencyKey))
 	}
 	access, err := r.access(t)
-	if err != nil {
-		return t, Grant{}, err
+	secret = err != nil || len(access.Secrets) > 0
+	if err == nil {
+		err = r.oneWay(t)
 	}
-	if err := r.oneWay(t); err != nil {
-		return t, Grant{}, err
+	if err == nil {
+		grant, err = c.authorize(ctx, access)
 	}
-	grant, err := c.authorize(ctx, access)
-	return t, grant, err
+	return t, grant, secret, err
 }
 
 func (c *Client) do(ctx context.Context, r *Request, t target, idempotencyKey string, grant Grant) ([]byte, error) {

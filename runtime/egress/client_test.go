@@ -369,3 +369,39 @@ func TestOnlyUnsafeRequestsHaveAnIdempotencyKey(t *testing.T) {
 		}
 	}
 }
+
+// TestOutcomesAreCounted makes requests that end in each way.
+func TestOutcomesAreCounted(t *testing.T) {
+	host := answer(t, "HTTP/1.1 204 No Content\r\n\r\n")
+	gone := answer(t, "")
+	open := loopback(t, host, gone)
+	post := func(body string) *Request {
+		return &Request{Method: "POST", URL: "http://" + host, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte(body)}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		want    string
+		ctx     context.Context
+		client  *Client
+		request *Request
+	}{
+		{"ok", t.Context(), open, get("http://" + host)},
+		{"ok", t.Context(), New(Config{Authorize: granting{"hunter2hunter2", false}}), post("{{secret:K}}")},
+		{"denied", t.Context(), open, get("http://other.test")},
+		{"malformed", t.Context(), open, get("ftp://other.test")},
+		{"network", t.Context(), open, get("http://" + gone)},
+		{"too_large", t.Context(), open, post(strings.Repeat("a", DefaultMaxRequestBytes+1))},
+		{"cancelled", over, open, get("http://" + host)},
+		{"secret", t.Context(), open, get("http://other.test/?a={{secret:K}}")},
+		{"secret", t.Context(), open, get("http://" + host + "/%7B%7Bsecret:K%7D%7D")},
+		{"secret", t.Context(), open, post("{{secret:K}}")},
+	} {
+		var got []string
+		ctx := WithCount(c.ctx, func(outcome string) { got = append(got, outcome) })
+		_, err := c.client.Do(ctx, c.request, "")
+		if len(got) != 1 || got[0] != c.want {
+			t.Errorf("%s %s: %v, counted %q, want %q", c.request.Method, c.request.URL, err, got, c.want)
+		}
+	}
+}

@@ -49,6 +49,7 @@ func (m *HTTPMetrics) ObserveRequest(route string, status int, d time.Duration) 
 // QueueState counts jobs and hosts.
 type QueueState struct {
 	Ready, Sleeping, Running int
+	Tenants                  int            // with ready jobs
 	Oldest                   time.Time      // when the oldest waiting job was enqueued; zero when there is none
 	Hosts                    map[string]int // by state: working, draining, drained, silent or gone
 }
@@ -90,6 +91,7 @@ func (s *scraped) Collect(to chan<- prometheus.Metric) {
 func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueState, error)) {
 	m := &scraped{}
 	jobs := m.describe("starling_queue_jobs", "Runs that are in the queue, by state (ready, sleeping or running).", "state")
+	tenants := m.describe("starling_queue_waiting_tenants", "Tenants with runs that wait for a worker.")
 	oldest := m.describe("starling_queue_oldest_seconds", "Time since the oldest run in the queue was enqueued, 0 for an empty queue.")
 	hosts := m.describe("starling_hosts", "Hosts that share the database, by state (working, draining, drained, silent or gone).", "state")
 	m.ask = func(ctx context.Context, give func(*prometheus.Desc, float64, ...string)) {
@@ -105,11 +107,31 @@ func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueSt
 			age = max(time.Since(s.Oldest).Seconds(), 0)
 		}
 		give(oldest, age)
+		give(tenants, float64(s.Tenants))
 		for _, state := range []string{"working", "draining", "drained", "silent", "gone"} {
 			give(hosts, float64(s.Hosts[state]), state)
 		}
 	}
 	r.MustRegister(m)
+}
+
+// CPUState is how tenants share the processors.
+type CPUState struct {
+	Tenants int           // that wait for a CPU slot now
+	Waited  time.Duration // of all calls that got one
+	Demoted uint64        // calls that computed for long
+}
+
+// RegisterCPU registers the metrics of CPU slots with r. It calls state at each scrape.
+func RegisterCPU(r prometheus.Registerer, state func() CPUState) {
+	r.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "starling_cpu_waiting_tenants", Help: "Tenants whose calls wait for a CPU slot."},
+			func() float64 { return float64(state().Tenants) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "starling_cpu_wait_seconds_total", Help: "Time that calls waited for CPU slots."},
+			func() float64 { return state().Waited.Seconds() }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "starling_calls_demoted_total", Help: "Calls that computed for long and got the lowest priority."},
+			func() float64 { return float64(state().Demoted) }),
+	)
 }
 
 // NewRegistry returns a registry with the metrics of the Go runtime and of the

@@ -49,6 +49,7 @@ func TestTheDashboardHasMetricsThatExist(t *testing.T) {
 	observe.NewRetention(d)
 	observe.NewSeal(d)
 	observe.RegisterSpace(d, nil)
+	observe.RegisterCPU(d, nil)
 	known := map[string]bool{"process_resident_memory_bytes": true, "process_open_fds": true, "go_goroutines": true}
 	for _, m := range fqName.FindAllStringSubmatch(d.text.String(), -1) {
 		known[m[1]] = true
@@ -101,12 +102,16 @@ func TestRequestsAndQueue(t *testing.T) {
 	m := observe.NewHTTPMetrics(registry)
 	m.ObserveRequest("GET /api/v1/runs", 200, time.Second)
 	m.ObserveRequest("GET /api/v1/runs", 7, time.Second) // what no server answers
-	state, failure := observe.QueueState{Ready: 1, Sleeping: 2, Running: 3}, error(nil)
+	state, failure := observe.QueueState{Ready: 1, Sleeping: 2, Running: 3, Tenants: 4}, error(nil)
+	observe.RegisterCPU(registry, func() observe.CPUState {
+		return observe.CPUState{Tenants: 5, Waited: 1500 * time.Millisecond, Demoted: 6}
+	})
 	observe.RegisterQueue(registry, func(context.Context) (observe.QueueState, error) { return state, failure })
 	got := scrapeLines(registry)
 	for _, want := range []string{
 		`starling_http_requests_total{code="200",route="GET /api/v1/runs"} 1`, `starling_http_requests_total{code="other",route="GET /api/v1/runs"} 1`,
 		`starling_queue_jobs{state="ready"} 1`, `starling_queue_jobs{state="sleeping"} 2`, `starling_queue_jobs{state="running"} 3`, `starling_queue_oldest_seconds 0`,
+		`starling_queue_waiting_tenants 4`, `starling_cpu_waiting_tenants 5`, `starling_cpu_wait_seconds_total 1.5`, `starling_calls_demoted_total 6`,
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no line %s in\n%s", want, strings.Join(got, "\n"))

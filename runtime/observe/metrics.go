@@ -48,7 +48,7 @@ type Metrics struct {
 	appends        *prometheus.CounterVec
 	appendDuration *prometheus.HistogramVec
 
-	budgetExceeded *prometheus.CounterVec
+	budgetExceeded, egress *prometheus.CounterVec
 
 	models, tools share
 }
@@ -59,7 +59,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	if r == nil {
 		return nil
 	}
-	return &Metrics{
+	m := &Metrics{
 		runsStarted:  counter(r, "starling_runs_started_total", "Runs started, including those that ended at once."),
 		runsInFlight: gauge(r, "starling_runs_in_flight", "Runs that are going on."),
 		runTerminal: counters(r, "starling_run_terminal_total",
@@ -77,9 +77,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		appendDuration: histogram(r, "starling_eventlog_append_duration_seconds", "Time until the event log took an event.", appendBuckets, "kind"),
 
 		budgetExceeded: counters(r, "starling_budget_exceeded_total", "Budgets that runs exceeded, by axis.", "axis"),
+		egress:         counters(r, "starling_egress_requests_total", "HTTP requests of tools, by outcome; secret for a refused request with the placeholder of a secret.", "outcome"),
 
 		models: newNames(), tools: newNames(),
 	}
+	for _, outcome := range outcomes { // an increase from nothing is none to Prometheus
+		m.egress.WithLabelValues(outcome)
+	}
+	return m
 }
 
 // Share returns metrics that count into m, through which one tenant can give at most most
@@ -222,6 +227,13 @@ func (m *Metrics) ObserveBudgetExceeded(axis string) {
 	}
 }
 
+// ObserveEgress counts a request of a tool, see [egress.WithCount].
+func (m *Metrics) ObserveEgress(outcome string) {
+	if m != nil {
+		m.egress.WithLabelValues(oneOf(outcome, outcomes)).Inc()
+	}
+}
+
 // register adds a collector to r.
 func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	r.MustRegister(c)
@@ -321,6 +333,7 @@ func oneOf(value string, set []string) string {
 
 var (
 	statuses = []string{statusOK, statusError, statusCancelled}
+	outcomes = []string{statusOK, statusCancelled, "secret", "denied", "malformed", "too_large", "network", "timeout"}
 	axes     = []string{
 		budget.InputTokens, budget.OutputTokens, budget.USD, budget.WallClock, budget.Fuel, budget.Effects, budget.EgressBytes,
 	}

@@ -126,6 +126,7 @@ func TestNamesOfTheSeeds(t *testing.T) {
 		"starling_eventlog_appends_total":           "counter kind,status",
 		"starling_eventlog_append_duration_seconds": "histogram kind",
 		"starling_budget_exceeded_total":            "counter axis",
+		"starling_egress_requests_total":            "counter outcome",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)

@@ -43,6 +43,14 @@ type Scheduler struct {
 	tenants  map[string]*tenant // all that ever came, about 150 bytes each
 	waiting  map[*tenant]bool   // tenants with waiting callers
 	arrivals uint64
+	load     Load // see [Scheduler.Load], without Tenants
+}
+
+// Load is how tenants share a scheduler.
+type Load struct {
+	Tenants int           // whose callers wait now
+	Waited  time.Duration // of all callers that got a slot
+	Demoted uint64        // calls, see [Scheduler.Demoted]
 }
 
 // tenant holds slots, waits for some, or once did.
@@ -69,6 +77,7 @@ func (t *tenant) callers() (held, waiting int) {
 // waiter is a caller that waits.
 type waiter struct {
 	arrival uint64
+	since   time.Time
 	slot    *Slot
 	ready   chan struct{} // closed when it has the slot
 }
@@ -138,7 +147,7 @@ func (s *Scheduler) join(c Claim) *waiter {
 		q.most = min(c.Most, s.each)
 	}
 	s.arrivals++
-	w := &waiter{arrival: s.arrivals, slot: &Slot{scheduler: s, tenant: t, queue: q}, ready: make(chan struct{})}
+	w := &waiter{arrival: s.arrivals, since: s.now(), slot: &Slot{scheduler: s, tenant: t, queue: q}, ready: make(chan struct{})}
 	q.waiting = append(q.waiting, w)
 	s.waiting[t] = true
 	s.give()
@@ -181,6 +190,7 @@ func (s *Scheduler) give() {
 		w.slot.queue.held++
 		s.virtual = max(s.virtual, t.tag)
 		w.slot.charged, w.slot.since = s.expected/t.weight, s.now()
+		s.load.Waited += w.slot.since.Sub(w.since)
 		t.tag += w.slot.charged
 		close(w.ready)
 	}
@@ -222,6 +232,22 @@ func (t *Slot) Release() {
 	s.expected += (took - s.expected) / smoothing
 	s.free++
 	s.give()
+}
+
+// Demoted counts a caller whose call was demoted.
+func (s *Scheduler) Demoted() {
+	s.mu.Lock()
+	s.load.Demoted++
+	s.mu.Unlock()
+}
+
+// Load returns how tenants share the scheduler.
+func (s *Scheduler) Load() Load {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	load := s.load
+	load.Tenants = len(s.waiting)
+	return load
 }
 
 // Use returns how many slots a tenant holds, and how many of its callers wait.

@@ -51,10 +51,17 @@ func TestLeastUsedTenantIsNext(t *testing.T) {
 	if !first.has() {
 		t.Fatal("a tenant that has used nothing waits behind one that has")
 	}
+	s.Demoted()
+	if got, want := s.Load(), (Load{Tenants: 2, Waited: 0, Demoted: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 	clock.pass(2 * time.Second)
 	first.slot.Release()
 	if second.has() || !flood[1].has() {
 		t.Error("the tenant that has used more is first")
+	}
+	if got := s.Load().Waited; got != 3*time.Second {
+		t.Errorf("the callers that have slots waited %v, want 3s", got)
 	}
 }
 

@@ -62,6 +62,9 @@ func TestLongCallsAreDemoted(t *testing.T) {
 	p.watch.mu.Lock()
 	got := priorityOf(t, p.os.Pid)
 	p.watch.mu.Unlock()
+	if n := engine.config.Scheduler.Load().Demoted; n != 1 {
+		t.Errorf("%d calls are counted as demoted, want 1", n)
+	}
 	if got != lowest {
 		t.Errorf("the priority of a long call is %d, want %d", got, lowest)
 	}

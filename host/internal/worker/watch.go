@@ -98,6 +98,7 @@ func (w *watch) look(now time.Time) {
 		w.long, w.looks = true, time.Time{}
 		w.call.module.long.Store(true)
 		w.process.demote()
+		w.call.slot.scheduler.Demoted()
 	}
 	w.call.slot.release() // slots are for short calls; the system divides the rest
 }

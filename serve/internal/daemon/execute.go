@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/queue"
@@ -31,7 +32,7 @@ func (g *gone) Error() string { return "daemon: " + g.reason }
 // outcome. An error means that the host could not do its part, and another attempt may.
 // A failure of the host itself is a [queue.HostError].
 func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
-	err := d.executeRun(ctx, l)
+	err := d.executeRun(egress.WithCount(ctx, d.config.Runs.ObserveEgress), l)
 	if err == nil {
 		d.volume.add(l.Tenant, 0, -len(l.Payload))
 	}

@@ -236,6 +236,7 @@ type Stats struct {
 	Running  int       `json:"running"`
 	Oldest   time.Time `json:"oldest"` // when the oldest of them was enqueued; zero if there are none
 	Paused   bool      `json:"paused,omitempty"`
+	Tenants  int       `json:"-"` // that have ready jobs, in the Stats of all
 }
 
 // What zero means in a [Config].

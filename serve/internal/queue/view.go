@@ -140,6 +140,7 @@ func (q *Queue) Stats(ctx context.Context) (all Stats, err error) {
 	loads, err := q.Loads(ctx)
 	for _, s := range loads {
 		all.Ready, all.Sleeping, all.Running = all.Ready+s.Ready, all.Sleeping+s.Sleeping, all.Running+s.Running
+		all.Tenants += min(s.Ready, 1)
 		if all.Oldest.IsZero() || s.Oldest.Before(all.Oldest) {
 			all.Oldest = s.Oldest
 		}
