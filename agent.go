@@ -19,15 +19,15 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// AgentOptions say under which conditions an agent runs.
+// AgentOptions configure how an agent runs. The zero value follows the agent's file.
 type AgentOptions struct {
-	// Policy decides what tools may do. Nil leaves that to the agent's file.
+	// Policy limits the agent's tools. Nil uses the policy of the agent's file.
 	Policy *policy.Policy
-	// Secrets has the values that the policy lets tools send. Nil is [EnvSecrets].
+	// Secrets returns the secrets that the policy names. Nil is [EnvSecrets].
 	Secrets policy.Secrets
 }
 
-// Agent is an agent that is ready to run. [DB.Close] closes it.
+// Agent is an agent ready to run. [DB.Close] closes it.
 type Agent struct {
 	// Agent drives the runs. Its fields can be changed before the first one.
 	*agent.Agent
@@ -48,7 +48,7 @@ func (db *DB) OpenAgent(ctx context.Context, path string, o AgentOptions) (*Agen
 	return db.OpenAgentFile(ctx, file, o)
 }
 
-// OpenAgentFile is [DB.OpenAgent] for a file that was read already.
+// OpenAgentFile is [DB.OpenAgent] for a parsed file.
 func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOptions) (*Agent, error) {
 	model, err := file.Provider(ctx, os.Getenv)
 	if err != nil {
@@ -90,14 +90,14 @@ func (a *Agent) close() {
 	}
 }
 
-// BudgetCounts reports whether a budget in US dollars, if the agent has one, can be kept:
-// the price of its model is known, or it is a script.
+// BudgetCounts reports whether the agent can enforce its budget in US dollars, if any: the
+// price of its model is known, or the model is a script.
 func BudgetCounts(file *agentfile.File) bool {
 	_, known := agent.Cost(file.Model, provider.Usage{})
 	return known || file.Budget().MaxUSD == 0 || file.Endpoint.Script != ""
 }
 
-// context returns what the tools of a run see: the policy and the variables.
+// context adds the policy and the variables to the context of a run's tools.
 func (a *Agent) context(ctx context.Context) (context.Context, error) {
 	if a.rules != nil {
 		ctx = policy.With(ctx, a.rules)
@@ -105,8 +105,8 @@ func (a *Agent) context(ctx context.Context) (context.Context, error) {
 	return tool.WithVariablesJSON(ctx, a.variables)
 }
 
-// Run tells the model a goal, lets it work with tools until it answers, and records all of
-// it. What is returned is as with [agent.Agent.RunWithID].
+// Run gives the model a goal, lets it work with tools until it answers, and records
+// everything. Its results are those of [agent.Agent.RunWithID].
 func (a *Agent) Run(ctx context.Context, goal string) (*agent.Result, error) {
 	ctx, err := a.context(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *Agent) Run(ctx context.Context, goal string) (*agent.Result, error) {
 	return a.Agent.Run(ctx, goal)
 }
 
-// Stream is [Agent.Run], watched: it returns the id of the run and what it does, see
+// Stream is [Agent.Run] with a channel: it returns the id of the run and its progress, see
 // [agent.Agent.RunStream].
 func (a *Agent) Stream(ctx context.Context, goal string) (string, <-chan agent.AgentEvent, error) {
 	ctx, err := a.context(ctx)
@@ -125,8 +125,8 @@ func (a *Agent) Stream(ctx context.Context, goal string) (string, <-chan agent.A
 	return a.Agent.RunStream(ctx, goal)
 }
 
-// Resume goes on with a run that has no end, see [agent.Agent.ResumeWith]. The message is
-// said to the model where it goes on, if it is not empty.
+// Resume continues an open run, see [agent.Agent.ResumeWith]. A message that is not empty
+// is added to the conversation first.
 func (a *Agent) Resume(ctx context.Context, runID, message string, opts ...agent.ResumeOption) (<-chan agent.AgentEvent, error) {
 	if a.rules != nil {
 		earlier, err := a.Log.Read(ctx, runID)
@@ -144,8 +144,8 @@ func (a *Agent) Resume(ctx context.Context, runID, message string, opts ...agent
 	return a.Agent.ResumeStream(ctx, runID, message, opts...)
 }
 
-// openReplayingAgent opens an agent that replays. Its model is never asked, so it needs no
-// key, and its modules are not stored.
+// openReplayingAgent opens an agent for replays. It needs no key, because a replay does not
+// ask the model, and does not store its modules.
 func openReplayingAgent(ctx context.Context, path string, engine guest.Engine) (*Agent, error) {
 	file, err := agentfile.Load(path)
 	if err != nil {
@@ -187,8 +187,8 @@ func (a *Agent) replaying(ctx context.Context, events []event.Event, resolve age
 	return &now, nil
 }
 
-// ModuleLoader loads the modules of an agent into one engine. It stores them first, so that
-// a run can be replayed from the database alone. It is an [agentfile.Loader].
+// ModuleLoader is an [agentfile.Loader] that loads modules into one engine. It stores them
+// first, so that a run can be replayed from the database alone.
 type ModuleLoader struct {
 	Engine guest.Engine
 	Store  eventlog.ModuleStore // nil stores nothing

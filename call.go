@@ -19,8 +19,8 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Run is what came of one call of a tool. As JSON it is the document that "starling-host
-// run -o json" prints.
+// Run is the record of one call of a tool. Its JSON is the output of "starling-host run -o
+// json".
 type Run struct {
 	ID         string          `json:"run_id"`
 	Database   string          `json:"database"`
@@ -30,7 +30,7 @@ type Run struct {
 	Result     json.RawMessage `json:"result,omitempty"`
 	Failure    *Failure        `json:"error,omitempty"`
 	Meter      Meter           `json:"meter"`
-	Log        string          `json:"log,omitempty"` // what the tool wrote to its standard error
+	Log        string          `json:"log,omitempty"` // the tool's output on standard error
 	Events     uint64          `json:"events"`
 	MerkleRoot string          `json:"merkle_root"` // over all events, in hexadecimal
 }
@@ -44,7 +44,7 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// Meter is what a call used.
+// Meter is the consumption of a call.
 type Meter struct {
 	Fuel            uint64 `json:"fuel"`
 	PeakMemoryBytes uint64 `json:"peak_memory_bytes"`
@@ -64,9 +64,9 @@ func NewRunID() string { return event.NewID() }
 
 // Call makes a run of one call. The input is a JSON document.
 //
-// The error is one of [Tool.Input] if the input is refused. Then nothing is recorded.
-// If the call did not complete, the run is not nil and the error is a [*CallError]. Any
-// other error means that the host could not make the run, and that it is open if it began.
+// If the input is refused, the error is one of [Tool.Input] and nothing is recorded. If the
+// call did not complete, the run is not nil and the error is a [*CallError]. Any other
+// error means that the host failed; the run stays open if it had begun.
 func (t *Tool) Call(ctx context.Context, input string) (*Run, error) {
 	doc, err := t.Input([]byte(input))
 	if err != nil {
@@ -75,11 +75,10 @@ func (t *Tool) Call(ctx context.Context, input string) (*Run, error) {
 	return t.CallAs(ctx, NewRunID(), doc)
 }
 
-// CallAs is [Tool.Call] for a run whose id is known before it begins, with an input of
-// [Tool.Input]. The module is in the
-// database before the run begins, so that the run can be replayed however it ends.
+// CallAs is [Tool.Call] with a run id chosen by the caller and an input of [Tool.Input]. It
+// stores the module before the run begins, so that the run can be replayed however it ends.
 func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run, error) {
-	if err := t.checkInput(input); err != nil { // it may be one of another tool
+	if err := t.checkInput(input); err != nil { // it may come from another tool
 		return nil, err
 	}
 	db := t.db
@@ -110,18 +109,18 @@ func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run
 	if result.TerminalKind == event.KindRunCompleted {
 		return run, nil
 	}
-	if ctx.Err() != nil && errors.Is(failed, tool.ErrCancelled) { // by a deadline, or by a caller who gave a cause
+	if ctx.Err() != nil && errors.Is(failed, tool.ErrCancelled) { // by a deadline, or by a caller with a cause
 		failed = errors.Join(failed, ctx.Err(), context.Cause(ctx))
 	}
-	// The run is over, also for a context that was cancelled to end it.
+	// The run has ended, even if ctx was cancelled to end it.
 	return run, &CallError{
 		Run: run, Denied: lastDenied(context.WithoutCancel(ctx), log, runID),
 		Unnamed: rules != nil && !rules.NamesTool(t.Name()), err: failed,
 	}
 }
 
-// under returns the tool for one run, which leaves the error of its call in failed, unless
-// that is nil, guarded by the rules if there are any.
+// under returns the tool for one run: it is guarded by the rules, if any, and stores the
+// error of its call in failed, unless failed is nil.
 func (t *Tool) under(rules *policy.Run, failed *error) tool.Tool {
 	inner := t.Tool
 	if rules != nil && t.guest != nil {
@@ -168,8 +167,8 @@ func (t *Tool) document(r *agent.Result) *Run {
 	return run
 }
 
-// keepError returns a tool that leaves the error of its call in failed. It is sandboxed if t
-// is, which [tool.Wrap] cannot promise: any other tool waits for the disk before it begins.
+// keepError returns a tool that stores the error of its call in failed. It is sandboxed if t
+// is; a tool of [tool.Wrap] is not, and would wait for the disk before it begins.
 func keepError(t tool.Tool, failed *error) tool.Tool {
 	kept := tool.Wrap(t, func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
 		return func(ctx context.Context, input json.RawMessage) (output json.RawMessage, err error) {
@@ -184,7 +183,7 @@ func keepError(t tool.Tool, failed *error) tool.Tool {
 	return kept
 }
 
-// stillSandboxed is a tool around a sandboxed one, and does nothing that the world can notice.
+// stillSandboxed wraps a sandboxed tool and has no effects itself.
 type stillSandboxed struct {
 	tool.Tool
 	sandbox *event.Sandbox
@@ -196,16 +195,15 @@ func (s stillSandboxed) Sandbox() *event.Sandbox { return s.sandbox }
 // Unwrap implements [tool.Wrapper].
 func (s stillSandboxed) Unwrap() tool.Tool { return s.Tool }
 
-// Denied is a request, or a call, that was refused.
+// Denied is a refused request or call.
 type Denied struct {
 	Host        string // HOST[:PORT] of the request; empty when the call was refused
 	Method, URL string // of the request
 	Reason      string
 }
 
-// lastDenied returns the last request of a run, or its call, if it was refused: a tool
-// that fails then has failed for that reason, as far as can be told from outside. A log
-// that cannot be read has none.
+// lastDenied returns the last request of a run, or its call, if it was refused: that is the
+// likely reason of a tool's failure. It returns nil if the log cannot be read.
 func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *Denied {
 	events, err := log.Read(ctx, runID)
 	if err != nil {

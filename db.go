@@ -19,24 +19,24 @@ import (
 	"github.com/starling-host/starling/runtime/observe"
 )
 
-// LastRun names the newest run wherever the id of a run is expected: in a file the one that
-// was begun last, whatever the clocks said, and on a server the one that began latest.
+// LastRun stands for the id of the newest run: in a file the run begun last, whatever its
+// clock said, and on a server the run with the latest start time.
 const LastRun = "@last"
 
-// Options say how a database is opened and what executes its tools. The zero value opens a
-// database for recording, and executes tools in this process.
+// Options configure a database and its engine. The zero value opens a database for
+// recording, and executes tools in this process.
 type Options struct {
-	// ReadOnly opens a database that must exist, and records nothing.
+	// ReadOnly opens an existing database and records nothing.
 	ReadOnly bool
 
-	// Engine says what executes tools.
+	// Engine configures the execution of tools.
 	Engine EngineOptions
 
-	// AppVersion is the version of the program around this package. It is recorded for the
-	// reader, and empty by default.
+	// AppVersion is the version of the program around this package. It is recorded for
+	// information, and empty by default.
 	AppVersion string
 
-	// Logger is told what runs do. Nil discards.
+	// Logger receives messages about runs. Nil discards them.
 	Logger *slog.Logger
 	// Metrics and Tracer watch live runs. Nil for neither.
 	Metrics *observe.Metrics
@@ -51,7 +51,7 @@ type DB struct {
 	engine lazyEngine
 
 	mu      sync.Mutex     // guards the next three
-	log     store.Database // nil until a file that does not exist is needed
+	log     store.Database // nil until a new file is needed
 	closers map[any]func() // of loaded modules and opened agents
 	closed  bool
 
@@ -59,11 +59,11 @@ type DB struct {
 	replays   *Replayer  // of [DB.Replay]; nil until the first
 }
 
-// Open opens the database that where names: the path of a SQLite file, or the address of a
-// PostgreSQL server, which begins with postgres://. The first run creates a file that does
-// not exist, readable by its owner alone.
+// Open opens the database at where: the path of a SQLite file, or the address of a
+// PostgreSQL server, which begins with postgres://. If the file does not exist, the first
+// run creates it, readable by its owner alone.
 //
-// The error is a [*NotFoundError] if a database to read does not exist.
+// With ReadOnly, the error is a [*NotFoundError] if the database does not exist.
 func Open(ctx context.Context, where string, o Options) (*DB, error) {
 	db := &DB{where: where, o: o, engine: lazyEngine{o: o.Engine}}
 	if !store.OnServer(where) {
@@ -81,9 +81,9 @@ func Open(ctx context.Context, where string, o Options) (*DB, error) {
 	return db, err
 }
 
-// Over returns the database of a log that is open already, such as one that decrypts the
-// runs of tenants. Close leaves the log open. Without a log, tools can be loaded and looked
-// at, and nothing can be recorded.
+// Over returns the database of an open log, such as a log that decrypts the runs of
+// tenants. Close leaves the log open. Without a log, the database can load and describe
+// tools, but cannot record.
 func Over(log store.Database, o Options) *DB {
 	if log == nil {
 		return &DB{o: o, engine: lazyEngine{o: o.Engine}}
@@ -104,8 +104,8 @@ type unclosed struct{ store.Database }
 
 func (unclosed) Close() error { return nil }
 
-// CheckFile refuses what is not the file of a database that can be read, with a
-// [*NotFoundError] if there is no such file or it is not a regular one.
+// CheckFile checks that a file is a readable database. The error is a [*NotFoundError] if
+// the file does not exist or is not a regular file.
 func CheckFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -116,16 +116,15 @@ func CheckFile(path string) error {
 	case !info.Mode().IsRegular():
 		return &NotFoundError{What: "database", Name: path, Reason: "not a regular file"}
 	}
-	f, err := os.Open(path) // SQLite would not say that permission is missing
+	f, err := os.Open(path) // SQLite would not report missing permissions
 	if err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-// Log returns the event log of the database, and creates a file that does not exist. The
-// layout of a log to record in must be current: the error of an older one is
-// [eventlog.ErrSchemaOutdated].
+// Log returns the event log of the database, and creates a missing file. Recording needs a
+// current layout: for an older one the error is [eventlog.ErrSchemaOutdated].
 func (db *DB) Log(ctx context.Context) (store.Database, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -152,7 +151,7 @@ func (db *DB) Log(ctx context.Context) (store.Database, error) {
 	return log, nil
 }
 
-// Close closes the database and every tool and agent of it. Their calls must have ended.
+// Close closes the database with all its tools and agents. Their calls must have ended.
 func (db *DB) Close() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -170,21 +169,21 @@ func (db *DB) Close() error {
 	return db.log.Close()
 }
 
-// opened has release called when what was opened is closed, or the database is.
-func (db *DB) opened(what any, release func()) {
+// opened registers release, to be called when the key or the database is closed.
+func (db *DB) opened(key any, release func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.closers == nil {
 		db.closers = map[any]func(){}
 	}
-	db.closers[what] = release
+	db.closers[key] = release
 }
 
-// closeOne closes what was opened, once.
-func (db *DB) closeOne(what any) {
+// closeOne calls the release of a key, once.
+func (db *DB) closeOne(key any) {
 	db.mu.Lock()
-	release := db.closers[what]
-	delete(db.closers, what)
+	release := db.closers[key]
+	delete(db.closers, key)
 	db.mu.Unlock()
 	if release != nil {
 		release()
@@ -200,8 +199,8 @@ func (db *DB) Runs(ctx context.Context, o eventlog.RunPageOptions) (eventlog.Run
 	return log.ListRunsPage(ctx, o)
 }
 
-// Events returns the events of a run that are recorded now, in order. The run is named as
-// for [DB.Find].
+// Events returns the events recorded so far of a run, in order. [DB.Find] resolves the name
+// of the run.
 func (db *DB) Events(ctx context.Context, run string) iter.Seq2[event.Event, error] {
 	log, id, err := db.find(ctx, run)
 	if err != nil {
@@ -210,7 +209,7 @@ func (db *DB) Events(ctx context.Context, run string) iter.Seq2[event.Event, err
 	return log.Events(ctx, id, 0)
 }
 
-// Stream returns the events of a run, those to come included. The channel is closed after
+// Stream returns the events of a run, including future ones. The channel is closed after
 // the terminal event, and when ctx ends.
 func (db *DB) Stream(ctx context.Context, run string) (<-chan event.Event, error) {
 	log, id, err := db.find(ctx, run)
@@ -220,9 +219,9 @@ func (db *DB) Stream(ctx context.Context, run string) (<-chan event.Event, error
 	return log.Stream(ctx, id)
 }
 
-// Find returns the id of the run that name stands for: [LastRun], a whole id, or the
-// beginning of one that no other run shares. Letters may be lower case. The error is a
-// [*NotFoundError] if there is none, or more than one.
+// Find returns the id of the run that name stands for: [LastRun], a whole id, or a unique
+// prefix of an id. Letters may be lower case. The error is a [*NotFoundError] if no run
+// matches, or more than one.
 func (db *DB) Find(ctx context.Context, name string) (id string, err error) {
 	_, id, err = db.find(ctx, name)
 	return id, err
@@ -250,7 +249,7 @@ func FindRun(ctx context.Context, log store.Database, name string) (string, erro
 		return page.Runs[0].RunID, nil
 	}
 	switch _, err := log.Run(ctx, name); {
-	case errors.Is(err, eventlog.ErrLogCorrupt): // it is there; a check of it returns the same error
+	case errors.Is(err, eventlog.ErrLogCorrupt): // the run exists; checking it returns the same error
 		return name, nil
 	case !errors.Is(err, eventlog.ErrRunNotFound):
 		return name, err // a whole id, however many others begin with it
@@ -284,13 +283,12 @@ func FindRun(ctx context.Context, log store.Database, name string) (string, erro
 	return found[0], nil
 }
 
-// beginsWith reports whether s begins with a prefix that is not empty, in letters of any
-// case.
+// beginsWith reports whether s begins with a non-empty prefix, ignoring case.
 func beginsWith(s, prefix string) bool {
 	return prefix != "" && len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// DatabaseName is how a database is called in messages: without a password.
+// DatabaseName returns the name of a database for messages, without a password.
 func DatabaseName(where string) string {
 	if !store.OnServer(where) {
 		return where

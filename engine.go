@@ -12,48 +12,49 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 )
 
-// EngineOptions say what executes tools. The zero value is the best engine that this
-// machine has, in this process. A run and its replay give the same bytes in every engine.
+// EngineOptions choose the engine that executes tools. The zero value is the fastest engine
+// of this machine, in this process. Every engine gives the same bytes for a run and its
+// replay.
 type EngineOptions struct {
-	// Processes executes tools in processes of their own, which give up everything but
-	// their pipes. The program must call [WorkerMain] first.
+	// Processes executes tools in separate processes, which give up everything but their
+	// pipes. The program must call [WorkerMain] first.
 	Processes bool
 
-	// Kind names one engine. Empty is the best one that works here. Worker processes
-	// choose by themselves.
+	// Kind selects an engine. Empty is the fastest that works here. Worker processes choose
+	// by themselves.
 	Kind EngineKind
 
 	// MaxCalls bounds the calls that processes take at a time. Zero is the default of a
 	// program with one user, whose modules are compiled before all else.
 	MaxCalls int
 
-	// Scheduler has the CPU slots in which processes compute, for a program that divides
-	// them between more than calls. Nil is one slot for each processor, for this engine.
+	// Scheduler hands out the CPU slots in which processes compute, for a program that also
+	// uses them for other work. Nil is one slot for each processor, for this engine.
 	Scheduler *guest.Scheduler
 
 	// Adjust changes the configuration of the engine in this process, such as its hooks
 	// for traces and profiles. Nil changes nothing.
 	Adjust func(*sandbox.Config)
 
-	// Warn is told what a person in front of the machine should know. Nil discards.
+	// Warn receives warnings for the user of the machine. Nil discards them.
 	Warn func(text string)
 }
 
 // EngineKind is one way to execute a module.
 type EngineKind string
 
-// The engines. They share no code, and give the same bytes and the same count of fuel.
+// The engines. They share no code, and give the same bytes and use the same fuel.
 const (
 	Compiler    EngineKind = "compiler"
 	Interpreter EngineKind = "interpreter" // some thirty times slower
 )
 
-// WorkerMain makes a worker of this process if it was started as one, and does not return
-// then. A program that executes tools in processes calls it before anything else.
+// WorkerMain turns this process into a worker if it was started as one, and then does not
+// return. A program that executes tools in processes calls it first.
 func WorkerMain() { guest.WorkerMain() }
 
-// CodeCacheFolder returns the folder of compiled code, or empty when the user has no cache
-// folder. Code is then compiled in each process.
+// CodeCacheFolder returns the folder of compiled code, or "" if the user has no cache
+// folder; then each process compiles code anew.
 func CodeCacheFolder() string {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -68,8 +69,7 @@ type Engine struct {
 	stop func(context.Context) error
 }
 
-// NewEngine starts the engine that the options ask for. Nothing may use it any more when it
-// is closed.
+// NewEngine starts the engine that the options select. Close it only after its last use.
 func NewEngine(ctx context.Context, o EngineOptions) (*Engine, error) {
 	if !o.Processes {
 		inline, err := NewSandbox(ctx, o)
@@ -94,7 +94,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (*Engine, error) {
 // Close releases the engine.
 func (e *Engine) Close() error { return e.stop(context.Background()) }
 
-// NewSandbox starts the engine of this process that the options ask for.
+// NewSandbox starts the in-process engine that the options select.
 func NewSandbox(ctx context.Context, o EngineOptions) (engine *sandbox.Engine, err error) {
 	var why error
 	for _, config := range o.configs() {
@@ -109,7 +109,7 @@ func NewSandbox(ctx context.Context, o EngineOptions) (engine *sandbox.Engine, e
 	return nil, err
 }
 
-// configs are the ways to execute modules that the options allow, the best first. The
+// configs lists the engine configurations that the options allow, the fastest first. The
 // folder of compiled code may be unusable, and some machines have no compiler.
 func (o EngineOptions) configs() (allowed []sandbox.Config) {
 	all := []sandbox.Config{{CacheDir: CodeCacheFolder(), Compile: o.compile}, {Compile: o.compile}, {Interpreter: true}}
@@ -125,12 +125,12 @@ func (o EngineOptions) configs() (allowed []sandbox.Config) {
 	return allowed
 }
 
-// compiler is how processes compile modules: before all else if a person waits for one.
+// compiler configures the compilation of modules: with priority if a user waits for it.
 func (o EngineOptions) compiler() guest.Compiler { return guest.Compiler{Foreground: o.MaxCalls == 0} }
 
-// compile compiles a module in a process that may die of it. Where no process can be
-// started it compiles in this one and says so: the module can take this program's memory
-// and time then, and the user has chosen to run it.
+// compile compiles a module in a separate process that may die of it. If no process can be
+// started, it warns and compiles in this one: the module can then exhaust this program's
+// memory and time, but the user has chosen to run it.
 func (o EngineOptions) compile(ctx context.Context, rewritten []byte, dir string) error {
 	err := guest.Compiler{Foreground: true}.Compile(ctx, rewritten, dir)
 	if !errors.Is(err, guest.ErrNoProcess) {
@@ -142,11 +142,11 @@ func (o EngineOptions) compile(ctx context.Context, rewritten []byte, dir string
 	return sandbox.Compile(ctx, rewritten, dir)
 }
 
-// lazyEngine is started when it is first needed.
+// lazyEngine starts at its first use.
 type lazyEngine struct {
 	o EngineOptions
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	started *Engine
 	closed  bool
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// NotFoundError says that a database, a tool or a run was not found.
+// NotFoundError is returned when a database, a tool or a run is not found.
 type NotFoundError struct {
 	What   string // "database", "tool" or "run"
-	Name   string // as it was given
-	Reason string // empty if there is no more to say
-	Hint   string // or empty
+	Name   string // as given by the caller
+	Reason string // may be empty
+	Hint   string // may be empty
 }
 
-// Error says what was not found.
+// Error names the missing thing.
 func (e *NotFoundError) Error() string {
 	switch {
 	case e.Reason != "" && e.Name != "" && e.What == "database":
@@ -40,7 +40,7 @@ func (e *NotFoundError) Unwrap() error {
 	return fs.ErrNotExist
 }
 
-// OpenError says that a database could not be opened.
+// OpenError is returned when a database cannot be opened.
 type OpenError struct {
 	Where string
 	Err   error
@@ -52,7 +52,7 @@ func (e *OpenError) Error() string { return DatabaseName(e.Where) + ": " + e.Err
 // Unwrap returns the cause.
 func (e *OpenError) Unwrap() error { return e.Err }
 
-// AllowError says why a host cannot be allowed.
+// AllowError is returned for a host that cannot be allowed.
 type AllowError struct {
 	Host string
 	Err  error
@@ -64,21 +64,21 @@ func (e *AllowError) Error() string { return fmt.Sprintf("%q: %v", e.Host, e.Err
 // Unwrap returns the cause.
 func (e *AllowError) Unwrap() error { return e.Err }
 
-// InputError says that an input is too large.
+// InputError is returned for an input that is too large.
 type InputError = guest.InputError
 
-// CallError says that a call did not complete. It wraps the error of the tool, which
-// errors.Is compares with those of package runtime/tool.
+// CallError is returned when a call did not complete. It wraps the error of the tool;
+// compare it with the errors of package runtime/tool by errors.Is.
 type CallError struct {
 	Run     *Run
-	Denied  *Denied // what was refused, if that was the last thing that the tool asked for
+	Denied  *Denied // the tool's last request, if it was refused
 	Unnamed bool    // the policy has no rules for the tool
 
 	err error
 }
 
-// Error returns the first line of the recorded reason. Behind it, in Run.Failure, may be what
-// the tool wrote before it ended, such as the stacks of its language.
+// Error returns the first line of the recorded reason. Run.Failure may have more lines, such
+// as a stack trace that the tool wrote.
 func (e *CallError) Error() string {
 	if f := e.Run.Failure; f != nil && f.Message != "" {
 		reason, _, _ := strings.Cut(f.Message, "\n")
@@ -90,8 +90,8 @@ func (e *CallError) Error() string {
 // Unwrap returns the error of the tool, or nil if it was not called.
 func (e *CallError) Unwrap() error { return e.err }
 
-// UnreadError means that a run, or a module of it, could not be read, so that nothing is
-// known of the run. The same call may succeed later.
+// UnreadError is returned when a run, or one of its modules, cannot be read, so that the
+// run can be neither valid nor invalid. The same call may succeed later.
 type UnreadError struct {
 	RunID string
 	Err   error
@@ -105,11 +105,11 @@ func (e *UnreadError) Error() string {
 // Unwrap returns the cause.
 func (e *UnreadError) Unwrap() error { return e.Err }
 
-// ErrReplayTimeout: a replay took longer than [ReplayOptions.Timeout].
+// ErrReplayTimeout is returned when a replay takes longer than [ReplayOptions.Timeout].
 var ErrReplayTimeout = errors.New("given up after the timeout")
 
-// PlainError returns an error's text on one line, without the name of the package that it
-// comes from, which says nothing to a user.
+// PlainError returns an error's text on one line, without the name of its package, which
+// means nothing to a user.
 func PlainError(err error) string {
 	text := display.OneLine(err.Error())
 	if name, rest, ok := strings.Cut(text, ": "); ok && !strings.ContainsAny(name, " /.\"") {
@@ -118,8 +118,7 @@ func PlainError(err error) string {
 	return text
 }
 
-// Corruption returns what is wrong with a log without the words that every such error
-// begins with.
+// Corruption returns the text of an [eventlog.CorruptError] without its common prefix.
 func Corruption(err error) string {
 	if corrupt := (*eventlog.CorruptError)(nil); errors.As(err, &corrupt) {
 		err = corrupt

@@ -21,10 +21,10 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// ToolOptions say under which conditions a tool runs. With the zero value it reaches
-// nothing, and has the limits of [sandbox.DefaultLimits].
+// ToolOptions configure how a tool runs. With the zero value it has no network access and
+// the limits of [sandbox.DefaultLimits].
 type ToolOptions struct {
-	// Name chooses a tool when the module holds several.
+	// Name selects one of several tools in the module.
 	Name string
 
 	// Limits bound each call. Zero fields are the defaults.
@@ -35,19 +35,19 @@ type ToolOptions struct {
 	AllowHosts   []string
 	AllowPrivate bool
 
-	// Policy decides about requests, arguments, limits and secrets in place of AllowHosts.
-	// Nil for none.
+	// Policy replaces AllowHosts, and also decides about arguments, limits and secrets. Nil
+	// for none.
 	Policy *policy.Policy
-	// Secrets has the values that the policy lets tools send. Nil is [EnvSecrets].
+	// Secrets returns the secrets that the policy names. Nil is [EnvSecrets].
 	Secrets policy.Secrets
 }
 
-// RunJS is the reference of a tool that is part of this program: it runs a program in
-// JavaScript, which a model wrote, and which calls the tools that [Tool.Calling] gives it.
+// RunJS is the reference of a built-in tool that runs JavaScript written by a model. The
+// JavaScript can call the tools of [Tool.Calling].
 const RunJS = "run_js"
 
-// Tool is a tool of a module, or of a server, that is ready to be called. It is safe for
-// concurrent use. [DB.Close] closes it.
+// Tool is a loaded tool of a module or a server. It is safe for concurrent use. [DB.Close]
+// closes it.
 type Tool struct {
 	tool.Tool // without the rules of a policy, see ForRun
 
@@ -60,15 +60,14 @@ type Tool struct {
 	others  []*Tool
 }
 
-// tool returns a tool of the module, under the options that it was loaded with.
+// tool returns a tool of the module with the options of its loading.
 func (m *Module) tool(t *guest.Tool, o ToolOptions) *Tool {
 	return &Tool{Tool: t, db: m.db, guest: t, module: m, policy: o.Policy, secrets: o.Secrets}
 }
 
-// Calling returns a tool of a module with the right to call the others, which a tool of code
-// that a model wrote does: see [RunJS]. Each call of another tool is recorded in the run of the
-// call that makes it, and is under the options that the other tool was loaded with. Of two tools
-// with the same name the later one is called.
+// Calling returns the tool with the right to call the others, for tools such as [RunJS]. Each
+// nested call is recorded in the run of its caller, under the options of the tool called. If two
+// tools have the same name, the later one is called.
 func (t *Tool) Calling(others ...*Tool) *Tool {
 	calling := *t
 	calling.guest = t.guest.Calling()
@@ -91,10 +90,10 @@ func (t *Tool) ForRun(ctx context.Context, log eventlog.EventLog, earlier []even
 	return t.under(rules, nil), rules.Resume(earlier)
 }
 
-// Execute refuses to leave the policy of the tool out.
+// Execute fails for a tool with a policy: without [Tool.ForRun] the policy would not apply.
 func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	if t.policy != nil {
-		return nil, tool.ToolCancel(fmt.Errorf("the tool %q has a policy, which a tool around it leaves out: give an agent the tool itself", t.Name()))
+		return nil, tool.ToolCancel(fmt.Errorf("the tool %q has a policy, which a wrapper around it would bypass: give the agent the tool itself", t.Name()))
 	}
 	return t.Tool.Execute(ctx, input)
 }
@@ -102,10 +101,11 @@ func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMess
 // Unwrap implements [tool.Wrapper].
 func (t *Tool) Unwrap() tool.Tool { return t.Tool }
 
-// Sandbox returns what determines the bytes of a tool of a module, or nil.
+// Sandbox returns the module and limits of the tool, or nil for a tool of a server.
 func (t *Tool) Sandbox() *event.Sandbox { return tool.SandboxOf(t.Tool) }
 
-// Definition returns what a server says of its tool. It reports false for a tool of a module.
+// Definition returns the server's definition of the tool. It reports false for a tool of a
+// module.
 func (t *Tool) Definition() (mcptool.Definition, bool) {
 	if t.said == nil {
 		return mcptool.Definition{}, false
@@ -113,7 +113,7 @@ func (t *Tool) Definition() (mcptool.Definition, bool) {
 	return *t.said, true
 }
 
-// Describe returns what a tool says of itself.
+// Describe returns the tool's own description.
 func (t *Tool) Describe() abi.ToolDescription {
 	if t.guest != nil {
 		return t.guest.Describe()
@@ -121,9 +121,8 @@ func (t *Tool) Describe() abi.ToolDescription {
 	return abi.ToolDescription{Name: t.Name(), Description: t.Description(), InputSchema: abi.JSON(t.Schema()), OutputSchema: abi.JSON(t.said.Output)}
 }
 
-// Close releases the module of the tool, for a program that loads tools again and again.
-// Calls of every tool of the module must have returned. A tool of a server is closed with its
-// server.
+// Close releases the module of the tool, for programs that load many tools. Calls of all
+// tools of the module must have returned. A tool of a server is closed with its server.
 func (t *Tool) Close() {
 	if t.module != nil {
 		t.module.Close()
@@ -140,8 +139,8 @@ type Module struct {
 // Close releases the module. Calls of its tools must have returned.
 func (m *Module) Close() { m.db.closeOne(m) }
 
-// store makes sure that a log has the module. To put it there hashes all of it, which can take
-// longer than a call.
+// store stores the module in a log that does not have it yet: storing hashes the whole module,
+// which can take longer than a call.
 func (m *Module) store(ctx context.Context, log eventlog.ModuleStore) error {
 	stored, err := log.HasModule(ctx, m.Digest())
 	if err == nil && !stored {
@@ -151,12 +150,12 @@ func (m *Module) store(ctx context.Context, log eventlog.ModuleStore) error {
 }
 
 // Load finds a module and prepares one of its tools. Ref is the path of a .wasm file, the
-// path of a folder with a tool in Go, TypeScript or JavaScript, which is built first, or
-// the digest of a module that the database has, in hexadecimal, or [RunJS].
+// path of a folder with a tool in Go, TypeScript or JavaScript, which Load builds first,
+// the hexadecimal digest of a module in the database, or [RunJS].
 //
-// Errors are a [*guest.SourceError] if there is no such module or it does not build, a
-// [*sandbox.Refusal] or a [*guest.DescriptionError] if the module is not accepted, and a
-// [*NotFoundError] if it does not hold the tool.
+// The error is a [*guest.SourceError] if the module is missing or does not build, a
+// [*sandbox.Refusal] or a [*guest.DescriptionError] if it is refused, and a
+// [*NotFoundError] if it does not have the tool.
 func (db *DB) Load(ctx context.Context, ref string, o ToolOptions) (*Tool, error) {
 	m, err := db.LoadModule(ctx, ref, o)
 	if err != nil {
@@ -165,7 +164,8 @@ func (db *DB) Load(ctx context.Context, ref string, o ToolOptions) (*Tool, error
 	return m.Choose(o)
 }
 
-// LoadBytes is [DB.Load] for the bytes of a module. The name is that of a WASI command.
+// LoadBytes is [DB.Load] for the bytes of a module. The name is used if it is a WASI
+// command.
 func (db *DB) LoadBytes(ctx context.Context, name string, wasm []byte, o ToolOptions) (*Tool, error) {
 	m, err := db.loadModule(ctx, guest.Source{Wasm: bytes.Clone(wasm), Name: name}, o)
 	if err != nil {
@@ -215,7 +215,7 @@ func (db *DB) loadModule(ctx context.Context, source guest.Source, o ToolOptions
 	return loaded, nil
 }
 
-// load loads a module whose tools reach these hosts.
+// load loads a module whose tools may reach these hosts.
 func load(ctx context.Context, engine guest.Engine, source guest.Source, limits sandbox.Limits, hosts []string, private bool) (*guest.Module, error) {
 	client, err := NewEgress(hosts, private)
 	if err != nil {
@@ -224,8 +224,8 @@ func load(ctx context.Context, engine guest.Engine, source guest.Source, limits 
 	return guest.Load(ctx, engine, source.Wasm, guest.Options{Name: source.Name, Limits: limits, Egress: client, Allow: hosts})
 }
 
-// NewEgress returns a client that reaches the hosts and no others. Without any it reaches
-// what a policy allows, or nothing. The error is an [*AllowError].
+// NewEgress returns a client that reaches only these hosts or, without hosts, only those
+// that a policy allows. The error is an [*AllowError].
 func NewEgress(hosts []string, private bool) (*egress.Client, error) {
 	if len(hosts) == 0 {
 		return egress.New(egress.Config{}), nil
@@ -241,8 +241,8 @@ func NewEgress(hosts []string, private bool) (*egress.Client, error) {
 	return egress.New(egress.Config{Authorize: rules}), nil
 }
 
-// Choose returns the tool that the options name, or the only one. The options are those that
-// the module was loaded with, but for the name. The error is a [*NotFoundError].
+// Choose returns the tool that the options name, or the only one. The options must be those
+// of the loading, except for the name. The error is a [*NotFoundError].
 func (m *Module) Choose(o ToolOptions) (*Tool, error) {
 	tools := m.Tools()
 	if o.Name == "" && len(tools) == 1 {
@@ -262,7 +262,7 @@ func (m *Module) Choose(o ToolOptions) (*Tool, error) {
 	return nil, &NotFoundError{What: "tool", Name: o.Name, Reason: fmt.Sprintf("the module has no tool %q, it has: %s", o.Name, all)}
 }
 
-// All returns all tools of the module. The options are those that it was loaded with.
+// All returns all tools of the module. The options must be those of the loading.
 func (m *Module) All(o ToolOptions) (all []*Tool) {
 	for _, t := range m.Tools() {
 		all = append(all, m.tool(t, o))
@@ -270,8 +270,7 @@ func (m *Module) All(o ToolOptions) (all []*Tool) {
 	return all
 }
 
-// EnvSecrets has secrets in environment variables: the value of NAME is in
-// STARLING_SECRET_NAME.
+// EnvSecrets reads secrets from environment variables: NAME from STARLING_SECRET_NAME.
 type EnvSecrets struct{}
 
 // Secret implements [policy.Secrets].
@@ -280,9 +279,9 @@ func (EnvSecrets) Secret(_ context.Context, name string) ([]byte, bool, error) {
 	return []byte(value), ok, nil
 }
 
-// Input parses an input of the tool, for [Tool.CallAs], or returns what is wrong with it: a
-// [*canon.SyntaxError] if it is not JSON, a [*tool.SchemaError] if it does not match the
-// schema of the tool, and an [*InputError] if it is too large.
+// Input parses an input of the tool for [Tool.CallAs]. The error is a [*canon.SyntaxError]
+// if it is not JSON, a [*tool.SchemaError] if it does not match the schema of the tool, and
+// an [*InputError] if it is too large.
 func (t *Tool) Input(doc []byte) (*canon.Doc, error) {
 	input, err := canon.Parse(doc)
 	if err != nil {

@@ -20,26 +20,25 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// ReplayOptions say how runs are replayed. The zero value replays each run as it was
-// recorded.
+// ReplayOptions configure a replay. The zero value replays each run as recorded.
 type ReplayOptions struct {
-	// Module is the path of another version of the tool, to see what it would have done
-	// with the same input and the same answers. Fuel and memory are not compared then.
+	// Module is the path of another version of the tool, to compare its behaviour on the
+	// same input and answers. Fuel and memory are then not compared.
 	Module string
 
-	// AgentFile is the file of an agent, to see what the agent would do as it is now.
+	// AgentFile is the file of an agent, to compare its current behaviour with the record.
 	AgentFile string
 	// Force replays a run by an agent of another provider or model.
 	Force bool
 
-	// Tools are Go functions of this program, which the record of a run names and does not
-	// have. They replay the runs that used them.
+	// Tools are the Go functions of this program that runs used: a record has their names,
+	// but not their code.
 	Tools []tool.Tool
 
 	// Timeout bounds the replay of each run. Zero means no bound.
 	Timeout time.Duration
 
-	// Engine says what executes the modules, in this process.
+	// Engine chooses the engine for the modules, in this process.
 	Engine EngineOptions
 
 	// Execute, unless it is nil, replays in place of Engine. Module and AgentFile must be
@@ -47,11 +46,11 @@ type ReplayOptions struct {
 	Execute Executor
 }
 
-// Executor replays the events of a run, with the modules of a store. It is called by all
-// replays that are in progress.
+// Executor replays the events of a run, with the modules of a store. Replays call it
+// concurrently.
 type Executor func(ctx context.Context, events []event.Event, modules eventlog.ModuleReader) (agent.Verdict, error)
 
-// Verdict is what came of one replay.
+// Verdict is the outcome of one replay.
 type Verdict struct {
 	agent.Verdict
 
@@ -61,13 +60,12 @@ type Verdict struct {
 	Erased  bool  // since the key of its tenant was destroyed
 }
 
-// Identical reports whether the replay is the same run, byte for byte, as far as it was
-// recorded.
+// Identical reports whether the replay reproduced every recorded event byte for byte.
 func (v Verdict) Identical() bool {
 	return v.Corrupt == nil && v.Refused == nil && v.Divergence == nil
 }
 
-// String says what came of the replay in one line.
+// String summarizes the verdict in one line.
 func (v Verdict) String() string {
 	switch {
 	case v.Corrupt != nil:
@@ -84,7 +82,7 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("identical: %s", display.Plural(v.Verdict.Events, "event"))
 }
 
-// Document is what "starling-host replay -o json" prints.
+// Document returns the JSON document of "starling-host replay -o json".
 func (v Verdict) Document() agent.ReplayDocument {
 	doc := v.Verdict.Document(v.RunID)
 	switch {
@@ -98,13 +96,12 @@ func (v Verdict) Document() agent.ReplayDocument {
 	return doc
 }
 
-// Replay executes a run again with its log in place of the world, and compares every
-// event. It uses no network, no clock and no randomness, and records nothing. The run is
-// named as for [DB.Find]. A run of an [agent.Agent] with tools that are Go functions needs
-// these: see [ReplayOptions.Tools].
+// Replay executes a run again with its log in place of the world, and compares every event.
+// It uses no network, clock or randomness, and records nothing. [DB.Find] resolves the name
+// of the run. If the run used Go functions as tools, pass them in [ReplayOptions.Tools].
 //
-// What is wrong with the run, or differs, is in the verdict. An error means that there is
-// no verdict, since the run cannot be executed for instance.
+// The verdict reports an invalid run or a difference. An error means that there is no
+// verdict, for instance because the run cannot be executed.
 func (db *DB) Replay(ctx context.Context, run string, tools ...tool.Tool) (Verdict, error) {
 	id, err := db.Find(ctx, run)
 	if err != nil {
@@ -136,18 +133,18 @@ func (db *DB) Replay(ctx context.Context, run string, tools ...tool.Tool) (Verdi
 // Replayer replays runs of one database. It keeps their modules until it is closed. It is
 // safe for concurrent use.
 type Replayer struct {
-	// Absent says which MCP servers of [ReplayOptions.AgentFile] could not be reached. The
-	// record of each run says which tools they have.
+	// Absent has the errors of unreachable MCP servers of [ReplayOptions.AgentFile]. The
+	// record of each run describes their tools.
 	Absent []error
 
 	db      *DB
 	o       ReplayOptions
 	engine  lazyEngine
 	store   eventlog.ModuleReader
-	other   []byte // the module that takes the place of every recorded one; nil for none
+	other   []byte // replaces every recorded module; nil for none
 	modules *guest.RecordedModules
 	checks  *moduleChecks
-	agent   *Agent // nil for what the log says
+	agent   *Agent // nil: as recorded in the log
 }
 
 // Replayer returns a replayer. It must be closed.
@@ -236,7 +233,7 @@ func (r *Replayer) Replay(ctx context.Context, id string) (Verdict, error) {
 	return v, nil
 }
 
-// modules reads the modules of recorded runs, and marks the errors that are no verdict.
+// modules reads the modules of recorded runs, and wraps database errors in unreadModule.
 type modules struct{ eventlog.ModuleReader }
 
 func (m modules) Module(ctx context.Context, digest canon.Hash) ([]byte, error) {
@@ -247,16 +244,16 @@ func (m modules) Module(ctx context.Context, digest canon.Hash) ([]byte, error) 
 	return wasm, err
 }
 
-// unreadModule means that the database could not be read, which says nothing of the module.
+// unreadModule is a failure to read the database; the module itself may be fine.
 type unreadModule struct{ error }
 
-// ReplayAll replays the runs with these ids on all processors, and calls found with what
-// came of each, in their order. The first error ends it.
+// ReplayAll replays the runs with these ids on all processors, and calls found with each
+// verdict, in order. The first error ends it.
 func (r *Replayer) ReplayAll(ctx context.Context, ids []string, found func(Verdict) error) error {
 	return inOrder(ctx, ids, r.Replay, found)
 }
 
-// execute executes a run again, for no longer than it may take.
+// execute executes a run again, within the timeout.
 func (r *Replayer) execute(ctx context.Context, events []event.Event) (v agent.Verdict, err error) {
 	ctx, cancel := within(ctx, r.o.Timeout)
 	defer cancel()
@@ -268,7 +265,7 @@ func (r *Replayer) execute(ctx context.Context, events []event.Event) (v agent.V
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err == nil && v.Divergence != nil { // a field of a newer version is not made again
+	if err == nil && v.Divergence != nil { // a replay cannot reproduce fields of a newer version
 		r, invalid := eventlog.Check(events, eventlog.CheckOptions{Strict: true, AllowOpen: true})
 		if invalid == nil && r.Unknown != "" {
 			v, err = agent.Verdict{}, &agent.UnsupportedError{RunID: events[0].RunID, Seq: 1, Reason: "it has fields that are not known here: " + r.Unknown}
@@ -314,7 +311,7 @@ func (e *replayTimeout) Error() string {
 func (e *replayTimeout) Is(target error) bool { return target == ErrReplayTimeout }
 
 // Module returns the module that a replay of the run executes. The error is
-// [eventlog.ErrModuleNotFound] if the run has none.
+// [eventlog.ErrModuleNotFound] if the run does not use a module.
 func (r *Replayer) Module(ctx context.Context, id string) ([]byte, error) {
 	if r.other != nil {
 		return r.other, nil
@@ -339,9 +336,9 @@ func (r *Replayer) Module(ctx context.Context, id string) ([]byte, error) {
 	return nil, eventlog.ErrModuleNotFound
 }
 
-// inOrder applies work to each id on as many goroutines as there are processors, and calls
-// done with the results in the order of the ids, from the goroutine of the caller. The
-// first error of either ends it.
+// inOrder applies work to each id on one goroutine per processor, and calls done with the
+// results in the order of the ids, on the caller's goroutine. The first error of either
+// ends it.
 func inOrder[T any](ctx context.Context, ids []string, work func(context.Context, string) (T, error), done func(T) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

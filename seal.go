@@ -14,8 +14,8 @@ import (
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
-// Seal adds the runs that have ended to the log of runs of the database, and signs a
-// checkpoint of it, see [seal.Seal].
+// Seal adds the ended runs to the database's log of runs, and signs a checkpoint, see
+// [seal.Seal].
 func (db *DB) Seal(ctx context.Context, key *seal.Key, older ...string) (seal.Result, error) {
 	log, err := db.Log(ctx)
 	if err != nil {
@@ -24,8 +24,8 @@ func (db *DB) Seal(ctx context.Context, key *seal.Key, older ...string) (seal.Re
 	return seal.Seal(ctx, stored(log), key, older...)
 }
 
-// Verify checks every sealed run of the database, as it is stored, against the newest
-// checkpoint, see [seal.Verify]. A nil policy trusts no key.
+// Verify checks every sealed run of the database, as stored, against the newest checkpoint,
+// see [seal.Verify]. A nil policy trusts no key.
 func (db *DB) Verify(ctx context.Context, policy *seal.Policy, given ...[]byte) (seal.Report, error) {
 	log, err := db.Log(ctx)
 	if err != nil {
@@ -44,12 +44,12 @@ func (db *DB) Verify(ctx context.Context, policy *seal.Policy, given ...[]byte) 
 	})
 }
 
-// Prove proves that a run is in the newest checkpoint, or if seq is not 0 that the event of
-// that number is in such a run. The run is named as for [DB.Find].
+// Prove proves that a run is in the newest checkpoint or, if seq is not 0, that its event
+// seq is. [DB.Find] resolves the name of the run.
 func (db *DB) Prove(ctx context.Context, run string, seq uint64) (seal.Statement, error) {
 	log, id, err := db.find(ctx, run)
 	if errors.Is(err, eventlog.ErrRunNotFound) && run != LastRun {
-		id, err = run, nil // a run that was removed has a proof
+		id, err = run, nil // a removed run still has a proof
 	}
 	if err != nil {
 		return seal.Statement{}, err
@@ -65,10 +65,10 @@ func (db *DB) Prove(ctx context.Context, run string, seq uint64) (seal.Statement
 	return seal.Statement{Leaf: leaves[0], Proof: proofs[0]}, nil
 }
 
-// Bundle collects runs with their modules and, if the database was ever sealed, the proofs
-// that its newest checkpoint has them. The runs are named as for [DB.Find]. The error is
-// [seal.ErrNotSealed] if the newest checkpoint lacks one. Runs that have not ended are in no
-// checkpoint: a bundle of such runs alone has no proofs.
+// Bundle collects runs with their modules and, if the database was ever sealed, proofs that
+// they are in its newest checkpoint. [DB.Find] resolves the names. The error is
+// [seal.ErrNotSealed] if the newest checkpoint lacks a run. Open runs are in no checkpoint,
+// so a bundle of open runs alone has no proofs.
 func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 	var b seal.Bundle
 	log, err := db.Log(ctx)
@@ -99,22 +99,22 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 	return b, err
 }
 
-// BundleOptions say how a bundle is verified. The zero value trusts no key and executes
-// every run.
+// BundleOptions configure the verification of a bundle. The zero value trusts no key and
+// executes every run.
 type BundleOptions struct {
-	Policy        *seal.Policy  // whose signatures count; nil for nobody's
-	WithoutReplay bool          // check, and execute nothing
+	Policy        *seal.Policy  // the keys to trust; nil trusts none
+	WithoutReplay bool          // check without executing
 	Timeout       time.Duration // of all executions; 0 for none
 	Executed      func(Verdict) // called after each execution, unless it is nil
 	Engine        EngineOptions
 	Execute       Executor // see [ReplayOptions]
 }
 
-// BundleVerdict is what a verification of a bundle found.
+// BundleVerdict is the result of verifying a bundle.
 type BundleVerdict struct {
-	Invalid error // why the bundle is not valid; then the rest says how far it was read
+	Invalid error // why the bundle is invalid; the other fields are then as far as it was read
 
-	Bundle      seal.Bundle // what was read
+	Bundle      seal.Bundle // the contents
 	Certificate seal.Certificate
 	Sealed      bool
 	Checkpoint  seal.Checkpoint  // if Sealed
@@ -122,8 +122,8 @@ type BundleVerdict struct {
 	Runs        []Verdict        // of the runs that were executed, in their order
 }
 
-// Identical reports whether the bundle is valid and every run was executed and came out the
-// same.
+// Identical reports whether the bundle is valid and every run was executed and is
+// identical.
 func (v BundleVerdict) Identical() bool {
 	for _, run := range v.Runs {
 		if !run.Identical() {
@@ -134,8 +134,8 @@ func (v BundleVerdict) Identical() bool {
 }
 
 // VerifyBundle checks a bundle offline: its bytes, its runs and modules, its proofs and
-// signatures. Then it executes each run again and compares every event. What is wrong is in
-// the verdict. An error means that there is none.
+// signatures. Then it executes each run again and compares every event. The verdict reports
+// defects; an error means that there is no verdict.
 func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVerdict, err error) {
 	b, certificate, err := seal.OpenBundle(file)
 	if v.Bundle, v.Certificate, v.Invalid = b, certificate, err; err != nil {
@@ -152,8 +152,8 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 	if o.WithoutReplay {
 		return v, nil
 	}
-	// A bundle comes from somebody else, and can have work for years in it. What is not
-	// executed in time is not replayed, and the verdict names it.
+	// A bundle from somebody else may take years to execute. The verdict lists the runs
+	// that were not replayed in time.
 	bounded, cancel := within(ctx, o.Timeout)
 	defer cancel()
 	r := &Replayer{o: ReplayOptions{Execute: o.Execute}, store: b, engine: lazyEngine{o: o.Engine}}
@@ -187,9 +187,9 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 	return v, err
 }
 
-// BundleDocument is what "starling-host verify FILE.starling -o json" prints.
+// BundleDocument is the output of "starling-host verify FILE.starling -o json".
 type BundleDocument struct {
-	Verdict    string                   `json:"verdict"` // "identical", "valid" or "invalid", or the worst of a run
+	Verdict    string                   `json:"verdict"` // "identical", "valid", "invalid", or the worst verdict of a run
 	Error      string                   `json:"error,omitempty"`
 	Sealed     bool                     `json:"sealed"`
 	Trusted    bool                     `json:"trusted"` // a key that was given has signed the checkpoint

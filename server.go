@@ -10,22 +10,21 @@ import (
 	"github.com/starling-host/starling/runtime/mcptool"
 )
 
-// ServerOptions say which server of the Model Context Protocol is meant, and under which
-// conditions its tools run.
+// ServerOptions name a server of the Model Context Protocol and configure its tools.
 type ServerOptions struct {
 	agentfile.MCP
 
 	// Dir is where a command starts. Empty is the current directory.
 	Dir string
 
-	// Policy decides about the calls and their arguments. Nil allows all. A server is a program
-	// outside of the sandbox: what it does in a call is not under the policy.
+	// Policy decides about the calls and their arguments. Nil allows all. The policy does not
+	// bind the server itself, which runs outside the sandbox.
 	Policy *policy.Policy
 }
 
-// Server is a connection to a server of the Model Context Protocol. Its tools are called as
-// those of modules are, and each call is a recorded run. A replay takes the answers from the
-// log and needs no server. [DB.Close] closes it.
+// Server is a connection to a server of the Model Context Protocol. Its tools are called
+// like tools of modules, and each call is a recorded run. A replay takes the answers from
+// the log and needs no server. [DB.Close] closes it.
 type Server struct {
 	db     *DB
 	client *mcptool.Client
@@ -33,7 +32,7 @@ type Server struct {
 }
 
 // Connect starts a server, or connects to it, and lists its tools, within 30 seconds. A
-// server that ends is started again for the next call.
+// server that exits is restarted for the next call.
 func (db *DB) Connect(ctx context.Context, o ServerOptions) (*Server, error) {
 	client, err := o.MCP.Connect(ctx, o.Dir, os.Getenv)
 	if err != nil {
@@ -44,7 +43,7 @@ func (db *DB) Connect(ctx context.Context, o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// Tools returns the tools of the server, as it listed them last, in the order of their names.
+// Tools returns the tools that the server last listed, sorted by name.
 func (s *Server) Tools() (all []*Tool) {
 	for _, t := range s.client.Tools() {
 		said := t.(interface{ Definition() mcptool.Definition }).Definition()
@@ -56,27 +55,27 @@ func (s *Server) Tools() (all []*Tool) {
 // Offers reports whether the server has "resources" or "prompts".
 func (s *Server) Offers(what string) bool { return s.client.Offers(what) }
 
-// List returns what the server lists by a method, "resources/list", "resources/templates/list"
-// or "prompts/list", each item as the server wrote it.
+// List returns the items of the list method "resources/list", "resources/templates/list" or
+// "prompts/list", as the server wrote them.
 func (s *Server) List(ctx context.Context, method string) ([]json.RawMessage, error) {
 	return s.client.List(ctx, method)
 }
 
-// Method returns the tool whose call is a request of a method, "resources/read" or "prompts/get",
-// with the parameters as input. It is not one of Tools.
+// Method returns a tool that sends the request "resources/read" or "prompts/get", with its input
+// as parameters. Tools does not list it.
 func (s *Server) Method(method string) *Tool {
 	return &Tool{Tool: s.client.Method(method), db: s.db, said: &mcptool.Definition{Name: method}, policy: s.policy}
 }
 
-// Refused returns the tools that the server lists and that cannot be called, and why.
+// Refused returns the listed tools that cannot be called, and why.
 func (s *Server) Refused() []mcptool.Refusal { return s.client.Refused() }
 
-// Instructions returns what the server says of the use of its tools.
+// Instructions returns the server's instructions for the use of its tools.
 func (s *Server) Instructions() string { return s.client.Instructions() }
 
-// LastWords returns the end of what the server has written beside its messages, such as on
-// standard error, without secrets.
+// LastWords returns the end of the server's output beside its messages, such as on standard
+// error, without secrets.
 func (s *Server) LastWords() string { return s.client.LastWords() }
 
-// Close ends the connection, and a server that was started. Calls of its tools end.
+// Close ends the connection, calls in flight, and the server if Connect started it.
 func (s *Server) Close() { s.db.closeOne(s) }

@@ -12,11 +12,11 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-// Decrypting is a log that decrypts the runs of tenants. [Over] takes one, and then checks
-// encrypted runs both as they are stored and as they were before.
+// Decrypting is a log that decrypts the runs of tenants. A database [Over] one checks
+// encrypted runs both as stored and decrypted.
 type Decrypting interface {
 	store.Database
-	// Stored returns the log that has the runs as they are stored.
+	// Stored returns the underlying log with the encrypted runs.
 	Stored() store.Database
 	// Opens reports whether the log decrypts a run.
 	Opens(ctx context.Context, runID string) (bool, error)
@@ -32,7 +32,7 @@ func decrypting(log store.Database) Decrypting {
 	return u
 }
 
-// stored returns the log that has the runs as they are stored.
+// stored returns the log with the runs in their stored form.
 func stored(log store.Database) store.Database {
 	if u := decrypting(log); u != nil {
 		return u.Stored()
@@ -40,18 +40,18 @@ func stored(log store.Database) store.Database {
 	return log
 }
 
-// Validation is what a check of one run found.
+// Validation is the result of checking one run.
 type Validation struct {
 	RunID  string
 	Report eventlog.Report
 	Opened bool  // the run is encrypted, and was checked with its key as well
-	Err    error // why the run is not valid; nil if it is
+	Err    error // why the run is invalid; nil if it is valid
 }
 
 // Validate checks one run without executing anything: the hash chain, the Merkle root, the
-// invariants of a log, and that the modules of the run are in the database with the
-// digests that it recorded. What is wrong with the run is in the validation. An error, such
-// as an [*UnreadError], means that the run was not checked.
+// invariants of a log, and that the database has the run's modules with their recorded
+// digests. The validation reports an invalid run. An error, such as an [*UnreadError],
+// means that the run was not checked.
 func (db *DB) Validate(ctx context.Context, run string) (Validation, error) {
 	log, id, err := db.find(ctx, run)
 	if err != nil {
@@ -60,8 +60,8 @@ func (db *DB) Validate(ctx context.Context, run string) (Validation, error) {
 	return newModuleChecks(log).validate(ctx, log, id)
 }
 
-// ValidateAll checks the runs with these ids on all processors, and calls found with what
-// came of each, in their order. The first error of found ends it.
+// ValidateAll checks the runs with these ids on all processors, and calls found with each
+// validation, in order. The first error of found ends it.
 func (db *DB) ValidateAll(ctx context.Context, ids []string, found func(Validation) error) error {
 	log, err := db.Log(ctx)
 	if err != nil {
@@ -71,8 +71,8 @@ func (db *DB) ValidateAll(ctx context.Context, ids []string, found func(Validati
 	return inOrder(ctx, ids, func(ctx context.Context, id string) (Validation, error) { return modules.validate(ctx, log, id) }, found)
 }
 
-// RunIDs returns the ids of every run, oldest first. Beside an [eventlog.ErrLogCorrupt], which
-// names a row without a run's id, it returns those of the other runs.
+// RunIDs returns the ids of all runs, oldest first. If a row has no run id, it returns the ids
+// of the other runs with an [eventlog.ErrLogCorrupt] that names the row.
 func (db *DB) RunIDs(ctx context.Context) ([]string, error) {
 	log, err := db.Log(ctx)
 	if err != nil {
@@ -86,24 +86,24 @@ func (db *DB) RunIDs(ctx context.Context) ([]string, error) {
 	return ids, err
 }
 
-// moduleChecks checks the modules that runs name, each once: thousands of runs name the
-// same module, of which all bytes have to be read and hashed.
+// moduleChecks checks each module of the runs once: thousands of runs may name the same
+// module, and a check reads and hashes all of it.
 type moduleChecks struct {
 	store eventlog.ModuleStore
 
-	mu    sync.Mutex            // held while a module is checked, for which others would wait anyway
-	found map[canon.Hash]string // what is wrong with each; guarded by mu
+	mu    sync.Mutex            // held while a module is checked; others would wait for it anyway
+	found map[canon.Hash]string // "" if the module is intact; guarded by mu
 }
 
 func newModuleChecks(store eventlog.ModuleStore) *moduleChecks {
 	return &moduleChecks{store: store, found: make(map[canon.Hash]string)}
 }
 
-// validate checks a run as it is stored and, if it is sealed and the key is at hand, as it
-// was before, and its modules.
+// validate checks a run as stored and its modules, and an encrypted run also decrypted, if
+// the key is at hand.
 func (m *moduleChecks) validate(ctx context.Context, log store.Database, id string) (v Validation, err error) {
 	v.RunID = id
-	defer func() { // what could not be read is no verdict
+	defer func() { // a failure to read is no verdict
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		} else if v.Err != nil && !eventlog.IsVerdict(v.Err) && !errors.Is(v.Err, store.ErrDataKey) {
@@ -118,7 +118,7 @@ func (m *moduleChecks) validate(ctx context.Context, log store.Database, id stri
 		if u := decrypting(log); u != nil {
 			v.Opened, v.Err = u.Opens(ctx, id)
 		}
-		if v.Err != nil || !v.Opened { // only its key tells which modules a sealed run has
+		if v.Err != nil || !v.Opened { // the modules of an encrypted run are known only with its key
 			return v, nil
 		}
 		if _, v.Err = eventlog.CheckRun(ctx, log, id, options); v.Err != nil {
@@ -134,7 +134,7 @@ func (m *moduleChecks) validate(ctx context.Context, log store.Database, id stri
 	return v, nil
 }
 
-// of checks that the modules which the first event of a run names are there and unchanged.
+// of checks that the modules named in the first event of a run exist and are unchanged.
 func (m *moduleChecks) of(ctx context.Context, first event.Event) error {
 	started, err := first.AsRunStarted()
 	if err != nil {
@@ -156,8 +156,8 @@ func (m *moduleChecks) of(ctx context.Context, first event.Event) error {
 	return nil
 }
 
-// check returns what is wrong with a module, nothing if all is well. One that could not be
-// read is read again for the next run that names it.
+// check returns the defect of a module, "" if it has none. A module that could not be read
+// is tried again for the next run.
 func (m *moduleChecks) check(ctx context.Context, digest []byte) (reason string, err error) {
 	if len(digest) != len(canon.Hash{}) {
 		return "has a digest of the wrong length", nil
