@@ -23,12 +23,11 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Agent lets a model work with tools until it answers. Provider, Log and
-// Config.Model are required. It keeps nothing of a run: two of the same
-// configuration, in whatever processes, can take turns on the runs of one log. It
-// is safe for concurrent use.
+// Agent lets a model work with tools until it answers. Provider, Log and Config.Model are
+// required. It keeps no state of a run: agents of the same configuration, even in different
+// processes, can continue each other's runs. It is safe for concurrent use.
 type Agent struct {
-	// Provider is the model's. A replay asks it nothing but its Info.
+	// Provider connects to the model. A replay uses only its Info.
 	Provider provider.Provider
 
 	// Tools are offered to the model, in this order. Names are unique.
@@ -37,25 +36,25 @@ type Agent struct {
 	// Log receives the events of live runs.
 	Log eventlog.EventLog
 
-	// Config says what the model is told and how the run goes.
+	// Config has the prompt and the settings of runs.
 	Config Config
 
 	// Budget bounds what one run may spend. The zero value bounds nothing.
 	Budget budget.Limits
 
-	// Namespace goes before the ids of runs, with a slash. Empty by default; it
-	// must not contain a slash itself.
+	// Namespace is the prefix of run ids, followed by a slash. Empty by default; it must
+	// not contain a slash itself.
 	Namespace string
 
 	// Metrics and Tracer watch live runs. Nil for neither.
 	Metrics *observe.Metrics
 	Tracer  *observe.Tracer
 
-	// direct has the agent call its one tool with the input, and ask no model: see
+	// direct makes the agent call its one tool with the input, without a model: see
 	// [Direct].
 	direct bool
 	input  json.RawMessage
-	doc    *canon.Doc // the input, once it is parsed
+	doc    *canon.Doc // the parsed input
 }
 
 // Config has the settings that all runs of an [Agent] share.
@@ -63,7 +62,7 @@ type Config struct {
 	Model        string
 	SystemPrompt string
 
-	// Params are options of the one provider, a CBOR map ([canon.Marshal]) or nil.
+	// Params are provider-specific options, a CBOR map ([canon.Marshal]) or nil.
 	Params canon.Raw
 
 	// Request fields that every provider knows, see [provider.Request].
@@ -72,16 +71,16 @@ type Config struct {
 	TopK            *int
 	MaxOutputTokens int
 
-	// MaxTurns ends the run as failed when the model wants to go on after so many
-	// turns. Zero means no bound.
+	// MaxTurns fails the run if the model wants to continue after this many turns. Zero
+	// means no bound.
 	MaxTurns int
 
-	// ModelAttempts bounds the attempts at a turn whose request fails in a way
-	// that may pass. Zero means 3.
+	// ModelAttempts bounds the attempts at a turn whose request fails temporarily. Zero
+	// means 3.
 	ModelAttempts int
 
-	// Retries says which tools are called again when they fail, by name. A tool
-	// that is not in it is called once.
+	// Retries has the policies for failed calls by tool. Calls of other tools are not
+	// repeated.
 	Retries map[string]tool.RetryConfig
 
 	// MaxParallelTools bounds the calls that run at a time. Zero means
@@ -91,28 +90,27 @@ type Config struct {
 	// ToolTimeout bounds an attempt at a native tool, see step.Config.
 	ToolTimeout time.Duration
 
-	// Prices take the place of the process's price table, see step.Config.
+	// Prices replace the process's price table, see step.Config.
 	Prices Prices
 
-	// RequireRawResponseHash refuses answers of which the provider does not say
-	// what it had received.
+	// RequireRawResponseHash refuses answers without a hash of the raw response.
 	RequireRawResponseHash bool
 
-	// AppVersion is the version of the program around this library. It is
-	// recorded for the reader.
+	// AppVersion is the version of the program around this library. It is recorded for
+	// information.
 	AppVersion string
 
 	// EmitTimeout bounds each write of an event. Zero means no bound.
 	EmitTimeout time.Duration
 
-	// InCode names tools that the model is not told of: the programs that it writes call
-	// them, see [step.CallFrom]. Nil for none.
+	// InCode names tools that only the model's programs call, see [step.CallFrom]; the
+	// model itself does not see them. Nil for none.
 	InCode []string
 
-	// SkipSchemaCheck leaves out the look at the layout of the log.
+	// SkipSchemaCheck skips the check of the log's layout.
 	SkipSchemaCheck bool
 
-	// Logger is told what runs do, see [step.Config]. Nil discards.
+	// Logger receives messages about runs, see [step.Config]. Nil discards them.
 	Logger *slog.Logger
 
 	// ClockFn reads the wall clock; nil means time.Now. It must be safe for
@@ -130,7 +128,7 @@ var (
 	errNoModel    = errors.New("starling: Agent.Config.Model is empty")
 )
 
-// Validate returns what is wrong with the agent, or nil. A replay needs no Log.
+// Validate checks the configuration of the agent. A replay needs no Log.
 func (a *Agent) Validate() error {
 	switch {
 	case a.direct:
@@ -182,18 +180,18 @@ func (a *Agent) validateTools() error {
 	return nil
 }
 
-// PerRun is a tool that is made anew for each run: one that brings its module to the log, or
-// is under rules that count what a run has used.
+// PerRun is a tool that is made anew for each run, for instance to store its module in the
+// log or to count the run's use of a policy.
 type PerRun interface {
 	tool.Tool
 
-	// ForRun returns the tool for a run of the log, which has these events so far. The log is
-	// nil for a replay.
+	// ForRun returns the tool for a run of the log with these events so far. The log is nil
+	// for a replay.
 	ForRun(ctx context.Context, log eventlog.EventLog, earlier []event.Event) (tool.Tool, error)
 }
 
-// prepared returns the agent with its tools as they are in one run. A [PerRun] inside of
-// another tool is prepared too, and stays where it is.
+// prepared returns the agent with its tools for one run. A [PerRun] inside another tool is
+// prepared too, and stays in its place.
 func (a *Agent) prepared(ctx context.Context, log eventlog.EventLog, earlier []event.Event) (*Agent, error) {
 	ready := *a
 	ready.Tools = slices.Clone(a.Tools)
@@ -252,8 +250,7 @@ func (a *Agent) started(goal string) event.RunStarted {
 	return started
 }
 
-// toolRefs identifies the tools, sorted by name, and says in which order the model
-// sees them.
+// toolRefs identifies the tools, sorted by name, with their positions in the model's list.
 func (a *Agent) toolRefs() []event.ToolSchemaRef {
 	byName := func(x, y event.ToolSchemaRef) int { return strings.Compare(x.Name, y.Name) }
 	refs := make([]event.ToolSchemaRef, len(a.Tools))
@@ -270,8 +267,8 @@ func (a *Agent) toolRefs() []event.ToolSchemaRef {
 	return refs
 }
 
-// inOrder returns the agent with its tools in the order in which a run was
-// recorded: that in which a program lists them means nothing.
+// inOrder returns the agent with its tools in the recorded order. The order in which a
+// program lists them does not matter.
 func (a *Agent) inOrder(recorded []event.ToolSchemaRef) *Agent {
 	place := map[string]int{}
 	for i, ref := range recorded {
@@ -286,7 +283,7 @@ func (a *Agent) inOrder(recorded []event.ToolSchemaRef) *Agent {
 	return &ordered
 }
 
-// ToolRef returns how RunStarted identifies a tool.
+// ToolRef returns the reference of a tool in RunStarted.
 func ToolRef(t tool.Tool) event.ToolSchemaRef {
 	ref := event.ToolSchemaRef{
 		Name: t.Name(), SchemaHash: hashOf(t.Schema()), DescriptionHash: hashOf([]byte(t.Description())),
@@ -303,8 +300,8 @@ func hashOf(b []byte) []byte {
 	return h[:]
 }
 
-// toolRef identifies a tool in RunStarted. Of one whose code belongs to the
-// program it says what the Starling runtime says.
+// toolRef identifies a tool in RunStarted. For a Go function it has the same fields as the
+// Starling runtime.
 func (a *Agent) toolRef(t tool.Tool) event.ToolSchemaRef {
 	ref := ToolRef(t)
 	ref.InCode = slices.Contains(a.Config.InCode, t.Name())
@@ -317,7 +314,7 @@ func (a *Agent) toolRef(t tool.Tool) event.ToolSchemaRef {
 	return ref
 }
 
-// requestOptions returns what is recorded of the request, nil if nothing is set.
+// requestOptions returns the recorded options of the request, nil if none is set.
 func (c *Config) requestOptions() *event.RequestOptions {
 	o := event.RequestOptions{ToolChoice: c.ToolChoice, StopSequences: c.StopSequences, MaxOutputTokens: int64(c.MaxOutputTokens)}
 	if c.TopK != nil {
@@ -346,7 +343,7 @@ func (a *Agent) request(messages []provider.Message) *provider.Request {
 	return req
 }
 
-// stepConfig has the settings that live runs and replays share.
+// stepConfig returns the settings that live runs and replays share.
 func (a *Agent) stepConfig(runID string) step.Config {
 	return step.Config{
 		RunID: runID, Tools: step.NewRegistry(a.Tools...), Provider: a.Provider, ModelAttempts: cmp.Or(a.Config.ModelAttempts, defaultModelAttempts),
@@ -383,7 +380,7 @@ func (a *Agent) clock() time.Time {
 	return a.Config.ClockFn()
 }
 
-// preflight refuses a log that this program cannot write to.
+// preflight checks that this program can write to the log.
 func (a *Agent) preflight(ctx context.Context) error {
 	if a.Config.SkipSchemaCheck {
 		return nil
@@ -394,8 +391,7 @@ func (a *Agent) preflight(ctx context.Context) error {
 // modulePath is the module that this package belongs to.
 const modulePath = "github.com/starling-host/starling"
 
-// version returns the version of this module as the program was linked with
-// it, or "(devel)".
+// version returns the version of this module in the running program, or "(devel)".
 func version() string {
 	const unknown = "(devel)"
 	info, ok := debug.ReadBuildInfo()
@@ -413,8 +409,8 @@ func version() string {
 	return unknown
 }
 
-// Budget bounds what one run may spend, BudgetExceeded is the error of a run that spent
-// it, BudgetMeter counts, and Prices say what tokens cost.
+// Budget bounds the spending of one run, BudgetExceeded is the error of a run that spent
+// it, BudgetMeter counts, and Prices are the prices of tokens.
 type (
 	Budget         = budget.Limits
 	BudgetExceeded = budget.Exceeded
@@ -424,12 +420,12 @@ type (
 	Rates          = budget.Rates
 )
 
-// ResumeBudget returns a meter that has counted what the events of a run have spent.
+// ResumeBudget returns a meter with the spending of a run's events.
 func ResumeBudget(b Budget, events []event.Event) (*BudgetMeter, error) {
 	return budget.Resume(b, events)
 }
 
-// Cost returns what an answer cost in US dollars, and whether the price of the model is
+// Cost returns the cost of an answer in US dollars, and whether the price of the model is
 // known.
 func Cost(model string, u provider.Usage) (usd float64, known bool) { return budget.Cost(model, u) }
 

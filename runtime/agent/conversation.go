@@ -14,26 +14,25 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// conversation is the history that each request to the model carries. It is a function of
-// the run's events: a live run extends it as it goes, and a run that is resumed
-// finds it again in the log.
+// conversation is the history in each request to the model. It is a function of the run's
+// events: a live run extends it, and a resumed run rebuilds it from the log.
 //
-// In a direct run there is no model, and one use that the caller asks for.
+// A direct run has no model, and one use, which the caller requests.
 type conversation struct {
 	direct   bool
 	messages []provider.Message
 	turnID   string   // of the last answer
-	uses     []*use   // what that answer asked for
-	later    []string // what the user said before the outcomes were there
+	uses     []*use   // the uses in that answer
+	later    []string // messages of the user that wait for outcomes
 	final    string   // the last answer's text
-	answered bool     // nothing was said after it, and it asks for nothing
+	answered bool     // it is the last message, without uses
 	cache    CacheStats
 
 	stopReason string // of the last answer
-	paused     bool   // the model goes on with that answer
+	paused     bool   // the model continues that answer
 	incomplete *AnswerError
 
-	reasoning []provider.Reasoning // of the answer that is being read from the log
+	reasoning []provider.Reasoning // of the answer being read from the log
 
 	tracer *observe.Tracer // of a live run; nil in a replay
 }
@@ -42,7 +41,7 @@ type conversation struct {
 type use struct {
 	provider.ToolUse
 	doc    *canon.Doc // the arguments, if they are parsed
-	callID string     // of the last call for it by a process that died; empty for none
+	callID string     // id of its last call by a process that died; may be empty
 	done   bool       // it has an outcome: output or err
 	output json.RawMessage
 	err    error
@@ -57,8 +56,8 @@ func (a *Agent) begin(goal string) *conversation {
 	return &conversation{messages: []provider.Message{{Role: provider.RoleUser, Content: goal}}}
 }
 
-// addAnswer adds an answer. One that was cut off or refused asks for nothing: its last use of
-// a tool may be half of one.
+// addAnswer adds an answer. Uses in an answer that was cut off or refused are ignored: the
+// last may be incomplete.
 func (t *conversation) addAnswer(r *provider.Response) {
 	final := r.Text
 	if t.paused {
@@ -77,12 +76,13 @@ func (t *conversation) addAnswer(r *provider.Response) {
 	}
 }
 
-// pending returns the uses that are to be called: those without an outcome.
+// pending returns the uses without an outcome, which must be called.
 func (t *conversation) pending() []*use {
 	return slices.DeleteFunc(slices.Clone(t.uses), func(u *use) bool { return u.done })
 }
 
-// interrupted counts the calls that a process began, or was about to, and did not end.
+// interrupted counts the calls that a process began, or was about to begin, but did not
+// end.
 func (t *conversation) interrupted() uint32 {
 	if t.direct && t.uses[0].CallID == "" {
 		return 0
@@ -90,8 +90,8 @@ func (t *conversation) interrupted() uint32 {
 	return uint32(len(t.pending()))
 }
 
-// settle adds the outcomes, in the order of the uses, when all of them are there. Then it
-// adds what the user has said meanwhile.
+// settle adds the outcomes, in the order of the uses, once all are known, and then the
+// waiting messages of the user.
 func (t *conversation) settle() {
 	if len(t.pending()) > 0 {
 		return
@@ -114,7 +114,7 @@ func (t *conversation) settle() {
 	t.later = nil
 }
 
-// say adds what the user says. A provider wants to see outcomes first.
+// say adds a message of the user. Providers require outcomes before it.
 func (t *conversation) say(text string) {
 	if len(t.uses) > 0 {
 		t.later = append(t.later, text)
@@ -139,7 +139,7 @@ func (a *Agent) recall(events []event.Event) (*conversation, error) {
 	return t, nil
 }
 
-// read takes one event.
+// read adds one event.
 func (t *conversation) read(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindUserMessageAppended:
@@ -174,7 +174,7 @@ func (t *conversation) readAnswer(ev event.Event) error {
 	return err
 }
 
-// readCall takes an event of a call. It ignores calls that tools made.
+// readCall adds an event of a call. It ignores nested calls.
 func (t *conversation) readCall(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindToolCallScheduled:
@@ -209,7 +209,7 @@ func (t *conversation) readCall(ev event.Event) error {
 	}
 }
 
-// outcome takes the outcome of the use that a call was made for.
+// outcome stores the outcome of a call in its use.
 func (t *conversation) outcome(callID string, output json.RawMessage, failed *step.CallError) {
 	for _, u := range t.uses {
 		if u.callID != callID || u.done {

@@ -26,20 +26,20 @@ type Direct struct {
 	// Log receives the events of a live run.
 	Log eventlog.EventLog
 
-	// Tool is called.
+	// Tool is the tool to call.
 	Tool tool.Tool
 
-	// Input is the input of a run, if it has been parsed: the methods are given nil then.
+	// Input is the parsed input of a run. If set, pass nil to the methods.
 	Input *canon.Doc
 
-	// Others are tools that Tool may call, if it can. Nil for none.
+	// Others are tools that Tool may call. Nil for none.
 	Others []tool.Tool
 
-	// AppVersion is the version of the program around this library. It is
-	// recorded for the reader, and empty by default.
+	// AppVersion is the version of the program around this library. It is recorded for
+	// information, and empty by default.
 	AppVersion string
 
-	// Logger is told what runs do, see [step.Config]. Nil discards.
+	// Logger receives messages about runs, see [step.Config]. Nil discards them.
 	Logger *slog.Logger
 
 	// ClockFn reads the wall clock; nil means time.Now. It must be safe for
@@ -53,8 +53,8 @@ type Direct struct {
 	Tracer *observe.Tracer
 }
 
-// agent is the driver of the run: an agent whose only use of a tool the caller asks for,
-// that of the first.
+// agent returns the agent that drives the run. Its only use of a tool is the requested call
+// of the first tool.
 func (d Direct) agent(input json.RawMessage) *Agent {
 	return &Agent{
 		direct: true, input: input, doc: d.Input, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
@@ -67,31 +67,30 @@ func (d Direct) Run(ctx context.Context, input json.RawMessage) (*Result, error)
 	return d.RunWithID(ctx, event.NewID(), input)
 }
 
-// RunWithID makes one run. When it returns a Result, all events of the run are
-// durable. How the run ended is in the Result, including that ctx ended it; an
-// error means that the host could not do its part. Nothing is recorded if the input is
-// not JSON or too large (see [step.CheckValue]), or the tool's module is not in the log
-// ([ErrModuleNotStored]). If the log fails, the run stays open.
+// RunWithID makes one run. When it returns a Result, all events of the run are durable. The
+// Result describes the end of the run, even if ctx ended it; an error means that the host
+// failed. Nothing is recorded if the input is not JSON or too large (see
+// [step.CheckValue]), or the tool's module is not in the log ([ErrModuleNotStored]). If the
+// log fails, the run stays open.
 func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
 	return d.agent(input).run(ctx, runID, "", nil)
 }
 
 // Opening returns the first event of a run that another process will make with
-// [Direct.Continue]: once it is in the log, the run is known. The input belongs to the
-// call and is not in the event; Opening checks it all the same.
+// [Direct.Continue]: once it is in the log, the run exists. The event does not contain the
+// input, which belongs to the call; Opening still checks it.
 func (d Direct) Opening(ctx context.Context, runID string, input json.RawMessage) (event.Event, error) {
 	return d.agent(input).Opening(ctx, runID, "")
 }
 
-// Continue makes a run that is there already: one that was opened and not begun,
-// which leaves no trace in it, or one whose process died. Then RunResumed marks the
-// seam, and a call without an outcome is made again: recorded effects are not repeated,
-// and the others keep their idempotency keys. If the call was recorded, so is its input,
-// and input is not used.
+// Continue makes a run that already exists. If it was only opened, Continue leaves no
+// trace. If its process died, RunResumed marks the seam, and a call without an outcome is
+// repeated: recorded effects are not repeated, and others keep their idempotency keys. The
+// input is not used if the call, and with it its input, was recorded.
 //
-// It returns what [Direct.RunWithID] does. Further errors: [ErrRunNotFound],
-// [ErrRunAlreadyTerminal], [ErrSchemaVersionMismatch], [ErrAgentChanged] if the run
-// was begun with another tool, and [ErrRunInUse].
+// Its results are those of [Direct.RunWithID]. Further errors: [ErrRunNotFound],
+// [ErrRunAlreadyTerminal], [ErrSchemaVersionMismatch], [ErrAgentChanged] if the run was
+// begun with another tool, and [ErrRunInUse].
 func (d Direct) Continue(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
 	return d.agent(input).Continue(ctx, runID)
 }
@@ -102,7 +101,7 @@ func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 	return d.agent(nil).Replay(ctx, recorded, o)
 }
 
-// parsedInput returns the input of a direct run as a document, which it may be already.
+// parsedInput returns the parsed input of a direct run.
 func parsedInput(input json.RawMessage, doc *canon.Doc) (_ *canon.Doc, err error) {
 	if doc == nil {
 		doc, err = step.ParseValue(input)
@@ -130,12 +129,12 @@ func recordedInput(recorded []event.Event) (*canon.Doc, error) {
 	return canon.Parse([]byte("null"))
 }
 
-// ErrModuleNotStored: a run was to begin with a module that its log does not have. It
-// could not be replayed from the log.
+// ErrModuleNotStored is returned for a run with a module that its log does not have: the
+// run could not be replayed.
 var ErrModuleNotStored = errors.New("starling: the module of a tool is not in the log; store it with PutModule before the run")
 
-// modulesStored is [ErrModuleNotStored] unless the log has the modules of the tools. A log
-// that keeps no modules has them elsewhere.
+// modulesStored returns [ErrModuleNotStored] unless the log has the modules of the tools.
+// It accepts a log that does not store modules.
 func modulesStored(ctx context.Context, log eventlog.EventLog, tools []event.ToolSchemaRef) error {
 	store, ok := log.(eventlog.ModuleStore)
 	if !ok {

@@ -1,5 +1,5 @@
-// Package agent drives runs: it decides what a run does, and writes the events
-// with which a run begins and ends.
+// Package agent drives runs: it decides the steps of a run, and writes its first and last
+// events.
 //
 // [Direct] is the smallest agent, one call of one tool:
 //
@@ -22,14 +22,12 @@
 //	RunCompleted               or RunFailed: budget, max_turns or provider;
 //	                           or RunCancelled
 //
-// What the model is told is a function of the events before (conversation.go). So
-// a run whose process died is resumed from its log by any other one
-// ([Agent.Resume]), RunResumed marks the seam, and such a run replays like any
-// other: process by process. Where runs are handed to workers, one process opens
-// them ([Agent.Opening], [Direct.Opening]) and another makes them
-// ([Agent.Continue], [Direct.Continue]).
+// The prompt is a function of the events before it (conversation.go). So any process can
+// resume a run whose process died ([Agent.Resume]). RunResumed marks the seam, and a replay
+// follows the run process by process. With a queue, one process opens runs
+// ([Agent.Opening], [Direct.Opening]) and another makes them ([Agent.Continue],
+// [Direct.Continue]).
 //
-// A run that is recorded and a run that is replayed go through the same code.
-// If the process dies, the log holds a prefix of these events, a run that is
-// open; nothing of it was reported to anybody as done.
+// Recording and replay share one code path. If the process dies, the log holds a prefix of
+// the events, an open run; none of its results was reported.
 package agent

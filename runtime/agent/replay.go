@@ -13,34 +13,33 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// ErrProviderModelMismatch: a run is to be replayed by an agent of another provider
-// or model.
+// ErrProviderModelMismatch is returned for a replay by an agent of another provider or
+// model.
 var ErrProviderModelMismatch = errors.New("starling: provider or model mismatch")
 
-// ReplayOptions says how a recording is followed. The zero value compares
-// everything.
+// ReplayOptions configure a comparison. The zero value compares everything.
 type ReplayOptions struct {
-	// OtherModule takes RunStarted from the recording and ignores fuel and
-	// peak memory: for asking whether another version of a tool does the same.
+	// OtherModule takes RunStarted from the recording and ignores fuel and peak memory, to
+	// check whether another version of a tool behaves the same.
 	OtherModule bool
 
-	// Force lets a run be replayed by an agent of another provider or model: that
-	// identity, and nothing else, is taken from the recording.
+	// Force allows an agent of another provider or model to replay the run. Only that
+	// identity is taken from the recording.
 	Force bool
 
-	// Matched, unless it is nil, is told of each recorded event that the replay has
-	// arrived at and found the same.
+	// Matched, unless it is nil, is called with each recorded event that the replay has
+	// reproduced.
 	Matched func(event.Event)
 }
 
-// Replay makes a run again with the recording in place of the world: of the model,
-// the clock and whatever the tools asked. Log, Metrics and Tracer are not used. A
-// run that was resumed is followed through all of its processes.
+// Replay makes a run again with the recording in place of the model, the clock and
+// everything that tools request. It does not use Log, Metrics and Tracer. A resumed run is
+// followed through all of its processes.
 //
-// The error is a *[step.MismatchError] if the run is not the recorded one,
-// [ErrProviderModelMismatch] if it was recorded with another model and o.Force is
-// not set, and [step.ErrRecordingEnded] if the recording ended first and the run
-// was the same until then. How the run itself ended is in the result alone.
+// The error is a *[step.MismatchError] if the run differs from the recording,
+// [ErrProviderModelMismatch] if it was recorded with another model and o.Force is not set,
+// and [step.ErrRecordingEnded] if the run matches a recording without an end. The end of
+// the run itself is only in the result.
 func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOptions) (*Result, error) {
 	if len(recorded) == 0 {
 		return nil, errors.New("starling: nothing is recorded")
@@ -71,8 +70,8 @@ func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 	return result, err
 }
 
-// as returns the agent for the replay of a run: with the recorded order of tools,
-// and with the identity of the recorded provider if that is not to be compared.
+// as returns the agent for the replay of a run: with the recorded order of tools, and with
+// the recorded provider's identity if that is not compared.
 func (a *Agent) as(started event.RunStarted, o ReplayOptions) (*Agent, error) {
 	if a.direct {
 		return a, nil
@@ -135,12 +134,12 @@ func (a *Agent) replaySession(ctx context.Context, earlier, recorded []event.Eve
 		return result, wrong
 	}
 	if result != nil {
-		return result, nil // how the run ended is no matter of the replay
+		return result, nil // the end of the run is not an error of the replay
 	}
 	return nil, err
 }
 
-// reopen returns what begins the session again.
+// reopen returns the function that begins the session again.
 func (a *Agent) reopen(c *step.Context, earlier []event.Event, first event.Event, o ReplayOptions) (func(context.Context) (*conversation, error), error) {
 	if len(earlier) == 0 {
 		started, err := a.startedAs(first, o)
@@ -166,7 +165,8 @@ func (a *Agent) reopen(c *step.Context, earlier []event.Event, first event.Event
 	return func(ctx context.Context) (*conversation, error) { return talk, r.open(ctx, c, talk) }, nil
 }
 
-// startedAs returns what would begin a run that was recorded with that first event.
+// startedAs returns the RunStarted that the agent would write for a run recorded with that
+// first event.
 func (a *Agent) startedAs(first event.Event, o ReplayOptions) (event.RunStarted, error) {
 	recorded, err := first.AsRunStarted()
 	if err != nil || o.OtherModule {
@@ -175,7 +175,7 @@ func (a *Agent) startedAs(first event.Event, o ReplayOptions) (event.RunStarted,
 	return a.started(recorded.Goal), nil
 }
 
-// unasked is a provider that has a name and is never asked.
+// unasked is a provider that has an identity and is never asked.
 type unasked struct{ info provider.Info }
 
 // Info implements [provider.Provider].
@@ -186,9 +186,8 @@ func (unasked) Stream(context.Context, *provider.Request) (provider.EventStream,
 	return nil, errors.New("starling: this provider exists to be replayed")
 }
 
-// FromRecord returns the agent that a run was recorded with, as far as the log describes
-// it: for a replay, which asks no provider. The caller finds the tools; their order does
-// not matter.
+// FromRecord reconstructs the agent of a recorded run from the log, for a replay, which
+// needs no provider. The caller finds the tools; their order does not matter.
 func FromRecord(started event.RunStarted, tools []tool.Tool) *Agent {
 	a := &Agent{
 		Provider: unasked{provider.Info{ID: started.ProviderID, APIVersion: started.APIVersion}},

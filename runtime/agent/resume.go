@@ -15,67 +15,63 @@ import (
 
 // Errors of a run that cannot be resumed.
 var (
-	// ErrRunNotFound: the log has no such run.
+	// ErrRunNotFound: the run is not in the log.
 	ErrRunNotFound = eventlog.ErrRunNotFound
 
-	// ErrRunAlreadyTerminal: the run has come to its end.
+	// ErrRunAlreadyTerminal: the run has ended.
 	ErrRunAlreadyTerminal = errors.New("starling: run already terminal")
 
-	// ErrPartialToolCall: calls have no outcome, and were not to be made again.
+	// ErrPartialToolCall: calls have no outcome, and reissuing them was disabled.
 	ErrPartialToolCall = errors.New("starling: run has tool calls without an outcome")
 
 	// ErrRunInUse: another process has written to the run.
 	ErrRunInUse = errors.New("starling: run in use")
 
-	// ErrSchemaVersionMismatch: a newer program has begun the run, with events that
-	// this one does not know. It wraps [eventlog.ErrSchemaTooNew].
+	// ErrSchemaVersionMismatch: a newer program began the run, with unknown events. It
+	// wraps [eventlog.ErrSchemaTooNew].
 	ErrSchemaVersionMismatch = errors.New("starling: schema version mismatch")
 
-	// ErrAgentChanged: the run was begun by an agent of another configuration. The
-	// error says where it differs.
+	// ErrAgentChanged: the run was begun with another configuration. The error names the
+	// difference.
 	ErrAgentChanged = errors.New("starling: the run was begun by another agent")
 
-	// ErrNoModel: the run is a direct call of a tool, and nothing is there to
-	// resume.
+	// ErrNoModel: the run is a direct call of a tool, which cannot be resumed.
 	ErrNoModel = errors.New("starling: no model takes part in the run")
 )
 
 // ResumeOption changes how a run is resumed.
 type ResumeOption func(*resumption)
 
-// WithReissueTools decides about calls without an outcome: they are made
-// again under fresh call ids (true, the default), or the run is not resumed
-// ([ErrPartialToolCall]).
+// WithReissueTools decides about calls without an outcome: they are repeated under fresh
+// call ids (true, the default), or the run is not resumed ([ErrPartialToolCall]).
 func WithReissueTools(reissue bool) ResumeOption {
 	return func(r *resumption) { r.reissue = reissue }
 }
 
-// resumption says how a process continues a run.
+// resumption describes how a process continues a run.
 type resumption struct {
 	earlier []event.Event
 	message string
 	reissue bool
-	seam    bool // also where nothing was done yet but to open the run
+	seam    bool // even if the run was only opened
 }
 
-// isNotStarted reports whether the run was opened by another process and nothing else was
-// done. Then there is no seam.
+// isNotStarted reports whether another process only opened the run. Then there is no seam.
 func (r *resumption) isNotStarted() bool { return !r.seam && len(r.earlier) == 1 }
 
-// Resume takes a run up where its process left it: after a crash, or because the
-// host could not go on. See [Agent.ResumeWith].
+// Resume continues an open run, after a crash or a failure of the host. See
+// [Agent.ResumeWith].
 func (a *Agent) Resume(ctx context.Context, runID, message string) (*Result, error) {
 	return a.ResumeWith(ctx, runID, message)
 }
 
-// ResumeWith takes a run up. RunResumed marks the seam; a message that is not empty
-// is said to the model after it. A turn without an answer is taken again. Calls
-// without an outcome are made again; their effects have the idempotency keys that
-// they had, so that a server that knows these does nothing twice.
+// ResumeWith continues an open run. RunResumed marks the seam; a message that is not empty
+// is added to the conversation after it. A turn without an answer is repeated. So are calls
+// without an outcome; their effects keep their idempotency keys, so that a server that
+// honours them does not act twice.
 //
-// What is returned is as with [Agent.RunWithID]. The agent must be the one that
-// began the run, but for versions: what the model was told is recorded, and is
-// compared.
+// The results are those of [Agent.RunWithID]. The agent must have the configuration that
+// began the run, except for versions: the prompt is recorded and compared.
 func (a *Agent) ResumeWith(ctx context.Context, runID, message string, opts ...ResumeOption) (*Result, error) {
 	r := resumption{message: message, reissue: true, seam: true}
 	for _, o := range opts {
@@ -84,9 +80,8 @@ func (a *Agent) ResumeWith(ctx context.Context, runID, message string, opts ...R
 	return a.resume(ctx, runID, r, nil)
 }
 
-// Continue makes a run that is there already: one that was opened and not begun,
-// which leaves no trace in it, or one whose process died, as [Agent.Resume] does.
-// Workers use it for every run.
+// Continue makes a run that already exists: it starts an opened run, without a trace, and
+// resumes a run whose process died, like [Agent.Resume]. Workers use it for every run.
 func (a *Agent) Continue(ctx context.Context, runID string) (*Result, error) {
 	return a.resume(ctx, runID, resumption{reissue: true}, nil)
 }
@@ -138,8 +133,8 @@ func inUse(err error) error {
 	return err
 }
 
-// resumable reads a run and returns the agent that can go on with it: a, with the
-// recorded order of tools.
+// resumable reads a run and returns the agent that can continue it: a, with the recorded
+// order of tools.
 func (a *Agent) resumable(ctx context.Context, runID string) ([]event.Event, *Agent, error) {
 	events, started, err := openRun(ctx, a.Log, runID)
 	if err != nil {
@@ -152,7 +147,7 @@ func (a *Agent) resumable(ctx context.Context, runID string) ([]event.Event, *Ag
 	return events, a, sameStart(a.started(started.Goal), started)
 }
 
-// openRun reads a run that has no end, and its first event.
+// openRun reads an open run and its first event.
 func openRun(ctx context.Context, log eventlog.EventLog, runID string) ([]event.Event, event.RunStarted, error) {
 	events, err := log.Read(ctx, runID)
 	if err != nil {
@@ -175,8 +170,8 @@ func openRun(ctx context.Context, log eventlog.EventLog, runID string) ([]event.
 	return events, started, err
 }
 
-// sameStart returns how what would begin a run now differs from what began it, or
-// nil.
+// sameStart returns the difference between the recorded start of a run and the current one,
+// or nil.
 func sameStart(mine, recorded event.RunStarted) error {
 	mine.StarlingVersion, mine.AppVersion = recorded.StarlingVersion, recorded.AppVersion
 	mine.SessionID, mine.Variables = recorded.SessionID, recorded.Variables
@@ -196,7 +191,7 @@ func sameStart(mine, recorded event.RunStarted) error {
 	return fmt.Errorf("%w: %s was %s and is %s", ErrAgentChanged, field, was, is)
 }
 
-// recallFor rebuilds the conversation, with the calls that are to be made again.
+// recallFor rebuilds the conversation, with the calls to repeat.
 func (a *Agent) recallFor(r resumption) (*conversation, error) {
 	talk, err := a.recall(r.earlier)
 	if err != nil {
@@ -229,15 +224,15 @@ func (r *resumption) open(ctx context.Context, c *step.Context, talk *conversati
 	return step.Emit(ctx, c, event.KindUserMessageAppended, event.UserMessageAppended{Content: r.message})
 }
 
-// notMade is the reason of a run that was cancelled before anybody could make it.
+// notMade is the reason of a run that was cancelled before a process could make it.
 const notMade = "cancelled before it was made"
 
-// Abandon ends a run that cannot be made, because its tool is gone or the host has failed
-// at it too often. The run ends as failed for that reason, with the type "internal", or as
-// cancelled if the reason is empty. Calls that were begun stay without an outcome. A replay ends the run at the same place.
+// Abandon ends a run that cannot be made, because its tool is gone or hosts failed at it too often.
+// The run ends as failed for that reason, with the type "internal", or as cancelled if the reason
+// is empty. Calls in progress stay without an outcome. A replay ends the run at the same place.
 //
-// A run that has ended is [ErrRunAlreadyTerminal]. Otherwise the end is durable
-// when Abandon returns nil.
+// The error is [ErrRunAlreadyTerminal] if the run has ended. The end is durable when
+// Abandon returns nil.
 func Abandon(ctx context.Context, log eventlog.EventLog, runID, reason string) error {
 	events, _, err := openRun(ctx, log, runID)
 	if err != nil {
@@ -260,7 +255,7 @@ func Abandon(ctx context.Context, log eventlog.EventLog, runID, reason string) e
 	return inUse(log.Sync(context.WithoutCancel(ctx), runID))
 }
 
-// abandonedFor returns the end of a run that was abandoned for a reason.
+// abandonedFor returns the terminal event of a run abandoned for a reason.
 func abandonedFor(reason string) *Result {
 	if reason == "" {
 		return &Result{TerminalKind: event.KindRunCancelled, Error: notMade}
@@ -274,7 +269,7 @@ func unsettled(events []event.Event) uint32 {
 	for _, ev := range events {
 		switch ev.Kind {
 		case event.KindToolCallScheduled:
-			p, _ := ev.AsToolCallScheduled() // the events have been checked
+			p, _ := ev.AsToolCallScheduled() // the caller has checked the events
 			open[p.CallID] = true
 		case event.KindToolCallCompleted:
 			p, _ := ev.AsToolCallCompleted()
@@ -288,7 +283,7 @@ func unsettled(events []event.Event) uint32 {
 	return uint32(len(open))
 }
 
-// abandoned reports whether all that a process did was to end the run, and why.
+// abandoned reports whether a process did nothing but end the run, and why.
 func abandoned(session []event.Event) (reason string, ok bool) {
 	if len(session) != 2 {
 		return "", false
@@ -300,7 +295,7 @@ func abandoned(session []event.Event) (reason string, ok bool) {
 	return "", err == nil && cancelled.Reason == notMade
 }
 
-// replayAbandoned replays a session that only ended the run, and perhaps began it.
+// replayAbandoned replays a session that only ended the run, and possibly began it.
 func (a *Agent) replayAbandoned(ctx context.Context, cfg step.Config, o ReplayOptions, reason string) (*Result, error) {
 	c, err := step.NewContext(cfg)
 	if err != nil {

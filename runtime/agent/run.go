@@ -15,18 +15,17 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 )
 
-// ErrMaxTurns is the error of a run whose model wanted to go on after its last
-// turn.
+// ErrMaxTurns is the error of a run whose model wanted to continue after its last turn.
 var ErrMaxTurns = errors.New("starling: max turns exceeded")
 
-// AnswerError ends a run whose model gave an answer that is no whole one. It can be gone on
-// with: [Agent.Resume] says something to the model, in a copy in which the run has not ended.
+// AnswerError ends a run whose model gave an incomplete answer. To continue, fork the log
+// before the end of the run, and [Agent.Resume] with a message.
 type AnswerError struct {
 	Type       string // [event.ErrorRefused] or [event.ErrorCut]
 	StopReason string // in the provider's own word
 }
 
-// Error says what became of the answer.
+// Error describes the fate of the answer.
 func (e *AnswerError) Error() string {
 	if e.Type == event.ErrorCut {
 		return fmt.Sprintf("the model's answer was cut off: the provider's reason is %q", e.StopReason)
@@ -34,10 +33,10 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the model, or a filter of its provider, refused to answer: the provider's reason is %q", e.StopReason)
 }
 
-// Result is a run that ended, in whatever way. All of it is in the log.
+// Result is a run that ended in any way. The log has all of it.
 type Result struct {
 	RunID         string
-	FinalText     string          // the model's answer; what there is of it, if it was cut off or refused
+	FinalText     string          // the model's answer; partial if it was cut off or refused
 	StopReason    string          // of the last answer, in the provider's own word; empty for none
 	Output        json.RawMessage // of a direct run: canonical JSON; nil unless the run completed
 	TurnCount     int
@@ -52,7 +51,7 @@ type Result struct {
 	MerkleRoot    []byte        // of the terminal event
 	Events        uint64        // of the run, the terminal event included
 	CacheStats    CacheStats
-	Meter         event.Meter // what sandboxed tools consumed
+	Meter         event.Meter // the consumption of sandboxed tools
 	Effects       int         // host calls
 	BytesIn       int         // of encoded values that effects returned
 	BytesOut      int         // of the requests that effects sent
@@ -71,21 +70,19 @@ func (a *Agent) Run(ctx context.Context, goal string) (*Result, error) {
 	return a.RunWithID(ctx, a.newRunID(), goal)
 }
 
-// RunWithID makes one run: the model is told the goal, calls tools as it likes,
-// and answers.
+// RunWithID makes one run: the model gets the goal, calls tools, and answers.
 //
-// Whenever a run came to its end the result is not nil and all of its events are
-// durable. The error is nil if the run completed. Otherwise it says why not:
-// [step.ErrBudgetExceeded], [ErrMaxTurns], a [*step.ModelError], an [*AnswerError], or the
-// error of ctx if that ended. That a tool fails ends no run: the model is told. Without a
-// result the run was not begun, or it stays open because the host could not do
-// its part, and [Agent.Resume] can take it up.
+// If the run ended, the result is not nil and all of its events are durable. The error is
+// nil if the run completed, and otherwise the reason: [step.ErrBudgetExceeded],
+// [ErrMaxTurns], a [*step.ModelError], an [*AnswerError], or the error of ctx. A failing
+// tool does not end the run: the model gets the error. Without a result the run was not
+// begun, or it stays open because the host failed, and [Agent.Resume] can continue it.
 func (a *Agent) RunWithID(ctx context.Context, runID, goal string) (*Result, error) {
 	return a.run(ctx, runID, goal, nil)
 }
 
-// Opening returns the first event of a run that another process will make, with
-// [Agent.Continue]: once it is in the log, the run is known. The caller must store the
+// Opening returns the first event of a run that another process will make with
+// [Agent.Continue]: once it is in the log, the run exists. The caller must store the
 // modules of the tools first.
 func (a *Agent) Opening(ctx context.Context, runID, goal string) (event.Event, error) {
 	if err := a.canRun(goal); err != nil {
@@ -139,7 +136,7 @@ func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*
 	})
 }
 
-// conduct makes a live run from its opening to its end.
+// conduct makes a live run from beginning to end.
 func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error)) (*Result, error) {
 	info := a.info()
 	ctx, endSpan := a.Tracer.StartRun(ctx, observe.Run{RunID: c.RunID(), Provider: info.ID, Model: a.Config.Model})
@@ -167,7 +164,7 @@ func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.
 	return result, err
 }
 
-// report ends the span and tells metrics and log how the run ended.
+// report ends the span and reports the outcome to metrics and log.
 func (a *Agent) report(ctx context.Context, c *step.Context, r *Result, endSpan func(observe.RunEnd), took time.Duration) {
 	end := observe.RunEnd{}
 	if r != nil {
@@ -238,8 +235,8 @@ func (a *Agent) turn(ctx context.Context, talk *conversation) (err error) {
 	return a.callPending(ctx, talk)
 }
 
-// unanswered returns why a turn has no answer: that of the world, if it ended the
-// run meanwhile.
+// unanswered returns why a turn has no answer. If the context has ended, that is the
+// reason.
 func (a *Agent) unanswered(ctx context.Context, err error) error {
 	var failed *step.ModelError
 	if !errors.As(err, &failed) {
@@ -251,8 +248,7 @@ func (a *Agent) unanswered(ctx context.Context, err error) error {
 	return err
 }
 
-// callPending makes the calls that the model has asked for and that have no
-// outcome yet.
+// callPending makes the calls that the model has requested and that have no outcome yet.
 func (a *Agent) callPending(ctx context.Context, talk *conversation) error {
 	uses := talk.pending()
 	if len(uses) == 0 {
@@ -273,7 +269,7 @@ func (a *Agent) callPending(ctx context.Context, talk *conversation) error {
 	return nil
 }
 
-// call asks for what the model has planned.
+// call makes the calls that the model has planned.
 func (a *Agent) call(turnID string, u *use) step.ToolCall {
 	call := step.ToolCall{CallID: u.CallID, TurnID: turnID, Name: u.Name, Args: u.Args, Doc: u.doc}
 	if u.callID != "" {
@@ -294,14 +290,14 @@ func (a *Agent) call(turnID string, u *use) step.ToolCall {
 	return call
 }
 
-// errInCode tells the model that it called a tool that only its programs call.
+// errInCode is the answer to a direct call of a tool that only programs can call.
 var errInCode = errors.New("this tool is called in a program, and not by itself")
 
-// errNoObject tells the model that it wrote broken arguments.
+// errNoObject is the answer to malformed arguments.
 var errNoObject = errors.New("the arguments are not a JSON object")
 
-// classify decides from the error of the work how the run ends. It is false if
-// the run does not end: then it stays open.
+// classify turns the error of the work into the end of the run. It reports false if the run
+// stays open.
 func (r *Result) classify(err error, talk *conversation) bool {
 	var failed *step.ModelError
 	var part *AnswerError
@@ -322,7 +318,7 @@ func (r *Result) classify(err error, talk *conversation) bool {
 		r.Error, r.ErrorType, r.FinalText = part.Error(), part.Type, talk.final
 	case errors.As(err, &failed):
 		r.Error, r.ErrorType = failed.Error(), event.ErrorProvider
-	case err == context.Canceled || err == context.DeadlineExceeded: // what Checkpoint returns
+	case err == context.Canceled || err == context.DeadlineExceeded: // the result of Checkpoint
 		r.TerminalKind, r.Error = event.KindRunCancelled, step.CancelReason(err)
 		return true
 	default:
@@ -332,7 +328,7 @@ func (r *Result) classify(err error, talk *conversation) bool {
 	return true
 }
 
-// classifyCall decides from the outcome of its one call how a direct run ends.
+// classifyCall turns the outcome of its one call into the end of a direct run.
 func (r *Result) classifyCall(u *use) {
 	failed, _ := u.err.(*step.CallError)
 	if failed == nil {
@@ -361,7 +357,7 @@ func (r *Result) end(ctx context.Context, c *step.Context) error {
 	}
 }
 
-// complete fills in what the run has come to.
+// complete fills in the totals of the run.
 func (r *Result) complete(c *step.Context, talk *conversation) {
 	totals, spent := c.Totals(), c.Spent()
 	r.TurnCount, r.ToolCallCount = totals.Turns, totals.ToolCalls

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 )
 
-// AgentEvent is something that a run does while it does it: a [TextDelta],
-// [ReasoningDelta], [Restarted], [ToolCallStarted], [ToolCallEnded] or [Done].
+// AgentEvent reports the progress of a run: a [TextDelta], [ReasoningDelta], [Restarted],
+// [ToolCallStarted], [ToolCallEnded] or [Done].
 type AgentEvent interface{ agentEvent() }
 
 // TextDelta is a piece of the model's answer.
@@ -20,13 +20,13 @@ type TextDelta struct {
 	Text   string
 }
 
-// ReasoningDelta is a piece of what the model thinks before it answers.
+// ReasoningDelta is a piece of the model's reasoning.
 type ReasoningDelta struct {
 	TurnID string
 	Text   string
 }
 
-// Restarted says that a turn is taken again: what has come of its answer is void.
+// Restarted reports that a turn is repeated: discard the pieces of its answer so far.
 type Restarted struct{ TurnID string }
 
 // ToolCallStarted is an attempt at a call that is about to begin.
@@ -57,9 +57,9 @@ func (ToolCallStarted) agentEvent() {}
 func (ToolCallEnded) agentEvent()   {}
 func (Done) agentEvent()            {}
 
-// RunStream begins a run and returns its id and what it does. The channel is closed
-// after one [Done]. The run goes at the reader's pace. When ctx ends, unread events are
-// dropped, except for Done.
+// RunStream begins a run and returns its id and its events. The channel is closed after one
+// [Done]. The run proceeds at the reader's pace. When ctx ends, unread events are dropped,
+// except for Done.
 func (a *Agent) RunStream(ctx context.Context, goal string) (string, <-chan AgentEvent, error) {
 	if err := a.Validate(); err != nil {
 		return "", nil, err
@@ -68,7 +68,7 @@ func (a *Agent) RunStream(ctx context.Context, goal string) (string, <-chan Agen
 	return runID, watch(ctx, func(o step.Observer) (*Result, error) { return a.run(ctx, runID, goal, o) }), nil
 }
 
-// ResumeStream is [Agent.ResumeWith], watched.
+// ResumeStream is [Agent.ResumeWith] with a stream of events.
 func (a *Agent) ResumeStream(ctx context.Context, runID, message string, opts ...ResumeOption) (<-chan AgentEvent, error) {
 	if err := a.Validate(); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (a *Agent) ResumeStream(ctx context.Context, runID, message string, opts ..
 	return watch(ctx, func(o step.Observer) (*Result, error) { return a.resume(ctx, runID, r, o) }), nil
 }
 
-// watch makes a run that tells what it does.
+// watch makes a run that reports its events.
 func watch(ctx context.Context, run func(step.Observer) (*Result, error)) <-chan AgentEvent {
 	w := &watcher{ctx: ctx, events: make(chan AgentEvent)}
 	out := make(chan AgentEvent, 1) // so that Done needs no reader
@@ -93,14 +93,14 @@ func watch(ctx context.Context, run func(step.Observer) (*Result, error)) <-chan
 	return out
 }
 
-// watcher is the observer of a run. Its events go through a channel of their own, which
-// is never closed.
+// watcher is the observer of a run. Its events go through a separate channel, which is
+// never closed.
 type watcher struct {
 	ctx    context.Context
 	events chan AgentEvent
 }
 
-// forward hands on what the run does, until it is done.
+// forward passes on the events of the run until it is done.
 func (w *watcher) forward(out chan AgentEvent, done <-chan Done) {
 	defer close(out)
 	for {
@@ -117,8 +117,8 @@ func (w *watcher) forward(out chan AgentEvent, done <-chan Done) {
 	}
 }
 
-// last hands on Done. A reader that has gone away is not waited for: Done takes the
-// place of what is in the buffer.
+// last passes on Done. It does not wait for a reader that is gone: Done replaces the
+// buffered event.
 func (w *watcher) last(out chan AgentEvent, d Done) {
 	select {
 	case out <- d:
@@ -154,7 +154,7 @@ func (w *watcher) Again(turnID string) { w.send(Restarted{turnID}) }
 
 // ToolStarted implements [step.Observer].
 func (w *watcher) ToolStarted(call event.ToolCallScheduled) {
-	args, _ := canon.ToJSON(call.Args) // which were made of JSON
+	args, _ := canon.ToJSON(call.Args) // they were made from JSON
 	w.send(ToolCallStarted{call.TurnID, call.CallID, call.ToolName, int(call.Attempt), args})
 }
 
@@ -167,9 +167,9 @@ func (w *watcher) ToolEnded(call event.ToolCallScheduled, result json.RawMessage
 	w.send(ended)
 }
 
-// Stream begins a run and returns its id and its events as the log has them, from
-// the first to the terminal one. The channel is closed after that, when ctx ends,
-// and when the run stays open.
+// Stream begins a run and returns its id and its recorded events, from the first to the
+// terminal one. The channel is closed after that, when ctx ends, and when the run stays
+// open.
 func (a *Agent) Stream(ctx context.Context, goal string) (string, <-chan event.Event, error) {
 	if err := a.Validate(); err != nil {
 		return "", nil, err

@@ -11,12 +11,12 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// AsTool returns an agent as a tool of another one: its input is {"goal": "..."},
-// its result the answer.
+// AsTool returns an agent as a tool of another agent: its input is {"goal": "..."}, its
+// result the answer.
 //
-// Each call is a run of its own in the agent's log, with the session and the
-// variables of the outer run, and one effect of the outer one. So the outer run
-// replays from its own log without the inner one, which replays from its.
+// Each call is a separate run in the agent's log, with the session and the variables of the
+// outer run, and one effect of the outer run. So each of the two runs replays from its own
+// log without the other.
 func AsTool(a *Agent, name, description string) tool.Tool {
 	return tool.WithSource(subagent{a, name, description}, SourceAgent+name)
 }
@@ -46,7 +46,7 @@ func (s subagent) Schema() json.RawMessage { return json.RawMessage(subagentSche
 type innerRun struct {
 	RunID  string `cbor:"run_id"`
 	Answer string `cbor:"answer"`
-	Error  string `cbor:"error,omitempty"` // why there is no answer
+	Error  string `cbor:"error,omitempty"` // why it has no answer
 }
 
 // Execute implements [tool.Tool].
@@ -68,8 +68,8 @@ func (s subagent) Execute(ctx context.Context, input json.RawMessage) (json.RawM
 	return json.Marshal(inner.Answer)
 }
 
-// run makes the inner run. One that ends without an answer is a value like any
-// other; one that was cancelled or stays open is not.
+// run makes the inner run. A run that ends without an answer is a value like any other; a
+// run that was cancelled or stays open is an error.
 func (s subagent) run(ctx context.Context, goal string) (innerRun, error) {
 	r, err := s.agent.Run(ctx, goal)
 	switch {

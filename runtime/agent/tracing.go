@@ -29,7 +29,7 @@ func (t traced) Stream(ctx context.Context, req *provider.Request) (provider.Eve
 	return &tracedStream{EventStream: stream, end: end}, nil
 }
 
-// tracedStream ends the span when the response ends. One goroutine reads it, and calls
+// tracedStream ends the span when the response ends. A single goroutine reads it, and calls
 // Close after its last read.
 type tracedStream struct {
 	provider.EventStream
@@ -60,9 +60,8 @@ func (s *tracedStream) Close() error {
 	return s.EventStream.Close()
 }
 
-// tracedTools are the tools, each with a span for its attempts. Without a Tracer
-// they are as they were. Guards stay outermost, where they are asked; a call that
-// they refuse is no attempt.
+// tracedTools returns the tools, each with a span for its attempts, or unchanged without a
+// Tracer. Guards stay outermost; a call that they refuse is not an attempt.
 func tracedTools(tracer *observe.Tracer, tools []tool.Tool) []tool.Tool {
 	if tracer == nil {
 		return tools

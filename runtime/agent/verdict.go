@@ -11,9 +11,8 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Resolver finds the tool that a run was recorded with. For a sandboxed tool
-// ref.Sandbox has the digest of its module and its limits. An error ends the
-// replay before it begins.
+// Resolver finds the tool of a recorded run. For a sandboxed tool ref.Sandbox has the
+// digest of its module and its limits. An error ends the replay before it begins.
 type Resolver func(ctx context.Context, ref event.ToolSchemaRef) (tool.Tool, error)
 
 // Verdict is the outcome of a replay.
@@ -21,33 +20,31 @@ type Verdict struct {
 	RunID      string
 	Events     int         // recorded
 	Open       bool        // the recording has no terminal event; it was followed to its end
-	Divergence *Divergence // nil if the replay is the same run
+	Divergence *Divergence // nil if the replay is identical
 	Result     *Result     // of the replay; nil unless it came to its end
 }
 
-// Identical reports whether the replay is the same run, byte for byte, as far
-// as it was recorded.
+// Identical reports whether the replay reproduced every recorded event byte for byte.
 func (v Verdict) Identical() bool { return v.Divergence == nil }
 
 // UnsupportedError is returned for a run that this version cannot replay.
 type UnsupportedError struct {
 	RunID  string
-	Seq    uint64 // of the event that says so
+	Seq    uint64 // of the event that shows it
 	Reason string
 }
 
-// Error says which run, and why.
+// Error names the run and the reason.
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("replay: run %q cannot be replayed by this version: %s (event %d)", e.RunID, e.Reason, e.Seq)
 }
 
-// Replay makes a recorded run again and compares. The events are those of one run,
-// in order. The run may be a direct one, or that of an agent, which is made of
-// what the log says of it ([FromRecord]) and of the tools that resolve finds.
+// Replay makes a recorded run again and compares. The events belong to one run, in order.
+// The run may be a direct one, or the run of an agent, which is reconstructed from the log
+// ([FromRecord]) with the tools that resolve finds.
 //
-// A difference is in the verdict and not an error. Errors are: a
-// [*eventlog.CorruptError] if the events are not a valid run, an
-// [*UnsupportedError] for a run of a shape that nothing here writes, the error of
+// The verdict reports a difference. Errors are: a [*eventlog.CorruptError] if the events
+// are not a valid run, an [*UnsupportedError] for a run of an unknown shape, the error of
 // resolve, and the end of ctx.
 func Replay(ctx context.Context, events []event.Event, resolve Resolver, o ReplayOptions) (Verdict, error) {
 	verdict, err := checkRecorded(events)
@@ -73,9 +70,9 @@ func Replay(ctx context.Context, events []event.Event, resolve Resolver, o Repla
 	return verdict.with(err)
 }
 
-// ReplayAs is [Replay] for an agent as it is now, and not as the log has it: for asking
-// whether what was changed about it since makes a difference. With another provider
-// or model it is [ErrProviderModelMismatch], unless o.Force is set.
+// ReplayAs is [Replay] with the current agent instead of the recorded one, to check whether
+// changes to it make a difference. With another provider or model the error is
+// [ErrProviderModelMismatch], unless o.Force is set.
 func ReplayAs(ctx context.Context, events []event.Event, a *Agent, o ReplayOptions) (Verdict, error) {
 	verdict, err := checkRecorded(events)
 	if err != nil {
@@ -85,7 +82,8 @@ func ReplayAs(ctx context.Context, events []event.Event, a *Agent, o ReplayOptio
 	return verdict.with(err)
 }
 
-// checkRecorded returns the verdict about a valid run that nothing has been executed of.
+// checkRecorded checks that the events are a valid run, and returns its verdict before
+// execution.
 func checkRecorded(events []event.Event) (Verdict, error) {
 	report, err := eventlog.Check(events, eventlog.CheckOptions{AllowOpen: true})
 	if err != nil {
@@ -94,7 +92,7 @@ func checkRecorded(events []event.Event) (Verdict, error) {
 	return Verdict{RunID: events[0].RunID, Events: len(events), Open: report.Open}, nil
 }
 
-// with completes a verdict with what the replay ended with.
+// with completes a verdict with the outcome of the replay.
 func (v Verdict) with(err error) (Verdict, error) {
 	var mismatch *step.MismatchError
 	switch {
@@ -119,8 +117,7 @@ func resolveAll(ctx context.Context, runID string, refs []event.ToolSchemaRef, r
 	return tools, nil
 }
 
-// checkDirect returns an [*UnsupportedError] unless a run without a model is a direct
-// one.
+// checkDirect returns an [*UnsupportedError] unless a run without a model is a direct run.
 func checkDirect(events []event.Event, started event.RunStarted) error {
 	unsupported := func(ev event.Event, reason string) error {
 		return &UnsupportedError{RunID: ev.RunID, Seq: ev.Seq, Reason: reason}
@@ -160,7 +157,7 @@ func (d *Divergence) Is(target error) bool { return target == ErrNonDeterminism 
 // Unwrap returns a [*step.MismatchError].
 func (d *Divergence) Unwrap() error { return &d.MismatchError }
 
-// What a [ReplayDocument] can say of a replay.
+// The verdicts of a [ReplayDocument].
 const (
 	Identical   = "identical"
 	Diverged    = "diverged"
@@ -169,15 +166,14 @@ const (
 	NotDecided  = "not_decided"  // the engine's call stack is too small for the run; another engine decides
 )
 
-// ReplayDocument is the outcome of a replay in JSON: the command line
-// and the HTTP API say the same.
+// ReplayDocument is the outcome of a replay in JSON, for the command line and the HTTP API.
 type ReplayDocument struct {
 	RunID      string              `json:"run_id"`
 	Verdict    string              `json:"verdict"`
 	Events     int                 `json:"events,omitempty"`
 	Open       bool                `json:"open,omitempty"`
 	Divergence *DivergenceDocument `json:"divergence,omitempty"`
-	Error      string              `json:"error,omitempty"` // of what is invalid, not replayed or not decided
+	Error      string              `json:"error,omitempty"` // if invalid, not replayed or not decided
 }
 
 // DivergenceDocument is a [Divergence] in JSON, its kinds by [KindName].
@@ -192,8 +188,8 @@ type DivergenceDocument struct {
 	Reason       string `json:"reason,omitempty"`
 }
 
-// Document returns the verdict as a document. The caller names the run, because a
-// tenant knows it by another id than the log.
+// Document returns the verdict as a document. The caller names the run, because a tenant's
+// id for it differs from the log's.
 func (v Verdict) Document(runID string) ReplayDocument {
 	doc := ReplayDocument{RunID: runID, Verdict: Identical, Events: v.Events, Open: v.Open}
 	if d := v.Divergence; d != nil {
@@ -206,7 +202,7 @@ func (v Verdict) Document(runID string) ReplayDocument {
 	return doc
 }
 
-// KindName names a kind of a [Divergence], where zero stands for the end of the run.
+// KindName names a kind of a [Divergence]; zero is the end of the run.
 func KindName(k event.Kind) string {
 	if k == 0 {
 		return "end of the run"
@@ -217,15 +213,14 @@ func KindName(k event.Kind) string {
 // VerifyOption changes how a run is verified.
 type VerifyOption func(*ReplayOptions)
 
-// WithForceProvider lets an agent of another provider or model verify a run.
-// Without it that is [ErrProviderModelMismatch].
+// WithForceProvider lets an agent of another provider or model verify a run. Without it the
+// error is [ErrProviderModelMismatch].
 func WithForceProvider() VerifyOption { return func(o *ReplayOptions) { o.Force = true } }
 
-// Verify makes a recorded run again with an agent, and returns nil if it is the
-// same run, byte for byte, whatever that run came to. A difference is
-// [ErrNonDeterminism], and errors.As finds the [*Divergence] in it; an open run is
-// followed to its end. The agent's provider is asked nothing and its log is not
-// used.
+// Verify makes a recorded run again with an agent, and returns nil if it is identical, byte
+// for byte, whatever its outcome. A difference is [ErrNonDeterminism], and errors.As finds
+// the [*Divergence] in it. An open run is followed to its end. Verify uses neither the
+// agent's provider nor its log.
 func Verify(ctx context.Context, log eventlog.EventLog, runID string, a *Agent, opts ...VerifyOption) error {
 	var o ReplayOptions
 	for _, option := range opts {
@@ -262,23 +257,22 @@ func verify(ctx context.Context, events []event.Event, a *Agent, o ReplayOptions
 // AgentFactory makes an agent for a replay.
 type AgentFactory func(ctx context.Context) (*Agent, error)
 
-// ReplayStep is one step of a replay that is watched.
+// ReplayStep is one step of a [ReplayStream].
 type ReplayStep struct {
-	// Event is the recorded event that the replay has arrived at, and found the
-	// same. It is the zero Event in a last step that is not about one.
+	// Event is the recorded event that the replay has reproduced. It is zero in a last step
+	// without an event.
 	Event event.Event
 
-	// Diverged is set in the last step of a replay that is not the recorded run.
+	// Diverged is set in the last step of a replay that differs from the record.
 	Diverged bool
 
-	// Err says why, a [*Divergence], or what else ended the replay.
+	// Err is the [*Divergence], or another error that ended the replay.
 	Err error
 }
 
 // ReplayStream verifies a run and yields a [ReplayStep] for each event, in the order in which
-// the replay arrives at them, and one more if the replay differs or fails. The
-// channel is closed after that, and when ctx ends. The replay goes at the reader's
-// pace.
+// the replay arrives at them, and one more if the replay differs or fails. The channel is
+// closed after that, and when ctx ends. The replay proceeds at the reader's pace.
 func ReplayStream(ctx context.Context, factory AgentFactory, log eventlog.EventLog, runID string) (<-chan ReplayStep, error) {
 	events, err := readRecorded(ctx, log, runID)
 	if err != nil {

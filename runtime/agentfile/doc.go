@@ -1,6 +1,5 @@
-// Package agentfile reads agent.yaml, the file that says what an agent is: which
-// model it asks, what that is told, which tools it may call, and what a run may
-// spend.
+// Package agentfile reads agent.yaml, the file that defines an agent: its model, its
+// prompt, its tools, and its budget.
 //
 //	# yaml-language-server: $schema=https://raw.githubusercontent.com/starling-host/starling/main/spec/agent.schema.json
 //	name: gambler
@@ -17,17 +16,17 @@
 //	  - mcp: {command: [mcp-server-time], prefix: time_}
 //	budget: {usd: 0.50, wall_clock: 2m}
 //
-// spec/agent.schema.json describes all keys, for this package and for editors. What is
-// wrong with a file is a [*config.Error] with the line, a caret and a hint.
-// Relative paths begin at the file's folder.
+// spec/agent.schema.json describes all keys, for this package and for editors. An error in
+// a file is a [*config.Error] with the line, a caret and a hint. Relative paths start at
+// the file's folder.
 //
-// A file holds no secrets. It names the environment variable that has the key, and
-// what looks like a key is refused, with a message that does not repeat it.
+// A file holds no secrets. It names the environment variable that has the key. Text that
+// looks like a key is refused, with a message that does not repeat it.
 //
-// # What comes of a file
+// # Using a file
 //
-// [Load] reads and checks the file, and reaches for nothing else than the file of
-// its system prompt. The rest is made on demand:
+// [Load] reads and checks the file, and opens only the file of its system prompt. The rest
+// is made on demand:
 //
 //	f, err := agentfile.Load("agent.yaml")
 //	model, err := f.Provider(ctx, os.Getenv)
@@ -36,8 +35,8 @@
 //	a := f.Agent(model, box)
 //	a.Log = log
 //
-// The caller loads the modules, with a [Loader]: where they run and how they are kept is
-// not part of what the agent is.
+// The caller loads the modules, with a [Loader]: how they run and are cached is not part of
+// the agent.
 //
 // # Providers
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Entry is one entry of the list of tools. One of Module, Builtin and MCP is set.
+// Entry is an entry of the list of tools. Exactly one of Module, Builtin and MCP is set.
 type Entry struct {
 	Module  *Module
 	Builtin *Builtin
@@ -24,12 +24,12 @@ type Entry struct {
 	at *config.Node // for errors
 }
 
-// Module is a module, and the conditions under which its tools run.
+// Module is a module, with the settings of its tools.
 type Module struct {
 	Path         string              // of a .wasm file or of a folder with a tool
-	Code         bool                // its tools call the other tools of the run
-	Tool         string              // the only one of its tools that the agent has; empty for all
-	Rename       string              // what the agent calls it; empty for its own name
+	Code         bool                // its tools can call the other tools of the run
+	Tool         string              // the only tool to use; empty for all
+	Rename       string              // its name for the agent; empty for its own
 	AllowHosts   []string            // rules of egress.ParseRule
 	AllowPrivate bool                // see egress.Rules
 	Limits       event.SandboxLimits // zero fields are the host's defaults
@@ -39,11 +39,10 @@ type Module struct {
 type Builtin struct {
 	Name   string // "fetch" or "read_file"
 	Dir    string // what read_file may read
-	Rename string // what the agent calls it; empty for its own name
+	Rename string // its name for the agent; empty for its own
 }
 
-// MCP is a server of the Model Context Protocol, of which either the command or
-// the address is set.
+// MCP is a server of the Model Context Protocol. Either the command or the address is set.
 type MCP struct {
 	Command []string          `yaml:"command"`
 	Env     map[string]string `yaml:"env"` // $NAME and ${NAME} stand for variables of this process, $$ for a dollar
@@ -55,20 +54,20 @@ type MCP struct {
 	Timeout  time.Duration `yaml:"timeout"` // of one call; zero leaves it to the run
 	TextOnly bool          `yaml:"text_only"`
 
-	// Headers are sent to a URL, with variables as in Env. Rename has other names for tools, by
-	// the server's.
+	// Headers are sent to a URL, with variables as in Env. Rename maps the server's names of
+	// tools to other names.
 	Headers map[string]string `yaml:"headers"`
 	Rename  map[string]string `yaml:"rename"`
 
 	// Changed is called when the tools may have changed. Tokens is the file with the OAuth token
-	// for a URL, which Login gets. An agent's file has none of these.
+	// for a URL, which Login obtains. An agent's file cannot set these.
 	Changed func()
 	Tokens  string
 	Login   *mcptool.Login
 }
 
-// MaxOutput is the largest that the output of a call may be made, in bytes: an event holds it,
-// and what stands around it.
+// MaxOutput is the largest value of the output limit of a call, in bytes: an event must hold
+// the output and other fields.
 const MaxOutput = 8 << 20
 
 // entry is an Entry in a file: a path, or a map.
@@ -77,7 +76,7 @@ type entry struct {
 	Name              string   `yaml:"name"`
 	AllowHosts        []string `yaml:"allow_hosts"`
 	AllowPrivate      bool     `yaml:"allow_private"`
-	config.CallLimits          // those that the schema knows
+	config.CallLimits          // the keys of the schema
 
 	Builtin string `yaml:"builtin"`
 	Dir     string `yaml:"dir"`

@@ -26,8 +26,8 @@ import (
 	"github.com/starling-host/starling/spec"
 )
 
-// File is an agent as its file has it. Everything in it has been checked as far as
-// the file alone allows.
+// File is the content of an agent's file, checked as far as possible without opening other
+// files.
 type File struct {
 	Path         string // of the file
 	Name         string `yaml:"name"` // of the agent; by default the name of the file or, for agent.yaml, of its folder
@@ -35,33 +35,33 @@ type File struct {
 	Endpoint     Endpoint
 	SystemPrompt string `yaml:"system"`
 
-	// Params are options of the one provider, a CBOR map or nil.
+	// Params are provider-specific options, a CBOR map or nil.
 	Params canon.Raw `yaml:"params"`
 
-	// The bounds on a run. Zero leaves one to the runtime.
+	// The bounds on a run. Zero is the default of the runtime.
 	MaxTurns        int      `yaml:"max_turns"`
 	MaxOutputTokens int      `yaml:"max_output_tokens"`
 	StopSequences   []string `yaml:"stop_sequences"`
 
-	// ModelAttempts is how often a request may be made that fails in a way that may
-	// pass: one more than the file's retries. Zero leaves it to the runtime.
+	// ModelAttempts bounds the attempts at a request that fails temporarily: one more than
+	// the file's retries. Zero is the default of the runtime.
 	ModelAttempts int
 
 	Tools []Entry
 
-	// Code makes the model write programs in JavaScript, in which it calls the tools. It is
-	// not told of them otherwise.
+	// Code makes the model call the tools from JavaScript programs that it writes, and in
+	// no other way.
 	Code bool
 
-	// Variables are told to the tools and not to the model: a canonical JSON object,
-	// or nil. See tool.WithVariablesJSON.
+	// Variables are visible to the tools and not to the model: a canonical JSON object, or
+	// nil. See tool.WithVariablesJSON.
 	Variables json.RawMessage `yaml:"variables"`
 
 	limits budget.Limits
 	at     *config.Node // the provider, for errors
 }
 
-// Load reads an agent from a file. What is wrong with its content is a
+// Load reads an agent from a file. If the content is invalid, the error is a
 // [*config.Error].
 func Load(path string) (*File, error) {
 	if info, err := os.Stat(path); err == nil && (info.IsDir() || filepath.Ext(path) == ".wasm") {
@@ -74,8 +74,8 @@ func Load(path string) (*File, error) {
 	return Parse(path, data)
 }
 
-// Parse reads an agent from the content of a file. Relative paths begin at the
-// folder of the path, which also stands in errors.
+// Parse reads an agent from the content of a file. Relative paths start at the folder of
+// path, which errors also name.
 func Parse(path string, data []byte) (*File, error) {
 	f := &File{Path: path}
 	d := struct {
@@ -96,7 +96,7 @@ func Parse(path string, data []byte) (*File, error) {
 	}
 	f.at, f.limits, f.Code = root.Get("provider"), d.Budget, d.Code != nil
 	f.Endpoint.Provider, f.Endpoint.Script = cmp.Or(d.Provider.name, scripted), f.path(d.Provider.Script)
-	f.Name, f.Model = cmp.Or(f.Name, nameOf(path)), cmp.Or(f.Model, scripted) // of the others it is required
+	f.Name, f.Model = cmp.Or(f.Name, nameOf(path)), cmp.Or(f.Model, scripted) // other providers require it
 	if bytes.Equal(f.Params, emptyMap) {
 		f.Params = nil
 	}
@@ -123,7 +123,7 @@ var schema = sync.OnceValue(func() *config.Schema {
 	return config.MustSchema(spec.AgentSchema(), config.Formats{"egress-host": config.Format(egress.ParseRule), "uri": checkURL, "no-key": checkNoKey})
 })
 
-// checkURL does not repeat what may hold a secret.
+// checkURL does not quote text that may hold a secret.
 func checkURL(text string) error {
 	if _, err := url.Parse(text); err != nil {
 		return errors.New("this must be an address such as https://host/v1")
@@ -141,9 +141,9 @@ func checkNoKey(text string) error {
 // keyPrefixes begin the keys of vendors.
 var keyPrefixes = []string{"sk-", "sk_", "gsk_", "AIza", "AKIA", "ASIA", "ABSK", "xai-", "hf_", "tgp_", "pplx-", "ghp_", "Bearer "}
 
-// looksLikeKey guesses whether text is a secret. Keys begin with a mark of their
-// vendor, or are many letters and digits. Names of variables are words between
-// underscores, in upper case or in lower.
+// looksLikeKey guesses whether text is a secret. Keys begin with a vendor's prefix, or are
+// many letters and digits. Names of variables are words between underscores, in upper or
+// lower case.
 func looksLikeKey(s string) bool {
 	if slices.ContainsFunc(keyPrefixes, func(prefix string) bool { return strings.HasPrefix(s, prefix) }) {
 		return true
@@ -154,7 +154,7 @@ func looksLikeKey(s string) bool {
 
 var alphanumeric = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 
-// path returns where a path of the file leads.
+// path resolves a path of the file.
 func (f *File) path(name string) string {
 	if filepath.IsAbs(name) || name == "" {
 		return name
@@ -173,7 +173,7 @@ func (f *File) readSystem(name string) (string, error) {
 	return string(text), nil
 }
 
-// Budget returns what one run may spend.
+// Budget returns the budget of one run.
 func (f *File) Budget() budget.Limits { return f.limits }
 
 // Agent returns the agent with a model and the tools that [File.OpenTools] has opened.
@@ -188,7 +188,7 @@ func (f *File) Agent(model provider.Provider, box *Toolbox) *agent.Agent {
 	}
 }
 
-// nameOf is the name of an agent whose file does not say it.
+// nameOf is the name of an agent whose file does not set one.
 func nameOf(path string) string {
 	absolute, err := filepath.Abs(path)
 	if err != nil {

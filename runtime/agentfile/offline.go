@@ -10,9 +10,9 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Offline returns the tool that a run recorded, for a replay, if it is not a module: a
-// built-in tool, or one of an MCP server. All of its answers are in the log, so it needs
-// neither the network nor the server. It reports false for any other tool.
+// Offline returns, for a replay, a recorded built-in tool or tool of an MCP server. All its
+// answers are in the log, so it needs neither the network nor the server. It reports false
+// for any other tool.
 func Offline(ref event.ToolSchemaRef) (found tool.Tool, ok bool, err error) {
 	if own, ok := builtin.Offline(ref.Source); ok && own.Name() != ref.Name {
 		return tool.Rename(own, ref.Name), true, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Endpoint says which provider has the model and how it is reached. Empty fields
-// are the provider's defaults.
+// Endpoint names the provider of the model and its address. Empty fields are the provider's
+// defaults.
 type Endpoint struct {
 	Provider   string            // such as "openai", or "script"
 	Script     string            // the file of a script
@@ -37,9 +37,8 @@ func (s *scriptOrName) UnmarshalText(name []byte) error {
 	return nil
 }
 
-// Provider connects to the provider of the model. Getenv is asked for keys, and is
-// most often os.Getenv; a variable that is empty counts as one that is not set.
-// Nothing is sent until the provider is used.
+// Provider connects to the provider of the model. Getenv, usually os.Getenv, supplies keys;
+// an empty variable counts as unset. Nothing is sent until the provider is used.
 func (f *File) Provider(_ context.Context, getenv func(string) string) (provider.Provider, error) {
 	if f.Endpoint.Provider == scripted {
 		s, err := LoadScript(f.Endpoint.Script)
@@ -58,8 +57,7 @@ func (f *File) Provider(_ context.Context, getenv func(string) string) (provider
 	})
 }
 
-// key returns the API key. It may be empty where the vendor's own server, which
-// would want one, is not the one that is asked.
+// key returns the API key. It may be empty for a server other than the vendor's own.
 func (f *File) key(v vendor, getenv func(string) string) (string, error) {
 	name := cmp.Or(f.Endpoint.APIKeyEnv, v.keyEnv)
 	if name == "" {

@@ -28,14 +28,14 @@ import (
 const (
 	fetch      = "fetch"
 	readsFiles = "read_file"
-	runJS      = "run_js" // of which the loader has the module
+	runJS      = "run_js" // the loader has its module
 )
 
 // Loader loads modules.
 type Loader interface {
-	// LoadModule loads the module at m.Path under the conditions of m, and returns
-	// all of its tools. Release is called once, when none of them is used any more.
-	// What m says of names is not the loader's business.
+	// LoadModule loads the module at m.Path with the settings of m, and returns all of its
+	// tools. Release is called once, after their last use. The loader ignores the names in
+	// m.
 	LoadModule(ctx context.Context, m Module) (tools []tool.Tool, release func() error, err error)
 }
 
@@ -44,21 +44,20 @@ type Toolbox struct {
 	Tools   []tool.Tool                 // in the order of the file
 	Retries map[string]tool.RetryConfig // by name, for agent.Config
 
-	// Absent says why servers could not be reached, if the box is for replays. Their
-	// tools are not in it; see [Toolbox.Misses].
+	// Absent has the errors of unreachable servers, if the box is for replays. Their tools
+	// are missing; see [Toolbox.Misses].
 	Absent []error
 
-	told   string   // what the model is told of the tools beside their definitions
-	inCode []string // the tools that only programs call
+	told   string   // instructions to the model beside the definitions of tools
+	inCode []string // the tools that only programs can call
 
 	absent  []*Entry
 	owners  map[string]*Entry // of the tools, by name
 	release []func() error
 }
 
-// Misses reports whether a tool that a run was recorded with belongs to a server that
-// could not be reached, as the file's prefix, include and exclude have it, and returns
-// the policy for its failed calls, nil for none.
+// Misses reports whether a recorded tool belongs to an unreachable server, by the file's
+// prefix, include and exclude, and returns the policy for its failed calls, nil for none.
 func (b *Toolbox) Misses(ref event.ToolSchemaRef) (retry *tool.RetryConfig, ok bool) {
 	remote, ok := strings.CutPrefix(ref.Source, mcptool.SourcePrefix)
 	if !ok || b.owners[ref.Name] != nil {
@@ -73,8 +72,8 @@ func (b *Toolbox) Misses(ref event.ToolSchemaRef) (retry *tool.RetryConfig, ok b
 	return nil, false
 }
 
-// Close releases modules and ends the servers that were started, the last one
-// first. Calls of their tools must have returned.
+// Close releases modules and ends the started servers, in reverse order. Calls of their
+// tools must have returned.
 func (b *Toolbox) Close() error {
 	var failures []error
 	for _, release := range slices.Backward(b.release) {
@@ -84,16 +83,16 @@ func (b *Toolbox) Close() error {
 	return errors.Join(failures...)
 }
 
-// OpenTools loads modules with the loader and starts or connects to the servers of
-// the Model Context Protocol, and returns the tools of all of them. Getenv is asked
-// for the variables that a server's env names. If anything fails, or if two tools
-// have the same name, what was opened is closed again. The box must be closed.
+// OpenTools loads modules with the loader, starts or connects to the servers of the Model
+// Context Protocol, and returns all tools. Getenv supplies the variables that a server's
+// env names. If anything fails, or two tools have the same name, everything is closed
+// again. The box must be closed.
 func (f *File) OpenTools(ctx context.Context, load Loader, getenv func(string) string) (*Toolbox, error) {
 	return f.openTools(ctx, load, getenv, false)
 }
 
-// OpenToolsForReplay is [File.OpenTools] for replays, which call no server: one that
-// cannot be reached is no error.
+// OpenToolsForReplay is [File.OpenTools] for replays, which do not call servers: an
+// unreachable server is not an error.
 func (f *File) OpenToolsForReplay(ctx context.Context, load Loader, getenv func(string) string) (*Toolbox, error) {
 	return f.openTools(ctx, load, getenv, true)
 }
@@ -122,7 +121,7 @@ func (f *File) openTools(ctx context.Context, load Loader, getenv func(string) s
 	return b, nil
 }
 
-// addCode leaves it to programs to call the tools, and adds what runs these.
+// addCode reserves the tools for programs, and adds the tool that runs programs.
 func (b *Toolbox) addCode(ctx context.Context, load Loader) error {
 	others := slices.Clone(b.Tools)
 	for _, t := range others {
@@ -198,7 +197,7 @@ func openBuiltin(e *Entry) (tools []tool.Tool, err error) {
 	return []tool.Tool{t}, nil
 }
 
-// add takes the tools of an entry, whose names must be new.
+// add adds the tools of an entry. Their names must be new.
 func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
 	for _, t := range tools {
 		name := t.Name()
@@ -215,7 +214,7 @@ func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
 	return nil
 }
 
-// source is where the tools of the entry come from.
+// source names the origin of the entry's tools.
 func (e *Entry) source() string {
 	switch {
 	case e.Module != nil:
@@ -228,8 +227,8 @@ func (e *Entry) source() string {
 	return "the server " + e.MCP.Command[0]
 }
 
-// wrap says which entry an error comes from, unless the error does so itself. It
-// stays what it is, because it may have a hint of its own.
+// wrap adds the entry to an error, unless the error names it already. It wraps the error,
+// which may have a hint.
 func (e *Entry) wrap(err error) error {
 	if errors.As(err, new(*config.Error)) {
 		return err
@@ -237,14 +236,14 @@ func (e *Entry) wrap(err error) error {
 	return fmt.Errorf("%s: %w", e.at.Place(), err)
 }
 
-// connectTimeout bounds how long a server may take to start and to list its tools.
+// connectTimeout bounds the time in which a server starts and lists its tools.
 const connectTimeout = 30 * time.Second
 
-// loginTimeout bounds it when the user has to log in.
+// loginTimeout bounds the same if the user has to log in.
 const loginTimeout = 5 * time.Minute
 
-// inherited are the variables of this process that a server gets. All others may
-// hold secrets that are none of its business.
+// inherited are the variables of this process that a server gets. The others may hold
+// secrets.
 var inherited = []string{
 	"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
 	"APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP",
@@ -264,9 +263,9 @@ func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func
 	return client.Tools(), nil
 }
 
-// Connect starts the server in a folder, or connects to it, and lists its tools, within 30
-// seconds, or 5 minutes with a login. Getenv is asked for the variables that Env names, and for those that every server
-// gets. The server must be closed.
+// Connect starts the server in a folder, or connects to it, and lists its tools, within 30 seconds,
+// or 5 minutes with a login. Getenv supplies the variables in Env and those that every server
+// inherits. The server must be closed.
 func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) string) (*mcptool.Client, error) {
 	timeout := connectTimeout
 	if m.Login != nil {
@@ -311,8 +310,9 @@ func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) strin
 
 var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|pwd|auth|credential|cookie|signature|^sig$`)
 
-// Secrets returns what in the command and in the URL is a secret, or looks like one: passwords
-// and parameters of URLs, values of flags, assignments and headers with such a name, and keys.
+// Secrets returns the parts of the command and the URL that are, or look like, secrets:
+// passwords and parameters of URLs, values of flags, assignments and headers with such a name,
+// and keys.
 func (m *MCP) Secrets() (all []string) {
 	take := func(name, value string) {
 		if value != "" && (secretName.MatchString(name) || looksLikeKey(value)) {
@@ -360,7 +360,7 @@ func (m *MCP) Secrets() (all []string) {
 	return slices.DeleteFunc(all, func(secret string) bool { return secret == "" })
 }
 
-// Host returns the host of the URL, which alone has no secrets.
+// Host returns the host of the URL, the only part without secrets.
 func (m *MCP) Host() string {
 	u, err := url.Parse(m.URL)
 	if err != nil {
@@ -369,7 +369,7 @@ func (m *MCP) Host() string {
 	return u.Host
 }
 
-// missingVariable says that an environment variable is not set.
+// missingVariable is the error for an unset environment variable.
 type missingVariable struct{ name, of string }
 
 // Error names both.
@@ -377,7 +377,7 @@ func (e *missingVariable) Error() string {
 	return fmt.Sprintf("%s needs the environment variable %s, which is not set", e.of, e.name)
 }
 
-// expanded returns values with those of the variables that they name.
+// expanded returns values with the variables in them expanded.
 func expanded(of string, values map[string]string, getenv func(string) string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {

@@ -17,15 +17,14 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// vendor is what this package has to know of a vendor. spec/agent.schema.json has the keys
-// of a file that one takes.
+// vendor describes a vendor. spec/agent.schema.json lists its keys in a file.
 type vendor struct {
 	keyEnv  string // the environment variable that holds the key by convention; empty if it needs none
-	keyless bool   // another address than the vendor's own may need no key
+	keyless bool   // an address other than the vendor's own may need no key
 	connect func(VendorConfig) (provider.Provider, error)
 }
 
-// VendorConfig says how a vendor's server is reached.
+// VendorConfig configures the connection to a vendor's server.
 type VendorConfig = converse.Config
 
 // VendorNames returns the names of all vendors, sorted.
@@ -43,7 +42,7 @@ func NewProvider(name string, c VendorConfig) (provider.Provider, error) {
 var vendors = map[string]vendor{
 	"anthropic":  {"ANTHROPIC_API_KEY", false, anthropic.New},
 	"azure":      {"AZURE_OPENAI_API_KEY", false, openai.Azure.New},
-	"bedrock":    {"", false, bedrock.New}, // which has the credentials of AWS
+	"bedrock":    {"", false, bedrock.New}, // which reads the credentials of AWS
 	"gemini":     {"GEMINI_API_KEY", false, gemini.New},
 	"groq":       {"GROQ_API_KEY", false, openai.Groq.New},
 	"ollama":     {"", false, openai.Ollama.New},
@@ -53,18 +52,18 @@ var vendors = map[string]vendor{
 	"vllm":       {"", false, openai.VLLM.New},
 }
 
-// The parts of a script: what a scripted model says, turn by turn.
+// The parts of a script: the answers of a scripted model, turn by turn.
 type (
 	Script         = script.Script
 	ScriptTurn     = script.Turn
 	ScriptToolCall = script.ToolCall
 )
 
-// NewScript returns the provider that answers as the script says.
+// NewScript returns a provider that answers from the script.
 func NewScript(s Script) (provider.Provider, error) { return script.New(s) }
 
 // LoadScript reads a script from a YAML file.
 func LoadScript(path string) (Script, error) { return script.Load(path) }
 
-// ParseScript reads a script from YAML. The name stands in its errors.
+// ParseScript reads a script from YAML. Errors mention the name.
 func ParseScript(name string, data []byte) (Script, error) { return script.Parse(name, data) }
