@@ -19,29 +19,53 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 const (
 	chunk = guts.ChunkSize
 	batch = guts.MaxSIMD * chunk // one pass of the vector unit: 16 KiB
-
-	// parallel is the length from which spreading the work over goroutines pays.
-	// The library does so from one chunk on, which makes it up to seven times
-	// slower at the length of an event.
-	parallel = 1 << 20
 )
 
-// Sum returns the BLAKE3-256 digest of b. Below 1 MiB it starts no goroutines
-// and allocates nothing.
-func Sum(b []byte) Hash {
-	if len(b) <= chunk {
-		return sumChunk(b)
+// Sum returns the BLAKE3-256 digest of the parts, one behind the other. It starts no
+// goroutines and allocates nothing. The library's own functions start goroutines from one
+// chunk on, which makes them up to seven times slower at the length of an event.
+func Sum(parts ...[]byte) Hash {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
 	}
-	if len(b) >= parallel {
-		return blake3.Sum256(b)
+	switch {
+	case size > chunk:
+		return sumTree(parts)
+	case len(parts) == 1:
+		return sumChunk(parts[0])
 	}
+	var buf [chunk]byte
+	all := buf[:0]
+	for _, part := range parts {
+		all = append(all, part...)
+	}
+	return sumChunk(all)
+}
+
+// sumTree is Sum for more than one chunk.
+//
+//go:noinline
+func sumTree(parts [][]byte) Hash { // small sums have no room on the stack for its buffer
 	var s subtrees
-	for len(b) > batch {
-		n := guts.CompressBuffer((*[batch]byte)(b), batch, &guts.IV, s.chunks, 0)
-		s.push(guts.ChainingValue(n), batch/chunk)
-		b = b[batch:]
+	var buf [batch]byte // what is not hashed yet
+	n := 0
+	for _, part := range parts {
+		for len(part) > 0 {
+			switch {
+			case n == batch:
+				s.push(guts.ChainingValue(guts.CompressBuffer(&buf, batch, &guts.IV, s.chunks, 0)), batch/chunk)
+				n = 0
+			case n == 0 && len(part) > batch:
+				s.push(guts.ChainingValue(guts.CompressBuffer((*[batch]byte)(part), batch, &guts.IV, s.chunks, 0)), batch/chunk)
+				part = part[batch:]
+			default:
+				copied := copy(buf[n:], part)
+				n, part = n+copied, part[copied:]
+			}
+		}
 	}
-	return s.root(s.last(b))
+	return s.root(s.last(&buf, n))
 }
 
 // NewHash returns a hash.Hash for data that comes in pieces and is not kept. Its sum
@@ -64,7 +88,7 @@ func finish(n guts.Node) Hash {
 // tree, as the bits of a counter: the root of 2^i chunks is at index i.
 type subtrees struct {
 	chunks uint64
-	roots  [10][8]uint32 // 2^10 chunks are parallel bytes, which never come here
+	roots  [40][8]uint32
 }
 
 // push adds a complete subtree of n chunks, n being a power of two.
@@ -77,14 +101,13 @@ func (s *subtrees) push(cv [8]uint32, n uint64) {
 	s.chunks += n
 }
 
-// last compresses the final 1 to 16 chunks.
-func (s *subtrees) last(b []byte) guts.Node {
+// last compresses the final 1 to 16 chunks, of n bytes. The vector code reads all of buf.
+func (s *subtrees) last(buf *[batch]byte, n int) guts.Node {
 	const few = 3 // up to here, one chunk after the other is faster
-	if len(b) > few*chunk {
-		var buf [batch]byte // the vector code reads all of it
-		copy(buf[:], b)
-		return guts.CompressBuffer(&buf, len(b), &guts.IV, s.chunks, 0)
+	if n > few*chunk {
+		return guts.CompressBuffer(buf, n, &guts.IV, s.chunks, 0)
 	}
+	b := buf[:n]
 	for len(b) > chunk {
 		n := guts.CompressChunk(b[:chunk], &guts.IV, s.chunks, 0)
 		s.push(guts.ChainingValue(n), 1)

@@ -89,6 +89,10 @@ func TestSumOfAnyLengthLikeTheLibrary(t *testing.T) {
 		if got, want := canon.Sum(b), canon.Hash(blake3.Sum256(b)); got != want {
 			t.Fatalf("%d bytes from %d: %s, want %s", len(b), from, got, want)
 		}
+		at := rapid.IntRange(0, len(b)).Draw(t, "at")
+		if got, want := canon.Sum(b[:at/2], b[at/2:at], nil, b[at:]), canon.Sum(b); got != want {
+			t.Fatalf("%d bytes in parts that end at %d and %d: %s, want %s", len(b), at/2, at, got, want)
+		}
 	})
 }
 

@@ -47,6 +47,11 @@ func Marshal(e Event) ([]byte, error) {
 // has a second form for the empty slice, which its databases do not keep apart
 // and which therefore breaks the chain when it is read back.
 func AppendEnvelope(dst []byte, e Event) []byte {
+	dst = append(appendBeforePayload(dst, e), e.Payload...)
+	return appendPrevHash(dst, e)
+}
+
+func appendBeforePayload(dst []byte, e Event) []byte {
 	dst = canon.AppendMap(dst, 6)
 	dst = append(dst, "\x62ts"...)
 	dst = canon.AppendInt(dst, e.Timestamp)
@@ -60,7 +65,10 @@ func AppendEnvelope(dst []byte, e Event) []byte {
 	if len(e.Payload) == 0 {
 		dst = canon.AppendNull(dst)
 	}
-	dst = append(dst, e.Payload...)
+	return dst
+}
+
+func appendPrevHash(dst []byte, e Event) []byte {
 	dst = append(dst, "\x69prev_hash"...)
 	if len(e.PrevHash) == 0 {
 		return canon.AppendNull(dst)
@@ -100,9 +108,11 @@ var errNotEnvelope = errors.New("event: envelope: want exactly the keys ts, seq,
 // Hash returns the hash of an envelope.
 func Hash(envelope []byte) canon.Hash { return canon.Sum(envelope) }
 
-// Hash returns the hash of e's envelope.
+// Hash returns the hash of e's envelope, which it does not put together for that.
 func (e Event) Hash() canon.Hash {
-	return canon.Sum(AppendEnvelope(make([]byte, 0, envelopeSize(e)), e))
+	var before [256]byte
+	var after [64]byte
+	return canon.Sum(appendBeforePayload(before[:0], e), e.Payload, appendPrevHash(after[:0], e))
 }
 
 // Payload is one of the structs that an event can carry.

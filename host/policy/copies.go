@@ -37,7 +37,7 @@ func (c *copies) scheduled(p event.ToolCallScheduled) {
 
 // copied reports whether an exchange is a copy, and takes note of it.
 func (c *copies) copied(p event.SideEffectRecorded) bool {
-	id := canon.Sum(slices.Concat(p.Request, []byte{0}, p.Value))
+	id := canon.Sum(p.Request, []byte{0}, p.Value)
 	left := c.left[p.CallID]
 	if len(left) > 0 && left[0] == id {
 		c.left[p.CallID] = left[1:]

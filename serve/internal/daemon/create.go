@@ -411,8 +411,7 @@ func idempotency(r *request, body []byte) (key string, request canon.Hash, err e
 	case len(keys) > 1 || keys[0] == "":
 		return "", request, badRequest.because("the request must have exactly one idempotency key").in("Idempotency-Key")
 	default:
-		text := slices.Concat([]byte(r.Method+" "+r.URL.Path+"\n"), body)
-		return keys[0], canon.Sum(text), nil
+		return keys[0], canon.Sum([]byte(r.Method+" "+r.URL.Path+"\n"), body), nil
 	}
 }
 

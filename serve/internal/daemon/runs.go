@@ -414,7 +414,7 @@ const checkBytes = 8
 
 func (c cursor) String(listing string) string {
 	b, _ := json.Marshal(c) // a number and texts
-	check := canon.Sum(append([]byte(listing), b...))
+	check := canon.Sum([]byte(listing), b)
 	return base64.RawURLEncoding.EncodeToString(append(check[:checkBytes], b...))
 }
 
