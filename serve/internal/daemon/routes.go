@@ -286,17 +286,26 @@ func (p *Problem) write(w http.ResponseWriter) {
 }
 
 // writeDocument answers with a JSON document. It has no characters that an HTML
-// parser would act on, whatever the client takes it for.
+// parser would act on, whatever the client takes it for. The output of a run, which is
+// canonical JSON, is copied and not read again.
 func writeDocument(w http.ResponseWriter, status int, contentType string, v any) {
-	var body bytes.Buffer
-	err := json.NewEncoder(&body).Encode(v)
-	if run, ok := v.(*runDocument); ok && err != nil {
-		run.Output = nil // which no program of ours has recorded
-		err = json.NewEncoder(&body).Encode(v)
+	var output json.RawMessage
+	if run, ok := v.(*runDocument); ok {
+		rest := *run
+		output, rest.Output = run.Output, nil
+		v = &rest
 	}
-	if err != nil {
+	var body bytes.Buffer
+	body.Grow(len(output) + 1<<10)
+	if err := json.NewEncoder(&body).Encode(v); err != nil {
 		http.Error(w, "", http.StatusInternalServerError) // none of our documents
 		return
+	}
+	if len(output) > 0 {
+		body.Truncate(body.Len() - len("}\n"))
+		body.WriteString(`,"output":`)
+		json.HTMLEscape(&body, output)
+		body.WriteString("}\n")
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))

@@ -114,9 +114,6 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	case run.Error != nil:
 		return Outcome{RunID: id, Error: run.Error.Message}, nil
 	}
-	if !json.Valid(run.Output) {
-		run.Output = nil
-	}
 	return Outcome{RunID: id, Output: run.Output}, nil
 }
 
