@@ -133,6 +133,18 @@ func (h head) isFloat() bool { return h.major == majorSimple && h.info >= 25 }
 // check reads one item at the given depth of nesting.
 func (r *reader) check(depth int) error {
 	at := r.off
+	if at < len(r.data) { // most items are short, and their head is one byte
+		switch b := r.data[at]; {
+		case b < majorNegint<<5+24 && b&0x1f < 24:
+			r.off++
+			return nil
+		case b >= majorText<<5 && b < majorText<<5+24:
+			if end := at + 1 + int(b&0x1f); end <= len(r.data) && isASCII(r.data[at+1:end]) {
+				r.off = end
+				return nil
+			}
+		}
+	}
 	h, err := r.head()
 	if err != nil {
 		return err
@@ -181,6 +193,15 @@ func (r *reader) checkString(at int, h head) error {
 		return r.errorAt(at, "text that is not UTF-8")
 	}
 	return nil
+}
+
+// isASCII is for short texts.
+func isASCII(s []byte) bool {
+	var all byte
+	for _, c := range s {
+		all |= c
+	}
+	return all < utf8.RuneSelf
 }
 
 func (r *reader) checkArray(n uint64, depth int) error {
@@ -367,6 +388,16 @@ func memberStep(key Raw) string {
 
 func notWord(r rune) bool {
 	return r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+}
+
+// CutBytes returns the byte string that data begins with, and what follows it.
+func CutBytes(data []byte) (b, rest []byte, ok bool) {
+	r := reader{data: data}
+	h, err := r.head()
+	if err == nil {
+		b, err = r.bytes(h.arg)
+	}
+	return b, data[r.off:], err == nil && h.major == majorBytes
 }
 
 // Text returns the text that raw is, or that the bytes of raw are if these can

@@ -59,9 +59,10 @@ func AppendText(dst []byte, s string) []byte {
 }
 
 // AppendBytes appends the encoding of the byte string b to dst.
-func AppendBytes(dst, b []byte) []byte {
-	return append(appendHead(dst, majorBytes, uint64(len(b))), b...)
-}
+func AppendBytes(dst, b []byte) []byte { return append(AppendBytesHead(dst, len(b)), b...) }
+
+// AppendBytesHead appends the head of a byte string to dst. Its n bytes follow.
+func AppendBytesHead(dst []byte, n int) []byte { return appendHead(dst, majorBytes, uint64(n)) }
 
 // AppendNull appends null to dst.
 func AppendNull(dst []byte) []byte { return append(dst, cborNull) }
@@ -164,8 +165,26 @@ func fromHalf(half uint16) float64 {
 	return f
 }
 
-// Raw is one encoded CBOR item. A nil Raw is encoded as null.
-type Raw = cbor.RawMessage
+// Raw is one encoded CBOR item. A nil Raw is encoded as null. One that [Unmarshal] fills in is
+// part of the bytes that it was given, and these must not be changed.
+type Raw []byte
+
+// IsZero reports whether there is no item, for the option omitzero of a struct's tag.
+func (r Raw) IsZero() bool { return len(r) == 0 }
+
+// MarshalCBOR implements cbor.Marshaler.
+func (r Raw) MarshalCBOR() ([]byte, error) {
+	if len(r) == 0 {
+		return []byte{cborNull}, nil
+	}
+	return r, nil
+}
+
+// UnmarshalCBOR implements cbor.Unmarshaler.
+func (r *Raw) UnmarshalCBOR(item []byte) error {
+	*r = item[:len(item):len(item)]
+	return nil
+}
 
 const (
 	// MaxDepth is how deep the arrays and objects of a JSON document may nest.

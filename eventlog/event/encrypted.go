@@ -53,6 +53,12 @@ const encryptedHead = "\x63alg"
 
 // AppendEncrypted appends the encoding of s to dst.
 func AppendEncrypted(dst []byte, s Encrypted) []byte {
+	dst = append(AppendEncryptedHead(dst, s, len(s.Data)), s.Data...)
+	return AppendEncryptedTail(dst, s)
+}
+
+// AppendEncryptedHead appends what stands before the data of s, which has size bytes.
+func AppendEncryptedHead(dst []byte, s Encrypted, size int) []byte {
 	pairs := 4
 	if len(s.MerkleRoot) > 0 {
 		pairs = 5
@@ -63,10 +69,14 @@ func AppendEncrypted(dst []byte, s Encrypted) []byte {
 	dst = append(dst, "\x63key"...)
 	dst = canon.AppendBytes(dst, s.Key)
 	dst = append(dst, "\x64data"...)
-	dst = canon.AppendBytes(dst, s.Data)
+	return canon.AppendBytesHead(dst, size)
+}
+
+// AppendEncryptedTail appends what stands behind the data of s.
+func AppendEncryptedTail(dst []byte, s Encrypted) []byte {
 	dst = append(dst, "\x65nonce"...)
 	dst = canon.AppendBytes(dst, s.Nonce)
-	if pairs == 5 {
+	if len(s.MerkleRoot) > 0 {
 		dst = append(dst, "\x6bmerkle_root"...)
 		dst = canon.AppendBytes(dst, s.MerkleRoot)
 	}
@@ -74,19 +84,31 @@ func AppendEncrypted(dst []byte, s Encrypted) []byte {
 }
 
 // AsEncrypted returns p as an encrypted payload, and whether it is one: exactly the
-// bytes that [AppendEncrypted] makes of fields of the right sizes.
+// bytes that [AppendEncrypted] makes of fields of the right sizes. The fields are parts of p.
 func AsEncrypted(p canon.Raw) (Encrypted, bool) {
-	var s Encrypted
-	if !looksEncrypted(p) || canon.Unmarshal(p, &s) != nil {
+	if !looksEncrypted(p) {
 		return Encrypted{}, false
 	}
+	s, rest, ok := Encrypted{Alg: EncryptedAlg}, canon.AppendText(nil, EncryptedAlg), false
+	if rest, ok = bytes.CutPrefix(p[1+len(encryptedHead):], rest); !ok {
+		return Encrypted{}, false
+	}
+	for _, field := range []struct {
+		key  string
+		into *[]byte
+	}{{"key", &s.Key}, {"data", &s.Data}, {"nonce", &s.Nonce}, {"merkle_root", &s.MerkleRoot}} {
+		after, ok := bytes.CutPrefix(rest, canon.AppendText(nil, field.key))
+		if !ok {
+			break
+		}
+		if *field.into, rest, ok = canon.CutBytes(after); !ok {
+			return Encrypted{}, false
+		}
+	}
+	const map4 = 0xa4
 	sizes := len(s.Key) == EncryptedKeySize && len(s.Nonce) == EncryptedNonceSize && len(s.Data) >= EncryptedTagSize &&
-		(len(s.MerkleRoot) == 0 || len(s.MerkleRoot) == HashSize)
-	if !sizes || s.Alg != EncryptedAlg {
-		return Encrypted{}, false
-	}
-	again := AppendEncrypted(make([]byte, 0, len(p)), s)
-	return s, bytes.Equal(again, p)
+		(p[0] == map4 && s.MerkleRoot == nil || p[0] != map4 && len(s.MerkleRoot) == HashSize)
+	return s, sizes && len(rest) == 0
 }
 
 // looksEncrypted reports whether p begins as an encrypted payload does.

@@ -94,7 +94,7 @@ type RunStarted struct {
 	StarlingVersion  string          `cbor:"starling_version,omitempty"` // informative; replay copies it
 	AppVersion       string          `cbor:"app_version,omitempty"`      // informative; replay copies it
 	SessionID        string          `cbor:"session_id,omitempty"`       // the conversation that the run is part of
-	Variables        canon.Raw       `cbor:"variables,omitempty"`        // the variables that the caller gave the tools; nil without, or a map
+	Variables        canon.Raw       `cbor:"variables,omitzero"`         // the variables that the caller gave the tools; nil without, or a map
 	MaxTurns         uint32          `cbor:"max_turns,omitempty"`        // exchanges with the model at most; zero for no bound
 	Request          *RequestOptions `cbor:"request,omitempty"`          // what every request to the model has beside the conversation
 }

@@ -43,7 +43,7 @@ func structFields(t reflect.Type) []field {
 			continue
 		}
 		name, option, _ := strings.Cut(f.Tag.Get("cbor"), ",")
-		all = append(all, field{name, option == "omitempty"})
+		all = append(all, field{name, option != ""})
 	}
 	return all
 }

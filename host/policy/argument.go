@@ -19,7 +19,7 @@ const AllTools = "*"
 type ToolRule struct {
 	// Arguments is the JSON Schema that the arguments must match, with the keywords that
 	// spec/policy.schema.json lists.
-	Arguments canon.Raw `yaml:"arguments" cbor:"arguments,omitempty"`
+	Arguments canon.Raw `yaml:"arguments" cbor:"arguments,omitzero"`
 
 	// Ask says that the user must confirm each call, see [Asker].
 	Ask bool `yaml:"ask" cbor:"ask,omitempty"`

@@ -156,20 +156,26 @@ func additional(e event.Event, s event.Encrypted) []byte {
 // stored the prev_hash in the stored chain, and root the Merkle root of the
 // stored events if ev is terminal. The nonce must be new for this cipher.
 func (c runCipher) seal(nonce []byte, ev event.Event, sum eventlog.RunSummary, stored, root []byte) (event.Event, error) {
-	in := event.EncryptedContent{Payload: ev.Payload, PrevHash: ev.PrevHash}
+	in := event.EncryptedContent{PrevHash: ev.PrevHash}
 	t := event.EncryptedTotals{Tools: int64(sum.ToolCallCount), CostUSD: sum.CostUSD, InputTokens: sum.InputTokens, OutputTokens: sum.OutputTokens}
 	if t != (event.EncryptedTotals{}) {
 		in.Totals = &t
 	}
-	const room = event.EncryptedTagSize + 160
-	text, err := appendContent(make([]byte, 0, len(ev.Payload)+room), in)
+	around, err := appendContent(make([]byte, 0, 160), in)
 	if err != nil {
 		return event.Event{}, fmt.Errorf("cipherlog: %w", err)
 	}
+	in.Payload = ev.Payload
 	out, s := ev, event.Encrypted{Alg: event.EncryptedAlg, Key: c.key[:], Nonce: nonce, MerkleRoot: root}
 	out.PrevHash = stored
-	s.Data = c.aead.Seal(text[:0], nonce, text, additional(out, s))
-	out.Payload = event.AppendEncrypted(make([]byte, 0, len(s.Data)+128), s)
+	size := len(around) + len(ev.Payload) + event.EncryptedTagSize
+	payload := event.AppendEncryptedHead(make([]byte, 0, size+160), s, size)
+	at := len(payload)
+	if payload, err = appendContent(payload, in); err != nil {
+		return event.Event{}, fmt.Errorf("cipherlog: %w", err)
+	}
+	payload = c.aead.Seal(payload[:at], nonce, payload[at:], additional(out, s)) // in its place
+	out.Payload = event.AppendEncryptedTail(payload, s)
 	return out, nil
 }
 
@@ -183,7 +189,7 @@ func (c runCipher) open(e event.Event) (event.Event, event.EncryptedTotals, erro
 	if !bytes.Equal(s.Key, c.key[:]) {
 		return event.Event{}, none, fmt.Errorf("%w: event %d of run %q names key %x, this is %x", ErrKey, e.Seq, e.RunID, s.Key, c.key)
 	}
-	text, err := c.aead.Open(s.Data[:0], s.Nonce, s.Data, additional(e, s))
+	text, err := c.aead.Open(nil, s.Nonce, s.Data, additional(e, s))
 	if err != nil {
 		return event.Event{}, none, corrupt(e, "the payload cannot be decrypted: it was changed or moved")
 	}
