@@ -112,11 +112,12 @@ func (n *Node) decodeStruct(v reflect.Value) error {
 	return nil
 }
 
-// likeDuration is what time.ParseDuration takes, but for signs, bare zeros and
-// points without a digit on either side; and whole days, of 24 hours.
+// likeDuration matches the durations of time.ParseDuration, except for signs, bare zeros
+// and points without a digit on either side; and whole days, of 24 hours.
 var likeDuration = regexp.MustCompile(`^(([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+|[0-9]{1,5}d)$`)
 
-// ParseDuration reads a duration such as 90s, 1m30s or 30d, as all files and flags have it.
+// ParseDuration reads a duration such as 90s, 1m30s or 30d, the form in all files and
+// flags.
 func ParseDuration(text string) (time.Duration, error) {
 	if !likeDuration.MatchString(text) {
 		return 0, fmt.Errorf("%q is not a duration such as 90s, 1m30s or 30d", text)
@@ -128,13 +129,13 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// CallLimits are the limits of a call in a file, whose schema says which of them it may have.
-// Zero leaves a limit out.
+// CallLimits are the limits of a call in a file. The file's schema allows some of them. Zero
+// leaves a limit out.
 type CallLimits struct {
 	Fuel        uint64        `yaml:"fuel"`
 	Memory      uint64        `yaml:"memory"`
 	Timeout     time.Duration `yaml:"timeout"`
-	Deadline    time.Duration `yaml:"deadline"` // the name of the timeout in a policy
+	Deadline    time.Duration `yaml:"deadline"` // the timeout in a policy
 	Input       uint64        `yaml:"input"`
 	Output      uint64        `yaml:"output"`
 	Log         uint64        `yaml:"log"`
@@ -151,9 +152,9 @@ func (l CallLimits) Sandbox() event.SandboxLimits {
 	}
 }
 
-// Nearest returns the known word that was probably meant, or "": the one that
-// takes the fewest changes, at most one for every three characters or part of them, and
-// rather one that begins as the word does.
+// Nearest returns the known word that was probably meant, or "": the word with the fewest
+// changes, at most one for every three characters or part of them, preferably with the same
+// beginning.
 func Nearest(word string, known []string) string {
 	best, fewest := "", (len(word)+2)/3+1
 	if len(word) > 64 {

@@ -1,17 +1,15 @@
 // Package config reads the files that people write for this program.
 //
-// YAML is easy to write and easy to get wrong, so what is accepted is the part of
-// it that means what it looks like: maps with text as keys, lists, and scalars
-// with the values of JSON. Every JSON document is such a file. Anchors, aliases,
-// tags, merge keys, several documents in one file, control characters and numbers
-// that only YAML knows, such as 017 and 1_000, are refused. Nothing in a file can
-// make it expand.
+// YAML is easy to write and easy to get wrong, so this package accepts only its unambiguous
+// part: maps with text as keys, lists, and scalars with the values of JSON. Every JSON
+// document is such a file. It refuses anchors, aliases, tags, merge keys, several documents
+// in one file, control characters and numbers that are not JSON, such as 017 and 1_000.
+// Nothing in a file can make it expand.
 //
-// A kind of file is described once, by a JSON Schema in spec/, which editors read as
-// well. [Schema.Load] checks a file against it and fills a Go value, and the caller
-// checks what a schema cannot say, with the [Node]s of the document, which know where
-// they stand. A null is refused: omit the key for the default. An [*Error] shows
-// the place:
+// Each kind of file has a JSON Schema in spec/, which editors read as well. [Schema.Load]
+// checks a file against it and fills a Go value. The caller checks the rest on the [Node]s
+// of the document, which know their place. A null is refused: omit the key for the default.
+// An [*Error] shows the place:
 //
 //	agent.yaml:3:1: unknown key "modle"
 //	  3 | modle: gpt-5

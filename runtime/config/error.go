@@ -9,13 +9,13 @@ import (
 // maxExcerpt is the number of characters of a line that an error shows.
 const maxExcerpt = 96
 
-// Error says what is wrong with a file, where, and what may help.
+// Error is an error in a file, with its place and a hint.
 type Error struct {
 	File   string
-	Line   int // from 1; 0 when the file as a whole is meant
+	Line   int // from 1; 0 for the file as a whole
 	Column int // from 1, in characters
 	Msg    string
-	Hint   string // empty when Msg says it all
+	Hint   string // may be empty
 	Source string // the line; empty if it must not be shown
 
 	node   *Node
@@ -59,8 +59,8 @@ func (e *Error) Excerpt() string {
 		strings.Repeat(" ", len(number)), strings.Repeat(" ", cells(runes[from:at])))
 }
 
-// wide are the characters that a terminal prints as wide as two others: the blocks
-// that UAX #11 has as wide, and those of pictures.
+// wide are the characters that take two cells of a terminal: the wide blocks of UAX #11,
+// and pictures.
 var wide = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xac00, 0xd7a3, 1},
@@ -69,12 +69,12 @@ var wide = &unicode.RangeTable{
 	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1f9ff, 1}, {0x1fa70, 0x1faff, 1}, {0x20000, 0x3fffd, 1}},
 }
 
-// cells returns how wide a terminal prints the characters, as plain shows them.
+// cells returns the number of terminal cells of the characters, as plain shows them.
 func cells(runes []rune) int {
 	n := 0
 	for _, r := range runes {
 		switch {
-		case unicode.Is(unicode.Mn, r): // on top of the one before
+		case unicode.Is(unicode.Mn, r): // combines with the character before
 		case unicode.Is(wide, r) && unicode.IsPrint(r):
 			n += 2
 		default:
@@ -84,7 +84,7 @@ func cells(runes []rune) int {
 	return n
 }
 
-// plain replaces what a terminal would not print as one character.
+// plain replaces characters that a terminal would not print as one character.
 func plain(runes []rune) string {
 	shown := make([]rune, len(runes))
 	for i, r := range runes {

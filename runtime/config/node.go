@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-// Kind is what a node is.
+// Kind is the kind of a node.
 type Kind uint8
 
 // The kinds of nodes.
@@ -59,14 +59,14 @@ type Node struct {
 
 	kind  Kind
 	value any     // bool, int64, uint64 beyond it, float64 or string
-	keys  []*Node // of a Map, as many as there are items
+	keys  []*Node // of a Map, one for each item
 	items []*Node // of a List or a Map
 }
 
-// Kind says what the node is.
+// Kind returns the kind of the node.
 func (n *Node) Kind() Kind { return n.kind }
 
-// Place says where the node begins, as in agent.yaml:3:1.
+// Place returns where the node begins, as in agent.yaml:3:1.
 func (n *Node) Place() string { return place(n.doc.name, n.line, n.column) }
 
 // Line returns the line on which the node begins, from 1.
@@ -85,7 +85,7 @@ func (n *Node) JSON() (raw canon.Raw, doc []byte, err error) {
 	return raw, doc, nil
 }
 
-// Get returns the value of a key, or nil when there is none or n is no map.
+// Get returns the value of a key, or nil if the key is missing or n is not a map.
 func (n *Node) Get(key string) *Node {
 	for i, k := range n.keys {
 		if k.value == key {
@@ -95,8 +95,8 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
-// Pairs goes through the keys of a map and their values in their order. To Get each
-// value would take long in a map of many.
+// Pairs iterates over the keys of a map and their values in order. To Get each value would
+// take long in a large map.
 func (n *Node) Pairs() iter.Seq2[*Node, *Node] {
 	return func(yield func(key, value *Node) bool) {
 		if n == nil {
@@ -110,7 +110,7 @@ func (n *Node) Pairs() iter.Seq2[*Node, *Node] {
 	}
 }
 
-// Text returns the text of a node; ok is false for what is no text.
+// Text returns the text of a node; ok is false if it is not text.
 func (n *Node) Text() (text string, ok bool) {
 	text, ok = n.value.(string)
 	return text, ok
@@ -152,7 +152,7 @@ func (n *Node) wrong(hint, format string, args ...any) *Error {
 	return e
 }
 
-// expected returns an error about a node that is of another kind.
+// expected returns an error about a node of the wrong kind.
 func (n *Node) expected(kind Kind) *Error {
 	switch {
 	case n.kind == Null:
@@ -174,7 +174,7 @@ func (n *Node) At(keys ...string) *Node {
 	return n
 }
 
-// Items returns the items of a list, nil for what is no list.
+// Items returns the items of a list, or nil if n is not a list.
 func (n *Node) Items() []*Node {
 	if n == nil || n.kind != List {
 		return nil

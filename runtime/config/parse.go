@@ -20,18 +20,17 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// What a file may be. The parser recurses, and takes time that grows with the
-// square of the nesting.
+// Bounds on a file. The parser recurses, and its time grows with the square of the nesting.
 const (
 	MaxBytes  = 1 << 20
 	MaxDepth  = 64
-	maxColumn = 512 // of what begins a block, which bounds how deep blocks nest
+	maxColumn = 512 // of the beginning of a block, which bounds the nesting of blocks
 )
 
-// Parse reads a file. The name stands in errors, which are of type [*Error].
+// Parse reads a file. Errors are of type [*Error] and mention the name.
 //
-// A byte order mark at the beginning, which some editors of Windows write, is not
-// part of the text. Lines end with a line feed, or with one after a carriage return.
+// A byte order mark at the beginning, which some Windows editors write, is not part of the
+// text. Lines end with a line feed, or a carriage return and a line feed.
 func Parse(name string, data []byte) (*Node, error) {
 	doc := &document{name: name}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -60,8 +59,8 @@ func Parse(name string, data []byte) (*Node, error) {
 	return doc.convert(body, 0)
 }
 
-// characters refuses a carriage return that ends no line, because readers do not agree
-// whether it does, and what no YAML has in it and readers pass over or stop at.
+// characters refuses a carriage return without a line feed, because readers disagree
+// whether it ends a line, and characters that YAML forbids and readers skip or stop at.
 func (d *document) characters() error {
 	for i, text := range d.lines {
 		before, _, lone := strings.Cut(strings.TrimSuffix(text, "\r"), "\r")
@@ -79,8 +78,8 @@ func (d *document) characters() error {
 	return nil
 }
 
-// bound refuses nesting before the parser follows it, and aliases, since of the names
-// that make none, such as a * alone, the parser has nothing clear to say.
+// bound refuses deep nesting before the parser follows it, and aliases, since the parser's
+// errors for malformed ones, such as a * alone, are unclear.
 func (d *document) bound(tokens token.Tokens) error {
 	flow := 0
 	for _, t := range tokens {
@@ -103,13 +102,13 @@ func (d *document) bound(tokens token.Tokens) error {
 	return nil
 }
 
-// syntax takes the place and the words from an error of the parser.
+// syntax converts an error of the parser, with its place and text.
 func (d *document) syntax(err error) error {
 	var at goyaml.Error
 	if !errors.As(err, &at) || at.GetToken() == nil {
 		return d.fail("it is not YAML: %v", err)
 	}
-	msg, _, _ := strings.Cut(at.GetMessage(), " at [") // a place that is in no need of brackets
+	msg, _, _ := strings.Cut(at.GetMessage(), " at [") // a place that needs no brackets
 	return d.at(at.GetToken()).Errorf("", "%s", msg)
 }
 
@@ -124,7 +123,7 @@ func (d *document) only(file *ast.File) (ast.Node, error) {
 	return file.Docs[0].Body, nil
 }
 
-// convert makes a Node of what the parser found.
+// convert turns a node of the parser into a Node.
 func (d *document) convert(from ast.Node, depth int) (*Node, error) {
 	n := d.at(from.GetToken())
 	if depth > MaxDepth {
@@ -148,7 +147,7 @@ func (d *document) convert(from ast.Node, depth int) (*Node, error) {
 	return n, n.scalar(from)
 }
 
-// pairs fills a map. That no key is there twice, the parser has seen to.
+// pairs fills a map. The parser has refused duplicate keys.
 func (d *document) pairs(n *Node, from *ast.MappingNode, depth int) error {
 	for i, pair := range from.Values {
 		key := d.at(pair.Key.GetToken())
@@ -165,7 +164,7 @@ func (d *document) pairs(n *Node, from *ast.MappingNode, depth int) error {
 		if err != nil {
 			return err
 		}
-		if value.kind == Null { // most often there is nothing to point at
+		if value.kind == Null { // usually the value has no place
 			value.line, value.column = key.line, key.column
 		}
 		n.keys = append(n.keys, key)
@@ -174,7 +173,7 @@ func (d *document) pairs(n *Node, from *ast.MappingNode, depth int) error {
 	return nil
 }
 
-// scalar fills a node with a value that JSON has too.
+// scalar fills a node with a JSON value.
 func (n *Node) scalar(from ast.Node) error {
 	switch from := from.(type) {
 	case *ast.NullNode:
@@ -198,10 +197,10 @@ func (n *Node) scalar(from ast.Node) error {
 	return nil
 }
 
-// likeNumber are the numbers of JSON.
+// likeNumber matches the numbers of JSON.
 var likeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
-// number takes a number if it is one in JSON as well.
+// number accepts a number if it is a JSON number.
 func (n *Node) number(text string, value any) error {
 	if !likeNumber.MatchString(text) {
 		return n.Errorf("write it in decimal, or put text in quotes", "%s is a number that only YAML knows", clip(text))
@@ -213,8 +212,8 @@ func (n *Node) number(text string, value any) error {
 	return nil
 }
 
-// unread takes a number that the library has left as text: one with an exponent
-// and no point, or one that is too large.
+// unread handles numbers that the library has left as text: with an exponent but no point,
+// or too large.
 func (n *Node) unread(text string) error {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil || !strings.ContainsAny(text, ".eE") {
@@ -224,7 +223,7 @@ func (n *Node) unread(text string) error {
 	return nil
 }
 
-// refuse names what has no place in a file.
+// refuse returns the error for an unsupported part of YAML.
 func (n *Node) refuse(from ast.Node) error {
 	what := fmt.Sprintf("%v", from.Type())
 	hint := ""
@@ -244,13 +243,12 @@ func (n *Node) refuse(from ast.Node) error {
 // clip shortens text from the file for a message.
 func clip(s string) string { return display.Clip(s, 80) }
 
-// ReadFile returns the content of a file for [Parse], or of one that such a file
-// names. It opens nothing but a regular file of at most [MaxBytes]: to open a pipe or
-// a device can block.
+// ReadFile returns the content of a file for [Parse], or of a file that it names. It opens
+// only regular files of at most [MaxBytes]: opening a pipe or a device can block.
 func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch e, ok := errors.AsType[*fs.PathError](err); {
-	case ok: // a reader need not know by which call it was found out
+	case ok: // a reader does not care which call failed
 		return nil, fmt.Errorf("%s: %w", path, e.Err)
 	case err != nil:
 		return nil, err

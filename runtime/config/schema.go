@@ -17,8 +17,8 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// Schema describes a kind of file: its keys and values, and what to say of those that
-// are wrong. It has a part of JSON Schema, draft 2020-12, and more keywords:
+// Schema describes a kind of file: its keys and values, and the messages for wrong ones. It
+// supports a part of JSON Schema, draft 2020-12, and more keywords:
 //
 //   - errorMessage is the message about a value that the schema refuses, as editors know it.
 //     A %q in it stands for the value.
@@ -26,19 +26,20 @@ import (
 //   - writeOnly marks a value that may be a secret. No message shows its line.
 //   - formatMinimum and formatMaximum bound durations.
 //
-// A minimum or maximum also bounds text such as 64MiB. An integer is written as one.
+// A minimum or maximum also bounds text such as 64MiB. An integer has no fraction or
+// exponent.
 type Schema struct {
 	keywords
 	formats Formats
 }
 
-// Formats are functions that return what is wrong with a text, by the name of its format.
+// Formats are the functions that check a text, by the name of its format.
 type Formats map[string]func(text string) error
 
 var packageName = regexp.MustCompile(`^[a-z]+: `)
 
-// Format returns a function of [Formats] for what a function reads. Its errors may begin with
-// the name of their package, which is left out.
+// Format makes a function of [Formats] from a parser. It strips the package name from the
+// parser's errors.
 func Format[T any](read func(string) (T, error)) func(string) error {
 	return func(text string) error {
 		_, err := read(text)
@@ -114,14 +115,15 @@ func (s *Schema) UnmarshalJSON(doc []byte) error {
 	return d.Decode(&s.keywords)
 }
 
-// Load reads a file into v, a pointer, once the schema has accepted it. It returns the
-// document, for checks of what a schema cannot say.
+// Load reads a file into v, a pointer, if the schema accepts it. It returns the document,
+// for checks that a schema cannot express.
 //
-// The value has structs, whose fields have tags such as `yaml:"name"`, or `yaml:"name,other"` for two keys, and may be embedded,
-// pointers, slices, maps with text as keys, any and scalars. A type that reads its own text
-// may be a struct as well, for a map. A value that is not a list fills a slice alone. Text
-// such as 64MiB is an integer, and text such as 90s a [time.Duration]. A [json.RawMessage]
-// and a [canon.Raw] take any value, in canonical form, and a string a map. A field without a key stays as it is.
+// The value may contain structs, pointers, slices, maps with text as keys, any and scalars. Fields
+// of structs have tags such as `yaml:"name"`, or `yaml:"name,other"` for two keys, and may be
+// embedded. A type that reads its own text may also be a struct, for a map. A single value fills a
+// slice of one. Text such as 64MiB is an integer, and text such as 90s a [time.Duration]. A
+// [json.RawMessage] and a [canon.Raw] take any value, in canonical form, and a string a map. A
+// field without a key stays as it is.
 //
 // A key of the schema for which v has no field is a mistake of the program, and Load panics.
 func (s *Schema) Load(name string, data []byte, v any) (*Node, error) {
@@ -136,11 +138,11 @@ func (s *Schema) Load(name string, data []byte, v any) (*Node, error) {
 	return root, root.decode(reflect.ValueOf(v).Elem())
 }
 
-// check returns an error about the first value of a node that the schema refuses, nil for
-// none. Within a node, secrets in the wrong place come first.
+// check returns an error about the first value of a node that the schema refuses, or nil.
+// Within a node, it checks for misplaced secrets first.
 func (s *Schema) check(n *Node) *Error {
 	hint := s.Hint
-	if n.kind != Map { // whose description says what is in it
+	if n.kind != Map { // its description names the contents
 		hint = cmp.Or(hint, s.Description)
 		n.hint = cmp.Or(n.hint, hint)
 	}
@@ -194,8 +196,8 @@ func (s *Schema) checkOne(n *Node) *Error {
 	return s.checkOneOf(n)
 }
 
-// checkOneOf looks for the one schema that accepts the node. If none does, the error is that
-// of the schema that is for such a node.
+// checkOneOf looks for a schema that accepts the node. If none does, the error comes from
+// the schema for this kind of node.
 func (s *Schema) checkOneOf(n *Node) *Error {
 	accepted := 0
 	var meant *Error
@@ -227,7 +229,7 @@ func (s *Schema) isFor(n *Node) bool {
 
 var kinds = map[string]Kind{"string": Text, "integer": Number, "number": Number, "boolean": Bool, "array": List, "object": Map}
 
-// checkValue looks at a node without what is in it.
+// checkValue checks a node without its contents.
 func (s *Schema) checkValue(n *Node) *Error {
 	text, isText := n.Text()
 	_, float := n.value.(float64)
@@ -257,7 +259,7 @@ func (s *Schema) checkValue(n *Node) *Error {
 	return s.checkBounds(n)
 }
 
-// checkBounds looks at numbers, quantities such as 64MiB, and durations.
+// checkBounds checks numbers, quantities such as 64MiB, and durations.
 func (s *Schema) checkBounds(n *Node) *Error {
 	text, isText := n.Text()
 	if s.FormatMinimum != "" || s.FormatMaximum != "" {
@@ -309,7 +311,7 @@ func (s *Schema) checkBounds(n *Node) *Error {
 
 var units = slices.Concat(display.FuelUnits(), display.SizeUnits())
 
-// checkParts looks at the items of a list, and at the keys and values of a map.
+// checkParts checks the items of a list, and the keys and values of a map.
 func (s *Schema) checkParts(n *Node) *Error {
 	if n.kind == List {
 		if len(n.items) < s.MinItems {

@@ -19,12 +19,11 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// defaultMaxOutputBytes is what a zero of Options.MaxOutputBytes means. An event has at most
-// twice as much.
+// defaultMaxOutputBytes replaces a zero Options.MaxOutputBytes. An event has at most twice
+// as much.
 const defaultMaxOutputBytes = 8 << 20
 
-// call asks the server. The input is checked here, and not only where a model has chosen it:
-// a program may have.
+// call asks the server. It checks the input itself, because a program may have written it.
 func (t *remoteTool) call(ctx context.Context, arguments *canon.Doc) (answer, error) {
 	if err := t.CheckInput(arguments); err != nil {
 		return answer{}, err
@@ -73,7 +72,7 @@ func (c *Client) call(ctx context.Context, t *remoteTool, arguments json.RawMess
 			}
 		}
 	}
-	if len(result) > 0 && result[0] != '{' && string(result) != "null" { // which counts as an empty one
+	if len(result) > 0 && result[0] != '{' && string(result) != "null" { // null counts as empty
 		err = fmt.Errorf("the server answered with %.200q, which is not a result: it must be an object", result)
 	}
 	switch {
@@ -83,7 +82,7 @@ func (c *Client) call(ctx context.Context, t *remoteTool, arguments json.RawMess
 		if result == nil {
 			result = json.RawMessage("{}")
 		}
-		return answer{Result: strings.ToValidUTF8(string(result), "\uFFFD")}, nil // other bytes are no JSON
+		return answer{Result: strings.ToValidUTF8(string(result), "\uFFFD")}, nil // other bytes are not JSON
 	case c.closing.Err() != nil:
 		return answer{}, errClosed
 	case ctx.Err() != nil:
@@ -115,9 +114,9 @@ func (c *connection) exact(ctx context.Context, params mcp.Params) (result, refu
 	})
 }
 
-// Method returns the tool that makes requests of a method, "resources/read" or "prompts/get". It
-// is not one of Tools. Its input is the parameters, and its name is that of the method behind
-// the prefix, with an underscore for the slash.
+// Method returns a tool that sends the request "resources/read" or "prompts/get". Tools does not
+// list it. Its input has the parameters, and its name is the prefix and the method, with an
+// underscore for the slash.
 func (c *Client) Method(method string) tool.Tool {
 	t, err := c.newTool(c, Definition{Name: method, Schema: methods[method]})
 	if err != nil {
@@ -134,13 +133,13 @@ func (c *Client) changed(t *remoteTool) bool {
 	return c.now[t.remote] != t.hash
 }
 
-// isLost reports whether a call failed since its session has ended.
+// isLost reports whether a call failed because its session has ended.
 func isLost(err error) bool {
 	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, io.EOF)
 }
 
-// Assistant is the client on whose behalf a tool is called, and to which the server has more
-// to say than the result. Any function may be nil. They are called one after the other.
+// Assistant is the client on whose behalf a tool is called. Its functions receive the
+// server's messages beside the result; any may be nil. They are called one after another.
 type Assistant struct {
 	Progress func(progress, total float64, message string)
 	Log      func(level, logger string, data any)
@@ -148,7 +147,7 @@ type Assistant struct {
 	// Elicit asks the user, with the parameters and the result of the protocol.
 	Elicit func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
 
-	// Answered gets the result as the server wrote it, or the error in its place.
+	// Answered gets the result, or the error, as the server wrote it.
 	Answered func(result, refused json.RawMessage)
 }
 
@@ -159,8 +158,8 @@ func For(ctx context.Context, a *Assistant) context.Context {
 	return context.WithValue(ctx, assistantKey{}, a)
 }
 
-// inFlight are the calls of a session with an assistant, the last one last. A server does not
-// say which call a request or a log message belongs to: the last one is taken.
+// inFlight are the calls of a session with an assistant, the newest last. Requests and log
+// messages of a server do not name their call, so they go to the newest.
 type inFlight struct {
 	mu    sync.Mutex
 	next  int
@@ -172,11 +171,11 @@ type assisted struct {
 	*Assistant
 	ctx   context.Context
 	token string
-	heard chan func() // what the server has said; it is lossy: a server may say more than an assistant reads
+	heard chan func() // messages of the server; lossy, because a server may send more than an assistant reads
 }
 
-// enter adds a call. Leave is called when it has been answered, and returns when the assistant
-// has heard what the server said before.
+// enter adds a call. Call leave after the answer; it returns once the assistant has received
+// the earlier messages of the server.
 func (f *inFlight) enter(ctx context.Context, params mcp.RequestParams, a *Assistant) (leave func()) {
 	if a == nil {
 		return func() {}
@@ -204,7 +203,8 @@ func (f *inFlight) enter(ctx context.Context, params mcp.RequestParams, a *Assis
 	}
 }
 
-// tell has a call's assistant hear something: that of the token, or of the last call for "".
+// tell sends a message to the assistant of the call with this token, or of the newest call
+// for "".
 func (f *inFlight) tell(token string, say func(*assisted) func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,7 +243,7 @@ func (f *inFlight) log(_ context.Context, r *mcp.LoggingMessageRequest) {
 	})
 }
 
-// elicit passes a question of the server on to the assistant.
+// elicit passes a question of the server to the assistant.
 func (f *inFlight) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	var asks *assisted
 	f.tell("", func(c *assisted) func() { asks = c; return nil })

@@ -29,14 +29,14 @@ import (
 // are its tools.
 type Client struct {
 	presented
-	dial func(*wire) mcp.Transport // nil for a transport that can be used once
-	told *tail                     // the last words of the server, on standard error and between its messages
+	dial func(*wire) mcp.Transport // nil for a transport that can be used only once
+	told *tail                     // the end of the server's other output, on standard error and between its messages
 
-	// closing ends every call in flight when the client is closed.
+	// closing is cancelled when the client is closed, which ends every call in flight.
 	closing context.Context
 	close   context.CancelFunc
 
-	using chan struct{} // capacity 1: a goroutine puts something in while it uses what follows
+	using chan struct{} // capacity 1: held while a goroutine uses the fields below
 	conn  *connection   // nil without a server
 }
 
@@ -46,26 +46,24 @@ type connection struct {
 	wire    *wire
 	session *mcp.ClientSession
 	gone    chan struct{} // closed when the session has ended
-	lost    atomic.Bool   // a call has found that it has ended
-	stale   chan struct{} // capacity 1: the server has said that a list of it has changed
-	relist  atomic.Bool   // and so has that of its tools
+	lost    atomic.Bool   // set by a call that finds the session ended
+	stale   chan struct{} // capacity 1: the server has announced a changed list
+	relist  atomic.Bool   // the list of tools has changed
 	calls   inFlight
 }
 
-// New connects to a server over a transport, which must not be used for anything
-// else, and lists its tools. Ctx bounds the connecting and the listing, not the
-// life of the connection.
+// New connects to a server over a transport, which must not be used otherwise, and lists
+// its tools. Ctx bounds the connecting and the listing, not the life of the connection.
 //
-// It is an error if the server cannot be reached or does not speak the protocol. So it is if
-// the server does not list a name of Include, or lists more than 1000 tools or 4 MiB of them.
-// A tool without a name, with the name of another one, or without a JSON Schema of type
-// "object" is left out: see [Client.Refused].
+// It fails if the server cannot be reached, does not speak the protocol, does not list a name
+// of Include, or lists more than 1000 tools or 4 MiB of them. A tool without a name, with a
+// duplicate name, or without a JSON Schema of type "object" is left out: see
+// [Client.Refused].
 func New(ctx context.Context, transport mcp.Transport, o Options) (*Client, error) {
 	return open(ctx, func(w *wire) mcp.Transport { return wired{transport, w} }, false, o)
 }
 
-// open opens a client. Dial makes the transport of a session, and again if there can be
-// another one.
+// open opens a client. Dial makes the transport of each session.
 func open(ctx context.Context, dial func(*wire) mcp.Transport, again bool, o Options) (*Client, error) {
 	c := newClient(o)
 	err := c.connect(ctx, dial)
@@ -78,18 +76,19 @@ func open(ctx context.Context, dial func(*wire) mcp.Transport, again bool, o Opt
 	return c, nil
 }
 
-// NewCommand starts a program and connects to it over its standard input and
-// output. The command must not have been started, and its Stdin, Stdout and Stderr must
-// be nil. [Client.Close] ends the program, with the processes that it has started. A program
-// that has ended is started again when one of its tools is called.
+// NewCommand starts a program and connects to it over its standard input and output. The
+// command must not have been started, and its Stdin, Stdout and Stderr must be nil.
+// [Client.Close] ends the program, with the processes that it has started. A program that
+// has exited is restarted when one of its tools is called.
 func NewCommand(ctx context.Context, cmd *exec.Cmd, o Options) (*Client, error) {
 	return open(ctx, func(w *wire) mcp.Transport {
 		return program{&exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, Err: cmd.Err}, w}
 	}, true, o)
 }
 
-// NewHTTP connects to an endpoint over streamable HTTP. The operator chooses the endpoint, so the connection does not go through package egress. A
-// session that the server has ended is followed by another one when a tool is called.
+// NewHTTP connects to an endpoint over streamable HTTP. The operator chooses the endpoint, so the
+// connection does not go through package egress. If the server has ended the session, the next call
+// opens a new one.
 func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("mcptool: %q is not an http or https URL", o.hide(endpoint))
@@ -110,8 +109,8 @@ func newClient(o Options) *Client {
 	return c
 }
 
-// connect opens a session and lists its tools. The caller uses the connection alone. If it
-// fails, Close closes what was opened.
+// connect opens a session and lists its tools. The caller has exclusive use of the
+// connection. If it fails, Close closes the rest.
 func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) error {
 	w := newWire(c.told)
 	conn := &connection{line: &line{Transport: dial(w)}, wire: w, gone: make(chan struct{}), stale: make(chan struct{}, 1)}
@@ -126,7 +125,7 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 		Capabilities:                &mcp.ClientCapabilities{},
 		ElicitationHandler:          conn.calls.elicit,
 		ProgressNotificationHandler: conn.calls.progress,
-		//lint:ignore SA1019 servers of the versions before still write logs
+		// lint:ignore SA1019 servers of earlier versions still write logs
 		LoggingMessageHandler:      conn.calls.log,
 		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { conn.relist.Store(true); changed() },
 		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { changed() },
@@ -149,8 +148,8 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 	return nil
 }
 
-// end ends the session. The SDK waits for calls, which end with the line, and cancels streams
-// that would stay open.
+// end ends the session. The SDK waits for calls, which end when the line is cut, and cancels
+// streams that would stay open.
 func (c *connection) end() error {
 	if c.session != nil {
 		go func() { _ = c.session.Close() }()
@@ -158,8 +157,8 @@ func (c *connection) end() error {
 	return c.line.cut()
 }
 
-// explain says why there is no session, with the last words of the server, which are often
-// the reason.
+// explain returns why the session could not be opened, with the server's last output, which
+// often has the reason.
 func (c *Client) explain(doing string, err error) error {
 	if said := c.LastWords(); said != "" {
 		return fmt.Errorf("mcptool: %s: %w; the server wrote:\n%s", doing, c.options.clean(err), said)
@@ -170,8 +169,8 @@ func (c *Client) explain(doing string, err error) error {
 	return fmt.Errorf("mcptool: %s: %w", doing, err)
 }
 
-// follow lists the tools again when the server says that they have changed, and passes on that
-// a list has changed, until the session ends.
+// follow lists the tools again when the server announces a change, and passes on announcements
+// of changed lists, until the session ends.
 func (c *Client) follow(conn *connection) {
 	for {
 		select {
@@ -188,7 +187,7 @@ func (c *Client) follow(conn *connection) {
 		if err == nil && c.options.Changed != nil {
 			c.options.Changed()
 		}
-		select { // a server may say so whenever it is asked
+		select { // a server may announce a change at every listing
 		case <-conn.gone:
 			return
 		case <-time.After(relistTime):
@@ -196,7 +195,7 @@ func (c *Client) follow(conn *connection) {
 	}
 }
 
-// connected returns the connection, or a new one if the server has gone and can be reached
+// connected returns the connection, or a new one if the server was lost and can be reached
 // again.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
 	select {
@@ -214,7 +213,7 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	default:
 	}
 	if !c.conn.lost.Load() || c.dial == nil || c.closing.Err() != nil {
-		return c.conn, nil // whose calls say why they fail
+		return c.conn, nil // its calls return the reason
 	}
 	_ = c.conn.end() // its server is gone
 	if err := c.connect(ctx, c.dial); err != nil {
@@ -227,11 +226,11 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 	return c.conn, nil
 }
 
-// LastWords returns the end of what the server has written that is no message, on standard
-// error or between its messages.
+// LastWords returns the end of the server's other output, on standard error or between its
+// messages.
 func (c *Client) LastWords() string { return c.options.hide(c.told.String()) }
 
-// Instructions returns what the server says of the use of its tools.
+// Instructions returns the server's instructions for the use of its tools.
 func (c *Client) Instructions() string { return c.greeting().Instructions }
 
 // Offers reports whether the server has "resources" or "prompts".
@@ -240,7 +239,7 @@ func (c *Client) Offers(what string) bool {
 	return has != nil && (what == "resources" && has.Resources != nil || what == "prompts" && has.Prompts != nil)
 }
 
-// greeting returns how the server presents itself.
+// greeting returns the server's introduction of itself.
 func (c *Client) greeting() *mcp.InitializeResult {
 	c.using <- struct{}{}
 	defer func() { <-c.using }()
@@ -250,13 +249,13 @@ func (c *Client) greeting() *mcp.InitializeResult {
 	return c.conn.session.InitializeResult()
 }
 
-// Close ends the calls in flight and the connection. A program gets five seconds
-// to end after its standard input was closed, and five more after SIGTERM, before
-// it is killed. The error is that of the transport, such as the program's exit
-// code. Close may be called more than once.
+// Close ends the calls in flight and the connection. A program has five seconds to exit
+// after its standard input is closed, and five more after SIGTERM, before it is killed. The
+// error comes from the transport, such as the program's exit code. Close may be called more
+// than once.
 func (c *Client) Close() error {
 	c.close()
-	c.using <- struct{}{} // after a connecting that has just been ended
+	c.using <- struct{}{} // waits for a connecting that was just cancelled
 	defer func() { <-c.using }()
 	if c.conn == nil {
 		return nil
@@ -287,7 +286,7 @@ var errClosed = errors.New("the client is closed")
 type line struct {
 	mcp.Transport
 
-	mu     sync.Mutex     // guards what follows
+	mu     sync.Mutex     // guards the fields below
 	conn   mcp.Connection // nil before Connect
 	closed bool
 }
@@ -308,8 +307,7 @@ func (l *line) Connect(ctx context.Context) (mcp.Connection, error) {
 	return conn, nil
 }
 
-// cut closes the connection that is there, and the one that is yet to come. It
-// may be called more than once.
+// cut closes the connection, and any later one. It may be called more than once.
 func (l *line) cut() error {
 	l.mu.Lock()
 	l.closed = true
@@ -321,8 +319,8 @@ func (l *line) cut() error {
 	return conn.Close()
 }
 
-// await returns when fn does or when ctx ends, for functions that may wait
-// longer than ctx allows. Those come back when the line is cut.
+// await returns when fn does or when ctx ends, for functions that may outlast ctx. Those
+// return when the line is cut.
 func await[T any](ctx context.Context, fn func() (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -344,7 +342,7 @@ func await[T any](ctx context.Context, fn func() (T, error)) (T, error) {
 	}
 }
 
-// What a list may have. A server has tens of tools, and a model can read no more.
+// Bounds on a list. Servers have tens of tools, and models cannot read more.
 const (
 	maxPages     = 100
 	maxItems     = 1000
@@ -353,7 +351,7 @@ const (
 	relistTime   = time.Second // between two lists of tools
 )
 
-// list asks the server for its tools, and presents them.
+// list lists the server's tools and presents them.
 func (c *Client) list(ctx context.Context, conn *connection) error {
 	said, err := conn.pages(ctx, "tools/list")
 	if err != nil {
@@ -366,8 +364,8 @@ func (c *Client) list(ctx context.Context, conn *connection) error {
 	return c.present(c, all)
 }
 
-// List returns what the server lists by a method, "resources/list", "resources/templates/list"
-// or "prompts/list", each item as the server wrote it. Without the method there is nothing.
+// List returns the items of the list method "resources/list", "resources/templates/list" or
+// "prompts/list", as the server wrote them. If the server lacks the method, it returns none.
 func (c *Client) List(ctx context.Context, method string) ([]json.RawMessage, error) {
 	ctx, release := c.within(ctx)
 	defer release()
@@ -385,7 +383,7 @@ func (c *Client) List(ctx context.Context, method string) ([]json.RawMessage, er
 	return all, nil
 }
 
-// pages asks for all pages of a list.
+// pages reads all pages of a list.
 func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessage, error) {
 	all, size, cursor := []json.RawMessage{}, 0, ""
 	for range maxPages {
@@ -419,8 +417,8 @@ func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessag
 	return nil, fmt.Errorf("the server has more than %d pages of them", maxPages)
 }
 
-// definition reads what a server says of a tool, member by member: one that is not as the
-// protocol has it is left out, and not the tool.
+// definition reads a server's definition of a tool member by member, and leaves out members
+// that violate the protocol instead of the tool.
 func definition(raw json.RawMessage) (d Definition) {
 	var said map[string]json.RawMessage
 	_ = json.Unmarshal(raw, &said) // a tool without a name is refused
@@ -437,13 +435,12 @@ func definition(raw json.RawMessage) (d Definition) {
 		for name, value := range told {
 			_ = json.Unmarshal(fmt.Appendf(nil, "{%q:%s}", name, value), hints)
 		}
-		d.Hints, _ = json.Marshal(hints) // texts and truth values cannot fail
+		d.Hints, _ = json.Marshal(hints) // strings and booleans cannot fail
 	}
 	return d
 }
 
-// remade returns a schema as the SDK would have it, nil for none: so it is pinned, and so the
-// log has it.
+// remade returns a schema in the SDK's form, nil for none: pins and logs have this form.
 func remade(schema json.RawMessage) json.RawMessage {
 	var value any
 	if json.Unmarshal(schema, &value) != nil || value == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-// Client presents the tools of a server that does not exist: on js runs are replayed.
+// Client presents the tools of a server for replays: on js there are no live runs.
 type Client struct{ presented }
 
 func newClient(o Options) *Client { return &Client{presented{options: o}} }

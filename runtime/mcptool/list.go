@@ -22,8 +22,8 @@ import (
 // maxNameBytes bounds the name of a tool.
 const maxNameBytes = 1 << 10
 
-// Definition is what a server says about one of its tools. It is plain data and
-// survives a way through JSON.
+// Definition is a server's definition of a tool. It is plain data that survives a round
+// trip through JSON.
 type Definition struct {
 	Name        string          `json:"name"` // the server's
 	Title       string          `json:"title,omitempty"`
@@ -37,8 +37,8 @@ type Definition struct {
 	Icons json.RawMessage `json:"icons,omitempty"`
 }
 
-// Canonical returns all that the server says of the tool to a model as canonical JSON. It is
-// an error if there is none, for a schema that is nested too deep.
+// Canonical returns everything in the definition that a model reads, as canonical JSON. It
+// fails if the schema is nested too deeply.
 func (d Definition) Canonical() ([]byte, error) {
 	d.Meta, d.Icons = nil, nil
 	doc, err := json.Marshal(d)
@@ -48,9 +48,8 @@ func (d Definition) Canonical() ([]byte, error) {
 	return canon.JSON(doc)
 }
 
-// Hash returns the BLAKE3 hash of all that the server says of the tool, in canonical JSON:
-// it is the same exactly if a model is told the same. Without a canonical form, the order of
-// members counts as well.
+// Hash returns the BLAKE3 hash of the definition in canonical JSON: it changes exactly if
+// the text for a model does. Without a canonical form, the order of members counts as well.
 func (d Definition) Hash() canon.Hash {
 	doc, err := d.Canonical()
 	if err != nil {
@@ -59,62 +58,63 @@ func (d Definition) Hash() canon.Hash {
 	return canon.Sum(doc)
 }
 
-// Options say how a [Client] presents its server. Names of tools are the server's.
+// Options configure how a [Client] presents its server. Tools have the server's names here.
 type Options struct {
-	Prefix  string   // before the names of all tools, so that an agent can have several servers
+	Prefix  string   // prefix of all names, so that an agent can use several servers
 	Include []string // the only tools that are presented; nil presents all
 	Exclude []string // tools that are left out
 
-	// Timeout bounds how long one call may take. Zero leaves that to its context.
+	// Timeout bounds each call. Zero leaves that to its context.
 	Timeout time.Duration
 
 	// TextOnly makes every result a JSON string, the texts joined by newlines. A result
-	// with anything other than text in it is an error.
+	// with other content is an error.
 	TextOnly bool
 
-	// MaxOutputBytes bounds the result of a call, as the server wrote it. What is larger is an
-	// error and never shortened. Zero means 8 MiB.
+	// MaxOutputBytes bounds the result of a call, as the server wrote it. A larger result is
+	// an error, not truncated. Zero means 8 MiB.
 	MaxOutputBytes int
 
-	// Rename has other names for tools, by the server's. They get no prefix.
+	// Rename maps the server's names to other names. These get no prefix.
 	Rename map[string]string
 
-	// ClientName and ClientVersion are what the server learns of the client. Empty means
+	// ClientName and ClientVersion identify the client to the server. Empty means
 	// "starling" and "1".
 	ClientName, ClientVersion string
 
 	// HTTP is the transport of requests over HTTP. Nil means [http.DefaultTransport].
 	HTTP http.RoundTripper
 
-	// Transient reports whether a call that the server has not answered may succeed when it
-	// is made again. Its failure wraps tool.ErrTransient then. Nil says so of none.
+	// Transient reports whether an unanswered call may succeed if repeated. Its failure
+	// then wraps tool.ErrTransient. Nil means never.
 	Transient func(error) bool
 
 	// Headers are sent in each request over HTTP.
 	Headers map[string]string
 
-	// Tokens is the file with the OAuth token for a server over HTTP, which is refreshed there.
-	// Empty, or with a header Authorization, there is no OAuth. A Login gets the token.
+	// Tokens is the file with the OAuth token for a server over HTTP; refreshed tokens are
+	// stored there. If empty, or with a header Authorization, OAuth is not used. A Login
+	// obtains the token.
 	Tokens string
 	Login  *Login
 
-	// Secrets are texts that no error and no last words of the server contain.
+	// Secrets are texts that are removed from errors and from the server's last output.
 	Secrets []string
 
-	// Changed is called when the tools, resources or prompts may have changed, since the server said so or was
-	// started again. Nil is not called.
+	// Changed, unless nil, is called when the tools, resources or prompts may have changed, because
+	// the server announced it or was restarted.
 	Changed func()
 
-	moreSecrets func() []string // that came later; nil for none
+	moreSecrets func() []string // set later; may be nil
 }
 
-// Login is how a user lets this client use a server.
+// Login lets a user authorize this client at a server.
 type Login struct {
 	// Show shows the user the address to open in a browser on this machine.
 	Show func(address string)
 
-	// ClientID and ClientSecret are those of a client that the user has registered with the
-	// authorization server. Without an ID, one is registered.
+	// ClientID and ClientSecret identify a client that the user has registered with the
+	// authorization server. Without an ID, a client is registered.
 	ClientID, ClientSecret string
 }
 
@@ -132,25 +132,25 @@ func (o *Options) hide(text string) string {
 	return text
 }
 
-// loginError is why a server cannot be used without the user.
+// loginError is returned when a server needs a login by the user.
 type loginError struct{ why, endpoint string }
 
-// Error has the command that helps.
+// Error includes the command to run.
 func (e *loginError) Error() string {
 	return "the server asks for a login, and " + e.why + "; hint: starling-host mcp login " + e.endpoint
 }
 
-// clean returns an error whose text has no secrets, and no types of Go. It stays what it is.
+// clean wraps an error in a text without secrets and Go types.
 func (o *Options) clean(err error) error {
 	if login, ok := errors.AsType[*loginError](err); ok {
-		err = login // the SDK says around it what it was doing
+		err = login // the SDK wraps it in a description of its own
 	}
 	text := err.Error()
 	if odd, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		kinds := map[reflect.Kind]string{reflect.String: "a string", reflect.Slice: "an array", reflect.Bool: "a bool", reflect.Int: "a number", reflect.Float64: "a number"}
 		said, _ := strconv.Unquote(odd.Value) // the JSON itself, from the SDK
 		is := map[byte]string{'"': "a string", '[': "an array", '{': "an object", 't': "a bool", 'f': "a bool", ' ': "another " + odd.Value}[(said + " ")[0]]
-		_, method, _ := strings.Cut(text, "calling ") // as the SDK says it
+		_, method, _ := strings.Cut(text, "calling ") // in the SDK's words
 		method, _, _ = strings.Cut(method, ":")
 		text = fmt.Sprintf("the server's answer to %s is not of the protocol: %s must be %s, and is %s", cmp.Or(strings.Trim(method, `"`), "a request"),
 			cmp.Or(odd.Field, "the result"), cmp.Or(kinds[odd.Type.Kind()], "an object"), cmp.Or(is, "a number"))
@@ -172,23 +172,23 @@ func (c *cleaned) Error() string { return c.text }
 // Unwrap implements the interface that [errors.Is] uses.
 func (c *cleaned) Unwrap() error { return c.err }
 
-// Refusal is why a tool of a server is not presented.
+// Refusal is a tool that is not presented, and why.
 type Refusal struct {
-	Tool string // the server's name of it
+	Tool string // the server's name for it
 	Why  error
 }
 
-// presented are the tools of a server as an agent has them.
+// presented are the tools of a server in the form for an agent.
 type presented struct {
 	options Options
 
 	mu      sync.Mutex
-	tools   []tool.Tool // replaced as a whole; guarded by mu, and so are the next ones
+	tools   []tool.Tool // replaced as a whole; mu guards it and the fields below
 	refused []Refusal
-	now     map[string]canon.Hash // of all that the server lists, by its name
+	now     map[string]canon.Hash // of all listed tools, by the server's name
 }
 
-// Tools returns the tools as they were listed last, in the order of their names.
+// Tools returns the tools of the last listing, sorted by name.
 func (p *presented) Tools() []tool.Tool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,9 +202,9 @@ func (p *presented) Refused() []Refusal {
 	return p.refused
 }
 
-// Offline presents tools that were listed before, with the same options, where
-// their server does not exist. They are for replaying a run; executed in a live
-// run, each of them fails. It is an error if the definitions cannot be presented.
+// Offline presents tools from earlier definitions, with the same options, without their
+// server. They are for replays; in a live run each of them fails. It fails if the
+// definitions cannot be presented.
 func Offline(definitions []Definition, o Options) ([]tool.Tool, error) {
 	c := newClient(o)
 	err := c.present(c, definitions)
@@ -214,7 +214,7 @@ func Offline(definitions []Definition, o Options) ([]tool.Tool, error) {
 	return c.tools, err
 }
 
-// present makes tools of definitions, and leaves out those that cannot be tools.
+// present makes tools from definitions, and leaves out invalid ones.
 func (p *presented) present(c *Client, all []Definition) error {
 	tools, now := []tool.Tool{}, make(map[string]canon.Hash, len(all))
 	var refused []Refusal
@@ -251,8 +251,8 @@ func (p *presented) present(c *Client, all []Definition) error {
 	return nil
 }
 
-// newTool checks a definition. The schema becomes canonical, so that its hash in
-// the log does not depend on how a server orders its members today.
+// newTool checks a definition. The schema becomes canonical, so that its hash in the log
+// does not depend on the server's order of members.
 func (p *presented) newTool(c *Client, d Definition) (*remoteTool, error) {
 	switch {
 	case d.Name == "":
@@ -273,7 +273,7 @@ func (p *presented) newTool(c *Client, d Definition) (*remoteTool, error) {
 		t.name = other
 	}
 	t.input = sync.OnceValue(func() *tool.Schema { // which can take long
-		input, _ := tool.CompileSchema(schema) // nil for one that is not understood: the server checks its input itself
+		input, _ := tool.CompileSchema(schema) // nil for an unsupported schema: the server checks the input itself
 		return input
 	})
 	return t, nil

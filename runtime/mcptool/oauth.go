@@ -30,7 +30,7 @@ import (
 const oauthTime = 30 * time.Second
 
 // authorizer sends the OAuth token of a file to a server, and refreshes it. With a Login, which
-// is for one connection, it gets a new token where the server asks for one. It is the
+// is for one connection, it obtains a new token if the server demands one. It is the
 // [auth.OAuthHandler] of the SDK.
 type authorizer struct {
 	endpoint string
@@ -39,13 +39,13 @@ type authorizer struct {
 	http     *http.Client
 
 	mu     sync.Mutex
-	grant  grant    // as it was read or written last; guarded by mu, and so are the next ones
-	hidden []string // all tokens, codes and client secrets that there have been
+	grant  grant    // as last read or written; mu guards it and the fields below
+	hidden []string // all tokens, codes and client secrets so far
 	asked  bool     // the user has been asked
-	failed error    // how that ended
+	failed error    // the result of asking
 }
 
-// grant is what the file has: an access token, and how it is refreshed.
+// grant is the content of the file: an access token, and how to refresh it.
 type grant struct {
 	Config *oauth2.Config
 	Token  *oauth2.Token
@@ -74,7 +74,7 @@ func (a *authorizer) secrets() []string {
 	return slices.Clone(a.hidden)
 }
 
-// keep makes a grant the one that is used. The caller holds mu.
+// keep sets the current grant. The caller holds mu.
 func (a *authorizer) keep(g grant) {
 	a.grant = g
 	for _, secret := range []string{g.Token.AccessToken, g.Token.RefreshToken, g.Config.ClientSecret} {
@@ -100,12 +100,11 @@ func (a *authorizer) write(g grant) error {
 // TokenSource implements [auth.OAuthHandler].
 func (a *authorizer) TokenSource(context.Context) (oauth2.TokenSource, error) { return a, nil }
 
-// Token implements [oauth2.TokenSource]. It returns nil if there is none.
+// Token implements [oauth2.TokenSource]. It returns nil without a token.
 func (a *authorizer) Token() (*oauth2.Token, error) { return a.token("") }
 
-// token returns a token that is valid, and not the one that the server has rejected. Several
-// processes may share the file: one of them refreshes the token, since a refresh token may be
-// good for one time.
+// token returns a valid token other than the rejected one. Several processes may share the
+// file: only one of them refreshes the token, because a refresh token may be valid only once.
 func (a *authorizer) token(rejected string) (*oauth2.Token, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +158,8 @@ func (a *authorizer) token(rejected string) (*oauth2.Token, error) {
 
 func (a *authorizer) refused(why string) error { return &loginError{why, a.endpoint} }
 
-// answered returns what an authorization server answered with. The body of the answer may have a secret.
+// answered returns the error for an answer of an authorization server. It omits the body, which may
+// contain a secret.
 func answered(e *oauth2.RetrieveError) string {
 	text := "the authorization server answered " + e.Response.Status
 	if e.ErrorCode != "" {
@@ -173,7 +173,7 @@ func (a *authorizer) Authorize(ctx context.Context, r *http.Request, resp *http.
 	if a.login == nil {
 		defer resp.Body.Close()
 		if resp.StatusCode == http.StatusForbidden {
-			return nil // which no other token changes
+			return nil // a new token would not help
 		}
 		_, sent, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		t, err := a.token(sent)
@@ -200,7 +200,7 @@ func (a *authorizer) Authorize(ctx context.Context, r *http.Request, resp *http.
 	return err
 }
 
-// ask makes the authorization code flow of OAuth, with PKCE, and keeps the token.
+// ask runs the authorization code flow of OAuth, with PKCE, and stores the token.
 func (a *authorizer) ask(ctx context.Context, r *http.Request, resp *http.Response) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -239,8 +239,8 @@ func (a *authorizer) ask(ctx context.Context, r *http.Request, resp *http.Respon
 	return handler.Authorize(ctx, r, resp)
 }
 
-// redirected shows the user an address, and waits for the redirection of the browser to the
-// listener. Requests that do not know the state of this login are refused.
+// redirected shows the user an address, and waits for the browser's redirect to the
+// listener. It refuses requests without the state of this login.
 func (a *authorizer) redirected(ctx context.Context, l net.Listener, address string) (*auth.AuthorizationResult, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -262,7 +262,7 @@ func (a *authorizer) redirected(ctx context.Context, l net.Listener, address str
 	})}
 	go func() { _ = server.Serve(l) }()
 	defer func() {
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // the browser reads the page
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // time for the browser to read the page
 		defer cancel()
 		_ = server.Shutdown(ending)
 		_ = server.Close()

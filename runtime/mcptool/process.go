@@ -20,10 +20,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// endTime is what a program gets to end by itself, and again after SIGTERM.
+// endTime is the time in which a program must exit by itself, and again after SIGTERM.
 const endTime = 5 * time.Second
 
-// tail keeps the last bytes that were written to it.
+// tail keeps the last bytes written to it.
 type tail struct {
 	mu    sync.Mutex
 	bytes []byte // guarded by mu
@@ -46,7 +46,7 @@ func (t *tail) note(text []byte) {
 	_, _ = fmt.Fprintf(t, "%.200s\n", strings.TrimSpace(string(text)))
 }
 
-// String returns the last bytes as text, from the beginning of a line on.
+// String returns the last bytes as text, from the beginning of a line.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,9 +57,9 @@ func (t *tail) String() string {
 	return strings.TrimSpace(strings.ToValidUTF8(text, "\uFFFD"))
 }
 
-// program is a server in a process of its own, over whose standard input and output there is
-// one message to a line. A line that is no message is kept like standard error, and skipped:
-// loggers, build tools and launchers write there.
+// program is a server in a separate process, with one message per line on its standard input
+// and output. Other lines, from loggers, build tools and launchers, are kept like standard
+// error.
 type program struct {
 	*exec.Cmd
 	*wire
@@ -95,9 +95,9 @@ func (p program) Connect(context.Context) (mcp.Connection, error) {
 		if c.err = c.Wait(); errors.Is(c.err, exec.ErrWaitDelay) { // standard error is open in the group
 			c.err = nil
 		}
-		endGroup(p.Process) // a launcher may leave the server behind that it started
+		endGroup(p.Process) // a launcher may leave its server behind
 		release()
-		late := time.AfterFunc(time.Second, func() { stdout.Close() }) // of a process that has left the group
+		late := time.AfterFunc(time.Second, func() { stdout.Close() }) // held by a process that has left the group
 		<-read
 		late.Stop()
 		stdout.Close()
@@ -112,7 +112,7 @@ type processConn struct {
 	writing  sync.Mutex // a message is written whole
 	messages chan jsonrpc.Message
 	ended    chan struct{} // closed when the process has ended
-	err      error         // how it has; set before ended is closed
+	err      error         // its exit; set before ended is closed
 	closing  sync.Once
 }
 
@@ -153,7 +153,7 @@ func (c *processConn) end() {
 
 // decode returns the messages of a line.
 func (c *processConn) decode(first, last []byte, size int) (all []jsonrpc.Message) {
-	first = bytes.TrimPrefix(first, []byte("\ufeff")) // some runtimes begin their output with it
+	first = bytes.TrimPrefix(first, []byte("\ufeff")) // some runtimes write it first
 	if len(strings.TrimSpace(string(first))) == 0 {
 		return nil
 	}
@@ -189,7 +189,7 @@ func (c *processConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	select { // for its last words
+	select { // to read its last output
 	case <-c.ended:
 	case <-time.After(time.Second / 4):
 	}

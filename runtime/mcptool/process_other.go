@@ -9,7 +9,7 @@ import (
 
 func leads(*exec.Cmd) {}
 
-// signalGroup ends a process at the second call: there is no signal before.
+// signalGroup kills a process at the second call: this system has no signal to ask first.
 func signalGroup(leader *os.Process, kill bool) {
 	if kill {
 		_ = leader.Kill()

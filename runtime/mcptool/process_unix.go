@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// leads makes a process the leader of a group of its own. A server is often the child of a
+// leads makes a process the leader of its own group. A server is often the child of a
 // launcher, such as npx or a shell, which does not pass signals on.
 func leads(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// signalGroup asks the group that a process leads to end, or kills it.
+// signalGroup asks the group of a leader to exit, or kills it.
 func signalGroup(leader *os.Process, kill bool) {
 	signal := syscall.SIGTERM
 	if kill {
@@ -23,7 +23,7 @@ func signalGroup(leader *os.Process, kill bool) {
 	_ = syscall.Kill(-leader.Pid, signal)
 }
 
-// endGroup ends what is left of the group of a leader that has ended.
+// endGroup kills the rest of the group after its leader has exited.
 func endGroup(leader *os.Process) {
 	signalGroup(leader, false)
 	for range 50 {
@@ -35,9 +35,9 @@ func endGroup(leader *os.Process) {
 	signalGroup(leader, true)
 }
 
-// guard starts a process that kills the group when this process dies, however it does: then
-// the pipe to its input ends. PR_SET_PDEATHSIG would not do. It is about a thread, and not about
-// the server that a launcher has started. Where there is no shell, the group ends with its input.
+// guard starts a process that kills the group when this process dies in any way: then the pipe to
+// its input ends. PR_SET_PDEATHSIG is not enough: it depends on a thread, and does not reach the
+// server behind a launcher. Without a shell, the group ends with its input.
 func guard(group int) (release func()) {
 	cmd := exec.Command("/bin/sh", "-c", "read x; kill -9 -"+strconv.Itoa(group))
 	leads(cmd)

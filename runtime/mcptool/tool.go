@@ -18,7 +18,8 @@ import (
 // effectPrefix begins the names of this package's effects in the log.
 const effectPrefix = "mcp/"
 
-// methods are those whose requests are recorded as calls of a tool, and the schemas of its input.
+// methods are the methods whose requests are recorded as calls of a tool, with the schemas of the
+// inputs.
 var methods = map[string]json.RawMessage{
 	"resources/read": json.RawMessage(`{"type":"object","properties":{"uri":{"type":"string"}},"required":["uri"]}`),
 	"prompts/get": json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"},` +
@@ -30,13 +31,13 @@ var errOffline = errors.New("there is no server: the client is for replaying run
 // remoteTool is one tool of a server.
 type remoteTool struct {
 	client *Client
-	remote string // its name at the server
+	remote string // the server's name for it
 	name   string
-	method string // of the requests of a live one, if not that of tools; then remote is the same
+	method string // of the requests of a Method tool; then remote is the same
 	schema json.RawMessage
 	said   Definition
 	hash   canon.Hash          // of the definition
-	input  func() *tool.Schema // compiled; nil if it is not understood
+	input  func() *tool.Schema // compiled; nil if unsupported
 }
 
 // Name implements [tool.Tool].
@@ -49,8 +50,8 @@ func (t *remoteTool) Description() string { return t.said.Description }
 func (t *remoteTool) Schema() json.RawMessage { return t.schema }
 
 // OutputSchema returns the JSON Schema of the output: the result of the protocol, with the
-// server's schema of its structured content. References in that one begin at its own root,
-// so the definitions stay there.
+// server's schema of its structured content. References in the latter begin at its own
+// root, so its definitions stay there.
 func (t *remoteTool) OutputSchema() json.RawMessage {
 	if t.client.options.TextOnly {
 		return json.RawMessage(`{"type":"string"}`)
@@ -71,7 +72,7 @@ func (t *remoteTool) OutputSchema() json.RawMessage {
 	return fmt.Appendf(nil, `{"type":"object","properties":{"content":%s,"structuredContent":%s},"required":[%s]%s}`, blocks, structured, required, definitions)
 }
 
-// Definition returns what the server says of the tool.
+// Definition returns the server's definition of the tool.
 func (t *remoteTool) Definition() Definition { return t.said }
 
 // CheckInput returns a [*tool.SchemaError] if an input does not match the schema of the tool.
@@ -82,22 +83,22 @@ func (t *remoteTool) CheckInput(input *canon.Doc) error {
 	return nil
 }
 
-// SourcePrefix begins the recorded source of the tools of this package, see
-// [tool.Sourced]. The server's name of the tool follows.
+// SourcePrefix is the prefix of the recorded source of these tools, see [tool.Sourced]. The
+// server's name of the tool follows.
 const SourcePrefix = "mcp:"
 
 // Source implements [tool.Sourced].
 func (t *remoteTool) Source() string { return SourcePrefix + t.remote }
 
-// answer is what the log keeps of a call that the server answered.
+// answer is the record of an answered call.
 type answer struct {
 	// Result is the result of the protocol as the server wrote it, every byte of its JSON.
 	Result string `cbor:"result,omitempty"`
 
-	// Refused is the error of the protocol in its place, as JSON.
+	// Refused is the protocol's error instead, as JSON.
 	Refused string `cbor:"refused,omitempty"`
 
-	// What runs of before have in the place of both: the output that was chosen.
+	// The output, in older runs, instead of both.
 	Output  canon.Raw `cbor:"output"`
 	IsError bool      `cbor:"is_error,omitempty"`
 }
@@ -133,8 +134,7 @@ func (t *remoteTool) Execute(ctx context.Context, input json.RawMessage) (json.R
 	return output, nil
 }
 
-// read returns the output of a result: all of it but for what is for the program that calls,
-// and not for a model.
+// read returns the output of a result: all of it except the parts for the calling program.
 func (t *remoteTool) read(ctx context.Context, result json.RawMessage) (json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	err := json.Unmarshal(result, &members)
@@ -150,7 +150,7 @@ func (t *remoteTool) read(ctx context.Context, result json.RawMessage) (json.Raw
 	if err == nil {
 		output, err = canon.Parse(canon.Join(members))
 	}
-	if err != nil { // such as a number beyond all floats: then the JSON itself is the text
+	if err != nil { // for instance a number beyond all floats: then the text is the JSON
 		text, _ := json.Marshal(string(result)) // a string cannot fail
 		members = map[string]json.RawMessage{}
 		output, err = canon.Parse(fmt.Appendf(nil, `{"content":[{"type":"text","text":%s}]}`, text))
@@ -167,7 +167,7 @@ func (t *remoteTool) read(ctx context.Context, result json.RawMessage) (json.Raw
 		StructuredContent json.RawMessage `json:"structuredContent"`
 		IsError           bool            `json:"isError"`
 	}
-	_ = json.Unmarshal(canon.Join(members), &said) // what is odd is passed on
+	_ = json.Unmarshal(canon.Join(members), &said) // passes on unknown content
 	switch {
 	case said.IsError:
 		return nil, &ToolError{Tool: t.name, Result: output.JSON}
@@ -179,8 +179,8 @@ func (t *remoteTool) read(ctx context.Context, result json.RawMessage) (json.Raw
 	return output.JSON, nil
 }
 
-// withoutCopies returns blocks without a text that is the structured content once more, which
-// the protocol asks servers for: a model would read it twice.
+// withoutCopies removes blocks of text that repeat the structured content, as the protocol
+// asks of servers: a model would read it twice.
 func withoutCopies(said string, structured json.RawMessage) json.RawMessage {
 	content := json.RawMessage(said)
 	var blocks []json.RawMessage
@@ -192,7 +192,7 @@ func withoutCopies(said string, structured json.RawMessage) json.RawMessage {
 		return content
 	}
 	kept := slices.DeleteFunc(blocks, func(block json.RawMessage) bool {
-		var said map[string]string // a block with more than texts is more than a copy
+		var said map[string]string // a block with other members is not a copy
 		if json.Unmarshal(block, &said) != nil || len(said) != 2 || said["type"] != "text" {
 			return false
 		}
@@ -203,7 +203,7 @@ func withoutCopies(said string, structured json.RawMessage) json.RawMessage {
 	return content
 }
 
-// onlyText refuses what would be lost.
+// onlyText refuses content that would be lost.
 func onlyText(read content, alsoStructured bool) (json.RawMessage, error) {
 	for _, block := range read.Content {
 		if block.Type != "text" {
@@ -216,13 +216,13 @@ func onlyText(read content, alsoStructured bool) (json.RawMessage, error) {
 	return json.Marshal(read.text())
 }
 
-// ToolError is the failure of a tool that the server answered with: a result that says that
-// it is an error, or an error of the protocol.
+// ToolError is the failure of a tool reported by the server: a result marked as an error,
+// or an error of the protocol.
 type ToolError struct {
-	Tool   string          // the agent's name of it
+	Tool   string          // the agent's name for it
 	Result json.RawMessage // {"content":[...],"isError":true} in canonical JSON, or {"code":...,"message":...}
 
-	before bool // it was recorded when the text began with the name
+	before bool // older records begin with the name
 }
 
 // Error returns the texts of the result, or the result if it has none.

@@ -24,28 +24,27 @@ import (
 // maxMessageBytes bounds one message of a server.
 const maxMessageBytes = mcp.DefaultMaxLineLength
 
-// maxAsked bounds the requests of a server that are not answered yet. The server is not read
-// from while there are as many, so one that asks and does not read the answers stops itself.
+// maxAsked bounds a server's unanswered requests. At the bound the client stops reading from
+// the server, so a server that does not read the answers stops itself.
 const maxAsked = 64
 
-// wire stands between a server and the SDK. The SDK decodes an answer into its own types,
-// which drop what they do not know and round large integers. So the wire takes each answer
-// that a call waits for off its message, as the server wrote it, and leaves the SDK an
-// empty one.
+// wire sits between a server and the SDK. The SDK decodes an answer into its own types,
+// which drop unknown members and round large integers. So the wire takes each awaited
+// answer off its message, as the server wrote it, and passes an empty one to the SDK.
 type wire struct {
 	mu      sync.Mutex
 	waiting map[string]*exchange // by the id of the request, as JSON; guarded by mu
 	asked   chan struct{}        // capacity maxAsked: requests of the server
 	cut     chan struct{}        // closed with the connection
 	cutOnce sync.Once
-	told    *tail // keeps what the server wrote that is no message
+	told    *tail // keeps other output of the server
 }
 
-// exchange is a request whose answer is wanted as it was.
+// exchange is a request whose original answer is needed.
 type exchange struct {
 	id      string
 	result  json.RawMessage // nil if there is none
-	refused json.RawMessage // the error that the server answered with
+	refused json.RawMessage // the server's error
 }
 
 type exchangeKey struct{}
@@ -64,7 +63,7 @@ func (w *wire) exact(ctx context.Context, fn func(context.Context) error) (resul
 	return x.result, x.refused, err
 }
 
-// outgoing looks at a message before it is sent. Sent is called when it has been.
+// outgoing inspects a message before it is sent. Call sent afterwards.
 func (w *wire) outgoing(ctx context.Context, data []byte) (sent func()) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
@@ -83,7 +82,7 @@ func (w *wire) outgoing(ctx context.Context, data []byte) (sent func()) {
 	}
 	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
 		w.mu.Lock()
-		delete(w.waiting, x.id) // of the request before, which asked for input
+		delete(w.waiting, x.id) // of the earlier request, which asked for input
 		x.id = string(m.ID)
 		w.waiting[x.id] = x
 		w.mu.Unlock()
@@ -91,11 +90,11 @@ func (w *wire) outgoing(ctx context.Context, data []byte) (sent func()) {
 	return func() {}
 }
 
-// emptyResult is one of every method that is called.
+// emptyResult is valid for every called method.
 const emptyResult = `"content":[],"contents":[],"messages":[],"resources":[],"resourceTemplates":[],"prompts":[]`
 
-// incoming returns the message that the SDK gets in place of one of the server. It waits
-// while too many requests of the server are not answered.
+// incoming returns the message for the SDK in place of the server's. It waits while too
+// many requests of the server are unanswered.
 func (w *wire) incoming(data []byte) []byte {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
@@ -129,8 +128,8 @@ func (w *wire) incoming(data []byte) []byte {
 	if x.result = bytes.Clone(m.Result); notObject {
 		return data
 	}
-	_ = json.Unmarshal(members["tools"], &listed) // an answer of a tool may have anything there
-	understood := []json.RawMessage{}             // the SDK makes headers of what a schema says
+	_ = json.Unmarshal(members["tools"], &listed) // a tool's answer may contain anything
+	understood := []json.RawMessage{}             // the SDK makes headers from a schema
 	for _, t := range listed {
 		if json.Unmarshal(t, new(mcp.Tool)) == nil {
 			understood = append(understood, t)
@@ -143,15 +142,15 @@ func (w *wire) incoming(data []byte) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{%s,"tools":%s}}`, m.ID, emptyResult, tools)
 }
 
-// An id stands before or behind the result.
+// The id may precede or follow the result.
 var (
 	idFirst = regexp.MustCompile(`^\s*\{[^{\[]{0,100}?"id"\s*:\s*([0-9]+)`)
 	idLast  = regexp.MustCompile(`"id"\s*:\s*([0-9]+)\s*\}\s*$`)
 )
 
-// unreadable returns the message that the SDK gets in place of one that cannot be read, of
-// which the first and the last bytes are known: an error for the call that it seems to
-// answer, and nil for text that is no message.
+// unreadable returns the message for the SDK in place of an unreadable one, whose first and
+// last bytes are known: an error for the call that it seems to answer, or nil for other
+// text.
 func (w *wire) unreadable(first, last []byte, why string) []byte {
 	m := idFirst.FindSubmatch(first)
 	if m == nil && bytes.HasPrefix(bytes.TrimSpace(first), []byte("{")) {
@@ -167,8 +166,8 @@ func (w *wire) unreadable(first, last []byte, why string) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, m[1], jsonrpc.CodeParseError, text)
 }
 
-// readLine reads one line of at most maxMessageBytes, without its end. Of a longer one it
-// returns the first and the last bytes, and how long it is.
+// readLine reads one line of at most maxMessageBytes, without its end. For a longer line it
+// returns the first and the last bytes, and the length.
 func readLine(r *bufio.Reader) (first, last []byte, size int, err error) {
 	const kept = 4 << 10
 	for {
@@ -186,7 +185,7 @@ func readLine(r *bufio.Reader) (first, last []byte, size int, err error) {
 	}
 }
 
-// close ends what waits for the server.
+// close ends everything that waits for the server.
 func (w *wire) close() { w.cutOnce.Do(func() { close(w.cut) }) }
 
 // wired is a transport in this process with a wire.
@@ -238,12 +237,12 @@ func (c wiredConn) Close() error {
 	return c.Connection.Close()
 }
 
-// deleteTime bounds how long the end of a session is waited for.
+// deleteTime bounds the wait for the end of a session.
 const deleteTime = time.Second
 
 // wiredHTTP is a wire within HTTP, below the SDK's transport, whose connections cannot be
-// wrapped. It follows no redirection, which would send arguments and keys to an address that
-// the user did not name.
+// wrapped. It does not follow redirects, which would send arguments and keys to an address
+// that the user did not name.
 type wiredHTTP struct {
 	*wire
 	options Options
@@ -252,7 +251,7 @@ type wiredHTTP struct {
 // RoundTrip implements [http.RoundTripper].
 func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	if req.Method == http.MethodDelete { // of a session, which a server that hangs ends late
+	if req.Method == http.MethodDelete { // of a session; a hanging server ends it late
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, deleteTime)
 		defer cancel()
@@ -309,12 +308,12 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 
 var tooLong = fmt.Sprintf("it has more than %d bytes", maxMessageBytes)
 
-// eventStream is a stream of events whose messages the wire has seen.
+// eventStream is a stream of events whose messages pass through the wire.
 type eventStream struct {
 	io.Closer
 	*wire
 	in   *bufio.Reader
-	data []byte // of the event that is being read
+	data []byte // of the current event
 	out  []byte
 	err  error
 }

@@ -9,8 +9,7 @@ import (
 // Format is the shape in which [Export] describes tools.
 type Format string
 
-// The formats of [Export]. What it returns is the member "tools" of the document
-// that is named here.
+// The formats of [Export]. Its result is the member "tools" of the document named here.
 const (
 	FormatOpenAI    Format = "openai"    // a request for a chat completion
 	FormatAnthropic Format = "anthropic" // a request to messages
@@ -20,9 +19,9 @@ const (
 )
 
 // Export describes tools in a format, in the given order. The result is always a JSON
-// array, without tools an empty one, because some vendors refuse null. The bytes depend
-// only on the arguments. It fails for an unknown format, two tools of one name, or a schema
-// that is no JSON object.
+// array, possibly empty, because some vendors refuse null. The bytes depend only on the
+// arguments. It fails for an unknown format, two tools of one name, or a schema that is not
+// a JSON object.
 func Export(format Format, tools []Tool) (json.RawMessage, error) {
 	list := make([]any, 0, len(tools))
 	seen := make(map[string]bool, len(tools))
@@ -87,8 +86,7 @@ func (f Format) entry(t Tool) any {
 	return e
 }
 
-// marshal is json.Marshal that leaves <, > and & as they are, which a model
-// reads.
+// marshal is json.Marshal without escapes of <, > and &, which would confuse a model.
 func marshal(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

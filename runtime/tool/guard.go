@@ -8,19 +8,17 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// Guard decides whether a call may be made, by the tool's name in the run and the
-// arguments in canonical form. It returns nothing if there is nothing to decide.
-// It must be safe for concurrent use, and fast.
+// Guard decides whether a call may be made, by the tool's name in the run and the arguments
+// in canonical form. It returns no verdicts if no policy applies. It must be safe for
+// concurrent use, and fast.
 type Guard func(ctx context.Context, name string, input json.RawMessage) event.Verdicts
 
-// Guarded returns t, whose calls the guard has to allow. Package step asks it
-// before the tool begins, and records what it says; a replay does not ask. A guard
-// is the outermost thing around a tool: one that something else is wrapped around
-// cannot be called.
+// Guarded returns t with a guard that must allow its calls. Package step asks the guard
+// before the tool begins, and records its verdicts; a replay does not ask. A guard must be
+// the outermost wrapper of a tool: inside another wrapper, the tool cannot be called.
 func Guarded(t Tool, g Guard) Tool { return &guarded{t, g} }
 
-// Unguard returns the tool inside of all guards, and the guards, the innermost
-// first.
+// Unguard returns the tool inside all guards, and the guards, the innermost first.
 func Unguard(t Tool) (inner Tool, guards []Guard) {
 	g, ok := t.(*guarded)
 	if !ok {
@@ -37,7 +35,7 @@ type guarded struct {
 
 var errUnguarded = errors.New("tool: a guarded tool was called without its guard being asked")
 
-// Execute refuses: its caller has not asked the guard.
+// Execute fails, because its caller has not asked the guard.
 func (g *guarded) Execute(context.Context, json.RawMessage) (json.RawMessage, error) {
 	return nil, ToolCancel(errUnguarded)
 }
@@ -45,13 +43,12 @@ func (g *guarded) Execute(context.Context, json.RawMessage) (json.RawMessage, er
 // Unwrap returns the tool inside.
 func (g *guarded) Unwrap() Tool { return g.Tool }
 
-// Middleware returns a function that does something around inner, or instead
-// of it.
+// Middleware returns a function that wraps or replaces inner.
 type Middleware func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error)
 
-// Wrap returns t with middleware around its Execute. Each one wraps what the
-// ones before it made, so the last one passed runs first, and one that does not
-// call inner keeps all others from running. Name, description and schema stay.
+// Wrap returns t with middleware around its Execute. Each wraps the result of those before
+// it, so the last one passed runs first, and can keep the others from running. Name,
+// description and schema stay.
 func Wrap(t Tool, mw ...Middleware) Tool {
 	execute := t.Execute
 	for _, m := range mw {

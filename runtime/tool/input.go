@@ -19,7 +19,7 @@ type input struct {
 	defaults *schema.Defaults
 }
 
-// described is what all native tools say of themselves.
+// described has the name, description and input of a native tool.
 type described struct {
 	name, description string
 	input             *input
@@ -29,7 +29,7 @@ func (d *described) Name() string            { return d.name }
 func (d *described) Description() string     { return d.description }
 func (d *described) Schema() json.RawMessage { return d.input.schema }
 
-// newInput compiles a schema. The error says what is wrong with it.
+// newInput compiles a schema.
 func newInput(doc json.RawMessage) (*input, error) {
 	check, err := validate.Compile(doc)
 	if err != nil {
@@ -42,7 +42,7 @@ func newInput(doc json.RawMessage) (*input, error) {
 	return &input{schema: doc, check: check, defaults: defaults}, err
 }
 
-// structInput is the input that a struct describes.
+// structInput returns the input that a struct describes.
 func structInput(t reflect.Type) (*input, error) {
 	doc, err := schema.Input(t)
 	if err != nil {
@@ -57,14 +57,14 @@ func (in *input) decode(doc json.RawMessage, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := schema.Decode(doc, v); err != nil { // what no schema says, such as a date that is none
+	if err := schema.Decode(doc, v); err != nil { // beyond a schema, such as an invalid date
 		return ToolDiscard(fmt.Errorf("input: %w", err))
 	}
 	return nil
 }
 
-// read returns an input in canonical form, with what it leaves out filled in.
-// One that does not match can never succeed, so the error is a [ToolDiscard].
+// read returns an input in canonical form, with defaults filled in. A mismatch can never
+// succeed, so the error is a [ToolDiscard].
 func (in *input) read(doc json.RawMessage) (json.RawMessage, error) {
 	clean, err := canon.JSON(doc)
 	if err != nil {
@@ -80,8 +80,8 @@ func (in *input) read(doc json.RawMessage) (json.RawMessage, error) {
 	return filled, nil
 }
 
-// checkDefaults refuses a default that its own schema does not allow: an input that
-// relies on it would be refused.
+// checkDefaults refuses defaults that their own schema does not allow: an input that relies
+// on such a default would be refused.
 func checkDefaults(place string, doc json.RawMessage) error {
 	var s struct {
 		Default    json.RawMessage            `json:"default"`
@@ -111,22 +111,21 @@ func checkDefaults(place string, doc json.RawMessage) error {
 	return checkDefaults(place+"/items", s.Items)
 }
 
-// Schema is a compiled JSON Schema, and SchemaError says how a document fails to match
-// one.
+// Schema is a compiled JSON Schema, and SchemaError lists the mismatches of a document.
 type (
 	Schema      = validate.Schema
 	SchemaError = validate.Error
 )
 
-// ErrCost is the [*SchemaError] of a document that Schema.CheckNew does not look at.
+// ErrCost is the [*SchemaError] of a document that is too expensive for Schema.CheckNew.
 var ErrCost = validate.ErrCost
 
-// CompileSchema compiles a JSON Schema. It refuses one that could take without bound of
-// time or memory.
+// CompileSchema compiles a JSON Schema. It refuses schemas whose validation could take
+// unbounded time or memory.
 func CompileSchema(doc []byte) (*Schema, error) { return validate.Compile(doc) }
 
-// Subschemas returns how many schemas a schema has inside it.
+// Subschemas returns the number of schemas inside a schema.
 func Subschemas(doc []byte) int { return validate.Subschemas(doc) }
 
-// IsObjectSchema reports whether a schema says that a value is an object.
+// IsObjectSchema reports whether a schema requires an object.
 func IsObjectSchema(doc []byte) bool { return validate.IsObject(doc) }

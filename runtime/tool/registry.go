@@ -10,11 +10,11 @@ import (
 	"sync"
 )
 
-// Registry holds tools that are made of plain Go functions. The zero value has
-// none. It is safe for concurrent use.
+// Registry holds tools made from plain Go functions. The zero value is empty. It is safe
+// for concurrent use.
 //
-// Such a function has no context, so all it can do is compute. A tool that
-// reaches the world is made with [Typed].
+// Such a function has no context, so it can only compute. Make tools that reach the world
+// with [Typed].
 type Registry struct {
 	mu     sync.RWMutex
 	byName map[string]*reflected // guarded by mu
@@ -25,10 +25,10 @@ type Registry struct {
 // is not registered.
 var ErrUnknownTool = errors.New("tool: unknown tool")
 
-// Register adds the tool that calls fn: a function of exactly one argument, a
-// struct or a pointer to one, whose result is a value, or a value and an error.
-// The schema follows from the struct as it does for [Typed]. The error says what
-// is wrong with fn, or that the name is empty or taken.
+// Register adds the tool that calls fn: a function of exactly one argument, a struct or a
+// pointer to a struct, whose result is a value, or a value and an error. The schema follows
+// from the struct as in [Typed]. It fails for other functions, and if the name is empty or
+// taken.
 func (r *Registry) Register(name, description string, fn any) error {
 	t, err := reflectTool(name, description, fn)
 	if err != nil {
@@ -55,10 +55,9 @@ func (r *Registry) GetAllTools() []Tool {
 	return append([]Tool{}, r.order...)
 }
 
-// Execute calls the tool of that name with arguments that are a JSON document,
-// as models write them. A result that is a string is returned as it is, any
-// other as JSON. The call belongs to no run and is recorded nowhere; within a
-// run, give the tools to step.NewRegistry.
+// Execute calls the tool of that name with a JSON document as its arguments. A string
+// result is returned unchanged, any other as JSON. The call is not part of a run and not
+// recorded; within a run, pass the tools to step.NewRegistry.
 func (r *Registry) Execute(name, argsJSON string) (string, error) {
 	r.mu.RLock()
 	t := r.byName[name]
@@ -77,7 +76,7 @@ func (r *Registry) Execute(name, argsJSON string) (string, error) {
 	return string(out), nil
 }
 
-// reflected is a tool that is called by reflection.
+// reflected is a tool called by reflection.
 type reflected struct {
 	described
 	fn      reflect.Value
@@ -85,7 +84,7 @@ type reflected struct {
 	pointer bool         // fn takes a pointer to it
 }
 
-// reflectTool makes a tool of a function.
+// reflectTool makes a tool from a function.
 func reflectTool(name, description string, fn any) (*reflected, error) {
 	v := reflect.ValueOf(fn)
 	if v.Kind() != reflect.Func || v.IsNil() {

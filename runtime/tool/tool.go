@@ -9,22 +9,22 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// Tool is something that an agent may call. Implementations must be safe for
-// concurrent use.
+// Tool is a function that an agent can call. Implementations must be safe for concurrent
+// use.
 type Tool interface {
 	// Name identifies the tool within one agent and in the log.
 	Name() string
 
-	// Description tells a model what the tool is for.
+	// Description describes the purpose of the tool to a model.
 	Description() string
 
 	// Schema is the JSON Schema of the input.
 	Schema() json.RawMessage
 
-	// Execute runs the tool. The input is canonical JSON and belongs to the
-	// tool; what the tool does to it never reaches the log. An empty result
-	// stands for null. A tool that reads a clock, draws randomness or touches
-	// the world does so through package step, with this ctx.
+	// Execute runs the tool. The input is canonical JSON and belongs to the tool, which may
+	// modify it without affecting the log. An empty result stands for null. A tool that
+	// reads a clock, draws randomness or touches the world does so through package step,
+	// with this ctx.
 	Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
 }
 
@@ -34,9 +34,9 @@ type Tool interface {
 type Sandboxed interface {
 	Tool
 
-	// Sandbox is what determines the tool's bytes beside its input and its
-	// effects. It must not change while the tool is in use. Nil says that the tool is not
-	// sandboxed after all.
+	// Sandbox returns everything that determines the tool's output beside its input and its
+	// effects. It must not change while the tool is in use. Nil means that the tool is not
+	// sandboxed.
 	Sandbox() *event.Sandbox
 }
 
@@ -48,8 +48,7 @@ type Wrapper interface {
 	Unwrap() Tool
 }
 
-// SandboxOf returns the sandbox of t, or of the tool that t wraps, or nil when
-// there is none.
+// SandboxOf returns the sandbox of t, or of the tool that t wraps, or nil.
 func SandboxOf(t Tool) *event.Sandbox {
 	if s, ok := Inside[Sandboxed](t); ok {
 		return s.Sandbox()
@@ -101,9 +100,8 @@ func Recover(err *error) {
 	}
 }
 
-// Sourced is a tool that a program can find again by a name, so that a run is
-// replayed where the tool was never set up. What the name says is recorded with
-// the run.
+// Sourced is a tool with a recorded name by which a replay can find it, even where the tool
+// was never set up.
 type Sourced interface {
 	Tool
 
@@ -136,8 +134,7 @@ func (s sourced) Unwrap() Tool { return s.Tool }
 // SourceExport begins the source of a tool that has another name in its module.
 const SourceExport = "export:"
 
-// Rename returns t under another name. If it has no source, that says then what it
-// was called.
+// Rename returns t under another name. If t has no source, its source becomes its old name.
 func Rename(t Tool, name string) Tool {
 	source := SourceOf(t)
 	if source == "" {

@@ -7,16 +7,14 @@ import (
 	"reflect"
 )
 
-// Typed returns the tool that calls fn. The schema of its input is derived from
-// In, a struct, or struct{} for a tool without parameters; package internal/schema
-// says how types and tags become schemas. It panics when In cannot be described
-// to a model: when it is no struct, holds maps, interfaces or itself, has two
-// members of one name, or tags that cannot be read.
+// Typed returns the tool that calls fn. The schema of its input is derived from In, a
+// struct, or struct{} for a tool without parameters; package internal/schema documents
+// types and tags. It panics if In cannot be described to a model: if it is not a struct,
+// contains maps, interfaces or itself, has two members of one name, or invalid tags.
 //
-// Execute refuses an input that does not match the schema, with an error that
-// lists every mismatch, and fn is not called. A member that is left out and has
-// a default is filled in. A panic of fn is an error that wraps [ErrPanicked].
-// What fn returns is marshalled by encoding/json.
+// Execute refuses an input that does not match the schema, with an error that lists every
+// mismatch, and does not call fn. Missing members get their defaults. A panic of fn is an
+// error that wraps [ErrPanicked]. encoding/json marshals the result of fn.
 func Typed[In, Out any](name, description string, fn func(context.Context, In) (Out, error)) Tool {
 	in, err := structInput(reflect.TypeFor[In]())
 	if err != nil {
@@ -47,9 +45,8 @@ func (t *typed[In, Out]) Execute(ctx context.Context, input json.RawMessage) (ou
 	return output, nil
 }
 
-// TextTool is a tool that describes its input with a [ToolSchema] and answers
-// with text. [Adapt] makes a [Tool] of it. It suits a struct that has something
-// to keep: a connection, a key, a cache.
+// TextTool is a tool that describes its input with a [ToolSchema] and answers with text.
+// [Adapt] makes a [Tool] of it. It suits structs with state: a connection, a key, a cache.
 type TextTool interface {
 	Name() string
 	Description() string
@@ -57,20 +54,18 @@ type TextTool interface {
 	Execute(ctx context.Context, input json.RawMessage) (string, error)
 }
 
-// Adapt returns the Tool that t is. Its result is the text, as a JSON string. It
-// panics when t has no name, or a schema that is not one; the schema is asked
-// for once.
+// Adapt turns t into a Tool. Its result is the text, as a JSON string. It panics if t has
+// no name or an invalid schema; it reads the schema once.
 //
-// Execute refuses an input that does not match the schema, with an error that
-// lists every mismatch, and t is not called. Parameters that are left out and
-// have a default are filled in. A panic of t is an error that wraps
-// [ErrPanicked].
+// Execute refuses an input that does not match the schema, with an error that lists every
+// mismatch, and does not call t. Missing parameters get their defaults. A panic of t is an
+// error that wraps [ErrPanicked].
 func Adapt(t TextTool) Tool {
 	return NewFuncTool(t.Name(), t.Description(), t.InputSchema(), t.Execute)
 }
 
-// NewFuncTool returns the tool that calls fn: [Adapt] for a function that keeps nothing. It
-// panics when fn is nil, and when Adapt does.
+// NewFuncTool returns the tool that calls fn: [Adapt] for a function without state. It
+// panics if fn is nil, and when Adapt does.
 func NewFuncTool(name, description string, schema ToolSchema, fn func(ctx context.Context, input json.RawMessage) (string, error)) Tool {
 	doc, err := schema.JSON()
 	var in *input

@@ -15,9 +15,8 @@ import (
 )
 
 // TypeScript declares tools for a model that writes code: as the object "tools", whose
-// methods are the tools. The types are those of the schemas, as far as TypeScript has them;
-// what it cannot say is unknown. The type of an output is known of tools that have a
-// method OutputSchema.
+// methods are the tools. The types come from the schemas; parts that TypeScript cannot
+// express are unknown. The type of an output is known for tools with a method OutputSchema.
 func TypeScript(tools ...Tool) string {
 	var b strings.Builder
 	b.WriteString("declare const tools: {\n")
@@ -29,7 +28,7 @@ func TypeScript(tools ...Tool) string {
 	return b.String()
 }
 
-// outputOf returns the schema of what a tool returns, or nothing.
+// outputOf returns the output schema of a tool, or nothing.
 func outputOf(t Tool) json.RawMessage {
 	type described interface {
 		Tool
@@ -41,7 +40,7 @@ func outputOf(t Tool) json.RawMessage {
 	return nil
 }
 
-// typeSchema is what a type in TypeScript is made of.
+// typeSchema has the parts of a schema that become a TypeScript type.
 type typeSchema struct {
 	Type       json.RawMessage            `json:"type"` // a name, or a list of names
 	Enum       []json.RawMessage          `json:"enum"`
@@ -56,12 +55,12 @@ type typeSchema struct {
 	Ref        string                     `json:"$ref"`
 }
 
-// maxTypeDepth bounds types in types; what is deeper is unknown.
+// maxTypeDepth bounds the nesting of types; deeper ones are unknown.
 const maxTypeDepth = 8
 
 // maxTypeSchema bounds a schema that becomes a type, in bytes: a model has to read the type. It
-// also bounds the names, descriptions and values in the type, where what is referred to counts
-// each time; the rest is unknown.
+// also bounds the names, descriptions and values in the type, where each reference counts its
+// target again; the rest is unknown.
 const maxTypeSchema = 256 << 10
 
 func typeOf(schema json.RawMessage) string {
@@ -80,8 +79,8 @@ type typer struct {
 	open    map[string]bool                       // references that are being followed
 }
 
-// typeAt returns the type of a schema. It is the intersection of what the schema says itself
-// with what its references, allOf, anyOf and oneOf say, as long as that is known.
+// typeAt returns the type of a schema: the intersection of its own type with the known types
+// of its references, allOf, anyOf and oneOf.
 func (t *typer) typeAt(schema json.RawMessage, depth int) string {
 	var s typeSchema
 	if t.left -= 8; depth == 0 || t.left < 0 || len(schema) == 0 || json.Unmarshal(schema, &s) != nil {
@@ -119,7 +118,7 @@ func (t *typer) typeAt(schema json.RawMessage, depth int) string {
 	return strings.Join(parts, " & ")
 }
 
-// at returns the schema that a reference within the document names, nil for none.
+// at returns the schema that a reference within the document names, or nil.
 func (t *typer) at(ref string) json.RawMessage {
 	switch pointer, within := strings.CutPrefix(ref, "#"); {
 	case !within:
@@ -141,10 +140,10 @@ func (t *typer) at(ref string) json.RawMessage {
 	}
 }
 
-// own returns the type of what a schema says without others. One with properties and no type
-// is that of an object.
+// own returns the type of a schema without the schemas it refers to. A schema with
+// properties but no type is an object.
 func (t *typer) own(s *typeSchema, depth int) string {
-	scalar := func(value json.RawMessage) string { // as a type of its own
+	scalar := func(value json.RawMessage) string { // as a separate type
 		t.left -= len(value)
 		if text := strings.TrimSpace(string(value)); t.left >= 0 && text != "" && text[0] != '{' && text[0] != '[' {
 			return text
@@ -182,7 +181,7 @@ func (t *typer) own(s *typeSchema, depth int) string {
 	})
 }
 
-// object returns the type of an object: of its members, or of a map.
+// object returns the type of an object or a map.
 func (t *typer) object(s *typeSchema, depth int) string {
 	if len(s.Properties) == 0 {
 		if string(s.Additional) == "false" {
@@ -213,7 +212,7 @@ func (t *typer) object(s *typeSchema, depth int) string {
 	return b.String() + "}"
 }
 
-// union returns the types of all, each once; without any it is unknown.
+// union returns the union of the types, each once, or unknown without any.
 func union[T any](all []T, one func(T) string) string {
 	var types []string
 	seen := map[string]bool{}
@@ -237,7 +236,7 @@ func propertyName(name string) string {
 	return strconv.Quote(name)
 }
 
-// comment returns a description as a comment on lines of its own, or nothing.
+// comment returns a description as a comment on separate lines, or nothing.
 func comment(description string) string {
 	if description = strings.TrimSpace(description); description == "" {
 		return ""
@@ -247,11 +246,11 @@ func comment(description string) string {
 
 func indent(text, by string) string { return by + strings.ReplaceAll(text, "\n", "\n"+by) }
 
-// MaxDeclared is how many tools are declared to a model that writes code. Of more it is told
-// the names, and searches.
+// MaxDeclared is the most tools that are declared to a model that writes code. If there are
+// more, it gets their names, and can search.
 const MaxDeclared = 20
 
-// Declarations tells a model that writes code of the tools that it may call.
+// Declarations describes the callable tools to a model that writes code.
 func Declarations(tools ...Tool) string {
 	switch {
 	case len(tools) == 0:
@@ -269,16 +268,16 @@ func Declarations(tools ...Tool) string {
 // SearchName is the name of the tool of [Search].
 const SearchName = "search_tools"
 
-// Bounds of a search: how many tools it returns, and how much the query may have.
+// Bounds of a search: the tools that it returns, and the size of the query.
 const (
 	maxFound      = 10
 	maxQuery      = 1 << 10 // bytes
 	maxQueryWords = 32      // different ones
 )
 
-// Search returns a tool that finds tools for a model that writes code. Its output is the
-// declarations of those whose names and descriptions have most of the words of the query.
-// It depends on nothing but the tools, and has no effects.
+// Search returns a tool that finds tools for a model that writes code. Its output has the
+// declarations of the tools whose names and descriptions contain most words of the query.
+// It depends only on the tools, and has no effects.
 func Search(tools ...Tool) Tool {
 	return search(tools)
 }

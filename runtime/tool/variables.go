@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-// RunContext describes the run to a tool that is called in it.
+// RunContext describes the run to its tools.
 type RunContext struct {
 	RunID     string         // empty outside of a run
 	SessionID string         // the conversation that the run is part of; empty without one
@@ -20,8 +20,8 @@ type RunContext struct {
 // runKey is the key under which a context.Context holds its runInfo.
 type runKey struct{}
 
-// runInfo is never changed. Variables are kept as they are recorded, so that a
-// replay has the same values, of the same types, as the run had.
+// runInfo is immutable. Variables are kept in recorded form, so that a replay has the same
+// values, of the same types, as the run.
 type runInfo struct {
 	runID, sessionID string
 	variables        json.RawMessage // a canonical JSON object; nil: none
@@ -32,29 +32,26 @@ func infoOf(ctx context.Context) runInfo {
 	return info
 }
 
-// WithRunID returns a context whose tools belong to the run of that name. The
-// session and the variables stay, so a run within a run has those of the outer
-// one.
+// WithRunID returns a context whose tools belong to that run. The session and the variables
+// stay, so an inner run inherits those of the outer run.
 func WithRunID(ctx context.Context, id string) context.Context {
 	info := infoOf(ctx)
 	info.runID = id
 	return context.WithValue(ctx, runKey{}, info)
 }
 
-// WithSessionID returns a context whose runs belong to the session of that name.
+// WithSessionID returns a context whose runs belong to that session.
 func WithSessionID(ctx context.Context, id string) context.Context {
 	info := infoOf(ctx)
 	info.sessionID = id
 	return context.WithValue(ctx, runKey{}, info)
 }
 
-// WithVariables returns a context whose tools can read variables: a tenant, a
-// user, whatever the caller of a run knows and the model is not to decide. They
-// take the place of those that ctx has.
+// WithVariables returns a context whose tools can read variables: a tenant, a user, or
+// other values that the model must not choose. They replace the variables of ctx.
 //
-// Values are kept as JSON. So later changes to them do not matter, and what a
-// tool reads is always a copy. The error says which ones encoding/json cannot
-// write.
+// Values are kept as JSON. So later changes to them do not matter, and a tool always reads
+// a copy. The error names the values that encoding/json cannot write.
 func WithVariables(ctx context.Context, variables map[string]any) (context.Context, error) {
 	if variables == nil {
 		return WithVariablesJSON(ctx, nil)
@@ -66,8 +63,8 @@ func WithVariables(ctx context.Context, variables map[string]any) (context.Conte
 	return WithVariablesJSON(ctx, doc)
 }
 
-// WithVariablesJSON is [WithVariables] for variables that are a JSON object
-// already, as [VariablesJSON] returned it. An empty document stands for none.
+// WithVariablesJSON is [WithVariables] for a JSON object, such as the result of
+// [VariablesJSON]. An empty document means no variables.
 func WithVariablesJSON(ctx context.Context, doc json.RawMessage) (context.Context, error) {
 	info := infoOf(ctx)
 	info.variables = nil
@@ -88,31 +85,28 @@ func WithVariablesJSON(ctx context.Context, doc json.RawMessage) (context.Contex
 // are none.
 func VariablesJSON(ctx context.Context) json.RawMessage { return bytes.Clone(infoOf(ctx).variables) }
 
-// GetRunContext returns what there is to know of the run, or false outside of
-// one.
+// GetRunContext returns the context of the run, or false outside a run.
 func GetRunContext(ctx context.Context) (RunContext, bool) {
 	info := infoOf(ctx)
 	return RunContext{info.runID, info.sessionID, GetVariables(ctx)}, info.runID != ""
 }
 
-// GetRunID returns the identity of the run, empty outside of one.
+// GetRunID returns the id of the run, or "" outside a run.
 func GetRunID(ctx context.Context) string { return infoOf(ctx).runID }
 
-// GetSessionID returns the identity of the session, empty without one.
+// GetSessionID returns the id of the session, or "" without a session.
 func GetSessionID(ctx context.Context) string { return infoOf(ctx).sessionID }
 
-// GetVariables returns a copy of all variables, with the types that
-// encoding/json gives to an any: numbers are float64. It is empty, and not nil,
-// if there are none.
+// GetVariables returns a copy of all variables, decoded into any by encoding/json: numbers
+// are float64. Without variables it is empty but not nil.
 func GetVariables(ctx context.Context) map[string]any {
 	variables := map[string]any{}
 	_ = decodeVariables(ctx, &variables) // any object can be decoded into it
 	return variables
 }
 
-// GetVariable returns a variable as a T, decoded as encoding/json does it. It is
-// false if there is no variable of that name, if it is null, and if it is no T:
-// a number is not a string, and 1.5 is not an int.
+// GetVariable returns a variable as a T, decoded by encoding/json. It reports false if the
+// variable is missing, null, or not a T: a number is not a string, and 1.5 is not an int.
 func GetVariable[T any](ctx context.Context, key string) (T, bool) {
 	value, err := variable[T](ctx, key)
 	return value, err == nil
@@ -126,8 +120,8 @@ func GetVariableOr[T any](ctx context.Context, key string, otherwise T) T {
 	return otherwise
 }
 
-// MustGetVariable is [GetVariable] for a variable that is known to be there. It
-// panics if it is not, which fails the call of the tool.
+// MustGetVariable is [GetVariable] for a required variable. It panics if the variable is
+// missing, which fails the call of the tool.
 func MustGetVariable[T any](ctx context.Context, key string) T {
 	value, err := variable[T](ctx, key)
 	if err != nil {
