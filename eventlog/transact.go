@@ -44,20 +44,18 @@ type Transactor interface {
 }
 
 // TableSet is the tables of one part of the host. Its steps are applied in order,
-// each once; the order and the texts of released steps never change.
+// each once; the order and the texts of released steps never change. A step is statements
+// separated by semicolons, with the words of SQLite: on a server a BLOB becomes a BYTEA, an
+// INTEGER a BIGINT, a REAL a DOUBLE PRECISION, and COLLATE BINARY becomes COLLATE "C".
 type TableSet struct {
 	Name   string   // such as "tenant"; [a-z_]
 	Tables []string // the names of the tables after the last step, for granting rights
-	Steps  []TableStep
+	Steps  []string
 
 	// Retention has the rights that a role needs to prune, such as "SELECT, DELETE", by
 	// table. A host, which prunes as well, has all rights on all of them.
 	Retention map[string]string
 }
-
-// TableStep is one step in the two dialects, which differ in the names of types:
-// a BLOB is a BYTEA, an INTEGER a BIGINT. Statements are separated by semicolons.
-type TableStep struct{ SQLite, Postgres string }
 
 // Querier reads tables.
 type Querier interface {

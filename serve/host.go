@@ -513,7 +513,7 @@ func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
 }
 
 // Tables returns the tables that a host keeps beside the log.
-func Tables() []eventlog.TableSet { return append(tenant.Tables(), queue.Tables(), seal.Tables) }
+func Tables() []eventlog.TableSet { return append(tenant.Tables(), queue.Tables, seal.Tables) }
 
 // checkRights refuses to serve as a role that could accept runs and not make them. The
 // owner of the tables may do everything.

@@ -23,7 +23,7 @@ func TestSetsNameTheirTables(t *testing.T) {
 	for _, set := range serve.Tables() {
 		var here []string
 		for _, step := range set.Steps {
-			for _, found := range created.FindAllStringSubmatch(step.Postgres, -1) {
+			for _, found := range created.FindAllStringSubmatch(step, -1) {
 				here = append(here, found[1])
 			}
 		}

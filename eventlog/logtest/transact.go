@@ -13,14 +13,11 @@ import (
 )
 
 // jobTables are a small queue and a counter.
-var jobTables = eventlog.TableSet{Name: "logtest", Steps: []eventlog.TableStep{{
-	SQLite: `CREATE TABLE logtest_job (run_id TEXT PRIMARY KEY NOT NULL, state INTEGER NOT NULL);
+var jobTables = eventlog.TableSet{Name: "logtest", Steps: []string{
+	`CREATE TABLE logtest_job (run_id TEXT PRIMARY KEY NOT NULL, state INTEGER NOT NULL);
 		CREATE INDEX logtest_ready ON logtest_job (run_id) WHERE state = 0;
 		CREATE TABLE logtest_counter (n INTEGER NOT NULL); INSERT INTO logtest_counter VALUES (0)`,
-	Postgres: `CREATE TABLE logtest_job (run_id TEXT PRIMARY KEY NOT NULL, state BIGINT NOT NULL);
-		CREATE INDEX logtest_ready ON logtest_job (run_id) WHERE state = 0;
-		CREATE TABLE logtest_counter (n BIGINT NOT NULL); INSERT INTO logtest_counter VALUES (0)`,
-}}}
+}}
 
 // transactor returns the log with the tables of jobTables.
 func transactor(t testing.TB, log eventlog.EventLog) eventlog.Transactor {
@@ -82,7 +79,7 @@ func tables(t *testing.T, log eventlog.EventLog) {
 	set := func(steps ...string) eventlog.TableSet {
 		s := eventlog.TableSet{Name: "logtest_steps"}
 		for _, sql := range steps {
-			s.Steps = append(s.Steps, eventlog.TableStep{SQLite: sql, Postgres: sql})
+			s.Steps = append(s.Steps, sql)
 		}
 		return s
 	}
@@ -113,10 +110,9 @@ func tables(t *testing.T, log eventlog.EventLog) {
 
 func tableValues(t *testing.T, log eventlog.EventLog) {
 	tr := transactor(t, log)
-	err := tr.CreateTables(t.Context(), eventlog.TableSet{Name: "logtest_values", Steps: []eventlog.TableStep{{
-		SQLite:   "CREATE TABLE logtest_values (id INTEGER, b BOOLEAN, i INTEGER, f REAL, s TEXT, d BLOB)",
-		Postgres: "CREATE TABLE logtest_values (id BIGINT, b BOOLEAN, i BIGINT, f DOUBLE PRECISION, s TEXT, d BYTEA)",
-	}}})
+	err := tr.CreateTables(t.Context(), eventlog.TableSet{Name: "logtest_values", Steps: []string{
+		"CREATE TABLE logtest_values (id INTEGER, b BOOLEAN, i INTEGER, f REAL, s TEXT, d BLOB)",
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

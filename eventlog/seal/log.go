@@ -32,7 +32,7 @@ import (
 // leaves that no checkpoint has again from events, and [Verify] goes by signatures.
 var Tables = eventlog.TableSet{
 	Name: "seal", Tables: []string{"run_log", "run_leaf", "run_removal", "run_leaf_hash", "run_checkpoint"},
-	Steps:     []eventlog.TableStep{step(createTables)},
+	Steps:     []string{createTables},
 	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT", "run_removal": "SELECT, INSERT"},
 }
 
@@ -42,13 +42,13 @@ const createTables = `CREATE TABLE run_log (
 );
 CREATE TABLE run_leaf (
 	leaf          INTEGER PRIMARY KEY,
-	run_id        TEXT    NOT NULL UNIQUE,
+	run_id        TEXT    COLLATE BINARY NOT NULL UNIQUE,
 	events        INTEGER NOT NULL,
 	merkle_root   BLOB    NOT NULL,
 	terminal_hash BLOB    NOT NULL
 );
 CREATE TABLE run_removal (
-	run_id        TEXT    PRIMARY KEY NOT NULL,
+	run_id        TEXT    COLLATE BINARY PRIMARY KEY NOT NULL,
 	removed       INTEGER NOT NULL,
 	removed_by    TEXT    NOT NULL,
 	why           TEXT    NOT NULL,
@@ -64,11 +64,6 @@ CREATE TABLE run_checkpoint (
 	made   INTEGER NOT NULL
 )`
 
-func step(sql string) eventlog.TableStep {
-	return eventlog.TableStep{SQLite: sql, Postgres: strings.NewReplacer(" BLOB ", " BYTEA ", " INTEGER ", " BIGINT ",
-		"run_id        TEXT ", `run_id        TEXT COLLATE "C" `).Replace(sql)}
-}
-
 // ErrNoLog: the database has never been sealed.
 var ErrNoLog = errors.New("seal: the database has never been sealed")
 
@@ -77,11 +72,7 @@ func Kept(ctx context.Context, db eventlog.Transactor) (bool, error) {
 	if steps, err := db.TableSteps(ctx, Tables); err != nil || steps == 0 {
 		return false, err
 	}
-	origin := ""
-	err := db.View(ctx, func(q eventlog.Querier) (err error) {
-		origin, err = originOf(q)
-		return err
-	})
+	origin, err := eventlog.View(ctx, db, originOf)
 	return origin != "", err
 }
 
@@ -545,11 +536,7 @@ func Consistency(ctx context.Context, db eventlog.Transactor, c Checkpoint, leav
 	if leaves <= 0 || leaves >= c.Leaves {
 		return nil, nil
 	}
-	err = db.View(ctx, func(q eventlog.Querier) error {
-		proof, err = tlog.ProveTree(c.Leaves, leaves, reader(q, nil))
-		return err
-	})
-	return proof, err
+	return eventlog.View(ctx, db, func(q eventlog.Querier) ([]Hash, error) { return tlog.ProveTree(c.Leaves, leaves, reader(q, nil)) })
 }
 
 // KeepCosignatures adds lines of cosignatures to a checkpoint that the database keeps, and

@@ -12,7 +12,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // An API key is sth_ID_SECRET: 80 bits that name it and 256 that prove it, both in
@@ -101,7 +100,7 @@ func (s *Store) insertKey(tx eventlog.Tx, tenant, label string, bits []byte) (AP
 		return APIKey{}, Value{}, err
 	}
 	var have int64
-	if _, err := table.One(tx, "SELECT count(*) FROM tenant_api_key WHERE tenant = $1 AND revoked = 0 AND (expires = 0 OR expires > $2)",
+	if _, err := eventlog.QueryOne(tx, "SELECT count(*) FROM tenant_api_key WHERE tenant = $1 AND revoked = 0 AND (expires = 0 OR expires > $2)",
 		[]any{tenant, k.Created.UnixNano()}, &have); err != nil {
 		return APIKey{}, Value{}, err
 	}
@@ -178,8 +177,8 @@ FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`
 // expired ones.
 func (s *Store) Keys(ctx context.Context, tenant string) ([]APIKey, error) {
 	const query = "SELECT id, label, created, expires, revoked FROM tenant_api_key WHERE tenant = $1 ORDER BY created DESC, id"
-	return table.View(ctx, s.db, func(q eventlog.Querier) ([]APIKey, error) {
-		return table.All(q, query, []any{tenant}, func(r eventlog.Row) (APIKey, error) {
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) ([]APIKey, error) {
+		return eventlog.QueryAll(q, query, []any{tenant}, func(r eventlog.Row) (APIKey, error) {
 			k := APIKey{Tenant: tenant}
 			err := r.Scan(&k.ID, &k.Label, &k.Created, &k.Expires, &k.Revoked)
 			return k, err
@@ -195,7 +194,7 @@ func (s *Store) RevokeKey(ctx context.Context, tenant, keyID string) error {
 		if err != nil || n > 0 {
 			return err
 		}
-		found, err := table.One(tx, "SELECT id FROM tenant_api_key WHERE tenant = $1 AND id = $2", []any{tenant, keyID}, &keyID)
+		found, err := eventlog.QueryOne(tx, "SELECT id FROM tenant_api_key WHERE tenant = $1 AND id = $2", []any{tenant, keyID}, &keyID)
 		if err == nil && !found {
 			err = notFound("API key", keyID)
 		}
@@ -261,7 +260,7 @@ func (s *Store) answered(q eventlog.Querier, tenant, key string, request canon.H
 		return nil, false, fmt.Errorf("%w: an idempotency key has 1 to %d bytes of printable text", ErrInvalid, maxAnswerKey)
 	}
 	var had, sealed []byte
-	found, err = table.One(q, "SELECT request, sealed FROM tenant_answer WHERE tenant = $1 AND key = $2 AND expires > $3",
+	found, err = eventlog.QueryOne(q, "SELECT request, sealed FROM tenant_answer WHERE tenant = $1 AND key = $2 AND expires > $3",
 		[]any{tenant, key, s.now().UnixNano()}, &had, &sealed)
 	switch {
 	case err != nil || !found:

@@ -18,7 +18,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/keyfile"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // wrappedKey is a row of tenant_data_key.
@@ -93,12 +92,12 @@ func (s *Store) unwrap(w wrappedKey) (store.DataKey, error) {
 // once it was destroyed. Keeping the key keeps the data readable, so a copy must
 // not outlive its use.
 func (s *Store) DataKey(ctx context.Context, tenant string) (store.DataKey, error) {
-	return table.View(ctx, s.db, func(q eventlog.Querier) (store.DataKey, error) { return s.dataKey(q, tenant) })
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) (store.DataKey, error) { return s.dataKey(q, tenant) })
 }
 
 func (s *Store) dataKey(q eventlog.Querier, tenant string) (store.DataKey, error) {
 	w := wrappedKey{tenant: tenant}
-	found, err := table.One(q, "SELECT id, master, wrapped FROM tenant_data_key WHERE tenant = $1", []any{tenant}, &w.id, &w.master, &w.wrapped)
+	found, err := eventlog.QueryOne(q, "SELECT id, master, wrapped FROM tenant_data_key WHERE tenant = $1", []any{tenant}, &w.id, &w.master, &w.wrapped)
 	if err != nil {
 		return store.DataKey{}, err
 	}
@@ -179,12 +178,12 @@ type MasterUse struct {
 
 // MasterUses returns the master keys that data keys are under, by id. It needs no master key.
 func (s *Store) MasterUses(ctx context.Context) ([]MasterUse, error) {
-	return table.View(ctx, s.db, masters)
+	return eventlog.View(ctx, s.db, masters)
 }
 
 func masters(q eventlog.Querier) ([]MasterUse, error) {
 	const all = "SELECT master, count(*), min(tenant) FROM tenant_data_key GROUP BY master ORDER BY master"
-	return table.All(q, all, nil, func(r eventlog.Row) (u MasterUse, err error) {
+	return eventlog.QueryAll(q, all, nil, func(r eventlog.Row) (u MasterUse, err error) {
 		err = r.Scan(&u.ID, &u.DataKeys, &u.tenant)
 		return u, err
 	})
@@ -213,7 +212,7 @@ func (s *Store) CheckMaster(ctx context.Context) error {
 func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		const all = "SELECT tenant, id, master, wrapped FROM tenant_data_key ORDER BY tenant"
-		keys, err := table.All(tx, all, nil, func(r eventlog.Row) (w wrappedKey, err error) {
+		keys, err := eventlog.QueryAll(tx, all, nil, func(r eventlog.Row) (w wrappedKey, err error) {
 			err = r.Scan(&w.tenant, &w.id, &w.master, &w.wrapped)
 			return w, err
 		})

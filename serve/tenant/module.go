@@ -10,7 +10,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // Module is a tenant's entry for a module. The bytes are in the log's
@@ -61,7 +60,7 @@ func (s *Store) ModuleRoom(ctx context.Context, tenant string, digest canon.Hash
 
 func moduleRoom(q eventlog.Querier, tenant string, digest canon.Hash, bytes, most int64) error {
 	full := &NoRoomError{Most: most}
-	_, err := table.One(q, `SELECT CAST(coalesce(sum(size), 0) AS BIGINT), CAST(coalesce(sum(CASE WHEN EXISTS
+	_, err := eventlog.QueryOne(q, `SELECT CAST(coalesce(sum(size), 0) AS BIGINT), CAST(coalesce(sum(CASE WHEN EXISTS
 	(SELECT 1 FROM tenant_module AS t WHERE t.digest = module.digest AND t.tenant = $1) THEN 0 ELSE size END), 0) AS BIGINT)
 FROM module WHERE digest <> $2 AND EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = module.digest AND u.used_by >= $3 AND u.used_by < $4)`,
 		[]any{tenant, digest[:], tenant + "/", tenant + "0"}, &full.Held, &full.Removed)
@@ -128,8 +127,8 @@ func (s *Store) AddModule(ctx context.Context, tenant, name string, wasm []byte,
 
 // Description returns a module's own description, as passed to AddModule.
 func (s *Store) Description(ctx context.Context, digest canon.Hash, name string) (string, error) {
-	return table.View(ctx, s.db, func(q eventlog.Querier) (describes string, err error) {
-		_, err = table.One(q, "SELECT tools FROM daemon_description WHERE digest = $1 AND name = $2", []any{digest[:], name}, &describes)
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) (describes string, err error) {
+		_, err = eventlog.QueryOne(q, "SELECT tools FROM daemon_description WHERE digest = $1 AND name = $2", []any{digest[:], name}, &describes)
 		return describes, err
 	})
 }
@@ -139,12 +138,12 @@ func sameBytes(a, b Module) bool { return a.Name == b.Name && a.Digest == b.Dige
 
 // Modules returns the modules of a tenant, by name.
 func (s *Store) Modules(ctx context.Context, tenant string) ([]Module, error) {
-	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Module, error) { return modules(q, tenant) })
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) ([]Module, error) { return modules(q, tenant) })
 }
 
 func modules(q eventlog.Querier, tenant string) ([]Module, error) {
 	const query = "SELECT name, digest, size, trusted, uploaded FROM tenant_module WHERE tenant = $1 ORDER BY name"
-	return table.All(q, query, []any{tenant}, func(r eventlog.Row) (m Module, err error) {
+	return eventlog.QueryAll(q, query, []any{tenant}, func(r eventlog.Row) (m Module, err error) {
 		var digest []byte
 		if err = r.Scan(&m.Name, &digest, &m.Size, &m.Trusted, &m.Uploaded); err == nil {
 			m.Digest, err = asHash(digest)
@@ -179,7 +178,7 @@ func (s *Store) RemoveModule(ctx context.Context, tenant, name string) error {
 	var digest canon.Hash
 	err := s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		var text []byte
-		found, err := table.One(tx, "SELECT digest FROM tenant_module WHERE tenant = $1 AND name = $2", []any{tenant, name}, &text)
+		found, err := eventlog.QueryOne(tx, "SELECT digest FROM tenant_module WHERE tenant = $1 AND name = $2", []any{tenant, name}, &text)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // MaxPolicyBytes bounds the text of a policy, and MaxOwnPolicyBytes the text of a
@@ -63,7 +62,7 @@ func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen ...c
 // MayChangePolicy returns the error of [Store.ChangePolicy] for a tenant that may not, before
 // anything is done with the text.
 func (s *Store) MayChangePolicy(ctx context.Context, tenant, text string, seen ...canon.Hash) error {
-	was, err := table.View(ctx, s.db, func(q eventlog.Querier) (Policy, error) { return lastPolicy(q, tenant) })
+	was, err := eventlog.View(ctx, s.db, func(q eventlog.Querier) (Policy, error) { return lastPolicy(q, tenant) })
 	if err == nil {
 		_, err = was.changeTo(text, seen)
 	}
@@ -130,7 +129,7 @@ func tooLong(text string, most int) error {
 // Policy returns the tenant's policy as it is now. A tenant without one is
 // [ErrNotFound].
 func (s *Store) Policy(ctx context.Context, tenant string) (Policy, error) {
-	p, err := table.View(ctx, s.db, func(q eventlog.Querier) (Policy, error) { return lastPolicy(q, tenant) })
+	p, err := eventlog.View(ctx, s.db, func(q eventlog.Querier) (Policy, error) { return lastPolicy(q, tenant) })
 	if err == nil && p.Text == "" {
 		return Policy{}, notFound("policy of", tenant)
 	}
@@ -140,7 +139,7 @@ func (s *Store) Policy(ctx context.Context, tenant string) (Policy, error) {
 // Policies returns the stored versions of a tenant's policy, the last one first:
 // at most a hundred. A version without a text marks a time without a policy.
 func (s *Store) Policies(ctx context.Context, tenant string) ([]Policy, error) {
-	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Policy, error) { return policies(q, tenant, keptPolicies) })
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) ([]Policy, error) { return policies(q, tenant, keptPolicies) })
 }
 
 // lastPolicy returns the last version, or the zero Policy of a tenant that never had
@@ -155,7 +154,7 @@ func lastPolicy(q eventlog.Querier, tenant string) (Policy, error) {
 
 func policies(q eventlog.Querier, tenant string, most int) ([]Policy, error) {
 	const query = "SELECT version, digest, text, held, created FROM tenant_policy WHERE tenant = $1 ORDER BY version DESC LIMIT $2"
-	return table.All(q, query, []any{tenant, int64(most)}, scanPolicy)
+	return eventlog.QueryAll(q, query, []any{tenant, int64(most)}, scanPolicy)
 }
 
 func scanPolicy(r eventlog.Row) (p Policy, err error) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/runtime/egress"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // Place is a part of a request that may hold a secret.
@@ -102,7 +101,7 @@ func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value 
 	}
 	return s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
 		var others int64
-		if _, err := table.One(tx, "SELECT count(*) FROM tenant_secret WHERE tenant = $1 AND name <> $2", []any{tenant, sec.Name}, &others); err != nil {
+		if _, err := eventlog.QueryOne(tx, "SELECT count(*) FROM tenant_secret WHERE tenant = $1 AND name <> $2", []any{tenant, sec.Name}, &others); err != nil {
 			return err
 		}
 		if others >= maxSecrets {
@@ -126,8 +125,8 @@ ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = e
 // Secrets returns a tenant's secrets without their values, by name.
 func (s *Store) Secrets(ctx context.Context, tenant string) ([]Secret, error) {
 	const query = "SELECT " + secretColumns + " FROM tenant_secret WHERE tenant = $1 ORDER BY name"
-	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Secret, error) {
-		return table.All(q, query, []any{tenant}, func(r eventlog.Row) (Secret, error) {
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) ([]Secret, error) {
+		return eventlog.QueryAll(q, query, []any{tenant}, func(r eventlog.Row) (Secret, error) {
 			sec, _, err := scanSecret(r)
 			return sec, err
 		})

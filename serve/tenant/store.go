@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // Store is the tenants of one database. Its methods may be called from any
@@ -114,11 +112,11 @@ func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
 }
 
 func (s *Store) tenants(ctx context.Context, query string, args ...any) ([]Tenant, error) {
-	return table.View(ctx, s.db, func(q eventlog.Querier) ([]Tenant, error) { return tenants(q, query, args...) })
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) ([]Tenant, error) { return tenants(q, query, args...) })
 }
 
 func tenants(q eventlog.Querier, query string, args ...any) ([]Tenant, error) {
-	return table.All(q, query, args, func(r eventlog.Row) (Tenant, error) { return scanTenant(r) })
+	return eventlog.QueryAll(q, query, args, func(r eventlog.Row) (Tenant, error) { return scanTenant(r) })
 }
 
 // scanTenant reads tenantColumns, and what more the query has.
@@ -176,7 +174,7 @@ func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) err
 // was erased.
 func needTenant(q eventlog.Querier, id string) error {
 	var erased int64
-	found, err := table.One(q, "SELECT erased FROM tenant WHERE id = $1", []any{id}, &erased)
+	found, err := eventlog.QueryOne(q, "SELECT erased FROM tenant WHERE id = $1", []any{id}, &erased)
 	switch {
 	case err != nil:
 		return err
@@ -234,8 +232,8 @@ type Holdings struct {
 
 // Holdings returns a tenant's holdings. For an erased tenant it returns [ErrErased].
 func (s *Store) Holdings(ctx context.Context, tenant string) (Holdings, error) {
-	return table.View(ctx, s.db, func(q eventlog.Querier) (h Holdings, err error) {
-		if _, err = table.One(q, "SELECT revision FROM tenant WHERE id = $1", []any{tenant}, &h.Revision); err != nil {
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) (h Holdings, err error) {
+		if _, err = eventlog.QueryOne(q, "SELECT revision FROM tenant WHERE id = $1", []any{tenant}, &h.Revision); err != nil {
 			return h, err
 		}
 		if h.Key, err = s.dataKey(q, tenant); err != nil { // or the tenant does not exist
@@ -292,8 +290,7 @@ var tableNames = []string{"tenant", DataKeyTable, "tenant_api_key", "tenant_secr
 
 // tables are the tables of a Store. Points in time are nanoseconds since 1970,
 // with zero for never.
-var tables = eventlog.TableSet{Name: "tenant", Tables: tableNames, Steps: []eventlog.TableStep{
-	step(`
+var tables = eventlog.TableSet{Name: "tenant", Tables: tableNames, Steps: []string{`
 CREATE TABLE tenant (
 	id        TEXT    PRIMARY KEY NOT NULL,
 	name      TEXT    NOT NULL,
@@ -357,26 +354,18 @@ CREATE TABLE tenant_answer (
 	expires INTEGER NOT NULL,
 	PRIMARY KEY (tenant, key)
 );
-CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`),
-}, Retention: map[string]string{"tenant_module": "SELECT", "tenant_answer": "SELECT, DELETE"}}
+CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`}, Retention: map[string]string{"tenant_module": "SELECT", "tenant_answer": "SELECT, DELETE"}}
 
 // descriptions keep what modules say of themselves, which is a function of their bytes
 // and, for a WASI command, of the name. With them a host lists tools without loading
 // modules.
-var descriptions = eventlog.TableSet{Name: "daemon", Tables: []string{"daemon_description"}, Steps: []eventlog.TableStep{step(`
+var descriptions = eventlog.TableSet{Name: "daemon", Tables: []string{"daemon_description"}, Steps: []string{`
 CREATE TABLE daemon_description (
 	digest BLOB NOT NULL,
 	name   TEXT NOT NULL,
 	tools  TEXT NOT NULL,
 	PRIMARY KEY (digest, name)
-)`)}, Retention: map[string]string{"daemon_description": "SELECT, DELETE"}}
-
-// postgres changes the names of the types.
-var postgres = strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT")
-
-func step(sql string) eventlog.TableStep {
-	return eventlog.TableStep{SQLite: sql, Postgres: postgres.Replace(sql)}
-}
+)`}, Retention: map[string]string{"daemon_description": "SELECT, DELETE"}}
 
 // Erasure is the result of an erasure.
 type Erasure struct {

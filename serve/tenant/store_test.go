@@ -436,8 +436,8 @@ func testRepeatedRequests(t *testing.T, open opener) {
 func testNewerTables(t *testing.T, open opener) {
 	f := open(t)
 	at := slices.IndexFunc(tenant.Tables(), func(s eventlog.TableSet) bool { return s.Name == "tenant" })
-	steps := make([]eventlog.TableStep, len(tenant.Tables()[at].Steps), 9)
-	err := f.log.CreateTables(t.Context(), eventlog.TableSet{Name: "tenant", Steps: append(steps, eventlog.TableStep{SQLite: "CREATE TABLE tenant_more (a TEXT)"})})
+	steps := make([]string, len(tenant.Tables()[at].Steps), 9)
+	err := f.log.CreateTables(t.Context(), eventlog.TableSet{Name: "tenant", Steps: append(steps, "CREATE TABLE tenant_more (a TEXT)")})
 	if err != nil {
 		t.Fatal(err)
 	}

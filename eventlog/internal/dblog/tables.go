@@ -35,7 +35,7 @@ func StepsTaken(q eventlog.Querier, set eventlog.TableSet) (int, error) {
 }
 
 // TakeSteps takes the steps that are missing. do runs one.
-func TakeSteps(tx Execer, set eventlog.TableSet, do func(eventlog.TableStep) error) error {
+func TakeSteps(tx Execer, set eventlog.TableSet, do func(statements string) error) error {
 	taken, err := StepsTaken(tx, set)
 	if err != nil {
 		return err

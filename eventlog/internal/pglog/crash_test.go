@@ -93,9 +93,9 @@ func writeUntil(ctx context.Context, t *testing.T, l *Log, g int, ends map[strin
 }
 
 // counter is a table with one number.
-var counter = eventlog.TableSet{Name: "counter", Tables: []string{"counter"}, Steps: []eventlog.TableStep{{
-	Postgres: "CREATE TABLE counter (n BIGINT NOT NULL); INSERT INTO counter VALUES (0)",
-}}}
+var counter = eventlog.TableSet{Name: "counter", Tables: []string{"counter"}, Steps: []string{
+	"CREATE TABLE counter (n BIGINT NOT NULL); INSERT INTO counter VALUES (0)",
+}}
 
 // countUntil increments the counter. A transaction that reports an error must not have
 // been committed.

@@ -171,8 +171,8 @@ func TestTablesOfSomebodyElse(t *testing.T) {
 		execute(t, connectTo(t, dsn), "CREATE TABLE "+taken+" (mine int)")
 		l, err := Open(t.Context(), dsn, Options{AutoMigrate: true})
 		if err == nil {
-			step := eventlog.TableStep{Postgres: "CREATE TABLE queue_of_the_test (ours int)"}
-			err = errors.Join(l.CreateTables(t.Context(), eventlog.TableSet{Name: "test", Steps: []eventlog.TableStep{step}}), l.Close())
+			step := "CREATE TABLE queue_of_the_test (ours int)"
+			err = errors.Join(l.CreateTables(t.Context(), eventlog.TableSet{Name: "test", Steps: []string{step}}), l.Close())
 		}
 		if err == nil {
 			t.Errorf("%s: it was taken for ours", taken)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -171,12 +172,15 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 		if err := lockTables(ctx, tx); err != nil {
 			return err
 		}
-		return dblog.TakeSteps(querier{ctx, tx}, set, func(step eventlog.TableStep) error {
-			_, err := tx.Exec(ctx, step.Postgres)
+		return dblog.TakeSteps(querier{ctx, tx}, set, func(statements string) error {
+			_, err := tx.Exec(ctx, types.Replace(statements))
 			return err
 		})
 	}))
 }
+
+// types are the server's words for SQLite's, see [eventlog.TableSet].
+var types = strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT", " REAL", " DOUBLE PRECISION", " COLLATE BINARY", ` COLLATE "C"`)
 
 // TableSteps implements [eventlog.Transactor].
 func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error) {

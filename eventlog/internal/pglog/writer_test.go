@@ -309,7 +309,7 @@ func TestNothingIsLeftOfANamespace(t *testing.T) {
 func TestTransactionsThatBeginRunsDoNotDisturbEachOther(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t)
-	err := l.CreateTables(t.Context(), eventlog.TableSet{Name: "job", Steps: []eventlog.TableStep{{Postgres: "CREATE TABLE job (id TEXT PRIMARY KEY)"}}})
+	err := l.CreateTables(t.Context(), eventlog.TableSet{Name: "job", Steps: []string{"CREATE TABLE job (id TEXT PRIMARY KEY)"}})
 	if err != nil {
 		t.Fatal(err)
 	}

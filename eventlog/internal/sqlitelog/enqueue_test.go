@@ -16,9 +16,9 @@ import (
 )
 
 // waiting is a queue: a run has a row from its first event to its last.
-var waiting = eventlog.TableSet{Name: "waiting", Steps: []eventlog.TableStep{{
-	SQLite: "CREATE TABLE waiting (run_id TEXT PRIMARY KEY NOT NULL, goal BLOB NOT NULL)",
-}}}
+var waiting = eventlog.TableSet{Name: "waiting", Steps: []string{
+	"CREATE TABLE waiting (run_id TEXT PRIMARY KEY NOT NULL, goal BLOB NOT NULL)",
+}}
 
 // begin stores the row of a run and its first event in one transaction.
 func begin(ctx context.Context, l *Log, first event.Event) error {

@@ -164,7 +164,7 @@ func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (taken int,
 // could be opened with them.
 func (t *tx) createTables(ctx context.Context, set eventlog.TableSet) error {
 	t.wrote = true
-	err := dblog.TakeSteps(t, set, func(step eventlog.TableStep) error { return t.writer.conn.exec(ctx, step.SQLite) })
+	err := dblog.TakeSteps(t, set, func(statements string) error { return t.writer.conn.exec(ctx, statements) })
 	if err != nil {
 		return err
 	}

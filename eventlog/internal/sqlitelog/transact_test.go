@@ -44,7 +44,7 @@ func TestTablesThatAFileMayNotHave(t *testing.T) {
 		"CREATE INDEX i ON run (head)",
 		"DROP TABLE run",
 	} {
-		err := l.CreateTables(t.Context(), eventlog.TableSet{Name: "a", Steps: []eventlog.TableStep{{SQLite: sql}}})
+		err := l.CreateTables(t.Context(), eventlog.TableSet{Name: "a", Steps: []string{sql}})
 		if !errors.Is(err, eventlog.ErrLogCorrupt) {
 			t.Errorf("%s: %v", sql, err)
 		}
@@ -64,7 +64,7 @@ func TestFilesWithoutWhatCameLate(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	set := eventlog.TableSet{Name: "a", Steps: []eventlog.TableStep{{SQLite: "CREATE TABLE a (n INTEGER)"}}}
+	set := eventlog.TableSet{Name: "a", Steps: []string{"CREATE TABLE a (n INTEGER)"}}
 	ro := openAt(t, l.path, Options{ReadOnly: true})
 	readAll(t, ro)
 	if err := ro.CreateTables(t.Context(), set); !errors.Is(err, eventlog.ErrReadOnly) {

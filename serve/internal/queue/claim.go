@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // jobColumns are the columns of a lease, without its payload, which may be large.
@@ -31,7 +30,7 @@ func (s *storeTx) claim(owner string, n, reserved int) ([]Lease, error) {
 	var leases []Lease
 	if s.ends {
 		var err error
-		leases, err = table.All(s.tx, "SELECT "+jobColumns+", payload FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1", []any{int64(n)}, func(r eventlog.Row) (Lease, error) {
+		leases, err = eventlog.QueryAll(s.tx, "SELECT "+jobColumns+", payload FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1", []any{int64(n)}, func(r eventlog.Row) (Lease, error) {
 			var payload []byte
 			l, err := scanJob(r, &payload)
 			l.Payload = payload

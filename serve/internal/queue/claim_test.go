@@ -31,7 +31,7 @@ func TestClaimTakesAddedJobsInOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.(eventlog.EventLog).Close()
-			if err := l.CreateTables(t.Context(), Tables()); err != nil {
+			if err := l.CreateTables(t.Context(), Tables); err != nil {
 				t.Fatal(err)
 			}
 			transact(t, l, func(s *storeTx) error { return enqueueAll(s, Job{RunID: "old"}) })

@@ -53,13 +53,13 @@ func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, err
 		return nil, err
 	}
 	if q.cfg.Existing {
-		if taken, err := log.TableSteps(ctx, Tables()); err != nil {
+		if taken, err := log.TableSteps(ctx, Tables); err != nil {
 			return nil, fmt.Errorf("queue: %w", err)
 		} else if taken == 0 {
 			return nil, ErrNoTables
 		}
 	}
-	if err := log.CreateTables(ctx, Tables()); err != nil {
+	if err := log.CreateTables(ctx, Tables); err != nil {
 		return nil, fmt.Errorf("queue: %w", err)
 	}
 	return q, nil

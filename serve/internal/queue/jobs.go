@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/serve/internal/table"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -181,7 +180,7 @@ func (s *storeTx) find(runID string) (r jobRow, ok bool, err error) {
 // read reads a job from the table.
 func (s *storeTx) read(runID string) (r jobRow, ok bool, err error) {
 	const sql = "SELECT tenant, owner, state, epoch, cancelled FROM queue_job WHERE run_id = $1"
-	ok, err = table.One(s.tx, sql, []any{runID}, &r.tenant, &r.owner, &r.state, &r.epoch, &r.cancelled)
+	ok, err = eventlog.QueryOne(s.tx, sql, []any{runID}, &r.tenant, &r.owner, &r.state, &r.epoch, &r.cancelled)
 	return r, ok, err
 }
 
@@ -283,7 +282,7 @@ func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) 
 	if err := s.push(); err != nil {
 		return 0, err
 	}
-	jobs, err := table.All(s.tx, query, args, func(r eventlog.Row) (j job, err error) {
+	jobs, err := eventlog.QueryAll(s.tx, query, args, func(r eventlog.Row) (j job, err error) {
 		err = r.Scan(&j.runID, &j.tenant, &j.cancelled)
 		return j, err
 	})
@@ -389,7 +388,7 @@ func (s *storeTx) leave(owner string) error {
 
 // removeHosts removes the hosts that the query selects, and returns them.
 func (s *storeTx) removeHosts(query string, args ...any) (dead []lost, err error) {
-	dead, err = table.All(s.tx, query, args, func(r eventlog.Row) (d lost, err error) {
+	dead, err = eventlog.QueryAll(s.tx, query, args, func(r eventlog.Row) (d lost, err error) {
 		err = r.Scan(&d.owner, &d.label, &d.version, &d.seen)
 		return d, err
 	})
@@ -410,7 +409,7 @@ func (s *storeTx) releaseUnclaimed(owner string, has map[string]uint64) error {
 	if err := s.push(); err != nil {
 		return err
 	}
-	leases, err := table.All(s.tx, "SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1", []any{owner}, scanEpoch)
+	leases, err := eventlog.QueryAll(s.tx, "SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1", []any{owner}, scanEpoch)
 	for _, l := range leases {
 		if err == nil && has[l.RunID] != l.Epoch {
 			err = s.giveBack(l, verdict{free: true})
@@ -475,7 +474,7 @@ func (s *storeTx) sweepUsage() error {
 // HeldBytes returns the size of a tenant's jobs that have not ended.
 func (q *Queue) HeldBytes(ctx context.Context, id string) (int64, error) {
 	const sql = "SELECT coalesce(sum(length(payload)), 0) FROM queue_job WHERE tenant = $1"
-	return table.View(ctx, q.log, func(v eventlog.Querier) (n int64, err error) {
+	return eventlog.View(ctx, q.log, func(v eventlog.Querier) (n int64, err error) {
 		return n, v.Query(sql, []any{id}, func(r eventlog.Row) error { return r.Scan(&n) })
 	})
 }
@@ -485,8 +484,8 @@ func (q *Queue) HeldBytes(ctx context.Context, id string) (int64, error) {
 func (q *Queue) Usage(ctx context.Context, id string, days int) ([]tenant.DayUsage, error) {
 	const sql = "SELECT day, runs, fuel, effects, egress, recorded FROM queue_usage WHERE tenant = $1 AND day > $2 ORDER BY day DESC"
 	since := dayOf(q.cfg.Clock.Now().UnixNano()) - int64(days)
-	return table.View(ctx, q.log, func(v eventlog.Querier) ([]tenant.DayUsage, error) {
-		return table.All(v, sql, []any{id, since}, func(r eventlog.Row) (u tenant.DayUsage, err error) {
+	return eventlog.View(ctx, q.log, func(v eventlog.Querier) ([]tenant.DayUsage, error) {
+		return eventlog.QueryAll(v, sql, []any{id, since}, func(r eventlog.Row) (u tenant.DayUsage, err error) {
 			var day int64
 			err = r.Scan(&day, &u.Runs, &u.Fuel, &u.Effects, &u.EgressBytes, &u.RecordedBytes)
 			u.Day = time.Unix(0, day*int64(24*time.Hour)).UTC().Format(time.DateOnly)

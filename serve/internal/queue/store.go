@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/serve/internal/table"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -95,13 +93,10 @@ CREATE TABLE queue_usage (
 	PRIMARY KEY (tenant, day)
 )`
 
-// Tables returns the tables of the job store.
-func Tables() eventlog.TableSet {
-	types := strings.NewReplacer(" INTEGER", " BIGINT", " REAL", " DOUBLE PRECISION", " BLOB", " BYTEA")
-	return eventlog.TableSet{
-		Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host", "queue_usage"},
-		Steps: []eventlog.TableStep{{SQLite: tables, Postgres: types.Replace(tables)}},
-	}
+// Tables are the tables of the job store.
+var Tables = eventlog.TableSet{
+	Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host", "queue_usage"},
+	Steps: []string{tables},
 }
 
 // The states of a row. Their numbers are stored.
@@ -171,7 +166,7 @@ func (s *storeTx) load() error {
 	s.loaded = true
 	const sql = "SELECT virtual, number, waiting, (SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) e) FROM queue_state WHERE id = 1"
 	var ends bool
-	_, err := table.One(s.tx, sql, nil, &s.state.virtual, &s.state.number, &s.state.waiting, &ends)
+	_, err := eventlog.QueryOne(s.tx, sql, nil, &s.state.virtual, &s.state.number, &s.state.waiting, &ends)
 	s.ends = s.ends || ends
 	s.before = s.state
 	return err
@@ -272,7 +267,7 @@ func (s *storeTx) refresh() error {
 	if err := s.sweepUsage(); err != nil {
 		return err
 	}
-	names, err := table.All(s.tx, "SELECT tenant FROM queue_tenant WHERE ready > 0", nil, func(r eventlog.Row) (name string, err error) {
+	names, err := eventlog.QueryAll(s.tx, "SELECT tenant FROM queue_tenant WHERE ready > 0", nil, func(r eventlog.Row) (name string, err error) {
 		err = r.Scan(&name)
 		return name, err
 	})

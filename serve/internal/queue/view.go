@@ -10,7 +10,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/serve/internal/table"
 )
 
 // news is the changes by other processes that a process has to know.
@@ -29,10 +28,10 @@ func readNews(v eventlog.Querier, owner string, now time.Time) (n news, err erro
 	(SELECT coalesce(min(due), 0) FROM queue_job WHERE state = 1),
 	(SELECT count(*) FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2),
 	(SELECT count(*) FROM queue_host WHERE owner = $2 AND draining > 0)`
-	if _, err = table.One(v, sql, []any{now.UnixNano(), owner}, &n.open, &n.due, &n.dead, &n.draining); err != nil {
+	if _, err = eventlog.QueryOne(v, sql, []any{now.UnixNano(), owner}, &n.open, &n.due, &n.dead, &n.draining); err != nil {
 		return n, err
 	}
-	n.cancelled, err = table.All(v, "SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1 AND cancelled = 1", []any{owner}, scanEpoch)
+	n.cancelled, err = eventlog.QueryAll(v, "SELECT run_id, epoch FROM queue_job WHERE state = 2 AND owner = $1 AND cancelled = 1", []any{owner}, scanEpoch)
 	return n, err
 }
 
@@ -46,7 +45,7 @@ func scanEpoch(r eventlog.Row) (l Lease, err error) {
 func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {
 	const sql = "SELECT " + jobColumns + `, state, due, enqueued, started, epoch, number,
 	coalesce((SELECT CASE WHEN label = '' THEN host ELSE label END FROM queue_host WHERE queue_host.owner = queue_job.owner), '') FROM queue_job `
-	return table.All(v, sql+where, args, func(r eventlog.Row) (s Status, err error) {
+	return eventlog.QueryAll(v, sql+where, args, func(r eventlog.Row) (s Status, err error) {
 		var state int
 		var due, started time.Time
 		l, err := scanJob(r, &state, &due, &s.Enqueued, &started, &s.Epoch, &s.Number, &s.Host)
@@ -70,7 +69,7 @@ func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {
 
 // Find returns the status of a job, or [ErrNotFound].
 func (q *Queue) Find(ctx context.Context, runID string) (Status, error) {
-	return table.View(ctx, q.log, func(v eventlog.Querier) (Status, error) {
+	return eventlog.View(ctx, q.log, func(v eventlog.Querier) (Status, error) {
 		list, err := statuses(v, "WHERE run_id = $1", runID)
 		if err == nil && len(list) == 0 {
 			err = ErrNotFound
@@ -83,7 +82,7 @@ func (q *Queue) Find(ctx context.Context, runID string) (Status, error) {
 			return s, nil
 		}
 		const sql = "SELECT count(*) FROM queue_job WHERE tenant = $1 AND state = 0 AND (rank < $2 OR (rank = $2 AND number < $3))"
-		_, err = table.One(v, sql, []any{s.Tenant, int64(-s.Priority), s.Number}, &s.Position)
+		_, err = eventlog.QueryOne(v, sql, []any{s.Tenant, int64(-s.Priority), s.Number}, &s.Position)
 		return s, err
 	})
 }
@@ -96,7 +95,7 @@ func (q *Queue) Lookup(ctx context.Context, runIDs ...string) (found map[string]
 		for i, id := range some {
 			args[i], places[i] = id, fmt.Sprint("$", i+1)
 		}
-		list, err := table.View(ctx, q.log, func(v eventlog.Querier) ([]Status, error) {
+		list, err := eventlog.View(ctx, q.log, func(v eventlog.Querier) ([]Status, error) {
 			return statuses(v, "WHERE run_id IN ("+strings.Join(places, ", ")+")", args...)
 		})
 		if err != nil {
@@ -130,7 +129,7 @@ func (q *Queue) List(ctx context.Context, f Filter) (list []Status, err error) {
 		where += " AND state IN (" + map[State]string{Ready: "0, 3", Sleeping: "1", Running: "2"}[f.State] + ")"
 	}
 	f.Limit = cmp.Or(f.Limit, defaultLimit)
-	return table.View(ctx, q.log, func(v eventlog.Querier) ([]Status, error) {
+	return eventlog.View(ctx, q.log, func(v eventlog.Querier) ([]Status, error) {
 		return statuses(v, fmt.Sprintf("%s ORDER BY number LIMIT %d", where, f.Limit), args...)
 	})
 }
@@ -202,11 +201,11 @@ type Host struct {
 // Hosts returns the working processes, and those that died within a day and were not
 // replaced, by name.
 func (q *Queue) Hosts(ctx context.Context) ([]Host, error) {
-	return table.View(ctx, q.log, func(v eventlog.Querier) ([]Host, error) {
+	return eventlog.View(ctx, q.log, func(v eventlog.Querier) ([]Host, error) {
 		const sql = `SELECT owner, CASE WHEN label = '' THEN host ELSE label END, version, began, seen, draining, gone,
 	CASE WHEN until < $1 AND gone = 0 THEN 1 ELSE 0 END,
 	(SELECT count(*) FROM queue_job WHERE state = 2 AND queue_job.owner = queue_host.owner) FROM queue_host ORDER BY 2, owner`
-		return table.All(v, sql, []any{q.cfg.Clock.Now().UnixNano()}, func(r eventlog.Row) (h Host, err error) {
+		return eventlog.QueryAll(v, sql, []any{q.cfg.Clock.Now().UnixNano()}, func(r eventlog.Row) (h Host, err error) {
 			var draining, silent bool
 			err = r.Scan(&h.ID, &h.Name, &h.Version, &h.Began, &h.Seen, &draining, &h.Gone, &silent, &h.Running)
 			switch h.State = HostWorking; {
