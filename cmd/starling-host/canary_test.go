@@ -128,6 +128,7 @@ func (p *parrot) hears(value string) bool {
 // what it hears, has tools send them in every way that there is, and looks for them
 // in everything that the host answers, prints and stores.
 func TestSecretsAreSeenByNobody(t *testing.T) {
+	t.Parallel()
 	bound, thief := new(parrot), new(parrot)
 	friend, otherServer := httptest.NewServer(bound), httptest.NewServer(thief)
 	t.Cleanup(friend.Close)
@@ -142,7 +143,7 @@ func TestSecretsAreSeenByNobody(t *testing.T) {
 			}
 		}
 	})
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=hosting")
+	c.env = []string{"OTEL_EXPORTER_OTLP_HEADERS=x-team=hosting"}
 	to := newCollector(t)
 	c.start("metrics: {open: true}\ntraces: {endpoint: "+to.URL+"}\n", nil)
 	c.upload("alice", "bob")

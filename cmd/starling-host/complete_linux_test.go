@@ -54,7 +54,7 @@ func TestShellsCompleteHarmlessWords(t *testing.T) {
 // TestCompletionRunsNoCommand types into real shells, with the scripts that this program makes
 // for them, over a log with two ids that begin with the same command.
 func TestCompletionRunsNoCommand(t *testing.T) {
-	programInPath(t)
+	t.Parallel()
 	dir := t.TempDir()
 	var events []event.Event
 	for _, id := range []string{"01`touch${IFS}PWNED`a", "01`touch${IFS}PWNED`b", "02FINE", "03$(touch${IFS}PWNED)a", "03$(touch${IFS}PWNED)b"} {
@@ -71,6 +71,7 @@ func TestCompletionRunsNoCommand(t *testing.T) {
 		"fish": {[]string{"--no-config", "-c"}, "starling-host completion fish | source; complete -C 'starling-host show seed.db 01'; complete -C 'starling-host show seed.db 03'; starling-host show seed.db (complete -C 'starling-host show seed.db 02' | string split -f1 \\t)"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			program, err := exec.LookPath(name)
 			if err != nil {
 				t.Skip("SKIPPED: there is no", name)

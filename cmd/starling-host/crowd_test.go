@@ -29,6 +29,7 @@ type crowd struct {
 	module []byte
 	master tenant.MasterKey
 	keys   map[string]string // by tenant
+	env    []string          // of the host and of commands, beside this process's
 	cmd    *exec.Cmd
 	url    string
 	stderr lockedBuffer
@@ -61,10 +62,24 @@ const compileTime = 5 * time.Minute
 // askFreely lets a tenant send as many requests as it likes, and nothing else.
 func askFreely(t *tenant.Tenant) { t.Limits = tenant.Limits{RequestsPerSecond: -1} }
 
+// skipShort skips a test that starts a host or builds tools, which takes seconds.
+func skipShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
+}
+
 // newCrowd makes the tenants, whose policies are that text, as is the operator's.
 func newCrowd(t *testing.T, policy string, tenants ...string) *crowd {
 	t.Helper()
-	c := &crowd{t: t, dir: t.TempDir(), keys: map[string]string{}}
+	skipShort(t)
+	return newCrowdIn(t, t.TempDir(), policy, tenants...)
+}
+
+func newCrowdIn(t *testing.T, dir, policy string, tenants ...string) *crowd {
+	t.Helper()
+	c := &crowd{t: t, dir: dir, keys: map[string]string{}}
 	c.client = &http.Client{Timeout: compileTime, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 	must := c.must
 	must(os.WriteFile(c.path("policy.yaml"), []byte(policy), 0o600))
@@ -116,7 +131,7 @@ func (c *crowd) start(more string, wrap func([]string) []string) {
 		args = wrap(args)
 	}
 	c.cmd = exec.Command(args[0], args[1:]...)
-	c.cmd.Dir, c.cmd.Stderr = c.dir, &c.stderr
+	c.cmd.Dir, c.cmd.Env, c.cmd.Stderr = c.dir, append(os.Environ(), c.env...), &c.stderr
 	out, err := c.cmd.StdoutPipe()
 	c.must(err)
 	c.must(c.cmd.Start())

@@ -14,6 +14,7 @@ import (
 // TestRunThatKillsHostsIsGivenUp kills a host whenever a run has begun, by the
 // request that it makes.
 func TestRunThatKillsHostsIsGivenUp(t *testing.T) {
+	skipShort(t)
 	t.Parallel()
 	asked := make(chan string, 1)
 	s := &shop{Server: httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

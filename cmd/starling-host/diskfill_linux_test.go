@@ -20,9 +20,11 @@ import (
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
-// smallDisk mounts a file system of that size and has t.TempDir make folders on it.
-func smallDisk(t *testing.T, bytes int64) (dir string) {
+// smallDisk mounts a file system of that size, and makes a crowd whose host has all its files
+// there.
+func smallDisk(t *testing.T, bytes int64, tenants ...string) *crowd {
 	t.Helper()
+	skipShort(t)
 	dir, err := os.MkdirTemp("", "disk")
 	if err != nil {
 		t.Fatal(err)
@@ -32,8 +34,9 @@ func smallDisk(t *testing.T, bytes int64) (dir string) {
 		t.Skipf("SKIPPED: no small file system: %v; run the test as root", err)
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
-	t.Setenv("TMPDIR", dir)
-	return dir
+	c := newCrowdIn(t, dir, "version: \"1.0\"\n", tenants...)
+	c.env = []string{"TMPDIR=" + dir}
+	return c
 }
 
 // padded is a command that prints 1, in a module of that size unlike any other.
@@ -90,27 +93,24 @@ func (c *crowd) fill(who string, goesOn func(tries int) bool) map[string]int {
 // succeeds, every upload that does not is refused with a reason, and what the tenants have
 // stored is gone when they are.
 func TestUploadsLeaveRoomForOthers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: starts a host")
-	}
+	t.Parallel()
 	size, goesOn, tenants := int64(152<<20), func(tries int) bool { return tries < 4 }, 5
 	if os.Getenv("STARLING_NIGHTLY") != "" {
 		size, tenants = 260<<20, 10
 		ends := time.Now().Add(10 * time.Minute)
 		goesOn = func(int) bool { return time.Now().Before(ends) }
 	}
-	dir := smallDisk(t, size)
 	bad := make([]string, tenants)
 	for i := range bad {
 		bad[i] = fmt.Sprintf("bad%d", i)
 	}
-	c := newCrowd(t, "version: \"1.0\"\n", append(bad, "good")...)
+	c := smallDisk(t, size, append(bad, "good")...)
 	c.start("", nil)
 	if status, text, err := c.ask("good", "POST", "/api/v1/modules?name=one", "application/wasm", commandModule("1", 0)); err != nil || status != http.StatusCreated {
 		t.Fatalf("%d %s %v", status, text, err)
 	}
 	used := func() int64 {
-		room, err := guest.DiskRoomOf(dir)
+		room, err := guest.DiskRoomOf(c.dir)
 		c.must(err)
 		return room.Total - room.Free
 	}
@@ -149,7 +149,7 @@ func TestUploadsLeaveRoomForOthers(t *testing.T) {
 	c.stop()
 	command := func(args ...string) {
 		cmd := exec.Command("starling-host", args...)
-		cmd.Dir = c.dir
+		cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		} else if lines := bytes.Split(bytes.TrimSpace(out), []byte("\n")); len(lines) > 0 {
@@ -174,16 +174,13 @@ func TestUploadsLeaveRoomForOthers(t *testing.T) {
 // program may. The host renews its leases, answers what needs no room, says that it is not
 // ready, and takes runs again when there is room.
 func TestAFullDiskIsServed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: starts a host")
-	}
-	dir := smallDisk(t, 152<<20)
-	c := newCrowd(t, "version: \"1.0\"\n", "good")
+	t.Parallel()
+	c := smallDisk(t, 152<<20, "good")
 	c.start("queue: {lease: 1s}\n", nil)
 	if status, text, err := c.ask("good", "POST", "/api/v1/modules?name=one", "application/wasm", commandModule("1", 0)); err != nil || status != http.StatusCreated {
 		t.Fatalf("%d %s %v", status, text, err)
 	}
-	other, err := os.Create(path.Join(dir, "other"))
+	other, err := os.Create(c.path("other"))
 	c.must(err)
 	defer other.Close()
 	for _, block := range []int{1 << 20, 1 << 12, 1} {

@@ -57,6 +57,7 @@ func sealedDatabase(t *testing.T) (path, keyFile string) {
 // everything else says that they are encrypted, instead of showing them as empty.
 // The master key opens them.
 func TestEncryptedRuns(t *testing.T) {
+	t.Parallel()
 	db, key := sealedDatabase(t)
 	other := filepath.Join(t.TempDir(), "other.key")
 	if _, err := tenant.CreateMasterKey(other); err != nil {
@@ -98,6 +99,7 @@ func TestEncryptedRuns(t *testing.T) {
 
 // With the master key, the page and the assistant read the runs of tenants as well.
 func TestServedEncryptedRuns(t *testing.T) {
+	t.Parallel()
 	db, key := sealedDatabase(t)
 	const run = "acme%2F01JGQ4T0000000000000000000"
 	for file, opened := range map[string]bool{"": false, key: true} {

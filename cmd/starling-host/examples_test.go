@@ -25,6 +25,8 @@ var servers = []string{"inspect", "serve", "queue", "hosts", "witness", "ready"}
 // TestHelpExamples runs every example of every help text, in a folder with the
 // tool dice and a database that has a run.
 func TestHelpExamples(t *testing.T) {
+	skipShort(t)
+	t.Parallel()
 	dir := exampleFolder(t)
 	root := (&app{stdin: os.Stdin, stdout: newPrinter(t.Output()), stderr: newPrinter(t.Output())}).root()
 	seen := 0
@@ -75,8 +77,7 @@ func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// exampleFolder returns a folder with dice.wasm and starling.db, and puts the
-// program into PATH.
+// exampleFolder returns a folder with dice.wasm and starling.db.
 func exampleFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,7 +91,6 @@ func exampleFolder(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	programInPath(t)
 	run := exec.Command("starling-host", "run", "dice.wasm")
 	run.Dir = dir
 	if out, err := run.CombinedOutput(); err != nil {
@@ -103,21 +103,6 @@ func exampleFolder(t *testing.T) string {
 	}
 	writeTenants(t, dir)
 	return dir
-}
-
-// programInPath has shells find the program. The test binary is the program when it is
-// called so.
-func programInPath(t *testing.T) {
-	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := t.TempDir()
-	if err := os.Symlink(program, filepath.Join(bin, "starling-host")); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
 // writeTenants puts two tenants into the database, with what the examples need.

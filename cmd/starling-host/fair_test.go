@@ -69,9 +69,6 @@ func harms(tar, maze *httptest.Server, module []byte) []harm {
 // tenants that take what they can for as long as they may, in turn, and compares
 // how long its slowest calls take.
 func TestServeNoisyNeighbours(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: takes two minutes")
-	}
 	tar, maze := newTar(t), newMaze(t)
 	c := newCrowd(t, policyFor(t, tar, maze), append(crowdOf(neighbours), "good")...)
 	c.withStore(func(s *tenant.Store) {

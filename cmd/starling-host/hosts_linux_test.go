@@ -119,9 +119,7 @@ func (n network) openPostgres(t *testing.T) string {
 // and another one is killed. Every run ends exactly once, no order whose answer was
 // recorded is sent again, and every run validates and replays.
 func TestThreeHostsOnOneDatabase(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: takes a minute")
-	}
+	skipShort(t)
 	t.Parallel()
 	n := claimNetwork(t)
 	machines, database := n.connect(t, 3), n.openPostgres(t)

@@ -49,7 +49,7 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 		return err
 	}
 	defer r.Close()
-	listener, token, err := listenToInspect(addr)
+	listener, token, err := listenToInspect(addr, os.Getenv(inspectToken))
 	if err != nil {
 		return err
 	}
@@ -103,14 +103,13 @@ func replayerOf(r *starling.Replayer) func(context.Context, string) (agent.Verdi
 	}
 }
 
-// listenToInspect listens, and says what token opens the view. Beyond this machine
-// it has to be one that the operator chose.
-func listenToInspect(addr string) (net.Listener, string, error) {
+// listenToInspect listens, and returns the token that opens the view. To listen beyond this
+// machine, the operator must have chosen one.
+func listenToInspect(addr, token string) (net.Listener, string, error) {
 	at, err := serve.ParseAddress(addr)
 	if err != nil || at.Network != "tcp" {
 		return nil, "", usagef("", "--addr: %q is not an address such as 127.0.0.1:8300", addr)
 	}
-	token := os.Getenv(inspectToken)
 	if token == "" && !at.Local() {
 		return nil, "", usagef("set "+inspectToken+", or omit --addr", "--addr: %s can be reached from other machines, and no token is set", addr)
 	}

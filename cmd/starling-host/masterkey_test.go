@@ -22,15 +22,15 @@ import (
 // database, as docs/serving.md says, and no call fails. Then it changes the key without telling
 // the hosts: the runs that they have accepted wait until the hosts get the key, and complete.
 func TestTheMasterKeyIsChangedUnderLoad(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: takes some seconds")
-	}
+	skipShort(t)
+	t.Parallel()
 	module, err := guest.Find(t.Context(), filepath.Join("testdata", "tools", "draw"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("SQLite", func(t *testing.T) { changeMasterKey(t, "host.db", module.Wasm) })
+	t.Run("SQLite", func(t *testing.T) { t.Parallel(); changeMasterKey(t, "host.db", module.Wasm) })
 	t.Run("PostgreSQL", func(t *testing.T) {
+		t.Parallel()
 		database := pgtest.Database(t)
 		if out, err := exec.Command("starling-host", "migrate", database).CombinedOutput(); err != nil {
 			t.Fatalf("migrate: %v\n%s", err, out)

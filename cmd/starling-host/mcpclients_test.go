@@ -25,10 +25,9 @@ const mcpClients = "testdata/mcpclients"
 // TestMCPClients has clients that others have written use the program, over standard input
 // and output and over HTTP.
 func TestMCPClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: takes half a minute")
-	}
+	skipShort(t)
 	modules := mcpModules(t)
+	t.Parallel()
 	world := httptest.NewServer(newMCPWorld())
 	defer world.Close()
 	host := strings.TrimPrefix(world.URL, "http://")
@@ -150,11 +149,9 @@ func TestMCPClients(t *testing.T) {
 // TestMCPServersAnswerTheSame calls the tools of servers that others have written, directly and
 // through mcp --server: each answer is the same JSON, but for what the gateway adds in _meta.
 func TestMCPServersAnswerTheSame(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: takes ten seconds")
-	}
+	skipShort(t)
 	needsMCPClients(t)
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // where servers are pinned
+	t.Parallel()
 	out, err := node(t, "servers.mjs", t.TempDir(), "filesystem=filesystem", "memory=memory", "thinking=sequential-thinking", "everything=everything")
 	if err != nil || !strings.Contains(string(out), " tools are compared") {
 		t.Errorf("%v\n%s", err, out)
@@ -193,7 +190,6 @@ func needsMCPClients(t *testing.T) {
 	for _, name := range []string{"client.mjs", "gateway.mjs", "globsync.mjs", "servers.mjs", "package-lock.json"} { // so that go test knows of them
 		_, _ = os.Stat(filepath.Join(mcpClients, name))
 	}
-	programInPath(t)
 }
 
 // newMCPWorld is the world of client.mjs, which says what it has to answer.
@@ -266,6 +262,6 @@ func node(t *testing.T, args ...string) (out []byte, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*awaitTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", args...)
-	cmd.Dir = mcpClients
+	cmd.Dir, cmd.Env = mcpClients, append(os.Environ(), "XDG_CONFIG_HOME="+t.TempDir()) // where servers are pinned
 	return cmd.CombinedOutput()
 }

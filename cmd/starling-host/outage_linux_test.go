@@ -35,9 +35,7 @@ const full = -1
 
 // outages are those that a test makes one after the other.
 func outages(t *testing.T) []outage {
-	if testing.Short() {
-		t.Skip("SKIPPED: takes a database away; run without -short")
-	}
+	skipShort(t)
 	most, step := 24, 4
 	if os.Getenv("STARLING_NIGHTLY") != "" {
 		most, step = 60, 1

@@ -11,6 +11,8 @@ import (
 // TestClosedPipesEndNoRun gives commands that record a pipe that its reader has left: the run
 // comes to its end. What was to go to standard output is lost, and that is a failure.
 func TestClosedPipesEndNoRun(t *testing.T) {
+	skipShort(t)
+	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"agent.yaml": "provider: {script: turns.yaml}\ncode: {language: javascript}\ntools: []\n",

@@ -84,6 +84,7 @@ func TestWorseExitCode(t *testing.T) {
 // TestALongReplayShowsHowFarItIs replays one call on the interpreter, before somebody
 // who looks on at a terminal and before nobody.
 func TestALongReplayShowsHowFarItIs(t *testing.T) {
+	skipShort(t)
 	db := filepath.Join(t.TempDir(), "starling.db")
 	args := []string{"run", filepath.Join("testdata", "tools", "probe"), "--tool", "spin", "--fuel", "20M", "--db", db}
 	if code := Main(args, strings.NewReader(""), io.Discard, io.Discard); code != exitLimit {

@@ -122,9 +122,6 @@ func send(c net.Conn, text string) error {
 // tenant beside them, which are calls of a tool in the nightly run. None of these fails;
 // each takes less than a second where the figures decide.
 func TestHostileConnectionsKeepNobodyOut(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: starts a host")
-	}
 	places, calls := 60, 4
 	c := newCrowd(t, "version: \"1.0\"\n", append(crowdOf(neighbours), "good")...)
 	ask := func() (int, []byte, error) { return c.ask("good", "GET", "/api/v1/tools", "", nil) }

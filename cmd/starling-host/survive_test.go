@@ -274,9 +274,8 @@ func gone(err error) bool {
 // makes no second run, no order whose answer was recorded is sent again, and every
 // run validates and replays.
 func TestNothingIsLostWhenAHostIsKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: takes half a minute")
-	}
+	skipShort(t)
+	t.Parallel()
 	kills := 3
 	if os.Getenv("STARLING_NIGHTLY") != "" {
 		kills = 100

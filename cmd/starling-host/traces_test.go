@@ -80,10 +80,10 @@ func attributes(s *tracepb.Span) map[string]string {
 // of the request, the run and the call as parts of it, at the latest when the host
 // ends; of the replay, that it was asked for; and of what was said, nothing.
 func TestSpansReachACollector(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=hosting")
-	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+	t.Parallel()
 	to := newCollector(t)
 	c := newCrowd(t, "version: \"1.0\"\n", "alice-and-sons")
+	c.env = []string{"OTEL_EXPORTER_OTLP_HEADERS=x-team=hosting", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"}
 	c.start("traces: {endpoint: "+to.URL+"}\nqueue: {host: host-7}\n", nil)
 	c.upload("alice-and-sons")
 	c.client.Transport = within{c.client.Transport, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
@@ -144,12 +144,7 @@ func (w within) RoundTrip(r *http.Request) (*http.Response, error) {
 // is not there, one that never answers, and one that refuses, with a queue for few
 // of them. Its tenants are served, and it ends when it is told to.
 func TestABrokenCollectorIsNobodysProblem(t *testing.T) {
-	for name, value := range map[string]string{
-		"OTEL_BSP_MAX_QUEUE_SIZE": "4", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "2", // each call makes three spans
-		"OTEL_EXPORTER_OTLP_TIMEOUT": "600000", "OTEL_BSP_EXPORT_TIMEOUT": "600000", // so that who waits for it waits in vain
-	} {
-		t.Setenv(name, value)
-	}
+	t.Parallel()
 	dead := httptest.NewServer(http.NotFoundHandler())
 	dead.Close()
 	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -158,8 +153,13 @@ func TestABrokenCollectorIsNobodysProblem(t *testing.T) {
 	t.Cleanup(refuses.Close)
 	for name, url := range map[string]string{"dead": dead.URL, "hanging": newTar(t).URL, "refusing": refuses.URL} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := newCrowd(t, "version: \"1.0\"\n", "alice")
-			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+			c.env = []string{
+				"OTEL_EXPORTER_OTLP_ENDPOINT=" + url,
+				"OTEL_BSP_MAX_QUEUE_SIZE=4", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=2", // each call makes three spans
+				"OTEL_EXPORTER_OTLP_TIMEOUT=600000", "OTEL_BSP_EXPORT_TIMEOUT=600000", // so that a host that waits for it waits in vain
+			}
 			c.start("", nil)
 			c.upload("alice")
 			for i := range 20 {
