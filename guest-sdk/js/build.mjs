@@ -8,10 +8,8 @@
 import { readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, extname, join, relative } from "node:path";
 import { parseArgs } from "node:util";
-import { compile, embed, engine } from "./build/module.mjs";
 import { Refusal, complain, packages, sdk } from "./build/refusal.mjs";
-import { bundle } from "./build/script.mjs";
-import { startUp } from "./build/trial.mjs";
+import { build } from "./build/tool.mjs";
 
 const needed = 20; // of Node
 
@@ -45,10 +43,7 @@ async function main() {
   if (surplus || extname(target) !== ".wasm") throw new Refusal(`the module goes to one file that ends in .wasm, not to ${surplus ?? target}${hint}`);
   if (!statSync(source, { throwIfNoEntry: false })?.isFile()) throw new Refusal(`${source}: no such file`);
   if (values.root !== undefined && !statSync(values.root, { throwIfNoEntry: false })?.isDirectory()) throw new Refusal(`--root ${values.root}: no such folder`);
-  const { script, imports } = await bundle(await esbuild(), source, values.root);
-  const name = basename(source);
-  const module = embed(engine(imports), name, await compile(name, script));
-  const tools = await startUp(module, source);
+  const { module, tools } = await build(await esbuild(), source, values.root);
   write(target, module);
   console.log(`${target}: ${tools.map((tool) => tool.name).join(", ")}; ${Math.round(module.length / 1000)} KB`);
 }

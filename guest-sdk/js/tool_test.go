@@ -185,7 +185,11 @@ func TestJavaScriptPackages(t *testing.T) {
 		"hash/index.js":  `exports.hash = async (text) => new Uint8Array(await crypto.subtle.digest("SHA-1", new TextEncoder().encode(text))).toHex();`,
 		"huge/index.js":  `exports.text = "` + strings.Repeat("x", 4<<20) + `";`,
 	}
-	for name, c := range map[string]struct{ source, want string }{
+	dir := t.TempDir()
+	for file, text := range packages {
+		treetest.Write(t, filepath.Join(dir, "node_modules", file), text)
+	}
+	cases := map[string]struct{ source, want string }{
 		"two forms": {`import { form } from "two"; export default { name: "x", execute: () => form };`, `{"output":["production","object","object"]}`},
 		"the clock while it is loaded": {`import { began, now } from "late";
 			export default { name: "x", execute: () => [...began.slice(0, 2).map((ms) => new Date(ms).getUTCFullYear()), began[2] < 1, now() > began[0]] };`,
@@ -202,15 +206,17 @@ func TestJavaScriptPackages(t *testing.T) {
 			`{"output":"a9993e364706816aba3e25717850c26c9cd0d89d"}`},
 		"crypto.subtle, named by nobody": {`export default { name: "x", execute: () => typeof crypto["sub" + "tle"] };`, `{"output":"undefined"}`},
 		"too much":                       {`import { text } from "huge"; export default { name: "x", execute: () => text.length };`, "the limit is 4194304"},
-	} {
+	}
+	builds := map[string]*treetest.JSBuild{}
+	for name, c := range cases {
+		builds[name] = &treetest.JSBuild{Source: filepath.Join(dir, name+".js")}
+		treetest.Write(t, builds[name].Source, c.source)
+	}
+	treetest.BuildAllJS(t, builds)
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			for file, text := range packages {
-				treetest.Write(t, filepath.Join(dir, "node_modules", file), text)
-			}
-			treetest.Write(t, filepath.Join(dir, "x.js"), c.source)
-			wasm, said := treetest.BuildJS(t, filepath.Join(dir, "x.js"))
+			wasm, said := builds[name].Wasm, builds[name].Said
 			if wasm != nil {
 				got, err := loadJS(t, wasm, sandbox.Config{}).Call(t.Context(), sandbox.Call{Tool: "x", Input: []byte(
 					`{"tool":"x","input":{},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
@@ -231,7 +237,7 @@ func TestJavaScriptPackages(t *testing.T) {
 func TestJavaScriptImports(t *testing.T) {
 	treetest.NeedsJS(t)
 	const begin, end = `export default { name: "x", execute() { return `, ` } };`
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		source, want string
 		err          string
 	}{
@@ -239,13 +245,16 @@ func TestJavaScriptImports(t *testing.T) {
 		"the clock": {`import { now } from "starling"; ` + begin + `now()` + end, "now", ""},
 		"all":       {`import { now, random } from "starling"; ` + begin + `[now(), String(random()), fetch("http://h/").then(r => r.text())]` + end, "http now random", ""},
 		"secretly":  {begin + `globalThis["fet" + "ch"]("http://h/")` + end, "", "the module was built without http"},
-	} {
+	}
+	builds := map[string]*treetest.JSBuild{}
+	for name, c := range cases {
+		builds[name] = &treetest.JSBuild{Source: filepath.Join(t.TempDir(), "x.js")}
+		treetest.Write(t, builds[name].Source, c.source)
+	}
+	treetest.BuildAllJS(t, builds)
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			source := filepath.Join(t.TempDir(), "x.js")
-			if err := os.WriteFile(source, []byte(c.source), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			wasm, said := treetest.BuildJS(t, source)
+			wasm, said := builds[name].Wasm, builds[name].Said
 			info, err := sandbox.Check(wasm, sandbox.DefaultGateLimits())
 			if err != nil {
 				t.Fatal(err, said)
@@ -278,7 +287,7 @@ func TestJavaScriptImports(t *testing.T) {
 func TestJavaScriptBuildErrors(t *testing.T) {
 	treetest.NeedsJS(t)
 	const rest = ` export default { name: "x", execute() {} };`
-	for name, c := range map[string]struct{ source, want string }{
+	cases := map[string]struct{ source, want string }{
 		"a syntax error":            {"export default {\n  name: 1 +; }", `x.js:2:12: Unexpected ";"`},
 		"a module of Node":          {`import fs from "node:fs"; fs.x();` + rest, "a tool is not run by Node"},
 		"a package that is missing": {`import x from "nope"; x();` + rest, "hint: is it installed? npm install nope"},
@@ -292,18 +301,17 @@ func TestJavaScriptBuildErrors(t *testing.T) {
 		"a date at start-up":      {"const x = new Date(); console.log(x);" + rest, "the clock is not there"},
 		"randomness at start-up":  {"const x = Math.random(); console.log(x);" + rest, "randomness is not there"},
 		"the network at start-up": {`fetch("http://h/").then(() => {});` + rest, "the network is not there"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			source := filepath.Join(t.TempDir(), "x.js")
-			if err := os.WriteFile(source, []byte(c.source), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			wasm, said := treetest.BuildJS(t, source)
-			if wasm != nil || !strings.HasPrefix(said, "error: ") || !strings.Contains(said, c.want) {
-				t.Errorf("the build says %q, want it to contain %q", said, c.want)
-			}
-		})
+	}
+	builds := map[string]*treetest.JSBuild{}
+	for name, c := range cases {
+		builds[name] = &treetest.JSBuild{Source: filepath.Join(t.TempDir(), "x.js")}
+		treetest.Write(t, builds[name].Source, c.source)
+	}
+	treetest.BuildAllJS(t, builds)
+	for name, c := range cases {
+		if b := builds[name]; b.Wasm != nil || !strings.Contains(b.Said, c.want) {
+			t.Errorf("%s: the build says %q, want it to contain %q", name, b.Said, c.want)
+		}
 	}
 	if out, err := exec.Command("node", jsSDK+"/build.mjs", "nowhere.js").CombinedOutput(); err == nil || string(out) != "error: nowhere.js: no such file\n" {
 		t.Errorf("of a file that is not there: %s (%v)", out, err)

@@ -5,9 +5,11 @@ package treetest
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -115,4 +117,38 @@ func BuildJS(t *testing.T, source string, options ...string) (wasm []byte, said 
 		t.Fatal(err)
 	}
 	return wasm, string(out)
+}
+
+// JSBuild is a tool that [BuildAllJS] builds.
+type JSBuild struct {
+	Source string // the path of its file
+	Wasm   []byte // nil if it cannot be built
+	Said   string // why
+}
+
+// BuildAllJS builds tools in one process.
+func BuildAllJS(t *testing.T, builds map[string]*JSBuild) {
+	t.Helper()
+	in, err := json.Marshal(builds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := exec.Command("node", "--input-type=module", "-e", `
+		import * as esbuild from "./node_modules/esbuild/lib/main.js";
+		import { readFileSync } from "node:fs";
+		import { build } from "./build/tool.mjs";
+		const builds = JSON.parse(readFileSync(0));
+		for (const one of Object.values(builds)) {
+			try { one.Wasm = (await build(esbuild, one.Source)).module.toString("base64") } catch (error) { one.Said = error.message }
+		}
+		console.log(JSON.stringify(builds));`)
+	var complaints strings.Builder
+	node.Dir, node.Stdin, node.Stderr = jsSDK, bytes.NewReader(in), &complaints
+	out, err := node.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &builds)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, complaints.String())
+	}
 }
