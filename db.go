@@ -110,7 +110,7 @@ func CheckFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &NotFoundError{What: "database", Name: path}
+		return &NotFoundError{What: "database", Name: path, Hint: "starling-host run records into starling.db unless --db names another file"}
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
@@ -275,7 +275,7 @@ func FindRun(ctx context.Context, log store.Database, name string) (string, erro
 	case len(found) == 0 && len(ofTenants) > 0: // the HTTP API has ids without their tenant
 		return "", &NotFoundError{What: "run", Name: name, Hint: "a run of a tenant is TENANT/ID, here: " + ofTenants[0]}
 	case len(found) == 0:
-		return "", &NotFoundError{What: "run", Name: name}
+		return "", &NotFoundError{What: "run", Name: name, Hint: "list the runs with: starling-host runs DB"}
 	case len(found) > 1:
 		return "", &NotFoundError{What: "run", Name: name, Hint: "give more of the id",
 			Reason: fmt.Sprintf("%q is the beginning of several runs, such as %s and %s", name, found[0], found[1])}

@@ -114,7 +114,7 @@ func explain(err error) *failure {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &absent):
-		return explainAbsent(absent)
+		return &failure{code: exitUsage, message: absent.Error(), hint: absent.Hint}
 	case errors.As(err, &unopened):
 		return explainOpen(unopened)
 	case errors.As(err, &allow):
@@ -150,55 +150,43 @@ func explain(err error) *failure {
 			f.details = []string{"  at " + syntax.Pointer}
 		}
 		return f
-	case errors.As(err, &unsupported):
-		return &failure{code: exitRefused, message: starling.PlainError(unsupported)}
 	case errors.As(err, &missing):
 		return &failure{code: exitRefused, message: missing.Reason, hint: missing.Hint}
-	case errors.Is(err, agent.ErrProviderModelMismatch):
-		return &failure{code: exitRefused, message: starling.PlainError(err), needs: "--force"}
-	case errors.Is(err, event.ErrEncrypted):
-		return &failure{code: exitRefused, message: starling.PlainError(err), hint: "to decrypt runs of tenants, pass the master key: --key-file FILE (runs of erased tenants stay unreadable)"}
-	case errors.Is(err, sandbox.ErrTooDeep):
-		return &failure{code: exitRefused, message: starling.PlainError(sandbox.ErrTooDeep), hint: "use the compiler, which has a larger stack: --engine compiler"}
-	case errors.Is(err, tool.ErrHost):
+	}
+	f := &failure{code: exitFailed, message: starling.PlainError(err)}
+	switch is := func(target error) bool { return errors.Is(err, target) }; {
+	case errors.As(err, &unsupported):
+		f.code, f.message = exitRefused, starling.PlainError(unsupported)
+	case is(agent.ErrProviderModelMismatch):
+		f.code, f.needs = exitRefused, "--force"
+	case is(event.ErrEncrypted):
+		f.code, f.hint = exitRefused, "to decrypt runs of tenants, pass the master key: --key-file FILE (runs of erased tenants stay unreadable)"
+	case is(sandbox.ErrTooDeep):
+		f.code, f.message, f.hint = exitRefused, starling.PlainError(sandbox.ErrTooDeep), "use the compiler, which has a larger stack: --engine compiler"
+	case is(tool.ErrHost):
 		// What would have come of the call is not known, and so nothing of it is recorded.
-		text := starling.PlainError(err)
 		if host, ok := errors.AsType[*sandbox.HostFailure](err); ok {
-			text = starling.PlainError(host)
+			f.message = starling.PlainError(host)
 		}
-		return &failure{code: exitRefused, message: "this host cannot make the call: " + text, hint: "check this machine: starling-host doctor"}
+		f.code, f.message, f.hint = exitRefused, "this host cannot make the call: "+f.message, "check this machine: starling-host doctor"
 	case errors.As(err, new(*eventlog.MissingTableError)):
-		return &failure{code: exitInvalid, message: starling.PlainError(err), hint: missingHint}
-	case errors.Is(err, eventlog.ErrLogCorrupt):
-		return &failure{code: exitInvalid, message: starling.PlainError(err)}
-	case errors.Is(err, eventlog.ErrSchemaTooNew):
-		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "a newer starling-host wrote it, or one before the first release; list the formats that this one reads: starling-host version"}
-	case errors.Is(err, eventlog.ErrRunNotFound):
-		return &failure{code: exitUsage, message: starling.PlainError(err), hint: "list the runs with: starling-host runs DB"}
-	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return &failure{code: exitFailed, message: starling.PlainError(err), hint: "upgrade the database: starling-host migrate DB"}
+		f.code, f.hint = exitInvalid, missingHint
+	case is(eventlog.ErrLogCorrupt):
+		f.code = exitInvalid
+	case is(eventlog.ErrSchemaTooNew):
+		f.hint = "a newer starling-host wrote it, or one before the first release; list the formats that this one reads: starling-host version"
+	case is(eventlog.ErrRunNotFound):
+		f.code, f.hint = exitUsage, "list the runs with: starling-host runs DB"
+	case is(eventlog.ErrSchemaOutdated):
+		f.hint = "upgrade the database: starling-host migrate DB"
 	case store.Denied(err):
-		return &failure{code: exitFailed, message: starling.PlainError(err), hint: deniedHint}
+		f.hint = deniedHint
 	case store.DiskFailed(err):
-		return &failure{code: exitFailed, message: starling.PlainError(err), hint: diskHint}
-	case errors.Is(err, context.Canceled):
-		return &failure{code: exitCancelled, message: "cancelled"}
-	}
-	if f := explainTenant(err); f != nil {
-		return f
-	}
-	return &failure{code: exitFailed, message: starling.PlainError(err)}
-}
-
-// explainAbsent is a database, a tool or a run that was not found.
-func explainAbsent(e *starling.NotFoundError) *failure {
-	f := &failure{code: exitUsage, message: e.Error(), hint: e.Hint}
-	switch {
-	case f.hint != "":
-	case e.What == "database" && e.Reason == "":
-		f.hint = "starling-host run records into starling.db unless --db names another file"
-	case e.What == "run" && e.Reason == "":
-		f.hint = "list the runs with: starling-host runs DB"
+		f.hint = diskHint
+	case is(context.Canceled):
+		f.code, f.message = exitCancelled, "cancelled"
+	default:
+		explainTenant(err, f)
 	}
 	return f
 }

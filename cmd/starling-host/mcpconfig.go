@@ -149,51 +149,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		line := []string{"mcp"}
-		if len(dbs) == 0 && !cmd.Flags().Changed("db") { // the assistant starts it in a folder of its own choice
-			line = append(line, "--db", absolute(f.database))
-		}
-		var wrong error
-		cmd.Flags().Visit(func(flag *pflag.Flag) {
-			values := []string{flag.Value.String()}
-			if list, ok := flag.Value.(pflag.SliceValue); ok {
-				values = list.GetSlice()
-			}
-			for _, v := range values {
-				switch flag.Name {
-				case "name":
-					continue
-				case "tools":
-					if in := func(ref string) bool { return filepath.Dir(ref) == filepath.Clean(v) && built[ref] != "" }; slices.ContainsFunc(refs, in) {
-						for _, ref := range refs {
-							if filepath.Dir(ref) == filepath.Clean(v) {
-								line = append(line, "--tool", cmp.Or(built[ref], absolute(ref)))
-							}
-						}
-						continue
-					}
-					v = absolute(v)
-				case "tool":
-					v = cmp.Or(built[v], absolute(v))
-				case "db", "policy", "key-file":
-					v = absolute(v)
-				case "server":
-					v, err = absoluteServer(v)
-					wrong = cmp.Or(wrong, err)
-				}
-				switch flag.NoOptDefVal {
-				case "":
-					line = append(line, "--"+flag.Name, v)
-				case v: // true; these flags are false without
-					line = append(line, "--"+flag.Name)
-				}
-			}
-		})
-		if wrong != nil {
-			return wrong
-		}
-		for _, db := range dbs {
-			line = append(line, absolute(db))
+		line, err := f.commandLine(cmd, refs, dbs, built)
+		if err != nil {
+			return err
 		}
 		if f.listen != "" {
 			a.stderr.printf("start the server: starling-host")
@@ -209,6 +167,56 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// commandLine returns the arguments of this command as those of mcp, with paths that hold in
+// the folder in which the assistant starts it. built has the modules of tools' folders.
+func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map[string]string) (line []string, wrong error) {
+	line = []string{"mcp"}
+	if len(dbs) == 0 && !cmd.Flags().Changed("db") {
+		line = append(line, "--db", absolute(f.database))
+	}
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			switch flag.Name {
+			case "name":
+				continue
+			case "tools":
+				within := func(ref string) bool { return filepath.Dir(ref) == filepath.Clean(v) }
+				if slices.ContainsFunc(refs, func(ref string) bool { return within(ref) && built[ref] != "" }) {
+					for _, ref := range refs {
+						if within(ref) {
+							line = append(line, "--tool", cmp.Or(built[ref], absolute(ref)))
+						}
+					}
+					continue
+				}
+				v = absolute(v)
+			case "tool":
+				v = cmp.Or(built[v], absolute(v))
+			case "db", "policy", "key-file":
+				v = absolute(v)
+			case "server":
+				var err error
+				v, err = absoluteServer(v)
+				wrong = cmp.Or(wrong, err)
+			}
+			switch flag.NoOptDefVal {
+			case "":
+				line = append(line, "--"+flag.Name, v)
+			case v: // true; these flags are false without
+				line = append(line, "--"+flag.Name)
+			}
+		}
+	})
+	for _, db := range dbs {
+		line = append(line, absolute(db))
+	}
+	return line, wrong
 }
 
 var (

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -275,25 +276,12 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 	return &done
 }
 
-// whereToLook names the command that lists what was not found.
-func whereToLook(err error) string {
-	command := "tenant list"
+// explainTenant words an error of package tenant, and leaves another as it is.
+func explainTenant(err error, f *failure) {
+	list := "tenant list"
 	if missing, ok := errors.AsType[*tenant.NotFoundError](err); ok {
-		switch missing.What {
-		case "secret":
-			command = "secret list TENANT"
-		case "API key":
-			command = "tenant list -o json"
-		case "module":
-			command = "tenant modules TENANT"
-		}
+		list = cmp.Or(map[string]string{"secret": "secret list TENANT", "API key": "tenant list -o json", "module": "tenant modules TENANT"}[missing.What], list)
 	}
-	return "list what there is with: starling-host " + command
-}
-
-// explainTenant turns an error of package tenant into what is printed, or returns
-// nil for another.
-func explainTenant(err error) *failure {
 	for _, e := range []struct {
 		err  error
 		hint string
@@ -303,15 +291,15 @@ func explainTenant(err error) *failure {
 		{tenant.ErrNoTables, "make its first tenant with: starling-host tenant create --help"},
 		{tenant.ErrErased, ""},
 		{tenant.ErrExists, ""},
-		{tenant.ErrNotFound, whereToLook(err)},
+		{tenant.ErrNotFound, "list what there is with: starling-host " + list},
 		{tenant.ErrInvalid, ""},
 	} {
 		if errors.Is(err, e.err) {
 			// The name of the package may stand behind what it is about.
-			return &failure{code: exitUsage, message: strings.Replace(err.Error(), "tenant: ", "", 1), hint: e.hint}
+			f.code, f.message, f.hint = exitUsage, strings.Replace(err.Error(), "tenant: ", "", 1), e.hint
+			return
 		}
 	}
-	return nil
 }
 
 const tenantListHelp = `List the tenants of a database, with the ids of their keys.`
