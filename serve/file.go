@@ -22,8 +22,8 @@ import (
 	"github.com/starling-host/starling/spec"
 )
 
-// File is a host.yaml, the file that describes a host: where it listens, where its
-// database is, which agents it offers, and what tenants may use by default.
+// File is a host.yaml, the file that describes a host: its address, its database, its
+// agents, and the default limits of tenants.
 //
 //	# yaml-language-server: $schema=https://raw.githubusercontent.com/starling-host/starling/main/spec/host.schema.json
 //	listen: 127.0.0.1:8300
@@ -34,9 +34,9 @@ import (
 //	limits: {running: 8, waiting: 500}
 //	retention: {older_than: 30d}
 //
-// spec/host.schema.json describes all keys. What is wrong with a file is a [*config.Error]
-// with the line, a caret and a hint. Relative paths begin at the
-// folder of the file. The file holds no secrets. Zero numbers and times mean the defaults.
+// spec/host.schema.json describes all keys. An error in a file is a [*config.Error] with
+// the line, a caret and a hint. Relative paths start at the folder of the file. The file
+// holds no secrets. Zero numbers and times mean the defaults.
 type File struct {
 	Path string // of the file
 
@@ -44,17 +44,17 @@ type File struct {
 	ListenMode     string   `yaml:"listen_mode"`
 	InsecurePublic bool     `yaml:"insecure_public"`
 	TLS            FileTLS  `yaml:"tls"`
-	Origins        []string `yaml:"origins"`  // under which browsers reach the host
+	Origins        []string `yaml:"origins"`  // the URLs that browsers use
 	Database       string   `yaml:"database"` // path, or the address of a PostgreSQL server
 	KeyFile        string   `yaml:"key_file"` // of the master key
 	Agents         []string `yaml:"agents"`
 	Policy         string   `yaml:"policy"` // of the operator; empty for none
 
-	Limits    tenant.Limits     `yaml:"limits"`    // of tenants that have no others
-	Calls     config.CallLimits `yaml:"calls"`     // limits of each call of a tool, which policies lower
+	Limits    tenant.Limits     `yaml:"limits"`    // of tenants without their own
+	Calls     config.CallLimits `yaml:"calls"`     // limits of each call of a tool; policies can lower them
 	Workers   int               `yaml:"workers"`   // runs at a time
 	Isolation string            `yaml:"isolation"` // where modules run: process, the default, or inline
-	Drain     time.Duration     `yaml:"drain"`     // see daemon.Config, as for what follows
+	Drain     time.Duration     `yaml:"drain"`     // see daemon.Config, also for the fields below
 
 	Queue struct {
 		Host       string        `yaml:"host"`
@@ -77,7 +77,7 @@ type File struct {
 		Idle    time.Duration `yaml:"idle"`
 	} `yaml:"connections"`
 	Retention struct {
-		OlderThan time.Duration `yaml:"older_than"` // runs that have ended and began longer ago are removed
+		OlderThan time.Duration `yaml:"older_than"` // the age from which ended runs are removed
 		Every     time.Duration `yaml:"every"`      // how often
 	} `yaml:"retention"`
 	Seal struct { // the zero value signs nothing
@@ -93,17 +93,17 @@ type File struct {
 	Inspector struct {
 		Off bool `yaml:"off"`
 	} `yaml:"inspector"`
-	Metrics struct { // the zero value lets no one read them
-		KeyEnv string `yaml:"key_env"` // the variable that has the key
-		Open   bool   `yaml:"open"`    // to everyone who reaches the host
+	Metrics struct { // the zero value closes them
+		KeyEnv string `yaml:"key_env"` // the variable with the key
+		Open   bool   `yaml:"open"`    // without a key
 		Off    bool   `yaml:"off"`
 	} `yaml:"metrics"`
 	Operator struct {
-		KeyEnv string `yaml:"key_env"` // the variable that has the key; empty lets no one steer over HTTP
+		KeyEnv string `yaml:"key_env"` // the variable with the key; empty closes the operator's routes
 	} `yaml:"operator"`
 	Traces FileTraces `yaml:"traces"`
 
-	root *config.Node // nil for a File that was not read
+	root *config.Node // nil if the File was not read
 }
 
 // FileTLS names the files of a certificate and its key; both are set or neither.
@@ -112,18 +112,19 @@ type FileTLS struct {
 	Key  string `yaml:"key"`
 }
 
-// FileTraces say where spans are sent. The zero value leaves that to the environment.
+// FileTraces configure the collector of spans. The zero value leaves that to the
+// environment.
 type FileTraces struct {
 	Endpoint string  `yaml:"endpoint"` // the URL that they are posted to
-	Sample   float64 `yaml:"sample"`   // the part of all traces; zero leaves it to the environment
-	Off      bool    `yaml:"off"`      // whatever the environment says
+	Sample   float64 `yaml:"sample"`   // the share of traces to keep; zero leaves it to the environment
+	Off      bool    `yaml:"off"`      // even if the environment names a collector
 }
 
 var fileSchema = sync.OnceValue(func() *config.Schema {
 	return config.MustSchema(spec.HostSchema(), config.Formats{"listen-address": config.Format(ParseAddress), "uri": checkURL})
 })
 
-// checkURL does not repeat what may hold a secret.
+// checkURL does not quote text that may hold a secret.
 func checkURL(text string) error {
 	if _, err := url.Parse(text); err != nil {
 		return errors.New("this is not a URL")
@@ -131,8 +132,8 @@ func checkURL(text string) error {
 	return nil
 }
 
-// LoadFile reads a host.yaml. What is wrong with its content is a [*config.Error], and so
-// is a file that it names and that cannot be read.
+// LoadFile reads a host.yaml. If its content is invalid, or a file that it names cannot be
+// read, the error is a [*config.Error].
 func LoadFile(name string) (*File, error) {
 	data, err := config.ReadFile(name)
 	if err != nil {
@@ -163,8 +164,8 @@ func LoadFile(name string) (*File, error) {
 	return f, nil
 }
 
-// readable reports why a file cannot be opened. What is not a regular file is left to its
-// reader: to open a pipe can block.
+// readable reports why a file cannot be opened. It skips files that are not regular:
+// opening a pipe can block.
 func readable(name string) error {
 	info, err := os.Stat(name)
 	if err != nil || !info.Mode().IsRegular() {
@@ -177,8 +178,8 @@ func readable(name string) error {
 	return f.Close()
 }
 
-// ParseFile reads a host.yaml from its content. Relative paths begin at the folder of
-// name, which also stands in errors.
+// ParseFile reads a host.yaml from its content. Relative paths start at the folder of name,
+// which errors also mention.
 func ParseFile(name string, data []byte) (*File, error) {
 	f := &File{Path: name}
 	root, err := fileSchema().Load(name, data, f)
@@ -211,30 +212,30 @@ func ParseFile(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
-// DevelopmentFile describes a host for one person on this machine, see
-// [Options].Development. Its key file stands beside the database.
+// DevelopmentFile describes a host for one user on this machine, see [Options].Development.
+// Its key file is beside the database.
 func DevelopmentFile(listen Address, database, policy string, agents ...string) *File {
 	key := strings.TrimSuffix(database, ".db") + ".key"
 	if store.OnServer(database) {
 		key = "starling.key"
 	}
 	f := &File{Path: "the flags", Listen: listen, Database: database, KeyFile: key, Policy: policy, Agents: agents}
-	f.Metrics.Open = true // they are of the one tenant that there is
+	f.Metrics.Open = true // the only tenant's
 	return f
 }
 
-// resolve makes a path that begins at the folder of a file one that the system takes.
+// resolve resolves a path relative to the folder of a file.
 func resolve(name *string, file string) {
 	if *name != "" && !filepath.IsAbs(*name) && !strings.Contains(*name, "://") {
 		*name = filepath.Join(filepath.Dir(file), *name)
 	}
 }
 
-// At returns what a file has for a key, such as "metrics", "key_env", for errors about it.
-// It is nil if the file has no such key, and for a File that was not read.
+// At returns the node of a key, such as "metrics", "key_env", for errors about it. It is
+// nil if the file lacks the key, and for a File that was not read.
 func (f *File) At(keys ...string) *config.Node { return f.root.At(keys...) }
 
-// check refuses a host that others can reach and that does not protect what it tells them.
+// check refuses a publicly reachable host that does not protect its keys and metrics.
 func (f *File) check() error {
 	public, at := !f.Listen.Local(), f.At("listen")
 	switch {
@@ -306,8 +307,8 @@ func isPort(text string) bool {
 	return err == nil
 }
 
-// Listen takes the address. A socket that a process left behind is removed first, if no one
-// answers there; another file of that name stays.
+// Listen listens at the address. It first removes a stale socket on which nothing answers,
+// but no other file.
 func (a Address) Listen() (net.Listener, error) {
 	if a.Network != "unix" {
 		return net.Listen(a.family(), a.Address)
@@ -328,11 +329,11 @@ func (a Address) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// longestSocket is how many bytes of a path the system takes, without the zero behind it.
+// longestSocket is the longest path of a socket in bytes, without the final zero.
 const longestSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// family returns what to listen on: 0.0.0.0 is meant as it is written, and package
-// net would take "tcp" for IPv6 as well.
+// family returns the network for net.Listen: 0.0.0.0 means IPv4 only, but with "tcp"
+// package net would add IPv6.
 func (a Address) family() string {
 	if at, err := netip.ParseAddrPort(a.Address); err == nil && at.Addr().Unmap().Is4() {
 		return "tcp4"
@@ -343,7 +344,7 @@ func (a Address) family() string {
 func (a Address) removeSocket() error {
 	info, err := os.Lstat(a.Address)
 	switch {
-	case err != nil: // nothing is there, or to listen will say why not
+	case err != nil: // free, or listening will return the error
 		return nil
 	case info.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("serve: %s exists and is not a socket", a)

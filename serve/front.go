@@ -18,11 +18,11 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// inspectorPrefix is the path that the web view is mounted under.
+// inspectorPrefix is the path of the web view.
 const inspectorPrefix = "/inspect"
 
-// webView returns the web view. Tenants sign in with their keys, and see their runs; the
-// operator signs in with the operator's key, and sees and steers the queue.
+// webView returns the web view. Tenants sign in with their keys and see their runs; the
+// operator signs in with the operator's key, and sees and controls the queue.
 func (h *Host) webView() (http.Handler, error) {
 	scope := func(r *http.Request) (eventview.View, error) {
 		if h.daemon.AuthenticateOperator(r) == nil {
@@ -40,8 +40,8 @@ func (h *Host) webView() (http.Handler, error) {
 	return inspect.New(inspect.Config{Scope: scope, Prefix: inspectorPrefix, Origins: h.origins(), Logger: h.logger})
 }
 
-// mcp returns the MCP server, for requests that the daemon has let in. Each tenant sees
-// its own runs and calls its own tools.
+// mcp returns the MCP server, for requests that the daemon has authenticated. Each tenant
+// sees its own runs and calls its own tools.
 func (h *Host) mcp() (http.Handler, error) {
 	scope := func(r *http.Request) (mcpsrv.View, error) {
 		a, ok := daemon.AccountOf(r.Context())
@@ -54,7 +54,8 @@ func (h *Host) mcp() (http.Handler, error) {
 	return mcpsrv.NewHandler(mcpsrv.Config{Scope: scope, Origins: h.origins(), Options: mcpsrv.Options{Version: h.o.Version, Logger: h.logger}})
 }
 
-// origins are those under which browsers reach the host; empty accepts every host.
+// origins returns the URLs under which browsers reach the host; empty accepts every host
+// name.
 func (h *Host) origins() (list []string) {
 	for _, o := range h.file.Origins {
 		list = append(list, string(o))
@@ -65,8 +66,8 @@ func (h *Host) origins() (list []string) {
 	return list
 }
 
-// OriginsOf are the names of a server that listens at an address: the one that is printed,
-// and on this machine localhost.
+// OriginsOf returns the URLs of a server that listens at an address: first the one to
+// print, and on this machine localhost.
 func OriginsOf(origin string, addr net.Addr) []string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsLoopback() {
@@ -76,7 +77,7 @@ func OriginsOf(origin string, addr net.Addr) []string {
 	return []string{origin, fmt.Sprintf("%s://localhost:%d", scheme, tcp.Port)}
 }
 
-// tools are those of a tenant.
+// tools are the tools of a tenant.
 type tools struct {
 	daemon  *daemon.Daemon
 	account daemon.Account
@@ -91,7 +92,7 @@ func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 	return list, nil
 }
 
-// mcpTool is a tool as an MCP client is told of it. A closed one cannot reach the network.
+// mcpTool describes a tool to an MCP client. A closed tool cannot reach the network.
 func mcpTool(d abi.ToolDescription, closed bool) mcpsrv.Tool {
 	return mcpsrv.Tool{
 		Name: d.Name, Description: d.Description, InputSchema: provider.ObjectSchema(json.RawMessage(d.InputSchema)), OutputSchema: json.RawMessage(d.OutputSchema),
@@ -113,7 +114,7 @@ func (t tools) Cancel(ctx context.Context, ticket string) error {
 	return t.daemon.CancelCall(ctx, t.account, ticket)
 }
 
-// reasonOf returns what a problem is to an MCP client.
+// reasonOf returns the error for a problem to an MCP client.
 func reasonOf(p *daemon.Problem) error {
 	switch p.Status {
 	case http.StatusNotFound:

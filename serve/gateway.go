@@ -20,36 +20,37 @@ import (
 // listServers is the tool that returns the states of the servers.
 const listServers = "list_servers"
 
-// saidInstructions is the name by which the instructions of a server are pinned. No tool has it.
+// saidInstructions is the name under which a server's instructions are pinned. No tool can have
+// it.
 const saidInstructions = "(instructions)"
 
-// How long the time is between two attempts to connect to a server.
+// The pauses between two attempts to connect to a server.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
 
-// localServer is a server of LocalTools. It is connected in the background: one that is slow or
-// does not work holds up no other, nor the client.
+// localServer is a server of LocalTools. It is connected in the background, so that a slow or
+// broken server delays neither the others nor the client.
 type localServer struct {
 	Server
 	pins  Pins
 	first chan struct{} // closed when the first attempt has ended
 
 	listTime time.Duration // see the constant
-	listing  sync.Mutex    // one list is presented after the other; taken before the mu of the LocalTools
+	listing  sync.Mutex    // serializes the presentation of lists; taken before the mu of the LocalTools
 
-	// What follows is guarded by the mu of the LocalTools.
-	connected    *starling.Server // nil if it is not
+	// The mu of the LocalTools guards the fields below.
+	connected    *starling.Server // nil if not connected
 	module       *localModule
-	why          string                       // there is no connection
+	why          string                       // the reason for no connection
 	leftOut      map[string]string            // tools, by name, and why
-	instructions string                       // those that were accepted
+	instructions string                       // the accepted ones
 	offers       map[string]bool              // "resources" and "prompts"
-	lists        map[string][]json.RawMessage // of resources and templates, by method, as they were last asked for
+	lists        map[string][]json.RawMessage // of resources and templates, by method, as last listed
 }
 
-// ServerState is how a server of [LocalTools] is.
+// ServerState is the state of a server of [LocalTools].
 type ServerState struct {
 	Name         string            `json:"name"`
 	State        string            `json:"state"` // "connecting", "ready" or "down"
@@ -57,13 +58,12 @@ type ServerState struct {
 	Tools        []string          `json:"tools"`
 	LeftOut      map[string]string `json:"left_out,omitempty"` // tools, and why
 	Instructions string            `json:"instructions,omitempty"`
-	LastWords    string            `json:"last_words,omitempty"` // what it wrote on standard error
+	LastWords    string            `json:"last_words,omitempty"` // its output on standard error
 }
 
-// AddServer adds a server, which is connected in the background, again and again with growing
-// pauses if it cannot be. Its tools are served from then on, but for those that are not as they
-// were when the user accepted the server. A server that was never seen is accepted. AddServer is
-// called before the tools are served.
+// AddServer adds a server and connects it in the background, with retries after growing pauses.
+// Its tools are served from then on, except tools that have changed since the user accepted the
+// server. A new server is accepted. Call AddServer before the tools are served.
 func (l *LocalTools) AddServer(s Server, pins Pins) error {
 	if slices.ContainsFunc(l.servers, func(other *localServer) bool { return other.Name == s.Name }) {
 		return fmt.Errorf("there are two servers %q: give one of them another name, as in %s-2=COMMAND", s.Name, s.Name)
@@ -106,7 +106,7 @@ func (l *LocalTools) AddServer(s Server, pins Pins) error {
 func (l *LocalTools) connect(s *localServer) string {
 	o := starling.ServerOptions{MCP: s.config(s.pins), Policy: l.options.Policy}
 	o.Timeout = time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
-	o.Changed = func() { _ = l.listed(s) } // what it says stays as it was if it cannot be pinned
+	o.Changed = func() { _ = l.listed(s) } // keeps the old description if the new one cannot be pinned
 	ctx := l.life
 	if l.options.Limits.TimeoutMs > 0 {
 		var cancel context.CancelFunc
@@ -130,7 +130,7 @@ func (l *LocalTools) connect(s *localServer) string {
 	return ""
 }
 
-// listed presents the tools of a server as it lists them now.
+// listed presents the tools that a server lists now.
 func (l *LocalTools) listed(s *localServer) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
@@ -173,7 +173,7 @@ func (l *LocalTools) listed(s *localServer) error {
 		instructions = ""
 	}
 	if err := s.pins.note(s.Name, s.identity(), pinsOf(said), false); err != nil && known == nil {
-		return err // without a note of a change the user can still accept by the command
+		return err // without the note, the user can still accept the change by the server's command
 	}
 	if err := l.place(added, old); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (l *LocalTools) listed(s *localServer) error {
 	return nil
 }
 
-// saidBy returns what a server says of its tools, and of their use.
+// saidBy returns a server's definitions of its tools, and its instructions.
 func saidBy(s *starling.Server) (all []mcptool.Definition) {
 	for _, t := range s.Tools() {
 		d, _ := t.Definition()
@@ -213,8 +213,8 @@ func saidBy(s *starling.Server) (all []mcptool.Definition) {
 	return all
 }
 
-// instructionsOf returns instructions in the form in which they are pinned: to a model they are
-// as a description is.
+// instructionsOf returns instructions in pinned form, as the description of a tool: a model
+// reads both.
 func instructionsOf(text string) mcptool.Definition {
 	return mcptool.Definition{Name: saidInstructions, Description: text, Schema: []byte("null")}
 }
@@ -228,7 +228,7 @@ func (l *LocalTools) tell(text string) {
 	}
 }
 
-// states returns how the servers are.
+// states returns the states of the servers.
 func (l *LocalTools) states() []ServerState {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -250,8 +250,8 @@ func (l *LocalTools) states() []ServerState {
 	return all
 }
 
-// aboutServers describes [listServers], with what the servers say of the use of their tools: the
-// instructions of one that came late reach the model in no other way.
+// aboutServers describes [listServers], with the servers' instructions: those of a server that
+// connects late reach the model in no other way.
 func (l *LocalTools) aboutServers() string {
 	about := "The state of the MCP servers behind this one: whether each is connected, why not, and the tools left out."
 	for _, s := range l.states() {
@@ -300,7 +300,7 @@ func (l *LocalTools) Settle(ctx context.Context, tool string) error {
 	return nil
 }
 
-// has reports whether a tool of that name is served.
+// has reports whether a tool of this name is served.
 func (l *LocalTools) has(name string) bool {
 	return l.code != nil || slices.ContainsFunc(l.current(), func(m *localModule) bool { return m.tool(name) != nil })
 }

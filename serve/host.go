@@ -35,10 +35,10 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// Options are what a [Host] has beside its file.
+// Options configure a [Host] beside its file.
 type Options struct {
-	// Development serves one tenant, "dev", to this machine. The master key is made if it
-	// is missing, and the policy of the file is that of the tenant as well.
+	// Development serves one tenant, "dev", to this machine. A missing master key is
+	// created, and the policy of the file applies to the tenant as well.
 	Development bool
 
 	Version string       // of the program, for logs and metrics
@@ -48,7 +48,7 @@ type Options struct {
 // Host serves the tenants of a database: over HTTP, in a web view, and to assistants that
 // speak the Model Context Protocol. Use [Open].
 type Host struct {
-	// Origin is where clients reach the host, as in http://127.0.0.1:8300.
+	// Origin is the URL of the host for clients, as in http://127.0.0.1:8300.
 	Origin string
 	// Key is the API key of the tenant of [Options].Development.
 	Key string
@@ -71,11 +71,11 @@ type Host struct {
 	closers []func() // in the order of opening
 }
 
-// SetupError says why a host cannot be opened as its file describes it.
+// SetupError is returned when a host cannot be opened as its file describes it.
 type SetupError struct {
-	Err     error // a [*config.Error] if it is about a line of the file
+	Err     error // a [*config.Error] if it concerns a line of the file
 	Hint    string
-	Machine bool // the file is right, and this machine cannot do it
+	Machine bool // the file is valid, but this machine cannot satisfy it
 }
 
 // Error returns the text of Err.
@@ -84,20 +84,20 @@ func (e *SetupError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *SetupError) Unwrap() error { return e.Err }
 
-// RightsError says that the role on a database server lacks rights.
+// RightsError is returned when the role on a database server lacks rights.
 type RightsError struct {
 	Role, Use string // Use is "serve" or "prune"
 	Lacking   []string
 }
 
-// Error names what is lacking.
+// Error names the missing rights.
 func (e *RightsError) Error() string {
 	return fmt.Sprintf("serve: the role %s may not %s: it lacks %s", e.Role, e.Use, strings.Join(e.Lacking, ", "))
 }
 
-// Open opens everything that a file describes, and takes the address. The host must be
+// Open opens everything that a file describes, and listens at its address. The host must be
 // closed. The error is a [*SetupError], a [*RightsError], a [*starling.OpenError] if the
-// database cannot be opened, or one of package tenant.
+// database cannot be opened, or an error of package tenant.
 func Open(ctx context.Context, file *File, o Options) (*Host, error) {
 	h := &Host{file: file, o: o, logger: o.Logger}
 	if h.logger == nil {
@@ -110,7 +110,7 @@ func Open(ctx context.Context, file *File, o Options) (*Host, error) {
 	return h, nil
 }
 
-// Close releases what was opened, the last first. Serve must have returned.
+// Close closes everything in reverse order. Serve must have returned.
 func (h *Host) Close() {
 	for i := len(h.closers) - 1; i >= 0; i-- {
 		h.closers[i]()
@@ -127,7 +127,7 @@ func (h *Host) open(ctx context.Context) error {
 	if err := h.openTenants(ctx); err != nil {
 		return err
 	}
-	if err := h.listen(); err != nil { // before the daemon, which tells browsers where it is
+	if err := h.listen(); err != nil { // before the daemon, which needs its path
 		return err
 	}
 	config, err := h.config(ctx)
@@ -144,7 +144,7 @@ func (h *Host) open(ctx context.Context) error {
 	return h.openDevelopment(ctx)
 }
 
-// wrong is an error about what a key of the file says, where it stands there.
+// wrong returns an error about a key of the file, with its place.
 func (f *File) wrong(err error, hint string, keys ...string) error {
 	if at := f.At(keys...); at != nil {
 		return &SetupError{Err: at.Errorf(hint, "%s", starling.PlainError(err))}
@@ -167,7 +167,7 @@ func (h *Host) openTenants(ctx context.Context) error {
 	if err := h.openLog(ctx, where); err != nil {
 		return err
 	}
-	if missing { // now that there is a database for it
+	if missing { // now that the database exists
 		key, err := h.newKey(ctx)
 		if err != nil {
 			return err
@@ -191,7 +191,7 @@ func (h *Host) openTenants(ctx context.Context) error {
 	return err
 }
 
-// openLog opens the database. A file that is not there is created.
+// openLog opens the database, and creates a missing file.
 func (h *Host) openLog(ctx context.Context, where string) error {
 	onServer := store.OnServer(where)
 	_, err := os.Stat(where)
@@ -239,7 +239,7 @@ func (h *Host) loadPolicy() error {
 	return nil
 }
 
-// listen takes the address.
+// listen listens at the address.
 func (h *Host) listen() error {
 	at := h.file.Listen
 	listener, err := at.Listen()
@@ -262,14 +262,14 @@ func (h *Host) listen() error {
 	return nil
 }
 
-// warnExpired says that clients refuse the certificate.
+// warnExpired warns that clients refuse the certificate.
 func (h *Host) warnExpired() {
 	if end := h.certificate.Expires(); time.Now().After(end) {
 		h.logger.Warn("the certificate has expired: clients refuse it", "cert", h.file.TLS.Cert, "expired", end)
 	}
 }
 
-// config returns what the daemon is made of.
+// config returns the configuration of the daemon.
 func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	c = settings(h.file)
 	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.certificate.config(), h.o.Version, h.logger
@@ -334,7 +334,7 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	return c, err
 }
 
-// settings are the numbers and times of a daemon that its file has.
+// settings returns the numbers and times of the daemon from its file.
 func settings(f *File) daemon.Config {
 	r, calls := f.Requests, sandbox.WithDefaults(sandbox.Limits(f.Calls.Sandbox()))
 	calls.Depth = sandbox.DefaultLimits().Depth
@@ -347,13 +347,13 @@ func settings(f *File) daemon.Config {
 	}
 }
 
-// A key that someone has made up can be guessed by all who reach the host.
+// Everyone who reaches the host can guess a key that a person made up.
 const (
 	shortestKey = 16 // characters
 	fewestInKey = 5  // different ones
 )
 
-// keyIn returns the key in the variable that a part of the file names, if it names one.
+// keyIn returns the key in the variable that a part of the file names, or "" without one.
 func (f *File) keyIn(part string, name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -373,16 +373,16 @@ func (f *File) keyIn(part string, name string) (string, error) {
 	return key, nil
 }
 
-// Resolved is something that a file names and that a host takes from elsewhere: what it is,
-// where it comes from, and why it cannot be had.
+// Resolved is an external resource named in a file: its kind, its source, and the error if
+// it is unavailable.
 type Resolved struct {
 	What, From string
 	Err        error
 }
 
-// Resolve looks for what a host looks for as it starts, beside the files that [LoadFile] has
-// found: worker processes, its address, keys in variables, the key that signs, the collector of
-// traces, and the agents with their models. It connects to nothing but a host at that address.
+// Resolve checks everything that a host needs at its start, beside the files that [LoadFile]
+// has checked: worker processes, its address, keys in variables, the signing key, the collector
+// of traces, and the agents with their models. It connects only to a host at that address.
 func (f *File) Resolve(ctx context.Context) (all []Resolved) {
 	for part, name := range map[string]string{"metrics": f.Metrics.KeyEnv, "operator": f.Operator.KeyEnv} {
 		if name != "" {
@@ -395,7 +395,7 @@ func (f *File) Resolve(ctx context.Context) (all []Resolved) {
 		_, err := guest.ProbeProcess()
 		all = append(all, Resolved{"workers", "in processes of their own", err})
 	}
-	if f.Listen.Network != "unix" { // where listening would leave a socket
+	if f.Listen.Network != "unix" { // listening would leave a socket
 		from := f.Listen.String()
 		listener, err := f.Listen.Listen()
 		if err == nil {
@@ -423,26 +423,27 @@ func (f *File) Resolve(ctx context.Context) (all []Resolved) {
 	return all
 }
 
-// openQueue opens the queue in the database, which on a server all hosts share.
+// openQueue opens the queue in the database. On a server, all hosts share it.
 func (h *Host) openQueue(ctx context.Context) (err error) {
 	q := h.file.Queue
 	c := queue.Config{
 		Host: q.Host, Workers: h.file.Workers, Lease: q.Lease, Grace: q.Grace, MaxWaiting: q.MaxWaiting,
 		Limits: h.directory.Limits, Logger: h.logger, Version: h.o.Version,
-		Ready: func(ctx context.Context) error { return h.daemon.Ready(ctx) }, // which is there before the queue is worked on
+		Ready: func(ctx context.Context) error { return h.daemon.Ready(ctx) }, // set before the queue starts
 	}
 	if c.Label = c.Host; c.Label == "" {
 		c.Label = h.name()
 	}
 	if c.Host == "" && !store.OnServer(h.file.Database) {
-		// Only one process can listen there, so the jobs of the one before need not wait for its lease to end.
+		// Only one process can listen there, so the jobs of its predecessor need not wait for the
+		// end of its lease.
 		c.Host = h.file.Listen.Network + ":" + h.file.Listen.Address
 	}
 	h.queue, err = queue.Open(ctx, h.log, c)
 	return err
 }
 
-// name is what a host is called that has no queue.host: its machine, and where it listens.
+// name returns the name of a host without queue.host: its machine and its address.
 func (h *Host) name() string {
 	machine, err := os.Hostname()
 	if err != nil {
@@ -455,8 +456,8 @@ func (h *Host) name() string {
 	return machine + ":" + filepath.Base(at.String())
 }
 
-// openEngines starts what executes modules: processes for those that the operator does not
-// vouch for, unless the file says otherwise.
+// openEngines starts the engines for modules: worker processes for untrusted ones, unless
+// the file disables isolation.
 func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 	if h.file.Isolation != inline {
 		report, err := guest.ProbeProcess() // before a call needs one
@@ -469,8 +470,8 @@ func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 			}
 		}
 	}
-	// As many calls at a time as there are runs, and some modules that are being loaded.
-	// With fewer, a few tenants with long calls would keep all others waiting.
+	// As many calls at a time as runs, and some for modules being loaded. With fewer, a few
+	// tenants with long calls would delay all others.
 	calls := cmp.Or(h.file.Workers, queue.DefaultWorkers) + runtime.GOMAXPROCS(0)
 	warn := func(text string) { h.logger.Warn(text) }
 	engine, err := starling.NewEngine(ctx, starling.EngineOptions{Warn: warn})
@@ -490,7 +491,7 @@ func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 	return nil
 }
 
-// openAgents makes the agents of their files.
+// openAgents opens the agents of the files.
 func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
 	for _, path := range h.file.Agents {
 		file, err := agentfile.Load(path)
@@ -515,8 +516,8 @@ func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
 // Tables returns the tables that a host keeps beside the log.
 func Tables() []eventlog.TableSet { return append(tenant.Tables(), queue.Tables, seal.Tables) }
 
-// checkRights refuses to serve as a role that could accept runs and not make them. The
-// owner of the tables may do everything.
+// checkRights refuses a role that could accept runs but not make them. The owner of the
+// tables may do everything.
 func (h *Host) checkRights(ctx context.Context) error {
 	server, ok := h.log.(*store.Server)
 	if !ok {
@@ -540,8 +541,8 @@ func (h *Host) checkRights(ctx context.Context) error {
 // developmentTenant is the one tenant of [Options].Development.
 const developmentTenant = "dev"
 
-// newKey makes a master key, unless there are tenants under one that was lost: the new one
-// would open nothing of theirs, and stand where the other belongs.
+// newKey makes a master key, unless tenants exist under a lost one: the new key would
+// decrypt nothing of theirs, and take the place of the old one.
 func (h *Host) newKey(ctx context.Context) (tenant.MasterKey, error) {
 	store, err := tenant.Open(ctx, h.log, tenant.Options{})
 	if err != nil {
@@ -561,9 +562,9 @@ func (h *Host) newKey(ctx context.Context) (tenant.MasterKey, error) {
 	return tenant.CreateMasterKey(key)
 }
 
-// openDevelopment creates the tenant of a host for development, if it is not there, with
-// the operator's policy. Its key is the same at every start, also of two hosts that serve
-// one database.
+// openDevelopment creates the tenant of a host for development, if it is missing, with the
+// operator's policy. Its key is the same at every start, even for two hosts that serve one
+// database.
 func (h *Host) openDevelopment(ctx context.Context) error {
 	if !h.o.Development {
 		return nil
@@ -586,12 +587,12 @@ func (h *Host) openDevelopment(ctx context.Context) error {
 	return err
 }
 
-// Serve serves until ctx ends. SIGHUP has it read the master keys, the policy and the
-// certificate again; a file that is wrong changes nothing.
+// Serve serves until ctx ends. On SIGHUP it reloads the master keys, the policy and the
+// certificate; an invalid file changes nothing.
 func (h *Host) Serve(ctx context.Context) error {
 	go h.directory.Keep(ctx)
 	if s := h.sealing; s != nil {
-		defer func() { // of the runs that ended while the host did
+		defer func() { // for runs that ended during shutdown
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), sealTimeout)
 			defer cancel()
 			s.sign(last)
@@ -630,7 +631,7 @@ func (h *Host) reload() {
 	}
 }
 
-// loadMasters reads the master keys. They have to open what the tenants have.
+// loadMasters reads the master keys, which must decrypt the tenants' keys.
 func (h *Host) loadMasters() error {
 	keys, err := tenant.ReadMasterKeys(h.file.KeyFile)
 	if err != nil {
@@ -641,14 +642,14 @@ func (h *Host) loadMasters() error {
 	return h.tenants.UseMasters(ctx, keys...)
 }
 
-// Certificate is what a host shows to its clients. It is read again on SIGHUP, since
-// certificates are renewed more often than hosts are started.
+// Certificate is the certificate of a host. It is reloaded on SIGHUP, because certificates
+// are renewed more often than hosts restart.
 type Certificate struct {
 	Files   FileTLS
 	current atomic.Pointer[tls.Certificate]
 }
 
-// Load reads the files. If they are wrong, what was read before stays.
+// Load reads the files. If they are invalid, the previous certificate stays.
 func (c *Certificate) Load() error {
 	pair, err := tls.LoadX509KeyPair(string(c.Files.Cert), string(c.Files.Key))
 	if err != nil {
@@ -658,10 +659,10 @@ func (c *Certificate) Load() error {
 	return nil
 }
 
-// Expires returns until when clients accept a certificate that was loaded.
+// Expires returns the expiry of the loaded certificate.
 func (c *Certificate) Expires() time.Time { return c.current.Load().Leaf.NotAfter }
 
-// config is that of a server which shows it, or nil without one.
+// config returns the TLS configuration of a server, or nil without a certificate.
 func (c *Certificate) config() *tls.Config {
 	if c == nil {
 		return nil
@@ -689,8 +690,8 @@ func DatabaseBytes(ctx context.Context, log eventlog.Transactor, where string) (
 	return bytes, nil
 }
 
-// DatabaseRoom returns the room on the disk of a database in a file, with what runs and
-// modules that were removed have left in the file.
+// DatabaseRoom returns the free space for a database file: on its disk, and in the file
+// where runs and modules were removed.
 func DatabaseRoom(log eventlog.Transactor, path string) (guest.DiskRoom, error) {
 	room, err := guest.DiskRoomOf(path)
 	if err != nil {
@@ -705,7 +706,7 @@ func DatabaseRoom(log eventlog.Transactor, path string) (guest.DiskRoom, error) 
 	return room, err
 }
 
-// spaceState is what the metrics say of the room that the host has.
+// spaceState returns the free space for the metrics.
 func (h *Host) spaceState(ctx context.Context) observe.SpaceState {
 	s := observe.SpaceState{Disks: map[string]observe.DiskState{}, Compiled: -1}
 	where, folders := h.file.Database, map[string]string{}
@@ -732,7 +733,7 @@ func (h *Host) spaceState(ctx context.Context) observe.SpaceState {
 	return s
 }
 
-// queueState is what the metrics say of the queue.
+// queueState returns the state of the queue for the metrics.
 func (h *Host) queueState(ctx context.Context) (observe.QueueState, error) {
 	s, err := h.queue.Stats(ctx)
 	if err != nil {

@@ -20,15 +20,15 @@ import (
 )
 
 // LocalTools are tools of modules on this machine and of MCP servers, for one user of
-// [ServeMCP]. Each call is a run in the database. While the tools are served, a module whose
-// files change is loaded again, and the client is told of the new tools. LocalTools are safe
-// for concurrent use.
+// [ServeMCP]. Each call is a run in the database. While the tools are served, a module is
+// reloaded when its files change, and the client is notified. LocalTools are safe for
+// concurrent use.
 type LocalTools struct {
 	db      *starling.DB
 	options starling.ToolOptions
 	warn    func(text string)
 
-	life    context.Context // of the connecting to servers; Close ends it
+	life    context.Context // for connecting to servers; Close cancels it
 	end     context.CancelFunc
 	work    sync.WaitGroup
 	changed chan struct{} // capacity 1: the tools have changed
@@ -40,44 +40,44 @@ type LocalTools struct {
 	code    *starling.Tool // nil without AddCode; likewise
 }
 
-// localModule is a module as it was when it was loaded, or a server. It does not change.
+// localModule is a loaded module or a server. It is immutable.
 type localModule struct {
 	ref    string // as the user named it
 	stamp  uint64 // of its files; zero for a server
 	closed bool   // its tools cannot reach the network
 	tools  []*starling.Tool
-	calls  sync.WaitGroup // grows only while the module is in LocalTools
+	calls  sync.WaitGroup // increases only while the module is in LocalTools
 }
 
-// NewLocalTools returns an empty set of tools, which run under these conditions. warn is
-// told of a module that cannot be loaded again; then the tools stay as they were.
+// NewLocalTools returns an empty set of tools with these options. It calls warn if a module
+// cannot be reloaded; its tools then stay as they were.
 func NewLocalTools(db *starling.DB, o starling.ToolOptions, warn func(text string)) *LocalTools {
 	l := &LocalTools{db: db, options: o, warn: warn, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
 	l.life, l.end = context.WithCancel(context.Background())
 	return l
 }
 
-// Close ends what connects to servers. It comes before the end of the database.
+// Close stops connecting to servers. Call it before closing the database.
 func (l *LocalTools) Close() {
 	l.end()
 	l.work.Wait()
 }
 
-// Add loads the module of a reference, see [starling.DB.Load], and adds its tools. The error
-// is one of Load, or says which tool has the name of another one. Then nothing is added.
+// Add loads the module of a reference, see [starling.DB.Load], and adds its tools. If Load
+// fails or a name is taken, it adds none.
 func (l *LocalTools) Add(ctx context.Context, ref string) error {
 	return l.load(ctx, ref, nil)
 }
 
-// AddCode puts the tool run_js in the place of all others: they are called in its programs
-// alone. If there are more than [tool.MaxDeclared] of them, the client also gets
-// search_tools. AddCode is called before the tools are served.
+// AddCode replaces all tools by run_js, whose programs can call them. With more than
+// [tool.MaxDeclared] tools, the client also gets search_tools. Call AddCode before the
+// tools are served.
 func (l *LocalTools) AddCode(ctx context.Context) (err error) {
 	l.code, err = l.db.Load(ctx, starling.RunJS, l.options)
 	return err
 }
 
-// load loads a module and puts it in the place of another one, or at the end for nil.
+// load loads a module in place of another one, or appends it for nil.
 func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) error {
 	added := &localModule{ref: ref, stamp: stampOf(ref)}
 	m, err := l.db.LoadModule(ctx, ref, l.options)
@@ -99,7 +99,7 @@ func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) err
 	return nil
 }
 
-// place puts a module in the place of another one, or at the end for nil.
+// place puts a module in place of another one, or appends it for nil.
 func (l *LocalTools) place(added, old *localModule) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,7 +173,7 @@ func (l *LocalTools) closed() bool {
 	return !slices.ContainsFunc(l.current(), func(m *localModule) bool { return !m.closed })
 }
 
-// callable returns the tools that a program may call.
+// callable returns the tools that programs may call.
 func (l *LocalTools) callable() (all []tool.Tool) {
 	for _, m := range l.current() {
 		for _, t := range m.tools {
@@ -222,7 +222,7 @@ func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (
 	run, err := t.CallAs(ctx, runID, input)
 	finish(run != nil)
 	if run == nil {
-		if ctx.Err() == nil { // to the one user of these tools, nothing is a secret of the host
+		if ctx.Err() == nil { // the user of these tools may see everything of this host
 			err = fmt.Errorf("%w: %s", mcpsrv.ErrHost, starling.PlainError(err))
 		}
 		return mcpsrv.Result{}, err
@@ -238,11 +238,11 @@ func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (
 	return result, nil
 }
 
-// reportProgress calls progress for each effect of a run, unless it is nil. finish waits
-// for the end of a run that has one.
+// reportProgress calls progress, unless it is nil, for each effect of a run. finish waits
+// for the end of a run that has ended.
 func (l *LocalTools) reportProgress(ctx context.Context, runID string, progress func(what string)) (finish func(ended bool)) {
 	log, err := l.db.Log(ctx)
-	if progress == nil || err != nil { // then the run fails as well
+	if progress == nil || err != nil { // the run fails as well
 		return func(bool) {}
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -269,7 +269,7 @@ func (l *LocalTools) reportProgress(ctx context.Context, runID string, progress 
 	}
 }
 
-// enter returns a tool, which stays open until leave is called, or nil.
+// enter returns a tool, which stays open until leave, or nil.
 func (l *LocalTools) enter(name string) (t *starling.Tool, leave func()) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -298,15 +298,15 @@ func (l *LocalTools) enter(name string) (t *starling.Tool, leave func()) {
 	return nil, nil
 }
 
-// Cancel implements [mcpsrv.Tools]. There is no other process that could wait for a call.
+// Cancel implements [mcpsrv.Tools]. No other process can wait for a call.
 func (l *LocalTools) Cancel(context.Context, string) error { return nil }
 
-// watchTime is how often files are looked at.
+// watchTime is the interval between checks of files.
 const watchTime = time.Second
 
 // Watch implements [mcpsrv.Changing].
 func (l *LocalTools) Watch(ctx context.Context, changed func(), notice func(text string)) {
-	refused := map[string]uint64{} // stamps of files that cannot be loaded, which were told of
+	refused := map[string]uint64{} // stamps of files that cannot be loaded, already reported
 	ticker := time.NewTicker(watchTime)
 	defer ticker.Stop()
 	for {
@@ -342,7 +342,7 @@ func (l *LocalTools) Watch(ctx context.Context, changed func(), notice func(text
 
 var stampSeed = maphash.MakeSeed()
 
-// maxWatched is how many files of a folder are watched.
+// maxWatched bounds the watched files of a folder.
 const maxWatched = 10_000
 
 // stampOf returns a hash over the name, size and time of a file, or of the files in a folder
@@ -353,7 +353,7 @@ func stampOf(ref string) uint64 {
 	files := 0
 	_ = filepath.WalkDir(ref, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // a file that is gone is not in the hash
+			return nil // a missing file is not part of the hash
 		}
 		own := path == ref || !strings.HasPrefix(e.Name(), ".") && e.Name() != "node_modules"
 		switch {

@@ -22,19 +22,19 @@ import (
 	"github.com/starling-host/starling/runtime/mcptool"
 )
 
-// Pins is the file in which a user's servers are pinned: what each of their tools said of
-// itself when it was accepted. A server is accepted when it is first seen. From then on a tool
-// that says something else is refused until the user accepts it. Processes may share the file.
+// Pins is the file with the pins of a user's servers: the definition of each tool when it was
+// accepted. A server is accepted at first sight. From then on a tool with a changed definition
+// is refused until the user accepts it. Processes may share the file.
 type Pins struct{ Path string }
 
-// DefaultPins returns the file of the current user, servers.json in the folder of the
-// program's configuration.
+// DefaultPins returns the file of the current user, servers.json in the configuration
+// folder of the program.
 func DefaultPins() (Pins, error) {
 	base, err := os.UserConfigDir()
 	return Pins{filepath.Join(base, "starling-host", "servers.json")}, err
 }
 
-// pinned are the tools of one server as they were accepted, by name.
+// pinned are the accepted tools of one server, by name.
 type pinned map[string]pin
 
 type pin struct {
@@ -48,15 +48,14 @@ type pinsFile struct {
 	Seen    map[string]seen   `json:"seen,omitempty"` // by the name of the server
 }
 
-// seen is what a server said when it was last connected.
+// seen is the state of a server at the last connection.
 type seen struct {
 	Identity string `json:"identity"`
-	Tools    pinned `json:"tools,omitempty"` // nil if it is what was accepted
+	Tools    pinned `json:"tools,omitempty"` // nil if equal to the accepted one
 }
 
-// identity is by what a server is known again: the hash of its command or address, which may
-// have keys in them. It is the same for a launcher that is named by its path, and from another
-// folder.
+// identity identifies a server: the hash of its command or address, which may contain keys. It
+// does not depend on the path of a launcher or the current folder.
 func (s Server) identity() string {
 	words := []string{s.URL}
 	if s.URL == "" {
@@ -73,7 +72,7 @@ func (s Server) identity() string {
 	return canon.Sum(doc).String()
 }
 
-// pinnedTools returns the accepted tools of a server, nil if it was never seen.
+// pinnedTools returns the accepted tools of a server, or nil if it is new.
 func (p Pins) pinnedTools(s Server) (pinned, error) {
 	all, err := p.read()
 	return all.Servers[s.identity()], err
@@ -91,8 +90,8 @@ func (p Pins) read() (pinsFile, error) {
 	return all, nil
 }
 
-// note keeps what a server says now. It is pinned if the server was never seen, or if accept is
-// set; otherwise it is what the user may accept by the server's name. A lock keeps other
+// note stores the current definitions of a server. They are pinned if the server is new or
+// accept is set; otherwise the user can accept them by the server's name. A lock keeps other
 // processes from writing between reading and writing.
 func (p Pins) note(name, id string, now pinned, accept bool) error {
 	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
@@ -125,25 +124,24 @@ func (p Pins) note(name, id string, now pinned, accept bool) error {
 	return keyfile.Replace(p.Path, append(doc, '\n'))
 }
 
-// pinsOf returns the pins of what a server says of its tools.
+// pinsOf returns the pins of definitions.
 func pinsOf(said []mcptool.Definition) pinned {
 	now := pinned{}
 	for _, d := range said {
-		if doc, err := d.Canonical(); err == nil { // those without were refused
+		if doc, err := d.Canonical(); err == nil { // tools without one were refused
 			now[d.Name] = pin{Hash: d.Hash().String(), Definition: doc}
 		}
 	}
 	return now
 }
 
-// notAccepted is why a tool of a server is refused that is not as it was when the user
-// accepted the server.
+// notAccepted is the error for a tool that has changed since the user accepted its server.
 type notAccepted string
 
-// Error says what is different.
+// Error describes the difference.
 func (e notAccepted) Error() string { return string(e) }
 
-// check says why a tool is not as it was accepted, or cannot be pinned.
+// check returns how a tool differs from the accepted one, or why it cannot be pinned.
 func (p pinned) check(d mcptool.Definition) error {
 	if _, err := d.Canonical(); err != nil {
 		return fmt.Errorf("its description cannot be pinned: %w", err)
@@ -159,23 +157,22 @@ func (p pinned) check(d mcptool.Definition) error {
 	return nil
 }
 
-// Change is one tool of a server that is not as it was when the server was accepted.
+// Change is a tool of a server that has changed since the server was accepted.
 type Change struct {
 	Tool  string
 	What  string // "is new", "is gone" or "is described differently"
-	Parts []Part // of what the server says of it, each that has changed
+	Parts []Part // the changed parts of its definition
 }
 
-// Part is one value in what a server says of a tool.
+// Part is one value in a server's definition of a tool.
 type Part struct {
 	Pointer     string // its JSON pointer, such as /schema/properties/path/description
-	Before, Now string // JSON; empty if there was, or is, no such value
+	Before, Now string // JSON; empty if the value was, or is, absent
 }
 
-// Changes returns what has changed in a server since it was accepted, and a function that
-// accepts it as it is now. Text is the name of a server that was seen, of which it is what it
-// said when it was last connected; or it names a server as for [ParseServer], which is
-// connected. For a server that was never seen all is new.
+// Changes returns the changes of a server since it was accepted, and a function that accepts
+// them. Text is the name of a known server, to use its state at the last connection, or a
+// server as for [ParseServer], to connect to it. For an unknown server all tools are new.
 func (p Pins) Changes(ctx context.Context, text string) (name string, changes []Change, accept func() error, err error) {
 	all, err := p.read()
 	if err != nil {
@@ -203,8 +200,9 @@ func (p Pins) Changes(ctx context.Context, text string) (name string, changes []
 	return s.Name, changesOf(all.Servers[s.identity()], now), func() error { return p.note(s.Name, s.identity(), now, true) }, nil
 }
 
-// Login connects to a server, which text names as for [ParseServer], and keeps the OAuth token
-// that the user gets for it in the folder of the pins. A server that asks for none is an error.
+// Login connects to a server, which text names as for [ParseServer], and stores the OAuth token
+// that the user obtains in the folder of the pins. It fails if the server does not ask for a
+// login.
 func (p Pins) Login(ctx context.Context, text string, login mcptool.Login) (name string, err error) {
 	s, err := ParseServer(text)
 	if err != nil {
@@ -226,7 +224,7 @@ func (p Pins) Login(ctx context.Context, text string, login mcptool.Login) (name
 	return s.Name, err
 }
 
-// changesOf returns the tools that differ, by name.
+// changesOf returns the changed tools, sorted by name.
 func changesOf(before, now pinned) (changes []Change) {
 	for _, name := range namesOf(before, now) {
 		was, had := before[name]

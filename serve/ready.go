@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// readyTime bounds how long [File.Ready] waits. A host answers within five seconds.
+// readyTime bounds the wait of [File.Ready]. A host answers within five seconds.
 const readyTime = 8 * time.Second
 
-// Ready asks the host that serves this file, on this machine, whether it takes runs. The error
-// names the checks that fail there.
+// Ready asks the host that serves this file, on this machine, whether it accepts runs. The
+// error names the failed checks.
 func (f *File) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -32,7 +32,7 @@ func (f *File) Ready(ctx context.Context) error {
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, f.Listen.Network, f.Listen.Address)
 		},
-		// The certificate is for the names under which others reach the host. Nothing is sent that is secret.
+		// The certificate is for the host's public names. The request contains no secrets.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://localhost/api/v1/readyz", nil)
@@ -40,7 +40,7 @@ func (f *File) Ready(ctx context.Context) error {
 		return err
 	}
 	response, err := client.Do(request)
-	if failure, ok := errors.AsType[*url.Error](err); ok { // without the URL, whose name is made up
+	if failure, ok := errors.AsType[*url.Error](err); ok { // without the made-up URL
 		err = failure.Err
 	}
 	if err != nil {
@@ -51,7 +51,7 @@ func (f *File) Ready(ctx context.Context) error {
 		return nil
 	}
 	var doc struct{ Checks map[string]string }
-	_ = json.NewDecoder(io.LimitReader(response.Body, 1<<16)).Decode(&doc) // without them the status has to do
+	_ = json.NewDecoder(io.LimitReader(response.Body, 1<<16)).Decode(&doc) // without them, the status must do
 	var failed []string
 	for check, state := range doc.Checks {
 		if state != "ok" && state != "low" {

@@ -14,7 +14,8 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// Offers implements [mcpsrv.Changing]. A server that is not connected yet may have all.
+// Offers implements [mcpsrv.Changing]. A server that is not connected yet may offer
+// everything.
 func (l *LocalTools) Offers(what string) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -31,7 +32,7 @@ func (l *LocalTools) offering(s *localServer, method string) *starling.Server {
 	return s.connected
 }
 
-// Items implements [mcpsrv.Changing]. Of a server that does not answer there are none.
+// Items implements [mcpsrv.Changing]. It omits servers that do not answer.
 func (l *LocalTools) Items(ctx context.Context, method string) []json.RawMessage {
 	lists := make([][]json.RawMessage, len(l.servers))
 	var asked sync.WaitGroup
@@ -42,10 +43,11 @@ func (l *LocalTools) Items(ctx context.Context, method string) []json.RawMessage
 	return slices.Concat(lists...)
 }
 
-// listTime is how long a server has for one of its lists: those of the others wait for it.
+// listTime bounds the time of a server for one of its lists, because the lists of the
+// others wait for it.
 const listTime = 5 * time.Second
 
-// itemsOf asks a server for a list. Names of prompts get its prefix.
+// itemsOf reads a list of a server. Names of prompts get its prefix.
 func (l *LocalTools) itemsOf(ctx context.Context, s *localServer, method string) []json.RawMessage {
 	connected := l.offering(s, method)
 	if connected == nil {
@@ -58,7 +60,7 @@ func (l *LocalTools) itemsOf(ctx context.Context, s *localServer, method string)
 		l.tell(fmt.Sprintf("the server %s does not answer %s: %s", s.Name, method, starling.PlainError(err)))
 		return nil
 	}
-	// A client that reads strictly would drop the lists of all servers for one odd item.
+	// A strict client would drop the lists of all servers because of one invalid item.
 	items = slices.DeleteFunc(items, func(item json.RawMessage) bool {
 		var said struct{ Name, URI, URITemplate *string }
 		odd := json.Unmarshal(item, &said) != nil || said.Name == nil
@@ -75,7 +77,7 @@ func (l *LocalTools) itemsOf(ctx context.Context, s *localServer, method string)
 	return items
 }
 
-// renamed returns a JSON object with another name, and all else as it was.
+// renamed returns a JSON object with another name, and otherwise unchanged.
 func renamed(object json.RawMessage, rename func(string) string) json.RawMessage {
 	var members map[string]json.RawMessage
 	var name string
@@ -87,7 +89,7 @@ func renamed(object json.RawMessage, rename func(string) string) json.RawMessage
 	return object
 }
 
-// request calls the tool that reads a resource or gets a prompt, of one server after the other
+// request calls the tool that reads a resource or gets a prompt, on one server after another
 // until one answers. Each call is a run.
 func (l *LocalTools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Result, err error) {
 	var asked struct{ URI, Name string }
@@ -109,8 +111,8 @@ func (l *LocalTools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.
 
 var templateVariable = regexp.MustCompile(`\\\{.*?\\\}`)
 
-// owners returns those of the servers that list a URI, or else those with a template that it
-// matches, or else all.
+// owners returns the servers that list a URI, or else those with a matching template, or
+// else all.
 func (l *LocalTools) owners(ctx context.Context, servers []*localServer, uri string) []*localServer {
 	if len(servers) == 1 {
 		return servers
@@ -126,7 +128,7 @@ func (l *LocalTools) owners(ctx context.Context, servers []*localServer, uri str
 			}
 			if slices.ContainsFunc(items, func(item json.RawMessage) bool {
 				var said struct{ URI, URITemplate string }
-				_ = json.Unmarshal(item, &said) // one that is odd has neither
+				_ = json.Unmarshal(item, &said) // an invalid item has neither
 				pattern := templateVariable.ReplaceAllString(regexp.QuoteMeta(said.URI+said.URITemplate), ".*")
 				matches, err := regexp.MatchString("(?s)^(?:"+pattern+")$", uri)
 				return matches && err == nil && pattern != ""

@@ -10,14 +10,14 @@ import (
 	"github.com/starling-host/starling/runtime/observe"
 )
 
-// How often a host seals its database, unless its file says otherwise.
+// The defaults for sealing.
 const (
 	defaultSealEvery = 5 * time.Minute
 	defaultSealRuns  = 1000
 )
 
-// sealing signs a checkpoint of the runs of a host every so often, after so many runs, and
-// when the host has ended.
+// sealing signs a checkpoint of the runs of a host at intervals, after a number of runs,
+// and at shutdown.
 type sealing struct {
 	h      *Host
 	sealer *seal.Sealer
@@ -52,7 +52,7 @@ func (h *Host) openSealing() (*sealing, error) {
 	return s, nil
 }
 
-// sealKey reads the key that signs.
+// sealKey reads the signing key.
 func (f *File) sealKey() (key *seal.Key, err error) {
 	if key, err = seal.ReadKey(f.Seal.KeyFile); err != nil {
 		err = f.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
@@ -60,14 +60,14 @@ func (f *File) sealKey() (key *seal.Key, err error) {
 	return key, err
 }
 
-// ran counts a run that has ended.
+// ran counts an ended run.
 func (s *sealing) ran() {
 	if s.ended.Add(1) == s.runs {
 		s.soon()
 	}
 }
 
-// soon has a checkpoint signed now. Until it is, nothing proves why removed runs are gone.
+// soon requests a checkpoint now. Until then, nothing proves why removed runs are gone.
 func (s *sealing) soon() {
 	select {
 	case s.due <- struct{}{}:
@@ -90,13 +90,13 @@ func (s *sealing) keep(ctx context.Context) {
 	}
 }
 
-// sealTimeout bounds the last checkpoint of a host, which ends with it.
+// sealTimeout bounds the last checkpoint of a host at shutdown.
 const sealTimeout = 10 * time.Second
 
-// sign signs a checkpoint, if there is something new, and has the witnesses cosign it. What
-// fails is tried again the next time.
+// sign signs a checkpoint, if anything is new, and asks the witnesses to cosign it.
+// Failures are retried the next time.
 func (s *sealing) sign(ctx context.Context) {
-	s.mu.Lock() // the last checkpoint of a host may meet one that is being signed
+	s.mu.Lock() // the last checkpoint of a host may coincide with another
 	defer s.mu.Unlock()
 	s.ended.Store(0)
 	sealed, err := s.sealer.Seal(ctx)

@@ -15,12 +15,12 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// UsageOf returns what tenants use.
+// UsageOf returns the usage of tenants.
 func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	return daemon.UsageOf(ctx, log, tenants, q, defaults, f)
 }
 
-// View is what one reader sees of a log, and Operator is what an operator may do besides.
+// View is one reader's view of a log, and Operator adds the actions of an operator.
 type (
 	View     = eventview.View
 	Operator = eventview.Operator
@@ -35,17 +35,17 @@ type (
 // NewLocalWebView returns the web view of one database.
 func NewLocalWebView(c LocalWebViewConfig) (*LocalWebView, error) { return inspect.New(c) }
 
-// OnlyView returns the scope that shows one view to those who have a token.
+// OnlyView returns the scope that shows one view to clients with a token.
 func OnlyView(v View, token string) func(*http.Request) (View, error) { return inspect.Only(v, token) }
 
-// MCPView is what an assistant is shown of a log, and MCPOptions say how.
+// MCPView is an assistant's view of a log, configured by MCPOptions.
 type (
 	MCPView    = mcpsrv.View
 	MCPOptions = mcpsrv.Options
 )
 
 // ServeMCPOver serves the assistants of one user over HTTP, at /mcp of a listener on this
-// machine, until ctx ends. Calls in progress are cancelled then.
+// machine, until ctx ends. It then cancels calls in progress.
 func ServeMCPOver(ctx context.Context, v MCPView, o MCPOptions, l net.Listener) error {
 	return mcpsrv.ServeLocal(ctx, v, o, OriginsOf("http://"+l.Addr().String(), l.Addr()), l)
 }
@@ -55,7 +55,7 @@ func ServeMCP(ctx context.Context, v MCPView, o MCPOptions, in io.Reader, out io
 	return mcpsrv.ServeStdio(ctx, v, o, in, out)
 }
 
-// The queue of runs in a database, and what it says of its jobs and of its hosts.
+// The queue of runs in a database, with its jobs and hosts.
 type (
 	Queue       = queue.Queue
 	QueueConfig = queue.Config
@@ -84,7 +84,7 @@ var (
 	ErrNotSleeping = queue.ErrNotSleeping
 )
 
-// What a queue has by default, and how it words states.
+// The defaults of a queue, and its words for states.
 const (
 	MaxDeaths = queue.MaxDeaths
 	UsageDays = queue.UsageDays

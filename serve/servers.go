@@ -15,12 +15,12 @@ import (
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
-// Server is a server of the Model Context Protocol whose tools [LocalTools] have.
+// Server configures a server of the Model Context Protocol for [LocalTools].
 type Server struct {
-	// Name stands before the names of its tools, with an underscore between.
+	// Name is the prefix of the names of its tools, followed by an underscore.
 	Name string
 
-	// Either the words of the command that starts the server, or its address.
+	// Either the words of the server's command, or its address.
 	Command []string
 	URL     string
 
@@ -28,8 +28,8 @@ type Server struct {
 	// variables of this process.
 	Env, Headers map[string]string
 
-	// Only are the tools that are served, by the server's names, or all for nil; Without are
-	// left out, and Rename has other names for tools, behind the name of the server.
+	// Only are the tools to serve, by the server's names, nil for all. Without are left out,
+	// and Rename maps names to others, which also get the prefix.
 	Only, Without []string
 	Rename        map[string]string
 }
@@ -42,10 +42,10 @@ var (
 	outOfName   = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
-// ParseServer reads what names a server: a command line, which is split into words without
-// a shell, or an http or https URL. NAME= before it gives the server a name, in lower case;
-// otherwise it has one after its package, program or host. Assignments in upper case before
-// a command are variables for it.
+// ParseServer reads a command line, which it splits into words without a shell, or an http
+// or https URL. NAME= before it names the server, in lower case; otherwise the name comes
+// from its package, program or host. Assignments in upper case before a command are
+// variables for it.
 func ParseServer(text string) (Server, error) {
 	var s Server
 	rest := strings.TrimSpace(text)
@@ -91,8 +91,8 @@ func ParseServer(text string) (Server, error) {
 	return s, nil
 }
 
-// nameOf returns the name of a server after its package, program or host, without its version
-// and without the words that most have: server-files@1.2 is files.
+// nameOf derives the name of a server from its package, program or host, without its version
+// and common words: server-files@1.2 is files.
 func nameOf(of string) string {
 	base := path.Base(filepath.ToSlash(of))
 	base, _, _ = strings.Cut(base, "@")
@@ -154,8 +154,8 @@ func splitWords(line string) (words []string, err error) {
 	return words, nil
 }
 
-// Absolute returns the server as it works from every folder: with the path of its program, and
-// those of the files and folders that its arguments and variables name.
+// Absolute returns the server in a form that works from every folder: with absolute paths of
+// its program, and of the files and folders in its arguments and variables.
 func (s Server) Absolute() (Server, error) {
 	if s.URL != "" {
 		return s, nil
@@ -178,8 +178,8 @@ func (s Server) Absolute() (Server, error) {
 	return full, nil
 }
 
-// absoluteWord returns a word, or the value of a flag, with the path of what it names, if
-// it looks like a path and something is there.
+// absoluteWord makes a word, or the value of a flag, absolute if it looks like a path and
+// exists.
 func absoluteWord(word string) string {
 	flag, value, isFlag := "", word, strings.HasPrefix(word, "-")
 	if isFlag {
@@ -198,7 +198,8 @@ func absoluteWord(word string) string {
 	return word
 }
 
-// config is how to connect to the server, with its token of the folder of the pins.
+// config returns the configuration of the connection, with the token file in the folder of
+// the pins.
 func (s Server) config(p Pins) agentfile.MCP {
 	m := agentfile.MCP{
 		Command: s.Command, URL: s.URL, Env: s.Env, Headers: s.Headers, Prefix: s.Name + "_",
@@ -213,7 +214,7 @@ func (s Server) config(p Pins) agentfile.MCP {
 	return m
 }
 
-// AddHeader reads "NAME: HEADER: VALUE" and adds the header to the server of that name.
+// AddHeader reads "NAME: HEADER: VALUE" and adds the header to the named server.
 func AddHeader(servers []Server, text string) error {
 	name, rest, _ := strings.Cut(text, ":")
 	header, value, ok := strings.Cut(rest, ":")
@@ -234,8 +235,8 @@ func AddHeader(servers []Server, text string) error {
 	return nil
 }
 
-// ChooseTools reads "NAME: TOOL, !TOOL, TOOL=OTHER" for the server of that name: the tools that
-// are served, those that are not, and other names.
+// ChooseTools reads "NAME: TOOL, !TOOL, TOOL=OTHER" for the named server: tools to serve, tools
+// to leave out, and other names.
 func ChooseTools(servers []Server, text string) error {
 	name, rest, _ := strings.Cut(text, ":")
 	s, err := named(servers, name)

@@ -27,13 +27,12 @@ import (
 	"github.com/starling-host/starling/runtime/observe"
 )
 
-// flushTime bounds how long a host that ends waits for a collector to take the last
-// spans.
+// flushTime bounds the wait at shutdown for a collector to accept the last spans.
 const flushTime = 3 * time.Second
 
-// openTraces returns what makes the spans of the host, or nil if they go nowhere. They wait
-// for the collector in a queue of 2048 spans, and those that find it full are dropped, so
-// that nothing else ever waits.
+// openTraces returns the tracer provider of the host, or nil without a collector. Spans
+// wait for the collector in a queue of 2048, and are dropped if it is full, so that nothing
+// else ever waits.
 func (h *Host) openTraces(ctx context.Context) (*observe.Tracer, error) {
 	if !tracesWanted(h.file.Traces, os.Getenv) {
 		return nil, nil
@@ -49,9 +48,8 @@ func (h *Host) openTraces(ctx context.Context) (*observe.Tracer, error) {
 		return nil, &SetupError{Err: fmt.Errorf("serve: traces: %w", err), Hint: "check OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME"}
 	}
 	options := []sdktrace.TracerProviderOption{sdktrace.WithResource(who), sdktrace.WithBatcher(&delivery{SpanExporter: exporter, logger: h.logger})}
-	// A part of all traces is chosen by their ids, so that every host chooses the same.
-	// Whether the sender of a request wants its trace kept does not count: senders are
-	// tenants, and cannot hide from the operator.
+	// Traces are sampled by their ids, so that all hosts choose the same. The sender's
+	// choice does not count: senders are tenants, who must not hide from the operator.
 	if part := h.file.Traces.Sample; part > 0 {
 		options = append(options, sdktrace.WithSampler(sdktrace.TraceIDRatioBased(part)))
 	} else if os.Getenv("OTEL_TRACES_SAMPLER") == "" {
@@ -81,8 +79,8 @@ func tracesWanted(t FileTraces, getenv func(string) string) bool {
 	return getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// delivery logs when spans begin to be lost, and when they arrive again, rather than for
-// each batch. It is used by one goroutine.
+// delivery logs once when spans begin to be lost, and once when they arrive again. It is
+// used by one goroutine.
 type delivery struct {
 	sdktrace.SpanExporter
 	logger  *slog.Logger
@@ -94,7 +92,7 @@ func (d *delivery) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	err := d.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil && !d.failing:
-		const most = 300 // the error may repeat what a server said
+		const most = 300 // the error may quote a server
 		text := err.Error()
 		if len(text) > most {
 			text = fmt.Sprintf("%s... (%s)", strings.ToValidUTF8(text[:most], ""), display.Plural(len(text), "byte"))
@@ -104,11 +102,11 @@ func (d *delivery) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		d.logger.Info("spans are delivered again")
 	}
 	d.failing = err != nil
-	return nil // it was logged
+	return nil // already logged
 }
 
-// otlpClient sends spans to a collector by OTLP over HTTP, in the binary encoding. It is an
-// otlptrace.Client. The one of OpenTelemetry brings gRPC with it, which nothing here needs.
+// otlpClient is an otlptrace.Client that sends spans to a collector by OTLP over HTTP, in
+// the binary encoding. OpenTelemetry's own client would bring gRPC with it.
 // https://opentelemetry.io/docs/specs/otlp/ describes the protocol, and
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/ the variables.
 type otlpClient struct {
@@ -118,7 +116,7 @@ type otlpClient struct {
 	client *http.Client
 }
 
-// newOTLPClient returns the client for a URL, or for the one that the environment has.
+// newOTLPClient returns the client for a URL, by default the URL of the environment.
 func newOTLPClient(endpoint string, getenv func(string) string) (*otlpClient, error) {
 	variable := func(name string) string {
 		return cmp.Or(getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), getenv("OTEL_EXPORTER_OTLP_"+name))
@@ -156,7 +154,7 @@ func newOTLPClient(endpoint string, getenv func(string) string) (*otlpClient, er
 	return c, nil
 }
 
-// otlpTLS has the certificates that the environment names.
+// otlpTLS loads the certificates that the environment names.
 func otlpTLS(variable func(string) string) (*tls.Config, error) {
 	c := &tls.Config{}
 	if path := variable("CERTIFICATE"); path != "" {
@@ -182,8 +180,8 @@ func otlpTLS(variable func(string) string) (*tls.Config, error) {
 func (c *otlpClient) Start(context.Context) error { return nil }
 func (c *otlpClient) Stop(context.Context) error  { c.client.CloseIdleConnections(); return nil }
 
-// UploadTraces sends spans. What a collector cannot take at the moment is sent up to three
-// times more, after one, two and four seconds, or when the collector says so.
+// UploadTraces sends spans. If the collector is temporarily unavailable, it retries up to
+// three times, after one, two and four seconds, or as the collector asks.
 func (c *otlpClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans}) // an ExportTraceServiceRequest has the same bytes
 	if err != nil {
@@ -209,8 +207,8 @@ func (c *otlpClient) UploadTraces(ctx context.Context, spans []*tracepb.Resource
 	}
 }
 
-// post makes one request. If it may be repeated, after is not negative: how long the
-// collector asks to wait.
+// post makes one request. If it may be repeated, after is the wait that the collector asks
+// for; otherwise it is negative.
 func (c *otlpClient) post(ctx context.Context, body []byte) (after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {

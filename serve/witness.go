@@ -18,16 +18,16 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 )
 
-// What a request to a witness may take.
+// Bounds on a request to a witness.
 const (
 	witnessTimeout = 10 * time.Second
 	witnessBytes   = 2 * seal.MaxCheckpointBytes
 )
 
-// addCheckpoint is the path of the one call that a witness has (c2sp.org/tlog-witness).
+// addCheckpoint is the path of a witness's only call (c2sp.org/tlog-witness).
 const addCheckpoint = "/add-checkpoint"
 
-// conflictType is the content type of the number of leaves that a witness has seen.
+// conflictType is the content type of a witness's number of leaves.
 const conflictType = "text/x.tlog.size"
 
 // ServeWitness answers requests to a witness until ctx ends. It closes the listener.
@@ -81,7 +81,7 @@ func ServeWitness(ctx context.Context, l net.Listener, w *seal.Witness, logger *
 	return nil
 }
 
-// shortened bounds what a request without a key can have written, by us or to us.
+// shortened bounds the text of a request in logs and answers.
 func shortened(text string) string {
 	const most = 200
 	if len(text) > most {
@@ -90,12 +90,11 @@ func shortened(text string) string {
 	return text
 }
 
-// refusals logs one refused request a second, with the number of those before it that it
-// did not log.
+// refusals logs one refused request a second, with the number of unlogged ones before it.
 type refusals struct {
 	logger *slog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	last    time.Time
 	skipped int
 }
@@ -121,8 +120,8 @@ func firstLines(body []byte) string {
 	return string(lines[0]) + " " + string(lines[1])
 }
 
-// Cosign has a witness, at its URL, cosign the newest checkpoint of a database, which keeps
-// the cosignature. It returns the checkpoint with it.
+// Cosign asks a witness, at its URL, to cosign the newest checkpoint of a database, and
+// stores the cosignature. It returns the checkpoint with it.
 func Cosign(ctx context.Context, db eventlog.Transactor, witness string) (signed []byte, err error) {
 	c, signed, err := seal.Newest(ctx, db)
 	if err != nil {
@@ -130,7 +129,7 @@ func Cosign(ctx context.Context, db eventlog.Transactor, witness string) (signed
 	}
 	client := &http.Client{Timeout: witnessTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	r := seal.Request{Signed: signed}
-	for range 3 { // where the witness stands is known from its answer
+	for range 3 { // the answer shows the state of the witness
 		if r.Proof, err = seal.Consistency(ctx, db, c, r.Old); err != nil {
 			return nil, err
 		}

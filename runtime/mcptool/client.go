@@ -125,7 +125,7 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 		Capabilities:                &mcp.ClientCapabilities{},
 		ElicitationHandler:          conn.calls.elicit,
 		ProgressNotificationHandler: conn.calls.progress,
-		// lint:ignore SA1019 servers of earlier versions still write logs
+		//lint:ignore SA1019 servers of earlier versions still write logs
 		LoggingMessageHandler:      conn.calls.log,
 		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { conn.relist.Store(true); changed() },
 		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { changed() },
