@@ -1,0 +1,166 @@
+// Calls: of a tool by the host, and of one part of the component by another.
+
+static const u8 *variables; // of the call's context, or 0
+
+// A document is returned as its address and its length.
+static u64 packed(u8 *w) { return (u64)(u32)out << 32 | (u32)(w - out); }
+
+static u64 failure(struct text kind, struct text message) {
+  u8 *w = WRITE(begin(), "{\"error\":{\"kind\":\"");
+  w = WRITE(write(w, kind.p, kind.n), "\",\"message\":");
+  w = write_text(w, message.p, message.n);
+  return packed(WRITE(w, "}}"));
+}
+
+// finish returns the document of a result.
+static u64 finish(const struct node *t, u32 at) {
+  if (t && t->kind == RESULT) {
+    const struct row *r = &t->rows[discriminant(t, at)];
+    if (r != t->rows) {
+      if (!r->type) return failure(TEXT("tool"), TEXT("the tool failed"));
+      const struct node *error = node(r->type);
+      u32 p = at + t->b;
+      if (error->kind == STRING) {
+        in_memory(AT32(p), AT32(p + 4), 1);
+        return failure(TEXT("tool"), (struct text){(const u8 *)AT32(p), AT32(p + 4)});
+      }
+      u8 *w = write_value(begin(), error, p);
+      return failure(TEXT("tool"), (struct text){out, w - out});
+    }
+    at += t->b;
+    t = r->type ? node(r->type) : 0;
+  }
+  u8 *w = WRITE(begin(), "{\"output\":");
+  w = t ? write_value(w, t, at) : WRITE(w, "null");
+  return packed(WRITE(w, "}"));
+}
+
+// lift returns where the result of a call is in memory.
+static u32 lift(const struct function *f, const u64 *slots) {
+  if (!f->result) return 0;
+  const struct node *t = node(f->result);
+  if (f->flags & RESULT_AT_ADDRESS) {
+    in_memory(slots[0], t->size, t->align);
+    return slots[0];
+  }
+  u32 at = (u32)alloc(t->size);
+  from_flat(t, slots, at);
+  return at;
+}
+
+// The task of an asynchronous function that is being called: its result is read when it
+// returns it, since its memory is good only then.
+static const struct function *task;
+static u64 task_document;
+
+EXPORT("task_return") void task_return(const u64 *slots) {
+  if (!task || task_document) BROKEN("a task returns twice");
+  task_document = finish(task->result ? node(task->result) : 0, lift(task, slots));
+}
+
+EXPORT("task_step") u32 task_step(u32 code) {
+  if ((code & 15) > 1) BROKEN("a task waits for something that never happens");
+  return code & 15;
+}
+
+static u64 call_tool(u32 i, const u8 *input) {
+  const struct function *f = function(i);
+  const struct node *parameters = node(f->parameters);
+  u64 slots[17], result = 0;
+  callee = i;
+  u32 by_address = f->flags & PARAMETERS_AT_ADDRESS;
+  u32 image = by_address ? value_memory(1, parameters->size, parameters->align) : (u32)alloc(parameters->size);
+  if (!read_record(parameters, image, input)) {
+    u8 *w = begin();
+    if (path_at < sizeof path) w = WRITE(write(w, path + path_at + 1, sizeof path - path_at - 1), ": ");
+    w = write(w, why.p, why.n);
+    return failure(TEXT("discard"), (struct text){out, w - out});
+  }
+  if (by_address) slots[0] = image;
+  else to_flat(parameters, image, slots);
+  task = f->flags & ASYNC ? f : 0;
+  link_call(i, slots, &result);
+  if (f->flags & ASYNC) {
+    if (!task_document) BROKEN("a task ends without a result");
+    return task_document;
+  }
+  u64 document = finish(f->result ? node(f->result) : 0, lift(f, &result));
+  if (f->flags & POST_RETURN) link_post(i, &result);
+  return document;
+}
+
+EXPORT("alloc") void *alloc_input(u32 n) { return alloc(n + 16); }
+
+EXPORT("execute") u64 execute(u8 *p, u32 n) {
+  struct text key, tool = {0};
+  const u8 *input = 0, *next = space(p);
+  p[n] = 0;
+  if (*next != '{') next = 0;
+  while (next && (next = each(next, &key))) {
+    if (key.n == 5 && equal(key.p, "input", 5)) input = next;
+    if (key.n == 7 && equal(key.p, "context", 7)) variables = member(next, TEXT("variables"));
+    if (key.n == 4 && equal(key.p, "tool", 4)) next = read_text(next, &tool);
+    else next = skip(next);
+  }
+  function(0);
+  if (!input || *input != '{') return failure(TEXT("discard"), TEXT("there is no input"));
+  for (u32 i = 0; i < ((u32 *)descriptors)[0]; i++) {
+    const struct function *f = function(i);
+    if (f->name && f->name_n == tool.n && equal(descriptors + f->name, tool.p, tool.n)) return call_tool(i, input);
+  }
+  return failure(TEXT("discard"), TEXT("there is no such tool"));
+}
+
+// pass calls one part of the component for another: all but numbers is copied, and handles
+// move from table to table.
+EXPORT("pass") void pass(u32 i, const u64 *arguments, u64 *results) {
+  const struct function *f = function(i);
+  const struct node *parameters = node(f->parameters), *result = f->result ? node(f->result) : 0;
+  struct pass call = {f->caller, f->callee, 0, 0, 0, 0};
+  struct mark mark = scratch_mark();
+  u64 slots[17], returned = 0;
+  u32 from, to, many = parameters->flat > 16, at = result && result->flat > 1;
+  if (many) {
+    from = arguments[0];
+    in_memory(from, parameters->size, parameters->align);
+  } else {
+    from = scratch(parameters->size);
+    from_flat(parameters, arguments, from);
+  }
+  u32 target = at ? arguments[many ? 1 : parameters->flat] : 0;
+  callee = i;
+  to_caller = 0;
+  to = many ? value_memory(1, parameters->size, parameters->align) : scratch(parameters->size);
+  pass_value(parameters, from, to, &call);
+  if (many) slots[0] = to;
+  else to_flat(parameters, to, slots);
+  scratch_free(mark);
+  link_call(i, slots, &returned);
+  if (call.borrows) BROKEN("a borrowed handle is not dropped");
+  for (u32 k = 0; k < call.n; k++) table_of(f->caller)->handles[call.lent[k]].lends--;
+  if (result) {
+    mark = scratch_mark();
+    if (f->flags & RESULT_AT_ADDRESS) {
+      from = returned;
+      in_memory(from, result->size, result->align);
+    } else {
+      from = scratch(result->size);
+      from_flat(result, &returned, from);
+    }
+    if (at) in_memory(target, result->size, result->align);
+    to = at ? target : scratch(result->size);
+    call.from = f->callee;
+    call.to = f->caller;
+    callee = i;
+    to_caller = 1;
+    pass_value(result, from, to, &call);
+    to_caller = 0;
+    if (!at) to_flat(result, to, results);
+    scratch_free(mark);
+  }
+  if (f->flags & POST_RETURN) link_post(i, &returned);
+}
+
+EXPORT("exit_failed") void exit_failed(u32 failed) {
+  if (failed) host_exit(1);
+}

@@ -1,0 +1,7 @@
+#include "guest.h"
+#include "memory.c"
+#include "number.c"
+#include "json.c"
+#include "value.c"
+#include "call.c"
+#include "wasi.c"
