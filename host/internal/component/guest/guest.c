@@ -5,3 +5,4 @@
 #include "value.c"
 #include "call.c"
 #include "wasi.c"
+#include "http.c"
