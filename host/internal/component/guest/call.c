@@ -63,23 +63,56 @@ EXPORT("task_step") u32 task_step(u32 code) {
   return code & 15;
 }
 
-static u64 call_tool(u32 i, const u8 *input) {
+// call gives a function its parameters, which are in a JSON object, and calls it. It returns 0
+// if the object does not fit.
+static u32 call(u32 i, const u8 *input, u64 *result) {
   const struct function *f = function(i);
   const struct node *parameters = node(f->parameters);
-  u64 slots[17], result = 0;
-  callee = i;
   u32 by_address = f->flags & PARAMETERS_AT_ADDRESS;
+  u64 slots[17];
+  callee = i;
   u32 image = by_address ? value_memory(1, parameters->size, parameters->align) : (u32)alloc(parameters->size);
-  if (!read_record(parameters, image, input)) {
-    u8 *w = begin();
-    if (path_at < sizeof path) w = WRITE(write(w, path + path_at + 1, sizeof path - path_at - 1), ": ");
-    w = write(w, why.p, why.n);
-    return failure(TEXT("discard"), (struct text){out, w - out});
-  }
+  if (!read_record(parameters, image, input)) return 0;
   if (by_address) slots[0] = image;
   else to_flat(parameters, image, slots);
   task = f->flags & ASYNC ? f : 0;
-  link_call(i, slots, &result);
+  link_call(i, slots, result);
+  return 1;
+}
+
+static u64 misfits(void) {
+  u8 *w = begin();
+  if (path_at < sizeof path) w = WRITE(write(w, path + path_at + 1, sizeof path - path_at - 1), ": ");
+  w = write(w, why.p, why.n);
+  return failure(TEXT("discard"), (struct text){out, w - out});
+}
+
+// request reads what the host gives to execute: the name of the tool, and its input.
+static const u8 *request(u8 *p, u32 n, struct text *tool) {
+  struct text key;
+  const u8 *input = 0, *next = space(p);
+  p[n] = 0;
+  while (next && (next = each(next, &key))) {
+    if (key.n == 5 && equal(key.p, "input", 5)) input = next;
+    if (key.n == 7 && equal(key.p, "context", 7)) variables = member(next, TEXT("variables"));
+    if (key.n == 4 && equal(key.p, "tool", 4)) read_text(next, tool);
+    next = skip(next);
+  }
+  return input && *input == '{' ? input : 0;
+}
+
+EXPORT("alloc") void *alloc_input(u32 n) { return alloc(n + 16); }
+
+EXPORT("execute") u64 execute(u8 *p, u32 n) {
+  struct text tool = {0};
+  const u8 *input = request(p, n, &tool);
+  const struct function *f = function(0);
+  u32 count = ((u32 *)descriptors)[0], i = 0;
+  while (i < count && !(f[i].name && f[i].name_n == tool.n && equal(descriptors + f[i].name, tool.p, tool.n))) i++;
+  if (!input || i == count) return failure(TEXT("discard"), input ? TEXT("there is no such tool") : TEXT("there is no input"));
+  f += i;
+  u64 result = 0;
+  if (!call(i, input, &result)) return misfits();
   if (f->flags & ASYNC) {
     if (!task_document) BROKEN("a task ends without a result");
     return task_document;
@@ -87,28 +120,6 @@ static u64 call_tool(u32 i, const u8 *input) {
   u64 document = finish(f->result ? node(f->result) : 0, lift(f, &result));
   if (f->flags & POST_RETURN) link_post(i, &result);
   return document;
-}
-
-EXPORT("alloc") void *alloc_input(u32 n) { return alloc(n + 16); }
-
-EXPORT("execute") u64 execute(u8 *p, u32 n) {
-  struct text key, tool = {0};
-  const u8 *input = 0, *next = space(p);
-  p[n] = 0;
-  if (*next != '{') next = 0;
-  while (next && (next = each(next, &key))) {
-    if (key.n == 5 && equal(key.p, "input", 5)) input = next;
-    if (key.n == 7 && equal(key.p, "context", 7)) variables = member(next, TEXT("variables"));
-    if (key.n == 4 && equal(key.p, "tool", 4)) next = read_text(next, &tool);
-    else next = skip(next);
-  }
-  function(0);
-  if (!input || *input != '{') return failure(TEXT("discard"), TEXT("there is no input"));
-  for (u32 i = 0; i < ((u32 *)descriptors)[0]; i++) {
-    const struct function *f = function(i);
-    if (f->name && f->name_n == tool.n && equal(descriptors + f->name, tool.p, tool.n)) return call_tool(i, input);
-  }
-  return failure(TEXT("discard"), TEXT("there is no such tool"));
 }
 
 // pass calls one part of the component for another: all but numbers is copied, and handles

@@ -6,3 +6,4 @@
 #include "call.c"
 #include "wasi.c"
 #include "http.c"
+#include "agent.c"
