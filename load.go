@@ -167,7 +167,11 @@ func (db *DB) Load(ctx context.Context, ref string, o ToolOptions) (*Tool, error
 // LoadBytes is [DB.Load] for the bytes of a module. The name is used if it is a WASI
 // command.
 func (db *DB) LoadBytes(ctx context.Context, name string, wasm []byte, o ToolOptions) (*Tool, error) {
-	m, err := db.loadModule(ctx, guest.Source{Wasm: bytes.Clone(wasm), Name: name}, o)
+	source, err := guest.FromBytes(name, bytes.Clone(wasm))
+	if err != nil {
+		return nil, err
+	}
+	m, err := db.loadModule(ctx, source, o)
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,14 @@ type (
 )
 
 // Find returns the module that ref names: the path of a .wasm file, or of a folder with a
-// tool in Go, TypeScript or JavaScript, which is built. Errors are a [*SourceError], but
-// for the end of ctx and failures of the file system.
+// tool in Go, TypeScript or JavaScript, which is built. A component of WASI 0.2 becomes a core
+// module. Errors are a [*SourceError], but for the end of ctx, failures of the file system, and
+// a component that is refused, which is a [*rewrite.Refusal].
 func Find(ctx context.Context, ref string) (Source, error) { return registry.Open(ctx, ref) }
+
+// FromBytes returns the module that bytes are. The name is that of a WASI command. The error of a
+// component that is refused is a [*rewrite.Refusal].
+func FromBytes(name string, wasm []byte) (Source, error) { return registry.FromBytes(name, wasm) }
 
 // WithProgress returns a context in which [Find] and [Load] call began with what they begin
 // that can take seconds, such as "building ./tool (Go)" or "compiling dice", and then the

@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/runjs"
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 // MaxModuleBytes is the size of the largest module that is read or kept: 64
@@ -21,7 +23,7 @@ const MaxModuleBytes = 64 << 20
 
 // Module is a module that was found.
 type Module struct {
-	Wasm   []byte // the module's bytes, as on disk
+	Wasm   []byte // the module's bytes: as on disk, or of the core module that a component became
 	Name   string // the file's or folder's name without ".wasm": the name of a WASI command
 	Source string // the absolute path that it was read or built from; empty for run_js
 }
@@ -65,8 +67,10 @@ var sources = map[string]struct{ language, hint string }{
 // is not looked at, so that the tool's own go.mod alone decides. The network is
 // used only when the Go command needs modules that are missing from its cache.
 //
-// Errors are of type [*Error], except for the end of ctx and for failures of the
-// file system.
+// Of a component Open returns the core module that its parts are joined to.
+//
+// Errors are of type [*Error], except for the end of ctx, for failures of the file
+// system, and for a component that is refused: a [*rewrite.Refusal].
 func Open(ctx context.Context, ref string) (Module, error) {
 	info, err := os.Stat(ref)
 	switch {
@@ -93,7 +97,23 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	if err != nil {
 		return Module{}, err
 	}
-	return m, nil
+	return m.joined()
+}
+
+// FromBytes returns the module that bytes are. The name is that of a WASI command.
+func FromBytes(name string, b []byte) (Module, error) {
+	return Module{Wasm: b, Name: name}.joined()
+}
+
+// joined makes a core module of a component. It is the one place where a component becomes
+// something that the rest of the host knows. The error is a [*rewrite.Refusal].
+func (m Module) joined() (Module, error) {
+	if !wasm.IsComponent(m.Wasm) {
+		return m, nil
+	}
+	var err error
+	m.Wasm, err = component.Link(m.Wasm)
+	return m, err
 }
 
 // buildFolder builds the folder behind ref, which may be a link to it: the Go

@@ -71,7 +71,7 @@ func leaves(m *wasm.Module) ([]int, error) {
 		var it wasm.Iter
 		var err error
 		if groups, it, err = m.Body(i, groups[:0]); err != nil {
-			return nil, malformed(err)
+			return nil, Malformed(err)
 		}
 		all[i] = leaf(m.Types[m.Funcs[i]], groups, it)
 	}
@@ -153,7 +153,7 @@ func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int, isLeaf b
 	}
 	p.leaveFunction()
 	p.slots = max(slotsBase+locals+p.peak, int(p.tail))
-	return malformed(it.Err())
+	return Malformed(it.Err())
 }
 
 // open begins a block at pos.

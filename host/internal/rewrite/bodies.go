@@ -45,7 +45,7 @@ func (g *gate) checkBody(i int) error {
 	groups, it, err := g.m.Body(i, s.groups)
 	s.groups = groups
 	if err != nil {
-		return malformed(err)
+		return Malformed(err)
 	}
 	if err := g.checkLocals(i); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (g *gate) checkBody(i int) error {
 			return err
 		}
 	}
-	return malformed(it.Err())
+	return Malformed(it.Err())
 }
 
 func (g *gate) checkLocals(i int) error {

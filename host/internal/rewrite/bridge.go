@@ -43,7 +43,7 @@ const (
 func NewBridge(rewritten []byte) (*Bridge, error) {
 	m, err := wasm.Decode(rewritten)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, Malformed(err)
 	}
 	b := &Bridge{}
 	for _, im := range m.Imports {

@@ -44,14 +44,14 @@ func pass(b []byte, l Limits, allowed lookup) (*gate, error) {
 	}
 	frame, err := wasm.Split(b)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, Malformed(err)
 	}
 	if err := checkCounts(frame, l); err != nil {
 		return nil, err
 	}
 	m, err := wasm.Decode(b)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, Malformed(err)
 	}
 	g := &gate{m: m, l: l}
 	for _, step := range []func() error{

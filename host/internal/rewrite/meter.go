@@ -83,7 +83,7 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	t := w.m.Types[w.m.Funcs[i]]
 	groups, it, err := w.m.Body(i, nil)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, Malformed(err)
 	}
 	locals := len(t.Params)
 	for _, g := range groups {
@@ -98,7 +98,7 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	a := w.locals(dst, w.m.Code[i], it.Pos(), locals)
 	if !w.wrapped() {
 		a = w.code(a, &it)
-		return a, malformed(it.Err())
+		return a, Malformed(it.Err())
 	}
 	w.enters(&a, i)
 	w.begin(&a)
@@ -108,7 +108,7 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	w.end(&a)
 	w.returns(&a)
 	a.Op(wasm.OpEnd)
-	return a, malformed(it.Err())
+	return a, Malformed(it.Err())
 }
 
 // begin takes the frame of a function other than a leaf, and a copy of the

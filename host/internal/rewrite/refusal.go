@@ -63,8 +63,8 @@ func hinted(err error, hint string) error {
 	return err
 }
 
-// malformed turns the error of a decoder into a refusal.
-func malformed(err error) error {
+// Malformed turns the error of a decoder into a refusal.
+func Malformed(err error) error {
 	var f *wasm.FormatError
 	if err == nil || !errors.As(err, &f) {
 		return err
@@ -78,7 +78,7 @@ func malformed(err error) error {
 
 // featureHints describe how to build without an extension.
 var featureHints = map[string]string{
-	"component model":               "give the core module that the component wraps; build for wasip1, not wasip2",
+
 	"SIMD":                          "build without SIMD: no -msimd128, -C target-feature=-simd128",
 	"threads":                       "build without threads and atomics",
 	"exception handling":            "build without wasm exceptions: panic=abort, -fno-exceptions",

@@ -10,7 +10,7 @@ import "github.com/starling-host/starling/host/internal/wasm"
 func Shell(rewritten []byte) ([]byte, error) {
 	m, err := wasm.Decode(rewritten)
 	if err != nil {
-		return nil, malformed(err)
+		return nil, Malformed(err)
 	}
 	code := wasm.AppendU32(nil, uint32(len(m.Code)))
 	for range m.Code {

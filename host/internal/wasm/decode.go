@@ -8,7 +8,13 @@ import "bytes"
 const maxCustomSections = 1000
 
 // Decode reads a module. b must not change while the module is in use.
-func Decode(b []byte) (*Module, error) {
+func Decode(b []byte) (*Module, error) { return decode(b, false) }
+
+// DecodeLibrary is Decode for a module that is joined with others: its constants may be
+// expressions, see [Const].
+func DecodeLibrary(b []byte) (*Module, error) { return decode(b, true) }
+
+func decode(b []byte, extended bool) (*Module, error) {
 	m, err := Split(b)
 	if err != nil {
 		return nil, err
@@ -16,6 +22,7 @@ func Decode(b []byte) (*Module, error) {
 	for i := range m.Sections {
 		s := &m.Sections[i]
 		r := NewReader(b, s.Offset, s.Offset+len(s.Body))
+		r.extended = extended
 		m.readSection(s.ID, &r)
 		if s.ID != SectionCustom {
 			r.finish("section")

@@ -123,9 +123,33 @@ func (r *Reader) export() Export {
 }
 
 // constant reads a constant expression. More than one instruction is the
-// extended form that this package does not know.
+// extended form, which only [DecodeLibrary] reads.
 func (r *Reader) constant() Const {
 	c := Const{Pos: r.pos}
+	r.constantOp(&c)
+	for r.extended && r.err == nil && r.pos < r.end && Op(r.buf[r.pos]) != OpEnd {
+		switch op := Op(r.buf[r.pos]); op {
+		case OpI32Add, OpI32Sub, OpI32Mul, OpI64Add, OpI64Sub, OpI64Mul:
+			c.Op = op
+			r.pos++
+		default:
+			r.constantOp(&c)
+		}
+	}
+	if end := r.Byte(); r.err == nil && Op(end) != OpEnd {
+		f := opFeature(end)
+		if f == "" {
+			f = "extended constant expressions"
+		}
+		r.failFeature(r.pos-1, f, "opcode %#x after a constant", end)
+	}
+	c.End = r.pos
+	return c
+}
+
+// constantOp reads an instruction that is a constant.
+func (r *Reader) constantOp(c *Const) {
+	at := r.pos
 	c.Op = Op(r.Byte())
 	switch c.Op {
 	case OpI32Const:
@@ -142,19 +166,10 @@ func (r *Reader) constant() Const {
 		c.Value = uint64(r.heapType())
 	default:
 		if f := opFeature(byte(c.Op)); f != "" {
-			r.failFeature(c.Pos, f, "opcode %#x", byte(c.Op))
+			r.failFeature(at, f, "opcode %#x", byte(c.Op))
 		}
-		r.failAt(c.Pos, "opcode %#x is not constant", byte(c.Op))
+		r.failAt(at, "opcode %#x is not constant", byte(c.Op))
 	}
-	if end := r.Byte(); r.err == nil && Op(end) != OpEnd {
-		f := opFeature(end)
-		if f == "" {
-			f = "extended constant expressions"
-		}
-		r.failFeature(r.pos-1, f, "opcode %#x after a constant", end)
-	}
-	c.End = r.pos
-	return c
 }
 
 // element reads an element segment. The flags are three bits: 0 not active,

@@ -23,6 +23,7 @@ type Reader struct {
 	buf      []byte // the whole module, so that positions are its offsets
 	pos, end int
 	err      *FormatError
+	extended bool // constants may be expressions
 }
 
 // NewReader returns a reader of buf[pos:end] whose errors have offsets in buf.

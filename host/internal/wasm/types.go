@@ -136,7 +136,8 @@ type Export struct {
 }
 
 // Const is a constant expression of one instruction and its end, the only form
-// that WebAssembly 2.0 has.
+// that WebAssembly 2.0 has. [DecodeLibrary] also accepts several instructions: then Op is
+// the last one and Value means nothing.
 type Const struct {
 	Op       Op     // OpI32Const to OpF64Const, OpGlobalGet, OpRefNull or OpRefFunc
 	Value    uint64 // the bits of the constant, sign-extended, or the index

@@ -133,8 +133,13 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 }
 
 // install makes a module the tenant's. One that it has already, under the same
-// name, stays as it is.
-func (d *Daemon) install(ctx context.Context, a Account, name string, wasm []byte) (installed owned, created bool, err error) {
+// name, stays as it is. Of a component it is the core module that its parts are joined to.
+func (d *Daemon) install(ctx context.Context, a Account, name string, upload []byte) (installed owned, created bool, err error) {
+	source, err := guest.FromBytes(name, upload)
+	if err != nil {
+		return owned{}, false, refused(err)
+	}
+	wasm := source.Wasm
 	tools, err := d.inspectModule(ctx, a, name, wasm)
 	if err != nil {
 		return owned{}, false, err

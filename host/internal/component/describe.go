@@ -1,0 +1,444 @@
+package component
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+func number(i int) string { return strconv.Itoa(i) }
+
+// tool is an exported function that is a tool.
+type tool struct {
+	name, doc string
+	f         *function
+}
+
+// noCaller is the caller of a tool.
+const noCaller = -1
+
+// chooseTools finds the exported functions that can be tools, or the command.
+func (k *linker) chooseTools(docs docs) {
+	var all, not []string
+	taken := map[string]bool{}
+	add := func(iface, name string, f *function) {
+		all = append(all, strings.TrimPrefix(iface+"#"+name, "#"))
+		params := f.t.params
+		switch odd := params.odd; {
+		case f.lift == nil, strings.HasPrefix(name, "["):
+			return
+		case strings.HasPrefix(iface, "wasi:cli/run@0.2."):
+			k.command = true
+			k.tools = []*tool{{f: f}}
+			return
+		case k.command, strings.HasPrefix(iface, "wasi:"):
+			return
+		case odd != "" || f.t.result != nil && f.t.result.odd != "":
+			not = append(not, name+" takes or returns "+cmp.Or(odd, f.t.result.odd))
+			return
+		case params.owns || f.t.result != nil && f.t.result.owns:
+			not = append(not, name+" takes or returns a resource")
+			return
+		}
+		t := &tool{name: toolName(name), f: f, doc: cmp.Or(docs.of(iface, name), all[len(all)-1])}
+		if taken[t.name] {
+			t.name = toolName(short(iface) + "-" + name)
+		}
+		for n, base := 2, t.name; taken[t.name]; n++ {
+			t.name = base[:min(len(base), 60)] + "-" + number(n)
+		}
+		taken[t.name] = true
+		k.tools = append(k.tools, t)
+	}
+	for _, name := range k.exports.names {
+		switch v := k.exports.items[name].v.(type) {
+		case *function:
+			add("", name, v)
+		case *instance:
+			for _, fn := range v.names {
+				if f, ok := v.items[fn].v.(*function); ok {
+					add(name, fn, f)
+				}
+			}
+		}
+	}
+	parts := 0
+	for _, t := range k.tools {
+		parts += t.f.t.params.parts
+		k.numberOf(t.f, noCaller)
+	}
+	switch {
+	case parts > maxTypeParts:
+		failf("", "the parameters of its functions have more than %d parts together", maxTypeParts)
+	case len(k.tools) > 0:
+	case slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, "wasi:http/") }):
+		failf("export functions from its world: each becomes a tool", "it is a server (%s), and a tool is called with a document", all[0])
+	case len(not) > 0:
+		failf("export a function of plain values", "it exports no function that can be a tool: %s", clip(not))
+	default:
+		failf("export a function of plain values", "it exports no function that can be a tool: %s", cmp.Or(clip(all), "it exports nothing"))
+	}
+}
+
+// clip joins names of the component for a message.
+func clip(names []string) string {
+	const most = 8
+	if len(names) > most {
+		names = append(names[:most:most], "and "+number(len(names)-most)+" more")
+	}
+	return strings.Join(names, ", ")
+}
+
+// short is an interface's own name: store of wasi:config/store@0.2.0.
+func short(iface string) string {
+	iface, _, _ = strings.Cut(iface, "@")
+	return iface[strings.LastIndexAny(iface, "/:")+1:]
+}
+
+// toolName is the name of a function as a tool has it, which is the function's own unless it has
+// capitals.
+func toolName(s string) string {
+	out := []byte(strings.ToLower(s))
+	for i, c := range out {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			out[i] = '_'
+		}
+	}
+	if len(out) == 0 || out[0] < 'a' || out[0] > 'z' {
+		out = append([]byte("f"), out...)
+	}
+	return string(out[:min(len(out), 64)])
+}
+
+// Flags of a function in the descriptors.
+const (
+	resultByAddress = 1 << iota
+	hasPost
+	paramsByAddress
+	isAsync
+)
+
+// hostResource is the number of a resource of the host, whose handles say what they are.
+const hostResource = 0xffffffff
+
+// descriptors writes what the guest side reads of the functions: words, little endian, at offsets
+// from the beginning. A function has eight words; a type has seven, and five for each part.
+func (k *linker) descriptors() []byte {
+	const headWords, functionWords = 3, 8
+	d := &descriptors{k: k, types: map[*valueType]uint32{}, b: make([]byte, 4*(headWords+functionWords*len(k.called)))}
+	d.put(0, uint32(len(k.called)), 4*headWords, 0)
+	for i, f := range k.called {
+		var name, nameBytes, callerInstance uint32
+		if k.callers[i] == noCaller && !k.command {
+			name, nameBytes = d.text(k.tools[i].name)
+		} else {
+			callerInstance = uint32(max(k.callers[i], 0))
+		}
+		flags, result := uint32(0), uint32(0)
+		if f.t.result != nil {
+			result = d.node(f.t.result)
+			if most := map[bool]int{false: maxFlatResults, true: maxFlatParams}[f.opts.async]; len(f.t.result.flat) > most {
+				flags |= resultByAddress
+			}
+		}
+		if f.opts.post != nil {
+			flags |= hasPost
+		}
+		if len(f.t.params.flat) > maxFlatParams {
+			flags |= paramsByAddress
+		}
+		if f.opts.async {
+			flags |= isAsync
+		}
+		params := d.node(f.t.params)
+		d.put(4*(headWords+functionWords*i), name, nameBytes, params, result, flags, callerInstance, uint32(f.owner), 0)
+	}
+	return d.b
+}
+
+type descriptors struct {
+	k     *linker
+	b     []byte
+	types map[*valueType]uint32
+}
+
+func (d *descriptors) put(at int, words ...uint32) {
+	for i, w := range words {
+		binary.LittleEndian.PutUint32(d.b[at+4*i:], w)
+	}
+}
+
+func (d *descriptors) text(s string) (at, n uint32) {
+	at = uint32(len(d.b))
+	d.b = append(d.b, s...)
+	d.b = append(d.b, make([]byte, -len(s)&3)...)
+	return at, uint32(len(s))
+}
+
+// node writes a type, its parts first, and returns its offset.
+func (d *descriptors) node(t *valueType) uint32 {
+	if t == nil {
+		return 0
+	}
+	if at, ok := d.types[t]; ok {
+		return at
+	}
+	order := make([]int, len(t.items))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(t.items[a].name, t.items[b].name) })
+	var rows []uint32
+	offset := uint32(0)
+	for i, f := range t.items {
+		node := d.node(f.t)
+		name, n := d.text(f.name)
+		at := uint32(0)
+		if t.kind == kindRecord || t.kind == kindTuple {
+			at = alignTo(offset, f.t.align)
+			offset = at + f.t.size
+		}
+		rows = append(rows, name, n, node, at, uint32(order[i]))
+	}
+	a := t.disc
+	switch t.kind {
+	case kindList, kindOption:
+		a = d.node(t.elem)
+	case kindFlags:
+		a = t.size
+	case kindOwn, kindBorrow:
+		a = hostResource
+		if t.res.own {
+			a = d.k.resourceNumber(t.res)
+		}
+	}
+	words := append([]uint32{uint32(t.kind), t.size, t.align, uint32(len(t.flat)), uint32(len(t.items)), a, t.at}, rows...)
+	at := len(d.b)
+	d.b = append(d.b, make([]byte, 4*len(words))...)
+	d.put(at, words...)
+	d.types[t] = uint32(at)
+	return uint32(at)
+}
+
+// description is what starling_describe returns.
+func (k *linker) description() []byte {
+	var d abi.Description
+	for _, t := range k.tools {
+		d.Tools = append(d.Tools, abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(schema(t.f.t.params))})
+	}
+	return encode(d)
+}
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // the types are ours
+	}
+	return b
+}
+
+type object = map[string]any
+
+// integers are the bounds of the integer types.
+var integers = map[kind][2]any{
+	kindS8: {-1 << 7, 1<<7 - 1}, kindU8: {0, 1<<8 - 1}, kindS16: {-1 << 15, 1<<15 - 1}, kindU16: {0, 1<<16 - 1}, kindS32: {-1 << 31, 1<<31 - 1},
+	kindU32: {0, int64(1<<32 - 1)}, kindS64: {int64(-1 << 63), int64(1<<63 - 1)}, kindU64: {0, uint64(1<<64 - 1)},
+}
+
+// schema is the JSON Schema of a type, in the forms that Wassette gives components.
+func schema(t *valueType) object {
+	if t == nil {
+		return object{"type": "null"}
+	}
+	if b, ok := integers[t.kind]; ok {
+		return object{"type": "integer", "minimum": b[0], "maximum": b[1]}
+	}
+	properties, required := object{}, []string{}
+	switch t.kind {
+	case kindBool:
+		return object{"type": "boolean"}
+	case kindF32, kindF64:
+		return object{"anyOf": []object{{"type": "number"}, {"enum": []string{"NaN", "Infinity", "-Infinity"}}}}
+	case kindChar:
+		return object{"type": "string", "minLength": 1, "maxLength": 1}
+	case kindString:
+		return object{"type": "string"}
+	case kindList:
+		return object{"type": "array", "items": schema(t.elem)}
+	case kindOption:
+		return object{"anyOf": []object{{"type": "null"}, schema(t.elem)}}
+	case kindTuple:
+		var items []object
+		for _, f := range t.items {
+			items = append(items, schema(f.t))
+		}
+		return object{"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+	case kindRecord:
+		for _, f := range t.items {
+			properties[f.name] = schema(f.t)
+			if f.t.kind != kindOption {
+				required = append(required, f.name)
+			}
+		}
+		return object{"type": "object", "properties": properties, "required": required}
+	case kindFlags:
+		for _, f := range t.items {
+			properties[f.name] = object{"type": "boolean"}
+		}
+		return object{"type": "object", "properties": properties}
+	case kindEnum:
+		for _, f := range t.items {
+			required = append(required, f.name)
+		}
+		return object{"type": "string", "enum": required}
+	}
+	var cases []object
+	for _, f := range t.items {
+		if t.kind == kindResult {
+			cases = append(cases, object{"type": "object", "properties": object{f.name: schema(f.t)}, "required": []string{f.name}})
+			continue
+		}
+		properties, required := object{"tag": object{"const": f.name}}, []string{"tag"}
+		if f.t != nil {
+			properties["val"], required = schema(f.t), append(required, "val")
+		}
+		cases = append(cases, object{"type": "object", "properties": properties, "required": required})
+	}
+	return object{"oneOf": cases}
+}
+
+// docs are the comments of the WIT that a component was made from, as its section package-docs
+// has them.
+type docs struct {
+	Worlds map[string]struct {
+		Funcs      map[string]comment   `json:"funcs"`
+		Exports    map[string]comment   `json:"func_exports"`
+		Interfaces map[string]functions `json:"interfaces"`
+		Exported   map[string]functions `json:"interface_exports"`
+	} `json:"worlds"`
+	Interfaces map[string]functions `json:"interfaces"`
+}
+
+type functions struct {
+	Funcs map[string]comment `json:"funcs"`
+}
+
+// comment is a text, or an object that has it.
+type comment string
+
+// UnmarshalJSON reads both forms.
+func (c *comment) UnmarshalJSON(b []byte) error {
+	var form struct {
+		Docs string `json:"docs"`
+	}
+	if len(b) > 0 && b[0] == '{' {
+		err := json.Unmarshal(b, &form)
+		*c = comment(form.Docs)
+		return err
+	}
+	return json.Unmarshal(b, (*string)(c))
+}
+
+// documentation reads the comments of a component, whose section begins with its version. A
+// section that is not as it should be has none.
+func documentation(b []byte) (d docs) {
+	if section := custom(b)["package-docs"]; len(section) > 1 {
+		if json.Unmarshal(section[1:], &d) != nil {
+			return docs{}
+		}
+	}
+	return d
+}
+
+// of returns the comment on an exported function as one text that a description may have, or "".
+func (d docs) of(iface, name string) string {
+	found := d.Interfaces[short(iface)].Funcs[name]
+	for _, world := range slices.Sorted(maps.Keys(d.Worlds)) {
+		w := d.Worlds[world]
+		if iface == "" {
+			found = cmp.Or(found, w.Exports[name], w.Funcs[name])
+		} else {
+			found = cmp.Or(found, w.Exported[short(iface)].Funcs[name], w.Interfaces[short(iface)].Funcs[name])
+		}
+	}
+	return plain(string(found))
+}
+
+// plain is text of the component without what a description may not have: characters that a
+// reader does not see. It is cut to 4,000 bytes.
+func plain(s string) string {
+	const most = 4_000
+	s = strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && (r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co)) {
+			return -1
+		}
+		return r
+	}, s)
+	return strings.TrimSpace(strings.ToValidUTF8(s[:min(len(s), most)], ""))
+}
+
+// Provenance is what a joined module says of the component that it comes from, in its custom
+// section starling:component.
+type Provenance struct {
+	Component string            `json:"component"` // BLAKE3-256 of its bytes, in hexadecimal
+	Linker    int               `json:"linker"`    // the version of the linker
+	Imports   []string          `json:"imports,omitempty"`
+	Exports   []string          `json:"exports"`
+	Producers map[string]string `json:"producers,omitempty"` // by name of the tool: its version
+	License   string            `json:"license,omitempty"`
+	Source    string            `json:"source,omitempty"`
+}
+
+const provenanceSection = "starling:component"
+
+func (k *linker) provenance(b []byte) []byte {
+	notes := custom(b)
+	p := Provenance{
+		Component: canon.Sum(b).String(), Linker: Version, Imports: k.imports, Exports: k.exports.names,
+		Producers: producers(notes["producers"]), License: plain(string(notes["licenses"])), Source: plain(string(notes["source"])),
+	}
+	return append(wasm.AppendName(nil, provenanceSection), encode(p)...)
+}
+
+// producers reads a section of that name: fields, each with names and versions.
+func producers(b []byte) map[string]string {
+	all := map[string]string{}
+	r := wasm.NewReader(b, 0, len(b))
+	for range r.Count("fields", 2) {
+		r.Name()
+		for range r.Count("values", 2) {
+			name, version := plain(r.Name()), plain(r.Name())
+			if r.Err() != nil || len(all) == 32 {
+				return all
+			}
+			all[name] = version
+		}
+	}
+	return all
+}
+
+// ProvenanceOf returns what a module says of the component that it was made of, or false.
+func ProvenanceOf(module []byte) (p Provenance, ok bool) {
+	m, err := wasm.Split(module)
+	if err != nil {
+		return p, false
+	}
+	for i := range m.Sections {
+		if s := &m.Sections[i]; s.ID == wasm.SectionCustom && s.Name == provenanceSection {
+			r := wasm.NewReader(s.Body, 0, len(s.Body))
+			r.Name()
+			return p, json.Unmarshal(s.Body[r.Pos():], &p) == nil
+		}
+	}
+	return p, false
+}

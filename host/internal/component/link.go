@@ -1,0 +1,368 @@
+package component
+
+import (
+	"cmp"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// Version is the version of the linker. It changes when a component gives another module. A
+// module that an earlier version made keeps its digest, and replays.
+const Version = 1
+
+//go:embed guest/guest.wasm
+var guestSide []byte
+
+// linker holds the joined module while it is put together.
+type linker struct {
+	*reading
+	exports *instance
+	parts   []*part // by the number of the instance
+	guest   *part
+	tools   []*tool
+	command bool
+	inner   bool // parts call each other
+
+	types   []wasm.FuncType
+	typeOf  map[string]uint32
+	fns     []*fn
+	globals []constant
+	table   *table
+	memory  *wasm.Limits
+	main    *part // defines the memory
+	last    wasm.Instr
+
+	base, stack       uint32 // globals of the guest side: its memory and its stack
+	realloc, instance uint32 // of the lowered call in progress: number among reallocs, and instance
+	busy              uint32 // no lowered call is allowed
+	context           [2]uint32
+	entered           map[int]uint32 // of a component instance: it is being called
+
+	links     map[string]*fn // what the guest side imports of the linker
+	start     *fn            // gives the guest side its memory
+	stubs     map[*coreFunc]*fn
+	exported  map[*part]map[string]wasm.Export
+	reallocs  []*fn
+	called    []*function // functions by number: those of the tools, then those that parts call
+	callers   []int       // the instance that calls; noCaller for tools
+	resources []*resource
+}
+
+// Link returns the core module of a component: a tool of the contract starling:v1, or a WASI
+// command. The error is a [*rewrite.Refusal]. The same bytes give the same module.
+func Link(b []byte) (out []byte, err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case failure:
+			out, err = nil, v.Refusal
+		default: // a mistake of this package that some component found; the process lives
+			out, err = nil, &rewrite.Refusal{What: fmt.Sprintf("component: the linker panics: %v", v), Func: -1, Offset: -1}
+		}
+	}()
+	if most := rewrite.DefaultLimits().ModuleBytes; len(b) > most {
+		failf(rewrite.Strip, "it has %d bytes, the limit is %d", len(b), most)
+	}
+	k := &linker{
+		typeOf: map[string]uint32{}, entered: map[int]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
+		exported: map[*part]map[string]wasm.Export{},
+	}
+	k.reading, k.exports = read(b)
+	k.chooseTools(documentation(b))
+	return k.link(b), nil
+}
+
+func (k *linker) link(b []byte) []byte {
+	for _, g := range []*uint32{&k.base, &k.stack, &k.realloc, &k.instance, &k.busy, &k.context[0], &k.context[1]} {
+		*g = k.global()
+	}
+	k.joinGuest()
+	started := false
+	starts := k.add(&fn{name: "start", code: wasm.Asm{0}})
+	for i, inst := range k.reading.parts {
+		m, err := wasm.DecodeLibrary(inst.module)
+		if err != nil {
+			refusal, _ := errors.AsType[*rewrite.Refusal](rewrite.Malformed(err))
+			failf(refusal.Hint, "core module %d: %s", i, refusal.What)
+		}
+		p := &part{Module: m, name: cmp.Or(m.Name(), "module"+number(i))}
+		k.join(p, func(im wasm.Import) any { return k.argument(inst, im) })
+		k.parts = append(k.parts, p)
+		if started && len(m.Data) > 0 {
+			failf("", "%s has data that is written after another part has started", p.name)
+		}
+		if m.Start != nil {
+			starts.call(at(p.funcs, *m.Start, "function"))
+			started = started || p.usesMemory()
+		}
+	}
+	if k.memory == nil { // it computes with numbers alone; the guest side needs a memory
+		k.memory = &wasm.Limits{}
+	}
+	exports := []export{{abi.ExportMemory, nil}}
+	if k.command {
+		f := k.resolve(k.tools[0].f.lift)
+		if want := (wasm.FuncType{Results: []wasm.ValType{wasm.I32}}); !f.t.Equal(want) {
+			failf("", "malformed: run is %s, not %s", f.t, want)
+		}
+		starts.call(k.start)
+		starts.call(f)
+		starts.call(k.guestFunc("exit_failed"))
+		exports = append(exports, export{abi.ExportStart, starts})
+	} else {
+		starts.call(k.start)
+		exports = append(exports, export{abi.ExportInitialize, starts}, export{abi.ExportAlloc, k.guestFunc("alloc")},
+			export{abi.ExportDescribe, k.describeFunc()}, export{abi.ExportExecute, k.guestFunc("execute")})
+	}
+	starts.code.Op(wasm.OpEnd)
+	k.finishLinks()
+	k.finishStart(k.descriptors())
+	return k.encode(exports, k.provenance(b))
+}
+
+// argument returns what an instance of a core module is given for an import.
+func (k *linker) argument(i *coreInstance, im wasm.Import) any {
+	from := i.args[im.Module]
+	if from == nil {
+		failf("", "malformed: a core module lacks the argument %q", im.Module)
+	}
+	it := from.export(im.Kind, im.Name)
+	if it.kind == wasm.ExternFunc {
+		return k.resolve(it.fn)
+	}
+	p, index := k.definition(it)
+	switch it.kind {
+	case wasm.ExternTable:
+		return at(p.tables, index, "table")
+	case wasm.ExternGlobal:
+		return at(p.globals, index, "global")
+	}
+	for _, im := range p.Imports {
+		if im.Kind == wasm.ExternMemory { // it exports what it imports
+			return k.main
+		}
+	}
+	return p
+}
+
+// definition returns the part that exports an item, and the item's index there.
+func (k *linker) definition(it coreItem) (*part, uint32) {
+	p := k.parts[it.inst.number]
+	all := k.exported[p]
+	if all == nil {
+		all = map[string]wasm.Export{}
+		for _, e := range p.Exports {
+			all[e.Name] = e
+		}
+		k.exported[p] = all
+	}
+	e, ok := all[it.name]
+	if !ok || e.Kind != it.kind {
+		failf("", "malformed: %s does not export the %s %q", p.name, it.kind, it.name)
+	}
+	return p, e.Index
+}
+
+// resolve returns the function of the joined module that a core function is.
+func (k *linker) resolve(f *coreFunc) *fn {
+	if f.kind == builtinExport {
+		p, index := k.definition(f.export)
+		return at(p.funcs, index, "function")
+	}
+	stub, ok := k.stubs[f]
+	if !ok {
+		stub = k.stub(f)
+		k.stubs[f] = stub
+	}
+	return stub
+}
+
+// joinGuest joins the guest side: its imports are what the host has, and functions of the
+// linker that get their code once everything is known.
+func (k *linker) joinGuest() {
+	m, err := wasm.DecodeLibrary(guestSide)
+	if err != nil {
+		panic(err)
+	}
+	k.guest = &part{Module: m, name: "wasi"}
+	k.start = k.add(&fn{name: "wasi.start"})
+	k.join(k.guest, func(im wasm.Import) any {
+		switch {
+		case im.Kind == wasm.ExternFunc && im.Module == "link":
+			f := k.add(&fn{name: "link." + im.Name, t: m.Types[im.Type], code: wasm.Asm{0}})
+			k.links[im.Name] = f
+			return f
+		case im.Kind == wasm.ExternFunc:
+			return k.add(&fn{module: im.Module, name: im.Name, t: m.Types[im.Type]})
+		case im.Name == "__memory_base":
+			return k.base
+		case im.Name == "__stack_pointer":
+			return k.stack
+		case im.Kind == wasm.ExternGlobal: // of its table, which is empty
+			return k.global()
+		case im.Kind == wasm.ExternTable:
+			return &table{}
+		}
+		return nil // the memory
+	})
+}
+
+// guestFunc returns an export of the guest side, or nil.
+func (k *linker) guestFunc(name string) *fn {
+	for _, e := range k.guest.Exports {
+		if e.Name == name && e.Kind == wasm.ExternFunc {
+			return k.guest.funcs[e.Index]
+		}
+	}
+	return nil
+}
+
+// stackBytes is the stack of the guest side.
+const stackBytes = 32 << 10
+
+// finishStart writes the function that gives the guest side its memory, once: from the
+// allocator of the component, which may believe that it alone makes memory grow. The data is
+// written by code, since its place is known only then.
+func (k *linker) finishStart(descriptors []byte) {
+	f := k.start
+	f.code = wasm.Asm{1, 1, byte(wasm.I32)}
+	own := k.guestBytes()
+	image := make([]byte, alignTo(own+uint32(len(descriptors)), 8))
+	for _, d := range k.guest.Data {
+		copy(image[uint32(k.dataStart(d)):], k.guest.Bytes(d.Pos, d.End))
+	}
+	copy(image[own:], descriptors)
+	size := alignTo(uint32(len(image)), 16) + stackBytes
+	f.code.Index(wasm.OpGlobalGet, k.base).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpReturn, wasm.OpEnd)
+	f.code.I32(int32(size + 16))
+	f.call(k.links["more"])
+	f.code.I32(15).Op(wasm.OpI32Add).I32(-16).Op(wasm.OpI32And).Index(wasm.OpGlobalSet, k.base)
+	f.code.Index(wasm.OpGlobalGet, k.base).I32(0).I32(int32(size)).Memory(wasm.OpMemoryFill)
+	f.code.Index(wasm.OpGlobalGet, k.base).I32(int32(size)).Op(wasm.OpI32Add).Index(wasm.OpGlobalSet, k.stack)
+	f.code.Index(wasm.OpGlobalGet, k.base).Index(wasm.OpLocalSet, 0)
+	k.write(f, image)
+	for _, name := range []string{"__wasm_apply_data_relocs", "__wasm_call_ctors"} {
+		if init := k.guestFunc(name); init != nil {
+			f.call(init)
+		}
+	}
+	f.code.Op(wasm.OpEnd)
+}
+
+// dataStart is the offset of a segment in the memory of the guest side.
+func (k *linker) dataStart(d wasm.Data) int64 { return k.constant(k.guest, d.Start).value }
+
+// guestBytes returns the size of the static data of the guest side, which its section dylink.0
+// has in the subsection 1.
+func (k *linker) guestBytes() uint32 {
+	for i := range k.guest.Sections {
+		if s := &k.guest.Sections[i]; s.ID == wasm.SectionCustom && s.Name == "dylink.0" {
+			r := wasm.NewReader(s.Body, 0, len(s.Body))
+			r.Name()
+			r.Byte()
+			r.U32()
+			return alignTo(r.U32(), 16)
+		}
+	}
+	panic("component: the guest side has no section dylink.0")
+}
+
+// write makes f write bytes to the address in its local 0, in functions of a few kilobytes.
+func (k *linker) write(f *fn, b []byte) {
+	const most = 8 << 10
+	for start := 0; start < len(b); start += most {
+		piece := make([]byte, alignTo(uint32(min(most, len(b)-start)), 8))
+		copy(piece, b[start:])
+		w := k.add(&fn{name: f.name + ".data", t: signature("i:"), code: wasm.Asm{0}})
+		for i := 0; i < len(piece); i += 8 {
+			if v := binary.LittleEndian.Uint64(piece[i:]); v != 0 {
+				w.code.Index(wasm.OpLocalGet, 0).I64(int64(v)).Access(wasm.OpI64Store, uint32(start+i))
+			}
+		}
+		w.code.Op(wasm.OpEnd)
+		f.code.Index(wasm.OpLocalGet, 0)
+		f.call(w)
+	}
+}
+
+// describeFunc returns starling_describe: it writes the description into new memory.
+func (k *linker) describeFunc() *fn {
+	doc := k.description()
+	f := k.add(&fn{name: abi.ExportDescribe, t: signature(":I"), code: wasm.Asm{1, 1, byte(wasm.I32)}})
+	f.code.I32(int32(alignTo(uint32(len(doc)), 8)))
+	f.call(k.guestFunc("alloc"))
+	f.code.Index(wasm.OpLocalSet, 0)
+	k.write(f, doc)
+	f.code.Index(wasm.OpLocalGet, 0).Op(wasm.OpI64ExtendI32U).I64(32).Op(wasm.OpI64Shl).I64(int64(len(doc))).Op(wasm.OpI64Or, wasm.OpEnd)
+	return f
+}
+
+// signature reads a type written as letters: i for i32, I for i64, parameters before the colon
+// and results after it.
+func signature(s string) wasm.FuncType {
+	letters := func(s string) []wasm.ValType {
+		types := make([]wasm.ValType, len(s))
+		for i, c := range s {
+			types[i] = map[rune]wasm.ValType{'i': wasm.I32, 'I': wasm.I64}[c]
+		}
+		return types
+	}
+	params, results, _ := strings.Cut(s, ":")
+	return wasm.FuncType{Params: letters(params), Results: letters(results)}
+}
+
+// numberOf returns the number of a function that is called by descriptors, from the component
+// instance caller.
+func (k *linker) numberOf(f *function, caller int) uint32 {
+	for i, c := range k.called {
+		if c == f && k.callers[i] == caller {
+			return uint32(i)
+		}
+	}
+	k.called, k.callers = append(k.called, f), append(k.callers, caller)
+	return uint32(len(k.called) - 1)
+}
+
+// reallocOf returns the number of an allocator for the global realloc; 0 is none.
+func (k *linker) reallocOf(f *coreFunc) int32 {
+	if f == nil {
+		return 0
+	}
+	r := k.resolve(f)
+	if want := signature("iiii:i"); !r.t.Equal(want) {
+		failf("", "malformed: realloc is %s, not %s", r.t, want)
+	}
+	if i := slices.Index(k.reallocs, r); i >= 0 {
+		return int32(i + 1)
+	}
+	k.reallocs = append(k.reallocs, r)
+	return int32(len(k.reallocs))
+}
+
+// mainRealloc is the allocator of the component itself, or nil.
+func (k *linker) mainRealloc() *fn {
+	for _, t := range k.tools {
+		if f := t.f.opts.realloc; f != nil {
+			return k.reallocs[k.reallocOf(f)-1]
+		}
+	}
+	if k.main == nil {
+		return nil
+	}
+	for _, name := range []string{"cabi_realloc", "canonical_abi_realloc"} {
+		for _, e := range k.main.Exports {
+			if e.Name == name && e.Kind == wasm.ExternFunc {
+				return at(k.main.funcs, e.Index, "function")
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,759 @@
+package component
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// The bounds of what is read before anything is built.
+const (
+	maxInstances    = 1_000   // of components and core modules
+	maxDeclarations = 100_000 // types, imports and exports that are read, as often as they are
+	maxNesting      = 100     // of instance and component types
+)
+
+// coreInstance is an instance of a core module, or a bundle of exports.
+type coreInstance struct {
+	module []byte                   // of a core module, else nil
+	number int                      // among the instances of modules
+	args   map[string]*coreInstance // what its imports are resolved with
+	inline map[string]coreItem      // of a bundle
+}
+
+// coreItem is an entity of core WebAssembly: a function, or what an instance exports under a
+// name.
+type coreItem struct {
+	kind wasm.ExternKind
+	fn   *coreFunc
+	inst *coreInstance
+	name string
+}
+
+// builtin says what a core function is: its number is that of the canonical definition in the
+// binary format, and of an export one that no definition has.
+type builtin int
+
+const (
+	builtinExport       builtin = -1
+	builtinLower        builtin = 0x01
+	builtinNew          builtin = 0x02
+	builtinDrop         builtin = 0x03
+	builtinRep          builtin = 0x04
+	builtinDropAsync    builtin = 0x07
+	builtinReturn       builtin = 0x09
+	builtinContextGet   builtin = 0x0a
+	builtinContextSet   builtin = 0x0b
+	builtinSetNew       builtin = 0x1f
+	builtinSetPoll      builtin = 0x21
+	builtinSetDrop      builtin = 0x22
+	builtinWaitableJoin builtin = 0x23
+)
+
+// coreFunc is a core function: an export of an instance, or a canonical definition.
+type coreFunc struct {
+	kind   builtin
+	export coreItem   // of an export
+	fn     *function  // that is lowered
+	opts   options    // of the lowering
+	res    *resource  // of a builtin of resources
+	result *valueType // of task.return
+	slot   uint32     // of context.get and context.set
+	owner  int        // the component instance that defines it
+}
+
+// options are those of a lifted or lowered function.
+type options struct {
+	encoding                byte // of strings; 0 is UTF-8
+	memory                  *coreItem
+	realloc, post, callback *coreFunc
+	async                   bool
+}
+
+// function is a function of the component model: imported from outside, or lifted.
+type function struct {
+	iface, name string // of an import
+	t           *funcType
+	lift        *coreFunc
+	opts        options
+	owner       int // the component instance that lifts it
+}
+
+func (f *function) String() string { return f.iface + "#" + f.name }
+
+// instance is a component instance: its exports.
+type instance struct {
+	names []string
+	items map[string]item
+}
+
+func (i *instance) add(name string, it item) {
+	if _, ok := i.items[name]; ok {
+		failf("", "two exports are named %q", name)
+	}
+	i.names, i.items[name] = append(i.names, name), it
+}
+
+// item is an entity of the component model. Its sort is the byte of the binary format.
+type item struct {
+	sort byte
+	v    any // []byte, *function, *valueType, *funcType, *resource, *section or *instance
+}
+
+const (
+	sortCoreModule = 0
+	sortFunc       = 1
+	sortType       = 3
+	sortComponent  = 4
+	sortInstance   = 5
+)
+
+// section is a part of the binary that is read each time that it is instantiated: the body of a
+// component, or the declarations of an instance type.
+type section struct {
+	pos, end int
+	scope    *scope
+	isType   bool
+	nesting  int
+}
+
+// scope holds the index spaces of a component that is being instantiated, or of a type with
+// declarations.
+type scope struct {
+	*reading
+	up      *scope
+	number  int // of the component instance
+	nesting int
+	args    map[string]item // nil: imports come from the outside
+	out     *instance
+
+	coreFuncs                         []*coreFunc
+	coreTables, coreMems, coreGlobals []coreItem
+	coreModules                       [][]byte
+	coreInsts                         []*coreInstance
+	funcs                             []*function
+	types                             []any
+	comps                             []*section
+	insts                             []*instance
+}
+
+// reading is what a component comes to once its instantiation is followed as far as nothing
+// runs.
+type reading struct {
+	buf       []byte
+	parts     []*coreInstance // instances of core modules, in their order
+	imports   []string
+	scopes    int // component instances
+	instances int
+	declared  int
+	bytes     int // of all modules, as often as they are instantiated
+}
+
+// failure is the panic of a component that is refused; Link recovers it.
+type failure struct{ *rewrite.Refusal }
+
+func failf(hint, format string, args ...any) {
+	panic(failure{&rewrite.Refusal{What: "component: " + fmt.Sprintf(format, args...), Func: -1, Offset: -1, Hint: hint}})
+}
+
+func malformed(r *wasm.Reader) {
+	if err := r.Err(); err != nil {
+		failf("", "%v", err)
+	}
+}
+
+func at[T any](list []T, i uint32, what string) T {
+	if int64(i) >= int64(len(list)) {
+		failf("", "malformed: %s index %d, but there are %d", what, i, len(list))
+	}
+	return list[i]
+}
+
+// entity is at for a space of several kinds of things.
+func entity[T any](list []any, i uint32, what string) T {
+	v, ok := at(list, i, "type").(T)
+	if !ok {
+		failf("", "malformed: type %d is not %s", i, what)
+	}
+	return v
+}
+
+// read follows the instantiation of a component and returns what it exports.
+func read(b []byte) (*reading, *instance) {
+	l := &reading{buf: b}
+	return l, l.component(&section{pos: 8, end: len(b)}, nil)
+}
+
+func (l *reading) count(n *int, most int, what string) {
+	if *n++; *n > most {
+		failf("", "it has more than %d %s", most, what)
+	}
+}
+
+func (l *reading) component(c *section, args map[string]item) *instance {
+	l.count(&l.instances, maxInstances, "instances")
+	s := &scope{reading: l, up: c.scope, number: l.scopes, args: args, out: &instance{items: map[string]item{}}}
+	l.scopes++
+	r := wasm.NewReader(l.buf, c.pos, c.end)
+	for r.Len() > 0 {
+		id, size := r.Byte(), r.U32()
+		start := r.Pos()
+		r.Bytes(size)
+		malformed(&r)
+		s.section(id, start, r.Pos())
+	}
+	malformed(&r)
+	return s.out
+}
+
+func (s *scope) section(id byte, start, end int) {
+	var read func(*wasm.Reader)
+	switch id {
+	case 0:
+		return
+	case 1:
+		s.coreModules = append(s.coreModules, s.buf[start:end])
+		return
+	case 2:
+		read = s.coreInstance
+	case 3:
+		return // types of core modules: the modules have their own
+	case 4:
+		if !wasm.IsComponent(s.buf[start:end]) {
+			failf("", "malformed: a nested component without a header")
+		}
+		s.comps = append(s.comps, &section{pos: start + 8, end: end, scope: s})
+		return
+	case 5:
+		read = s.instance
+	case 6:
+		read = s.alias
+	case 7:
+		read = func(r *wasm.Reader) { s.types = append(s.types, s.define(r)) }
+	case 8:
+		read = s.canon
+	case 10:
+		read = s.importItem
+	case 11:
+		read = s.exportItem
+	default:
+		failf("build it without values", "it has a section %d, which holds values", id)
+	}
+	r := wasm.NewReader(s.buf, start, end)
+	for n := r.Count("items", 1); n > 0 && r.Err() == nil; n-- {
+		read(&r)
+	}
+	malformed(&r)
+	if r.Len() > 0 {
+		failf("", "malformed: section %d has %d bytes too many", id, r.Len())
+	}
+}
+
+// named reads a list of names, each followed by what item reads.
+func named[T any](r *wasm.Reader, item func(name string) T) map[string]T {
+	all := map[string]T{}
+	for n := r.Count("arguments", 3); n > 0 && r.Err() == nil; n-- {
+		key := r.Name()
+		if _, ok := all[key]; ok {
+			failf("", "malformed: two arguments are named %q", key)
+		}
+		all[key] = item(key)
+	}
+	return all
+}
+
+func (s *scope) coreInstance(r *wasm.Reader) {
+	i := &coreInstance{}
+	switch form := r.Byte(); form {
+	case 0:
+		i.module = at(s.coreModules, r.U32(), "core module")
+		i.args = named(r, func(string) *coreInstance {
+			r.Byte()
+			return at(s.coreInsts, r.U32(), "core instance")
+		})
+		s.count(&s.instances, maxInstances, "instances")
+		if most := rewrite.DefaultLimits().ModuleBytes; len(i.module) > most-s.bytes {
+			failf(rewrite.Strip, "its core modules have more than %d bytes together", most)
+		}
+		s.bytes += len(i.module)
+		i.number = len(s.parts)
+		s.parts = append(s.parts, i)
+	case 1:
+		i.inline = named(r, func(string) coreItem { return s.coreItem(wasm.ExternKind(r.Byte()), r.U32()) })
+	default:
+		r.Failf("unknown form %d of a core instance", form)
+	}
+	s.coreInsts = append(s.coreInsts, i)
+}
+
+func (s *scope) coreItem(kind wasm.ExternKind, i uint32) coreItem {
+	switch kind {
+	case wasm.ExternFunc:
+		return coreItem{kind: kind, fn: at(s.coreFuncs, i, "core function")}
+	case wasm.ExternTable:
+		return at(s.coreTables, i, "core table")
+	case wasm.ExternMemory:
+		return at(s.coreMems, i, "core memory")
+	case wasm.ExternGlobal:
+		return at(s.coreGlobals, i, "core global")
+	}
+	failf("", "malformed: a core item of sort %d", kind)
+	return coreItem{}
+}
+
+// export returns an export of a core instance. Whether a module has it shows when it is joined.
+func (i *coreInstance) export(kind wasm.ExternKind, name string) coreItem {
+	it := coreItem{kind: kind, inst: i, name: name}
+	if i.module == nil {
+		var ok bool
+		if it, ok = i.inline[name]; !ok || it.kind != kind {
+			failf("", "malformed: a core instance does not export the %s %q", kind, name)
+		}
+	} else if kind == wasm.ExternFunc {
+		it.fn = &coreFunc{kind: builtinExport, export: it}
+	}
+	return it
+}
+
+func (s *scope) push(it item) {
+	switch v := it.v.(type) {
+	case []byte:
+		s.coreModules = append(s.coreModules, v)
+	case *function:
+		s.funcs = append(s.funcs, v)
+	case *instance:
+		s.insts = append(s.insts, v)
+	case *section:
+		if it.sort == sortComponent {
+			s.comps = append(s.comps, v)
+			return
+		}
+		s.types = append(s.types, v)
+	default:
+		s.types = append(s.types, v)
+	}
+}
+
+// item reads a sort and an index.
+func (s *scope) item(r *wasm.Reader) item {
+	sort := r.Byte()
+	if sort == sortCoreModule && r.Byte() != 0x11 {
+		failf("", "malformed: a core item that is not a module")
+	}
+	return s.get(sort, r.U32())
+}
+
+func (s *scope) get(sort byte, i uint32) item {
+	switch sort {
+	case sortCoreModule:
+		return item{sort, at(s.coreModules, i, "core module")}
+	case sortFunc:
+		return item{sort, at(s.funcs, i, "function")}
+	case sortType:
+		return item{sort, at(s.types, i, "type")}
+	case sortComponent:
+		return item{sort, at(s.comps, i, "component")}
+	case sortInstance:
+		return item{sort, at(s.insts, i, "instance")}
+	}
+	failf("", "malformed: an item of sort %d", sort)
+	return item{}
+}
+
+func (s *scope) instance(r *wasm.Reader) {
+	switch form := r.Byte(); form {
+	case 0:
+		c := at(s.comps, r.U32(), "component")
+		args := named(r, func(string) item { return s.item(r) })
+		malformed(r)
+		s.insts = append(s.insts, s.component(c, args))
+	case 1:
+		i := &instance{items: map[string]item{}}
+		for n := r.Count("exports", 3); n > 0 && r.Err() == nil; n-- {
+			i.add(externName(r), s.item(r))
+		}
+		s.insts = append(s.insts, i)
+	default:
+		r.Failf("unknown form %d of an instance", form)
+	}
+}
+
+func externName(r *wasm.Reader) string {
+	form := r.Byte()
+	name := r.Name()
+	switch form {
+	case 0, 1:
+	case 2:
+		for n := r.Count("attributes", 2); n > 0 && r.Err() == nil; n-- {
+			r.Byte()
+			r.Name()
+		}
+	default:
+		r.Failf("unknown form %d of a name", form)
+	}
+	return name
+}
+
+func (s *scope) alias(r *wasm.Reader) {
+	sort, core := r.Byte(), byte(0)
+	if sort == 0 {
+		core = r.Byte()
+	}
+	switch form := r.Byte(); form {
+	case 0:
+		i, name := at(s.insts, r.U32(), "instance"), r.Name()
+		it, ok := i.items[name]
+		if !ok || it.sort != sort {
+			failf("", "malformed: an instance does not export %q as an item of sort %d", name, sort)
+		}
+		s.push(it)
+	case 1:
+		i := at(s.coreInsts, r.U32(), "core instance")
+		it := i.export(wasm.ExternKind(core), r.Name())
+		switch it.kind {
+		case wasm.ExternFunc:
+			s.coreFuncs = append(s.coreFuncs, it.fn)
+		case wasm.ExternTable:
+			s.coreTables = append(s.coreTables, it)
+		case wasm.ExternMemory:
+			s.coreMems = append(s.coreMems, it)
+		case wasm.ExternGlobal:
+			s.coreGlobals = append(s.coreGlobals, it)
+		default:
+			r.Failf("unknown sort %d of a core item", core)
+		}
+	case 2:
+		from := s
+		for n := r.U32(); n > 0 && from != nil; n-- {
+			from = from.up
+		}
+		i := r.U32()
+		switch {
+		case from == nil:
+			failf("", "malformed: an alias to outside of the component")
+		case sort == 0 && core == 0x10: // types of core modules are not kept
+		default:
+			s.push(from.get(sort, i))
+		}
+	default:
+		r.Failf("unknown form %d of an alias", form)
+	}
+}
+
+// define reads the definition of a type.
+func (s *scope) define(r *wasm.Reader) any {
+	s.count(&s.declared, maxDeclarations, "types")
+	switch b := r.Byte(); b {
+	case 0x40, 0x43:
+		f := &funcType{async: b == 0x43, params: newType(valueType{kind: kindRecord, items: s.fields(r)})}
+		switch form := r.Byte(); {
+		case form == 0:
+			f.result = s.value(r)
+		case form != 1 || r.U32() != 0:
+			r.Failf("unknown form %d of results", form)
+		}
+		return f
+	case 0x41, 0x42:
+		d := &section{pos: r.Pos(), scope: s, isType: b == 0x42, nesting: s.nesting + 1}
+		s.declarations(r, d, "") // to find its end
+		d.end = r.Pos()
+		return d
+	case 0x3f:
+		res := &resource{own: true}
+		r.Byte()
+		if r.Byte() == 1 {
+			res.dtor = at(s.coreFuncs, r.U32(), "core function")
+		}
+		return res
+	default:
+		return s.defineValue(r, b)
+	}
+}
+
+// value reads a value type: a primitive one, or the index of a type.
+func (s *scope) value(r *wasm.Reader) *valueType {
+	i := r.S33()
+	malformed(r)
+	if k, ok := primitives[byte(i&0x7f)]; ok && i < 0 && i >= -64 {
+		return newType(valueType{kind: k})
+	}
+	return entity[*valueType](s.types, uint32(i), "a value type")
+}
+
+func (s *scope) fields(r *wasm.Reader) (items []field) {
+	for n := r.Count("fields", 2); n > 0 && r.Err() == nil; n-- {
+		items = append(items, field{r.Name(), s.value(r)})
+	}
+	distinct(items)
+	return items
+}
+
+func distinct(items []field) {
+	seen := make(map[string]bool, len(items))
+	for _, f := range items {
+		if seen[f.name] {
+			failf("", "malformed: two parts of a type are named %q", f.name)
+		}
+		seen[f.name] = true
+	}
+}
+
+func (s *scope) defineValue(r *wasm.Reader, b byte) *valueType {
+	maybe := func() *valueType {
+		if r.Byte() == 0 {
+			return nil
+		}
+		return s.value(r)
+	}
+	t := valueType{}
+	switch b {
+	case 0x72:
+		t.kind, t.items = kindRecord, s.fields(r)
+	case 0x71:
+		t.kind = kindVariant
+		for n := r.Count("cases", 3); n > 0 && r.Err() == nil; n-- {
+			t.items = append(t.items, field{r.Name(), maybe()})
+			r.Byte()
+		}
+		distinct(t.items)
+	case 0x70:
+		t.kind, t.elem = kindList, s.value(r)
+	case 0x6f:
+		t.kind = kindTuple
+		for n := r.Count("elements", 1); n > 0 && r.Err() == nil; n-- {
+			t.items = append(t.items, field{t: s.value(r)})
+		}
+	case 0x6e, 0x6d:
+		t.kind = map[byte]kind{0x6e: kindFlags, 0x6d: kindEnum}[b]
+		for n := r.Count("names", 1); n > 0 && r.Err() == nil; n-- {
+			t.items = append(t.items, field{name: r.Name()})
+		}
+		distinct(t.items)
+	case 0x6b:
+		t.kind, t.elem = kindOption, s.value(r)
+	case 0x6a:
+		t.kind, t.items = kindResult, []field{{"ok", maybe()}, {"err", maybe()}}
+	case 0x69, 0x68:
+		t.kind = map[byte]kind{0x69: kindOwn, 0x68: kindBorrow}[b]
+		t.res = entity[*resource](s.types, r.U32(), "a resource")
+	case 0x67:
+		t.what = "a list of fixed length"
+		s.value(r)
+		r.U32()
+	case 0x66, 0x65:
+		t.what = map[byte]string{0x66: "a stream", 0x65: "a future"}[b]
+		maybe()
+	case 0x64:
+		t.what = "an error context"
+	case 0x63:
+		t.what = "a map"
+		s.value(r)
+		s.value(r)
+	default:
+		var ok bool
+		if t.kind, ok = primitives[b]; !ok {
+			failf("", "malformed: unknown type %#x", b)
+		}
+	}
+	malformed(r)
+	if t.what != "" {
+		t.kind = kindOther
+	}
+	return newType(t)
+}
+
+// declarations reads those of an instance or component type. The functions and resources that
+// it declares become imports of the interface.
+func (s *scope) declarations(r *wasm.Reader, d *section, iface string) *instance {
+	if d.nesting > maxNesting {
+		failf("", "it has instance types that are nested deeper than %d", maxNesting)
+	}
+	in := &scope{reading: s.reading, up: d.scope, nesting: d.nesting, out: &instance{items: map[string]item{}}}
+	for n := r.Count("declarations", 1); n > 0 && r.Err() == nil; n-- {
+		in.count(&in.declared, maxDeclarations, "types")
+		switch form := r.Byte(); form {
+		case 0:
+			failf("", "it has the type of a core module in the type of an instance")
+		case 1:
+			in.types = append(in.types, in.define(r))
+		case 2:
+			in.alias(r)
+		case 3:
+			in.push(in.external(r, "", externName(r)))
+		case 4:
+			name := externName(r)
+			it := in.external(r, iface, name)
+			in.push(it)
+			in.out.add(name, it)
+		default:
+			r.Failf("unknown declaration %d", form)
+		}
+	}
+	malformed(r)
+	return in.out
+}
+
+// external reads the type of an import or export, and makes an import of that type.
+func (s *scope) external(r *wasm.Reader, iface, name string) item {
+	switch sort := r.Byte(); sort {
+	case sortFunc:
+		return item{sort, &function{iface: iface, name: name, t: entity[*funcType](s.types, r.U32(), "a function type")}}
+	case sortType:
+		if r.Byte() == 0 {
+			return item{sort, at(s.types, r.U32(), "type")}
+		}
+		return item{sort, &resource{iface: iface, name: name}}
+	case sortInstance:
+		d := entity[*section](s.types, r.U32(), "an instance type")
+		if !d.isType {
+			failf("", "malformed: an instance of a component type")
+		}
+		sub := wasm.NewReader(s.buf, d.pos, d.end)
+		return item{sort, s.declarations(&sub, d, name)}
+	case sortCoreModule, sortComponent:
+		failf("a component must bring its own code: compose it with what it imports", "it imports a module or component: %s", name)
+	default:
+		failf("", "it has an import or export of sort %d: %s", sort, name)
+	}
+	return item{}
+}
+
+func (s *scope) importItem(r *wasm.Reader) {
+	name := externName(r)
+	if s.args == nil {
+		s.imports = append(s.imports, name)
+		s.push(s.external(r, "", name))
+		return
+	}
+	sort := r.Byte() // its type is that of the argument
+	if sort == sortCoreModule || sort == sortType {
+		r.Byte()
+	}
+	if sort != sortType || s.buf[r.Pos()-1] == 0 {
+		r.U32()
+	}
+	it, ok := s.args[name]
+	if !ok || it.sort != sort {
+		failf("", "malformed: a nested component lacks the argument %q", name)
+	}
+	s.push(it)
+}
+
+func (s *scope) exportItem(r *wasm.Reader) {
+	name := externName(r)
+	it := s.item(r)
+	if r.Byte() == 1 {
+		s.external(r, "", name) // a view of it
+	}
+	if res, ok := it.v.(*resource); ok && res.name == "" {
+		res.name = name
+	}
+	s.push(it)
+	s.out.add(name, it)
+}
+
+// canon reads a canonical definition.
+func (s *scope) canon(r *wasm.Reader) {
+	code := builtin(r.Byte())
+	f := &coreFunc{kind: code, owner: s.number}
+	switch code {
+	case 0:
+		r.Byte()
+		core := at(s.coreFuncs, r.U32(), "core function")
+		opts := s.options(r)
+		t := entity[*funcType](s.types, r.U32(), "a function type")
+		s.funcs = append(s.funcs, &function{t: t, lift: core, opts: opts, owner: s.number})
+		return
+	case builtinLower:
+		r.Byte()
+		f.fn = at(s.funcs, r.U32(), "function")
+		f.opts = s.options(r)
+	case builtinNew, builtinDrop, builtinRep, builtinDropAsync:
+		f.res = entity[*resource](s.types, r.U32(), "a resource")
+	case builtinReturn:
+		if r.Byte() == 0 {
+			f.result = s.value(r)
+		} else {
+			r.Byte()
+		}
+		f.opts = s.options(r)
+	case builtinContextGet, builtinContextSet:
+		r.Byte()
+		f.slot = r.U32()
+	default:
+		s.immediates(r, code)
+	}
+	s.coreFuncs = append(s.coreFuncs, f)
+}
+
+// immediates steps over those of the other builtins, which are of WASI 0.3.
+func (s *scope) immediates(r *wasm.Reader, code builtin) {
+	switch code {
+	case 0x05, 0x08, 0x0d, 0x1e, 0x1f, 0x22, 0x23, 0x24, 0x25, 0x26, 0x28:
+	case 0x06, 0x0c, 0x29, 0x2a, 0x2b, 0x2c, 0x2d:
+		r.Byte()
+	case 0x0e, 0x13, 0x14, 0x15, 0x1a, 0x1b:
+		r.U32()
+	case 0x0f, 0x10, 0x16, 0x17:
+		r.U32()
+		s.options(r)
+	case 0x11, 0x12, 0x18, 0x19:
+		r.U32()
+		r.Byte()
+	case 0x1c, 0x1d:
+		s.options(r)
+	case 0x20, 0x21:
+		r.Byte()
+		r.U32()
+	case 0x27:
+		r.U32()
+		r.U32()
+	default:
+		failf("", "malformed: unknown canonical definition %#x", code)
+	}
+}
+
+func (s *scope) options(r *wasm.Reader) (o options) {
+	fn := func() *coreFunc { return at(s.coreFuncs, r.U32(), "core function") }
+	for n := r.Count("options", 1); n > 0 && r.Err() == nil; n-- {
+		switch k := r.Byte(); k {
+		case 0, 1, 2:
+			o.encoding = k
+		case 3:
+			m := at(s.coreMems, r.U32(), "core memory")
+			o.memory = &m
+		case 4:
+			o.realloc = fn()
+		case 5:
+			o.post = fn()
+		case 6:
+			o.async = true
+		case 7:
+			o.callback = fn()
+		default:
+			r.Failf("unknown option %d", k)
+		}
+	}
+	return o
+}
+
+// custom returns the custom sections of a component by name: the first of each.
+func custom(b []byte) map[string][]byte {
+	all := map[string][]byte{}
+	r := wasm.NewReader(b, 8, len(b))
+	for r.Len() > 0 {
+		id := r.Byte()
+		body := r.Bytes(r.U32())
+		if id != 0 {
+			continue
+		}
+		sub := wasm.NewReader(body, 0, len(body))
+		name := sub.Name()
+		if _, ok := all[name]; !ok && sub.Err() == nil {
+			all[name] = bytes.Clone(body[sub.Pos():])
+		}
+	}
+	return all
+}

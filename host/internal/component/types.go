@@ -1,0 +1,226 @@
+package component
+
+import (
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// kind is the kind of a value type, numbered as the guest side reads it.
+type kind uint32
+
+const (
+	kindBool kind = iota
+	kindS8
+	kindU8
+	kindS16
+	kindU16
+	kindS32
+	kindU32
+	kindS64
+	kindU64
+	kindF32
+	kindF64
+	kindChar
+	kindString
+	kindList
+	kindRecord
+	kindTuple
+	kindVariant
+	kindEnum
+	kindOption
+	kindResult
+	kindFlags
+	kindOwn
+	kindBorrow
+	kindOther // not supported: what says which
+)
+
+// primitives are the value types of one byte.
+var primitives = map[byte]kind{
+	0x7f: kindBool, 0x7e: kindS8, 0x7d: kindU8, 0x7c: kindS16, 0x7b: kindU16, 0x7a: kindS32, 0x79: kindU32, 0x78: kindS64, 0x77: kindU64,
+	0x76: kindF32, 0x75: kindF64, 0x74: kindChar, 0x73: kindString,
+}
+
+// The bounds of one value type: a few bytes can double a type again and again, and the guest
+// side recurses into it.
+const (
+	maxTypeParts = 20_000
+	maxTypeDepth = 100
+)
+
+// valueType is a value type with its references resolved. newType fills in what follows from
+// the parts.
+type valueType struct {
+	kind  kind
+	items []field    // fields, elements, cases or names
+	elem  *valueType // of a list or option
+	res   *resource  // of a handle
+	what  string     // of kindOther
+	size  uint32     // bytes in memory
+	align uint32     // in memory
+	disc  uint32     // bytes of the discriminant
+	at    uint32     // offset of the payload
+	flat  flat       // the core values that it is passed as
+	parts int        // types in it, itself included, each time that it is used
+	depth int        // of the types in it
+	odd   string     // the unsupported type in it, or ""
+	owns  bool       // it has handles
+	host  bool       // among them some of the host's resources
+}
+
+// field is a named part of a type. The type is nil for a case without a payload.
+type field struct {
+	name string
+	t    *valueType
+}
+
+// flat is the list of core types that a value is passed as. A longer list than a function can
+// have is passed in memory, so it ends after maxFlatParams+1.
+type flat []wasm.ValType
+
+const (
+	maxFlatParams  = 16
+	maxFlatResults = 1
+)
+
+// funcType is the type of a component-level function.
+type funcType struct {
+	async  bool
+	params *valueType // a record
+	result *valueType // or nil
+}
+
+// resource is a resource type: of an import, or of the component itself.
+type resource struct {
+	iface, name string
+	own         bool // defined in the component
+	dtor        *coreFunc
+}
+
+func alignTo(n, to uint32) uint32 { return (n + to - 1) / to * to }
+
+// newType computes the layout, the flat form and the bounds of t, whose parts have theirs.
+func newType(t valueType) *valueType {
+	t.parts, t.depth = 1, 1
+	for _, f := range append([]field{{t: t.elem}}, t.items...) {
+		if f.t == nil {
+			continue
+		}
+		t.parts, t.depth = t.parts+f.t.parts, max(t.depth, f.t.depth+1)
+		t.owns = t.owns || f.t.owns
+		if t.odd == "" {
+			t.odd = f.t.odd
+		}
+	}
+	switch {
+	case t.parts > maxTypeParts:
+		failf("", "it has a type of more than %d parts", maxTypeParts)
+	case t.depth > maxTypeDepth:
+		failf("", "it has a type that is nested deeper than %d", maxTypeDepth)
+	}
+	scalar := func(size uint32, core wasm.ValType) { t.size, t.align, t.flat = size, size, flat{core} }
+	switch t.kind {
+	case kindBool, kindS8, kindU8:
+		scalar(1, wasm.I32)
+	case kindS16, kindU16:
+		scalar(2, wasm.I32)
+	case kindS32, kindU32, kindChar:
+		scalar(4, wasm.I32)
+	case kindOwn, kindBorrow:
+		scalar(4, wasm.I32)
+		t.owns = true
+	case kindS64, kindU64:
+		scalar(8, wasm.I64)
+	case kindF32:
+		scalar(4, wasm.F32)
+	case kindF64:
+		scalar(8, wasm.F64)
+	case kindString, kindList:
+		t.size, t.align, t.flat = 8, 4, flat{wasm.I32, wasm.I32}
+	case kindFlags:
+		switch n := len(t.items); {
+		case n <= 8:
+			scalar(1, wasm.I32)
+		case n <= 16:
+			scalar(2, wasm.I32)
+		case n <= 32:
+			scalar(4, wasm.I32)
+		default:
+			failf("", "it has flags of %d names, more than 32", n)
+		}
+	case kindRecord, kindTuple:
+		t.align = 1
+		for _, f := range t.items {
+			t.size = alignTo(t.size, f.t.align) + f.t.size
+			t.align = max(t.align, f.t.align)
+			t.flat = append(t.flat[:len(t.flat):len(t.flat)], f.t.flat...)
+		}
+		t.size = alignTo(t.size, t.align)
+		t.flat = t.flat[:min(len(t.flat), maxFlatParams+1)]
+	case kindVariant, kindEnum, kindOption, kindResult:
+		t.variant()
+	default:
+		t.odd = t.what
+		scalar(4, wasm.I32)
+	}
+	return &t
+}
+
+// variant is newType for what has a discriminant: each core value of the flat form has room
+// for that of every case.
+func (t *valueType) variant() {
+	cases := t.items
+	if t.kind == kindOption {
+		cases = []field{{}, {t: t.elem}}
+	}
+	switch n := len(cases); {
+	case n <= 1<<8:
+		t.disc = 1
+	case n <= 1<<16:
+		t.disc = 2
+	default:
+		t.disc = 4
+	}
+	payload := uint32(1)
+	t.flat = flat{wasm.I32}
+	for _, c := range cases {
+		if c.t == nil {
+			continue
+		}
+		t.size, payload = max(t.size, c.t.size), max(payload, c.t.align)
+		for i, core := range c.t.flat[:min(len(c.t.flat), maxFlatParams)] {
+			switch i++; {
+			case i == len(t.flat):
+				t.flat = append(t.flat, core)
+			case t.flat[i] == core:
+			case t.flat[i] != wasm.I64 && t.flat[i] != wasm.F64 && core != wasm.I64 && core != wasm.F64:
+				t.flat[i] = wasm.I32
+			default:
+				t.flat[i] = wasm.I64
+			}
+		}
+	}
+	t.at, t.align = alignTo(t.disc, payload), max(t.disc, payload)
+	t.size = alignTo(t.at+t.size, t.align)
+}
+
+// numeric reports whether a value of the type is one number that can be passed on as it is.
+func (t *valueType) numeric() bool { return t == nil || t.kind < kindChar }
+
+// core is the type of the core function that implements f, or that lowering f gives.
+func (f *funcType) core(lower bool) wasm.FuncType {
+	params := f.params.flat
+	if len(params) > maxFlatParams {
+		params = flat{wasm.I32}
+	}
+	t := wasm.FuncType{Params: append(flat{}, params...)}
+	switch {
+	case f.result == nil:
+	case len(f.result.flat) <= maxFlatResults:
+		t.Results = f.result.flat
+	case lower:
+		t.Params = append(t.Params, wasm.I32)
+	default:
+		t.Results = flat{wasm.I32}
+	}
+	return t
+}
