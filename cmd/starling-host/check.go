@@ -79,6 +79,8 @@ type certificate struct {
 	Memory    memoryDocument     `json:"memory"`
 	Limits    []sandbox.Headroom `json:"limits"`
 	Call      callLimits         `json:"call_limits"`
+
+	Component *guest.Provenance `json:"component,omitempty"`
 }
 
 type rewrittenDocument struct {
@@ -156,6 +158,8 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 		Memory: memoryDocument{result.Info.Memory.Min, min(result.Info.Memory.Max, limits.MemoryPages)},
 		Limits: result.Info.Counts.Headroom(sandbox.DefaultGateLimits()),
 		Call:   callLimits(limits),
+
+		Component: guest.ComponentOf(wasm),
 	}, nil
 }
 
@@ -187,6 +191,7 @@ func (c certificate) print(w *printer) {
 	line("digest", "%s", c.Digest)
 	line("size", "%s", formatSize(uint64(c.Size)))
 	line("abi", "%s", c.ABI)
+	printComponent(c.Component, func(name, text string) { line(name, "%s", text) })
 	if len(c.Tools) > 0 {
 		line("tools", "%s", strings.Join(c.Tools, ", "))
 	}

@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 )
 
@@ -53,6 +57,8 @@ type moduleDocument struct {
 	ABI     string         `json:"abi"`
 	Imports []string       `json:"imports"`
 	Tools   []toolDocument `json:"tools"`
+
+	Component *guest.Provenance `json:"component,omitempty"`
 }
 
 type toolDocument struct {
@@ -68,7 +74,7 @@ type toolDocument struct {
 func newModuleDocument(m *starling.Module) moduleDocument {
 	doc := moduleDocument{
 		Source: m.Source.Source, Digest: m.Digest().String(), Size: len(m.Source.Wasm),
-		ABI: m.ABI(), Imports: append([]string{}, m.Imports()...),
+		ABI: m.ABI(), Imports: append([]string{}, m.Imports()...), Component: guest.ComponentOf(m.Source.Wasm),
 	}
 	for _, t := range m.Tools() {
 		d := t.Describe()
@@ -91,6 +97,26 @@ func (a *app) printModule(doc moduleDocument) {
 	a.stdout.printf("size     %s\n", formatSize(uint64(doc.Size)))
 	a.stdout.printf("abi      %s\n", doc.ABI)
 	a.stdout.printf("imports  %s\n", listOr(doc.Imports, "none"))
+	printComponent(doc.Component, func(name, text string) { a.stdout.printf("%-8s %s\n", name, text) })
+}
+
+// printComponent prints the component that a module was made of, if it was.
+func printComponent(p *guest.Provenance, line func(name, text string)) {
+	if p == nil {
+		return
+	}
+	line("made of", fmt.Sprintf("component %s, by version %d of the linker", p.Component, p.Linker))
+	line("", "which imports "+display.Printable(listOr(p.Imports, "nothing")))
+	line("", "and exports "+display.Printable(listOr(p.Exports, "nothing")))
+	var by []string
+	for _, name := range slices.Sorted(maps.Keys(p.Producers)) {
+		by = append(by, strings.TrimSpace(name+" "+p.Producers[name]))
+	}
+	for _, note := range []struct{ what, text string }{{"built by ", strings.Join(by, ", ")}, {"license ", p.License}, {"source ", p.Source}} {
+		if note.text != "" {
+			line("", note.what+display.Printable(note.text))
+		}
+	}
 }
 
 func (a *app) printTool(t toolDocument) {

@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 
+	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/host/internal/registry"
 )
 
@@ -21,6 +22,12 @@ func Find(ctx context.Context, ref string) (Source, error) { return registry.Ope
 // FromBytes returns the module that bytes are. The name is that of a WASI command. The error of a
 // component that is refused is a [*rewrite.Refusal].
 func FromBytes(name string, wasm []byte) (Source, error) { return registry.FromBytes(name, wasm) }
+
+// Provenance is what a module says of the component that it was made of.
+type Provenance = component.Provenance
+
+// ComponentOf returns the component that a module was made of, or nil.
+func ComponentOf(wasm []byte) *Provenance { return component.ProvenanceOf(wasm) }
 
 // WithProgress returns a context in which [Find] and [Load] call began with what they begin
 // that can take seconds, such as "building ./tool (Go)" or "compiling dice", and then the

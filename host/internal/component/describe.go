@@ -427,18 +427,22 @@ func producers(b []byte) map[string]string {
 	return all
 }
 
-// ProvenanceOf returns what a module says of the component that it was made of, or false.
-func ProvenanceOf(module []byte) (p Provenance, ok bool) {
+// ProvenanceOf returns what a module says of the component that it was made of, or nil.
+func ProvenanceOf(module []byte) *Provenance {
 	m, err := wasm.Split(module)
 	if err != nil {
-		return p, false
+		return nil
 	}
 	for i := range m.Sections {
-		if s := &m.Sections[i]; s.ID == wasm.SectionCustom && s.Name == provenanceSection {
-			r := wasm.NewReader(s.Body, 0, len(s.Body))
-			r.Name()
-			return p, json.Unmarshal(s.Body[r.Pos():], &p) == nil
+		s := &m.Sections[i]
+		if s.ID != wasm.SectionCustom || s.Name != provenanceSection {
+			continue
+		}
+		r, p := wasm.NewReader(s.Body, 0, len(s.Body)), &Provenance{}
+		r.Name()
+		if json.Unmarshal(s.Body[r.Pos():], p) == nil {
+			return p
 		}
 	}
-	return p, false
+	return nil
 }

@@ -1,0 +1,582 @@
+package component
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+// fixtures are the components that testdata/build.mjs makes, with the digests of the modules
+// that they become. These may change only with Version, and with guest.wasm before the first
+// release.
+var fixtures = map[string]string{
+	"values":  "",
+	"adapter": "",
+	"linked":  "",
+}
+
+// world is what the tools of the tests see.
+type world struct {
+	http func(request string) string
+}
+
+func (world) Now(context.Context) int64     { return 1_790_000_000_000_000_000 }
+func (world) Random(context.Context) uint64 { return 4 }
+func (world) Seed(context.Context) [32]byte { return [32]byte{1} }
+func (w world) HTTP(_ context.Context, r []byte) ([]byte, abi.Status) {
+	if w.http == nil {
+		return []byte("no network"), abi.StatusDenied
+	}
+	return []byte(w.http(string(r))), 0
+}
+
+func readFixture(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name + ".wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func link(t testing.TB, name string) []byte {
+	t.Helper()
+	out, err := Link(readFixture(t, name))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return out
+}
+
+// loaded is a component that is ready to be called.
+type loaded struct {
+	*sandbox.Module
+	world world
+}
+
+// load links and compiles one of the fixtures.
+func load(t *testing.T, name string) *loaded {
+	t.Helper()
+	engine, err := sandbox.New(t.Context(), sandbox.Config{Interpreter: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := engine.Load(t.Context(), link(t, name), sandbox.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { engine.Close(context.Background()) })
+	return &loaded{Module: m}
+}
+
+// call calls a tool and returns the document that it returned, or the error.
+func (l *loaded) call(tool, input string) string {
+	doc := `{"context":{"attempt":1,"call_id":"C","run_id":"R"},"input":` + input + `,"tool":"` + tool + `"}`
+	r, err := l.Call(context.Background(), sandbox.Call{Tool: tool, Input: []byte(doc)}, l.world)
+	if err != nil {
+		return err.Error()
+	}
+	return string(r.Output)
+}
+
+// TestSameBytes checks that a component becomes the same module for ever.
+func TestSameBytes(t *testing.T) {
+	for name, want := range fixtures {
+		out := link(t, name)
+		if again := link(t, name); !bytes.Equal(out, again) {
+			t.Errorf("%s: two links differ", name)
+		}
+		if got := canon.Sum(out).String(); got != want {
+			t.Errorf("%s became %s, and was %s: raise Version, unless guest.wasm or the fixture has changed before the first release", name, got, want)
+		}
+		if _, err := rewrite.Check(out, rewrite.DefaultLimits()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestTools calls tools of the fixtures: results, failures, resources within the component, an
+// adapter with start functions and tables, and libraries that are linked when they start.
+func TestTools(t *testing.T) {
+	for fixture, calls := range map[string][][3]string{
+		"values": {
+			{"upper", `{"text":"gr\u00fcn \ud83d\ude00"}`, `{"output":"GRüN 😀"}`},
+			{"upper", `{"text":""}`, `{"error":{"kind":"tool","message":"no \"text\"\n"}}`},
+			{"nothing", `{}`, `{"output":null}`},
+			{"count", `{"start":3,"steps":[1,2,3,4]}`, `{"output":"1:4 2:5 2:6 3:7 12."}`},
+			{"double", `{"v":0.1}`, `{"output":0.2}`},
+			{"double", `{"v":5e299}`, `{"output":1e+300}`},
+			{"today", `{}`, `{"output":1790000000}`},
+			{"access-of", `{"v":{"write":true},"w":"deep-blue"}`, `{"output":[{"read":false,"run":false,"write":true},"deep-blue"]}`},
+		},
+		"adapter": {
+			{"run-it", `{"n":5,"which":0}`, `{"output":10}`},
+			{"run-it", `{"n":5,"which":1}`, `{"output":15}`},
+		},
+		"linked": {
+			{"go", `{"n":4,"which":0}`, `{"output":108}`},
+			{"go", `{"n":4,"which":1}`, `{"output":111}`},
+			{"at", `{}`, `{"output":1028}`},
+		},
+	} {
+		l := load(t, fixture)
+		for _, c := range calls {
+			if got := l.call(c[0], c[1]); got != c[2] {
+				t.Errorf("%s: %s(%s) returned %s, want %s", fixture, c[0], c[1], got, c[2])
+			}
+		}
+	}
+}
+
+// TestDescription checks what a model and a user see of a component.
+func TestDescription(t *testing.T) {
+	out := link(t, "values")
+	l := load(t, "values")
+	doc, err := l.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d abi.Description
+	if err := json.Unmarshal(doc, &d); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, tool := range d.Tools {
+		names = append(names, tool.Name)
+		if tool.Name == "numbers" && !strings.Contains(string(tool.InputSchema), `"i":{"maximum":18446744073709551615,"minimum":0,"type":"integer"}`) {
+			t.Errorf("the schema of numbers is %s", tool.InputSchema)
+		}
+	}
+	if want := []string{"today", "luck", "every-one", "shapes", "numbers", "either", "access-of", "double", "upper", "nothing", "count"}; !slices.Equal(names, want) {
+		t.Errorf("the tools are %q, want %q", names, want)
+	}
+	p := ProvenanceOf(out)
+	if p == nil || p.Component != canon.Sum(readFixture(t, "values")).String() || p.Linker != Version || !slices.Contains(p.Imports, "wasi:clocks/wall-clock@0.2.3") {
+		t.Errorf("the provenance is %+v", p)
+	}
+	if ProvenanceOf(readFixture(t, "values")) != nil {
+		t.Error("a component says that it was joined")
+	}
+	m, err := wasm.Decode(link(t, "adapter"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, name := range m.FuncNames {
+		all = append(all, name)
+	}
+	if joined := strings.Join(all, "\n"); !strings.Contains(joined, ".fd_write\n") || !strings.Contains(joined, ".run_it\n") || !strings.Contains(joined, "starling_describe\n") {
+		t.Errorf("the functions are named %q", all)
+	}
+}
+
+// TestDocs reads both forms of the comments that a component may carry.
+func TestDocs(t *testing.T) {
+	b := readFixture(t, "values")
+	section := append(wasm.AppendName(nil, "package-docs"), "\x01"+`{"worlds":{"values":{"func_exports":{"today":{"docs":"The day."}}}},"interfaces":{"api":{"funcs":{"upper":"Makes\u200b capitals.\n"}}}}`...)
+	b = append(append(b, 0), sized(section)...)
+	d := documentation(b)
+	if today, upper := d.of("", "today"), d.of("test:values/api@1.0.0", "upper"); today != "The day." || upper != "Makes capitals." {
+		t.Errorf("the comments are %q and %q", today, upper)
+	}
+}
+
+// TestRefusals checks that what is not supported is refused by name, before anything is built.
+func TestRefusals(t *testing.T) {
+	section := func(id byte, items ...string) string {
+		b := wasm.AppendU32(nil, uint32(len(items)))
+		return string(append([]byte{id}, sized(append(b, strings.Join(items, "")...))...))
+	}
+	const header = "\x00asm\x0d\x00\x01\x00"
+	nested := header
+	for range 12 {
+		nested = header + string(append([]byte{4}, sized([]byte(nested))...)) + section(5, strings.Repeat("\x00\x00\x00", 1), "\x00\x00\x00", "\x00\x00\x00")
+	}
+	doubled := "\x7d" // u8
+	types := []string{doubled}
+	for i := range 40 {
+		types = append(types, string([]byte{0x6f, 2, byte(i), byte(i)}))
+	}
+	deep := []string{"\x7d"}
+	for i := range 120 {
+		deep = append(deep, string(append([]byte{0x70}, wasm.AppendS64(nil, int64(i))...)))
+	}
+	instanceType := "\x42\x00"
+	for range 150 {
+		instanceType = "\x42\x01\x01" + instanceType
+	}
+	large := string(append([]byte{1}, sized(append([]byte("\x00asm\x01\x00\x00\x00\x00"), sized(make([]byte, 1<<20))...))...))
+	for name, c := range map[string]struct{ component, want string }{
+		"empty":                     {header, "it exports nothing"},
+		"instances that double":     {nested, "it has more than 1000 instances"},
+		"types that double":         {header + section(7, types...), "a type of more than 20000 parts"},
+		"deep types":                {header + section(7, deep...), "nested deeper than 100"},
+		"deep instance types":       {header + section(7, instanceType), "nested deeper than 100"},
+		"modules that double":       {header + large + section(2, slices.Repeat([]string{"\x00\x00\x00"}, 40)...), "more than 33554432 bytes together"},
+		"values":                    {header + section(12, "\x00"), "values"},
+		"an index out of range":     {header + section(2, "\x00\x05\x00"), "core module index 5"},
+		"a count that is a lie":     {header + "\x07\x05\xff\xff\xff\xff\x0f", "4294967295 items in 0 bytes"},
+		"an unknown section":        {header + "\x20\x00", "section 32"},
+		"a module that is imported": {header + section(10, "\x00\x01m\x00\x11\x00"), "it imports a module or component: m"},
+		"a nested module":           {header + "\x04\x08\x00asm\x01\x00\x00\x00", "a nested component without a header"},
+	} {
+		_, err := Link([]byte(c.component))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+// TestVersions checks which versions of an interface are the same one.
+func TestVersions(t *testing.T) {
+	for iface, want := range map[string]string{
+		"wasi:io/streams@0.2.0": "wasi:io/streams@0.2", "wasi:io/streams@0.2.11": "wasi:io/streams@0.2", "wasi:io/streams@0.3.0": "wasi:io/streams@0.3",
+		"wasi:io/streams@0.2.0-rc-2023-11-10": "wasi:io/streams@0.2.0-rc-2023-11-10", "wasi:config/store@0.2.0-draft": "wasi:config/store@0.2",
+		"a:b/c@1.2.3": "a:b/c@1", "a:b/c": "a:b/c", "a:b/c@0.0.3": "a:b/c@0.0.3",
+	} {
+		if got := versioned(iface); got != want {
+			t.Errorf("%s is %s, want %s", iface, got, want)
+		}
+	}
+	// A 0.3 interface with a signature that 0.2 has is not the one of 0.2.
+	b := bytes.ReplaceAll(readFixture(t, "values"), []byte("wasi:random/random@0.2.0"), []byte("wasi:random/random@0.3.0"))
+	if _, err := Link(b); err == nil || !strings.Contains(err.Error(), "wasi:random/random@0.3.0, and this host has WASI 0.2") {
+		t.Errorf("an interface of WASI 0.3: %v", err)
+	}
+	if r, ok := errors.AsType[*rewrite.Refusal](func() error { _, err := Link(b); return err }()); !ok || r.Hint == "" {
+		t.Error("a refusal without a hint")
+	}
+}
+
+// TestMutants links components with bytes that were changed. None makes the linker panic, and
+// none becomes a module that the gate does not understand.
+func TestMutants(t *testing.T) {
+	seed := rand.New(rand.NewPCG(1, 2))
+	for name := range fixtures {
+		b := readFixture(t, name)
+		accepted := 0
+		for range 1500 {
+			m := slices.Clone(b)
+			for range 1 + seed.IntN(4) {
+				switch at := seed.IntN(len(m)); seed.IntN(4) {
+				case 0:
+					m[at] = byte(seed.Uint32())
+				case 1:
+					m[at] ^= 1 << seed.IntN(8)
+				case 2:
+					m = slices.Delete(m, at, min(at+1+seed.IntN(4), len(m)))
+				default:
+					m = slices.Insert(m, at, m[at])
+				}
+			}
+			out, err := Link(m)
+			if err == nil {
+				accepted++
+				_, err = rewrite.Check(out, rewrite.DefaultLimits())
+			}
+			if err != nil && strings.Contains(err.Error(), "panics") {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		t.Logf("%s: %d mutants were accepted", name, accepted)
+	}
+}
+
+func FuzzLink(f *testing.F) {
+	for name := range fixtures {
+		f.Add(readFixture(f, name))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := Link(b); err != nil && strings.Contains(err.Error(), "panics") {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestSameAsJco calls the tools of values.wasm with random values, and jco on Node with the same.
+func TestSameAsJco(t *testing.T) {
+	if _, err := os.Stat("testdata/node_modules/@bytecodealliance/jco-transpile"); err != nil {
+		t.Skipf("SKIPPED: jco is missing (npm ci --prefix host/internal/component/testdata): %v", err)
+	}
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v", err)
+	}
+	const calls = 60
+	l := load(t, "values")
+	_, exports := read(readFixture(t, "values"))
+	api := exports.items["test:values/api"].v.(*instance)
+	r := rand.New(rand.NewPCG(3, 4))
+	type call struct {
+		Function string         `json:"function"`
+		Params   []any          `json:"params"` // types
+		Args     []any          `json:"args"`
+		Result   map[string]any `json:"result"`
+	}
+	var all []call
+	var ours []string
+	for _, name := range []string{"every-one", "shapes", "numbers", "either", "access-of", "double", "upper"} {
+		f := api.items[name].v.(*function)
+		for range calls {
+			c := call{Function: name, Result: shape(f.t.result)}
+			input := map[string]any{}
+			for _, p := range f.t.params.items {
+				v := random(r, p.t)
+				c.Params, c.Args, input[p.name] = append(c.Params, shape(p.t)), append(c.Args, v), jsonOf(p.t, v)
+			}
+			all = append(all, c)
+			doc, err := json.Marshal(input)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours = append(ours, l.call(name, string(doc)))
+		}
+	}
+	doc, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "calls.json")
+	if err := os.WriteFile(file, doc, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(node, "jco.mjs", "values.wasm", file)
+	cmd.Dir, cmd.Stderr = "testdata", os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(theirs) != len(ours) {
+		t.Fatalf("%d results and not %d", len(theirs), len(ours))
+	}
+	for i := range ours {
+		if a, b := comparable(t, ours[i]), comparable(t, theirs[i]); a != b {
+			t.Fatalf("%s(%v)\n returned %s\n and by jco %s", all[i].Function, all[i].Args, a, b)
+		}
+	}
+}
+
+// comparable is a document whose keys are sorted and whose numbers are written in one way.
+func comparable(t *testing.T, doc string) string {
+	d := json.NewDecoder(strings.NewReader(doc))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v: %s", err, doc)
+	}
+	var walk func(v any) any
+	walk = func(v any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			for k := range v {
+				v[k] = walk(v[k])
+			}
+		case []any:
+			for i := range v {
+				v[i] = walk(v[i])
+			}
+		case json.Number:
+			n, ok := new(big.Rat).SetString(v.String())
+			if !ok {
+				t.Fatalf("%s is not a number", v)
+			}
+			return n.RatString()
+		}
+		return v
+	}
+	b, err := json.Marshal(walk(v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// shape describes a type to jco.mjs.
+func shape(t *valueType) map[string]any {
+	if t == nil {
+		return nil
+	}
+	var items []any
+	for _, f := range t.items {
+		items = append(items, map[string]any{"name": f.name, "type": shape(f.t)})
+	}
+	return map[string]any{"kind": int(t.kind), "items": items, "elem": shape(t.elem)}
+}
+
+// random returns a value of a type as jco.mjs reads it: numbers are strings, and a variant, option
+// or result is the list of the index of its case and the payload.
+func random(r *rand.Rand, t *valueType) any {
+	texts := []string{"", "a", "\"\\/", "\n\t\x01\x7f", "é", "€", "😀", "\u2028", "zwölf"}
+	sized := map[kind]uint{kindU8: 8, kindU16: 16, kindU32: 32, kindU64: 64, kindS8: 8, kindS16: 16, kindS32: 32, kindS64: 64}
+	switch t.kind {
+	case kindBool:
+		return r.IntN(2) == 1
+	case kindU8, kindU16, kindU32, kindU64:
+		return strconv.FormatUint(r.Uint64()>>(64-sized[t.kind])>>(r.UintN(2)*r.UintN(sized[t.kind])), 10)
+	case kindS8, kindS16, kindS32, kindS64:
+		return strconv.FormatInt(int64(r.Uint64())>>(64-sized[t.kind])>>(r.UintN(2)*r.UintN(sized[t.kind])), 10)
+	case kindF32:
+		return floatText(float64(math.Float32frombits(r.Uint32())), 32)
+	case kindF64:
+		v := math.Float64frombits(r.Uint64())
+		if r.IntN(3) == 0 {
+			v = float64(r.IntN(1000)) / 8
+		}
+		return floatText(v, 64)
+	case kindChar:
+		return string([]rune(texts[1+r.IntN(len(texts)-1)])[0])
+	case kindString:
+		return texts[r.IntN(len(texts))] + texts[r.IntN(len(texts))]
+	case kindList:
+		list := []any{}
+		for range r.IntN(4) {
+			list = append(list, random(r, t.elem))
+		}
+		return list
+	case kindRecord, kindTuple:
+		list := []any{}
+		for _, f := range t.items {
+			list = append(list, random(r, f.t))
+		}
+		return list
+	case kindFlags:
+		list := []any{}
+		for range t.items {
+			list = append(list, r.IntN(2) == 1)
+		}
+		return list
+	case kindOption:
+		if r.IntN(2) == 0 {
+			return []any{0}
+		}
+		v := random(r, t.elem)
+		if t.elem.kind == kindOption && len(v.([]any)) == 1 {
+			return []any{0} // JSON cannot say some(none)
+		}
+		return []any{1, v}
+	}
+	i := r.IntN(len(t.items))
+	if t.items[i].t == nil {
+		return []any{i}
+	}
+	return []any{i, random(r, t.items[i].t)}
+}
+
+func floatText(v float64, bits int) string {
+	switch {
+	case math.IsNaN(v):
+		return "NaN"
+	case math.IsInf(v, 1):
+		return "Infinity"
+	case math.IsInf(v, -1):
+		return "-Infinity"
+	}
+	return strconv.FormatFloat(v, 'g', -1, bits)
+}
+
+// jsonOf is a random value as the input of a tool has it.
+func jsonOf(t *valueType, v any) any {
+	list, _ := v.([]any)
+	object := map[string]any{}
+	switch t.kind {
+	case kindBool, kindChar, kindString:
+		return v
+	case kindF32, kindF64:
+		if s := v.(string); strings.ContainsAny(s, "Nn") {
+			return s
+		}
+		return json.Number(v.(string))
+	case kindList:
+		out := []any{}
+		for _, e := range list {
+			out = append(out, jsonOf(t.elem, e))
+		}
+		return out
+	case kindTuple:
+		out := []any{}
+		for i, e := range list {
+			out = append(out, jsonOf(t.items[i].t, e))
+		}
+		return out
+	case kindRecord:
+		for i, e := range list {
+			object[t.items[i].name] = jsonOf(t.items[i].t, e)
+		}
+		return object
+	case kindFlags:
+		for i, e := range list {
+			object[t.items[i].name] = e
+		}
+		return object
+	case kindOption:
+		if len(list) == 1 {
+			return nil
+		}
+		return jsonOf(t.elem, list[1])
+	case kindEnum, kindVariant, kindResult:
+		c := t.items[list[0].(int)]
+		if t.kind == kindEnum {
+			return c.name
+		}
+		var payload any
+		if c.t != nil {
+			payload = jsonOf(c.t, list[1])
+		}
+		if t.kind == kindResult {
+			return map[string]any{c.name: payload}
+		}
+		object["tag"] = c.name
+		if c.t != nil {
+			object["val"] = payload
+		}
+		return object
+	}
+	return json.Number(v.(string))
+}
+
+// TestFixtures builds the fixtures again, where the tools are, and compares the bytes.
+func TestFixtures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the tools are slow")
+	}
+	if _, err := os.Stat("testdata/node_modules/@bytecodealliance/jco-transpile"); err != nil {
+		t.Skipf("SKIPPED: jco is missing (npm ci --prefix host/internal/component/testdata): %v", err)
+	}
+	for _, tool := range []string{"clang", "wasm-ld", "node", "npm"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("SKIPPED: %v", err)
+		}
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("node", "testdata/build.mjs", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for name := range fixtures {
+		b, err := os.ReadFile(filepath.Join(dir, name+".wasm"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(b, readFixture(t, name)) {
+			t.Error(fmt.Errorf("%s.wasm is another one than build.mjs makes", name))
+		}
+	}
+}

@@ -1,0 +1,52 @@
+;; A component of two libraries that are linked when it is instantiated, as componentize-py and
+;; componentize-qjs make them: a shared memory and table, bases, GOT entries, a constant of several
+;; instructions, and a start function that fills the table in.
+(component
+  (core module $env
+    (type $unary (func (param i32) (result i32)))
+    (table (export "__indirect_function_table") 4 funcref)
+    (memory (export "memory") 2)
+    (global (export "__memory_base") i32 (i32.const 1024))
+    (global (export "__table_base") i32 (i32.const 1))
+    (global (export "word") (mut i32) (i32.const 1032))
+    (global $heap (mut i32) (i32.const 65536))
+    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
+      (local i32)
+      (local.set 4 (i32.and (i32.add (global.get $heap) (i32.const 15)) (i32.const -16)))
+      (global.set $heap (i32.add (local.get 4) (local.get 3)))
+      (local.get 4)))
+  (core module $library
+    (type $unary (func (param i32) (result i32)))
+    (import "env" "memory" (memory 1))
+    (import "env" "__indirect_function_table" (table 0 funcref))
+    (import "env" "__memory_base" (global $memory i32))
+    (import "env" "__table_base" (global $table i32))
+    (global $second i32 (i32.add (global.get $memory) (i32.const 4)))
+    (global (export "second") i32 (i32.add (global.get $memory) (i32.mul (i32.const 2) (i32.const 2))))
+    (func $double (param i32) (result i32) (i32.mul (local.get 0) (i32.const 2)))
+    (func $add (param i32) (result i32) (i32.add (local.get 0) (i32.load (global.get $second))))
+    (elem (global.get $table) func $double $add)
+    (data (global.get $memory) "\05\00\00\00\07\00\00\00")
+    (func (export "apply") (param $which i32) (param $n i32) (result i32)
+      (call_indirect (type $unary) (local.get $n) (i32.add (global.get $table) (local.get $which)))))
+  (core module $main
+    (import "env" "memory" (memory 1))
+    (import "GOT.mem" "word" (global $word (mut i32)))
+    (import "library" "second" (global $second i32))
+    (import "library" "apply" (func $apply (param i32 i32) (result i32)))
+    (func (export "go") (param i32 i32) (result i32)
+      (i32.add (call $apply (local.get 0) (local.get 1)) (i32.load (global.get $word))))
+    (func (export "at") (result i32) (global.get $second)))
+  (core module $start
+    (import "env" "memory" (memory 1))
+    (import "GOT.mem" "word" (global $word (mut i32)))
+    (func $init (i32.store (global.get $word) (i32.const 100)))
+    (start $init))
+  (core instance $env (instantiate $env))
+  (core instance $library (instantiate $library (with "env" (instance $env))))
+  (core instance $got (export "word" (global $env "word")))
+  (core instance $main (instantiate $main
+    (with "env" (instance $env)) (with "GOT.mem" (instance $got)) (with "library" (instance $library))))
+  (core instance (instantiate $start (with "env" (instance $env)) (with "GOT.mem" (instance $got))))
+  (func (export "go") (param "which" u32) (param "n" s32) (result s32) (canon lift (core func $main "go")))
+  (func (export "at") (result u32) (canon lift (core func $main "at"))))
