@@ -109,8 +109,8 @@ EXPORT("agent_describe") u64 agent_describe(void) {
 }
 
 EXPORT("agent_execute") u64 agent_execute(u8 *p, u32 n) {
-  struct text tool = {0}, capability = {0}, parameters = {0}, key, action;
-  const u8 *input = request(p, n, &tool), *end;
+  struct text capability = {0}, parameters = {0}, key, action;
+  const u8 *input = begin_request(p, n), *end;
   const struct function *f = function(EXECUTE);
   if (!input || !(end = skip(input))) return failure(TEXT("discard"), TEXT("there is no input"));
   for (u32 i = TOOLS; i < ((u32 *)descriptors)[0]; i++)

@@ -63,6 +63,42 @@ EXPORT("task_step") u32 task_step(u32 code) {
   return code & 15;
 }
 
+// What the host gives to execute is {"context": ..., "input": ..., "tool": ...}. The name of the
+// tool is known first, as it is likely at the end, so that the input need not be skipped to
+// find it.
+static const u8 *request; // where it is not read yet
+static struct text tool;
+
+// read_request reads members up to the input, and returns that; or all of them.
+static const u8 *read_request(u32 all) {
+  struct text key;
+  const u8 *input = 0;
+  while (request && (request = each(request, &key))) {
+    if (key.n == 5 && equal(key.p, "input", 5)) {
+      input = request;
+      if (tool.p && !all) break;
+    } else if (key.n == 7 && equal(key.p, "context", 7)) {
+      variables = member(request, TEXT("variables"));
+    } else if (key.n == 4 && equal(key.p, "tool", 4)) {
+      read_text(request, &tool);
+    }
+    request = skip(request);
+  }
+  return input && *input == '{' ? input : 0;
+}
+
+static const u8 *begin_request(u8 *p, u32 n) {
+  const u8 *end = p + n - 2, *start = end;
+  p[n] = 0;
+  request = space(p);
+  if (*request != '{') request = 0;
+  if (n > 12 && end[0] == '"' && end[1] == '}') {
+    do start--; while (start > p + 8 && *start != '"');
+    if (equal(start - 7, "\"tool\":", 7) && (start[-8] == ',' || start[-8] == '{')) tool = (struct text){start + 1, end - start - 1};
+  }
+  return read_request(0);
+}
+
 // call gives a function its parameters, which are in a JSON object, and calls it. It returns 0
 // if the object does not fit.
 static u32 call(u32 i, const u8 *input, u64 *result) {
@@ -72,7 +108,8 @@ static u32 call(u32 i, const u8 *input, u64 *result) {
   u64 slots[17];
   callee = i;
   u32 image = by_address ? value_memory(1, parameters->size, parameters->align) : (u32)alloc(parameters->size);
-  if (!read_record(parameters, image, input)) return 0;
+  if (!(request = read_record(parameters, image, input))) return 0;
+  read_request(1);
   if (by_address) slots[0] = image;
   else to_flat(parameters, image, slots);
   task = f->flags & ASYNC ? f : 0;
@@ -87,25 +124,10 @@ static u64 misfits(void) {
   return failure(TEXT("discard"), (struct text){out, w - out});
 }
 
-// request reads what the host gives to execute: the name of the tool, and its input.
-static const u8 *request(u8 *p, u32 n, struct text *tool) {
-  struct text key;
-  const u8 *input = 0, *next = space(p);
-  p[n] = 0;
-  while (next && (next = each(next, &key))) {
-    if (key.n == 5 && equal(key.p, "input", 5)) input = next;
-    if (key.n == 7 && equal(key.p, "context", 7)) variables = member(next, TEXT("variables"));
-    if (key.n == 4 && equal(key.p, "tool", 4)) read_text(next, tool);
-    next = skip(next);
-  }
-  return input && *input == '{' ? input : 0;
-}
-
 EXPORT("alloc") void *alloc_input(u32 n) { return alloc(n + 16); }
 
 EXPORT("execute") u64 execute(u8 *p, u32 n) {
-  struct text tool = {0};
-  const u8 *input = request(p, n, &tool);
+  const u8 *input = begin_request(p, n);
   const struct function *f = function(0);
   u32 count = ((u32 *)descriptors)[0], i = 0;
   while (i < count && !(f[i].name && f[i].name_n == tool.n && equal(descriptors + f[i].name, tool.p, tool.n))) i++;

@@ -11,6 +11,7 @@ typedef long long i64;
 #define IMPORT(module, name) __attribute__((import_module(module), import_name(name)))
 #define EXPORT(name) __attribute__((export_name(name), used, visibility("default")))
 #define SLOW __attribute__((noinline, cold))
+#define APART __attribute__((noinline)) // so that its caller needs less stack
 
 // What the linker makes.
 IMPORT("link", "more") u32 link_more(u32 n);

@@ -2,10 +2,11 @@
 // host has checked the documents that are read; what follows them is a zero byte and some
 // bytes of slack. A reader returns where it ended, or 0.
 
-static const u8 *space(const u8 *p) {
+SLOW static const u8 *more_space(const u8 *p) {
   while ((u8)(*p - 1) < ' ') p++;
   return p;
 }
+static inline const u8 *space(const u8 *p) { return *p > ' ' ? p : more_space(p); }
 
 // marks of the bytes of a word that end a run of plain text: a quote, a backslash, a control
 // character, or part of a character beyond ASCII. The first mark is exact.
@@ -21,17 +22,14 @@ static const u8 *plain(const u8 *p) {
   return p + (__builtin_ctzll(m) >> 3);
 }
 
-// character returns the bytes of the character beyond ASCII at p, or 0 if it is not UTF-8.
-static u32 character(const u8 *p, u32 room) {
-  u32 a = p[0];
-  if (a < 0xc2 || room < 2) return 0;
-  u32 b = p[1];
-  if ((b & 0xc0) != 0x80) return 0;
-  if (a < 0xe0) return 2;
-  if (room < 3 || (p[2] & 0xc0) != 0x80) return 0;
-  if (a < 0xf0) return a == 0xe0 && b < 0xa0 ? 0 : a == 0xed && b >= 0xa0 ? 0 : 3;
-  if (room < 4 || (p[3] & 0xc0) != 0x80 || a > 0xf4) return 0;
-  return a == 0xf0 && b < 0x90 ? 0 : a == 0xf4 && b >= 0x90 ? 0 : 4;
+// character returns the bytes of the character beyond ASCII that w begins with, or 0 if it is
+// not UTF-8.
+static u32 character(u32 w) {
+  u32 top;
+  if ((w & 0xc0c0f0) == 0x8080e0) return (top = w & 0x200f) && top != 0x200d ? 3 : 0; // no short form, no surrogate
+  if ((w & 0xc0e0) == 0x80c0) return w & 0x1e ? 2 : 0;
+  top = (w & 7) << 2 | (w >> 12 & 3); // of 16 planes behind the first
+  return (w & 0xc0c0c0f8) == 0x808080f0 && top - 1 < 16 ? 4 : 0;
 }
 
 static u8 *encode(u8 *to, u32 c) {
@@ -95,15 +93,17 @@ static const u8 *scan(const u8 *p, u32 *n) {
   u32 saved = 0, c;
   for (;;) {
     p = plain(p);
+    while (*p >= 0x80) {
+      if (!(c = character(AT32(p)))) return 0;
+      p += c;
+    }
     if (*p == '"') break;
     if (*p == '\\') {
       const u8 *from = p;
       if (!(p = escape(p + 1, &c))) return 0;
       saved += p - from - (c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4);
-    } else {
-      u32 k = *p < 0x80 ? 0 : character(p, 4);
-      if (!k) return 0;
-      p += k;
+    } else if (*p < ' ') {
+      return 0;
     }
   }
   *n = p - start - saved;
@@ -120,7 +120,7 @@ static void unescape(void *to, const u8 *p, const u8 *end, u32 n) {
   for (;;) {
     const u8 *from = p;
     u32 c;
-    while (p < end && *p != '\\') p = plain(p + (*p >= 0x80));
+    while (p < end && *p != '\\') p = *p >= 0x80 ? p + 1 : plain(p);
     copy(t, from, p - from);
     t += p - from;
     if (p >= end) return;
@@ -179,15 +179,19 @@ static u32 equal(const void *a, const void *b, u32 n) {
   return !n || (AT64(x) ^ AT64(y)) << (64 - 8 * n) == 0; // both have slack
 }
 
+// named reads a name and the colon behind it.
+static const u8 *named(const u8 *p, struct text *key) {
+  p = read_text(p, key);
+  if (!p) return 0;
+  p = space(p);
+  return *p == ':' ? space(p + 1) : 0;
+}
+
 // each goes through the members of an object: p is at its brace, or behind a value. It
 // returns where the value of the next one is, or 0.
 static const u8 *each(const u8 *p, struct text *key) {
   p = space(p);
-  if (*p != '{' && *p != ',') return 0;
-  p = read_text(space(p + 1), key);
-  if (!p) return 0;
-  p = space(p);
-  return *p == ':' ? space(p + 1) : 0;
+  return *p == '{' || *p == ',' ? named(space(p + 1), key) : 0;
 }
 
 // member returns where the value of a member of an object is, or 0.
@@ -213,6 +217,10 @@ SLOW static u8 *more_room(u8 *w, u32 n) {
   return out + used;
 }
 
+// A string and a name leave as much room as the parts of a value need that do not ask for it:
+// a number, and the ends of all types that it is in.
+enum { SLACK = 160 };
+
 static inline u8 *room(u8 *w, u32 n) { return (u32)(out_end - w) >= n ? w : more_room(w, n); }
 
 // begin returns a new place to write to.
@@ -229,10 +237,17 @@ static u8 *write(u8 *w, const void *p, u32 n) {
 }
 #define WRITE(w, s) write(w, s, sizeof(s) - 1)
 
+static u32 character_before(const u8 *p, const u8 *end) {
+  if (end - p >= 4) return character(AT32(p));
+  u32 w = 0;
+  for (u32 i = 0; i < (u32)(end - p); i++) w |= p[i] << 8 * i;
+  return character(w);
+}
+
 // write_text writes a string, which has to be UTF-8.
 static u8 *write_text(u8 *w, const u8 *p, u32 n) {
   const u8 *end = p + n, *from = p;
-  w = room(w, n + 2);
+  w = room(w, n + SLACK);
   *w++ = '"';
   while (p < end) {
     if (end - p >= 8) {
@@ -245,9 +260,8 @@ static u8 *write_text(u8 *w, const u8 *p, u32 n) {
     }
     u32 c = *p;
     if (c >= 0x80) {
-      u32 k = character(p, end - p);
-      if (!k) BROKEN("a string is not UTF-8");
-      p += k;
+      if (!(c = character_before(p, end))) BROKEN("a string is not UTF-8");
+      p += c;
       continue;
     }
     if (c >= ' ' && c != '"' && c != '\\') {
@@ -255,7 +269,7 @@ static u8 *write_text(u8 *w, const u8 *p, u32 n) {
       continue;
     }
     copy(w, from, p - from);
-    w = room(w + (p - from), (end - p) + 7);
+    w = room(w + (p - from), (end - p) + SLACK);
     from = ++p;
     *w++ = '\\';
     switch (c) {

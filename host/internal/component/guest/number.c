@@ -184,10 +184,15 @@ static u64 nearest(const struct decimal *d, u32 precision) {
   u64 sign = (u64)d->negative << (precision == 53 ? 63 : 31), infinite = (u64)(precision == 53 ? 2047 : 255) << (precision - 1);
   if (!d->value || d->scale < -343) return sign;
   if (d->scale > 308) return sign | infinite;
-  if (precision == 53 && d->value >> 53 == 0 && d->scale <= 0 && d->scale >= -22 && !d->cut) {
-    union { double f; u64 bits; } v = {1};
-    for (i32 i = d->scale; i < 0; i++) v.f *= 10;
-    v.f = (double)d->value / v.f; // of two exact floats
+  // A quotient of two exact floats is rounded once.
+  if (d->value >> precision == 0 && d->scale <= 0 && d->scale >= (precision == 53 ? -22 : -10) && !d->cut) {
+    union { double d; u64 bits; } v = {1};
+    for (i32 i = d->scale; i < 0; i++) v.d *= 10;
+    if (precision == 24) {
+      union { float f; u32 bits; } w = {(float)d->value / (float)v.d};
+      return sign | w.bits;
+    }
+    v.d = (double)d->value / v.d;
     return sign | v.bits;
   }
   // The first 192 bits of the product are in h, m and rest. It is exact, or less than 2 too
@@ -297,7 +302,11 @@ static u8 *write_digits(u8 *to, u64 v, u32 n) {
   return to + n;
 }
 
-static u8 *write_number(u8 *to, u64 v) { return write_digits(to, v, count_digits(v)); }
+static u8 *write_number(u8 *to, u64 v) {
+  if (v >= 10) return write_digits(to, v, count_digits(v));
+  *to = '0' + v;
+  return to + 1;
+}
 
 // write_float writes a float that is a number: c * 2^q, at most 25 bytes. One without fraction
 // ends in ".0", so that it is not an integer.
@@ -312,8 +321,16 @@ static u8 *write_float(u8 *to, u64 bits, u32 precision) {
   }
   u64 c = biased ? fraction | 1ull << (precision - 1) : fraction;
   i32 q = (i32)(biased ? biased : 1) - (precision == 53 ? 1075 : 150), scale = 0;
-  u64 v;
-  if (q <= 0 && q > -(i32)precision && !(c & ((1ull << -q) - 1)))
+  union { double d; u64 bits; } wide = {.bits = bits & ~(1ull << 63)};
+  union { float f; u32 bits; } narrow = {.bits = (u32)bits & ~(1u << 31)};
+  // A decimal of at most 15 digits (6 for 32 bits) that reads as the float is the only one, but
+  // for zeros at its end.
+  u64 v = precision == 53 ? wide.d < 1e9 ? wide.d * 1e6 + 0.5 : 0 : narrow.f < 1e3f ? narrow.f * 1e3f + 0.5f : 0;
+  if (v && precision == 53 && (double)v / 1e6 == wide.d)
+    scale = -6;
+  else if (v && precision == 24 && (float)v / 1e3f == narrow.f)
+    scale = -3;
+  else if (q <= 0 && q > -(i32)precision && !(c & ((1ull << -q) - 1)))
     v = c >> -q;
   else
     v = shortest(c, q, !fraction && biased > 1, &scale);

@@ -96,23 +96,17 @@ static const struct row *row_of(const struct node *t, struct text name, u32 *exp
   return 0;
 }
 
-// find reads the name at p and returns its row, or 0; end is set behind it, or to 0.
-static const struct row *find(const struct node *t, const u8 *p, u32 *expected, const u8 **end) {
-  if (*expected < t->n) {
-    const struct row *r = &t->rows[t->rows[*expected].sorted];
-    if (p[r->name_n + 1] == '"' && equal(descriptors + r->name, p + 1, r->name_n)) {
-      *end = p + r->name_n + 2;
-      return r;
-    }
-  }
+// find returns the row of the name at p, or 0. End is set behind the name, and with a value
+// behind the colon, where that is; or to 0 if there is no name.
+static const struct row *find(const struct node *t, const u8 *p, u32 *expected, const u8 **end, u32 value) {
   struct text name;
-  *end = read_text(p, &name);
+  *end = value ? named(p, &name) : read_text(p, &name);
   return *end ? row_of(t, name, expected) : 0;
 }
 
 static const u8 *read_value(const struct node *t, u32 to, const u8 *p);
 
-static const u8 *read_integer(const struct node *t, u32 to, const u8 *p) {
+APART static const u8 *read_integer(const struct node *t, u32 to, const u8 *p) {
   u32 negative = *p == '-', c, digits = 0;
   u64 v = 0;
   const u8 *start = p;
@@ -140,6 +134,10 @@ static const u8 *read_integer(const struct node *t, u32 to, const u8 *p) {
       v *= 10;
     }
   }
+  if (v < 128 && !negative) { // of any type
+    store(to, t->size, v);
+    return p;
+  }
   u32 bits = 8 * t->size, is_signed = t->kind == S8 || t->kind == S16 || t->kind == S32 || t->kind == S64;
   u64 most = is_signed ? (1ull << (bits - 1)) - 1 + negative : negative ? 0 : ~0ull >> (64 - bits);
   if (v > most) return MISFIT("the integer is out of range");
@@ -147,7 +145,7 @@ static const u8 *read_integer(const struct node *t, u32 to, const u8 *p) {
   return p;
 }
 
-static const u8 *read_float(const struct node *t, u32 to, const u8 *p) {
+APART static const u8 *read_float(const struct node *t, u32 to, const u8 *p) {
   u32 precision = t->kind == F64 ? 53 : 24;
   u64 bits, infinite = precision == 53 ? 0x7ff0000000000000 : 0x7f800000;
   struct decimal d;
@@ -168,7 +166,7 @@ static const u8 *read_float(const struct node *t, u32 to, const u8 *p) {
   return p;
 }
 
-static const u8 *read_list(const struct node *t, u32 to, const u8 *p) {
+APART static const u8 *read_list(const struct node *t, u32 to, const u8 *p) {
   const struct node *item = node(t->a);
   struct mark mark = scratch_mark();
   // The items go to pieces, each of twice the size of the one before, as their number is not
@@ -207,77 +205,107 @@ static const u8 *read_list(const struct node *t, u32 to, const u8 *p) {
   return p + 1;
 }
 
-static const u8 *read_record(const struct node *t, u32 to, const u8 *p) {
-  u32 expected = 0, count = 0, seen[(t->n + 31) / 32 + 1];
-  zero(seen, sizeof seen);
+// absent sets the options among fields to none, and returns the number of other fields.
+static u32 absent(const struct node *t, u32 to, u32 from, u32 end) {
+  u32 needed = 0;
+  for (; from < end && t->kind == RECORD; from++) {
+    const struct row *r = &t->rows[t->rows[from].sorted];
+    if (node(r->type)->kind == OPTION) AT8(to + r->offset) = 0;
+    else needed++;
+  }
+  return needed;
+}
+
+SLOW static const u8 *missing_member(const struct node *t, const u8 *object) {
+  for (const struct row *r = t->rows; r < t->rows + t->n; r++)
+    if (node(r->type)->kind != OPTION && !member(object, (struct text){descriptors + r->name, r->name_n})) {
+      MISFIT("it is missing");
+      return inside_member(r);
+    }
+  return 0;
+}
+
+// read_record reads the fields of a record, or flags. Names likely come sorted, and in the
+// descriptors each stands as it does in a document without blanks: "name":.
+APART static const u8 *read_record(const struct node *t, u32 to, const u8 *p) {
+  const u8 *object = p;
+  const struct row *next = t->rows, *end = next + t->n, *r; // the sorted names before next have been seen, or set to none
+  u32 missing = 0, flags = 0;
   if (*p != '{') return MISFIT("an object is expected");
   p = space(p + 1);
   if (*p != '}')
     for (;;) {
-      if (*p != '"') return MISFIT("an object is expected");
-      const struct row *r = find(t, p, &expected, &p);
-      if (!p) return MISFIT("an object is expected");
-      p = space(p);
-      if (*p != ':') return MISFIT("an object is expected");
-      p = space(p + 1);
-      if (r) {
+      if (next < end && (r = &t->rows[next->sorted], equal(descriptors + r->name - 1, p, r->name_n + 3))) {
+        p = space(p + r->name_n + 3);
+        next++;
+      } else {
+        u32 at = next - t->rows;
+        r = find(t, p, &at, &p, 1);
+        if (!p) return MISFIT("an object is expected");
+        if (r && t->rows + at >= next) {
+          missing += absent(t, to, next - t->rows, at);
+          next = t->rows + at + 1;
+        } else if (r && t->kind == RECORD) {
+          missing -= node(r->type)->kind != OPTION;
+        }
+      }
+      if (!r) {
+        if (!(p = skip(p))) return MISFIT("an object is expected");
+      } else if (t->kind == RECORD) {
         if (!(p = read_value(node(r->type), to + r->offset, p))) return inside_member(r);
-        seen[expected / 32] |= 1u << (expected & 31);
-        expected++;
-        count++;
-      } else if (!(p = skip(p))) {
-        return MISFIT("an object is expected");
+      } else {
+        if (*p != 't' && *p != 'f') {
+          MISFIT("true or false is expected");
+          return inside_member(r);
+        }
+        flags |= (u32)(*p == 't') << (r - t->rows);
+        p += *p == 't' ? 4 : 5;
       }
       p = space(p);
       if (*p != ',') break;
       p = space(p + 1);
     }
   if (*p != '}') return MISFIT("an object is expected");
-  for (u32 i = 0; count < t->n && i < t->n; i++)
-    if (!(seen[i / 32] >> (i & 31) & 1)) {
-      const struct row *r = &t->rows[t->rows[i].sorted];
-      if (node(r->type)->kind != OPTION) {
-        MISFIT("it is missing");
-        return inside_member(r);
-      }
-      AT8(to + r->offset) = 0;
-    }
+  if (t->kind == FLAGS) store(to, t->size, flags);
+  else if (next < end || missing) {
+    missing += absent(t, to, next - t->rows, t->n);
+    if (missing) return missing_member(t, object);
+  }
   return p + 1;
 }
 
 // read_case reads {"tag": NAME, "val": VALUE}, or {"ok": VALUE} and {"err": VALUE}.
-static const u8 *read_case(const struct node *t, u32 to, const u8 *p) {
-  const struct row *r = 0;
+APART static const u8 *read_case(const struct node *t, u32 to, const u8 *p) {
+  const struct row *r = 0, *hit;
   const u8 *value = 0, *read = 0;
   struct text key;
   if (*p != '{') return MISFIT("an object is expected");
-  const u8 *next = p;
-  while ((next = each(next, &key))) {
-    p = next;
-    u32 expected = t->n;
+  do {
+    u32 at = 1, is_tag = 0;
+    p = space(p + 1);
+    if (*p == '}') break;
     if (t->kind == RESULT) {
-      const struct row *hit = row_of(t, key, &expected);
+      hit = find(t, p, &at, &p, 1);
       if (hit && !r) {
         r = hit;
         value = p;
       }
-    } else if (key.n == 3 && equal(key.p, "tag", 3)) {
-      if (*p != '"') return MISFIT("the tag is not a string");
-      if (!(r = find(t, p, &expected, &next))) return MISFIT("the tag is unknown");
-      p = next;
-      continue;
-    } else if (key.n == 3 && equal(key.p, "val", 3)) {
-      value = p;
+    } else if ((p = named(p, &key)) && key.n == 3) {
+      if (equal(key.p, "val", 3)) {
+        value = p;
+      } else if (equal(key.p, "tag", 3)) {
+        if (!(r = find(t, p, &at, &p, 0))) return MISFIT("the tag is unknown");
+        is_tag = 1;
+      }
     }
-    if (value == p && r && r->type) {
-      if (!(next = read = read_value(node(r->type), to + t->b, p))) return inside_member(r);
-    } else if (!(next = skip(p))) {
-      break;
+    if (p && p == value && r && r->type) {
+      if (!(p = read = read_value(node(r->type), to + t->b, p))) return inside_member(r);
+    } else if (p && !is_tag) {
+      p = skip(p);
     }
-    p = next;
-  }
-  if (p[0] == '{') p = space(p + 1);
-  p = space(p);
+    if (!p) return MISFIT("an object is expected");
+    p = space(p);
+  } while (*p == ',');
   if (*p != '}') return MISFIT("an object is expected");
   if (!r) return t->kind == RESULT ? MISFIT("ok or err is missing") : MISFIT("the tag is missing");
   store(to, t->a, r - t->rows);
@@ -293,6 +321,19 @@ static const u8 *read_case(const struct node *t, u32 to, const u8 *p) {
   return p + 1;
 }
 
+APART static const u8 *read_char(u32 to, const u8 *p) {
+  u8 s[8];
+  const u8 *end;
+  u32 n;
+  if (*p != '"' || !(end = scan(p + 1, &n)) || n - 1 > 3) return MISFIT("one character is expected");
+  unescape(s, p + 1, end, n);
+  if (n != (s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4)) return MISFIT("one character is expected");
+  u32 c = n == 1 ? s[0] : s[0] & (0x7f >> n);
+  for (u32 i = 1; i < n; i++) c = c << 6 | (s[i] & 63);
+  AT32(to) = c;
+  return end + 1;
+}
+
 static const u8 *read_value(const struct node *t, u32 to, const u8 *p) {
   const u8 *end;
   u32 n, expected;
@@ -303,7 +344,7 @@ static const u8 *read_value(const struct node *t, u32 to, const u8 *p) {
     AT32(to + 4) = n;
     unescape((void *)AT32(to), p + 1, end, n);
     return end + 1;
-  case RECORD:
+  case RECORD: case FLAGS:
     return read_record(t, to, p);
   case LIST:
     if (*p != '[') return MISFIT("an array is expected");
@@ -321,7 +362,7 @@ static const u8 *read_value(const struct node *t, u32 to, const u8 *p) {
   case ENUM:
     expected = t->n;
     if (*p != '"') return MISFIT("a string is expected");
-    const struct row *r = find(t, p, &expected, &end);
+    const struct row *r = find(t, p, &expected, &end, 0);
     if (!r) return MISFIT("the name is unknown");
     store(to, t->a, r - t->rows);
     return end;
@@ -338,43 +379,8 @@ static const u8 *read_value(const struct node *t, u32 to, const u8 *p) {
     return *p == ']' ? p + 1 : MISFIT("the array is too long");
   case VARIANT: case RESULT:
     return read_case(t, to, p);
-  case FLAGS: {
-    struct text key;
-    u32 flags = 0;
-    if (*p != '{') return MISFIT("an object is expected");
-    if (*space(p + 1) == '}') {
-      p = space(p + 1);
-    } else {
-      expected = 0;
-      do {
-        const struct row *flag;
-        const u8 *value = each(p, &key);
-        if (!value) return MISFIT("an object is expected");
-        flag = row_of(t, key, &expected);
-        if (flag && *value != 't' && *value != 'f') {
-          MISFIT("true or false is expected");
-          return inside_member(flag);
-        }
-        if (flag && *value == 't') flags |= 1u << (flag - t->rows);
-        if (flag) expected++;
-        if (!(p = skip(value))) return MISFIT("an object is expected");
-        p = space(p);
-      } while (*p == ',');
-    }
-    if (*p != '}') return MISFIT("an object is expected");
-    store(to, t->size, flags);
-    return p + 1;
-  }
-  case CHAR: {
-    u8 s[8];
-    if (*p != '"' || !(end = scan(p + 1, &n)) || n - 1 > 3) return MISFIT("one character is expected");
-    unescape(s, p + 1, end, n);
-    if (n != (s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4)) return MISFIT("one character is expected");
-    u32 c = n == 1 ? s[0] : s[0] & (0x7f >> n);
-    for (u32 i = 1; i < n; i++) c = c << 6 | (s[i] & 63);
-    AT32(to) = c;
-    return end + 1;
-  }
+  case CHAR:
+    return read_char(to, p);
   case OWN: case BORROW:
     return MISFIT("a resource cannot come from outside");
   default:
@@ -391,47 +397,46 @@ static u32 discriminant(const struct node *t, u32 p) {
 // payload returns the type of the payload that a value of several cases has, or 0.
 static u32 payload(const struct node *t, u32 i) { return t->kind == OPTION ? (i ? t->a : 0) : t->kind == ENUM ? 0 : t->rows[i].type; }
 
-static void check_char(u32 c) {
-  if (c > 0x10ffff || c - 0xd800 < 0x800) BROKEN("not a character");
+static u32 is_char(u32 c) { return c <= 0x10ffff && c - 0xd800 >= 0x800; }
+
+// write_name writes "name": with the quotes, and returns where it ends without the colon.
+static inline u8 *write_name(u8 *w, const struct row *r) {
+  const u8 *name = descriptors + r->name - 1;
+  u32 n = r->name_n + 3;
+  w = room(w, n + SLACK);
+  for (u32 i = 0; i < n; i += 8) AT64(w + i) = AT64(name + i);
+  return w + n - 1;
 }
 
-static u8 *write_name(u8 *w, const struct row *r) {
-  w = room(w, r->name_n + 3);
-  *w = '"';
-  copy(w + 1, descriptors + r->name, r->name_n);
-  w += r->name_n + 2;
-  w[-1] = '"';
-  *w = ':'; // used or overwritten
-  return w;
+APART static u8 *write_char(u8 *w, u32 c) {
+  u8 s[4];
+  if (!is_char(c)) BROKEN("not a character");
+  return write_text(w, s, encode(s, c) - s);
 }
 
+APART static u8 *write_any_float(u8 *w, const struct node *t, u32 p) {
+  u32 precision = t->kind == F64 ? 53 : 24;
+  u64 bits = load(p, t->size), infinite = precision == 53 ? 0x7ff0000000000000 : 0x7f800000;
+  if ((bits & infinite) != infinite) return write_float(w, bits, precision);
+  if (bits & ((infinite & -infinite) - 1)) return WRITE(w, "\"NaN\"");
+  return bits == infinite ? WRITE(w, "\"Infinity\"") : WRITE(w, "\"-Infinity\"");
+}
+
+// write_value writes a value to where there is room for a number at least.
 static u8 *write_value(u8 *w, const struct node *t, u32 p) {
-  w = room(w, 64);
   switch (t->kind) {
   case BOOL:
-    if (AT8(p)) {
-      copy(w, "true", 4);
-      return w + 4;
-    }
-    copy(w, "false", 5);
-    return w + 5;
+    AT64(w) = *(const u64 *)(AT8(p) ? "true    " : "false   ");
+    return w + (AT8(p) ? 4 : 5);
   case S8: case S16: case S32: case S64: {
-    i64 v = t->size == 1 ? (signed char)AT8(p) : t->size == 2 ? (short)AT16(p) : t->size == 4 ? (i32)AT32(p) : (i64)AT64(p);
+    i64 v = t->size == 4 ? (i32)AT32(p) : t->size == 8 ? (i64)AT64(p) : t->size == 2 ? (short)AT16(p) : (signed char)AT8(p);
     if (v < 0) *w++ = '-';
     return write_number(w, v < 0 ? 0 - (u64)v : v);
   }
-  case F32: case F64: {
-    u32 precision = t->kind == F64 ? 53 : 24;
-    u64 bits = load(p, t->size), infinite = precision == 53 ? 0x7ff0000000000000 : 0x7f800000;
-    if ((bits & infinite) != infinite) return write_float(w, bits, precision);
-    if (bits & ((infinite & -infinite) - 1)) return WRITE(w, "\"NaN\"");
-    return bits == infinite ? WRITE(w, "\"Infinity\"") : WRITE(w, "\"-Infinity\"");
-  }
-  case CHAR: {
-    u8 s[4];
-    check_char(AT32(p));
-    return write_text(w, s, encode(s, AT32(p)) - s);
-  }
+  case F32: case F64:
+    return write_any_float(w, t, p);
+  case CHAR:
+    return write_char(w, AT32(p));
   case STRING:
     in_memory(AT32(p), AT32(p + 4), 1);
     return write_text(w, (const u8 *)AT32(p), AT32(p + 4));
@@ -440,34 +445,40 @@ static u8 *write_value(u8 *w, const struct node *t, u32 p) {
     u32 at = AT32(p), n = AT32(p + 4);
     in_memory(at, (u64)n * item->size, item->align);
     *w++ = '[';
-    for (u32 i = 0; i < n; i++, at += item->size) {
-      if (i) *w++ = ',';
-      w = room(write_value(w, item, at), 2);
+    for (; n; n--, at += item->size) {
+      w = write_value(room(w, SLACK), item, at);
+      *w++ = ',';
     }
+    if (w[-1] == ',') w--;
     *w++ = ']';
     return w;
   }
   case RECORD: case FLAGS: {
     u32 flags = t->kind == FLAGS ? load(p, t->size) : 0;
     *w++ = '{';
-    for (u32 i = 0; i < t->n; i++) {
-      const struct row *r = &t->rows[t->rows[i].sorted];
-      if (i) *w++ = ',';
+    for (const struct row *s = t->rows, *end = s + t->n; s < end; s++) {
+      const struct row *r = &t->rows[s->sorted];
       w = write_name(w, r) + 1;
-      if (t->kind == RECORD) w = write_value(w, node(r->type), p + r->offset);
-      else if (flags >> t->rows[i].sorted & 1) w = WRITE(w, "true");
-      else w = WRITE(w, "false");
-      w = room(w, 2);
+      if (t->kind == RECORD) {
+        w = write_value(w, node(r->type), p + r->offset);
+      } else {
+        u32 on = flags >> s->sorted & 1;
+        AT64(w) = *(const u64 *)(on ? "true    " : "false   ");
+        w += on ? 4 : 5;
+      }
+      *w++ = ',';
     }
+    if (w[-1] == ',') w--;
     *w++ = '}';
     return w;
   }
   case TUPLE:
     *w++ = '[';
     for (u32 i = 0; i < t->n; i++) {
-      if (i) *w++ = ',';
-      w = room(write_value(w, node(t->rows[i].type), p + t->rows[i].offset), 2);
+      w = write_value(room(w, SLACK), node(t->rows[i].type), p + t->rows[i].offset);
+      *w++ = ',';
     }
+    if (w[-1] == ',') w--;
     *w++ = ']';
     return w;
   case OPTION:
@@ -480,14 +491,17 @@ static u8 *write_value(u8 *w, const struct node *t, u32 p) {
     const struct row *r = &t->rows[discriminant(t, p)];
     *w++ = '{';
     if (t->kind == VARIANT) {
-      w = write_name(WRITE(w, "\"tag\":"), r);
-      if (r->type) w = WRITE(w, ",\"val\":");
+      copy(w, "\"tag\":", 6);
+      w = write_name(w + 6, r);
+      if (r->type) {
+        copy(w, ",\"val\":", 7);
+        w += 7;
+      }
     } else {
       w = write_name(w, r) + 1;
       if (!r->type) w = WRITE(w, "null");
     }
     if (r->type) w = write_value(w, node(r->type), p + t->b);
-    w = room(w, 1);
     *w++ = '}';
     return w;
   }
@@ -571,14 +585,14 @@ static void pass_value(const struct node *t, u32 from, u32 to, struct pass *call
     AT8(to) = AT8(from) != 0;
     return;
   case CHAR:
-    check_char(AT32(from));
+    if (!is_char(AT32(from))) BROKEN("not a character");
     AT32(to) = AT32(from);
     return;
   case STRING:
     n = AT32(from + 4);
     in_memory(AT32(from), n, 1);
     for (const u8 *p = (const u8 *)AT32(from), *end = p + n; p < end;) {
-      u32 k = *p < 0x80 ? 1 : character(p, end - p);
+      u32 k = *p < 0x80 ? 1 : character_before(p, end);
       if (!k) BROKEN("a string is not UTF-8");
       p += k;
     }
