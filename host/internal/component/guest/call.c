@@ -144,53 +144,29 @@ EXPORT("execute") u64 execute(u8 *p, u32 n) {
   return document;
 }
 
-// pass calls one part of the component for another: all but numbers is copied, and handles
-// move from table to table.
+// pass calls one part of the component for another.
 EXPORT("pass") void pass(u32 i, const u64 *arguments, u64 *results) {
   const struct function *f = function(i);
   const struct node *parameters = node(f->parameters), *result = f->result ? node(f->result) : 0;
   struct pass call = {f->caller, f->callee, 0, 0, 0, 0};
   struct mark mark = scratch_mark();
   u64 slots[17], returned = 0;
-  u32 from, to, many = parameters->flat > 16, at = result && result->flat > 1;
-  if (many) {
-    from = arguments[0];
-    in_memory(from, parameters->size, parameters->align);
-  } else {
-    from = scratch(parameters->size);
-    from_flat(parameters, arguments, from);
-  }
-  u32 target = at ? arguments[many ? 1 : parameters->flat] : 0;
-  callee = i;
-  to_caller = 0;
-  to = many ? value_memory(1, parameters->size, parameters->align) : scratch(parameters->size);
-  pass_value(parameters, from, to, &call);
-  if (many) slots[0] = to;
-  else to_flat(parameters, to, slots);
-  scratch_free(mark);
+  u32 image = scratch(parameters->size);
+  from_flat(parameters, arguments, image);
+  pass_value(parameters, image, &call);
+  to_flat(parameters, image, slots);
   link_call(i, slots, &returned);
-  if (call.borrows) BROKEN("a borrowed handle is not dropped");
-  for (u32 k = 0; k < call.n; k++) table_of(f->caller)->handles[call.lent[k]].lends--;
+  if (call.borrowed) BROKEN("a borrowed handle is not dropped");
+  while (call.n) table_of(f->caller)->handles[call.lent[--call.n]].lends--;
   if (result) {
-    mark = scratch_mark();
-    if (f->flags & RESULT_AT_ADDRESS) {
-      from = returned;
-      in_memory(from, result->size, result->align);
-    } else {
-      from = scratch(result->size);
-      from_flat(result, &returned, from);
-    }
-    if (at) in_memory(target, result->size, result->align);
-    to = at ? target : scratch(result->size);
     call.from = f->callee;
     call.to = f->caller;
-    callee = i;
-    to_caller = 1;
-    pass_value(result, from, to, &call);
-    to_caller = 0;
-    if (!at) to_flat(result, to, results);
-    scratch_free(mark);
+    image = scratch(result->size);
+    from_flat(result, &returned, image);
+    pass_value(result, image, &call);
+    to_flat(result, image, results);
   }
+  scratch_free(mark);
   if (f->flags & POST_RETURN) link_post(i, &returned);
 }
 

@@ -23,12 +23,10 @@ static const struct function *function(u32 i) {
   return (const struct function *)(descriptors + ((u32 *)descriptors)[1]) + i;
 }
 
-// Where the memory of a value comes from: the realloc of function `callee`, or with to_caller
-// of the call in progress.
-static u32 callee, to_caller;
+static u32 callee; // the function whose parameters are written
 static u32 value_memory(u32 n, u32 size, u32 align) {
   if ((u64)n * size > 0x7fffffff) BROKEN("a list is too long");
-  u32 p = to_caller ? link_realloc(0, 0, align, n * size) : link_arg_realloc(callee, align, n * size);
+  u32 p = link_arg_realloc(callee, align, n * size);
   in_memory(p, n * size, align);
   return p;
 }
@@ -571,92 +569,57 @@ static void from_flat(const struct node *t, const u64 *slots, u32 p) {
   }
 }
 
-// Handles that a call between parts borrows, and those that it has lent.
+// A call between parts: which instances, the handles that it lends, and how many of those that
+// were borrowed are not dropped.
 struct pass {
-  u32 from, to, borrows;
-  u32 *lent, n, room;
+  u32 from, to, borrowed, *lent, n, room;
 };
 
-// pass_value copies a value, with all that it leads to, to another part of the component.
-static void pass_value(const struct node *t, u32 from, u32 to, struct pass *call) {
-  u32 n, i;
+// pass_value checks a value for another part of the component, and moves its handles there.
+// Parts share no lists and strings, which need a memory on each side.
+static void pass_value(const struct node *t, u32 p, struct pass *call) {
+  u32 i;
   switch (t->kind) {
-  case BOOL:
-    AT8(to) = AT8(from) != 0;
-    return;
   case CHAR:
-    if (!is_char(AT32(from))) BROKEN("not a character");
-    AT32(to) = AT32(from);
+    if (!is_char(AT32(p))) BROKEN("not a character");
     return;
-  case STRING:
-    n = AT32(from + 4);
-    in_memory(AT32(from), n, 1);
-    for (const u8 *p = (const u8 *)AT32(from), *end = p + n; p < end;) {
-      u32 k = *p < 0x80 ? 1 : character_before(p, end);
-      if (!k) BROKEN("a string is not UTF-8");
-      p += k;
-    }
-    i = value_memory(n, 1, 1);
-    copy(i, AT32(from), n);
-    AT32(to) = i;
-    AT32(to + 4) = n;
-    return;
-  case LIST: {
-    const struct node *item = node(t->a);
-    u32 at = AT32(from);
-    n = AT32(from + 4);
-    in_memory(at, (u64)n * item->size, item->align);
-    u32 list = value_memory(n, item->size, item->align);
-    AT32(to) = list;
-    AT32(to + 4) = n;
-    if (item->kind > BOOL && item->kind <= F64) copy(list, at, n * item->size);
-    else for (i = 0; i < n; i++) pass_value(item, at + i * item->size, list + i * item->size, call);
-    return;
-  }
   case RECORD: case TUPLE:
-    for (i = 0; i < t->n; i++) pass_value(node(t->rows[i].type), from + t->rows[i].offset, to + t->rows[i].offset, call);
+    for (i = 0; i < t->n; i++) pass_value(node(t->rows[i].type), p + t->rows[i].offset, call);
     return;
-  case VARIANT: case ENUM: case OPTION: case RESULT:
-    i = discriminant(t, from);
-    store(to, t->kind == OPTION ? 1 : t->a, i);
-    if (payload(t, i)) pass_value(node(payload(t, i)), from + t->b, to + t->b, call);
+  case VARIANT: case OPTION: case RESULT:
+    i = payload(t, discriminant(t, p));
+    if (i) pass_value(node(i), p + t->b, call);
     return;
   case FLAGS:
-    store(to, t->size, load(from, t->size) & (u32)((1ull << t->n) - 1));
+    store(p, t->size, load(p, t->size) & (u32)((1ull << t->n) - 1));
     return;
   case OWN: case BORROW: {
-    u32 type = RESOURCE + t->a;
-    if (t->a == ~0u) { // of the guest side
-      struct table *table = table_of(call->from);
-      i = AT32(from);
-      type = i < table->n && table->handles[i].type < RESOURCE ? table->handles[i].type : NONE;
-    }
+    u32 type = t->a == ~0u ? 0 : RESOURCE + t->a;
+    i = AT32(p);
+    if (!type && i < table_of(call->from)->n) type = table_of(call->from)->handles[i].type; // of the guest side
     if (t->kind == OWN) {
-      struct handle h = handle_take(call->from, type, AT32(from));
+      struct handle h = handle_take(call->from, type, i);
       if (h.scope) BROKEN("a borrowed handle cannot be given away");
-      AT32(to) = handle_new(call->to, h);
+      AT32(p) = handle_new(call->to, h);
       return;
     }
-    struct handle h = *handle_get(call->from, type, AT32(from));
-    handle_get(call->from, type, AT32(from))->lends++;
+    struct handle *lent = handle_get(call->from, type, i), h = *lent;
+    lent->lends++;
     if (call->n == call->room) {
       call->room = 2 * call->room + 8;
       u32 *more = alloc(call->room * sizeof *more);
       copy(more, call->lent, call->n * sizeof *more);
       call->lent = more;
     }
-    call->lent[call->n++] = AT32(from);
+    call->lent[call->n++] = i;
     if (h.owner == call->to) {
-      AT32(to) = h.rep;
+      AT32(p) = h.rep;
       return;
     }
     h.lends = 0;
-    h.scope = &call->borrows;
-    call->borrows++;
-    AT32(to) = handle_new(call->to, h);
-    return;
+    h.scope = &call->borrowed;
+    call->borrowed++;
+    AT32(p) = handle_new(call->to, h);
   }
-  default:
-    copy(to, from, t->size);
   }
 }
