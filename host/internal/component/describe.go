@@ -202,7 +202,8 @@ func (d *descriptors) node(t *valueType) uint32 {
 	offset := uint32(0)
 	for i, f := range t.items {
 		node := d.node(f.t)
-		name, n := d.text(f.name)
+		name, n := d.text(`"` + f.name + `":`) // as it stands in a document
+		name, n = name+1, n-3
 		at := uint32(0)
 		if t.kind == kindRecord || t.kind == kindTuple {
 			at = alignTo(offset, f.t.align)
