@@ -23,7 +23,7 @@ func TestGuestIsBuiltFromItsSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(b, guestWasm) {
+	if !bytes.Equal(b, guestSide) {
 		t.Error("guest.wasm is not what build.sh makes of its source")
 	}
 }
