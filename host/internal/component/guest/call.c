@@ -36,7 +36,7 @@ static u64 finish(const struct node *t, u32 at) {
 }
 
 // lift returns where the result of a call is in memory.
-static u32 lift(const struct function *f, const u64 *slots) {
+static u32 lift(const struct function *f, u64 *slots) {
   if (!f->result) return 0;
   const struct node *t = node(f->result);
   if (f->flags & RESULT_AT_ADDRESS) {
@@ -44,7 +44,7 @@ static u32 lift(const struct function *f, const u64 *slots) {
     return slots[0];
   }
   u32 at = (u32)alloc(t->size);
-  from_flat(t, slots, at);
+  flatten(t, at, slots, 1);
   return at;
 }
 
@@ -53,7 +53,7 @@ static u32 lift(const struct function *f, const u64 *slots) {
 static const struct function *task;
 static u64 task_document;
 
-EXPORT("task_return") void task_return(const u64 *slots) {
+EXPORT("task_return") void task_return(u64 *slots) {
   if (!task || task_document) BROKEN("a task returns twice");
   task_document = finish(task->result ? node(task->result) : 0, lift(task, slots));
 }
@@ -111,7 +111,7 @@ static u32 call(u32 i, const u8 *input, u64 *result) {
   if (!(request = read_record(parameters, image, input))) return 0;
   read_request(1);
   if (by_address) slots[0] = image;
-  else to_flat(parameters, image, slots);
+  else flatten(parameters, image, slots, 0);
   task = f->flags & ASYNC ? f : 0;
   link_call(i, slots, result);
   return 1;
@@ -145,28 +145,25 @@ EXPORT("execute") u64 execute(u8 *p, u32 n) {
 }
 
 // pass calls one part of the component for another.
-EXPORT("pass") void pass(u32 i, const u64 *arguments, u64 *results) {
+EXPORT("pass") void pass(u32 i, u64 *arguments, u64 *results) {
   const struct function *f = function(i);
   const struct node *parameters = node(f->parameters), *result = f->result ? node(f->result) : 0;
   struct pass call = {f->caller, f->callee, 0, 0, 0, 0};
-  struct mark mark = scratch_mark();
-  u64 slots[17], returned = 0;
-  u32 image = scratch(parameters->size);
-  from_flat(parameters, arguments, image);
+  u64 slots[17], values[17], returned = 0; // at most 16, of 8 bytes
+  u32 image = (u32)values;
+  flatten(parameters, image, arguments, 1);
   pass_value(parameters, image, &call);
-  to_flat(parameters, image, slots);
+  flatten(parameters, image, slots, 0);
   link_call(i, slots, &returned);
   if (call.borrowed) BROKEN("a borrowed handle is not dropped");
   while (call.n) table_of(f->caller)->handles[call.lent[--call.n]].lends--;
   if (result) {
     call.from = f->callee;
     call.to = f->caller;
-    image = scratch(result->size);
-    from_flat(result, &returned, image);
+    flatten(result, image, &returned, 1);
     pass_value(result, image, &call);
-    to_flat(result, image, results);
+    flatten(result, image, results, 0);
   }
-  scratch_free(mark);
   if (f->flags & POST_RETURN) link_post(i, &returned);
 }
 

@@ -1,6 +1,6 @@
 // The guest side of a component: the interfaces that it imports, its resources, and JSON to
 // and from the values of its functions. The linker joins it with the component's core modules
-// in one memory. It frees nothing but scratch memory: each call has an instance to itself.
+// in one memory. It frees nothing: each call has an instance to itself.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;

@@ -6,6 +6,12 @@ static void write_log(i32 fd, const void *p, u32 n) {
   host_write(fd, &area, 1, &done);
 }
 
+static u32 length(const char *s) {
+  u32 n = 0;
+  while (s[n]) n++;
+  return n;
+}
+
 // broken ends the call: the component does not keep to the canonical ABI.
 SLOW static _Noreturn void broken(const char *why, u32 n) {
   write_log(2, "component: ", 11);
@@ -32,51 +38,16 @@ static void *alloc(u32 n) {
 
 static void *alloc_zero(u32 n) { return zero(alloc(n), n); }
 
-static struct text keep(const void *p, u32 n) {
-  struct text t = {alloc(n), n};
-  copy(t.p, p, n);
-  return t;
+// grow makes room for more things of a size than the n that there are.
+static void *grow(void *p, u32 n, u32 more, u32 size, u32 *room) {
+  if (more <= *room - n) return p;
+  u64 bytes = (2 * (u64)n + more + 8) * size;
+  if (bytes > 0x7fffffff) __builtin_trap();
+  *room = 2 * n + more + 8;
+  return copy(alloc_zero(bytes), p, n * size);
 }
 
-// Scratch memory is freed in the opposite order: scratch_to is set back.
-struct block {
-  struct block *before, *after;
-  u32 end;
-};
-static struct block *scratch_block;
-static u32 scratch_to;
-
-static u32 scratch(u32 n) {
-  n = (n + 7) & ~7u;
-  while (!scratch_block || n > scratch_block->end - scratch_to) {
-    struct block *b = scratch_block ? scratch_block->after : 0;
-    if (!b) {
-      u32 size = n > 0x8000 ? n : 0x8000;
-      b = alloc(sizeof *b + size);
-      *b = (struct block){scratch_block, 0, (u32)(b + 1) + size};
-      if (scratch_block) scratch_block->after = b;
-    }
-    scratch_block = b;
-    scratch_to = (u32)(b + 1);
-  }
-  u32 p = scratch_to;
-  scratch_to += n;
-  return p;
-}
-
-struct mark {
-  struct block *block;
-  u32 to;
-};
-static struct mark scratch_mark(void) { return (struct mark){scratch_block, scratch_to}; }
-static void scratch_free(struct mark m) {
-  if (!m.block && scratch_block) { // from the first block on
-    for (m.block = scratch_block; m.block->before; m.block = m.block->before) {}
-    m.to = (u32)(m.block + 1);
-  }
-  scratch_block = m.block;
-  scratch_to = m.to;
-}
+static struct text keep(const void *p, u32 n) { return (struct text){copy(alloc(n), p, n), n}; }
 
 // in_memory checks that an area of the component is inside of memory, and aligned.
 static void in_memory(u32 p, u64 n, u32 align) {
@@ -84,13 +55,15 @@ static void in_memory(u32 p, u64 n, u32 align) {
   if (p + n > (u64)__builtin_wasm_memory_size(0) << 16) BROKEN("an address is outside of memory");
 }
 
-// give copies bytes to a list that the component gets; pair is where its address and length go.
-static void give(u32 pair, const void *p, u32 n) {
+// give copies bytes to a list that the component gets. Its address and length go to pair, and
+// what is behind them is returned.
+static u32 give(u32 pair, const void *p, u32 n) {
   u32 to = link_realloc(0, 0, 1, n); // also for nothing: the preview 1 adapter counts on it
   in_memory(to, n, 1);
   copy(to, p, n);
   AT32(pair) = to;
   AT32(pair + 4) = n;
+  return pair + 8;
 }
 
 static u32 give_list(u32 pair, u32 n, u32 size) {
@@ -105,11 +78,9 @@ static u32 give_list(u32 pair, u32 n, u32 size) {
 // Each instance of the component has a table of handles. Index 0 is none. Free entries are
 // used again, the last first.
 struct handle {
-  u32 type; // 0: free, and rep is the next free one
-  u32 rep;
-  u32 owner;  // the instance that defines the resource
-  u32 lends;  // calls that borrow it now
-  u32 *scope; // a borrowed one counts here until it is dropped
+  u32 type, rep;    // type 0: it is free, and rep is the next free one
+  u32 owner, lends; // the instance that defines the resource; calls that borrow it now
+  u32 *scope;       // a borrowed one counts here until it is dropped
 };
 struct table {
   struct handle *handles;
@@ -122,13 +93,7 @@ static u32 tables_room;
 enum { NONE, ERROR, INPUT, OUTPUT, POLLABLE, NETWORK, FIELDS, REQUEST, OUT_BODY, OPTIONS, FUTURE, RESPONSE, IN_BODY, TRAILERS, RESOURCE };
 
 static struct table *table_of(u32 instance) {
-  if (instance >= tables_room) {
-    u32 room = instance < 4 ? 4 : 2 * instance;
-    struct table *more = alloc_zero(room * sizeof *more);
-    copy(more, tables, tables_room * sizeof *more);
-    tables = more;
-    tables_room = room;
-  }
+  if (instance >= tables_room) tables = grow(tables, tables_room, instance + 1 - tables_room, sizeof *tables, &tables_room);
   return &tables[instance];
 }
 
@@ -138,14 +103,8 @@ static u32 handle_new(u32 instance, struct handle h) {
   if (i) {
     t->free = t->handles[i].rep;
   } else {
-    if (t->n == t->room) {
-      u32 room = t->room ? 2 * t->room : 16;
-      struct handle *more = alloc(room * sizeof *more);
-      if (t->n) copy(more, t->handles, t->n * sizeof *more);
-      else more[t->n++].type = NONE;
-      t->handles = more;
-      t->room = room;
-    }
+    t->handles = grow(t->handles, t->n, 2, sizeof h, &t->room);
+    if (!t->n) t->n = 1;
     i = t->n++;
   }
   t->handles[i] = h;
@@ -191,17 +150,4 @@ EXPORT("resource_drop") void resource_drop(u32 instance, u32 resource, u32 i) {
   struct handle h = handle_take(instance, RESOURCE + resource, i);
   if (h.scope) --*h.scope;
   else link_dtor(resource, h.rep);
-}
-
-// memcmp and strlen are for the compiler, which makes calls of them.
-__attribute__((visibility("hidden"))) int memcmp(const void *a, const void *b, unsigned long n) {
-  const volatile u8 *x = a, *y = b;
-  for (; n; n--, x++, y++)
-    if (*x != *y) return *x < *y ? -1 : 1;
-  return 0;
-}
-__attribute__((visibility("hidden"))) unsigned long strlen(const char *s) {
-  const volatile char *p = s;
-  while (*p) p++;
-  return p - s;
 }

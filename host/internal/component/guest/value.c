@@ -104,41 +104,24 @@ static const struct row *find(const struct node *t, const u8 *p, u32 *expected, 
 
 static const u8 *read_value(const struct node *t, u32 to, const u8 *p);
 
+// read_integer reads digits. The host writes integers as fractions too, such as 100.0, but
+// none of this size with an exponent.
 APART static const u8 *read_integer(const struct node *t, u32 to, const u8 *p) {
-  u32 negative = *p == '-', c, digits = 0;
+  u32 negative = *p == '-', digits = 0, c;
   u64 v = 0;
-  const u8 *start = p;
-  for (p += negative; (c = *p - '0') < 10 && digits < 19; p++, digits++) v = v * 10 + c;
-  if (!digits) return MISFIT("an integer is expected");
-  if (c < 10 || *p == '.' || (*p | 32) == 'e') { // it is long, or written as a fraction
-    struct decimal d;
-    if (!(p = read_decimal(start, &d))) return MISFIT("an integer is expected");
-    i32 whole = d.scale; // digits before the point
-    for (u64 first = d.value; first; first /= 10) whole++;
-    if (!d.value) whole = 0;
-    if (whole > 20) return MISFIT("the integer is out of range");
-    v = 0;
-    for (const u8 *q = d.digits; q < d.end; q++) {
-      if ((c = *q - '0') > 9 || (!v && !c)) continue;
-      if (whole-- <= 0) {
-        if (c) return MISFIT("an integer is expected");
-        continue;
-      }
-      if (v > (~0ull - c) / 10) return MISFIT("the integer is out of range");
-      v = v * 10 + c;
-    }
-    for (; whole > 0; whole--) {
-      if (v > ~0ull / 10) return MISFIT("the integer is out of range");
-      v *= 10;
-    }
+  for (p += negative; (c = *p - '0') < 10; p++) {
+    if (++digits > 19 && v > (~0ull - c) / 10) return MISFIT("the integer is out of range");
+    v = v * 10 + c;
   }
+  if (*p == '.')
+    while (*++p == '0') {}
+  if (!digits || *p - '0' < 10u || (*p | 32) == 'e') return MISFIT("an integer is expected");
   if (v < 128 && !negative) { // of any type
     store(to, t->size, v);
     return p;
   }
   u32 bits = 8 * t->size, is_signed = t->kind == S8 || t->kind == S16 || t->kind == S32 || t->kind == S64;
-  u64 most = is_signed ? (1ull << (bits - 1)) - 1 + negative : negative ? 0 : ~0ull >> (64 - bits);
-  if (v > most) return MISFIT("the integer is out of range");
+  if (v > (is_signed ? (1ull << (bits - 1)) - 1 + negative : negative ? 0 : ~0ull >> (64 - bits))) return MISFIT("the integer is out of range");
   store(to, t->size, negative ? 0 - v : v);
   return p;
 }
@@ -166,10 +149,9 @@ APART static const u8 *read_float(const struct node *t, u32 to, const u8 *p) {
 
 APART static const u8 *read_list(const struct node *t, u32 to, const u8 *p) {
   const struct node *item = node(t->a);
-  struct mark mark = scratch_mark();
   // The items go to pieces, each of twice the size of the one before, as their number is not
   // known yet.
-  u32 pieces[28], piece = 0, first = 64 / (item->size + 1) + 1, left = 0, at = 0, n = 0;
+  u32 pieces[28], piece = 0, first = 16 / (item->size + 1) + 1, left = 0, at = 0, n = 0;
   p = space(p + 1);
   if (*p != ']')
     for (;; n++) {
@@ -177,7 +159,7 @@ APART static const u8 *read_list(const struct node *t, u32 to, const u8 *p) {
         u64 size = ((u64)first << piece) * item->size;
         if (piece == 28 || size > 0x7fffffff) return MISFIT("the array is too long");
         left = first << piece;
-        at = pieces[piece++] = scratch(size);
+        at = pieces[piece++] = (u32)alloc(size);
       }
       if (!(p = read_value(item, at, p))) return inside_item(n);
       at += item->size;
@@ -199,7 +181,6 @@ APART static const u8 *read_list(const struct node *t, u32 to, const u8 *p) {
     list += some * item->size;
     rest -= some;
   }
-  scratch_free(mark);
   return p + 1;
 }
 
@@ -420,12 +401,16 @@ APART static u8 *write_any_float(u8 *w, const struct node *t, u32 p) {
   return bits == infinite ? WRITE(w, "\"Infinity\"") : WRITE(w, "\"-Infinity\"");
 }
 
+static u8 *write_bool(u8 *w, u32 v) {
+  AT64(w) = *(const u64 *)(v ? "true    " : "false   ");
+  return w + (v ? 4 : 5);
+}
+
 // write_value writes a value to where there is room for a number at least.
 static u8 *write_value(u8 *w, const struct node *t, u32 p) {
   switch (t->kind) {
   case BOOL:
-    AT64(w) = *(const u64 *)(AT8(p) ? "true    " : "false   ");
-    return w + (AT8(p) ? 4 : 5);
+    return write_bool(w, AT8(p));
   case S8: case S16: case S32: case S64: {
     i64 v = t->size == 4 ? (i32)AT32(p) : t->size == 8 ? (i64)AT64(p) : t->size == 2 ? (short)AT16(p) : (signed char)AT8(p);
     if (v < 0) *w++ = '-';
@@ -447,38 +432,23 @@ static u8 *write_value(u8 *w, const struct node *t, u32 p) {
       w = write_value(room(w, SLACK), item, at);
       *w++ = ',';
     }
-    if (w[-1] == ',') w--;
+    w -= w[-1] == ',';
     *w++ = ']';
     return w;
   }
-  case RECORD: case FLAGS: {
-    u32 flags = t->kind == FLAGS ? load(p, t->size) : 0;
-    *w++ = '{';
+  case RECORD: case TUPLE: case FLAGS: {
+    u32 flags = t->kind == FLAGS ? load(p, t->size) : 0, tuple = t->kind == TUPLE;
+    *w++ = tuple ? '[' : '{';
     for (const struct row *s = t->rows, *end = s + t->n; s < end; s++) {
-      const struct row *r = &t->rows[s->sorted];
-      w = write_name(w, r) + 1;
-      if (t->kind == RECORD) {
-        w = write_value(w, node(r->type), p + r->offset);
-      } else {
-        u32 on = flags >> s->sorted & 1;
-        AT64(w) = *(const u64 *)(on ? "true    " : "false   ");
-        w += on ? 4 : 5;
-      }
+      const struct row *r = tuple ? s : &t->rows[s->sorted];
+      w = tuple ? room(w, SLACK) : write_name(w, r) + 1;
+      w = t->kind == FLAGS ? write_bool(w, flags >> s->sorted & 1) : write_value(w, node(r->type), p + r->offset);
       *w++ = ',';
     }
-    if (w[-1] == ',') w--;
-    *w++ = '}';
+    w -= w[-1] == ',';
+    *w++ = tuple ? ']' : '}';
     return w;
   }
-  case TUPLE:
-    *w++ = '[';
-    for (u32 i = 0; i < t->n; i++) {
-      w = write_value(room(w, SLACK), node(t->rows[i].type), p + t->rows[i].offset);
-      *w++ = ',';
-    }
-    if (w[-1] == ',') w--;
-    *w++ = ']';
-    return w;
   case OPTION:
     if (discriminant(t, p)) return write_value(w, node(t->a), p + t->b);
     copy(w, "null", 4);
@@ -510,63 +480,39 @@ static u8 *write_value(u8 *w, const struct node *t, u32 p) {
   }
 }
 
-// to_flat writes the flat form of a value to slots of eight bytes, and from_flat reads it back.
-static void to_flat(const struct node *t, u32 p, u64 *slots) {
-  u32 i;
+// flatten moves a value from memory to its flat form, in slots of eight bytes; or with back
+// from there to memory.
+static void flatten(const struct node *t, u32 p, u64 *slots, u32 back) {
+  u32 i, size = t->kind == OPTION ? 1 : t->a;
   switch (t->kind) {
   case STRING: case LIST:
-    slots[0] = AT32(p);
-    slots[1] = AT32(p + 4);
+    for (i = 0; i < 2; i++)
+      if (back) AT32(p + 4 * i) = slots[i];
+      else slots[i] = AT32(p + 4 * i);
     return;
   case RECORD: case TUPLE:
-    for (i = 0; i < t->n; i++) {
-      const struct node *field = node(t->rows[i].type);
-      to_flat(field, p + t->rows[i].offset, slots);
-      slots += field->flat;
-    }
+    for (i = 0; i < t->n; slots += node(t->rows[i++].type)->flat) flatten(node(t->rows[i].type), p + t->rows[i].offset, slots, back);
     return;
   case VARIANT: case ENUM: case OPTION: case RESULT:
-    zero(slots, 8 * t->flat);
-    slots[0] = i = discriminant(t, p);
-    if (payload(t, i)) to_flat(node(payload(t, i)), p + t->b, slots + 1);
-    return;
-  case S8:
-    slots[0] = (u32)(signed char)AT8(p);
-    return;
-  case S16:
-    slots[0] = (u32)(short)AT16(p);
-    return;
-  default:
-    slots[0] = load(p, t->size);
-  }
-}
-
-static void from_flat(const struct node *t, const u64 *slots, u32 p) {
-  u32 i;
-  switch (t->kind) {
-  case STRING: case LIST:
-    AT32(p) = slots[0];
-    AT32(p + 4) = slots[1];
-    return;
-  case RECORD: case TUPLE:
-    for (i = 0; i < t->n; i++) {
-      const struct node *field = node(t->rows[i].type);
-      from_flat(field, slots, p + t->rows[i].offset);
-      slots += field->flat;
+    if (back) {
+      if (slots[0] >> (8 * size) & ~0u) BROKEN("a discriminant is out of range");
+      store(p, size, slots[0]);
+    } else {
+      zero(slots, 8 * t->flat);
     }
-    return;
-  case VARIANT: case ENUM: case OPTION: case RESULT:
-    i = slots[0];
-    if (i >= (t->kind == OPTION ? 2 : t->n)) BROKEN("a discriminant is out of range");
-    store(p, t->kind == OPTION ? 1 : t->a, i);
-    if (payload(t, i)) from_flat(node(payload(t, i)), slots + 1, p + t->b);
+    i = discriminant(t, p);
+    if (!back) slots[0] = i;
+    if (payload(t, i)) flatten(node(payload(t, i)), p + t->b, slots + 1, back);
     return;
   case BOOL:
-    AT8(p) = (u32)slots[0] != 0;
-    return;
-  default:
-    store(p, t->size, slots[0]);
+    if (back) slots[0] = (u32)slots[0] != 0;
+    break;
+  case S8: case S16:
+    if (!back) slots[0] = t->kind == S8 ? (u32)(signed char)AT8(p) : (u32)(short)AT16(p);
+    if (!back) return;
   }
+  if (back) store(p, t->size, slots[0]);
+  else slots[0] = load(p, t->size);
 }
 
 // A call between parts: which instances, the handles that it lends, and how many of those that
@@ -605,12 +551,7 @@ static void pass_value(const struct node *t, u32 p, struct pass *call) {
     }
     struct handle *lent = handle_get(call->from, type, i), h = *lent;
     lent->lends++;
-    if (call->n == call->room) {
-      call->room = 2 * call->room + 8;
-      u32 *more = alloc(call->room * sizeof *more);
-      copy(more, call->lent, call->n * sizeof *more);
-      call->lent = more;
-    }
+    call->lent = grow(call->lent, call->n, 1, sizeof i, &call->room);
     call->lent[call->n++] = i;
     if (h.owner == call->to) {
       AT32(p) = h.rep;

@@ -1,29 +1,23 @@
 // WASI 0.2 on preview 1: the command line, clocks, random numbers, streams and polls. Nothing
 // can be opened, so there are no files and no sockets.
 
-// What a stream reads or writes. A stream of a body ends with it.
+// The body of a request. It ends when it is finished, or given up.
 struct body {
   u8 *p;
-  u32 n, room, taken, finished;
+  u32 n, room, taken, end;
 };
+// Streams: of standard input, or of a text; of a file descriptor, or of a body.
 struct input {
   u32 stdin;
   struct text rest;
 };
 struct output {
-  i32 fd; // or 0
+  i32 fd;
   struct body *body;
 };
 
 static void add_body(struct body *b, const void *p, u32 n) {
-  if (n > b->room - b->n) {
-    u32 room = 2 * b->n + n + 256;
-    if (room < n) __builtin_trap();
-    u8 *bigger = alloc(room);
-    copy(bigger, b->p, b->n);
-    b->p = bigger;
-    b->room = room;
-  }
+  b->p = grow(b->p, b->n, n, 1, &b->room);
   copy(b->p + b->n, p, n);
   b->n += n;
 }
@@ -46,10 +40,9 @@ static void give_variables(u32 pair) {
   for (; p && (p = each(p, &key)); p = skip(p)) n++;
   u32 list = give_list(pair, n, 16);
   p = variables;
-  for (; p && (p = each(p, &key)); list += 16) {
+  while (p && (p = each(p, &key))) {
     value = text_of(p, &p);
-    give(list, key.p, key.n);
-    give(list + 8, value.p, value.n);
+    list = give(give(list, key.p, key.n), value.p, value.n);
   }
 }
 
@@ -60,25 +53,25 @@ EXPORT("wasi:cli/environment@0.2#get-arguments") void get_arguments(u32 to) {
   u32 *arguments = alloc(4 * n);
   host_args(arguments, alloc(size));
   u32 list = give_list(to, n, 8);
-  for (u32 i = 0; i < n; i++) give(list + 8 * i, (void *)arguments[i], strlen((char *)arguments[i]));
+  for (u32 i = 0; i < n; i++) list = give(list, (void *)arguments[i], length((char *)arguments[i]));
 }
 EXPORT("wasi:cli/environment@0.2#initial-cwd") void initial_cwd(u32 to) { AT8(to) = 0; }
 EXPORT("wasi:cli/exit@0.2#exit") void cli_exit(u32 failed) { host_exit(failed); }
 EXPORT("wasi:cli/exit@0.2#exit-with-code") void cli_exit_with_code(u32 code) { host_exit(code); }
 
-static u32 new_input(struct input from) {
+static u32 new_input(u32 stdin, struct text rest) {
   struct input *s = alloc(sizeof *s);
-  *s = from;
+  *s = (struct input){stdin, rest};
   return own(INPUT, s);
 }
-static u32 new_output(struct output to) {
+static u32 new_output(i32 fd, struct body *body) {
   struct output *s = alloc(sizeof *s);
-  *s = to;
+  *s = (struct output){fd, body};
   return own(OUTPUT, s);
 }
-EXPORT("wasi:cli/stdin@0.2#get-stdin") u32 get_stdin(void) { return new_input((struct input){.stdin = 1}); }
-EXPORT("wasi:cli/stdout@0.2#get-stdout") u32 get_stdout(void) { return new_output((struct output){1, 0}); }
-EXPORT("wasi:cli/stderr@0.2#get-stderr") u32 get_stderr(void) { return new_output((struct output){2, 0}); }
+EXPORT("wasi:cli/stdin@0.2#get-stdin") u32 get_stdin(void) { return new_input(1, TEXT("")); }
+EXPORT("wasi:cli/stdout@0.2#get-stdout") u32 get_stdout(void) { return new_output(1, 0); }
+EXPORT("wasi:cli/stderr@0.2#get-stderr") u32 get_stderr(void) { return new_output(2, 0); }
 EXPORT("wasi:cli/terminal-stdin@0.2#get-terminal-stdin") void terminal_stdin(u32 to) { AT8(to) = 0; }
 EXPORT("wasi:cli/terminal-stdout@0.2#get-terminal-stdout") void terminal_stdout(u32 to) { AT8(to) = 0; }
 EXPORT("wasi:cli/terminal-stderr@0.2#get-terminal-stderr") void terminal_stderr(u32 to) { AT8(to) = 0; }
@@ -102,85 +95,73 @@ EXPORT("wasi:config/store@0.2#get-all") void config_get_all(u32 to) {
 // ---- wasi:io/streams
 
 #define STREAMS "wasi:io/streams@0.2#"
-static void closed(u32 to, u32 payload) { // a result with the error "closed"
-  AT8(to) = 1;
-  AT8(to + payload) = 1;
+
+// settle writes a result of a stream: good, or "closed" where the payload is.
+static void settle(u32 to, u32 payload, u32 good) {
+  AT8(to) = !good;
+  if (!good) AT8(to + payload) = 1;
 }
 
 // put writes to a stream; it returns 0 if that is closed.
 static u32 put(u32 self, const void *p, u32 n) {
   struct output *s = use(OUTPUT, self);
-  if (s->fd) write_log(s->fd, p, n);
-  else if (s->body->finished) return 0;
-  else add_body(s->body, p, n);
+  if (s->fd && n) write_log(s->fd, p, n);
+  if (s->fd) return 1;
+  if (s->body->end) return 0;
+  add_body(s->body, p, n);
   return 1;
 }
-static void output_write(u32 self, const void *p, u32 n, u32 to) {
-  if (put(self, p, n)) AT8(to) = 0;
-  else closed(to, 4);
-}
-static void output_flush(u32 self, u32 to) { output_write(self, 0, 0, to); }
-static void output_zeroes(u32 self, u64 n, u32 to) {
+static void put_zeroes(u32 self, u64 n, u32 to) {
   u8 zeroes[256] = {0};
-  output_write(self, 0, 0, to);
-  for (; n && !AT8(to); n -= n < 256 ? n : 256) output_write(self, zeroes, n < 256 ? n : 256, to);
+  u32 good = put(self, 0, 0);
+  for (; good && n; n -= n < 256 ? n : 256) put(self, zeroes, n < 256 ? n : 256);
+  settle(to, 4, good);
 }
-EXPORT(STREAMS "[method]output-stream.check-write") void output_check(u32 self, u32 to) {
-  struct output *s = use(OUTPUT, self);
-  AT8(to) = 0;
+EXPORT(STREAMS "[method]output-stream.check-write") void check_write(u32 self, u32 to) {
   AT64(to + 8) = 1 << 20;
-  if (!s->fd && s->body->finished) closed(to, 8);
+  settle(to, 8, put(self, 0, 0));
 }
-EXPORT(STREAMS "[method]output-stream.write") void output_write1(u32 self, const void *p, u32 n, u32 to) { output_write(self, p, n, to); }
-EXPORT(STREAMS "[method]output-stream.blocking-write-and-flush") void output_write2(u32 self, const void *p, u32 n, u32 to) { output_write(self, p, n, to); }
-EXPORT(STREAMS "[method]output-stream.flush") void output_flush1(u32 self, u32 to) { output_flush(self, to); }
-EXPORT(STREAMS "[method]output-stream.blocking-flush") void output_flush2(u32 self, u32 to) { output_flush(self, to); }
-EXPORT(STREAMS "[method]output-stream.write-zeroes") void output_zeroes1(u32 self, u64 n, u32 to) { output_zeroes(self, n, to); }
-EXPORT(STREAMS "[method]output-stream.blocking-write-zeroes-and-flush") void output_zeroes2(u32 self, u64 n, u32 to) { output_zeroes(self, n, to); }
+EXPORT(STREAMS "[method]output-stream.write") void write1(u32 self, const void *p, u32 n, u32 to) { settle(to, 4, put(self, p, n)); }
+EXPORT(STREAMS "[method]output-stream.blocking-write-and-flush") void write2(u32 self, const void *p, u32 n, u32 to) { settle(to, 4, put(self, p, n)); }
+EXPORT(STREAMS "[method]output-stream.flush") void flush1(u32 self, u32 to) { settle(to, 4, put(self, 0, 0)); }
+EXPORT(STREAMS "[method]output-stream.blocking-flush") void flush2(u32 self, u32 to) { settle(to, 4, put(self, 0, 0)); }
+EXPORT(STREAMS "[method]output-stream.write-zeroes") void zeroes1(u32 self, u64 n, u32 to) { put_zeroes(self, n, to); }
+EXPORT(STREAMS "[method]output-stream.blocking-write-zeroes-and-flush") void zeroes2(u32 self, u64 n, u32 to) { put_zeroes(self, n, to); }
 EXPORT(STREAMS "[resource-drop]output-stream") void output_drop(u32 self) { drop(OUTPUT, self); }
 
 // get reads at most n bytes of a stream; none are its end.
 static struct text get(u32 self, u64 n) {
   struct input *s = use(INPUT, self);
-  struct text t = s->rest;
-  if (n < 65536) t.n = n;
-  else t.n = 65536;
+  struct text t = {s->rest.p, n < 65536 ? n : 65536};
   if (s->stdin) {
-    u32 done = 0;
     t.p = alloc(t.n);
-    host_read(0, &t, 1, &done);
-    t.n = done;
-    return t;
+    host_read(0, &t, 1, &t.n);
+  } else {
+    if (t.n > s->rest.n) t.n = s->rest.n;
+    s->rest = (struct text){t.p + t.n, s->rest.n - t.n};
   }
-  if (t.n > s->rest.n) t.n = s->rest.n;
-  s->rest.p += t.n;
-  s->rest.n -= t.n;
   return t;
 }
-static void input_read(u32 self, u64 n, u32 to) {
+static void read_stream(u32 self, u64 n, u32 to) {
   struct text t = get(self, n);
-  AT8(to) = 0;
   if (t.n || !n) give(to + 4, t.p, t.n);
-  else closed(to, 4);
+  settle(to, 4, t.n || !n);
 }
-static void input_skip(u32 self, u64 n, u32 to) {
-  struct text t = get(self, n);
-  AT8(to) = 0;
-  AT64(to + 8) = t.n;
-  if (!t.n && n) closed(to, 8);
+static void skip_stream(u32 self, u64 n, u32 to) {
+  AT64(to + 8) = get(self, n).n;
+  settle(to, 8, AT64(to + 8) || !n);
 }
-static void output_splice(u32 self, u32 from, u64 n, u32 to) {
+static void splice_stream(u32 self, u32 from, u64 n, u32 to) {
   struct text t = get(from, n);
-  AT8(to) = 0;
   AT64(to + 8) = t.n;
-  if ((!t.n && n) || !put(self, t.p, t.n)) closed(to, 8);
+  settle(to, 8, put(self, t.p, t.n) && (t.n || !n));
 }
-EXPORT(STREAMS "[method]input-stream.read") void input_read1(u32 self, u64 n, u32 to) { input_read(self, n, to); }
-EXPORT(STREAMS "[method]input-stream.blocking-read") void input_read2(u32 self, u64 n, u32 to) { input_read(self, n, to); }
-EXPORT(STREAMS "[method]input-stream.skip") void input_skip1(u32 self, u64 n, u32 to) { input_skip(self, n, to); }
-EXPORT(STREAMS "[method]input-stream.blocking-skip") void input_skip2(u32 self, u64 n, u32 to) { input_skip(self, n, to); }
-EXPORT(STREAMS "[method]output-stream.splice") void output_splice1(u32 self, u32 from, u64 n, u32 to) { output_splice(self, from, n, to); }
-EXPORT(STREAMS "[method]output-stream.blocking-splice") void output_splice2(u32 self, u32 from, u64 n, u32 to) { output_splice(self, from, n, to); }
+EXPORT(STREAMS "[method]input-stream.read") void input_read1(u32 self, u64 n, u32 to) { read_stream(self, n, to); }
+EXPORT(STREAMS "[method]input-stream.blocking-read") void input_read2(u32 self, u64 n, u32 to) { read_stream(self, n, to); }
+EXPORT(STREAMS "[method]input-stream.skip") void input_skip1(u32 self, u64 n, u32 to) { skip_stream(self, n, to); }
+EXPORT(STREAMS "[method]input-stream.blocking-skip") void input_skip2(u32 self, u64 n, u32 to) { skip_stream(self, n, to); }
+EXPORT(STREAMS "[method]output-stream.splice") void output_splice1(u32 self, u32 from, u64 n, u32 to) { splice_stream(self, from, n, to); }
+EXPORT(STREAMS "[method]output-stream.blocking-splice") void output_splice2(u32 self, u32 from, u64 n, u32 to) { splice_stream(self, from, n, to); }
 EXPORT(STREAMS "[resource-drop]input-stream") void input_drop(u32 self) { drop(INPUT, self); }
 EXPORT("wasi:io/error@0.2#[method]error.to-debug-string") void error_text(u32 self, u32 to) {
   struct text *t = use(ERROR, self);
@@ -222,16 +203,10 @@ EXPORT("wasi:clocks/wall-clock@0.2#resolution") void wall_resolution(u32 to) {
   AT64(to) = 0;
   AT32(to + 8) = 1000;
 }
-EXPORT(STREAMS "[method]input-stream.subscribe") u32 input_subscribe(u32 self) {
-  use(INPUT, self);
-  return new_pollable(0, 0);
-}
-EXPORT(STREAMS "[method]output-stream.subscribe") u32 output_subscribe(u32 self) {
-  use(OUTPUT, self);
-  return new_pollable(0, 0);
-}
+EXPORT(STREAMS "[method]input-stream.subscribe") u32 input_subscribe(u32 self) { return use(INPUT, self), new_pollable(0, 0); }
+EXPORT(STREAMS "[method]output-stream.subscribe") u32 output_subscribe(u32 self) { return use(OUTPUT, self), new_pollable(0, 0); }
 
-static u32 ready(const struct pollable *p) { return p->body ? p->body->finished : !p->when || now(1) >= p->when; }
+static u32 ready(const struct pollable *p) { return p->body ? p->body->end : !p->when || now(1) >= p->when; }
 
 static void sleep_until(u64 when) {
   struct {
@@ -300,10 +275,7 @@ EXPORT("wasi:random/insecure-seed@0.2#insecure-seed") void insecure_seed(u32 to)
 // ---- wasi:filesystem and wasi:sockets
 
 EXPORT("wasi:filesystem/preopens@0.2#get-directories") void get_directories(u32 to) { give_list(to, 0, 8); }
-EXPORT("wasi:filesystem/types@0.2#filesystem-error-code") void filesystem_error(u32 error, u32 to) {
-  use(ERROR, error);
-  AT8(to) = 0;
-}
+EXPORT("wasi:filesystem/types@0.2#filesystem-error-code") void filesystem_error(u32 error, u32 to) { AT8(to) = use(ERROR, error) == 0; }
 static void denied(u32 to) {
   AT8(to) = 1;
   AT8(to + 4) = 1; // access-denied
