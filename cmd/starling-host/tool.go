@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -108,11 +106,7 @@ func printComponent(p *guest.Provenance, line func(name, text string)) {
 	line("made of", fmt.Sprintf("component %s, by version %d of the linker", p.Component, p.Linker))
 	line("", "which imports "+display.Printable(listOr(p.Imports, "nothing")))
 	line("", "and exports "+display.Printable(listOr(p.Exports, "nothing")))
-	var by []string
-	for _, name := range slices.Sorted(maps.Keys(p.Producers)) {
-		by = append(by, strings.TrimSpace(name+" "+p.Producers[name]))
-	}
-	for _, note := range []struct{ what, text string }{{"built by ", strings.Join(by, ", ")}, {"license ", p.License}, {"source ", p.Source}} {
+	for _, note := range []struct{ what, text string }{{"built by ", strings.Join(p.Producers, ", ")}, {"license ", p.License}, {"source ", p.Source}} {
 		if note.text != "" {
 			line("", note.what+display.Printable(note.text))
 		}

@@ -28,9 +28,9 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "",
-	"adapter": "",
-	"linked":  "",
+	"values":  "37c532862abda7eebccd0632949ec2f3a4a573d0b314ada294e25131aec56897",
+	"adapter": "baee8f93f58ee18d75aaae12c98d0b21f57285908af7e074e68fd0f0b0d541c6",
+	"linked":  "f1a22e2f3e7f7f19e404c11f4a1e1367fa93ec1c5071f1752823ea956e5007e0",
 }
 
 // world is what the tools of the tests see.
@@ -369,14 +369,15 @@ func TestSameAsJco(t *testing.T) {
 		t.Fatalf("%d results and not %d", len(theirs), len(ours))
 	}
 	for i := range ours {
-		if a, b := comparable(t, ours[i]), comparable(t, theirs[i]); a != b {
+		exact := all[i].Function == "double"
+		if a, b := comparable(t, ours[i], exact), comparable(t, theirs[i], exact); a != b {
 			t.Fatalf("%s(%v)\n returned %s\n and by jco %s", all[i].Function, all[i].Args, a, b)
 		}
 	}
 }
 
 // comparable is a document whose keys are sorted and whose numbers are written in one way.
-func comparable(t *testing.T, doc string) string {
+func comparable(t *testing.T, doc string, exact bool) string {
 	d := json.NewDecoder(strings.NewReader(doc))
 	d.UseNumber()
 	var v any
@@ -398,6 +399,9 @@ func comparable(t *testing.T, doc string) string {
 			n, ok := new(big.Rat).SetString(v.String())
 			if !ok {
 				t.Fatalf("%s is not a number", v)
+			}
+			if f, _ := n.Float32(); !n.IsInt() && !exact && f != 0 && !math.IsInf(float64(f), 0) {
+				n.SetFloat64(float64(f)) // two texts of an f32 can be equally short
 			}
 			return n.RatString()
 		}

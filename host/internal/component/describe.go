@@ -33,9 +33,9 @@ func (k *linker) chooseTools(docs docs) {
 	taken := map[string]bool{}
 	add := func(iface, name string, f *function) {
 		all = append(all, strings.TrimPrefix(iface+"#"+name, "#"))
-		params := f.t.params
-		switch odd := params.odd; {
-		case f.lift == nil, strings.HasPrefix(name, "["):
+		params, r := f.t.params, f.t.result
+		switch {
+		case f.lift == nil:
 			return
 		case strings.HasPrefix(iface, "wasi:cli/run@0.2."):
 			k.command = true
@@ -43,10 +43,16 @@ func (k *linker) chooseTools(docs docs) {
 			return
 		case k.command, strings.HasPrefix(iface, "wasi:"):
 			return
-		case odd != "" || f.t.result != nil && f.t.result.odd != "":
-			not = append(not, name+" takes or returns "+cmp.Or(odd, f.t.result.odd))
+		case strings.HasPrefix(name, "["):
+			not = append(not, name+" belongs to a resource")
 			return
-		case params.owns || f.t.result != nil && f.t.result.owns:
+		case params.odd != "":
+			not = append(not, name+" takes "+params.odd)
+			return
+		case r != nil && r.odd != "" && r.kind != kindVariant && r.kind != kindResult: // a case of these may never come
+			not = append(not, name+" returns "+r.odd)
+			return
+		case params.owns || r != nil && r.owns:
 			not = append(not, name+" takes or returns a resource")
 			return
 		}
@@ -132,7 +138,8 @@ const (
 const hostResource = 0xffffffff
 
 // descriptors writes what the guest side reads of the functions: words, little endian, at offsets
-// from the beginning. A function has eight words; a type has seven, and five for each part.
+// from the beginning. A function has eight words; a type has seven, and five for each part: name,
+// its bytes, type, offset, and the number of the part whose name is the one of this rank.
 func (k *linker) descriptors() []byte {
 	const headWords, functionWords = 3, 8
 	d := &descriptors{k: k, types: map[*valueType]uint32{}, b: make([]byte, 4*(headWords+functionWords*len(k.called)))}
@@ -391,13 +398,13 @@ func plain(s string) string {
 // Provenance is what a joined module says of the component that it comes from, in its custom
 // section starling:component.
 type Provenance struct {
-	Component string            `json:"component"` // BLAKE3-256 of its bytes, in hexadecimal
-	Linker    int               `json:"linker"`    // the version of the linker
-	Imports   []string          `json:"imports,omitempty"`
-	Exports   []string          `json:"exports"`
-	Producers map[string]string `json:"producers,omitempty"` // by name of the tool: its version
-	License   string            `json:"license,omitempty"`
-	Source    string            `json:"source,omitempty"`
+	Component string   `json:"component"` // BLAKE3-256 of its bytes, in hexadecimal
+	Linker    int      `json:"linker"`    // the version of the linker
+	Imports   []string `json:"imports,omitempty"`
+	Exports   []string `json:"exports"`
+	Producers []string `json:"producers,omitempty"` // the programs that made it, with their versions
+	License   string   `json:"license,omitempty"`
+	Source    string   `json:"source,omitempty"`
 }
 
 const provenanceSection = "starling:component"
@@ -412,17 +419,16 @@ func (k *linker) provenance(b []byte) []byte {
 }
 
 // producers reads a section of that name: fields, each with names and versions.
-func producers(b []byte) map[string]string {
-	all := map[string]string{}
+func producers(b []byte) (all []string) {
 	r := wasm.NewReader(b, 0, len(b))
 	for range r.Count("fields", 2) {
 		r.Name()
 		for range r.Count("values", 2) {
-			name, version := plain(r.Name()), plain(r.Name())
+			made := strings.TrimSpace(plain(r.Name()) + " " + plain(r.Name()))
 			if r.Err() != nil || len(all) == 32 {
 				return all
 			}
-			all[name] = version
+			all = append(all, made)
 		}
 	}
 	return all

@@ -623,8 +623,11 @@ func (s *scope) external(r *wasm.Reader, iface, name string) item {
 func (s *scope) importItem(r *wasm.Reader) {
 	name := externName(r)
 	if s.args == nil {
-		s.imports = append(s.imports, name)
-		s.push(s.external(r, "", name))
+		it := s.external(r, "", name)
+		if it.sort != sortType {
+			s.imports = append(s.imports, name)
+		}
+		s.push(it)
 		return
 	}
 	sort := r.Byte() // its type is that of the argument

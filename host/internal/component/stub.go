@@ -151,9 +151,9 @@ func (k *linker) between(c *coreFunc, t wasm.FuncType) *fn {
 	if to.opts.async || to.t.async {
 		return k.refused(t, buildFor02, "its parts call each other asynchronously")
 	}
-	for _, v := range []*valueType{to.t.params, to.t.result} {
-		if v != nil && v.odd != "" {
-			return k.refused(t, buildFor02, "its parts pass each other %s", v.odd)
+	for v, most := range map[*valueType]int{to.t.params: maxFlatParams, to.t.result: maxFlatResults} {
+		if v != nil && (v.odd != "" || v.text || len(v.flat) > most) { // each of them would need a memory, and there is one
+			return k.refused(t, oneMemory, "its parts pass each other values that are in memory")
 		}
 	}
 	k.inner = true

@@ -64,6 +64,7 @@ type valueType struct {
 	depth int        // of the types in it
 	odd   string     // the unsupported type in it, or ""
 	owns  bool       // it has handles
+	text  bool       // it has strings or lists, which are in memory
 	host  bool       // among them some of the host's resources
 }
 
@@ -106,7 +107,7 @@ func newType(t valueType) *valueType {
 			continue
 		}
 		t.parts, t.depth = t.parts+f.t.parts, max(t.depth, f.t.depth+1)
-		t.owns = t.owns || f.t.owns
+		t.owns, t.text = t.owns || f.t.owns, t.text || f.t.text
 		if t.odd == "" {
 			t.odd = f.t.odd
 		}
@@ -135,7 +136,7 @@ func newType(t valueType) *valueType {
 	case kindF64:
 		scalar(8, wasm.F64)
 	case kindString, kindList:
-		t.size, t.align, t.flat = 8, 4, flat{wasm.I32, wasm.I32}
+		t.size, t.align, t.flat, t.text = 8, 4, flat{wasm.I32, wasm.I32}, true
 	case kindFlags:
 		switch n := len(t.items); {
 		case n <= 8:
@@ -202,9 +203,6 @@ func (t *valueType) variant() {
 	t.at, t.align = alignTo(t.disc, payload), max(t.disc, payload)
 	t.size = alignTo(t.at+t.size, t.align)
 }
-
-// numeric reports whether a value of the type is one number that can be passed on as it is.
-func (t *valueType) numeric() bool { return t == nil || t.kind < kindChar }
 
 // core is the type of the core function that implements f, or that lowering f gives.
 func (f *funcType) core(lower bool) wasm.FuncType {

@@ -1,8 +1,8 @@
 // Package registry finds the bytes of a module.
 //
 // A reference is a path: a .wasm file, which is read, or a folder with a tool in
-// Go, TypeScript or JavaScript, which is built with the local toolchain. Either
-// way the result is a byte slice, and from there on only the bytes count: their
+// Go, TypeScript or JavaScript, which is built with the local toolchain. A component for
+// WASI 0.2 becomes a core module (see host/internal/component). In each case the result is a byte slice, and from there on only the bytes count: their
 // digest is the module's identity, and nothing remembers where they came from.
 //
 // A build in Go is a pure function of the files that the Go command reads, so its
@@ -20,6 +20,6 @@
 //
 // The package refuses files that cannot be a module before it reads them: irregular
 // files, empty files, and files larger than [MaxModuleBytes]. It does not look into the
-// bytes; that is the duty of host/internal/rewrite. Nothing is ever written into the
+// bytes of a core module; that is the duty of host/internal/rewrite. Nothing is ever written into the
 // folder of a tool.
 package registry

@@ -135,7 +135,7 @@ var cures = []struct {
 	{[]string{"wbg ", "__wbindgen"}, "it was built for a page by wasm-bindgen: build for --target wasm32-wasip1 without wasm-bindgen; crates such as getrandom need no feature js there"},
 	{[]string{"gojs ", "go runtime."}, "it was built with GOOS=js: build with GOOS=wasip1 GOARCH=wasm"},
 	{[]string{"wasi_unstable "}, "it was built for WASI of 2019: build with a newer SDK, for wasm32-wasip1"},
-	{[]string{"wasi:"}, "it was built for WASI 0.2: build for wasm32-wasip1, not wasip2"},
+	{[]string{"wasi:"}, "it is the core of a component for WASI 0.2: give the component, as --target wasm32-wasip2 makes it"},
 	{[]string{"env emscripten_", "env _emscripten", "env __syscall", "env __cxa_", "env invoke_"}, "it was built by Emscripten for a page: build with emcc -sSTANDALONE_WASM, or with the WASI SDK"},
 }
 
