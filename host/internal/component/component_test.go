@@ -28,8 +28,8 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "37c532862abda7eebccd0632949ec2f3a4a573d0b314ada294e25131aec56897",
-	"adapter": "baee8f93f58ee18d75aaae12c98d0b21f57285908af7e074e68fd0f0b0d541c6",
+	"values":  "75b1f4d63a8f034c7bf0f24ae581e35d9c87c6ed723d08189500b86fd643ea09",
+	"adapter": "e4ea9e2d49bb3784598e5d1add4ad80cb7d7a5be445c515f92759f9045673137",
 	"linked":  "f1a22e2f3e7f7f19e404c11f4a1e1367fa93ec1c5071f1752823ea956e5007e0",
 }
 
