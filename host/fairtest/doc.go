@@ -1,3 +1,3 @@
-// Package fairtest holds how long calls take beside others against how long they take
+// Package fairtest compares the duration of calls beside other load with their duration
 // alone.
 package fairtest

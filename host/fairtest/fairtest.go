@@ -8,27 +8,26 @@ import (
 	"time"
 )
 
-// Gate reports whether the figures decide, as they do in CI, where the tests have the
-// machine to themselves. Beside other packages they are just logged.
+// Gate reports whether the figures decide, as in CI, where the tests have the machine to
+// themselves. Otherwise they are only logged.
 func Gate() bool { return os.Getenv("STARLING_GATES") != "" }
 
-// A ratio is of two figures of the same seconds, and of several rounds the middle one
-// counts; because the machine has other things to do now and then, a promise may be
-// measured again.
+// A ratio compares two figures measured at the same time, and the middle of several rounds
+// counts. A promise may be measured again, because the machine is sometimes busy otherwise.
 const (
 	rounds   = 3
 	attempts = 5
 )
 
-// Promise is what the p99 of calls is beside others: so many times what it is alone at
-// most, or at most one that nobody complains about.
+// Promise bounds the p99 of calls beside others: by a multiple of the p99 alone, or by an
+// acceptable absolute value.
 type Promise struct {
 	Times float64
 	Good  time.Duration
 }
 
-// Hold measures rounds, and has the test fail if the promise is not kept. When the
-// figures do not decide it measures one.
+// Hold measures rounds, and fails the test if the promise is not kept. If the figures do
+// not decide, it measures one round.
 func (p Promise) Hold(t *testing.T, measure func() Round) {
 	t.Helper()
 	if !Gate() {
@@ -68,7 +67,7 @@ func judge(all []Round) (ratio float64, worst time.Duration) {
 	return ratios[len(ratios)/2], worst
 }
 
-// Round is how long each call took, in any order.
+// Round has the durations of calls, in any order.
 type Round struct{ Alone, Beside []time.Duration }
 
 // String implements [fmt.Stringer].
@@ -81,7 +80,7 @@ func (r Round) ratio() float64 {
 	return float64(percentile(r.Beside, 99)) / float64(percentile(r.Alone, 99))
 }
 
-// percentile is the time below which that many of a hundred are.
+// percentile returns the given percentile.
 func percentile(took []time.Duration, percent int) time.Duration {
 	sorted := slices.Sorted(slices.Values(took))
 	return sorted[len(sorted)*percent/100].Round(10 * time.Microsecond)

@@ -10,7 +10,7 @@ import (
 type Cache[K comparable] struct {
 	most CacheLimits
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	entries map[K]*entry[K]
 	idle    []*entry[K] // those without users, longest idle first
 }
@@ -18,21 +18,21 @@ type Cache[K comparable] struct {
 // CacheLimits bound the modules that a cache keeps without users.
 type CacheLimits struct {
 	Modules int
-	// Bytes bounds their total size, see [Module.Size]. So many large uploads cannot
-	// fill the memory of a host.
+	// Bytes bounds their total size, see [Module.Size], so that large uploads cannot fill
+	// the memory of a host.
 	Bytes int
 }
 
-// entry is a module that is loaded, or is being loaded. The fields below ready may
-// be read once that is closed; users belongs to Cache.mu.
+// entry is a loaded module, or one being loaded. The fields below ready may be read once it
+// is closed; Cache.mu guards users.
 type entry[K comparable] struct {
 	key    K
 	users  int
-	gone   bool // not to be found any more: closed by its last user
+	gone   bool // removed from the cache: its last user closes it
 	ready  chan struct{}
 	module *Module
 	err    error
-	left   bool // it did not load because who loaded it has left
+	left   bool // its load was cancelled by the loader's context
 }
 
 // NewCache returns an empty cache.
@@ -40,11 +40,10 @@ func NewCache[K comparable](most CacheLimits) *Cache[K] {
 	return &Cache[K]{most: most, entries: map[K]*entry[K]{}}
 }
 
-// Take returns the module under the key, and what gives it back, which must be
-// called once. If it is not there, load makes it, while others that want it wait. A
-// module that does not load is forgotten; each who waited for it has the error. But
-// when it does not load because the context of who loads it has ended, one of those
-// who wait loads it.
+// Take returns the module under the key, and a function that releases it, which must be
+// called once. If the module is missing, load makes it, while other callers wait. A module
+// that does not load is forgotten, and all waiters get the error. But if the load failed
+// because its caller's context ended, one of the waiters loads the module.
 func (s *Cache[K]) Take(ctx context.Context, key K, load func(context.Context) (*Module, error)) (*Module, func(), error) {
 	for {
 		e, found := s.use(key)
@@ -86,8 +85,8 @@ func (s *Cache[K]) forget(e *entry[K]) {
 	}
 }
 
-// use counts a user of the entry under key. If it was not found, the caller must
-// load it and close ready.
+// use counts a user of the entry under key. If the entry is new, the caller must load it
+// and close ready.
 func (s *Cache[K]) use(key K) (e *entry[K], found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,15 +100,14 @@ func (s *Cache[K]) use(key K) (e *entry[K], found bool) {
 	return e, found
 }
 
-// release ends a use. If too much is idle, it closes the modules that were used longest
-// ago.
+// release ends a use. If too many modules are idle, it closes the least recently used.
 func (s *Cache[K]) release(e *entry[K]) {
 	for _, done := range s.leave(e) {
 		done.close()
 	}
 }
 
-// leave returns the modules that are to be closed because of one use less.
+// leave ends a use, and returns the modules to close.
 func (s *Cache[K]) leave(e *entry[K]) []*entry[K] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +117,7 @@ func (s *Cache[K]) leave(e *entry[K]) []*entry[K] {
 	select {
 	case <-e.ready:
 	default:
-		return nil // who loads it is still a user, so this is not the last one
+		return nil // the loader is still a user, so this is not the last
 	}
 	if e.err != nil || e.gone {
 		return []*entry[K]{e}
@@ -128,7 +126,7 @@ func (s *Cache[K]) leave(e *entry[K]) []*entry[K] {
 	return s.surplus()
 }
 
-// surplus takes the modules off the cache that are too many. The caller holds mu.
+// surplus removes and returns excess modules. The caller holds mu.
 func (s *Cache[K]) surplus() []*entry[K] {
 	kept, bytes := 0, 0
 	for _, e := range slices.Backward(s.idle) {

@@ -14,8 +14,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Bounds on a description. It is shown to models and to people, so it is text
-// that has been cleaned, not bytes.
+// Bounds on a description. Models and people read it, so it must be clean text.
 const (
 	maxTools            = 64
 	maxDescriptionBytes = 4 << 10
@@ -23,18 +22,16 @@ const (
 	// maxSchemas bounds the schemas of a module together, see [tool.Schema.Size].
 	// They are kept as long as the module is loaded.
 	maxSchemas = 50_000
-	// maxSubschemas bounds those of a new module together, see [tool.Subschemas],
-	// which is at most 40 MB and 0.2 seconds. A schema of 64 KiB that says something of
-	// each of its properties has about 2,500.
+	// maxSubschemas bounds the subschemas of a new module together, see [tool.Subschemas],
+	// to 40 MB and 0.2 seconds. A schema of 64 KiB that describes each of its properties
+	// has about 2,500.
 	maxSubschemas = 5_000
 )
 
 var toolName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
 
-// parseDescription reads the document that starling_describe returned.
-// Anything that is wrong with it refuses the module: a tool that lies about
-// itself is not called to see what it does. A new module may have fewer subschemas
-// than one that is recorded already.
+// parseDescription reads the document of starling_describe. Any error refuses the module. A
+// new module may have fewer subschemas than a recorded one.
 func parseDescription(doc []byte, isNew bool) ([]*Tool, error) {
 	clean, err := canon.JSON(doc)
 	if err != nil {
@@ -97,7 +94,7 @@ func newTool(d abi.ToolDescription) (*Tool, error) {
 	return t, nil
 }
 
-// checkSubschemas refuses schemas that take long to compile, before they are.
+// checkSubschemas refuses schemas that would take long to compile.
 func checkSubschemas(tools []abi.ToolDescription) error {
 	n := 0
 	for _, t := range tools {
@@ -109,12 +106,12 @@ func checkSubschemas(tools []abi.ToolDescription) error {
 	return nil
 }
 
-// schemas is the size of the tool's schemas, of up to a kilobyte for each.
+// schemas returns the size of the tool's schemas, in schemas of up to a kilobyte each.
 func (t *Tool) schemas() int { return t.input.Size() + t.output.Size() }
 
-// checkText refuses what is invisible to a reader but not to a model: control
-// characters, bidirectional overrides, zero-width characters and the tag
-// characters in which instructions have been smuggled.
+// checkText refuses characters that a model sees and a reader does not: control characters,
+// bidirectional overrides, zero-width characters and the tag characters in which
+// instructions have been smuggled.
 func checkText(s string) error {
 	if len(s) > maxDescriptionBytes {
 		return fmt.Errorf("is %d bytes, more than %d", len(s), maxDescriptionBytes)
@@ -146,8 +143,8 @@ func notHostRune(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-:*[]", r))
 }
 
-// describeCommand is the description of a WASI command, which has none of its
-// own: it is named after its file and takes any document.
+// describeCommand returns a description for a WASI command, which has none: it is named
+// after its file and takes any document.
 func describeCommand(file string) *Tool {
 	return &Tool{desc: abi.ToolDescription{
 		Name:        commandName(file),

@@ -14,10 +14,10 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// maxMessageBytes bounds what of a guest's error message is kept.
+// maxMessageBytes bounds the recorded part of a guest's error message.
 const maxMessageBytes = 8 << 10
 
-// Error is a failure that the guest itself reported.
+// Error is a failure reported by the guest.
 type Error struct {
 	Kind       abi.ErrorKind
 	Message    string
@@ -27,18 +27,18 @@ type Error struct {
 // Error returns the guest's message.
 func (e *Error) Error() string { return e.Message }
 
-// FailureKind tells tool.KindOf what the guest wants to be done.
+// FailureKind returns the guest's advice to tool.KindOf.
 func (e *Error) FailureKind() (abi.ErrorKind, time.Duration) { return e.Kind, e.RetryAfter }
 
-// Is makes a transient failure match tool.ErrTransient, so that an idempotent
-// call is tried again.
+// Is makes a transient failure match tool.ErrTransient, so that an idempotent call is
+// retried.
 func (e *Error) Is(target error) bool {
 	return target == tool.ErrTransient && e.Kind == abi.ErrorTransient
 }
 
-// sealInput makes the document that starling_execute receives: an [abi.Input] in the form of
-// json.Marshal, which escapes what HTML would take for its own. Guests see that, and it is in
-// their fuel.
+// sealInput makes the document for starling_execute: an [abi.Input] in the form of
+// json.Marshal, which escapes HTML characters. The escapes count: guests see them and spend
+// fuel on them.
 func sealInput(name string, input []byte, call step.Call) ([]byte, error) {
 	tool, err := json.Marshal(name)
 	if err != nil {
@@ -51,7 +51,7 @@ func sealInput(name string, input []byte, call step.Call) ([]byte, error) {
 	var sealed bytes.Buffer
 	sealed.Grow(len(input) + len(tool) + len(context) + 64)
 	fmt.Fprintf(&sealed, `{"tool":%s,"input":`, tool)
-	json.HTMLEscape(&sealed, input) // which is canonical, and has nothing else to escape
+	json.HTMLEscape(&sealed, input) // canonical, so nothing else needs escaping
 	fmt.Fprintf(&sealed, `,"context":%s}`, context)
 	return sealed.Bytes(), nil
 }
@@ -74,12 +74,11 @@ func openOutput(doc []byte) (*canon.Doc, error) {
 	return nil, errors.New(`guest: the tool returned a document that is neither {"output": ...} nor {"error": ...}`)
 }
 
-// NotJSON begins the error of a command that printed something else than JSON. It is in
-// logs, and a replay compares it, so it stays as it is.
+// NotJSON is the prefix of the error for a command whose output is not JSON. Do not change
+// it: logs contain it, and replays compare it.
 const NotJSON = "guest: the command wrote no JSON document to its standard output: "
 
-// printed reads what a command wrote to its standard output, which has no
-// envelope.
+// printed reads the standard output of a command, which has no envelope.
 func printed(doc []byte) (*canon.Doc, error) {
 	clean, err := canon.Parse(doc)
 	if err != nil {

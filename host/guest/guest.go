@@ -17,20 +17,20 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Options say under which conditions a module's tools run.
+// Options configure the tools of a module.
 type Options struct {
 	// Limits bound every call. Zero fields take the value of
 	// sandbox.DefaultLimits.
 	Limits sandbox.Limits
 	// Egress is the client for the network. Nil allows nothing.
 	Egress *egress.Client
-	// Allow names what Egress allows, for the record. It decides nothing, and
-	// a replay takes it from the record.
+	// Allow lists the hosts that Egress allows, for information in the record. A replay
+	// takes it from the record.
 	Allow []string
 	// Name is the module's file name. A WASI command is named after it.
 	Name string
-	// New refuses schemas that a module may only have that was accepted before they
-	// were bounded, so that its runs can still be replayed.
+	// New applies the bounds on subschemas. Recorded modules may predate the bounds, and
+	// must still replay.
 	New bool
 }
 
@@ -53,9 +53,9 @@ type Module struct {
 	tools   []*Tool
 }
 
-// Load gates, rewrites and compiles a module and asks it for its description.
-// A module that is not accepted, or whose description is not, is a
-// *rewrite.Refusal or a *[DescriptionError].
+// Load checks, rewrites and compiles a module and asks it for its description. The error is
+// a *rewrite.Refusal if the module is refused, and a *[DescriptionError] if its description
+// is.
 func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, error) {
 	compiled := registry.Doing(ctx, strings.TrimSpace("compiling "+o.Name))
 	loaded, err := engine.Load(ctx, wasm, o.Limits)
@@ -93,16 +93,17 @@ func (m *Module) describe(ctx context.Context, o Options) ([]*Tool, error) {
 	return tools, nil
 }
 
-// DescriptionError refuses a module for what starling_describe did or said.
+// DescriptionError is returned for a module whose starling_describe fails or returns an
+// invalid description.
 type DescriptionError struct{ Err error }
 
-// Error says what is wrong with the description.
+// Error describes the error in the description.
 func (e *DescriptionError) Error() string { return "guest: the module's description " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *DescriptionError) Unwrap() error { return e.Err }
 
-// Hint says what the module's author can do, if that is known.
+// Hint returns advice for the module's author, if any.
 func (e *DescriptionError) Hint() string {
 	text := e.Err.Error()
 	switch {
@@ -116,11 +117,11 @@ func (e *DescriptionError) Hint() string {
 	return ""
 }
 
-// notHad begins the error of a description that did not come about.
+// notHad is the prefix of the error of a failed starling_describe.
 const notHad = "could not be had: "
 
-// notInitialized is what Go's runtime (sys_wasm.go) writes when an export is called of
-// what was built as a program, which begins with main alone.
+// notInitialized is the message of Go's runtime (sys_wasm.go) when an export of a program,
+// rather than a library, is called.
 const notInitialized = "wasmexport function called before runtime initialization"
 
 // Tools returns the module's tools in the order of its description.
@@ -138,12 +139,12 @@ func (m *Module) Tool(name string) (*Tool, bool) {
 // Digest returns the module's identity: the BLAKE3-256 of its bytes.
 func (m *Module) Digest() canon.Hash { return canon.Hash(m.sandbox.Digest()) }
 
-// Size returns about how many bytes are kept of the module beside its compiled code:
-// its own, as they were rewritten, and what its schemas have become.
+// Size returns the approximate memory of the module beside its compiled code: its rewritten
+// bytes and its compiled schemas.
 func (m *Module) Size() int { return m.size }
 
-// Imports returns what the module imports, as module.name, sorted. Toolchains
-// drop imports that are not used, so this is the list of what it can do.
+// Imports returns the module's imports, as module.name, sorted. Toolchains drop unused
+// imports, so the list shows everything it can do.
 func (m *Module) Imports() []string { return m.sandbox.Imports() }
 
 // ABI returns abi.Version, or abi.Command.
@@ -169,7 +170,7 @@ func (m *Module) identity(i imports) *event.Sandbox {
 	return identity
 }
 
-// stopped is the end that the world once put to a call, on its replay.
+// stopped is, in a replay, the recorded interruption of a call.
 type stopped struct {
 	class error
 	text  string
@@ -178,8 +179,8 @@ type stopped struct {
 func (s *stopped) Error() string { return s.text }
 func (s *stopped) Unwrap() error { return s.class }
 
-// stopError rebuilds the error of a call that ran out of time, was cancelled or
-// lost: the class decides the recorded type, the text is the recorded one.
+// stopError rebuilds the error of a call that timed out, was cancelled or lost, with the
+// recorded class and text.
 func stopError(recorded event.ToolCallFailed) error {
 	class := tool.ErrTimeout
 	switch recorded.ErrorType {

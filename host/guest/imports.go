@@ -13,12 +13,11 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 )
 
-// imports is everything that a guest can do to the world. Each import is one
-// call of step, which acts and records when the run is live and answers from
-// the log when it is replayed; the guest cannot tell which.
+// imports implements the imports of a guest. Each is one call of step, which acts and
+// records in a live run and answers from the log in a replay; the guest cannot tell which.
 type imports struct {
 	egress *egress.Client
-	policy *policy.Run // nil: that of the context, or else the client alone
+	policy *policy.Run // nil: from the context, or else the client alone
 	calls  bool        // the tool may call other tools
 }
 
@@ -43,18 +42,18 @@ func (imports) Seed(ctx context.Context) [32]byte {
 	return seed
 }
 
-// endAsRecorded ends the guest of a replay as an effect returns, if that is the
-// last that is known of the recorded call.
+// endAsRecorded ends the guest of a replay as an effect returns, if the record of the call
+// ends there.
 func endAsRecorded(ctx context.Context) {
 	if stop, ok := step.RecordedEnd(ctx); ok {
 		panic(stopError(stop))
 	}
 }
 
-// HTTP is the import starling:v1.http: one exchange, one recorded effect. A
-// refusal or a network failure is an answer like any other. What is not an
-// answer, the end of the call's time or of the log, panics, and so ends the
-// guest where it stands. A request to [abi.NestedTarget] is a call of another tool.
+// HTTP is the import starling:v1.http: one exchange, one recorded effect. A denial or a
+// network failure is an answer like any other. The deadline of the call, or the end of the
+// log, panics and so ends the guest. A request to [abi.NestedTarget] is a call of another
+// tool.
 func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) {
 	if rest, nested := bytes.CutPrefix(request, nestedRequest); nested {
 		return i.call(ctx, rest)
@@ -83,8 +82,7 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 	return answer(ex)
 }
 
-// exchange carries out a request that the policies of the run decide about, after
-// what the client was made with.
+// exchange carries out a request, if the client and the policies of the run allow it.
 func (i imports) exchange(ctx context.Context, x *policy.Exchange, req *egress.Request, key string) (event.Exchange, error) {
 	response, err := i.egress.And(x).Do(ctx, req, key)
 	if err == nil {
@@ -95,8 +93,8 @@ func (i imports) exchange(ctx context.Context, x *policy.Exchange, req *egress.R
 	return ex, err
 }
 
-// record turns the outcome of an exchange into its value. An error that is not
-// the exchange's own stays an error.
+// record turns the outcome of an exchange into its value. Errors outside the exchange stay
+// errors.
 func record(response []byte, err error) (event.Exchange, error) {
 	var failure *egress.Error
 	switch {
@@ -108,7 +106,7 @@ func record(response []byte, err error) (event.Exchange, error) {
 	return event.Exchange{}, err
 }
 
-// answer is what the guest gets of an exchange.
+// answer returns the guest's answer for an exchange.
 func answer(ex event.Exchange) ([]byte, abi.Status) {
 	if ex.Status != 0 {
 		return []byte(ex.Text), ex.Status

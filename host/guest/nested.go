@@ -14,8 +14,8 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Calling returns the tool with the right to call the other tools of the run that it is
-// called in, by requests to [abi.NestedTarget]. A tool without that right is refused.
+// Calling returns the tool with the right to call the other tools of its run, by requests
+// to [abi.NestedTarget]. Such requests of other tools are denied.
 func (t *Tool) Calling() *Tool {
 	calling := *t
 	calling.imports.calls = true
@@ -27,13 +27,13 @@ var (
 	errSelf    = errors.New("a tool does not call itself")
 )
 
-// nestedRequest begins a request that is no exchange but a call of another tool.
+// nestedRequest is the first line of a request to call another tool.
 var nestedRequest = []byte("POST " + abi.NestedTarget + " HTTP/1.1\r\n")
 
-// call answers a request for a nested call; rest is the request behind its first line. A
-// request that is not in the form is answered without a record, as any other is.
+// call answers a request for a nested call; rest is the request after its first line. A
+// malformed request is answered without a record, like any other.
 func (i imports) call(ctx context.Context, rest []byte) ([]byte, abi.Status) {
-	// Everything else about the request is as in one to a server.
+	// Otherwise the request has the form of a request to a server.
 	req, err := egress.ParseRequest(append([]byte("POST http://tool/ HTTP/1.1\r\n"), rest...))
 	if err != nil {
 		ex, _ := record(nil, err)
@@ -68,8 +68,8 @@ func (i imports) call(ctx context.Context, rest []byte) ([]byte, abi.Status) {
 	return response(result), 0
 }
 
-// response is the answer to a nested call that has an outcome: the document that the
-// called tool would have returned, but for the type of a failure, which is that of the log.
+// response returns the answer to a nested call with an outcome: the document of the called
+// tool, except that a failure has the type in the log.
 func response(r step.ToolResult) []byte {
 	document := map[string]any{"output": r.Result}
 	if r.Err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/starling-host/starling/host/internal/worker"
 )
 
-// Processes is the engine that executes modules in processes of their own, which give up
+// Processes is the engine that executes modules in separate processes, which give up
 // everything but their pipes. Compiler compiles modules in such a process, and
-// ProcessReport says what confines one.
+// ProcessReport lists its confinement.
 type (
 	Processes     = worker.Engine
 	ProcessConfig = worker.Config
@@ -31,14 +31,14 @@ func NewProcesses(ctx context.Context, c ProcessConfig) (*Processes, error) {
 	return worker.New(ctx, c)
 }
 
-// WorkerMain makes a worker of this process if it was started as one, and does not return
-// then. A program that uses [Processes] or [Compiler] calls it before anything else.
+// WorkerMain turns this process into a worker if it was started as one, and then does not
+// return. A program that uses [Processes] or [Compiler] calls it first.
 func WorkerMain() { worker.Main() }
 
-// ProbeProcess starts a process, and returns what confines it.
+// ProbeProcess starts a process and returns its confinement.
 func ProbeProcess() (ProcessReport, error) { return worker.Probe() }
 
-// Scheduler divides CPU slots between tenants, Claim is what one of them may have, and Pool
+// Scheduler divides CPU slots between tenants, Claim is one tenant's share, and Pool
 // divides bytes of memory.
 type (
 	Scheduler = scheduler.Scheduler
@@ -47,17 +47,17 @@ type (
 	Pool      = scheduler.Pool
 )
 
-// SmallBytes is what is taken from a [Pool] without waiting.
+// SmallBytes is the size up to which taking from a [Pool] never waits.
 const SmallBytes = scheduler.SmallBytes
 
-// ErrCrowd means that as many callers of a tenant hold slots or wait as may.
+// ErrCrowd is returned when too many callers of a tenant hold slots or wait.
 var ErrCrowd = scheduler.ErrCrowd
 
-// NewPool returns a pool of so many bytes.
+// NewPool returns a pool of n bytes.
 func NewPool(size int64) *Pool { return scheduler.NewPool(size) }
 
-// NewScheduler returns a scheduler of n slots. If each is given, a tenant holds at most that
-// many of them at once.
+// NewScheduler returns a scheduler of n slots. If each is not zero, a tenant holds at most
+// that many at once.
 func NewScheduler(n int, each ...int) *Scheduler { return scheduler.New(n, each...) }
 
 // WithClaim returns a context whose calls are charged to a claim.

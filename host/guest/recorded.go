@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// RecordedError says why a tool that was recorded cannot be executed.
+// RecordedError is returned for a recorded tool that cannot be executed.
 type RecordedError struct {
 	Reason string
 	Hint   string // or empty
@@ -27,25 +27,25 @@ func (e *RecordedError) Error() string { return "recorded: " + e.Reason }
 type RecordedModules struct {
 	engine Engine
 	store  eventlog.ModuleReader
-	other  []byte // what takes the place of every recorded module; nil for none
+	other  []byte // replaces every recorded module; nil for none
 	native Native
 	loaded *Cache[recordedKey]
 }
 
-// Native finds the tool that a run recorded, for a replay, if it is not a module: its
-// answers are all in the log. It reports false for a tool that it does not know.
+// Native finds, for a replay, a recorded tool that is not a module: its answers are all in
+// the log. It reports false for unknown tools.
 type Native func(ref event.ToolSchemaRef) (found tool.Tool, ok bool, err error)
 
 type recordedKey struct {
 	digest canon.Hash
 	limits event.SandboxLimits
-	name   string // the tool's; a WASI command has no other than it is given
+	name   string // the tool's; it names a WASI command
 }
 
 // NewRecorded returns the modules of a store, executed by an engine. If other is not nil it
-// takes the place of every one of them. Tools that are not modules are those of native.
+// replaces all of them. Native supplies tools that are not modules.
 func NewRecorded(engine Engine, store eventlog.ModuleReader, other []byte, native Native) *RecordedModules {
-	// One takes tens of megabytes, and a database can hold any number of versions.
+	// A module takes tens of megabytes, and a database can hold any number of versions.
 	idle := CacheLimits{Modules: 8, Bytes: 64 << 20}
 	return &RecordedModules{engine: engine, store: store, other: other, native: native, loaded: NewCache[recordedKey](idle)}
 }
@@ -59,10 +59,10 @@ type Lease struct {
 	held    []func()
 }
 
-// Lease returns a lease that holds nothing yet. It must be released.
+// Lease returns an empty lease. It must be released.
 func (m *RecordedModules) Lease() *Lease { return &Lease{modules: m} }
 
-// Release ends the use of everything that was resolved.
+// Release releases all resolved modules.
 func (l *Lease) Release() {
 	for _, release := range l.held {
 		release()
@@ -70,8 +70,8 @@ func (l *Lease) Release() {
 	l.held = nil
 }
 
-// Resolve finds the tool that a run recorded. It is a replay.Resolver. Errors are an
-// [*RecordedError], or what the store or the loading of the module has to say.
+// Resolve finds a recorded tool. It is a replay.Resolver. The error is an [*RecordedError],
+// or comes from the store or from loading the module.
 func (l *Lease) Resolve(ctx context.Context, ref event.ToolSchemaRef) (tool.Tool, error) {
 	if ref.Sandbox == nil {
 		return l.modules.offline(ref)

@@ -7,31 +7,31 @@ import (
 	"github.com/starling-host/starling/host/internal/registry"
 )
 
-// Source is a module that was found, and SourceError says why there is none.
+// Source is a module found by [Find], and SourceError the reason why none was found.
 type (
 	Source      = registry.Module
 	SourceError = registry.Error
 )
 
 // Find returns the module that ref names: the path of a .wasm file, or of a folder with a
-// tool in Go, TypeScript or JavaScript, which is built. A component of WASI 0.2 becomes a core
-// module. Errors are a [*SourceError], but for the end of ctx, failures of the file system, and
-// a component that is refused, which is a [*rewrite.Refusal].
+// tool in Go, TypeScript or JavaScript, which it builds. A component of WASI 0.2 becomes a core
+// module. Errors are a [*SourceError], except for the end of ctx, failures of the file system, and
+// a refused component, which is a [*rewrite.Refusal].
 func Find(ctx context.Context, ref string) (Source, error) { return registry.Open(ctx, ref) }
 
-// FromBytes returns the module that bytes are. The name is that of a WASI command. The error of a
-// component that is refused is a [*rewrite.Refusal].
+// FromBytes returns the module in bytes. The name is used if it is a WASI command. The error of a
+// refused component is a [*rewrite.Refusal].
 func FromBytes(name string, wasm []byte) (Source, error) { return registry.FromBytes(name, wasm) }
 
-// Provenance is what a module says of the component that it was made of.
+// Provenance identifies the component from which a module was made.
 type Provenance = component.Provenance
 
-// ComponentOf returns the component that a module was made of, or nil.
+// ComponentOf returns the component from which a module was made, or nil.
 func ComponentOf(wasm []byte) *Provenance { return component.ProvenanceOf(wasm) }
 
-// WithProgress returns a context in which [Find] and [Load] call began with what they begin
-// that can take seconds, such as "building ./tool (Go)" or "compiling dice", and then the
-// function that it returns. Nil is for no progress.
+// WithProgress returns a context in which [Find] and [Load] call began at the start of each
+// slow step, such as "building ./tool (Go)" or "compiling dice", and the returned function
+// at its end. Nil reports no progress.
 func WithProgress(ctx context.Context, began func(what string) (ended func())) context.Context {
 	return registry.WithProgress(ctx, began)
 }

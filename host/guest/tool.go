@@ -29,7 +29,7 @@ type Tool struct {
 // Name returns the tool's name.
 func (t *Tool) Name() string { return t.desc.Name }
 
-// Description returns what the tool says of itself, checked to be plain text.
+// Description returns the tool's description, checked to be plain text.
 func (t *Tool) Description() string { return t.desc.Description }
 
 // Schema returns the JSON Schema of the input, in canonical form.
@@ -38,25 +38,24 @@ func (t *Tool) Schema() json.RawMessage { return json.RawMessage(t.desc.InputSch
 // OutputSchema returns the JSON Schema of the output, or nothing.
 func (t *Tool) OutputSchema() json.RawMessage { return json.RawMessage(t.desc.OutputSchema) }
 
-// Describe returns the whole description.
+// Describe returns the complete description.
 func (t *Tool) Describe() abi.ToolDescription { return t.desc }
 
-// Sandbox returns what determines the tool's bytes, for RunStarted.
+// Sandbox returns everything that determines the tool's output, for RunStarted.
 func (t *Tool) Sandbox() *event.Sandbox { return t.module.identity(t.imports) }
 
-// Under returns the tool for one run, whose policies decide about its requests. What
-// the client was made with, if it was, must allow them too. The policies are named
-// in RunStarted, which those of policy.With are not. Whether the tool may be called
-// at all is not asked here: see policy.Run.Guard.
+// Under returns the tool for one run, whose policies decide about its requests. The
+// client's own rules, if any, must allow them too. RunStarted names these policies, but not
+// those of policy.With. Under does not decide whether the tool may be called: see
+// policy.Run.Guard.
 func (t *Tool) Under(run *policy.Run) *Tool {
 	under := *t
 	under.imports.policy = run
 	return &under
 }
 
-// CheckInput returns why the tool is not given an input that comes anew: a [*tool.SchemaError]
-// when it does not match the schema, or would take long to hold against it, and otherwise an
-// error of [CheckSize].
+// CheckInput checks a new input: the error is a [*tool.SchemaError] if it does not match the
+// schema, or takes too long to check, and otherwise an error of [CheckSize].
 func (t *Tool) CheckInput(input *canon.Doc) error {
 	if t.input != nil {
 		if err := input.Fits(t.input, t.input.CheckNew); err != nil {
@@ -66,9 +65,9 @@ func (t *Tool) CheckInput(input *canon.Doc) error {
 	return CheckSize(input, t.module.sandbox.Limits().InputBytes)
 }
 
-// CheckSize returns an [*InputError] if an input has more bytes than the limits of a call allow,
-// or an error of [step.CheckValue]. It is the canonical document that is recorded of which
-// the bytes count, and not what the ABI puts around it.
+// CheckSize returns an [*InputError] if an input exceeds the limits of a call, or an error of
+// [step.CheckValue]. It counts the bytes of the recorded canonical document, without the ABI's
+// wrapper.
 func CheckSize(input *canon.Doc, most uint64) error {
 	if err := step.CheckValue(input); err != nil {
 		return err
@@ -79,7 +78,7 @@ func CheckSize(input *canon.Doc, most uint64) error {
 	return nil
 }
 
-// InputError says that an input is too large.
+// InputError is returned for an input that is too large.
 type InputError struct {
 	Bytes int
 	Most  uint64
@@ -90,9 +89,9 @@ func (e *InputError) Error() string {
 	return fmt.Sprintf("the input has %d bytes, and the tool is given %d at most", e.Bytes, e.Most)
 }
 
-// Execute runs the tool once. The context must come from step.CallTool. The
-// error is a *[Error] when the guest reported it, and otherwise matches one of
-// the classes of package tool.
+// Execute runs the tool once. The context must come from step.CallTool. The error is a
+// *[Error] if the guest reported it, and otherwise matches one of the classes of package
+// tool.
 func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
 	info, ok := step.CallInfo(ctx)
 	if !ok {
@@ -119,9 +118,9 @@ func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMess
 	return output.JSON, nil
 }
 
-// check holds a document against a schema that may be nil. One that would take long is an
-// interruption: as with a deadline, the replay takes it from the recording, so that one
-// which an earlier host accepted still replays.
+// check checks a document against a schema, which may be nil. A check that would take long
+// is an interruption: as with a deadline, a replay takes it from the record, so that
+// documents accepted by earlier hosts still replay.
 func check(s *tool.Schema, doc *canon.Doc, info step.Call) error {
 	switch {
 	case s == nil:
@@ -138,14 +137,14 @@ func check(s *tool.Schema, doc *canon.Doc, info step.Call) error {
 
 type beginKey struct{}
 
-// WithBegin has begin called when a call of a sandboxed tool has all that it waits for,
-// such as a process, right before the guest runs. With an error nothing runs, and the
-// call has no outcome.
+// WithBegin returns a context in which begin is called right before the guest of a
+// sandboxed tool runs, when the call has everything it waits for, such as a process. If
+// begin fails, nothing runs, and the call has no outcome.
 func WithBegin(ctx context.Context, begin func(context.Context) error) context.Context {
 	return context.WithValue(ctx, beginKey{}, begin)
 }
 
-// beginIn returns what a call in the context calls as it begins, or nil.
+// beginIn returns the function of WithBegin, or nil.
 func beginIn(ctx context.Context) func() error {
 	begin, ok := ctx.Value(beginKey{}).(func(context.Context) error)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 // Load is a family of modules that attack the loader.
 type Load struct {
 	Name   string
-	Attack string             // what it is after
-	Sizes  []int              // what to build, from the harmless end; nil for one module
+	Attack string             // the target of the attack
+	Sizes  []int              // sizes to build, from the harmless end; nil for one module
 	Build  func(n int) []byte // for families without sizes n is zero
 }
 
@@ -61,12 +61,12 @@ func withMemory(code string) []byte {
 	return raw(oneFunc + table1 + memory1 + section(wasm.SectionCode, "\x01"+string(wasm.AppendName(nil, code))))
 }
 
-// one is a family of one module.
+// one returns a family of one module.
 func one(name, attack string, module []byte) Load {
 	return Load{Name: name, Attack: attack, Build: func(int) []byte { return module }}
 }
 
-// counts claim more than there is.
+// counts claim more than exists.
 func counts() []Load {
 	const allocate = "memory for as many items as the count says"
 	all := []Load{
@@ -100,7 +100,7 @@ func counts() []Load {
 	return all
 }
 
-// indices point to what is not there, some of them to what a rewriter adds.
+// indices point outside their spaces, some of them to what a rewriter adds.
 func indices() []Load {
 	const added = "an index that begins to exist when the module is rewritten"
 	return []Load{
@@ -127,8 +127,7 @@ func indices() []Load {
 	}
 }
 
-// forms are encodings that parsers disagree about, and features that nobody has
-// argued to be safe.
+// forms are encodings that parsers disagree about, and features not known to be safe.
 func forms() []Load {
 	return []Load{
 		one("nothing", "a reader that expects a header", nil),

@@ -18,13 +18,13 @@ type Run struct {
 	Always bool // it attacks before there is an input, so that no call succeeds
 }
 
-// Attack is an input that has a run's tool attack.
+// Attack is an input that makes a run's tool attack.
 const Attack = `{}`
 
-// Answer is what a run's tool says when it is not asked to attack.
+// Answer is the output of a run's tool for any other input.
 const Answer = `{"output":"well"}`
 
-// Where a tool has its input, its answer and other things.
+// Addresses in the memory of a tool.
 const (
 	roomAt    = 0x1000
 	answerAt  = 0x2000
@@ -44,9 +44,9 @@ const (
 	fnExit
 	fnYield
 	fnAlloc    // the first function of the tool itself
-	fnDescribe // which every attack may call, too
+	fnDescribe // every attack may call it, too
 	fnExecute
-	fnExtra // the first of those that an attack adds
+	fnExtra // the first function that an attack adds
 )
 
 var imports = []struct{ module, name string }{
@@ -91,7 +91,7 @@ func forever(piece *wasm.Asm) *wasm.Asm {
 	return asmAfter(asm().Block(wasm.OpLoop, wasm.BlockEmpty), piece).Index(wasm.OpBr, 0).Op(wasm.OpEnd)
 }
 
-// Spin is a tool that does nothing for ever.
+// Spin is a tool that spins for ever.
 func Spin() []byte { return tool(forever(asm())).Bytes() }
 
 // extra is a function of the tool itself, () -> ().
@@ -139,7 +139,7 @@ func endless() []Run {
 	}
 }
 
-// indirect is a tool whose type 0 is that of the description, which is in the
+// indirect is a tool whose type 0 is the type of the description function, which is in the
 // table at index 1.
 func indirect(attack *wasm.Asm) []byte {
 	m := tool(attack)
@@ -147,8 +147,8 @@ func indirect(attack *wasm.Asm) []byte {
 	return m.Bytes()
 }
 
-// callTree is a tool of so many functions, each of which calls the next one
-// twice: 2^depth calls, and no loop.
+// callTree is a tool of depth functions, each calling the next one twice: 2^depth calls
+// without a loop.
 func callTree(depth int) *wasmtest.Module {
 	var functions []wasmtest.Func
 	for i := range uint32(depth) {

@@ -63,10 +63,10 @@ func sequence(locals uint32, piece func(a *wasm.Asm, i uint32)) func(n int) []by
 	return func(n int) []byte { return function(locals, times(n, piece)) }
 }
 
-// square is why much of what follows is hostile.
+// square makes many of the shapes below hostile.
 const square = "a compiler that takes time by the square"
 
-// small are the sizes of what a module has many of at no cost.
+// small are the sizes of parts that a module can have many of at no cost.
 var small = []int{10, 100, 1_000, 4_000, 10_000, 50_000}
 
 // shapes are modules whose compilation grows faster than they do.
@@ -74,7 +74,7 @@ func shapes() []Load {
 	return slices.Concat(branches(), tables(), rows(), quantities())
 }
 
-// branches are blocks, and what jumps out of them.
+// branches are blocks, and jumps out of them.
 func branches() []Load {
 	return []Load{
 		{"nested blocks", square, small, nested(wasm.OpBlock)},

@@ -1,10 +1,9 @@
-// Package qemutest runs a test of the calling package on processors that this
-// machine does not have, in the user-mode emulator of QEMU.
+// Package qemutest runs a test of the calling package on other processors, in the user-mode
+// emulator of QEMU.
 //
-// What a guest does must be the same everywhere, and an emulator is the nearest
-// thing to everywhere that a test can have. The [Processors] are chosen for what
-// they do not share with most of our machines: instructions, the order of the bytes
-// of a word, the size of an int. A test builds its own package for one of them and has
-// a single test of it write down there what it sees, which the caller compares
-// with what it sees here. It is skipped where there is no emulator.
+// A guest must behave the same everywhere, and an emulator is the closest that a test can
+// get to everywhere. The [Processors] differ from most of our machines in instructions,
+// byte order, or the size of an int. A test builds its own package for such a processor and
+// runs one of its tests there; the caller compares the output with the one of this machine.
+// It is skipped without an emulator.
 package qemutest

@@ -11,8 +11,8 @@ import (
 type Processor struct {
 	GOARCH   string
 	Compiler bool   // wazero has a compiler for it, and not only its interpreter
-	What     string // in what it is unlike amd64
-	emulator string // QEMU's name of it
+	What     string // its differences from amd64
+	emulator string // QEMU's name for it
 }
 
 // Processors are those that tests run on.
@@ -30,9 +30,9 @@ func (p Processor) Engine() string {
 	return "interpreter"
 }
 
-// Output runs one test of the package in whose folder it is called, and returns what that
-// wrote into the file that it finds named in the environment variable. On this
-// machine, where nobody sets the variable, that test has nothing to do.
+// Output runs one test of the package in the current folder, and returns the content of the
+// file that the test writes to the path in the environment variable. On this machine the
+// variable is not set, and the test does nothing.
 func (p Processor) Output(t testing.TB, test, variable string, env ...string) []byte {
 	t.Helper()
 	if !p.Compiler && os.Getenv("STARLING_NIGHTLY") == "" {
@@ -56,7 +56,7 @@ func (p Processor) Output(t testing.TB, test, variable string, env ...string) []
 	return text
 }
 
-// find returns the path of the emulator, "" if there is none.
+// find returns the path of the emulator, or "".
 func (p Processor) find() string {
 	for _, name := range []string{"qemu-" + p.emulator + "-static", "qemu-" + p.emulator} {
 		if path, err := exec.LookPath(name); err == nil {

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// What this package needs of the engine below it. On every system but js that is wazero,
-// whose own types these interfaces are the part of that is used; see wazero.go. On js it is
-// the engine that executes this program, which is WebAssembly itself; see javascript.go.
+// The interface to the engine. On every system but js the engine is wazero, and these
+// interfaces are the used part of its types; see wazero.go. On js it is the engine that
+// executes this program, which is WebAssembly itself; see javascript.go.
 type (
-	// executable is a module as the engine has compiled it.
+	// executable is a module compiled by the engine.
 	executable interface {
 		// instantiate makes an instance that runs nothing by itself.
 		instantiate(i *instance) (running, error)
@@ -45,6 +45,6 @@ type (
 	}
 )
 
-// ErrTooDeep is the cause of a call that has no outcome here, since the engine's own call
-// stack is too small for it. It is not about the guest: another engine decides.
+// ErrTooDeep is the cause of a call without an outcome, because the engine's own call stack
+// is too small for it. This is not the guest's failure: another engine decides.
 var ErrTooDeep = errors.New("the engine's own call stack is too small for this call")

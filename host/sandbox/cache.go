@@ -23,14 +23,14 @@ type cache struct {
 	temporary bool   // it goes with the engine
 	program   string // its build ID, see recall.go; "" if it has none
 
-	most  int64        // bytes that it may have, see trim
-	grown atomic.Int64 // bytes since it was trimmed, and one
+	most  int64        // limit in bytes, see trim
+	grown atomic.Int64 // bytes since it was trimmed, plus one
 	held  atomic.Int64 // bytes in the cache, as this process knows it
 	room  func(path string) (disk.Room, error)
 }
 
-// openCache opens a folder of compiled code. Without one, but when code comes
-// from another process, a folder is made that lives as long as the engine.
+// openCache opens a folder of compiled code. Without a folder, if code comes from another
+// process, it makes one that lives as long as the engine.
 func openCache(dir string, needed bool) (*cache, error) {
 	switch {
 	case dir == "" && needed:
@@ -49,7 +49,7 @@ func openCache(dir string, needed bool) (*cache, error) {
 }
 
 func newCache(root string, temporary bool) *cache {
-	id, _ := program.ID() // without one nothing tells this version from others
+	id, _ := program.ID() // without a build ID this version cannot be told from others
 	return &cache{root: root, temporary: temporary, program: id, most: maxCode, room: disk.Of}
 }
 
@@ -60,10 +60,9 @@ func (c *cache) close() error {
 	return os.RemoveAll(c.root)
 }
 
-// folder returns the folder of a module's code, which may not exist yet; "" if
-// none is kept. The path names the cost table, and the engine adds a folder
-// that names its own version and the processor, so that no upgrade runs code
-// that an older engine compiled.
+// folder returns the folder of a module's code, which may not exist yet; "" without a
+// cache. The path names the cost table, and the engine adds a folder that names its own
+// version and the processor, so that no upgrade runs code that an older engine compiled.
 func (c *cache) folder(rewritten []byte) string {
 	if c.root == "" {
 		return ""
@@ -73,7 +72,7 @@ func (c *cache) folder(rewritten []byte) string {
 }
 
 // fill calls put to write a module's code, unless its folder exists. put gets an empty
-// folder; its content becomes the module's if put succeeds.
+// folder, which becomes the module's folder if put succeeds.
 func (c *cache) fill(folder string, put func(dir string) error) error {
 	if hasFiles(folder) {
 		return nil

@@ -24,13 +24,12 @@ type Call struct {
 	// answer; after Call has returned it returns the final reading.
 	Probe func(meter func() Meter)
 
-	// Begin, if not nil, is called when the call has everything that it waits for,
-	// right before the guest runs. With an error, which Call returns, nothing runs.
+	// Begin, if not nil, is called when the call has everything that it waits for, right
+	// before the guest runs. If it fails, nothing runs, and Call returns its error.
 	Begin func() error
 
-	// NoTimeout leaves Limits.TimeoutMs out. Replay sets it: whether the
-	// recorded call was ended by its deadline is in the record, and the machine
-	// that replays it may be slower.
+	// NoTimeout disables Limits.TimeoutMs. Replay sets it: the record shows whether the
+	// deadline ended the call, and the replaying machine may be slower.
 	NoTimeout bool
 
 	// StopErr, unless it is nil, replays a call that was interrupted while it
@@ -43,8 +42,7 @@ type Call struct {
 
 // Result is the result of a call.
 type Result struct {
-	// Output is the guest's document, as it wrote it. It is not checked to be
-	// JSON. It is nil when the call failed.
+	// Output is the guest's document, unchecked. It is nil when the call failed.
 	Output []byte
 
 	// Meter is the consumption of the call, also when it failed.
@@ -128,7 +126,7 @@ func (m *Module) begin() (*session, error) {
 	return &i.session, nil
 }
 
-// end gives the instance of a call back.
+// end returns the instance of a call to the pool.
 func (m *Module) end(s *session) error {
 	if s.cancel != nil {
 		s.cancel()
@@ -212,8 +210,8 @@ func (s *session) document(export string, packed, most uint64) ([]byte, error) {
 	return s.copyOut(address, length), nil
 }
 
-// exited is the error of a tool that called proc_exit. A library has no
-// business exiting, with whatever code.
+// exited is the error of a tool that called proc_exit. A library must not exit, with any
+// code.
 func (s *session) exited(err error) error {
 	if e, ok := errors.AsType[*exit](err); ok {
 		return s.failure(abi.ErrPanicked, e.Error()+" before there was a result")

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// An error text shows a short log whole, and of a long one the beginning and
-// the end: some runtimes give the reason first and then pages of stacks.
+// An error text contains a short log whole, and the beginning and the end of a long one:
+// some runtimes print the reason first and then pages of stacks.
 const (
 	excerptHead = 512
 	excerptTail = 1536
@@ -32,7 +32,7 @@ func (c *capture) write(p []byte) {
 	}
 }
 
-// clone returns a copy that can be written to on its own.
+// clone returns an independent copy.
 func (c *capture) clone() capture {
 	other := *c
 	other.head, other.tail = slices.Clip(c.head), slices.Clone(c.tail)

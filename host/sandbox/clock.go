@@ -1,10 +1,10 @@
 package sandbox
 
-// tick is how far the virtual clock moves at each reading, and the resolution
-// that it reports. A guest that waits for time to pass therefore gets there.
+// tick is the step of the virtual clock at each reading, and its reported resolution. So a
+// guest that waits for time to pass makes progress.
 const tick = 1000 // ns
 
-// maxMono keeps a guest that sleeps for ever from turning its clock over.
+// maxMono keeps a guest that sleeps for ever from overflowing its clock.
 const maxMono = 1 << 62
 
 // sealedTime is the time of day while a guest is sealed: 2000-01-01T00:00:00Z.
@@ -41,8 +41,8 @@ func (c *clock) recount(fuel uint64) {
 	c.ran = 0
 }
 
-// observe tells the clock that it is t, in Unix nanoseconds. The first time
-// sets the time of day; later ones never set it back.
+// observe sets the clock to t, in Unix nanoseconds. The first call sets the time of day;
+// later ones never set it back.
 func (c *clock) observe(t int64) {
 	now := uint64(max(t, 0))
 	switch {

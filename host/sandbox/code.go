@@ -73,13 +73,13 @@ func (c *Code) Load(ctx context.Context, load func() error) error {
 	return load()
 }
 
-// there reports whether the file is where it was.
+// there reports whether the file is in its place.
 func (c *Code) there() bool {
 	_, err := os.Stat(filepath.Join(c.folder, c.name))
 	return err == nil
 }
 
-// putBack writes the code to where it was, in another folder.
+// putBack restores the code to its place.
 func (c *Code) putBack(dir string) error {
 	path := filepath.Join(dir, c.name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -99,10 +99,10 @@ func (c *Code) Close() error {
 	return c.file.Close()
 }
 
-// piece is how much of a module's code is written at once, in bytes. The engine reads all
-// of it in one system call, and a kernel without preemption yields only every few pieces
-// of the file, which it keeps as they were written. After one single write, a worker read
-// 12 MB in 45 ms, and no other process had the processor meanwhile.
+// piece is the size of one write of a module's code, in bytes. The engine reads the code in
+// one system call, and a kernel without preemption yields only every few pieces of the
+// file, which it keeps as written. After one single write, a worker read 12 MB in 45 ms,
+// while no other process had the processor.
 const piece = 16 << 10
 
 // writePieces makes a file at path. It returns once the file is on the disk.
@@ -111,7 +111,7 @@ func writePieces(path string, from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	// Without the files' own ways to copy, which take more at once.
+	// Hides ReadFrom and WriteTo of the files, which copy larger pieces.
 	_, err = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, piece))
 	if err == nil {
 		err = to.Sync()

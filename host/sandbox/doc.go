@@ -3,12 +3,12 @@
 //
 // # How to think about it
 //
-// A guest is a function. Its arguments are its bytes, its input and what [Imports] answers; its value is
-// its output, its end, and its meter: fuel, memory and log. Nothing else goes in, so the same arguments
-// give the same value on the compiler, on the interpreter, today and in ten years. Replay needs nothing
-// more, and most of this package keeps a further argument from slipping in: the clock is virtual,
-// randomness is expanded from one recorded seed, fuel and depth are counted by the module's own
-// rewritten code, engine error texts and half-defined registers stay in here.
+// A guest is a function. Its arguments are its bytes, its input and what [Imports] answers; its
+// value is its output, its end, and its meter: fuel, memory and log. So the same arguments give the
+// same value on the compiler, on the interpreter, today and in ten years. Replay needs nothing
+// more, and most of this package keeps other inputs out: the clock is virtual, randomness is
+// expanded from one recorded seed, fuel and depth are counted by the module's own rewritten code,
+// engine error texts and half-defined registers stay in here.
 //
 // spec/abi.md is the contract with the guest and is normative for what this
 // package does.
@@ -41,7 +41,7 @@
 // limit. So an end that the world decides has a position in the computation, the counter's value, at
 // which [Call].StopAt repeats it.
 //
-// # What it refuses
+// # Refusals
 //
 // Modules that the gate or the engine rejects, that import anything but
 // starling:v1 and WASI preview 1, or that lack an export of the contract:

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// ErrClosed is returned by everything that is asked of an [Engine] or a
-// [Module] after Close.
+// ErrClosed is returned by the methods of an [Engine] or a [Module] after Close.
 var ErrClosed = errors.New("sandbox: closed")
 
 // Config configures how modules are executed. The zero value compiles to
@@ -53,13 +52,13 @@ type Config struct {
 	// answered. All calls in progress use it.
 	Trace func(TraceEvent)
 
-	// Progress, if not nil, receives the fuel that a call has spent since the last
-	// time: every few milliseconds, and when it ends. All calls in progress use it.
+	// Progress, if not nil, receives the fuel that a call has spent since the last report:
+	// every few milliseconds, and at its end. All calls in progress use it.
 	Progress func(fuel uint64)
 
-	// VerifyEvery compares every so many resets with the module's start, memory
-	// and all. A difference, which no module should be able to bring about, is an
-	// error of the call. Zero: never.
+	// VerifyEvery is the number of resets between two comparisons of an instance with the
+	// module's start, including all memory. A difference, which no module should be able to
+	// cause, is an error of the call. Zero: never.
 	VerifyEvery uint64
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// An export that the host calls or reads.
+// The exports that the host calls or reads.
 type export struct {
 	name     string
 	kind     wasm.ExternKind

@@ -15,10 +15,10 @@ import (
 // few milliseconds whatever the guest does. Compiled code cannot be preempted
 // otherwise, and one guest that spins would stop the whole process.
 const (
-	// A slice is how far the limit moves at a time. It follows the guest: a unit
-	// takes a fraction of a nanosecond in one loop, and a hundred in another that
-	// misses all caches. The guest cannot tell where slices end, so replay need
-	// not have the same ones.
+	// A slice is the distance that the limit moves at a time. It adapts to the guest: a
+	// unit takes a fraction of a nanosecond in one loop, and a hundred in another that
+	// misses all caches. The guest cannot tell where slices end, so replay need not have
+	// the same ones.
 	firstSlice = 500_000
 	leastSlice = 20_000
 	mostSlice  = 5_000_000
@@ -37,9 +37,8 @@ func (s *session) allow(budget uint64) {
 	s.instance.limit.Set(s.nextLimit(0))
 }
 
-// nextLimit returns where the guest stops next: a slice ahead, but never past
-// the budget, and on the replay of a stop never past the last count before
-// it.
+// nextLimit returns the next limit: a slice ahead, but never past the budget, and in the
+// replay of a stop never past the last count before it.
 func (s *session) nextLimit(used uint64) uint64 {
 	limit := s.budget
 	if s.stop != nil && s.stopAt > 0 {

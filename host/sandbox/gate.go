@@ -34,8 +34,8 @@ type (
 	Rewritten      = rewrite.Result
 )
 
-// Rewrite checks a module and writes into its code what makes it the same everywhere:
-// exact fuel, depth, and one bit pattern for every NaN. spec/determinism.md describes it.
+// Rewrite checks a module and rewrites its code to behave the same everywhere: exact fuel,
+// depth, and one bit pattern for every NaN. spec/determinism.md describes it.
 func Rewrite(module []byte, l GateLimits, o RewriteOptions) (*Rewritten, error) {
 	return rewrite.Rewrite(module, l, o)
 }
@@ -62,9 +62,8 @@ func Decode(module []byte) (*Decoded, error) { return wasm.Decode(module) }
 // write to.
 func CheckCacheFolder(dir string) error { return cachefile.Folder(dir) }
 
-// accepted makes the engine take a module. If the engine refuses or panics, the module is
-// refused: a panic is a mistake of the engine's that some module found, and the process
-// lives.
+// accepted passes a module to the engine. If the engine refuses or panics, the module is
+// refused: a panic is a bug of the engine that the module triggers, and the process lives.
 func accepted(take func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -12,14 +12,14 @@ type hostFunc struct {
 	do   func(s *session, a args) uint64
 }
 
-// imported is a host function as the engine knows it.
+// imported is a host function in the engine's form.
 type imported struct {
 	hostFunc
 	module string
 	t      wasm.FuncType
 }
 
-// args are a host function's parameters as the engine hands them over.
+// args are a host function's parameters from the engine.
 type args []uint64
 
 // u32 returns an i32 parameter. Compiled code leaves garbage in the upper half

@@ -40,8 +40,7 @@ func importNow(s *session, _ args) uint64 {
 	return uint64(s.now("starling:v1.now"))
 }
 
-// now asks for the time of day, and keeps the virtual clock from running
-// behind an answer that the guest has seen.
+// now reads the time of day, and keeps the virtual clock from falling behind it.
 func (s *session) now(name string) int64 {
 	s.effect(name, 8)
 	t := cross(s, func() int64 { return s.imports.Now(s.outside()) })
@@ -108,8 +107,8 @@ func (s *session) fetch(buf, capacity uint32) int64 {
 	return int64(length)
 }
 
-// need ends the guest unless length bytes at address are in its memory. An
-// empty area is anywhere: Zig's empty slices point to 0xaaaaaaaa.
+// need ends the guest unless length bytes at address are in its memory. An empty area may
+// be anywhere: Zig's empty slices point to 0xaaaaaaaa.
 func (s *session) need(what string, address, length uint32) {
 	if !s.instance.has(address, uint64(length)) {
 		s.end(s.failure(abi.ErrPanicked, outside(what, address, length)))

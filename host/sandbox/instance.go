@@ -10,9 +10,8 @@ import (
 	"github.com/starling-host/starling/host/sandbox/internal/image"
 )
 
-// instance is one module in memory. It serves one call at a time, and between
-// two calls it is put back to the module's start, so that it makes no
-// difference whether a call has a used instance or a new one.
+// instance is a module in memory. It serves one call at a time, and is reset to the
+// module's start between two calls, so that a used instance is as good as a new one.
 type instance struct {
 	module  running
 	memory  memory
@@ -97,8 +96,7 @@ func (i *instance) setGlobals(s *start) {
 	}
 }
 
-// reset puts a used instance back to its module's start. After an error it is
-// unusable.
+// reset returns a used instance to its module's start. After an error it is unusable.
 func (i *instance) reset(s *start) error {
 	i.session = session{} // drops references of the call
 	i.setGlobals(s)
@@ -111,8 +109,8 @@ func (i *instance) reset(s *start) error {
 	return i.shrink(s.pages)
 }
 
-// errNoShrink is why an instance that has grown is not used again: this version
-// of the engine keeps the length of a memory elsewhere.
+// errNoShrink prevents the reuse of a grown instance: this version of the engine stores the
+// length of a memory elsewhere.
 var errNoShrink = errors.New("sandbox: the engine's memory cannot be shrunk")
 
 // verify compares an instance with its module's start.
@@ -134,8 +132,8 @@ func (i *instance) verify(s *start) error {
 // discard closes the instance, which gives its memory back.
 func (i *instance) discard() { i.module.close() }
 
-// has reports whether length bytes at address are in memory. The address of an
-// empty area is not looked at.
+// has reports whether length bytes at address are in memory. It ignores the address of an
+// empty area.
 func (i *instance) has(address uint32, length uint64) bool {
 	return length == 0 || uint64(address)+length <= uint64(i.memory.Size())
 }

@@ -58,7 +58,7 @@ func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error)
 	return e.build(ctx, p)
 }
 
-// build makes the engine take a module and brings it to its start.
+// build passes a module to the engine and brings it to its start.
 func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	m := &Module{
 		engine: e, digest: p.Digest, abi: p.ABI, imports: p.Imports, limits: p.Limits, size: p.Size,
@@ -77,8 +77,8 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 	return m, nil
 }
 
-// compile makes the engine find the code of the module, or compile or interpret it
-// where there is no folder.
+// compile makes the engine find the code of the module, or compile or interpret it without
+// a folder.
 func (m *Module) compile(ctx context.Context, p *Prepared) error {
 	err := accepted(func() (err error) {
 		m.code, err = compiled(ctx, m.engine.interpreter, p)
@@ -97,7 +97,7 @@ func (m *Module) Digest() Digest { return m.digest }
 // ABI returns abi.Version, or abi.Command for a WASI command.
 func (m *Module) ABI() string { return m.abi }
 
-// Imports returns what the module imports, as module.name, sorted.
+// Imports returns the module's imports, as module.name, sorted.
 func (m *Module) Imports() []string { return slices.Clone(m.imports) }
 
 // Limits returns the bounds of each call, the defaults filled in.
@@ -106,8 +106,8 @@ func (m *Module) Limits() Limits { return m.limits }
 // Size returns the size of the rewritten module in bytes.
 func (m *Module) Size() int { return m.size }
 
-// Start describes the state that every call of a module begins with. It is the
-// same wherever the module is loaded with the same limits.
+// Start describes the initial state of every call of a module. It is the same wherever the
+// module is loaded with the same limits.
 type Start struct {
 	// Digest is BLAKE3-256 of the memory, of the module's own mutable globals in
 	// the order of their indices, as eight bytes each, and of the number of
@@ -117,8 +117,7 @@ type Start struct {
 	Fuel   uint64 // that start function, _initialize and starling_warmup took
 }
 
-// Start returns the state that calls begin with, or the error that every call
-// will have because the module does not get there.
+// Start returns the initial state of calls, or the error of every call if start-up fails.
 func (m *Module) Start() (Start, error) {
 	if !m.enter() {
 		return Start{}, ErrClosed
@@ -143,7 +142,7 @@ func (m *Module) Close(ctx context.Context) error {
 	return m.free(ctx)
 }
 
-// free gives back the resources of the module, which may be partly built.
+// free releases the resources of the module, which may be partly built.
 func (m *Module) free(ctx context.Context) (err error) {
 	m.pool.close()
 	if m.start != nil && m.start.image != nil {

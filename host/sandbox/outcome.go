@@ -63,8 +63,8 @@ func (s *session) trapped(reason string) error {
 	return hostFailed(fmt.Errorf("the engine failed: %s", reason))
 }
 
-// HostFailure is the error of a call that the host failed at. It is not about
-// the guest, and matches abi.ErrHost.
+// HostFailure is the error of a call that failed because of the host and not the guest. It
+// matches abi.ErrHost.
 type HostFailure struct{ cause error }
 
 func hostFailed(cause error) error { return &HostFailure{cause} }

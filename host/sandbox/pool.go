@@ -6,23 +6,21 @@ import (
 	"sync/atomic"
 )
 
-// maxIdle bounds the instances that all modules of an engine keep for later.
-// One of a Go tool takes some 300 KiB, and each takes two mappings of the
-// system's 65530 for a process.
+// maxIdle bounds the idle instances of all modules of an engine. An instance of a Go tool
+// takes some 300 KiB, and each takes two of the 65530 mappings that Linux allows a process.
 const maxIdle = 1024
 
 // pool keeps a module's idle instances, all of them at the module's start.
 type pool struct {
 	total *atomic.Int64 // idle instances of all modules of the engine
 
-	mu     sync.Mutex  // guards what follows
+	mu     sync.Mutex  // guards the fields below
 	idle   []*instance // the last one used is the next, since it is in the caches
 	closed bool
 	used   uint64 // instances that were reset
 }
 
-// perModule bounds the idle instances of one module: more calls than this
-// rarely run at once.
+// perModule bounds the idle instances of one module: more calls rarely run at once.
 func perModule() int { return max(16, 4*runtime.GOMAXPROCS(0)) }
 
 // take returns an idle instance, or nil.
@@ -87,16 +85,15 @@ func (m *Module) acquire() (*instance, error) {
 	return i, nil
 }
 
-// giveBack takes an instance back after its call: at the start again, or closed.
-// An instance whose code was ended from within is closed, because nothing says
-// in what state the engine has left it.
+// giveBack resets an instance after its call, or closes it. It closes an instance whose
+// code was ended from within, because the engine may have left it in any state.
 func (m *Module) giveBack(i *instance) error {
 	if i.spoiled || i.mapping == nil {
 		i.discard()
 		return nil
 	}
 	if i.reset(m.start) != nil {
-		i.discard() // nothing was promised yet: the next call gets a new one
+		i.discard() // the next call gets a new one
 		return nil
 	}
 	if every := m.engine.verify; every > 0 && m.pool.everyNth(every) {

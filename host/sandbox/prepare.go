@@ -8,8 +8,8 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// Prepared is a module that was checked and rewritten, and that any process may load
-// with the same limits: all that [Engine.LoadPrepared] has to know.
+// Prepared is a checked and rewritten module, which any process may load with the same
+// limits by [Engine.LoadPrepared].
 type Prepared struct {
 	Digest  Digest   // see [Module.Digest]
 	ABI     string   // see [Module.ABI]
@@ -23,8 +23,8 @@ type Prepared struct {
 	First   []string          // the exports that run before every call, in their order
 	Reserve uint64            // bytes of memory that an instance can have
 
-	// Folder has only the code. It is empty if the engine keeps none: then the process
-	// that loads the module compiles or interprets it.
+	// Folder has only the code. It is empty without a cache: then the process that loads
+	// the module compiles or interprets it.
 	Folder string
 }
 

@@ -15,7 +15,7 @@ import (
 // Prepared modules are kept beside the code, so that each version of this program checks
 // and rewrites a module once. A faulty entry counts as missing.
 
-// encoded is a Prepared as another process, or a later one of the same program, reads it.
+// encoded is the form of a Prepared for other processes of the same program.
 type encoded struct {
 	Prepared          // without Data
 	Offsets  []uint32 // of Data

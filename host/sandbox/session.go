@@ -11,9 +11,8 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// session is the host's side of one call: all that the guest can reach through
-// an import, and the bounds on it. It belongs to the goroutine that makes the
-// call, and to the instance that the call has.
+// session is the host's side of one call: everything that the guest can reach through an
+// import, and the bounds on it. It belongs to the goroutine and the instance of the call.
 type session struct {
 	limits   Limits
 	instance *instance
@@ -67,7 +66,7 @@ func (s *session) unseal() {
 	s.log = capture{limit: s.limits.LogBytes}
 }
 
-// attend makes the caller's context and the deadline end the guest.
+// attend lets the caller's context and the deadline end the guest.
 func (s *session) attend(ctx context.Context, timeout bool) {
 	s.attended, s.ctx, s.refilled = true, ctx, time.Now()
 	if timeout {
@@ -75,7 +74,7 @@ func (s *session) attend(ctx context.Context, timeout bool) {
 	}
 }
 
-// over reports whether the world wants the call to end.
+// over reports whether the context or the deadline has ended the call.
 func (s *session) over(now time.Time) bool {
 	return s.ctx.Err() != nil || !s.deadline.IsZero() && !now.Before(s.deadline)
 }
@@ -129,16 +128,16 @@ func (s *session) effect(name string, bytes uint64) {
 	s.recorded(bytes)
 }
 
-// recorded counts the bytes that an effect puts into the log.
+// recorded counts the recorded bytes of an effect.
 func (s *session) recorded(bytes uint64) {
 	if s.effectBytes += bytes; s.effectBytes > s.limits.EffectBytes {
 		s.end(fmt.Errorf("%w: effects of more than %d bytes", abi.ErrLimit, s.limits.EffectBytes))
 	}
 }
 
-// cross calls into Imports. An error that it panics with ends the guest and is
-// the error of the call. Any other panic is a mistake in the host and goes
-// through to Call's caller, instead of being written down as the guest's.
+// cross calls into Imports. If it panics with an error, that ends the guest and is the
+// error of the call. Any other panic is a bug in the host and propagates to Call's caller,
+// instead of being recorded as the guest's.
 func cross[T any](s *session, f func() T) T {
 	defer func() {
 		switch v := recover().(type) {

@@ -11,29 +11,29 @@ import (
 	"github.com/starling-host/starling/host/sandbox/internal/image"
 )
 
-// start is the state that every call of a module begins with: what start
-// function, _initialize and starling_warmup have left. They run sealed, so it is
-// a function of the module's bytes and limits alone, and running them once is
-// the same as running them before every call.
+// start is the initial state of every call of a module: the state after start function,
+// _initialize and starling_warmup. They run sealed, so it is a function of the module's
+// bytes and limits alone, and running them once is the same as running them before every
+// call.
 type start struct {
 	image   *image.Image // of the memory; nil after a failure
 	pages   uint32
 	globals []uint64 // in the order of instance.globals
 
-	// The host's side, which goes on where it was: runtimes keep readings of
-	// the clock, and a description is the rest of the sealed part.
+	// The host's side, which continues: runtimes keep readings of the clock, and a
+	// description is still sealed.
 	clock  clock
 	random rand.ChaCha8
 	log    capture
 
-	// failure is the reason why there is no start, and meter the consumption
-	// until then. Every call ends with it, as if the call itself had failed.
+	// failure is the reason of a failed start-up, and meter its consumption. Every call
+	// ends with it, as if the call itself had failed.
 	failure error
 	meter   Meter
 }
 
-// prepare brings an instance of the module to its start and keeps that. The
-// error is the host's; the module's own errors are the start's failure.
+// prepare brings an instance of the module to its start and captures that. The error is the
+// host's; the module's own errors become the start's failure.
 func (m *Module) prepare(data []rewrite.Segment, exports []string) (*start, error) {
 	empty, err := m.engine.store.Seal(nil, m.reserve)
 	if err != nil {

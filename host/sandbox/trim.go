@@ -23,7 +23,7 @@ const (
 type kept struct {
 	path  string
 	bytes int64
-	used  time.Time // that it was made or used, as exactly as usedEvery
+	used  time.Time // time of its last use, to the precision of usedEvery
 }
 
 // use reports whether a path exists with its content, and marks it as used.
@@ -33,7 +33,7 @@ func (c *cache) use(path string) bool {
 		return false
 	}
 	if now := time.Now(); now.Sub(info.ModTime()) > usedEvery {
-		// If it fails, it may have to be made again, some day.
+		// If this fails, the file may be trimmed too early.
 		_ = os.Chtimes(path, now, now)
 	}
 	return true
@@ -51,7 +51,7 @@ func (c *cache) filled(path string) {
 	}
 }
 
-// free returns how many bytes are free on the disk, if that is known.
+// free returns the free bytes on the disk, if known.
 func (c *cache) free() int64 {
 	room, err := c.room(c.root)
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *cache) trim(now time.Time) {
 	for i, k := range all {
 		if bytes+k.bytes > most && i > 0 || now.Sub(k.used) > maxUnused {
 			_ = empty(k.path)
-			most = 0 // and all that was used before
+			most = 0 // and everything used before
 			continue
 		}
 		bytes += k.bytes
@@ -100,17 +100,17 @@ func (c *cache) paths() []string {
 	return append(code, prepared...)
 }
 
-// working reports whether something is not a module's but worked on.
+// working reports whether a path is unfinished work.
 func working(path string) bool {
 	name := filepath.Base(path)
 	begins := func(with string) bool { return strings.HasPrefix(name, with) }
 	return slices.ContainsFunc([]string{compiling, preparing, spoiled}, begins)
 }
 
-// CacheBytes returns how many bytes there are in a folder of compiled code.
+// CacheBytes returns the size of a folder of compiled code in bytes.
 func CacheBytes(dir string) int64 { return size(dir) }
 
-// size returns how many bytes there are at a path or below it.
+// size returns the bytes at a path and below it.
 func size(path string) (bytes int64) {
 	_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {

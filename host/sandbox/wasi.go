@@ -75,12 +75,12 @@ func wasi(name string, f wasiFunc) hostFunc {
 	return hostFunc{name, func(s *session, a args) uint64 { return uint64(f(s, a)) }}
 }
 
-// always answers the same, whatever is asked.
+// always returns the same errno for all arguments.
 func always(e errno) wasiFunc {
 	return func(*session, args) errno { return e }
 }
 
-// onStream answers e for a standard stream and that nothing else is open.
+// onStream returns e for a standard stream, and EBADF for others.
 func onStream(e errno) wasiFunc {
 	return func(_ *session, a args) errno {
 		if a.u32(0) > 2 {

@@ -17,10 +17,10 @@ const (
 	hangup       = 1 // eventrwflags
 )
 
-// maxSubscriptions is how many events a guest can wait for at once.
+// maxSubscriptions bounds the events that a guest can wait for at once.
 const maxSubscriptions = 1024
 
-// writeRoom is how many bytes a stream claims to take at once.
+// writeRoom is the number of bytes that a stream claims to accept.
 const writeRoom = 64 << 10
 
 // subscription is one event that a guest waits for.
@@ -102,7 +102,7 @@ func (s *session) wait(subs []subscription) []occurrence {
 	return occurred
 }
 
-// remaining returns how long a subscription has to wait, in ns.
+// remaining returns the remaining wait of a subscription, in ns.
 func (s *session) remaining(sub subscription) uint64 {
 	if sub.kind != eventClock || sub.invalid() {
 		return 0

@@ -73,14 +73,14 @@ func (s *session) readClock(id uint32) uint64 {
 	return s.clock.realtime()
 }
 
-// anchor makes sure that the clock knows the time of day.
+// anchor sets the time of day of the clock, if it is not set.
 func (s *session) anchor() {
 	if !s.clock.anchored {
 		s.now("the time of day")
 	}
 }
 
-// randomChunk is how many random bytes are made between two checks of the fuel.
+// randomChunk is the number of random bytes made between two fuel checks.
 const randomChunk = 64 << 10
 
 // randomGet fills memory from the call's generator: ChaCha8 as C2SP specifies

@@ -22,7 +22,7 @@ const (
 	rightWrite      = 1 << 6
 )
 
-// maxVectors is how many areas one read or write takes (POSIX: IOV_MAX).
+// maxVectors bounds the areas of one read or write (POSIX: IOV_MAX).
 const maxVectors = 1024
 
 // fdFdstatGet reports a stream as a terminal: not seekable, and worth
@@ -46,8 +46,7 @@ func (s *session) fdFilestatGet(a args) errno {
 	return s.store(a.u32(1), stat)
 }
 
-// fdRead reads a command's input. A tool has its input already; its fd 0 is at
-// its end.
+// fdRead reads a command's input. A tool has its input already; its fd 0 is at end of file.
 func (s *session) fdRead(a args) errno {
 	if a.u32(0) != stdin {
 		return eBadf
@@ -67,8 +66,8 @@ func (s *session) fdRead(a args) errno {
 	return s.store(a.u32(3), binary.LittleEndian.AppendUint32(nil, total))
 }
 
-// fdWrite takes everything, even beyond the room of the log: a runtime whose
-// last words cannot be written would die of that instead.
+// fdWrite accepts everything, even beyond the limit of the log: a runtime that cannot write
+// its last message would die of that instead.
 func (s *session) fdWrite(a args) errno {
 	fd := a.u32(0)
 	if fd != stdout && fd != stderr {
@@ -87,8 +86,8 @@ func (s *session) fdWrite(a args) errno {
 	return s.store(a.u32(3), binary.LittleEndian.AppendUint32(nil, total))
 }
 
-// write appends to the stream. A command's fd 1 is its result, which is
-// worthless when it is cut, so there the limit ends the call.
+// write appends to the stream. A command's fd 1 is its result, which is useless when
+// truncated, so there the limit ends the call.
 func (s *session) write(fd uint32, p []byte) {
 	if fd != stdout || s.stdout == nil {
 		s.log.write(p)

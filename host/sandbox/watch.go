@@ -17,7 +17,7 @@ type Profiler interface {
 	EnterImport(name string, fuel uint64)
 	// Leave reports the return of the function entered last.
 	Leave(fuel uint64)
-	// End reports that the call is over.
+	// End reports the end of the call.
 	End(fuel uint64)
 }
 
@@ -38,7 +38,7 @@ type watch struct {
 	profiler Profiler // or nil
 	trace    func(TraceEvent)
 	progress func(fuel uint64)
-	told     uint64 // what progress knows of
+	told     uint64 // fuel already reported to progress
 }
 
 // watched returns the observers of a call of a tool, or nil.

@@ -38,10 +38,9 @@ func engineWorks(ctx context.Context, c Config) (err error) {
 	return wazero.NewRuntimeWithConfig(ctx, runtimeConfig(false)).Close(ctx)
 }
 
-// runtimeConfig chooses the engine by name: left to itself wazero falls back to
-// its interpreter without a word. Closing on context end stays off, because it
-// checks loops only, misses call trees without one, and costs several times
-// what fuel does.
+// runtimeConfig chooses the engine by name: by default wazero silently falls back to its
+// interpreter. Closing on context end stays off, because it checks loops only, misses call
+// trees without one, and costs several times what fuel does.
 func runtimeConfig(interpreter bool) wazero.RuntimeConfig {
 	config := wazero.NewRuntimeConfigCompiler()
 	if interpreter {
@@ -67,15 +66,15 @@ func newRuntime(ctx context.Context, interpreter bool, dir string) (wazero.Runti
 	return wazero.NewRuntimeWithConfig(ctx, config.WithCompilationCache(code)), code, nil
 }
 
-// wazeroCode is a compiled module, in a runtime of its own.
+// wazeroCode is a compiled module in its own runtime.
 type wazeroCode struct {
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	module  wazero.CompiledModule
 }
 
-// compiled makes the engine find the code of a module, or compile or interpret it
-// where there is no folder.
+// compiled makes the engine find the code of a module, or compile or interpret it without a
+// folder.
 func compiled(ctx context.Context, interpreter bool, p *Prepared) (executable, error) {
 	runtime, cache, err := newRuntime(ctx, interpreter, p.Folder)
 	if err != nil {
@@ -125,8 +124,7 @@ func (f imported) Call(ctx context.Context, stack []uint64) { f.call(sessionOf(c
 
 func sessionOf(ctx context.Context) *session { return &ctx.Value(instanceKey{}).(*instance).session }
 
-// engineTypes names types in the engine's way. Both use the numbers of the
-// binary format.
+// engineTypes converts types to the engine's. Both use the numbers of the binary format.
 func engineTypes(types []wasm.ValType) []api.ValueType {
 	out := make([]api.ValueType, len(types))
 	for i, t := range types {
@@ -135,10 +133,9 @@ func engineTypes(types []wasm.ValType) []api.ValueType {
 	return out
 }
 
-// instanceConfig makes instances that have no name, so that no module can
-// import from another, and that run nothing by themselves. The engine would
-// seed a random source of its own at each instance, at half the price of the
-// instance; no function that we offer reads it.
+// instanceConfig makes instances without a name, so that no module can import from another,
+// and without automatic start. By default the engine would seed a random source for each
+// instance, at half the price of the instance; no import reads it.
 var instanceConfig = wazero.NewModuleConfig().WithName("").WithStartFunctions().WithRandSource(noRandom{})
 
 type noRandom struct{}

@@ -2,9 +2,8 @@ package wasmtest
 
 import "runtime"
 
-// Allocated returns how many bytes f allocates. The counter is the whole
-// process's, and the runtime and its collector allocate now and then: what f
-// itself needs is the least of several calls.
+// Allocated returns the bytes that f allocates. The counter covers the whole process, and
+// the runtime and its collector sometimes allocate, so it takes the least of several calls.
 func Allocated(f func()) uint64 {
 	least := ^uint64(0)
 	for range 5 {

@@ -5,7 +5,7 @@ import "github.com/starling-host/starling/host/internal/wasm"
 // Asm writes the code of functions, for modules that tests make.
 type Asm = wasm.Asm
 
-// What such modules are made of.
+// Parts of such modules.
 const (
 	ExternMemory  = wasm.ExternMemory
 	BlockEmpty    = wasm.BlockEmpty
@@ -17,10 +17,10 @@ const (
 	OpUnreachable = wasm.OpUnreachable
 )
 
-// Forever computes without end, and is followed by code that is never reached. It rounds the
-// number at address 0 again and again, each time waiting for the time before. So a unit of
-// fuel takes five times as long as one of an empty loop, whose default budget lasts three
-// seconds, in which a test on a busy machine may not come to look.
+// Forever computes without end; code after it is never reached. It rounds the number at
+// address 0 again and again, each time depending on the last. So a unit of fuel takes five
+// times as long as in an empty loop, which spends the default budget in three seconds, too
+// fast for a test on a busy machine.
 func Forever() *Asm {
 	code := new(Asm).Block(OpLoop, BlockEmpty).I32(0).I32(0).Access(wasm.OpF64Load, 0)
 	for range 50 {

@@ -6,8 +6,8 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// Config says what a module may contain. The zero value means no imports, and
-// NaNs as the engine makes them.
+// Config configures generated modules. The zero value means no imports, and the engine's
+// NaNs.
 type Config struct {
 	// CanonicalNaNs puts, behind each instruction that computes a float, code
 	// that replaces a NaN by the positive canonical one. The specification leaves
@@ -41,9 +41,8 @@ type generator struct {
 	table []int           // the function in each entry of the table, or -1
 }
 
-// Generate returns the binary of the module that seed stands for. It exports
-// functions "f0", "f1", ..., all globals as "g0", "g1", ..., and its memory, if
-// it has one, as "memory".
+// Generate returns the binary of the module for a seed. It exports functions "f0", "f1",
+// ..., all globals as "g0", "g1", ..., and its memory, if it has one, as "memory".
 func Generate(seed []byte, c Config) []byte {
 	g := &generator{src: source{seed: seed}, c: c}
 	g.declareTypes()

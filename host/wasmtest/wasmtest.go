@@ -6,7 +6,7 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// Module is a module to be. Its zero value is the empty module.
+// Module is a module to build. Its zero value is the empty module.
 type Module struct {
 	Types    []wasm.FuncType // in front of those that Imports and Funcs need
 	Imports  []Import
@@ -91,7 +91,7 @@ func Type(letters string) wasm.FuncType {
 // Pages are the limits of a memory or table without maximum.
 func Pages(n uint32) *wasm.Limits { return &wasm.Limits{Min: n} }
 
-// Header is what every module begins with.
+// Header is the beginning of every module.
 const Header = "\x00asm\x01\x00\x00\x00"
 
 // Section returns a section with the given body.
