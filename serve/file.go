@@ -2,23 +2,25 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/config"
-	"github.com/starling-host/starling/serve/tenant"
+	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/spec"
 )
 
@@ -50,11 +52,11 @@ type File struct {
 	Agents         []string `yaml:"agents"`
 	Policy         string   `yaml:"policy"` // of the operator; empty for none
 
-	Limits    tenant.Limits     `yaml:"limits"`    // of tenants without their own
+	daemon.Settings
+
 	Calls     config.CallLimits `yaml:"calls"`     // limits of each call of a tool; policies can lower them
 	Workers   int               `yaml:"workers"`   // runs at a time
 	Isolation string            `yaml:"isolation"` // where modules run: process, the default, or inline
-	Drain     time.Duration     `yaml:"drain"`     // see daemon.Config, also for the fields below
 
 	Queue struct {
 		Host       string        `yaml:"host"`
@@ -63,33 +65,12 @@ type File struct {
 		Grace      time.Duration `yaml:"grace"`
 		Attempts   int           `yaml:"attempts"`
 	} `yaml:"queue"`
-	Requests struct {
-		Module  int64         `yaml:"module"`
-		Modules int           `yaml:"modules"`
-		Wait    time.Duration `yaml:"wait"`
-		Streams int           `yaml:"streams"`
-		Replays int           `yaml:"replays"`
-		Loaded  int           `yaml:"loaded_modules"`
-	} `yaml:"requests"`
-	Connections struct {
-		Max     int           `yaml:"max"`
-		Request time.Duration `yaml:"request"`
-		Idle    time.Duration `yaml:"idle"`
-	} `yaml:"connections"`
-	Retention struct {
-		OlderThan time.Duration `yaml:"older_than"` // the age from which ended runs are removed
-		Every     time.Duration `yaml:"every"`      // how often
-	} `yaml:"retention"`
 	Seal struct { // the zero value signs nothing
 		KeyFile   string        `yaml:"key_file"` // of the key that signs
 		Every     time.Duration `yaml:"every"`    // how often
 		Runs      int           `yaml:"runs"`     // and after so many runs
 		Witnesses []string      `yaml:"witnesses"`
 	} `yaml:"seal"`
-	Space struct {
-		KeepFree int64 `yaml:"keep_free"` // on the disk
-		Modules  int64 `yaml:"modules"`   // of all tenants together
-	} `yaml:"space"`
 	Inspector struct {
 		Off bool `yaml:"off"`
 	} `yaml:"inspector"`
@@ -212,18 +193,6 @@ func ParseFile(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
-// DevelopmentFile describes a host for one user on this machine, see [Options].Development.
-// Its key file is beside the database.
-func DevelopmentFile(listen Address, database, policy string, agents ...string) *File {
-	key := strings.TrimSuffix(database, ".db") + ".key"
-	if store.OnServer(database) {
-		key = "starling.key"
-	}
-	f := &File{Path: "the flags", Listen: listen, Database: database, KeyFile: key, Policy: policy, Agents: agents}
-	f.Metrics.Open = true // the only tenant's
-	return f
-}
-
 // resolve resolves a path relative to the folder of a file.
 func resolve(name *string, file string) {
 	if *name != "" && !filepath.IsAbs(*name) && !strings.Contains(*name, "://") {
@@ -251,107 +220,93 @@ func (f *File) check() error {
 
 const inline = "inline" // of File.Isolation
 
-// Address is where a host listens.
-type Address struct {
-	Network string // tcp or unix
-	Address string
-	Mode    fs.FileMode // of a socket; zero for 0600
-}
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (a *Address) UnmarshalText(text []byte) (err error) {
-	*a, err = ParseAddress(string(text))
-	return err
-}
-
-// String returns the address as the file has it.
-func (a Address) String() string {
-	if a.Network == "unix" {
-		return "unix:" + a.Address
+// wrong returns an error about a key of the file, with its place.
+func (f *File) wrong(err error, hint string, keys ...string) error {
+	if at := f.At(keys...); at != nil {
+		return &SetupError{Err: at.Errorf(hint, "%s", starling.PlainError(err))}
 	}
-	return a.Address
+	return &SetupError{Err: err, Hint: hint}
 }
 
-// Local reports whether only this machine can reach the address.
-func (a Address) Local() bool {
-	if a.Network == "unix" {
-		return true
-	}
-	at, err := netip.ParseAddrPort(a.Address)
-	if err != nil {
-		host, _, _ := strings.Cut(a.Address, ":")
-		return host == "localhost"
-	}
-	return at.Addr().IsLoopback()
+// callLimits are the limits of each call of a tenant's tool.
+func (f *File) callLimits() sandbox.Limits {
+	calls := sandbox.WithDefaults(sandbox.Limits(f.Calls.Sandbox()))
+	calls.Depth = sandbox.DefaultLimits().Depth
+	return calls
 }
 
-// ParseAddress reads HOST:PORT or unix:PATH.
-func ParseAddress(text string) (Address, error) {
-	if path, ok := strings.CutPrefix(text, "unix:"); ok {
-		if path == "" {
-			return Address{}, fmt.Errorf("%q has no path", text)
+// Everyone who reaches the host can guess a key that a person made up.
+const (
+	shortestKey = 16 // characters
+	fewestInKey = 5  // different ones
+)
+
+// keyIn returns the key in the variable that a part of the file names, or "" without one.
+func (f *File) keyIn(part string, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	key := os.Getenv(name)
+	hint := "export " + name + "=$(openssl rand -hex 32)"
+	if key == "" {
+		return "", f.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", name, part), hint, part, "key_env")
+	}
+	different := map[rune]bool{}
+	for _, c := range key {
+		different[c] = true
+	}
+	if len(key) < shortestKey || len(different) < fewestInKey {
+		return "", f.wrong(fmt.Errorf("the key in the variable %s has %d characters, %d of them different; it must have %d, and %d different ones", name, len(key), len(different), shortestKey, fewestInKey), hint, part, "key_env")
+	}
+	return key, nil
+}
+
+// Resolved is an external resource named in a file: its kind, its source, and the error if
+// it is unavailable.
+type Resolved struct {
+	What, From string
+	Err        error
+}
+
+// Resolve checks everything that a host needs at its start, beside the files that [LoadFile]
+// has checked: worker processes, its address, keys in variables, the signing key, the collector
+// of traces, and the agents with their models. It connects only to a host at that address.
+func (f *File) Resolve(ctx context.Context) (all []Resolved) {
+	for part, name := range map[string]string{"metrics": f.Metrics.KeyEnv, "operator": f.Operator.KeyEnv} {
+		if name != "" {
+			_, err := f.keyIn(part, name)
+			all = append(all, Resolved{part + " key", "the variable " + name, err})
 		}
-		return Address{Network: "unix", Address: path}, nil
 	}
-	if at, err := netip.ParseAddrPort(text); err == nil {
-		return Address{Network: "tcp", Address: at.String()}, nil
+	slices.SortFunc(all, func(a, b Resolved) int { return strings.Compare(a.What, b.What) })
+	if f.Isolation != inline {
+		_, err := guest.ProbeProcess()
+		all = append(all, Resolved{"workers", "in processes of their own", err})
 	}
-	if port, ok := strings.CutPrefix(text, "localhost:"); ok && isPort(port) {
-		return Address{Network: "tcp", Address: text}, nil
+	if f.Listen.Network != "unix" { // listening would leave a socket
+		from := f.Listen.String()
+		listener, err := f.Listen.Listen()
+		if err == nil {
+			listener.Close()
+		} else if f.Ready(ctx) == nil {
+			from, err = from+", where a host serves already", nil
+		}
+		all = append(all, Resolved{"listen", from, err})
 	}
-	return Address{}, fmt.Errorf("%q is not an address such as 127.0.0.1:8300 or unix:/run/starling.sock", text)
-}
-
-func isPort(text string) bool {
-	_, err := netip.ParseAddrPort("127.0.0.1:" + text)
-	return err == nil
-}
-
-// Listen listens at the address. It first removes a stale socket on which nothing answers,
-// but no other file.
-func (a Address) Listen() (net.Listener, error) {
-	if a.Network != "unix" {
-		return net.Listen(a.family(), a.Address)
+	if f.Seal.KeyFile != "" {
+		_, err := f.sealKey()
+		all = append(all, Resolved{"seal key", f.Seal.KeyFile, err})
 	}
-	if err := a.removeSocket(); err != nil {
-		return nil, err
+	if tracesWanted(f.Traces, os.Getenv) {
+		_, err := newOTLPClient(f.Traces.Endpoint, os.Getenv)
+		all = append(all, Resolved{"traces", cmp.Or(f.Traces.Endpoint, "the variables OTEL_*"), err})
 	}
-	if len(a.Address) > longestSocket { // the system says "invalid argument"
-		return nil, fmt.Errorf("serve: %s: the path has %d bytes, and that of a socket has %d at most", a, len(a.Address), longestSocket)
+	for _, path := range f.Agents {
+		file, err := agentfile.Load(path)
+		if err == nil {
+			_, err = file.Provider(ctx, os.Getenv)
+		}
+		all = append(all, Resolved{"agent", path, err})
 	}
-	l, err := net.Listen("unix", a.Address)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(a.Address, cmp.Or(a.Mode, 0o600)); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// longestSocket is the longest path of a socket in bytes, without the final zero.
-const longestSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
-
-// family returns the network for net.Listen: 0.0.0.0 means IPv4 only, but with "tcp"
-// package net would add IPv6.
-func (a Address) family() string {
-	if at, err := netip.ParseAddrPort(a.Address); err == nil && at.Addr().Unmap().Is4() {
-		return "tcp4"
-	}
-	return a.Network
-}
-
-func (a Address) removeSocket() error {
-	info, err := os.Lstat(a.Address)
-	switch {
-	case err != nil: // free, or listening will return the error
-		return nil
-	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("serve: %s exists and is not a socket", a)
-	}
-	if conn, err := net.Dial("unix", a.Address); err == nil {
-		conn.Close()
-		return fmt.Errorf("serve: %s: another process listens there", a)
-	}
-	return os.Remove(a.Address)
+	return all
 }

@@ -54,11 +54,12 @@ func TestEverything(t *testing.T) {
 		Path: "etc/host.yaml", Listen: Address{Network: "tcp", Address: "0.0.0.0:8443"}, TLS: FileTLS{filepath.Join("etc", "cert.pem"), "/etc/key.pem"},
 		Origins: []string{"https://starling.example"}, Database: "postgres://host@db/starling", KeyFile: filepath.Join("etc", "starling.key"),
 		Agents: []string{filepath.Join("etc", "agents", "a.yaml"), "/b.yaml"}, Policy: filepath.Join("etc", "operator.yaml"),
-		Limits:  tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 1 << 30, UploadsPerHour: 30},
 		Calls:   config.CallLimits{Fuel: 50e9, Memory: 512 << 20, Timeout: 30 * time.Minute, Output: 4 << 20, Effects: 5000, EffectBytes: 64 << 20},
-		Workers: 16, Isolation: "inline", Drain: 15 * time.Second,
+		Workers: 16, Isolation: "inline",
 		Traces: FileTraces{Endpoint: "https://otel.example/tenant/v1/traces", Sample: 0.1, Off: true},
 	}
+	want.Limits = tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 1 << 30, UploadsPerHour: 30}
+	want.Drain = 15 * time.Second
 	want.Queue.Host, want.Queue.MaxWaiting, want.Queue.Attempts = "one", 10_000, 3
 	want.Queue.Lease, want.Queue.Grace = 20*time.Second, 5*time.Second
 	want.Requests.Module, want.Requests.Modules, want.Requests.Wait = 8<<20, 10, 30*time.Second
@@ -68,10 +69,7 @@ func TestEverything(t *testing.T) {
 	want.Seal.KeyFile, want.Seal.Every, want.Seal.Runs, want.Seal.Witnesses = "/srv/starling/seal.key", time.Minute, 500, []string{"https://witness.example"}
 	want.Space.KeepFree, want.Space.Modules = 1<<30, 100<<30
 	want.Inspector.Off, want.Metrics.KeyEnv = true, "METRICS_KEY"
-	if limits := (tenant.Limits{Running: 8, Waiting: 500, Compiling: 2, Connections: 4, RequestsPerSecond: 10, RecordedPerDay: 1 << 30, Recorded: 10 << 30, Modules: 1 << 30, UploadsPerHour: 30}); got.Limits != limits {
-		t.Errorf("tenants have the limits %+v", got.Limits)
-	}
-	if l := settings(got).Calls; l.Fuel != 50e9 || l.MemoryPages != 512*16 || l.TimeoutMs != 30*60*1000 || l.OutputBytes != 4<<20 || l.Effects != 5000 || l.EffectBytes != 64<<20 || l.InputBytes != 1<<20 {
+	if l := got.callLimits(); l.Fuel != 50e9 || l.MemoryPages != 512*16 || l.TimeoutMs != 30*60*1000 || l.OutputBytes != 4<<20 || l.Effects != 5000 || l.EffectBytes != 64<<20 || l.InputBytes != 1<<20 {
 		t.Errorf("calls have the limits %+v", l)
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(File{})); diff != "" {
@@ -256,17 +254,5 @@ func TestTheDocumentIsAFile(t *testing.T) {
 	f, err := ParseFile("host.yaml", []byte(file.String()))
 	if err != nil || !found || f.Workers != 16 || f.Metrics.KeyEnv == "" {
 		t.Errorf("%v, in\n%s", err, &file)
-	}
-}
-
-// TestConnectionsAreSet has the bounds of a file reach the daemon.
-func TestConnectionsAreSet(t *testing.T) {
-	const text = "listen: 127.0.0.1:0\ndatabase: d\nkey_file: k\nconnections: {max: 7, request: 5m, idle: 620s}\n"
-	file, err := ParseFile("host.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := settings(file); c.MaxConnections != 7 || c.RequestTime != 5*time.Minute || c.IdleTime != 620*time.Second {
-		t.Errorf("%d connections, %v for a request, %v until the next", c.MaxConnections, c.RequestTime, c.IdleTime)
 	}
 }

@@ -64,7 +64,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, url: "http://" + listener.Addr().String(), keys: map[string]string{}}
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	h := &Host{file: &File{Origins: []string{w.url}}, logger: logger}
-	c := daemon.Config{Log: log, Tenants: tenants, Queue: q, Inline: guest.Inline(engine), MaxWait: 20 * time.Second, Logger: logger, OperatorKey: "the operator's"}
+	c := daemon.Config{Log: log, Tenants: tenants, Queue: q, Inline: guest.Inline(engine), Logger: logger, OperatorKey: "the operator's"}
+	c.Requests.Wait = 20 * time.Second
 	w.keys["operator"] = c.OperatorKey
 	c.Inspector, err = h.webView()
 	must(err)

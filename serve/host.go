@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,7 +25,6 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
@@ -144,14 +142,6 @@ func (h *Host) open(ctx context.Context) error {
 	return h.openDevelopment(ctx)
 }
 
-// wrong returns an error about a key of the file, with its place.
-func (f *File) wrong(err error, hint string, keys ...string) error {
-	if at := f.At(keys...); at != nil {
-		return &SetupError{Err: at.Errorf(hint, "%s", starling.PlainError(err))}
-	}
-	return &SetupError{Err: err, Hint: hint}
-}
-
 // openTenants opens the database, and the tenants in it with their master keys.
 func (h *Host) openTenants(ctx context.Context) error {
 	where, keyFile := h.file.Database, h.file.KeyFile
@@ -239,39 +229,9 @@ func (h *Host) loadPolicy() error {
 	return nil
 }
 
-// listen listens at the address.
-func (h *Host) listen() error {
-	at := h.file.Listen
-	listener, err := at.Listen()
-	if err != nil {
-		return h.file.wrong(err, "name another address to listen at", "listen")
-	}
-	h.onClose(func() { listener.Close() })
-	h.listener, h.Origin = listener, "http://"+listener.Addr().String()
-	switch {
-	case at.Network == "unix":
-		h.Origin = at.String()
-	case h.file.TLS != (FileTLS{}):
-		h.certificate = &Certificate{Files: h.file.TLS}
-		if err := h.certificate.Load(); err != nil {
-			return h.file.wrong(err, "", "tls")
-		}
-		h.warnExpired()
-		h.Origin = "https://" + listener.Addr().String()
-	}
-	return nil
-}
-
-// warnExpired warns that clients refuse the certificate.
-func (h *Host) warnExpired() {
-	if end := h.certificate.Expires(); time.Now().After(end) {
-		h.logger.Warn("the certificate has expired: clients refuse it", "cert", h.file.TLS.Cert, "expired", end)
-	}
-}
-
 // config returns the configuration of the daemon.
 func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
-	c = settings(h.file)
+	c = daemon.Config{Settings: h.file.Settings, Calls: h.file.callLimits(), MaxAttempts: h.file.Queue.Attempts, OpenMetrics: h.file.Metrics.Open}
 	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.certificate.config(), h.o.Version, h.logger
 	if at, ok := h.listener.Addr().(*net.TCPAddr); ok && h.o.Development && at.IP.IsLoopback() {
 		for _, origin := range h.origins() {
@@ -293,7 +253,7 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	if h.certificate != nil {
 		observe.RegisterCertificate(registry, h.certificate.Expires)
 	}
-	if c.Retention > 0 {
+	if c.Retention.OlderThan > 0 {
 		c.Retained = observe.NewRetention(registry)
 	}
 	if !h.file.Metrics.Off {
@@ -332,95 +292,6 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	}
 	c.MCP, err = h.mcp()
 	return c, err
-}
-
-// settings returns the numbers and times of the daemon from its file.
-func settings(f *File) daemon.Config {
-	r, calls := f.Requests, sandbox.WithDefaults(sandbox.Limits(f.Calls.Sandbox()))
-	calls.Depth = sandbox.DefaultLimits().Depth
-	return daemon.Config{
-		Defaults: f.Limits, Calls: calls, Retention: f.Retention.OlderThan, RetentionEvery: f.Retention.Every,
-		KeepFree: f.Space.KeepFree, MaxModuleBytes: f.Space.Modules, OpenMetrics: f.Metrics.Open,
-		MaxModule: r.Module, MaxModules: r.Modules, MaxWait: r.Wait, MaxStreams: r.Streams, MaxReplays: r.Replays, MaxIdleModules: r.Loaded,
-		MaxConnections: f.Connections.Max, RequestTime: f.Connections.Request, IdleTime: f.Connections.Idle,
-		MaxAttempts: f.Queue.Attempts, Drain: f.Drain,
-	}
-}
-
-// Everyone who reaches the host can guess a key that a person made up.
-const (
-	shortestKey = 16 // characters
-	fewestInKey = 5  // different ones
-)
-
-// keyIn returns the key in the variable that a part of the file names, or "" without one.
-func (f *File) keyIn(part string, name string) (string, error) {
-	if name == "" {
-		return "", nil
-	}
-	key := os.Getenv(name)
-	hint := "export " + name + "=$(openssl rand -hex 32)"
-	if key == "" {
-		return "", f.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", name, part), hint, part, "key_env")
-	}
-	different := map[rune]bool{}
-	for _, c := range key {
-		different[c] = true
-	}
-	if len(key) < shortestKey || len(different) < fewestInKey {
-		return "", f.wrong(fmt.Errorf("the key in the variable %s has %d characters, %d of them different; it must have %d, and %d different ones", name, len(key), len(different), shortestKey, fewestInKey), hint, part, "key_env")
-	}
-	return key, nil
-}
-
-// Resolved is an external resource named in a file: its kind, its source, and the error if
-// it is unavailable.
-type Resolved struct {
-	What, From string
-	Err        error
-}
-
-// Resolve checks everything that a host needs at its start, beside the files that [LoadFile]
-// has checked: worker processes, its address, keys in variables, the signing key, the collector
-// of traces, and the agents with their models. It connects only to a host at that address.
-func (f *File) Resolve(ctx context.Context) (all []Resolved) {
-	for part, name := range map[string]string{"metrics": f.Metrics.KeyEnv, "operator": f.Operator.KeyEnv} {
-		if name != "" {
-			_, err := f.keyIn(part, name)
-			all = append(all, Resolved{part + " key", "the variable " + name, err})
-		}
-	}
-	slices.SortFunc(all, func(a, b Resolved) int { return strings.Compare(a.What, b.What) })
-	if f.Isolation != inline {
-		_, err := guest.ProbeProcess()
-		all = append(all, Resolved{"workers", "in processes of their own", err})
-	}
-	if f.Listen.Network != "unix" { // listening would leave a socket
-		from := f.Listen.String()
-		listener, err := f.Listen.Listen()
-		if err == nil {
-			listener.Close()
-		} else if f.Ready(ctx) == nil {
-			from, err = from+", where a host serves already", nil
-		}
-		all = append(all, Resolved{"listen", from, err})
-	}
-	if f.Seal.KeyFile != "" {
-		_, err := f.sealKey()
-		all = append(all, Resolved{"seal key", f.Seal.KeyFile, err})
-	}
-	if tracesWanted(f.Traces, os.Getenv) {
-		_, err := newOTLPClient(f.Traces.Endpoint, os.Getenv)
-		all = append(all, Resolved{"traces", cmp.Or(f.Traces.Endpoint, "the variables OTEL_*"), err})
-	}
-	for _, path := range f.Agents {
-		file, err := agentfile.Load(path)
-		if err == nil {
-			_, err = file.Provider(ctx, os.Getenv)
-		}
-		all = append(all, Resolved{"agent", path, err})
-	}
-	return all
 }
 
 // openQueue opens the queue in the database. On a server, all hosts share it.
@@ -538,55 +409,6 @@ func (h *Host) checkRights(ctx context.Context) error {
 	return err
 }
 
-// developmentTenant is the one tenant of [Options].Development.
-const developmentTenant = "dev"
-
-// newKey makes a master key, unless tenants exist under a lost one: the new key would
-// decrypt nothing of theirs, and take the place of the old one.
-func (h *Host) newKey(ctx context.Context) (tenant.MasterKey, error) {
-	store, err := tenant.Open(ctx, h.log, tenant.Options{})
-	if err != nil {
-		return tenant.MasterKey{}, err
-	}
-	list, err := store.Tenants(ctx)
-	if err != nil {
-		return tenant.MasterKey{}, err
-	}
-	key := h.file.KeyFile
-	if slices.ContainsFunc(list, func(t tenant.Tenant) bool { return t.Erased.IsZero() }) {
-		return tenant.MasterKey{}, &SetupError{
-			Err:  fmt.Errorf("%s is not there, and %s has tenants whose keys it encrypts", key, starling.DatabaseName(h.file.Database)),
-			Hint: fmt.Sprintf("restore %s, or serve another database with --db FILE", key),
-		}
-	}
-	return tenant.CreateMasterKey(key)
-}
-
-// openDevelopment creates the tenant of a host for development, if it is missing, with the
-// operator's policy. Its key is the same at every start, even for two hosts that serve one
-// database.
-func (h *Host) openDevelopment(ctx context.Context) error {
-	if !h.o.Development {
-		return nil
-	}
-	_, err := h.tenants.Create(ctx, tenant.Tenant{ID: developmentTenant, Name: "Development"})
-	if err != nil && !errors.Is(err, tenant.ErrExists) {
-		return err
-	}
-	if h.file.Policy != "" {
-		text, err := os.ReadFile(h.file.Policy)
-		if err != nil {
-			return err
-		}
-		if _, err := h.tenants.SetPolicy(ctx, developmentTenant, string(text), true); err != nil {
-			return err
-		}
-	}
-	key, err := h.tenants.DerivedKey(ctx, developmentTenant, "serve --dev")
-	h.Key = key.Reveal()
-	return err
-}
-
 // Serve serves until ctx ends. On SIGHUP it reloads the master keys, the policy and the
 // certificate; an invalid file changes nothing.
 func (h *Host) Serve(ctx context.Context) error {
@@ -640,109 +462,4 @@ func (h *Host) loadMasters() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return h.tenants.UseMasters(ctx, keys...)
-}
-
-// Certificate is the certificate of a host. It is reloaded on SIGHUP, because certificates
-// are renewed more often than hosts restart.
-type Certificate struct {
-	Files   FileTLS
-	current atomic.Pointer[tls.Certificate]
-}
-
-// Load reads the files. If they are invalid, the previous certificate stays.
-func (c *Certificate) Load() error {
-	pair, err := tls.LoadX509KeyPair(string(c.Files.Cert), string(c.Files.Key))
-	if err != nil {
-		return fmt.Errorf("cert %s, key %s: %s", c.Files.Cert, c.Files.Key, starling.PlainError(err))
-	}
-	c.current.Store(&pair)
-	return nil
-}
-
-// Expires returns the expiry of the loaded certificate.
-func (c *Certificate) Expires() time.Time { return c.current.Load().Leaf.NotAfter }
-
-// config returns the TLS configuration of a server, or nil without a certificate.
-func (c *Certificate) config() *tls.Config {
-	if c == nil {
-		return nil
-	}
-	show := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil }
-	return &tls.Config{GetCertificate: show, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
-}
-
-// DatabaseBytes returns the size of a database, with the WAL of a file.
-func DatabaseBytes(ctx context.Context, log eventlog.Transactor, where string) (bytes int64, err error) {
-	if store.OnServer(where) {
-		err = log.View(ctx, func(q eventlog.Querier) error {
-			return q.Query("SELECT pg_database_size(current_database())", nil, func(r eventlog.Row) error { return r.Scan(&bytes) })
-		})
-		return bytes, err
-	}
-	info, err := os.Stat(where)
-	if err != nil {
-		return 0, err
-	}
-	bytes = info.Size()
-	if wal, err := os.Stat(where + "-wal"); err == nil {
-		bytes += wal.Size()
-	}
-	return bytes, nil
-}
-
-// DatabaseRoom returns the free space for a database file: on its disk, and in the file
-// where runs and modules were removed.
-func DatabaseRoom(log eventlog.Transactor, path string) (guest.DiskRoom, error) {
-	room, err := guest.DiskRoomOf(path)
-	if err != nil {
-		return room, err
-	}
-	const free = "SELECT f.freelist_count * p.page_size FROM pragma_freelist_count() AS f, pragma_page_size() AS p"
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	err = log.View(ctx, func(q eventlog.Querier) error {
-		return q.Query(free, nil, func(r eventlog.Row) error { return r.Scan(&room.Reusable) })
-	})
-	return room, err
-}
-
-// spaceState returns the free space for the metrics.
-func (h *Host) spaceState(ctx context.Context) observe.SpaceState {
-	s := observe.SpaceState{Disks: map[string]observe.DiskState{}, Compiled: -1}
-	where, folders := h.file.Database, map[string]string{}
-	if !store.OnServer(where) {
-		folders["database"] = filepath.Dir(where)
-	}
-	if dir := starling.CodeCacheFolder(); dir != "" {
-		folders["cache"] = dir
-		s.Compiled = sandbox.CacheBytes(dir)
-	}
-	for name, dir := range folders {
-		if room, err := guest.DiskRoomOf(dir); err == nil {
-			s.Disks[name] = observe.DiskState{Free: room.Free, Total: room.Total}
-		}
-	}
-	var err error
-	if s.Database, err = DatabaseBytes(ctx, h.log, where); err != nil {
-		s.Database = -1
-	}
-	s.Modules, s.Bytes = -1, -1
-	if modules, err := eventlog.CountModules(ctx, h.log, ""); err == nil {
-		s.Modules, s.Bytes = int64(modules.Modules), modules.Bytes
-	}
-	return s
-}
-
-// queueState returns the state of the queue for the metrics.
-func (h *Host) queueState(ctx context.Context) (observe.QueueState, error) {
-	s, err := h.queue.Stats(ctx)
-	if err != nil {
-		return observe.QueueState{}, err
-	}
-	state := observe.QueueState{Tenants: s.Tenants, Ready: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest, Hosts: map[string]int{}}
-	hosts, err := h.queue.Hosts(ctx)
-	for _, one := range hosts {
-		state.Hosts[one.State]++
-	}
-	return state, err
 }

@@ -52,7 +52,7 @@ func (d *Daemon) account(ctx context.Context, id string) (Account, error) {
 // accountOf returns the account of a tenant whose row was read just now.
 func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error) {
 	d.config.Directory.saw(t)
-	t.Limits = t.Limits.Or(d.config.Defaults)
+	t.Limits = t.Limits.Or(d.config.Limits)
 	d.outbound.allow(t)
 	was := d.accounts.find(t)
 	if was != nil && was.Revision >= t.Revision {

@@ -61,7 +61,7 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	run := runRequest{Tool: r.PathValue("name"), Input: body.Input, Variables: body.Variables, Priority: body.Priority, Wait: d.config.MaxWait.Seconds()}
+	run := runRequest{Tool: r.PathValue("name"), Input: body.Input, Variables: body.Variables, Priority: body.Priority, Wait: d.config.Requests.Wait.Seconds()}
 	if body.Wait != nil {
 		run.Wait = *body.Wait
 	}
@@ -116,12 +116,12 @@ func (q *runRequest) check(maxWait time.Duration) error {
 // submit queues a run and answers with it: at once, or when it has ended if the
 // request waits.
 func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []byte) error {
-	if err := q.check(d.config.MaxWait); err != nil {
+	if err := q.check(d.config.Requests.Wait); err != nil {
 		return err
 	}
 	wait := time.Duration(q.Wait * float64(time.Second))
 	if wait > 0 {
-		leave, err := enter(r.Context(), d.streams, r.tenant.Tenant, d.config.MaxStreams)
+		leave, err := enter(r.Context(), d.streams, r.tenant.Tenant, d.config.Requests.Streams)
 		if err != nil {
 			return err
 		}

@@ -63,14 +63,14 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 	c = c.complete()
 	d := &Daemon{
 		config: c, logger: c.Logger, agents: map[string]*Agent{},
-		modules:  guest.NewCache[moduleKey](guest.CacheLimits{Modules: c.MaxIdleModules, Bytes: c.MaxIdleModuleBytes}),
+		modules:  guest.NewCache[moduleKey](guest.CacheLimits{Modules: c.Requests.Loaded, Bytes: c.MaxIdleModuleBytes}),
 		recorded: guest.NewRecorded(c.Isolated, c.Log, nil, agentfile.Offline),
 		host:     share.Host{CPU: c.CPU, Memory: guest.NewPool(share.Memory), Log: c.Log},
 		streams:  guest.NewScheduler(math.MaxInt),
 		compiles: guest.NewScheduler(runtime.GOMAXPROCS(0)/4, 1),
-		replays:  guest.NewScheduler(c.MaxReplays),
+		replays:  guest.NewScheduler(c.Requests.Replays),
 		volume:   newVolumes(c.Log, c.Queue),
-		disk:     diskSpace{of: c.Disk, keep: c.KeepFree},
+		disk:     diskSpace{of: c.Disk, keep: c.Space.KeepFree},
 		failing:  failing{since: map[string]time.Time{}},
 	}
 	for i := range c.Agents {
@@ -100,14 +100,14 @@ func (d *Daemon) announce(a *agent.Agent) {
 const maxHeader = 16 << 10
 
 // Serve answers requests and works on runs until ctx ends. Then it takes no more
-// work, tells so for [Config.Drain], lets requests and runs finish within the grace
+// work, tells so for [Settings].Drain, lets requests and runs finish within the grace
 // periods, hands back the runs that do not, and returns. Nothing that was
 // acknowledged is lost.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
-	conns := newConnections(d.config.MaxConnections, d.logger)
+	conns := newConnections(d.config.Connections.Max, d.logger)
 	server := &http.Server{
 		Handler: d, MaxHeaderBytes: maxHeader, ConnContext: conns.context, ConnState: conns.state,
-		ReadHeaderTimeout: d.config.HeaderTime, IdleTimeout: d.config.IdleTime,
+		ReadHeaderTimeout: d.config.HeaderTime, IdleTimeout: d.config.Connections.Idle,
 		ErrorLog: slog.NewLogLogger(d.logger.Handler(), slog.LevelDebug),
 	}
 	working, halt := context.WithCancel(ctx)
@@ -227,8 +227,53 @@ type Agent struct {
 	Modules map[canon.Hash][]byte
 }
 
+// Settings are the numbers and times of a daemon, as a host.yaml has them. Zero means the
+// default.
+type Settings struct {
+	// Limits are those of tenants that have none of their own, and tenant.DefaultLimits
+	// those that are zero here.
+	Limits tenant.Limits `yaml:"limits"`
+
+	// Drain is how long a daemon that ends goes on answering, if it was ever asked whether
+	// it is ready. It says that it is not, and refuses new work with 503. Zero means 5 s.
+	Drain time.Duration `yaml:"drain"`
+
+	Requests struct {
+		Module  int64         `yaml:"module"`         // bytes of an upload: 16 MiB, which a Go program with net/http needs
+		Modules int           `yaml:"modules"`        // of one tenant: 100
+		Wait    time.Duration `yaml:"wait"`           // how long a request waits for its run to end: 60 s
+		Streams int           `yaml:"streams"`        // requests of one tenant that wait for runs or follow them: 100
+		Replays int           `yaml:"replays"`        // at a time, of all tenants, half of them for one tenant: 2
+		Loaded  int           `yaml:"loaded_modules"` // that no call uses: 32
+	} `yaml:"requests"`
+
+	Connections struct {
+		// Max bounds the connections of clients. A further one replaces the oldest of those
+		// without a key, or one of the tenant that has the most. A tenant may have half as
+		// many requests in progress. Zero means 4096.
+		Max     int           `yaml:"max"`
+		Request time.Duration `yaml:"request"` // how long the body of a module may take, from when the daemon begins to read it: 60 s
+		Idle    time.Duration `yaml:"idle"`    // how long a connection may be idle: 2 minutes
+	} `yaml:"connections"`
+
+	Retention struct {
+		OlderThan time.Duration `yaml:"older_than"` // runs that have ended and began longer ago are removed; zero keeps all
+		Every     time.Duration `yaml:"every"`      // how often: each hour
+	} `yaml:"retention"`
+
+	Space struct {
+		// KeepFree is how many bytes of the disk stay free: below, the daemon refuses
+		// modules, and below half of it runs, so that accepted runs can be finished. Zero
+		// means a sixteenth of the disk, at least 64 MiB and at most 512 MiB.
+		KeepFree int64 `yaml:"keep_free"`
+		Modules  int64 `yaml:"modules"` // bytes of the modules of all tenants together; zero is no bound
+	} `yaml:"space"`
+}
+
 // Config is what a daemon is made of. Log, Tenants, Queue and Inline are required.
 type Config struct {
+	Settings
+
 	Log     Log
 	Tenants *tenant.Store
 	Queue   *queue.Queue
@@ -278,19 +323,12 @@ type Config struct {
 	// Tracer makes the spans of tenants' requests and of their runs. Nil makes none.
 	Tracer *observe.Tracer
 
-	// Defaults are the limits of tenants as far as they have none of their own, and
-	// tenant.DefaultLimits those that are zero here.
-	Defaults tenant.Limits
-
 	// Calls are the limits of each call of a tenant's tool, which policies lower. The zero
 	// value stands for sandbox.DefaultLimits.
 	Calls sandbox.Limits
 
-	// Retention removes runs that have ended and began longer ago. Zero keeps all.
-	// RetentionEvery is how often that is looked at; zero means an hour. Retained
-	// measures it; nil measures nothing.
-	Retention, RetentionEvery time.Duration
-	Retained                  *observe.Retention
+	// Retained measures the removal of old runs. Nil measures nothing.
+	Retained *observe.Retention
 
 	// Ended, unless it is nil, is called after each run that this daemon has ended.
 	Ended func()
@@ -301,41 +339,12 @@ type Config struct {
 	// Disk returns the room on the disk of the database. Nil is not known.
 	Disk func() (guest.DiskRoom, error)
 
-	// KeepFree is how many bytes of the disk stay free: below, the daemon refuses
-	// modules, and below half of it runs, so that those that were accepted can be
-	// finished. Zero means a sixteenth of the disk, at least 64 MiB and at most 512 MiB.
-	KeepFree int64
-
-	// MaxModuleBytes bounds the modules of all tenants together, in bytes. Zero is no
-	// bound.
-	MaxModuleBytes int64
-
-	// MaxModule bounds an upload in bytes. Zero means 16 MiB, which a Go program
-	// with net/http needs.
-	MaxModule int64
-
-	// MaxModules bounds the modules of one tenant. Zero means 100.
-	MaxModules int
-
-	// MaxWait bounds how long a request waits for its run to end. Zero means 60 s.
-	MaxWait time.Duration
-
 	// Heartbeat is how often a stream without events says that it is there. Zero
 	// means 15 s.
 	Heartbeat time.Duration
 
-	// MaxStreams bounds the requests of one tenant that wait for runs or follow
-	// them. Zero means 100.
-	MaxStreams int
-
-	// MaxReplays bounds the replays at a time, of all tenants. One tenant has half of
-	// them at most. Zero means 2.
-	MaxReplays int
-
-	// MaxIdleModules bounds the loaded modules that no call uses, and
-	// MaxIdleModuleBytes how much they are together, see [guest.Module.Size]. Zero
-	// means 32, and 128 MiB.
-	MaxIdleModules     int
+	// MaxIdleModuleBytes bounds the loaded modules that no call uses, see
+	// [guest.Module.Size]. Zero means 128 MiB.
 	MaxIdleModuleBytes int
 
 	// MaxAttempts bounds how often a run is taken up that the host could not go on
@@ -344,19 +353,8 @@ type Config struct {
 
 	// HeaderTime bounds how long the headers of a request may take to arrive, and then
 	// again its body, and how long a client without a key may take to read the answer.
-	// RequestTime bounds the body of a module instead, from when the daemon begins to read
-	// it. IdleTime is how long a connection may be idle. Zero means 5 s, 60 s and two
-	// minutes.
-	HeaderTime, RequestTime, IdleTime time.Duration
-
-	// Drain is how long a daemon that ends goes on answering, if it was ever asked whether
-	// it is ready. It says that it is not, and refuses new work with 503. Zero means 5 s.
-	Drain time.Duration
-
-	// MaxConnections bounds the connections of clients. A further one replaces the oldest
-	// of those without a key, or one of the tenant that has the most. A tenant may have
-	// half as many requests in progress. Zero means 4096.
-	MaxConnections int
+	// Zero means 5 s.
+	HeaderTime time.Duration
 
 	// TLS encrypts the connections of clients. Nil leaves them in the clear.
 	TLS *tls.Config
@@ -369,22 +367,22 @@ type Config struct {
 }
 
 func (c Config) complete() Config {
-	c.MaxModule = cmp.Or(c.MaxModule, 16<<20)
-	c.MaxModules = cmp.Or(c.MaxModules, 100)
-	c.MaxWait = cmp.Or(c.MaxWait, time.Minute)
+	c.Requests.Module = cmp.Or(c.Requests.Module, 16<<20)
+	c.Requests.Modules = cmp.Or(c.Requests.Modules, 100)
+	c.Requests.Wait = cmp.Or(c.Requests.Wait, time.Minute)
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
-	c.MaxStreams = cmp.Or(c.MaxStreams, 100)
-	c.MaxReplays = cmp.Or(c.MaxReplays, 2)
-	c.MaxIdleModules = cmp.Or(c.MaxIdleModules, 32)
+	c.Requests.Streams = cmp.Or(c.Requests.Streams, 100)
+	c.Requests.Replays = cmp.Or(c.Requests.Replays, 2)
+	c.Requests.Loaded = cmp.Or(c.Requests.Loaded, 32)
 	c.MaxIdleModuleBytes = cmp.Or(c.MaxIdleModuleBytes, 128<<20)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 5)
-	c.RetentionEvery = cmp.Or(c.RetentionEvery, time.Hour)
+	c.Retention.Every = cmp.Or(c.Retention.Every, time.Hour)
 	c.HeaderTime = cmp.Or(c.HeaderTime, 5*time.Second)
-	c.RequestTime = cmp.Or(c.RequestTime, time.Minute)
-	c.IdleTime = cmp.Or(c.IdleTime, 2*time.Minute)
+	c.Connections.Request = cmp.Or(c.Connections.Request, time.Minute)
+	c.Connections.Idle = cmp.Or(c.Connections.Idle, 2*time.Minute)
 	c.Drain = cmp.Or(c.Drain, 5*time.Second)
-	c.MaxConnections = cmp.Or(c.MaxConnections, 4096)
-	c.Defaults = c.Defaults.Or(tenant.DefaultLimits())
+	c.Connections.Max = cmp.Or(c.Connections.Max, 4096)
+	c.Limits = c.Limits.Or(tenant.DefaultLimits())
 	if c.Calls == (sandbox.Limits{}) {
 		c.Calls = sandbox.DefaultLimits()
 	}

@@ -43,10 +43,10 @@ func TestDocumentedDefaults(t *testing.T) {
 		"`recorded_per_day`": size(limits.RecordedPerDay), "`recorded`": size(limits.Recorded),
 		"`workers`": fmt.Sprint(queue.DefaultWorkers), "`queue.max_waiting`": fmt.Sprint(queue.DefaultMaxWaiting), "`queue.lease`": short(queue.DefaultLease),
 		"`queue.grace`": short(queue.DefaultGrace), "`queue.attempts`": fmt.Sprint(c.MaxAttempts), "`drain`": short(c.Drain),
-		"`requests.module`": size(c.MaxModule), "`requests.modules`": fmt.Sprint(c.MaxModules), "`requests.wait`": short(c.MaxWait),
-		"`requests.streams`": fmt.Sprint(c.MaxStreams), "`requests.replays`": fmt.Sprint(c.MaxReplays), "`requests.loaded_modules`": fmt.Sprint(c.MaxIdleModules),
-		"`connections.max`": fmt.Sprint(c.MaxConnections), "`connections.request`": short(c.RequestTime), "`connections.idle`": short(c.IdleTime),
-		"`retention.every`": short(c.RetentionEvery),
+		"`requests.module`": size(c.Requests.Module), "`requests.modules`": fmt.Sprint(c.Requests.Modules), "`requests.wait`": short(c.Requests.Wait),
+		"`requests.streams`": fmt.Sprint(c.Requests.Streams), "`requests.replays`": fmt.Sprint(c.Requests.Replays), "`requests.loaded_modules`": fmt.Sprint(c.Requests.Loaded),
+		"`connections.max`": fmt.Sprint(c.Connections.Max), "`connections.request`": short(c.Connections.Request), "`connections.idle`": short(c.Connections.Idle),
+		"`retention.every`": short(c.Retention.Every),
 	} {
 		if !strings.Contains(string(page), "\n| "+row+" | "+want+" |") {
 			t.Errorf("docs/defaults.md does not give %s as %s", row, want)

@@ -28,7 +28,7 @@ func TestADiskThatGetsFull(t *testing.T) {
 			}
 			return guest.DiskRoom{Free: free.Load(), Reusable: reusable.Load(), Total: 1 << 40}, nil
 		}
-		c.KeepFree = 1 << 20
+		c.Space.KeepFree = 1 << 20
 		q.Limits = func(string) queue.Limits {
 			select {
 			case <-held:
@@ -113,7 +113,7 @@ func TestAllModulesTogether(t *testing.T) {
 	wasm := func(n int) []byte {
 		return answering(fmt.Sprint("tool", n), `{"type":"object"}`, `{"output":1}`)
 	}
-	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.MaxModuleBytes = 2 * int64(len(wasm(1))) })
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Space.Modules = 2 * int64(len(wasm(1))) })
 	for i, step := range []struct {
 		who  string
 		want int

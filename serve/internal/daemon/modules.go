@@ -96,7 +96,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	if err := d.takesWork(); err != nil {
 		return err
 	}
-	size := d.config.MaxModule
+	size := d.config.Requests.Module
 	if r.ContentLength >= 0 {
 		size = min(size, r.ContentLength)
 	}
@@ -105,7 +105,7 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer release()
-	wasm, err := d.readBody(w, r.Request, wasmType, d.config.MaxModule, share.Module)
+	wasm, err := d.readBody(w, r.Request, wasmType, d.config.Requests.Module, share.Module)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	if err := d.room(all, m); err != nil {
 		return owned{}, false, err
 	}
-	if most := d.config.MaxModuleBytes; most > 0 {
+	if most := d.config.Space.Modules; most > 0 {
 		stored, err := eventlog.CountModules(ctx, d.config.Log, "")
 		if err != nil {
 			return owned{}, false, err
@@ -201,7 +201,7 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 // room refuses a module for which there is no room among the others: names of
 // tools are unique, so that no upload takes the calls of another module's tools.
 func (d *Daemon) room(all []owned, m owned) error {
-	if len(all) >= d.config.MaxModules {
+	if len(all) >= d.config.Requests.Modules {
 		return moduleLimit.because("the tenant has %d modules", len(all)).hint("delete an unused module")
 	}
 	taken := map[string]string{}

@@ -238,7 +238,7 @@ func TestASuspendedTenantDoesNotRun(t *testing.T) {
 	var directory *daemon.Directory
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
 		var err error
-		directory, err = daemon.NewDirectory(t.Context(), c.Tenants, c.Defaults, c.Logger)
+		directory, err = daemon.NewDirectory(t.Context(), c.Tenants, c.Limits, c.Logger)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func (d *Daemon) holdBody(w http.ResponseWriter, r *http.Request, limit, times i
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	err := share.Hold(r.Context(), n*times)
 	if limit > maxJSON {
-		bodyWithin(w, r, d.config.RequestTime)
+		bodyWithin(w, r, d.config.Connections.Request)
 	} else {
 		bodyWithin(w, r, d.config.HeaderTime)
 	}

@@ -42,7 +42,7 @@ func TestAHostRemovesOldRuns(t *testing.T) {
 	due, made := make(chan struct{}), make(chan eventlog.PruneOptions, 10)
 	measured := prometheus.NewRegistry()
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
-		c.Log, c.Retention, c.RetentionEvery = removals{c.Log, due, made}, time.Nanosecond, time.Millisecond
+		c.Log, c.Retention.OlderThan, c.Retention.Every = removals{c.Log, due, made}, time.Nanosecond, time.Millisecond
 		c.Retained = observe.NewRetention(measured)
 		q.Limits = func(tenant string) queue.Limits { return queue.Limits{Paused: tenant == "bob"} }
 	})

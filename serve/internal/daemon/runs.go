@@ -497,7 +497,7 @@ func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.Event
 	}
 	patient, cancel := context.WithTimeoutCause(ctx, slotWait, busy.because("no slot to replay the run was free within %s", slotWait).retry(2*time.Second))
 	defer cancel()
-	leave, err := enter(patient, d.replays, t, max(1, d.config.MaxReplays/2))
+	leave, err := enter(patient, d.replays, t, max(1, d.config.Requests.Replays/2))
 	if err != nil {
 		return agent.Verdict{}, cmp.Or(context.Cause(patient), err)
 	}

@@ -90,7 +90,7 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const leftover = time.Second
 
 // bodyWithin bounds the time in which the body of a request has to arrive: as long as the
-// headers, and [Config.RequestTime] for a module. Without a body there is nothing to wait
+// headers, and Connections.Request of [Settings] for a module. Without a body there is nothing to wait
 // for, and a deadline would end the request itself.
 func bodyWithin(w http.ResponseWriter, r *http.Request, within time.Duration) {
 	if r.ContentLength != 0 {

@@ -71,7 +71,8 @@ func TestCompilingAndReplayingAreBoundedForEachTenant(t *testing.T) {
 // another tenant's is read at once, and what a request holds ends with it.
 func TestUploadsAndBodiesAreChargedBeforeTheyAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &Daemon{config: Config{RequestTime: time.Minute}, host: share.Host{CPU: guest.NewScheduler(2), Memory: guest.NewPool(4 << 20)}}
+		d := &Daemon{host: share.Host{CPU: guest.NewScheduler(2), Memory: guest.NewPool(4 << 20)}}
+		d.config.Connections.Request = time.Minute
 		read := func(id string, size int) (got []byte, end func(), err error) {
 			ctx, s := d.host.Begin(t.Context(), guest.Claim{Tenant: id})
 			r := httptest.NewRequestWithContext(ctx, "POST", "/api/v1/modules?name=m", io.LimitReader(zeros{}, int64(size)))

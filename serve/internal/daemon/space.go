@@ -25,7 +25,7 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 	return eventview.View{
 		Log: log, Namespace: a.ID, Title: a.ID,
 		Follow: func(ctx context.Context) (func(), error) {
-			return enter(ctx, d.streams, a.Tenant, d.config.MaxStreams)
+			return enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
 		},
 		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
 			return d.replay(ctx, a.Tenant, log, runID)

@@ -63,7 +63,7 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 		web.NewStream(w, writeTimeout)
 		return nil
 	}
-	leave, err := enter(r.Context(), d.streams, r.tenant.Tenant, d.config.MaxStreams)
+	leave, err := enter(r.Context(), d.streams, r.tenant.Tenant, d.config.Requests.Streams)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ type Outcome struct {
 // has given the call up, and the run is cancelled. With a ticket, which is of the
 // caller's making, [Daemon.CancelCall] cancels it too, on any host.
 func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (Outcome, error) {
-	leave, err := enter(ctx, d.streams, a.Tenant, d.config.MaxStreams)
+	leave, err := enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -104,7 +104,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		return Outcome{}, err
 	}
 	share.Of(ctx).Keep(int64(3 * len(input))) // the body, its message and the input are kept
-	run, err := d.outcome(ctx, view, id, d.config.MaxWait)
+	run, err := d.outcome(ctx, view, id, d.config.Requests.Wait)
 	switch {
 	case err != nil:
 		d.giveUp(ctx, fullID(a.ID, id))
@@ -132,7 +132,7 @@ func (d *Daemon) keepTicket(a Account, ticket string) alongside {
 		return nil
 	}
 	return func(tx eventlog.Tx, id string) error {
-		_, err := d.config.Tenants.Once(tx, a.ID, ticketKey(ticket), ticketRequest, []byte(id), d.config.MaxWait+ticketSlack)
+		_, err := d.config.Tenants.Once(tx, a.ID, ticketKey(ticket), ticketRequest, []byte(id), d.config.Requests.Wait+ticketSlack)
 		if errors.Is(err, tenant.ErrKeyReused) {
 			return nil
 		}

@@ -16,10 +16,10 @@ const collectEvery = 20 * time.Minute
 
 // upkeep removes old runs and unused modules from time to time, until ctx ends.
 func (d *Daemon) upkeep(ctx context.Context) {
-	tick := time.NewTicker(min(d.config.RetentionEvery, collectEvery))
+	tick := time.NewTicker(min(d.config.Retention.Every, collectEvery))
 	defer tick.Stop()
 	for pruned := (time.Time{}); ; {
-		if d.config.Retention > 0 && time.Since(pruned) >= d.config.RetentionEvery {
+		if d.config.Retention.OlderThan > 0 && time.Since(pruned) >= d.config.Retention.Every {
 			pruned = time.Now()
 			d.retain(ctx)
 		}
@@ -41,7 +41,7 @@ func (d *Daemon) upkeep(ctx context.Context) {
 // retain removes old runs.
 func (d *Daemon) retain(ctx context.Context) {
 	report, err := eventlog.PruneInSteps(ctx, d.config.Log, eventlog.PruneOptions{
-		Before: time.Now().Add(-d.config.Retention), Why: "retention of " + d.config.Retention.String()})
+		Before: time.Now().Add(-d.config.Retention.OlderThan), Why: "retention of " + d.config.Retention.OlderThan.String()})
 	if report.Runs > 0 {
 		if d.config.Removed != nil {
 			d.config.Removed()
@@ -61,7 +61,7 @@ func (d *Daemon) retain(ctx context.Context) {
 // when nothing is left.
 type diskSpace struct {
 	of   func() (guest.DiskRoom, error) // nil where it is not known, as for a server
-	keep int64                          // see Config.KeepFree
+	keep int64                          // see Settings.Space
 
 	uploads atomic.Int64 // bytes that uploads in progress may take
 }

@@ -119,7 +119,7 @@ func usageOf(ctx context.Context, log eventlog.Transactor, recorded *volumes, te
 
 // Usage returns what tenants use.
 func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
-	doc, err := usageOf(ctx, d.config.Log, &d.volume, d.config.Tenants, d.config.Queue, d.config.Defaults, f)
+	doc, err := usageOf(ctx, d.config.Log, &d.volume, d.config.Tenants, d.config.Queue, d.config.Limits, f)
 	for i, one := range doc.Items {
 		now := &tenant.InFlight{Bytes: d.host.Memory.Held(one.Tenant)}
 		now.Slots, now.Waiting = d.host.CPU.Use(one.Tenant)

@@ -88,7 +88,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		c.hungUp()
 	})
 	hasty := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
-		c.HeaderTime, c.RequestTime = 500*time.Millisecond, 500*time.Millisecond // for the headers, a client on a busy machine needs some of it
+		c.HeaderTime, c.Connections.Request = 500*time.Millisecond, 500*time.Millisecond // for the headers, a client on a busy machine needs some of it
 	})
 	key := "Host: h\r\nAuthorization: Bearer " + hasty.keys["alice"] + "\r\n"
 	run := "POST /api/v1/runs HTTP/1.1\r\n" + key + "Content-Type: application/json\r\n"
@@ -120,7 +120,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			}
 		})
 	}
-	w = newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.IdleTime = 50 * time.Millisecond })
+	w = newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Connections.Idle = 50 * time.Millisecond })
 	t.Run("nothing more", func(t *testing.T) {
 		c := w.dial(t)
 		c.says(healthy)
@@ -161,7 +161,7 @@ func TestOneAnswerWithoutAKey(t *testing.T) {
 // TestATenantHasAShareOfTheHost: with half as many requests in progress as the host has
 // connections, it is refused further ones, and another tenant is not.
 func TestATenantHasAShareOfTheHost(t *testing.T) {
-	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.MaxConnections, c.HeaderTime = 8, time.Minute })
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Connections.Max, c.HeaderTime = 8, time.Minute })
 	for range 4 {
 		w.dial(t).says("POST /api/v1/runs HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
 	}

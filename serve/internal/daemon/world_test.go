@@ -101,8 +101,9 @@ func (w *world) start() {
 	c := daemon.Config{
 		Log: w.log, Tenants: w.tenants, Inline: guest.Inline(w.engine), Agents: []daemon.Agent{gambler()},
 		Metrics: observe.MetricsHandler(registry), Observe: observe.NewHTTPMetrics(registry), Runs: observe.NewMetrics(registry),
-		OperatorKey: "operator", MaxWait: 20 * time.Second, Drain: time.Millisecond, Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+		OperatorKey: "operator", Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
+	c.Requests.Wait, c.Drain = 20*time.Second, time.Millisecond
 	q := queue.Config{Host: "test", Grace: time.Second, Limits: func(string) queue.Limits { return queue.Limits{MaxRunning: 4} }}
 	q.Ready = func(ctx context.Context) error { return w.daemon.Ready(ctx) }
 	if w.adjust != nil {
