@@ -7,7 +7,7 @@
 //	run tools           run, agent, demo, tool, check, policy, ask
 //	connect assistants  mcp, mcpserver, mcpconfig
 //	prove what they did replay, validate, seal, verify, bundle
-//	read a log          runs, show, inspect, report, caret
+//	read a log          runs, show, inspect, report
 //	host tenants        serve, tenant, tenantlimits, tenantpolicy, secret, masterkey, queue, observe
 //	keep a log in order archive, import, backup, prune, migrate, doctor
 //	used by all         main, exit, output, units, database, decrypt, version

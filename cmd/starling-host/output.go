@@ -9,12 +9,10 @@ import (
 	"os/signal"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -90,7 +88,7 @@ func (p *printer) doing(what string) (ended func()) {
 	timer := time.AfterFunc(soon, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if text := ascii(what) + " ..."; !over {
+		if text := display.ASCII(what) + " ..."; !over {
 			if width := p.width(); width > 0 {
 				text = shorten(text, max(width-1, 3)) // a line that wraps would remain
 			}
@@ -171,13 +169,6 @@ func (a *app) writeValue(v any) error {
 // printable returns s as one line, with every rune that is not printable replaced by its
 // escape. What a printer is given as an argument needs no more of it.
 func printable(s string) string { return display.Printable(s) }
-
-// ascii is printable for text that is compared: what is not ASCII is escaped as
-// well, so that letters that look alike differ and each character is as wide as
-// any other.
-func ascii(s string) string {
-	return display.EscapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
-}
 
 // printableLines returns the lines of s, each printable, without empty ones at the end.
 func printableLines(s string) []string {

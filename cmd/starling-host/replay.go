@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -332,7 +333,7 @@ func writeDivergence(w *printer, d *agent.Divergence, events int) {
 		w.printf("  kind      expected %s, got %s\n", agent.KindName(d.ExpectedKind), agent.KindName(d.Kind))
 	}
 	if d.Field != "" {
-		w.printf("  field     %s\n", ascii(d.Field))
+		w.printf("  field     %s\n", display.ASCII(d.Field))
 	}
 	if d.Reason != "" {
 		w.printf("  reason    %s\n", d.Reason)
@@ -340,7 +341,7 @@ func writeDivergence(w *printer, d *agent.Divergence, events int) {
 	if d.Expected == "" && d.Got == "" {
 		return
 	}
-	expected, got, caret := aroundDifference(d.Expected, d.Got)
+	expected, got, caret := display.AroundDifference(d.Expected, d.Got)
 	w.printf("  expected  %s\n  got       %s\n", expected, got)
 	if caret >= 0 {
 		w.printf("            %s^\n", strings.Repeat(" ", caret))

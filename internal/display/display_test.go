@@ -1,9 +1,13 @@
 package display_test
 
 import (
+	"encoding/json"
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/starling-host/starling/internal/display"
 )
@@ -32,13 +36,16 @@ func TestAmounts(t *testing.T) {
 
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
-		"plain é 漢":   "plain é 漢",
-		"a\nb\tc":     `a\nb\tc`,
-		"\x1b[2J":     `\x1b[2J`,
-		"a\u202eb":    `a\u202eb`,
-		"\u200bhid":   `\u200bhid`,
-		"bad \xff":    `bad \xff`,
-		"\U000e0041x": `\U000e0041x`,
+		"Zürich 東京 ok":   "Zürich 東京 ok",
+		"a\n\tb\r":       `a\n\tb\r`,
+		"a\x1b[31mred":   `a\x1b[31mred`, // an ANSI sequence
+		"a\u009b31m":     `a\u009b31m`,   // a C1 control
+		"a\u202eb\u2066": `a\u202eb\u2066`,
+		"a\u200bb\ufeff": `a\u200bb\ufeff`,
+		"\U000e0041x":    `\U000e0041x`, // a tag character
+		"a\u2028b":       `a\u2028b`,
+		"a\xffb\xc3":     `a\xffb\xc3`,
+		"a\ufffd":        "a\ufffd",
 	} {
 		if got := display.Printable(in); got != want {
 			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
@@ -47,7 +54,36 @@ func TestPrintable(t *testing.T) {
 	if got := display.PrintableError(errors.Join(errors.New("a\x1b"), errors.New("b\n\n c"))); got != `a\x1b; b; c` {
 		t.Errorf("joined errors read %q", got)
 	}
-	if got := display.Shorten("abcdef", 5); got != "ab..." {
-		t.Errorf("got %q", got)
+	for in, want := range map[string]string{"abcdef": "abcdef", "abcdefg": "abc...", "äöüäöü": "äöüäöü", "äöüäöüß": "äöü..."} {
+		if got := display.Shorten(in, 6); got != want {
+			t.Errorf("Shorten(%q) = %q, want %q", in, got, want)
+		}
 	}
+}
+
+// FuzzPrintable checks what the functions promise for any text: nothing that a
+// terminal obeys is left, and JSON keeps its value.
+func FuzzPrintable(f *testing.F) {
+	f.Add("a\x1b[2J\u202e\xff\U000e0041\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		doc, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		escaped := map[string]string{
+			"Printable": display.Printable(s), "ASCII": display.ASCII(s), "JSON": string(display.PrintableJSON(doc)),
+			"text": strings.ReplaceAll(display.PrintableText(s), "\n", ""),
+		}
+		for name, text := range escaped {
+			for _, r := range text {
+				if !strconv.IsPrint(r) || name == "ASCII" && r >= utf8.RuneSelf {
+					t.Errorf("%s left %U in %q", name, r, text)
+				}
+			}
+		}
+		var before, after string
+		if json.Unmarshal(doc, &before) != nil || json.Unmarshal([]byte(escaped["JSON"]), &after) != nil || before != after {
+			t.Errorf("JSON changed from %q to %q", before, after)
+		}
+	})
 }

@@ -16,6 +16,12 @@ import (
 // are the characters that reorder or hide text.
 func Printable(s string) string { return EscapeRunes(s, strconv.IsPrint) }
 
+// ASCII is [Printable] for texts that are compared: it escapes what is not ASCII as well, so
+// that letters that look alike differ and each character is as wide as any other.
+func ASCII(s string) string {
+	return EscapeRunes(s, func(r rune) bool { return r < utf8.RuneSelf && strconv.IsPrint(r) })
+}
+
 // Visible reports whether r leaves a visible mark: it is printable, and neither a filler nor a
 // variation selector, with which texts are hidden in texts.
 func Visible(r rune) bool {

@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ func TestAroundDifference(t *testing.T) {
 		{"a byte that is not UTF-8 and the character that stands for it", "a\xfe", "a\ufffd", `a\xfe`, `a\ufffd`, `\`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			partA, partB, column := aroundDifference(c.a, c.b)
+			partA, partB, column := AroundDifference(c.a, c.b)
 			if partA != c.partA || partB != c.partB {
 				t.Errorf("got\n%s\n%s, want\n%s\n%s", partA, partB, c.partA, c.partB)
 			}
@@ -40,7 +40,7 @@ func TestAroundDifference(t *testing.T) {
 func FuzzAroundDifference(f *testing.F) {
 	f.Add("abc\x1b", "abd\xff")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		partA, partB, column := aroundDifference(a, b)
+		partA, partB, column := AroundDifference(a, b)
 		if (column < 0) != (a == b) {
 			t.Fatalf("column %d for %q and %q", column, a, b)
 		}

@@ -1,4 +1,4 @@
-package main
+package display
 
 import (
 	"strings"
@@ -11,17 +11,17 @@ const (
 	diffWidth  = 96
 )
 
-// aroundDifference returns the parts of two texts around the first place where
+// AroundDifference returns the parts of two texts around the first place where
 // they differ, escaped to ASCII, and the column of that place in both; -1 when
 // the texts are equal.
-func aroundDifference(a, b string) (partA, partB string, column int) {
+func AroundDifference(a, b string) (partA, partB string, column int) {
 	at := commonPrefix(a, b)
 	start := at
 	for range diffBefore {
 		_, size := utf8.DecodeLastRuneInString(a[:start])
 		start -= size
 	}
-	left := ascii(a[start:at])
+	left := ASCII(a[start:at])
 	if start > 0 {
 		left = "..." + left
 	}
@@ -53,7 +53,7 @@ func firstOf(s string, width int) string {
 	var b strings.Builder
 	for s != "" {
 		_, size := utf8.DecodeRuneInString(s)
-		piece := ascii(s[:size])
+		piece := ASCII(s[:size])
 		if b.Len() > 0 && b.Len()+len(piece) > width {
 			return b.String() + "..."
 		}
