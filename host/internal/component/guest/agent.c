@@ -98,7 +98,7 @@ EXPORT("agent_execute") u64 agent_execute(u8 *p, u32 n) {
   w = write_text(WRITE(w, "null,\"params\":"), input, end - input);
   w = WRITE(w, "}}\0               "); // with slack behind it
   u64 result = 0, document;
-  if (!call(EXECUTE, out, &result)) return misfits();
+  if (!call(EXECUTE, out, &result)) return failure(TEXT("discard"), why);
   u32 at = lift(f, &result), record, good;
   const struct node *t = node(f->result);
   // A record of two options, output and error; since 0.4 a variant of success and failure.

@@ -117,13 +117,6 @@ static u32 call(u32 i, const u8 *input, u64 *result) {
   return 1;
 }
 
-static u64 misfits(void) {
-  u8 *w = begin();
-  if (path_at < sizeof path) w = WRITE(write(w, path + path_at + 1, sizeof path - path_at - 1), ": ");
-  w = write(w, why.p, why.n);
-  return failure(TEXT("discard"), (struct text){out, w - out});
-}
-
 EXPORT("alloc") void *alloc_input(u32 n) { return alloc(n + 16); }
 
 EXPORT("execute") u64 execute(u8 *p, u32 n) {
@@ -134,7 +127,7 @@ EXPORT("execute") u64 execute(u8 *p, u32 n) {
   if (!input || i == count) return failure(TEXT("discard"), input ? TEXT("there is no such tool") : TEXT("there is no input"));
   f += i;
   u64 result = 0;
-  if (!call(i, input, &result)) return misfits();
+  if (!call(i, input, &result)) return failure(TEXT("discard"), why);
   if (f->flags & ASYNC) {
     if (!task_document) BROKEN("a task ends without a result");
     return task_document;
