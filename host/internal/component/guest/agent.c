@@ -29,15 +29,9 @@ static void agent_http(struct text method, struct text url, struct text headers,
     give_option(to + 20, 1, why);
     AT8(to + 32) = failed == -2 || failed == -3;
   } else {
-    u8 *w = WRITE(begin(), "{");
-    for (const struct field *f = r.headers->all; f < r.headers->all + r.headers->n; f++) {
-      if (f > r.headers->all) w = WRITE(w, ",");
-      w = WRITE(write_text(w, f->name.p, f->name.n), ":");
-      w = write_text(w, f->value.p, f->value.n);
-    }
-    w = WRITE(w, "}");
+    struct text all = headers_text(r.headers);
     AT16(to + 4) = r.status;
-    give(give(to + 8, out, w - out), r.body.p, r.body.n);
+    give(give(to + 8, all.p, all.n), r.body.p, r.body.n);
   }
 }
 
@@ -90,11 +84,11 @@ EXPORT("agent_execute") u64 agent_execute(u8 *p, u32 n) {
   const struct function *f = function(EXECUTE);
   if (!input || !(end = skip(input))) return failure(TEXT("discard"), TEXT("there is no input"));
   u8 *w = WRITE(begin(), "{\"req\":{\"context\":");
-  for (u32 i = TOOLS; i < ((u32 *)descriptors)[0]; i++)
-    if (f[i].name_n == tool.n && equal(descriptors + f[i].name, tool.p, tool.n)) {
-      w = write(WRITE(w, "\"{\\\"capability_id\\\":\\\""), descriptors + f[i].parameters, f[i].result);
-      w = WRITE(w, "\\\"}\",\"unused\":");
-    }
+  u32 i = tool_index();
+  if (i != ~0u && i >= TOOLS) {
+    w = write(WRITE(w, "\"{\\\"capability_id\\\":\\\""), descriptors + f[i].parameters, f[i].result);
+    w = WRITE(w, "\\\"}\",\"unused\":");
+  }
   w = write_text(WRITE(w, "null,\"params\":"), input, end - input);
   w = WRITE(w, "}}\0               "); // with slack behind it
   u64 result = 0, document;

@@ -119,13 +119,19 @@ static u32 call(u32 i, const u8 *input, u64 *result) {
 
 EXPORT("alloc") void *alloc_input(u32 n) { return alloc(n + 16); }
 
+// tool_index returns the number of the function that the tool is, or ~0.
+static u32 tool_index(void) {
+  const struct function *f = function(0);
+  for (u32 i = 0; i < ((u32 *)descriptors)[0]; i++)
+    if (f[i].name && f[i].name_n == tool.n && equal(descriptors + f[i].name, tool.p, tool.n)) return i;
+  return ~0u;
+}
+
 EXPORT("execute") u64 execute(u8 *p, u32 n) {
   const u8 *input = begin_request(p, n);
-  const struct function *f = function(0);
-  u32 count = ((u32 *)descriptors)[0], i = 0;
-  while (i < count && !(f[i].name && f[i].name_n == tool.n && equal(descriptors + f[i].name, tool.p, tool.n))) i++;
-  if (!input || i == count) return failure(TEXT("discard"), input ? TEXT("there is no such tool") : TEXT("there is no input"));
-  f += i;
+  u32 i = tool_index();
+  if (!input || i == ~0u) return failure(TEXT("discard"), input ? TEXT("there is no such tool") : TEXT("there is no input"));
+  const struct function *f = function(i);
   u64 result = 0;
   if (!call(i, input, &result)) return failure(TEXT("discard"), why);
   if (f->flags & ASYNC) {

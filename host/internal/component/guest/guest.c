@@ -7,3 +7,4 @@
 #include "wasi.c"
 #include "http.c"
 #include "agent.c"
+#include "extism.c"

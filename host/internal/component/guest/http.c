@@ -111,6 +111,25 @@ static i32 exchange(const struct body *request, struct response *r, struct text 
   return 0;
 }
 
+// headers_text returns the headers of a response as a JSON object. They are sorted by name.
+static struct text headers_text(const struct fields *headers) {
+  u8 *w = WRITE(begin(), "{");
+  for (const struct field *f = headers->all, *end = f + headers->n; f < end; f++) {
+    struct body value = {0};
+    struct text name = f->name;
+    add_body(&value, f->value.p, f->value.n);
+    for (; f + 1 < end && same_name(name, f[1].name); f++) {
+      add_body(&value, ", ", 2);
+      add_body(&value, f[1].value.p, f[1].value.n);
+    }
+    w = WRITE(write_text(w, name.p, name.n), ":");
+    w = write_text(w, value.p, value.n);
+    if (f + 1 < end) w = WRITE(w, ",");
+  }
+  w = WRITE(w, "}");
+  return (struct text){out, w - out};
+}
+
 #define HTTP "wasi:http/types@0.2#"
 
 // settable writes whether a header can be set, and the error if it cannot.
