@@ -22,6 +22,7 @@ func number(i int) string { return strconv.Itoa(i) }
 type tool struct {
 	name, doc string
 	f         *function
+	input     *valueType // what it takes as a tool
 }
 
 // noCaller is the caller of a tool.
@@ -56,7 +57,7 @@ func (k *linker) chooseTools(docs docs) {
 			not = append(not, name+" takes or returns a resource")
 			return
 		}
-		t := &tool{name: toolName(name), f: f, doc: cmp.Or(docs.of(iface, name), all[len(all)-1])}
+		t := &tool{name: toolName(name), f: f, input: params, doc: cmp.Or(docs.of(iface, name), all[len(all)-1])}
 		if taken[t.name] {
 			t.name = toolName(short(iface) + "-" + name)
 		}
@@ -242,7 +243,7 @@ func (d *descriptors) node(t *valueType) uint32 {
 func (k *linker) description() []byte {
 	var d abi.Description
 	for _, t := range k.tools {
-		d.Tools = append(d.Tools, abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(schema(t.f.t.params))})
+		d.Tools = append(d.Tools, abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(schema(t.input))})
 	}
 	return encode(d)
 }

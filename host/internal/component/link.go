@@ -29,6 +29,7 @@ type linker struct {
 	guest   *part
 	tools   []*tool
 	command bool
+	plugin  bool // of Extism
 	inner   bool // parts call each other
 
 	types   []wasm.FuncType
@@ -75,8 +76,12 @@ func Link(b []byte) (out []byte, err error) {
 		typeOf: map[string]uint32{}, entered: map[int]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
 		exported: map[*part]map[string]wasm.Export{},
 	}
-	k.reading, k.exports = read(b)
-	k.chooseTools(documentation(b))
+	if wasm.IsComponent(b) {
+		k.reading, k.exports = read(b)
+		k.chooseTools(documentation(b))
+	} else {
+		k.readPlugin(b)
+	}
 	return k.link(b), nil
 }
 
@@ -88,13 +93,14 @@ func (k *linker) link(b []byte) []byte {
 	started := false
 	starts := k.add(&fn{name: "start", code: wasm.Asm{0}})
 	for i, inst := range k.reading.parts {
-		m, err := wasm.DecodeLibrary(inst.module)
-		if err != nil {
-			refusal, _ := errors.AsType[*rewrite.Refusal](rewrite.Malformed(err))
-			failf(refusal.Hint, "core module %d: %s", i, refusal.What)
-		}
+		m := decode(inst.module, i)
 		p := &part{Module: m, name: cmp.Or(m.Name(), "module"+number(i))}
-		k.join(p, func(im wasm.Import) any { return k.argument(inst, im) })
+		k.join(p, func(im wasm.Import) any {
+			if k.plugin {
+				return k.pluginArgument(p, im)
+			}
+			return k.argument(inst, im)
+		})
 		k.parts = append(k.parts, p)
 		if started && len(m.Data) > 0 {
 			failf("", "%s has data that is written after another part has started", p.name)
@@ -103,6 +109,9 @@ func (k *linker) link(b []byte) []byte {
 			starts.call(at(p.funcs, *m.Start, "function"))
 			started = started || p.usesMemory()
 		}
+	}
+	if k.plugin {
+		k.startPlugin(starts)
 	}
 	if k.memory == nil { // it computes with numbers alone; the guest side needs a memory
 		k.memory = &wasm.Limits{}
@@ -120,12 +129,22 @@ func (k *linker) link(b []byte) []byte {
 	} else {
 		starts.call(k.start)
 		exports = append(exports, export{abi.ExportInitialize, starts}, export{abi.ExportAlloc, k.guestFunc("alloc")},
-			export{abi.ExportDescribe, k.describeFunc()}, export{abi.ExportExecute, k.guestFunc("execute")})
+			export{abi.ExportDescribe, k.describeFunc()}, export{abi.ExportExecute, k.guestFunc(map[bool]string{true: "extism_execute", false: "execute"}[k.plugin])})
 	}
 	starts.code.Op(wasm.OpEnd)
 	k.finishLinks()
 	k.finishStart(k.descriptors())
 	return k.encode(exports, k.provenance(b))
+}
+
+// decode reads core module i.
+func decode(b []byte, i int) *wasm.Module {
+	m, err := wasm.DecodeLibrary(b)
+	if err != nil {
+		refusal, _ := errors.AsType[*rewrite.Refusal](rewrite.Malformed(err))
+		failf(refusal.Hint, "core module %d: %s", i, refusal.What)
+	}
+	return m
 }
 
 // argument returns what an instance of a core module is given for an import.
@@ -230,7 +249,7 @@ const stackBytes = 32 << 10
 
 // finishStart writes the function that gives the guest side its memory, once: from the
 // allocator of the component, which may believe that it alone makes memory grow. The data is
-// written by code, since its place is known only then.
+// written by code, since its place is known only then; that place is not 0, which means none.
 func (k *linker) finishStart(descriptors []byte) {
 	f := k.start
 	f.code = wasm.Asm{1, 1, byte(wasm.I32)}
@@ -244,7 +263,7 @@ func (k *linker) finishStart(descriptors []byte) {
 	f.code.Index(wasm.OpGlobalGet, k.base).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpReturn, wasm.OpEnd)
 	f.code.I32(int32(size + 16))
 	f.call(k.links["more"])
-	f.code.I32(15).Op(wasm.OpI32Add).I32(-16).Op(wasm.OpI32And).Index(wasm.OpGlobalSet, k.base)
+	f.code.I32(16).Op(wasm.OpI32Add).I32(-16).Op(wasm.OpI32And).Index(wasm.OpGlobalSet, k.base)
 	f.code.Index(wasm.OpGlobalGet, k.base).I32(0).I32(int32(size)).Memory(wasm.OpMemoryFill)
 	f.code.Index(wasm.OpGlobalGet, k.base).I32(int32(size)).Op(wasm.OpI32Add).Index(wasm.OpGlobalSet, k.stack)
 	f.code.Index(wasm.OpGlobalGet, k.base).Index(wasm.OpLocalSet, 0)
@@ -356,6 +375,9 @@ func (k *linker) mainRealloc() *fn {
 	}
 	if k.main == nil {
 		return nil
+	}
+	if k.plugin {
+		return k.pluginRealloc()
 	}
 	for _, name := range []string{"cabi_realloc", "canonical_abi_realloc"} {
 		for _, e := range k.main.Exports {

@@ -105,10 +105,10 @@ func FromBytes(name string, b []byte) (Module, error) {
 	return Module{Wasm: b, Name: name}.joined()
 }
 
-// joined makes a core module of a component. It is the one place where a component becomes
-// something that the rest of the host knows. The error is a [*rewrite.Refusal].
+// joined makes a core module of a component or a plug-in for Extism. It is the one place where
+// these become something that the rest of the host knows. The error is a [*rewrite.Refusal].
 func (m Module) joined() (Module, error) {
-	if !wasm.IsComponent(m.Wasm) {
+	if !wasm.IsComponent(m.Wasm) && !component.IsPlugin(m.Wasm) {
 		return m, nil
 	}
 	var err error

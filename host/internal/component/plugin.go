@@ -1,0 +1,126 @@
+package component
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// pluginHost is the module of the functions that Extism has for its plug-ins.
+const pluginHost = "extism:host/env"
+
+// IsPlugin reports whether a core module is a plug-in for Extism.
+func IsPlugin(b []byte) bool {
+	m, err := wasm.Split(b)
+	if err != nil || m.Section(wasm.SectionImport) == nil {
+		return false
+	}
+	m, err = wasm.DecodeLibrary(b)
+	return err == nil && slices.ContainsFunc(m.Imports, func(im wasm.Import) bool { return im.Module == pluginHost })
+}
+
+// readPlugin makes a plug-in the only part, and its exported functions tools. Each takes its
+// input from the host, and returns 0 if it succeeds.
+func (k *linker) readPlugin(b []byte) {
+	k.plugin = true
+	inst := &coreInstance{module: b}
+	k.reading, k.exports = &reading{parts: []*coreInstance{inst}}, &instance{}
+	m := decode(b, 0)
+	input := newType(valueType{kind: kindOption, elem: newType(valueType{kind: kindString})})
+	document := newType(valueType{kind: kindRecord, items: []field{{"input", input}}})
+	nothing := newType(valueType{kind: kindRecord})
+	taken := map[string]bool{}
+	for _, im := range m.Imports {
+		k.imports = append(k.imports, im.Module+"#"+im.Name)
+	}
+	for _, e := range m.Exports {
+		if e.Kind != wasm.ExternFunc || int(e.Index) < m.NumImportedFuncs() || slices.Contains(pluginStarts, e.Name) || strings.HasPrefix(e.Name, "asyncify_") {
+			continue
+		}
+		t := at(m.Types, at(m.Funcs, e.Index-uint32(m.NumImportedFuncs()), "function"), "type")
+		name := toolName(e.Name)
+		if taken[name] || !t.Equal(signature(":i")) && !t.Equal(signature(":")) {
+			continue
+		}
+		taken[name] = true
+		f := &function{name: e.Name, t: &funcType{params: nothing}, lift: &coreFunc{kind: builtinExport, export: coreItem{kind: e.Kind, inst: inst, name: e.Name}}}
+		if len(t.Results) > 0 {
+			f.t.result = newType(valueType{kind: kindS32})
+		}
+		k.exports.names = append(k.exports.names, e.Name)
+		k.tools = append(k.tools, &tool{name: name, doc: e.Name, f: f, input: document})
+		k.numberOf(f, noCaller)
+	}
+	if len(k.tools) == 0 {
+		failf("export a function without parameters that returns an i32", "it exports no function that Extism could call")
+	}
+}
+
+// pluginStarts are functions that start a plug-in, or end it.
+var pluginStarts = []string{"_initialize", "__wasm_call_ctors", "_start", "hs_init", "hs_exit", "malloc"}
+
+// pluginArgument returns a function of Extism, which the guest side has, or one of the host.
+func (k *linker) pluginArgument(p *part, im wasm.Import) any {
+	if im.Kind != wasm.ExternFunc {
+		failf("build it for Extism 1.0 or later", "it imports %q %q, which is not a function", im.Module, im.Name)
+	}
+	t := at(p.Types, im.Type, "type")
+	if im.Module != pluginHost {
+		for _, f := range k.fns { // the gate knows which the host has
+			if f.module == im.Module && f.name == im.Name && f.t.Equal(t) {
+				return f
+			}
+		}
+		return k.add(&fn{module: im.Module, name: im.Name, t: t})
+	}
+	target := k.guestFunc(pluginHost + "#" + im.Name)
+	if target == nil {
+		return k.refused(t, "", "it imports %s#%s, which this host does not have", pluginHost, im.Name)
+	}
+	f := k.add(&fn{name: pluginHost + "#" + im.Name, t: target.t, code: wasm.Asm{0}})
+	f.call(k.start)
+	return pass(f, target)
+}
+
+// pluginFunc returns an exported function of the plug-in, or nil.
+func (k *linker) pluginFunc(name, t string) *fn {
+	for _, e := range k.main.Exports {
+		if e.Name == name && e.Kind == wasm.ExternFunc {
+			if f := at(k.main.funcs, e.Index, "function"); f.t.Equal(signature(t)) {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// startPlugin calls what starts the plug-in's language runtime, as Extism does.
+func (k *linker) startPlugin(starts *fn) {
+	if k.main == nil {
+		return
+	}
+	for _, name := range []string{"_initialize", "__wasm_call_ctors"} {
+		if f := k.pluginFunc(name, ":"); f != nil {
+			starts.call(f)
+			break
+		}
+	}
+	if f := k.pluginFunc("hs_init", "ii:"); f != nil {
+		starts.code.I32(0).I32(0)
+		starts.call(f)
+	}
+}
+
+// pluginRealloc returns an allocator that asks the plug-in's malloc, or nil.
+func (k *linker) pluginRealloc() *fn {
+	malloc := k.pluginFunc("malloc", "i:i")
+	if malloc == nil {
+		return nil
+	}
+	f := k.add(&fn{name: "malloc", t: signature("iiii:i"), code: wasm.Asm{0}})
+	f.code.Index(wasm.OpLocalGet, 3)
+	f.call(malloc)
+	f.code.Op(wasm.OpEnd)
+	return f
+}
