@@ -1,6 +1,7 @@
 package component
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -97,7 +98,7 @@ func (k *linker) join(p *part, argument func(wasm.Import) any) {
 	for _, im := range p.Imports {
 		switch v := argument(im).(type) {
 		case *fn:
-			if want := at(p.Types, im.Type, "type"); !want.Equal(v.t) {
+			if want := at(p.Types, im.Type, "type"); !want.Equal(v.t) && v.refuse == nil {
 				failf("", "%s imports %q %q as %s, which is %s", p.name, im.Module, im.Name, want, v.t)
 			}
 			p.funcs = append(p.funcs, v)
@@ -293,12 +294,7 @@ func (k *linker) reach(f *fn) {
 				k.last = it.Instr
 			}
 		}
-		if err == nil {
-			err = it.Err()
-		}
-		if err != nil {
-			failf("", "%s: %v", p.name, err)
-		}
+		unreadable(p.name, cmp.Or(err, it.Err()))
 	}
 }
 
@@ -349,9 +345,7 @@ func (k *linker) function(a wasm.Asm, f *fn) wasm.Asm {
 	}
 	p := f.part
 	groups, it, err := p.Body(f.body, nil)
-	if err != nil {
-		failf("", "%s: %v", p.name, err)
-	}
+	unreadable(p.name, err)
 	a = wasm.AppendU32(a, uint32(len(groups)))
 	for _, g := range groups {
 		a = append(wasm.AppendU32(a, g.Count), byte(g.Type))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	_ "embed"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,7 +29,6 @@ type linker struct {
 	tools   []*tool
 	command bool
 	plugin  bool // of Extism
-	inner   bool // parts call each other
 
 	types   []wasm.FuncType
 	typeOf  map[string]uint32
@@ -45,7 +43,6 @@ type linker struct {
 	realloc, instance uint32 // of the lowered call in progress: number among reallocs, and instance
 	busy              uint32 // no lowered call is allowed
 	context           [2]uint32
-	entered           map[int]uint32 // of a component instance: it is being called
 
 	links     map[string]*fn // what the guest side imports of the linker
 	start     *fn            // gives the guest side its memory
@@ -73,7 +70,7 @@ func Link(b []byte) (out []byte, err error) {
 		failf(rewrite.Strip, "it has %d bytes, the limit is %d", len(b), most)
 	}
 	k := &linker{
-		typeOf: map[string]uint32{}, entered: map[int]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
+		typeOf: map[string]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
 		exported: map[*part]map[string]wasm.Export{},
 	}
 	if wasm.IsComponent(b) {
@@ -114,7 +111,7 @@ func (k *linker) link(b []byte) []byte {
 		k.startPlugin(starts)
 	}
 	if k.memory == nil { // it computes with numbers alone; the guest side needs a memory
-		k.memory = &wasm.Limits{}
+		k.memory = &wasm.Limits{Min: 1}
 	}
 	exports := []export{{abi.ExportMemory, nil}}
 	if k.command {
@@ -140,10 +137,7 @@ func (k *linker) link(b []byte) []byte {
 // decode reads core module i.
 func decode(b []byte, i int) *wasm.Module {
 	m, err := wasm.DecodeLibrary(b)
-	if err != nil {
-		refusal, _ := errors.AsType[*rewrite.Refusal](rewrite.Malformed(err))
-		failf(refusal.Hint, "core module %d: %s", i, refusal.What)
-	}
+	unreadable("core module "+number(i), err)
 	return m
 }
 
@@ -260,7 +254,7 @@ func (k *linker) finishStart(descriptors []byte) {
 	}
 	copy(image[own:], descriptors)
 	size := alignTo(uint32(len(image)), 16) + stackBytes
-	f.code.Index(wasm.OpGlobalGet, k.base).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpReturn, wasm.OpEnd)
+	f.code.Index(wasm.OpGlobalGet, k.stack).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpReturn, wasm.OpEnd)
 	f.code.I32(int32(size + 16))
 	f.call(k.links["more"])
 	f.code.I32(16).Op(wasm.OpI32Add).I32(-16).Op(wasm.OpI32And).Index(wasm.OpGlobalSet, k.base)

@@ -2,6 +2,7 @@ package component
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
@@ -145,7 +146,7 @@ type reading struct {
 	buf       []byte
 	parts     []*coreInstance // instances of core modules, in their order
 	imports   []string
-	scopes    int // component instances
+	parents   []int // of component instances: the one that instantiates it, or -1
 	instances int
 	declared  int
 	bytes     int // of all modules, as often as they are instantiated
@@ -161,6 +162,13 @@ func failf(hint, format string, args ...any) {
 func malformed(r *wasm.Reader) {
 	if err := r.Err(); err != nil {
 		failf("", "%v", err)
+	}
+}
+
+// unreadable refuses a core module for an error of its decoder, if there is one.
+func unreadable(name string, err error) {
+	if r, ok := errors.AsType[*rewrite.Refusal](rewrite.Malformed(err)); ok {
+		failf(r.Hint, "%s: %s", name, r.What)
 	}
 }
 
@@ -183,7 +191,7 @@ func entity[T any](list []any, i uint32, what string) T {
 // read follows the instantiation of a component and returns what it exports.
 func read(b []byte) (*reading, *instance) {
 	l := &reading{buf: b}
-	return l, l.component(&section{pos: 8, end: len(b)}, nil)
+	return l, l.component(&section{pos: 8, end: len(b)}, nil, -1)
 }
 
 func (l *reading) count(n *int, most int, what string) {
@@ -192,10 +200,10 @@ func (l *reading) count(n *int, most int, what string) {
 	}
 }
 
-func (l *reading) component(c *section, args map[string]item) *instance {
+func (l *reading) component(c *section, args map[string]item, parent int) *instance {
 	l.count(&l.instances, maxInstances, "instances")
-	s := &scope{reading: l, up: c.scope, number: l.scopes, args: args, out: &instance{items: map[string]item{}}}
-	l.scopes++
+	s := &scope{reading: l, up: c.scope, number: len(l.parents), args: args, out: &instance{items: map[string]item{}}}
+	l.parents = append(l.parents, parent)
 	r := wasm.NewReader(l.buf, c.pos, c.end)
 	for r.Len() > 0 {
 		id, size := r.Byte(), r.U32()
@@ -368,7 +376,7 @@ func (s *scope) instance(r *wasm.Reader) {
 		c := at(s.comps, r.U32(), "component")
 		args := named(r, func(string) item { return s.item(r) })
 		malformed(r)
-		s.insts = append(s.insts, s.component(c, args))
+		s.insts = append(s.insts, s.component(c, args, s.number))
 	case 1:
 		i := &instance{items: map[string]item{}}
 		for n := r.Count("exports", 3); n > 0 && r.Err() == nil; n-- {

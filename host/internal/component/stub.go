@@ -17,8 +17,12 @@ func (k *linker) stub(f *coreFunc) *fn {
 	case builtinDropAsync, builtinReturn, builtinContextGet, builtinContextSet, builtinSetNew, builtinSetPoll, builtinSetDrop, builtinWaitableJoin:
 		return k.taskStub(f)
 	}
+	t, ok := asyncTypes[f.kind]
+	if !ok {
+		return k.refused(t, buildFor02, "it has threads of its own (canonical definition %#x)", int(f.kind))
+	}
 	// The runtimes of asynchronous languages reach the others, and need them to wait.
-	wait := k.add(&fn{name: "task.wait", t: asyncTypes[f.kind], code: wasm.Asm{0}})
+	wait := k.add(&fn{name: "task.wait", t: t, code: wasm.Asm{0}})
 	wait.code.I32(statusWait)
 	wait.call(k.guestFunc("task_step"))
 	wait.code.Op(wasm.OpUnreachable, wasm.OpEnd)
@@ -30,10 +34,9 @@ const statusWait = 2
 
 const buildFor02 = "build for WASI 0.2, as by --target wasm32-wasip2"
 
-// asyncTypes are the types of the builtins of WASI 0.3 that trap. What is not
-// here has the type () -> ().
+// asyncTypes are the types of the builtins of WASI 0.3 that trap.
 var asyncTypes = map[builtin]wasm.FuncType{
-	0x06: signature("i:i"), 0x0c: signature(":i"), 0x0d: signature("i:"), 0x0e: signature(":I"), 0x15: signature(":I"),
+	0x05: signature(":"), 0x24: signature(":"), 0x25: signature(":"), 0x06: signature("i:i"), 0x0c: signature(":i"), 0x0d: signature("i:"), 0x0e: signature(":I"), 0x15: signature(":I"),
 	0x0f: signature("iii:i"), 0x10: signature("iii:i"), 0x16: signature("ii:i"), 0x17: signature("ii:i"),
 	0x11: signature("i:i"), 0x12: signature("i:i"), 0x18: signature("i:i"), 0x19: signature("i:i"),
 	0x13: signature("i:"), 0x14: signature("i:"), 0x1a: signature("i:"), 0x1b: signature("i:"),
@@ -52,13 +55,18 @@ func (k *linker) refused(t wasm.FuncType, hint, format string, args ...any) *fn 
 	}})
 }
 
+// trap returns a function that traps.
+func (k *linker) trap(name string, t wasm.FuncType) *fn {
+	return k.add(&fn{name: name, t: t, code: wasm.Asm{0, byte(wasm.OpUnreachable), byte(wasm.OpEnd)}})
+}
+
 // enter begins a stub that calls the guest side: it makes sure that the guest side has its
 // memory, and that the component may call out.
 func (k *linker) enter(f *fn, owner int) {
 	f.code = append(f.code, 0)
 	f.call(k.start)
-	f.code.Index(wasm.OpGlobalGet, k.busy).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpUnreachable, wasm.OpEnd)
 	f.code.I32(int32(owner)).Index(wasm.OpGlobalSet, k.instance)
+	f.code.Index(wasm.OpGlobalGet, k.busy).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpUnreachable, wasm.OpEnd)
 }
 
 // pass ends a stub: it calls the target with the parameters, after those that are given.
@@ -113,7 +121,7 @@ func (k *linker) provided(iface, name string, t wasm.FuncType) *fn {
 	case f != nil:
 		return k.refused(t, buildFor02, "%s is %s here, and %s in the component", full, f.t, t)
 	case strings.HasPrefix(iface, "wasi:") && slices.ContainsFunc(unreachable, func(p string) bool { return strings.HasPrefix(full, p) }) && strings.Contains(full, "@0.2#"):
-		return k.add(&fn{name: full, t: t, code: wasm.Asm{0, byte(wasm.OpUnreachable), byte(wasm.OpEnd)}})
+		return k.trap(full, t)
 	case iface == "":
 		return k.refused(t, mayImport, "it imports the function %q, which this host does not have", name)
 	case strings.HasPrefix(iface, "wasi:") && versioned(iface) != strings.Split(iface, "@")[0]+"@0.2":
@@ -156,13 +164,15 @@ func (k *linker) between(c *coreFunc, t wasm.FuncType) *fn {
 			return k.refused(t, oneMemory, "its parts pass each other values that are in memory")
 		}
 	}
-	k.inner = true
+	for i := c.owner; i >= 0; i = k.parents[i] {
+		if i == to.owner { // nothing enters an instance that is being called
+			return k.trap("reentrance", t)
+		}
+	}
 	f := k.add(&fn{name: "between", t: t})
 	k.enter(f, c.owner)
-	n := int32(k.numberOf(to, c.owner))
-	f.code.I32(k.reallocOf(c.opts.realloc)).Index(wasm.OpGlobalSet, k.realloc)
 	k.push(f)
-	f.code.I32(n).Index(wasm.OpGlobalGet, k.stack)
+	f.code.I32(int32(k.numberOf(to, c.owner))).Index(wasm.OpGlobalGet, k.stack)
 	f.code.Index(wasm.OpGlobalGet, k.stack).I32(8 * (slots - 1)).Op(wasm.OpI32Add)
 	f.call(k.guestFunc("pass"))
 	for _, r := range t.Results {
@@ -203,7 +213,11 @@ func (k *linker) resourceStub(c *coreFunc) *fn {
 	switch {
 	case c.res.own:
 		f := k.add(&fn{name: name, t: t})
-		k.enter(f, c.owner)
+		if c.kind == builtinRep { // which is not a call
+			f.code = append(f.code, 0)
+		} else {
+			k.enter(f, c.owner)
+		}
 		return pass(f, k.guestFunc(name), int32(c.owner), int32(k.resourceNumber(c.res)))
 	case c.kind != builtinDrop:
 		failf("", "malformed: %s of a resource that is imported", name)
@@ -314,9 +328,6 @@ func (k *linker) finishLinks() {
 		case "instance":
 			f.code.Index(wasm.OpGlobalGet, k.instance)
 		case "call", "post", "arg_realloc":
-			if name == "call" {
-				f.code = wasm.Asm{1, 2, byte(wasm.I32)}
-			}
 			for i, c := range k.called {
 				f.code.Index(wasm.OpLocalGet, 0).I32(int32(i)).Op(wasm.OpI32Eq).Block(wasm.OpIf, wasm.BlockEmpty)
 				switch name {
@@ -377,17 +388,9 @@ func (k *linker) checkLift(f *function) {
 }
 
 // callOf appends the call of a function: parameters from slots at local 1, the result to the slot
-// at local 2. Locals 3 and 4 keep whose call is in progress.
+// at local 2.
 func (k *linker) callOf(f *fn, c *function) {
 	target := k.resolve(c.lift)
-	if k.inner {
-		f.code.Index(wasm.OpGlobalGet, k.realloc).Index(wasm.OpLocalSet, 3).Index(wasm.OpGlobalGet, k.instance).Index(wasm.OpLocalSet, 4)
-		if _, ok := k.entered[c.owner]; !ok {
-			k.entered[c.owner] = k.global()
-		}
-		f.code.Index(wasm.OpGlobalGet, k.entered[c.owner]).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpUnreachable, wasm.OpEnd)
-		f.code.I32(1).Index(wasm.OpGlobalSet, k.entered[c.owner])
-	}
 	if len(target.t.Results) > 0 && !c.opts.async {
 		f.code.Index(wasm.OpLocalGet, 2)
 	}
@@ -408,10 +411,6 @@ func (k *linker) callOf(f *fn, c *function) {
 		f.code.Index(wasm.OpLocalSet, 0).Index(wasm.OpBr, 1).Op(wasm.OpEnd, wasm.OpEnd)
 	case len(target.t.Results) > 0:
 		f.code.Access(storeOf[target.t.Results[0]], 0)
-	}
-	if k.inner {
-		f.code.I32(0).Index(wasm.OpGlobalSet, k.entered[c.owner])
-		f.code.Index(wasm.OpLocalGet, 3).Index(wasm.OpGlobalSet, k.realloc).Index(wasm.OpLocalGet, 4).Index(wasm.OpGlobalSet, k.instance)
 	}
 }
 
