@@ -28,9 +28,9 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "75b1f4d63a8f034c7bf0f24ae581e35d9c87c6ed723d08189500b86fd643ea09",
-	"adapter": "e4ea9e2d49bb3784598e5d1add4ad80cb7d7a5be445c515f92759f9045673137",
-	"linked":  "f1a22e2f3e7f7f19e404c11f4a1e1367fa93ec1c5071f1752823ea956e5007e0",
+	"values":  "6e3ad06ab14587b565964f26cda1274a3d8bfd540d80cde44130f07aebf37a65",
+	"adapter": "9085699d82e20754f13c82e0889abc94a29bfc4cafff8412bfb0950c789b1a07",
+	"linked":  "ba71f25e08ae8f5b00ff7e84767d75f56cc99eb0e1783c0d49c9e1afef8fe6cc",
 }
 
 // world is what the tools of the tests see.
