@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -77,9 +75,6 @@ func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err 
 	t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Masters: keys, Existing: do != toCreate})
 	if err != nil {
 		t.log.Close()
-	}
-	if do == toRead && errors.Is(err, eventlog.ErrReadOnly) { // the tables are those of an older program
-		return f.openTenants(ctx, toChange)
 	}
 	return t, err
 }

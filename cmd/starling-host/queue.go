@@ -62,14 +62,14 @@ func (a *app) queueCommand() *cobra.Command {
 the next free host ends it.`,
 			Example:           "  starling-host queue cancel starling.db acme/01JZ",
 			ValidArgsFunction: queueWords(jobWords("")),
-		}, "cancelled", func(ctx context.Context, q *serve.Queue, id string) error { return q.Cancel(ctx, id) }),
+		}, "cancelled"),
 		a.steerCommand(&cobra.Command{
 			Use:               "retry [DB] RUN",
 			Short:             "retry a sleeping run now",
 			Long:              `Retry a sleeping run now. It continues from its log.`,
 			Example:           "  starling-host queue retry starling.db acme/01JZ",
 			ValidArgsFunction: queueWords(jobWords(serve.StateSleeping)),
-		}, "ready", func(ctx context.Context, q *serve.Queue, id string) error { return q.Retry(ctx, id) }))
+		}, "ready"))
 	return cmd
 }
 
@@ -91,9 +91,6 @@ func (a *app) hostsCommand() *cobra.Command {
 		},
 	}
 	outputFlag(cmd, &output)
-	drain := func(to bool) func(context.Context, *serve.Queue, string) error {
-		return func(ctx context.Context, q *serve.Queue, host string) error { return q.Drain(ctx, host, to) }
-	}
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
 			Use:   "drain [DB] HOST",
@@ -102,14 +99,14 @@ func (a *app) hostsCommand() *cobra.Command {
 runs have finished, it is "drained". It still answers requests, but is not ready.`,
 			Example:           "  starling-host hosts drain starling.db host1",
 			ValidArgsFunction: queueWords(hostWords),
-		}, "draining", drain(true)),
+		}, "draining"),
 		a.steerCommand(&cobra.Command{
 			Use:               "resume [DB] HOST",
 			Short:             "let a draining host start runs again",
 			Long:              "Let a draining host start runs again. HOST is its name or its id.",
 			Example:           "  starling-host hosts resume starling.db host1",
 			ValidArgsFunction: queueWords(hostWords),
-		}, "resumed", drain(false)))
+		}, "resumed"))
 	return cmd
 }
 
@@ -120,8 +117,7 @@ type jobs struct {
 	suspended map[string]bool // tenants
 }
 
-// openQueue opens the queue that a host has made. For reading nothing is written, but to
-// bring tables of an older program up to date.
+// openQueue opens the queue that a host has made.
 func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
 	log, err := openFor(ctx, where, do)
 	if err != nil {
@@ -132,9 +128,6 @@ func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
 		return q, nil
 	}
 	log.Close()
-	if do == toRead && errors.Is(err, eventlog.ErrReadOnly) {
-		return openQueue(ctx, where, toChange)
-	}
 	return nil, err
 }
 
@@ -328,8 +321,8 @@ func (a *app) listHosts(ctx context.Context, where, output string) error {
 }
 
 // steerCommand is a command that changes something of a run or of a host, its second
-// argument, and says of it what it is then.
-func (a *app) steerCommand(cmd *cobra.Command, done string, do func(context.Context, *serve.Queue, string) error) *cobra.Command {
+// argument, and prints its new state. Its name is that of the request, see [serve.Queue].
+func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 	of := strings.Fields(cmd.Use)[2]
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, name := cmd.Context(), args[1]
@@ -346,7 +339,7 @@ func (a *app) steerCommand(cmd *cobra.Command, done string, do func(context.Cont
 				return err
 			}
 		}
-		switch err := do(ctx, q.Queue, name); {
+		switch err := q.Steer(ctx, cmd.Name(), name); {
 		case errors.Is(err, serve.ErrNoJob):
 			return usagef(pasteable("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host accepted it", name)
 		case errors.Is(err, serve.ErrNotSleeping):

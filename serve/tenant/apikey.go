@@ -236,12 +236,12 @@ func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, ans
 	if err != nil {
 		return nil, err
 	}
-	sealed, err := seal(sub, answer, tenant, key, string(request[:]))
+	encrypted, err := encrypt(sub, answer, tenant, key, string(request[:]))
 	if err != nil {
 		return nil, err
 	}
 	_, err = tx.Exec("INSERT INTO tenant_answer (tenant, key, request, sealed, expires) VALUES ($1, $2, $3, $4, $5)",
-		tenant, key, request[:], sealed, now.Add(lives).UnixNano())
+		tenant, key, request[:], encrypted, now.Add(lives).UnixNano())
 	return nil, err
 }
 
@@ -259,9 +259,9 @@ func (s *Store) answered(q eventlog.Querier, tenant, key string, request canon.H
 	if key == "" || validText("the idempotency key", key, maxAnswerKey) != nil {
 		return nil, false, fmt.Errorf("%w: an idempotency key has 1 to %d bytes of printable text", ErrInvalid, maxAnswerKey)
 	}
-	var had, sealed []byte
+	var had, encrypted []byte
 	found, err = eventlog.QueryOne(q, "SELECT request, sealed FROM tenant_answer WHERE tenant = $1 AND key = $2 AND expires > $3",
-		[]any{tenant, key, s.now().UnixNano()}, &had, &sealed)
+		[]any{tenant, key, s.now().UnixNano()}, &had, &encrypted)
 	switch {
 	case err != nil || !found:
 		return nil, false, err
@@ -272,6 +272,6 @@ func (s *Store) answered(q eventlog.Querier, tenant, key string, request canon.H
 	if err != nil {
 		return nil, false, err
 	}
-	answer, err = unseal(sub, sealed, tenant, key, string(request[:]))
+	answer, err = decrypt(sub, encrypted, tenant, key, string(request[:]))
 	return answer, err == nil, err
 }

@@ -68,7 +68,7 @@ func (w *wrappedKey) wrap(m MasterKey, key store.DataKey) error {
 		return err
 	}
 	w.master = m.ID()
-	w.wrapped, err = seal(wrapping, key.Bytes(), "data key", w.tenant, w.id)
+	w.wrapped, err = encrypt(wrapping, key.Bytes(), "data key", w.tenant, w.id)
 	return err
 }
 
@@ -81,7 +81,7 @@ func (s *Store) unwrap(w wrappedKey) (store.DataKey, error) {
 	if err != nil {
 		return store.DataKey{}, err
 	}
-	secret, err := unseal(wrapping, w.wrapped, "data key", w.tenant, w.id)
+	secret, err := decrypt(wrapping, w.wrapped, "data key", w.tenant, w.id)
 	if err != nil {
 		return store.DataKey{}, fmt.Errorf("data key of %q: %w", w.tenant, err)
 	}
@@ -246,12 +246,12 @@ func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 	return n, nil
 }
 
-var errSealed = errors.New("tenant: the stored value cannot be decrypted: it was changed, or belongs elsewhere")
+var errNotDecrypted = errors.New("tenant: the stored value cannot be decrypted: it was changed, or belongs elsewhere")
 
-// seal encrypts text with AES-256-GCM under a random nonce, which stands before
+// encrypt encrypts text with AES-256-GCM under a random nonce, which stands before
 // the result. It opens only with the same key and the same binding: its purpose
 // and its place.
-func seal(key, text []byte, binding ...string) ([]byte, error) {
+func encrypt(key, text []byte, binding ...string) ([]byte, error) {
 	a, err := aead(key)
 	if err != nil {
 		return nil, err
@@ -259,15 +259,15 @@ func seal(key, text []byte, binding ...string) ([]byte, error) {
 	return a.Seal(nil, nil, text, bind(binding)), nil
 }
 
-// unseal is the inverse of seal.
-func unseal(key, sealed []byte, binding ...string) ([]byte, error) {
+// decrypt is the inverse of encrypt.
+func decrypt(key, encrypted []byte, binding ...string) ([]byte, error) {
 	a, err := aead(key)
 	if err != nil {
 		return nil, err
 	}
-	text, err := a.Open(nil, nil, sealed, bind(binding))
+	text, err := a.Open(nil, nil, encrypted, bind(binding))
 	if err != nil {
-		return nil, errSealed
+		return nil, errNotDecrypted
 	}
 	return text, nil
 }

@@ -417,22 +417,22 @@ func testSealedTexts(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	acme, zeta := f.holdings(t, "acme"), f.holdings(t, "zeta")
-	sealed, err := acme.Seal("job", []byte(canary), "run-1", "x")
+	sealed, err := acme.Encrypt("job", []byte(canary), "run-1", "x")
 	if err != nil || bytes.Contains(sealed, []byte(canary)) {
 		t.Fatalf("%q, %v", sealed, err)
 	}
-	if text, err := acme.Unseal("job", sealed, "run-1", "x"); err != nil || string(text) != canary {
+	if text, err := acme.Decrypt("job", sealed, "run-1", "x"); err != nil || string(text) != canary {
 		t.Errorf("%q, %v", text, err)
 	}
 	for name, try := range map[string]func() ([]byte, error){
-		"another tenant":     func() ([]byte, error) { return zeta.Unseal("job", sealed, "run-1", "x") },
-		"another purpose":    func() ([]byte, error) { return acme.Unseal("note", sealed, "run-1", "x") },
-		"another binding":    func() ([]byte, error) { return acme.Unseal("job", sealed, "run-2", "x") },
-		"parts run as one":   func() ([]byte, error) { return acme.Unseal("job", sealed, "run-1x") },
-		"quotes in a part":   func() ([]byte, error) { return acme.Unseal("job", sealed, "run-1\"\n\"x") },
-		"no binding":         func() ([]byte, error) { return acme.Unseal("job", sealed) },
-		"a text that is cut": func() ([]byte, error) { return acme.Unseal("job", sealed[:27], "run-1", "x") },
-		"no text":            func() ([]byte, error) { return acme.Unseal("job", nil, "run-1", "x") },
+		"another tenant":     func() ([]byte, error) { return zeta.Decrypt("job", sealed, "run-1", "x") },
+		"another purpose":    func() ([]byte, error) { return acme.Decrypt("note", sealed, "run-1", "x") },
+		"another binding":    func() ([]byte, error) { return acme.Decrypt("job", sealed, "run-2", "x") },
+		"parts run as one":   func() ([]byte, error) { return acme.Decrypt("job", sealed, "run-1x") },
+		"quotes in a part":   func() ([]byte, error) { return acme.Decrypt("job", sealed, "run-1\"\n\"x") },
+		"no binding":         func() ([]byte, error) { return acme.Decrypt("job", sealed) },
+		"a text that is cut": func() ([]byte, error) { return acme.Decrypt("job", sealed[:27], "run-1", "x") },
+		"no text":            func() ([]byte, error) { return acme.Decrypt("job", nil, "run-1", "x") },
 	} {
 		if text, err := try(); err == nil || text != nil {
 			t.Errorf("%s: it opens: %q", name, text)

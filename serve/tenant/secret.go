@@ -111,13 +111,13 @@ func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value 
 		if err != nil {
 			return err
 		}
-		sealed, err := seal(key, []byte(value.Reveal()), tenant, sec.Name, string(audience), string(sec.Place))
+		encrypted, err := encrypt(key, []byte(value.Reveal()), tenant, sec.Name, string(audience), string(sec.Place))
 		if err != nil {
 			return err
 		}
 		_, err = tx.Exec(`INSERT INTO tenant_secret (tenant, name, audience, place, sealed, updated) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = excluded.place, sealed = excluded.sealed, updated = excluded.updated`,
-			tenant, sec.Name, string(audience), string(sec.Place), sealed, s.now().UnixNano())
+			tenant, sec.Name, string(audience), string(sec.Place), encrypted, s.now().UnixNano())
 		return err
 	})
 }
@@ -138,22 +138,22 @@ func (s *Store) Secrets(ctx context.Context, tenant string) ([]Secret, error) {
 func (s *Store) Secret(ctx context.Context, tenant, name string) (sec Secret, value Value, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) error {
 		var audience string
-		var sealed []byte
+		var encrypted []byte
 		err := q.Query("SELECT "+secretColumns+", sealed FROM tenant_secret WHERE tenant = $1 AND name = $2", []any{tenant, name}, func(r eventlog.Row) (err error) {
-			sec, audience, err = scanSecret(r, &sealed)
+			sec, audience, err = scanSecret(r, &encrypted)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if sealed == nil {
+		if encrypted == nil {
 			return notFound("secret", name)
 		}
 		key, err := s.subkey(q, tenant, purposeSecret)
 		if err != nil {
 			return err
 		}
-		text, err := unseal(key, sealed, tenant, name, audience, string(sec.Place))
+		text, err := decrypt(key, encrypted, tenant, name, audience, string(sec.Place))
 		if err != nil {
 			return fmt.Errorf("secret %s of %q: %w", name, tenant, err)
 		}

@@ -255,25 +255,25 @@ func raise(tx eventlog.Tx, tenant string) error {
 
 const purposeHost = "host:"
 
-// Seal encrypts a tenant's data in the host's own tables, with a key for that
+// Encrypt encrypts a tenant's data in the host's own tables, with a key for that
 // purpose alone. It opens only with the same binding: its purpose and its place.
 // Once the tenant is erased, only a process that has read its holdings before can
 // open it.
-func (h Holdings) Seal(purpose string, text []byte, binding ...string) ([]byte, error) {
+func (h Holdings) Encrypt(purpose string, text []byte, binding ...string) ([]byte, error) {
 	sub, err := h.Key.Subkey(purposeHost + purpose)
 	if err != nil {
 		return nil, err
 	}
-	return seal(sub, text, binding...)
+	return encrypt(sub, text, binding...)
 }
 
-// Unseal is the inverse of Seal.
-func (h Holdings) Unseal(purpose string, sealed []byte, binding ...string) ([]byte, error) {
+// Decrypt is the inverse of Encrypt.
+func (h Holdings) Decrypt(purpose string, encrypted []byte, binding ...string) ([]byte, error) {
 	sub, err := h.Key.Subkey(purposeHost + purpose)
 	if err != nil {
 		return nil, err
 	}
-	return unseal(sub, sealed, binding...)
+	return decrypt(sub, encrypted, binding...)
 }
 
 // Tables returns the tables of a Store, which [Open] makes where they are missing and

@@ -93,7 +93,7 @@ func (l *Log) append(ctx context.Context, runID string, ev, encrypted event.Even
 	return l.inner.Append(ctx, runID, encrypted)
 }
 
-// next seals ev. An event that does not continue the remembered run may continue
+// next encrypts ev. An event that does not continue the remembered run may continue
 // the stored one.
 func (l *Log) next(ctx context.Context, r *run, runID string, ev event.Event) (event.Event, state, error) {
 	at, err := r.at, error(nil)

@@ -20,7 +20,7 @@ type state struct {
 }
 
 // next checks ev and returns its stored event, and the state after it. An error
-// is [eventlog.ErrInvalidAppend], or means that sealing failed.
+// is [eventlog.ErrInvalidAppend], or means that encrypting failed.
 func (s state) next(runID string, ev event.Event) (event.Event, state, error) {
 	nonce := make([]byte, event.EncryptedNonceSize)
 	_, _ = rand.Read(nonce) // never fails
@@ -41,7 +41,7 @@ func (s state) nextWith(nonce []byte, runID string, ev event.Event) (event.Event
 		r := s.tree.Root()
 		root = r[:]
 	}
-	encrypted, err := s.cipher.seal(nonce, ev, s.plain.Run(), stored, root)
+	encrypted, err := s.cipher.encrypt(nonce, ev, s.plain.Run(), stored, root)
 	if err != nil {
 		return event.Event{}, s, err
 	}
@@ -165,7 +165,7 @@ func unreadable(ctx context.Context, log eventlog.EventLog, runID string) (state
 	return s, err
 }
 
-// append seals an event and hands it to the log below.
+// append encrypts an event and hands it to the log below.
 func (s state) append(ctx context.Context, log eventlog.EventLog, runID string, kind event.Kind, payload any) (state, error) {
 	raw, err := event.EncodePayload(payload)
 	if err != nil {

@@ -242,7 +242,7 @@ func truncate(ctx context.Context, c *conn, runID string, before uint64) error {
 	}
 	if err == nil && layout == layoutVersion {
 		if err = truncateRow(ctx, c, runID); err == nil {
-			err = unseal(ctx, c)
+			err = endLogOfRuns(ctx, c)
 		}
 	}
 	if err != nil {
@@ -251,9 +251,9 @@ func truncate(ctx context.Context, c *conn, runID string, before uint64) error {
 	return c.exec(ctx, "COMMIT")
 }
 
-// unseal ends the log of runs of a copy that will continue separately: the log of the
+// endLogOfRuns ends the log of runs of a copy that will continue separately: the log of the
 // original must not have two histories.
-func unseal(ctx context.Context, c *conn) error {
+func endLogOfRuns(ctx context.Context, c *conn) error {
 	steps, err := dblog.StepsTaken(querier{ctx, c}, seal.Tables)
 	if err != nil || steps == 0 {
 		return err
@@ -270,9 +270,6 @@ func unseal(ctx context.Context, c *conn) error {
 const maxSeq = 1<<63 - 1
 
 func truncateRow(ctx context.Context, c *conn, runID string) error {
-	if err := complete(ctx, c); err != nil {
-		return err
-	}
 	if err := c.exec(ctx, "DELETE FROM run_fence WHERE run_id = ?", runID); err != nil {
 		return err
 	}

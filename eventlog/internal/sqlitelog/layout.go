@@ -118,28 +118,13 @@ const firstView = "CREATE TEMP VIEW eventlog_events AS SELECT rowid, * FROM main
 // ownTables are the tables of our layout beside the Starling runtime's.
 var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, useTable, useIndex, pieceTable, fenceTable, setTable}
 
-// late were added to the layout without a new version: they are read only if
-// they exist, and opening for writing adds missing ones.
-var late = []string{pieceTable, fenceTable, setTable, namespaceIndex}
-
-// unlessThere makes a statement that creates something repeatable.
-var unlessThere = strings.NewReplacer("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", "CREATE INDEX", "CREATE INDEX IF NOT EXISTS")
-
-// complete adds what is missing in a file of our layout, except for the uses of modules, which
-// it cannot know.
-func complete(ctx context.Context, c *conn) error {
-	switch n, err := c.integer(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = 'module_use'"); {
-	case err != nil:
-		return err
-	case n == 0:
-		return dblog.ErrNoUses
+// requireUses refuses to write a file of an earlier commit: what uses its modules is not known.
+func requireUses(ctx context.Context, c *conn) error {
+	n, err := c.integer(ctx, "SELECT count(*) FROM sqlite_schema WHERE name = 'module_use'")
+	if err == nil && n == 0 {
+		err = dblog.ErrNoUses
 	}
-	for _, object := range late {
-		if err := c.exec(ctx, unlessThere.Replace(object)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // safety is set on every connection before it reads anything but the file's

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/starling-host/starling/eventlog"
 )
@@ -108,7 +109,7 @@ func rebuild(ctx context.Context, c *conn, layout int) error {
 		"BEGIN IMMEDIATE",
 		"ALTER TABLE " + table + " RENAME TO eventlog_events_seed",
 		eventsTable,
-		unlessThere.Replace(migrationsTable),
+		strings.Replace(migrationsTable, "CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1),
 		"INSERT OR IGNORE INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0)"}, ownTables...)
 	steps = append(steps,
 		`INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload)

@@ -52,7 +52,7 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 
 // startWriter begins to write to a file of our layout. The caller holds the lock.
 func (l *Log) startWriter(ctx context.Context) error {
-	if err := complete(ctx, l.writer.conn); err != nil {
+	if err := requireUses(ctx, l.writer.conn); err != nil {
 		return err
 	}
 	if err := l.writer.prepare(ctx, l.opts.Synchronous); err != nil {

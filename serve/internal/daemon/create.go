@@ -436,7 +436,7 @@ func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID str
 		return job, first, nil, fmt.Errorf("daemon: encode a job: %w", err)
 	}
 	job = queue.Job{RunID: runID, Tenant: a.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
-	job, first, err = a.sealJob(job, first)
+	job, first, err = a.encryptJob(job, first)
 	return job, first, modules, err
 }
 

@@ -166,7 +166,7 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 // prepared returns what makes a run, or goes on with it, once all is there that it needs.
 func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease) (run func() error, release func(), err error) {
 	var o order
-	text, err := a.snapshot.Unseal(purposeJob, l.Payload, l.RunID)
+	text, err := a.snapshot.Decrypt(purposeJob, l.Payload, l.RunID)
 	if err != nil {
 		return nil, nil, err
 	}

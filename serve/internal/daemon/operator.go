@@ -14,20 +14,9 @@ import (
 	"github.com/starling-host/starling/spec"
 )
 
-// Steer does what an operator asks for: "cancel" or "retry" a run by its id in the log,
-// "drain" a host by its id or name, or have it "resume". The log of the host says so. An
-// error is one of package queue.
+// Steer is [queue.Queue].Steer, which it logs.
 func (d *Daemon) Steer(ctx context.Context, what, of string) (err error) {
-	switch q := d.config.Queue; what {
-	case "cancel":
-		err = q.Cancel(ctx, of)
-	case "retry":
-		err = q.Retry(ctx, of)
-	case "drain", "resume":
-		err = q.Drain(ctx, of, what == "drain")
-	default:
-		return queue.ErrNotFound
-	}
+	err = d.config.Queue.Steer(ctx, what, of)
 	if err == nil {
 		d.logger.Info("the operator has asked for it", "what", what, "of", of)
 	}

@@ -253,7 +253,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		s.fail(w, r, eventview.View{}, err)
 	default:
-		s.setSession(w, r, s.sealSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
+		s.setSession(w, r, s.encryptSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	}
 }

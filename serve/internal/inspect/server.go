@@ -47,10 +47,10 @@ type Config struct {
 
 // Server is the web view. Use [New].
 type Server struct {
-	config  Config
-	origins []origin
-	handler http.Handler
-	seal    cipher.AEAD // of sessions; its key lives as long as the process
+	config   Config
+	origins  []origin
+	handler  http.Handler
+	sessions cipher.AEAD // its key lives as long as the process
 }
 
 // origin is a scheme and a host with its port.
@@ -68,7 +68,7 @@ func New(c Config) (*Server, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: c, seal: newSeal()}
+	s := &Server{config: c, sessions: newSessionCipher()}
 	for _, text := range c.Origins {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {

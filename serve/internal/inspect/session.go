@@ -36,9 +36,9 @@ func Only(v eventview.View, token string) func(*http.Request) (eventview.View, e
 	}
 }
 
-// newSeal makes the key that sessions are encrypted with. It is nowhere but in this
+// newSessionCipher makes the key that sessions are encrypted with. It is nowhere but in this
 // process, so a restart signs everybody out.
-func newSeal() cipher.AEAD {
+func newSessionCipher() cipher.AEAD {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	block, err := aes.NewCipher(key)
@@ -52,19 +52,19 @@ func newSeal() cipher.AEAD {
 	return aead
 }
 
-// sealSession returns the cookie value that represents a credential until then.
-func (s *Server) sealSession(token string, until time.Time) string {
+// encryptSession returns the cookie value that represents a credential until then.
+func (s *Server) encryptSession(token string, until time.Time) string {
 	plain := binary.BigEndian.AppendUint64(nil, uint64(until.Unix()))
-	return base64.RawURLEncoding.EncodeToString(s.seal.Seal(nil, nil, append(plain, token...), []byte(sessionCookie)))
+	return base64.RawURLEncoding.EncodeToString(s.sessions.Seal(nil, nil, append(plain, token...), []byte(sessionCookie)))
 }
 
 // openSession returns the credential of a cookie value, or nothing.
 func (s *Server) openSession(value string, now time.Time) string {
-	sealed, err := base64.RawURLEncoding.DecodeString(value)
+	encrypted, err := base64.RawURLEncoding.DecodeString(value)
 	if err != nil {
 		return ""
 	}
-	plain, err := s.seal.Open(nil, nil, sealed, []byte(sessionCookie))
+	plain, err := s.sessions.Open(nil, nil, encrypted, []byte(sessionCookie))
 	if err != nil || len(plain) < 8 || now.Unix() >= int64(binary.BigEndian.Uint64(plain)) {
 		return ""
 	}

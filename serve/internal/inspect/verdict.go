@@ -105,7 +105,7 @@ func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *
 	}
 	p.Facts = append(p.Facts, fact{"hash of the last event", report.Head.String()})
 	if report.Encrypted > 0 {
-		p.Facts = append(p.Facts, fact{"sealed events", display.Digits(report.Encrypted)})
+		p.Facts = append(p.Facts, fact{"encrypted events", display.Digits(report.Encrypted)})
 	}
 }
 

@@ -126,6 +126,20 @@ func (q *Queue) Retry(ctx context.Context, runID string) error {
 	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) { return s.retry(runID) })
 }
 
+// Steer carries out an operator's request: "cancel" or "retry" for a run by its id, "drain" or
+// "resume" for a host by its id or name.
+func (q *Queue) Steer(ctx context.Context, what, of string) error {
+	switch what {
+	case "cancel":
+		return q.Cancel(ctx, of)
+	case "retry":
+		return q.Retry(ctx, of)
+	case "drain", "resume":
+		return q.Drain(ctx, of, what == "drain")
+	}
+	return ErrNotFound
+}
+
 // Drain makes the processes with an id or a name stop claiming jobs, or claim them again.
 // They finish the jobs that they have. A name that no process has is [ErrNoHost].
 func (q *Queue) Drain(ctx context.Context, host string, drain bool) error {

@@ -268,8 +268,7 @@ type Config struct {
 	Ready func(context.Context) error
 
 	// Existing makes [Open] return [ErrNoTables] instead of making a queue where there is
-	// none. Tables of an older program are brought up to date; for a log opened read-only
-	// that returns [eventlog.ErrReadOnly].
+	// none.
 	Existing bool
 
 	// Workers bounds the handlers that run at once in this process. Default: 64.

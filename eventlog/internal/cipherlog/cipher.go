@@ -99,7 +99,7 @@ var (
 	errNoKey = errors.New("cipherlog: the data key is missing")
 )
 
-// runCipher seals and opens the events of one run.
+// runCipher encrypts and decrypts the events of one run.
 type runCipher struct {
 	key  [event.EncryptedKeySize]byte // names the data key
 	aead cipher.AEAD
@@ -152,10 +152,10 @@ func additional(e event.Event, s event.Encrypted) []byte {
 	return event.AppendEnvelope(make([]byte, 0, 256+len(e.RunID)), e)
 }
 
-// seal returns the stored event for ev. sum is the plain summary after ev,
+// encrypt returns the stored event for ev. sum is the plain summary after ev,
 // stored the prev_hash in the stored chain, and root the Merkle root of the
 // stored events if ev is terminal. The nonce must be new for this cipher.
-func (c runCipher) seal(nonce []byte, ev event.Event, sum eventlog.RunSummary, stored, root []byte) (event.Event, error) {
+func (c runCipher) encrypt(nonce []byte, ev event.Event, sum eventlog.RunSummary, stored, root []byte) (event.Event, error) {
 	in := event.EncryptedContent{PrevHash: ev.PrevHash}
 	t := event.EncryptedTotals{Tools: int64(sum.ToolCallCount), CostUSD: sum.CostUSD, InputTokens: sum.InputTokens, OutputTokens: sum.OutputTokens}
 	if t != (event.EncryptedTotals{}) {
@@ -179,7 +179,7 @@ func (c runCipher) seal(nonce []byte, ev event.Event, sum eventlog.RunSummary, s
 	return out, nil
 }
 
-// open is the inverse of seal.
+// open is the inverse of encrypt.
 func (c runCipher) open(e event.Event) (event.Event, event.EncryptedTotals, error) {
 	var none event.EncryptedTotals
 	s, ok := event.AsEncrypted(e.Payload)
