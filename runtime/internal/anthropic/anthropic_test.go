@@ -13,6 +13,7 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/internal/anthropic"
 	"github.com/starling-host/starling/runtime/internal/converse"
@@ -59,45 +60,15 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// sent returns the request that p makes of req, as a server sees it.
 func sent(t *testing.T, req *provider.Request, path, version string) (*http.Request, map[string]any, error) {
 	t.Helper()
-	var seen *http.Request
-	body := map[string]any{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen = r
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			t.Error(err)
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, begun+event("message_stop", `{"type":"message_stop"}`))
-	}))
-	defer server.Close()
-	p, err := anthropic.New(converse.Config{APIKey: "k", BaseURL: server.URL + path, APIVersion: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := p.Stream(t.Context(), req)
-	if err != nil {
-		return seen, body, err
-	}
-	return seen, body, stream.Close()
-}
-
-func question(params map[string]any) *provider.Request {
-	req := &provider.Request{Model: "m", Messages: []provider.Message{{Role: provider.RoleUser, Content: "Hello?"}}}
-	if params != nil {
-		raw, err := canon.Marshal(params)
-		if err != nil {
-			panic(err)
-		}
-		req.Params = raw
-	}
-	return req
+	return providertest.Sent(t, req, "text/event-stream", begun+event("message_stop", `{"type":"message_stop"}`), func(url string) (provider.Provider, error) {
+		return anthropic.New(converse.Config{APIKey: "k", BaseURL: url + path, APIVersion: version})
+	})
 }
 
 func TestAddressAndHeaders(t *testing.T) {
-	r, _, err := sent(t, question(nil), "/gateway", "2024-01-01")
+	r, _, err := sent(t, providertest.Question(nil), "/gateway", "2024-01-01")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +91,7 @@ func TestMaxTokens(t *testing.T) {
 		"not set, thinking without budget":  {0, map[string]any{"thinking": map[string]any{"type": "adaptive"}}, 4096},
 		"not set, thinking is switched off": {0, map[string]any{"thinking": map[string]any{"type": "disabled"}}, 4096},
 	} {
-		req := question(tc.params)
+		req := providertest.Question(tc.params)
 		req.MaxOutputTokens = tc.set
 		if _, body, err := sent(t, req, "", ""); err != nil || body["max_tokens"] != tc.want {
 			t.Errorf("%s: got %v, %v, want %v", name, body["max_tokens"], err, tc.want)
@@ -147,7 +118,7 @@ func TestToolChoice(t *testing.T) {
 		"a tool without it":    {"ping", map[string]any{}, map[string]any{"type": "tool", "name": "ping"}},
 		"a tool, one use only": {"ping", yes, map[string]any{"type": "tool", "name": "ping", "disable_parallel_tool_use": true}},
 	} {
-		req := question(tc.params)
+		req := providertest.Question(tc.params)
 		req.ToolChoice, req.Tools = tc.choice, []provider.ToolDefinition{{Name: "ping"}}
 		_, body, err := sent(t, req, "", "")
 		if diff := cmp.Diff(tc.want, body["tool_choice"]); err != nil || diff != "" {
@@ -159,7 +130,7 @@ func TestToolChoice(t *testing.T) {
 // TestHistory covers what the golden request lacks: redacted thinking, arguments
 // that are not an object, empty messages.
 func TestHistory(t *testing.T) {
-	req := question(nil)
+	req := providertest.Question(nil)
 	req.Messages = append(req.Messages,
 		provider.Message{Role: provider.RoleAssistant, Content: "Hm.", Reasoning: []provider.Reasoning{{Content: "b3BhcXVl", Redacted: true}},
 			ToolUses: []provider.ToolUse{{CallID: "1", Name: "ping", Args: json.RawMessage(`"{broken"`)}, {CallID: "2", Name: "ping"}}},
@@ -194,7 +165,7 @@ func TestHistory(t *testing.T) {
 
 func TestRefusedRequests(t *testing.T) {
 	with := func(change func(*provider.Request)) *provider.Request {
-		req := question(nil)
+		req := providertest.Question(nil)
 		change(req)
 		return req
 	}
@@ -205,10 +176,10 @@ func TestRefusedRequests(t *testing.T) {
 		req  *provider.Request
 		want string
 	}{
-		"a misspelt option":          {question(map[string]any{"temprature": 1}), `unknown option "temprature", known are betas, cache_messages,`},
-		"a mark that is none":        {question(map[string]any{"cache_system": "1d"}), `option "cache_system": want true, "5m" or "1h", got "1d"`},
-		"betas that are none":        {question(map[string]any{"betas": "one"}), `option "betas"`},
-		"a budget that is none":      {question(map[string]any{"thinking": map[string]any{"budget_tokens": "much"}}), `option "thinking"`},
+		"a misspelt option":          {providertest.Question(map[string]any{"temprature": 1}), `unknown option "temprature", known are betas, cache_messages,`},
+		"a mark that is none":        {providertest.Question(map[string]any{"cache_system": "1d"}), `option "cache_system": want true, "5m" or "1h", got "1d"`},
+		"betas that are none":        {providertest.Question(map[string]any{"betas": "one"}), `option "betas"`},
+		"a budget that is none":      {providertest.Question(map[string]any{"thinking": map[string]any{"budget_tokens": "much"}}), `option "thinking"`},
 		"a choice that is not there": {with(func(r *provider.Request) { r.ToolChoice = "pong" }), `no tool of the request is called "pong"`},
 		"an unknown role":            {message(provider.Message{Role: "system", Content: "a"}), `message 2: unknown role "system"`},
 		"a result without a result":  {message(provider.Message{Role: provider.RoleTool}), "needs a ToolResult"},
@@ -248,7 +219,7 @@ func TestRefusal(t *testing.T) {
 			w.WriteHeader(tc.status)
 			io.WriteString(w, tc.body)
 		}))
-		_, err := connect(t, server.URL, server.Client()).Stream(t.Context(), question(nil))
+		_, err := connect(t, server.URL, server.Client()).Stream(t.Context(), providertest.Question(nil))
 		server.Close()
 		if !strings.HasSuffix(err.Error(), tc.want) || provider.Transient(err) != (tc.class != nil) || tc.class != nil && !errors.Is(err, tc.class) {
 			t.Errorf("%s: got %v, want %q of the class %v", name, err, tc.want, tc.class)
@@ -266,7 +237,7 @@ func TestAnthropicAnswerOfAProxy(t *testing.T) {
 		io.WriteString(w, "<html>sign in</html>")
 	}))
 	defer server.Close()
-	_, err := connect(t, server.URL, server.Client()).Stream(t.Context(), question(nil))
+	_, err := connect(t, server.URL, server.Client()).Stream(t.Context(), providertest.Question(nil))
 	if err == nil || !strings.Contains(err.Error(), `anthropic: malformed response: its type is "text/html"`) || provider.Transient(err) {
 		t.Errorf("got %v", err)
 	}
@@ -293,7 +264,7 @@ func TestBlocksThatBeginWhole(t *testing.T) {
 		body += event("content_block_stop", fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, i))
 	}
 	body += event("message_stop", `{"type":"message_stop"}`)
-	stream, err := connect(t, "http://provider.invalid", &http.Client{Transport: reply(body)}).Stream(t.Context(), question(nil))
+	stream, err := connect(t, "http://provider.invalid", &http.Client{Transport: reply(body)}).Stream(t.Context(), providertest.Question(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,29 +12,29 @@ import (
 func wireRequests() map[string]*provider.Request {
 	caps := provider.Capabilities{Tools: true, ToolChoice: true, Reasoning: true, StopSequences: true, CacheControl: true, RequestID: true}
 	all := map[string]*provider.Request{
-		"a question":                      question(nil),
+		"a question":                      providertest.Question(nil),
 		"everything":                      providertest.RichRequest(caps),
 		"no tools":                        providertest.RichRequest(provider.Capabilities{}),
-		"a budget for thinking":           question(map[string]any{"thinking": map[string]any{"type": "enabled", "budget_tokens": 10000}}),
-		"adaptive thinking with effort":   question(map[string]any{"thinking": map[string]any{"type": "adaptive"}, "output_config": map[string]any{"effort": "low"}}),
-		"numbers as they are":             question(map[string]any{"temperature": 0.1, "top_p": 1, "container": "c_1", "inference_geo": "eu", "speed": "fast"}),
-		"a beta":                          question(map[string]any{"betas": []string{"a-2025-01-01"}, "context_management": map[string]any{"edits": []any{map[string]any{"type": "clear_tool_uses_20250919"}}}}),
-		"several betas":                   question(map[string]any{"betas": []string{"b-2025-01-01", "a-2025-01-01"}}),
-		"marks for the cache":             question(map[string]any{"cache_system": true, "cache_messages": "1h", "cache_tools": "5m"}),
-		"marks that are off":              question(map[string]any{"cache_system": false, "cache_messages": nil}),
-		"metadata":                        question(map[string]any{"metadata": map[string]any{"user_id": "<u> & é"}, "service_tier": "standard_only"}),
-		"one tool use at a time":          question(map[string]any{"disable_parallel_tool_use": true}),
-		"several tool uses at a time":     question(map[string]any{"disable_parallel_tool_use": false}),
-		"a system prompt that is cached":  question(map[string]any{"cache_system": "1h"}),
-		"a tool result that is cached":    question(map[string]any{"cache_messages": true}),
-		"a tool use that is cached":       question(map[string]any{"cache_messages": true}),
-		"thoughts of all kinds, and more": question(nil),
+		"a budget for thinking":           providertest.Question(map[string]any{"thinking": map[string]any{"type": "enabled", "budget_tokens": 10000}}),
+		"adaptive thinking with effort":   providertest.Question(map[string]any{"thinking": map[string]any{"type": "adaptive"}, "output_config": map[string]any{"effort": "low"}}),
+		"numbers as they are":             providertest.Question(map[string]any{"temperature": 0.1, "top_p": 1, "container": "c_1", "inference_geo": "eu", "speed": "fast"}),
+		"a beta":                          providertest.Question(map[string]any{"betas": []string{"a-2025-01-01"}, "context_management": map[string]any{"edits": []any{map[string]any{"type": "clear_tool_uses_20250919"}}}}),
+		"several betas":                   providertest.Question(map[string]any{"betas": []string{"b-2025-01-01", "a-2025-01-01"}}),
+		"marks for the cache":             providertest.Question(map[string]any{"cache_system": true, "cache_messages": "1h", "cache_tools": "5m"}),
+		"marks that are off":              providertest.Question(map[string]any{"cache_system": false, "cache_messages": nil}),
+		"metadata":                        providertest.Question(map[string]any{"metadata": map[string]any{"user_id": "<u> & é"}, "service_tier": "standard_only"}),
+		"one tool use at a time":          providertest.Question(map[string]any{"disable_parallel_tool_use": true}),
+		"several tool uses at a time":     providertest.Question(map[string]any{"disable_parallel_tool_use": false}),
+		"a system prompt that is cached":  providertest.Question(map[string]any{"cache_system": "1h"}),
+		"a tool result that is cached":    providertest.Question(map[string]any{"cache_messages": true}),
+		"a tool use that is cached":       providertest.Question(map[string]any{"cache_messages": true}),
+		"thoughts of all kinds, and more": providertest.Question(nil),
 	}
 	for _, choice := range []string{"auto", "any", "none", "ping"} {
-		all["the choice "+choice] = question(nil)
+		all["the choice "+choice] = providertest.Question(nil)
 		all["the choice "+choice].ToolChoice = choice
 		all["the choice "+choice].Tools = []provider.ToolDefinition{{Name: "ping"}, {Name: "pong", Description: "Says \"pong\" <b>.", Schema: json.RawMessage(`{"type":"object","z":1,"a":2.50}`)}}
-		all["the choice "+choice+", one at a time"] = question(map[string]any{"disable_parallel_tool_use": true, "cache_tools": true})
+		all["the choice "+choice+", one at a time"] = providertest.Question(map[string]any{"disable_parallel_tool_use": true, "cache_tools": true})
 		all["the choice "+choice+", one at a time"].ToolChoice = choice
 		all["the choice "+choice+", one at a time"].Tools = all["the choice "+choice].Tools
 	}

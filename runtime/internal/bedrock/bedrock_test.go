@@ -15,10 +15,12 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/internal/bedrock"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/providertest"
 )
 
 func TestNew(t *testing.T) {
@@ -63,50 +65,22 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// sent returns the request that the provider makes of req, as a server sees it.
 func sent(t *testing.T, req *provider.Request, region ...string) (*http.Request, map[string]any, error) {
 	t.Helper()
-	var seen *http.Request
-	body := map[string]any{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen = r
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			t.Error(err)
+	body := string(frames(t, "messageStop {\"stopReason\":\"end_turn\"}\nmetadata {}"))
+	return providertest.Sent(t, req, "application/vnd.amazon.eventstream", body, func(url string) (provider.Provider, error) {
+		c := configuration()
+		c.BaseURL = url
+		if len(region) > 0 {
+			c.Region = region[0]
 		}
-		w.Write(frames(t, "messageStop {\"stopReason\":\"end_turn\"}\nmetadata {}"))
-	}))
-	defer server.Close()
-	c := configuration()
-	c.BaseURL = server.URL
-	if len(region) > 0 {
-		c.Region = region[0]
-	}
-	p, err := bedrock.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := p.Stream(t.Context(), req)
-	if err != nil {
-		return seen, body, err
-	}
-	return seen, body, stream.Close()
-}
-
-func question(params map[string]any) *provider.Request {
-	req := &provider.Request{Model: "m", Messages: []provider.Message{{Role: provider.RoleUser, Content: "Hello?"}}}
-	if params != nil {
-		raw, err := canon.Marshal(params)
-		if err != nil {
-			panic(err)
-		}
-		req.Params = raw
-	}
-	return req
+		return bedrock.New(c)
+	})
 }
 
 // TestAddress has the region in the signature, and an ARN in the path.
 func TestAddress(t *testing.T) {
-	req := question(nil)
+	req := providertest.Question(nil)
 	req.Model = "arn:aws:bedrock:us-east-1:123456789012:prompt/PROMPT12345:1"
 	r, body, err := sent(t, req, "eu-central-1")
 	if err != nil {
@@ -135,7 +109,7 @@ func TestToolChoice(t *testing.T) {
 		"any":      {"any", object{"any": object{}}},
 		"a tool":   {"ping", object{"tool": object{"name": "ping"}}},
 	} {
-		req := question(nil)
+		req := providertest.Question(nil)
 		req.ToolChoice, req.Tools = tc.choice, []provider.ToolDefinition{{Name: "ping"}}
 		_, body, err := sent(t, req)
 		if err != nil {
@@ -160,9 +134,9 @@ func TestTopK(t *testing.T) {
 		"merged":  {&ten, map[string]any{"a": "b"}, map[string]any{"a": "b", "top_k": 10.0}},
 		"a field": {nil, map[string]any{"top_k": 7}, map[string]any{"top_k": 7.0}},
 	} {
-		req := question(nil)
+		req := providertest.Question(nil)
 		if tc.fields != nil {
-			req = question(map[string]any{"additionalModelRequestFields": tc.fields})
+			req = providertest.Question(map[string]any{"additionalModelRequestFields": tc.fields})
 		}
 		req.TopK = tc.topK
 		_, body, err := sent(t, req)
@@ -176,7 +150,7 @@ func TestTopK(t *testing.T) {
 // without a signature, arguments that are not an object or have an empty key,
 // empty results.
 func TestHistory(t *testing.T) {
-	req := question(nil)
+	req := providertest.Question(nil)
 	req.Messages = append(req.Messages,
 		provider.Message{Role: provider.RoleAssistant, Content: "Hm.", Reasoning: []provider.Reasoning{{Content: "So."}, {Content: "/wCAfw==", Redacted: true}},
 			ToolUses: []provider.ToolUse{{CallID: "1", Name: "ping", Args: json.RawMessage(`"{broken"`)}, {CallID: "2", Name: "ping", Args: json.RawMessage(`{"":9007199254740993}`)}}},
@@ -211,11 +185,13 @@ func TestHistory(t *testing.T) {
 
 func TestRefusedRequests(t *testing.T) {
 	with := func(change func(*provider.Request)) *provider.Request {
-		req := question(nil)
+		req := providertest.Question(nil)
 		change(req)
 		return req
 	}
-	option := func(name string, value any) *provider.Request { return question(map[string]any{name: value}) }
+	option := func(name string, value any) *provider.Request {
+		return providertest.Question(map[string]any{name: value})
+	}
 	twice := option("additionalModelRequestFields", map[string]any{"top_k": 1})
 	twice.TopK = new(2)
 	for name, tc := range map[string]struct {
@@ -255,7 +231,7 @@ func TestMoreTokensThanTheAPICounts(t *testing.T) {
 	if strconv.IntSize == 32 {
 		t.Skip("SKIPPED: no request can ask for so many on 32 bits")
 	}
-	req, most := question(nil), int64(math.MaxInt32)
+	req, most := providertest.Question(nil), int64(math.MaxInt32)
 	req.MaxOutputTokens = int(most + 1)
 	if r, _, err := sent(t, req); err == nil || !strings.Contains(err.Error(), "2147483648 output tokens") || r != nil {
 		t.Errorf("got %v, sent %v", err, r != nil)
@@ -285,7 +261,7 @@ func TestRefusal(t *testing.T) {
 			w.WriteHeader(tc.status)
 			io.WriteString(w, tc.body)
 		}))
-		_, err := connect(t, server.URL, server.Client()).Stream(t.Context(), question(nil))
+		_, err := connect(t, server.URL, server.Client()).Stream(t.Context(), providertest.Question(nil))
 		server.Close()
 		if err == nil || !strings.HasSuffix(err.Error(), tc.want) || provider.Transient(err) != (tc.class != nil && tc.class != provider.ErrAuth) || tc.class != nil && !errors.Is(err, tc.class) {
 			t.Errorf("%s: got %v, want %q of the class %v", name, err, tc.want, tc.class)
@@ -323,7 +299,7 @@ func TestClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := p.Stream(t.Context(), question(nil))
+	stream, err := p.Stream(t.Context(), providertest.Question(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +325,7 @@ func TestDefaultClientIsNotRedirected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Stream(t.Context(), question(nil)); err == nil || !strings.Contains(err.Error(), "status 307") {
+	if _, err := p.Stream(t.Context(), providertest.Question(nil)); err == nil || !strings.Contains(err.Error(), "status 307") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package gemini_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/internal/gemini"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/providertest"
 )
 
 // exchange answers one request with an event stream and returns the request and
@@ -44,27 +44,8 @@ func exchange(t *testing.T, req *provider.Request, body string, config ...conver
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err = ask(t.Context(), p, req)
+	got, err = providertest.Chunks(t.Context(), p, req)
 	return path, sent, got, err
-}
-
-func ask(ctx context.Context, p provider.Provider, req *provider.Request) (got []provider.StreamChunk, err error) {
-	stream, err := p.Stream(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	defer stream.Close()
-	for {
-		chunk, err := stream.Next(ctx)
-		if err == io.EOF {
-			return got, nil
-		}
-		if err != nil {
-			return got, err
-		}
-		chunk.RawResponseHash = nil
-		got = append(got, chunk)
-	}
 }
 
 func user(text string) provider.Message {
@@ -289,7 +270,7 @@ func TestResponsesThatAreNoStream(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ask(t.Context(), p, question()); c.class != nil && !errors.Is(err, c.class) || provider.Transient(err) != (c.class == provider.ErrNetwork) || !strings.Contains(err.Error(), c.want) {
+			if _, err := providertest.Chunks(t.Context(), p, question()); c.class != nil && !errors.Is(err, c.class) || provider.Transient(err) != (c.class == provider.ErrNetwork) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -311,7 +292,7 @@ func TestAnErrorWithoutEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t.Context(), p, question()); !errors.Is(err, provider.ErrServer) || len(err.Error()) > 4096 {
+	if _, err := providertest.Chunks(t.Context(), p, question()); !errors.Is(err, provider.ErrServer) || len(err.Error()) > 4096 {
 		t.Errorf("got %v", err)
 	}
 }
@@ -328,7 +309,7 @@ func TestAConnectionThatBreaksAfterTheReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t.Context(), p, question()); !errors.Is(err, provider.ErrNetwork) {
+	if _, err := providertest.Chunks(t.Context(), p, question()); !errors.Is(err, provider.ErrNetwork) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -354,7 +335,7 @@ func TestGeminiContinuesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t.Context(), p, question()); !errors.Is(err, provider.ErrNetwork) || requests != 1 {
+	if _, err := providertest.Chunks(t.Context(), p, question()); !errors.Is(err, provider.ErrNetwork) || requests != 1 {
 		t.Errorf("got %v after %d requests", err, requests)
 	}
 }

@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/internal/openai"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/providertest"
 )
 
 // answering is a client whose requests are all answered the same way.
@@ -161,23 +163,7 @@ func stream(ctx context.Context, req *provider.Request, body string) ([]provider
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.Stream(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	var chunks []provider.StreamChunk
-	for range 1 << 20 {
-		c, err := s.Next(ctx)
-		if err == io.EOF {
-			return chunks, nil
-		} else if err != nil {
-			return chunks, err
-		}
-		c.RawResponseHash = nil
-		chunks = append(chunks, c)
-	}
-	return chunks, nil
+	return providertest.Chunks(ctx, p, req)
 }
 
 func expect(t *testing.T, got, want any) {

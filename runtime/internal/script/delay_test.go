@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-host/starling/runtime/internal/script"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/providertest"
 )
 
 // TestDelay has time that passes only when everything waits.
@@ -16,7 +17,7 @@ func TestDelay(t *testing.T) {
 	p := model(t, script.Script{{Text: "a b c", Delay: time.Minute}})
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		if _, err := read(t.Context(), p, ask(0, "")); err != nil {
+		if _, err := providertest.Converse(t.Context(), p, ask(0, "")); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(begun); took != 4*time.Minute {

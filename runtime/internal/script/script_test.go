@@ -1,11 +1,9 @@
 package script_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"github.com/starling-host/starling/runtime/internal/script"
 	"github.com/starling-host/starling/runtime/internal/validate"
 	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/provider/providertest"
 	"github.com/starling-host/starling/spec"
 )
 
@@ -71,29 +70,6 @@ func ask(spoken int, last string) *provider.Request {
 	}
 	req.Messages = append(req.Messages, provider.Message{Role: provider.RoleUser, Content: last})
 	return req
-}
-
-// read returns the chunks of an answer, and the error that is not io.EOF.
-func read(ctx context.Context, p provider.Provider, req *provider.Request) (chunks []provider.StreamChunk, err error) {
-	stream, err := p.Stream(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	defer stream.Close()
-	for {
-		c, err := stream.Next(ctx)
-		if err == nil {
-			chunks = append(chunks, c)
-			continue
-		}
-		if _, again := stream.Next(ctx); again != err {
-			return nil, fmt.Errorf("%v, and then %v", err, again)
-		}
-		if errors.Is(err, io.EOF) {
-			err = errors.Join(stream.Close(), stream.Close())
-		}
-		return chunks, err
-	}
 }
 
 func text(pieces ...string) []provider.StreamChunk {
@@ -157,7 +133,7 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 {
-				got, err := read(t.Context(), p, c.req)
+				got, err := providertest.Converse(t.Context(), p, c.req)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -172,7 +148,7 @@ func TestAnswers(t *testing.T) {
 func TestGuardsLookAtResults(t *testing.T) {
 	req := ask(1, "roll")
 	req.Messages = append(req.Messages, provider.Message{Role: provider.RoleTool, ToolResult: &provider.ToolResult{CallID: "c", Content: `"seven"`}})
-	got, err := read(t.Context(), model(t, parse(t, dice)), req)
+	got, err := providertest.Converse(t.Context(), model(t, parse(t, dice)), req)
 	if err != nil || got[0].Text != "Seven!" {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -203,7 +179,7 @@ func TestFailures(t *testing.T) {
 		"options that are no": {guarded, noMap, 0, nil, "Request.Params is not a CBOR map of options"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			chunks, err := read(t.Context(), model(t, c.script), c.req)
+			chunks, err := providertest.Converse(t.Context(), model(t, c.script), c.req)
 			if err == nil || !strings.Contains(err.Error(), c.want) || len(chunks) != c.chunks {
 				t.Errorf("%d chunks, %v; want %d, %s", len(chunks), err, c.chunks, c.want)
 			}
@@ -344,7 +320,7 @@ func TestConcurrent(t *testing.T) {
 		for last, first := range want {
 			all.Go(func() {
 				for range 20 {
-					got, err := read(t.Context(), p, ask(1, last))
+					got, err := providertest.Converse(t.Context(), p, ask(1, last))
 					if err != nil || got[0].Text != first {
 						t.Errorf("%q: %+v, %v", last, got, err)
 						return
@@ -377,7 +353,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		for i, turn := range s {
-			chunks, err := read(t.Context(), p, ask(i, ""))
+			chunks, err := providertest.Converse(t.Context(), p, ask(i, ""))
 			if (err != nil) != (turn.Error != nil) {
 				t.Fatalf("turn %d: %v", i+1, err)
 			}

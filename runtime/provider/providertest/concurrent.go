@@ -27,7 +27,7 @@ func (s *Suite) concurrent(t *testing.T, recordings []recording) {
 		readers.Go(func() {
 			req := *recordings[i].Request
 			req.Model = modelName(i)
-			got, err := converse(ctx, p, &req)
+			got, err := Converse(ctx, p, &req)
 			if err != nil {
 				t.Error(err)
 				cancel() // the others would wait for this one

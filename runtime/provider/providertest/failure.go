@@ -46,7 +46,7 @@ func (s *Suite) status(t *testing.T, status int, class error, f Failure) {
 	}
 	m := &memory{status: status, header: h, reply: &reply{body: []byte(f.Body)}}
 	ctx, after := provider.WithRetryAfter(t.Context())
-	chunks, err := converse(ctx, s.New(t, memoryURL, &http.Client{Transport: m}), question("test-model"))
+	chunks, err := Converse(ctx, s.New(t, memoryURL, &http.Client{Transport: m}), question("test-model"))
 	if !expectClass(t, err, class) {
 		return
 	}
@@ -68,7 +68,7 @@ func (s *Suite) redirected(t *testing.T) {
 	defer elsewhere.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, status))
-		_, err := converse(t.Context(), s.New(t, server.URL, server.Client()), question("test-model"))
+		_, err := Converse(t.Context(), s.New(t, server.URL, server.Client()), question("test-model"))
 		if expectClass(t, err, nil) && !strings.Contains(err.Error(), fmt.Sprint(status)) {
 			t.Errorf("status %d: got %q", status, err)
 		}
@@ -80,7 +80,7 @@ func (s *Suite) redirected(t *testing.T) {
 func (s *Suite) broken(t *testing.T, b Broken) {
 	for _, size := range []int{0, 1} {
 		p, server := s.inMemory(t, recording{}, &reply{body: []byte(b.Body), size: size})
-		chunks, err := converse(t.Context(), p, question("test-model"))
+		chunks, err := Converse(t.Context(), p, question("test-model"))
 		if !expectClass(t, err, b.Class) {
 			return
 		}
@@ -97,7 +97,7 @@ func (s *Suite) broken(t *testing.T, b Broken) {
 func (s *Suite) empty(t *testing.T) {
 	for reason, body := range s.Empty {
 		p, _ := s.inMemory(t, recording{}, &reply{body: []byte(body)})
-		chunks, err := converse(t.Context(), p, question("test-model"))
+		chunks, err := Converse(t.Context(), p, question("test-model"))
 		said := slices.ContainsFunc(chunks, func(c provider.StreamChunk) bool { return c.Kind == provider.ChunkText || c.ToolUse != nil })
 		if err != nil || said || chunks[len(chunks)-1].StopReason != reason {
 			t.Errorf("%s: got %+v, %v", reason, chunks, err)
@@ -117,7 +117,7 @@ func (s *Suite) spoiled(t *testing.T, recordings []recording) {
 			for _, with := range []string{"[%s]", `{"a":%s}`, "%s]", "%s%[1]s"} {
 				body := bytes.Replace(r.body, quoted, fmt.Appendf(nil, with, quoted), 1)
 				p, _ := s.inMemory(t, r, &reply{body: body})
-				_, err := converse(t.Context(), p, question("test-model"))
+				_, err := Converse(t.Context(), p, question("test-model"))
 				if expectClass(t, err, nil) && strings.Contains(err.Error(), c.Text) {
 					t.Errorf("the error repeats what the model said: %v", err)
 				}
@@ -134,7 +134,7 @@ func (s *Suite) refused(t *testing.T) {
 	}
 	url := "http://" + listener.Addr().String()
 	listener.Close()
-	_, err = converse(t.Context(), s.New(t, url, &http.Client{Transport: &http.Transport{}}), question("test-model"))
+	_, err = Converse(t.Context(), s.New(t, url, &http.Client{Transport: &http.Transport{}}), question("test-model"))
 	expectClass(t, err, provider.ErrNetwork)
 }
 
@@ -155,6 +155,6 @@ func (s *Suite) reset(t *testing.T, r recording) {
 		conn.Close()
 	}))
 	defer server.Close()
-	_, err := converse(t.Context(), s.New(t, server.URL, server.Client()), r.Request)
+	_, err := Converse(t.Context(), s.New(t, server.URL, server.Client()), r.Request)
 	expectClass(t, err, provider.ErrNetwork)
 }

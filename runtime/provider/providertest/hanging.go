@@ -87,7 +87,7 @@ func (waiting) RoundTrip(req *http.Request) (*http.Response, error) {
 func (s *Suite) noResponse(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err := converse(ctx, s.New(t, memoryURL, &http.Client{Transport: waiting{}}), question("test-model"))
+	_, err := Converse(ctx, s.New(t, memoryURL, &http.Client{Transport: waiting{}}), question("test-model"))
 	if !errors.Is(err, context.DeadlineExceeded) || provider.Transient(err) {
 		t.Errorf("got %v, want the caller's deadline and no class", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -107,7 +108,7 @@ func (s *Suite) capture(t *testing.T) []byte {
 	if s.Params != nil {
 		req.Params = encode(t, s.Params)
 	}
-	if _, err := converse(t.Context(), p, req); spy.err != nil || spy.requests != 1 {
+	if _, err := Converse(t.Context(), p, req); spy.err != nil || spy.requests != 1 {
 		t.Fatalf("%d requests, %v: %v", spy.requests, spy.err, err)
 	}
 	return spy.seen.Bytes()
@@ -128,7 +129,7 @@ func (s *Suite) refusedParams(t *testing.T, params any, want string) {
 	spy := &spy{}
 	req := question("test-model")
 	req.Params = encode(t, params)
-	_, err := converse(t.Context(), s.New(t, memoryURL, &http.Client{Transport: spy}), req)
+	_, err := Converse(t.Context(), s.New(t, memoryURL, &http.Client{Transport: spy}), req)
 	if !expectClass(t, err, nil) {
 		return
 	}

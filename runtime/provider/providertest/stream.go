@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -17,15 +18,24 @@ import (
 // maxChunks bounds the chunks read from one stream.
 const maxChunks = 1 << 20
 
-// converse sends the request and reads the stream to its end. It closes the
+// Converse sends the request and reads the stream to its end. It closes the
 // stream twice, which must do nothing worse than once.
-func converse(ctx context.Context, p provider.Provider, req *provider.Request) ([]provider.StreamChunk, error) {
+func Converse(ctx context.Context, p provider.Provider, req *provider.Request) ([]provider.StreamChunk, error) {
 	stream, err := p.Stream(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	chunks, err := read(ctx, stream)
 	return chunks, errors.Join(err, stream.Close(), stream.Close())
+}
+
+// Chunks is [Converse] without the hash of the response.
+func Chunks(ctx context.Context, p provider.Provider, req *provider.Request) ([]provider.StreamChunk, error) {
+	chunks, err := Converse(ctx, p, req)
+	for i := range chunks {
+		chunks[i].RawResponseHash = nil
+	}
+	return chunks, err
 }
 
 // read returns the chunks of a stream up to its end. The error is the

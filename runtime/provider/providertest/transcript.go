@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/runtime/provider"
 )
 
@@ -42,7 +43,7 @@ func (s *Suite) transcript(t *testing.T, r recording) {
 func (s *Suite) overSocket(t *testing.T, r recording) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.send(w, req, r, r.body, func() {}) }))
 	defer server.Close()
-	got, err := converse(t.Context(), s.New(t, server.URL, server.Client()), r.Request)
+	got, err := Converse(t.Context(), s.New(t, server.URL, server.Client()), r.Request)
 	if err != nil {
 		t.Error(err)
 	}
@@ -75,7 +76,7 @@ func (s *Suite) inPieces(t *testing.T, r recording) {
 	var rep reply
 	p, server := s.inMemory(t, r, &rep)
 	for _, rep = range replies {
-		got, err := converse(t.Context(), p, r.Request)
+		got, err := Converse(t.Context(), p, r.Request)
 		if err != nil || !reflect.DeepEqual(got, want) || server.open.Load() != 0 {
 			t.Fatalf("first %d, then %d bytes: %v, %d bodies open (-want +got):\n%s", rep.first, rep.size, err, server.open.Load(), cmp.Diff(want, got))
 		}
@@ -94,7 +95,7 @@ func (s *Suite) cut(t *testing.T, r recording, ends ...error) {
 	p, server := s.inMemory(t, r, &rep)
 	for i, at := range places(r) {
 		rep = reply{body: r.body[:at], end: ends[i%len(ends)]}
-		got, err := converse(t.Context(), p, r.Request)
+		got, err := Converse(t.Context(), p, r.Request)
 		if at > last && err == nil {
 			uncounted := func(chunks []provider.StreamChunk) []provider.StreamChunk { // counts may come last
 				return slices.DeleteFunc(slices.Clone(chunks), func(c provider.StreamChunk) bool { return c.Kind == provider.ChunkUsage })

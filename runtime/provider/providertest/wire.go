@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
@@ -50,7 +52,7 @@ func Wire(t *testing.T, file string, connect func(testing.TB, string, *http.Clie
 func sent(t *testing.T, connect func(testing.TB, string, *http.Client) provider.Provider, req *provider.Request) (got wireRequest) {
 	t.Helper()
 	requests := 0
-	_, err := converse(t.Context(), connect(t, memoryURL, &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+	_, err := Converse(t.Context(), connect(t, memoryURL, &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 		requests++
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
@@ -79,3 +81,42 @@ type transport func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements [http.RoundTripper].
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// Sent returns the request that a provider makes of req, as a server sees it that answers with
+// the body.
+func Sent(t testing.TB, req *provider.Request, contentType, body string, connect func(url string) (provider.Provider, error)) (*http.Request, map[string]any, error) {
+	t.Helper()
+	var seen *http.Request
+	doc := map[string]any{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = r
+		if err := json.NewDecoder(r.Body).Decode(&doc); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", contentType)
+		_, _ = io.WriteString(w, body)
+	}))
+	defer server.Close()
+	p, err := connect(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := p.Stream(t.Context(), req)
+	if err != nil {
+		return seen, doc, err
+	}
+	return seen, doc, stream.Close()
+}
+
+// Question is a short request with options.
+func Question(params map[string]any) *provider.Request {
+	req := &provider.Request{Model: "m", Messages: []provider.Message{{Role: provider.RoleUser, Content: "Hello?"}}}
+	if params != nil {
+		raw, err := canon.Marshal(params)
+		if err != nil {
+			panic(err)
+		}
+		req.Params = raw
+	}
+	return req
+}
