@@ -1,6 +1,8 @@
 package starling_test
 
 import (
+	"bytes"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -25,7 +27,7 @@ func TestTiersOfTheSpec(t *testing.T) {
 		}
 	}
 	tier := regexp.MustCompile(`^(check|test|ci|nightly)\b`)
-	name := regexp.MustCompile(`\bTest[A-Z]\w+`)
+	name := regexp.MustCompile(`\bTest[A-Z]\w+|\b\w+\.txtar`)
 	promises := 0
 	for _, table := range strings.Split(treetest.Read(t, "SPEC.md"), "| promise | test | tier |\n|---|---|---|\n")[1:] {
 		rows, _, _ := strings.Cut(table, "\n\n")
@@ -40,6 +42,9 @@ func TestTiersOfTheSpec(t *testing.T) {
 				t.Errorf("no tier: %s", row)
 			}
 			for _, test := range name.FindAllString(cells[1], -1) {
+				if text, err := os.ReadFile("cmd/starling-host/testdata/script/" + test); err == nil {
+					shortened[test] = bytes.Contains(text, []byte("\n[short] skip"))
+				}
 				if held == "check" && shortened[test] {
 					t.Errorf("%s does less under -short than SPEC.md says", test)
 				}

@@ -65,6 +65,9 @@ func TestScripts(t *testing.T) {
 // TestPostgresScripts runs testdata/postgres, where $DSN is an empty database on a
 // server, and $APP, $KEEPER and $READER the same for roles that own nothing of it.
 func TestPostgresScripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	server := pgtest.Start(t) // roles belong to a server
 	super, err := pgx.Connect(t.Context(), server.Database(t))
 	if err != nil {
