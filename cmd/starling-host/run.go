@@ -19,11 +19,11 @@ import (
 
 const runHelp = `Run one tool and record the run.
 
-TOOL is a .wasm file, which may be a component for WASI 0.2, or a tool's folder, which
-is built first: Go files, or a tool.ts or tool.js, built by starling-build of
-guest-sdk/js. The tool run_js is part of this program: it runs JavaScript that can
-call the tools of --with as tools.NAME(input). INPUT is a JSON document, @FILE to read
-a file, or - to read standard input. The default is {}.
+TOOL is a .wasm file, which may be a component for WASI 0.2 or a plug-in for Extism, or
+a tool's folder, which is built first: Go files, or a tool.ts or tool.js, built by
+starling-build of guest-sdk/js. The tool run_js is part of this program: it runs
+JavaScript that can call the tools of --with as tools.NAME(input). INPUT is a JSON
+document, @FILE to read a file, or - to read standard input. The default is {}.
 
 The input is checked against the tool's schema before anything is recorded. Standard
 output has only the tool's result, as canonical JSON. The run's id, the tool's log,

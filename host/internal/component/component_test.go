@@ -28,9 +28,11 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "6e3ad06ab14587b565964f26cda1274a3d8bfd540d80cde44130f07aebf37a65",
-	"adapter": "9085699d82e20754f13c82e0889abc94a29bfc4cafff8412bfb0950c789b1a07",
-	"linked":  "ba71f25e08ae8f5b00ff7e84767d75f56cc99eb0e1783c0d49c9e1afef8fe6cc",
+	"values":  "451c0c454ec5fbdabf6b8c17e2291e793299b1833004f1692d2bf194c3a56c34",
+	"adapter": "67e7203029a9acdc21e95823edfc2ba0531c5b88ca086f3a7d94409a4edb1ca5",
+	"linked":  "8bd9eeb1078ba9735d4bfcf7dece3f42404233bc1e558df68dff2486e0a3c85c",
+	"parts":   "d9bc0175a0250dc030ba8933cbe8e74306503508d6f74353926e0a23b98f3172",
+	"plugin":  "3a3b6ba7a2ce641fdd40df72916abeaf51b78b44fa14efa2c036a536fbc72c6b",
 }
 
 // world is what the tools of the tests see.

@@ -48,3 +48,24 @@ func TestParts(t *testing.T) {
 		}
 	}
 }
+
+// TestPlugin calls a plug-in for Extism, whose host functions are the guest side's.
+func TestPlugin(t *testing.T) {
+	l := load(t, "plugin")
+	l.world.http = func(request string) string {
+		return "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-B: 1\r\nX-B: 2\r\n\r\n" + request[len(request)-4:]
+	}
+	for _, c := range [][3]string{
+		{"echo", `{"input":"gr\u00fcn"}`, `{"output":"grün"}`},
+		{"echo", `{"a":[1,2],"input":"x"}`, `{"output":"{\"a\":[1,2],\"input\":\"x\"}"}`},
+		{"copy", `{}`, `{"output":"{}"}`},
+		{"team", `{}`, `{"error":{"kind":"tool","message":"no team"}}`},
+		{"vars", `{}`, `{"output":"no team"}`},
+		{"fetch", `{"input":"body"}`, `{"output":"body"}`},
+		{"fails", `{}`, `{"error":{"kind":"tool","message":"the plug-in failed"}}`},
+	} {
+		if got := l.call(c[0], c[1]); got != c[2] {
+			t.Errorf("%s(%s): %s, want %s", c[0], c[1], got, c[2])
+		}
+	}
+}

@@ -7,15 +7,12 @@ enum { EXECUTE, SCHEMA, DESCRIPTION, TOOLS };
 static void agent_http(struct text method, struct text url, struct text headers, struct text body, u32 timeout, u32 to, u32 typed) {
   struct body m = {0}, json = {0};
   struct response r;
-  struct text name, value, why = TEXT("the method or the address is not valid");
+  struct text why = TEXT("the method or the address is not valid");
   u8 digits[12];
   write_line(&m, method, url);
   add_body(&json, headers.p, headers.n);
   add_body(&json, (u8[16]){0}, 16);
-  for (const u8 *p = json.p; p && (p = each(p, &name));) {
-    value = text_of(p, &p);
-    if (is_made_of(TOKEN, name) && is_made_of(VALUE, value)) write_header(&m, name, value);
-  }
+  write_headers(&m, json.p);
   if (timeout) write_header(&m, TEXT("Starling-Timeout"), (struct text){digits, write_number(digits, timeout) - digits});
   write_body(&m, body);
   i32 failed = is_made_of(TOKEN, method) && is_made_of(ADDRESS, url) ? exchange(&m, &r, &why) : -5;

@@ -166,6 +166,4 @@ EXPORT("pass") void pass(u32 i, u64 *arguments, u64 *results) {
   if (f->flags & POST_RETURN) link_post(i, &returned);
 }
 
-EXPORT("exit_failed") void exit_failed(u32 failed) {
-  if (failed) host_exit(1);
-}
+EXPORT("exit_failed") void exit_failed(u32 failed) { if (failed) host_exit(1); }

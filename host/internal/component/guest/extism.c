@@ -78,19 +78,16 @@ EXPORT(EXTISM "log_error") void extism_error(u64 at) { extism_log(at); }
 EXPORT(EXTISM "get_log_level") u32 extism_log_level(void) { return 2; } // info
 
 EXPORT(EXTISM "http_request") u64 extism_http_request(u64 at, u64 body) {
-  struct text t = text_at(at), body_text = text_at(body), method = TEXT("GET"), url = {0}, name, value;
-  const u8 *document = (const u8 *)(u32)block(t.p, t.n), *p, *end; // with a zero at its end
+  struct text t = text_at(at), body_text = text_at(body), method = TEXT("GET"), url = {0}, why;
+  const u8 *document = (const u8 *)(u32)block(t.p, t.n), *p; // with a zero at its end
   struct body m = {0};
   struct response r;
   if ((p = member(document, TEXT("method"))) && *p == '"') read_text(p, &method);
   if ((p = member(document, TEXT("url"))) && *p == '"') read_text(p, &url);
   write_line(&m, method, url);
-  for (p = member(document, TEXT("headers")); p && (p = each(p, &name)); p = end) {
-    value = text_of(p, &end);
-    if (is_made_of(TOKEN, name) && is_made_of(VALUE, value)) write_header(&m, name, value);
-  }
+  write_headers(&m, member(document, TEXT("headers")));
   write_body(&m, body_text);
-  if (!is_made_of(TOKEN, method) || !is_made_of(ADDRESS, url) || exchange(&m, &r, &value)) BROKEN("the HTTP request failed");
+  if (!is_made_of(TOKEN, method) || !is_made_of(ADDRESS, url) || exchange(&m, &r, &why)) BROKEN("the HTTP request failed");
   plugin_status = r.status;
   plugin_headers = headers_text(r.headers);
   return block(r.body.p, r.body.n);

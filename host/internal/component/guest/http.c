@@ -58,6 +58,15 @@ static void write_header(struct body *b, struct text name, struct text value) {
   add_body(b, "\r\n", 2);
 }
 
+// write_headers writes the members of an object in JSON.
+static void write_headers(struct body *b, const u8 *p) {
+  struct text name, value;
+  while (p && (p = each(p, &name))) {
+    value = text_of(p, &p);
+    if (is_made_of(TOKEN, name) && is_made_of(VALUE, value)) write_header(b, name, value);
+  }
+}
+
 // write_line begins a request, and write_body ends its headers.
 static void write_line(struct body *b, struct text method, struct text url) {
   add_body(b, method.p, method.n);

@@ -1,7 +1,7 @@
 // Values of the component's functions: from JSON to the canonical ABI and back, from memory
 // to flat form and back, and from one part of the component to another.
 
-enum kind { BOOL, S8, U8, S16, U16, S32, U32, S64, U64, F32, F64, CHAR, STRING, LIST, RECORD, TUPLE, VARIANT, ENUM, OPTION, RESULT, FLAGS, OWN, BORROW };
+enum kind { BOOL, S8, U8, S16, U16, S32, U32, S64, U64, F32, F64, CHAR, STRING, LIST, RECORD, TUPLE, VARIANT, ENUM, OPTION, RESULT, FLAGS, OWN, BORROW, OTHER };
 
 // The descriptors that the linker writes. Places in them are counted from their beginning.
 static u8 *descriptors;
@@ -122,38 +122,18 @@ APART static const u8 *read_float(const struct node *t, u32 to, const u8 *p) {
 
 APART static const u8 *read_list(const struct node *t, u32 to, const u8 *p) {
   const struct node *item = node(t->a);
-  // The items go to pieces, each of twice the size of the one before, as their number is not
-  // known yet.
-  u32 pieces[28], piece = 0, first = 16 / (item->size + 1) + 1, left = 0, at = 0, n = 0;
-  p = space(p + 1);
-  if (*p != ']')
-    for (;; n++) {
-      if (!left) {
-        u64 size = ((u64)first << piece) * item->size;
-        if (piece == 28 || size > 0x7fffffff) return MISFIT("the array is too long");
-        left = first << piece;
-        at = pieces[piece++] = (u32)alloc(size);
-      }
-      if (!(p = read_value(item, at, p))) return 0;
-      at += item->size;
-      left--;
-      p = space(p);
-      if (*p != ',') {
-        n++;
-        break;
-      }
-      p = space(p + 1);
-    }
-  if (*p != ']') return MISFIT("an array is expected");
-  u32 list = value_memory(n, item->size, item->align);
-  AT32(to) = list;
-  AT32(to + 4) = n;
-  for (u32 i = 0, rest = n; rest; i++) {
-    u32 some = first << i < rest ? first << i : rest;
-    copy(list, pieces[i], some * item->size);
-    list += some * item->size;
-    rest -= some;
+  u8 *items = 0; // until their number is known
+  u32 n = 0, room = 0;
+  for (p = space(p + 1); *p != ']'; n++) {
+    if (n && *p != ',') return MISFIT("an array is expected");
+    if (n) p = space(p + 1);
+    items = grow(items, n, 1, item->size, &room);
+    if (!(p = read_value(item, (u32)items + n * item->size, p))) return 0;
+    p = space(p);
   }
+  AT32(to) = value_memory(n, item->size, item->align);
+  AT32(to + 4) = n;
+  copy(AT32(to), items, n * item->size);
   return p + 1;
 }
 
@@ -211,49 +191,27 @@ APART static const u8 *read_record(const struct node *t, u32 to, const u8 *p) {
 
 // read_case reads {"tag": NAME, "val": VALUE}, or {"ok": VALUE} and {"err": VALUE}.
 APART static const u8 *read_case(const struct node *t, u32 to, const u8 *p) {
-  const struct row *r = 0, *hit;
-  const u8 *value = 0, *read = 0;
+  const struct row *r = t->rows;
+  const u8 *value, *end = 0, *tag;
   struct text key;
-  if (*p != '{') return MISFIT("an object is expected");
-  do {
-    u32 at = 1, is_tag = 0;
-    p = space(p + 1);
-    if (*p == '}') break;
-    if (t->kind == RESULT) {
-      hit = find(t, p, &at, &p, 1);
-      if (hit && !r) {
-        r = hit;
-        value = p;
-      }
-    } else if ((p = named(p, &key)) && key.n == 3) {
-      if (equal(key.p, "val", 3)) {
-        value = p;
-      } else if (equal(key.p, "tag", 3)) {
-        if (!(r = find(t, p, &at, &p, 0))) return MISFIT("the tag is unknown");
-        is_tag = 1;
-      }
-    }
-    if (p && p == value && r && r->type) {
-      if (!(p = read = read_value(node(r->type), to + t->b, p))) return 0;
-    } else if (p && !is_tag) {
-      p = skip(p);
-    }
-    if (!p) return MISFIT("an object is expected");
-    p = space(p);
-  } while (*p == ',');
-  if (*p != '}') return MISFIT("an object is expected");
-  if (!r) return t->kind == RESULT ? MISFIT("ok or err is missing") : MISFIT("the tag is missing");
-  store(to, t->a, r - t->rows);
-  if (r->type && !read) {
-    if (value) {
-      if (!read_value(node(r->type), to + t->b, value)) return 0;
-    } else if (node(r->type)->kind == OPTION) {
-      AT8(to + t->b) = 0;
-    } else {
-      return MISFIT("val is missing");
-    }
+  u32 at = 0;
+  if (t->kind == RESULT) {
+    if (!(value = member(p, TEXT("ok"))) && r++ && !(value = member(p, TEXT("err")))) return MISFIT("ok or err is missing");
+  } else {
+    if (!(tag = member(p, TEXT("tag"))) || !(r = find(t, tag, &at, &end, 0))) return MISFIT("the tag is missing or unknown");
+    value = member(p, TEXT("val"));
   }
-  return p + 1;
+  store(to, t->a, r - t->rows);
+  if (r->type && value) {
+    if (!(end = read_value(node(r->type), to + t->b, value))) return 0;
+  } else if (value) {
+    end = skip(value);
+  } else if (r->type) {
+    if (node(r->type)->kind != OPTION) return MISFIT("val is missing");
+    AT8(to + t->b) = 0;
+  }
+  while (end && (p = each(end, &key))) end = skip(p);
+  return end && *space(end) == '}' ? space(end) + 1 : MISFIT("an object is expected");
 }
 
 APART static const u8 *read_char(u32 to, const u8 *p) {
@@ -316,7 +274,7 @@ static const u8 *read_value(const struct node *t, u32 to, const u8 *p) {
     return read_case(t, to, p);
   case CHAR:
     return read_char(to, p);
-  case OWN: case BORROW:
+  case OWN: case BORROW: case OTHER:
     return MISFIT("a resource cannot come from outside");
   default:
     return read_integer(t, to, p);
@@ -429,8 +387,8 @@ static u8 *write_value(u8 *w, const struct node *t, u32 p) {
     *w++ = '}';
     return w;
   }
-  case OWN: case BORROW:
-    BROKEN("a resource cannot go outside");
+  case OWN: case BORROW: case OTHER:
+    BROKEN("a resource or a stream cannot leave the component");
   default:
     return write_number(w, load(p, t->size));
   }
