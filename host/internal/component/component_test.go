@@ -28,11 +28,11 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "451c0c454ec5fbdabf6b8c17e2291e793299b1833004f1692d2bf194c3a56c34",
-	"adapter": "67e7203029a9acdc21e95823edfc2ba0531c5b88ca086f3a7d94409a4edb1ca5",
-	"linked":  "8bd9eeb1078ba9735d4bfcf7dece3f42404233bc1e558df68dff2486e0a3c85c",
-	"parts":   "d9bc0175a0250dc030ba8933cbe8e74306503508d6f74353926e0a23b98f3172",
-	"plugin":  "3a3b6ba7a2ce641fdd40df72916abeaf51b78b44fa14efa2c036a536fbc72c6b",
+	"values":  "f8efa24a92b75462bcac3b47a4e1d42a8357370187285a4d193f837eb378a973",
+	"adapter": "5c513b25e8491233e9b1579a43bf8520d68de5fd26895c4751fd80f4a8a5e088",
+	"linked":  "8a85cb42cbe752914938f23c004d19463376a5d0ca772f87ffcb0287d2f0ffe8",
+	"parts":   "f360ee0e64dc00c3d60481c33f5629ce631284aaf0a90ed6405883d6df963f0c",
+	"plugin":  "9ee58577a0de9278c63586abc9afba427563f69d8001c1e8640b5d6b422503aa",
 }
 
 // world is what the tools of the tests see.
