@@ -2,9 +2,14 @@ package component
 
 import (
 	"bytes"
+	"encoding/json"
+	"math"
+	"math/big"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -45,6 +50,46 @@ func TestParts(t *testing.T) {
 	} {
 		if got := l.call("run", `{"what":`+string(rune('0'+what))+`}`); !strings.Contains(got, want) {
 			t.Errorf("%d: %s, want %s", what, got, want)
+		}
+	}
+}
+
+// TestFloats reads decimals in the middle of two floats or just beside it, and writes floats of
+// all sizes: both are exact.
+func TestFloats(t *testing.T) {
+	l, r := load(t, "values"), rand.New(rand.NewPCG(1, 2))
+	for range 150 {
+		bits := r.Uint64() &^ (1 << 63)
+		if r.IntN(4) == 0 {
+			bits >>= 12 + r.IntN(50) // subnormal
+		}
+		low, high := math.Float64frombits(bits), math.Float64frombits(bits+1)
+		if math.IsNaN(high) || high > math.MaxFloat64/2 {
+			continue
+		}
+		middle := new(big.Float).SetPrec(1200).SetFloat64(low)
+		text := middle.Quo(middle.Add(middle, big.NewFloat(high)), big.NewFloat(2)).Text('e', 800)
+		digits, exponent, _ := strings.Cut(text, "e")
+		switch r.IntN(3) {
+		case 0:
+			text = digits + strings.Repeat("0", r.IntN(30)) + "1e" + exponent
+		case 1: // 2.50 is 2.49999...
+			digits = strings.TrimRight(digits, "0")
+			text = digits[:len(digits)-1] + string(digits[len(digits)-1]-1) + strings.Repeat("9", 1+r.IntN(30)) + "e" + exponent
+		}
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		twice, err := json.Marshal(2 * v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.ContainsAny(twice, ".e") {
+			twice = append(twice, ".0"...)
+		}
+		if got, want := l.call("double", `{"v":`+text+`}`), `{"output":`+string(twice)+`}`; got != want {
+			t.Errorf("twice %s is %s, want %s", text, got, want)
 		}
 	}
 }
