@@ -33,6 +33,7 @@ var fixtures = map[string]string{
 	"linked":  "8a85cb42cbe752914938f23c004d19463376a5d0ca772f87ffcb0287d2f0ffe8",
 	"parts":   "f360ee0e64dc00c3d60481c33f5629ce631284aaf0a90ed6405883d6df963f0c",
 	"plugin":  "9ee58577a0de9278c63586abc9afba427563f69d8001c1e8640b5d6b422503aa",
+	"agent":   "9fc4b1e30e6c011b07f0d706fdd16c3c367a88d2fb0886e0ed3afebee3609b7f",
 }
 
 // world is what the tools of the tests see.
@@ -75,13 +76,17 @@ type loaded struct {
 }
 
 // load links and compiles one of the fixtures.
-func load(t *testing.T, name string) *loaded {
+func load(t *testing.T, name string, actions ...Action) *loaded {
 	t.Helper()
 	engine, err := sandbox.New(t.Context(), sandbox.Config{Interpreter: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := engine.Load(t.Context(), link(t, name), sandbox.Limits{})
+	out, err := Link(readFixture(t, name), actions...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := engine.Load(t.Context(), out, sandbox.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,6 +138,10 @@ func TestTools(t *testing.T) {
 			{"run-it", `{"n":5,"which":0}`, `{"output":10}`},
 			{"run-it", `{"n":5,"which":1}`, `{"output":15}`},
 		},
+		"agent": {
+			{"execute", `{"a":1}`, `{"output":[{"a":1}]}`},
+			{"execute", `{}`, `{"error":{"kind":"tool","message":"nothing"}}`},
+		},
 		"linked": {
 			{"go", `{"n":4,"which":0}`, `{"output":108}`},
 			{"go", `{"n":4,"which":1}`, `{"output":111}`},
@@ -145,6 +154,21 @@ func TestTools(t *testing.T) {
 				t.Errorf("%s: %s(%s) returned %s, want %s", fixture, c[0], c[1], got, c[2])
 			}
 		}
+	}
+}
+
+// TestActions calls the tools of a manifest, which are one function of the component.
+func TestActions(t *testing.T) {
+	l := load(t, "agent", Action{ID: "notes.find_all", Description: "Finds.", Schema: abi.JSON(`{"type":"object"}`), Hosts: []string{"notes.example"}}, Action{ID: "notes.drop", Schema: abi.JSON(`{}`)})
+	if got, want := l.call("notes_find_all", `{"a":1}`), `{"output":[{"a":1},{"capability_id":"notes.find_all"}]}`; got != want {
+		t.Errorf("the call returned %s, want %s", got, want)
+	}
+	doc, err := l.Describe(t.Context())
+	if want := `{"tools":[{"name":"notes_find_all","description":"Finds.","input_schema":{"type":"object"},"effects":["notes.example"]},{"name":"notes_drop","description":"","input_schema":{}}]}`; err != nil || string(doc) != want {
+		t.Errorf("the description is %s %v, want %s", doc, err, want)
+	}
+	if doc, err := load(t, "agent").Describe(t.Context()); err != nil || string(doc) != `{"tools":[{"name":"execute","description":"Returns \"it\".","input_schema":{"type":"object"}}]}` {
+		t.Errorf("without a manifest the description is %s %v", doc, err)
 	}
 }
 

@@ -79,6 +79,7 @@ func (k *linker) chooseTools(docs docs) {
 			}
 		}
 	}
+	k.chooseAgent()
 	parts := 0
 	for _, t := range k.tools {
 		parts += t.f.t.params.parts
@@ -143,8 +144,8 @@ const hostResource = 0xffffffff
 // its bytes, type, offset, and the number of the part whose name is the one of this rank.
 func (k *linker) descriptors() []byte {
 	const headWords, functionWords = 3, 8
-	d := &descriptors{k: k, types: map[*valueType]uint32{}, b: make([]byte, 4*(headWords+functionWords*len(k.called)))}
-	d.put(0, uint32(len(k.called)), 4*headWords, 0)
+	d := &descriptors{k: k, types: map[*valueType]uint32{}, b: make([]byte, 4*(headWords+functionWords*(len(k.called)+len(k.actions))))}
+	d.put(0, uint32(len(k.called)+len(k.actions)), 4*headWords, 0)
 	for i, f := range k.called {
 		var name, nameBytes, callerInstance uint32
 		if k.callers[i] == noCaller && !k.command {
@@ -170,6 +171,11 @@ func (k *linker) descriptors() []byte {
 		}
 		params := d.node(f.t.params)
 		d.put(4*(headWords+functionWords*i), name, nameBytes, params, result, flags, callerInstance, uint32(f.owner), 0)
+	}
+	for i, a := range k.actions { // which are functions with an id in place of types
+		name, nameBytes := d.text(a.name())
+		id, idBytes := d.text(a.ID)
+		d.put(4*(headWords+functionWords*(len(k.called)+i)), name, nameBytes, id, idBytes)
 	}
 	return d.b
 }
@@ -244,6 +250,12 @@ func (k *linker) description() []byte {
 	var d abi.Description
 	for _, t := range k.tools {
 		d.Tools = append(d.Tools, abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(schema(t.input))})
+	}
+	if k.agent {
+		d.Tools = nil
+		for _, a := range k.actions {
+			d.Tools = append(d.Tools, abi.ToolDescription{Name: a.name(), Description: plain(a.Description), InputSchema: a.Schema, Effects: a.Hosts})
+		}
 	}
 	return encode(d)
 }

@@ -28,7 +28,10 @@ type linker struct {
 	guest   *part
 	tools   []*tool
 	command bool
-	plugin  bool // of Extism
+	plugin  bool   // of Extism
+	prefix  string // of what calls the tools in the guest side
+	agent   bool   // of IronClaw
+	actions []Action
 
 	types   []wasm.FuncType
 	typeOf  map[string]uint32
@@ -55,8 +58,9 @@ type linker struct {
 }
 
 // Link returns the core module of a component: a tool of the contract starling:v1, or a WASI
-// command. The error is a [*rewrite.Refusal]. The same bytes give the same module.
-func Link(b []byte) (out []byte, err error) {
+// command. The actions are those of the manifest of a tool for IronClaw. The error is a
+// [*rewrite.Refusal]. The same bytes and actions give the same module.
+func Link(b []byte, actions ...Action) (out []byte, err error) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
@@ -71,7 +75,7 @@ func Link(b []byte) (out []byte, err error) {
 	}
 	k := &linker{
 		typeOf: map[string]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
-		exported: map[*part]map[string]wasm.Export{},
+		exported: map[*part]map[string]wasm.Export{}, actions: actions,
 	}
 	if wasm.IsComponent(b) {
 		k.reading, k.exports = read(b)
@@ -126,7 +130,7 @@ func (k *linker) link(b []byte) []byte {
 	} else {
 		starts.call(k.start)
 		exports = append(exports, export{abi.ExportInitialize, starts}, export{abi.ExportAlloc, k.guestFunc("alloc")},
-			export{abi.ExportDescribe, k.describeFunc()}, export{abi.ExportExecute, k.guestFunc(map[bool]string{true: "extism_execute", false: "execute"}[k.plugin])})
+			export{abi.ExportDescribe, k.describeFunc()}, export{abi.ExportExecute, k.guestFunc(k.prefix + "execute")})
 	}
 	starts.code.Op(wasm.OpEnd)
 	k.finishLinks()
@@ -308,6 +312,9 @@ func (k *linker) write(f *fn, b []byte) {
 
 // describeFunc returns starling_describe: it writes the description into new memory.
 func (k *linker) describeFunc() *fn {
+	if k.agent && len(k.actions) == 0 {
+		return k.guestFunc("agent_describe")
+	}
 	doc := k.description()
 	f := k.add(&fn{name: abi.ExportDescribe, t: signature(":I"), code: wasm.Asm{1, 1, byte(wasm.I32)}})
 	f.code.I32(int32(alignTo(uint32(len(doc)), 8)))

@@ -23,7 +23,7 @@ func IsPlugin(b []byte) bool {
 // readPlugin makes a plug-in the only part, and its exported functions tools. Each takes its
 // input from the host, and returns 0 if it succeeds.
 func (k *linker) readPlugin(b []byte) {
-	k.plugin = true
+	k.plugin, k.prefix = true, "extism_"
 	inst := &coreInstance{module: b}
 	k.reading, k.exports = &reading{parts: []*coreInstance{inst}}, &instance{}
 	m := decode(b, 0)

@@ -46,6 +46,9 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 			return buildScript(ctx, ref, dir, script)
 		}
 	}
+	if _, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
+		return linkExtension(ref, dir)
+	}
 	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, " or "), Hint: hintReference}
 }
 

@@ -1,0 +1,162 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/component"
+)
+
+// manifestName is the file that makes a folder an extension of IronClaw.
+const manifestName = "manifest.toml"
+
+// maxManifestBytes bounds the manifest of an extension, and each schema that it names.
+const maxManifestBytes = 1 << 20
+
+// linkExtension returns the module of an extension of IronClaw: a component, and a manifest that
+// lists its tools with their schemas. Files outside of the folder are not read.
+func linkExtension(ref, dir string) ([]byte, error) {
+	broken := func(format string, args ...any) error {
+		return &Error{Ref: ref, Reason: manifestName + ": " + fmt.Sprintf(format, args...)}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	defer root.Close()
+	read := func(name string, most int64) ([]byte, error) {
+		f, err := root.Open(filepath.FromSlash(name))
+		if err != nil {
+			return nil, broken("%s cannot be read: %v", name, errors.Unwrap(err))
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+			return nil, broken("%s is not a regular file", name)
+		}
+		b, err := io.ReadAll(io.LimitReader(f, most+1))
+		if err == nil && int64(len(b)) > most {
+			err = broken("%s has more than %d bytes", name, most)
+		}
+		return b, err
+	}
+	text, err := read(manifestName, maxManifestBytes)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := parseManifest(string(text))
+	if err != nil {
+		return nil, broken("%v", err)
+	}
+	var module string
+	var actions []component.Action
+	for _, t := range tables {
+		switch t.name {
+		case "runtime":
+			module = t.values["module"]
+		case "tools":
+			a := component.Action{ID: t.values["id"], Description: t.values["description"], Schema: abi.JSON(`{"type":"object"}`)}
+			if schema := t.values["input_schema_ref"]; schema != "" {
+				if a.Schema, err = read(schema, maxManifestBytes); err != nil {
+					return nil, err
+				}
+				if !json.Valid(a.Schema) {
+					return nil, broken("%s is not JSON", schema)
+				}
+			}
+			actions = append(actions, a)
+		case "tools.credentials":
+			if host := audience.FindStringSubmatch(t.values["audience"]); host != nil && len(actions) > 0 {
+				a := &actions[len(actions)-1]
+				a.Hosts = append(a.Hosts, host[1])
+			}
+		}
+	}
+	if module == "" {
+		return nil, broken("[runtime] names no module: only extensions in WebAssembly have one")
+	}
+	b, err := read(module, MaxModuleBytes)
+	if err != nil {
+		return nil, err
+	}
+	return component.Link(b, actions...)
+}
+
+// audience finds the host that a credential of a manifest is for.
+var audience = regexp.MustCompile(`host = "([a-z0-9.:-]+)"`)
+
+// table is a table of a manifest: the strings in it, and other values as their text.
+type table struct {
+	name   string
+	values map[string]string
+}
+
+// parseManifest reads the tables of a file in TOML as far as manifests need it: strings on one
+// line. Other values may have several lines.
+func parseManifest(text string) (tables []table, err error) {
+	depth, quoted := 0, false
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		switch {
+		case quoted || depth == 0 && strings.Contains(line, `"""`): // a long string, which is none of ours
+			quoted = quoted != (strings.Count(line, `"""`)%2 == 1)
+			continue
+		case depth > 0:
+			depth += nesting(line)
+			continue
+		case line == "" || line[0] == '#':
+			continue
+		case line[0] == '[':
+			name, _, _ := strings.Cut(strings.TrimLeft(line, "["), "]")
+			tables = append(tables, table{strings.TrimSpace(name), map[string]string{}})
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return nil, fmt.Errorf("line %d is not a key with a value", i+1)
+		}
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		if quote, err := strconv.QuotedPrefix(value); err == nil && value[0] == '"' {
+			if value, err = strconv.Unquote(quote); err != nil {
+				return nil, fmt.Errorf("line %d: %v", i+1, err)
+			}
+		} else {
+			depth = nesting(value)
+		}
+		if len(tables) > 0 {
+			tables[len(tables)-1].values[key] = value
+		}
+	}
+	return tables, nil
+}
+
+// nesting is how many brackets a line of a value opens, outside of strings.
+func nesting(line string) (n int) {
+	in := byte(0)
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case in == '"' && c == '\\':
+			i++
+		case in != 0:
+			if c == in {
+				in = 0
+			}
+		case c == '"' || c == '\'':
+			in = c
+		case c == '#':
+			return n
+		case c == '[' || c == '{':
+			n++
+		case c == ']' || c == '}':
+			n--
+		}
+	}
+	return n
+}
