@@ -2,23 +2,19 @@ package serve
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/spec"
@@ -233,80 +229,4 @@ func (f *File) callLimits() sandbox.Limits {
 	calls := sandbox.WithDefaults(sandbox.Limits(f.Calls.Sandbox()))
 	calls.Depth = sandbox.DefaultLimits().Depth
 	return calls
-}
-
-// Everyone who reaches the host can guess a key that a person made up.
-const (
-	shortestKey = 16 // characters
-	fewestInKey = 5  // different ones
-)
-
-// keyIn returns the key in the variable that a part of the file names, or "" without one.
-func (f *File) keyIn(part string, name string) (string, error) {
-	if name == "" {
-		return "", nil
-	}
-	key := os.Getenv(name)
-	hint := "export " + name + "=$(openssl rand -hex 32)"
-	if key == "" {
-		return "", f.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", name, part), hint, part, "key_env")
-	}
-	different := map[rune]bool{}
-	for _, c := range key {
-		different[c] = true
-	}
-	if len(key) < shortestKey || len(different) < fewestInKey {
-		return "", f.wrong(fmt.Errorf("the key in the variable %s has %d characters, %d of them different; it must have %d, and %d different ones", name, len(key), len(different), shortestKey, fewestInKey), hint, part, "key_env")
-	}
-	return key, nil
-}
-
-// Resolved is an external resource named in a file: its kind, its source, and the error if
-// it is unavailable.
-type Resolved struct {
-	What, From string
-	Err        error
-}
-
-// Resolve checks everything that a host needs at its start, beside the files that [LoadFile]
-// has checked: worker processes, its address, keys in variables, the signing key, the collector
-// of traces, and the agents with their models. It connects only to a host at that address.
-func (f *File) Resolve(ctx context.Context) (all []Resolved) {
-	for part, name := range map[string]string{"metrics": f.Metrics.KeyEnv, "operator": f.Operator.KeyEnv} {
-		if name != "" {
-			_, err := f.keyIn(part, name)
-			all = append(all, Resolved{part + " key", "the variable " + name, err})
-		}
-	}
-	slices.SortFunc(all, func(a, b Resolved) int { return strings.Compare(a.What, b.What) })
-	if f.Isolation != inline {
-		_, err := guest.ProbeProcess()
-		all = append(all, Resolved{"workers", "in processes of their own", err})
-	}
-	if f.Listen.Network != "unix" { // listening would leave a socket
-		from := f.Listen.String()
-		listener, err := f.Listen.Listen()
-		if err == nil {
-			listener.Close()
-		} else if f.Ready(ctx) == nil {
-			from, err = from+", where a host serves already", nil
-		}
-		all = append(all, Resolved{"listen", from, err})
-	}
-	if f.Seal.KeyFile != "" {
-		_, err := f.sealKey()
-		all = append(all, Resolved{"seal key", f.Seal.KeyFile, err})
-	}
-	if tracesWanted(f.Traces, os.Getenv) {
-		_, err := newOTLPClient(f.Traces.Endpoint, os.Getenv)
-		all = append(all, Resolved{"traces", cmp.Or(f.Traces.Endpoint, "the variables OTEL_*"), err})
-	}
-	for _, path := range f.Agents {
-		file, err := agentfile.Load(path)
-		if err == nil {
-			_, err = file.Provider(ctx, os.Getenv)
-		}
-		all = append(all, Resolved{"agent", path, err})
-	}
-	return all
 }

@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -25,8 +24,6 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/internal/keyfile"
-	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/queue"
@@ -52,6 +49,7 @@ type Host struct {
 	Key string
 
 	file   *File
+	found  resolved // of the file
 	o      Options
 	logger *slog.Logger
 
@@ -119,9 +117,17 @@ func (h *Host) Close() {
 func (h *Host) onClose(f func()) { h.closers = append(h.closers, f) }
 
 func (h *Host) open(ctx context.Context) error {
-	if err := h.loadPolicy(); err != nil {
-		return err
+	found, all := h.file.resolve(ctx, h.o.Development)
+	for _, one := range all {
+		if one.Err != nil {
+			return one.Err
+		}
+		for _, text := range one.Warn {
+			h.logger.Warn(text, one.What, one.From)
+		}
 	}
+	h.found, h.certificate = found, found.certificate
+	h.policy.Store(found.policy)
 	if err := h.openTenants(ctx); err != nil {
 		return err
 	}
@@ -144,20 +150,12 @@ func (h *Host) open(ctx context.Context) error {
 
 // openTenants opens the database, and the tenants in it with their master keys.
 func (h *Host) openTenants(ctx context.Context) error {
-	where, keyFile := h.file.Database, h.file.KeyFile
-	masters, err := tenant.ReadMasterKeys(keyFile)
-	missing := errors.Is(err, fs.ErrNotExist) && h.o.Development
-	if err != nil && !missing {
-		hint := ""
-		if _, open := errors.AsType[*keyfile.NotPrivateError](err); open {
-			hint = "make it private, with chmod 600"
-		}
-		return h.file.wrong(err, hint, "key_file")
-	}
-	if err := h.openLog(ctx, where); err != nil {
+	where, masters := h.file.Database, h.found.masters
+	err := h.openLog(ctx, where)
+	if err != nil {
 		return err
 	}
-	if missing { // now that the database exists
+	if len(masters) == 0 { // of a host for development, whose database exists now
 		key, err := h.newKey(ctx)
 		if err != nil {
 			return err
@@ -169,14 +167,14 @@ func (h *Host) openTenants(ctx context.Context) error {
 	}
 	h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Masters: masters})
 	if errors.Is(err, tenant.ErrWrongMasterKey) && h.o.Development {
-		return &SetupError{Err: err, Hint: fmt.Sprintf("restore the %s that belongs to %s, or serve another database with --db FILE", keyFile, starling.DatabaseName(where))}
+		return &SetupError{Err: err, Hint: fmt.Sprintf("restore the %s that belongs to %s, or serve another database with --db FILE", h.file.KeyFile, starling.DatabaseName(where))}
 	}
 	if err != nil {
 		return err
 	}
 	h.directory, err = daemon.NewDirectory(ctx, h.tenants, h.file.Limits, h.logger)
-	if err == nil && h.directory.Len() == 0 && !h.file.Listen.Local() {
-		return &SetupError{Err: fmt.Errorf("%s can be reached from other machines, and there is no tenant yet", h.file.Listen), Hint: "starling-host tenant create --help"}
+	if err == nil && h.directory.Len() == 0 {
+		err = h.file.CheckEmpty()
 	}
 	return err
 }
@@ -209,21 +207,14 @@ func (h *Host) openLog(ctx context.Context, where string) error {
 	return nil
 }
 
-// loadPolicy reads the operator's policy.
+// loadPolicy reads the operator's policy again.
 func (h *Host) loadPolicy() error {
-	if h.file.Policy == "" {
-		return nil
-	}
-	p, err := policy.Load(h.file.Policy)
+	p, warn, err := h.file.operatorPolicy(h.o.Development)
 	if err != nil {
-		return &SetupError{Err: err}
+		return err
 	}
-	named := slices.ContainsFunc(p.Network, func(r policy.Rule) bool { return len(r.Tools) > 0 })
-	for name := range p.Tools {
-		named = named || name != policy.AllTools
-	}
-	if named && !h.o.Development {
-		h.logger.Warn("the operator's policy has rules by the name of a tool: a tenant names the tools that it uploads, so these rules bind only the agents of this host", "policy", h.file.Policy)
+	for _, text := range warn {
+		h.logger.Warn(text, "policy", h.file.Policy)
 	}
 	h.policy.Store(p)
 	return nil
@@ -259,19 +250,11 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	if !h.file.Metrics.Off {
 		c.Metrics = observe.MetricsHandler(registry)
 	}
-	if h.sealing, err = h.openSealing(); err != nil {
-		return c, err
-	}
-	if h.sealing != nil {
+	if h.sealing = h.openSealing(); h.sealing != nil {
 		h.sealing.metrics = observe.NewSeal(registry)
 		c.Ended, c.Removed = h.sealing.ran, h.sealing.soon
 	}
-	if c.MetricsKey, err = h.file.keyIn("metrics", h.file.Metrics.KeyEnv); err != nil {
-		return c, err
-	}
-	if c.OperatorKey, err = h.file.keyIn("operator", h.file.Operator.KeyEnv); err != nil {
-		return c, err
-	}
+	c.MetricsKey, c.OperatorKey = h.found.metricsKey, h.found.operatorKey
 	if c.Tracer, err = h.openTraces(ctx); err != nil {
 		return c, err
 	}
@@ -330,17 +313,6 @@ func (h *Host) name() string {
 // openEngines starts the engines for modules: worker processes for untrusted ones, unless
 // the file disables isolation.
 func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
-	if h.file.Isolation != inline {
-		report, err := guest.ProbeProcess() // before a call needs one
-		if err != nil {
-			return &SetupError{Err: fmt.Errorf("no worker processes: %s", starling.PlainError(err)), Hint: "starling-host doctor", Machine: true}
-		}
-		for _, layer := range report.Layers {
-			if !layer.On {
-				h.logger.Warn("worker processes are confined without "+layer.Name, "why", layer.Why)
-			}
-		}
-	}
 	// As many calls at a time as runs, and some for modules being loaded. With fewer, a few
 	// tenants with long calls would delay all others.
 	calls := cmp.Or(h.file.Workers, queue.DefaultWorkers) + runtime.GOMAXPROCS(0)
@@ -364,22 +336,15 @@ func (h *Host) openEngines(ctx context.Context, c *daemon.Config) error {
 
 // openAgents opens the agents of the files.
 func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
-	for _, path := range h.file.Agents {
-		file, err := agentfile.Load(path)
-		if err != nil {
-			return &SetupError{Err: err}
-		}
-		model, err := file.Provider(ctx, os.Getenv)
-		if err != nil {
-			return &SetupError{Err: err}
-		}
+	for _, one := range h.found.agents {
+		file := one.file
 		modules := map[canon.Hash][]byte{}
 		box, err := file.OpenTools(ctx, &starling.ModuleLoader{Engine: c.Inline, Store: h.log, Stored: modules}, os.Getenv)
 		if err != nil {
 			return err
 		}
 		h.onClose(func() { box.Close() })
-		c.Agents = append(c.Agents, daemon.Agent{Name: file.Name, Agent: *file.Agent(model, box), Variables: file.Variables, Modules: modules})
+		c.Agents = append(c.Agents, daemon.Agent{Name: file.Name, Agent: *file.Agent(one.model, box), Variables: file.Variables, Modules: modules})
 	}
 	return nil
 }
@@ -449,7 +414,9 @@ func (h *Host) reload() {
 		reread("policy", file, h.loadPolicy)
 	}
 	if h.certificate != nil && reread("certificate", h.file.TLS.Cert, h.certificate.Load) {
-		h.warnExpired()
+		for _, text := range h.certificate.warn() {
+			h.logger.Warn(text, "certificate", h.file.TLS.Cert)
+		}
 	}
 }
 

@@ -95,6 +95,18 @@ func (a Address) Listen() (net.Listener, error) {
 	return l, nil
 }
 
+// check reports why [Address.Listen] would fail. It leaves a stale socket where it is.
+func (a Address) check() error {
+	if info, err := os.Lstat(a.Address); a.Network == "unix" && err == nil && info.Mode().Type() == fs.ModeSocket {
+		return a.answered()
+	}
+	l, err := a.Listen()
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
 // longestSocket is the longest path of a socket in bytes, without the final zero.
 const longestSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
 
@@ -115,41 +127,40 @@ func (a Address) removeSocket() error {
 	case info.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("serve: %s exists and is not a socket", a)
 	}
-	if conn, err := net.Dial("unix", a.Address); err == nil {
-		conn.Close()
-		return fmt.Errorf("serve: %s: another process listens there", a)
+	if err := a.answered(); err != nil {
+		return err
 	}
 	return os.Remove(a.Address)
 }
+
+// answered reports that another process listens at a socket.
+func (a Address) answered() error {
+	conn, err := net.Dial("unix", a.Address)
+	if err != nil {
+		return nil
+	}
+	conn.Close()
+	return fmt.Errorf("serve: %s: another process listens there", a)
+}
+
+const otherAddress = "name another address to listen at"
 
 // listen listens at the address.
 func (h *Host) listen() error {
 	at := h.file.Listen
 	listener, err := at.Listen()
 	if err != nil {
-		return h.file.wrong(err, "name another address to listen at", "listen")
+		return h.file.wrong(err, otherAddress, "listen")
 	}
 	h.onClose(func() { listener.Close() })
 	h.listener, h.Origin = listener, "http://"+listener.Addr().String()
 	switch {
 	case at.Network == "unix":
 		h.Origin = at.String()
-	case h.file.TLS != (FileTLS{}):
-		h.certificate = &Certificate{Files: h.file.TLS}
-		if err := h.certificate.Load(); err != nil {
-			return h.file.wrong(err, "", "tls")
-		}
-		h.warnExpired()
+	case h.certificate != nil:
 		h.Origin = "https://" + listener.Addr().String()
 	}
 	return nil
-}
-
-// warnExpired warns that clients refuse the certificate.
-func (h *Host) warnExpired() {
-	if end := h.certificate.Expires(); time.Now().After(end) {
-		h.logger.Warn("the certificate has expired: clients refuse it", "cert", h.file.TLS.Cert, "expired", end)
-	}
 }
 
 // Certificate is the certificate of a host. It is reloaded on SIGHUP, because certificates
@@ -166,6 +177,14 @@ func (c *Certificate) Load() error {
 		return fmt.Errorf("cert %s, key %s: %s", c.Files.Cert, c.Files.Key, starling.PlainError(err))
 	}
 	c.current.Store(&pair)
+	return nil
+}
+
+// warn returns that clients refuse the certificate, if they do.
+func (c *Certificate) warn() []string {
+	if end := c.Expires(); time.Now().After(end) {
+		return []string{"the certificate has expired: clients refuse it since " + end.Format(time.DateOnly)}
+	}
 	return nil
 }
 

@@ -32,15 +32,11 @@ type sealing struct {
 	due   chan struct{} // capacity 1
 }
 
-// openSealing reads the key. It returns nil if the file of the host names none.
-func (h *Host) openSealing() (*sealing, error) {
-	f := h.file.Seal
-	if f.KeyFile == "" {
-		return nil, nil
-	}
-	key, err := h.file.sealKey()
-	if err != nil {
-		return nil, err
+// openSealing returns nil if the file of the host names no key.
+func (h *Host) openSealing() *sealing {
+	f, key := h.file.Seal, h.found.sealKey
+	if key == nil {
+		return nil
 	}
 	s := &sealing{h: h, sealer: seal.NewSealer(h.log, key), every: defaultSealEvery, runs: defaultSealRuns, due: make(chan struct{}, 1)}
 	if f.Every > 0 {
@@ -49,15 +45,7 @@ func (h *Host) openSealing() (*sealing, error) {
 	if f.Runs > 0 {
 		s.runs = int64(f.Runs)
 	}
-	return s, nil
-}
-
-// sealKey reads the signing key.
-func (f *File) sealKey() (key *seal.Key, err error) {
-	if key, err = seal.ReadKey(f.Seal.KeyFile); err != nil {
-		err = f.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
-	}
-	return key, err
+	return s
 }
 
 // ran counts an ended run.

@@ -34,14 +34,10 @@ const flushTime = 3 * time.Second
 // wait for the collector in a queue of 2048, and are dropped if it is full, so that nothing
 // else ever waits.
 func (h *Host) openTraces(ctx context.Context) (*observe.Tracer, error) {
-	if !tracesWanted(h.file.Traces, os.Getenv) {
+	if h.found.traces == nil {
 		return nil, nil
 	}
-	client, err := newOTLPClient(h.file.Traces.Endpoint, os.Getenv)
-	if err != nil {
-		return nil, &SetupError{Err: fmt.Errorf("serve: traces: %w", err)}
-	}
-	exporter := otlptrace.NewUnstarted(client)
+	exporter := otlptrace.NewUnstarted(h.found.traces)
 	who, err := resource.New(ctx, resource.WithAttributes(observe.Service("starling-host", h.o.Version, h.file.Queue.Host)...),
 		resource.WithHost(), resource.WithProcessPID(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,7 +19,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
@@ -93,7 +94,7 @@ func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) erro
 	findings = append(findings, more...)
 	if file.Database != "" {
 		findings = append(findings, checkDatabase(ctx, file)...)
-		findings = append(findings, checkMasterKeys(ctx, file.Database, file.KeyFile)...)
+		findings = append(findings, checkMasterKeys(ctx, file)...)
 	}
 	code := exitOK
 	for _, f := range findings {
@@ -125,43 +126,32 @@ func variablesSet() string {
 	return strings.Join(set, ", ")
 }
 
-// checkConfig reads the file of a host, and the files that it names.
+// checkConfig resolves the file of a host as serve does.
 func checkConfig(ctx context.Context, path string) (*serve.File, []finding) {
-	result := func(check, found string, err error) finding {
-		if err == nil {
-			return finding{check, stateOK, found, ""}
-		}
-		f := finding{check: check, state: stateBad}
-		if why, ok := errors.AsType[*failure](explainFile(err)); ok {
-			f.found, f.fix = why.message, why.hint
-		}
-		return f
-	}
 	file, err := serve.LoadFile(path)
 	if err != nil {
-		return &serve.File{}, []finding{result("config", "", err)}
+		return &serve.File{}, []finding{refusal("config", explainFile(err))}
 	}
 	findings := []finding{{"config", stateOK, fmt.Sprintf("%s, for a host at %s", path, file.Listen), ""}}
-	if file.Policy != "" {
-		_, err := policy.Load(file.Policy)
-		findings = append(findings, result("policy", file.Policy, err))
-	}
-	if file.TLS != (serve.FileTLS{}) {
-		certificate := &serve.Certificate{Files: file.TLS}
-		if err := certificate.Load(); err != nil {
-			findings = append(findings, result("certificate", "", err))
-		} else if end := certificate.Expires(); time.Now().After(end) {
-			findings = append(findings, finding{"certificate", stateBad, "expired on " + end.Format(time.DateOnly), ""})
-		} else {
-			findings = append(findings, finding{"certificate", stateOK, "valid until " + end.Format(time.DateOnly), ""})
+	for _, r := range file.Resolve(ctx) {
+		if r.Err != nil {
+			findings = append(findings, refusal(r.What, explainHostSetup(r.Err)))
+			continue
+		}
+		findings = append(findings, finding{r.What, stateOK, r.From, ""})
+		for _, text := range r.Warn {
+			findings = append(findings, finding{r.What, stateLimited, text, ""})
 		}
 	}
-	keys, err := tenant.ReadMasterKeys(file.KeyFile)
-	findings = append(findings, result("key file", fmt.Sprintf("%s, %s", file.KeyFile, plural(len(keys), "master key")), err))
-	for _, r := range file.Resolve(ctx) {
-		findings = append(findings, result(r.What, r.From, r.Err))
-	}
 	return file, findings
+}
+
+// refusal is a finding that has why serve does not start.
+func refusal(check string, err error) finding {
+	if why, ok := errors.AsType[*failure](err); ok {
+		return finding{check, stateBad, why.message, why.hint}
+	}
+	return finding{check, stateBad, starling.PlainError(err), ""}
 }
 
 // checkBuilder looks for a program that builds tools.
@@ -267,6 +257,13 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 	var findings []finding
 	if !onServer(path) {
 		info, err := os.Stat(path)
+		if _, missing := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) && missing == nil && file.Path != "" {
+			findings := []finding{{check, stateLimited, path + " is not there: a host makes a new one, without tenants and runs", pasteable("starling-host tenant create ID --db", path) + " --key-file " + shellWord(file.KeyFile)}}
+			if err := file.CheckEmpty(); err != nil {
+				findings = append(findings, refusal("tenants", explainHostSetup(err)))
+			}
+			return findings
+		}
 		if err != nil {
 			return []finding{{check, stateBad, err.Error(), "starling-host run TOOL --db " + shellWord(path)}}
 		}
@@ -417,8 +414,9 @@ func checkClock(ctx context.Context, log database, where string) finding {
 
 // checkMasterKeys names the master keys that the tenants' data keys are under. If there is a
 // key file, or the variable, it must have them all.
-func checkMasterKeys(ctx context.Context, path, keyFile string) []finding {
+func checkMasterKeys(ctx context.Context, file *serve.File) []finding {
 	const check = "master keys"
+	path, keyFile := file.Database, file.KeyFile
 	held, err := masterKeysFrom(keyFile)
 	if err != nil {
 		return []finding{{check, stateBad, starling.PlainError(err), ""}}
@@ -434,8 +432,13 @@ func checkMasterKeys(ctx context.Context, path, keyFile string) []finding {
 		used, err = tenants.MasterUses(ctx)
 	}
 	switch {
-	case errors.Is(err, tenant.ErrNoTables), errors.Is(err, eventlog.ErrReadOnly), store.Denied(err), err == nil && len(used) == 0:
-		return nil // without tenants, of an older program, or for a role that does not serve
+	case errors.Is(err, tenant.ErrNoTables), err == nil && len(used) == 0:
+		if err := file.CheckEmpty(); err != nil {
+			return []finding{refusal("tenants", explainHostSetup(err))}
+		}
+		return nil
+	case errors.Is(err, eventlog.ErrReadOnly), store.Denied(err):
+		return nil // of an older program, or for a role that does not serve
 	case err != nil:
 		return []finding{{check, stateBad, starling.PlainError(err), ""}}
 	}

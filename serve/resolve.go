@@ -1,0 +1,182 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/serve/tenant"
+)
+
+// Resolved is something that a file names, or that a host needs of this machine.
+type Resolved struct {
+	What, From string
+	Warn       []string // what a host logs at its start
+	Err        error    // why it does not start
+}
+
+// resolved is what a file names, read.
+type resolved struct {
+	policy                  *policy.Policy
+	certificate             *Certificate // nil without
+	masters                 []tenant.MasterKey
+	metricsKey, operatorKey string
+	sealKey                 *seal.Key   // nil without
+	traces                  *otlpClient // nil without
+	agents                  []resolvedAgent
+}
+
+type resolvedAgent struct {
+	file  *agentfile.File
+	model provider.Provider
+}
+
+// Resolve resolves a file as [Open] does, and its address, without opening the database. It
+// connects only to a host at that address.
+func (f *File) Resolve(ctx context.Context) []Resolved {
+	_, all := f.resolve(ctx, false)
+	from := f.Listen.String()
+	err := f.Listen.check()
+	if err != nil && f.Ready(ctx) == nil {
+		from, err = from+", where a host serves already", nil
+	} else if err != nil {
+		err = f.wrong(err, otherAddress, "listen")
+	}
+	return append(all, Resolved{"listen", from, nil, err})
+}
+
+// resolve reads everything that a file names beside the database, and probes worker processes.
+func (f *File) resolve(ctx context.Context, development bool) (r resolved, all []Resolved) {
+	add := func(what, from string, warn []string, err error) { all = append(all, Resolved{what, from, warn, err}) }
+	var err error
+	if f.Policy != "" {
+		var warn []string
+		r.policy, warn, err = f.operatorPolicy(development)
+		add("policy", f.Policy, warn, err)
+	}
+	if f.TLS != (FileTLS{}) && f.Listen.Network != "unix" {
+		r.certificate = &Certificate{Files: f.TLS}
+		if err := r.certificate.Load(); err != nil {
+			add("certificate", "", nil, f.wrong(err, "", "tls"))
+		} else {
+			add("certificate", "valid until "+r.certificate.Expires().Format(time.DateOnly), r.certificate.warn(), nil)
+		}
+	}
+	if r.masters, err = tenant.ReadMasterKeys(f.KeyFile); err != nil {
+		hint := ""
+		if _, open := errors.AsType[*keyfile.NotPrivateError](err); open {
+			hint = "make it private, with chmod 600"
+		}
+		if err = f.wrong(err, hint, "key_file"); development && errors.Is(err, fs.ErrNotExist) {
+			err = nil // it is made
+		}
+	}
+	add("key file", fmt.Sprintf("%s, %s", f.KeyFile, display.Plural(len(r.masters), "master key")), nil, err)
+	if name := f.Metrics.KeyEnv; name != "" {
+		r.metricsKey, err = f.keyIn("metrics", name)
+		add("metrics key", "the variable "+name, nil, err)
+	}
+	if name := f.Operator.KeyEnv; name != "" {
+		r.operatorKey, err = f.keyIn("operator", name)
+		add("operator key", "the variable "+name, nil, err)
+	}
+	if f.Isolation != inline {
+		var warn []string
+		report, err := guest.ProbeProcess() // before a call needs one
+		if err != nil {
+			err = &SetupError{Err: fmt.Errorf("no worker processes: %s", starling.PlainError(err)), Hint: "starling-host doctor", Machine: true}
+		}
+		for _, layer := range report.Layers {
+			if !layer.On {
+				warn = append(warn, fmt.Sprintf("worker processes are confined without %s: %s", layer.Name, layer.Why))
+			}
+		}
+		add("workers", "in processes of their own", warn, err)
+	}
+	if f.Seal.KeyFile != "" {
+		if r.sealKey, err = seal.ReadKey(f.Seal.KeyFile); err != nil {
+			err = f.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
+		}
+		add("seal key", f.Seal.KeyFile, nil, err)
+	}
+	if tracesWanted(f.Traces, os.Getenv) {
+		if r.traces, err = newOTLPClient(f.Traces.Endpoint, os.Getenv); err != nil {
+			err = &SetupError{Err: fmt.Errorf("serve: traces: %w", err)}
+		}
+		add("traces", cmp.Or(f.Traces.Endpoint, "the variables OTEL_*"), nil, err)
+	}
+	for _, path := range f.Agents {
+		var agent resolvedAgent
+		if agent.file, err = agentfile.Load(path); err == nil {
+			agent.model, err = agent.file.Provider(ctx, os.Getenv)
+		}
+		if err != nil {
+			err = &SetupError{Err: err}
+		}
+		r.agents = append(r.agents, agent)
+		add("agent", path, nil, err)
+	}
+	return r, all
+}
+
+// operatorPolicy reads the operator's policy, and returns what is wrong with its rules.
+func (f *File) operatorPolicy(development bool) (p *policy.Policy, warn []string, err error) {
+	if p, err = policy.Load(f.Policy); err != nil {
+		return nil, nil, &SetupError{Err: err}
+	}
+	named := slices.ContainsFunc(p.Network, func(r policy.Rule) bool { return len(r.Tools) > 0 })
+	for name := range p.Tools {
+		named = named || name != policy.AllTools
+	}
+	if named && !development {
+		warn = []string{"the operator's policy has rules by the name of a tool: a tenant names the tools that it uploads, so these rules bind only the agents of this host"}
+	}
+	return p, warn, nil
+}
+
+// CheckEmpty returns why a host does not start on a database without tenants, or nil.
+func (f *File) CheckEmpty() error {
+	if f.Listen == (Address{}) || f.Listen.Local() {
+		return nil
+	}
+	return &SetupError{Err: fmt.Errorf("%s can be reached from other machines, and there is no tenant yet", f.Listen), Hint: "starling-host tenant create --help"}
+}
+
+// Everyone who reaches the host can guess a key that a person made up.
+const (
+	shortestKey = 16 // characters
+	fewestInKey = 5  // different ones
+)
+
+// keyIn returns the key in the variable that a part of the file names, or "" without one.
+func (f *File) keyIn(part string, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	key := os.Getenv(name)
+	hint := "export " + name + "=$(openssl rand -hex 32)"
+	if key == "" {
+		return "", f.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", name, part), hint, part, "key_env")
+	}
+	different := map[rune]bool{}
+	for _, c := range key {
+		different[c] = true
+	}
+	if len(key) < shortestKey || len(different) < fewestInKey {
+		return "", f.wrong(fmt.Errorf("the key in the variable %s has %d characters, %d of them different; it must have %d, and %d different ones", name, len(key), len(different), shortestKey, fewestInKey), hint, part, "key_env")
+	}
+	return key, nil
+}
