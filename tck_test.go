@@ -73,6 +73,9 @@ func TestConformanceOfTheGoSDK(t *testing.T) {
 // TestConformanceOfTheJavaScriptSDK does the same with the other SDK, and checks that the
 // golden modules of the kit are what their source says.
 func TestConformanceOfTheJavaScriptSDK(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	treetest.NeedsJS(t)
 	wasm, said := treetest.BuildJS(t, "guest-sdk/js/testdata/conformance.js")
 	if wasm == nil {

@@ -17,6 +17,9 @@ import (
 // TestGuestsInC builds the tools that guest-sdk/README.md shows in C by the commands that
 // it shows, runs them, and compares what is printed.
 func TestGuestsInC(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	text := treetest.Read(t, "guest-sdk/README.md")
 	dir := t.TempDir()
 	compilesForWASI(t, dir)
@@ -60,6 +63,9 @@ func compilesForWASI(t *testing.T, dir string) {
 // TestGuestsInJavaScript runs the commands of guest-sdk/js/README.md on the tools that it
 // shows, and compares what is printed.
 func TestGuestsInJavaScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	treetest.NeedsJS(t)
 	text := treetest.Read(t, "guest-sdk/js/README.md")
 	for _, block := range regexp.MustCompile("(?s)```(?:js|ts)\n(.*?)```").FindAllStringSubmatch(text, -1) {

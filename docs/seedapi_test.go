@@ -14,6 +14,9 @@ import (
 // TestSeedAPICompilesOutside builds a program for each row of the Starling runtime's Go API
 // in a module outside of this one, which sees what a user's module sees.
 func TestSeedAPICompilesOutside(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	archive, err := txtar.ParseFile("docs/seed-api.txtar")
 	if err != nil {
 		t.Fatal(err)

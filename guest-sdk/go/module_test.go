@@ -147,6 +147,9 @@ func TestModule(t *testing.T) {
 // at once where the compiler needs ten seconds for ten megabytes. The timeout of
 // that client is five seconds.
 func TestOrdinaryClientsRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	m := load(t, "testdata/nethttp", sandbox.Config{Interpreter: true})
 	const late = `{"error":{"kind":"tool","message":"Get \"http://h/new\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"}}`
 	for _, c := range []struct {

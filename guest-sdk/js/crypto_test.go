@@ -23,6 +23,9 @@ func runSubtle(t *testing.T, m *sandbox.Module, name string) (string, uint64) {
 // TestJavaScriptCrypto checks crypto.subtle against the vectors of the standards, against
 // what Node has, and, where Node 20 departs from it, against the specification.
 func TestJavaScriptCrypto(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	treetest.NeedsJS(t)
 	wasm, said := treetest.BuildJS(t, jsSDK+"/testdata/subtle.js")
 	if wasm == nil {

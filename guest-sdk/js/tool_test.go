@@ -171,6 +171,9 @@ func TestJavaScriptLikeNode(t *testing.T) {
 // TestJavaScriptPackages builds tools with packages that are as those of npm are: with
 // a form for Node and another, with a look at the clock while they are loaded, or large.
 func TestJavaScriptPackages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	treetest.NeedsJS(t)
 	packages := map[string]string{
 		"two/package.json":  `{"main": "node.js", "browser": {"./node.js": "./web.js", "fs": false}}`,
@@ -235,6 +238,9 @@ func TestJavaScriptPackages(t *testing.T) {
 // TestJavaScriptImports checks that a module imports what its source names, and
 // that it can call nothing else.
 func TestJavaScriptImports(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	treetest.NeedsJS(t)
 	const begin, end = `export default { name: "x", execute() { return `, ` } };`
 	cases := map[string]struct {
@@ -320,6 +326,9 @@ func TestJavaScriptBuildErrors(t *testing.T) {
 
 // TestJavaScriptBuildCommand checks what its command line does, by each of its names.
 func TestJavaScriptBuildCommand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	treetest.NeedsJS(t)
 	here, err := filepath.Abs(jsSDK)
 	if err != nil {

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 // every refusal says why, and an accepted module compiles within 30 seconds of
 // processor time and 384 MiB, or its process dies alone.
 func TestLoads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	families := hostiletest.Loads()
 	if len(families) < 60 {
 		t.Errorf("%d families", len(families))

@@ -25,6 +25,9 @@ func TestIDIsTheOneOfGosTools(t *testing.T) {
 
 // TestEveryFormatHasTheID: programs for other systems, and a program linked without an ID.
 func TestEveryFormatHasTheID(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "go.mod"), "module example\ngo 1.26\n")
 	write(t, filepath.Join(dir, "main.go"), "package main\nfunc main() {}\n")

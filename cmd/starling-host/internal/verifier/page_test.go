@@ -188,6 +188,9 @@ func encrypted(t *testing.T, run []event.Event) seal.Bundle {
 
 // TestPage opens pages of runs of all kinds in a browser, which executes them.
 func TestPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	b := newBrowser(t)
 	for name, c := range kinds(t) {
 		t.Run(name, func(t *testing.T) {
@@ -225,6 +228,9 @@ func said(v starling.BundleVerdict) any {
 
 // TestNode has Node verify the same bundles: with its larger stack all is as it is here.
 func TestNode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	node, err := verifier.NewNode(t.Context())
 	if err != nil {
 		t.Skipf("SKIPPED: %v: apt-get install nodejs", err)
@@ -293,6 +299,9 @@ func TestPageChecksTheSignature(t *testing.T) {
 // TestChangedPages changes bytes of a page that a browser then opens: it says at once that
 // nothing is verified, or what is wrong, and nothing that was changed is identical.
 func TestChangedPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
 	b, bundle := newBrowser(t), bytesOf(t, record(t, nil, call(root+"/spec/tck/modules/echo.wasm", `{}`, starling.ToolOptions{})))
 	page, err := verifier.Page(bundle, "v1")
 	if err != nil {
