@@ -283,12 +283,14 @@ func (s *scope) execute(ctx context.Context, p *plan) (*canon.Doc, error) {
 	if err := s.judge(ctx, p); err != nil {
 		return nil, err
 	}
+	input := p.Doc.JSON
 	if inner, ok := p.tool.(tool.Sandboxed); !ok || inner.Sandbox() == nil {
 		if err := s.c.barrier(ctx); err != nil {
 			return nil, err
 		}
+		input = bytes.Clone(input)
 	}
-	out, err := run(ctx, p.tool, bytes.Clone(p.Doc.JSON))
+	out, err := run(ctx, p.tool, input)
 	if err != nil {
 		return nil, err
 	}

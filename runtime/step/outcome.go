@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -232,7 +231,7 @@ func (s *scope) judge(ctx context.Context, p *plan) error {
 func (p *plan) ask(ctx context.Context) event.Verdicts {
 	var all event.Verdicts
 	for _, guard := range p.guards {
-		said := guard(ctx, p.Name, slices.Clone(p.Doc.JSON))
+		said := guard(ctx, p.Name, p.Doc.JSON)
 		all = append(all, said...)
 		if len(said) > 0 && !said.Allowed() {
 			break

@@ -9,8 +9,8 @@ import (
 )
 
 // Guard decides whether a call may be made, by the tool's name in the run and the arguments
-// in canonical form. It returns no verdicts if no policy applies. It must be safe for
-// concurrent use, and fast.
+// in canonical form, which it must not modify. It returns no verdicts if no policy applies. It
+// must be safe for concurrent use, and fast.
 type Guard func(ctx context.Context, name string, input json.RawMessage) event.Verdicts
 
 // Guarded returns t with a guard that must allow its calls. Package step asks the guard

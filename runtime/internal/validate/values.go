@@ -11,7 +11,7 @@ import (
 // valuesOf returns the values of a document, with nil in the place of those that a schema does
 // not look at: most of a large document, for most schemas.
 func valuesOf(doc []byte, schema any) (any, error) {
-	r := values{text: string(doc)}
+	r := values{text: doc}
 	if v := r.value(schema); !r.strange && r.at == len(r.text) {
 		return v, nil
 	}
@@ -20,7 +20,7 @@ func valuesOf(doc []byte, schema any) (any, error) {
 
 // values reads JSON without spaces.
 type values struct {
-	text    string
+	text    []byte
 	at      int
 	strange bool // something is not as it is in such JSON
 }
@@ -93,13 +93,13 @@ func (r *values) value(schema any) any {
 			return list
 		}
 		return object
-	case strings.HasPrefix(r.text[r.at:], "null"):
+	case bytes.HasPrefix(r.text[r.at:], []byte("null")):
 		r.at += len("null")
 		return nil
-	case strings.HasPrefix(r.text[r.at:], "true"):
+	case bytes.HasPrefix(r.text[r.at:], []byte("true")):
 		r.at += len("true")
 		return true
-	case strings.HasPrefix(r.text[r.at:], "false"):
+	case bytes.HasPrefix(r.text[r.at:], []byte("false")):
 		r.at += len("false")
 		return false
 	}
@@ -125,35 +125,37 @@ func (r *values) take(c byte) bool {
 
 // string reads a string.
 func (r *values) string() (s string) {
-	start := r.at
-	if plain := r.quoted(); plain || r.strange {
-		return r.text[min(start+1, len(r.text)):max(r.at-1, start+1)]
+	quoted := r.quoted()
+	if r.strange {
+		return ""
 	}
-	r.strange = json.Unmarshal([]byte(r.text[start:r.at]), &s) != nil
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1 : len(quoted)-1])
+	}
+	r.strange = json.Unmarshal(quoted, &s) != nil
 	return s
 }
 
-// quoted moves behind a string, and reports whether it has no escapes.
-func (r *values) quoted() (plain bool) {
-	plain = true
-	if !r.take('"') {
-		r.strange = true
-		return false
-	}
-	for {
-		n := strings.IndexByte(r.text[r.at:], '"')
+// quoted moves behind a string and returns it with its quotes.
+func (r *values) quoted() []byte {
+	start := r.at
+	for at := start + 1; r.peek() == '"'; {
+		n := bytes.IndexByte(r.text[at:], '"')
 		if n < 0 {
-			r.strange = true
-			return false
+			break
 		}
-		part := r.text[r.at : r.at+n]
-		r.at += n + 1
-		escapes := len(part) - len(strings.TrimRight(part, `\`))
-		plain = plain && strings.IndexByte(part, '\\') < 0
-		if escapes%2 == 0 {
-			return plain
+		if at += n + 1; !escaped(r.text[start+1:at-1]) {
+			r.at = at
+			return r.text[start:at]
 		}
 	}
+	r.strange = true
+	return nil
+}
+
+// escaped reports whether a backslash at the end of s escapes what follows.
+func escaped(s []byte) bool {
+	return len(s) > 0 && s[len(s)-1] == '\\' && (len(s)-len(bytes.TrimRight(s, `\`)))%2 == 1
 }
 
 // skip moves behind an object or a list.

@@ -245,43 +245,33 @@ type order struct {
 	Variables json.RawMessage `json:"variables,omitempty"`
 	Trace     string          `json:"trace,omitempty"` // where the request was in its trace
 
-	input *canon.Doc // the member "input", if there is one
+	input *canon.Doc // of the tool
 }
 
-// encode writes the order without what is only for HTML, by which each < takes six bytes
-// of those that a job may have.
+// encode writes the order on a line, and the input behind it: without what is only for HTML,
+// by which each < takes six bytes of those that a job may have.
 func (o order) encode() ([]byte, error) {
 	var b bytes.Buffer
+	if o.input != nil {
+		b.Grow(len(o.input.JSON) + 1<<10)
+	}
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(o); err != nil || o.input == nil {
-		return b.Bytes(), err
+	err := e.Encode(o)
+	if o.input != nil {
+		b.Write(o.input.JSON)
 	}
-	b.Truncate(b.Len() - len("}\n"))
-	b.WriteString(`,"input":`) // behind the name of the tool
-	b.Write(o.input.JSON)
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return b.Bytes(), err
 }
 
 // decode reads what encode wrote.
 func (o *order) decode(text []byte) error {
-	doc, err := canon.Parse(text)
-	if err != nil {
-		return err
+	line, input, _ := bytes.Cut(text, []byte("\n"))
+	err := json.Unmarshal(line, o)
+	if err == nil && len(input) > 0 {
+		o.input, err = canon.Parse(input)
 	}
-	members, _ := doc.Members()
-	o.input = members["input"]
-	delete(members, "input")
-	rest := map[string]json.RawMessage{}
-	for name, value := range members {
-		rest[name] = value.JSON
-	}
-	small, err := json.Marshal(rest)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(small, o)
+	return err
 }
 
 // answersLive is how long an idempotency key is remembered.
