@@ -229,6 +229,9 @@ func (c *Cursor) Append(runID string, ev event.Event) error {
 // Skip moves past ev without checking it. It is for stored events.
 func (c *Cursor) Skip(ev event.Event) { c.advance(ev, ev.Hash()) }
 
+// Count is [Cursor.Skip] for a summary without a head.
+func (c *Cursor) Count(ev event.Event) { c.advance(ev, canon.Hash{}) }
+
 // advance moves past ev, whose hash is known.
 func (c *Cursor) advance(ev event.Event, hash canon.Hash) {
 	if c.run.RunID == "" {
@@ -330,7 +333,7 @@ func checkPayload(p canon.Raw) error {
 	if len(p) > MaxPayloadBytes {
 		return fmt.Errorf("payload has %d bytes; at most %d are allowed", len(p), MaxPayloadBytes)
 	}
-	if err := canon.Valid(p); err != nil {
+	if err := canon.ValidInside(p, 1); err != nil { // the envelope
 		return fmt.Errorf("payload: %w", err)
 	}
 	return nil

@@ -17,15 +17,16 @@ import (
 // the order of their encodings, no length is indefinite, text is UTF-8, big
 // integers exceed the range of integers, NaN is f97e00, and nothing nests
 // deeper than [MaxNesting].
-func Valid(data []byte) error {
-	if err := (&reader{data: data}).whole(0); err != nil {
+func Valid(data []byte) error { return ValidInside(data, 0) }
+
+// ValidInside is [Valid] for an item that is going to be inside of that many arrays and maps.
+func ValidInside(data []byte, outer int) error {
+	if err := (&reader{data: data}).whole(outer); err != nil {
 		return fmt.Errorf("canon: %w", err)
 	}
 	return nil
 }
 
-// whole is [Valid] for an item that is going to be inside of that many
-// arrays and maps.
 func (r *reader) whole(outer int) error {
 	if err := r.check(outer); err != nil {
 		return err
@@ -388,6 +389,13 @@ func memberStep(key Raw) string {
 
 func notWord(r rune) bool {
 	return r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+}
+
+// Cut returns the item that data begins with, and what follows it.
+func Cut(data []byte) (item Raw, rest []byte, err error) {
+	r := reader{data: data}
+	err = r.check(0)
+	return data[:r.off], data[r.off:], err
 }
 
 // CutBytes returns the byte string that data begins with, and what follows it.

@@ -255,8 +255,8 @@ func Marshal(v any) ([]byte, error) {
 	return b, nil
 }
 
-// Encode is [Marshal] for an encoding that is compared with one that is canonical: it is not
-// looked at.
+// Encode is [Marshal] for an encoding that something else checks: it may be refused by
+// [Valid], and is the same if it is not.
 func Encode(v any) ([]byte, error) {
 	b, err := encMode.Marshal(v)
 	if err != nil {

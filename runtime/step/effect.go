@@ -200,8 +200,7 @@ func encodeValue[T any](value T) (canon.Raw, error) {
 	}
 	// A payload and an envelope add one level of nesting each, and the event around the
 	// value must be read back.
-	const twoArraysOfOne = "\x81\x81"
-	if err := canon.Valid(append([]byte(twoArraysOfOne), raw...)); err != nil {
+	if err := canon.ValidInside(raw, 2); err != nil {
 		return nil, fmt.Errorf("step: the effect's result cannot be recorded: %w", err)
 	}
 	if err := readable[T](raw); err != nil {

@@ -151,7 +151,7 @@ func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error
 	if kind.Terminal() && c.open > 0 {
 		return fmt.Errorf("step: %s while %d calls have no outcome", kind, c.open)
 	}
-	raw, err := event.EncodePayload(payload)
+	raw, err := canon.Encode(payload) // which the log checks
 	if err != nil {
 		return fmt.Errorf("step: %s cannot be recorded: %w", kind, err)
 	}
@@ -164,6 +164,9 @@ func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error
 		Payload:   raw,
 	}
 	if err := c.append(ctx, ev); err != nil {
+		if invalid := canon.ValidInside(raw, 1); invalid != nil {
+			return fmt.Errorf("step: %s cannot be recorded: %w", kind, invalid)
+		}
 		return &logError{fmt.Errorf("step: append %s at seq %d: %w", kind, ev.Seq, err)}
 	}
 	hash := ev.Hash()

@@ -193,8 +193,8 @@ func (c runCipher) open(e event.Event) (event.Event, event.EncryptedTotals, erro
 	if err != nil {
 		return event.Event{}, none, corrupt(e, "the payload cannot be decrypted: it was changed or moved")
 	}
-	var in event.EncryptedContent
-	if err := canon.Unmarshal(text, &in); err != nil {
+	in, err := readContent(text)
+	if err != nil {
 		return event.Event{}, none, corrupt(e, "the decrypted payload does not decode: %v", err)
 	}
 	e.Payload, e.PrevHash = in.Payload, in.PrevHash
@@ -202,6 +202,33 @@ func (c runCipher) open(e event.Event) (event.Event, event.EncryptedTotals, erro
 		return e, none, nil
 	}
 	return e, *in.Totals, nil
+}
+
+// readContent reads what appendContent wrote. The payload is what the rest leaves of it, and is
+// not read: it is as it was encrypted.
+func readContent(text []byte) (c event.EncryptedContent, err error) {
+	if rest, ok := bytes.CutPrefix(text, []byte("\xa3\x66totals")); ok {
+		totals, rest, err := canon.Cut(rest)
+		if err == nil {
+			err = canon.Unmarshal(totals, &c.Totals)
+		}
+		if err != nil {
+			return c, err
+		}
+		text = rest
+	} else {
+		text = bytes.TrimPrefix(text, []byte("\xa2"))
+	}
+	payload, ok := bytes.CutPrefix(text, []byte("\x67payload"))
+	for _, end := range []int{len("\x69prev_hash\xf6"), len("\x69prev_hash\x58\x20") + event.HashSize} {
+		at := max(len(payload)-end, 0)
+		if prev, found := bytes.CutPrefix(payload[at:], []byte("\x69prev_hash")); ok && found {
+			c.Payload = payload[:at]
+			c.PrevHash, _, _ = canon.CutBytes(prev)
+			return c, nil
+		}
+	}
+	return c, errors.New("it is not a payload with the hash before it")
 }
 
 func corrupt(e event.Event, format string, args ...any) error {

@@ -205,7 +205,7 @@ func (d *Daemon) await(parent context.Context, view eventview.View, id string, m
 					return nil, err
 				}
 			}
-			at.Skip(ev)
+			at.Count(ev)
 			if err := doc.add(ev); err != nil {
 				return nil, err
 			}
