@@ -144,7 +144,7 @@ func (r *values) quoted() []byte {
 		if n < 0 {
 			break
 		}
-		if at += n + 1; !escaped(r.text[start+1:at-1]) {
+		if at += n + 1; !escaped(r.text[start+1 : at-1]) {
 			r.at = at
 			return r.text[start:at]
 		}
