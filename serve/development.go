@@ -42,7 +42,7 @@ func (h *Host) newKey(ctx context.Context) (tenant.MasterKey, error) {
 	key := h.file.KeyFile
 	if slices.ContainsFunc(list, func(t tenant.Tenant) bool { return t.Erased.IsZero() }) {
 		return tenant.MasterKey{}, &SetupError{
-			Err:  fmt.Errorf("%s is not there, and %s has tenants whose keys it encrypts", key, starling.DatabaseName(h.file.Database)),
+			Err:  fmt.Errorf("%s does not exist, but %s has tenants whose keys it encrypts", key, starling.DatabaseName(h.file.Database)),
 			Hint: fmt.Sprintf("restore %s, or serve another database with --db FILE", key),
 		}
 	}

@@ -193,7 +193,7 @@ func (h *Host) openLog(ctx context.Context, where string) error {
 		if strings.Contains(where, ":/") {
 			hint = "the address of a server begins with postgres:// or postgresql://"
 		}
-		return h.file.wrong(fmt.Errorf("%s: there is no folder %s", where, dir), hint, "database")
+		return h.file.wrong(fmt.Errorf("%s: no folder %s", where, dir), hint, "database")
 	}
 	if err != nil || h.o.Development || onServer {
 		return err

@@ -83,7 +83,7 @@ func (a Address) Listen() (net.Listener, error) {
 		return nil, err
 	}
 	if len(a.Address) > longestSocket { // the system says "invalid argument"
-		return nil, fmt.Errorf("serve: %s: the path has %d bytes, and that of a socket has %d at most", a, len(a.Address), longestSocket)
+		return nil, fmt.Errorf("serve: %s: the path has %d bytes; a socket allows at most %d", a, len(a.Address), longestSocket)
 	}
 	l, err := net.Listen("unix", a.Address)
 	if err != nil {

@@ -106,7 +106,7 @@ func (l *LocalTools) place(added, old *localModule) error {
 	for _, other := range l.modules {
 		for _, t := range added.tools {
 			if other != old && other.tool(t.Name()) != nil {
-				return fmt.Errorf("it has a tool %q, and so does %s", t.Name(), other.ref)
+				return fmt.Errorf("its tool %q is also a tool of %s", t.Name(), other.ref)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func TestLocalToolsFollowTheirFiles(t *testing.T) {
 	if err := tools.Add(ctx, file); err != nil {
 		t.Fatal(err)
 	}
-	if err := tools.Add(ctx, file); err == nil || !strings.Contains(err.Error(), `it has a tool "draw", and so does `) {
+	if err := tools.Add(ctx, file); err == nil || !strings.Contains(err.Error(), `its tool "draw" is also a tool of `) {
 		t.Errorf("added twice: %v", err)
 	}
 

@@ -301,8 +301,8 @@ func TestLoginThatFails(t *testing.T) {
 			s.set(func() { s.secret("code") })
 			go browse(t, u.Query().Get("redirect_uri")+"?code="+s.issued[len(s.issued)-1]+"&iss="+s.URL+"&state="+u.Query().Get("state"))
 		}},
-		{"no login is needed", open.URL, "asks for no login", func() {}, nil},
-		{"a command", "ls", "this is a command, and a login is for a URL", func() {}, nil},
+		{"no login is needed", open.URL, "does not ask for a login", func() {}, nil},
+		{"a command", "ls", "this is a command; only a URL has a login", func() {}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.change()

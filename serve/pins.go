@@ -85,7 +85,7 @@ func (p Pins) read() (pinsFile, error) {
 		err = json.Unmarshal(doc, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return all, fmt.Errorf("%s, which has the servers that were accepted, cannot be read: %w", p.Path, err)
+		return all, fmt.Errorf("the file of accepted servers %s cannot be read: %w", p.Path, err)
 	}
 	return all, nil
 }
@@ -209,7 +209,7 @@ func (p Pins) Login(ctx context.Context, text string, login mcptool.Login) (name
 		return "", err
 	}
 	if s.URL == "" {
-		return "", errors.New("this is a command, and a login is for a URL")
+		return "", errors.New("this is a command; only a URL has a login")
 	}
 	asked, show := false, login.Show
 	login.Show = func(address string) { asked = true; show(address) }
@@ -219,7 +219,7 @@ func (p Pins) Login(ctx context.Context, text string, login mcptool.Login) (name
 	defer db.Close()
 	_, err = db.Connect(ctx, starling.ServerOptions{MCP: m})
 	if err == nil && !asked {
-		err = fmt.Errorf("the server %s asks for no login", s.Name)
+		err = fmt.Errorf("the server %s does not ask for a login", s.Name)
 	}
 	return s.Name, err
 }

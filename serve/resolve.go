@@ -152,7 +152,7 @@ func (f *File) CheckEmpty() error {
 	if f.Listen == (Address{}) || f.Listen.Local() {
 		return nil
 	}
-	return &SetupError{Err: fmt.Errorf("%s can be reached from other machines, and there is no tenant yet", f.Listen), Hint: "starling-host tenant create --help"}
+	return &SetupError{Err: fmt.Errorf("%s can be reached from other machines, but no tenant exists yet", f.Listen), Hint: "starling-host tenant create --help"}
 }
 
 // Everyone who reaches the host can guess a key that a person made up.
@@ -169,14 +169,14 @@ func (f *File) keyIn(part string, name string) (string, error) {
 	key := os.Getenv(name)
 	hint := "export " + name + "=$(openssl rand -hex 32)"
 	if key == "" {
-		return "", f.wrong(fmt.Errorf("the variable %s is empty, and %s.key_env asks for the key in it", name, part), hint, part, "key_env")
+		return "", f.wrong(fmt.Errorf("the variable %s is empty: %s.key_env names it", name, part), hint, part, "key_env")
 	}
 	different := map[rune]bool{}
 	for _, c := range key {
 		different[c] = true
 	}
 	if len(key) < shortestKey || len(different) < fewestInKey {
-		return "", f.wrong(fmt.Errorf("the key in the variable %s has %d characters, %d of them different; it must have %d, and %d different ones", name, len(key), len(different), shortestKey, fewestInKey), hint, part, "key_env")
+		return "", f.wrong(fmt.Errorf("the key in the variable %s has %d characters, %d of them different; it needs %d, %d of them different", name, len(key), len(different), shortestKey, fewestInKey), hint, part, "key_env")
 	}
 	return key, nil
 }

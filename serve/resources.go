@@ -99,7 +99,7 @@ func (l *LocalTools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.
 		return l.offering(s, c.Method) == nil || c.Method == "prompts/get" && s.Name != prefix
 	})
 	c.Arguments = renamed(c.Arguments, func(string) string { return name })
-	err = fmt.Errorf("%w: no server that is connected has %s%s; see list_servers", mcpsrv.ErrHost, asked.URI, asked.Name)
+	err = fmt.Errorf("%w: no connected server has %s%s; see list_servers", mcpsrv.ErrHost, asked.URI, asked.Name)
 	for _, s := range l.owners(ctx, servers, asked.URI) {
 		result, err = l.run(ctx, l.offering(s, c.Method).Method(c.Method), c)
 		if err == nil && result.Error == "" || ctx.Err() != nil {

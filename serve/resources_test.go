@@ -226,7 +226,7 @@ func resourcesPassedOn(t *testing.T, version string) {
 	if got := gateway.ask("resources/read", with(map[string]any{"uri": "no://where"})); got["error"] == nil {
 		t.Errorf("what no server has is %v", got)
 	}
-	if got := gateway.ask("prompts/get", with(map[string]any{"name": "greet_all"})); !strings.Contains(fmt.Sprint(got["error"]), "no server that is connected has greet_all") {
+	if got := gateway.ask("prompts/get", with(map[string]any{"name": "greet_all"})); !strings.Contains(fmt.Sprint(got["error"]), "no connected server has greet_all") {
 		t.Errorf("a prompt of no server is %v", got)
 	}
 	for method, params := range map[string]map[string]any{

@@ -146,7 +146,7 @@ func splitWords(line string) (words []string, err error) {
 		}
 	}
 	if quote != 0 || escaped {
-		return nil, fmt.Errorf("the command line ends inside of a quotation: %s", line)
+		return nil, fmt.Errorf("the command line has an unclosed quote: %s", line)
 	}
 	if inWord {
 		words = append(words, word.String())
@@ -226,7 +226,7 @@ func AddHeader(servers []Server, text string) error {
 		return err
 	}
 	if s.URL == "" {
-		return fmt.Errorf("%s is a command, which has no headers: set a variable before it", s.Name)
+		return fmt.Errorf("%s is a command, which cannot have headers: set a variable before it", s.Name)
 	}
 	if s.Headers == nil {
 		s.Headers = map[string]string{}
@@ -269,7 +269,7 @@ func named(servers []Server, name string) (*Server, error) {
 	name = strings.TrimSpace(name)
 	i := slices.IndexFunc(servers, func(s Server) bool { return s.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("there is no server %q", name)
+		return nil, fmt.Errorf("no server %q", name)
 	}
 	return &servers[i], nil
 }

@@ -41,8 +41,8 @@ func TestParseServer(t *testing.T) {
 		"":           "the command is missing",
 		"name=":      "the command is missing",
 		"A=b":        "the command is missing",
-		`a "b`:       "inside of a quotation",
-		`a b\`:       "inside of a quotation",
+		`a "b`:       "an unclosed quote",
+		`a b\`:       "an unclosed quote",
 		"https:///x": "not a URL",
 	} {
 		if _, err := ParseServer(text); err == nil || !strings.Contains(err.Error(), why) {

@@ -206,7 +206,7 @@ func explainOpen(e *starling.OpenError) *failure {
 	case errors.Is(e.Err, store.ErrForeignWAL):
 		f.hint = foreignWALHint
 	case errors.Is(e.Err, fs.ErrNotExist):
-		f.code, f.message = exitUsage, fmt.Sprintf("%s: there is no folder %s", e.Where, filepath.Dir(e.Where))
+		f.code, f.message = exitUsage, fmt.Sprintf("%s: no folder %s", e.Where, filepath.Dir(e.Where))
 		if strings.Contains(e.Where, ":/") {
 			f.hint = "the address of a server begins with postgres:// or postgresql://"
 		}

@@ -174,7 +174,7 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 	for _, folder := range f.folders {
 		entries, err := os.ReadDir(folder)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, usagef("", "--tools: there is no folder %s", folder)
+			return nil, nil, usagef("", "--tools: no folder %s", folder)
 		}
 		if err != nil {
 			return nil, nil, usagef("if it is one tool: "+pasteable("starling-host mcp --tool", folder), "--tools: %v", err)

@@ -24,7 +24,7 @@ import (
 func parseResponse(message []byte, headOnly bool) (*Response, error) {
 	head, body, found := bytes.Cut(message, []byte("\r\n\r\n"))
 	if !found {
-		return nil, errors.New("the response has no end of its header")
+		return nil, errors.New("the header of the response has no end")
 	}
 	statusLine, fields, _ := strings.Cut(string(head), "\r\n")
 	status, err := parseStatusLine(statusLine)
@@ -80,7 +80,7 @@ func checkFraming(header Header, bodyLen int, bodiless bool) error {
 		}
 	}
 	if bodiless && bodyLen > 0 {
-		return errors.New("the response has a body where there is none")
+		return errors.New("the response has an unexpected body")
 	}
 	return nil
 }

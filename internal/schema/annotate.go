@@ -114,7 +114,7 @@ func (s *node) addEnum(text string) error {
 		return err
 	}
 	if slices.Contains(s.Enum, value) {
-		return fmt.Errorf("is there twice")
+		return fmt.Errorf("is repeated")
 	}
 	s.Enum = append(s.Enum, value)
 	return nil

@@ -98,7 +98,7 @@ func (d deriver) schema(t reflect.Type) (*node, error) {
 		if d.output {
 			return &node{}, nil
 		}
-		return nil, fmt.Errorf("type %v contains itself, and a schema cannot follow", t)
+		return nil, fmt.Errorf("type %v contains itself, which a schema cannot express", t)
 	}
 	d.open = append(slices.Clip(d.open), t)
 	if s, err := d.special(t); s != nil || err != nil {
@@ -116,7 +116,7 @@ func (d deriver) schema(t reflect.Type) (*node, error) {
 		return d.table(t)
 	case reflect.Interface:
 		if !d.output {
-			return nil, fmt.Errorf("type %v is an interface, which tells a model nothing: use a struct, or json.RawMessage", t)
+			return nil, fmt.Errorf("type %v is an interface, which does not describe anything to a model: use a struct, or json.RawMessage", t)
 		}
 		return &node{}, nil
 	default:

@@ -65,7 +65,7 @@ type File struct {
 // [*config.Error].
 func Load(path string) (*File, error) {
 	if info, err := os.Stat(path); err == nil && (info.IsDir() || filepath.Ext(path) == ".wasm") {
-		return nil, fmt.Errorf("agentfile: %s is a tool and not the file of an agent, which lists tools", path)
+		return nil, fmt.Errorf("agentfile: %s is a tool, not an agent file", path)
 	}
 	data, err := config.ReadFile(path)
 	if err != nil {

@@ -66,7 +66,7 @@ func (f *File) key(v vendor, getenv func(string) string) (string, error) {
 	key := getenv(name)
 	optional := f.Endpoint.APIKeyEnv == "" && f.Endpoint.BaseURL != "" && v.keyless
 	if key == "" && !optional {
-		return "", f.at.Errorf(fmt.Sprintf("set it, or name another one with api_key_env: %s is where the key is looked for", name),
+		return "", f.at.Errorf(fmt.Sprintf("export %s=KEY, or name another variable with api_key_env", name),
 			"the environment variable %s is not set", name)
 	}
 	return key, nil

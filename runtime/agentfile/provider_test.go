@@ -112,11 +112,11 @@ func TestProviderErrors(t *testing.T) {
 		"no key": {"provider: anthropic\nmodel: m", nil, `agent.yaml:1:11: the environment variable ANTHROPIC_API_KEY is not set
   1 | provider: anthropic
     |           ^
-hint: set it, or name another one with api_key_env: ANTHROPIC_API_KEY is where the key is looked for`},
+hint: export ANTHROPIC_API_KEY=KEY, or name another variable with api_key_env`},
 		"no key where one is named": {"provider: vllm\nmodel: m\napi_key_env: K", nil, `agent.yaml:1:11: the environment variable K is not set
   1 | provider: vllm
     |           ^
-hint: set it, or name another one with api_key_env: K is where the key is looked for`},
+hint: export K=KEY, or name another variable with api_key_env`},
 		"no credentials": {"provider: bedrock\nmodel: m\nregion: eu", []string{"AWS_ACCESS_KEY_ID", "i"},
 			"bedrock needs the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which `aws configure export-credentials --format env` prints for a profile"},
 		"no region":                   {"provider: bedrock\nmodel: m", []string{"AWS_ACCESS_KEY_ID", "i", "AWS_SECRET_ACCESS_KEY", "s"}, "bedrock: no region: set the environment variable AWS_REGION, or the key region of the agent's file"},

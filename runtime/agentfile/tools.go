@@ -179,7 +179,7 @@ func (e *Entry) pick(tools []tool.Tool) ([]tool.Tool, error) {
 
 func (e *Entry) rename(tools []tool.Tool, name string) ([]tool.Tool, error) {
 	if len(tools) != 1 {
-		return nil, e.at.Errorf("choose one with the key name, and make an entry of each", "the module has %d tools, and one name for all of them", len(tools))
+		return nil, e.at.Errorf("choose one with the key name, and make an entry of each", "the module has %d tools, but only one name for them", len(tools))
 	}
 	return []tool.Tool{tool.Rename(tools[0], name)}, nil
 }

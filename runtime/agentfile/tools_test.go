@@ -128,7 +128,7 @@ hint: give one of them another name with rename, or prefix for a server`},
   3 |   - {wasm: a-b, name: c}
     |     ^
 hint: it has a, b`},
-		"one name for two": {"  - {wasm: a-b, rename: c}", `testdata/agent.yaml:3:5: the module has 2 tools, and one name for all of them
+		"one name for two": {"  - {wasm: a-b, rename: c}", `testdata/agent.yaml:3:5: the module has 2 tools, but only one name for them
   3 |   - {wasm: a-b, rename: c}
     |     ^
 hint: choose one with the key name, and make an entry of each`},

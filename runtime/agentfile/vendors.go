@@ -34,7 +34,7 @@ func VendorNames() []string { return slices.Sorted(maps.Keys(vendors)) }
 func NewProvider(name string, c VendorConfig) (provider.Provider, error) {
 	v, ok := vendors[name]
 	if !ok {
-		return nil, fmt.Errorf("agentfile: unknown provider %q; known are %s", name, strings.Join(VendorNames(), ", "))
+		return nil, fmt.Errorf("agentfile: unknown provider %q; want one of %s", name, strings.Join(VendorNames(), ", "))
 	}
 	return v.connect(c)
 }

@@ -92,7 +92,7 @@ func (d *document) bound(tokens token.Tokens) error {
 			flow--
 		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType:
 			if flow <= 0 && t.Position.Column > maxColumn {
-				return d.at(t).Errorf("", "this begins more than %d characters to the right", maxColumn)
+				return d.at(t).Errorf("", "this is indented by more than %d characters", maxColumn)
 			}
 		}
 		if flow > MaxDepth {
@@ -203,7 +203,7 @@ var likeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9
 // number accepts a number if it is a JSON number.
 func (n *Node) number(text string, value any) error {
 	if !likeNumber.MatchString(text) {
-		return n.Errorf("write it in decimal, or put text in quotes", "%s is a number that only YAML knows", clip(text))
+		return n.Errorf("write it in decimal, or put text in quotes", "%s is not a JSON number", clip(text))
 	}
 	n.kind, n.value = Number, value
 	if u, ok := value.(uint64); ok && u <= 1<<63-1 {
@@ -225,8 +225,7 @@ func (n *Node) unread(text string) error {
 
 // refuse returns the error for an unsupported part of YAML.
 func (n *Node) refuse(from ast.Node) error {
-	what := fmt.Sprintf("%v", from.Type())
-	hint := ""
+	what, hint := fmt.Sprint(from.Type()), ""
 	switch from.(type) {
 	case *ast.MergeKeyNode:
 		what, hint = "a merge key", "write the keys where they are used"
@@ -235,9 +234,9 @@ func (n *Node) refuse(from ast.Node) error {
 	case *ast.MappingKeyNode:
 		what, hint = "a key with a question mark", "write key: value"
 	case *ast.NanNode, *ast.InfinityNode:
-		what, hint = "not a number of JSON", "put text in quotes"
+		return n.Errorf("put text in quotes", "this is not a JSON number")
 	}
-	return n.Errorf(hint, "this is %s, which these files do not have", what)
+	return n.Errorf(hint, "this is %s, which is not supported", what)
 }
 
 // clip shortens text from the file for a message.

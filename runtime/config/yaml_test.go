@@ -144,15 +144,15 @@ hint: the keys are even`},
 		"a quantity of nothing":    {"name: a\nlevel: M", "f.yaml:2:8: M of what?\n  2 | level: M\n    |        ^"},
 		"what may be a secret":     {"name: a\ninner: {even: 3}", "f.yaml:2:15: this is odd"},
 		"a message of the schema":  {"name: a\ninner: {even: 4}", "f.yaml:2:15: four is not liked\n  2 | inner: {even: 4}\n    |               ^\nhint: take another one"},
-		"an octal number":          {"name: a\ncount: 017", "f.yaml:2:8: 017 is a number that only YAML knows\n  2 | count: 017\n    |        ^\nhint: write it in decimal, or put text in quotes"},
-		"digits in groups":         {"name: a\ncount: 1_000", "f.yaml:2:8: 1_000 is a number that only YAML knows\n  2 | count: 1_000\n    |        ^\nhint: write it in decimal, or put text in quotes"},
-		"not a number":             {"any: .nan", "f.yaml:1:6: this is not a number of JSON, which these files do not have\n  1 | any: .nan\n    |      ^\nhint: put text in quotes"},
+		"an octal number":          {"name: a\ncount: 017", "f.yaml:2:8: 017 is not a JSON number\n  2 | count: 017\n    |        ^\nhint: write it in decimal, or put text in quotes"},
+		"digits in groups":         {"name: a\ncount: 1_000", "f.yaml:2:8: 1_000 is not a JSON number\n  2 | count: 1_000\n    |        ^\nhint: write it in decimal, or put text in quotes"},
+		"not a number":             {"any: .nan", "f.yaml:1:6: this is not a JSON number\n  1 | any: .nan\n    |      ^\nhint: put text in quotes"},
 		"an anchor":                {"name: &a b", "f.yaml:1:7: anchors and aliases are not supported\n  1 | name: &a b\n    |       ^\nhint: write the value where it is used, or put text in quotes"},
 		"an alias":                 {"name: *a", "f.yaml:1:7: anchors and aliases are not supported\n  1 | name: *a\n    |       ^\nhint: write the value where it is used, or put text in quotes"},
-		"a tag":                    {"name: !!str 1", "f.yaml:1:7: this is a tag, which these files do not have\n  1 | name: !!str 1\n    |       ^\nhint: put text in quotes"},
-		"a merge key":              {"<<: {a: 1}", "f.yaml:1:1: this is a merge key, which these files do not have\n  1 | <<: {a: 1}\n    | ^\nhint: write the keys where they are used"},
+		"a tag":                    {"name: !!str 1", "f.yaml:1:7: this is a tag, which is not supported\n  1 | name: !!str 1\n    |       ^\nhint: put text in quotes"},
+		"a merge key":              {"<<: {a: 1}", "f.yaml:1:1: this is a merge key, which is not supported\n  1 | <<: {a: 1}\n    | ^\nhint: write the keys where they are used"},
 		"a key that is a number":   {"1: a", "f.yaml:1:1: a key must be text\n  1 | 1: a\n    | ^\nhint: put it in quotes"},
-		"a key that is a question": {"? a\n: b", "f.yaml:1:1: this is a key with a question mark, which these files do not have\n  1 | ? a\n    | ^\nhint: write key: value"},
+		"a key that is a question": {"? a\n: b", "f.yaml:1:1: this is a key with a question mark, which is not supported\n  1 | ? a\n    | ^\nhint: write key: value"},
 		"a bracket left open":      {"name: [a,\ncount: 1", "f.yaml:1:7: sequence end token ']' not found\n  1 | name: [a,\n    |       ^"},
 		"a tab":                    {"inner:\n\teven: 2", "f.yaml:2:1: found character '\t' that cannot start any token\n  2 |  even: 2\n    | ^"},
 		"wide characters":          {"name: 日本\ninner: {é: 1}", "f.yaml:2:9: unknown key \"é\"\n  2 | inner: {é ...\n    |         ^\nhint: the keys are even"},
@@ -194,7 +194,7 @@ func TestNesting(t *testing.T) {
 			break
 		}
 	}
-	if _, err := config.Parse("f.yaml", []byte(deep.String())); err == nil || !strings.Contains(err.Error(), "characters to the right") {
+	if _, err := config.Parse("f.yaml", []byte(deep.String())); err == nil || !strings.Contains(err.Error(), "is indented by more than") {
 		t.Errorf("%.200v", err)
 	}
 }

@@ -410,11 +410,11 @@ func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessag
 		case page.NextCursor == "":
 			return all, nil
 		case page.NextCursor == cursor:
-			return nil, errors.New("the server repeats the page that it has just sent as the next one")
+			return nil, errors.New("the server returns the same page twice")
 		}
 		cursor = page.NextCursor
 	}
-	return nil, fmt.Errorf("the server has more than %d pages of them", maxPages)
+	return nil, fmt.Errorf("the list has more than %d pages", maxPages)
 }
 
 // definition reads a server's definition of a tool member by member, and leaves out members

@@ -36,7 +36,7 @@ func TestListsThatAreRefused(t *testing.T) {
 		{"a list that is a text", `{"tools":"many"}`, `list tools: `},
 		{"too many tools", many(1001, 0), "the server has more than 1000 tools"},
 		{"too much text", many(5, 1<<20), "or 4194304 bytes of them"},
-		{"the same page for ever", `{"tools":[],"nextCursor":"1"}`, "repeats the page that it has just sent as the next one"},
+		{"the same page for ever", `{"tools":[],"nextCursor":"1"}`, "returns the same page twice"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := mcptool.New(t.Context(), listing(c.list, "").transport(t), mcptool.Options{})
@@ -51,7 +51,7 @@ func TestListsThatAreRefused(t *testing.T) {
 // as the protocol has it does not take the tool.
 func TestAnOddToolIsLeftOutAlone(t *testing.T) {
 	for _, c := range []struct{ name, tool, want string }{
-		{"the same name twice", `{"name":"t","description":"second","inputSchema":{"type":"object"}}`, "the server lists it twice, and the first one is taken"},
+		{"the same name twice", `{"name":"t","description":"second","inputSchema":{"type":"object"}}`, "the server lists it twice; the first is used"},
 		{"no name", `{"name":"","inputSchema":{"type":"object"}}`, "its name is empty"},
 		{"a long name", `{"name":"` + strings.Repeat("n", 1025) + `","inputSchema":{"type":"object"}}`, "its name is not UTF-8 of at most 1024 bytes"},
 		{"a name that is a number", `{"name":7,"inputSchema":{"type":"object"}}`, "its name is empty"},

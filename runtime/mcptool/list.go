@@ -227,7 +227,7 @@ func (p *presented) present(c *Client, all []Definition) error {
 		}
 		t, err := p.newTool(c, d)
 		if twice {
-			err = errors.New("the server lists it twice, and the first one is taken")
+			err = errors.New("the server lists it twice; the first is used")
 		} else {
 			now[d.Name] = d.Hash()
 		}

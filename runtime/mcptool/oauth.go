@@ -56,7 +56,7 @@ func newAuthorizer(endpoint string, o Options) *authorizer {
 		Transport: o.HTTP, Timeout: oauthTime,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if via[0].Method != http.MethodGet || len(via) > 5 {
-				return errors.New("a request with codes or tokens is not redirected")
+				return errors.New("refused to follow a redirect with codes or tokens")
 			}
 			return nil
 		},

@@ -277,7 +277,7 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
 		resp.Body.Close()
 		to.User, to.RawQuery = nil, ""
-		return nil, fmt.Errorf("the server redirects to %s, and redirections are not followed: name that address if it is the server's", to)
+		return nil, fmt.Errorf("the server redirects to %s, and redirects are not followed: use that address if it is the server's", to)
 	}
 	switch kind := resp.Header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/event-stream"):

@@ -31,7 +31,7 @@ func Export(format Format, tools []Tool) (json.RawMessage, error) {
 		}
 		seen[t.Name()] = true
 		if !isObject(t.Schema()) {
-			return nil, fmt.Errorf("tool: export: the schema of %q is no JSON object", t.Name())
+			return nil, fmt.Errorf("tool: export: the schema of %q is not a JSON object", t.Name())
 		}
 		list = append(list, format.entry(t))
 	}

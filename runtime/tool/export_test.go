@@ -61,9 +61,9 @@ func TestExportRefuses(t *testing.T) {
 	}{
 		{"a format that nobody has", "cohere", nil, `unknown format "cohere"`},
 		{"two tools of one name", tool.FormatMCP, []tool.Tool{good, good}, `two tools are named "t"`},
-		{"no schema", tool.FormatMCP, []tool.Tool{raw{"t", "", ""}}, `the schema of "t" is no JSON object`},
-		{"a schema that is null", tool.FormatMCP, []tool.Tool{raw{"t", "", "null"}}, "no JSON object"},
-		{"a schema that is a boolean", tool.FormatMCP, []tool.Tool{raw{"t", "", "true"}}, "no JSON object"},
+		{"no schema", tool.FormatMCP, []tool.Tool{raw{"t", "", ""}}, `the schema of "t" is not a JSON object`},
+		{"a schema that is null", tool.FormatMCP, []tool.Tool{raw{"t", "", "null"}}, "not a JSON object"},
+		{"a schema that is a boolean", tool.FormatMCP, []tool.Tool{raw{"t", "", "true"}}, "not a JSON object"},
 	} {
 		if _, err := tool.Export(c.format, c.tools); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)

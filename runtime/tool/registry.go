@@ -88,11 +88,11 @@ type reflected struct {
 func reflectTool(name, description string, fn any) (*reflected, error) {
 	v := reflect.ValueOf(fn)
 	if v.Kind() != reflect.Func || v.IsNil() {
-		return nil, fmt.Errorf("%T is no function", fn)
+		return nil, fmt.Errorf("%T is not a function", fn)
 	}
 	switch t := v.Type(); {
 	case t.NumIn() != 1 || t.IsVariadic():
-		return nil, fmt.Errorf("%v has not exactly one argument", t)
+		return nil, fmt.Errorf("%v does not have exactly one argument", t)
 	case !slices.Contains([]int{1, 2}, t.NumOut()) || t.Out(0) == reflect.TypeFor[error](),
 		t.NumOut() == 2 && t.Out(1) != reflect.TypeFor[error]():
 		return nil, fmt.Errorf("%v returns neither a value nor a value and an error", t)

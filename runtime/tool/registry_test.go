@@ -76,12 +76,12 @@ func TestRegisterRefuses(t *testing.T) {
 		fn   any
 		want string
 	}{
-		{"text", "weather", "string is no function"},
-		{"nothing", nil, "is no function"},
-		{"a nil function", none, "is no function"},
-		{"no argument", func() string { return "" }, "has not exactly one argument"},
-		{"two arguments", func(a, b weatherArgs) string { return "" }, "has not exactly one argument"},
-		{"any number of arguments", func(...weatherArgs) string { return "" }, "has not exactly one argument"},
+		{"text", "weather", "string is not a function"},
+		{"nothing", nil, "is not a function"},
+		{"a nil function", none, "is not a function"},
+		{"no argument", func() string { return "" }, "does not have exactly one argument"},
+		{"two arguments", func(a, b weatherArgs) string { return "" }, "does not have exactly one argument"},
+		{"any number of arguments", func(...weatherArgs) string { return "" }, "does not have exactly one argument"},
 		{"no result", func(weatherArgs) {}, "returns neither"},
 		{"only an error", func(weatherArgs) error { return nil }, "returns neither"},
 		{"two values", func(weatherArgs) (string, string) { return "", "" }, "returns neither"},

@@ -239,7 +239,7 @@ func TestToolPanics(t *testing.T) {
 			typed.Tool("", "", discard[struct {
 				N int `jsonschema:"enum=1,enum=01"`
 			}])
-		}, "enum=01: is there twice"},
+		}, "enum=01: is repeated"},
 		{"an enum on a boolean", func() {
 			typed.Tool("", "", discard[struct {
 				B bool `jsonschema:"enum=true"`
