@@ -28,12 +28,11 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "f8efa24a92b75462bcac3b47a4e1d42a8357370187285a4d193f837eb378a973",
-	"adapter": "5c513b25e8491233e9b1579a43bf8520d68de5fd26895c4751fd80f4a8a5e088",
-	"linked":  "8a85cb42cbe752914938f23c004d19463376a5d0ca772f87ffcb0287d2f0ffe8",
-	"parts":   "f360ee0e64dc00c3d60481c33f5629ce631284aaf0a90ed6405883d6df963f0c",
-	"plugin":  "9ee58577a0de9278c63586abc9afba427563f69d8001c1e8640b5d6b422503aa",
-	"agent":   "9fc4b1e30e6c011b07f0d706fdd16c3c367a88d2fb0886e0ed3afebee3609b7f",
+	"values":  "053077e6617e72399d455be3eced0a96e9f07ecb31b64c27278577e57616e841",
+	"adapter": "3d9eef6bab5275fbacfc3a6c70c3d98711461cd54979239e9980d862a9ec6de8",
+	"linked":  "9a8d8f759211007203310642df63551bf95dad44df5ea9e5b872a3ce56f2af4d",
+	"parts":   "5617393648cea9cc004143044672f56501c4a44523fff31c273cba57f3f95274",
+	"plugin":  "647429c11b98a5e7dfe4c5246f76b3e92d7cedef278249c2a435159920ceae76",
 }
 
 // world is what the tools of the tests see.

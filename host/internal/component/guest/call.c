@@ -149,11 +149,14 @@ EXPORT("pass") void pass(u32 i, u64 *arguments, u64 *results) {
   const struct node *parameters = node(f->parameters), *result = f->result ? node(f->result) : 0;
   struct pass call = {f->caller, f->callee, 0, 0, 0, 0};
   u64 slots[17], values[17], returned = 0; // at most 16, of 8 bytes
+  static u32 depth;
+  if (++depth > 60) BROKEN("parts call each other too deeply"); // for the stack
   u32 image = (u32)values;
   flatten(parameters, image, arguments, 1);
   pass_value(parameters, image, &call);
   flatten(parameters, image, slots, 0);
   link_call(i, slots, &returned);
+  depth--;
   if (call.borrowed) BROKEN("a borrowed handle is not dropped");
   while (call.n) table_of(f->caller)->handles[call.lent[--call.n]].lends--;
   if (result) {

@@ -13,9 +13,12 @@ static u64 block(const void *p, u32 n) {
   zero((u8 *)(b + 1) + n, 8);
   return (u32)copy(b + 1, p, n);
 }
-static struct text text_at(u64 at) {
-  struct text t = {(const u8 *)(u32)at, at ? AT32(at - 8) : 0};
+static u32 address(u64 at) {
   if (at >> 32) BROKEN("an address is outside of memory");
+  return at;
+}
+static struct text text_at(u64 at) {
+  struct text t = {(const u8 *)address(at), at ? AT32((u32)at - 8) : 0};
   in_memory(at, t.n, 1);
   return t;
 }
@@ -29,16 +32,16 @@ EXPORT(EXTISM "alloc") u64 extism_alloc(u64 n) {
 EXPORT(EXTISM "free") void extism_free(u64 at) {}
 EXPORT(EXTISM "length") u64 extism_length(u64 at) { return text_at(at).n; }
 EXPORT(EXTISM "length_unsafe") u64 extism_length_unsafe(u64 at) { return text_at(at).n; }
-EXPORT(EXTISM "load_u8") u32 extism_load_u8(u64 at) { return at >> 32 ? 0 : AT8((u32)at); }
-EXPORT(EXTISM "load_u64") u64 extism_load_u64(u64 at) { return at >> 32 ? 0 : AT64((u32)at); }
-EXPORT(EXTISM "store_u8") void extism_store_u8(u64 at, u32 v) { AT8((u32)at) = v; }
-EXPORT(EXTISM "store_u64") void extism_store_u64(u64 at, u64 v) { AT64((u32)at) = v; }
+EXPORT(EXTISM "load_u8") u32 extism_load_u8(u64 at) { return AT8(address(at)); }
+EXPORT(EXTISM "load_u64") u64 extism_load_u64(u64 at) { return AT64(address(at)); }
+EXPORT(EXTISM "store_u8") void extism_store_u8(u64 at, u32 v) { AT8(address(at)) = v; }
+EXPORT(EXTISM "store_u64") void extism_store_u64(u64 at, u64 v) { AT64(address(at)) = v; }
 EXPORT(EXTISM "input_length") u64 extism_input_length(void) { return plugin_input.n; }
 EXPORT(EXTISM "input_offset") u64 extism_input_offset(void) { return (u32)plugin_input.p; }
 EXPORT(EXTISM "input_load_u8") u32 extism_input_u8(u64 i) { return i < plugin_input.n ? plugin_input.p[i] : 0; }
 EXPORT(EXTISM "input_load_u64") u64 extism_input_u64(u64 i) { return i + 8 <= plugin_input.n ? AT64(plugin_input.p + i) : 0; }
 EXPORT(EXTISM "output_set") void extism_output_set(u64 at, u64 n) {
-  in_memory(at, n, 1);
+  in_memory(address(at), address(n), 1);
   plugin_output = (struct text){(const u8 *)(u32)at, n};
 }
 EXPORT(EXTISM "error_set") void extism_error_set(u64 at) { plugin_error = text_at(at); }

@@ -61,20 +61,18 @@ static u32 hex4(const u8 *p) {
   return v;
 }
 
+// Letters behind a backslash, and what they mean.
+static const u8 escapes[][2] = {"n\n", "\"\"", "\\\\", "t\t", "r\r", "b\b", "f\f", "//"};
+enum { ESCAPES = sizeof escapes / sizeof *escapes };
+
 // escape reads what follows a backslash.
 static const u8 *escape(const u8 *p, u32 *c) {
-  switch (*p++) {
-  case 'n': *c = '\n'; return p;
-  case '"': *c = '"'; return p;
-  case '\\': *c = '\\'; return p;
-  case 't': *c = '\t'; return p;
-  case 'r': *c = '\r'; return p;
-  case '/': *c = '/'; return p;
-  case 'b': *c = '\b'; return p;
-  case 'f': *c = '\f'; return p;
-  case 'u': break;
-  default: return 0;
-  }
+  for (u32 i = 0; i < ESCAPES; i++)
+    if (escapes[i][0] == *p) {
+      *c = escapes[i][1];
+      return p + 1;
+    }
+  if (*p++ != 'u') return 0;
   u32 v = hex4(p);
   p += 4;
   if (v - 0xd800 < 0x400 && p[0] == '\\' && p[1] == 'u') {
@@ -272,14 +270,11 @@ static u8 *write_text(u8 *w, const u8 *p, u32 n) {
     w = room(w + (p - from), (end - p) + SLACK);
     from = ++p;
     *w++ = '\\';
-    switch (c) {
-    case '"': case '\\': *w++ = c; break;
-    case '\n': *w++ = 'n'; break;
-    case '\t': *w++ = 't'; break;
-    case '\r': *w++ = 'r'; break;
-    case '\b': *w++ = 'b'; break;
-    case '\f': *w++ = 'f'; break;
-    default:
+    u32 i = 0;
+    while (i < ESCAPES && escapes[i][1] != c) i++;
+    if (i < ESCAPES) {
+      *w++ = escapes[i][0];
+    } else {
       copy(w, "u00", 3);
       w[3] = '0' + (c >> 4);
       w[4] = (c & 15) < 10 ? '0' + (c & 15) : 'a' + (c & 15) - 10;

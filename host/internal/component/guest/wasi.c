@@ -79,7 +79,7 @@ EXPORT("wasi:cli/terminal-stderr@0.2#get-terminal-stderr") void terminal_stderr(
 // ---- wasi:config
 
 EXPORT("wasi:config/store@0.2#get") void config_get(const u8 *key, u32 n, u32 to) {
-  const u8 *value = member(variables, (struct text){key, n});
+  const u8 *value = member(variables, keep(key, n)); // compared in words, which memory might not have behind it
   AT8(to) = 0;
   AT8(to + 4) = value != 0;
   if (value) {
