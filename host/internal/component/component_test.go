@@ -28,11 +28,11 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "053077e6617e72399d455be3eced0a96e9f07ecb31b64c27278577e57616e841",
-	"adapter": "3d9eef6bab5275fbacfc3a6c70c3d98711461cd54979239e9980d862a9ec6de8",
-	"linked":  "9a8d8f759211007203310642df63551bf95dad44df5ea9e5b872a3ce56f2af4d",
-	"parts":   "5617393648cea9cc004143044672f56501c4a44523fff31c273cba57f3f95274",
-	"plugin":  "647429c11b98a5e7dfe4c5246f76b3e92d7cedef278249c2a435159920ceae76",
+	"values":  "bb084a2bdb89ca6035d45ab3ebf088ca8d43d5188ce18348a92c379e045b48d5",
+	"adapter": "538e43569b54ccc8a4e63de2230d4c5e98cf4869d13bd4d3ebab8f8efeab00cd",
+	"linked":  "a7e87417bf6adc86c1dfddb17f8edfa9cef0834d6581c5e6f77fdfa97c94aa22",
+	"parts":   "1690c60daa192a1ea9ed15497a92e674d7d9a76c262d2bdceab1061903e58b17",
+	"plugin":  "77394e0693be7422c19d367e60c2b43374ce2ca578073113f19e92d1ae97503d",
 }
 
 // world is what the tools of the tests see.

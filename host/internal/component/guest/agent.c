@@ -5,14 +5,12 @@ enum { EXECUTE, SCHEMA, DESCRIPTION, TOOLS };
 
 // agent_http makes an exchange. A failure is a text; since 0.4 it is a record with a kind.
 static void agent_http(struct text method, struct text url, struct text headers, struct text body, u32 timeout, u32 to, u32 typed) {
-  struct body m = {0}, json = {0};
+  struct body m = {0};
   struct response r;
   struct text why = TEXT("the method or the address is not valid");
   u8 digits[12];
   write_line(&m, method, url);
-  add_body(&json, headers.p, headers.n);
-  add_body(&json, (u8[16]){0}, 16);
-  write_headers(&m, json.p);
+  write_headers(&m, document(headers.p, headers.n));
   if (timeout) write_header(&m, TEXT("Starling-Timeout"), (struct text){digits, write_number(digits, timeout) - digits});
   write_body(&m, body);
   i32 failed = is_made_of(TOKEN, method) && is_made_of(ADDRESS, url) ? exchange(&m, &r, &why) : -5;
@@ -61,7 +59,7 @@ static struct text text_result(u32 i) {
   call(i, TEXT("{}").p, &result);
   u32 at = lift(function(i), &result);
   in_memory(AT32(at), AT32(at + 4), 1);
-  struct text t = keep((void *)AT32(at), AT32(at + 4));
+  struct text t = {document((void *)AT32(at), AT32(at + 4)), AT32(at + 4)};
   if (function(i)->flags & POST_RETURN) link_post(i, &result);
   return t;
 }
@@ -72,8 +70,13 @@ EXPORT("agent_describe") u64 agent_describe(void) {
   u8 *w = write_text(WRITE(begin(), "{\"tools\":[{\"name\":"), descriptors + f->name, f->name_n);
   while (description.n > 4000 || (description.n && description.p[description.n - 1] >= 0x80)) description.n--; // whole characters
   w = write_text(WRITE(w, ",\"description\":"), description.p, description.n);
-  w = write(WRITE(w, ",\"input_schema\":"), schema.p, schema.n);
-  return packed(WRITE(w, "}]}"));
+  w = WRITE(w, ",\"input_schema\":");
+  const u8 *p = space(schema.p), *end = schema.p + schema.n;
+  if (*p == '{' && !member(p, TEXT("type"))) { // the contract wants it said
+    w = WRITE(w, "{\"type\":\"object\"");
+    if (*space(++p) != '}') w = WRITE(w, ",");
+  }
+  return packed(WRITE(write(w, p, end - p), "}]}"));
 }
 
 EXPORT("agent_execute") u64 agent_execute(u8 *p, u32 n) {
@@ -88,7 +91,7 @@ EXPORT("agent_execute") u64 agent_execute(u8 *p, u32 n) {
   }
   w = write_text(WRITE(w, "null,\"params\":"), input, end - input);
   w = WRITE(w, "}}\0               "); // with slack behind it
-  u64 result = 0, document;
+  u64 result = 0, reply;
   if (!call(EXECUTE, out, &result)) return failure(TEXT("discard"), why);
   u32 at = lift(f, &result), record, good;
   const struct node *t = node(f->result);
@@ -99,12 +102,12 @@ EXPORT("agent_execute") u64 agent_execute(u8 *p, u32 n) {
     u32 pair = at + (record ? t->rows[!good].offset + 4 : t->b);
     struct text text = {(const u8 *)AT32(pair), AT32(pair + 4)};
     in_memory(AT32(pair), text.n, 1);
-    if (good) document = packed(WRITE(write(WRITE(begin(), "{\"output\":"), text.p, text.n), "}"));
-    else document = failure(TEXT("tool"), text);
+    if (good) reply = packed(WRITE(write(WRITE(begin(), "{\"output\":"), text.p, text.n), "}"));
+    else reply = failure(TEXT("tool"), text);
   } else {
     w = write_value(begin(), node(t->rows[1].type), at + t->b);
-    document = failure(TEXT("tool"), (struct text){out, w - out});
+    reply = failure(TEXT("tool"), (struct text){out, w - out});
   }
   if (f->flags & POST_RETURN) link_post(EXECUTE, &result);
-  return document;
+  return reply;
 }

@@ -8,9 +8,8 @@ static struct body plugin_variables; // pairs of texts: the name, the value
 static u32 plugin_status;
 
 static u64 block(const void *p, u32 n) {
-  u64 *b = alloc(n + 16); // with slack behind it
+  u64 *b = alloc(n + 8);
   *b = n;
-  zero((u8 *)(b + 1) + n, 8);
   return (u32)copy(b + 1, p, n);
 }
 static u32 address(u64 at) {
@@ -82,13 +81,13 @@ EXPORT(EXTISM "get_log_level") u32 extism_log_level(void) { return 2; } // info
 
 EXPORT(EXTISM "http_request") u64 extism_http_request(u64 at, u64 body) {
   struct text t = text_at(at), body_text = text_at(body), method = TEXT("GET"), url = {0}, why;
-  const u8 *document = (const u8 *)(u32)block(t.p, t.n), *p; // with a zero at its end
+  const u8 *d = document(t.p, t.n), *p;
   struct body m = {0};
   struct response r;
-  if ((p = member(document, TEXT("method"))) && *p == '"') read_text(p, &method);
-  if ((p = member(document, TEXT("url"))) && *p == '"') read_text(p, &url);
+  if ((p = member(d, TEXT("method"))) && *p == '"') read_text(p, &method);
+  if ((p = member(d, TEXT("url"))) && *p == '"') read_text(p, &url);
   write_line(&m, method, url);
-  write_headers(&m, member(document, TEXT("headers")));
+  write_headers(&m, member(d, TEXT("headers")));
   write_body(&m, body_text);
   if (!is_made_of(TOKEN, method) || !is_made_of(ADDRESS, url) || exchange(&m, &r, &why)) BROKEN("the HTTP request failed");
   plugin_status = r.status;

@@ -49,6 +49,13 @@ static void *grow(void *p, u32 n, u32 more, u32 size, u32 *room) {
 
 static struct text keep(const void *p, u32 n) { return (struct text){copy(alloc(n), p, n), n}; }
 
+// document copies JSON, with the zero byte and the slack behind it that reading needs.
+static const u8 *document(const void *p, u32 n) {
+  u8 *d = alloc(n + 16);
+  zero(d + n, 16);
+  return copy(d, p, n);
+}
+
 // in_memory checks that an area of the component is inside of memory, and aligned.
 static void in_memory(u32 p, u64 n, u32 align) {
   if (p & (align - 1)) BROKEN("an address is not aligned");
