@@ -395,14 +395,14 @@ func TestSameAsJco(t *testing.T) {
 	}
 	for i := range ours {
 		exact := all[i].Function == "double"
-		if a, b := comparable(t, ours[i], exact), comparable(t, theirs[i], exact); a != b {
+		if a, b := normalized(t, ours[i], exact), normalized(t, theirs[i], exact); a != b {
 			t.Fatalf("%s(%v)\n returned %s\n and by jco %s", all[i].Function, all[i].Args, a, b)
 		}
 	}
 }
 
-// comparable is a document whose keys are sorted and whose numbers are written in one way.
-func comparable(t *testing.T, doc string, exact bool) string {
+// normalized is a document whose keys are sorted and whose numbers are written in one way.
+func normalized(t *testing.T, doc string, exact bool) string {
 	d := json.NewDecoder(strings.NewReader(doc))
 	d.UseNumber()
 	var v any

@@ -25,6 +25,9 @@ type tool struct {
 	input     *valueType // what it takes as a tool
 }
 
+// maxTools is the most that a description may list.
+const maxTools = 64
+
 // noCaller is the caller of a tool.
 const noCaller = -1
 
@@ -83,9 +86,11 @@ func (k *linker) chooseTools(docs docs) {
 	parts := 0
 	for _, t := range k.tools {
 		parts += t.f.t.params.parts
-		k.numberOf(t.f, noCaller)
+		numbered(&k.called, called{t.f, noCaller}, "tools")
 	}
 	switch {
+	case len(k.tools) > maxTools:
+		failf("export fewer functions", "it has %d tools, the limit is %d", len(k.tools), maxTools)
 	case parts > maxTypeParts:
 		failf("", "the parameters of its functions have more than %d parts together", maxTypeParts)
 	case len(k.tools) > 0:
@@ -148,10 +153,10 @@ func (k *linker) descriptors() []byte {
 	d.put(0, uint32(len(k.called)+len(k.actions)), 4*headWords, 0)
 	for i, f := range k.called {
 		var name, nameBytes, callerInstance uint32
-		if k.callers[i] == noCaller && !k.command {
+		if f.caller == noCaller && !k.command {
 			name, nameBytes = d.text(k.tools[i].name)
 		} else {
-			callerInstance = uint32(max(k.callers[i], 0))
+			callerInstance = uint32(max(f.caller, 0))
 		}
 		flags, result := uint32(0), uint32(0)
 		if f.t.result != nil {
@@ -234,7 +239,7 @@ func (d *descriptors) node(t *valueType) uint32 {
 	case kindOwn, kindBorrow:
 		a = hostResource
 		if t.res.own {
-			a = d.k.resourceNumber(t.res)
+			a = numbered(&d.k.resources, t.res, "resources")
 		}
 	}
 	words := append([]uint32{uint32(t.kind), t.size, t.align, uint32(len(t.flat)), uint32(len(t.items)), a, t.at}, rows...)

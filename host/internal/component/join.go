@@ -15,6 +15,7 @@ type part struct {
 	funcs   []*fn
 	tables  []*table
 	globals []uint32
+	memory  *bool // what usesMemory has found
 }
 
 const oneMemory = "parts that have a memory each cannot be joined: give each of them by itself"
@@ -167,18 +168,18 @@ func (k *linker) join(p *part, argument func(wasm.Import) any) {
 
 // usesMemory reports whether a module has data or instructions that reach memory.
 func (p *part) usesMemory() bool {
-	if len(p.Data) > 0 {
-		return true
+	if p.memory != nil {
+		return *p.memory
 	}
-	for i := range p.Code {
+	uses := len(p.Data) > 0
+	for i := 0; i < len(p.Code) && !uses; i++ {
 		_, it, err := p.Body(i, nil)
-		for err == nil && it.Next() {
-			if it.Op >= wasm.OpI32Load && it.Op <= wasm.OpMemoryGrow || it.Op == wasm.OpMemoryCopy || it.Op == wasm.OpMemoryFill {
-				return true
-			}
+		for err == nil && !uses && it.Next() {
+			uses = it.Op >= wasm.OpI32Load && it.Op <= wasm.OpMemoryGrow || it.Op == wasm.OpMemoryCopy || it.Op == wasm.OpMemoryFill
 		}
 	}
-	return false
+	p.memory = &uses
+	return uses
 }
 
 // constant computes a constant expression. Libraries that are linked at run time have some of

@@ -52,8 +52,7 @@ type linker struct {
 	stubs     map[*coreFunc]*fn
 	exported  map[*part]map[string]wasm.Export
 	reallocs  []*fn
-	called    []*function // functions by number: those of the tools, then those that parts call
-	callers   []int       // the instance that calls; noCaller for tools
+	called    []called // by number: the tools, then what parts call
 	resources []*resource
 }
 
@@ -142,6 +141,10 @@ func (k *linker) link(b []byte) []byte {
 func decode(b []byte, i int) *wasm.Module {
 	m, err := wasm.DecodeLibrary(b)
 	unreadable("core module "+number(i), err)
+	const most = 10_000 // libraries have the most
+	if len(m.Imports) > most {
+		failf("", "core module %d has %d imports, the limit is %d", i, len(m.Imports), most)
+	}
 	return m
 }
 
@@ -173,6 +176,15 @@ func (k *linker) argument(i *coreInstance, im wasm.Import) any {
 // definition returns the part that exports an item, and the item's index there.
 func (k *linker) definition(it coreItem) (*part, uint32) {
 	p := k.parts[it.inst.number]
+	index, ok := k.find(p, it.kind, it.name)
+	if !ok {
+		failf("", "malformed: %s does not export the %s %q", p.name, it.kind, it.name)
+	}
+	return p, index
+}
+
+// find returns the index of an export.
+func (k *linker) find(p *part, kind wasm.ExternKind, name string) (index uint32, ok bool) {
 	all := k.exported[p]
 	if all == nil {
 		all = map[string]wasm.Export{}
@@ -181,11 +193,8 @@ func (k *linker) definition(it coreItem) (*part, uint32) {
 		}
 		k.exported[p] = all
 	}
-	e, ok := all[it.name]
-	if !ok || e.Kind != it.kind {
-		failf("", "malformed: %s does not export the %s %q", p.name, it.kind, it.name)
-	}
-	return p, e.Index
+	e, ok := all[name]
+	return e.Index, ok && e.Kind == kind
 }
 
 // resolve returns the function of the joined module that a core function is.
@@ -234,10 +243,8 @@ func (k *linker) joinGuest() {
 
 // guestFunc returns an export of the guest side, or nil.
 func (k *linker) guestFunc(name string) *fn {
-	for _, e := range k.guest.Exports {
-		if e.Name == name && e.Kind == wasm.ExternFunc {
-			return k.guest.funcs[e.Index]
-		}
+	if i, ok := k.find(k.guest, wasm.ExternFunc, name); ok {
+		return k.guest.funcs[i]
 	}
 	return nil
 }
@@ -339,16 +346,26 @@ func signature(s string) wasm.FuncType {
 	return wasm.FuncType{Params: letters(params), Results: letters(results)}
 }
 
-// numberOf returns the number of a function that is called by descriptors, from the component
-// instance caller.
-func (k *linker) numberOf(f *function, caller int) uint32 {
-	for i, c := range k.called {
-		if c == f && k.callers[i] == caller {
-			return uint32(i)
+// maxNumbered bounds what functions find by a number: tools and calls between parts, allocators,
+// and resources.
+const maxNumbered = 1_000
+
+// numbered returns the number of v in list, to which it is added once.
+func numbered[T comparable](list *[]T, v T, what string) uint32 {
+	i := slices.Index(*list, v)
+	if i < 0 {
+		if i = len(*list); i == maxNumbered {
+			failf("", "it has more than %d %s", maxNumbered, what)
 		}
+		*list = append(*list, v)
 	}
-	k.called, k.callers = append(k.called, f), append(k.callers, caller)
-	return uint32(len(k.called) - 1)
+	return uint32(i)
+}
+
+// called is a function that is called by descriptors, from a component instance.
+type called struct {
+	*function
+	caller int // noCaller for a tool
 }
 
 // reallocOf returns the number of an allocator for the global realloc; 0 is none.
@@ -360,11 +377,7 @@ func (k *linker) reallocOf(f *coreFunc) int32 {
 	if want := signature("iiii:i"); !r.t.Equal(want) {
 		failf("", "malformed: realloc is %s, not %s", r.t, want)
 	}
-	if i := slices.Index(k.reallocs, r); i >= 0 {
-		return int32(i + 1)
-	}
-	k.reallocs = append(k.reallocs, r)
-	return int32(len(k.reallocs))
+	return int32(numbered(&k.reallocs, r, "allocators") + 1)
 }
 
 // mainRealloc is the allocator of the component itself, or nil.
@@ -381,10 +394,8 @@ func (k *linker) mainRealloc() *fn {
 		return k.pluginRealloc()
 	}
 	for _, name := range []string{"cabi_realloc", "canonical_abi_realloc"} {
-		for _, e := range k.main.Exports {
-			if e.Name == name && e.Kind == wasm.ExternFunc {
-				return at(k.main.funcs, e.Index, "function")
-			}
+		if i, ok := k.find(k.main, wasm.ExternFunc, name); ok {
+			return at(k.main.funcs, i, "function")
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ func (k *linker) readPlugin(b []byte) {
 		}
 		k.exports.names = append(k.exports.names, e.Name)
 		k.tools = append(k.tools, &tool{name: name, doc: e.Name, f: f, input: document})
-		k.numberOf(f, noCaller)
+		numbered(&k.called, called{f, noCaller}, "tools")
 	}
 	if len(k.tools) == 0 {
 		failf("export a function without parameters that returns an i32", "it exports no function that Extism could call")
@@ -85,11 +85,9 @@ func (k *linker) pluginArgument(p *part, im wasm.Import) any {
 
 // pluginFunc returns an exported function of the plug-in, or nil.
 func (k *linker) pluginFunc(name, t string) *fn {
-	for _, e := range k.main.Exports {
-		if e.Name == name && e.Kind == wasm.ExternFunc {
-			if f := at(k.main.funcs, e.Index, "function"); f.t.Equal(signature(t)) {
-				return f
-			}
+	if i, ok := k.find(k.main, wasm.ExternFunc, name); ok {
+		if f := at(k.main.funcs, i, "function"); f.t.Equal(signature(t)) {
+			return f
 		}
 	}
 	return nil

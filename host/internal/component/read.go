@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // The bounds of what is read before anything is built.
@@ -156,7 +157,9 @@ type reading struct {
 type failure struct{ *rewrite.Refusal }
 
 func failf(hint, format string, args ...any) {
-	panic(failure{&rewrite.Refusal{What: "component: " + fmt.Sprintf(format, args...), Func: -1, Offset: -1, Hint: hint}})
+	const most = 1_000 // bytes of names that are the component's
+	what := display.Clip("component: "+fmt.Sprintf(format, args...), most)
+	panic(failure{&rewrite.Refusal{What: what, Func: -1, Offset: -1, Hint: hint}})
 }
 
 func malformed(r *wasm.Reader) {

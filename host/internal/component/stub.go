@@ -172,7 +172,7 @@ func (k *linker) between(c *coreFunc, t wasm.FuncType) *fn {
 	f := k.add(&fn{name: "between", t: t})
 	k.enter(f, c.owner)
 	k.push(f)
-	f.code.I32(int32(k.numberOf(to, c.owner))).Index(wasm.OpGlobalGet, k.stack)
+	f.code.I32(int32(numbered(&k.called, called{to, c.owner}, "calls between parts"))).Index(wasm.OpGlobalGet, k.stack)
 	f.code.Index(wasm.OpGlobalGet, k.stack).I32(8 * (slots - 1)).Op(wasm.OpI32Add)
 	f.call(k.guestFunc("pass"))
 	for _, r := range t.Results {
@@ -218,7 +218,7 @@ func (k *linker) resourceStub(c *coreFunc) *fn {
 		} else {
 			k.enter(f, c.owner)
 		}
-		return pass(f, k.guestFunc(name), int32(c.owner), int32(k.resourceNumber(c.res)))
+		return pass(f, k.guestFunc(name), int32(c.owner), int32(numbered(&k.resources, c.res, "resources")))
 	case c.kind != builtinDrop:
 		failf("", "malformed: %s of a resource that is imported", name)
 	}
@@ -229,14 +229,6 @@ func (k *linker) resourceStub(c *coreFunc) *fn {
 	f := k.add(&fn{name: target.name, t: t})
 	k.enter(f, c.owner)
 	return pass(f, target)
-}
-
-func (k *linker) resourceNumber(r *resource) uint32 {
-	if i := slices.Index(k.resources, r); i >= 0 {
-		return uint32(i)
-	}
-	k.resources = append(k.resources, r)
-	return uint32(len(k.resources) - 1)
 }
 
 // taskStub makes a builtin of WASI 0.3 for a task that never waits.
@@ -286,7 +278,7 @@ func (k *linker) finishLinks() {
 	main := k.mainRealloc()
 	for i := 0; i < len(k.called); i++ { // which may need further functions
 		f := k.called[i]
-		k.checkLift(f)
+		k.checkLift(f.function)
 		k.reallocOf(f.opts.realloc)
 		for _, c := range []*coreFunc{f.lift, f.opts.post, f.opts.callback} {
 			if c != nil {
@@ -332,9 +324,9 @@ func (k *linker) finishLinks() {
 				f.code.Index(wasm.OpLocalGet, 0).I32(int32(i)).Op(wasm.OpI32Eq).Block(wasm.OpIf, wasm.BlockEmpty)
 				switch name {
 				case "call":
-					k.callOf(f, c)
+					k.callOf(f, c.function)
 				case "post":
-					k.postOf(f, c)
+					k.postOf(f, c.function)
 				default:
 					if c.opts.realloc == nil {
 						f.code.Op(wasm.OpUnreachable)

@@ -103,6 +103,7 @@ func alignTo(n, to uint32) uint32 { return (n + to - 1) / to * to }
 func newType(t valueType) *valueType {
 	t.parts, t.depth = 1, 1
 	for _, f := range append([]field{{t: t.elem}}, t.items...) {
+		t.parts += len(f.name) / 64 // a long name counts as several parts
 		if f.t == nil {
 			continue
 		}
