@@ -17,30 +17,37 @@ type Action struct {
 
 func (a Action) name() string { return toolName(a.ID) }
 
-// agentInterface is what a tool for IronClaw exports.
-const agentInterface = "near:agent/tool@"
+// worlds are interfaces of tools whose functions the guest side calls itself, in this order. It
+// has a function PREFIXexecute for them, and one PREFIXdescribe.
+var worlds = []struct {
+	iface, prefix string
+	functions     []string
+}{
+	{"near:agent/tool@", "agent_", []string{"execute", "schema", "description"}},
+	{"act:tools/tool-provider@0.1.", "act_", []string{"list-tools", "call-tool"}},
+}
 
-// agentFunctions are its functions, in the order in which the guest side calls them.
-var agentFunctions = []string{"execute", "schema", "description"}
-
-// chooseAgent makes the functions of a tool for IronClaw the only ones that are called.
-func (k *linker) chooseAgent() {
-	var found []*tool
+// chooseWorld makes the functions of one of the worlds the only ones that are called, if the
+// component exports one.
+func (k *linker) chooseWorld() {
 	for _, name := range k.exports.names {
 		i, ok := k.exports.items[name].v.(*instance)
-		if !ok || !strings.HasPrefix(name, agentInterface) {
-			continue
-		}
-		for _, fn := range agentFunctions {
-			if f, ok := i.items[fn].v.(*function); ok && f.lift != nil {
-				found = append(found, &tool{name: fn, f: f})
+		for _, w := range worlds {
+			if !ok || !strings.HasPrefix(name, w.iface) || k.guestFunc(w.prefix+"execute") == nil {
+				continue
+			}
+			var found []*tool
+			for _, fn := range w.functions {
+				if f, ok := i.items[fn].v.(*function); ok && f.lift != nil {
+					found = append(found, &tool{name: fn, f: f})
+				}
+			}
+			if len(found) == len(w.functions) {
+				k.tools, k.command, k.prefix = found, false, w.prefix
 			}
 		}
 	}
-	switch {
-	case len(found) == len(agentFunctions):
-		k.tools, k.command, k.agent, k.prefix = found, false, true, "agent_"
-	case len(k.actions) > 0:
+	if len(k.actions) > 0 && k.prefix != worlds[0].prefix {
 		failf("", "it does not export near:agent/tool, and has a manifest of IronClaw")
 	}
 	taken := map[string]bool{}

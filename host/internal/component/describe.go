@@ -82,7 +82,7 @@ func (k *linker) chooseTools(docs docs) {
 			}
 		}
 	}
-	k.chooseAgent()
+	k.chooseWorld()
 	parts := 0
 	for _, t := range k.tools {
 		parts += t.f.t.params.parts
@@ -256,7 +256,7 @@ func (k *linker) description() []byte {
 	for _, t := range k.tools {
 		d.Tools = append(d.Tools, abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(schema(t.input))})
 	}
-	if k.agent {
+	if len(k.actions) > 0 {
 		d.Tools = nil
 		for _, a := range k.actions {
 			d.Tools = append(d.Tools, abi.ToolDescription{Name: a.name(), Description: plain(a.Description), InputSchema: a.Schema, Effects: a.Hosts})

@@ -30,7 +30,6 @@ type linker struct {
 	command bool
 	plugin  bool   // of Extism
 	prefix  string // of what calls the tools in the guest side
-	agent   bool   // of IronClaw
 	actions []Action
 
 	types   []wasm.FuncType
@@ -76,6 +75,10 @@ func Link(b []byte, actions ...Action) (out []byte, err error) {
 		typeOf: map[string]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
 		exported: map[*part]map[string]wasm.Export{}, actions: actions,
 	}
+	for _, g := range []*uint32{&k.base, &k.stack, &k.realloc, &k.instance, &k.busy, &k.context[0], &k.context[1]} {
+		*g = k.global()
+	}
+	k.joinGuest()
 	if wasm.IsComponent(b) {
 		k.reading, k.exports = read(b)
 		k.chooseTools(documentation(b))
@@ -86,10 +89,6 @@ func Link(b []byte, actions ...Action) (out []byte, err error) {
 }
 
 func (k *linker) link(b []byte) []byte {
-	for _, g := range []*uint32{&k.base, &k.stack, &k.realloc, &k.instance, &k.busy, &k.context[0], &k.context[1]} {
-		*g = k.global()
-	}
-	k.joinGuest()
 	started := false
 	starts := k.add(&fn{name: "start", code: wasm.Asm{0}})
 	for i, inst := range k.reading.parts {
@@ -319,8 +318,8 @@ func (k *linker) write(f *fn, b []byte) {
 
 // describeFunc returns starling_describe: it writes the description into new memory.
 func (k *linker) describeFunc() *fn {
-	if k.agent && len(k.actions) == 0 {
-		return k.guestFunc("agent_describe")
+	if f := k.guestFunc(k.prefix + "describe"); f != nil && len(k.actions) == 0 {
+		return f
 	}
 	doc := k.description()
 	f := k.add(&fn{name: abi.ExportDescribe, t: signature(":I"), code: wasm.Asm{1, 1, byte(wasm.I32)}})
