@@ -58,10 +58,10 @@ func (c *counted) Sync(ctx context.Context, runID string) error {
 	return c.Database.Sync(ctx, runID)
 }
 
-// TestCallsThatFollowEachOther: a program calls run_js again and again, whose module has
+// TestCallsInSequence: a program calls run_js again and again, whose module has
 // 640 KB. The module is stored once, and each run waits for the disk once, at its end, since
 // it has no effects. Each replays from its database.
-func TestCallsThatFollowEachOther(t *testing.T) {
+func TestCallsInSequence(t *testing.T) {
 	file, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "calls.db"), store.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -20,9 +20,9 @@ import (
 // absent is a run that nobody has.
 const absent = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
-// TestATenantSeesNothingOfOthers has bob ask for alice's run in every way that both
+// TestTenantSeesNoRunOfAnotherTenant has bob ask for alice's run in every way that both
 // servers have, and compares with what he gets for a run that nobody has.
-func TestATenantSeesNothingOfOthers(t *testing.T) {
+func TestTenantSeesNoRunOfAnotherTenant(t *testing.T) {
 	w := newWorld(t)
 	w.upload("alice", "say", canary)
 	run, _ := asks(t, w.assistant("alice"), "say", `{}`)

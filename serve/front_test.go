@@ -235,9 +235,9 @@ func (b *browser) load(method, path string, form url.Values) (code int, page str
 	return resp.StatusCode, string(text)
 }
 
-// TestATenantSeesItsOwn calls a tool over MCP, and looks at the run with the tools
+// TestTenantSeesItsRunsOverMCPAndWebView calls a tool over MCP, and looks at the run with the tools
 // over the log and in the browser.
-func TestATenantSeesItsOwn(t *testing.T) {
+func TestTenantSeesItsRunsOverMCPAndWebView(t *testing.T) {
 	w := newWorld(t)
 	w.upload("alice", "say", canary)
 	alice := w.assistant("alice")
@@ -275,8 +275,8 @@ func TestATenantSeesItsOwn(t *testing.T) {
 	}
 }
 
-// TestWithoutAKey nobody sees anything.
-func TestWithoutAKey(t *testing.T) {
+// TestHostShowsNothingWithoutAKey nobody sees anything.
+func TestHostShowsNothingWithoutAKey(t *testing.T) {
 	w := newWorld(t)
 	b := &browser{w: w, client: http.DefaultClient}
 	for _, path := range []string{"/inspect/", "/inspect/runs/x", "/inspect/diff", "/inspect/runs/x/live", "/mcp"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-func TestAHostAtTheAddress(t *testing.T) {
+func TestReadyAsksTheHostAtTheAddress(t *testing.T) {
 	status := http.StatusServiceUnavailable
 	host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/readyz" {

@@ -278,9 +278,9 @@ func resourcesPassedOn(t *testing.T, version string) {
 	}
 }
 
-// TestAServerThatAnswersNoList keeps no list of the others waiting for longer than its bound, and
+// TestMCPGatewayWithAServerThatListsNothing keeps no list of the others waiting for longer than its bound, and
 // the gateway ends although it still waits.
-func TestAServerThatAnswersNoList(t *testing.T) {
+func TestMCPGatewayWithAServerThatListsNothing(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
 	t.Cleanup(func() { db.Close() })

@@ -124,10 +124,10 @@ func (p *parrot) hears(value string) bool {
 	return slices.ContainsFunc(p.heard, func(said string) bool { return strings.Contains(said, value) })
 }
 
-// TestSecretsAreSeenByNobody binds secrets of two tenants to a server that repeats
+// TestSecretsAreInNoOutputOfAHost binds secrets of two tenants to a server that repeats
 // what it hears, has tools send them in every way that there is, and looks for them
 // in everything that the host answers, prints and stores.
-func TestSecretsAreSeenByNobody(t *testing.T) {
+func TestSecretsAreInNoOutputOfAHost(t *testing.T) {
 	t.Parallel()
 	bound, thief := new(parrot), new(parrot)
 	friend, otherServer := httptest.NewServer(bound), httptest.NewServer(thief)

@@ -12,10 +12,10 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// TestConnectionsAreBoundedFromNowOn changes, while a host serves, how many connections
+// TestConnectionLimitChangesWhileServing changes, while a host serves, how many connections
 // the tools of a tenant may have: the next calls of a module that is loaded already have
 // no more, and no fewer.
-func TestConnectionsAreBoundedFromNowOn(t *testing.T) {
+func TestConnectionLimitChangesWhileServing(t *testing.T) {
 	t.Parallel()
 	const calls = 4
 	up := &barrierServer{most: calls}

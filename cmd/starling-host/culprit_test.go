@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-// TestRunThatKillsHostsIsGivenUp kills a host whenever a run has begun, by the
+// TestRunThatKillsHostsFails kills a host whenever a run has begun, by the
 // request that it makes.
-func TestRunThatKillsHostsIsGivenUp(t *testing.T) {
+func TestRunThatKillsHostsFails(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
 	asked := make(chan string, 1)

@@ -37,9 +37,9 @@ func TestUnreadableLogMessages(t *testing.T) {
 	}
 }
 
-// TestWhichRunANameStandsFor has more runs that a name may mean than fit on a page, in a
+// TestFindRunByName has more runs that a name may mean than fit on a page, in a
 // file of the Starling runtime and in the same file after a migration.
-func TestWhichRunANameStandsFor(t *testing.T) {
+func TestFindRunByName(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "seed.db")
 	seed, err := sql.Open("sqlite", path)

@@ -88,11 +88,11 @@ func (c *crowd) fill(who string, goesOn func(tries int) bool) map[string]int {
 	return counts
 }
 
-// TestUploadsLeaveRoomForOthers has five tenants upload modules to a small disk as fast as
+// TestModuleUploadsLeaveRoomOnTheDisk has five tenants upload modules to a small disk as fast as
 // they may, in the nightly run ten for ten minutes, and another one call a tool. Every call
 // succeeds, every upload that does not is refused with a reason, and what the tenants have
 // stored is gone when they are.
-func TestUploadsLeaveRoomForOthers(t *testing.T) {
+func TestModuleUploadsLeaveRoomOnTheDisk(t *testing.T) {
 	t.Parallel()
 	size, goesOn, tenants := int64(152<<20), func(tries int) bool { return tries < 4 }, 5
 	if os.Getenv("STARLING_NIGHTLY") != "" {

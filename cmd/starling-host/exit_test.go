@@ -25,7 +25,7 @@ func TestExitCodeOfAFailedDescription(t *testing.T) {
 }
 
 // A hint follows from the class of an error, never from its words, which may be a tool's.
-func TestHintsDoNotFollowFromWords(t *testing.T) {
+func TestHintsDependOnTheClassOfAnError(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		want string

@@ -44,12 +44,12 @@ var (
 	hostileBytes = longText + "\x9b31m\xff\xc3"
 )
 
-// TestNoCommandLetsATerminalObeyWhatItPrints runs every command of the tree, with every
+// TestCommandsEscapeWhatTerminalsObey runs every command of the tree, with every
 // kind of argument and with each of its flags, over files in which every text is hostile,
 // on a terminal. It prints no control character but line breaks, no character that hides
 // or reorders others, and no line that another program's text made up. A command that is
 // new is in the tree; what its arguments stand for must be in hostileFiles.
-func TestNoCommandLetsATerminalObeyWhatItPrints(t *testing.T) {
+func TestCommandsEscapeWhatTerminalsObey(t *testing.T) {
 	skipShort(t)
 	files := newHostileFiles(t)
 	here := filepath.Join(t.TempDir(), hostileName)

@@ -16,9 +16,9 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-// TestSetsNameTheirTables: rights are granted on the tables that a set names, so
+// TestMigrateHostNamesTablesOfSets: rights are granted on the tables that a set names, so
 // each that a step creates has to be among them.
-func TestSetsNameTheirTables(t *testing.T) {
+func TestMigrateHostNamesTablesOfSets(t *testing.T) {
 	created := regexp.MustCompile(`(?i)\bCREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?"?(\w+)`)
 	for _, set := range serve.Tables() {
 		var here []string

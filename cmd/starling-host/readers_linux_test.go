@@ -65,9 +65,9 @@ func readings(runs []string) []reading {
 // mostMemory is what a host has beside one tenant that asks for all that it may.
 const mostMemory = 2 << 30
 
-// TestNobodyWaitsForReaders: a tenant calls a tool alone and beside one that reads, searches
+// TestServeNoisyReaders: a tenant calls a tool alone and beside one that reads, searches
 // and sends what it can, whose host stays within its memory. In CI the figures decide.
-func TestNobodyWaitsForReaders(t *testing.T) {
+func TestServeNoisyReaders(t *testing.T) {
 	c := newCrowd(t, policyFor(t, newTar(t)), "evil", "good")
 	c.withStore(func(s *tenant.Store) { c.must(s.Change(t.Context(), "good", askFreely)) }) // it is the one that measures
 	c.start("", nil)

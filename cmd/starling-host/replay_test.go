@@ -15,7 +15,7 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 )
 
-func TestWriteDivergence(t *testing.T) {
+func TestReplayDivergenceText(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		d    agent.Divergence
@@ -56,7 +56,7 @@ func TestWriteDivergence(t *testing.T) {
 	}
 }
 
-func TestTally(t *testing.T) {
+func TestReplayAllTally(t *testing.T) {
 	var total tally
 	for _, v := range []starling.Verdict{
 		{}, {}, {Verdict: agent.Verdict{Open: true}}, {Refused: &failure{code: exitRefused}},
@@ -70,7 +70,7 @@ func TestTally(t *testing.T) {
 	}
 }
 
-func TestWorseExitCode(t *testing.T) {
+func TestExitCodeOfSeveralRuns(t *testing.T) {
 	for _, c := range []struct{ a, b, want int }{
 		{exitOK, exitOK, exitOK}, {exitOK, exitFailed, exitFailed}, {exitRefused, exitFailed, exitRefused},
 		{exitInvalid, exitRefused, exitInvalid}, {exitRefused, exitInvalid, exitInvalid},
@@ -81,9 +81,9 @@ func TestWorseExitCode(t *testing.T) {
 	}
 }
 
-// TestALongReplayShowsHowFarItIs replays one call on the interpreter, before somebody
+// TestReplayProgressBar replays one call on the interpreter, before somebody
 // who looks on at a terminal and before nobody.
-func TestALongReplayShowsHowFarItIs(t *testing.T) {
+func TestReplayProgressBar(t *testing.T) {
 	skipShort(t)
 	db := filepath.Join(t.TempDir(), "starling.db")
 	args := []string{"run", filepath.Join("testdata", "tools", "probe"), "--tool", "spin", "--fuel", "20M", "--db", db}

@@ -117,11 +117,11 @@ func send(c net.Conn, text string) error {
 	return err
 }
 
-// TestHostileConnectionsKeepNobodyOut has more hostile connections than the host takes,
+// TestServeHostileConnections has more hostile connections than the host takes,
 // of each kind alone and of all kinds, with and without keys, and requests of another
 // tenant beside them, which are calls of a tool in the nightly run. None of these fails;
 // each takes less than a second where the figures decide.
-func TestHostileConnectionsKeepNobodyOut(t *testing.T) {
+func TestServeHostileConnections(t *testing.T) {
 	places, calls := 60, 4
 	c := newCrowd(t, "version: \"1.0\"\n", append(crowdOf(neighbours), "good")...)
 	ask := func() (int, []byte, error) { return c.ask("good", "GET", "/api/v1/tools", "", nil) }

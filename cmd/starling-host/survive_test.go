@@ -269,11 +269,11 @@ func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.As(err, &network) && !network.Timeout()
 }
 
-// TestNothingIsLostWhenAHostIsKilled kills a host under load, 5 times (STARLING_NIGHTLY: 100). Every
+// TestKilledHostLosesNoRun kills a host under load, 5 times (STARLING_NIGHTLY: 100). Every
 // run that was promised comes to its end, a request that is sent again with its key
 // makes no second run, no order whose answer was recorded is sent again, and every
 // run validates and replays.
-func TestNothingIsLostWhenAHostIsKilled(t *testing.T) {
+func TestKilledHostLosesNoRun(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
 	kills := 3

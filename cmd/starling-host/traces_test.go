@@ -76,10 +76,10 @@ func attributes(s *tracepb.Span) map[string]string {
 	return all
 }
 
-// TestSpansReachACollector calls a tool within a trace, and has the collector be told
+// TestTracesReachACollector calls a tool within a trace, and has the collector be told
 // of the request, the run and the call as parts of it, at the latest when the host
 // ends; of the replay, that it was asked for; and of what was said, nothing.
-func TestSpansReachACollector(t *testing.T) {
+func TestTracesReachACollector(t *testing.T) {
 	t.Parallel()
 	to := newCollector(t)
 	c := newCrowd(t, "version: \"1.0\"\n", "alice-and-sons")
@@ -140,10 +140,10 @@ func (w within) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// TestABrokenCollectorIsNobodysProblem has a host send its spans to a collector that
+// TestTracesToABrokenCollectorDelayNoCall has a host send its spans to a collector that
 // is not there, one that never answers, and one that refuses, with a queue for few
 // of them. Its tenants are served, and it ends when it is told to.
-func TestABrokenCollectorIsNobodysProblem(t *testing.T) {
+func TestTracesToABrokenCollectorDelayNoCall(t *testing.T) {
 	t.Parallel()
 	dead := httptest.NewServer(http.NotFoundHandler())
 	dead.Close()

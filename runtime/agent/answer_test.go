@@ -61,8 +61,8 @@ func TestStopReasonsDecideHowARunEnds(t *testing.T) {
 	}
 }
 
-// TestPausedAnswersGoOn continues an answer in the next turns, also in another process.
-func TestPausedAnswersGoOn(t *testing.T) {
+// TestPausedAnswersContinueInTheNextTurn continues an answer in the next turns, also in another process.
+func TestPausedAnswersContinueInTheNextTurn(t *testing.T) {
 	a := newAgent([]agenttest.Turn{stopped("one, ", "", "pause_turn"), stopped("two, ", "", "pause_turn"), stopped("three", "", "end_turn")})
 	r, err := a.Run(t.Context(), "go")
 	if err != nil || r.FinalText != "one, two, three" || r.TurnCount != 3 {

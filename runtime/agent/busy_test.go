@@ -44,9 +44,9 @@ func (b busy) Stream(ctx context.Context, req *provider.Request) (provider.Event
 	return nil, provider.WrapHTTPStatus(fmt.Errorf("status %d", resp.StatusCode), resp.StatusCode)
 }
 
-// TestAServerIsLeftAloneAsLongAsItAsks: a request is made again no sooner than the server
+// TestRetryKeepsRetryAfterOfTheServer: a request is made again no sooner than the server
 // wants it, unless that is longer than anybody waits.
-func TestAServerIsLeftAloneAsLongAsItAsks(t *testing.T) {
+func TestRetryKeepsRetryAfterOfTheServer(t *testing.T) {
 	for after, want := range map[string][2]time.Duration{
 		"30":   {30*time.Second + 100*time.Millisecond, 30*time.Second + 125*time.Millisecond},
 		"3600": {100 * time.Millisecond, 125 * time.Millisecond},

@@ -248,9 +248,9 @@ func TestAgentContinueErrors(t *testing.T) {
 	}
 }
 
-// TestARunOfANewerProgramIsLeftToIt: whoever is asked to go on with the run, or to end it,
+// TestResumeRefusesRunsOfANewerProgram: whoever is asked to go on with the run, or to end it,
 // says why not, and records nothing.
-func TestARunOfANewerProgramIsLeftToIt(t *testing.T) {
+func TestResumeRefusesRunsOfANewerProgram(t *testing.T) {
 	ctx := context.Background()
 	for name, goOn := range map[string]func(log eventlog.EventLog) error{
 		"resume an agent": func(log eventlog.EventLog) error {

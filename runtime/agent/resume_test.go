@@ -252,9 +252,9 @@ func (f *forgetful) Sync(ctx context.Context, runID string) error {
 	return err
 }
 
-// TestALostAcknowledgement: a run whose log loses an acknowledgement stays open, at
+// TestResumeAfterALostAcknowledgement: a run whose log loses an acknowledgement stays open, at
 // whichever barrier it is, and is resumed.
-func TestALostAcknowledgement(t *testing.T) {
+func TestResumeAfterALostAcknowledgement(t *testing.T) {
 	for n := 1; ; n++ {
 		a := newAgent(eventful(), clocked, failing)
 		a.Config.MaxParallelTools = 1

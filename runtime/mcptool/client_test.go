@@ -103,7 +103,7 @@ func TestAToolErrorIsTyped(t *testing.T) {
 	}
 }
 
-func TestWhichToolsArePresented(t *testing.T) {
+func TestMCPPresentedTools(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		options       mcptool.Options
@@ -170,7 +170,7 @@ func TestServerToolTextResult(t *testing.T) {
 	}
 }
 
-func TestClientInfo(t *testing.T) {
+func TestMCPClientInfo(t *testing.T) {
 	for want, o := range map[string]mcptool.Options{"starling 1": {}, "mine 2": {ClientName: "mine", ClientVersion: "2"}} {
 		var got string
 		var l liar = func(string, json.RawMessage) (string, error) { return oneTool, nil }

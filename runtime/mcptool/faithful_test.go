@@ -64,7 +64,7 @@ func say(text string) string {
 
 // Lines of a server that are no messages are skipped, at its start and later, and kept as its
 // last words. What cannot be read fails its call at once, and the session goes on.
-func TestLinesThatAreNoMessages(t *testing.T) {
+func TestMCPServerLinesThatAreNoMessages(t *testing.T) {
 	client := open(t)(mcptool.NewCommand(t.Context(), server("rough"), mcptool.Options{Secrets: []string{"hush-hush"}}))
 	one := find(t, client, "t")
 	for _, c := range []struct{ say, want, wantErr string }{
@@ -178,7 +178,7 @@ func TestAnInputIsCheckedAgainstTheSchema(t *testing.T) {
 }
 
 // What a server says during a call reaches the assistant, and its question the user.
-func TestTheAssistantHearsTheServer(t *testing.T) {
+func TestMCPNotificationsReachTheAssistant(t *testing.T) {
 	s := mcp.NewServer(&mcp.Implementation{Name: "chatty"}, nil)
 	s.AddTool(&mcp.Tool{Name: "t", InputSchema: map[string]any{"type": "object"}}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		for i := range 3 {
@@ -245,7 +245,7 @@ func TestAChangeOfTheListIsFollowed(t *testing.T) {
 }
 
 // A server that asks and does not read the answers is not read from, and takes no memory.
-func TestAServerThatAsksWithoutReading(t *testing.T) {
+func TestMCPServerThatAsksWithoutReading(t *testing.T) {
 	near, far := mcp.NewInMemoryTransports()
 	conn, err := far.Connect(t.Context())
 	if err != nil {

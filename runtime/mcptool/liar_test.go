@@ -49,7 +49,7 @@ func TestListsThatAreRefused(t *testing.T) {
 
 // A tool that cannot be presented does not take the others with it, and a member that is not
 // as the protocol has it does not take the tool.
-func TestAnOddToolIsLeftOutAlone(t *testing.T) {
+func TestMCPInvalidToolIsLeftOutAlone(t *testing.T) {
 	for _, c := range []struct{ name, tool, want string }{
 		{"the same name twice", `{"name":"t","description":"second","inputSchema":{"type":"object"}}`, "the server lists it twice; the first is used"},
 		{"no name", `{"name":"","inputSchema":{"type":"object"}}`, "its name is empty"},
@@ -236,8 +236,8 @@ func TestCallsThatAreNeverAnswered(t *testing.T) {
 	})
 }
 
-// TestAServerThatStopsReading lets the second call wait for being sent.
-func TestAServerThatStopsReading(t *testing.T) {
+// TestMCPServerThatStopsReading lets the second call wait for being sent.
+func TestMCPServerThatStopsReading(t *testing.T) {
 	var l liar = func(method string, _ json.RawMessage) (string, error) {
 		if method == "tools/list" {
 			return oneTool, nil
@@ -256,8 +256,8 @@ func TestAServerThatStopsReading(t *testing.T) {
 	}
 }
 
-// TestAServerThatDoesNotRead cannot even be greeted.
-func TestAServerThatDoesNotRead(t *testing.T) {
+// TestMCPServerThatDoesNotRead cannot even be greeted.
+func TestMCPServerThatDoesNotRead(t *testing.T) {
 	near, far := net.Pipe()
 	t.Cleanup(func() { _ = far.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -268,8 +268,8 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestAGreetingThatIsNotOfTheProtocol says what is wrong in terms of the protocol.
-func TestAGreetingThatIsNotOfTheProtocol(t *testing.T) {
+// TestMCPServerWithAForeignGreeting says what is wrong in terms of the protocol.
+func TestMCPServerWithAForeignGreeting(t *testing.T) {
 	for _, c := range []struct{ greeting, want string }{
 		{`{"protocolVersion":"2025-06-18","capabilities":{"tools":true},"serverInfo":{"name":"n","version":"1"}}`, `capabilities.tools must be an object, and is a bool`},
 		{`{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":"me"}`, `serverInfo must be an object, and is a string`},
@@ -328,7 +328,7 @@ func TestServersThatDie(t *testing.T) {
 
 // A server that has ended is started again for the next call, and a tool that it describes
 // differently then is not called.
-func TestAServerIsStartedAgain(t *testing.T) {
+func TestMCPServerIsStartedAgain(t *testing.T) {
 	cmd := server("fickle")
 	cmd.Env = append(cmd.Env, onceVariable+"="+filepath.Join(t.TempDir(), "once"))
 	client := open(t)(mcptool.NewCommand(t.Context(), cmd, mcptool.Options{}))
@@ -351,7 +351,7 @@ func TestAServerIsStartedAgain(t *testing.T) {
 
 // A server over HTTP that was started again knows no session. The call that finds out fails,
 // and the next one has a session of its own.
-func TestASessionThatIsGone(t *testing.T) {
+func TestMCPSessionThatIsGone(t *testing.T) {
 	var now atomic.Pointer[mcp.StreamableHTTPHandler]
 	start := func() {
 		s := newServer()
@@ -450,8 +450,8 @@ func (c closeTelling) Close() error {
 	return c.Connection.Close()
 }
 
-// TestAConnectionThatComesTooLate is closed although nobody waits for it.
-func TestAConnectionThatComesTooLate(t *testing.T) {
+// TestMCPConnectionThatComesTooLate is closed although nobody waits for it.
+func TestMCPConnectionThatComesTooLate(t *testing.T) {
 	near, _ := mcp.NewInMemoryTransports()
 	begun, wait, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -102,7 +102,7 @@ func TestGetRunContext(t *testing.T) {
 	}
 }
 
-func TestVariablesThatAreNone(t *testing.T) {
+func TestInvalidRunVariables(t *testing.T) {
 	for name, variables := range map[string]map[string]any{
 		"a function": {"f": func() {}},
 		"no UTF-8":   {"\xff": make(chan int)},

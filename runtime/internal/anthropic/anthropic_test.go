@@ -252,9 +252,9 @@ func (r reply) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(body), Request: req}, nil
 }
 
-// TestBlocksThatBeginWhole simulates a gateway that sends whole blocks without
+// TestAnthropicBlocksThatBeginWhole simulates a gateway that sends whole blocks without
 // deltas. The connection breaks after the last one, which is not a failure.
-func TestBlocksThatBeginWhole(t *testing.T) {
+func TestAnthropicBlocksThatBeginWhole(t *testing.T) {
 	body := begun
 	for i, block := range []string{
 		`{"type":"thinking","thinking":"Hm.","signature":"c2ln"}`, `{"type":"text","text":"Hi."}`,

@@ -277,8 +277,8 @@ func TestResponsesThatAreNoStream(t *testing.T) {
 	}
 }
 
-// TestAnErrorWithoutEnd is read up to the useful length.
-func TestAnErrorWithoutEnd(t *testing.T) {
+// TestErrorBodyWithoutEndIsBounded is read up to the useful length.
+func TestErrorBodyWithoutEndIsBounded(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		for piece := []byte(strings.Repeat("no ", 1<<10)); ; {

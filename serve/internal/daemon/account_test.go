@@ -11,8 +11,8 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// TestFewTenantsAreKnown: as many as there is room for, and a large one alone.
-func TestFewTenantsAreKnown(t *testing.T) {
+// TestTenantCacheIsBounded: as many as there is room for, and a large one alone.
+func TestTenantCacheIsBounded(t *testing.T) {
 	var c accountCache
 	for i := range 10 {
 		c.keep(fmt.Sprint(i), &snapshot{size: maxCached / 4})
@@ -26,9 +26,9 @@ func TestFewTenantsAreKnown(t *testing.T) {
 	}
 }
 
-// TestTenantsAreForgotten: a data key stays for a minute at most, and not at all once
+// TestTenantCacheForgets: a data key stays for a minute at most, and not at all once
 // the tenant was erased.
-func TestTenantsAreForgotten(t *testing.T) {
+func TestTenantCacheForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c accountCache
 		known := func() (n, size int) { // beside the timer that forgets

@@ -83,9 +83,9 @@ func limited(t *testing.T, limit int, test func(*testing.T, clients, *connection
 	})
 }
 
-// TestWhichConnectionMakesRoom fills a host with connections in all states and looks
+// TestConnectionLimitEvicts fills a host with connections in all states and looks
 // which one is closed for the next.
-func TestWhichConnectionMakesRoom(t *testing.T) {
+func TestConnectionLimitEvicts(t *testing.T) {
 	const silent, headers, body = "", "GET / HTTP/1.1\r\nHo", "POST /work HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{"
 	for name, test := range map[string]struct {
 		open   []string // of eight places, in this order

@@ -29,7 +29,7 @@ func (o *overtaken) Run(ctx context.Context, runID string) (eventlog.RunSummary,
 }
 
 // A document never has the end of a run that it calls open.
-func TestADocumentIsOfOneMoment(t *testing.T) {
+func TestAPIDocumentIsOfOneMoment(t *testing.T) {
 	const id = "acme/01JGQ4T0000000000000000000"
 	events := logtest.Finished(id, 3)
 	log := &overtaken{store.Memory(), events[1:]}

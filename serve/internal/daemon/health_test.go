@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestFailingIsSaidOnce has a check fail, go on failing beside another one, and recover.
-func TestFailingIsSaidOnce(t *testing.T) {
+// TestHealthFailureIsLoggedOnce has a check fail, go on failing beside another one, and recover.
+func TestHealthFailureIsLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	f := failing{since: map[string]time.Time{}}

@@ -240,9 +240,9 @@ func TestHostHeaderIsCheckedOnEveryRoute(t *testing.T) {
 	}
 }
 
-// TestWithoutAValidKeyAllIsTheSame: nobody learns from an answer whether a key was
+// TestAPIInvalidKeysAreIndistinguishable: nobody learns from an answer whether a key was
 // ever valid, or whether there is anything where they look.
-func TestWithoutAValidKeyAllIsTheSame(t *testing.T) {
+func TestAPIInvalidKeysAreIndistinguishable(t *testing.T) {
 	w := newWorld(t, nil)
 	foreign := aliceHas(t, w)
 	w.addTenant("carol", tenant.Limits{})

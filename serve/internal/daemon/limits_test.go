@@ -106,10 +106,10 @@ type result struct{ r *http.Response }
 
 func (r result) Result() *http.Response { return r.r }
 
-// TestWhatIsAcceptedSurvivesAStop stops the daemon while a run that never ends by
+// TestAcceptedRunsSurviveAStop stops the daemon while a run that never ends by
 // itself is at work and others wait. The next daemon has all of them, and none has
 // been cancelled by the stop.
-func TestWhatIsAcceptedSurvivesAStop(t *testing.T) {
+func TestAcceptedRunsSurviveAStop(t *testing.T) {
 	w := newWorld(t, func(_ *daemon.Config, q *queue.Config) {
 		q.Grace = -1
 		q.Limits = func(string) queue.Limits { return queue.Limits{MaxRunning: 1} }
@@ -270,8 +270,8 @@ func (w *world) awaitSealedEnd(runID string) eventlog.Report {
 	return eventlog.Report{}
 }
 
-// TestAPlaceInTheLine is among the tenant's own runs, and those of others do not show.
-func TestAPlaceInTheLine(t *testing.T) {
+// TestQueuePlaceIsAmongTheTenantsRuns is among the tenant's own runs, and those of others do not show.
+func TestQueuePlaceIsAmongTheTenantsRuns(t *testing.T) {
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
 		q.Limits = func(string) queue.Limits { return queue.Limits{Paused: true} }
 	})

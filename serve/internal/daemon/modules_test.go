@@ -16,9 +16,9 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// TestUploadsToTwoHostsMeet uploads modules with the same tool to two hosts at the same
+// TestModuleUploadsToTwoHostsAtOnce uploads modules with the same tool to two hosts at the same
 // time: one of them has it.
-func TestUploadsToTwoHostsMeet(t *testing.T) {
+func TestModuleUploadsToTwoHostsAtOnce(t *testing.T) {
 	var config *daemon.Config
 	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { config = c })
 	second, err := daemon.New(t.Context(), *config)

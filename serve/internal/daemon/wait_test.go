@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestAnAnswerThatWasWaitedFor is made of the events as they come, and is what the log
+// TestAPIWaitedAnswerIsWhatTheLogSays is made of the events as they come, and is what the log
 // says of the run later.
-func TestAnAnswerThatWasWaitedFor(t *testing.T) {
+func TestAPIWaitedAnswerIsWhatTheLogSays(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, name := range []string{"greet", "fail"} {
 		if got := w.do("alice", "POST", "/api/v1/modules?name="+name, "application/wasm", testModules[name]()); got.Code != http.StatusCreated {

@@ -131,9 +131,9 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	})
 }
 
-// TestOneAnswerWithoutAKey: the connection is closed after an answer to a request without a
+// TestAPIClosesConnectionsWithoutAKey: the connection is closed after an answer to a request without a
 // key, whatever is asked for. So nobody can send many such requests and read no answer.
-func TestOneAnswerWithoutAKey(t *testing.T) {
+func TestAPIClosesConnectionsWithoutAKey(t *testing.T) {
 	w := newWorld(t, nil)
 	key := "Host: h\r\nAuthorization: Bearer " + w.keys["alice"] + "\r\n\r\n"
 	for _, asks := range []string{

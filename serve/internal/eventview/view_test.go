@@ -27,9 +27,9 @@ func record(t *testing.T, log eventlog.EventLog, id, city string) {
 	}
 }
 
-// TestANamespaceIsTheWholeWorld asks for runs inside and outside of a namespace in
+// TestEventViewIsOneNamespace asks for runs inside and outside of a namespace in
 // every way that a view has.
-func TestANamespaceIsTheWholeWorld(t *testing.T) {
+func TestEventViewIsOneNamespace(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "acme/1", "Oslo")
 	record(t, log, "acme/2", "Oslo")

@@ -244,9 +244,9 @@ var galleryPages = map[string]string{
 	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
 }
 
-// TestInABrowser loads the pages in a real browser and checks the result after their
+// TestWebViewInABrowser loads the pages in a real browser and checks the result after their
 // scripts have run under the policy.
-func TestInABrowser(t *testing.T) {
+func TestWebViewInABrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: a browser takes its time")
 	}
@@ -278,8 +278,8 @@ func TestInABrowser(t *testing.T) {
 	c.photograph("timeline-narrow", oslo+"?at=2#e2", "--window-size=500,900")
 }
 
-// TestABrowserFollowsARun appends to a run while a browser looks at it.
-func TestABrowserFollowsARun(t *testing.T) {
+// TestWebViewFollowsARunByBrowser appends to a run while a browser looks at it.
+func TestWebViewFollowsARunByBrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: a browser takes its time")
 	}
@@ -303,8 +303,8 @@ func TestABrowserFollowsARun(t *testing.T) {
 	}
 }
 
-// TestABrowserSignsIn opens the address that the program prints.
-func TestABrowserSignsIn(t *testing.T) {
+// TestWebViewSignInByBrowser opens the address that the program prints.
+func TestWebViewSignInByBrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: a browser takes its time")
 	}

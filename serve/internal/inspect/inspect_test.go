@@ -238,9 +238,9 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestATitleHidesNothing opens a run whose id has control characters that a browser
+// TestWebViewTitleIsEscaped opens a run whose id has control characters that a browser
 // would obey in a window's title.
-func TestATitleHidesNothing(t *testing.T) {
+func TestWebViewTitleIsEscaped(t *testing.T) {
 	log := store.Memory()
 	long(t, log, "a\u202eb\x1b", 1)
 	body := openView(t, viewOf(log, "")).wants("/runs/" + url.PathEscape("a\u202eb\x1b"))

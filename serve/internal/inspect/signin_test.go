@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/inspect"
 )
 
-func TestSigningIn(t *testing.T) {
+func TestWebViewSignIn(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "R", `{"city":"Oslo"}`)
 	const token = "a token & more"
@@ -45,9 +45,9 @@ func TestSigningIn(t *testing.T) {
 	}
 }
 
-// TestTwoViewsOnOneHost signs in to two views that differ in the port only: one does not
+// TestWebViewsShareAHost signs in to two views that differ in the port only: one does not
 // sign the other out, though a browser has the same cookies for both.
-func TestTwoViewsOnOneHost(t *testing.T) {
+func TestWebViewsShareAHost(t *testing.T) {
 	view := viewOf(store.Memory(), "")
 	first, second := open(t, inspect.Config{Scope: inspect.Only(view, "1")}), open(t, inspect.Config{Scope: inspect.Only(view, "2")})
 	second.client = first.client
@@ -84,7 +84,7 @@ func TestCookiesOfEncryptedConnections(t *testing.T) {
 	}
 }
 
-func TestWhereSigningInLeads(t *testing.T) {
+func TestWebViewSignInRedirects(t *testing.T) {
 	b := open(t, inspect.Config{Scope: inspect.Only(eventview.View{Log: store.Memory()}, "t")})
 	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	form := url.Values{}

@@ -146,8 +146,8 @@ func TestMCPCancelWithEqualRequestIDs(t *testing.T) {
 	<-rest
 }
 
-// TestHangingUp cancels the request in the newest protocol, and nothing in older ones.
-func TestHangingUp(t *testing.T) {
+// TestMCPCancelByHangingUp cancels the request in the newest protocol, and nothing in older ones.
+func TestMCPCancelByHangingUp(t *testing.T) {
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"` + stateless + `","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":{}},`
 	for version, body := range map[string]string{

@@ -45,8 +45,8 @@ func add(t *testing.T, log *store.MemoryLog, id string, kind event.Kind, payload
 	}
 }
 
-// TestOnlyTheseSevenAndAllOfThemRead lists the tools over a log, which is a contract.
-func TestOnlyTheseSevenAndAllOfThemRead(t *testing.T) {
+// TestMCPLogToolsOnlyRead lists the tools over a log, which is a contract.
+func TestMCPLogToolsOnlyRead(t *testing.T) {
 	tools, err := overLog(t, eventview.View{Log: store.Memory()}).ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -402,8 +402,8 @@ func TestAPayloadThatCannotBeReadIsNotTooLong(t *testing.T) {
 	}
 }
 
-// TestTheViewIsTheWholeWorld names runs of another namespace in every argument.
-func TestTheViewIsTheWholeWorld(t *testing.T) {
+// TestMCPLogToolsStayInTheirNamespace names runs of another namespace in every argument.
+func TestMCPLogToolsStayInTheirNamespace(t *testing.T) {
 	s := overLog(t, eventview.View{Log: newLog(t), Namespace: "acme"})
 	for _, id := range []string{"other/1", "/other/1", "../other/1", "acme/1", "1/../../other/1"} {
 		for _, c := range []string{"get_run {%q:%q}", "summarize_run {%q:%q}", "validate_run {%q:%q}"} {

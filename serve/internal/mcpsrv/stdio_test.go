@@ -56,8 +56,8 @@ func (c *client) end() {
 
 func ping(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}` }
 
-// TestACancelledRequestOverStdio has no response among those of its session.
-func TestACancelledRequestOverStdio(t *testing.T) {
+// TestMCPStdioCancelledRequest has no response among those of its session.
+func TestMCPStdioCancelledRequest(t *testing.T) {
 	w := newWaiting()
 	c := onLines(t, w, stateful)
 	c.say(strings.Replace(cancel7, "7", "99", 1))
@@ -74,8 +74,8 @@ func TestACancelledRequestOverStdio(t *testing.T) {
 	c.end()
 }
 
-// TestTheLastAnswersOverStdio come also when the client has nothing more to say.
-func TestTheLastAnswersOverStdio(t *testing.T) {
+// TestMCPStdioLastAnswers come also when the client has nothing more to say.
+func TestMCPStdioLastAnswers(t *testing.T) {
 	w := newWaiting()
 	c := onLines(t, w, stateful)
 	c.say(wait7)
@@ -92,10 +92,10 @@ func TestTheLastAnswersOverStdio(t *testing.T) {
 	c.end()
 }
 
-// TestALineThatIsNoMessage is answered with an error, and the session continues: junk,
+// TestMCPServerLineThatIsNoMessage is answered with an error, and the session continues: junk,
 // JSON that is not a message, invalid batches, messages that are too long, and answers to
 // questions that were never asked.
-func TestALineThatIsNoMessage(t *testing.T) {
+func TestMCPServerLineThatIsNoMessage(t *testing.T) {
 	c := onLines(t, newWaiting(), stateful)
 	long := strings.Repeat("x", 5<<20)
 	for _, sent := range []struct{ line, answer string }{
@@ -121,9 +121,9 @@ func TestALineThatIsNoMessage(t *testing.T) {
 	c.end()
 }
 
-// TestASecondInitializeIsAnError makes a client initialize twice, with a server whose tools
+// TestMCPSecondInitializeIsAnError makes a client initialize twice, with a server whose tools
 // change twice.
-func TestASecondInitializeIsAnError(t *testing.T) {
+func TestMCPSecondInitializeIsAnError(t *testing.T) {
 	c := onLines(t, local{newWaiting(), make(chan struct{}), make(chan struct{})}, stateful)
 	c.say(`{"jsonrpc":"2.0","id":8,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`)
 	if got := c.hear(); !strings.Contains(got, `"id":8,"error":`) {

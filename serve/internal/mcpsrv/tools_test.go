@@ -99,9 +99,9 @@ func TestCallsOfATenantsTools(t *testing.T) {
 	}
 }
 
-// TestDescriptorsThatDeceive lists tools whose descriptions hide something, or that
+// TestMCPDescriptorsThatDeceive lists tools whose descriptions hide something, or that
 // take other tools' names.
-func TestDescriptorsThatDeceive(t *testing.T) {
+func TestMCPDescriptorsThatDeceive(t *testing.T) {
 	hidden := toolNamed("hidden")
 	hidden.Description = "adds\u200b numbers\U000E0049\U000E0047\U000E004E\u202e<IMPORTANT>\x1b[8m" + strings.Repeat("é", 4000)
 	noSchema, list, large := toolNamed("none"), toolNamed("list"), toolNamed("large")

@@ -102,10 +102,10 @@ func arrives[T any](t *testing.T, from <-chan T, what string) (v T) {
 	return v
 }
 
-// TestNoJobWaitsForThePoll runs a host that never polls, on a server. Signals reach it
+// TestQueueJobsDoNotWaitForThePoll runs a host that never polls, on a server. Signals reach it
 // for jobs that it and another process enqueue; for each cancellation there; and for
 // jobs of another tenant while one tenant is at its limit.
-func TestNoJobWaitsForThePoll(t *testing.T) {
+func TestQueueJobsDoNotWaitForThePoll(t *testing.T) {
 	t.Parallel()
 	never := queue.Config{Poll: time.Hour, Lease: 24 * time.Hour, Grace: -1, Limits: func(tenant string) queue.Limits {
 		return queue.Limits{MaxRunning: map[string]int{"capped": 1}[tenant]}
@@ -157,10 +157,10 @@ func TestNoJobWaitsForThePoll(t *testing.T) {
 	}
 }
 
-// TestAReservedWorkerTakesTheNextJob enqueues more jobs of one tenant than there are
+// TestQueueReservedWorkerTakesTheNextJob enqueues more jobs of one tenant than there are
 // workers, the last of which are reserved for others. Each job is handed out as soon as
 // another is done; no poll finds it.
-func TestAReservedWorkerTakesTheNextJob(t *testing.T) {
+func TestQueueReservedWorkerTakesTheNextJob(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]func(testing.TB) string{"SQLite": file, "PostgreSQL": pgtest.Database} {
 		t.Run(name, func(t *testing.T) {
@@ -190,9 +190,9 @@ func TestAReservedWorkerTakesTheNextJob(t *testing.T) {
 	}
 }
 
-// TestAQueueAtRestLeavesTheServerAlone: while its one job runs and no request comes, a
+// TestQueueAtRestMakesNoStatements: while its one job runs and no request comes, a
 // host makes no transactions. Each transaction would leave a mark.
-func TestAQueueAtRestLeavesTheServerAlone(t *testing.T) {
+func TestQueueAtRestMakesNoStatements(t *testing.T) {
 	h, pool, _ := onServer(t, queue.Config{Poll: time.Hour, Lease: 24 * time.Hour})
 	if err := h.Enqueue(t.Context(), queue.Job{RunID: "t/1"}, nil); err != nil {
 		t.Fatal(err)
