@@ -252,7 +252,7 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	}
 	if h.sealing = h.openSealing(); h.sealing != nil {
 		h.sealing.metrics = observe.NewSeal(registry)
-		c.Ended, c.Removed = h.sealing.ran, h.sealing.soon
+		c.Ended, c.Removed = h.sealing.runEnded, h.sealing.signSoon
 	}
 	c.MetricsKey, c.OperatorKey = h.found.metricsKey, h.found.operatorKey
 	if c.Tracer, err = h.openTraces(ctx); err != nil {

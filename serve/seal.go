@@ -48,15 +48,15 @@ func (h *Host) openSealing() *sealing {
 	return s
 }
 
-// ran counts an ended run.
-func (s *sealing) ran() {
+// runEnded counts an ended run.
+func (s *sealing) runEnded() {
 	if s.ended.Add(1) == s.runs {
-		s.soon()
+		s.signSoon()
 	}
 }
 
-// soon requests a checkpoint now. Until then, nothing proves why removed runs are gone.
-func (s *sealing) soon() {
+// signSoon requests a checkpoint now. Until then, nothing proves why removed runs are gone.
+func (s *sealing) signSoon() {
 	select {
 	case s.due <- struct{}{}:
 	default:

@@ -188,8 +188,8 @@ func schema() []string {
 // object is a row of sqlite_schema.
 type object struct{ kind, name, table, sql string }
 
-// known has the SQL texts that each name of ours may have.
-var known = map[string][]string{
+// schemaTexts are the SQL texts that each of our tables and indexes may have.
+var schemaTexts = map[string][]string{
 	"eventlog_events":            {plain(eventsTable), plain(seedEventsTable)},
 	"eventlog_schema_migrations": {plain(migrationsTable)},
 	"run":                        {plain(runTable)},
@@ -257,7 +257,7 @@ var firstEventsTables = []string{
 
 // vetObject looks names up as SQLite does, which knows no case in them.
 func vetObject(o object) error {
-	texts, ours := known[eventlog.LowerASCII(o.name)]
+	texts, ours := schemaTexts[eventlog.LowerASCII(o.name)]
 	if ours {
 		for _, text := range texts {
 			if plain(o.sql) == text {
@@ -266,7 +266,7 @@ func vetObject(o object) error {
 		}
 		return refuse(o)
 	}
-	_, onOurs := known[eventlog.LowerASCII(o.table)]
+	_, onOurs := schemaTexts[eventlog.LowerASCII(o.table)]
 	switch {
 	case o.kind == "index" && !onOurs, o.kind == "index" && o.sql == "":
 		return nil

@@ -147,12 +147,12 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 // TableSteps implements [eventlog.Transactor].
 func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (taken int, err error) {
 	err = l.View(ctx, func(q eventlog.Querier) error {
-		known := false
+		exists := false
 		err := q.Query("SELECT 1 FROM sqlite_schema WHERE name = 'table_set'", nil, func(eventlog.Row) error {
-			known = true
+			exists = true
 			return nil
 		})
-		if err == nil && known {
+		if err == nil && exists {
 			taken, err = dblog.StepsTaken(q, set)
 		}
 		return err

@@ -51,7 +51,7 @@ func (d *Daemon) account(ctx context.Context, id string) (Account, error) {
 
 // accountOf returns the account of a tenant whose row was read just now.
 func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error) {
-	d.config.Directory.saw(t)
+	d.config.Directory.update(t)
 	t.Limits = t.Limits.Or(d.config.Limits)
 	d.outbound.allow(t)
 	was := d.accounts.find(t)
@@ -236,8 +236,8 @@ func (d *Directory) read(ctx context.Context) error {
 	return nil
 }
 
-// saw takes note of a tenant whose row was read just now. No directory takes none.
-func (d *Directory) saw(t tenant.Tenant) {
+// update takes note of a tenant whose row was read just now. No directory takes none.
+func (d *Directory) update(t tenant.Tenant) {
 	if d == nil {
 		return
 	}

@@ -350,7 +350,7 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also along
 	if err == nil {
 		d.volume.add(a.ID, len(first.Payload)+envelopeBytes, len(job.Payload))
 	}
-	return id, full(err)
+	return id, withRetryTime(err)
 }
 
 // storeModules stores modules of the host's agents that were removed from the log, because no
@@ -369,8 +369,8 @@ func (d *Daemon) storeModules(ctx context.Context, modules []canon.Hash) error {
 	return nil
 }
 
-// full words that there is no room for a run.
-func full(err error) error {
+// withRetryTime returns the response for a full queue.
+func withRetryTime(err error) error {
 	e, ok := errors.AsType[*queue.FullError](err)
 	switch {
 	case !ok:

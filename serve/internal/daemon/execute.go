@@ -23,10 +23,10 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// gone says why a run can never be executed. It ends the run.
-type gone struct{ reason string }
+// neverError is the reason why a run can never be executed. It ends the run.
+type neverError struct{ reason string }
 
-func (g *gone) Error() string { return "daemon: " + g.reason }
+func (g *neverError) Error() string { return "daemon: " + g.reason }
 
 // work executes the run of a lease. It returns nil when the run has ended, whatever its
 // outcome. An error means that the host could not do its part, and another attempt may.
@@ -149,7 +149,7 @@ func exhausted(l queue.Lease) string {
 
 // ended maps the error of a run to a verdict for its job.
 func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease, err error) error {
-	never, ok := errors.AsType[*gone](err)
+	never, ok := errors.AsType[*neverError](err)
 	switch {
 	case errors.Is(err, agent.ErrRunAlreadyTerminal):
 		return nil // the process died after the end of the run, and before it could say so
@@ -171,18 +171,18 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 		return nil, nil, err
 	}
 	if err := o.decode(text); err != nil {
-		return nil, nil, &gone{"the job cannot be read"}
+		return nil, nil, &neverError{"the job cannot be read"}
 	}
 	ctx, err = tool.WithVariablesJSON(d.config.Tracer.Continue(ctx, o.Trace), o.Variables)
 	if err != nil {
-		return nil, nil, &gone{"the variables cannot be read"}
+		return nil, nil, &neverError{"the variables cannot be read"}
 	}
 	if o.Tool != "" {
 		return d.preparedTool(guest.WithBegin(ctx, l.Begin), log, a, l.RunID, o)
 	}
 	it := d.agents[o.Agent]
 	if it == nil {
-		return nil, nil, &gone{fmt.Sprintf("the agent %q no longer exists", o.Agent)}
+		return nil, nil, &neverError{fmt.Sprintf("the agent %q no longer exists", o.Agent)}
 	}
 	rules, err := d.rules(context.WithoutCancel(ctx), a, l.RunID, log)
 	if err != nil {
@@ -205,7 +205,7 @@ const maxToolLabels = observe.MaxNames / 10
 func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Account, runID string, o order) (run func() error, release func(), err error) {
 	m, err := a.snapshot.module(o.Module)
 	if err != nil || m.Digest.String() != o.Digest {
-		return nil, nil, &gone{fmt.Sprintf("the module %q is not there any more", o.Module)}
+		return nil, nil, &neverError{fmt.Sprintf("the module %q is not there any more", o.Module)}
 	}
 	module, release, err := d.take(ctx, a, m.Module)
 	if err != nil {
@@ -214,7 +214,7 @@ func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Acco
 	found, ok := module.Tool(o.Tool)
 	if !ok {
 		release()
-		return nil, nil, &gone{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
+		return nil, nil, &neverError{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
 	}
 	rules, err := d.rules(context.WithoutCancel(ctx), a, runID, log)
 	if err != nil {

@@ -227,7 +227,7 @@ func (v *volumes) overdrawn(t tenant.Tenant) error {
 	if beyond.exceeded(t.Limits) == nil {
 		return nil
 	}
-	return &gone{now.exceeded(t.Limits).Detail}
+	return &neverError{now.exceeded(t.Limits).Detail}
 }
 
 // check refuses work of a tenant that has recorded, or is going to record of what waits, as

@@ -98,9 +98,9 @@ func Unreadable(err error) string {
 	return ""
 }
 
-// full returns the id that the log knows a run by, or [eventlog.ErrRunNotFound]
+// logID returns the id of a run in the log, or [eventlog.ErrRunNotFound]
 // for what cannot be one: the error is the same as for a run that is absent.
-func (v View) full(id string) (string, error) {
+func (v View) logID(id string) (string, error) {
 	if id == "" || len(id) > eventlog.MaxRunIDBytes {
 		return "", fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, id[:min(len(id), eventlog.MaxRunIDBytes)])
 	}
@@ -120,7 +120,7 @@ func (v View) Reserve(ctx context.Context, ids ...string) error {
 
 // findRun is full for a run that exists.
 func (v View) findRun(ctx context.Context, id string) (string, error) {
-	runID, err := v.full(id)
+	runID, err := v.logID(id)
 	if err == nil {
 		_, err = v.Log.Run(ctx, runID)
 	}
@@ -153,7 +153,7 @@ func (v View) Runs(ctx context.Context, o eventlog.RunPageOptions) (eventlog.Run
 
 // Run returns the summary of a run, or [eventlog.ErrRunNotFound].
 func (v View) Run(ctx context.Context, id string) (eventlog.RunSummary, error) {
-	runID, err := v.full(id)
+	runID, err := v.logID(id)
 	if err != nil {
 		return eventlog.RunSummary{}, err
 	}
@@ -164,7 +164,7 @@ func (v View) Run(ctx context.Context, id string) (eventlog.RunSummary, error) {
 
 // Events yields the events of a run with numbers above after.
 func (v View) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
-	runID, err := v.full(id)
+	runID, err := v.logID(id)
 	if err != nil {
 		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
 	}

@@ -174,7 +174,7 @@ func (d *dispatcher) register(ctx context.Context, host string) bool {
 		d.trouble("the queue cannot be entered", err)
 		return false
 	}
-	d.gone(dead)
+	d.logLostHosts(dead)
 	d.q.mu.Lock()
 	defer d.q.mu.Unlock()
 	d.owner, d.until = owner, until
@@ -349,11 +349,11 @@ func (d *dispatcher) takeOver(ctx context.Context) {
 		d.trouble("jobs of other processes were not taken over", err)
 		return
 	}
-	d.gone(dead)
+	d.logLostHosts(dead)
 }
 
-// gone logs dead processes.
-func (d *dispatcher) gone(dead []lost) {
+// logLostHosts logs the hosts whose leases have expired.
+func (d *dispatcher) logLostHosts(dead []lost) {
 	for _, l := range dead {
 		d.q.cfg.Logger.Warn("a host is gone: its jobs are handed out again", slog.String("host", l.label), slog.Time("seen", time.Unix(0, l.seen)), slog.Int("jobs", l.jobs))
 	}
