@@ -1,6 +1,7 @@
 package dblog
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -189,48 +190,59 @@ func (x *Backend) Uses(ctx context.Context, first event.Event) (uses []canon.Has
 
 // RemoveUnusedModules implements [eventlog.Database]. Each module has a transaction of its own.
 func (l *Log) RemoveUnusedModules(ctx context.Context, digests ...canon.Hash) (removed eventlog.ModuleCount, err error) {
-	if may, err := l.x.MayRemoveModules(ctx); err != nil || !may {
+	x := l.x
+	if may, err := x.MayRemoveModules(ctx); err != nil || !may {
 		return removed, err
 	}
-	sizes := map[canon.Hash]int64{}
 	unused := "SELECT digest, size FROM module WHERE NOT EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = module.digest)"
-	if l.x.Pieces { // also of modules that were not stored to the end
-		unused += " UNION ALL SELECT DISTINCT digest, 0 FROM module_piece WHERE NOT EXISTS (SELECT 1 FROM module AS m WHERE m.digest = module_piece.digest)"
+	remove := []string{"DELETE FROM module WHERE digest = $1 AND NOT EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = $1)"}
+	if x.Pieces { // also of modules that were not stored to the end
+		const none = " FROM module_piece WHERE NOT EXISTS (SELECT 1 FROM module AS m WHERE m.digest = module_piece.digest)"
+		unused += " UNION ALL SELECT DISTINCT digest, 0" + none
+		remove = append(remove, "DELETE"+none+" AND digest = $1")
 	}
-	err = l.x.Read(ctx, func(q eventlog.Querier) error {
-		clear(sizes)
-		return q.Query(unused, nil, func(r eventlog.Row) error {
-			var digest []byte
-			var size int64
-			err := r.Scan(&digest, &size)
-			if err == nil && len(digest) == len(canon.Hash{}) && (len(digests) == 0 || slices.Contains(digests, canon.Hash(digest))) {
-				sizes[canon.Hash(digest)] = size
-			}
-			return err
+	type module struct {
+		digest []byte
+		size   int64
+	}
+	var list []module
+	err = x.Read(ctx, func(q eventlog.Querier) (err error) {
+		list, err = eventlog.QueryAll(q, unused, nil, func(r eventlog.Row) (m module, err error) {
+			err = r.Scan(&m.digest, &m.size)
+			return m, err
 		})
+		return err
 	})
-	for digest, size := range sizes {
+	for _, m := range list {
 		if err != nil {
 			break
 		}
-		changed := int64(0)
-		err = l.self.Transact(ctx, func(tx eventlog.Tx) (err error) {
-			changed, err = tx.Exec("DELETE FROM module WHERE digest = $1 AND NOT EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = $1)", digest[:])
-			if err == nil && l.x.Pieces {
-				_, err = tx.Exec("DELETE FROM module_piece WHERE digest = $1 AND NOT EXISTS (SELECT 1 FROM module AS m WHERE m.digest = $1)", digest[:])
-			}
-			return err
-		})
-		if errors.Is(err, eventlog.ErrConflict) { // a run that uses it has begun meanwhile
-			err, changed = nil, 0
+		if len(digests) > 0 && !slices.ContainsFunc(digests, func(d canon.Hash) bool { return bytes.Equal(d[:], m.digest) }) {
+			continue
 		}
-		if err == nil && changed > 0 {
+		changed := int64(0)
+		err = l.self.Transact(ctx, func(tx eventlog.Tx) error {
+			for i, sql := range remove {
+				n, err := tx.Exec(sql, m.digest)
+				if err != nil {
+					return err
+				}
+				if i == 0 {
+					changed = n
+				}
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, eventlog.ErrConflict): // a run that uses it has begun meanwhile
+			err = nil
+		case err == nil && changed > 0:
 			removed.Modules++
-			removed.Bytes += size
+			removed.Bytes += m.size
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("%s: remove unused modules: %w", l.x.Name, err)
+		err = x.failed("remove unused modules", err)
 	}
 	return removed, err
 }
