@@ -1,0 +1,195 @@
+package eventlog
+
+import (
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// pairs tracks what is open in a run: at most one turn, and attempts of calls
+// (D6, D7, in strict mode S4, S5).
+type pairs struct {
+	turn     string
+	turnOpen bool
+	open     map[attempt]struct{}
+	calls    map[string]callState // strict only: all calls of the run so far
+}
+
+type attempt struct {
+	call string
+	n    uint32
+}
+
+type callState struct {
+	last uint32 // the last attempt that was scheduled
+	open bool   // it has no outcome yet
+}
+
+func newPairs(strict bool) pairs {
+	p := pairs{open: make(map[attempt]struct{})}
+	if strict {
+		p.calls = make(map[string]callState)
+	}
+	return p
+}
+
+// callRef is the part of the payloads about a call that names it.
+type callRef struct {
+	CallID   string `cbor:"call_id"`
+	Attempt  uint32 `cbor:"attempt"`
+	ParentID string `cbor:"parent_id"`
+}
+
+// turnRef is the part of the payloads about a turn that names it.
+type turnRef struct {
+	TurnID string `cbor:"turn_id"`
+}
+
+func (p *pairs) add(e event.Event) error {
+	switch e.Kind {
+	case event.KindTurnStarted, event.KindAssistantMessageCompleted, event.KindBudgetExceeded:
+		return p.turnEvent(e)
+	case event.KindToolCallScheduled, event.KindToolCallCompleted, event.KindToolCallFailed:
+		return p.callEvent(e)
+	case event.KindSideEffectRecorded:
+		return p.effect(e)
+	case event.KindRunResumed:
+		p.reset()
+	case event.KindRunCompleted, event.KindRunFailed, event.KindRunCancelled:
+		return p.end(e)
+	}
+	return nil
+}
+
+// turnEvent opens or closes a turn. A budget that trips inside of the open turn closes it. A
+// trip between turns, of the wall clock for one, names none.
+func (p *pairs) turnEvent(e event.Event) error {
+	var t turnRef
+	if err := decodePart(e, "D6", &t); err != nil {
+		return err
+	}
+	isOpen := p.turnOpen && t.TurnID == p.turn
+	switch {
+	case e.Kind == event.KindTurnStarted && p.turnOpen:
+		return corrupt(e, "D6", "turn %q begins while turn %q is open", t.TurnID, p.turn)
+	case e.Kind == event.KindTurnStarted:
+		p.turn, p.turnOpen = t.TurnID, true
+	case isOpen:
+		p.turnOpen = false
+	case e.Kind == event.KindAssistantMessageCompleted:
+		return corrupt(e, "D6", "turn %q is answered but not open", t.TurnID)
+	}
+	return nil
+}
+
+// callEvent opens or closes an attempt of a call.
+func (p *pairs) callEvent(e event.Event) error {
+	var c callRef
+	if err := decodePart(e, "D7", &c); err != nil {
+		return err
+	}
+	key, begins := attempt{c.CallID, c.Attempt}, e.Kind == event.KindToolCallScheduled
+	_, isOpen := p.open[key]
+	switch last := p.calls[c.CallID]; {
+	case begins && isOpen:
+		return corrupt(e, "D7", "attempt %d of call %q is scheduled twice", c.Attempt, c.CallID)
+	case !begins && !isOpen:
+		return corrupt(e, "D7", "attempt %d of call %q has an outcome but is not open", c.Attempt, c.CallID)
+	case !begins || p.calls == nil:
+	case last.open:
+		return corrupt(e, "S4", "attempt %d of call %q begins while attempt %d is open", c.Attempt, c.CallID, last.last)
+	case c.Attempt != last.last+1:
+		return corrupt(e, "S4", "attempt %d of call %q follows attempt %d", c.Attempt, c.CallID, last.last)
+	case c.ParentID != "" && !p.calls[c.ParentID].open:
+		return corrupt(e, "S5", "parent call %q is not open", c.ParentID)
+	}
+	if begins {
+		p.open[key] = struct{}{}
+	} else {
+		delete(p.open, key)
+	}
+	if p.calls != nil {
+		p.calls[c.CallID] = callState{last: c.Attempt, open: begins}
+	}
+	return nil
+}
+
+func (p *pairs) effect(e event.Event) error {
+	if p.calls == nil {
+		return nil
+	}
+	var c callRef
+	if err := decodePart(e, "S5", &c); err != nil {
+		return err
+	}
+	if c.CallID != "" && !p.calls[c.CallID].open {
+		return corrupt(e, "S5", "the effect belongs to call %q, which is not open", c.CallID)
+	}
+	return nil
+}
+
+// reset forgets the turn and calls that a dead process left open.
+func (p *pairs) reset() {
+	p.turnOpen = false
+	for a := range p.open {
+		if p.calls != nil {
+			p.calls[a.call] = callState{last: a.n}
+		}
+		delete(p.open, a)
+	}
+}
+
+func (p *pairs) end(e event.Event) error {
+	if p.turnOpen && e.Kind == event.KindRunCompleted {
+		return corrupt(e, "D6", "turn %q is still open", p.turn)
+	}
+	for a := range p.open {
+		return corrupt(e, "D7", "attempt %d of call %q has no outcome", a.n, a.call)
+	}
+	return nil
+}
+
+// hiddenPairs tracks what is open in a run with visible kinds only. Whatever it
+// refuses, pairs refuses too; not the reverse.
+type hiddenPairs struct {
+	turn    bool // a turn is open
+	tripped bool // the budget tripped since it began, so that it may be closed
+	calls   uint64
+}
+
+func (p *hiddenPairs) add(e event.Event) error {
+	switch e.Kind {
+	case event.KindTurnStarted:
+		if p.turn && !p.tripped {
+			return corrupt(e, "D6", "a turn begins while another is open")
+		}
+		p.turn, p.tripped = true, false
+	case event.KindAssistantMessageCompleted:
+		if !p.turn {
+			return corrupt(e, "D6", "a turn is answered but none is open")
+		}
+		p.turn = false
+	case event.KindBudgetExceeded:
+		p.tripped = true
+	case event.KindToolCallScheduled:
+		p.calls++
+	case event.KindToolCallCompleted, event.KindToolCallFailed:
+		if p.calls == 0 {
+			return corrupt(e, "D7", "an attempt of a call has an outcome but none is open")
+		}
+		p.calls--
+	case event.KindRunResumed:
+		*p = hiddenPairs{}
+	case event.KindRunCompleted, event.KindRunFailed, event.KindRunCancelled:
+		return p.end(e)
+	}
+	return nil
+}
+
+func (p *hiddenPairs) end(e event.Event) error {
+	if p.turn && !p.tripped && e.Kind == event.KindRunCompleted {
+		return corrupt(e, "D6", "a turn is still open")
+	}
+	if p.calls > 0 {
+		return corrupt(e, "D7", "%d attempts of calls have no outcome", p.calls)
+	}
+	return nil
+}
