@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -39,6 +40,9 @@ const (
 	// maxUnits bounds the work to check a call against one schema, see
 	// [tool.Schema.CheckWithin]. There are at most four: two of each side.
 	maxUnits = 500_000
+
+	// maxQuoted bounds the parts of a reason in bytes: a model chooses the names of members.
+	maxQuoted = 200
 )
 
 // compile prepares the schema of a rule from a file.
@@ -99,11 +103,11 @@ func (r *ToolRule) violated(doc []byte) (why string, line int) {
 	}
 	subject := "the arguments"
 	if problem.Pointer != "" {
-		subject = "the argument " + problem.Pointer
+		subject = "the argument " + display.Clip(problem.Pointer, maxQuoted)
 	}
 	if at.Kind() == config.Bool && key != "additionalProperties" && key != "const" {
 		return subject + " must not be there", at.Line()
 	}
 	_, want, _ := at.JSON() // which compile has written
-	return fmt.Sprintf("%s must match %s: %s", subject, key, want), at.Line()
+	return fmt.Sprintf("%s must match %s: %s", subject, key, display.Clip(string(want), maxQuoted)), at.Line()
 }

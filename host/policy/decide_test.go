@@ -324,6 +324,7 @@ permissions:
 		{"other", `{"path":7}`, `the argument /path must match type: "string"`},
 		{"charge", `{"amount":1,"path":"abcdefghijk"}`, "the argument /path must match maxLength: 10"},
 		{"open", `{"a":1,"b":1.5}`, `the argument /b must match type: "integer"`},
+		{"open", `{"` + strings.Repeat("é", 1<<10) + `":"x"}`, "the argument /" + strings.Repeat("é", 99) + `... must match type: "integer"`},
 		{"closed", `{"a":1}`, ""},
 		{"closed", `{"hunter2":1}`, "the arguments must match additionalProperties: false"},
 	} {
