@@ -1,7 +1,9 @@
 package starling_test
 
 import (
+	"bytes"
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -39,6 +41,40 @@ func TestAPolicyLeavesTheDepthToTheEngine(t *testing.T) {
 	}
 	if depths[0] != depths[1] {
 		t.Errorf("a depth of %d without a policy, and of %d with one", depths[0], depths[1])
+	}
+}
+
+// TestAComponentIsATool loads one from its bytes and from its file, which are the same module. A call
+// is recorded, and replays from the database alone.
+func TestAComponentIsATool(t *testing.T) {
+	const file = "host/internal/component/testdata/values.wasm"
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := starling.Open(t.Context(), filepath.Join(t.TempDir(), "component.db"), starling.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	o := starling.ToolOptions{Name: "upper"}
+	tool, err := db.LoadBytes(t.Context(), "values", b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := db.Load(t.Context(), file, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(tool.Sandbox().Module, same.Sandbox().Module) {
+		t.Error("the bytes and the file are two modules")
+	}
+	run, err := tool.Call(t.Context(), `{"text":"ab"}`)
+	if err != nil || run.Output() != `"AB"` {
+		t.Fatalf("%+v %v", run, err)
+	}
+	if verdict, err := db.Replay(t.Context(), run.ID); err != nil || !verdict.Identical() {
+		t.Errorf("the replay: %+v %v", verdict, err)
 	}
 }
 

@@ -1,10 +1,12 @@
 package daemon_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,6 +84,25 @@ type refusing struct{ provider.Provider }
 
 func (refusing) Stream(context.Context, *provider.Request) (provider.EventStream, error) {
 	return nil, provider.ErrAuth
+}
+
+// TestUploadOfAComponent: it becomes a module with a tool for each function, which can be run. One
+// that needs another host is refused by the name of what is missing.
+func TestUploadOfAComponent(t *testing.T) {
+	w := newWorld(t, nil)
+	b, err := os.ReadFile("../../../host/internal/component/testdata/adapter.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.do("alice", "POST", "/api/v1/modules?name=adapter", "application/wasm", b); got.Code != http.StatusCreated || !strings.Contains(got.Body.String(), `"run-it"`) {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	w.awaitEnd(w.accept(`{"tool":"run-it","input":{"which":1,"n":5}}`))
+	other := bytes.ReplaceAll(b, []byte("wasi:clocks/wall-clock@0.2."), []byte("wasi:clocks/wall-clock@0.3."))
+	other = bytes.ReplaceAll(other, []byte("wasi:clocks/monotonic-clock@0.2."), []byte("wasi:clocks/monotonic-clock@0.3."))
+	if got := w.do("alice", "POST", "/api/v1/modules?name=other", "application/wasm", other); got.Code != http.StatusUnprocessableEntity || !strings.Contains(got.Body.String(), "this host has WASI 0.2") {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
 }
 
 // TestFailureMetricsNameTools: a tool and a model that have never succeeded, which is when
