@@ -1,4 +1,5 @@
-package starling_test
+// Package tck_test runs the conformance kit against this host and both SDKs.
+package tck_test
 
 import (
 	"os"
@@ -10,6 +11,8 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/treetest"
 )
+
+func TestMain(m *testing.M) { treetest.Run(m) }
 
 // kit runs the conformance kit, spec/tck, and checks that all cases pass.
 func kit(t *testing.T, env []string, args ...string) {
