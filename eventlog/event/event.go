@@ -161,14 +161,6 @@ func millisecond(at time.Time) uint64 {
 	return min(uint64(max(at.UnixMilli(), 0)), ulid.MaxTime())
 }
 
-// FirstID returns what sorts before every id that [NewID] returns from that millisecond on,
-// and behind all that it has returned before.
-func FirstID(at time.Time) string {
-	var id ulid.ULID
-	_ = id.SetTime(millisecond(at)) // which is in its bounds
-	return id.String()
-}
-
 // RegistryHash returns RunStarted.ToolRegistryHash of the references, which
 // must be sorted by name: BLAKE3 of an array with one map of name and
 // schema_hash for each. It is nil when there are none. It does not cover the

@@ -195,7 +195,7 @@ func writeEvents(w http.ResponseWriter, r *request, id string, after uint64, one
 	return nil
 }
 
-// exportRun writes all events that a run has, as "starling-host export" does.
+// exportRun writes all events that a run has, in the form of "starling-host export".
 func (d *Daemon) exportRun(w http.ResponseWriter, r *request) error {
 	s, err := d.find(r)
 	if err != nil {
