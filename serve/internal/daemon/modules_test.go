@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -96,6 +99,33 @@ func TestModulesTakeNoMoreThanTheyMay(t *testing.T) {
 		t.Errorf("%+v, %v, after %s", c, err, run)
 	}
 	upload(http.StatusCreated, 4)
+}
+
+// TestAgentModuleIsStoredAgain: a run of an agent begins with the agent's module, although it was
+// removed while no run used it.
+func TestAgentModuleIsStoredAgain(t *testing.T) {
+	wasm := answering("tool1", `{"type":"object"}`, `{"output":1}`)
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
+		m, err := guest.Load(t.Context(), c.Inline, wasm, guest.Options{Name: "m", Limits: sandbox.DefaultLimits()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close(t.Context()) })
+		a := &c.Agents[0]
+		a.Modules = map[canon.Hash][]byte{canon.Sum(wasm): wasm}
+		for _, tool := range m.Tools() {
+			a.Agent.Tools = append(a.Agent.Tools, tool)
+		}
+	})
+	if status := w.awaitEnd(w.accept(`{"agent":"gambler","goal":"guess"}`)); status != "completed" {
+		t.Error(status)
+	}
+	if c, err := tenant.Collect(t.Context(), w.log, time.Now()); c.Modules != 0 || err != nil {
+		t.Errorf("a module that a run uses was removed: %+v, %v", c, err)
+	}
+	if found, err := w.log.HasModule(t.Context(), canon.Sum(wasm)); !found || err != nil {
+		t.Errorf("the module is stored: %t, %v", found, err)
+	}
 }
 
 // TestUploadsAreCounted: a tenant uploads so many modules within an hour. The same ones
