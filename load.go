@@ -30,6 +30,12 @@ type ToolOptions struct {
 	// Limits bound each call. Zero fields are the defaults.
 	Limits sandbox.Limits
 
+	// Sidecar is the text of a sidecar (spec/sidecar.schema.json), which names, describes and
+	// bounds the tools. It becomes a section of the module, in place of one that it has. An
+	// empty one, {}, replaces none, and makes a WASI command without one take arguments. A .wasm
+	// file has the sidecar that lies beside it.
+	Sidecar []byte
+
 	// AllowHosts are the hosts that the tool may reach, as HOST or HOST:PORT. Addresses
 	// that are not public also need AllowPrivate.
 	AllowHosts   []string
@@ -205,6 +211,11 @@ func (db *DB) loadModule(ctx context.Context, source guest.Source, o ToolOptions
 	engine, err := db.engine.start(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if o.Sidecar != nil {
+		if source, err = source.WithSidecar("sidecar", o.Sidecar); err != nil {
+			return nil, err
+		}
 	}
 	limits := o.Limits
 	if o.Policy != nil {

@@ -20,6 +20,8 @@ var (
 	policySchema []byte
 	//go:embed host.schema.json
 	hostSchema []byte
+	//go:embed sidecar.schema.json
+	sidecarSchema []byte
 	//go:embed openapi.yaml
 	openAPI []byte
 )
@@ -35,6 +37,9 @@ func PolicySchema() []byte { return policySchema }
 
 // HostSchema returns the JSON Schema of host.yaml.
 func HostSchema() []byte { return hostSchema }
+
+// SidecarSchema returns the JSON Schema of NAME.tool.yaml.
+func SidecarSchema() []byte { return sidecarSchema }
 
 // OpenAPI returns the contract of the HTTP API, openapi.yaml.
 func OpenAPI() []byte { return openAPI }

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -136,6 +137,8 @@ func explain(err error) *failure {
 		// nowhere else.
 		reason, wrote, _ := strings.Cut(description.Err.Error(), "\n")
 		return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote), hint: description.Hint()}
+	case errors.As(err, new(*config.Error)):
+		return explain(explainFile(err))
 	case errors.As(err, &schema):
 		f := &failure{code: exitUsage, message: "the input does not match the tool's schema",
 			hint: "show the schema with: starling-host tool describe TOOL"}

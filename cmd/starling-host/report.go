@@ -66,7 +66,7 @@ func failed(t *starling.Tool, f *starling.Failure) *failure {
 	out := &failure{code: exitFailed, message: t.Name() + " failed: " + reason}
 	if wrong, ok := strings.CutPrefix(reason, guest.NotJSON); ok && t.Sandbox().ABI != abi.Version {
 		out.message = t.Name() + " failed: what it printed to standard output is not JSON: " + strings.TrimPrefix(wrong, "canon: JSON ")
-		out.hint = `a WASI command prints its result as one JSON document, a text in double quotes, and all else to standard error`
+		out.hint = `a WASI command prints its result as one JSON document, a text in double quotes, and all else to standard error; for any text, run it with --arg or --stdin, or give it a sidecar`
 	}
 	if f.Type == event.ErrorTool && t.Sandbox().ABI == abi.Version {
 		out.details = indented(more)

@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"io"
 	"io/fs"
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +26,10 @@ a tool's folder, which is built first: Go files, or a tool.ts or tool.js, built 
 starling-build of guest-sdk/js. The tool run_js is part of this program: it runs
 JavaScript that can call the tools of --with as tools.NAME(input). INPUT is a JSON
 document, @FILE to read a file, or - to read standard input. The default is {}.
+
+A WASI command runs as it is with --arg and --stdin. Its standard output, as a JSON
+string, is the result. A file NAME.tool.yaml beside NAME.wasm describes the tools of a
+module (see docs/bring-your-tools.md).
 
 The input is checked against the tool's schema before anything is recorded. Standard
 output has only the tool's result, as canonical JSON. The run's id, the tool's log,
@@ -44,15 +50,19 @@ the program.`
 const runExample = `  starling-host run dice.wasm '{"rolls":5}'
   echo '{"rolls":5}' | starling-host run dice.wasm - -o json
   starling-host run dice.wasm --fuel 100M --memory 32MiB --timeout 10s
+  starling-host run gojq.wasm --arg .a --stdin '{"a":1}'
   starling-host run run_js '{"code":"return await tools.dice({rolls: 2})"}' --with dice.wasm`
 
 // runFlags are the flags of run. Zero numbers stand for the host's defaults.
 type runFlags struct {
 	callFlags
-	tool   string
-	with   []string
-	seal   string
-	output string
+	tool    string
+	args    []string
+	stdin   string
+	program bool // its input is that of a program
+	with    []string
+	seal    string
+	output  string
 }
 
 // callFlags are those under which tools are called and recorded.
@@ -77,8 +87,23 @@ func (a *app) runCommand() *cobra.Command {
 		Long:    runHelp,
 		Example: runExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			input := "{}"
-			if len(args) == 2 {
+			input, program := "{}", cmd.Flags().Changed("arg") || cmd.Flags().Changed("stdin")
+			if program && len(args) == 2 {
+				return usagef("", "--arg and --stdin are the input of a program, so there is no INPUT beside them")
+			} else if program {
+				text, err := a.readInput(f.stdin, sandbox.DefaultLimits().InputBytes)
+				if err != nil {
+					return err
+				}
+				if !utf8.Valid(text) {
+					return usagef("", "--stdin: the standard input of a program is text in UTF-8")
+				}
+				doc, err := json.Marshal(map[string]any{"args": append([]string{}, f.args...), "stdin": string(text)})
+				if err != nil {
+					return err
+				}
+				f.program, input = true, string(doc)
+			} else if len(args) == 2 {
 				input = args[1]
 			} else if f, ok := a.stdin.(*os.File); ok {
 				// A program that starts this one may leave a pipe open and empty, so it is not read unasked.
@@ -90,6 +115,8 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
+	cmd.Flags().StringArrayVar(&f.args, "arg", nil, "an argument of a WASI command, as one `WORD`; may be repeated")
+	cmd.Flags().StringVar(&f.stdin, "stdin", "", "the standard input of a WASI command: `TEXT`, @FILE, or - for this program's own")
 	cmd.Flags().StringVar(&f.seal, "seal", "", "seal the database afterwards with the key in `KEYFILE`")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
 	f.add(cmd)
@@ -155,6 +182,9 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		return err
 	}
 	options.Name = f.tool
+	if f.program {
+		options.Sidecar = []byte("{}")
+	}
 	var key *seal.Key
 	if f.seal != "" {
 		if key, err = seal.ReadKey(f.seal); err != nil {
@@ -177,7 +207,10 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		}
 		tool = tool.Calling(others...)
 	}
-	doc, err := a.readInput(input, sandbox.DefaultLimits().InputBytes)
+	doc := []byte(input)
+	if !f.program {
+		doc, err = a.readInput(input, sandbox.DefaultLimits().InputBytes)
+	}
 	if err != nil {
 		return err
 	}

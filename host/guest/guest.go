@@ -57,8 +57,12 @@ type Module struct {
 // a *rewrite.Refusal if the module is refused, and a *[DescriptionError] if its description
 // is.
 func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, error) {
+	side, limits, err := sidecarOf(wasm, o.Limits)
+	if err != nil {
+		return nil, err
+	}
 	compiled := registry.Doing(ctx, strings.TrimSpace("compiling "+o.Name))
-	loaded, err := engine.Load(ctx, wasm, o.Limits)
+	loaded, err := engine.Load(ctx, wasm, limits)
 	compiled()
 	if err != nil {
 		return nil, err
@@ -67,7 +71,7 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 		o.Egress = egress.New(egress.Config{})
 	}
 	m := &Module{sandbox: loaded, size: loaded.Size(), imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
-	if m.tools, err = m.describe(ctx, o); err != nil {
+	if m.tools, err = m.describe(ctx, o, side); err != nil {
 		loaded.Close(ctx)
 		return nil, err
 	}
@@ -78,17 +82,30 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	return m, nil
 }
 
-func (m *Module) describe(ctx context.Context, o Options) ([]*Tool, error) {
-	if m.command() {
+func (m *Module) describe(ctx context.Context, o Options, side *registry.Sidecar) (tools []*Tool, err error) {
+	if m.command() && side == nil {
 		return []*Tool{describeCommand(o.Name)}, nil
 	}
-	doc, err := m.sandbox.Describe(ctx)
-	if err != nil {
-		return nil, &DescriptionError{fmt.Errorf(notHad+"%w", err)}
+	var doc []byte
+	if !m.command() {
+		if doc, err = m.sandbox.Describe(ctx); err != nil {
+			return nil, &DescriptionError{fmt.Errorf(notHad+"%w", err)}
+		}
 	}
-	tools, err := parseDescription(doc, o.New)
+	if side != nil {
+		doc, err = withSidecar(doc, side, o.Name)
+	}
+	if err == nil {
+		tools, err = parseDescription(doc, o.New)
+	}
 	if err != nil {
 		return nil, &DescriptionError{err}
+	}
+	for _, t := range tools {
+		if m.command() {
+			says := program(side.Tools[t.Name()])
+			t.program = &says
+		}
 	}
 	return tools, nil
 }

@@ -23,6 +23,8 @@ type Tool struct {
 	output *tool.Schema // nil when any output will do
 	module *Module
 
+	program *program // of a WASI command with a sidecar
+
 	imports imports
 }
 
@@ -168,7 +170,11 @@ func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*
 			step.SetProbe(ctx, func() event.Meter { return event.Meter(meter()) })
 		},
 	}
-	if !t.module.command() {
+	if t.program != nil {
+		if err := t.program.receive(&call, input, info.Variables, t.module.sandbox.Limits().InputBytes); err != nil {
+			return nil, err
+		}
+	} else if !t.module.command() {
 		sealed, err := sealInput(t.Name(), input.JSON, info)
 		if err != nil {
 			return nil, err
@@ -184,6 +190,9 @@ func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*
 	}
 	if err != nil {
 		return nil, err
+	}
+	if t.program != nil {
+		return t.program.answer(result.Output)
 	}
 	if t.module.command() {
 		return printed(result.Output)

@@ -14,6 +14,10 @@ type Call struct {
 	// Tool is the tool's name. A guest sees it as args[0].
 	Tool string
 
+	// Args are the arguments after args[0], and Env the environment, as NAME=VALUE. No text in
+	// them has a zero byte.
+	Args, Env []string
+
 	// Input is the document that the guest receives: the envelope of
 	// spec/abi.md for a starling:v1 tool, the tool's own input for a WASI
 	// command.
@@ -101,7 +105,7 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 		}
 	}()
 	s.unseal()
-	s.name, s.imports = c.Tool, imports
+	s.name, s.args, s.env, s.imports = c.Tool, c.Args, c.Env, imports
 	s.stopAt, s.stop = c.StopAt, c.StopErr
 	s.attend(ctx, !c.NoTimeout)
 	s.allow(m.limits.Fuel)

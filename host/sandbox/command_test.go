@@ -18,7 +18,7 @@ func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
 		class       error
 		text        string
 	}{
-		{name: "success", input: `{"a":1}`, output: `{"args":["shout"],"input":{"a":1}}`, log: "a note for the log\n"},
+		{name: "success", input: `{"a":1}`, output: `{"args":["shout" "" "é" "A=1" "B="],"input":{"a":1}}`, log: "a note for the log\n"},
 		{name: "the time", input: `"time"`, output: `"2026-09-21T14:13:21Z"`},
 		{name: "failure", input: `"fail"`, text: "exit code 7: cannot do that", log: "cannot do that\n"},
 		{name: "a panic", input: `"panic"`, text: "the command has a bug", log: "panic: the command has a bug"},
@@ -30,7 +30,7 @@ func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
 			var seen [2]observation
 			for i, m := range modules {
 				var err error
-				seen[i], err = observe(t, m, Call{Tool: "shout", Input: []byte(tt.input)}, &world{})
+				seen[i], err = observe(t, m, Call{Tool: "shout", Args: []string{"", "é"}, Env: []string{"A=1", "B="}, Input: []byte(tt.input)}, &world{})
 				if (err != nil) != (tt.text != "") || !errors.Is(err, tt.class) && tt.class != nil || !strings.Contains(seen[i].Error, tt.text) {
 					t.Errorf("error %v", err)
 				}

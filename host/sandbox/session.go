@@ -40,7 +40,9 @@ type session struct {
 
 	effects, effectBytes uint64
 
-	name   string // args[0]
+	name   string   // args[0]
+	args   []string // the others
+	env    []string
 	stdin  []byte // the unread rest
 	stdout []byte // of a command; nil for a tool, whose fd 1 is a log
 	log    capture

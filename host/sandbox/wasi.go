@@ -24,7 +24,7 @@ var wasiFuncs = []hostFunc{
 	wasi("args_sizes_get", (*session).argsSizesGet),
 	wasi("clock_res_get", (*session).clockResGet),
 	wasi("clock_time_get", (*session).clockTimeGet),
-	wasi("environ_get", always(success)),
+	wasi("environ_get", (*session).environGet),
 	wasi("environ_sizes_get", (*session).environSizesGet),
 	wasi("fd_advise", onStream(eNotsup)),
 	wasi("fd_allocate", onStream(eNotsup)),

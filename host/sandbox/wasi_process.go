@@ -5,28 +5,36 @@ import (
 	"math/rand/v2"
 )
 
-// argsGet writes args[0], the tool's name: Go's package flag needs it.
-func (s *session) argsGet(a args) errno {
-	argv, buf := a.u32(0), a.u32(1)
-	if e := s.store(argv, binary.LittleEndian.AppendUint32(nil, buf)); e != success {
+// argv returns all arguments. The first is the tool's name: Go's package flag needs it.
+func (s *session) argv() []string { return append([]string{s.name}, s.args...) }
+
+func (s *session) argsGet(a args) errno         { return s.storeTexts(a, s.argv()) }
+func (s *session) argsSizesGet(a args) errno    { return s.storeSizes(a, s.argv()) }
+func (s *session) environGet(a args) errno      { return s.storeTexts(a, s.env) }
+func (s *session) environSizesGet(a args) errno { return s.storeSizes(a, s.env) }
+
+// storeTexts writes the addresses of texts, and the texts, each with a zero byte behind it.
+func (s *session) storeTexts(a args, texts []string) errno {
+	var addresses, buf []byte
+	for _, text := range texts {
+		addresses = binary.LittleEndian.AppendUint32(addresses, a.u32(1)+uint32(len(buf)))
+		buf = append(append(buf, text...), 0)
+	}
+	if e := s.store(a.u32(0), addresses); e != success {
 		return e
 	}
-	return s.store(buf, append([]byte(s.name), 0))
+	return s.store(a.u32(1), buf)
 }
 
-func (s *session) argsSizesGet(a args) errno {
-	return s.storeSizes(a, 1, uint32(len(s.name))+1)
-}
-
-func (s *session) environSizesGet(a args) errno {
-	return s.storeSizes(a, 0, 0)
-}
-
-func (s *session) storeSizes(a args, count, bytes uint32) errno {
-	if e := s.store(a.u32(0), binary.LittleEndian.AppendUint32(nil, count)); e != success {
+func (s *session) storeSizes(a args, texts []string) errno {
+	size := 0
+	for _, text := range texts {
+		size += len(text) + 1
+	}
+	if e := s.store(a.u32(0), binary.LittleEndian.AppendUint32(nil, uint32(len(texts)))); e != success {
 		return e
 	}
-	return s.store(a.u32(1), binary.LittleEndian.AppendUint32(nil, bytes))
+	return s.store(a.u32(1), binary.LittleEndian.AppendUint32(nil, uint32(size)))
 }
 
 // The supported clocks of WASI. The others count processor time, which guests

@@ -97,7 +97,10 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	if err != nil {
 		return Module{}, err
 	}
-	return m.joined()
+	if m, err = m.joined(); err != nil || info.IsDir() {
+		return m, err
+	}
+	return m.besides()
 }
 
 // FromBytes returns the module that bytes are. The name is that of a WASI command.

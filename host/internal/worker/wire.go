@@ -16,6 +16,14 @@ func appendBytes[T ~[]byte | ~string](b []byte, v T) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(v))), v...)
 }
 
+func appendTexts(b []byte, texts []string) []byte {
+	b = appendUint(b, uint64(len(texts)))
+	for _, text := range texts {
+		b = appendBytes(b, text)
+	}
+	return b
+}
+
 func appendFlag(b []byte, v bool) []byte {
 	if v {
 		return append(b, 1)
@@ -74,6 +82,13 @@ func (f *fields) text() string {
 	return string(b)
 }
 
+func (f *fields) texts() (texts []string) {
+	for n := f.uint(); n > 0 && !f.bad; n-- {
+		texts = append(texts, f.text())
+	}
+	return texts
+}
+
 // end reports whether the body was exactly the fields read.
 func (f *fields) end() error {
 	if f.bad || len(f.b) > 0 {
@@ -91,7 +106,8 @@ type request struct {
 func (r request) append(b []byte) []byte {
 	b = appendFlag(appendUint(b, r.number), r.call.StopErr != nil)
 	b = appendUint(b, r.call.StopAt)
-	return appendBytes(appendBytes(b, r.call.Tool), r.call.Input)
+	b = appendTexts(appendTexts(appendBytes(b, r.call.Tool), r.call.Args), r.call.Env)
+	return appendBytes(b, r.call.Input)
 }
 
 // parseRequest reads a call. The input belongs to the frame.
@@ -104,6 +120,7 @@ func parseRequest(body []byte) (request, error) {
 	}
 	r.call.StopAt = f.uint()
 	r.call.Tool = f.text()
+	r.call.Args, r.call.Env = f.texts(), f.texts()
 	r.call.Input = f.bytes()
 	return r, f.end()
 }

@@ -28,6 +28,6 @@ func main() {
 		fmt.Printf("%q", time.Now().UTC().Format(time.RFC3339Nano))
 	default:
 		fmt.Fprintln(os.Stderr, "a note for the log")
-		fmt.Printf(`{"args":%q,"input":%s}`, os.Args, input)
+		fmt.Printf(`{"args":%q,"input":%s}`, append(os.Args, os.Environ()...), input)
 	}
 }

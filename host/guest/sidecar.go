@@ -1,0 +1,190 @@
+package guest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/internal/registry"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/schema"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+// sidecarOf returns the sidecar in a module, or nil, and the limits of a call within its bounds.
+func sidecarOf(wasm []byte, l sandbox.Limits) (*registry.Sidecar, sandbox.Limits, error) {
+	side, err := registry.SidecarOf(wasm)
+	if err != nil {
+		return nil, l, &DescriptionError{fmt.Errorf("has an invalid sidecar: %w", err)}
+	}
+	if side != nil {
+		bounds := &policy.Policy{Limits: side.Limits.Sandbox()}
+		l = sandbox.Limits(policy.Narrow(event.SandboxLimits(sandbox.WithDefaults(l)), bounds))
+	}
+	return side, l, nil
+}
+
+// programInput is the schema of a WASI command whose sidecar has none.
+const programInput = `{"type":"object","properties":{` +
+	`"args":{"type":"array","items":{"type":"string"},"description":"The arguments, one word each."},` +
+	`"stdin":{"type":"string","description":"The text on standard input."}},"additionalProperties":false}`
+
+// withSidecar returns the description of a module with what its sidecar says. Doc is the module's
+// own, or nil for a WASI command, which is named after its file unless the sidecar has a name.
+func withSidecar(doc []byte, side *registry.Sidecar, file string) ([]byte, error) {
+	var d abi.Description
+	if doc == nil {
+		names := slices.Sorted(maps.Keys(side.Tools))
+		if len(names) == 0 {
+			names = []string{commandName(file)}
+		}
+		for _, name := range names {
+			d.Tools = append(d.Tools, abi.ToolDescription{
+				Name: name, Description: "A program: it receives arguments and standard input, and its standard output is the result.", InputSchema: abi.JSON(programInput),
+			})
+		}
+	} else if clean, err := canon.JSON(doc); err != nil {
+		return nil, fmt.Errorf("is not JSON: %w", err)
+	} else if err := schema.Decode(clean, &d); err != nil {
+		return nil, err
+	}
+	for name, says := range side.Tools {
+		i := slices.IndexFunc(d.Tools, func(t abi.ToolDescription) bool { return t.Name == name })
+		switch {
+		case i < 0:
+			var has []string
+			for _, t := range d.Tools {
+				has = append(has, t.Name)
+			}
+			return nil, fmt.Errorf("lacks the tool %q of its sidecar; it has: %s", name, strings.Join(has, ", "))
+		case doc != nil && (says.Args != nil || says.Stdin != nil || says.Output != ""):
+			return nil, fmt.Errorf("has a sidecar with args, stdin or output for the tool %q: these are for WASI commands", name)
+		}
+		t := &d.Tools[i]
+		if says.Description != "" {
+			t.Description = says.Description
+		}
+		if says.InputSchema != nil {
+			t.InputSchema = abi.JSON(says.InputSchema)
+		}
+		if says.OutputSchema != nil {
+			t.OutputSchema = abi.JSON(says.OutputSchema)
+		}
+		if says.Effects != nil {
+			t.Effects = says.Effects
+		}
+		if says.Idempotent != nil {
+			t.Idempotent = *says.Idempotent
+		}
+	}
+	return json.Marshal(d)
+}
+
+// program is how a WASI command with a sidecar is called.
+type program registry.SidecarTool
+
+// receive fills a call with the arguments, the environment and the standard input, of at most so
+// many bytes together.
+func (p *program) receive(call *sandbox.Call, input *canon.Doc, variables []byte, most uint64) error {
+	members, _ := input.Members()
+	size := uint64(0)
+	value := func(m *canon.Doc) (text string) {
+		if json.Unmarshal(m.JSON, &text) != nil {
+			text = string(m.JSON)
+		}
+		if size += uint64(len(text)); size > most {
+			return ""
+		}
+		return text
+	}
+	// fill replaces the placeholders of a template. Each member must be there.
+	fill := func(template string) (text string, complete bool) {
+		complete = true
+		text = registry.Placeholder.ReplaceAllStringFunc(template, func(name string) string {
+			if m := members[strings.Trim(name, "{}")]; m != nil && size <= most {
+				return value(m)
+			}
+			complete = false
+			return ""
+		})
+		return text, complete
+	}
+	call.Args = slices.Clone(p.Args)
+	switch {
+	case p.InputSchema == nil:
+		if list := members["args"]; list != nil {
+			var args []string
+			if err := json.Unmarshal(list.JSON, &args); err != nil {
+				return err
+			}
+			call.Args = append(call.Args, args...)
+		}
+		call.Input = nil
+		if text := members["stdin"]; text != nil {
+			call.Input = []byte(value(text))
+		}
+	case p.Args != nil:
+		call.Args = nil
+		call.Input = nil
+		for _, template := range p.Args {
+			var list []json.RawMessage
+			if m := members[strings.Trim(template, "{}")]; m != nil && registry.Placeholder.FindString(template) == template && json.Unmarshal(m.JSON, &list) == nil {
+				for _, item := range list {
+					call.Args = append(call.Args, value(&canon.Doc{JSON: item}))
+				}
+			} else if arg, ok := fill(template); ok {
+				call.Args = append(call.Args, arg)
+			}
+		}
+	}
+	if p.Stdin != nil {
+		text, _ := fill(*p.Stdin)
+		call.Input = []byte(text)
+	}
+	if size > most {
+		return fmt.Errorf("%w: arguments and standard input of more than %d bytes", tool.ErrLimit, most)
+	}
+	for _, arg := range call.Args {
+		if strings.Contains(arg, "\x00") {
+			return tool.ToolDiscard(errors.New("an argument has a zero byte, which no program can receive"))
+		}
+	}
+	var named map[string]json.RawMessage
+	_ = json.Unmarshal(variables, &named) // an object, or nothing
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		var text string
+		if json.Unmarshal(named[name], &text) != nil {
+			text = string(named[name])
+		}
+		if name != "" && !strings.ContainsAny(name, "=\x00") && !strings.Contains(text, "\x00") {
+			call.Env = append(call.Env, name+"="+text)
+		}
+	}
+	return nil
+}
+
+// answer returns the output of a program that wrote this to its standard output.
+func (p *program) answer(written []byte) (*canon.Doc, error) {
+	switch {
+	case p.Output == "json":
+		return printed(written)
+	case p.Output == "base64":
+		written = []byte(base64.StdEncoding.EncodeToString(written))
+	case !utf8.Valid(written):
+		return nil, errors.New("guest: the program wrote bytes that are not UTF-8 text to its standard output; its sidecar can say: output: base64")
+	}
+	doc, err := json.Marshal(string(written))
+	if err != nil {
+		return nil, err
+	}
+	return canon.Parse(doc)
+}

@@ -1,0 +1,155 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/spec"
+)
+
+// Sidecar names, describes and bounds the tools of a module. People write it as a file beside the
+// module; from there on it is a section of the module, so the module's digest covers it, and a
+// replay finds it in the log.
+type Sidecar struct {
+	Limits config.CallLimits      `yaml:"limits"`
+	Tools  map[string]SidecarTool `yaml:"tools"` // by name
+}
+
+// SidecarTool is what a sidecar says of one tool. Empty fields say nothing.
+type SidecarTool struct {
+	Description  string          `yaml:"description"`
+	InputSchema  json.RawMessage `yaml:"input_schema"`
+	OutputSchema json.RawMessage `yaml:"output_schema"`
+	Effects      []string        `yaml:"effects"`
+	Idempotent   *bool           `yaml:"idempotent"`
+
+	// How a WASI command is called. With an input schema, [Placeholder]s stand for its members.
+	Args   []string `yaml:"args"`
+	Stdin  *string  `yaml:"stdin"`
+	Output string   `yaml:"output"` // text, json or base64
+}
+
+// Placeholder is the part of a template that stands for a member of the input.
+var Placeholder = regexp.MustCompile(`\{[A-Za-z_][A-Za-z0-9_-]*\}`)
+
+const (
+	sidecarSection  = "starling.sidecar"
+	sidecarSuffix   = ".tool.yaml"
+	maxSidecarBytes = 256 << 10
+)
+
+var sidecarSchema = sync.OnceValue(func() *config.Schema {
+	return config.MustSchema(spec.SidecarSchema(), config.Formats{"egress-host": config.Format(egress.ParseRule)})
+})
+
+// readSidecar reads a sidecar. The error is a [*config.Error].
+func readSidecar(name string, data []byte) (*Sidecar, *config.Node, error) {
+	s := &Sidecar{}
+	root, err := sidecarSchema().Load(name, data, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range root.At("tools").Pairs() {
+		if t.Get("input_schema") == nil {
+			continue // what is written is meant
+		}
+		members := t.At("input_schema", "properties")
+		for _, template := range append(t.At("args").Items(), t.At("stdin")) {
+			if template == nil {
+				continue
+			}
+			text, _ := template.Text()
+			for _, p := range Placeholder.FindAllString(text, -1) {
+				if name := strings.Trim(p, "{}"); members == nil || members.Get(name) == nil {
+					return nil, nil, template.Errorf("list it there under properties, or write { "+name+" } for the text itself", "input_schema has no property %q", name)
+				}
+			}
+		}
+	}
+	return s, root, nil
+}
+
+// WithSidecar returns the module with a sidecar as its section, in place of one that it has. Name is
+// that of the file, for errors, which are [*config.Error]s. An empty sidecar replaces none.
+func (m Module) WithSidecar(name string, data []byte) (Module, error) {
+	_, root, err := readSidecar(name, data)
+	if err != nil {
+		return m, err
+	}
+	_, doc, err := root.JSON()
+	if err != nil {
+		return m, err
+	}
+	module, err := wasm.Split(m.Wasm)
+	if err != nil { // the gate has the words
+		return m, nil
+	}
+	at := sidecarIn(module)
+	if at >= 0 && string(doc) == "{}" {
+		return m, nil
+	}
+	section := wasm.Section{ID: wasm.SectionCustom, Body: append(wasm.AppendName(nil, sidecarSection), doc...)}
+	if at >= 0 {
+		module.Sections[at] = section
+	} else {
+		module.Sections = append(module.Sections, section)
+	}
+	m.Wasm = module.Encode()
+	return m, nil
+}
+
+// besides returns the module with the sidecar that lies beside its file, if there is one.
+func (m Module) besides() (Module, error) {
+	path := strings.TrimSuffix(m.Source, ".wasm") + sidecarSuffix
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxSidecarBytes) {
+		return m, &Error{Ref: path, Reason: "this is no sidecar of a module: it is not a file, or too large", Hint: "rename it"}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return m, err
+	}
+	return m.WithSidecar(path, data)
+}
+
+// sidecarIn returns the number of the section, or -1.
+func sidecarIn(m *wasm.Module) int {
+	for i := range m.Sections {
+		if s := &m.Sections[i]; s.ID == wasm.SectionCustom && s.Name == sidecarSection {
+			return i
+		}
+	}
+	return -1
+}
+
+// SidecarOf returns the sidecar in a module, or nil. The error is a [*config.Error].
+func SidecarOf(module []byte) (*Sidecar, error) {
+	m, err := wasm.Split(module)
+	if err != nil {
+		return nil, nil // the gate refuses it
+	}
+	at := sidecarIn(m)
+	if at < 0 {
+		return nil, nil
+	}
+	body := m.Sections[at].Body
+	r := wasm.NewReader(body, 0, len(body))
+	r.Name()
+	doc := body[r.Pos():]
+	if len(doc) > maxSidecarBytes {
+		doc = nil // which is refused
+	}
+	s, _, err := readSidecar(sidecarSection, doc)
+	return s, err
+}
