@@ -75,14 +75,14 @@ func (f *File) resolve(ctx context.Context, development bool) (r resolved, all [
 			add("certificate", "valid until "+r.certificate.Expires().Format(time.DateOnly), r.certificate.warn(), nil)
 		}
 	}
-	if r.masters, err = tenant.ReadMasterKeys(f.KeyFile); err != nil {
+	if r.masters, err = tenant.ReadMasterKeys(f.KeyFile); development && errors.Is(err, fs.ErrNotExist) {
+		err = nil // it is made
+	} else if err != nil {
 		hint := ""
 		if _, open := errors.AsType[*keyfile.NotPrivateError](err); open {
 			hint = "make it private, with chmod 600"
 		}
-		if err = f.wrong(err, hint, "key_file"); development && errors.Is(err, fs.ErrNotExist) {
-			err = nil // it is made
-		}
+		err = f.wrong(err, hint, "key_file")
 	}
 	add("key file", fmt.Sprintf("%s, %s", f.KeyFile, display.Plural(len(r.masters), "master key")), nil, err)
 	if name := f.Metrics.KeyEnv; name != "" {

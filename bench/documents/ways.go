@@ -23,14 +23,14 @@ import (
 func open(ctx context.Context, dir string) (ways []way, end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ends := []func(){cancel}
-	end = func() {
+	closeAll := func() {
 		for i := len(ends) - 1; i >= 0; i-- {
 			ends[i]()
 		}
 	}
 	defer func() {
 		if err != nil {
-			end()
+			closeAll()
 		}
 	}()
 	db, err := starling.Open(ctx, filepath.Join(dir, "runs.db"), starling.Options{})
@@ -52,7 +52,7 @@ func open(ctx context.Context, dir string) (ways []way, end func(), err error) {
 	}
 	ends = append(ends, stop)
 	gateway, err := throughGateway(ctx, db, dir)
-	return append(runs, api, gateway), end, err
+	return append(runs, api, gateway), closeAll, err
 }
 
 // running makes runs in this process, and replays them. The guest's work is taken off.
