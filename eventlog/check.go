@@ -131,7 +131,6 @@ type Checker struct {
 	encrypted uint64 // events so far that are
 	unknown   string
 	hidden    hiddenPairs
-	scratch   []byte
 }
 
 // NewChecker returns a checker that has seen nothing.
@@ -200,15 +199,17 @@ func (c *Checker) meaning(e event.Event) error {
 			return start
 		}
 	}
+	var payload any // in strict mode
 	if c.opts.Strict {
-		if err := c.strictEvent(e, first); err != nil {
+		var err error
+		if payload, err = c.strictEvent(e, first); err != nil {
 			return err
 		}
 	}
 	if start != nil {
 		return start
 	}
-	if err := c.pairs.add(e); err != nil {
+	if err := c.pairs.add(e, payload); err != nil {
 		return err
 	}
 	return c.checkRoot(e)
@@ -257,8 +258,7 @@ func (c *Checker) advance(e event.Event) error {
 	if c.broken && e.Kind.Terminal() {
 		return c.blameNow(e, c.rootFits(e))
 	}
-	c.scratch = event.AppendEnvelope(c.scratch[:0], e)
-	hash := event.Hash(c.scratch)
+	hash := e.Hash()
 	c.before, c.last = c.last, e.Kind
 	c.at.advance(e, hash)
 	if !e.Kind.Terminal() {
@@ -395,15 +395,20 @@ func (c *Checker) mixed(e event.Event, encrypted bool) error {
 	return corrupt(e, "sealed", "the payload is not encrypted; those before it are")
 }
 
-// strictEvent checks the rules of strict mode that concern one event alone.
-func (c *Checker) strictEvent(e event.Event, first bool) error {
+// strictEvent checks the rules of strict mode that concern one event alone, and returns its
+// payload.
+func (c *Checker) strictEvent(e event.Event, first bool) (payload any, err error) {
 	if err := strictEnvelope(e, first); err != nil {
-		return err
+		return nil, err
 	}
 	if err := canon.Valid(e.Payload); err != nil {
-		return corrupt(e, "S2", "the payload is not canonical: %v", err)
+		return nil, corrupt(e, "S2", "the payload is not canonical: %v", err)
 	}
-	return c.exactShape(e)
+	payload, want, err := shapes[e.Kind](e)
+	if err != nil {
+		return nil, corrupt(e, "S2", "the payload does not decode: %v", err)
+	}
+	return payload, c.exactShape(e, want)
 }
 
 // strictEnvelope checks the rules that do not look into the payload.
@@ -421,13 +426,9 @@ func strictEnvelope(e event.Event, first bool) error {
 	return nil
 }
 
-// exactShape decodes a payload into its struct and encodes it again. Whatever
-// the struct does not know, or the payload lacks, makes a difference of bytes.
-func (c *Checker) exactShape(e event.Event) error {
-	want, err := shapes[e.Kind](e)
-	if err != nil {
-		return corrupt(e, "S2", "the payload does not decode: %v", err)
-	}
+// exactShape compares a payload with want, its struct encoded again. Whatever the struct does
+// not know, or the payload lacks, makes a difference of bytes.
+func (c *Checker) exactShape(e event.Event, want canon.Raw) error {
 	if bytes.Equal(want, e.Payload) {
 		return nil
 	}
@@ -445,7 +446,7 @@ func (c *Checker) exactShape(e event.Event) error {
 }
 
 // shapes has the struct of every kind.
-var shapes = map[event.Kind]func(event.Event) (canon.Raw, error){
+var shapes = map[event.Kind]func(event.Event) (payload any, again canon.Raw, err error){
 	event.KindRunStarted:                reencode[event.RunStarted],
 	event.KindUserMessageAppended:       reencode[event.UserMessageAppended],
 	event.KindTurnStarted:               reencode[event.TurnStarted],
@@ -464,12 +465,13 @@ var shapes = map[event.Kind]func(event.Event) (canon.Raw, error){
 	event.KindTurnFailed:                reencode[event.TurnFailed],
 }
 
-func reencode[T event.Payload](e event.Event) (canon.Raw, error) {
+func reencode[T event.Payload](e event.Event) (any, canon.Raw, error) {
 	p, err := event.Decode[T](e)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return canon.Encode(p) // what differs in form differs from the payload, which is canonical
+	again, err := canon.Encode(p) // what differs in form differs from the payload, which is canonical
+	return p, again, err
 }
 
 // CorruptError describes where a run breaks a rule, and why.

@@ -38,19 +38,34 @@ type callRef struct {
 	ParentID string `cbor:"parent_id"`
 }
 
+// refOf returns the call that an event names. The payload is nil if it is not decoded yet.
+func refOf(e event.Event, payload any, invariant string) (c callRef, err error) {
+	switch p := payload.(type) {
+	case event.ToolCallScheduled:
+		return callRef{p.CallID, p.Attempt, p.ParentID}, nil
+	case event.ToolCallCompleted:
+		return callRef{CallID: p.CallID, Attempt: p.Attempt}, nil
+	case event.ToolCallFailed:
+		return callRef{CallID: p.CallID, Attempt: p.Attempt}, nil
+	case event.SideEffectRecorded:
+		return callRef{CallID: p.CallID}, nil
+	}
+	return c, decodePart(e, invariant, &c)
+}
+
 // turnRef is the part of the payloads about a turn that names it.
 type turnRef struct {
 	TurnID string `cbor:"turn_id"`
 }
 
-func (p *pairs) add(e event.Event) error {
+func (p *pairs) add(e event.Event, payload any) error {
 	switch e.Kind {
 	case event.KindTurnStarted, event.KindAssistantMessageCompleted, event.KindBudgetExceeded:
 		return p.turnEvent(e)
 	case event.KindToolCallScheduled, event.KindToolCallCompleted, event.KindToolCallFailed:
-		return p.callEvent(e)
+		return p.callEvent(e, payload)
 	case event.KindSideEffectRecorded:
-		return p.effect(e)
+		return p.effect(e, payload)
 	case event.KindRunResumed:
 		p.reset()
 	case event.KindRunCompleted, event.KindRunFailed, event.KindRunCancelled:
@@ -81,9 +96,9 @@ func (p *pairs) turnEvent(e event.Event) error {
 }
 
 // callEvent opens or closes an attempt of a call.
-func (p *pairs) callEvent(e event.Event) error {
-	var c callRef
-	if err := decodePart(e, "D7", &c); err != nil {
+func (p *pairs) callEvent(e event.Event, payload any) error {
+	c, err := refOf(e, payload, "D7")
+	if err != nil {
 		return err
 	}
 	key, begins := attempt{c.CallID, c.Attempt}, e.Kind == event.KindToolCallScheduled
@@ -112,12 +127,12 @@ func (p *pairs) callEvent(e event.Event) error {
 	return nil
 }
 
-func (p *pairs) effect(e event.Event) error {
+func (p *pairs) effect(e event.Event, payload any) error {
 	if p.calls == nil {
 		return nil
 	}
-	var c callRef
-	if err := decodePart(e, "S5", &c); err != nil {
+	c, err := refOf(e, payload, "S5")
+	if err != nil {
 		return err
 	}
 	if c.CallID != "" && !p.calls[c.CallID].open {

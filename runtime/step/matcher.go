@@ -21,6 +21,7 @@ import (
 // The Context's mu guards a matcher.
 type matcher struct {
 	events  []event.Event
+	decoded []any  // the payloads of those that may belong to a call
 	before  uint64 // events of the run before the first of them
 	open    bool   // there is no terminal event
 	streams map[string]*stream
@@ -48,33 +49,32 @@ func newMatcher(runID string, before uint64, events []event.Event) (*matcher, er
 		if ev.RunID != runID || ev.Seq != before+uint64(i)+1 {
 			return nil, fmt.Errorf("recorded event %d is seq %d of run %q, want seq %d of run %q", i, ev.Seq, ev.RunID, before+uint64(i)+1, runID)
 		}
-		id, err := recordedStream(ev)
+		payload, err := ofCall(ev)
 		if err != nil {
 			return nil, err
 		}
-		s := m.stream(id)
+		m.decoded = append(m.decoded, payload)
+		s := m.stream(streamOf(payload))
 		s.events = append(s.events, i)
 	}
 	return m, nil
 }
 
-// recordedStream returns the stream that a recorded event belongs to.
-func recordedStream(ev event.Event) (string, error) {
-	var payload any
-	var err error
+// ofCall decodes the payload of an event that may belong to a call, and returns nil for others.
+func ofCall(ev event.Event) (payload any, err error) {
 	switch ev.Kind {
 	case event.KindToolCallScheduled:
-		payload, err = ev.AsToolCallScheduled()
+		return ev.AsToolCallScheduled()
 	case event.KindToolCallCompleted:
-		payload, err = ev.AsToolCallCompleted()
+		return ev.AsToolCallCompleted()
 	case event.KindToolCallFailed:
-		payload, err = ev.AsToolCallFailed()
+		return ev.AsToolCallFailed()
 	case event.KindSideEffectRecorded:
-		payload, err = ev.AsSideEffectRecorded()
+		return ev.AsSideEffectRecorded()
 	case event.KindBudgetExceeded:
-		payload, err = ev.AsBudgetExceeded()
+		return ev.AsBudgetExceeded()
 	}
-	return streamOf(payload), err
+	return nil, nil
 }
 
 // streamOf returns the stream that a payload belongs to: the call that it
@@ -224,9 +224,11 @@ func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) 
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := event.Decode[T](*ev)
-	if err != nil {
-		return nil, unreadable(ev, err)
+	recorded, ok := m.decoded[ev.Seq-m.before-1].(T)
+	if !ok {
+		if recorded, err = event.Decode[T](*ev); err != nil {
+			return nil, unreadable(ev, err)
+		}
 	}
 	unusable := take(payload, recorded)
 	got, err := canon.Encode(*payload)

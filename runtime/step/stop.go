@@ -37,12 +37,11 @@ func interruptionError(errorType string) error {
 func (m *matcher) stop(call string, attempt uint32) (event.ToolCallFailed, bool) {
 	s := m.stream(call)
 	for k := s.next; k < len(s.events); k++ {
-		ev := m.events[s.events[k]]
-		failed, err := ev.AsToolCallFailed()
-		if err != nil || failed.Attempt != attempt {
+		failed, ok := m.decoded[s.events[k]].(event.ToolCallFailed)
+		if !ok || failed.Attempt != attempt {
 			continue
 		}
-		inEffect := k > 0 && (isInterruption(effectErrorType(m.events[s.events[k-1]])) || endsWith(m.events[s.events[k-1]], failed))
+		inEffect := k > 0 && (isInterruption(effectErrorType(m.decoded[s.events[k-1]])) || endsWith(m.decoded[s.events[k-1]], failed))
 		return failed, isInterruption(failed.ErrorType) && !inEffect
 	}
 	return event.ToolCallFailed{}, false
@@ -51,9 +50,9 @@ func (m *matcher) stop(call string, attempt uint32) (event.ToolCallFailed, bool)
 // endsWith reports whether an outcome has the count of fuel of the effect before
 // it. No check that came after the effect could have: then nothing that the
 // tool did after the effect is known, and it ends as the effect returns.
-func endsWith(ev event.Event, failed event.ToolCallFailed) bool {
-	effect, err := ev.AsSideEffectRecorded()
-	return err == nil && effect.Error == nil && effect.Fuel > 0 && effect.Fuel == failed.Fuel
+func endsWith(payload any, failed event.ToolCallFailed) bool {
+	effect, ok := payload.(event.SideEffectRecorded)
+	return ok && effect.Error == nil && effect.Fuel > 0 && effect.Fuel == failed.Fuel
 }
 
 // end returns the recorded outcome of an attempt that was interrupted as the
@@ -64,7 +63,7 @@ func (m *matcher) end(call string, attempt uint32) (event.ToolCallFailed, bool) 
 		return event.ToolCallFailed{}, false
 	}
 	s := m.stream(call)
-	return failed, s.next > 0 && endsWith(m.events[s.events[s.next-1]], failed)
+	return failed, s.next > 0 && endsWith(m.decoded[s.events[s.next-1]], failed)
 }
 
 // interruption returns the error type of an interrupted attempt that has done all
@@ -73,7 +72,7 @@ func (m *matcher) end(call string, attempt uint32) (event.ToolCallFailed, bool) 
 func (m *matcher) interruption(call string, attempt uint32) string {
 	s := m.stream(call)
 	if s.next > 0 {
-		if t := effectErrorType(m.events[s.events[s.next-1]]); isInterruption(t) {
+		if t := effectErrorType(m.decoded[s.events[s.next-1]]); isInterruption(t) {
 			return t
 		}
 	}
@@ -87,18 +86,18 @@ func (m *matcher) interruption(call string, attempt uint32) string {
 // nextFailure returns the failure of the attempt if that is what its stream
 // holds next.
 func (m *matcher) nextFailure(call string, attempt uint32) (event.ToolCallFailed, bool) {
-	next := m.peek(call)
-	if next == nil {
+	s := m.stream(call)
+	if s.next == len(s.events) {
 		return event.ToolCallFailed{}, false
 	}
-	failed, err := next.AsToolCallFailed()
-	return failed, err == nil && failed.Attempt == attempt
+	failed, ok := m.decoded[s.events[s.next]].(event.ToolCallFailed)
+	return failed, ok && failed.Attempt == attempt
 }
 
 // effectErrorType returns the type of a failed effect, or "".
-func effectErrorType(ev event.Event) string {
-	effect, err := ev.AsSideEffectRecorded()
-	if err != nil || effect.Error == nil {
+func effectErrorType(payload any) string {
+	effect, ok := payload.(event.SideEffectRecorded)
+	if !ok || effect.Error == nil {
 		return ""
 	}
 	return effect.Error.Type
