@@ -28,11 +28,11 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "bb084a2bdb89ca6035d45ab3ebf088ca8d43d5188ce18348a92c379e045b48d5",
-	"adapter": "538e43569b54ccc8a4e63de2230d4c5e98cf4869d13bd4d3ebab8f8efeab00cd",
-	"linked":  "a7e87417bf6adc86c1dfddb17f8edfa9cef0834d6581c5e6f77fdfa97c94aa22",
-	"parts":   "1690c60daa192a1ea9ed15497a92e674d7d9a76c262d2bdceab1061903e58b17",
-	"plugin":  "77394e0693be7422c19d367e60c2b43374ce2ca578073113f19e92d1ae97503d",
+	"values":  "2cd697a7e54c0d6b66035f87cf1e27314facc1cf4831da1898afa1333ab9ad14",
+	"adapter": "c2c046ad5e8316e01b74716f961c90cb4dda1bd54957937d4e0d09aa7d84f47b",
+	"linked":  "6ed15d41ac8b76c3e071057ff156f736427a4a018fb38f90baede9d28ff566ce",
+	"parts":   "2a8e0c7c89ed140ab8e8afb9841ea11cb4bae5b33f0b72e01ed0dda3ac8829bb",
+	"plugin":  "3f7acea45714daac670a343d55cf3f129423a2f48faa3dac6a0940ee61082cbf",
 }
 
 // world is what the tools of the tests see.

@@ -5,6 +5,6 @@ set -eu
 cd "$(dirname "$0")"
 object=$(mktemp)
 trap 'rm -f "$object"' EXIT
-clang --target=wasm32-unknown-emscripten -O2 -fPIC -fvisibility=hidden -ffreestanding -nostdlib -fno-strict-aliasing \
+clang --target=wasm32-unknown-emscripten -Os -fPIC -fvisibility=hidden -ffreestanding -nostdlib -fno-strict-aliasing \
 	-mbulk-memory -msign-ext -mnontrapping-fptoint -Wall -Werror -Wno-unused-function -c -o "$object" guest.c
 wasm-ld --experimental-pic -shared --no-entry --allow-undefined --strip-debug -o "${1:-guest.wasm}" "$object"
