@@ -30,7 +30,7 @@ import (
 var fixtures = map[string]string{
 	"values":  "2cd697a7e54c0d6b66035f87cf1e27314facc1cf4831da1898afa1333ab9ad14",
 	"adapter": "c2c046ad5e8316e01b74716f961c90cb4dda1bd54957937d4e0d09aa7d84f47b",
-	"linked":  "6ed15d41ac8b76c3e071057ff156f736427a4a018fb38f90baede9d28ff566ce",
+	"linked":  "f0907406c3537d731a19fdcb8b23e50391c52815b8501e441104a38953828daa",
 	"parts":   "2a8e0c7c89ed140ab8e8afb9841ea11cb4bae5b33f0b72e01ed0dda3ac8829bb",
 	"plugin":  "3f7acea45714daac670a343d55cf3f129423a2f48faa3dac6a0940ee61082cbf",
 }
@@ -145,6 +145,7 @@ func TestTools(t *testing.T) {
 			{"go", `{"n":4,"which":0}`, `{"output":108}`},
 			{"go", `{"n":4,"which":1}`, `{"output":111}`},
 			{"at", `{}`, `{"output":1028}`},
+			{"where", `{}`, "tool: panicked: trap: unreachable"},
 		},
 	} {
 		l := load(t, fixture)

@@ -160,8 +160,10 @@ func (k *linker) between(c *coreFunc, t wasm.FuncType) *fn {
 		return k.refused(t, buildFor02, "its parts call each other asynchronously")
 	}
 	for v, most := range map[*valueType]int{to.t.params: maxFlatParams, to.t.result: maxFlatResults} {
-		if v != nil && (v.odd != "" || v.text || len(v.flat) > most) { // each of them would need a memory, and there is one
-			return k.refused(t, oneMemory, "its parts pass each other values that are in memory")
+		if v != nil && (v.odd != "" || v.text || len(v.flat) > most) {
+			// Each of the two needs a memory, and there is one. So the other one's is empty: it stands
+			// for WASI in a build step, and would trap.
+			return k.trap("between", t)
 		}
 	}
 	for i := c.owner; i >= 0; i = k.parents[i] {

@@ -2,6 +2,14 @@
 ;; componentize-qjs make them: a shared memory and table, bases, GOT entries, a constant of several
 ;; instructions, and a start function that fills the table in.
 (component
+  ;; It stands for WASI, with a memory that is empty.
+  (component $Stub
+    (core module $M
+      (memory (export "memory") 0)
+      (func (export "cwd") (result i32) unreachable))
+    (core instance $m (instantiate $M))
+    (func (export "cwd") (result (option string)) (canon lift (core func $m "cwd") (memory (core memory $m "memory")))))
+  (instance $stub (instantiate $Stub))
   (core module $env
     (type $unary (func (param i32) (result i32)))
     (table (export "__indirect_function_table") 4 funcref)
@@ -34,8 +42,10 @@
     (import "GOT.mem" "word" (global $word (mut i32)))
     (import "library" "second" (global $second i32))
     (import "library" "apply" (func $apply (param i32 i32) (result i32)))
+    (import "stub" "cwd" (func $cwd (param i32)))
     (func (export "go") (param i32 i32) (result i32)
       (i32.add (call $apply (local.get 0) (local.get 1)) (i32.load (global.get $word))))
+    (func (export "where") (result i32) (call $cwd (i32.const 2000)) (i32.const 1))
     (func (export "at") (result i32) (global.get $second)))
   (core module $start
     (import "env" "memory" (memory 1))
@@ -45,8 +55,11 @@
   (core instance $env (instantiate $env))
   (core instance $library (instantiate $library (with "env" (instance $env))))
   (core instance $got (export "word" (global $env "word")))
+  (core func $cwd (canon lower (func $stub "cwd") (memory (core memory $env "memory")) (realloc (core func $env "cabi_realloc"))))
   (core instance $main (instantiate $main
-    (with "env" (instance $env)) (with "GOT.mem" (instance $got)) (with "library" (instance $library))))
+    (with "env" (instance $env)) (with "GOT.mem" (instance $got)) (with "library" (instance $library))
+    (with "stub" (instance (export "cwd" (func $cwd))))))
   (core instance (instantiate $start (with "env" (instance $env)) (with "GOT.mem" (instance $got))))
   (func (export "go") (param "which" u32) (param "n" s32) (result s32) (canon lift (core func $main "go")))
+  (func (export "where") (result bool) (canon lift (core func $main "where")))
   (func (export "at") (result u32) (canon lift (core func $main "at"))))
