@@ -16,8 +16,6 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-func number(i int) string { return strconv.Itoa(i) }
-
 // tool is an exported function that is a tool.
 type tool struct {
 	name, doc string
@@ -60,12 +58,15 @@ func (k *linker) chooseTools(docs docs) {
 			not = append(not, name+" takes or returns a resource")
 			return
 		}
+		if len(k.tools) == maxTools {
+			failf("export fewer functions", "it has more than %d functions that are tools", maxTools)
+		}
 		t := &tool{name: toolName(name), f: f, input: params, doc: cmp.Or(docs.of(iface, name), all[len(all)-1])}
 		if taken[t.name] {
 			t.name = toolName(short(iface) + "-" + name)
 		}
 		for n, base := 2, t.name; taken[t.name]; n++ {
-			t.name = base[:min(len(base), 60)] + "-" + number(n)
+			t.name = base[:min(len(base), 60)] + "-" + strconv.Itoa(n)
 		}
 		taken[t.name] = true
 		k.tools = append(k.tools, t)
@@ -89,8 +90,6 @@ func (k *linker) chooseTools(docs docs) {
 		numbered(&k.called, called{t.f, noCaller}, "tools")
 	}
 	switch {
-	case len(k.tools) > maxTools:
-		failf("export fewer functions", "it has %d tools, the limit is %d", len(k.tools), maxTools)
 	case parts > maxTypeParts:
 		failf("", "the parameters of its functions have more than %d parts together", maxTypeParts)
 	case len(k.tools) > 0:
@@ -107,7 +106,7 @@ func (k *linker) chooseTools(docs docs) {
 func clip(names []string) string {
 	const most = 8
 	if len(names) > most {
-		names = append(names[:most:most], "and "+number(len(names)-most)+" more")
+		names = append(names[:most:most], "and "+strconv.Itoa(len(names)-most)+" more")
 	}
 	return strings.Join(names, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
@@ -29,8 +30,8 @@ type fn struct {
 	body   int
 	code   wasm.Asm // generated, with its calls
 	calls  []call
-	module string          // of an import
-	refuse func() *failure // of a function that the host does not have: refuses the component if it is reached
+	module string           // of an import
+	refuse *rewrite.Refusal // of a function that the host does not have: refuses the component if it is reached
 	kept   bool
 	index  uint32
 }
@@ -153,6 +154,9 @@ func (k *linker) join(p *part, argument func(wasm.Import) any) {
 		if e.Mode != wasm.Active {
 			continue
 		}
+		if k.items += e.Count; k.items > rewrite.DefaultLimits().ElementItems {
+			failf("", "its tables have more than %d entries together", rewrite.DefaultLimits().ElementItems)
+		}
 		t, slot := at(p.tables, e.Table, "table"), uint32(k.constant(p, e.Start).value)
 		if uint64(slot)+uint64(e.Count) > uint64(t.size) {
 			failf("", "%s has a segment of elements that leaves its table", p.name)
@@ -263,7 +267,7 @@ func (k *linker) reach(f *fn) {
 	for len(todo) > 0 {
 		f, todo = todo[len(todo)-1], todo[:len(todo)-1]
 		if f.refuse != nil {
-			panic(*f.refuse())
+			panic(failure{f.refuse})
 		}
 		for _, c := range f.calls {
 			keep(c.to)

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
@@ -37,6 +37,7 @@ type linker struct {
 	fns     []*fn
 	globals []constant
 	table   *table
+	items   int // entries of all tables
 	memory  *wasm.Limits
 	main    *part // defines the memory
 	last    wasm.Instr
@@ -93,7 +94,7 @@ func (k *linker) link(b []byte) []byte {
 	starts := k.add(&fn{name: "start", code: wasm.Asm{0}})
 	for i, inst := range k.reading.parts {
 		m := decode(inst.module, i)
-		p := &part{Module: m, name: cmp.Or(m.Name(), "module"+number(i))}
+		p := &part{Module: m, name: cmp.Or(m.Name(), "module"+strconv.Itoa(i))}
 		k.join(p, func(im wasm.Import) any {
 			if k.plugin {
 				return k.pluginArgument(p, im)
@@ -139,7 +140,7 @@ func (k *linker) link(b []byte) []byte {
 // decode reads core module i.
 func decode(b []byte, i int) *wasm.Module {
 	m, err := wasm.DecodeLibrary(b)
-	unreadable("core module "+number(i), err)
+	unreadable("core module "+strconv.Itoa(i), err)
 	const most = 10_000 // libraries have the most
 	if len(m.Imports) > most {
 		failf("", "core module %d has %d imports, the limit is %d", i, len(m.Imports), most)
@@ -304,7 +305,7 @@ func (k *linker) write(f *fn, b []byte) {
 	for start := 0; start < len(b); start += most {
 		piece := make([]byte, alignTo(uint32(min(most, len(b)-start)), 8))
 		copy(piece, b[start:])
-		w := k.add(&fn{name: f.name + ".data", t: signature("i:"), code: wasm.Asm{0}})
+		w := k.add(&fn{name: f.name + ".data", t: rewrite.Signature("i:"), code: wasm.Asm{0}})
 		for i := 0; i < len(piece); i += 8 {
 			if v := binary.LittleEndian.Uint64(piece[i:]); v != 0 {
 				w.code.Index(wasm.OpLocalGet, 0).I64(int64(v)).Access(wasm.OpI64Store, uint32(start+i))
@@ -322,27 +323,13 @@ func (k *linker) describeFunc() *fn {
 		return f
 	}
 	doc := k.description()
-	f := k.add(&fn{name: abi.ExportDescribe, t: signature(":I"), code: wasm.Asm{1, 1, byte(wasm.I32)}})
+	f := k.add(&fn{name: abi.ExportDescribe, t: rewrite.Signature(":I"), code: wasm.Asm{1, 1, byte(wasm.I32)}})
 	f.code.I32(int32(alignTo(uint32(len(doc)), 8)))
 	f.call(k.guestFunc("alloc"))
 	f.code.Index(wasm.OpLocalSet, 0)
 	k.write(f, doc)
 	f.code.Index(wasm.OpLocalGet, 0).Op(wasm.OpI64ExtendI32U).I64(32).Op(wasm.OpI64Shl).I64(int64(len(doc))).Op(wasm.OpI64Or, wasm.OpEnd)
 	return f
-}
-
-// signature reads a type written as letters: i for i32, I for i64, parameters before the colon
-// and results after it.
-func signature(s string) wasm.FuncType {
-	letters := func(s string) []wasm.ValType {
-		types := make([]wasm.ValType, len(s))
-		for i, c := range s {
-			types[i] = map[rune]wasm.ValType{'i': wasm.I32, 'I': wasm.I64}[c]
-		}
-		return types
-	}
-	params, results, _ := strings.Cut(s, ":")
-	return wasm.FuncType{Params: letters(params), Results: letters(results)}
 }
 
 // maxNumbered bounds what functions find by a number: tools and calls between parts, allocators,
@@ -373,7 +360,7 @@ func (k *linker) reallocOf(f *coreFunc) int32 {
 		return 0
 	}
 	r := k.resolve(f)
-	if want := signature("iiii:i"); !r.t.Equal(want) {
+	if want := rewrite.Signature("iiii:i"); !r.t.Equal(want) {
 		failf("", "malformed: realloc is %s, not %s", r.t, want)
 	}
 	return int32(numbered(&k.reallocs, r, "allocators") + 1)

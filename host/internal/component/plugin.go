@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
@@ -40,7 +41,7 @@ func (k *linker) readPlugin(b []byte) {
 		}
 		t := at(m.Types, at(m.Funcs, e.Index-uint32(m.NumImportedFuncs()), "function"), "type")
 		name := toolName(e.Name)
-		if taken[name] || !t.Equal(signature(":i")) && !t.Equal(signature(":")) {
+		if taken[name] || !t.Equal(rewrite.Signature(":i")) && !t.Equal(rewrite.Signature(":")) {
 			continue
 		}
 		taken[name] = true
@@ -86,7 +87,7 @@ func (k *linker) pluginArgument(p *part, im wasm.Import) any {
 // pluginFunc returns an exported function of the plug-in, or nil.
 func (k *linker) pluginFunc(name, t string) *fn {
 	if i, ok := k.find(k.main, wasm.ExternFunc, name); ok {
-		if f := at(k.main.funcs, i, "function"); f.t.Equal(signature(t)) {
+		if f := at(k.main.funcs, i, "function"); f.t.Equal(rewrite.Signature(t)) {
 			return f
 		}
 	}
@@ -116,7 +117,7 @@ func (k *linker) pluginRealloc() *fn {
 	if malloc == nil {
 		return nil
 	}
-	f := k.add(&fn{name: "malloc", t: signature("iiii:i"), code: wasm.Asm{0}})
+	f := k.add(&fn{name: "malloc", t: rewrite.Signature("iiii:i"), code: wasm.Asm{0}})
 	f.code.Index(wasm.OpLocalGet, 3)
 	f.call(malloc)
 	f.code.Op(wasm.OpEnd)

@@ -156,10 +156,11 @@ type reading struct {
 // failure is the panic of a component that is refused; Link recovers it.
 type failure struct{ *rewrite.Refusal }
 
-func failf(hint, format string, args ...any) {
-	const most = 1_000 // bytes of names that are the component's
-	what := display.Clip("component: "+fmt.Sprintf(format, args...), most)
-	panic(failure{&rewrite.Refusal{What: what, Func: -1, Offset: -1, Hint: hint}})
+func failf(hint, format string, args ...any) { panic(failure{refusal(hint, format, args...)}) }
+
+func refusal(hint, format string, args ...any) *rewrite.Refusal {
+	const most = 1_000 // bytes, since names are the component's
+	return &rewrite.Refusal{What: display.Clip("component: "+fmt.Sprintf(format, args...), most), Func: -1, Offset: -1, Hint: hint}
 }
 
 func malformed(r *wasm.Reader) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
@@ -17,7 +18,8 @@ func (k *linker) stub(f *coreFunc) *fn {
 	case builtinDropAsync, builtinReturn, builtinContextGet, builtinContextSet, builtinSetNew, builtinSetPoll, builtinSetDrop, builtinWaitableJoin:
 		return k.taskStub(f)
 	}
-	t, ok := asyncTypes[f.kind]
+	letters, ok := asyncTypes[f.kind]
+	t := rewrite.Signature(letters)
 	if !ok {
 		return k.refused(t, buildFor02, "it has threads of its own (canonical definition %#x)", int(f.kind))
 	}
@@ -34,25 +36,15 @@ const statusWait = 2
 
 const buildFor02 = "build for WASI 0.2, as by --target wasm32-wasip2"
 
-// asyncTypes are the types of the builtins of WASI 0.3 that trap.
-var asyncTypes = map[builtin]wasm.FuncType{
-	0x05: signature(":"), 0x24: signature(":"), 0x25: signature(":"), 0x06: signature("i:i"), 0x0c: signature(":i"), 0x0d: signature("i:"), 0x0e: signature(":I"), 0x15: signature(":I"),
-	0x0f: signature("iii:i"), 0x10: signature("iii:i"), 0x16: signature("ii:i"), 0x17: signature("ii:i"),
-	0x11: signature("i:i"), 0x12: signature("i:i"), 0x18: signature("i:i"), 0x19: signature("i:i"),
-	0x13: signature("i:"), 0x14: signature("i:"), 0x1a: signature("i:"), 0x1b: signature("i:"),
-	0x1c: signature("ii:i"), 0x1d: signature("ii:"), 0x1e: signature("i:"), 0x20: signature("ii:i"),
+// asyncTypes are the types of the builtins of WASI 0.3 that trap, as [rewrite.Signature] reads them.
+var asyncTypes = map[builtin]string{
+	0x05: ":", 0x24: ":", 0x25: ":", 0x06: "i:i", 0x0c: ":i", 0x0d: "i:", 0x0e: ":I", 0x15: ":I", 0x0f: "iii:i", 0x10: "iii:i", 0x16: "ii:i", 0x17: "ii:i",
+	0x11: "i:i", 0x12: "i:i", 0x18: "i:i", 0x19: "i:i", 0x13: "i:", 0x14: "i:", 0x1a: "i:", 0x1b: "i:", 0x1c: "ii:i", 0x1d: "ii:", 0x1e: "i:", 0x20: "ii:i",
 }
 
 // refused returns a function that refuses the component if it can be reached.
 func (k *linker) refused(t wasm.FuncType, hint, format string, args ...any) *fn {
-	return k.add(&fn{t: t, refuse: func() (f *failure) {
-		defer func() {
-			v := recover().(failure)
-			f = &v
-		}()
-		failf(hint, format, args...)
-		return nil
-	}})
+	return k.add(&fn{t: t, refuse: refusal(hint, format, args...)})
 }
 
 // trap returns a function that traps.
@@ -208,9 +200,9 @@ var (
 
 // resourceStub makes a builtin of a resource. The guest side has the tables of handles.
 func (k *linker) resourceStub(c *coreFunc) *fn {
-	t, name := signature("i:i"), map[builtin]string{builtinNew: "resource_new", builtinRep: "resource_rep", builtinDrop: "resource_drop"}[c.kind]
+	t, name := rewrite.Signature("i:i"), map[builtin]string{builtinNew: "resource_new", builtinRep: "resource_rep", builtinDrop: "resource_drop"}[c.kind]
 	if c.kind == builtinDrop {
-		t = signature("i:")
+		t = rewrite.Signature("i:")
 	}
 	switch {
 	case c.res.own:
@@ -238,21 +230,21 @@ func (k *linker) taskStub(c *coreFunc) *fn {
 	f := &fn{name: "task", code: wasm.Asm{0}}
 	switch c.kind {
 	case builtinContextGet:
-		f.t = signature(":i")
+		f.t = rewrite.Signature(":i")
 		f.code.Index(wasm.OpGlobalGet, at(k.context[:], c.slot, "context"))
 	case builtinContextSet:
-		f.t = signature("i:")
+		f.t = rewrite.Signature("i:")
 		f.code.Index(wasm.OpLocalGet, 0).Index(wasm.OpGlobalSet, at(k.context[:], c.slot, "context"))
 	case builtinSetNew:
-		f.t = signature(":i")
+		f.t = rewrite.Signature(":i")
 		f.code.I32(1)
 	case builtinSetPoll: // nothing has happened
-		f.t = signature("ii:i")
+		f.t = rewrite.Signature("ii:i")
 		f.code.I32(0)
 	case builtinSetDrop:
-		f.t = signature("i:")
+		f.t = rewrite.Signature("i:")
 	case builtinWaitableJoin:
-		f.t = signature("ii:")
+		f.t = rewrite.Signature("ii:")
 	case builtinDropAsync:
 		return k.resourceStub(&coreFunc{kind: builtinDrop, res: c.res, owner: c.owner})
 	case builtinReturn:
@@ -394,7 +386,7 @@ func (k *linker) callOf(f *fn, c *function) {
 	f.call(target)
 	switch {
 	case c.opts.async: // a task may yield, but what it would wait for never happens
-		again, want := k.resolve(c.opts.callback), signature("iii:i")
+		again, want := k.resolve(c.opts.callback), rewrite.Signature("iii:i")
 		if !again.t.Equal(want) || len(target.t.Results) != 1 || target.t.Results[0] != wasm.I32 {
 			failf("", "malformed: an asynchronous function is %s, and its callback %s", target.t, again.t)
 		}

@@ -26,7 +26,7 @@ func ImportType(module, name string) (wasm.FuncType, bool) {
 	case abi.WASIModule:
 		sig = wasiImports[name]
 	}
-	return signature(sig), sig != ""
+	return Signature(sig), sig != ""
 }
 
 // AllowedImports returns every function for which [ImportType] returns true,
@@ -34,17 +34,17 @@ func ImportType(module, name string) (wasm.FuncType, bool) {
 func AllowedImports() []Import {
 	var all []Import
 	for name, sig := range abiImports {
-		all = append(all, Import{abi.Version, name, signature(sig)})
+		all = append(all, Import{abi.Version, name, Signature(sig)})
 	}
 	for name, sig := range wasiImports {
-		all = append(all, Import{abi.WASIModule, name, signature(sig)})
+		all = append(all, Import{abi.WASIModule, name, Signature(sig)})
 	}
 	return all
 }
 
-// signature reads a type written as letters: i for i32, I for i64, parameters
+// Signature reads a type written as letters: i for i32, I for i64, parameters
 // before the colon and results after it.
-func signature(s string) wasm.FuncType {
+func Signature(s string) wasm.FuncType {
 	params, results, _ := strings.Cut(s, ":")
 	return wasm.FuncType{Params: letters(params), Results: letters(results)}
 }
