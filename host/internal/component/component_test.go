@@ -28,11 +28,12 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"values":  "2cd697a7e54c0d6b66035f87cf1e27314facc1cf4831da1898afa1333ab9ad14",
-	"adapter": "c2c046ad5e8316e01b74716f961c90cb4dda1bd54957937d4e0d09aa7d84f47b",
-	"linked":  "f0907406c3537d731a19fdcb8b23e50391c52815b8501e441104a38953828daa",
-	"parts":   "2a8e0c7c89ed140ab8e8afb9841ea11cb4bae5b33f0b72e01ed0dda3ac8829bb",
-	"plugin":  "3f7acea45714daac670a343d55cf3f129423a2f48faa3dac6a0940ee61082cbf",
+	"act":     "81dc03ab617af87d166e9e6554f610980cda8ef6d88cc27c3165b45667060425",
+	"values":  "61ae93df4f549bd52ebd1bd0ac6b56c4a54c903fc4f3967f2f55e830611ba40f",
+	"adapter": "a2bf400ae1c97a80a6b6fa83ada32e98b1c2368786ff00dd0d31566067fe0490",
+	"linked":  "360f1d71fd8c426117486453eea3cfad5d8d02df066f01346392cbb123bf7da8",
+	"parts":   "f06c527e2d1e56d5435359a4025bf128f865cc850370521973ec32ec417ba865",
+	"plugin":  "24fc5411ea896d88acc73030cbef1b9b07bc3b91478eeb7092103f0658ae9db8",
 }
 
 // world is what the tools of the tests see.

@@ -114,3 +114,25 @@ func TestPlugin(t *testing.T) {
 		}
 	}
 }
+
+// TestACT calls tools of a provider of ACT: they are those that it lists, and CBOR is on its side.
+func TestACT(t *testing.T) {
+	l := load(t, "act")
+	doc, err := l.Describe(t.Context())
+	if want := `{"tools":[{"name":"echo","description":"What it gets","input_schema":{"type":"object","properties":{}},"idempotent":true},` +
+		`{"name":"parts","description":"Several parts","input_schema":{"type":"object"}},` +
+		`{"name":"fails","description":"Fails","input_schema":{"type":"object"}}]}`; err != nil || string(doc) != want {
+		t.Errorf("the description is %s %v, want %s", doc, err, want)
+	}
+	deep := `[{"a":[-1,1.5,0.1,100000.0,5.960464477539063e-8,18446744073709551615],"b":"gr\u00fcn"},null,true,-0.0]`
+	for _, c := range [][3]string{
+		{"echo", `{"aa":false,"b":` + deep + `}`, `{"output":{"b":` + strings.ReplaceAll(deep, `\u00fc`, "ü") + `,"aa":false}}`},
+		{"echo", `{}`, `{"output":{}}`},
+		{"parts", `{}`, `{"output":["hé",{"a":1},{"mime-type":null,"data":"AQIDBA=="}]}`},
+		{"fails", `{}`, `{"error":{"kind":"tool","message":"std:internal: it broke"}}`},
+	} {
+		if got := l.call(c[0], c[1]); got != c[2] {
+			t.Errorf("%s(%s): %s, want %s", c[0], c[1], got, c[2])
+		}
+	}
+}

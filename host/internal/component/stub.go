@@ -260,7 +260,11 @@ func (k *linker) taskStub(c *coreFunc) *fn {
 		k.enter(f, c.owner)
 		k.push(f)
 		f.code.Index(wasm.OpGlobalGet, k.stack)
-		f.call(k.guestFunc("task_return"))
+		returned := k.guestFunc(k.prefix + "task_return")
+		if returned == nil {
+			returned = k.guestFunc("task_return")
+		}
+		f.call(returned)
 		k.pop(f)
 	}
 	f.code.Op(wasm.OpEnd)

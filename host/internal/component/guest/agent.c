@@ -64,19 +64,30 @@ static struct text text_result(u32 i) {
   return t;
 }
 
+// A description has 4,000 bytes at most, and whole characters.
+static u8 *write_description(u8 *w, struct text t) {
+  if (t.n > 4000)
+    for (t.n = 4000; t.p[t.n] >> 6 == 2;) t.n--;
+  return write_text(w, t.p, t.n);
+}
+
+// write_schema says that a schema is of an object, if it does not, as the contract wants.
+static u8 *write_schema(u8 *w, struct text schema) {
+  const u8 *p = space(schema.p), *end = schema.p + schema.n;
+  if (*p == '{' && !member(p, TEXT("type"))) {
+    w = WRITE(w, "{\"type\":\"object\"");
+    if (*space(++p) != '}') w = WRITE(w, ",");
+  }
+  return write(w, p, end - p);
+}
+
 EXPORT("agent_describe") u64 agent_describe(void) {
   struct text schema = text_result(SCHEMA), description = text_result(DESCRIPTION);
   const struct function *f = function(EXECUTE);
   u8 *w = write_text(WRITE(begin(), "{\"tools\":[{\"name\":"), descriptors + f->name, f->name_n);
-  while (description.n > 4000 || (description.n && description.p[description.n - 1] >= 0x80)) description.n--; // whole characters
-  w = write_text(WRITE(w, ",\"description\":"), description.p, description.n);
-  w = WRITE(w, ",\"input_schema\":");
-  const u8 *p = space(schema.p), *end = schema.p + schema.n;
-  if (*p == '{' && !member(p, TEXT("type"))) { // the contract wants it said
-    w = WRITE(w, "{\"type\":\"object\"");
-    if (*space(++p) != '}') w = WRITE(w, ",");
-  }
-  return packed(WRITE(write(w, p, end - p), "}]}"));
+  w = write_description(WRITE(w, ",\"description\":"), description);
+  w = write_schema(WRITE(w, ",\"input_schema\":"), schema);
+  return packed(WRITE(w, "}]}"));
 }
 
 EXPORT("agent_execute") u64 agent_execute(u8 *p, u32 n) {

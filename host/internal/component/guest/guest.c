@@ -7,4 +7,5 @@
 #include "wasi.c"
 #include "http.c"
 #include "agent.c"
+#include "act.c"
 #include "extism.c"

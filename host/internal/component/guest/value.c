@@ -307,9 +307,8 @@ APART static u8 *write_char(u8 *w, u32 c) {
   return write_text(w, s, encode(s, c) - s);
 }
 
-APART static u8 *write_any_float(u8 *w, const struct node *t, u32 p) {
-  u32 precision = t->kind == F64 ? 53 : 24;
-  u64 bits = load(p, t->size), infinite = precision == 53 ? 0x7ff0000000000000 : 0x7f800000;
+APART static u8 *write_any(u8 *w, u64 bits, u32 precision) { // also infinity and what is no number
+  u64 infinite = precision == 53 ? 0x7ff0000000000000 : 0x7f800000;
   if ((bits & infinite) != infinite) return write_float(w, bits, precision);
   if (bits & ((infinite & -infinite) - 1)) return WRITE(w, "\"NaN\"");
   return bits == infinite ? WRITE(w, "\"Infinity\"") : WRITE(w, "\"-Infinity\"");
@@ -331,7 +330,7 @@ static u8 *write_value(u8 *w, const struct node *t, u32 p) {
     return write_number(w, v < 0 ? 0 - (u64)v : v);
   }
   case F32: case F64:
-    return write_any_float(w, t, p);
+    return write_any(w, load(p, t->size), t->kind == F64 ? 53 : 24);
   case CHAR:
     return write_char(w, AT32(p));
   case STRING:

@@ -18,6 +18,7 @@ async function fromC(name, ...adapters) {
 }
 
 await fromC('values');
+await fromC('act');
 await fromC('agent');
 // The adapter is in jco itself, which needs more than these tests do.
 execFileSync('npm', ['pack', '--silent', '--pack-destination', scratch, '@bytecodealliance/jco@1.35.0'], { stdio: ['ignore', 'ignore', 'inherit'] });
