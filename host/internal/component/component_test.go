@@ -6,14 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"math/big"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -32,7 +29,7 @@ var fixtures = map[string]string{
 	"values":  "61ae93df4f549bd52ebd1bd0ac6b56c4a54c903fc4f3967f2f55e830611ba40f",
 	"adapter": "a2bf400ae1c97a80a6b6fa83ada32e98b1c2368786ff00dd0d31566067fe0490",
 	"linked":  "360f1d71fd8c426117486453eea3cfad5d8d02df066f01346392cbb123bf7da8",
-	"parts":   "f06c527e2d1e56d5435359a4025bf128f865cc850370521973ec32ec417ba865",
+	"parts":   "6fec1ddff83718f3a01e1661ac7421d95a8bd336617a33a1e9f4a8b6d1a23990",
 	"plugin":  "24fc5411ea896d88acc73030cbef1b9b07bc3b91478eeb7092103f0658ae9db8",
 }
 
@@ -78,11 +75,16 @@ type loaded struct {
 // load links and compiles one of the fixtures.
 func load(t *testing.T, name string, actions ...Action) *loaded {
 	t.Helper()
+	return loadBytes(t, readFixture(t, name), actions...)
+}
+
+func loadBytes(t *testing.T, b []byte, actions ...Action) *loaded {
+	t.Helper()
 	engine, err := sandbox.New(t.Context(), sandbox.Config{Interpreter: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := Link(readFixture(t, name), actions...)
+	out, err := Link(b, actions...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,252 +338,6 @@ func FuzzLink(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
-}
-
-// TestSameAsJco calls the tools of values.wasm with random values, and jco on Node with the same.
-func TestSameAsJco(t *testing.T) {
-	if _, err := os.Stat("testdata/node_modules/@bytecodealliance/jco-transpile"); err != nil {
-		t.Skipf("SKIPPED: jco is missing (npm ci --prefix host/internal/component/testdata): %v", err)
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v", err)
-	}
-	const calls = 60
-	l := load(t, "values")
-	_, exports := read(readFixture(t, "values"))
-	api := exports.items["test:values/api"].v.(*instance)
-	r := rand.New(rand.NewPCG(3, 4))
-	type call struct {
-		Function string         `json:"function"`
-		Params   []any          `json:"params"` // types
-		Args     []any          `json:"args"`
-		Result   map[string]any `json:"result"`
-	}
-	var all []call
-	var ours []string
-	for _, name := range []string{"every-one", "shapes", "numbers", "either", "access-of", "double", "upper"} {
-		f := api.items[name].v.(*function)
-		for range calls {
-			c := call{Function: name, Result: shape(f.t.result)}
-			input := map[string]any{}
-			for _, p := range f.t.params.items {
-				v := random(r, p.t)
-				c.Params, c.Args, input[p.name] = append(c.Params, shape(p.t)), append(c.Args, v), jsonOf(p.t, v)
-			}
-			all = append(all, c)
-			doc, err := json.Marshal(input)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ours = append(ours, l.call(name, string(doc)))
-		}
-	}
-	doc, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "calls.json")
-	if err := os.WriteFile(file, doc, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(node, "jco.mjs", "values.wasm", file)
-	cmd.Dir, cmd.Stderr = "testdata", os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if len(theirs) != len(ours) {
-		t.Fatalf("%d results and not %d", len(theirs), len(ours))
-	}
-	for i := range ours {
-		exact := all[i].Function == "double"
-		if a, b := normalized(t, ours[i], exact), normalized(t, theirs[i], exact); a != b {
-			t.Fatalf("%s(%v)\n returned %s\n and by jco %s", all[i].Function, all[i].Args, a, b)
-		}
-	}
-}
-
-// normalized is a document whose keys are sorted and whose numbers are written in one way.
-func normalized(t *testing.T, doc string, exact bool) string {
-	d := json.NewDecoder(strings.NewReader(doc))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%v: %s", err, doc)
-	}
-	var walk func(v any) any
-	walk = func(v any) any {
-		switch v := v.(type) {
-		case map[string]any:
-			for k := range v {
-				v[k] = walk(v[k])
-			}
-		case []any:
-			for i := range v {
-				v[i] = walk(v[i])
-			}
-		case json.Number:
-			n, ok := new(big.Rat).SetString(v.String())
-			if !ok {
-				t.Fatalf("%s is not a number", v)
-			}
-			if f, _ := n.Float32(); !n.IsInt() && !exact && f != 0 && !math.IsInf(float64(f), 0) {
-				n.SetFloat64(float64(f)) // two texts of an f32 can be equally short
-			}
-			return n.RatString()
-		}
-		return v
-	}
-	b, err := json.Marshal(walk(v))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-// shape describes a type to jco.mjs.
-func shape(t *valueType) map[string]any {
-	if t == nil {
-		return nil
-	}
-	var items []any
-	for _, f := range t.items {
-		items = append(items, map[string]any{"name": f.name, "type": shape(f.t)})
-	}
-	return map[string]any{"kind": int(t.kind), "items": items, "elem": shape(t.elem)}
-}
-
-// random returns a value of a type as jco.mjs reads it: numbers are strings, and a variant, option
-// or result is the list of the index of its case and the payload.
-func random(r *rand.Rand, t *valueType) any {
-	texts := []string{"", "a", "\"\\/", "\n\t\x01\x7f", "é", "€", "😀", "\u2028", "zwölf"}
-	sized := map[kind]uint{kindU8: 8, kindU16: 16, kindU32: 32, kindU64: 64, kindS8: 8, kindS16: 16, kindS32: 32, kindS64: 64}
-	switch t.kind {
-	case kindBool:
-		return r.IntN(2) == 1
-	case kindU8, kindU16, kindU32, kindU64:
-		return strconv.FormatUint(r.Uint64()>>(64-sized[t.kind])>>(r.UintN(2)*r.UintN(sized[t.kind])), 10)
-	case kindS8, kindS16, kindS32, kindS64:
-		return strconv.FormatInt(int64(r.Uint64())>>(64-sized[t.kind])>>(r.UintN(2)*r.UintN(sized[t.kind])), 10)
-	case kindF32:
-		return floatText(float64(math.Float32frombits(r.Uint32())), 32)
-	case kindF64:
-		v := math.Float64frombits(r.Uint64())
-		if r.IntN(3) == 0 {
-			v = float64(r.IntN(1000)) / 8
-		}
-		return floatText(v, 64)
-	case kindChar:
-		return string([]rune(texts[1+r.IntN(len(texts)-1)])[0])
-	case kindString:
-		return texts[r.IntN(len(texts))] + texts[r.IntN(len(texts))]
-	case kindList:
-		list := []any{}
-		for range r.IntN(4) {
-			list = append(list, random(r, t.elem))
-		}
-		return list
-	case kindRecord, kindTuple:
-		list := []any{}
-		for _, f := range t.items {
-			list = append(list, random(r, f.t))
-		}
-		return list
-	case kindFlags:
-		list := []any{}
-		for range t.items {
-			list = append(list, r.IntN(2) == 1)
-		}
-		return list
-	case kindOption:
-		if r.IntN(2) == 0 {
-			return []any{0}
-		}
-		v := random(r, t.elem)
-		if t.elem.kind == kindOption && len(v.([]any)) == 1 {
-			return []any{0} // JSON cannot say some(none)
-		}
-		return []any{1, v}
-	}
-	i := r.IntN(len(t.items))
-	if t.items[i].t == nil {
-		return []any{i}
-	}
-	return []any{i, random(r, t.items[i].t)}
-}
-
-func floatText(v float64, bits int) string {
-	switch {
-	case math.IsNaN(v):
-		return "NaN"
-	case math.IsInf(v, 1):
-		return "Infinity"
-	case math.IsInf(v, -1):
-		return "-Infinity"
-	}
-	return strconv.FormatFloat(v, 'g', -1, bits)
-}
-
-// jsonOf is a random value as the input of a tool has it.
-func jsonOf(t *valueType, v any) any {
-	list, _ := v.([]any)
-	object := map[string]any{}
-	switch t.kind {
-	case kindBool, kindChar, kindString:
-		return v
-	case kindF32, kindF64:
-		if s := v.(string); strings.ContainsAny(s, "Nn") {
-			return s
-		}
-		return json.Number(v.(string))
-	case kindList:
-		out := []any{}
-		for _, e := range list {
-			out = append(out, jsonOf(t.elem, e))
-		}
-		return out
-	case kindTuple:
-		out := []any{}
-		for i, e := range list {
-			out = append(out, jsonOf(t.items[i].t, e))
-		}
-		return out
-	case kindRecord:
-		for i, e := range list {
-			object[t.items[i].name] = jsonOf(t.items[i].t, e)
-		}
-		return object
-	case kindFlags:
-		for i, e := range list {
-			object[t.items[i].name] = e
-		}
-		return object
-	case kindOption:
-		if len(list) == 1 {
-			return nil
-		}
-		return jsonOf(t.elem, list[1])
-	case kindEnum, kindVariant, kindResult:
-		c := t.items[list[0].(int)]
-		if t.kind == kindEnum {
-			return c.name
-		}
-		var payload any
-		if c.t != nil {
-			payload = jsonOf(c.t, list[1])
-		}
-		if t.kind == kindResult {
-			return map[string]any{c.name: payload}
-		}
-		object["tag"] = c.name
-		if c.t != nil {
-			object["val"] = payload
-		}
-		return object
-	}
-	return json.Number(v.(string))
 }
 
 // TestFixtures builds the fixtures again, where the tools are, and compares the bytes.

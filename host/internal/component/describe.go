@@ -87,7 +87,7 @@ func (k *linker) chooseTools(docs docs) {
 	parts := 0
 	for _, t := range k.tools {
 		parts += t.f.t.params.parts
-		numbered(&k.called, called{t.f, noCaller}, "tools")
+		k.called = append(k.called, called{t.f, noCaller}) // also a second time, under another name
 	}
 	switch {
 	case parts > maxTypeParts:

@@ -94,6 +94,13 @@ func TestFloats(t *testing.T) {
 	}
 }
 
+// TestTwoNames calls a function that a component exports twice.
+func TestTwoNames(t *testing.T) {
+	if got, want := load(t, "parts").call("run-too", `{"what":0}`), `{"output":1070207}`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestPlugin calls a plug-in for Extism, whose host functions are the guest side's.
 func TestPlugin(t *testing.T) {
 	l := load(t, "plugin")

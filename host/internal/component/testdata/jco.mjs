@@ -1,9 +1,11 @@
 // Calls functions of a component on Node: jco.mjs COMPONENT CALLS, with the calls in a file as
-// component_test.go writes it. Prints what a tool would return, a line for each call.
+// jco_test.go writes it. Prints what a tool would return, a line for each call. With one argument,
+// NAME, it makes the component NAME.wasm of a core module, NAME.wat, and of NAME.wit.
 import { transpile } from '@bytecodealliance/jco-transpile';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { componentEmbed, componentNew, parse } from './node_modules/@bytecodealliance/jco-transpile/dist/wasm-tools.js';
 
 const [BOOL, CHAR, STRING, LIST, RECORD, TUPLE, VARIANT, ENUM, OPTION, RESULT, FLAGS] = [0, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
 const camel = s => s.replace(/-(.)/g, (_, c) => c.toUpperCase());
@@ -16,7 +18,10 @@ const boxed = t => t.elem.kind === OPTION;
 function toJS(t, v) {
   switch (t.kind) {
     case BOOL: case CHAR: case STRING: return v;
-    case LIST: return v.map(e => toJS(t.elem, e));
+    case LIST: {
+      const typed = [, Int8Array, Uint8Array, Int16Array, Uint16Array, Int32Array, Uint32Array, BigInt64Array, BigUint64Array, Float32Array, Float64Array][t.elem.kind];
+      return (typed ?? Array).from(v, e => toJS(t.elem, e));
+    }
     case TUPLE: return v.map((e, i) => toJS(t.items[i].type, e));
     case RECORD: return Object.fromEntries(v.map((e, i) => [camel(t.items[i].name), toJS(t.items[i].type, e)]));
     case FLAGS: return Object.fromEntries(v.map((e, i) => [camel(t.items[i].name), e]));
@@ -59,6 +64,12 @@ function toText(t, v) {
 }
 
 const [component, calls] = process.argv.slice(2);
+if (!calls) {
+  const core = await parse(readFileSync(component + '.wat', 'utf8'));
+  const embedded = await componentEmbed({ binary: core, witSource: readFileSync(component + '.wit', 'utf8'), world: 'values', stringEncoding: 'utf8' });
+  writeFileSync(component + '.wasm', await componentNew(embedded, []));
+  process.exit();
+}
 const dir = mkdtempSync(join(import.meta.dirname, 'node_modules', '.jco-'));
 try {
   const { files } = await transpile(component, { name: 'component' });

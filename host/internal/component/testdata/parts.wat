@@ -123,4 +123,5 @@
   (instance $owner (instantiate $Owner))
   (instance $borrower (instantiate $Borrower (with "owner" (instance $owner))))
   (instance $user (instantiate $User (with "owner" (instance $owner)) (with "borrower" (instance $borrower))))
-  (export "run" (func $user "run")))
+  (export "run" (func $user "run"))
+  (export "run-too" (func $user "run")))
