@@ -25,12 +25,12 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"act":     "81dc03ab617af87d166e9e6554f610980cda8ef6d88cc27c3165b45667060425",
-	"values":  "61ae93df4f549bd52ebd1bd0ac6b56c4a54c903fc4f3967f2f55e830611ba40f",
-	"adapter": "a2bf400ae1c97a80a6b6fa83ada32e98b1c2368786ff00dd0d31566067fe0490",
-	"linked":  "360f1d71fd8c426117486453eea3cfad5d8d02df066f01346392cbb123bf7da8",
-	"parts":   "6fec1ddff83718f3a01e1661ac7421d95a8bd336617a33a1e9f4a8b6d1a23990",
-	"plugin":  "24fc5411ea896d88acc73030cbef1b9b07bc3b91478eeb7092103f0658ae9db8",
+	"act":     "a1526501c603ff53a226dc80b5e10c2bc596053c8131112a552c79e7c188a882",
+	"values":  "cc28df3726f2ea9e0789fd5922e27abdeca71a299b0db26af4ff37b10ff36400",
+	"adapter": "b651c6df4b349a065c0f097f6e5686cbd6433652984ba83dd59bd623e83f0ab8",
+	"linked":  "e9d2cfcf1c2c554afd8d0007e1c3300d5e251dd0ba1891b30f0a5fc9144e4a82",
+	"parts":   "456d8599f5d97ae16f23ffcf934aa525ea48fb80ff702e3d7cf0eb0971383ce3",
+	"plugin":  "4a63b7b02eda03aef3d18a6546c8ab494efb6f225db2db2f38189f70adadf823",
 }
 
 // world is what the tools of the tests see.

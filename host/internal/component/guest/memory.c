@@ -26,9 +26,9 @@ static u32 free_from, free_to;
 static void *alloc(u32 n) {
   n = (n + 7) & ~7u;
   if (n > free_to - free_from) {
-    u32 block = n > 0x3f00 ? n : 0x3f00;
-    if (block + 8 < n) __builtin_trap();
-    free_from = (link_more(block + 8) + 7) & ~7u;
+    u32 block = n > 0x3f00 ? n : 0x3f00, more;
+    if (block + 8 < n || !(more = link_more(block + 8))) __builtin_trap(); // 0: malloc has no room
+    free_from = (more + 7) & ~7u;
     free_to = free_from + block;
   }
   void *p = (void *)free_from;
