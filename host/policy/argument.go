@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// AllTools is the name under which a policy has what holds for all tools.
+// AllTools is the name of the rule that applies to all tools.
 const AllTools = "*"
 
 // ToolRule allows calls of a tool.
@@ -28,20 +28,19 @@ type ToolRule struct {
 	// Line is where the rule begins in its file.
 	Line int `cbor:"-"`
 
-	written *config.Node // the arguments in the file
-	schema  *tool.Schema
+	argumentsNode *config.Node
+	schema        *tool.Schema
 }
 
 const (
-	// maxSchemas bounds the sizes of the schemas of a policy together, see
-	// [tool.Schema.Size]. Policies come from tenants.
+	// maxSchemas bounds the total size of a policy's schemas, see [tool.Schema.Size]. Policies come from tenants.
 	maxSchemas = 20_000
 
-	// maxUnits bounds the work to check a call against one schema, see
-	// [tool.Schema.CheckWithin]. There are at most four: two of each side.
+	// maxUnits bounds the work of checking a call against one schema, see [tool.Schema.CheckWithin]. There are at
+	// most four: two for each side.
 	maxUnits = 500_000
 
-	// maxQuoted bounds the parts of a reason in bytes: a model chooses the names of members.
+	// maxQuoted bounds the quoted parts of a reason, in bytes: a model chooses the names of members.
 	maxQuoted = 200
 )
 
@@ -57,12 +56,12 @@ func (r *ToolRule) compile(at *config.Node) error {
 	if r.schema, err = tool.CompileSchema(doc); err != nil {
 		return at.Errorf("", "this schema %v", err)
 	}
-	r.written = at
+	r.argumentsNode = at
 	return nil
 }
 
-// checkPattern refuses an expression that finds its text within another one: "cus_[0-9]+"
-// matches "../cus_1". So do "^a|b$" and, of lines, "(?m)^a$".
+// checkPattern refuses an expression that matches a part of a text: "cus_[0-9]+" matches "../cus_1". So does "^a|b$",
+// and in texts of several lines "(?m)^a$".
 func checkPattern(text string) error {
 	if len(text) > 4<<10 {
 		return errors.New("this pattern is too large")
@@ -77,8 +76,8 @@ func checkPattern(text string) error {
 	return nil
 }
 
-// violated returns what of the schema does not hold of canonical arguments, or "", and its
-// line. The text is the schema's own and never has the value: it goes to a log that others read.
+// violated returns the part of the schema that canonical arguments violate, or "", and its line. The text comes from
+// the schema and never includes the value, because others can read the log.
 func (r *ToolRule) violated(doc []byte) (why string, line int) {
 	if r.schema == nil {
 		return "", 0
@@ -92,7 +91,7 @@ func (r *ToolRule) violated(doc []byte) (why string, line int) {
 		return "the arguments are too large to check against the policy's schema", r.Line
 	}
 	problem := mismatch.Problems[0]
-	at, key := r.written, ""
+	at, key := r.argumentsNode, ""
 	for _, token := range strings.Split(problem.Keyword, "/")[1:] {
 		key = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
 		if i, err := strconv.Atoi(key); err == nil && at.Kind() == config.List {
@@ -108,6 +107,6 @@ func (r *ToolRule) violated(doc []byte) (why string, line int) {
 	if at.Kind() == config.Bool && key != "additionalProperties" && key != "const" {
 		return subject + " must not be there", at.Line()
 	}
-	_, want, _ := at.JSON() // which compile has written
+	_, want, _ := at.JSON() // compile wrote it
 	return fmt.Sprintf("%s must match %s: %s", subject, key, display.Clip(string(want), maxQuoted)), at.Line()
 }

@@ -12,35 +12,34 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// Asker puts a question to the user for whom a run is made, and returns the answer: [Accept]
-// or another word for why not. An error says why the user cannot be asked. Then, and without
-// an Asker, what was to be confirmed is denied.
+// Asker asks the user of a run a question and returns the answer: [Accept] or another word with the reason for a
+// refusal. An error explains why the user cannot be asked. In that case, and without an Asker, the action is denied.
 type Asker func(ctx context.Context, q Question) (answer string, err error)
 
-// Question is about a call or a request that the policies allow if the user does.
+// Question is about a call or a request that needs the user's consent.
 type Question struct {
-	Tool string // as it is called in the run
+	Tool string // its name in the run
 
-	// Text is what the user must see: the question on the first line, then what it is about,
-	// one argument a line. Characters that are invisible or reorder text are escaped. It is
-	// empty if all of it does not fit; then the user is not asked.
+	// Text is the text to show to the user: the question on the first line, then the details, one argument a line.
+	// Invisible characters and characters that reorder text are escaped. If the details do not fit, Text is empty and
+	// the user is not asked.
 	Text string
 
-	// Partial says that Text gives long values by their beginning, length and hash. Then an
-	// answer that takes no thought, such as the default of a form, must be a refusal.
+	// Partial is set if Text shortens long values to their beginning, length and hash. Then an answer given without
+	// thought, such as the default of a form, must be a refusal.
 	Partial bool
 
-	answered func(answer string) // keeps the answer; nil for none
+	answered func(answer string) // keeps the answer; may be nil
 }
 
-// Bounds of a question, in bytes of its text.
+// Bounds of a question's text, in bytes.
 const (
-	maxQuestion = 4 << 10 // whole, or with its long values cut
-	maxHead     = 160     // of a value that is cut
+	maxQuestion = 4 << 10 // with all values, or with long values shortened
+	maxHead     = 160     // of a shortened value
 )
 
-// newQuestion returns the question whether a tool may do something. The details are JSON
-// texts, each with a name or without.
+// newQuestion returns the question whether to let a tool do something. The details are JSON texts, each with an
+// optional name.
 func newQuestion(tool, what string, details []detail) Question {
 	q := Question{Tool: tool}
 	for _, most := range []int{maxQuestion, maxHead} {
@@ -64,7 +63,7 @@ func newQuestion(tool, what string, details []detail) Question {
 
 type detail struct{ name, value string }
 
-// callQuestion returns the question whether a tool may be called with an input.
+// callQuestion returns the question whether to call a tool with an input.
 func callQuestion(tool string, input json.RawMessage) Question {
 	var details []detail
 	members := json.NewDecoder(bytes.NewReader(input))
@@ -80,7 +79,7 @@ func callQuestion(tool string, input json.RawMessage) Question {
 		details = append(details, detail{string(quoted) + ": ", string(value)})
 	}
 	switch {
-	case !object || err != nil: // the tool would get it as it is
+	case !object || err != nil: // the tool would receive it unchanged
 		return newQuestion(tool, "to be called with this input?", []detail{{"", string(input)}})
 	case len(details) == 0:
 		return newQuestion(tool, "to be called without arguments?", nil)
@@ -88,11 +87,10 @@ func callQuestion(tool string, input json.RawMessage) Question {
 	return newQuestion(tool, "to be called with these arguments?", details)
 }
 
-// visible returns a text on one line with every character escaped that cannot be seen.
+// visible returns a text on one line with invisible characters escaped.
 func visible(text string) string { return display.EscapeRunes(text, display.Visible) }
 
-// Accept is the answer of a user who allows it. These are the words of the Model Context
-// Protocol.
+// The answers of a user, in the words of the Model Context Protocol. Accept allows the action.
 const (
 	Accept  = "accept"
 	Decline = "decline"
@@ -101,13 +99,13 @@ const (
 
 type askerKey struct{}
 
-// WithAsker returns a context in whose runs the user can be asked.
+// WithAsker returns a context whose runs can ask the user.
 func WithAsker(ctx context.Context, ask Asker) context.Context {
 	return context.WithValue(ctx, askerKey{}, ask)
 }
 
-// confirm asks the user, if a rule wants that, and returns what makes a decision of the
-// answer. If there is nothing to ask it changes nothing, unless a rule wants to ask by then.
+// confirm asks the user if a rule requires that, and returns a function that applies the answer to a decision. That
+// function changes nothing unless the decision that it receives requires an answer.
 func (d Decision) confirm(ctx context.Context, q Question) func(Decision) Decision {
 	answer, why := "", "the user must confirm it, and cannot be asked here"
 	if d.Allowed() && d.Ask != "" {

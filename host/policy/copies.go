@@ -8,20 +8,19 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// copies tells which recorded exchanges are copies. A call that is made in the
-// place of one that a process left without an outcome begins with what was recorded
-// of that: the exchanges stand in the log twice, and happened once.
+// copies finds recorded exchanges that are copies. When a process dies during a call, the call that replaces it
+// begins with the exchanges recorded so far. The log then has them twice, although they happened once.
 type copies struct {
-	key  map[string]string       // of each call: the id of the first in whose place it is made
-	left map[string][]canon.Hash // what a call may still begin with
-	done map[string][]canon.Hash // by key: the exchanges of the last call that has one
+	key  map[string]string       // by call: the id of the first call that it replaces
+	left map[string][]canon.Hash // by call: the exchanges that it may still repeat
+	done map[string][]canon.Hash // by key: the exchanges of the last call that had any
 }
 
 func newCopies() *copies {
 	return &copies{key: map[string]string{}, left: map[string][]canon.Hash{}, done: map[string][]canon.Hash{}}
 }
 
-// scheduled takes note of an attempt at a call.
+// scheduled records an attempt at a call.
 func (c *copies) scheduled(p event.ToolCallScheduled) {
 	key := cmp.Or(p.IdempKey, p.CallID)
 	c.key[p.CallID] = key
@@ -31,11 +30,11 @@ func (c *copies) scheduled(p event.ToolCallScheduled) {
 		delete(c.left, p.CallID)
 	}
 	if p.Attempt > 1 {
-		delete(c.done, key) // another attempt begins with nothing
+		delete(c.done, key) // another attempt repeats nothing
 	}
 }
 
-// copied reports whether an exchange is a copy, and takes note of it.
+// copied records an exchange and reports whether it is a copy.
 func (c *copies) copied(p event.SideEffectRecorded) bool {
 	id := canon.Sum(p.Request, []byte{0}, p.Value)
 	left := c.left[p.CallID]
@@ -43,7 +42,7 @@ func (c *copies) copied(p event.SideEffectRecorded) bool {
 		c.left[p.CallID] = left[1:]
 		return true
 	}
-	if len(left) > 0 { // it went another way, and is on its own
+	if len(left) > 0 { // the call took another path, so the rest are its own
 		c.done[c.key[p.CallID]] = nil
 		delete(c.left, p.CallID)
 	}

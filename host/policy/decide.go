@@ -12,24 +12,24 @@ import (
 	"github.com/starling-host/starling/runtime/egress"
 )
 
-// The sides that have a policy.
+// The sides, each of which has a policy.
 const (
 	Operator = "operator"
 	Tenant   = "tenant"
 )
 
-// Request is a request that is decided about.
+// Request is a request to decide about.
 type Request struct {
 	egress.Access
 
-	// Tool is the tool that makes it, as the agent calls it.
+	// Tool is the tool that makes the request, under the name that the agent uses.
 	Tool string
 
 	// Bytes is the size of the request as it is recorded.
 	Bytes uint64
 }
 
-// Place names a rule of a side.
+// Place identifies a rule of a side.
 type Place struct {
 	Side string
 	Rule int // from 1
@@ -38,40 +38,39 @@ type Place struct {
 // Used is what a run has used of a rule.
 type Used struct {
 	Calls uint64
-	Bytes uint64 // of requests and of the responses to them, as they are recorded
+	Bytes uint64 // of recorded requests and responses
 }
 
-// Usage is what a run has used of the rules. Nil is nothing.
+// Usage is the use of each rule by a run. Nil means no use.
 type Usage map[Place]Used
 
-// Decision is what the policies say together.
+// Decision is the joint decision of the policies.
 type Decision struct {
 	event.Verdicts
 
-	// File is the name of the file of the policy that was asked last. It is not
-	// recorded.
+	// File is the name of the policy file that was asked last. It is not recorded.
 	File string
 
-	// Line is where in it stands what decided, or if nothing did, what lacks a rule
-	// that would have allowed it. It is not recorded: a verdict has only the former.
+	// Line is the line in File of the rule that decided, or else of the part that lacks a rule to
+	// allow the request. It is not recorded: a verdict has only the line of a rule.
 	Line int
 
-	// Ask is the first side whose rule lets the user decide, see [Asker]. Empty for none. It
-	// is not recorded: the answer is, in the verdict of that side.
+	// Ask is the first side whose rule requires the user's confirmation (see [Asker]), or empty. It is not recorded;
+	// the answer is, in the verdict of that side.
 	Ask string
 
-	// Grant has the conditions of a request that is allowed. What it has of
-	// secrets are none but Plain; a [Run] adds the values.
+	// Grant has the conditions of an allowed request. Of its fields about secrets only Plain is set here; a [Run]
+	// adds the values.
 	Grant egress.Grant
 }
 
-// side is a policy and whose it is.
+// side is a policy and its owner.
 type side struct {
 	name   string
 	policy *Policy
 }
 
-// sides returns the policies that are there, in the order in which they are asked.
+// sides returns the policies that exist, in the order in which they are asked.
 func sides(operator, tenant *Policy) []side {
 	all := []side{{Operator, operator}, {Tenant, tenant}}
 	return slices.DeleteFunc(all, func(s side) bool { return s.policy == nil })
@@ -82,12 +81,11 @@ func (s side) verdict(line int, denied string) event.Verdict {
 	return event.Verdict{Policy: digest[:], Side: s.name, Line: uint32(line), Denied: denied}
 }
 
-// Decide decides about a request. A policy that is nil is not asked; of two both
-// must allow it, each by a rule of its own, and each rule counts for itself. The
-// decision is a function of the arguments.
+// Decide decides about a request. A nil policy is not asked; if there are two, each must allow the request by a rule
+// of its own, and the request counts for both rules. The decision is a function of the arguments.
 //
-// Private addresses are the operator's to open: its rule must say so, and so must
-// the tenant's, if there is one.
+// Access to private addresses needs the operator's consent: its rule must allow it, and so must the rule of the
+// tenant, if the tenant has a policy.
 func Decide(operator, tenant *Policy, r Request, used Usage) Decision {
 	var d Decision
 	d.Grant.Private = operator != nil
@@ -113,7 +111,7 @@ func Decide(operator, tenant *Policy, r Request, used Usage) Decision {
 	return d.secrets(operator, tenant, r)
 }
 
-// request asks one side about a request. The line is that of its [Decision].
+// request asks one side about a request. The line is for [Decision].Line.
 func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line int) {
 	if _, ok := s.policy.toolRules(r.Tool); !ok {
 		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", r.Tool)), Rule{}, s.policy.lines.tools
@@ -144,18 +142,18 @@ func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line
 	return s.verdict(bestLine, best.why), Rule{}, bestLine
 }
 
-// miss is why a rule does not allow a request. The higher the rank, the more of the
-// rule agreed; of a rule about another host nothing is said.
+// miss is the reason why a rule does not allow a request. A higher rank means that more of the rule matched. A rule
+// for another host is never mentioned.
 type miss struct {
 	rank int
 	why  string
 }
 
-// missesPath is the rank of a rule of which only the path disagrees, or amounts.
+// missesPath is the lowest rank of a rule whose host, tool, scheme, port and method match.
 const missesPath = 5
 
-// misses returns the first thing in which the request is not what the rule allows.
-// Whether the path of the request is of a pattern, path says.
+// misses returns the first respect in which the rule does not allow the request. The function path reports whether a
+// pattern matches the path of the request.
 func (r *Rule) misses(q Request, path func(Pattern) bool, used Used) miss {
 	switch {
 	case !r.host.MatchesHost(q.Host):
@@ -185,8 +183,8 @@ func (r *Rule) port(q Request) bool {
 	return q.Port == map[string]uint16{"http": 80, "https": 443}[q.Scheme]
 }
 
-// secrets decides about the placeholders of a request that is allowed, and whether
-// its response must be such that secrets can be found in it.
+// secrets decides about the placeholders of an allowed request, and whether its response must be one in which secrets
+// can be found.
 func (d Decision) secrets(operator, tenant *Policy, r Request) Decision {
 	all := sides(operator, tenant)
 	for _, p := range r.Access.Secrets {
@@ -210,8 +208,8 @@ func (d Decision) secrets(operator, tenant *Policy, r Request) Decision {
 	return d
 }
 
-// withoutSecret returns the decision with the denial of one of the sides, by the binding
-// that comes closest if there is one.
+// withoutSecret returns the decision with a denial by one of the sides, attributed to the closest binding if there is
+// one.
 func (d Decision) withoutSecret(all []side, i int, closest *Binding, why string) Decision {
 	s := all[i]
 	recorded, line := 0, s.policy.lines.secrets
@@ -222,8 +220,8 @@ func (d Decision) withoutSecret(all []side, i int, closest *Binding, why string)
 	return Decision{Verdicts: d.Verdicts[:i+1], File: s.policy.File, Line: line}
 }
 
-// binding returns the binding that lets a secret be where its placeholder stands;
-// or why none does, and the one that comes closest.
+// binding returns the binding that allows a secret at the position of its placeholder. If there is none, it returns
+// the reason and the closest one.
 func (p *Policy) binding(at egress.Placeholder, a egress.Access, private bool) (closest *Binding, why string) {
 	why = fmt.Sprintf("it has no secret %s", at.Name)
 	rank := 0
@@ -249,7 +247,7 @@ func (p *Policy) binding(at egress.Placeholder, a egress.Access, private bool) (
 	return closest, why
 }
 
-// place names where a placeholder stands.
+// place describes the position of a placeholder.
 func place(p egress.Placeholder) string {
 	switch p.Place {
 	case egress.PlaceHeader:
@@ -260,8 +258,8 @@ func place(p egress.Placeholder) string {
 	return "the body"
 }
 
-// toolRules returns what the policy has about a tool: what holds for all, and what
-// holds for this one. It is false when the tool cannot be called.
+// toolRules returns the rules for a tool: those under [AllTools] and its own. It returns false if the tool may not be
+// called.
 func (p *Policy) toolRules(tool string) (rules []ToolRule, ok bool) {
 	if p.Tools == nil {
 		return nil, true
@@ -274,16 +272,14 @@ func (p *Policy) toolRules(tool string) (rules []ToolRule, ok bool) {
 	return rules, len(rules) > 0
 }
 
-// NamesTool reports whether the policies, of which either may be nil, have rules for a tool
-// or say nothing of tools.
+// NamesTool reports whether the policies, either of them possibly nil, have rules for a tool or have no rules about
+// tools at all.
 func NamesTool(operator, tenant *Policy, tool string) bool {
 	return !slices.ContainsFunc(sides(operator, tenant), func(s side) bool { _, ok := s.policy.toolRules(tool); return !ok })
 }
 
-// DecideCall decides about a call by its arguments, any JSON document. A policy
-// that is nil is not asked, nor is one that says nothing about tools; if there is
-// no other, there is nothing to decide, and the decision has no verdicts and ok is
-// false.
+// DecideCall decides about a call by its arguments, any JSON document. Nil policies, and policies without rules about
+// tools, are not asked. If that leaves none, the decision has no verdicts and ok is false.
 func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Decision, ok bool) {
 	for _, s := range sides(operator, tenant) {
 		if s.policy.Tools == nil {
@@ -301,7 +297,7 @@ func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Deci
 	return d, len(d.Verdicts) > 0
 }
 
-// call asks one side about a call, and whether the user must confirm it.
+// call asks one side about a call, and reports whether the user must confirm it.
 func (s side) call(tool string, arguments []byte) (v event.Verdict, ask bool) {
 	rules, ok := s.policy.toolRules(tool)
 	if !ok {

@@ -1,8 +1,8 @@
 // Package policy decides what the tools of a run may do.
 //
-// A policy is a file. The operator of a host has one, and each tenant has one;
-// both must allow what is done. What no rule allows is denied, rules only add to
-// each other, and their order decides nothing but which of them is named:
+// A policy is a file. The operator of a host has one and each tenant may have one; both must allow an action. Actions
+// without a matching rule are denied. Rules only add permissions, so their order matters only for which of them a
+// decision names:
 //
 //	# yaml-language-server: $schema=https://raw.githubusercontent.com/starling-host/starling/main/spec/policy.schema.json
 //	version: "1.0"
@@ -24,16 +24,13 @@
 //	secrets:
 //	  - {name: STRIPE_KEY, audience: [api.stripe.com], header: Authorization}
 //
-// spec/policy.md says what each key means, and spec/policy.schema.json what a file may
-// have. What is wrong with a file is a [*config.Error] with line, caret and hint.
+// spec/policy.md describes the keys, and spec/policy.schema.json the form of a file. An invalid file results in a
+// [*config.Error] with line, caret and hint.
 //
-// [Decide] is a function of its arguments: the two policies, the request, and what
-// the run has used so far. A [Run] keeps the latter, and can be made again from
-// the recorded events of a run that is resumed ([Run.Resume]). It is what the
-// network asks about each exchange ([Run.Exchange]) and what the tools of an agent
-// are guarded with ([Run.Guard]).
+// [Decide] is a function of its arguments: the two policies, the request, and the use so far. A [Run] keeps that use,
+// and restores it from recorded events when a run resumes ([Run.Resume]). The network asks it about each exchange
+// ([Run.Exchange]), and it guards the tools of an agent ([Run.Guard]).
 //
-// Every decision is recorded where it was made, with the digest of the policy, the
-// side, the rule and its line. A replay takes it from there: it has no policy, and
-// decides nothing.
+// Each decision is recorded with its effect or call: the digest of the policy, the side, the rule and its line. A
+// replay uses the record; it has no policy and decides nothing.
 package policy

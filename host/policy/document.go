@@ -16,7 +16,7 @@ var schema = sync.OnceValue(func() *config.Schema {
 	})
 })
 
-// document is what stands in a file.
+// document is the content of a policy file.
 type document struct {
 	Version     string `yaml:"version"`
 	Description string `yaml:"description"`
@@ -35,8 +35,7 @@ type document struct {
 	Secrets []Binding `yaml:"secrets"`
 }
 
-// Parse reads a policy from the content of a file, whose name stands in errors and
-// decisions.
+// Parse reads a policy from the content of a file. The name of the file appears in errors and decisions.
 func Parse(name string, data []byte) (*Policy, error) {
 	var d document
 	root, err := schema().Load(name, data, &d)
@@ -73,8 +72,7 @@ func Parse(name string, data []byte) (*Policy, error) {
 	return p, p.seal()
 }
 
-// lines are where in its file the parts of a policy begin; of a part that is not there,
-// where the one begins that it would be in.
+// lines are the lines of a file where the parts of a policy begin. A missing part has the line of its nearest parent.
 type lines struct {
 	network int // permissions.network.allow
 	tools   int // permissions.tools
@@ -93,8 +91,7 @@ func linesOf(root *config.Node) lines {
 	return l
 }
 
-// lineOf returns the line of the last key on a path that is there; without the first
-// one it is 1.
+// lineOf returns the line of the last key on a path that exists, or 1 if the first one is missing.
 func lineOf(n *config.Node, path ...string) int {
 	line := 1
 	for _, want := range path {
@@ -109,10 +106,9 @@ func lineOf(n *config.Node, path ...string) int {
 	return line
 }
 
-// Narrow returns the limits of a call under policies: for each bound the smallest
-// value that l or a policy names. A policy that is nil, or that does not name a bound,
-// leaves it as it is; no policy can widen one. A bound that is zero in l is none, so a
-// caller with defaults fills them in before.
+// Narrow returns the limits of a call under policies: for each limit, the smallest value that l or a policy sets. Nil
+// policies, and limits that a policy does not set, change nothing; no policy can raise a limit. Zero in l means no
+// limit, so a caller fills in its defaults first.
 func Narrow(l event.SandboxLimits, policies ...*Policy) event.SandboxLimits {
 	for _, p := range policies {
 		if p == nil {

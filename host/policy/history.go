@@ -12,24 +12,24 @@ import (
 	"github.com/starling-host/starling/runtime/egress"
 )
 
-// Use is something that a recorded run did and that a policy decides about: a call,
-// a request, or what a call consumed. What was denied when it was recorded is none.
+// Use is an action of a recorded run that a policy decides about: a call, a request, or the consumption of a call.
+// Actions denied in the recording are left out.
 type Use struct {
 	Seq  uint64 // of the event
 	Tool string // as the agent calls it
 
 	Arguments []byte      // of a call, as JSON; nil otherwise
-	Sandboxed bool        // limits bind the call
+	Sandboxed bool        // limits apply to the call
 	Request   *Request    // nil otherwise
 	Response  uint64      // bytes of the response to the request
 	Meter     event.Meter // of the outcome of a sandboxed call
-	Effects   Used        // of the same: how many it had, and their bytes
+	Effects   Used        // of that call: the number of its effects, and their bytes
 
-	call string // by its id
+	call string // id of the call
 }
 
-// Uses returns what a run did, in the order of its log. The attempts of a call that was
-// made again have the same arguments, so Uses has only the first.
+// Uses returns the actions of a run in the order of its log. Retries of a call have the same arguments, so Uses has
+// only the first attempt.
 func Uses(events []event.Event) ([]Use, error) {
 	h := history{
 		tools: map[string]string{}, sandboxed: map[string]bool{}, denied: map[string]bool{}, open: map[string]Use{}, copies: newCopies(),
@@ -39,19 +39,19 @@ func Uses(events []event.Event) ([]Use, error) {
 			return nil, fmt.Errorf("policy: event %d: %w", ev.Seq, err)
 		}
 	}
-	for call, use := range h.open { // and has no outcome
+	for call, use := range h.open { // calls without an outcome
 		h.add(call, use)
 	}
 	slices.SortStableFunc(h.uses, func(a, b Use) int { return cmp.Compare(a.Seq, b.Seq) })
 	return slices.DeleteFunc(h.uses, func(use Use) bool { return h.denied[use.call] }), nil
 }
 
-// history goes through the events of a run.
+// history reads the events of a run.
 type history struct {
 	tools     map[string]string // the tool of each call
-	sandboxed map[string]bool   // tools that are
+	sandboxed map[string]bool   // the sandboxed tools
 	denied    map[string]bool   // calls that were not allowed
-	open      map[string]Use    // what the attempt that goes on has had of effects, by call
+	open      map[string]Use    // the effects of each call's current attempt, by call
 	uses      []Use
 	copies    *copies
 }
@@ -62,7 +62,7 @@ func (h *history) add(call string, use Use) {
 	h.uses = append(h.uses, use)
 }
 
-// outcome takes note of the end of an attempt.
+// outcome records the end of an attempt.
 func (h *history) outcome(call string, seq uint64, m event.Meter) {
 	h.add(call, Use{Seq: seq, Meter: m, Effects: h.open[call].Effects})
 	delete(h.open, call)
@@ -120,19 +120,18 @@ func (h *history) countEffect(seq uint64, p event.SideEffectRecorded) {
 		bytes = 8
 	case p.Name == event.EffectSeed:
 		bytes = 32
-	case p.Error == nil && canon.Unmarshal(p.Value, &x) == nil: // the guest was given one of the two
+	case p.Error == nil && canon.Unmarshal(p.Value, &x) == nil: // the guest received one of the two
 		bytes += uint64(len(x.Response) + len(x.Text))
 	}
 	use := h.open[p.CallID]
 	h.open[p.CallID] = Use{Seq: seq, Effects: Used{use.Effects.Calls + 1, use.Effects.Bytes + bytes}}
 }
 
-// builtinFetch is the name of the effect of the built-in fetch, whose request is a
-// URL. Where redirects led is not in the log.
+// builtinFetch is the name of the effect of the built-in fetch. Its request is a URL; redirects are not in the log.
 const builtinFetch = "fetch"
 
-// requestOf returns the request that was made by an effect, also if it came to nothing,
-// and whether that is of the built-in fetch.
+// requestOf returns the request of an effect, even if the request failed, and whether it is one of the built-in
+// fetch.
 func requestOf(p event.SideEffectRecorded) (r *egress.Request, fetched bool, err error) {
 	r, err = egress.ParseRequest(p.Request)
 	if err != nil && p.Name == builtinFetch {
@@ -141,8 +140,7 @@ func requestOf(p event.SideEffectRecorded) (r *egress.Request, fetched bool, err
 	return r, false, err
 }
 
-// effect takes note of an exchange, or of a call that was denied. Other effects are
-// nothing that a policy decides about.
+// effect records an exchange or a denied call. Policies do not decide about other effects.
 func (h *history) effect(seq uint64, p event.SideEffectRecorded) {
 	if p.Name == event.EffectPolicy {
 		var verdicts event.Verdicts
@@ -170,15 +168,14 @@ func (h *history) effect(seq uint64, p event.SideEffectRecorded) {
 	})
 }
 
-// Refusal is a use that a policy would have refused.
+// Refusal is an action that a policy would have refused.
 type Refusal struct {
 	Use      Use
 	Decision Decision
 }
 
-// Test returns what of a recorded run the policies would have refused. What is
-// refused counts for nothing afterwards. Whether an address was private is not in
-// the log, so that is not looked at.
+// Test returns the actions of a recorded run that the policies would have refused. Refused actions do not count
+// towards later decisions. Private addresses are not checked, because the log does not show them.
 func Test(operator, tenant *Policy, events []event.Event) ([]Refusal, error) {
 	uses, err := Uses(events)
 	if err != nil {
@@ -194,7 +191,7 @@ func Test(operator, tenant *Policy, events []event.Event) ([]Refusal, error) {
 	return refused, nil
 }
 
-// test decides about one use and counts it.
+// test decides about one action and counts it.
 func (r *Run) test(use Use) (d Decision, ok bool) {
 	switch {
 	case use.Arguments != nil:
@@ -223,9 +220,9 @@ func (r *Run) test(use Use) (d Decision, ok bool) {
 	return d, true
 }
 
-// exceeds says which limit a call was beyond, by its key. What the log does not tell, how
-// long it took and what its document had around the result, is not looked at. The limit
-// on what a call writes cuts it, and refuses nothing.
+// exceeds returns the key of the limit that a call exceeded, and a reason. It ignores what the log does not show: the
+// time, and the bytes of the document around the result. It ignores the limit on a call's log, which cuts the log but
+// refuses nothing.
 func exceeds(use Use, l event.SandboxLimits) (key, why string) {
 	m := use.Meter
 	switch {

@@ -16,20 +16,19 @@ import (
 type Pattern struct {
 	text     string
 	segments []segment
-	rest     bool // it ends with **: any number of segments may follow
+	rest     bool // it ends with **, for any number of further segments
 }
 
-// segment is what stands between two slashes of a pattern.
+// segment is the part of a pattern between two slashes.
 type segment struct {
-	text string // decoded; empty only as the last, for a slash at the end
-	any  bool   // it is *: one segment that is not empty
+	text string // decoded; empty only for the last one, after a trailing slash
+	any  bool   // it is *, which matches any one segment that is not empty
 }
 
 var errTwoReadings = errors.New("this could be read as another path: write it without dot segments, empty segments, backslashes, semicolons, spaces at the edge of a segment, invisible characters beside dots alone, and encoded slashes, ? and #")
 
-// ParsePattern reads a pattern: a slash, and segments between slashes. A segment
-// stands for itself, or is * for one that is not empty; ** at the end stands for
-// any number of segments, none included.
+// ParsePattern parses a pattern: a slash, and segments between slashes. A segment matches itself, * matches one
+// segment that is not empty, and ** at the end matches any number of segments, including zero.
 func ParsePattern(s string) (Pattern, error) {
 	if !strings.HasPrefix(s, "/") {
 		return Pattern{}, errors.New("a path begins with a slash")
@@ -61,15 +60,14 @@ func ParsePattern(s string) (Pattern, error) {
 // String returns the pattern as it was written.
 func (p Pattern) String() string { return p.text }
 
-// Match reports whether a path is of the pattern. The path is percent-encoded, as
-// a request has it, and is decoded once. One that servers may read in more than
-// one way is of no pattern.
+// Match reports whether the pattern matches a path. The path is percent-encoded as in a request, and is decoded once.
+// No pattern matches an ambiguous path, see [splitPath].
 func (p Pattern) Match(path string) bool {
 	segments, ok := splitPath(path)
 	return ok && p.match(segments)
 }
 
-// match is Match of a path that is split.
+// match is [Pattern.Match] for a split path.
 func (p Pattern) match(segments []string) bool {
 	if p.text == "" || len(segments) < len(p.segments) || len(segments) > len(p.segments) && !p.rest {
 		return false
@@ -83,10 +81,9 @@ func (p Pattern) match(segments []string) bool {
 	return true
 }
 
-// splitPath returns the decoded segments of a path; the last is empty if the path
-// ends with a slash. It is false for a path of which two servers may make two
-// things: with dot segments, with empty segments, or with a character that
-// separates segments somewhere and is encoded once or more often.
+// splitPath returns the decoded segments of a path; the last is empty if the path ends with a slash. It returns false
+// for a path that two servers may interpret differently: with dot segments, empty segments, or a separator encoded
+// once or more often.
 func splitPath(path string) (segments []string, ok bool) {
 	raw := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	for i, s := range raw {
@@ -99,12 +96,11 @@ func splitPath(path string) (segments []string, ok bool) {
 	return segments, strings.HasPrefix(path, "/")
 }
 
-// maxDecoded bounds how often a segment is decoded. No server decodes it so often, and
-// a path could be made to take thousands of times.
+// maxDecoded bounds how often a segment is decoded. No server decodes that often, and a crafted path could require
+// thousands of passes.
 const maxDecoded = 16
 
-// oneReading looks at a segment as servers may that decode it not at all, once,
-// or more often.
+// oneReading reports whether a segment is the same for servers that decode it not at all, once, or more often.
 func oneReading(s string) bool {
 	for range maxDecoded {
 		if !utf8.ValidString(s) || strings.ContainsFunc(s, separates) || strings.Contains(strings.ToLower(s), "%u") ||
@@ -122,13 +118,12 @@ func oneReading(s string) bool {
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// bestFit are characters that Windows and encodings of Japanese and Korean write as a slash or
-// a backslash.
+// bestFit has characters that Windows and Japanese and Korean encodings convert to a slash or a backslash.
 const bestFit = "⁄∕∖⧸⧵⧹¥₩"
 
-// separates reports whether some servers take a character for a slash or a backslash, or for the
-// beginning of a query, a fragment, parameters or an escape, or others than ASCII for a dot: when
-// they are decoded, or normalised. A server that drops parameters or cuts a path there sees another.
+// separates reports whether some servers treat a character, after decoding or normalization, as a slash or a
+// backslash, as the beginning of a query, a fragment, parameters or an escape, or, for a character outside ASCII, as
+// a dot. A server that drops parameters or cuts the path there sees another path.
 func separates(r rune) bool {
 	if r < utf8.RuneSelf {
 		return unicode.IsControl(r) || strings.ContainsRune(`/\?#;`, r)
@@ -136,8 +131,8 @@ func separates(r rune) bool {
 	return unicode.IsControl(r) || strings.ContainsRune(bestFit, r) || strings.ContainsAny(norm.NFKC.String(string(r)), `./\?#;%`)
 }
 
-// dropUnseen drops spaces, marks, and characters that have no width or no meaning of their own: a
-// server that ignores them sees dots where they stand beside dots.
+// dropUnseen drops spaces, marks, and characters without width or meaning of their own. A server that ignores them
+// between dots sees a dot segment.
 func dropUnseen(r rune) rune {
 	if !unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) {
 		return -1

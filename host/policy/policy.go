@@ -12,26 +12,25 @@ import (
 // Version is the version of the dialect.
 const Version = "1.0"
 
-// Policy is a policy as its file has it, checked. It is immutable.
+// Policy is a checked policy from a file. It is immutable.
 type Policy struct {
-	// File is the name of the file, for a reader.
+	// File is the name of the file, for messages.
 	File string
 
-	// Description is the file's own.
+	// Description is the description in the file.
 	Description string
 
-	// Network are the rules about requests. Without one, none is allowed.
+	// Network has the rules for requests. If it is empty, no request is allowed.
 	Network []Rule
 
-	// Tools are the rules about calls by the name of the tool, or "*" for all. Nil
-	// means that the policy says nothing about calls; with a map that is not nil,
-	// a tool that it does not name cannot be called.
+	// Tools has the rules for calls by tool name, with "*" for all tools. Nil means that the policy does not restrict
+	// calls. Otherwise tools without an entry cannot be called.
 	Tools map[string]ToolRule
 
-	// Limits are bounds of each call; zero fields are none. See [Narrow].
+	// Limits bound each call; zero fields set no limit. See [Narrow].
 	Limits event.SandboxLimits
 
-	// Secrets say where secrets may be sent.
+	// Secrets describes where secrets may be sent.
 	Secrets []Binding
 
 	none   bool // see None
@@ -40,8 +39,7 @@ type Policy struct {
 	size   int
 }
 
-// Load reads a policy from a file. What is wrong with its content is a
-// [*config.Error].
+// Load reads a policy from a file. An error in its content is a [*config.Error].
 func Load(path string) (*Policy, error) {
 	data, err := config.ReadFile(path)
 	if err != nil {
@@ -55,26 +53,25 @@ func Load(path string) (*Policy, error) {
 func None() *Policy {
 	p, err := Parse("no policy", []byte("version: \""+Version+"\"\n"))
 	if err != nil {
-		panic(err) // it is ours
+		panic(err) // built into the program
 	}
 	p.none = true
 	return p
 }
 
-// Opens reports whether there are requests that the policy allows a tool.
+// Opens reports whether the policy can allow any request of the tool.
 func (p *Policy) Opens(tool string) bool {
 	return slices.ContainsFunc(p.Network, func(r Rule) bool { return r.isFor(tool) })
 }
 
-// Size returns about how many bytes the policy takes: at most 37 MB.
+// Size returns the approximate size of the policy in memory, in bytes: at most 37 MB.
 func (p *Policy) Size() int { return p.size }
 
-// Digest is the identity of what the policy says: BLAKE3-256 of its canonical form
-// (spec/policy.md). The name of the file, comments, the order of keys and the lines
-// are no part of it; the order of rules is, since decisions number them.
+// Digest identifies the meaning of the policy: BLAKE3-256 of its canonical form (spec/policy.md). The file's name,
+// comments, order of keys and lines do not affect it. The order of rules does, since decisions number them.
 func (p *Policy) Digest() canon.Hash { return p.digest }
 
-// canonical is the form of a policy that is hashed.
+// canonical is the hashed form of a policy.
 type canonical struct {
 	Version string              `cbor:"version"`
 	Network []Rule              `cbor:"network,omitempty"`

@@ -12,20 +12,20 @@ import (
 	"github.com/starling-host/starling/runtime/egress"
 )
 
-// Rule allows requests. A list that is empty restricts nothing.
+// Rule allows requests. An empty list restricts nothing.
 type Rule struct {
-	Host     string   `yaml:"host" cbor:"host"` // a name, ".suffix" for the names below one, an address, or "*"
+	Host     string   `yaml:"host" cbor:"host"` // a name, ".suffix" for the names below it, an address, or "*"
 	Schemes  []string `yaml:"schemes" cbor:"schemes"`
-	Ports    []uint16 `yaml:"ports" cbor:"ports,omitempty"` // none: that of the scheme
+	Ports    []uint16 `yaml:"ports" cbor:"ports,omitempty"` // if empty, the default port of the scheme
 	Methods  []string `yaml:"methods" cbor:"methods,omitempty"`
 	Paths    []string `yaml:"paths" cbor:"paths,omitempty"` // see ParsePattern
 	Tools    []string `yaml:"tools" cbor:"tools,omitempty"`
-	MaxCalls uint64   `yaml:"max_calls" cbor:"max_calls,omitempty"` // of a run; zero: no bound
-	MaxBytes uint64   `yaml:"max_bytes" cbor:"max_bytes,omitempty"` // of requests and responses of a run; zero: no bound
-	Private  bool     `yaml:"private" cbor:"private,omitempty"`     // the name may lead to private addresses
+	MaxCalls uint64   `yaml:"max_calls" cbor:"max_calls,omitempty"` // per run; zero means no bound
+	MaxBytes uint64   `yaml:"max_bytes" cbor:"max_bytes,omitempty"` // of requests and responses per run; zero means no bound
+	Private  bool     `yaml:"private" cbor:"private,omitempty"`     // the name may resolve to private addresses
 	Ask      bool     `yaml:"ask" cbor:"ask,omitempty"`             // the user must confirm the first request of a run to each origin, see [Asker]
 
-	// What bounds one exchange; zero is the default of package egress.
+	// Bounds of one exchange; zero is the default of package egress.
 	TimeoutMs   int64 `cbor:"timeout_ms,omitempty"`
 	MaxRequest  int64 `yaml:"max_request" cbor:"max_request,omitempty"`   // bytes of its body
 	MaxResponse int64 `yaml:"max_response" cbor:"max_response,omitempty"` // bytes of its body
@@ -37,11 +37,11 @@ type Rule struct {
 	patterns []Pattern
 }
 
-// isFor reports whether the rule is for the requests of a tool.
+// isFor reports whether the rule applies to the requests of a tool.
 func (r *Rule) isFor(tool string) bool { return len(r.Tools) == 0 || slices.Contains(r.Tools, tool) }
 
-// limits returns the bounds of one exchange. Of a side before another one they are the
-// defaults where its rule names none, so that the other one cannot widen them.
+// limits returns the bounds of one exchange. If another policy is asked after this one, bounds that the rule does not
+// set are the defaults, so that the other policy cannot raise them.
 func (r *Rule) limits(before bool) egress.Limits {
 	l := egress.Limits{Timeout: time.Duration(r.TimeoutMs) * time.Millisecond, Request: r.MaxRequest, Response: r.MaxResponse}
 	if before {
@@ -50,7 +50,7 @@ func (r *Rule) limits(before bool) egress.Limits {
 	return l
 }
 
-// compile brings a rule from a file into its one form.
+// compile brings a rule from a file into its canonical form.
 func (r *Rule) compile(n *config.Node) {
 	r.Line = n.Line()
 	r.host, _ = egress.ParseRule(r.Host) // the schema has accepted it, and the paths

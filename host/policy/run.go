@@ -16,42 +16,40 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Run is what the policies have to do with one run: how much of their rules it has
-// used, and which secrets it may have sent. It is safe for concurrent use.
+// Run applies the policies to one run. It counts the use of their rules and knows the secrets that the run may have
+// sent. It is safe for concurrent use.
 type Run struct {
 	operator, tenant *Policy
 	store            Secrets
 
 	mu      sync.Mutex
 	used    Usage                      // guarded by mu
-	known   map[string][]egress.Secret // guarded by mu; values that were read, by name
-	answers map[question]string        // guarded by mu; of the user
-	sent    map[string]time.Time       // guarded by mu; names that stand in requests of earlier sessions, and when the first of their calls began
+	known   map[string][]egress.Secret // guarded by mu; values read so far, by name
+	answers map[question]string        // guarded by mu; the user's answers
+	sent    map[string]time.Time       // guarded by mu; secrets with placeholders in requests of earlier sessions, and the start of the first such call
 }
 
-// NewRun returns a Run that has used nothing. A policy that is nil is not asked;
-// without any, nothing is allowed. A store that is nil has no secrets.
+// NewRun returns a Run that has used nothing. Nil policies are skipped; if both are nil, nothing is allowed. A nil
+// store has no secrets.
 func NewRun(operator, tenant *Policy, store Secrets) *Run {
 	return &Run{operator: operator, tenant: tenant, store: store, used: Usage{}, answers: map[question]string{}, known: map[string][]egress.Secret{}, sent: map[string]time.Time{}}
 }
 
 type runKey struct{}
 
-// With returns a context in which the policies of the run decide about the requests
-// of the built-in tools and of every module, also of one that was loaded before the
-// run was known.
+// With returns a context in which the run's policies decide about requests of the built-in tools and of every module,
+// including modules loaded before the run began.
 func With(ctx context.Context, run *Run) context.Context {
 	return egress.WithDecider(context.WithValue(ctx, runKey{}, run), run)
 }
 
-// Decide implements [egress.Decider]. Of a built-in tool the requests are counted,
-// and bytes are not.
+// Decide implements [egress.Decider]. It counts the requests of a built-in tool, but not their bytes.
 func (r *Run) Decide(tool string) (egress.Authorizer, func() event.Verdicts) {
 	h := &hops{exchange: r.Exchange(tool, 0)}
 	return h, func() event.Verdicts { return h.verdicts }
 }
 
-// hops decides about requests that follow one another.
+// hops decides about requests that follow one another, such as redirects.
 type hops struct {
 	exchange *Exchange
 	verdicts event.Verdicts
@@ -64,13 +62,13 @@ func (h *hops) Authorize(ctx context.Context, a egress.Access) (egress.Grant, er
 	return grant, err
 }
 
-// From returns the run that With was given, or nil.
+// From returns the run given to [With], or nil.
 func From(ctx context.Context) *Run {
 	run, _ := ctx.Value(runKey{}).(*Run)
 	return run
 }
 
-// Identity names the policies, for the Sandbox of a tool in RunStarted.
+// Identity identifies the policies, for the Sandbox of a tool in RunStarted.
 func (r *Run) Identity() *event.PolicyRef {
 	ref := &event.PolicyRef{}
 	if r.operator != nil {
@@ -89,10 +87,9 @@ func (r *Run) Narrow(l event.SandboxLimits) event.SandboxLimits {
 	return Narrow(l, r.operator, r.tenant)
 }
 
-// Resume counts what the recorded events of the run have used: every exchange that
-// was allowed, by the rules that allowed it. Decisions of policies that have
-// changed since count for the rules of the same number. Secrets that were sent are
-// looked for in responses from then on, also if no policy names them any more.
+// Resume counts the use by recorded events of the run: each allowed exchange counts for the rules that allowed it. If
+// a policy has changed since, it counts for the rules that now have those numbers. From then on, responses are
+// searched for secrets that were sent, even if no policy names them any more.
 func (r *Run) Resume(events []event.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +102,7 @@ func (r *Run) Resume(events []event.Event) error {
 	return nil
 }
 
-// resume counts one event, after calls that began at these times. The caller holds mu.
+// resume counts one event. The map began has the start of each call. The caller holds mu.
 func (r *Run) resume(seen *copies, began map[string]time.Time, ev event.Event) error {
 	if ev.Kind == event.KindToolCallScheduled {
 		p, err := ev.AsToolCallScheduled()
@@ -120,7 +117,7 @@ func (r *Run) resume(seen *copies, began map[string]time.Time, ev event.Event) e
 	var value event.Exchange
 	r.asked(effect, began[effect.CallID])
 	if err != nil || len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
-		return err // no exchange
+		return err // not an exchange
 	}
 	if !seen.copied(effect) && value.Decision.Allowed() {
 		r.count(value.Decision, Used{1, uint64(len(effect.Request) + len(value.Response))})
@@ -128,8 +125,8 @@ func (r *Run) resume(seen *copies, began map[string]time.Time, ev event.Event) e
 	return nil
 }
 
-// asked takes note of the secrets for which a recorded request has placeholders, of a
-// call that began then. What is no request has none. The caller holds mu.
+// asked records the secrets whose placeholders appear in a recorded request, of a call that started at began. An
+// effect that is not a request has none. The caller holds mu.
 func (r *Run) asked(effect event.SideEffectRecorded, began time.Time) {
 	q, _, err := requestOf(effect)
 	if err != nil {
@@ -146,7 +143,7 @@ func (r *Run) asked(effect event.SideEffectRecorded, began time.Time) {
 	}
 }
 
-// count adds to what the rules of a decision have been used. The caller holds mu.
+// count adds to the use of the rules of a decision. The caller holds mu.
 func (r *Run) count(verdicts event.Verdicts, more Used) {
 	for _, v := range verdicts {
 		place := Place{v.Side, int(v.Rule)}
@@ -155,8 +152,7 @@ func (r *Run) count(verdicts event.Verdicts, more Used) {
 	}
 }
 
-// Exchange is one exchange of a run. It is the authorizer of its request, and
-// remembers the decision.
+// Exchange is one exchange of a run. It authorizes the request and keeps the decision.
 type Exchange struct {
 	run   *Run
 	tool  string
@@ -165,13 +161,13 @@ type Exchange struct {
 	decision Decision
 }
 
-// Exchange begins an exchange that the tool makes with a request of so many bytes,
-// as it is recorded. It is for one goroutine.
+// Exchange begins an exchange of a tool whose recorded request has the given number of bytes. It is for one
+// goroutine.
 func (r *Run) Exchange(tool string, bytes int) *Exchange {
 	return &Exchange{run: r, tool: tool, bytes: uint64(bytes)}
 }
 
-// Verdicts returns the decision for the record: nil until it is made.
+// Verdicts returns the recorded form of the decision, or nil before there is one.
 func (x *Exchange) Verdicts() event.Verdicts { return x.decision.Verdicts }
 
 // Authorize implements [egress.Authorizer].
@@ -196,15 +192,15 @@ func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant
 	return grant, nil
 }
 
-// question is what a user was asked about: the requests of a tool to an origin, by a rule.
+// question identifies what a user was asked about: the requests of a tool to an origin, under a rule.
 type question struct {
 	side         string
 	rule         uint32
 	tool, origin string
 }
 
-// confirm asks the user about a request, if a rule that allows it wants that, and returns
-// what makes a decision of the answer. An answer holds for all such requests of the run.
+// confirm asks the user about a request if the rule that allows it requires that. It returns a function that applies
+// the answer to a decision. An answer holds for all such requests of the run.
 func (x *Exchange) confirm(ctx context.Context, q Request) func(Decision) Decision {
 	r := x.run
 	r.mu.Lock()
@@ -229,8 +225,8 @@ func (x *Exchange) confirm(ctx context.Context, q Request) func(Decision) Decisi
 	return d.confirm(ctx, ask)
 }
 
-// decide decides and counts the request at once, so that of two requests at the
-// same time only one is the last.
+// decide decides about the request and counts it in one step, so that only one of two concurrent requests can be the
+// last one allowed.
 func (x *Exchange) decide(q Request, confirmed func(Decision) Decision) error {
 	r := x.run
 	r.mu.Lock()
@@ -243,8 +239,8 @@ func (x *Exchange) decide(q Request, confirmed func(Decision) Decision) error {
 	return nil
 }
 
-// Settle counts the response. If other exchanges have used meanwhile what was left,
-// it returns the error with which the exchange ends instead.
+// Settle counts the response. If concurrent exchanges have used up the rest in the meantime, it returns the error
+// that ends this exchange.
 func (x *Exchange) Settle(response []byte) error {
 	r := x.run
 	r.mu.Lock()
@@ -264,7 +260,7 @@ func (x *Exchange) Settle(response []byte) error {
 	return nil
 }
 
-// maySend asks whoever keeps the secrets about the placeholders of a request.
+// maySend asks the store whether the secrets of a request's placeholders may be sent.
 func (r *Run) maySend(ctx context.Context, a egress.Access) error {
 	keeper, ok := r.store.(Keeper)
 	if !ok {
@@ -281,8 +277,8 @@ func (r *Run) maySend(ctx context.Context, a egress.Access) error {
 	return nil
 }
 
-// knows returns an error if the run has sent a value in an earlier session that can not
-// be had any more: a response could not be searched for it.
+// knows returns an error if the value of a secret that the run sent in an earlier session is no longer available.
+// Responses could not be searched for it.
 func (r *Run) knows(ctx context.Context) error {
 	keeper, ok := r.store.(Keeper)
 	if !ok {
@@ -303,10 +299,9 @@ func (r *Run) knows(ctx context.Context) error {
 	return nil
 }
 
-// secrets returns the values that an exchange needs: those for its placeholders,
-// fresh from the store, and those that could come back in the response, which are
-// all that the policies name and all that the run has sent. Values that the run has
-// read stay known after the store has others.
+// secrets returns the values that an exchange needs: those for its placeholders, fresh from the store, and those that
+// could appear in the response, which are all that the policies name or the run has sent. Values that the run has
+// read stay known after the store replaces them.
 func (r *Run) secrets(ctx context.Context, placeholders []egress.Placeholder) ([]egress.Secret, error) {
 	wanted := map[string]bool{}
 	for _, p := range placeholders {
@@ -326,7 +321,7 @@ func (r *Run) secrets(ctx context.Context, placeholders []egress.Placeholder) ([
 	return all, nil
 }
 
-// names returns the secrets that the policies name, and those that were sent before.
+// names returns the secrets that the policies name, and those sent before.
 func (r *Run) names() []string {
 	r.mu.Lock()
 	names := slices.Collect(maps.Keys(r.sent))
@@ -339,8 +334,8 @@ func (r *Run) names() []string {
 	return names
 }
 
-// sentRemovedSecret reports whether a secret was sent that no policy names any more. Its
-// receivers are not known, so every response has to be one that can be searched.
+// sentRemovedSecret reports whether the run sent a secret that no policy names any more. Its receivers are unknown,
+// so every response must be searchable.
 func (r *Run) sentRemovedSecret() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -353,8 +348,7 @@ func (r *Run) sentRemovedSecret() bool {
 	return false
 }
 
-// read makes a secret known to the run: if fresh is set, its value of now, which
-// must be there.
+// read makes a secret known to the run. If fresh is set, it reads the current value, which must exist.
 func (r *Run) read(ctx context.Context, name string, fresh bool) error {
 	r.mu.Lock()
 	_, known := r.known[name]
@@ -379,22 +373,21 @@ func (r *Run) read(ctx context.Context, name string, fresh bool) error {
 	values := r.known[name]
 	if ok {
 		values = slices.DeleteFunc(values, func(s egress.Secret) bool { return bytes.Equal(s.Value, value) })
-		values = append(values, egress.Secret{Name: name, Value: bytes.Clone(value)}) // the last one is sent
+		values = append(values, egress.Secret{Name: name, Value: bytes.Clone(value)}) // the last value is the one sent
 	}
 	r.known[name] = values
 	return nil
 }
 
-// NamesTool is the function of that name, for the policies of r.
+// NamesTool is the function [NamesTool] for the policies of the run.
 func (r *Run) NamesTool(tool string) bool { return NamesTool(r.operator, r.tenant, tool) }
 
-// Guard returns the tool, whose calls the policies have to allow by the name that
-// it has and the arguments that it gets.
+// Guard returns the tool with its calls checked by the policies, under its name and with its arguments.
 func (r *Run) Guard(t tool.Tool) tool.Tool {
 	return tool.Guarded(t, func(ctx context.Context, name string, input json.RawMessage) event.Verdicts {
 		d, _ := DecideCall(r.operator, r.tenant, name, input)
 		if d.Ask == "" {
-			return d.Verdicts // without wording a question, which shows all of the input
+			return d.Verdicts // without composing a question, which would contain all of the input
 		}
 		return d.confirm(ctx, callQuestion(name, input))(d).Verdicts
 	})

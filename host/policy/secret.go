@@ -11,30 +11,28 @@ import (
 	"github.com/starling-host/starling/runtime/egress"
 )
 
-// Secrets is where the values of secrets are. It must be safe for concurrent use.
+// Secrets has the values of secrets. It must be safe for concurrent use.
 type Secrets interface {
-	// Secret returns the value of a secret; ok is false when there is none of that
-	// name. What an error says reaches neither the guest nor the log.
+	// Secret returns the value of a secret; ok is false if it does not exist. The text of an error reaches neither
+	// the guest nor the log.
 	Secret(ctx context.Context, name string) (value []byte, ok bool, err error)
 }
 
-// Keeper is implemented by [Secrets] that know of each secret where it may be sent,
-// whatever the policies say.
+// Keeper is implemented by [Secrets] that restrict where each secret may be sent, independently of the policies.
 type Keeper interface {
-	// MaySend reports whether a secret may be sent where its placeholder stands, with
-	// a request of that kind. One that does not exist may not. What an error says
-	// reaches neither the guest nor the log.
+	// MaySend reports whether a secret may be sent at the position of its placeholder, with such a request. It
+	// returns false for a secret that does not exist. The text of an error reaches neither the guest nor the log.
 	MaySend(ctx context.Context, at egress.Placeholder, to egress.Access) (bool, error)
-	// Same reports whether a secret still has the value that it had at a time. One that
-	// does not exist has not.
+	// Same reports whether a secret has had the same value since a time. It returns false for a secret that does not
+	// exist.
 	Same(ctx context.Context, name string, since time.Time) (bool, error)
 }
 
-// Binding lets a secret be sent to some hosts, in one place of a request: in the
-// value of a header, or of a parameter of the query, or in the body.
+// Binding allows a secret to be sent to some hosts, in one position of a request: the value of a header or of a query
+// parameter, or the body.
 type Binding struct {
 	Name     string   `yaml:"name" cbor:"name"`
-	Audience []string `yaml:"audience" cbor:"audience"`       // hosts, or ".suffix" for those below one; HOST:PORT for a port other than the scheme's
+	Audience []string `yaml:"audience" cbor:"audience"`       // hosts, or ".suffix" for the hosts below it; HOST:PORT for a port other than the scheme's
 	Header   string   `yaml:"header" cbor:"header,omitempty"` // canonical name
 	Query    string   `yaml:"query" cbor:"query,omitempty"`
 	Body     bool     `yaml:"body" cbor:"body,omitempty"`
@@ -45,7 +43,7 @@ type Binding struct {
 	audience []egress.Rule
 }
 
-// compile brings a binding from a file into its one form.
+// compile brings a binding from a file into its canonical form.
 func (b *Binding) compile(n *config.Node) {
 	b.Line, b.Header = n.Line(), textproto.CanonicalMIMEHeaderKey(b.Header)
 	for _, host := range b.Audience {
@@ -65,7 +63,7 @@ func (b *Binding) forHost(a egress.Access) bool {
 	return slices.ContainsFunc(b.audience, func(r egress.Rule) bool { return r.Matches(a) })
 }
 
-// at reports whether the binding is about the place of a placeholder.
+// at reports whether the binding applies to the position of a placeholder.
 func (b *Binding) at(p egress.Placeholder) bool {
 	switch p.Place {
 	case egress.PlaceHeader:

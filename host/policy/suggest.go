@@ -17,22 +17,19 @@ import (
 	"github.com/starling-host/starling/runtime/egress"
 )
 
-// SchemaURL is where editors find the schema.
+// SchemaURL is the address of the schema, for editors.
 const SchemaURL = "https://raw.githubusercontent.com/starling-host/starling/main/spec/policy.schema.json"
 
-// Suggest returns the file of the smallest policy under which a recorded run could
-// have done what it did: the tools that were called, the requests that were made,
-// as often as they were and with as many bytes, and what a call of a sandboxed tool
-// used at most. What was denied is not in it. It is a beginning: paths with ids in
-// them, for instance, want a *, and bytes and fuel some room for other days.
+// Suggest returns the file of the smallest policy under which a recorded run could have done the same: the tools
+// called, the requests made with their numbers and bytes, and the largest consumption by a call of a sandboxed tool.
+// Denied actions are left out. The result is a draft: for example, paths that contain ids need a *, and bytes and
+// fuel some margin for other days.
 //
-// It leaves open what a log does not tell: the deadline, since how long a call takes
-// is another thing on another machine, and the bytes of the document that a guest
-// returned, of which the log has the result in canonical form. A limit of a policy is
-// 1 at least, and so is that of something which no call used.
+// It leaves out what a log does not show: the deadline, because the duration of a call depends on the machine, and
+// the bytes of the document that a guest returned, because the log has its result in canonical form. Limits of a
+// policy are at least 1, even for resources that no call used.
 //
-// It fails if no policy can say what the run did, as when it called a tool of a name that
-// policies do not take.
+// It fails if no policy can describe the run, for example if it called a tool whose name policies do not accept.
 func Suggest(events []event.Event) ([]byte, error) {
 	uses, err := Uses(events)
 	if err != nil {
@@ -49,12 +46,12 @@ func Suggest(events []event.Event) ([]byte, error) {
 		if bad, ok := errors.AsType[*config.Error](err); ok {
 			err = errors.New(bad.Message())
 		}
-		return nil, fmt.Errorf("policy: no policy can say what the run did: %w", err)
+		return nil, fmt.Errorf("policy: no policy can describe the run: %w", err)
 	}
 	return b.Bytes(), nil
 }
 
-// RuleFor returns a rule that allows a request and as little else as a rule can.
+// RuleFor returns the narrowest rule that allows a request.
 func RuleFor(r Request) Rule {
 	rule := Rule{Host: r.Host, Schemes: []string{r.Scheme}, Private: isPrivate(r.Host)}
 	if methodPattern.MatchString(r.Method) {
@@ -72,8 +69,8 @@ func RuleFor(r Request) Rule {
 	return rule
 }
 
-// isPrivate reports whether a host needs a rule that opens private addresses. Of a
-// name only that of this machine tells.
+// isPrivate reports whether a host needs a rule that allows private addresses. Of names, it recognizes only the one
+// of this machine.
 func isPrivate(host string) bool {
 	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return host == "localhost" || err == nil && (addr.IsLoopback() || addr.IsPrivate())
@@ -115,7 +112,7 @@ func (r Rule) YAML() string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// quoted writes a text in quotes unless it is a word that needs none.
+// quoted quotes a text unless it is a word that needs no quotes.
 func quoted(s string) string {
 	word := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '/' || r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9'
@@ -127,13 +124,13 @@ func quoted(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// yamlWords are words that some reader of YAML takes for something else.
+// yamlWords are words that some YAML parsers do not read as strings.
 var yamlWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
-// suggestion is what is known of a run.
+// suggestion collects the rules, secrets and limits of a run.
 type suggestion struct {
-	rulesOf map[string]*Rule  // by what is the same of their requests
-	bytes   map[string]uint64 // so far, as rulesOf
+	rulesOf map[string]*Rule  // by the parts that their requests share
+	bytes   map[string]uint64 // so far, with the keys of rulesOf
 	order   []string
 	tools   map[string]bool
 	calls   used
@@ -158,7 +155,7 @@ func newSuggestion(uses []Use) *suggestion {
 	return s
 }
 
-// request adds a request to the rule that it shares everything with but the path.
+// request adds a request to the rule that equals it in everything but the path.
 func (s *suggestion) request(r Request, response uint64) {
 	rule := RuleFor(r)
 	paths := rule.Paths
@@ -173,7 +170,7 @@ func (s *suggestion) request(r Request, response uint64) {
 		have.Paths = append(have.Paths, paths[0])
 	}
 	have.MaxCalls++
-	have.MaxBytes = s.bytes[key] + r.Bytes + max(response, 1) // a request is made if there is room for a response
+	have.MaxBytes = s.bytes[key] + r.Bytes + max(response, 1) // a request needs room for a response too
 	s.bytes[key] += r.Bytes + response
 	for _, p := range r.Access.Secrets {
 		if s.secrets[p] == nil {
@@ -226,15 +223,15 @@ func (s *suggestion) bindings() string {
 	return "secrets:\n" + strings.Join(lines, "")
 }
 
-// used is the most that a call of a sandboxed tool used of each limit.
+// used is the largest use of each limit by a call of a sandboxed tool.
 type used struct {
-	any        bool // there was such a call
+	any        bool // there was a call
 	fuel       uint64
 	memory     uint64
 	input      uint64
 	log        uint64
 	effects    Used
-	unreadable bool // how many bytes some log had is not known
+	unreadable bool // the size of some log is unknown
 }
 
 func (u *used) add(use Use) {
@@ -243,11 +240,11 @@ func (u *used) add(use Use) {
 	u.input = max(u.input, uint64(len(use.Arguments)))
 	u.log = max(u.log, uint64(len(use.Meter.Log)))
 	u.effects.Calls, u.effects.Bytes = max(u.effects.Calls, use.Effects.Calls), max(u.effects.Bytes, use.Effects.Bytes)
-	u.unreadable = u.unreadable || strings.ContainsRune(use.Meter.Log, utf8.RuneError) // which stands for bytes that are no text
+	u.unreadable = u.unreadable || strings.ContainsRune(use.Meter.Log, utf8.RuneError) // it replaces bytes that are not UTF-8
 }
 
-// limits returns the limits as they stand in a file. A call without fuel or memory
-// ended before it began, or its process died, and what it had used is not known.
+// limits returns the limits in the form of a file. A call without fuel or memory ended before it began, or its
+// process died with its consumption unknown.
 func (u *used) limits() string {
 	if !u.any {
 		return ""

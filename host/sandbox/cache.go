@@ -49,7 +49,7 @@ func openCache(dir string, needed bool) (*cache, error) {
 }
 
 func newCache(root string, temporary bool) *cache {
-	id, _ := program.ID() // without a build ID this version cannot be told from others
+	id, _ := program.ID() // without a build ID the version cannot be identified
 	return &cache{root: root, temporary: temporary, program: id, most: maxCode, room: disk.Of}
 }
 

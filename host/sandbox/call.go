@@ -202,7 +202,7 @@ func (s *session) execute(input []byte) ([]byte, error) {
 	return s.document(abi.ExportExecute, packed, s.limits.OutputBytes)
 }
 
-// document copies the document that an export returned, of at most so many bytes.
+// document copies the document that an export returned, of at most the given number of bytes.
 func (s *session) document(export string, packed, most uint64) ([]byte, error) {
 	address, length := abi.Unpack(packed)
 	switch {

@@ -30,7 +30,7 @@ func CompileAlone(ctx context.Context, rewritten []byte, dir string) error {
 	return compileOn(ctx, runtime.GOMAXPROCS(0), rewritten, dir)
 }
 
-// compileOn compiles on so many processors. The code is the same on any number.
+// compileOn compiles on the given number of processors. The code is the same for any number.
 func compileOn(ctx context.Context, processors int, rewritten []byte, dir string) error {
 	ctx = experimental.WithCompilationWorkers(ctx, processors)
 	shell, err := rewrite.Shell(rewritten)

@@ -38,8 +38,8 @@ var (
 	}
 )
 
-// checkExports returns the kind of the module, and refuses a module that is of
-// neither kind or only partly of one.
+// checkExports returns the kind of the module. It refuses a module that has all exports of neither
+// kind.
 func checkExports(info rewrite.Info) (string, error) {
 	_, describes := info.Export(abi.ExportDescribe)
 	_, executes := info.Export(abi.ExportExecute)
@@ -70,7 +70,7 @@ func checkAll(info rewrite.Info, wanted []export, what, hint string) error {
 	return refuse("not "+what+": "+strings.Join(wrong, ", "), hint)
 }
 
-// check returns an error in a module's export of that name, or "".
+// check returns the error in a module's export with this name, or "".
 func (x export) check(info rewrite.Info) string {
 	got, ok := info.Export(x.name)
 	switch {

@@ -49,7 +49,7 @@ const (
 	MaxPages = wasm.MaxPages
 )
 
-// Pages returns the pages that hold so many bytes.
+// Pages returns the number of pages that hold the given number of bytes.
 func Pages(bytes uint64) uint64 { return wasm.Pages(bytes) }
 
 // Decoded is a module in its parts.

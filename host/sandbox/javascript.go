@@ -206,8 +206,8 @@ func (m *jsModule) function(name string) function {
 	return &jsFunction{m, m.after.Get("call" + strconv.Itoa(slices.Index(m.code.bridge.Functions, name)))}
 }
 
-// CallWithStack calls the export. The error is the one with which an import panicked, or
-// the trap in the words of wazero.
+// CallWithStack calls the export. The error is the value with which an import panicked, or the trap
+// in the words of wazero.
 func (f *jsFunction) CallWithStack(_ context.Context, stack []uint64) error {
 	f.m.thrown = nil
 	f.m.send(stack)

@@ -46,10 +46,9 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Mo
 	return m, err
 }
 
-// LoadPrepared does the rest of Load for a module that an engine with the same limits
-// and profile has prepared, perhaps in another process. Nothing of it is checked again:
-// its source is trusted. The module keeps p.Wasm, which must not be changed. The error
-// may be [ErrSpoiled].
+// LoadPrepared does the rest of Load for a module prepared by an engine with the same limits and
+// profile, perhaps in another process. It trusts that source and repeats no check. The module keeps
+// p.Wasm, which must not be changed. The error may be [ErrSpoiled].
 func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error) {
 	if !e.life.enter() {
 		return nil, ErrClosed

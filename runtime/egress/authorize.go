@@ -94,9 +94,8 @@ func Least[T int64 | uint64 | uint32 | time.Duration](a, b T) T {
 // Authorizer decides about requests before anything of them leaves the host,
 // including the look-up of the name. It must be safe for concurrent use.
 type Authorizer interface {
-	// Authorize returns the conditions of a request, or why it is not made. An
-	// [*Error] is the guest's answer; any other error becomes StatusDenied with a
-	// text that reveals nothing of it.
+	// Authorize returns the conditions of a request, or the reason to refuse it. The guest receives
+	// an [*Error]; any other error becomes StatusDenied with a text that reveals nothing about it.
 	Authorize(ctx context.Context, a Access) (Grant, error)
 }
 
@@ -274,8 +273,8 @@ func (r Rule) Matches(a Access) bool {
 	return r.MatchesHost(a.Host)
 }
 
-// MatchesHost reports whether the rule names a host, whatever the port. The host
-// is spelled as in [Access].
+// MatchesHost reports whether the rule names a host, on any port. The host is spelled as in
+// [Access].
 func (r Rule) MatchesHost(host string) bool {
 	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	name := err != nil || !addr.IsValid()

@@ -59,7 +59,7 @@ type Client struct {
 	roots  *x509.CertPool // nil: the system's; tests have their own
 }
 
-// dialFunc opens the connection for which the dialer was set up.
+// dialFunc opens a connection with the dialer that was configured for it.
 type dialFunc func(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error)
 
 // New returns a client. Fields of config at zero or below get their default, or the

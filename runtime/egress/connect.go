@@ -45,8 +45,8 @@ func connectError(t target, err error) error {
 	return failf(abi.StatusNetwork, "%s: %s", t.hostPort(), networkReason(err))
 }
 
-// resolve returns the addresses of the target. It refuses all of them if one may not be
-// reached, because the DNS server of the name decides which one is used.
+// resolve returns the addresses of the target. If one of them is not allowed it refuses all,
+// because the DNS server of the name chooses which one is used.
 func (c *Client) resolve(ctx context.Context, t target, local bool) ([]netip.Addr, error) {
 	if t.addr.IsValid() {
 		if why := refuse(t.addr, local); why != "" {
@@ -104,9 +104,8 @@ func (c *Client) dialFirst(ctx context.Context, addrs []netip.Addr, port uint16,
 	return nil, err
 }
 
-// dialer returns a dialer that connects to one address only, and looks at it
-// again at the last moment: whatever happens between the check and the system
-// call, a refused address is not connected to.
+// dialer returns a dialer that connects to one address only, and checks it once more right before
+// the system call. So it never connects to a refused address.
 func (c *Client) dialer(pinned netip.Addr, local bool) *net.Dialer {
 	return &net.Dialer{
 		KeepAlive: -1,

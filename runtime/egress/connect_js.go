@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/abi"
 )
 
-// On js a program verifies runs, whose exchanges are in the log: there is no network.
+// On js a program verifies runs from their logs and needs no network.
 
 var errNoNetwork = errors.New("there is no network on js")
 

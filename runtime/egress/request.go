@@ -28,8 +28,8 @@ const (
 	crlf = "\r\n"
 )
 
-// Request is one HTTP request of a guest. [ParseRequest] makes one from text;
-// host code may also fill one in, for which [Client.Do] makes the same checks.
+// Request is one HTTP request of a guest. [ParseRequest] parses one from text. Host code may also
+// fill one in; [Client.Do] applies the same checks to it.
 type Request struct {
 	// Method is a token such as GET. It is sent unchanged, in its own case.
 	Method string
@@ -127,8 +127,8 @@ func parseFields(fields string) (http.Header, error) {
 	return header, nil
 }
 
-// singular are the headers for which a second line would leave it to the reader which
-// one counts.
+// singular are the headers that may occur only once, because readers would disagree about which
+// line counts.
 var singular = []string{
 	"Authorization", "Connection", "Content-Length", "Content-Type", "Host",
 	abi.EffectHeader, abi.TimeoutHeader, idempotencyHeader, "Transfer-Encoding", "User-Agent",

@@ -94,8 +94,8 @@ const longResponse = 32 << 10
 // hashFactor spreads keys over the filter: the upper bits of the product are the hash.
 const hashFactor = 0x9e3779b97f4a7c15
 
-// newScrubber prepares the search of a response of that many bytes. It leaves out
-// secrets too short to be told from other text.
+// newScrubber prepares the search of a response of the given number of bytes. It leaves out secrets
+// that are too short to distinguish from other text.
 func newScrubber(secrets []Secret, response int) *scrubber {
 	s := &scrubber{needles: map[uint64][]needle{}, work: maxSpelled}
 	for _, secret := range secrets {
@@ -152,9 +152,9 @@ var (
 	markup       = strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`)
 )
 
-// escapes returns the value, which is ASCII, as a form, a page and a JSON document have it. Encoders
-// of JSON agree on the mandatory escapes. Go's also escapes markup, and PHP's the slash. Most values
-// are the same in all of them.
+// escapes returns the forms of the value, which is ASCII, in an HTML form, a page and a JSON
+// document. JSON encoders agree on the mandatory escapes; Go's also escapes markup, and PHP's the
+// slash. For most values all forms are the same.
 func escapes(value string) []string {
 	percent := escapeQuery(value)
 	all := []string{value, percent, lowerEscapes.ReplaceAllStringFunc(percent, strings.ToLower), html.EscapeString(value)}
@@ -367,8 +367,8 @@ var (
 	}
 )
 
-// separator leaves out what stands between the characters of a text that is broken up or listed,
-// with the 0x of a number. A hyphen is left out only before two hexadecimal digits.
+// separator skips the characters that separate those of a text that is broken up or listed, and the
+// 0x of a number. It skips a hyphen only before two hexadecimal digits.
 func separator(into, b []byte) ([]byte, int) {
 	if b[0] == '-' && number(b[1:], 2, 16) < 0 {
 		return nil, 0
@@ -469,7 +469,7 @@ func jsonEscape(into, b []byte) ([]byte, int) {
 	return nil, 0
 }
 
-// number reads so many digits, or returns -1.
+// number reads the given number of digits, or returns -1.
 func number(b []byte, digits int, base rune) (n rune) {
 	if digits == 0 || len(b) < digits {
 		return -1

@@ -23,8 +23,8 @@ const (
 	PlaceBody   = "body"
 )
 
-// MinSecretBytes is the least length of a secret. A shorter one could not be
-// told from the rest of a response, and is not sent.
+// MinSecretBytes is the minimum length of a secret. A shorter one could not be distinguished from
+// the rest of a response, and is not sent.
 const MinSecretBytes = 8
 
 // Placeholder stands for a secret in a request, as in {{secret:API_KEY}}.
@@ -55,8 +55,8 @@ func IsSecretName(s string) bool {
 	return parts != nil && parts[1] == s
 }
 
-// namesIn returns the secrets for which text has placeholders. A malformed
-// placeholder is an error, because it would be sent as it is.
+// namesIn returns the secrets whose placeholders appear in text. A malformed placeholder is an
+// error, because it would be sent unchanged.
 func namesIn(text string) ([]string, error) {
 	var names []string
 	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
@@ -171,8 +171,8 @@ type filler struct {
 	err     error
 }
 
-// replace returns text with its placeholders replaced by the secrets, encoded
-// by encode. What comes of a replacement is not looked at again.
+// replace returns text with its placeholders replaced by the secrets, encoded by encode.
+// Replacements are not searched again.
 func (f *filler) replace(text string, encode func(value []byte) (string, bool), where string) string {
 	if f.err != nil || !placeholder.MatchString(text) {
 		return text
@@ -223,7 +223,7 @@ func escapeQuery(s string) string { return strings.ReplaceAll(url.QueryEscape(s)
 
 func plain(value []byte) (string, bool) { return string(value), true }
 
-// word is a value that no server splits, whatever it takes the text around it for.
+// word is a value that no server splits, however it reads the surrounding text.
 func word(value []byte) (string, bool) {
 	return string(value), !bytes.ContainsAny(value, " \t\r\n,;:|#<>&\"'`\\()[]{}")
 }
@@ -232,7 +232,7 @@ func headerValue(value []byte) (string, bool) {
 	return string(value), abi.IsFieldValue(string(value))
 }
 
-// jsonString returns what stands between the quotes of a JSON string.
+// jsonString returns a value in the form that it has between the quotes of a JSON string.
 func jsonString(value []byte) (string, bool) {
 	if !utf8.Valid(value) {
 		return "", false
@@ -290,9 +290,8 @@ func (f *filler) body(text, contentType string, raw func([]byte) (string, bool))
 	return f.replace(text, raw, "a body")
 }
 
-// plainly changes a request such that its response can be searched: no
-// compression, and not a part of something larger, since a guest could
-// combine parts of which none has the whole secret.
+// plainly changes a request so that its response can be searched: without compression, and not for
+// a part of something larger, since a guest could combine parts none of which has the whole secret.
 func (r *Request) plainly() error {
 	if r.Header == nil {
 		r.Header = http.Header{}
@@ -309,10 +308,9 @@ func (r *Request) plainly() error {
 	return nil
 }
 
-// A guest writes the text around a secret, and the headers by which a server reads it. If a
-// server could read them differently, its echo would have the secret in a form that is not
-// found. So text with a placeholder must read the same to every server, or the request is
-// refused.
+// A guest writes the text around a secret and the headers that tell a server how to read it. If a
+// server could read them differently, its echo could have the secret in a form that the search
+// misses. So text with a placeholder must read the same to every server, or the request is refused.
 
 // escapeBefore is the beginning of an escape, or an escape of a character outside ASCII. A
 // server that reads JSON makes one character from "\u00" and a secret, and a server that reads

@@ -15,7 +15,7 @@ type Slots struct {
 	waiting []chan struct{} // in the order of arrival; closed when it has its slot
 }
 
-// NewSlots returns so many. Less than zero are any number.
+// NewSlots returns slots for most requests at once. A negative number sets no limit.
 func NewSlots(most int) *Slots { return &Slots{most: most} }
 
 // Allow sets the number of slots from now on; a negative number means any. Connections

@@ -50,7 +50,7 @@ func (m *HTTPMetrics) ObserveRequest(route string, status int, d time.Duration) 
 type QueueState struct {
 	Ready, Sleeping, Running int
 	Tenants                  int            // with ready jobs
-	Oldest                   time.Time      // when the oldest waiting job was enqueued; zero when there is none
+	Oldest                   time.Time      // when the oldest waiting job was enqueued; zero without waiting jobs
 	Hosts                    map[string]int // by state: working, draining, drained, silent or gone
 }
 
@@ -173,8 +173,8 @@ func NewSeal(r prometheus.Registerer) *Seal {
 	}
 }
 
-// Sealed records that all ended runs are in a checkpoint of that many, and that there was no
-// new one if runs is 0.
+// Sealed records that a new checkpoint has all ended runs, the given number, or that none was
+// necessary if runs is 0.
 func (s *Seal) Sealed(runs uint64) {
 	if s == nil {
 		return

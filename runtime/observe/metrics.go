@@ -81,7 +81,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 		models: newNames(), tools: newNames(),
 	}
-	for _, outcome := range outcomes { // an increase from nothing is none to Prometheus
+	for _, outcome := range outcomes { // Prometheus does not count the first value of a series as an increase
 		m.egress.WithLabelValues(outcome)
 	}
 	return m

@@ -90,8 +90,8 @@ func (r *RetryAfter) Wait() time.Duration { return time.Duration(r.wait.Load()) 
 
 type retryAfterKey struct{}
 
-// WithRetryAfter returns a context with which a request through [HashBodies] fills the
-// RetryAfter. Of several attempts the last one counts.
+// WithRetryAfter returns a context whose requests through [HashBodies] fill the RetryAfter. If
+// there are several attempts, the last one counts.
 func WithRetryAfter(ctx context.Context) (context.Context, *RetryAfter) {
 	r := &RetryAfter{}
 	return context.WithValue(ctx, retryAfterKey{}, r), r

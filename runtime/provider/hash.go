@@ -23,8 +23,8 @@ func (b *BodyHash) Sum() []byte {
 
 type bodyHashKey struct{}
 
-// WithBodyHash returns a context with which a request through [HashBodies] fills
-// the BodyHash. Of several attempts the last one counts.
+// WithBodyHash returns a context whose requests through [HashBodies] fill the BodyHash. If there
+// are several attempts, the last one counts.
 func WithBodyHash(ctx context.Context) (context.Context, *BodyHash) {
 	b := &BodyHash{}
 	return context.WithValue(ctx, bodyHashKey{}, b), b

@@ -147,9 +147,9 @@ var outcomes = map[string]string{
 	"STOP": "", "COMPLETE": "",
 }
 
-// OutcomeOf returns the outcome of an answer with a [StreamChunk.StopReason], empty for a whole
-// one. An unknown reason means a whole answer, unless it is in capitals: then it is Gemini's,
-// whose list keeps growing by reasons to withhold an answer.
+// OutcomeOf returns the outcome of an answer with a [StreamChunk.StopReason], which is empty for a
+// complete one. An unknown reason means a complete answer, unless it is in capitals: then it is
+// Gemini's, whose list of reasons to withhold an answer keeps growing.
 func OutcomeOf(reason string) string {
 	outcome, known := outcomes[reason]
 	if !known && strings.ContainsAny(reason, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") && strings.ToUpper(reason) == reason {

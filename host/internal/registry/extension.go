@@ -98,14 +98,14 @@ type table struct {
 	values map[string]string
 }
 
-// parseManifest reads the tables of a file in TOML as far as manifests need it: strings on one
-// line. Other values may have several lines.
+// parseManifest reads the tables of a TOML file in the subset that manifests need: strings on one
+// line. Other values may span several lines.
 func parseManifest(text string) (tables []table, err error) {
 	depth, quoted := 0, false
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)
 		switch {
-		case quoted || depth == 0 && strings.Contains(line, `"""`): // a long string, which is none of ours
+		case quoted || depth == 0 && strings.Contains(line, `"""`): // a long string, which manifests do not need
 			quoted = quoted != (strings.Count(line, `"""`)%2 == 1)
 			continue
 		case depth > 0:

@@ -2,9 +2,9 @@ package rewrite
 
 import "github.com/starling-host/starling/host/internal/wasm"
 
-// charge is the head of one straight-line block: where it begins, what its
-// instructions cost together, whether the counter is checked there, and whether
-// it has an instruction for which [seesCounter] holds.
+// charge is the head of one straight-line block: its position, the total cost of its instructions,
+// whether the counter is checked there, and whether it has an instruction for which [seesCounter]
+// returns true.
 type charge struct {
 	pos   int // offset of the instruction before which it stands
 	cost  uint64
@@ -190,8 +190,8 @@ func (p *profile) add(cost uint64) {
 	}
 }
 
-// shift changes the height. Below the base of the block it stays: there the
-// stack of dead code is whatever the code wants.
+// shift changes the height. It never goes below the base of the block: in dead code the stack has
+// any operands that the code needs.
 func (p *profile) shift(delta int) {
 	base := 0
 	if n := len(p.frames); n > 0 {

@@ -73,9 +73,8 @@ func (w *meter) copyBody() wasm.Asm {
 	return a
 }
 
-// trapOutside executes the whole instruction when a range that begins at one of
-// the given parameters does not lie in memory: then it traps and writes nothing,
-// as it must.
+// trapOutside executes the whole instruction when a range that begins at one of the given
+// parameters does not lie in memory. The instruction then traps and writes nothing, as it must.
 func (w *meter) trapOutside(a *wasm.Asm, op wasm.Op, starts ...uint32) {
 	for i, p := range starts {
 		a.Index(wasm.OpLocalGet, p)

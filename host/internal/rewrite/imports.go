@@ -122,8 +122,8 @@ type lookup func(module, name string) (wasm.FuncType, bool)
 
 const mayImport = "a tool may import " + abi.Version + " (now, random, http) and " + abi.WASIModule + " only"
 
-// assemblyScript has what modules of AssemblyScript ask "env" for, abort always and seed
-// for Math.random, and the arguments of its compiler with which they do not.
+// assemblyScript has the imports that modules of AssemblyScript need from "env": abort in every
+// module, and seed for Math.random. The values are the compiler options that remove them.
 var assemblyScript = map[string]string{"abort": "--use abort=", "seed": "--use seed=FILE/FUNCTION"}
 
 // cures are hints for modules of another target, by the beginnings of their imports: module and

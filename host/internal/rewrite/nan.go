@@ -44,8 +44,8 @@ func floatResult(op wasm.Op) (wasm.ValType, bool) {
 	return 0, false
 }
 
-// sameForEveryNaN reports whether an instruction that is not arithmetic does the
-// same whatever NaN it is given.
+// sameForEveryNaN reports whether an instruction that is not arithmetic does the same for every
+// NaN.
 func sameForEveryNaN(op wasm.Op) bool {
 	switch {
 	case op >= wasm.OpF32Eq && op <= wasm.OpF64Ge,

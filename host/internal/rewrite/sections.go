@@ -89,8 +89,8 @@ func (w *meter) globals() [][]byte {
 	return all
 }
 
-// helperTypes are the type indices of the helpers, in the order of their
-// indices. Those of bulk memory need one.
+// helperTypes are the type indices of the helpers, in the order of their indices. The helpers for
+// bulk memory need a type.
 func (w *meter) helperTypes() [][]byte {
 	whole := wasm.AppendU32(nil, w.typeIndex(wholeType))
 	if len(w.m.Memories) == 0 {

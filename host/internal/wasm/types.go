@@ -73,7 +73,7 @@ const PageSize = 1 << 16
 // MaxPages is the most pages that a 32-bit memory can have.
 const MaxPages = 1 << 16
 
-// Pages returns the pages that hold so many bytes.
+// Pages returns the number of pages that hold the given number of bytes.
 func Pages(bytes uint64) uint64 { return bytes/PageSize + min(bytes%PageSize, 1) }
 
 // ExternKind is the kind of an import or export.

@@ -94,7 +94,7 @@ func (w *worker) send(frame []byte) error {
 
 var errUnexpected = errors.New("worker: the host said something that it must not say now")
 
-// expect returns the next message, which must be of that kind.
+// expect returns the next message, which must be of the given kind.
 func (w *worker) expect(k kind) (message, error) {
 	m, err := w.inbox.next()
 	if err == nil && m.kind != k {

@@ -31,9 +31,9 @@ const (
 	lowest   = 19                    // of a demoted one, and of compilers
 )
 
-// demote lowers the priority of the process for good, because the system lets no process
-// raise its priority again. It is kept while its calls are long, and no longer: starting
-// one takes milliseconds from other calls.
+// demote lowers the priority of the process for good, because the system lets no process raise its
+// priority again. The process is kept only while its calls are long: starting another one takes
+// milliseconds from other calls.
 func (p *process) demote() {
 	if !p.demoted.Swap(true) {
 		lowerPriority(p.os.Pid)
@@ -63,8 +63,8 @@ const lifetime = time.Hour
 // leastFuel is the least fuel that a call burns in a second of a slow processor.
 const leastFuel = 1e6
 
-// processorBound is the processor time after which the system ends a process whose calls have
-// so much fuel.
+// processorBound is the processor time after which the system ends a process whose calls have the
+// given limit of fuel.
 func processorBound(fuel uint64) time.Duration {
 	return lifetime + time.Duration(min(fuel/leastFuel, 1e9))*time.Second
 }

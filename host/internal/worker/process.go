@@ -141,8 +141,8 @@ func (p *process) attend(cmd *exec.Cmd, s settings, started chan<- error, reaped
 	close(p.exited)
 }
 
-// logDeath reports a process that died by itself to the operator. That is known
-// when it was reaped or when its pipe broke, whichever comes first.
+// logDeath reports a process that died by itself to the operator, when it is reaped or when its
+// pipe breaks, whichever comes first.
 func (p *process) logDeath() {
 	run, _ := p.run.Load().(string)
 	p.logger.Warn("a worker process died", "run_id", run, "state", p.state, "stderr", string(p.stderr.text))
@@ -180,7 +180,7 @@ func (p *process) say(k kind, fill func(b []byte) []byte) error {
 	return err
 }
 
-// exchange sends a frame and returns the body of the next one, which must be of that kind.
+// exchange sends a frame and returns the body of the next one, which must be of the given kind.
 func (p *process) exchange(k kind, body []byte, answer kind) ([]byte, error) {
 	if err := p.say(k, func(b []byte) []byte { return append(b, body...) }); err != nil {
 		return nil, err

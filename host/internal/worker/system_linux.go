@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// endWithHost makes a new worker end when the host ends, for whatever reason.
+// endWithHost makes a new worker end when the host ends, for any reason.
 func endWithHost(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
 // lowerPriority gives a worker the lowest priority, and all its threads the policy

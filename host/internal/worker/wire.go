@@ -75,7 +75,7 @@ func (f *fields) bytes() []byte {
 	return nil
 }
 
-// text returns a text. Whatever is recorded has to be UTF-8.
+// text returns a text. It must be UTF-8, because everything recorded must be.
 func (f *fields) text() string {
 	b := f.bytes()
 	f.bad = f.bad || !utf8.Valid(b)

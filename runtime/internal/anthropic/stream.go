@@ -52,8 +52,7 @@ type event struct {
 	} `json:"delta"`
 }
 
-// Complete implements [converse.Reader]. What breaks after message_stop takes nothing
-// away.
+// Complete implements [converse.Reader]. A stream that breaks after message_stop is complete.
 func (r *reader) Complete(bool) bool { return r.stopped }
 
 // Event implements [converse.Reader].

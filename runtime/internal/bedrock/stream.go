@@ -66,8 +66,7 @@ func (p *piece) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*plain)(p))
 }
 
-// Complete implements [converse.Reader]. What breaks after the metadata takes nothing
-// away.
+// Complete implements [converse.Reader]. A stream that breaks after the metadata is complete.
 func (r *reader) Complete(bool) bool { return r.stopped && r.counted }
 
 // Event implements [converse.Reader].

@@ -6,10 +6,9 @@ import "maps"
 // from reports about the vendors' pages, which are authoritative.
 const PricesAsOf = "2026-11-18"
 
-// Builtin returns the list prices of public models on [PricesAsOf]: standard
-// processing at the vendor's own API, for text. Batches, priority, regional
-// endpoints, audio and the hour for which a cache is held are not in it. Where
-// a vendor has announced when a reduced price ends, the full price is in it, so
+// Builtin returns the list prices of public models on [PricesAsOf]: standard processing of text at
+// the vendor's own API. Batches, priority, regional endpoints, audio and cache storage are not
+// included. If a vendor has announced the end of a reduced price, the table has the full price, so
 // that a cap trips too early rather than too late.
 func Builtin() Prices {
 	all := Prices{}

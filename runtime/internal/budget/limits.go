@@ -57,7 +57,7 @@ func (l Limits) Validate() error {
 	return nil
 }
 
-// Event returns the limits as RunStarted records them, nil if there are none.
+// Event returns the limits as RunStarted records them, or nil without limits.
 func (l Limits) Event() *event.BudgetLimits {
 	if l == (Limits{}) {
 		return nil
@@ -69,7 +69,7 @@ func (l Limits) Event() *event.BudgetLimits {
 	}
 }
 
-// of returns the cap of an axis, zero if it has none.
+// of returns the cap of an axis, or zero.
 func (l Limits) of(limit string) float64 {
 	switch limit {
 	case InputTokens:
@@ -121,8 +121,8 @@ func (e *Exceeded) Error() string {
 	return fmt.Sprintf("budget: %s exceeded (%s): %v of %v", e.Limit, e.Where, e.Actual, e.Cap)
 }
 
-// Event returns the payload that records e. The caller adds the turn, the call
-// and what had come of the response.
+// Event returns the payload that records e. The caller adds the turn, the call and the received
+// part of the response.
 func (e *Exceeded) Event() event.BudgetExceeded {
 	return event.BudgetExceeded{Limit: e.Limit, Cap: e.Cap, Actual: e.Actual, Where: e.Where}
 }

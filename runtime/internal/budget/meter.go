@@ -25,9 +25,8 @@ type Spent struct {
 // on nothing but its calls. It is not safe for concurrent use: its calls follow
 // the order of the events in the log, whose writer holds a lock already.
 //
-// An answer that broke off counts as far as the provider had counted it by then.
-// Only an answer during which the process died is missing: the log does not have
-// it.
+// An answer that broke off counts up to the last count that the provider sent. Only an answer
+// during which the process died is missing, because the log does not have it.
 type Meter struct {
 	limits Limits
 	done   usage // of the answers that ended, complete or not

@@ -78,22 +78,20 @@ func namesVersion(before byte, piece string) bool {
 	return isBuild || before != '-' || len(digits) > 1
 }
 
-// maxMissed bounds for how many unknown models [Missing] remembers that it has told.
+// maxMissed bounds the number of unknown models that [Missing] has reported.
 const maxMissed = 1024
 
-// The prices of the process, which begin with [Builtin], and the models that Missing has
-// told of.
+// The prices of the process, which begin with [Builtin], and the models that Missing has reported.
 var (
 	mu     sync.Mutex // guards what follows
 	prices = Builtin()
 	missed = map[string]bool{}
 )
 
-// RegisterPricing sets the price of a model in this process, in dollars per million
-// tokens. The model is the exact id with which it is asked for. Cached tokens cost as
-// much as other input. Models that were reported as unknown are reported again if they
-// still are. It panics if the model is empty or a price is not within ±1000; zero and
-// less are allowed, for models of one's own.
+// RegisterPricing sets the price of a model in this process, in dollars per million tokens. The
+// model is the exact id in requests. Cached tokens cost the same as other input. Models reported as
+// unknown are reported again if they still are. It panics if the model is empty or a price is not
+// within ±1000; zero and negative prices are allowed, for models of one's own.
 func RegisterPricing(model string, inPerMtok, outPerMtok float64) {
 	if model == "" || !(math.Abs(inPerMtok) <= maxRate && math.Abs(outPerMtok) <= maxRate) {
 		panic(fmt.Sprintf("budget: price of %q: %v and %v dollars per million tokens are not within ±%d", model, inPerMtok, outPerMtok, maxRate))

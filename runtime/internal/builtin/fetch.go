@@ -75,7 +75,7 @@ func fetchWith(client *egress.Client) tool.Tool {
 		}), sourcePrefix+"fetch")
 }
 
-// decidedBy returns the client under the decider of the context, if there is one.
+// decidedBy returns the client under the decider of the context, if it has one.
 func decidedBy(ctx context.Context, client *egress.Client) (*egress.Client, func() event.Verdicts) {
 	d := egress.DeciderOf(ctx)
 	if d == nil {

@@ -260,10 +260,9 @@ func (s *IDs) Unique(id string) string {
 	return id
 }
 
-// CheckURL returns the reason why text cannot be an API's URL; what is the provider's
-// word for it. It does not repeat text: there may be a password in it. A password is
-// refused as well: net/http would send it beside the key, and put the user into its
-// errors, which are recorded.
+// CheckURL returns the reason why text cannot be an API's URL; what is the provider's word for it.
+// The reason does not repeat text, which may contain a password. A password is refused as well:
+// net/http would send it beside the key and put the user into its errors, which are recorded.
 func CheckURL(what, text string) error {
 	u, err := url.Parse(text)
 	switch {

@@ -30,9 +30,8 @@ type Stream struct {
 	err    error // how it ended
 }
 
-// Begin sends a request with open and returns its response. What open and the
-// source fail with is passed to explain, which gives it a class and the name of
-// the provider.
+// Begin sends a request with open and returns its response. It passes errors of open and of the
+// source to explain, which adds a class and the name of the provider.
 func Begin(ctx context.Context, open func(context.Context) (Source, error), explain func(error) error) (*Stream, error) {
 	inner, cancel := context.WithCancel(ctx)
 	inner, hash := provider.WithBodyHash(inner)

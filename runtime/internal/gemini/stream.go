@@ -14,7 +14,7 @@ import (
 type reader struct {
 	ids    *converse.IDs
 	block  int64              // number of the last block
-	kind   provider.ChunkKind // of the open block, 0 if there is none
+	kind   provider.ChunkKind // of the open block, or 0
 	calls  int
 	usage  provider.Usage
 	finish string

@@ -42,15 +42,14 @@ type client struct {
 	api      converse.API
 }
 
-// New returns a Provider. It fails without a key for api.openai.com and openrouter.ai, and
-// when a setting cannot be right.
+// New returns a Provider. It fails without a key for api.openai.com and openrouter.ai, and for an
+// invalid setting.
 //
-// The base URL has the path before "/chat/completions". Without a path it gets the API
-// version as its path. The version replaces an existing one. For Azure a version that is a
-// date, such as "2024-10-21", goes into the query, and the model of a request is the name
-// of a deployment; with "v1", the default, a model is a model. Headers are such as
-// OpenAI-Organization, or HTTP-Referer and X-Title, which name the application to
-// OpenRouter.
+// The base URL has the path before "/chat/completions". Without a path, the API version becomes the
+// path; an existing version in the path is replaced. For Azure, a version that is a date, such as
+// "2024-10-21", goes into the query, and a request names a deployment as its model; with "v1", the
+// default, it names a model. Headers are such as OpenAI-Organization, or HTTP-Referer and X-Title,
+// which identify the application to OpenRouter.
 func (s Server) New(c converse.Config) (provider.Provider, error) {
 	c.ID = cmp.Or(c.ID, s.id)
 	base, err := parseBase(cmp.Or(c.BaseURL, s.base))
@@ -96,7 +95,7 @@ func parseBase(base string) (*url.URL, error) {
 
 var versionPattern = regexp.MustCompile(`^v\d+(alpha|beta)?\d*$`)
 
-// versionOf returns the last part of a path if that is a version.
+// versionOf returns the last element of a path if it is a version.
 func versionOf(p string) string {
 	if last := path.Base(p); versionPattern.MatchString(last) {
 		return last

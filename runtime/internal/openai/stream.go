@@ -38,8 +38,8 @@ type reader struct {
 	done    bool // "[DONE]" has come
 }
 
-// Complete implements [converse.Reader]. What breaks after "[DONE]" takes nothing
-// away. Some servers end with the finish_reason and leave it out.
+// Complete implements [converse.Reader]. A stream that breaks after "[DONE]" is complete. Some
+// servers omit it and end with the finish_reason.
 func (s *reader) Complete(cleanly bool) bool { return s.done || cleanly && s.finish != "" }
 
 // Event implements [converse.Reader].
@@ -160,7 +160,7 @@ func requestID(h http.Header) string {
 	return cmp.Or(h.Get("X-Request-Id"), h.Get("X-Generation-Id")) // the latter is OpenRouter's
 }
 
-// refusal reads the body of an error response, also of one with the status 200.
+// refusal reads the body of an error response, which may have the status 200.
 func refusal(status int, _ http.Header, body []byte) *converse.Fault {
 	f := parseFault(body)
 	switch {

@@ -23,10 +23,9 @@ const (
 // documents were checked against maxSteps alone.
 const maxUnits = 2_000_000
 
-// budget is how many steps a document may take, and the work in one step: so many
-// members of an enum, of required and the like, so many steps of a pattern, times bytes
-// of a text, of about 10 ns each, and, beside the schema itself, each of its keywords
-// so often.
+// budget bounds the check of a document in steps. One step is list members of an enum, of required
+// and similar lists, or pattern steps of a pattern times bytes of a text, of about 10 ns each.
+// Applying a schema is a step, and each of its keywords is keyword steps.
 type budget struct{ steps, list, pattern, keyword int }
 
 var (

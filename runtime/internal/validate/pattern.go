@@ -12,7 +12,7 @@ const (
 	maxPatternText  = 4 << 10 // bytes
 	maxPatternSteps = 2_000
 
-	rangesOfStep = 4 // so many ranges of a class take as much as an instruction
+	rangesOfStep = 4 // ranges of a class that cost as much as one instruction
 )
 
 // ErrPatternTooLarge means that an expression would become too large.

@@ -129,8 +129,8 @@ func (noLoader) Load(url string) (any, error) {
 // checking it would take too long, it is invalid as well.
 func (s *Schema) Check(doc []byte) error { return s.CheckWithin(doc, 0) }
 
-// CheckNew is [Schema.Check] of a document that no recording has. One that would take
-// more than about two seconds matches [ErrCost], and nothing is held against the schema.
+// CheckNew is [Schema.Check] for a document that is not from a recording. If the check would take
+// more than about two seconds, it is not made, and the error matches [ErrCost].
 func (s *Schema) CheckNew(doc []byte) error { return s.CheckWithin(doc, maxUnits) }
 
 // CheckWithin is [Schema.CheckNew] within another number of units, of about a microsecond.

@@ -8,8 +8,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// valuesOf returns the values of a document, with nil in the place of those that a schema does
-// not look at: most of a large document, for most schemas.
+// valuesOf returns the values of a document. Values that a schema does not look at are nil: most of
+// a large document, for most schemas.
 func valuesOf(doc []byte, schema any) (any, error) {
 	r := values{text: doc}
 	if v := r.value(schema); !r.strange && r.at == len(r.text) {
@@ -37,8 +37,8 @@ var flat = map[string]bool{
 // whole is a schema that looks at all of a value.
 var whole any = map[string]any{"const": nil}
 
-// inside returns what a schema asks of the members of an object by name, and of the elements of
-// a list. Of what it asks nothing, it has nil.
+// inside returns the parts of a schema that apply to the members of an object, by name, to the
+// other members, and to the elements of a list. A part is nil if the schema does not restrict them.
 func inside(schema any) (members map[string]any, element, others any) {
 	object, _ := schema.(map[string]any) // or it is true or false
 	for keyword, sub := range object {

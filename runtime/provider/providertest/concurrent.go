@@ -56,7 +56,7 @@ func (s *Suite) library(recordings []recording, g *gate) http.HandlerFunc {
 	}
 }
 
-// gate opens when so many wait at it.
+// gate opens when the expected number of goroutines wait at it.
 type gate struct {
 	size    int64
 	waiting atomic.Int64

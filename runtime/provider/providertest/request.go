@@ -73,8 +73,7 @@ func (s *Suite) request(t *testing.T) {
 	t.Run("options that are no map", func(t *testing.T) { s.refusedParams(t, []int{1}, "") })
 }
 
-// golden sends the rich request several times. Each must be the same, whatever
-// the order of a Go map is.
+// golden sends the rich request several times. All must be the same, for any order of a Go map.
 func (s *Suite) golden(t *testing.T) {
 	var sent []byte
 	for range 8 {

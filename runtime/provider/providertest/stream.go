@@ -121,8 +121,7 @@ func expect(t testing.TB, got, want []provider.StreamChunk) {
 	}
 }
 
-// expectClass checks that err is of that class and no other, and that it can
-// be shown to people.
+// expectClass checks that err has the given class and no other, and that it can be shown to people.
 func expectClass(t testing.TB, err, class error) bool {
 	t.Helper()
 	if err == nil {

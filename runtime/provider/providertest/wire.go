@@ -23,9 +23,9 @@ type wireRequest struct {
 	Body   any         `json:"body"`
 }
 
-// Wire compares an adapter's requests with the requests in a file, which a vendor's
-// own SDK has sent for the same input: target, headers and body, whatever the order
-// of its members. The file has no headers in which the SDK described itself.
+// Wire compares an adapter's requests with the requests in a file, which a vendor's own SDK sent
+// for the same input: target, headers and body, in any order of members. The file leaves out the
+// headers that describe the SDK.
 func Wire(t *testing.T, file string, connect func(testing.TB, string, *http.Client) provider.Provider, requests map[string]*provider.Request) {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Landlock can forbid, by the version of its interface from which on it
-// can (Linux, Documentation/userspace-api/landlock.rst).
+// accesses are the accesses that Landlock can forbid, by the version of its interface that
+// introduced them (Linux, Documentation/userspace-api/landlock.rst).
 var accesses = []struct{ files, net, scope uint64 }{
 	{files: 1<<13 - 1},
 	{files: unix.LANDLOCK_ACCESS_FS_REFER},
