@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"net/textproto"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -284,23 +283,23 @@ func connectionHeader(name string) bool {
 // method of a POST from a field of such a name. They trim names, put _ for other characters, and
 // look into brackets.
 var (
-	secondWay = regexp.MustCompile(`^(?:forwarded|destination|path-info|script-name|request-ur[il]|x-accel-.*|x-(?:middleware-)?rewrite(?:-.*)?|` +
+	secondWay = lazy(`^(?:forwarded|destination|path-info|script-name|request-ur[il]|x-accel-.*|x-(?:middleware-)?rewrite(?:-.*)?|` +
 		`(?:x-)?(?:http-)?(?:method|host|path|ur[il])-override|x-(?:(?:http|ms|tunnell?ed|tunnel)-)?(?:method|host|path|ur[il]|script-name|scriptname)|` +
 		`x-(?:(?:original|forwarded|override|real|replaced|request|proxy|backend|envoy)-)+(?:method|host|server|path|path-info|ur[il]|prefix|script-name))$`)
-	methodField = regexp.MustCompile(`(?i)(?:^[^a-z0-9]+|[^a-z0-9][_. ]+|(?:^|[^a-z0-9])x[^a-z0-9]*http[^a-z0-9]*)(?:http[^a-z0-9]*)?method(?:[^a-z0-9]|$)|method[^a-z0-9]*override`)
+	methodField = lazy(`(?i)(?:^[^a-z0-9]+|[^a-z0-9][_. ]+|(?:^|[^a-z0-9])x[^a-z0-9]*http[^a-z0-9]*)(?:http[^a-z0-9]*)?method(?:[^a-z0-9]|$)|method[^a-z0-9]*override`)
 
 	// disposition finds the field of a part that has its name, partName that name however it is
 	// written, and plainName the ways that all servers read alike.
-	disposition = regexp.MustCompile(`(?i)(?:^|[\r\n])content-disposition[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*`)
-	partName    = regexp.MustCompile(`(?i);[^a-z0-9"]*name[^a-z0-9_.]`)
-	plainName   = regexp.MustCompile(`(?i);[ \t]*name=(?:"([^"\\]*)"|([\w.\[\]-]+))[ \t]*(?:[;\r\n]|$)`)
+	disposition = lazy(`(?i)(?:^|[\r\n])content-disposition[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*`)
+	partName    = lazy(`(?i);[^a-z0-9"]*name[^a-z0-9_.]`)
+	plainName   = lazy(`(?i);[ \t]*name=(?:"([^"\\]*)"|([\w.\[\]-]+))[ \t]*(?:[;\r\n]|$)`)
 )
 
 // oneWay refuses a request that asks a server for another method, path or host than its
 // request line, which is what the authorizer sees.
 func (r *Request) oneWay(t target) error {
 	for _, name := range sortedNames(r.Header) {
-		if secondWay.MatchString(headerKey(name)) {
+		if secondWay().MatchString(headerKey(name)) {
 			return Denied("header %s can ask the server for another method, path or host than the request line: write it there", name)
 		}
 	}
@@ -316,16 +315,16 @@ func (r *Request) oneWay(t target) error {
 	if bodyKind(r.Header.Get("Content-Type")) == jsonBody && json.Unmarshal(r.Body, &object) == nil {
 		names = slices.AppendSeq(names, maps.Keys(object))
 	}
-	for _, field := range disposition.FindAllString(string(r.Body), -1) {
-		plain := plainName.FindAllStringSubmatch(field, -1)
-		if len(plain) != len(partName.FindAllString(field, -1)) || strings.Contains(field, "=?") {
+	for _, field := range disposition().FindAllString(string(r.Body), -1) {
+		plain := plainName().FindAllStringSubmatch(field, -1)
+		if len(plain) != len(partName().FindAllString(field, -1)) || strings.Contains(field, "=?") {
 			return Denied(`the name of a part of a multipart body could be read as _method: write name="NAME", on one line and without escapes`)
 		}
 		for _, m := range plain {
 			names = append(names, unescape(m[1]+m[2]))
 		}
 	}
-	if i := slices.IndexFunc(names, methodField.MatchString); i >= 0 {
+	if i := slices.IndexFunc(names, methodField().MatchString); i >= 0 {
 		return Denied("the field %s can ask the server for another method than POST: send the request with that method", quote(names[i]))
 	}
 	return nil

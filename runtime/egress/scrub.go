@@ -11,7 +11,6 @@ import (
 	"html"
 	"math/bits"
 	"net/http"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -148,7 +147,7 @@ func (s *scrubber) spellings(value string) []string {
 }
 
 var (
-	lowerEscapes = regexp.MustCompile(`%..`)
+	lowerEscapes = lazy(`%..`)
 	markup       = strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`)
 )
 
@@ -157,7 +156,7 @@ var (
 // slash. For most values all forms are the same.
 func escapes(value string) []string {
 	percent := escapeQuery(value)
-	all := []string{value, percent, lowerEscapes.ReplaceAllStringFunc(percent, strings.ToLower), html.EscapeString(value)}
+	all := []string{value, percent, lowerEscapes().ReplaceAllStringFunc(percent, strings.ToLower), html.EscapeString(value)}
 	if quoted, ok := jsonString([]byte(value)); ok {
 		all = append(all, quoted, markup.Replace(quoted), strings.ReplaceAll(quoted, "/", `\/`))
 	}

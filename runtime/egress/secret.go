@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
@@ -43,15 +44,21 @@ type Secret struct {
 // placeholder returns how the secret is written in a request and a response.
 func (s Secret) placeholder() string { return "{{secret:" + s.Name + "}}" }
 
+// lazy compiles a pattern when it is first used: all of this package take 4 ms, which a command that
+// sends nothing would pay at its start.
+func lazy(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
+
 var (
-	likePlaceholder = regexp.MustCompile(`(?i)\{\{\s*secret\s*:`)
-	placeholder     = regexp.MustCompile(`\{\{secret:([A-Z][A-Z0-9_]{0,63})\}\}`)
+	likePlaceholder = lazy(`(?i)\{\{\s*secret\s*:`)
+	placeholder     = lazy(`\{\{secret:([A-Z][A-Z0-9_]{0,63})\}\}`)
 )
 
 // IsSecretName reports whether name is a valid name of a secret: a letter of A-Z,
 // and up to 63 more letters, digits and _.
 func IsSecretName(s string) bool {
-	parts := placeholder.FindStringSubmatch("{{secret:" + s + "}}")
+	parts := placeholder().FindStringSubmatch("{{secret:" + s + "}}")
 	return parts != nil && parts[1] == s
 }
 
@@ -59,10 +66,10 @@ func IsSecretName(s string) bool {
 // error, because it would be sent unchanged.
 func namesIn(text string) ([]string, error) {
 	var names []string
-	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
+	for _, m := range placeholder().FindAllStringSubmatch(text, -1) {
 		names = append(names, m[1])
 	}
-	if len(likePlaceholder.FindAllString(text, -1)) != len(names) {
+	if len(likePlaceholder().FindAllString(text, -1)) != len(names) {
 		return nil, Denied("a placeholder of a secret is written {{secret:NAME}}, with a name of A-Z, digits and _")
 	}
 	return names, nil
@@ -90,7 +97,7 @@ func (f *finder) look(text, place, field string) {
 
 // refuse makes a placeholder in text an error.
 func (f *finder) refuse(text, where string) {
-	if f.err == nil && likePlaceholder.MatchString(text) {
+	if f.err == nil && likePlaceholder().MatchString(text) {
 		f.err = Denied("the placeholder of a secret may stand in the value of a header or a query parameter, or in the body, not in %s", where)
 	}
 }
@@ -156,7 +163,7 @@ func bodyKind(contentType string) int {
 		return formBody
 	case kind == "application/json", kind == "text/json", strings.HasSuffix(kind, "+json"):
 		return jsonBody
-	case jsonLines.MatchString(kind):
+	case jsonLines().MatchString(kind):
 		return jsonLinesBody
 	case strings.HasPrefix(kind, "multipart/"):
 		return multipartBody
@@ -174,12 +181,12 @@ type filler struct {
 // replace returns text with its placeholders replaced by the secrets, encoded by encode.
 // Replacements are not searched again.
 func (f *filler) replace(text string, encode func(value []byte) (string, bool), where string) string {
-	if f.err != nil || !placeholder.MatchString(text) {
+	if f.err != nil || !placeholder().MatchString(text) {
 		return text
 	}
 	f.exact(text, where)
-	return placeholder.ReplaceAllStringFunc(text, func(p string) string {
-		name := placeholder.FindStringSubmatch(p)[1]
+	return placeholder().ReplaceAllStringFunc(text, func(p string) string {
+		name := placeholder().FindStringSubmatch(p)[1]
 		value, ok := f.secrets[name]
 		encoded := ""
 		switch {
@@ -190,7 +197,7 @@ func (f *filler) replace(text string, encode func(value []byte) (string, bool), 
 		case bytes.ContainsFunc(value, func(r rune) bool { return r > '~' }):
 			f.fail("the secret %s has characters that are not ASCII, which servers read in different ways", name)
 		default:
-			if encoded, ok = encode(value); !ok || encoded == string(value) && opensEscape.Match(value) && !strings.HasSuffix(text, p) {
+			if encoded, ok = encode(value); !ok || encoded == string(value) && opensEscape().Match(value) && !strings.HasSuffix(text, p) {
 				f.fail("the secret %s has characters that cannot be sent in %s", name, where)
 			}
 		}
@@ -210,7 +217,7 @@ func (f *filler) fields(query string) string {
 	pairs := strings.Split(query, "&")
 	for i, pair := range pairs {
 		key, value, _ := strings.Cut(pair, "=")
-		if decoded := unescape(value); placeholder.MatchString(decoded) {
+		if decoded := unescape(value); placeholder().MatchString(decoded) {
 			pairs[i] = key + "=" + escapeQuery(f.replace(decoded, plain, "a query"))
 		}
 	}
@@ -278,7 +285,7 @@ func (f *filler) body(text, contentType string, raw func([]byte) (string, bool))
 	switch kind := bodyKind(contentType); {
 	case kind == formBody:
 		return f.fields(text)
-	case !placeholder.MatchString(text):
+	case !placeholder().MatchString(text):
 		return text
 	case kind == multipartBody:
 		return f.parts(text, contentType)
@@ -323,9 +330,9 @@ var (
 	// besideSecret finds, directly before or after a placeholder, text that could swallow or change a
 	// character of the secret, or join with it into a number or base64. opensEscape finds a secret that
 	// could do so with the text after it.
-	besideSecret = regexp.MustCompile(`(?i)(?:[a-z0-9]|[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
+	besideSecret = lazy(`(?i)(?:[a-z0-9]|[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
 		`(?:[a-z0-9]|[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+(?:[^"\\]|$)|&(?:#|[a-z][a-z0-9]*;))`)
-	opensEscape = regexp.MustCompile(`(?i)(?:` + escapeBefore + `)$`)
+	opensEscape = lazy(`(?i)(?:` + escapeBefore + `)$`)
 
 	// references are the references to characters that every escaping uses.
 	references = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&quot;", `"`, "&apos;", "'", "&amp;", "&")
@@ -336,19 +343,19 @@ var (
 	// coding finds the encoding that a content type, a part of a body, a document, a field of a
 	// form, or an encoded word (RFC 2047) declares, and extended the one in a parameter of a
 	// header (RFC 8187). asItIs are the codings that change nothing in ASCII.
-	coding   = regexp.MustCompile(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|[@_]charset|=\?[^?]*\?\s*[bq]\s*\?`)
-	extended = regexp.MustCompile(`(?i)[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'`)
-	asItIs   = regexp.MustCompile(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
+	coding   = lazy(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|[@_]charset|=\?[^?]*\?\s*[bq]\s*\?`)
+	extended = lazy(`(?i)[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'`)
+	asItIs   = lazy(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
 
 	// lengthBefore finds a length directly before a placeholder, as bencode, netstrings and PHP
 	// write it: a server would read a part of the secret, which is not found. It also finds what
 	// could join digits to a number.
-	lengthBefore = regexp.MustCompile(`(?:[0-9]:["']?|[._])\{\{secret:`)
+	lengthBefore = lazy(`(?:[0-9]:["']?|[._])\{\{secret:`)
 
 	// basic finds the scheme of credentials that a server decodes as base64: from another place
 	// in them a secret is other bytes. basicAlone is one placeholder in it.
-	basic      = regexp.MustCompile(`(?i)\bbasic\b`)
-	basicAlone = regexp.MustCompile(`(?i)^basic +\{\{secret:[a-z0-9_]*\}\}$`)
+	basic      = lazy(`(?i)\bbasic\b`)
+	basicAlone = lazy(`(?i)^basic +\{\{secret:[a-z0-9_]*\}\}$`)
 )
 
 // The one way to write a content type and the head of a part beside a secret. Comments, escapes,
@@ -362,22 +369,22 @@ const (
 )
 
 var (
-	plainType = regexp.MustCompile(`^[\w.+-]+/[\w.+-]+` + plainParams + `$`)
-	textBody  = regexp.MustCompile(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
-	jsonLines = regexp.MustCompile(`^application/` + jsonLinesType + `$`)
-	textPlain = regexp.MustCompile(`(?i)^text/plain(?:[ \t]*;|$)`)
-	nested    = regexp.MustCompile(`(?i)^(?:multipart|message)/`) // types with parts
-	numbers   = regexp.MustCompile(`(?i)yaml|toml`)               // whose bare words may be numbers, which come back in another form
-	boundary  = regexp.MustCompile(`(?i)boundary=(?:"([^"]{0,69}[^" ])"|([^ \t;"]{1,70}))`)
+	plainType = lazy(`^[\w.+-]+/[\w.+-]+` + plainParams + `$`)
+	textBody  = lazy(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
+	jsonLines = lazy(`^application/` + jsonLinesType + `$`)
+	textPlain = lazy(`(?i)^text/plain(?:[ \t]*;|$)`)
+	nested    = lazy(`(?i)^(?:multipart|message)/`) // types with parts
+	numbers   = lazy(`(?i)yaml|toml`)               // whose bare words may be numbers, which come back in another form
+	boundary  = lazy(`(?i)boundary=(?:"([^"]{0,69}[^" ])"|([^ \t;"]{1,70}))`)
 
 	// partHead is the head of a part: its type, its names, the name of its file, and the type again.
-	partHead = regexp.MustCompile(`(?i)^` + partType +
+	partHead = lazy(`(?i)^` + partType +
 		`\r\nContent-Disposition: form-data((?:; name="[^\x00-\x1f"\\\x7f-\x{9f}]*"|(; filename(?:="[^\x00-\x1f"\\\x7f-\x{9f}]*"|\*=utf-8''[\w%.~!-]*)))+)` + partType + `$`)
-	codingField = regexp.MustCompile(`(?i); name="[^"]*(?:charset|encoding)`)
+	codingField = lazy(`(?i); name="[^"]*(?:charset|encoding)`)
 
 	// memberName finds a placeholder in the name of a member of an object of JSON, which servers
 	// write in another form when they rename members.
-	memberName = regexp.MustCompile(`\{\{secret:[A-Z0-9_]*\}\}(?:[^"\\]|\\.)*"\s*:`)
+	memberName = lazy(`\{\{secret:[A-Z0-9_]*\}\}(?:[^"\\]|\\.)*"\s*:`)
 )
 
 // maxPlaceholders bounds the work on one request.
@@ -385,32 +392,32 @@ const maxPlaceholders = 1000
 
 // exact refuses a text with placeholders that a server could read in another way.
 func (f *filler) exact(text, where string) {
-	f.coding(text, coding)
+	f.coding(text, coding())
 	if !isText(text) {
 		f.fail("%s with a secret must be UTF-8 without control characters", where)
 	}
 	switch {
 	case where == "JSON":
-		if memberName.MatchString(text) {
+		if memberName().MatchString(text) {
 			f.fail("the placeholder of a secret may stand in a value of JSON, not in the name of a member")
 		}
 		text = simpleEscapes.Replace(text)
-	case where == "a body" && lengthBefore.MatchString(text):
+	case where == "a body" && lengthBefore().MatchString(text):
 		f.fail("the placeholder of a secret may not stand behind a number and a colon, which could be its length, nor behind a dot or _, which could make it a part of a number")
 	case where == "a header" || where == "a cookie":
-		f.coding(text, extended)
+		f.coding(text, extended())
 	}
-	if where == "a header" && basic.MatchString(text) && !basicAlone.MatchString(text) {
+	if where == "a header" && basic().MatchString(text) && !basicAlone().MatchString(text) {
 		f.fail("the placeholder of a secret stands alone behind Basic, because what is beside it in base64 would change how it is decoded")
 	}
-	found := placeholder.FindAllStringIndex(text, -1)
+	found := placeholder().FindAllStringIndex(text, -1)
 	if f.filled += len(found); f.filled > maxPlaceholders {
 		f.fail("a request has more than %d placeholders of secrets", maxPlaceholders)
 		return
 	}
 	for _, at := range found {
 		beside := text[max(0, at[0]-64):min(len(text), at[1]+64)] // no server takes a longer escape
-		if f.err == nil && besideSecret.MatchString(references.Replace(beside)) {
+		if f.err == nil && besideSecret().MatchString(references.Replace(beside)) {
 			f.fail("the placeholder of a secret may not stand beside a letter, a digit or a character that is not ASCII, nor where %%, & or a backslash could make an escape of its characters")
 		}
 	}
@@ -430,7 +437,7 @@ func (f *filler) coding(text string, finds *regexp.Regexp) {
 		return // sooner than the expression finds out
 	}
 	for _, m := range finds.FindAllStringSubmatch(text, -1) {
-		if !asItIs.MatchString(m[1]) {
+		if !asItIs().MatchString(m[1]) {
 			f.fail("a request with a secret is sent as it is in UTF-8, not in %s", quote(cmp.Or(m[1], m[0])))
 		}
 	}
@@ -446,10 +453,10 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 		return
 	}
 	for key, value := range r.pairs(query) {
-		f.coding(key+"="+value, coding)
+		f.coding(key+"="+value, coding())
 	}
 	kind := strings.Join(r.Header["Content-Type"], "\n")
-	if f.coding(kind, coding); kind != "" && !plainType.MatchString(kind) {
+	if f.coding(kind, coding()); kind != "" && !plainType().MatchString(kind) {
 		f.fail("the Content-Type of a request with a secret is TYPE/SUBTYPE; NAME=VALUE, without comments, escapes and *")
 	}
 	for name := range r.Header {
@@ -464,7 +471,7 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 	if !in(PlaceBody) {
 		return
 	}
-	if !textBody.MatchString(kind) || numbers.MatchString(kind) {
+	if !textBody().MatchString(kind) || numbers().MatchString(kind) {
 		f.fail("a body with a secret needs the Content-Type of a text, such as application/json, multipart/form-data or text/plain: in any other, send the secret in a header")
 	}
 	if len(r.Body) > DefaultMaxRequestBytes {
@@ -480,7 +487,7 @@ func (f *filler) message(r *Request, query string, secrets []Placeholder) {
 // by the name of a charset, or by bytes from which a server that looks at all fields would guess one.
 func (f *filler) parts(body, contentType string) string {
 	delimiter := "--"
-	if m := boundary.FindStringSubmatch(contentType); m != nil && strings.Count(strings.ToLower(contentType), "boundary") == 1 {
+	if m := boundary().FindStringSubmatch(contentType); m != nil && strings.Count(strings.ToLower(contentType), "boundary") == 1 {
 		delimiter += m[1] + m[2]
 	}
 	pieces := strings.Split(crlf+body, crlf+delimiter)
@@ -489,21 +496,21 @@ func (f *filler) parts(body, contentType string) string {
 	exact := len(delimiter) > 2 && last > 0 && delimiters(body) == last && pieces[0] == "" && strings.TrimSuffix(pieces[last], crlf) == "--"
 	for i := 1; exact && i < last; i++ {
 		head, content, whole := strings.Cut(pieces[i], crlf+crlf)
-		m := partHead.FindStringSubmatch(head)
-		if exact = whole && m != nil && isText(head) && !likePlaceholder.MatchString(head) && (m[1] == "" || m[4] == ""); !exact {
+		m := partHead().FindStringSubmatch(head)
+		if exact = whole && m != nil && isText(head) && !likePlaceholder().MatchString(head) && (m[1] == "" || m[4] == ""); !exact {
 			break
 		}
 		contentType, fields := m[1]+m[4], m[2]
-		f.coding(fields, coding)
-		if codingField.MatchString(fields) {
-			f.coding("charset="+content[:min(len(content), 64)], coding)
+		f.coding(fields, coding())
+		if codingField().MatchString(fields) {
+			f.coding("charset="+content[:min(len(content), 64)], coding())
 		}
-		if placeholder.MatchString(content) {
-			f.coding(contentType, coding)
-			exact = contentType == "" || bodyKind(contentType) == jsonBody || textPlain.MatchString(contentType)
+		if placeholder().MatchString(content) {
+			f.coding(contentType, coding())
+			exact = contentType == "" || bodyKind(contentType) == jsonBody || textPlain().MatchString(contentType)
 			pieces[i] = head + crlf + crlf + f.body(content, contentType, plain) // the boundary alone splits it
 		} else {
-			exact = !nested.MatchString(contentType) && (m[3] != "" || isText(content))
+			exact = !nested().MatchString(contentType) && (m[3] != "" || isText(content))
 		}
 	}
 	filled := strings.Join(pieces, crlf+delimiter)[len(crlf):]
@@ -534,8 +541,8 @@ func headerKey(name string) string { return strings.ReplaceAll(strings.ToLower(n
 var (
 	// charset finds the charset in the content type of a response. likeASCII are the charsets
 	// in which the bytes of ASCII are those characters.
-	charset   = regexp.MustCompile(`(?i)charset\*?\s*=\s*["']?([^"';,\s]*)`)
-	likeASCII = regexp.MustCompile(`(?i)^(?:|utf-?8|(?:us-)?ascii|iso[-_]8859-[0-9]{1,2}|latin[0-9]|(?:windows|cp)-?(?:125[0-9]|874)|koi8-[ru]|gb2312|gbk|gb18030|big5|euc-(?:jp|kr)|shift_jis)$`)
+	charset   = lazy(`(?i)charset\*?\s*=\s*["']?([^"';,\s]*)`)
+	likeASCII = lazy(`(?i)^(?:|utf-?8|(?:us-)?ascii|iso[-_]8859-[0-9]{1,2}|latin[0-9]|(?:windows|cp)-?(?:125[0-9]|874)|koi8-[ru]|gb2312|gbk|gb18030|big5|euc-(?:jp|kr)|shift_jis)$`)
 )
 
 // checkPlain refuses a response in which secrets could not be found: a compressed
@@ -552,8 +559,8 @@ func checkPlain(header http.Header) error {
 			}
 		}
 	}
-	for _, m := range charset.FindAllStringSubmatch(strings.Join(header["Content-Type"], "\n"), -1) {
-		if !likeASCII.MatchString(m[1]) {
+	for _, m := range charset().FindAllStringSubmatch(strings.Join(header["Content-Type"], "\n"), -1) {
+		if !likeASCII().MatchString(m[1]) {
 			return Denied("the response is in a character set that is not like ASCII, and could not be searched for secrets")
 		}
 	}

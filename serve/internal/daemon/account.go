@@ -69,7 +69,7 @@ func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error
 // readSnapshot reads what a tenant holds. A version of its policy never changes, nor does
 // what its modules say of themselves, so both are taken from the snapshot before.
 func (d *Daemon) readSnapshot(ctx context.Context, id string, was *snapshot) (k *snapshot, err error) {
-	k = &snapshot{policy: nothing}
+	k = &snapshot{policy: nothing()}
 	if k.Holdings, err = d.config.Tenants.Holdings(ctx, id); err != nil {
 		if errors.Is(err, tenant.ErrWrongMasterKey) { // which was the right one when the host began
 			err = fmt.Errorf("%w; it was changed: put the new one into the key file, and send SIGHUP", err)

@@ -63,17 +63,17 @@ func TestTenantCacheForgets(t *testing.T) {
 // TestAPolicyThatIsNone: of a tenant whose policy cannot be read nothing runs, and all
 // else works.
 func TestAPolicyThatIsNone(t *testing.T) {
-	k := &snapshot{policy: nothing}
+	k := &snapshot{policy: nothing()}
 	k.Policy = tenant.Policy{Version: 3, Text: "x"}
 	k.parse("alice", nil)
-	if _, _, err := (&Daemon{}).policies(Account{snapshot: k}); err == nil || k.policy != nothing {
+	if _, _, err := (&Daemon{}).policies(Account{snapshot: k}); err == nil || k.policy != nothing() {
 		t.Errorf("a policy was read: %+v, %v", k.policy, err)
 	}
-	k = &snapshot{policy: nothing}
+	k = &snapshot{policy: nothing()}
 	k.Policy = tenant.Policy{Version: 1, Text: "version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - host: api.example.com\n"}
 	k.parse("alice", nil)
 	operator, own, err := (&Daemon{config: Config{Policy: func() *policy.Policy { return nil }}}).policies(Account{snapshot: k})
-	if err != nil || operator != nothing || len(own.Network) != 1 || k.size != own.Size() || k.Policy.Text != "" {
+	if err != nil || operator != nothing() || len(own.Network) != 1 || k.size != own.Size() || k.Policy.Text != "" {
 		t.Errorf("%+v, %v, %d bytes", own, err, k.size)
 	}
 }
@@ -82,21 +82,21 @@ func TestAPolicyThatIsNone(t *testing.T) {
 // so is one that is none.
 func TestPoliciesAreReadOnce(t *testing.T) {
 	read := func(version int, text string, was *snapshot) *snapshot {
-		k := &snapshot{policy: nothing}
+		k := &snapshot{policy: nothing()}
 		k.Policy = tenant.Policy{Version: version, Digest: canon.Sum([]byte(text)), Text: text}
 		k.parse("alice", was)
 		return k
 	}
 	const text = "version: \"1.0\"\n"
 	first := read(1, text, nil)
-	if again := read(1, text, first); again.policy != first.policy || first.policy == nothing || again.size != first.size {
+	if again := read(1, text, first); again.policy != first.policy || first.policy == nothing() || again.size != first.size {
 		t.Errorf("the same version was read again: %+v", again)
 	}
 	if second := read(2, text, first); second.policy == first.policy {
 		t.Error("another version was not read")
 	}
 	broken := read(3, "x", first)
-	if broken.unreadable == nil || broken.policy != nothing {
+	if broken.unreadable == nil || broken.policy != nothing() {
 		t.Errorf("what is no policy was read: %+v", broken)
 	}
 	if again := read(3, "x", broken); again.unreadable != broken.unreadable {

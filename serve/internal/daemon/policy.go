@@ -166,13 +166,13 @@ func badPolicyText(err error) error {
 	return p
 }
 
-// nothing is the policy of a tenant without one: no request is allowed.
-var nothing = policy.None()
+// nothing returns the policy of a tenant without one: no request is allowed.
+var nothing = sync.OnceValue(policy.None)
 
 // policies returns those that decide about what the runs of a tenant do: the
 // operator's and the tenant's.
 func (d *Daemon) policies(a Account) (operator, own *policy.Policy, err error) {
-	operator = nothing
+	operator = nothing()
 	if d.config.Policy != nil {
 		if p := d.config.Policy(); p != nil {
 			operator = p
