@@ -25,6 +25,7 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
+	"agent":   "2d1b1aeeaaca3eb28c17f024b3159fe8050d2d07481c361c49cf3243e5ecce5c",
 	"act":     "a1526501c603ff53a226dc80b5e10c2bc596053c8131112a552c79e7c188a882",
 	"values":  "cc28df3726f2ea9e0789fd5922e27abdeca71a299b0db26af4ff37b10ff36400",
 	"adapter": "b651c6df4b349a065c0f097f6e5686cbd6433652984ba83dd59bd623e83f0ab8",
