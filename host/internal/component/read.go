@@ -131,14 +131,13 @@ type scope struct {
 	args    map[string]item // nil: imports come from the outside
 	out     *instance
 
-	coreFuncs                         []*coreFunc
-	coreTables, coreMems, coreGlobals []coreItem
-	coreModules                       [][]byte
-	coreInsts                         []*coreInstance
-	funcs                             []*function
-	types                             []any
-	comps                             []*section
-	insts                             []*instance
+	core        [wasm.ExternGlobal + 1][]coreItem
+	coreModules [][]byte
+	coreInsts   []*coreInstance
+	funcs       []*function
+	types       []any
+	comps       []*section
+	insts       []*instance
 }
 
 // reading is what a component comes to once its instantiation is followed as far as nothing
@@ -301,19 +300,13 @@ func (s *scope) coreInstance(r *wasm.Reader) {
 }
 
 func (s *scope) coreItem(kind wasm.ExternKind, i uint32) coreItem {
-	switch kind {
-	case wasm.ExternFunc:
-		return coreItem{kind: kind, fn: at(s.coreFuncs, i, "core function")}
-	case wasm.ExternTable:
-		return at(s.coreTables, i, "core table")
-	case wasm.ExternMemory:
-		return at(s.coreMems, i, "core memory")
-	case wasm.ExternGlobal:
-		return at(s.coreGlobals, i, "core global")
+	if int(kind) >= len(s.core) {
+		failf("", "malformed: a core item of sort %d", kind)
 	}
-	failf("", "malformed: a core item of sort %d", kind)
-	return coreItem{}
+	return at(s.core[kind], i, "core "+kind.String())
 }
+
+func (s *scope) coreFunc(r *wasm.Reader) *coreFunc { return s.coreItem(wasm.ExternFunc, r.U32()).fn }
 
 // export returns an export of a core instance. Whether a module has it shows when it is joined.
 func (i *coreInstance) export(kind wasm.ExternKind, name string) coreItem {
@@ -424,18 +417,10 @@ func (s *scope) alias(r *wasm.Reader) {
 	case 1:
 		i := at(s.coreInsts, r.U32(), "core instance")
 		it := i.export(wasm.ExternKind(core), r.Name())
-		switch it.kind {
-		case wasm.ExternFunc:
-			s.coreFuncs = append(s.coreFuncs, it.fn)
-		case wasm.ExternTable:
-			s.coreTables = append(s.coreTables, it)
-		case wasm.ExternMemory:
-			s.coreMems = append(s.coreMems, it)
-		case wasm.ExternGlobal:
-			s.coreGlobals = append(s.coreGlobals, it)
-		default:
-			r.Failf("unknown sort %d of a core item", core)
+		if int(it.kind) >= len(s.core) {
+			failf("", "malformed: a core item of sort %d", it.kind)
 		}
+		s.core[it.kind] = append(s.core[it.kind], it)
 	case 2:
 		from := s
 		for n := r.U32(); n > 0 && from != nil; n-- {
@@ -476,7 +461,7 @@ func (s *scope) define(r *wasm.Reader) any {
 		res := &resource{own: true}
 		r.Byte()
 		if r.Byte() == 1 {
-			res.dtor = at(s.coreFuncs, r.U32(), "core function")
+			res.dtor = s.coreFunc(r)
 		}
 		return res
 	default:
@@ -676,7 +661,7 @@ func (s *scope) canon(r *wasm.Reader) {
 	switch code {
 	case 0:
 		r.Byte()
-		core := at(s.coreFuncs, r.U32(), "core function")
+		core := s.coreFunc(r)
 		opts := s.options(r)
 		t := entity[*funcType](s.types, r.U32(), "a function type")
 		s.funcs = append(s.funcs, &function{t: t, lift: core, opts: opts, owner: s.number})
@@ -694,59 +679,49 @@ func (s *scope) canon(r *wasm.Reader) {
 			r.Byte()
 		}
 		f.opts = s.options(r)
-	case builtinContextGet, builtinContextSet:
-		r.Byte()
-		f.slot = r.U32()
 	default:
-		s.immediates(r, code)
+		letters, ok := immediates[code]
+		if !ok {
+			failf("", "malformed: unknown canonical definition %#x", int(code))
+		}
+		for _, c := range letters {
+			switch c {
+			case 'b':
+				r.Byte()
+			case 'i':
+				f.slot = r.U32()
+			case 'o':
+				s.options(r)
+			}
+		}
 	}
-	s.coreFuncs = append(s.coreFuncs, f)
+	s.core[wasm.ExternFunc] = append(s.core[wasm.ExternFunc], coreItem{kind: wasm.ExternFunc, fn: f})
 }
 
-// immediates steps over those of the other builtins, which are of WASI 0.3.
-func (s *scope) immediates(r *wasm.Reader, code builtin) {
-	switch code {
-	case 0x05, 0x08, 0x0d, 0x1e, 0x1f, 0x22, 0x23, 0x24, 0x25, 0x26, 0x28:
-	case 0x06, 0x0c, 0x29, 0x2a, 0x2b, 0x2c, 0x2d:
-		r.Byte()
-	case 0x0e, 0x13, 0x14, 0x15, 0x1a, 0x1b:
-		r.U32()
-	case 0x0f, 0x10, 0x16, 0x17:
-		r.U32()
-		s.options(r)
-	case 0x11, 0x12, 0x18, 0x19:
-		r.U32()
-		r.Byte()
-	case 0x1c, 0x1d:
-		s.options(r)
-	case 0x20, 0x21:
-		r.Byte()
-		r.U32()
-	case 0x27:
-		r.U32()
-		r.U32()
-	default:
-		failf("", "malformed: unknown canonical definition %#x", code)
-	}
+// immediates are what the builtins of WASI 0.3 have in the binary: bytes, indices and options.
+var immediates = map[builtin]string{
+	0x05: "", 0x08: "", 0x0d: "", 0x1e: "", 0x1f: "", 0x22: "", 0x23: "", 0x24: "", 0x25: "", 0x26: "", 0x28: "",
+	0x06: "b", 0x0c: "b", 0x29: "b", 0x2a: "b", 0x2b: "b", 0x2c: "b", 0x2d: "b", 0x0e: "i", 0x13: "i", 0x14: "i", 0x15: "i", 0x1a: "i", 0x1b: "i",
+	0x0f: "io", 0x10: "io", 0x16: "io", 0x17: "io", 0x11: "ib", 0x12: "ib", 0x18: "ib", 0x19: "ib", 0x1c: "o", 0x1d: "o",
+	0x0a: "bi", 0x0b: "bi", 0x20: "bi", 0x21: "bi", 0x27: "ii",
 }
 
 func (s *scope) options(r *wasm.Reader) (o options) {
-	fn := func() *coreFunc { return at(s.coreFuncs, r.U32(), "core function") }
 	for n := r.Count("options", 1); n > 0 && r.Err() == nil; n-- {
 		switch k := r.Byte(); k {
 		case 0, 1, 2:
 			o.encoding = k
 		case 3:
-			m := at(s.coreMems, r.U32(), "core memory")
+			m := s.coreItem(wasm.ExternMemory, r.U32())
 			o.memory = &m
 		case 4:
-			o.realloc = fn()
+			o.realloc = s.coreFunc(r)
 		case 5:
-			o.post = fn()
+			o.post = s.coreFunc(r)
 		case 6:
 			o.async = true
 		case 7:
-			o.callback = fn()
+			o.callback = s.coreFunc(r)
 		default:
 			r.Failf("unknown option %d", k)
 		}
