@@ -12,24 +12,24 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// ErrWallClock is the cause with which the context of a run ends whose time is
-// spent, see [context.WithDeadlineCause] and [Context.TimeLeft].
+// ErrWallClock is the cause of the end of a run's context when the run's time is spent, see
+// [context.WithDeadlineCause] and [Context.TimeLeft].
 var ErrWallClock = errors.New("step: the run's time is spent")
 
-// Checkpoint is called between the steps of a run. It returns why the run has to
-// end here, or nil: [context.Canceled] or [context.DeadlineExceeded] if the caller
-// wants it to, [ErrBudgetExceeded] if its time is spent or its tools have used
-// more than they may. BudgetExceeded is recorded then.
+// Checkpoint is called between the steps of a run. It returns nil, or the reason why the run must
+// end here: [context.Canceled] or [context.DeadlineExceeded] if the caller ended it, and
+// [ErrBudgetExceeded] if its time is spent or its tools have exceeded a cap. In the latter case it
+// records BudgetExceeded.
 //
-// A replay has no clock and no caller; it ends where the recording does. What the
-// tools have used it computes, and compares.
+// A replay has neither a clock nor a caller and ends where the recording does. It computes the
+// consumption of the tools and compares it.
 func Checkpoint(ctx context.Context) error {
 	s := mustScope(ctx, "Checkpoint")
 	if err := s.c.Err(); err != nil {
 		return err
 	}
 	s.c.mu.Lock()
-	exceeded := s.c.meter.Tools() // sums, so that it does not matter in which order parallel calls used what
+	exceeded := s.c.meter.Tools() // sums, so the order of parallel calls does not matter
 	s.c.mu.Unlock()
 	if exceeded != nil {
 		return s.trip(ctx, exceeded, event.BudgetExceeded{})
@@ -45,8 +45,7 @@ func Checkpoint(ctx context.Context) error {
 
 const reasonDeadline = "the deadline passed"
 
-// CancelReason says in RunCancelled why a run was cancelled whose context ended with
-// err.
+// CancelReason returns the reason in RunCancelled for a run whose context ended with err.
 func CancelReason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return reasonDeadline
@@ -54,8 +53,8 @@ func CancelReason(err error) string {
 	return "cancelled"
 }
 
-// recordedEnd returns the error of the interruption that ended the run, if that is
-// what is recorded next.
+// recordedEnd returns the error of the interruption that ended the run, if the next recorded event
+// is that end.
 func (s *scope) recordedEnd(ctx context.Context) error {
 	ev := s.c.peek("")
 	if ev == nil {
@@ -74,9 +73,9 @@ func (s *scope) recordedEnd(ctx context.Context) error {
 	return nil
 }
 
-// outOfTime returns the trip of a run whose context ended with [ErrWallClock], or
-// nil. A run without a cap on time may be part of one that has such a cap; for it,
-// that is the caller's deadline.
+// outOfTime returns the trip of a run whose context ended with [ErrWallClock], or nil. A run
+// without a cap on time may be part of a run with one; for the former, that is the caller's
+// deadline.
 func (c *Context) outOfTime(ctx context.Context) error {
 	if !errors.Is(context.Cause(ctx), ErrWallClock) {
 		return nil
@@ -84,8 +83,8 @@ func (c *Context) outOfTime(ctx context.Context) error {
 	return c.meter.Elapsed(max(c.elapsed(), c.cfg.Budget.MaxWallClock))
 }
 
-// trip records that a cap was passed; what names where is in more. It returns an
-// error that is [ErrBudgetExceeded].
+// trip records that a cap was exceeded. The argument more has the location. The returned error is
+// [ErrBudgetExceeded].
 func (s *scope) trip(ctx context.Context, err error, more event.BudgetExceeded) error {
 	var e *budget.Exceeded
 	if !errors.As(err, &e) {
@@ -102,8 +101,8 @@ func (s *scope) trip(ctx context.Context, err error, more event.BudgetExceeded) 
 	return fmt.Errorf("%w: %w", ErrBudgetExceeded, e)
 }
 
-// recallTrip follows a recorded trip whose moment the log alone knows: in the
-// middle of a response, or by the clock.
+// recallTrip follows a recorded trip whose moment is known only from the log: in the middle of a
+// response, or by the clock.
 func (s *scope) recallTrip(ctx context.Context, ev event.Event, turnID string) error {
 	recorded, err := ev.AsBudgetExceeded()
 	if err != nil {
@@ -119,7 +118,7 @@ func (s *scope) recallTrip(ctx context.Context, ev event.Event, turnID string) e
 	return s.trip(ctx, e, event.BudgetExceeded{TurnID: turnID, PartialText: recorded.PartialText, PartialTokens: recorded.PartialTokens})
 }
 
-// cost returns what tokens cost, or zero for an unknown model, which is logged once.
+// cost returns the price of tokens. It is zero for an unknown model, which is logged once.
 func (c *Context) cost(ctx context.Context, model string, u provider.Usage) float64 {
 	if c.cfg.Prices != nil {
 		usd, _ := c.cfg.Prices.Cost(model, u)
@@ -132,12 +131,11 @@ func (c *Context) cost(ctx context.Context, model string, u provider.Usage) floa
 	return usd
 }
 
-// elapsed is how long the run has taken, in all the processes that it had.
+// elapsed returns the working time of the run in all its processes.
 func (c *Context) elapsed() time.Duration { return c.earlierTime + c.clock().Sub(c.began) }
 
-// TimeLeft returns how much of Budget.MaxWallClock the run has left, and false if
-// there is no such cap. What the run took before it was resumed counts, the time
-// in between does not.
+// TimeLeft returns the remaining time of the run under Budget.MaxWallClock, or false without such a
+// cap. The run's working time in earlier processes counts; the time between them does not.
 func (c *Context) TimeLeft() (time.Duration, bool) {
 	if c.cfg.Budget.MaxWallClock == 0 || c.replaying() {
 		return 0, false
@@ -145,7 +143,7 @@ func (c *Context) TimeLeft() (time.Duration, bool) {
 	return c.cfg.Budget.MaxWallClock - c.elapsed(), true
 }
 
-// Spent returns what the run has used.
+// Spent returns the spending of the run.
 func (c *Context) Spent() budget.Spent {
 	c.mu.Lock()
 	defer c.mu.Unlock()

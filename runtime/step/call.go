@@ -20,56 +20,54 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// ToolCall asks for one call of a tool.
+// ToolCall describes one call of a tool.
 type ToolCall struct {
-	// CallID identifies the call within the run and must not be used twice in
-	// it. Empty mints one.
+	// CallID identifies the call and must be unique in the run. If it is empty, a new one is
+	// generated.
 	CallID string
 
-	// TurnID names the turn that planned the call. Within a call it may be
-	// empty, which means the turn of that call; elsewhere it is required.
+	// TurnID is the turn that planned the call. Within a call it may be empty, which means the turn
+	// of that call; elsewhere it is required.
 	TurnID string
 
 	// Name of the tool.
 	Name string
 
-	// Args is the input, any JSON document. It is recorded, and given to the
-	// tool, in canonical form.
+	// Args is the input, any JSON document. It is recorded, and passed to the tool, in canonical
+	// form.
 	Args json.RawMessage
 
-	// Doc is the input in place of Args, if it has been parsed.
+	// Doc is the parsed input, in place of Args.
 	Doc *canon.Doc
 
-	// IdempKey is the id of an earlier call that this one takes the place of,
-	// because the process died before its outcome was known. What was recorded of
-	// that call's effects is not done again as long as this one arrives at the same
-	// effects; the others have the idempotency keys of that call. The tool is told
-	// that call's id. Empty for any other call.
+	// IdempKey is the id of an earlier call that this one replaces, because the process died before
+	// the outcome was known. The recorded effects of that call are not repeated while this one
+	// reaches the same effects; the others have the idempotency keys of that call. The tool sees
+	// that call's id. It is empty for any other call.
 	IdempKey string
 
-	// Refuse, if it is not nil, is the error with which the call fails without the
-	// tool being run: for a call that a model has made wrong.
+	// Refuse, if not nil, is the error with which the call fails without running the tool: for an
+	// invalid call by a model.
 	Refuse error
 
-	// Retry, if it is not nil, says that the call may be repeated, and how often:
-	// after any error that the tool returns, unless the error says otherwise
-	// (see [tool.KindOf]). It takes the place of the three fields below.
+	// Retry, if not nil, allows the call to be repeated, after any error of the tool unless the
+	// error requests otherwise (see [tool.KindOf]). It replaces the three fields below.
 	Retry *tool.RetryConfig
 
-	// Idempotent says that the call may be repeated. Without it there is one
-	// attempt, whatever MaxAttempts says.
+	// Idempotent allows the call to be repeated. Without it there is one attempt, for any
+	// MaxAttempts.
 	Idempotent bool
 
 	// MaxAttempts bounds the attempts at an idempotent call that fails with
 	// [tool.ErrTransient]. Zero means one.
 	MaxAttempts int
 
-	// Backoff returns how long to wait after the given failed attempt, from 1.
-	// Nil means [DefaultBackoff] with fresh random bits. A replay does not wait.
+	// Backoff returns the wait after the given failed attempt, counted from 1. Nil means
+	// [DefaultBackoff] with fresh random bits. A replay does not wait.
 	Backoff func(attempt int) time.Duration
 }
 
-// NewCallID returns a fresh call id, for a caller that must know it beforehand.
+// NewCallID returns a new call id, for a caller that must know it beforehand.
 func NewCallID() string { return event.NewID() }
 
 // CallTool calls a tool and returns its result as canonical JSON, null if the
@@ -88,18 +86,16 @@ func NewCallID() string { return event.NewID() }
 //	tool       any other error, an unknown tool (ErrToolNotFound), a result
 //	           that is not JSON or is too large
 //
-// Another attempt follows a failure of the type tool as ToolCall.Retry allows, or
-// else as Idempotent and MaxAttempts do; never one of another type, that of a
-// tool that is not there, or an error that the tool marked with tool.ToolCancel
-// or tool.ToolDiscard.
+// A failure of the type tool is retried as ToolCall.Retry allows, or else as Idempotent and
+// MaxAttempts allow. Failures of other types are never retried, nor are calls of unknown tools and
+// errors marked with tool.ToolCancel or tool.ToolDiscard.
 //
 // A call whose context has ended is scheduled and fails without being started.
 //
-// Any other error means that there is no outcome: [ErrInvalidCall] and
-// [ErrEnded] when nothing was recorded, otherwise what [Context.Err] returns,
-// which may be the tool's own if that is a tool.ErrHost, or [ErrRecordingEnded].
-// None of them is ever recorded as a failure of the tool, even if a tool passes
-// it on as its own.
+// Any other error means that there is no outcome: [ErrInvalidCall] or [ErrEnded] if nothing was
+// recorded, otherwise the error of [Context.Err], which may be the tool's own if it is a
+// tool.ErrHost, or [ErrRecordingEnded]. None of them is ever recorded as a failure of the tool,
+// even if a tool returns one as its own.
 //
 // CallTool panics outside of a run.
 func CallTool(ctx context.Context, call ToolCall) (json.RawMessage, error) {
@@ -113,7 +109,7 @@ func CallTool(ctx context.Context, call ToolCall) (json.RawMessage, error) {
 // plan is a call that has been checked.
 type plan struct {
 	ToolCall           // with Doc
-	tool     tool.Tool // nil if there is none of that name; without its guards
+	tool     tool.Tool // without its guards; nil if the tool does not exist
 	guards   []tool.Guard
 	attempts int // at most
 	spent    int // attempts that failed and count
@@ -166,7 +162,7 @@ func ParseValue(doc []byte) (*canon.Doc, error) {
 	return d, err
 }
 
-// CheckValue returns why a document is too large for the arguments or the result of a call.
+// CheckValue returns an error if a document is too large for the arguments or the result of a call.
 func CheckValue(d *canon.Doc) error {
 	if n := max(len(d.CBOR), len(d.JSON)); n > maxValueBytes {
 		return fmt.Errorf("%d bytes, at most %d are allowed", n, maxValueBytes)
@@ -174,7 +170,7 @@ func CheckValue(d *canon.Doc) error {
 	return nil
 }
 
-// schedule records that an attempt is about to be made.
+// schedule records that an attempt is about to begin.
 func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
 	scheduled := event.ToolCallScheduled{
 		CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.Doc.CBOR,
@@ -200,7 +196,7 @@ func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
 	return nil
 }
 
-// reserve claims call ids for the run: all of them or none.
+// reserve claims call ids for the run: all of them or, on an error, none.
 func (c *Context) reserve(callIDs ...string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,8 +211,8 @@ func (c *Context) reserve(callIDs ...string) error {
 	return nil
 }
 
-// carryOut makes the attempts at a call whose first one is scheduled. An error
-// that is not a *CallError means that the call has no outcome.
+// carryOut makes the attempts at a call whose first one is scheduled. An error other than a
+// *CallError means that the call has no outcome.
 func (s *scope) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) {
 	for number := 1; ; number++ {
 		result, err := s.attemptOnce(ctx, p, uint32(number))
@@ -254,10 +250,10 @@ func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.R
 	return result.JSON, nil
 }
 
-// keyOf returns the call id that a call's idempotency keys are made of.
+// keyOf returns the call id in a call's idempotency keys.
 func keyOf(callID, idempKey string) string { return cmp.Or(idempKey, callID) }
 
-// tell tells the observer of an outcome.
+// tell reports an outcome to the observer.
 func (s *scope) tell(p *plan, result json.RawMessage, err *CallError) {
 	if o := s.c.cfg.Observer; o != nil && !s.c.replaying() {
 		o.ToolEnded(event.ToolCallScheduled{
@@ -266,7 +262,7 @@ func (s *scope) tell(p *plan, result json.RawMessage, err *CallError) {
 	}
 }
 
-// execute runs the tool, unless the call must not even begin.
+// execute runs the tool, unless the call must not begin.
 func (s *scope) execute(ctx context.Context, p *plan) (*canon.Doc, error) {
 	if err := cmp.Or(s.c.Err(), s.cutOff()); err != nil {
 		return nil, err
@@ -324,18 +320,16 @@ type ToolResult struct {
 	Err    error           // a *CallError, or nil
 }
 
-// CallTools makes several calls at the same time, at most
-// Config.MaxParallelTools of them, and returns their outcomes in the order of
-// calls. One that fails does not disturb the others. When ctx ends, calls that
-// wait for a free worker fail without being started.
+// CallTools makes several calls at the same time, at most Config.MaxParallelTools, and returns
+// their outcomes in the order of calls. A failure does not affect the other calls. When ctx ends,
+// calls that wait for a free worker fail without being started.
 //
-// All calls are scheduled, in the given order, before the first one starts.
-// Their outcomes are recorded in the order in which they come about. A replay
-// makes the calls one after another, in the recorded order of their outcomes.
+// All calls are scheduled, in the given order, before the first one starts. Their outcomes are
+// recorded as they occur. A replay makes the calls one after another, in the recorded order of
+// their outcomes.
 //
-// An error is returned when at least one call has no outcome; it is one of the
-// errors that [CallTool] returns beside *[CallError]. CallTools panics outside of
-// a run.
+// An error means that at least one call has no outcome. It is one of the errors that [CallTool]
+// returns beside *[CallError]. CallTools panics outside of a run.
 func CallTools(ctx context.Context, calls []ToolCall) ([]ToolResult, error) {
 	return callAll(ctx, mustScope(ctx, "CallTools"), calls)
 }
@@ -379,7 +373,7 @@ func (s *scope) planAll(calls []ToolCall) ([]*plan, error) {
 // errUnfinished is the error of a call whose tool ended its goroutine.
 var errUnfinished = errors.New("step: the tool ended the goroutine that it was called on")
 
-// dispatch makes the calls with as many workers as are allowed.
+// dispatch makes the calls with the allowed number of workers.
 func (s *scope) dispatch(ctx context.Context, plans []*plan, results []ToolResult) {
 	var next atomic.Int64
 	work := func() {
@@ -397,8 +391,8 @@ func (s *scope) dispatch(ctx context.Context, plans []*plan, results []ToolResul
 	others.Wait()
 }
 
-// reenact makes the calls one after another in the recorded order of their
-// outcomes, those without one last, until the replay differs.
+// reenact makes the calls one after another in the recorded order of their outcomes, with calls
+// without one last, until the replay differs.
 func (s *scope) reenact(ctx context.Context, plans []*plan, results []ToolResult) {
 	for _, i := range s.recordedOrder(plans) {
 		results[i].CallID = plans[i].CallID
@@ -411,8 +405,7 @@ func (s *scope) reenact(ctx context.Context, plans []*plan, results []ToolResult
 	}
 }
 
-// recordedOrder starts the streams of the calls and returns the order in which
-// to follow them.
+// recordedOrder starts the streams of the calls and returns the order in which to replay them.
 func (s *scope) recordedOrder(plans []*plan) []int {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -426,8 +419,7 @@ func (s *scope) recordedOrder(plans []*plan) []int {
 	return order
 }
 
-// withoutOutcome returns why a call has no outcome, or nil if all of them have
-// one.
+// withoutOutcome returns the reason why a call has no outcome, or nil if all of them have one.
 func (s *scope) withoutOutcome(results []ToolResult) error {
 	if err := s.c.Err(); err != nil {
 		return err
@@ -441,9 +433,8 @@ func (s *scope) withoutOutcome(results []ToolResult) error {
 }
 
 const (
-	// maxValueBytes bounds the arguments and the result of a call, and request
-	// and result of an effect together. What is left of a payload holds the
-	// other fields.
+	// maxValueBytes bounds the arguments and the result of a call, and request and result of an
+	// effect together. The rest of a payload is for the other fields.
 	maxValueBytes = eventlog.MaxPayloadBytes - 64<<10
 
 	// maxTextBytes bounds the text of a recorded error.

@@ -12,27 +12,25 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Mode selects between acting and re-enacting.
+// Mode selects between a live run and a replay.
 type Mode uint8
 
 const (
-	// ModeLive, the zero value: effects happen and are recorded.
+	// ModeLive, the zero value, performs effects and records them.
 	ModeLive Mode = iota
-	// ModeReplay: effects are answered from Config.Recorded, nothing happens
-	// and nothing is appended.
+	// ModeReplay takes the results of effects from Config.Recorded. It performs and appends
+	// nothing.
 	ModeReplay
 )
 
-// DefaultToolTimeout bounds an attempt at a native tool unless Config.ToolTimeout
-// says otherwise.
+// DefaultToolTimeout is the default of Config.ToolTimeout.
 const DefaultToolTimeout = 5 * time.Minute
 
-// DefaultMaxParallelTools is the number of tools that [CallTools] runs at the
-// same time unless Config.MaxParallelTools says otherwise.
+// DefaultMaxParallelTools is the default of Config.MaxParallelTools.
 const DefaultMaxParallelTools = 8
 
-// Config is what a [Context] needs to know. RunID is always required, Log in
-// live mode, Recorded in replay mode.
+// Config configures a [Context]. RunID is always required, Log in live mode, Recorded in replay
+// mode.
 type Config struct {
 	// Log receives the events of a live run. A replay does not touch it.
 	Log eventlog.EventLog
@@ -40,42 +38,42 @@ type Config struct {
 	// RunID is the run's identity, see [event.NewID].
 	RunID string
 
-	// Tools are the tools that can be called. Nil means none: every call fails
-	// with [ErrToolNotFound].
+	// Tools are the tools that can be called. If it is nil, every call fails with
+	// [ErrToolNotFound].
 	Tools *Registry
 
-	// Provider is asked by [LLMCall]. A replay does not need it.
+	// Provider is the model for [LLMCall]. A replay does not need it.
 	Provider provider.Provider
 
-	// ModelAttempts bounds the attempts at a turn when the provider fails with
-	// something that may pass, see [provider.Transient]. Zero means one.
+	// ModelAttempts bounds the attempts at a turn when the provider fails with an error that may be
+	// temporary, see [provider.Transient]. Zero means one.
 	ModelAttempts int
 
-	// RequireRawResponseHash refuses an answer of which the provider does not
-	// say what it had received.
+	// RequireRawResponseHash refuses an answer without the hash of the response that the provider
+	// received.
 	RequireRawResponseHash bool
 
-	// Budget bounds what the run may spend. The zero value bounds nothing.
+	// Budget bounds the spending of the run. The zero value sets no bound.
 	Budget budget.Limits
 
-	// Prices say what tokens cost. With them a replay computes costs again and
-	// compares them. Nil means the table of the process, which changes; then a
-	// replay takes the recorded costs.
+	// Prices are the prices of tokens. With them a replay computes costs again and compares them.
+	// Nil means the table of the process; since that table changes, a replay then takes the
+	// recorded costs.
 	Prices budget.Prices
 
-	// Earlier are the events of a run that is resumed: all of them, checked. The
-	// Context stands behind them. Nil for a run from its start.
+	// Earlier are the events of a resumed run: all of them, checked. The Context continues after
+	// them. It is nil for a run from its start.
 	Earlier []event.Event
 
 	// Mode is [ModeLive] by default.
 	Mode Mode
 
-	// Recorded is the recording that a replay follows: the run's events behind
-	// Earlier, which must have passed [eventlog.Check]. Not used in live mode.
+	// Recorded is the recording to replay: the events of the run after Earlier, which must have
+	// passed [eventlog.Check]. It is not used in live mode.
 	Recorded []event.Event
 
-	// Matched, unless it is nil, is told of each recorded event that the replay has
-	// arrived at and found the same, in that order.
+	// Matched, if not nil, is called for each recorded event that the replay has reproduced, in
+	// that order.
 	Matched func(event.Event)
 
 	// IgnoreMeter makes a replay accept any fuel and peak memory, for replaying
@@ -91,24 +89,22 @@ type Config struct {
 	// means [DefaultMaxParallelTools], one makes it sequential.
 	MaxParallelTools int
 
-	// ToolTimeout bounds an attempt at a native tool, which has to look at its
-	// context for that. A sandboxed one has a limit of its own. Zero means
-	// [DefaultToolTimeout], below zero no bound.
+	// ToolTimeout bounds an attempt at a native tool, which must watch its context. A sandboxed
+	// tool has a limit of its own. Zero means [DefaultToolTimeout], a negative value no bound.
 	ToolTimeout time.Duration
 
-	// Logger is told what a live run does; each record has the run_id, and none has
-	// text that a user, a model or a tool wrote. Nil discards.
+	// Logger receives log records of a live run. Each record has the run_id, and none has text that
+	// a user, a model or a tool wrote. Nil discards them.
 	Logger *slog.Logger
 
-	// Metrics is told about live calls and appends. Nil disables it.
+	// Metrics receives measurements of live calls and appends. It may be nil.
 	Metrics MetricsSink
 
-	// Observer is told what a live run does while it does it. Nil for none.
+	// Observer receives the progress of a live run. It may be nil.
 	Observer Observer
 
-	// EmitTimeout bounds each append and each barrier, which otherwise do not
-	// end when the run is cancelled, because its outcome must still be written.
-	// Zero means no bound.
+	// EmitTimeout bounds each append and each barrier. They continue when the run is cancelled,
+	// because its outcome must still be written. Zero means no bound.
 	EmitTimeout time.Duration
 }
 
@@ -122,21 +118,20 @@ type MetricsSink interface {
 	ObserveBudgetExceeded(axis string)
 }
 
-// Observer watches a live run. Several goroutines call its methods at a time, and wait
-// until they return.
+// Observer watches a live run. Several goroutines call its methods at the same time, and wait for
+// them.
 type Observer interface {
-	// Chunk tells of a piece of the model's answer.
+	// Chunk receives a piece of the model's answer.
 	Chunk(turnID string, attempt int, chunk provider.StreamChunk)
 
-	// Again reports that the request to the model is retried: the pieces that follow begin
-	// the answer anew.
+	// Again reports that the request to the model is retried: the following pieces are of a new
+	// answer.
 	Again(turnID string)
 
-	// ToolStarted tells that an attempt at a call is recorded and about to begin.
+	// ToolStarted reports an attempt at a call that is recorded and about to begin.
 	ToolStarted(call event.ToolCallScheduled)
 
-	// ToolEnded tells of the outcome of an attempt: its result as canonical JSON,
-	// or its failure.
+	// ToolEnded reports the outcome of an attempt: its result as canonical JSON, or its failure.
 	ToolEnded(call event.ToolCallScheduled, result json.RawMessage, err *CallError)
 }
 
@@ -145,8 +140,7 @@ type Registry struct {
 	tools map[string]tool.Tool
 }
 
-// NewRegistry returns a Registry of the given tools. Of two tools with the same
-// name the later one wins.
+// NewRegistry returns a Registry of the given tools. If two have the same name, the later one wins.
 func NewRegistry(tools ...tool.Tool) *Registry {
 	byName := make(map[string]tool.Tool, len(tools))
 	for _, t := range tools {
@@ -155,7 +149,7 @@ func NewRegistry(tools ...tool.Tool) *Registry {
 	return &Registry{tools: byName}
 }
 
-// lookup returns the tool of that name, or nil. A nil Registry has no tools.
+// lookup returns the tool with this name, or nil. A nil Registry has no tools.
 func (r *Registry) lookup(name string) tool.Tool {
 	if r == nil {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/starling-host/starling/runtime/internal/budget"
 )
 
-// Context is the state of one run: where its chain of events stands and, in a
-// replay, what the recording says next. It is safe for concurrent use.
+// Context is the state of one run: the end of its chain of events and, in a replay, the position in
+// the recording. It is safe for concurrent use.
 type Context struct {
-	cfg    Config // as checked and completed by NewContext; not changed
+	cfg    Config // checked and completed by NewContext; not changed
 	logger *slog.Logger
 
 	// mu is held while an event is numbered, hashed and handed to the log, so
@@ -28,23 +28,23 @@ type Context struct {
 	prevHash []byte              // hash of the last event, nil before the first; live only
 	leaves   canon.Tree          // over the hashes of all events; live only
 	matcher  *matcher            // nil in live mode
-	callIDs  map[string]struct{} // that the run has used
+	callIDs  map[string]struct{} // used by the run
 	totals   Totals
-	meter    *budget.Meter // what the run has spent
+	meter    *budget.Meter // the spending of the run
 	open     int           // attempts that are scheduled and have no outcome
-	closed   bool          // the terminal event is there
-	err      error         // why nothing can be recorded any more
+	closed   bool          // the terminal event exists
+	err      error         // the reason why nothing more can be recorded
 
-	nested      map[string]*nestedCall // calls of the earlier events that calls made, by their ids
-	carried     carried                // what is known of calls without an outcome; live only, not changed
-	began       time.Time              // when this process took the run up; live only
-	earlierTime time.Duration          // that the run took in earlier processes
+	nested      map[string]*nestedCall // nested calls in the earlier events, by id
+	carried     carried                // effects of calls without an outcome; live only, not changed
+	began       time.Time              // when this process took over the run; live only
+	earlierTime time.Duration          // the time that the run took in earlier processes
 }
 
-// Totals is what a run has done so far.
+// Totals counts the work of a run so far.
 type Totals struct {
 	Events     uint64 // written or, in a replay, matched
-	Turns      int    // exchanges with the model that were begun
+	Turns      int    // started exchanges with the model
 	ToolCalls  int    // without further attempts
 	Effects    int    // host calls: readings of the clock, draws, side effects
 	BytesIn    int    // of encoded values that effects returned
@@ -53,8 +53,7 @@ type Totals struct {
 	MerkleRoot []byte // of the terminal event, nil before
 }
 
-// NewContext returns a Context that stands before the first event. The error
-// is [ErrInvalidConfig].
+// NewContext returns a Context before the first event. The error is [ErrInvalidConfig].
 func NewContext(cfg Config) (*Context, error) {
 	c := &Context{cfg: cfg, logger: slog.New(slog.DiscardHandler), callIDs: make(map[string]struct{})}
 	if cfg.Logger != nil {
@@ -92,8 +91,7 @@ func NewContext(cfg Config) (*Context, error) {
 	return c, nil
 }
 
-// MustNewContext is [NewContext] for a Config that is known to be right. It
-// panics when it is not.
+// MustNewContext is [NewContext] for a Config that is known to be valid. It panics on an error.
 func MustNewContext(cfg Config) *Context {
 	c, err := NewContext(cfg)
 	if err != nil {
@@ -112,27 +110,25 @@ func (c *Context) Logger() *slog.Logger { return c.logger }
 // Metrics returns Config.Metrics, which may be nil.
 func (c *Context) Metrics() MetricsSink { return c.cfg.Metrics }
 
-// Totals returns what the run has done so far.
+// Totals returns the work of the run so far.
 func (c *Context) Totals() Totals {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.totals
 }
 
-// Err returns why nothing can be recorded any more: the failure of the log, the
-// first mismatch of a replay (a *[MismatchError]), or the end of the context
-// that a replay runs under. It is nil as long as the run can go on. An error of
-// a tool is never in it, and nothing that a tool does hides it.
+// Err returns the reason why nothing more can be recorded: the failure of the log, the first
+// mismatch of a replay (a *[MismatchError]), or the end of the context of a replay. It is nil while
+// the run can continue. It never returns an error of a tool, and no tool can hide it.
 func (c *Context) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Finish is called when the code of the run has returned. It returns what
-// [Context.Err] returns, and for a replay of which nothing is left to complain
-// about a [*MismatchError] of class exhausted if the recording holds events
-// that the replay did not reach.
+// Finish must be called when the code of the run has returned. It returns the error of
+// [Context.Err]. If that is nil and the recording of a replay has events that the replay did not
+// reach, it returns a [*MismatchError] of class exhausted.
 func (c *Context) Finish() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +138,7 @@ func (c *Context) Finish() error {
 	return c.err
 }
 
-// replaying reports whether effects are answered from a recording.
+// replaying reports whether the results of effects come from a recording.
 func (c *Context) replaying() bool { return c.cfg.Mode == ModeReplay }
 
 // clock reads the wall clock in live mode; a replay has none.
@@ -153,9 +149,8 @@ func (c *Context) clock() time.Time {
 	return c.cfg.ClockFn()
 }
 
-// fail makes err the reason why nothing can be recorded any more, and returns
-// the reason that holds: the first one, or of two mismatches the one that comes
-// first in the recording. The caller holds mu.
+// fail sets err as the reason why nothing more can be recorded. It returns the reason that counts:
+// the first one, or the earlier of two mismatches in the recording. The caller holds mu.
 func (c *Context) fail(err error) error {
 	var now, was *MismatchError
 	if c.err == nil || errors.As(err, &now) && errors.As(c.err, &was) && now.Seq < was.Seq {
@@ -164,15 +159,14 @@ func (c *Context) fail(err error) error {
 	return c.err
 }
 
-// stop ends the run without an outcome, because of what the host failed at.
+// stop ends the run without an outcome, because the host failed with err.
 func (c *Context) stop(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.fail(err)
 }
 
-// blocked returns why s cannot record another event, or nil. The caller holds
-// mu.
+// blocked returns the reason why s cannot record another event, or nil. The caller holds mu.
 func (c *Context) blocked(s *scope) error {
 	switch {
 	case c.err != nil:
@@ -187,14 +181,14 @@ func (c *Context) blocked(s *scope) error {
 	return nil
 }
 
-// count takes note of an event that a wrote or matched: it adds to the totals,
-// and an outcome ends the attempt or the run. The caller holds mu.
+// count counts an event that a wrote or matched. An outcome ends the attempt or the run. The caller
+// holds mu.
 func (c *Context) count(a *attempt, payload any) {
 	t := &c.totals
 	t.Events++
 	switch p := payload.(type) {
 	case *event.SideEffectRecorded:
-		_ = c.meter.Effect(*p) // [Checkpoint] looks whether a cap is passed
+		_ = c.meter.Effect(*p) // [Checkpoint] checks the caps
 		t.addEffect(p)
 	case *event.TurnStarted:
 		t.Turns++
@@ -222,7 +216,7 @@ func (c *Context) count(a *attempt, payload any) {
 	}
 }
 
-// outcome counts what an attempt consumed.
+// outcome counts the consumption of an attempt.
 func (c *Context) outcome(m Meter) {
 	_ = c.meter.Outcome(m)
 	c.totals.addMeter(m)

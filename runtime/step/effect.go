@@ -16,58 +16,52 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// MaxEffectName is the length in bytes that the name of an effect may have.
+// MaxEffectName is the maximum length of the name of an effect, in bytes.
 const MaxEffectName = 16 << 10
 
 // Effect describes a side effect before it happens. All of it is recorded, and
 // a replay must arrive at the same description.
 type Effect struct {
-	// Name says what the effect is, for a reader of the log. It must be the
-	// same in every execution, so it must not contain times or random values;
-	// at most [MaxEffectName] bytes of UTF-8. The names of
-	// [event.ReservedEffect] belong to the runtime.
+	// Name describes the effect for readers of the log. It must be the same in every execution, so
+	// it must not contain times or random values. It has at most [MaxEffectName] bytes of UTF-8.
+	// The names of [event.ReservedEffect] belong to the runtime.
 	Name string
 
-	// Request is what is asked of the world. Nil for an effect whose name
-	// says it all.
+	// Request is the content of the request. It may be nil if the name is a complete description.
 	Request []byte
 
-	// Unsafe marks an effect that must not happen twice, like a payment. Before
-	// it is attempted, a record of the intent is made durable, so that after a
-	// crash the log tells that it may have happened.
+	// Unsafe marks an effect that must not happen twice, such as a payment. A record of the intent
+	// is made durable first, so that after a crash the log shows that the effect may have happened.
 	Unsafe bool
 }
 
 // SideEffect is [Do] for an effect that needs neither a request nor the
 // idempotency key.
 func SideEffect[T any](ctx context.Context, name string, fn func() (T, error)) (T, error) {
-	mustScope(ctx, "SideEffect") // Do would name itself, which the caller has not called
+	mustScope(ctx, "SideEffect") // Do would report its own name
 	return Do(ctx, Effect{Name: name}, func(context.Context, string) (T, error) { return fn() })
 }
 
-// Do runs fn, records what it returned and returns that record; a replay
-// returns the record without running fn.
+// Do runs fn, records its result and returns the record; a replay returns the record without
+// running fn.
 //
-// The value that Do returns has been through the log in live mode too: encoded
-// as canonical CBOR and decoded again. So code cannot come to depend on what a
-// replay could not give back, such as a monotonic clock reading or an
-// unexported field. An error of fn is recorded as well and comes back as an
-// [*EffectError]; if ctx ended meanwhile its type is timeout or cancelled. A
-// panic of fn, a value that cannot be recorded and one that is too large are
-// failures of the effect like any other.
+// The value that Do returns has passed through the log in live mode too: encoded as canonical CBOR
+// and decoded again. So code cannot depend on anything that a replay could not restore, such as a
+// monotonic clock reading or an unexported field. An error of fn is recorded as well and returned
+// as an [*EffectError]. If ctx has ended in the meantime, its type is timeout or cancelled. A panic
+// of fn, a value that cannot be recorded, and a value that is too large are failures of the effect
+// like any other.
 //
-// The key is the same for the same effect of the same call in every attempt and
-// every replay, and different for every other effect: a server that knows
-// idempotency keys will not act on it twice. fn must not call this package, and
-// the ctx that it gets refuses it, because a replay would not.
+// The key is the same for the same effect of the same call in every attempt and every replay, and
+// different for every other effect. A server that supports idempotency keys will not act on it
+// twice. fn must not call this package; its ctx prevents that, because a replay does not run fn.
 //
-// Before fn runs, everything recorded so far is made durable. fn does not run if the
-// call is made in the place of another one that has recorded this effect (see
-// [ToolCall].IdempKey).
+// Before fn runs, everything recorded so far is made durable. fn does not run if the call replaces
+// another one that has recorded this effect (see [ToolCall].IdempKey).
 //
-// Do returns other errors only when nothing was done or nothing can be recorded any
-// more: [ErrInvalidEffect], a [*MismatchError], [ErrRecordingEnded], a failure of
-// the log. It panics outside of a run.
+// Do returns other errors only when nothing was done or nothing more can be recorded:
+// [ErrInvalidEffect], a [*MismatchError], [ErrRecordingEnded], a failure of the log. It panics
+// outside of a run.
 func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key string) (T, error)) (T, error) {
 	s := mustScope(ctx, "Do")
 	var value T
@@ -138,7 +132,7 @@ func (s *scope) beginEffect(ctx context.Context, e Effect) (key string, err erro
 	return key, err
 }
 
-// nextEffect returns how many effects the attempt began before this one, or
+// nextEffect returns the number of effects that the attempt began before this one, or the reason
 // why it may not begin another.
 func (s *scope) nextEffect() (uint64, error) {
 	s.c.mu.Lock()
@@ -150,10 +144,9 @@ func (s *scope) nextEffect() (uint64, error) {
 	return s.attempt.effects - 1, nil
 }
 
-// idempotencyKey derives the key of an effect: 128 bits, in hexadecimal. The
-// attempt is no part of it, so that a retry that does the same thing at the same
-// place has the same key; name and request are, so that a retry that does
-// something else there has another one.
+// idempotencyKey derives the key of an effect: 128 bits, in hexadecimal. It does not depend on the
+// attempt, so a retry that does the same at the same position has the same key. It depends on name
+// and request, so a retry that does something else there has another key.
 func idempotencyKey(runID, callID string, index uint64, e Effect) (string, error) {
 	b, err := canon.Marshal([]any{runID, callID, index, e.Name, e.Request})
 	if err != nil {
@@ -162,8 +155,7 @@ func idempotencyKey(runID, callID string, index uint64, e Effect) (string, error
 	return canon.Sum(b).String()[:32], nil
 }
 
-// perform runs fn and returns what is to be recorded: a value, or null and a
-// failure.
+// perform runs fn and returns the record: a value, or null and a failure.
 func perform[T any](ctx context.Context, key string, requestBytes int, fn func(context.Context, string) (T, error)) (canon.Raw, *event.EffectError) {
 	value, err := guarded(ctx, key, fn)
 	if err != nil {
@@ -191,8 +183,7 @@ func guarded[T any](ctx context.Context, key string, fn func(context.Context, st
 	return fn(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), key)
 }
 
-// encodeValue returns the record of a value. It refuses one that a later
-// decoding would not accept.
+// encodeValue returns the record of a value. It refuses values that could not be decoded again.
 func encodeValue[T any](value T) (canon.Raw, error) {
 	raw, err := canon.Marshal(value)
 	if err != nil {
@@ -209,15 +200,14 @@ func encodeValue[T any](value T) (canon.Raw, error) {
 	return raw, nil
 }
 
-// readable returns why raw is not the record of a T, or nil.
+// readable returns the reason why raw is not the record of a T, or nil.
 func readable[T any](raw canon.Raw) error {
 	var value T
 	return canon.Unmarshal(raw, &value)
 }
 
-// effectFailure is the record of an error. The types timeout and cancelled mean
-// that the context of the effect ended, and nothing else: a deadline that an
-// effect sets itself is its own affair.
+// effectFailure returns the record of an error. The types timeout and cancelled mean that the
+// context of the effect ended. A deadline that an effect sets itself does not count.
 func effectFailure(ctx context.Context, err error) *event.EffectError {
 	kind, after := tool.KindOf(err)
 	errorType := string(kind)
@@ -236,8 +226,8 @@ func effectFailure(ctx context.Context, err error) *event.EffectError {
 	return &event.EffectError{Type: errorType, Message: recordable(err.Error())}
 }
 
-// recordEffect records an effect, with the fuel that was spent before it. In a
-// replay check is given the recorded value, unless the effect had failed.
+// recordEffect records an effect, with the fuel spent before it. In a replay it passes the recorded
+// value to check, unless the effect failed.
 func (s *scope) recordEffect(ctx context.Context, effect event.SideEffectRecorded, check func(canon.Raw) error) (event.SideEffectRecorded, error) {
 	effect, err := record(ctx, s, s.withFuel(effect), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
 		if p.Value == nil || recorded.Error != nil {
@@ -262,7 +252,7 @@ func (s *scope) withFuel(effect event.SideEffectRecorded) event.SideEffectRecord
 	return effect
 }
 
-// takeFuel copies the recorded fuel if the meter is to be ignored.
+// takeFuel copies the recorded fuel if the meter is ignored.
 func (c *Context) takeFuel(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) {
 	if c.cfg.IgnoreMeter {
 		p.Fuel = recorded.Fuel
@@ -272,9 +262,8 @@ func (c *Context) takeFuel(p *event.SideEffectRecorded, recorded event.SideEffec
 // Now returns the wall clock's time, in UTC and without a monotonic reading, so
 // that it prints the same wherever it is replayed. It is recorded as "now".
 //
-// Now panics with a [*MismatchError], or the error of the log, when it cannot
-// be recorded or replayed; [CallTool] recovers that. It also panics outside of
-// a run.
+// Now panics with a [*MismatchError], or the error of the log, if the time cannot be recorded or
+// replayed; [CallTool] recovers that. It also panics outside of a run.
 func Now(ctx context.Context) time.Time {
 	return draw(ctx, "Now", event.EffectNow, func(c *Context) int64 {
 		return c.clock().UnixNano()
@@ -298,9 +287,8 @@ func Random(ctx context.Context) uint64 {
 	})
 }
 
-// Seed returns 32 random bytes from crypto/rand, recorded as "seed", with which
-// a caller can run a generator of its own: one event for any amount of
-// randomness. It panics when [Now] does.
+// Seed returns 32 random bytes from crypto/rand, recorded as "seed", to seed a generator of the
+// caller: one event for any amount of randomness. It panics when [Now] does.
 func Seed(ctx context.Context) [32]byte {
 	return draw(ctx, "Seed", event.EffectSeed, func(*Context) []byte {
 		var b [32]byte
@@ -318,8 +306,7 @@ func Seed(ctx context.Context) [32]byte {
 	})
 }
 
-// draw records what live returns, or finds it in the recording, and returns the
-// decoded record.
+// draw records the result of live, or finds it in the recording, and returns the decoded record.
 func draw[L, T any](ctx context.Context, function, name string, live func(*Context) L, decode func(canon.Raw) (T, error)) T {
 	s := mustScope(ctx, function)
 	effect := event.SideEffectRecorded{Name: name, CallID: s.attempt.callID}

@@ -10,15 +10,13 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Emit records an event of the run's own: its start, its turns, its end. The
-// effects and calls of tools are recorded by the other functions of this
-// package. kind must be the kind of the payload.
+// Emit records an event of the run itself: its start, its turns, its end. The other functions of
+// this package record effects and calls of tools. kind must be the kind of the payload.
 //
-// The merkle root of a terminal event is filled in, and so are the session and
-// the variables of RunStarted, which come from ctx. A replay also takes from
-// the recording what only the recording can know: duration_ms of a terminal
-// event, and of RunStarted the versions of the programs and the hosts that were
-// allowed.
+// Emit fills in the merkle root of a terminal event, and the session and variables of RunStarted,
+// which come from ctx. A replay also takes from the recording what only the recording has:
+// duration_ms of a terminal event, and in RunStarted the versions of the programs and the allowed
+// hosts.
 func Emit[T event.Payload](ctx context.Context, c *Context, kind event.Kind, payload T) error {
 	if kind != payload.EventKind() {
 		return fmt.Errorf("step: emit %s with the payload of %s", kind, payload.EventKind())
@@ -37,9 +35,9 @@ func Emit[T event.Payload](ctx context.Context, c *Context, kind event.Kind, pay
 	return err
 }
 
-// Opening returns the event that Emit would record as the first of a run, for a
-// caller that makes the run known before anybody works on it: it appends the
-// event, and a [Context] with it in Config.Earlier goes on behind it.
+// Opening returns the event that Emit would record first in a run. A caller uses it to make the run
+// known before work on it begins: it appends the event, and a [Context] with the event in
+// Config.Earlier continues after it.
 func Opening(ctx context.Context, runID string, started event.RunStarted, at time.Time) (event.Event, error) {
 	if err := setVariables(ctx, &started); err != nil {
 		return event.Event{}, fmt.Errorf("step: variables cannot be recorded: %w", err)
@@ -62,8 +60,8 @@ func setVariables(ctx context.Context, payload any) (err error) {
 	return err
 }
 
-// copyRecorded copies what Emit takes from the recording. Both arguments are
-// pointers to the same payload struct.
+// copyRecorded copies the fields that Emit takes from the recording. Both arguments are pointers to
+// the same payload struct.
 func copyRecorded(payload, recorded any) {
 	switch p := payload.(type) {
 	case *event.RunStarted:
@@ -78,11 +76,11 @@ func copyRecorded(payload, recorded any) {
 		p.MerkleRoot, p.DurationMs = r.MerkleRoot, r.DurationMs
 	case *event.RunCancelled:
 		r := recorded.(*event.RunCancelled)
-		p.MerkleRoot, p.DurationMs, p.Reason = r.MerkleRoot, r.DurationMs, r.Reason // the caller that cancelled chose the words
+		p.MerkleRoot, p.DurationMs, p.Reason = r.MerkleRoot, r.DurationMs, r.Reason // the caller that cancelled chose the text
 	}
 }
 
-// CopyAllowed copies what egress allowed to each tool, and which policies. A replay has
+// CopyAllowed copies the hosts that egress allowed to each tool, and its policies. A replay has
 // neither: the decisions are recorded with the effects.
 func CopyAllowed(tools, recorded []event.ToolSchemaRef) {
 	for i := range min(len(tools), len(recorded)) {
@@ -109,9 +107,9 @@ func setRoot(payload any, leaves *canon.Tree) {
 	}
 }
 
-// record writes one event or, in a replay, matches it with the recorded one.
-// It returns the payload as the log has it. On replay take copies into the
-// payload what only the recording knows; what it then differs in is a mismatch.
+// record writes one event or, in a replay, matches it with the recorded one. It returns the payload
+// as the log has it. In a replay, take copies into the payload the values that only the recording
+// has; any other difference is a mismatch.
 func record[T event.Payload](ctx context.Context, s *scope, payload T, take func(p *T, recorded T) error) (T, error) {
 	matched, err := recordLocked(ctx, s, &payload, take)
 	switch {
@@ -151,7 +149,7 @@ func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error
 	if kind.Terminal() && c.open > 0 {
 		return fmt.Errorf("step: %s while %d calls have no outcome", kind, c.open)
 	}
-	raw, err := canon.Encode(payload) // which the log checks
+	raw, err := canon.Encode(payload) // the log checks it
 	if err != nil {
 		return fmt.Errorf("step: %s cannot be recorded: %w", kind, err)
 	}
@@ -175,7 +173,7 @@ func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error
 	return nil
 }
 
-// append hands ev to the log, measured.
+// append passes ev to the log and measures the time.
 func (c *Context) append(ctx context.Context, ev event.Event) error {
 	ctx, cancel := c.detach(ctx)
 	defer cancel()
@@ -187,9 +185,9 @@ func (c *Context) append(ctx context.Context, ev event.Event) error {
 	return err
 }
 
-// barrier returns once everything that was recorded is durable. It stands
-// before everything that the world may notice: if the process dies behind it,
-// the log says what may have happened. A replay has nothing to wait for.
+// barrier returns once all recorded events are durable. It precedes everything that is visible
+// outside: if the process dies afterwards, the log shows what may have happened. A replay does not
+// wait.
 func (c *Context) barrier(ctx context.Context) error {
 	if c.replaying() {
 		return nil
@@ -205,8 +203,8 @@ func (c *Context) barrier(ctx context.Context) error {
 	return c.stopped(&logError{fmt.Errorf("step: make run %s durable: %w", c.cfg.RunID, err)})
 }
 
-// detach returns a context for talking to the log, which must also work when
-// the run has been cancelled, because that is when its end is written.
+// detach returns a context for writing to the log. It outlives the cancellation of the run, because
+// the end of the run must still be written.
 func (c *Context) detach(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
 	if c.cfg.EmitTimeout <= 0 {
@@ -220,9 +218,8 @@ type logError struct{ error }
 
 func (e *logError) Unwrap() error { return e.error }
 
-// stopped makes err final if it is a failure of the log or a mismatch. An
-// event that could not be encoded, and the end of an open recording, concern
-// the caller alone. The caller holds mu.
+// stopped makes err final if it is a failure of the log or a mismatch. An event that cannot be
+// encoded, and the end of an open recording, concern only the caller. The caller holds mu.
 func (c *Context) stopped(err error) error {
 	switch err.(type) {
 	case *logError, *MismatchError:
@@ -231,7 +228,7 @@ func (c *Context) stopped(err error) error {
 	return err
 }
 
-// status is what measurements call success and failure.
+// status returns the label of success or failure in measurements.
 func status(err error) string {
 	if err == nil {
 		return "ok"
@@ -239,10 +236,9 @@ func status(err error) string {
 	return "error"
 }
 
-// ReplayDurationMs returns the duration_ms of the event that the recording has
-// next for whatever ctx belongs to, in a replay; 0 if that event has none. In
-// live mode it returns fallback. Code that emits an event with a duration of
-// its own making uses it, because no two runs take equally long.
+// ReplayDurationMs returns, in a replay, the duration_ms of the next recorded event for the call or
+// run of ctx, or 0 if that event has none. In live mode it returns fallback. Code that emits an
+// event with its own measurement of a duration uses it, because no two runs take equally long.
 func ReplayDurationMs(ctx context.Context, fallback int64) int64 {
 	s := mustScope(ctx, "ReplayDurationMs")
 	if !s.c.replaying() {

@@ -13,38 +13,38 @@ import (
 )
 
 var (
-	// ErrInvalidConfig is returned by [NewContext] for a Config that lacks what
-	// its mode needs.
+	// ErrInvalidConfig is returned by [NewContext] for a Config that lacks a field required in its
+	// mode.
 	ErrInvalidConfig = errors.New("step: invalid Config")
 
 	// ErrToolNotFound is wrapped by the failure of a call to a tool that the
 	// [Registry] does not have. The failure is in the log like any other.
 	ErrToolNotFound = errors.New("step: tool not found")
 
-	// ErrReplayMismatch is what every [*MismatchError] is.
+	// ErrReplayMismatch matches every [*MismatchError].
 	ErrReplayMismatch = errors.New("step: replay mismatch")
 
-	// ErrRecordingEnded unwinds the replay of a run that was cut off, by a
-	// crash or because it is still going on, when the code asks for an event
-	// that was never recorded. It is not a divergence.
+	// ErrRecordingEnded ends the replay of a run whose recording was cut off, by a crash or because
+	// the run continues, when the code reaches an event that was never recorded. It is not a
+	// divergence.
 	ErrRecordingEnded = errors.New("step: the recording ends here")
 
-	// ErrEnded is returned, or thrown by the helpers that cannot return an
-	// error, when a call or a run that already has its outcome goes on acting.
+	// ErrEnded is returned, or thrown by functions without an error result, when a call or a run
+	// acts after its outcome.
 	ErrEnded = errors.New("step: already ended")
 
-	// ErrInvalidCall is returned by [CallTool] and [CallTools] for a call that
-	// cannot be written down: no turn, a call id used before, arguments that are
-	// not JSON or too large. Nothing is recorded.
+	// ErrInvalidCall is returned by [CallTool] and [CallTools] for a call that cannot be recorded:
+	// without a turn, with a call id used before, or with arguments that are not JSON or too large.
+	// Nothing is recorded.
 	ErrInvalidCall = errors.New("step: invalid call")
 
-	// ErrInvalidEffect is returned by [SideEffect] and [Do] for an effect that
-	// cannot be written down: an empty, reserved or overlong name, or a request
-	// that is too large. Nothing is recorded and nothing is done.
+	// ErrInvalidEffect is returned by [SideEffect] and [Do] for an effect that cannot be recorded:
+	// with an empty, reserved or overlong name, or a request that is too large. Nothing is recorded
+	// or done.
 	ErrInvalidEffect = errors.New("step: invalid effect")
 )
 
-// MismatchClass says in what way a replay differs from the recording.
+// MismatchClass is the kind of difference between a replay and the recording.
 type MismatchClass string
 
 const (
@@ -60,9 +60,9 @@ const (
 
 // MismatchError is the first difference between a replay and its recording.
 type MismatchError struct {
-	Seq          uint64     // of the recorded event; one past the last when there is none
-	Kind         event.Kind // what the replay did; zero when it did nothing more
-	ExpectedKind event.Kind // what was recorded; zero when nothing more was
+	Seq          uint64     // of the recorded event; past the end, one more than the last
+	Kind         event.Kind // of the replay's event; zero if it had no more
+	ExpectedKind event.Kind // of the recorded event; zero if there were no more
 	Class        MismatchClass
 	Reason       string // one sentence
 	Field        string // dotted path of the first payload field that differs, or empty
@@ -70,7 +70,7 @@ type MismatchError struct {
 	Got          string // the replayed value of Field
 }
 
-// Error tells where and how the replay differs.
+// Error describes the position of the difference and its reason.
 func (e *MismatchError) Error() string {
 	text := fmt.Sprintf("%v at seq %d (%s): %s", ErrReplayMismatch, e.Seq, e.Class, e.Reason)
 	if e.Field != "" {
@@ -86,12 +86,12 @@ func (e *MismatchError) Is(target error) bool { return target == ErrReplayMismat
 // [tool.ErrTransient].
 const EffectTransient = string(abi.ErrorTransient)
 
-// EffectError is a failed effect, as it is in the log. The run that recorded it
-// and every replay of it get the same error, so it carries the text of the
-// original and its class, but not the original itself.
+// EffectError is a failed effect as recorded in the log. The recorded run and every replay of it
+// get the same error, so it has the text and the class of the original, but not the original
+// itself.
 type EffectError struct {
 	Name    string        // of the effect
-	Type    string        // an Error constant of package event, or what is to be done: an abi.ErrorKind
+	Type    string        // an Error constant of package event, or an abi.ErrorKind that requests an action
 	Message string        // the text of the original error
 	After   time.Duration // of a snooze
 }
@@ -99,8 +99,8 @@ type EffectError struct {
 // Error returns the text of the original error.
 func (e *EffectError) Error() string { return e.Message }
 
-// FailureKind tells [tool.KindOf] what the effect said is to be done, so that it
-// holds for a tool that returns e.
+// FailureKind passes the action that the effect's error requested to [tool.KindOf], so that it also
+// applies to a tool that returns e.
 func (e *EffectError) FailureKind() (abi.ErrorKind, time.Duration) {
 	switch kind := abi.ErrorKind(e.Type); kind {
 	case abi.ErrorTransient, abi.ErrorCancel, abi.ErrorDiscard, abi.ErrorSnooze:
@@ -109,14 +109,13 @@ func (e *EffectError) FailureKind() (abi.ErrorKind, time.Duration) {
 	return abi.ErrorTool, 0
 }
 
-// Is reports whether target is the sentinel of e's class; for a timeout and a
-// cancellation the error of package context is one too.
+// Is reports whether target is the sentinel of e's class. Timeouts and cancellations also match the
+// errors of package context.
 func (e *EffectError) Is(target error) bool {
 	return slices.Contains(recordedClasses, class{e.Type, target})
 }
 
-// CallError is a failed call of a tool, as it is in the log. It unwraps to the
-// error of the tool.
+// CallError is a failed call of a tool as recorded in the log. It unwraps to the error of the tool.
 type CallError struct {
 	Tool   string
 	Failed event.ToolCallFailed // the last attempt
@@ -151,6 +150,6 @@ var callClasses = []class{
 	{event.ErrorLost, tool.ErrLost},
 }
 
-// recordedClasses are the classes in which the sentinels of a recorded failure are found.
+// recordedClasses are the classes that define the sentinels of a recorded failure.
 var recordedClasses = append(slices.Clone(callClasses),
 	class{event.ErrorCancelled, context.Canceled}, class{event.ErrorTimeout, context.DeadlineExceeded}, class{EffectTransient, tool.ErrTransient})

@@ -9,19 +9,18 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// matcher hands out the events of a recording to the code that re-enacts it.
+// matcher passes the events of a recording to the code that replays it.
 //
-// Tools that ran at the same time left their events interleaved in an order
-// that no second run would repeat. What does repeat is the order within each
-// stream: what one call did, and what the run itself did. So the recording is
-// split into streams, each is matched strictly in order, and between streams
-// only causality is required: a call's events come after it was scheduled, and
-// what the caller does next comes after everything that the call did.
+// Tools that ran at the same time interleaved their events in an order that another run would not
+// repeat. The order within each stream does repeat: the events of one call, and the events of the
+// run itself. So the matcher splits the recording into streams and matches each strictly in order.
+// Between streams it requires only causality: a call's events come after the call was scheduled,
+// and the caller's next event comes after all events of the call.
 //
 // The Context's mu guards a matcher.
 type matcher struct {
 	events  []event.Event
-	decoded []any  // the payloads of those that may belong to a call
+	decoded []any  // the payloads of events that may belong to a call
 	before  uint64 // events of the run before the first of them
 	open    bool   // there is no terminal event
 	streams map[string]*stream
@@ -77,9 +76,8 @@ func ofCall(ev event.Event) (payload any, err error) {
 	return nil, nil
 }
 
-// streamOf returns the stream that a payload belongs to: the call that it
-// names, except that the first time a call is scheduled is the doing of its
-// parent. Everything without a call is the run's.
+// streamOf returns the stream of a payload: its call, except that the first scheduling of a call
+// belongs to its parent. Payloads without a call belong to the run.
 func streamOf(payload any) string {
 	switch p := payload.(type) {
 	case event.ToolCallScheduled:
@@ -99,8 +97,7 @@ func streamOf(payload any) string {
 	return ""
 }
 
-// stream returns the stream of a call, which is empty when nothing was recorded
-// for it.
+// stream returns the stream of a call, which is empty if nothing was recorded for it.
 func (m *matcher) stream(id string) *stream {
 	s := m.streams[id]
 	if s == nil {
@@ -119,12 +116,11 @@ func (m *matcher) peek(id string) *event.Event {
 	return &m.events[s.events[s.next]]
 }
 
-// over reports whether nothing more is recorded of a call because the recording
-// was cut off.
+// over reports whether a call has no more events because the recording was cut off.
 func (m *matcher) over(id string) bool { return m.open && m.peek(id) == nil }
 
-// claim takes the next event of a stream, which the replay says is of that
-// kind. did describes what the replay did, for a reader.
+// claim takes the next event of a stream, which must be of the given kind. did describes the action
+// of the replay, for readers.
 func (m *matcher) claim(id string, kind event.Kind, did string) (*event.Event, error) {
 	s, next := m.stream(id), m.peek(id)
 	switch {
@@ -147,8 +143,7 @@ func (m *matcher) claim(id string, kind event.Kind, did string) (*event.Event, e
 	return next, nil
 }
 
-// outOfOrder is the mismatch of an event that is recorded before something that
-// must have come before it.
+// outOfOrder returns the mismatch of an event that is recorded before one that must precede it.
 func outOfOrder(ev *event.Event, floor uint64) error {
 	err := &MismatchError{
 		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
@@ -161,15 +156,15 @@ func outOfOrder(ev *event.Event, floor uint64) error {
 	return err
 }
 
-// fork starts the stream of a call that the parent has scheduled: what the call
-// does comes after everything that the parent has scheduled together with it.
+// fork starts the stream of a call that the parent has scheduled. The call's events come after
+// everything that the parent scheduled together with it.
 func (m *matcher) fork(parent, call string) {
 	s := m.stream(call)
 	s.floor = max(s.floor, m.last(parent))
 }
 
-// join ends the wait of the parent for a call: what the parent does next comes
-// after all that the call did. A call without an outcome never ends.
+// join ends the parent's wait for a call. The parent's next event comes after all events of the
+// call. A call without an outcome never ends.
 func (m *matcher) join(parent, call string, ended bool) {
 	s, child := m.stream(parent), m.stream(call)
 	s.floor = max(s.floor, m.last(call), child.floor)
@@ -178,7 +173,7 @@ func (m *matcher) join(parent, call string, ended bool) {
 	}
 }
 
-// last returns the seq of the last event that was taken from a stream.
+// last returns the seq of the last event taken from a stream.
 func (m *matcher) last(id string) uint64 {
 	s := m.stream(id)
 	if s.next == 0 {
@@ -204,8 +199,7 @@ func (m *matcher) leftover() error {
 	}
 }
 
-// outcomeSeq returns the seq of a call's last recorded outcome, or the largest
-// number if it has none.
+// outcomeSeq returns the seq of a call's last recorded outcome, or the largest number without one.
 func (m *matcher) outcomeSeq(call string) uint64 {
 	s := m.stream(call)
 	for k := len(s.events) - 1; k >= s.next; k-- {
@@ -217,8 +211,8 @@ func (m *matcher) outcomeSeq(call string) uint64 {
 	return never
 }
 
-// match compares what the replay did with the next event of its stream, which it
-// returns, and completes payload with what take copies from there.
+// match compares the payload of the replay with the next event of its stream, and returns that
+// event. take copies recorded values into the payload.
 func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) error) (*event.Event, error) {
 	ev, err := m.claim(streamOf(*payload), (*payload).EventKind(), describe(*payload))
 	if err != nil {
@@ -240,15 +234,14 @@ func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) 
 	case err != nil:
 		return nil, unreadable(ev, err)
 	case !bytes.Equal(got, ev.Payload):
-		return nil, different(ev, got) // which may be why it is unusable
+		return nil, different(ev, got) // which may be why take failed
 	case unusable != nil:
 		return nil, unreadable(ev, unusable)
 	}
 	return ev, nil
 }
 
-// unreadable is the mismatch of a recorded event from which the replay cannot
-// take what it needs.
+// unreadable returns the mismatch of a recorded event that lacks something the replay needs.
 func unreadable(ev *event.Event, err error) error {
 	return &MismatchError{
 		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
@@ -256,7 +249,7 @@ func unreadable(ev *event.Event, err error) error {
 	}
 }
 
-// different is the mismatch of two payloads of the same kind.
+// different returns the mismatch of two payloads of the same kind.
 func different(ev *event.Event, got []byte) error {
 	err := &MismatchError{
 		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
@@ -269,7 +262,7 @@ func different(ev *event.Event, got []byte) error {
 	return err
 }
 
-// describe says in a few words what a replay did.
+// describe describes a payload of the replay in a few words.
 func describe(payload any) string {
 	switch p := payload.(type) {
 	case event.ToolCallScheduled:

@@ -21,24 +21,22 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// LLMCall asks the model and returns its answer, as the log has it.
+// LLMCall asks the model and returns its answer as the log has it.
 //
-// TurnStarted is recorded before the request leaves, with the hash of all that
-// the model is told. The answer is streamed; when it is complete its reasoning
-// is recorded as ReasoningEmitted, one for each block, and the rest as
-// AssistantMessageCompleted. The arguments of tool uses are canonical JSON from
-// here on, and call ids that the run has had before, or that not every provider
-// would take back, are replaced.
+// TurnStarted is recorded before the request leaves, with the hash of everything that the request
+// sends to the model. The answer is streamed. When it is complete, its reasoning is recorded as
+// ReasoningEmitted, one event for each block, and the rest as AssistantMessageCompleted. The
+// arguments of tool uses become canonical JSON. Call ids that the run has used before, or that some
+// provider would not accept in a history, are replaced.
 //
-// A request that brings no answer is recorded as well, as an effect with the name
-// "model" that says what it cost, and is made again as Config.ModelAttempts allows;
-// the last one is returned as a [*ModelError]. A cap of Config.Budget that is passed,
-// by the prompt before a request, by the answer while it comes in, or by the clock,
-// is recorded as BudgetExceeded and returned as [ErrBudgetExceeded]; then what had
-// come of the answer is in the event.
+// A request without an answer is recorded as well, as an effect with the name "model" and its cost.
+// It is retried up to Config.ModelAttempts; the last failure is returned as a [*ModelError]. If a
+// cap of Config.Budget is exceeded, by the prompt before a request, by the answer as it arrives, or
+// by the clock, it is recorded as BudgetExceeded, with the received part of the answer, and
+// returned as [ErrBudgetExceeded].
 //
-// A replay does not ask the provider. LLMCall panics outside of a run, and in a live run
-// without a Provider.
+// A replay does not ask the provider. LLMCall panics outside of a run, and in a live run without a
+// Provider.
 func LLMCall(ctx context.Context, req *provider.Request) (*provider.Response, error) {
 	s := mustScope(ctx, "LLMCall")
 	if s.attempt.callID != "" {
@@ -60,11 +58,10 @@ func LLMCall(ctx context.Context, req *provider.Request) (*provider.Response, er
 	return t.ask(ctx)
 }
 
-// turnIDKey is the key of WithTurnID.
 type turnIDKey struct{}
 
-// WithTurnID returns a context in which a live [LLMCall] records its turn under an id that
-// the caller has chosen, see [event.NewID]. It is for one call.
+// WithTurnID returns a context for one live [LLMCall], which records its turn under an id that the
+// caller has chosen, see [event.NewID].
 func WithTurnID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, turnIDKey{}, id)
 }
@@ -78,7 +75,7 @@ type turn struct {
 	reasoning []provider.Reasoning // recorded so far
 }
 
-// begin checks the budget and records that the model is about to be asked.
+// begin checks the budget and records the start of the turn.
 func (t *turn) begin(ctx context.Context) error {
 	apart, images := t.req.ImagesApart()
 	if images > 0 && t.c.replaying() { // older runs have images in the text
@@ -108,8 +105,8 @@ func (t *turn) begin(ctx context.Context) error {
 	return err
 }
 
-// hasImagesInText reports whether the recorded turn, or the budget that it was too much for,
-// counts images as text.
+// hasImagesInText reports whether the recorded turn, or the recorded trip of the budget, counts
+// images as text.
 func (t *turn) hasImagesInText(ev event.Event) bool {
 	if ev.Kind == event.KindTurnStarted {
 		recorded, err := ev.AsTurnStarted()
@@ -122,7 +119,7 @@ func (t *turn) hasImagesInText(ev event.Event) bool {
 	return err == nil && ok && exceeded.Event().Actual == recorded.Actual
 }
 
-// afford ends the run if the request takes it past its cap on input tokens.
+// afford ends the run if the request exceeds its cap on input tokens.
 func (t *turn) afford(ctx context.Context) error {
 	t.c.mu.Lock()
 	exceeded := t.c.meter.BeforeCall(t.estimate)
@@ -136,7 +133,7 @@ func (t *turn) afford(ctx context.Context) error {
 // ask makes attempts until there is an answer, or no attempt is left.
 func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 	for attempt := 1; ; attempt++ {
-		if attempt > 1 { // the attempts before it may have cost something
+		if attempt > 1 { // earlier attempts may have had a cost
 			if err := t.afford(ctx); err != nil {
 				return nil, err
 			}
@@ -173,10 +170,9 @@ func (t *turn) ask(ctx context.Context) (*provider.Response, error) {
 	}
 }
 
-// stream makes one attempt. What has come of the answer is returned with an error
-// too.
+// stream makes one attempt. It returns the received part of the answer with an error too.
 func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
-	plain, own := t.req.PlainNames() // which the log does not have
+	plain, own := t.req.PlainNames() // the log does not have them
 	a = &answer{own: own}
 	defer tool.Recover(&err)
 	stream, err := t.c.cfg.Provider.Stream(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), plain)
@@ -204,7 +200,7 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 	}
 }
 
-// take adds a chunk to the answer, and holds the budget against it.
+// take adds a chunk to the answer and checks the budget.
 func (t *turn) take(ctx context.Context, a *answer, attempt int, chunk provider.StreamChunk) error {
 	if err := a.add(chunk); err != nil {
 		return err
@@ -284,7 +280,7 @@ func usageOf(p event.AssistantMessageCompleted) provider.Usage {
 	}
 }
 
-// ToolUses returns recorded tool uses as a provider gets them back.
+// ToolUses returns recorded tool uses in the form that a provider accepts.
 func ToolUses(planned []event.PlannedToolUse) ([]provider.ToolUse, error) {
 	var uses []provider.ToolUse
 	for _, u := range planned {
@@ -323,12 +319,12 @@ func (t *turn) recall(ctx context.Context) (*provider.Response, error) {
 	}
 }
 
-// mostAfter bounds how long a server is left alone because it asks for that, as it does
-// in the vendors' own SDKs. One that asks for more is asked again as one that says nothing.
-const mostAfter = time.Minute
+// maxRetryAfter bounds how long a server may ask to be left alone, as in the vendors' own SDKs. A longer
+// request is ignored.
+const maxRetryAfter = time.Minute
 
-// failure describes an attempt without an answer. Another one comes no sooner than after,
-// which the server asked for.
+// failure describes an attempt without an answer. The next attempt waits at least for after, as the
+// server asked.
 func (t *turn) failure(ctx context.Context, attempt int, a *answer, err error, after time.Duration) event.ModelFailure {
 	f := event.ModelFailure{
 		TurnID: t.id, Attempt: uint32(attempt), Class: modelClass(ctx, err),
@@ -337,7 +333,7 @@ func (t *turn) failure(ctx context.Context, attempt int, a *answer, err error, a
 	}
 	if attempt < t.c.cfg.ModelAttempts && ctx.Err() == nil && provider.Transient(err) {
 		wait := DefaultBackoff(attempt, rand.Uint64())
-		if after <= mostAfter {
+		if after <= maxRetryAfter {
 			wait += after
 		}
 		f.Final, f.WaitMs = false, wait.Milliseconds()
@@ -366,7 +362,7 @@ func (t *turn) recordFailure(ctx context.Context, f event.ModelFailure) error {
 	return err
 }
 
-// wait waits before another attempt, no longer than ctx lasts.
+// wait waits before another attempt, or until ctx ends.
 func (t *turn) wait(ctx context.Context, f event.ModelFailure) {
 	if o := t.c.cfg.Observer; o != nil {
 		o.Again(t.id)
@@ -378,23 +374,23 @@ func (t *turn) wait(ctx context.Context, f event.ModelFailure) {
 }
 
 var (
-	// ErrBudgetExceeded is wrapped by the error of a run that has passed a cap. The
-	// BudgetExceeded event says which.
+	// ErrBudgetExceeded is wrapped by the error of a run that has exceeded a cap. The
+	// BudgetExceeded event names the cap.
 	ErrBudgetExceeded = errors.New("step: budget exceeded")
 
 	// ErrInvalidStream is wrapped by the error of a provider that broke the rules
 	// of a stream.
 	ErrInvalidStream = errors.New("step: invalid provider stream")
 
-	// ErrMissingRawResponseHash: Config.RequireRawResponseHash is set, and the
-	// provider did not say what it had received.
+	// ErrMissingRawResponseHash means that Config.RequireRawResponseHash is set, and the provider
+	// returned no hash of the response.
 	ErrMissingRawResponseHash = errors.New("step: provider returned empty RawResponseHash")
 
 	errAnswerTooLarge = fmt.Errorf("step: %w", tool.ErrLimit)
 )
 
-// ModelError is a turn without an answer, as it is in the log. In a replay Err has
-// the recorded text alone.
+// ModelError is a turn without an answer, as recorded in the log. In a replay Err has only the
+// recorded text.
 type ModelError struct {
 	Failure event.ModelFailure // of the last attempt
 	Err     error
@@ -425,8 +421,8 @@ var modelClasses = []class{
 	{event.ErrorTimeout, context.DeadlineExceeded},
 }
 
-// modelClass classifies the error of an attempt. When ctx has ended that is why,
-// whatever the provider makes of it.
+// modelClass classifies the error of an attempt. The end of ctx takes precedence over the
+// provider's own error.
 func modelClass(ctx context.Context, err error) string {
 	if ctx.Err() != nil {
 		return interruptionType(ctx.Err())
@@ -439,9 +435,9 @@ func modelClass(ctx context.Context, err error) string {
 	return "provider"
 }
 
-// The bounds on one answer of a model. What is left of an event holds the rest.
+// The bounds on one answer of a model. The rest of an event is for other fields.
 const (
-	maxAnswerBytes = maxValueBytes / 4 // of text, reasoning and arguments together; the log writes them twice at most
+	maxAnswerBytes = maxValueBytes / 4 // of text, reasoning and arguments together; the log has them at most twice
 	maxToolUses    = 1000
 	maxToolName    = 256
 )
@@ -451,23 +447,22 @@ const (
 type answer struct {
 	text      strings.Builder
 	reasoning []event.ReasoningEmitted
-	open      bool // the last block of reasoning goes on
+	open      bool // the last block of reasoning continues
 	uses      []*use
-	own       map[string]string // names of tools, by those in the request
+	own       map[string]string // tool names by the names in the request
 	bytes     int
 	usage     provider.Usage
 	end       *provider.StreamChunk // nil before the end
 }
 
-// use is a tool use that comes in.
+// use is a tool use as it arrives.
 type use struct {
 	id, name string
 	args     strings.Builder
 	ended    bool
 }
 
-// add takes a chunk. The error wraps [ErrInvalidStream], or says that the answer
-// is too large.
+// add takes a chunk. The error wraps [ErrInvalidStream], or means that the answer is too large.
 func (a *answer) add(chunk provider.StreamChunk) error {
 	if a.end != nil {
 		return invalid("%s after the end", chunk.Kind)
@@ -578,9 +573,9 @@ func (a *answer) finish(chunk provider.StreamChunk) error {
 	return nil
 }
 
-// broken is the error of an answer that has ended, and that the model is asked for again: its
-// provider says that it is broken, or it has nothing in it. What follows a stop sequence is
-// left out, so an answer that begins with one is empty.
+// broken returns the error of a finished answer that must be requested again, because its provider
+// reports it as broken, or it is empty. Text after a stop sequence is left out, so an answer that
+// begins with one is empty.
 func (a *answer) broken(req *provider.Request) error {
 	why := ""
 	switch outcome := provider.OutcomeOf(a.end.StopReason); {
@@ -597,8 +592,8 @@ func (a *answer) broken(req *provider.Request) error {
 	return fmt.Errorf("%w: the answer is broken: the provider's reason is %q%s", provider.ErrServer, recordable(a.end.StopReason), why)
 }
 
-// planned returns the tool uses as they are recorded. Free says whether a call id
-// is still to be had in this run; a use whose id is not gets another.
+// planned returns the tool uses in recorded form. free reports whether the run has not used a call
+// id; a use whose id is taken gets another one.
 func (a *answer) planned(free func(id string) bool) []event.PlannedToolUse {
 	var all []event.PlannedToolUse
 	for _, u := range a.uses {
@@ -613,12 +608,12 @@ func (a *answer) planned(free func(id string) bool) []event.PlannedToolUse {
 	return all
 }
 
-// plainID is an id that every provider takes back.
+// plainID matches ids that every provider accepts in a history.
 var plainID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// argsOf returns the arguments that a model wrote, in canonical form, and why they are not an
-// object. No text stands for none. What is not JSON is recorded as a text: it can be shown to
-// the model again, and no tool takes it for an object.
+// argsOf returns the arguments that a model wrote, in canonical form, and the reason if they are
+// not an object. Empty text means no arguments. Text that is not JSON is recorded as a string: it
+// can be shown to the model again, and no tool accepts it as an object.
 func argsOf(text string) (args canon.Raw, malformed string) {
 	if strings.TrimSpace(text) == "" {
 		return canon.AppendMap(nil, 0), ""

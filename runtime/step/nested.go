@@ -12,19 +12,19 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// CallFrom has the call that ctx belongs to call another tool of the run, and returns the
-// outcome. The nested call is recorded as one of [CallTool] is, with its parent, and
-// behind it an effect "call NAME" of the parent, whose value names the nested call: with
-// the fuel that the parent had spent, and the place from which it goes on.
+// CallFrom lets the call of ctx call another tool of the run, and returns the outcome. The nested
+// call is recorded like a call of [CallTool], with its parent. After it, the parent records an
+// effect "call NAME" whose value identifies the nested call; so the record has the fuel that the
+// parent had spent, and the point at which it continues.
 //
-// A replay makes a nested call again where the recording has one. If the parent is made
-// again because the process died, nested calls that have their outcome are not repeated,
-// and one that was interrupted is made in its own place, as [ToolCall.IdempKey] says.
+// A replay makes the nested calls that are recorded. If the parent is repeated because the process
+// died, nested calls with an outcome are not repeated, and an interrupted one is replaced, see
+// [ToolCall.IdempKey].
 //
-// Refuse, if it is not nil, is why the parent may make no such call. The refusal is an
-// [*EffectError], and so are a budget of the run that is spent and the end of the
-// parent's context. Other errors are those of [CallTool] that mean that there is no
-// outcome. CallFrom panics outside of a call.
+// refuse, if not nil, is the reason why the parent may not make the call. The refusal is an
+// [*EffectError], and so are an exhausted budget of the run and the end of the parent's context.
+// Other errors are those of [CallTool] for a call without an outcome. CallFrom panics outside of a
+// call.
 func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse error) (ToolResult, error) {
 	s := mustScope(ctx, "CallFrom")
 	if s.attempt.callID == "" {
@@ -45,7 +45,7 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	key, calls := s.recordedCall()
 	var result ToolResult
 	switch {
-	case s.c.replaying() && !calls: // it was refused, or an earlier process had made it
+	case s.c.replaying() && !calls: // it was refused, or an earlier process had made the call
 	case refused != nil:
 		effect.Error = refused
 	case earlier != nil && earlier.ended:
@@ -83,8 +83,8 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	return s.c.earlierResult(effect.Value)
 }
 
-// refuses returns the failure of a nested call that must not be made. A replay makes the
-// calls that are recorded.
+// refuses returns the failure of a nested call that is not allowed. A replay makes the calls that
+// are recorded.
 func (c *Context) refuses(refuse error) *event.EffectError {
 	if c.replaying() {
 		return nil
@@ -101,8 +101,8 @@ func (c *Context) refuses(refuse error) *event.EffectError {
 	return effectFailure(context.Background(), refuse)
 }
 
-// recordedCall reports whether a replay is to make a nested call next, because the
-// recording has one or ends here, and the IdempKey that it was made with.
+// recordedCall reports whether a replay must make a nested call next, because the recording has one
+// or ends here, and returns its recorded IdempKey.
 func (s *scope) recordedCall() (idempKey string, ok bool) {
 	if !s.c.replaying() {
 		return "", false
@@ -115,19 +115,19 @@ func (s *scope) recordedCall() (idempKey string, ok bool) {
 	return scheduled.IdempKey, err == nil
 }
 
-// nestedCall is a nested call of the earlier events of a run.
+// nestedCall is a nested call in the earlier events of a run.
 type nestedCall struct {
-	parent string // what the idempotency keys of the parent are made of
+	parent string // the id in the idempotency keys of the parent
 	name   string
 	args   canon.Raw
-	key    string // what its own idempotency keys are made of
+	key    string // the id in its own idempotency keys
 	result ToolResult
 	ended  bool
-	taken  bool // a call of this process stands for it; guarded by Context.mu
+	taken  bool // a call of this process replaces it; guarded by Context.mu
 }
 
-// takeNested takes note of what an earlier event says of nested calls. Keys has what the
-// idempotency keys of the calls before it are made of, by their ids.
+// takeNested records the nested calls in an earlier event. keys has, by id, the ids in the
+// idempotency keys of the calls before it.
 func (c *Context) takeNested(ev event.Event, keys map[string]string) error {
 	switch ev.Kind {
 	case event.KindToolCallScheduled:
@@ -158,9 +158,9 @@ func (c *Context) takeNested(ev event.Event, keys map[string]string) error {
 	return nil
 }
 
-// earlierCall returns the nested call that an earlier process has made at this place, if
-// the parent is made again and has arrived there, or how it was refused there. A call that
-// has its outcome is preferred to one that was interrupted.
+// earlierCall returns the nested call that an earlier process made at this point, if the parent is
+// repeated and has reached it, or else its refusal there. It prefers a call with an outcome to an
+// interrupted one.
 func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedCall, refused *event.EffectError) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -197,8 +197,8 @@ func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedC
 	return found, nil
 }
 
-// take marks an earlier call as one that a call of this process stands for. It may be there
-// several times, once for each process that died with it. The caller holds mu.
+// take marks an earlier call as replaced by a call of this process. It may occur several times,
+// once for each process that died during it. The caller holds mu.
 func (c *Context) take(call *nestedCall) {
 	for _, n := range c.nested {
 		n.taken = n.taken || n.key == call.key

@@ -13,9 +13,8 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// notStartedPrefix begins the recorded error of a call that was interrupted
-// before it began. Together with the error type it tells a replay not to begin
-// it either.
+// notStartedPrefix begins the recorded error of a call that was interrupted before it began. With
+// the error type it makes a replay skip the call too.
 const notStartedPrefix = "not started: "
 
 // notStartedError is the failure of a call whose context had ended before it
@@ -45,7 +44,7 @@ func (s *scope) notStarted(ctx context.Context) error {
 	return nil
 }
 
-// enter returns the context that the tool runs in.
+// enter returns the context of the tool.
 func (s *scope) enter(ctx context.Context, t tool.Tool) (context.Context, func()) {
 	native := t != nil && tool.SandboxOf(t) == nil
 	if !s.c.replaying() {
@@ -64,8 +63,8 @@ func (s *scope) enter(ctx context.Context, t tool.Tool) (context.Context, func()
 	return recorded, func() { stop() }
 }
 
-// endIfRecorded ends the context of a native tool in a replay if the attempt
-// has done all that it did before it was interrupted.
+// endIfRecorded ends the context of a native tool in a replay if the attempt has done everything
+// that it did before it was interrupted.
 func (s *scope) endIfRecorded() {
 	if s.attempt.recordedEnd == nil {
 		return
@@ -78,9 +77,9 @@ func (s *scope) endIfRecorded() {
 	}
 }
 
-// cutOff returns ErrRecordingEnded if a replay has nothing left to compare with
-// what the call does from here: it may compute for as long as its limits allow, or
-// wait for what will not come, because in a replay no deadline reaches it.
+// cutOff returns ErrRecordingEnded if a replay has no more events to compare with the call.
+// Otherwise the call could compute up to its limits, or wait for ever, because no deadline reaches
+// it in a replay.
 func (s *scope) cutOff() error {
 	if !s.c.replaying() || s.attempt.callID == "" {
 		return nil
@@ -112,9 +111,9 @@ func (s *scope) complete(ctx context.Context, p *plan, result canon.Raw, took ti
 	return nil
 }
 
-// failed records the failure of an attempt and returns it as a *CallError. If
-// nothing can be recorded any more it returns why, which may well be the cause:
-// a mismatch and a failure of the log reach this place as errors of the tool.
+// failed records the failure of an attempt and returns it as a *CallError. If nothing more can be
+// recorded, it returns the reason. That may be the cause itself: mismatches and failures of the log
+// arrive here as errors of the tool.
 func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Duration) error {
 	if errors.Is(cause, tool.ErrHost) {
 		return s.c.stop(cause)
@@ -152,16 +151,14 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 	return callErr
 }
 
-// takeMeter copies the recorded fuel and peak memory if the meter is to be
-// ignored.
+// takeMeter copies the recorded fuel and peak memory if the meter is ignored.
 func (c *Context) takeMeter(now *Meter, recorded Meter) {
 	if c.cfg.IgnoreMeter {
 		now.Fuel, now.PeakMemory = recorded.Fuel, recorded.PeakMemory
 	}
 }
 
-// observe reports a live attempt to the log and the metrics; errorType is empty for
-// a success.
+// observe reports a live attempt to the log and the metrics; errorType is empty for a success.
 func (s *scope) observe(ctx context.Context, p *plan, errorType string, took time.Duration) {
 	s.c.logCall(ctx, slog.LevelDebug, "tool ended", p, s.attempt.number, named("error_type", errorType), slog.Duration("duration", took))
 	m := s.c.cfg.Metrics
@@ -175,12 +172,12 @@ func (s *scope) observe(ctx context.Context, p *plan, errorType string, took tim
 	m.ObserveToolCall(p.Name, status, errorType, took)
 }
 
-// ErrorType returns the class of an attempt's error, an Error constant of package
-// event. What its context ended with counts as the world's doing; the same error
-// from elsewhere does not, for a tool may set deadlines of its own.
+// ErrorType returns the class of an attempt's error, an Error constant of package event. An error
+// that ended the context is an interruption. The same error from elsewhere is not, because a tool
+// may set its own deadlines.
 func ErrorType(ctx context.Context, err error) string {
 	if never, ok := err.(notStartedError); ok {
-		return interruptionType(never.cause) // in a replay ctx may go on
+		return interruptionType(never.cause) // in a replay ctx may not have ended
 	}
 	for _, c := range callClasses {
 		if errors.Is(err, c.sentinel) {
@@ -193,9 +190,9 @@ func ErrorType(ctx context.Context, err error) string {
 	return event.ErrorTool
 }
 
-// judge asks the guards of a tool whether an attempt may be made, and records what
-// they say before anything of it happens. A replay takes it from the recording,
-// whether its tool has guards or not: the policy may be another one by then.
+// judge asks the guards of a tool whether an attempt is allowed, and records their verdicts first.
+// A replay takes them from the recording, whether or not its tool has guards: the policy may have
+// changed.
 func (s *scope) judge(ctx context.Context, p *plan) error {
 	effect := event.SideEffectRecorded{Name: event.EffectPolicy, CallID: s.attempt.callID}
 	if s.c.replaying() {
@@ -227,7 +224,7 @@ func (s *scope) judge(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// ask returns what the guards say, up to the first that does not allow the call.
+// ask returns the verdicts of the guards, up to the first that does not allow the call.
 func (p *plan) ask(ctx context.Context) event.Verdicts {
 	var all event.Verdicts
 	for _, guard := range p.guards {
@@ -240,7 +237,7 @@ func (p *plan) ask(ctx context.Context) event.Verdicts {
 	return all
 }
 
-// judged reports whether the recording holds a decision of a policy next.
+// judged reports whether the next recorded event is a decision of a policy.
 func (s *scope) judged() bool {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -258,10 +255,9 @@ const (
 	backoffCap  = 10 * time.Second
 )
 
-// DefaultBackoff returns how long to wait after the given failed attempt, from
-// 1: 100 ms, doubled for each further attempt up to 10 s, and on top of it a
-// share of up to a quarter that is proportional to bits. Random bits keep
-// callers that failed together from coming back together.
+// DefaultBackoff returns the wait after the given failed attempt, counted from 1: 100 ms, doubled
+// for each further attempt up to 10 s, plus a share of up to a quarter that is proportional to
+// bits. Random bits keep callers that failed together from retrying together.
 func DefaultBackoff(attempt int, bits uint64) time.Duration {
 	wait := backoffBase
 	for i := 1; i < attempt && wait < backoffCap; i++ {
@@ -272,11 +268,10 @@ func DefaultBackoff(attempt int, bits uint64) time.Duration {
 	return wait + time.Duration(share*float64(wait/4))
 }
 
-// minSnooze is the shortest snooze. A tool that asks for less, or for nothing,
-// would fill the log.
+// minSnooze is the shortest snooze. A tool that asks for less would fill the log.
 const minSnooze = time.Second
 
-// allowed returns how many attempts a call may have.
+// allowed returns the maximum number of attempts at a call.
 func (call *ToolCall) allowed() (int, error) {
 	switch {
 	case call.Retry != nil:
@@ -287,10 +282,10 @@ func (call *ToolCall) allowed() (int, error) {
 	return 1, nil
 }
 
-// again decides whether another attempt follows one that failed, which it counts
-// unless the tool snoozes. It is a function of how the attempts failed, so that a
-// replay decides the same; but whether a snooze was one too many the replay takes
-// from the recording, because the bounds are those of the program that made the run.
+// again decides whether another attempt follows a failed one, which it counts unless the tool
+// snoozes. It is a function of the failures, so that a replay decides the same. Only whether there
+// was one snooze too many comes from the recording, because the bounds are those of the program
+// that made the run.
 func (p *plan) again(errorType string, cause error) bool {
 	kind, after := tool.KindOf(cause)
 	switch {
@@ -311,7 +306,7 @@ func (p *plan) again(errorType string, cause error) bool {
 	return p.spent < p.attempts
 }
 
-// wait returns how long to wait after an attempt that another one follows.
+// wait returns the wait before the attempt after a failed one.
 func (p *plan) wait(cause error) time.Duration {
 	kind, after := tool.KindOf(cause)
 	switch {
@@ -325,9 +320,8 @@ func (p *plan) wait(cause error) time.Duration {
 	return DefaultBackoff(p.spent, rand.Uint64())
 }
 
-// waitToRetry waits before another attempt as long as was recorded, and no longer
-// than ctx lasts: what follows is then an attempt that is not started. A replay
-// does not wait.
+// waitToRetry waits before another attempt for the recorded time, or until ctx ends; then the next
+// attempt is not started. A replay does not wait.
 func (s *scope) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 	if s.c.replaying() {
 		return
@@ -339,7 +333,7 @@ func (s *scope) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 	pause(ctx, wait)
 }
 
-// pause waits, no longer than ctx lasts.
+// pause waits until the time has passed or ctx ends.
 func pause(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

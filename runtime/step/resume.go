@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/runtime/internal/budget"
 )
 
-// continueFrom puts the Context behind the earlier events of the run.
+// continueFrom positions the Context after the earlier events of the run.
 func (c *Context) continueFrom(earlier []event.Event) error {
 	var err error
 	if c.meter, err = budget.Resume(c.cfg.Budget, earlier); err != nil {
@@ -64,7 +64,7 @@ func (c *Context) takeUp(earlier []event.Event) error {
 	return nil
 }
 
-// recount adds what tools used to the totals; the meter of the budget has it.
+// recount adds the consumption of tools to the totals. The meter of the budget has it already.
 func (c *Context) recount(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindToolCallCompleted:
@@ -82,8 +82,8 @@ func (c *Context) recount(ev event.Event) error {
 	}
 }
 
-// worked is how long processes have been at work on a run: from the first event
-// of each to its last.
+// worked returns the time that processes have worked on a run: for each process, from its first
+// event to its last.
 func worked(events []event.Event) time.Duration {
 	var sum, from int64
 	for i, ev := range events {
@@ -97,7 +97,7 @@ func worked(events []event.Event) time.Duration {
 	return time.Duration(sum)
 }
 
-// first is the first event of a run that is recorded already, or nil.
+// first returns the first event of a run that has one, or nil.
 func (c *Context) first() *event.Event {
 	switch {
 	case len(c.cfg.Earlier) > 0:
@@ -108,14 +108,14 @@ func (c *Context) first() *event.Event {
 	return nil
 }
 
-// peek returns what the recording holds next for a call, or for the run, or nil.
+// peek returns the next recorded event of a call or of the run, or nil.
 func (c *Context) peek(call string) *event.Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.matcher.peek(call)
 }
 
-// freeCallID reports whether the run has had no such call.
+// freeCallID reports whether the run has not used a call id.
 func (c *Context) freeCallID(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,19 +123,18 @@ func (c *Context) freeCallID(id string) bool {
 	return !used
 }
 
-// carried has, by the id that idempotency keys are made of, what was recorded of
-// calls that have no outcome: the effects of their last attempt, in order. A call
-// that is made in the place of such a one begins with these answers, so that
-// what is known to have happened does not happen again.
+// carried has the recorded effects of the last attempt of each call without an outcome, in order,
+// by the id in its idempotency keys. A call that replaces such a call takes its first results from
+// them, so that these effects are not repeated.
 type carried map[string][]event.SideEffectRecorded
 
-// openCall is a call of the earlier events that has no outcome yet.
+// openCall is a call in the earlier events without an outcome.
 type openCall struct {
-	key     string // what idempotency keys are made of
+	key     string // the id in its idempotency keys
 	effects []event.SideEffectRecorded
 }
 
-// carry collects what earlier events recorded of calls without an outcome.
+// carry collects the effects of calls without an outcome from earlier events.
 func carry(earlier []event.Event) (carried, error) {
 	open := map[string]*openCall{}
 	for _, ev := range earlier {
@@ -145,8 +144,8 @@ func carry(earlier []event.Event) (carried, error) {
 	}
 	c := carried{}
 	for _, call := range open {
-		// A call may have been made again by one process after the other. Each
-		// began with what the one before it had, so the longest record is the last.
+		// Several processes may have tried the call, one after the other. Each began with the
+		// record of the one before, so the longest record is the last.
 		if len(call.effects) > len(c[call.key]) {
 			c[call.key] = call.effects
 		}
@@ -154,7 +153,7 @@ func carry(earlier []event.Event) (carried, error) {
 	return c, nil
 }
 
-// follow takes note of one earlier event.
+// follow tracks open calls through one earlier event.
 func follow(open map[string]*openCall, ev event.Event) error {
 	switch ev.Kind {
 	case event.KindToolCallScheduled:
@@ -163,7 +162,7 @@ func follow(open map[string]*openCall, ev event.Event) error {
 		return err
 	case event.KindSideEffectRecorded:
 		p, err := ev.AsSideEffectRecorded()
-		// Whether the call may be made is asked anew, for the policy may be another.
+		// The policy is asked again, because it may have changed.
 		if call := open[p.CallID]; call != nil && p.Name != event.EffectIntent && p.Name != event.EffectPolicy {
 			call.effects = append(call.effects, p)
 		}
@@ -182,8 +181,7 @@ func follow(open map[string]*openCall, ev event.Event) error {
 	return nil
 }
 
-// settle forgets a call that has its outcome, with those in whose place it was
-// made.
+// settle removes a call that has its outcome, and the calls that it replaced.
 func settle(open map[string]*openCall, callID string) {
 	done := open[callID]
 	if done == nil {
@@ -196,9 +194,9 @@ func settle(open map[string]*openCall, callID string) {
 	}
 }
 
-// recordedEffect returns the next effect that was recorded of the call in whose place the
-// attempt is made, if the attempt has arrived at the same one. From the first difference
-// on, and from an interrupted effect on, the attempt is on its own.
+// recordedEffect returns the next recorded effect of the call that the attempt replaces, if the
+// attempt has reached the same effect. After the first difference, and from an interrupted effect
+// on, the attempt uses no more records.
 func (s *scope) recordedEffect(name string, request []byte) (event.SideEffectRecorded, bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -216,6 +214,6 @@ func (s *scope) recordedEffect(name string, request []byte) (event.SideEffectRec
 	return next, true
 }
 
-// stray notes that the attempt is not where the one was in whose place it is made: from
-// here on it is on its own. The caller holds mu.
+// stray marks the attempt as different from the call that it replaces: it uses no more records. The
+// caller holds mu.
 func (s *scope) stray() { s.attempt.carried, s.attempt.strayed = nil, true }

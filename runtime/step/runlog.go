@@ -9,11 +9,10 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// The operator's log says of a live run when it began, was resumed and ended (Info),
-// what it retries and which cap it passed (Warn), and its turns and calls (Debug).
-// Every record has the run_id. No record has text of a prompt, an answer, an
-// argument, a result or an error: those are in the event log alone. What failed is
-// told by its type, one of a closed set.
+// The operator's log has the start, the resumption and the end of live runs (Info), retries and
+// exceeded caps (Warn), and turns and calls (Debug). Every record has the run_id. No record has
+// text of a prompt, an answer, an argument, a result or an error: these are only in the event log.
+// A failure appears as its type, one of a closed set.
 
 // maxLogged bounds a name in a record, in bytes.
 const maxLogged = 128
@@ -25,7 +24,7 @@ func (c *Context) log(ctx context.Context, level slog.Level, msg string, attrs .
 	}
 }
 
-// named returns an attribute for a name or a type; handlers leave an empty one out.
+// named returns an attribute for a name or a type. Handlers omit it if it is empty.
 func named(key, value string) slog.Attr {
 	if value == "" {
 		return slog.Attr{}
@@ -33,8 +32,8 @@ func named(key, value string) slog.Attr {
 	return slog.String(key, strings.ToValidUTF8(value[:min(len(value), maxLogged)], ""))
 }
 
-// LogStarted writes that the run begins in this process. [Emit] does that for
-// RunStarted; the caller does it for a run that was opened before.
+// LogStarted logs the start of the run in this process. [Emit] calls it for RunStarted; the caller
+// must call it for a run that was opened before.
 func (c *Context) LogStarted(ctx context.Context, started event.RunStarted) {
 	if started.ModelID != "" {
 		c.log(ctx, slog.LevelInfo, "run started", named("model", started.ModelID))
@@ -43,8 +42,8 @@ func (c *Context) LogStarted(ctx context.Context, started event.RunStarted) {
 	c.log(ctx, slog.LevelInfo, "run started", named("tool", started.Goal)) // a direct run: its goal is the tool's name
 }
 
-// LogEnded writes how the run ended, or, with a terminal of 0, that it stopped in
-// this process without an end.
+// LogEnded logs the end of the run or, if terminal is 0, that it stopped in this process without an
+// end.
 func (c *Context) LogEnded(ctx context.Context, terminal event.Kind, errorType string, took time.Duration) {
 	level, name := slog.LevelInfo, ""
 	if terminal != 0 {
@@ -62,8 +61,7 @@ func (c *Context) LogEnded(ctx context.Context, terminal event.Kind, errorType s
 	c.log(ctx, level, "run ended", attrs...)
 }
 
-// logEvent writes what an event that was recorded tells an operator. payload is a
-// pointer. Outcomes of calls are told by logCall.
+// logEvent logs a recorded event. payload is a pointer. logCall logs the outcomes of calls.
 func (c *Context) logEvent(ctx context.Context, payload any) {
 	switch p := payload.(type) {
 	case *event.RunStarted:
@@ -81,8 +79,8 @@ func (c *Context) logEvent(ctx context.Context, payload any) {
 	}
 }
 
-// logCall writes what became of an attempt at a call. The name of a tool that is not
-// there was made up by a model, and is not shown.
+// logCall logs the outcome of an attempt at a call. It omits the name of an unknown tool, because a
+// model made it up.
 func (c *Context) logCall(ctx context.Context, level slog.Level, msg string, p *plan, attempt uint32, more ...slog.Attr) {
 	name := "other"
 	if p.tool != nil {

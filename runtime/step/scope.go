@@ -10,12 +10,12 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// scope is what this package keeps in a context.Context: which run it belongs
-// to and which attempt of which call is acting.
+// scope is the state that this package keeps in a context.Context: the run, and the attempt of a
+// call that is acting.
 type scope struct {
 	c       *Context
 	attempt *attempt
-	root    context.Context // what WithContext was given; its end aborts a replay
+	root    context.Context // the context given to WithContext; its end aborts a replay
 }
 
 // attempt is one attempt of one call, or, with an empty callID, the run itself.
@@ -25,31 +25,29 @@ type attempt struct {
 	turnID string
 	tool   string // its name in the run
 	number uint32 // from 1
-	keyID  string // the call id that idempotency keys are made of
+	keyID  string // the call id in its idempotency keys
 	input  *canon.Doc
 
-	carried []event.SideEffectRecorded // what is known of the call before its first effect here
-	strayed bool                       // the call has done something else than is known
+	carried []event.SideEffectRecorded // recorded effects of a replaced call that remain
+	strayed bool                       // the call has differed from the recorded effects
 
 	ended   bool         // its outcome is recorded; nothing may follow
 	output  *canon.Doc   // nil unless SetOutput was called
-	effects uint64       // how many were begun with Do
+	effects uint64       // begun with Do
 	probe   func() Meter // nil unless SetProbe was called
 
-	// recordedEnd is the context of a native tool in a replay. It ends where the
-	// recording says that the tool was interrupted. Nil otherwise; never reassigned.
+	// recordedEnd is the context of a native tool in a replay. It ends where the recording shows an
+	// interruption. It is nil otherwise, and never reassigned.
 	recordedEnd *recordedContext
 }
 
-// scopeKey is the key under which a context.Context holds its *scope.
 type scopeKey struct{}
 
-// WithContext returns a context in which the functions of this package act for
-// the run of c. A replay is abandoned when parent ends.
+// WithContext returns a context whose use of this package belongs to the run of c. A replay is
+// abandoned when parent ends.
 //
-// Tools see the run's identity, and the session and variables of parent (see
-// [tool.WithVariables]), which [Emit] writes into RunStarted; in a replay they
-// see the recorded ones, and so they do when the run is resumed.
+// Tools see the run's identity, and the session and variables of parent (see [tool.WithVariables]),
+// which [Emit] writes into RunStarted. In a replay or a resumed run they see the recorded ones.
 func WithContext(parent context.Context, c *Context) context.Context {
 	ctx := tool.WithRunID(parent, c.cfg.RunID)
 	if first := c.first(); first != nil {
@@ -58,8 +56,8 @@ func WithContext(parent context.Context, c *Context) context.Context {
 	return context.WithValue(ctx, scopeKey{}, &scope{c: c, attempt: &attempt{}, root: parent})
 }
 
-// withRecorded adds the session and the variables of a recorded run. What cannot
-// be read leaves none, and then RunStarted differs.
+// withRecorded adds the session and the variables of a recorded run. If they cannot be read it adds
+// none, and then RunStarted differs.
 func withRecorded(ctx context.Context, first event.Event) context.Context {
 	started, err := first.AsRunStarted()
 	if err != nil {
@@ -78,8 +76,7 @@ func withRecorded(ctx context.Context, first event.Event) context.Context {
 	return with
 }
 
-// From returns the Context of the run that ctx belongs to, or false when it
-// belongs to none.
+// From returns the Context of the run that ctx belongs to, or false outside of a run.
 func From(ctx context.Context) (*Context, bool) {
 	s, ok := ctx.Value(scopeKey{}).(*scope)
 	if !ok || s == nil {
@@ -88,7 +85,7 @@ func From(ctx context.Context) (*Context, bool) {
 	return s.c, true
 }
 
-// mustScope returns the scope of ctx for the exported function of that name.
+// mustScope returns the scope of ctx for the exported function with this name.
 func mustScope(ctx context.Context, function string) *scope {
 	s, ok := ctx.Value(scopeKey{}).(*scope)
 	if !ok || s == nil {
@@ -101,11 +98,11 @@ func mustScope(ctx context.Context, function string) *scope {
 type Call struct {
 	RunID   string
 	Tool    string // its name in the run
-	CallID  string // that of the first, if the call is made in the place of another one
+	CallID  string // of the first call, if this one replaces another
 	Attempt uint32 // from 1
-	Replay  bool   // the record stands in for the world, the clock included
+	Replay  bool   // results come from the recording, including those of the clock
 
-	// Variables are those of the run, a canonical JSON object, or nil.
+	// Variables are the variables of the run, a canonical JSON object, or nil.
 	Variables json.RawMessage
 }
 
@@ -121,8 +118,8 @@ func CallInfo(ctx context.Context) (Call, bool) {
 	}, true
 }
 
-// Input returns the document that a tool is executed with, of which doc is the JSON. It is not
-// parsed again, unless a tool around this one has changed it.
+// Input returns the parsed input of a tool. doc is its JSON, which is parsed again only if a tool
+// around this one has changed it.
 func Input(ctx context.Context, doc json.RawMessage) (*canon.Doc, error) {
 	if s, ok := ctx.Value(scopeKey{}).(*scope); ok && s != nil && s.attempt.input != nil && bytes.Equal(s.attempt.input.JSON, doc) {
 		return s.attempt.input, nil
@@ -130,8 +127,8 @@ func Input(ctx context.Context, doc json.RawMessage) (*canon.Doc, error) {
 	return canon.Parse(doc)
 }
 
-// SetOutput tells which document it is that Execute returns the JSON of, so that it is not
-// parsed again. It panics outside of a run.
+// SetOutput sets the parsed form of the JSON that Execute returns, so that it is not parsed again.
+// It panics outside of a run.
 func SetOutput(ctx context.Context, output *canon.Doc) {
 	s := mustScope(ctx, "SetOutput")
 	s.c.mu.Lock()
@@ -139,14 +136,13 @@ func SetOutput(ctx context.Context, output *canon.Doc) {
 	s.attempt.output = output
 }
 
-// Meter is what a sandboxed call has consumed.
+// Meter is the consumption of a sandboxed call.
 type Meter = event.Meter
 
-// SetProbe tells how to read the meter of the attempt that ctx belongs to. From
-// then on every effect of the attempt records the fuel spent so far, and its
-// outcome records the whole meter. The probe must be fast, must not call this
-// package, and must work until Execute has returned and its outcome is
-// recorded. It panics outside of a run.
+// SetProbe sets the function that reads the meter of the attempt of ctx. From then on every effect
+// of the attempt records the fuel spent so far, and its outcome records the whole meter. The probe
+// must be fast, must not call this package, and must work until Execute has returned and its
+// outcome is recorded. It panics outside of a run.
 func SetProbe(ctx context.Context, probe func() Meter) {
 	s := mustScope(ctx, "SetProbe")
 	s.c.mu.Lock()
@@ -154,8 +150,8 @@ func SetProbe(ctx context.Context, probe func() Meter) {
 	s.attempt.probe = probe
 }
 
-// Consumed returns what the attempt that ctx belongs to has consumed so far. It is
-// zero outside of one, and for a tool without a meter.
+// Consumed returns the consumption so far of the attempt that ctx belongs to. It is zero outside of
+// an attempt, and for a tool without a meter.
 func Consumed(ctx context.Context) Meter {
 	s, ok := ctx.Value(scopeKey{}).(*scope)
 	if !ok || s == nil {
@@ -164,7 +160,7 @@ func Consumed(ctx context.Context) Meter {
 	return s.meter()
 }
 
-// meter reads the attempt's meter, which is zero for a tool that has none.
+// meter reads the attempt's meter, which is zero for a tool without one.
 func (s *scope) meter() Meter {
 	s.c.mu.Lock()
 	probe := s.attempt.probe
@@ -175,18 +171,16 @@ func (s *scope) meter() Meter {
 	return probe()
 }
 
-// RecordedStop tells a sandboxed tool, in a replay, that this attempt was
-// interrupted while the tool was computing, and where: the outcome's Fuel is the
-// value of the counter. The tool stops at the same check with an error of the
-// same type. It is false in live mode, for an attempt that ended in any other
-// way, and for one whose last effect was itself interrupted, because then the
-// recorded failure of that effect ends the tool again.
+// RecordedStop returns, for a sandboxed tool in a replay, the outcome of an attempt that was
+// interrupted while the tool was computing. The outcome's Fuel is the value of the counter. The
+// tool stops at the same check with an error of the same type. It returns false in live mode, for
+// attempts that ended in any other way, and for attempts whose last effect was itself interrupted,
+// because the recorded failure of that effect ends the tool again. For attempts that ended as an
+// effect returned, see [RecordedEnd].
 //
-// An attempt that ended as an effect returned is the matter of [RecordedEnd].
-//
-// A native tool has no counter to stop at. It gets a context that ends, with
-// the recorded cause, as soon as it has done all that the attempt was recorded
-// to do; a tool that looks at its context then fails again as it did.
+// A native tool has no counter to stop at. Its context ends with the recorded cause as soon as the
+// tool has done everything that the attempt recorded. A tool that watches its context then fails as
+// it did before.
 func RecordedStop(ctx context.Context) (event.ToolCallFailed, bool) {
 	s := mustScope(ctx, "RecordedStop")
 	if !s.c.replaying() {
@@ -197,11 +191,9 @@ func RecordedStop(ctx context.Context) (event.ToolCallFailed, bool) {
 	return s.c.matcher.stop(s.attempt.callID, s.attempt.number)
 }
 
-// RecordedEnd tells a sandboxed tool, in a replay, that this attempt was
-// interrupted as the effect returned that the tool has just made, with the recorded
-// outcome. The process that the tool ran in was lost some time after that, and
-// nothing is known of what it did meanwhile; so the tool ends here. It is false
-// in live mode.
+// RecordedEnd returns, for a sandboxed tool in a replay, the outcome of an attempt that was
+// interrupted as its last effect returned. The process of the tool was lost some time after that
+// effect, and its later work is unknown, so the tool ends here. It returns false in live mode.
 func RecordedEnd(ctx context.Context) (event.ToolCallFailed, bool) {
 	s := mustScope(ctx, "RecordedEnd")
 	if !s.c.replaying() {

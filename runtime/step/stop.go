@@ -9,14 +9,14 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// isInterruption reports whether an error type says that something was interrupted: by a
-// deadline, the caller, or the death of a process. Nothing in the code decides
-// that, so a replay takes it from the recording (spec/replay.md, section 6).
+// isInterruption reports whether an error type means an interruption: by a deadline, the caller, or
+// the death of a process. The code does not determine it, so a replay takes it from the recording
+// (spec/replay.md, section 6).
 func isInterruption(errorType string) bool {
 	return errorType == event.ErrorTimeout || errorType == event.ErrorCancelled || errorType == event.ErrorLost
 }
 
-// interruptionType is the error type of a context that ended with err.
+// interruptionType returns the error type of a context that ended with err.
 func interruptionType(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return event.ErrorTimeout
@@ -24,7 +24,7 @@ func interruptionType(err error) string {
 	return event.ErrorCancelled
 }
 
-// interruptionError is the error of package context for the type of an interruption.
+// interruptionError returns the error of package context for the type of an interruption.
 func interruptionError(errorType string) error {
 	if errorType == event.ErrorTimeout {
 		return context.DeadlineExceeded
@@ -47,16 +47,16 @@ func (m *matcher) stop(call string, attempt uint32) (event.ToolCallFailed, bool)
 	return event.ToolCallFailed{}, false
 }
 
-// endsWith reports whether an outcome has the count of fuel of the effect before
-// it. No check that came after the effect could have: then nothing that the
-// tool did after the effect is known, and it ends as the effect returns.
+// endsWith reports whether an outcome has the same count of fuel as the effect before it. Any later
+// check would have a higher count. So the work of the tool after the effect is unknown, and the
+// tool ends as the effect returns.
 func endsWith(payload any, failed event.ToolCallFailed) bool {
 	effect, ok := payload.(event.SideEffectRecorded)
 	return ok && effect.Error == nil && effect.Fuel > 0 && effect.Fuel == failed.Fuel
 }
 
-// end returns the recorded outcome of an attempt that was interrupted as the
-// effect returned that was matched last. See RecordedEnd.
+// end returns the recorded outcome of an attempt that was interrupted as the last matched effect
+// returned. See RecordedEnd.
 func (m *matcher) end(call string, attempt uint32) (event.ToolCallFailed, bool) {
 	failed, ok := m.nextFailure(call, attempt)
 	if !ok || !isInterruption(failed.ErrorType) {
@@ -66,9 +66,9 @@ func (m *matcher) end(call string, attempt uint32) (event.ToolCallFailed, bool) 
 	return failed, s.next > 0 && endsWith(m.decoded[s.events[s.next-1]], failed)
 }
 
-// interruption returns the error type of an interrupted attempt that has done all
-// it was recorded to do, or "" if it has not, or ended otherwise. The last thing it
-// did may itself be an interrupted effect.
+// interruption returns the error type of an interrupted attempt that has done everything recorded
+// of it, or "" if it has not, or ended otherwise. Its last event may itself be an interrupted
+// effect.
 func (m *matcher) interruption(call string, attempt uint32) string {
 	s := m.stream(call)
 	if s.next > 0 {
@@ -83,8 +83,7 @@ func (m *matcher) interruption(call string, attempt uint32) string {
 	return ""
 }
 
-// nextFailure returns the failure of the attempt if that is what its stream
-// holds next.
+// nextFailure returns the failure of the attempt if it is the next event of its stream.
 func (m *matcher) nextFailure(call string, attempt uint32) (event.ToolCallFailed, bool) {
 	s := m.stream(call)
 	if s.next == len(s.events) {
@@ -103,9 +102,9 @@ func effectErrorType(payload any) string {
 	return effect.Error.Type
 }
 
-// recordedContext is the context of a tool in a replay. The caller's deadline
-// and cancellation do not reach it, because a replay has another speed; it ends
-// where the recording says, or when the whole replay is abandoned.
+// recordedContext is the context of a tool in a replay. The caller's deadline and cancellation do
+// not reach it, because a replay has another speed. It ends where the recording shows an
+// interruption, or when the replay is abandoned.
 type recordedContext struct {
 	context.Context // values
 	done            chan struct{}
