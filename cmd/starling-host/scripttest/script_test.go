@@ -50,7 +50,7 @@ var testTools = []string{"probe", "draw", "draw-next", "liar"}
 // command line; these commands are there beside those of testscript:
 //
 //	exits CODE COMMAND   run a program and check its exit code
-//	module NAME FILE     write one of handmadeModules
+//	module NAME FILE     write one of handmadeModules, or imports:MODULE|NAME
 //	server start|stop    an HTTP server, its URL in $URL, its HOST:PORT in $HOST
 //	server await PATH    wait until the server has been asked for PATH
 //	host start|ask|stop  a host that serves, see hostCommand
@@ -228,6 +228,14 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 
 func writeModule(ts *testscript.TestScript, _ bool, args []string) {
 	build, ok := handmadeModules[args[0]]
+	if im, imports := strings.CutPrefix(args[0], "imports:"); imports {
+		ok, build = true, func() []byte {
+			m := guestModule(1)
+			from, name, _ := strings.Cut(im, "|")
+			m.Imports = []wasmtest.Import{{Module: from, Name: name, Type: wasmtest.Type("i:i")}}
+			return m.Bytes()
+		}
+	}
 	if !ok || len(args) != 2 {
 		ts.Fatalf("usage: module NAME FILE")
 	}

@@ -52,8 +52,12 @@ var sources = map[string]struct{ language, hint string }{
 	".c":    {"C", "compile it: clang --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
 	".cpp":  {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
 	".rs":   {"Rust", "compile it: rustc --target wasm32-wasip1 -O -o tool.wasm FILE"},
-	".py":   {"Python", "a tool is WebAssembly; write it in a language that compiles to that"},
-	".wat":  {"the text format of WebAssembly", "assemble it: wat2wasm -o tool.wasm FILE"},
+	".zig":  {"Zig", "compile it: zig build-exe -target wasm32-wasi -O ReleaseSmall FILE"},
+	".py":   {"Python", "a tool is WebAssembly; write it in a language that compiles to that, or, if it is an MCP server, call it through: starling-host mcp --server 'python FILE'"},
+	".rb":   {"Ruby", "a tool is WebAssembly; write it in a language that compiles to that"},
+	".wat":  {"the text format of WebAssembly", "assemble it: wat2wasm -o tool.wasm FILE, or wasm-tools parse FILE -o tool.wasm"},
+	".wit":  {"the interface of a component", "give the component that implements it, a .wasm file"},
+	".zip":  {"an archive", "unpack it, and give the .wasm file in it, or the folder of its source: unzip FILE"},
 	".yaml": {"YAML", "the file of an agent is run with a goal: starling-host agent run FILE GOAL"},
 }
 
@@ -156,7 +160,7 @@ func readModule(ref string, info fs.FileInfo) ([]byte, error) {
 		return nil, tooLarge(ref, int64(b.Len()))
 	}
 	if source, ok := sources[filepath.Ext(ref)]; ok && !bytes.HasPrefix(b.Bytes(), []byte("\x00asm")) {
-		return nil, &Error{Ref: ref, Reason: "the file is " + source.language + " and not a WebAssembly module", Hint: strings.Replace(source.hint, "FILE", ref, 1)}
+		return nil, &Error{Ref: ref, Reason: "the file is " + source.language + " and not a WebAssembly module", Hint: strings.ReplaceAll(source.hint, "FILE", ref)}
 	}
 	return b.Bytes(), nil
 }

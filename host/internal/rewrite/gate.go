@@ -34,9 +34,6 @@ type gate struct {
 	scan bodyScan
 }
 
-// Strip is the hint for a module that is too large.
-const Strip = "most of it may be debug information: wasm-strip FILE, or build without, by cargo build --release with strip = true, go build -ldflags='-s -w', clang -s"
-
 // pass runs all checks. allowed decides about imports.
 func pass(b []byte, l Limits, allowed lookup) (*gate, error) {
 	if err := atMost("bytes of the module", -1, uint64(len(b)), uint64(max(l.ModuleBytes, 0))); err != nil {

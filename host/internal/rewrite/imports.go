@@ -2,7 +2,6 @@ package rewrite
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/abi"
@@ -120,25 +119,6 @@ var wasiImports = map[string]string{
 // lookup finds the type of an import; it is [ImportType] outside of tests.
 type lookup func(module, name string) (wasm.FuncType, bool)
 
-const mayImport = "a tool may import " + abi.Version + " (now, random, http) and " + abi.WASIModule + " only"
-
-// assemblyScript has the imports that modules of AssemblyScript need from "env": abort in every
-// module, and seed for Math.random. The values are the compiler options that remove them.
-var assemblyScript = map[string]string{"abort": "--use abort=", "seed": "--use seed=FILE/FUNCTION"}
-
-// cures are hints for modules of another target, by the beginnings of their imports: module and
-// name.
-var cures = []struct {
-	prefixes []string
-	cure     string
-}{
-	{[]string{"wbg ", "__wbindgen"}, "it was built for a page by wasm-bindgen: build for --target wasm32-wasip1 without wasm-bindgen; crates such as getrandom need no feature js there"},
-	{[]string{"gojs ", "go runtime."}, "it was built with GOOS=js: build with GOOS=wasip1 GOARCH=wasm"},
-	{[]string{"wasi_unstable "}, "it was built for WASI of 2019: build with a newer SDK, for wasm32-wasip1"},
-	{[]string{"wasi:"}, "it is the core of a component for WASI 0.2: give the component, as --target wasm32-wasip2 makes it"},
-	{[]string{"env emscripten_", "env _emscripten", "env __syscall", "env __cxa_", "env invoke_"}, "it was built by Emscripten for a page: build with emcc -sSTANDALONE_WASM, or with the WASI SDK"},
-}
-
 // maxListed bounds the text of a refusal, whose names are the module's.
 const maxListed = 32
 
@@ -146,8 +126,8 @@ const maxListed = 32
 // built for another host usually has many.
 func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 	var foreign []string
-	var uses []string
-	at, more, cure := -1, 0, ""
+	var names []string
+	at, more := -1, 0
 	for i := range m.Imports {
 		im := &m.Imports[i]
 		if err := atMost("bytes of an import name", im.Offset, uint64(max(len(im.Module), len(im.Name))), uint64(l.NameBytes)); err != nil {
@@ -165,15 +145,7 @@ func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 		if at < 0 {
 			at = im.Offset
 		}
-		for _, c := range cures {
-			begins := func(prefix string) bool { return strings.HasPrefix(im.Module+" "+im.Name, prefix) }
-			if cure == "" && slices.ContainsFunc(c.prefixes, begins) {
-				cure = c.cure
-			}
-		}
-		if use := assemblyScript[im.Name]; im.Module == "env" && use != "" && !slices.Contains(uses, use) {
-			uses = append(uses, use)
-		}
+		names = append(names, im.Module[:min(len(im.Module), 100)]+" "+im.Name[:min(len(im.Name), 100)])
 	}
 	if more > 0 {
 		foreign = append(foreign, fmt.Sprintf("and %d more", more))
@@ -181,14 +153,7 @@ func checkImports(m *wasm.Module, l Limits, allowed lookup) error {
 	if len(foreign) == 0 {
 		return nil
 	}
-	hint := mayImport
-	switch {
-	case cure != "":
-		hint = cure
-	case len(uses) > 0:
-		hint += "; build AssemblyScript with " + strings.Join(uses, " ")
-	}
-	return refuse(at, hint, "it asks for what this host does not have: %s", strings.Join(foreign, ", "))
+	return refuse(at, cureOfImports(names), "it asks for what this host does not have: %s", strings.Join(foreign, ", "))
 }
 
 // foreignImport returns the import in words when it is not allowed.

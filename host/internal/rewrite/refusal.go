@@ -73,25 +73,7 @@ func Malformed(err error) error {
 	if f.Feature == "" {
 		what = "malformed module: " + what
 	}
-	return &Refusal{What: what, Func: -1, Offset: f.Offset, Hint: featureHints[f.Feature]}
-}
-
-// featureHints describe how to build without an extension.
-var featureHints = map[string]string{
-
-	"SIMD":                          "build without SIMD: no -msimd128, -C target-feature=-simd128",
-	"threads":                       "build without threads and atomics",
-	"exception handling":            "build without wasm exceptions: panic=abort, -fno-exceptions",
-	"tail calls":                    "build without -mtail-call",
-	"memory64":                      "build for wasm32",
-	"multiple memories":             "a tool has one memory of its own",
-	"garbage collection":            "build for linear memory",
-	"typed function references":     "build for WebAssembly 2.0",
-	"extended constant expressions": "build without -mextended-const",
-	"custom page sizes":             "build for pages of 64 KiB",
-	"stack switching":               "build for WebAssembly 2.0",
-	"wide arithmetic":               "build without -mwide-arithmetic",
-	"compact import section":        "write each import with its module and name",
+	return &Refusal{What: what, Func: -1, Offset: f.Offset, Hint: cureOfFeature(f.Feature)}
 }
 
 // inFunc adds to a refusal which function it is in.
