@@ -254,6 +254,13 @@ func TestRefusals(t *testing.T) {
 		instanceType = "\x42\x01\x01" + instanceType
 	}
 	large := string(append([]byte{1}, sized(append([]byte("\x00asm\x01\x00\x00\x00\x00"), sized(make([]byte, 1<<20))...))...))
+	global := string(append([]byte{6}, sized(append(wasm.AppendU32(nil, 2000), strings.Repeat("\x7f\x00\x41\x00\x0b", 2000)...))...))
+	globals := string(append([]byte{1}, sized([]byte("\x00asm\x01\x00\x00\x00"+global))...))
+	callable := string(append([]byte{1}, sized([]byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x05\x01\x01f\x00\x00\x0a\x04\x01\x02\x00\x0b"))...)) +
+		section(2, "\x00\x01\x00") + section(6, "\x00\x00\x01\x3c\x01f") + section(7, "\x40\x00\x01\x00") + section(8, "\x00\x00\x00\x00\x00") + section(11, "\x00\x01f\x01\x00\x00")
+	tuple := "\x6f\x64" + strings.Repeat("\x7d", 100)
+	tuples := section(7, slices.Repeat([]string{tuple}, 20)...)
+	tuples = string(append([]byte{4}, sized([]byte(header+tuples))...))
 	for name, c := range map[string]struct{ component, want string }{
 		"empty":                     {header, "it exports nothing"},
 		"instances that double":     {nested, "it has more than 1000 instances"},
@@ -261,6 +268,8 @@ func TestRefusals(t *testing.T) {
 		"deep types":                {header + section(7, deep...), "nested deeper than 100"},
 		"deep instance types":       {header + section(7, instanceType), "nested deeper than 100"},
 		"modules that double":       {header + large + section(2, slices.Repeat([]string{"\x00\x00\x00"}, 40)...), "more than 33554432 bytes together"},
+		"many globals":              {header + globals + section(2, slices.Repeat([]string{"\x00\x00\x00"}, 60)...) + callable, "more than 100000 types, functions and other definitions"},
+		"many tuples":               {header + tuples + section(5, slices.Repeat([]string{"\x00\x00\x00"}, 60)...), "more than 100000 types"},
 		"values":                    {header + section(12, "\x00"), "values"},
 		"an index out of range":     {header + section(2, "\x00\x05\x00"), "core module index 5"},
 		"a count that is a lie":     {header + "\x07\x05\xff\xff\xff\xff\x0f", "4294967295 items in 0 bytes"},
@@ -297,13 +306,17 @@ func TestVersions(t *testing.T) {
 }
 
 // TestMutants links components with bytes that were changed. None makes the linker panic, and
-// none becomes a module that the gate does not understand.
+// none becomes a module that the gate does not understand. With STARLING_NIGHTLY, 21,000 of them.
 func TestMutants(t *testing.T) {
+	mutants := 100
+	if os.Getenv("STARLING_NIGHTLY") != "" {
+		mutants = 3_500
+	}
 	seed := rand.New(rand.NewPCG(1, 2))
 	for name := range fixtures {
 		b := readFixture(t, name)
 		accepted := 0
-		for range 1500 {
+		for range mutants {
 			m := slices.Clone(b)
 			for range 1 + seed.IntN(4) {
 				switch at := seed.IntN(len(m)); seed.IntN(4) {

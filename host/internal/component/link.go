@@ -94,6 +94,10 @@ func (k *linker) link(b []byte) []byte {
 	starts := k.add(&fn{name: "start", code: wasm.Asm{0}})
 	for i, inst := range k.reading.parts {
 		m := decode(inst.module, i)
+		k.reading.declared += len(m.Types) + len(m.Imports) + len(m.Funcs) + len(m.Globals) + len(m.Exports) + len(m.Data)
+		if k.reading.declared > maxDeclarations {
+			failf("", "it has more than %d types, functions and other definitions", maxDeclarations)
+		}
 		p := &part{Module: m, name: cmp.Or(m.Name(), "module"+strconv.Itoa(i))}
 		k.join(p, func(im wasm.Import) any {
 			if k.plugin {

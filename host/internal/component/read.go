@@ -13,7 +13,7 @@ import (
 // The bounds of what is read before anything is built.
 const (
 	maxInstances    = 1_000   // of components and core modules
-	maxDeclarations = 100_000 // types, imports and exports that are read, as often as they are
+	maxDeclarations = 100_000 // types, their parts, and what modules define, as often as they are read
 	maxNesting      = 100     // of instance and component types
 )
 
@@ -445,6 +445,7 @@ func (s *scope) define(r *wasm.Reader) any {
 	switch b := r.Byte(); b {
 	case 0x40, 0x43:
 		f := &funcType{async: b == 0x43, params: newType(valueType{kind: kindRecord, items: s.fields(r)})}
+		s.declared += len(f.params.items)
 		switch form := r.Byte(); {
 		case form == 0:
 			f.result = s.value(r)
@@ -555,6 +556,7 @@ func (s *scope) defineValue(r *wasm.Reader, b byte) *valueType {
 		}
 	}
 	malformed(r)
+	s.declared += len(t.items)
 	if t.what != "" {
 		t.kind = kindOther
 	}

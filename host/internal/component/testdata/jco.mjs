@@ -12,8 +12,8 @@ const camel = s => s.replace(/-(.)/g, (_, c) => c.toUpperCase());
 const quote = JSON.stringify;
 const isLong = t => t.kind === 7 || t.kind === 8;
 const isFloat = t => t.kind === 9 || t.kind === 10;
-// An option or a result within an option is an object, since undefined has been taken.
-const boxed = t => t.elem.kind === OPTION;
+// An option of a type whose values may be undefined is an object.
+const boxed = t => t.elem.kind === OPTION && !boxed(t.elem);
 
 function toJS(t, v) {
   switch (t.kind) {
