@@ -30,8 +30,8 @@ type Input struct {
 	Context Context `json:"context"`
 }
 
-// Context tells a guest which call it is part of. All of it is in the log, so
-// a guest may let it influence its output.
+// Context describes the call to the guest. All of it is in the log, so it may influence the guest's
+// output.
 type Context struct {
 	RunID     string `json:"run_id"`
 	CallID    string `json:"call_id"`
@@ -39,7 +39,7 @@ type Context struct {
 	Variables JSON   `json:"variables,omitempty"` // a JSON object, or absent
 }
 
-// ErrorKind says what the host should do about a failed call.
+// ErrorKind is the action that a failed call requests from the host.
 type ErrorKind string
 
 const (
@@ -78,7 +78,7 @@ type ToolDescription struct {
 	OutputSchema JSON     `json:"output_schema,omitempty"` // absent: any JSON value
 	Effects      []string `json:"effects,omitempty"`       // hosts that it wants, as HOST or HOST:PORT
 	Idempotent   bool     `json:"idempotent,omitempty"`    // repeating a call does no harm
-	Limits       Limits   `json:"limits,omitzero"`         // what it wants; the host decides
+	Limits       Limits   `json:"limits,omitzero"`         // requested limits; the host decides
 }
 
 // Limits are the bounds that a tool asks for. Zero means the host's default.

@@ -14,8 +14,8 @@ const (
 	ImportHTTP   = "http"   // (req, req_len, buf, cap i32) -> i64: one HTTP exchange
 )
 
-// NestedTarget is the target of a request that is no exchange but a call of another tool of
-// the run: see section 5 of spec/abi.md.
+// NestedTarget is the target of a request that calls another tool of the run instead of making an
+// HTTP exchange: see section 5 of spec/abi.md.
 const NestedTarget = "starling:call"
 
 // WASIModule is the import module of WASI preview 1, which language runtimes
@@ -34,13 +34,13 @@ const (
 	ExportStart      = "_start"            // () -> ()
 )
 
-// EffectHeader is the header of an HTTP request by which a guest names the
-// effect in the log. The host removes it before the request leaves. Without it
-// the name is the method, a space and the URL.
+// EffectHeader is the header of an HTTP request with the guest's name for the effect in the log.
+// The host removes it before it sends the request. Without it the name is the method, a space and
+// the URL.
 const EffectHeader = "Starling-Effect"
 
-// TimeoutHeader is the header of an HTTP request by which a guest gives the milliseconds
-// that it waits for the response at most. The host does not send it either.
+// TimeoutHeader is the header of an HTTP request with the maximum time in milliseconds to wait for
+// the response. The host removes it too.
 const TimeoutHeader = "Starling-Timeout"
 
 // Pack joins the address and length of a document in guest memory into the one

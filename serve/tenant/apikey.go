@@ -142,11 +142,10 @@ func keyID(presented string) string {
 	return rest[:keyIDLen]
 }
 
-// Authenticate returns whose key was presented. Whatever is wrong with it, that it
-// is malformed, unknown, expired, revoked, or its tenant suspended or erased, the
-// error is [ErrUnauthorized] and the work is the same: one look into the
-// database, one hash, one comparison in constant time. Any other error means that
-// the database could not be asked.
+// Authenticate returns the owner of a presented key. If the key is malformed, unknown, expired or
+// revoked, or its tenant is suspended or erased, the error is [ErrUnauthorized]. The work is the
+// same in all cases: one query of the database, one hash, one comparison in constant time. Any
+// other error means that the query failed.
 func (s *Store) Authenticate(ctx context.Context, presented string) (Tenant, error) {
 	id := keyID(presented)
 	var t Tenant
@@ -211,13 +210,11 @@ const (
 	maxAnswerKey   = 255
 )
 
-// Once keeps the answer to a request with an idempotency key, encrypted, in the
-// transaction that carries the request out: so the key is stored if and only if
-// the request has had its effect, and there is nothing to finish. If the key
-// exists already, earlier is its stored answer, and tx must be rolled back.
-// Request is the digest of everything that defines the request; a key that came
-// with another request is [ErrKeyReused]. The key is free again when the answer
-// expires.
+// Once stores the encrypted answer to a request with an idempotency key, in the transaction that
+// performs the request. So the key is stored if and only if the request has had its effect. If the
+// key exists already, earlier is its stored answer, and tx must be rolled back. request is the
+// digest of everything that defines the request; a key used with another request results in
+// [ErrKeyReused]. The key can be used again when the answer expires.
 func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, answer []byte, lives time.Duration) (earlier []byte, err error) {
 	if len(answer) > maxAnswerBytes {
 		return nil, fmt.Errorf("%w: the answer has %d bytes; at most %d are kept", ErrInvalid, len(answer), maxAnswerBytes)

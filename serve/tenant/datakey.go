@@ -204,11 +204,10 @@ func (s *Store) CheckMaster(ctx context.Context) error {
 	})
 }
 
-// Rewrap puts the data keys of all tenants, or of none, under another master key,
-// and returns how many there are. Those that are under it already stay. Afterwards the
-// other master keys open nothing but older copies of the database; destroying them
-// destroys those. Stores without the new one can open no data key any more, see
-// [Store.UseMasters].
+// Rewrap encrypts the data keys of all tenants, or of none, with another master key, and returns
+// their number. Data keys already under that key are not changed. Afterwards the other master keys
+// open only older copies of the database; destroying these keys makes the copies unreadable. Stores
+// without the new key cannot open any data key, see [Store.UseMasters].
 func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		const all = "SELECT tenant, id, master, wrapped FROM tenant_data_key ORDER BY tenant"
@@ -331,7 +330,7 @@ const maxMasterKeys = 4
 func ParseMasterKeys(text []byte) (keys []MasterKey, err error) {
 	words := bytes.Fields(text)
 	if len(words) == 0 {
-		words = [][]byte{nil} // which is no key
+		words = [][]byte{nil} // not a key
 	}
 	for _, word := range words {
 		digits, ok := bytes.CutPrefix(word, []byte(masterPrefix))
@@ -383,7 +382,7 @@ func ReadMasterKeys(path string) ([]MasterKey, error) {
 	return keys, nil
 }
 
-// refusedFile is a file that holds no master key, whatever is in it.
+// refusedFile is the error for a file that does not hold a master key.
 type refusedFile struct{ error }
 
 // Unwrap returns [ErrInvalid] and the reason.

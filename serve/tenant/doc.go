@@ -17,18 +17,18 @@
 // A data key encrypts the payloads of a tenant's runs, its secrets, and the responses kept
 // for repeated requests. It is stored wrapped.
 //
-// The [MasterKey] wraps the data keys. The operator holds it in a file or an environment
-// variable, never in the database, so the database alone reveals none of this data. To
-// change the master key while hosts serve, give all hosts the new key beside the old one,
-// move the data keys with [Store.Rewrap], and then take the old key away.
+// The [MasterKey] wraps the data keys. The operator keeps it in a file or an environment variable,
+// never in the database, so the database alone reveals none of this data. To change the master key
+// while hosts serve, give all hosts the new key beside the old one, move the data keys with
+// [Store.Rewrap], and then remove the old key.
 //
 // # Erasure
 //
-// [Store.Erase] destroys the data key, after which no one can read the tenant's runs
-// (crypto-erasure). The runs stay, and their chains still validate, because a chain is over
-// the encrypted payloads. An older copy of the database, or a page of the file that was not
-// yet overwritten, still has the wrapped key. To make those unreadable as well, move the
-// other data keys to a new master key with [Store.Rewrap] and destroy the old one.
+// [Store.Erase] destroys the data key, which makes the tenant's runs unreadable for everyone
+// (crypto-erasure). The runs stay, and their chains still validate, because a chain covers the
+// encrypted payloads. An older copy of the database, or a page of the file that was not yet
+// overwritten, still has the wrapped key. To make those unreadable as well, move the other data
+// keys to a new master key with [Store.Rewrap] and destroy the old one.
 //
 // # What it does not do
 //

@@ -34,14 +34,14 @@ var (
 type Policy struct {
 	Version int        // from 1
 	Digest  canon.Hash // BLAKE3 of Text
-	Text    string     // YAML, as host/policy reads it; empty if there is no policy from this version on
+	Text    string     // YAML, as host/policy reads it; empty if this version removes the policy
 	Held    bool       // the operator has set it, and the tenant cannot change it
 	Created time.Time
 }
 
-// SetPolicy stores a new version of a tenant's policy for the operator, unless it is
-// the last one. While it is held the tenant cannot change it. Whether the text is a
-// policy is for the caller to know.
+// SetPolicy stores a new version of a tenant's policy for the operator, unless it equals the last
+// version. While it is held the tenant cannot change it. The caller must check that the text
+// is a valid policy.
 func (s *Store) SetPolicy(ctx context.Context, tenant, text string, held bool) (Policy, error) {
 	return s.newPolicy(ctx, tenant, text, func(was Policy) (Policy, error) {
 		return Policy{Text: text, Held: held}, nil
@@ -49,9 +49,9 @@ func (s *Store) SetPolicy(ctx context.Context, tenant, text string, held bool) (
 }
 
 // ChangePolicy stores a new version of a tenant's policy for the tenant itself. seen has the
-// digests of the policies that the tenant has seen, and none if there was none. An empty text
-// removes the policy. [ErrPolicyHeld] and [ErrPolicyChanged] change nothing. Nor does a text
-// that is that of the last version, whatever was seen, so that a client may try again.
+// digests of the policies that the tenant has seen, and is empty if there was none. An empty text
+// removes the policy. [ErrPolicyHeld] and [ErrPolicyChanged] change nothing. If the text equals the
+// last version, ChangePolicy succeeds with any seen, so that a client may retry.
 func (s *Store) ChangePolicy(ctx context.Context, tenant, text string, seen ...canon.Hash) (Policy, error) {
 	if len(text) > MaxOwnPolicyBytes {
 		return Policy{}, tooLong(text, MaxOwnPolicyBytes)
@@ -105,7 +105,7 @@ func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Po
 	return p, err
 }
 
-// keepPolicy stores a version, and deletes the one that is too old.
+// keepPolicy stores a version and deletes the version that exceeds the history.
 func keepPolicy(tx eventlog.Tx, tenant string, p Policy) error {
 	held := int64(0)
 	if p.Held {

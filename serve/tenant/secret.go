@@ -26,7 +26,7 @@ const (
 // Bounds of secrets.
 const (
 	MaxSecretBytes = 64 << 10 // of one value
-	minSecretBytes = 8        // a shorter secret cannot be told from other text when a response is scrubbed
+	minSecretBytes = 8        // a shorter secret is indistinguishable from other text in a response
 	maxSecrets     = 1000     // of one tenant
 	maxAudience    = 64       // hosts of one secret
 )
@@ -193,12 +193,11 @@ func (s *Store) DeleteSecret(ctx context.Context, tenant, name string) error {
 	})
 }
 
-// Value is a text that must not be seen: an API key, a secret. Whatever prints,
-// logs or encodes it gets "[redacted]"; [Value.Reveal] is the only way to the
-// text, and the place to look for when one reads how a secret travels. The text
-// is behind a function, because package fmt does not ask the methods of a value
-// that it meets in an unexported field, and cannot look into a function. The zero
-// value is the empty text.
+// Value is a text that must not be shown: an API key, a secret. Printing, logging or encoding it
+// results in "[redacted]". [Value.Reveal] is the only access to the text, and the place from which
+// to trace the use of a secret. The text is behind a function, because package fmt does not call
+// methods of values in unexported fields, and cannot look into a function. The zero value is the
+// empty text.
 type Value struct{ text func() string }
 
 const redacted = "[redacted]"
@@ -220,7 +219,7 @@ func (v Value) String() string { return redacted }
 // GoString returns "[redacted]".
 func (v Value) GoString() string { return redacted }
 
-// Format writes "[redacted]" whatever the verb is.
+// Format writes "[redacted]" for every verb.
 func (v Value) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // MarshalJSON returns "[redacted]" as a JSON string.

@@ -26,9 +26,9 @@ type Store struct {
 
 // Options configure a Store.
 type Options struct {
-	// Masters open the data keys. More than one is for the time in which the master key is
-	// changed. Without any, whatever needs a data key is [ErrNoMasterKey], and everything
-	// else works.
+	// Masters open the data keys. There is more than one only while the master key is being
+	// changed. Without any, operations that need a data key return [ErrNoMasterKey]; all others
+	// work.
 	Masters []MasterKey
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -148,8 +148,8 @@ func (s *Store) suspended(ctx context.Context, id string, since int64) error {
 	})
 }
 
-// Change has change set the limits and the weight of a tenant, which it is given as it
-// is, maybe several times. What others change at the same time is not lost.
+// Change applies change to the limits and the weight of a tenant. change receives the current
+// tenant, possibly several times. Concurrent changes are not lost.
 func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) error {
 	return s.transactFor(ctx, id, func(tx eventlog.Tx) error {
 		list, err := tenants(tx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", id)
@@ -374,10 +374,10 @@ type Erasure struct {
 	Collected              eventlog.ModuleCount // unused modules
 }
 
-// Erase destroys a tenant's data key and all its data in the store except its id. Its runs
-// become unreadable; their chains still validate. The host that claims its waiting runs
-// ends them. With a pruner all runs are removed as well. Modules that no one else holds
-// are removed in any case. A host that holds the data key in memory has to drop it.
+// Erase destroys a tenant's data key and all its data in the store except its id. Its runs become
+// unreadable; their chains still validate. The host that claims its waiting runs ends them. With a
+// pruner all runs are removed as well. Modules that are not used elsewhere are removed in any case.
+// A host must drop a data key that it holds in memory.
 //
 // Erasing again finishes an erasure that was interrupted while it pruned.
 func (s *Store) Erase(ctx context.Context, tenant string, pruner eventlog.Store) (e Erasure, err error) {

@@ -32,7 +32,7 @@ var (
 	ErrInvalid = errors.New("tenant: invalid")
 )
 
-// NotFoundError names what was not found. It is [ErrNotFound].
+// NotFoundError names the missing item. It is [ErrNotFound].
 type NotFoundError struct {
 	What string // "tenant", "API key", "secret", "module", "policy of" or "data key of"
 	Name string // its name; for a policy and a data key, the tenant
@@ -97,7 +97,7 @@ func (l Limits) Or(defaults Limits) Limits {
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
-// ValidID returns an error that describes what is wrong with a tenant's id, or nil.
+// ValidID returns an error that describes why a tenant's id is invalid, or nil.
 func ValidID(id string) error {
 	if !idPattern.MatchString(id) {
 		return fmt.Errorf("%w: tenant id %.64q: an id has 1 to 32 of a-z, 0-9 and hyphens, with no hyphen at either end", ErrInvalid, id)
@@ -126,7 +126,7 @@ type Usage struct {
 	ModuleBytes int64      `json:"module_bytes"`
 	Recorded    *Recorded  `json:"recorded,omitempty"`  // where one tenant is asked about: its events are counted
 	InFlight    *InFlight  `json:"in_flight,omitempty"` // at the host that answers
-	Limits      Limits     `json:"limits"`              // with the defaults; -1 is no bound
+	Limits      Limits     `json:"limits"`              // with the defaults; -1 means no bound
 	Days        []DayUsage `json:"days"`                // from the newest on
 }
 
@@ -164,7 +164,7 @@ type UsageList struct {
 type UsageFilter struct {
 	Tenant string // only that of the tenant; empty is all
 	After  string // only those behind the tenant
-	Limit  int    // at most so many tenants
+	Limit  int    // maximum number of tenants
 	Days   int    // that end with today
 }
 

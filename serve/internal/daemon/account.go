@@ -14,8 +14,8 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// Account is a tenant as the host works for it: its row, which is read for each request
-// and each run, and the snapshot of what it holds, which is read when it has changed.
+// Account is a tenant with its current state: its row, which is read for each request and each run,
+// and a snapshot of its data key, policy and modules, which is read when they have changed.
 type Account struct {
 	tenant.Tenant // with the default limits filled in
 	snapshot      *snapshot
@@ -25,7 +25,7 @@ type Account struct {
 type snapshot struct {
 	tenant.Holdings
 	policy     *policy.Policy // the tenant's own
-	unreadable error          // why its policy is none; then nothing of it runs
+	unreadable error          // the reason why its policy cannot be read; then nothing runs
 	modules    []owned        // by name
 	size       int            // bytes, about
 }
@@ -40,7 +40,7 @@ func (k *snapshot) module(name string) (owned, error) {
 	return owned{}, &tenant.NotFoundError{What: "module", Name: name}
 }
 
-// account reads the row of a tenant. One that was erased has no account.
+// account reads the row of a tenant. An erased tenant has no account.
 func (d *Daemon) account(ctx context.Context, id string) (Account, error) {
 	t, err := d.config.Tenants.Tenant(ctx, id)
 	if err != nil {
@@ -49,7 +49,7 @@ func (d *Daemon) account(ctx context.Context, id string) (Account, error) {
 	return d.accountOf(ctx, t)
 }
 
-// accountOf returns the account of a tenant whose row was read just now.
+// accountOf returns the account of a tenant whose row was just read.
 func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error) {
 	d.config.Directory.update(t)
 	t.Limits = t.Limits.Or(d.config.Limits)
@@ -104,7 +104,7 @@ func (k *snapshot) parse(id string, was *snapshot) {
 	k.size += k.policy.Size()
 }
 
-// describe returns modules with what they say of themselves.
+// describe returns modules with their descriptions.
 func (d *Daemon) describe(ctx context.Context, list []tenant.Module, was *snapshot) ([]owned, error) {
 	all := make([]owned, len(list))
 	for i, m := range list {
@@ -133,12 +133,12 @@ func (d *Daemon) describe(ctx context.Context, list []tenant.Module, was *snapsh
 const (
 	// maxCached bounds the snapshots of all tenants, in bytes: some thousands of them.
 	maxCached = 64 << 20
-	// cachedFor bounds how long what was read of a tenant is kept, its data key included.
+	// cachedFor bounds how long the data of a tenant is cached, including its data key.
 	cachedFor = time.Minute
 )
 
-// accountCache has snapshots of tenants. It forgets all of them when there is no room for
-// another one, and a minute after the first of them was kept.
+// accountCache has snapshots of tenants. It drops all of them when it is full, and a minute after
+// it stored the first one.
 type accountCache struct {
 	mu    sync.Mutex
 	of    map[string]*snapshot // by tenant; guarded by mu, and so is what follows
@@ -146,7 +146,7 @@ type accountCache struct {
 	timer *time.Timer          // forgets them; nil before the first
 }
 
-// find returns the snapshot of a tenant, or nil. It forgets one that was erased.
+// find returns the snapshot of a tenant, or nil. It drops the snapshot of an erased tenant.
 func (c *accountCache) find(t tenant.Tenant) *snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,15 +197,14 @@ type Directory struct {
 // refresh is how often the tenants are read.
 const refresh = 3 * time.Second
 
-// NewDirectory reads the tenants. Limits that a tenant does not have are those of
-// defaults.
+// NewDirectory reads the tenants. Limits that a tenant does not set come from defaults.
 func NewDirectory(ctx context.Context, store *tenant.Store, defaults tenant.Limits, logger *slog.Logger) (*Directory, error) {
 	d := &Directory{store: store, defaults: defaults.Or(tenant.DefaultLimits()), logger: logger}
 	return d, d.read(ctx)
 }
 
-// Keep reads the tenants again and again until ctx ends. While the database does
-// not answer, what was read last holds.
+// Keep reads the tenants periodically until ctx ends. While the database does not answer, the last
+// result stays valid.
 func (d *Directory) Keep(ctx context.Context) {
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
@@ -236,7 +235,7 @@ func (d *Directory) read(ctx context.Context) error {
 	return nil
 }
 
-// update takes note of a tenant whose row was read just now. No directory takes none.
+// update stores a tenant whose row was just read. A nil directory ignores it.
 func (d *Directory) update(t tenant.Tenant) {
 	if d == nil {
 		return
@@ -254,7 +253,7 @@ func (d *Directory) update(t tenant.Tenant) {
 func (d *Directory) limits(t tenant.Tenant) queue.Limits {
 	l := t.Limits.Or(d.defaults)
 	return queue.Limits{Weight: float64(t.Weight), MaxRunning: max(l.Running, 0), MaxWaiting: max(l.Waiting, 0),
-		Paused: t.Suspended && t.Erased.IsZero()} // so that the runs of one that was erased end
+		Paused: t.Suspended && t.Erased.IsZero()} // so that the runs of an erased tenant end
 }
 
 // Len returns how many tenants there are.

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// connections is the connection limit of a host. It knows every client connection, the
-// tenant whose key came over it last, and whether a request is being served on it. When
-// all places are taken, a new connection takes the place of an old one:
+// connections is the connection limit of a host. It knows every client connection, the tenant whose
+// key was used on it last, and whether it has a request in progress. When the limit is reached, a
+// new connection replaces an old one:
 //
 //   - As long as connections without a key have more than a quarter of the places, the
 //     oldest of them is closed. So a new client has time to send its key, and clients
@@ -26,12 +26,12 @@ type connections struct {
 	mu     sync.Mutex // guards what follows, and the fields of each conn
 	count  int
 	of     map[string]*connectionGroup // by tenant; "" has those without a key
-	closed int                         // to make room, since told
+	closed int                         // to make room, since the last report
 	told   time.Time
 }
 
-// connectionGroup has the connections of one tenant. Those without a key are all in busy,
-// in the order in which they arrived.
+// connectionGroup has the connections of one tenant. Connections without a key are all in busy, in
+// the order in which they arrived.
 type connectionGroup struct{ idle, busy linked.List }
 
 // conn is a client connection.
@@ -176,7 +176,7 @@ func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, unwrapped(c))
 }
 
-// state is for [http.Server.ConnState]. What begins a request is [conn.begin], because
+// state is for [http.Server.ConnState]. The start of a request is reported by [conn.begin], because
 // the server does not report a request that it has read together with the one before.
 func (s *connections) state(c net.Conn, state http.ConnState) {
 	if state == http.StateIdle {
@@ -196,7 +196,7 @@ func (c *conn) set(change func(*conn)) {
 	}
 }
 
-// begin notes that a request is being served. Nobody has looked for its key yet.
+// begin marks the connection as serving a request. Its key is not yet known.
 func (c *conn) begin() {
 	c.set(func(c *conn) {
 		c.keyed = false

@@ -91,7 +91,7 @@ func (d *Daemon) admits(ctx context.Context, a Account) error {
 	return d.volume.check(ctx, a.Tenant)
 }
 
-// check returns what is wrong with a request, as far as it alone tells.
+// check returns the error in a request that can be found without the database.
 func (q *runRequest) check(maxWait time.Duration) error {
 	switch {
 	case q.Tool == "" && q.Goal == "" && q.Agent == "":
@@ -135,7 +135,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	if err != nil {
 		return err
 	}
-	share.Of(r.Context()).Keep(0) // the body is of no more use
+	share.Of(r.Context()).Keep(0) // the body is no longer needed
 	w.Header().Set("Location", base+"/runs/"+id)
 	doc, err := d.outcome(r.Context(), r.view, id, wait)
 	if errors.Is(err, context.Canceled) { // a client that closed its sending side may still read
@@ -172,8 +172,8 @@ func (d *Daemon) outcome(ctx context.Context, view eventview.View, id string, mo
 // often the run was accepted just now.
 const firstBeat = time.Second
 
-// await returns the document of a run when it has ended, made of its events as they
-// came, or nil after a time: a run that goes on is no error.
+// await returns the document of a run when it has ended, built from its events as they arrive, or
+// nil after a time: a run that continues is not an error.
 func (d *Daemon) await(parent context.Context, view eventview.View, id string, most time.Duration) (*runDocument, error) {
 	if most <= 0 {
 		return nil, nil
@@ -196,7 +196,7 @@ func (d *Daemon) await(parent context.Context, view eventview.View, id string, m
 			if !more {
 				return nil, parent.Err()
 			}
-			if len(ev.Payload) > guest.SmallBytes { // what is answered is made of it
+			if len(ev.Payload) > guest.SmallBytes { // the response will contain it
 				err := share.Hold(ctx, int64(share.Event*len(ev.Payload)))
 				if err == nil {
 					err = share.Step(ctx)
@@ -248,8 +248,8 @@ type order struct {
 	input *canon.Doc // of the tool
 }
 
-// encode writes the order on a line, and the input behind it: without what is only for HTML,
-// by which each < takes six bytes of those that a job may have.
+// encode writes the order on a line, followed by the input. It does not escape for HTML, which
+// would take six bytes of a job's limit for each <.
 func (o order) encode() ([]byte, error) {
 	var b bytes.Buffer
 	if o.input != nil {
@@ -381,7 +381,7 @@ func withRetryTime(err error) error {
 	return queueFull.plain().retry(e.After)
 }
 
-// keyError words what is wrong with an idempotency key.
+// keyError returns the response for an invalid idempotency key.
 func keyError(err error) error {
 	switch {
 	case errors.Is(err, tenant.ErrKeyReused):
@@ -470,7 +470,7 @@ func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID st
 	return o, first, err
 }
 
-// checkInput words what is wrong with the input of a tool.
+// checkInput returns the response for an invalid input of a tool.
 func checkInput(t *guest.Tool, input *canon.Doc) error {
 	err := t.CheckInput(input)
 	if err == nil {
@@ -528,7 +528,8 @@ func (d *Daemon) agent(a *Agent, log eventlog.EventLog) *agent.Agent {
 	return &it
 }
 
-// merge returns the members of both objects; those of the second win. Either may be nil.
+// merge returns the members of both objects; members of the second take precedence. Either may be
+// nil.
 func merge(a, b json.RawMessage) (json.RawMessage, error) {
 	if len(a) == 0 || len(b) == 0 {
 		return append(slices.Clone(a), b...), nil

@@ -36,23 +36,23 @@ type Daemon struct {
 	agents map[string]*Agent
 	mux    *http.ServeMux
 
-	modules  *guest.Cache[moduleKey]
-	recorded *guest.RecordedModules
-	requests rates // by the second
-	uploads  rates // by the hour
-	host     share.Host
-	streams  *guest.Scheduler // of requests that follow runs or wait for them
-	compiles *guest.Scheduler // a quarter of the processors, one module of each tenant
-	replays  *guest.Scheduler
-	known    sync.Map // SHA-256 of keys that were valid; as many as there are keys
-	volume   volumes
-	disk     diskSpace
-	outbound connectionLimits
-	accounts accountCache
+	modules   *guest.Cache[moduleKey]
+	recorded  *guest.RecordedModules
+	requests  rates // by the second
+	uploads   rates // by the hour
+	host      share.Host
+	streams   *guest.Scheduler // of requests that follow runs or wait for them
+	compiles  *guest.Scheduler // a quarter of the processors, one module of each tenant
+	replays   *guest.Scheduler
+	validKeys sync.Map // SHA-256 of keys that were valid; as many as there are keys
+	volume    volumes
+	disk      diskSpace
+	outbound  connectionLimits
+	accounts  accountCache
 
 	serving context.Context // ends when the daemon shuts down
 	stop    context.CancelFunc
-	taking  context.Context // ends when it takes no more work, which is no later
+	taking  context.Context // ends when it stops taking work, at the latest with the daemon
 	refuse  context.CancelFunc
 	probed  atomic.Bool // it was asked whether it is ready
 	failing failing     // of the checks of readiness
@@ -138,9 +138,9 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	return errors.Join(err, worked)
 }
 
-// secured encrypts what is said on the connections of a listener, if that is asked
-// for. It is the outermost: net/http knows an encrypted connection by its type, and
-// the web view its cookies by that.
+// secured encrypts the connections of a listener if TLS is configured. It is the outermost
+// listener, because net/http recognizes an encrypted connection by its type, and so does the web
+// view for its cookies.
 func (d *Daemon) secured(l net.Listener) net.Listener {
 	if d.config.TLS == nil {
 		return l
@@ -218,24 +218,23 @@ type Agent struct {
 	// Agent has everything but a log. It is copied for each run.
 	Agent agent.Agent
 
-	// Variables are told to its tools, before those that come with a run; a JSON
-	// object or nil.
+	// Variables are passed to its tools, before the variables of a run; a JSON object or nil.
 	Variables []byte
 
-	// Modules are the modules of its tools. A run that finds one of them removed from the log,
-	// because no run used it, stores it again.
+	// Modules are the modules of its tools. The log may have removed one because no run used it;
+	// then a run that needs it stores it again.
 	Modules map[canon.Hash][]byte
 }
 
 // Settings are the numbers and times of a daemon, as a host.yaml has them. Zero means the
 // default.
 type Settings struct {
-	// Limits are those of tenants that have none of their own, and tenant.DefaultLimits
-	// those that are zero here.
+	// Limits are the limits of tenants without their own. Zero fields take the value of
+	// tenant.DefaultLimits.
 	Limits tenant.Limits `yaml:"limits"`
 
-	// Drain is how long a daemon that ends goes on answering, if it was ever asked whether
-	// it is ready. It says that it is not, and refuses new work with 503. Zero means 5 s.
+	// Drain is how long a daemon that ends continues to answer, if it was ever asked whether it is
+	// ready. It reports that it is not ready, and refuses new work with 503. Zero means 5 s.
 	Drain time.Duration `yaml:"drain"`
 
 	Requests struct {
@@ -248,9 +247,9 @@ type Settings struct {
 	} `yaml:"requests"`
 
 	Connections struct {
-		// Max bounds the connections of clients. A further one replaces the oldest of those
-		// without a key, or one of the tenant that has the most. A tenant may have half as
-		// many requests in progress. Zero means 4096.
+		// Max bounds the connections of clients. Beyond it, a new connection replaces the oldest
+		// one without a key, or one of the tenant with the most. A tenant may have half as many
+		// requests in progress. Zero means 4096.
 		Max     int           `yaml:"max"`
 		Request time.Duration `yaml:"request"` // how long the body of a module may take, from when the daemon begins to read it: 60 s
 		Idle    time.Duration `yaml:"idle"`    // how long a connection may be idle: 2 minutes
@@ -266,7 +265,7 @@ type Settings struct {
 		// modules, and below half of it runs, so that accepted runs can be finished. Zero
 		// means a sixteenth of the disk, at least 64 MiB and at most 512 MiB.
 		KeepFree int64 `yaml:"keep_free"`
-		Modules  int64 `yaml:"modules"` // bytes of the modules of all tenants together; zero is no bound
+		Modules  int64 `yaml:"modules"` // bytes of the modules of all tenants together; zero sets no bound
 	} `yaml:"space"`
 }
 
@@ -278,12 +277,12 @@ type Config struct {
 	Tenants *tenant.Store
 	Queue   *queue.Queue
 
-	// Directory is what the queue asks about tenants. It is told of those that ask for
-	// something, so that their limits hold from then on. Nil is told nothing.
+	// Directory informs the queue about tenants. The daemon updates it with tenants that make
+	// requests, so that changed limits apply at once. It may be nil.
 	Directory *Directory
 
-	// Policy returns the operator's policy as it is now. What it does not allow, no
-	// policy of a tenant does. Nil, or returning nil, allows no request.
+	// Policy returns the current policy of the operator. The policy of a tenant cannot allow more.
+	// If it is nil or returns nil, no request is allowed.
 	Policy func() *policy.Policy
 
 	// Agents can be asked for by name.
@@ -294,13 +293,13 @@ type Config struct {
 	// their operator.
 	Inline, Isolated guest.Engine
 
-	// CPU has the slots in which requests compute: those of Isolated. Nil is one for each
+	// CPU has the slots in which requests compute, shared with Isolated. Nil means one for each
 	// processor.
 	CPU *guest.Scheduler
 
-	// OperatorKey is what the routes below /api/v1/operator ask for, which show and steer
-	// what is of all tenants. MetricsKey opens /metrics alone, and so does OperatorKey. An
-	// empty key is no key.
+	// OperatorKey is required by the routes below /api/v1/operator, which show and control all
+	// tenants. MetricsKey opens only /metrics, which OperatorKey opens too. An empty key matches no
+	// request.
 	OperatorKey, MetricsKey string
 
 	// Hosts are the names and ports under which clients reach a host that is for this machine
@@ -339,8 +338,8 @@ type Config struct {
 	// Disk returns the room on the disk of the database. Nil is not known.
 	Disk func() (guest.DiskRoom, error)
 
-	// Heartbeat is how often a stream without events says that it is there. Zero
-	// means 15 s.
+	// Heartbeat is the interval at which a stream without events sends a sign of life. Zero means
+	// 15 s.
 	Heartbeat time.Duration
 
 	// MaxIdleModuleBytes bounds the loaded modules that no call uses, see
@@ -362,7 +361,7 @@ type Config struct {
 	// Version is that of the program, for the record.
 	Version string
 
-	// Logger is told of failures. Nil discards.
+	// Logger receives failures. Nil discards them.
 	Logger *slog.Logger
 }
 

@@ -28,9 +28,9 @@ type neverError struct{ reason string }
 
 func (g *neverError) Error() string { return "daemon: " + g.reason }
 
-// work executes the run of a lease. It returns nil when the run has ended, whatever its
-// outcome. An error means that the host could not do its part, and another attempt may.
-// A failure of the host itself is a [queue.HostError].
+// work executes the run of a lease. It returns nil when the run has ended, with any outcome. An
+// error means that the host could not do its part, and another attempt may succeed. A failure of
+// the host itself is a [queue.HostError].
 func (d *Daemon) work(ctx context.Context, l queue.Lease) error {
 	err := d.executeRun(egress.WithCount(ctx, d.config.Runs.ObserveEgress), l)
 	if err == nil {
@@ -126,7 +126,7 @@ func (d *Daemon) executeRun(ctx context.Context, l queue.Lease) error {
 	return d.ended(ctx, log, l, err)
 }
 
-// orUnprepared is an unprepared error, unless there is none.
+// orUnprepared wraps err as an unprepared error; nil stays nil.
 func orUnprepared(err error) error {
 	if err == nil {
 		return nil
@@ -134,7 +134,7 @@ func orUnprepared(err error) error {
 	return unprepared{err}
 }
 
-// exhausted says why a run is given up.
+// exhausted returns the reason for giving up a run.
 func exhausted(l queue.Lease) string {
 	switch {
 	case l.Deaths >= queue.MaxDeaths:
@@ -247,12 +247,12 @@ func (d *Daemon) abandon(ctx context.Context, log eventlog.EventLog, l queue.Lea
 	return orUnprepared(err)
 }
 
-// Runs count themselves, but for two moments that are counted here: their first event, in
-// the transaction that accepts them, and the end of those that no worker makes.
+// Runs count themselves, with two exceptions that are counted here: the first event, which is
+// written in the transaction that accepts the run, and the end of a run without a worker.
 
-// countOpening counts the first event of a run, which is appended with the order. What
-// was refused was not to be appended. took is the time until the log took the event, as
-// for any other: not that of the transaction, which waits for the disk.
+// countOpening counts the first event of a run, which is appended with the order. A refused request
+// has none. took is the time until the log accepted the event, as for any other event, without the
+// commit, which waits for the disk.
 func (d *Daemon) countOpening(err error, took time.Duration) {
 	status := "ok"
 	switch {
@@ -275,7 +275,7 @@ func (d *Daemon) counted(log eventlog.EventLog, end func(eventlog.EventLog) erro
 	return err
 }
 
-// outcome is a log that notes what is appended to end a run, and measures it.
+// outcome is a log that records and measures the events that end a run.
 type outcome struct {
 	eventlog.EventLog
 	metrics   *observe.Metrics

@@ -27,7 +27,7 @@ type moduleDocument struct {
 	Tools      []string `json:"tools"`
 }
 
-// owned is a module of a tenant and what it says of itself.
+// owned is a module of a tenant with its description.
 type owned struct {
 	tenant.Module
 	tools []abi.ToolDescription
@@ -59,9 +59,8 @@ func (d *Daemon) getModule(r *request) (moduleDocument, error) {
 	return m.document(), err
 }
 
-// deleteModule takes a module from the tenant. Calls of it that are at work end as
-// they would have; what was recorded stays, and can be replayed. Bytes that no run names
-// are removed.
+// deleteModule takes a module from the tenant. Calls in progress finish normally. Recorded runs
+// stay, and can be replayed. The bytes are removed if no run refers to them.
 func (d *Daemon) deleteModule(w http.ResponseWriter, r *request) error {
 	name := r.PathValue("name")
 	if err := d.config.Tenants.RemoveModule(r.Context(), r.tenant.ID, name); err != nil {
@@ -132,8 +131,8 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// install makes a module the tenant's. One that it has already, under the same
-// name, stays as it is. Of a component it is the core module that its parts are joined to.
+// install adds a module to the tenant. If the tenant has the same module under the same name, it
+// stays unchanged. For a component, the module is the core module that joins its parts.
 func (d *Daemon) install(ctx context.Context, a Account, name string, upload []byte) (installed owned, created bool, err error) {
 	source, err := guest.FromBytes(name, upload)
 	if err != nil {
@@ -158,8 +157,8 @@ func (d *Daemon) install(ctx context.Context, a Account, name string, upload []b
 // added or removed a module meanwhile.
 const mostLooks = 100
 
-// add stores a module and adds it to the tenant's if there is room for it, or returns the
-// same one that it has. That another host has changed them meanwhile is
+// add stores a module and adds it to the tenant's if there is room, or returns the same one if the
+// tenant has it. If another host has changed them in the meantime, the error is
 // [tenant.ErrChanged].
 func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owned, bool, error) {
 	a, err := d.account(ctx, id)
@@ -198,8 +197,8 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	return m, true, err
 }
 
-// room refuses a module for which there is no room among the others: names of
-// tools are unique, so that no upload takes the calls of another module's tools.
+// room refuses a module that does not fit among the others. Names of tools are unique, so that an
+// upload cannot take over the calls of another module's tools.
 func (d *Daemon) room(all []owned, m owned) error {
 	if len(all) >= d.config.Requests.Modules {
 		return moduleLimit.because("the tenant has %d modules", len(all)).hint("delete an unused module")
@@ -221,7 +220,7 @@ func (d *Daemon) room(all []owned, m owned) error {
 	return nil
 }
 
-// inspectModule loads a module and returns what it says of itself.
+// inspectModule loads a module and returns its description.
 func (d *Daemon) inspectModule(ctx context.Context, a Account, name string, wasm []byte) ([]abi.ToolDescription, error) {
 	limits, err := d.limits(a)
 	if err != nil {
@@ -239,7 +238,7 @@ func (d *Daemon) inspectModule(ctx context.Context, a Account, name string, wasm
 	return tools, nil
 }
 
-// refused words what is wrong with a module.
+// refused returns the response for a module that was refused.
 func refused(err error) error {
 	if r, ok := errors.AsType[*sandbox.Refusal](err); ok {
 		p := moduleRefused.because("%s", r.What).hint(r.Hint)

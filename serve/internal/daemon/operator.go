@@ -62,12 +62,12 @@ func (d *Daemon) steer(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// healthz says that the process answers.
+// healthz reports that the process answers.
 func (d *Daemon) healthz(*request) (map[string]string, error) {
 	return map[string]string{"status": "ok"}, nil
 }
 
-// readiness is whether the daemon can take work, and what of it cannot.
+// readiness reports whether the daemon can take work, and which checks failed.
 type readiness struct {
 	Status string            `json:"status"` // ready or not-ready
 	Checks map[string]string `json:"checks"` // ok or failed, or low for the disk; nothing of any tenant's
@@ -78,9 +78,9 @@ type readiness struct {
 // checkTime bounds a look at what the daemon stands on.
 const checkTime = 5 * time.Second
 
-// readyz says whether the log and the queue can be used, whether the master key is that
-// of the tenants, whether there is room for runs, and whether the daemon means to take
-// work: not if it ends or drains.
+// readyz reports whether the log and the queue are usable, whether the master key opens the data
+// keys of the tenants, whether there is room for runs, and whether the daemon takes work, which it
+// does not while it ends or drains.
 func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
@@ -130,8 +130,8 @@ func (d *Daemon) Ready(ctx context.Context) (err error) {
 	return err
 }
 
-// failing are the checks that failed the last time. The response does not say why, so the
-// log does, once: a host that is not ready gets no requests, and nothing else would say it.
+// failing has the checks that failed last. The response omits the reasons, so the log has them,
+// once for each change: a host that is not ready gets no requests that would show them.
 type failing struct {
 	mu    sync.Mutex
 	since map[string]time.Time

@@ -55,8 +55,8 @@ func (d *Daemon) getPolicy(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// tagsOf returns the members of a list (RFC 9110, section 5.6.1). A comma within a tag
-// ends it, too, which makes nothing of it that a tag of ours is.
+// tagsOf returns the members of a list (RFC 9110, section 5.6.1). A comma within a tag ends it too;
+// the parts cannot match one of our tags.
 func tagsOf(fields []string) (tags []string) {
 	for one := range strings.SplitSeq(strings.Join(fields, ","), ",") {
 		if one = strings.TrimSpace(one); one != "" {
@@ -110,12 +110,12 @@ func (d *Daemon) deletePolicy(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// tagOf names the text of a policy.
+// tagOf returns the entity tag of a policy.
 func tagOf(p tenant.Policy) string { return `"` + p.Digest.String() + `"` }
 
-// seenTags returns the digests of the policies that the sender has seen, one of which must
-// be the current one: those in If-Match, or nothing if If-None-Match says that there is no
-// policy. A request with neither would overwrite what its sender has not seen.
+// seenTags returns the digests of the policies that the sender has seen, one of which must be the
+// current one: those in If-Match, or none if If-None-Match requires that there is no policy. A
+// request without either could overwrite a policy that its sender has not seen.
 func seenTags(r *http.Request) (seen []canon.Hash, err error) {
 	match, none := tagsOf(r.Header.Values("If-Match")), tagsOf(r.Header.Values("If-None-Match"))
 	switch {
@@ -135,8 +135,7 @@ func seenTags(r *http.Request) (seen []canon.Hash, err error) {
 	return seen, nil
 }
 
-// digestOf returns what the tag of a policy names. A weak one names nothing that could
-// be changed.
+// digestOf returns the digest in the tag of a policy. A weak tag cannot be used for a change.
 func digestOf(tag string) (canon.Hash, bool) {
 	digest, err := hex.DecodeString(strings.Trim(tag, `"`))
 	if err != nil || len(digest) != len(canon.Hash{}) {
@@ -155,7 +154,7 @@ func policyError(err error) error {
 	return err
 }
 
-// badPolicyText says what is wrong with a policy, and where.
+// badPolicyText returns the response for an invalid policy, with the position of the error.
 func badPolicyText(err error) error {
 	wrong, ok := errors.AsType[*config.Error](err)
 	if !ok {
@@ -169,8 +168,7 @@ func badPolicyText(err error) error {
 // nothing returns the policy of a tenant without one: no request is allowed.
 var nothing = sync.OnceValue(policy.None)
 
-// policies returns those that decide about what the runs of a tenant do: the
-// operator's and the tenant's.
+// policies returns the policies for the runs of a tenant: the operator's and the tenant's.
 func (d *Daemon) policies(a Account) (operator, own *policy.Policy, err error) {
 	operator = nothing()
 	if d.config.Policy != nil {
@@ -181,8 +179,8 @@ func (d *Daemon) policies(a Account) (operator, own *policy.Policy, err error) {
 	return operator, a.snapshot.policy, a.snapshot.unreadable
 }
 
-// rules returns what the policies have to do with one run of a tenant. Without a
-// log the run has not begun; of one that has, what it has used counts.
+// rules applies the policies to one run of a tenant. log is nil for a run that has not begun;
+// otherwise earlier use by the run counts.
 func (d *Daemon) rules(ctx context.Context, a Account, runID string, log eventlog.EventLog) (*policy.Run, error) {
 	operator, own, err := d.policies(a)
 	if err != nil {
@@ -212,11 +210,11 @@ func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
 	return sandbox.Limits(policy.Narrow(event.SandboxLimits(d.config.Calls), operator, own)), err
 }
 
-// connectionLimits bound how many connections a tenant's tools have at once. What they may
-// ask, the tenant's policies decide. There are as many as there are tenants.
+// connectionLimits bound the simultaneous connections of a tenant's tools. The tenant's policies
+// decide about the requests. There is one entry for each tenant.
 type connectionLimits struct{ of sync.Map } // of *egress.Slots by tenant, shared by all its modules
 
-// client returns a client for a module of a tenant. Less than zero is no bound.
+// client returns a client for a module of a tenant. A negative limit sets no bound.
 func (c *connectionLimits) client(t tenant.Tenant) *egress.Client {
 	slots, _ := c.of.LoadOrStore(t.ID, egress.NewSlots(t.Limits.Connections))
 	return egress.New(egress.Config{Slots: slots.(*egress.Slots)})
@@ -240,8 +238,8 @@ func guarded(a *agent.Agent, run *policy.Run) *agent.Agent {
 	return &it
 }
 
-// secrets are those of one tenant. The policies say where they may be sent, and so
-// does what is stored with each.
+// secrets are the secrets of one tenant. Where they may be sent depends on the policies, and on the
+// restrictions stored with each.
 type secrets struct {
 	store  *tenant.Store
 	tenant string

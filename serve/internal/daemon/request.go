@@ -19,12 +19,12 @@ import (
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
-// maxJSON bounds the bodies that are JSON: a goal or the input of a
-// tool with what is around it waits in the queue, whose jobs have 1 MiB at most.
+// maxJSON bounds JSON bodies. A goal or the input of a tool waits in the queue, with its envelope,
+// and a job has at most 1 MiB.
 const maxJSON = 1 << 20
 
-// checkType refuses a body that is not of the type, or that is packed: what is
-// unpacked has no bound that the sender keeps.
+// checkType refuses a body of another type, or with a content encoding: decoded, it could exceed
+// any bound.
 func checkType(r *http.Request, want string) error {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return wrongType.because("the body has the content encoding %q", clip(enc)).hint("send it without an encoding")
@@ -36,7 +36,7 @@ func checkType(r *http.Request, want string) error {
 	return nil
 }
 
-// clip cuts what came with a request before it is told back.
+// clip shortens text of a request before it is repeated in a response.
 func clip(s string) string {
 	const most = 100
 	if len(s) <= most {
@@ -45,9 +45,9 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
-// holdBody takes the memory for a body of at most limit bytes before it is read: times
-// bytes for each. One of unknown length takes the most. The time for the body begins then,
-// since the client has not made us wait.
+// holdBody reserves memory for a body of at most limit bytes before it is read: times bytes for
+// each. A body of unknown length reserves the maximum. The time limit for the body begins
+// afterwards, because the client has not caused that wait.
 func (d *Daemon) holdBody(w http.ResponseWriter, r *http.Request, limit, times int64) error {
 	n := r.ContentLength
 	if n > limit {
@@ -156,7 +156,7 @@ func fieldsOf(v any) map[string]int {
 	return fields
 }
 
-// wanted says what a value should have been.
+// wanted describes the expected type of a value.
 func wanted(err error) string {
 	bad, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
@@ -175,9 +175,8 @@ func wanted(err error) string {
 	return "what it must be"
 }
 
-// parameters are those of a query. A name that is not asked for is an error, and so
-// is one without a value, so that a filter with a mistake in it does not select
-// everything.
+// parameters are the parameters of a query. An unknown name is an error, and so is a parameter
+// without a value, so that a mistyped filter does not select everything.
 type parameters struct {
 	values url.Values
 	err    error

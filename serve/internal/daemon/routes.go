@@ -20,7 +20,7 @@ type Access string
 const (
 	// Open routes tell nothing about anybody.
 	Open Access = "open"
-	// ForTenants routes need the key of a tenant, and show what is that tenant's.
+	// ForTenants routes require the key of a tenant, and show only its data.
 	ForTenants Access = "tenant"
 	// ForOperator routes need the operator's key.
 	ForOperator Access = "operator"
@@ -30,7 +30,7 @@ const (
 
 // Route is one thing that can be asked for.
 type Route struct {
-	Method string // empty for whatever the handler that is mounted takes
+	Method string // empty for all methods of a mounted handler
 	Path   string // a pattern of net/http, without the method
 	Access Access
 	Query  []string // the parameters that it takes; a tenant's route refuses any other, unless a handler is mounted
@@ -46,7 +46,7 @@ func (r Route) Pattern() string { return strings.TrimPrefix(r.Method+" "+r.Path,
 // base is what the paths of the API begin with.
 const base = "/api/v1"
 
-// routes are all there are. What is not in the list is not served.
+// routes are all routes of the daemon.
 var routes = []Route{
 	{"GET", base + "/healthz", Open, nil, show((*Daemon).healthz), nil},
 	{"GET", base + "/readyz", Open, nil, (*Daemon).readyz, nil},
@@ -160,17 +160,16 @@ func tidy(p string) bool {
 // of the document there.
 const problemBase = "https://github.com/starling-host/starling/blob/main/docs/problems.md#"
 
-// Problem is an answer that is not what was asked for, as RFC 9457 has it. It is
-// the only kind of error that is ever shown.
+// Problem is an error response as defined by RFC 9457, the only form of error that clients see.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Detail string `json:"detail,omitempty"` // what is wrong with this request
+	Detail string `json:"detail,omitempty"` // what was wrong with this request
 	Hint   string `json:"hint,omitempty"`   // what to do about it
 
-	// Of a body: the member or JSON pointer, and the place. Excerpt is the line, and
-	// a caret below the column.
+	// For an error in a body: the member or JSON pointer, and the position. Excerpt is the line,
+	// with a caret below the column.
 	Field   string `json:"field,omitempty"`
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
@@ -179,7 +178,7 @@ type Problem struct {
 	// Problems are what a schema has to say of an input.
 	Problems []string `json:"problems,omitempty"`
 
-	// Of a module that is refused: where, and what exceeds which bound.
+	// For a refused module: the position, and the exceeded bound.
 	Function     *int   `json:"function,omitempty"`
 	FunctionName string `json:"function_name,omitempty"`
 	Offset       *int   `json:"offset,omitempty"`
@@ -191,7 +190,7 @@ type Problem struct {
 	challenge  bool   // ask for a key
 }
 
-// Error returns the title and what is wrong.
+// Error returns the title and the detail.
 func (p *Problem) Error() string {
 	if p.Detail == "" {
 		return p.Title
@@ -242,7 +241,7 @@ var (
 	internalFailure = newKind("internal", http.StatusInternalServerError, "The host has failed")
 )
 
-// problemKinds are all of them.
+// problemKinds are all kinds of problems.
 var problemKinds []kind
 
 func newKind(name string, status int, title string) kind {
@@ -251,7 +250,7 @@ func newKind(name string, status int, title string) kind {
 	return k
 }
 
-// because is a problem of the kind, with what is wrong in this case.
+// because returns a problem of this kind with a detail.
 func (k kind) because(format string, args ...any) *Problem {
 	return &Problem{Type: problemBase + k.name, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}
 }
@@ -285,9 +284,9 @@ func (p *Problem) write(w http.ResponseWriter) {
 	writeDocument(w, p.Status, "application/problem+json", p)
 }
 
-// writeDocument answers with a JSON document. It has no characters that an HTML
-// parser would act on, whatever the client takes it for. The output of a run, which is
-// canonical JSON, is copied and not read again.
+// writeDocument sends a JSON document. It escapes the characters that an HTML parser would act on,
+// in case the client treats it as HTML. The output of a run, which is canonical JSON, is copied
+// without parsing.
 func writeDocument(w http.ResponseWriter, status int, contentType string, v any) {
 	var output json.RawMessage
 	if run, ok := v.(*runDocument); ok {

@@ -75,8 +75,8 @@ func (d *Daemon) listRuns(r *request) (page list[runLine], err error) {
 	return page, err
 }
 
-// find returns the run of the tenant that a request names. What is no id of a run
-// is not looked for.
+// find returns the run of the tenant that a request names. It does not look up text that is not a
+// run id.
 func (d *Daemon) find(r *request) (eventlog.RunSummary, error) {
 	id := r.PathValue("id")
 	if !isULID(id) {
@@ -102,10 +102,9 @@ func (d *Daemon) currentRun(r *request, id string) (*runDocument, error) {
 	return doc, d.place(r.Context(), r.tenant.ID, doc)
 }
 
-// place adds where a run that has not ended stands in the queue, and its place among those
-// of the tenant if it waits. Runs of other tenants are not counted, since that would reveal
-// how busy they are. It is for requests for one run, since counting takes the longer the
-// more runs wait.
+// place adds the state in the queue of a run that has not ended and, if it waits, its place among
+// the runs of the tenant. Runs of other tenants do not count, since that would reveal how busy they
+// are. It is for requests for one run, since counting takes longer the more runs wait.
 func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) error {
 	if doc.Status != eventlog.StatusOpen {
 		return nil
@@ -170,9 +169,9 @@ func (d *Daemon) listEvents(w http.ResponseWriter, r *request) error {
 // maxPage is from how many bytes on a page of events ends before its limit.
 const maxPage = 8 << 20
 
-// writeEvents writes events of a run as they are read, as long as one returns true, and
-// then the end. What fails when the client has some of them cuts the connection: it must not
-// take that for the whole.
+// writeEvents writes events of a run as they are read, as long as one returns true, and then the
+// end. If an error occurs after the client has received events, the connection is cut, so that the
+// client does not mistake them for the whole run.
 func writeEvents(w http.ResponseWriter, r *request, id string, after uint64, one func(out *bufio.Writer, ev event.Event, line []byte) bool, end func(out *bufio.Writer)) error {
 	out := bufio.NewWriterSize(w, 64<<10)
 	for ev, err := range r.view.Events(r.Context(), id, after) {
@@ -237,7 +236,7 @@ func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
 type runLine struct {
 	RunID        string  `json:"run_id"`
 	Status       string  `json:"status"`
-	Waiting      bool    `json:"waiting,omitempty"` // nothing of it has been done
+	Waiting      bool    `json:"waiting,omitempty"` // no work on it has begun
 	StartedAt    string  `json:"started_at"`
 	DurationMs   int64   `json:"duration_ms"`
 	Events       uint64  `json:"events"`
@@ -286,8 +285,7 @@ type meterDocument struct {
 	Effects         int    `json:"effects"`
 }
 
-// describeRun returns the document of a run as it is now: of the events, those that
-// its summary has counted.
+// describeRun returns the current document of a run, from the events that its summary has counted.
 func describeRun(ctx context.Context, view eventview.View, id string) (*runDocument, error) {
 	s, err := view.Run(ctx, id)
 	if err != nil {
@@ -394,15 +392,15 @@ func (doc *runDocument) used(m event.Meter) {
 	doc.Log += m.Log
 }
 
-// cursor is where a page of a listing ended: at the runs that began when its last one
-// did. So the next page has what comes behind, whatever runs have begun, ended or been
+// cursor is the position at the end of a page of a listing: the runs that began at the same time as
+// its last one. So the next page continues after it, whatever runs have begun, ended or been
 // removed since.
 type cursor struct {
 	Started int64    `json:"t"` // of the last run on the page
 	RunIDs  []string `json:"r"` // of the runs on this page and earlier ones that began then
 }
 
-// listing names what a page is of, so that a cursor goes on with nothing else.
+// listing identifies the listing of a page, so that a cursor is valid only for the same listing.
 func listing(view eventview.View, o eventlog.RunPageOptions) string {
 	return fmt.Sprintf("%q %q %q %d", view.Namespace, o.Status, o.Query, eventlog.Nanos(o.StartedAfter))
 }
@@ -430,11 +428,10 @@ func parseCursor(text, listing string) (c cursor, ok bool) {
 	return c, true
 }
 
-// page returns the runs after the cursor, and the cursor after them: empty when
-// there are no more.
+// page returns the runs after the cursor, and the cursor after them: empty at the end.
 func (c cursor) page(ctx context.Context, view eventview.View, o eventlog.RunPageOptions) (runs []eventlog.RunSummary, next string, total int, err error) {
 	want, of := o.Limit, listing(view, o)
-	o.Limit = want + 1 + len(c.RunIDs) // one more says whether there are more
+	o.Limit = want + 1 + len(c.RunIDs) // one more, to find out whether more follow
 	if len(c.RunIDs) > 0 {
 		o.From = time.Unix(0, c.Started)
 	}
@@ -458,7 +455,7 @@ func (c cursor) after(page []eventlog.RunSummary) cursor {
 	return c
 }
 
-// replayRun executes a run again, offline, and says whether it is the same.
+// replayRun executes a run again, offline, and reports whether it is the same.
 func (d *Daemon) replayRun(r *request) (doc agent.ReplayDocument, err error) {
 	s, err := d.find(r)
 	if err != nil {

@@ -44,15 +44,14 @@ func isULID(text string) bool {
 
 type accountKey struct{}
 
-// AccountOf returns the account that a request was let in as, for handlers that are
-// mounted for tenants.
+// AccountOf returns the authenticated account of a request, for handlers mounted for tenants.
 func AccountOf(ctx context.Context) (Account, bool) {
 	a, ok := ctx.Value(accountKey{}).(Account)
 	return a, ok
 }
 
-// writeTimeout is how long a client with a key may take to read what is written to it.
-// One without a key has [Config.HeaderTime].
+// writeTimeout is how long a client with a key may take to read a response. A client without a key
+// has [Config.HeaderTime].
 const writeTimeout = 30 * time.Second
 
 // ServeHTTP implements [http.Handler].
@@ -126,11 +125,11 @@ func (d *Daemon) handler(route Route) http.Handler {
 	})
 }
 
-// unnamed is whose share requests have until their tenant is known. It is no id of one.
+// unnamed is charged for requests until their tenant is known. It is not a valid tenant id.
 const unnamed = ":unnamed"
 
-// ask serves a request. One with a key has no parameters that the route does not take;
-// probes and scrapers may add to theirs what they like.
+// ask serves a request. A request with a key may have only the parameters of its route; probes and
+// scrapers may add others.
 func (d *Daemon) ask(route Route, out *answer, r *request) error {
 	writes := route.Method != "" && route.Method != http.MethodGet && route.Path != base+"/runs/{id}/replay"
 	if writes && route.Access != ForOperator { // the operator has to make room
@@ -143,7 +142,7 @@ func (d *Daemon) ask(route Route, out *answer, r *request) error {
 			return r.query.err
 		}
 	}
-	if route.Access == ForTenants && route.Method == http.MethodGet { // what has a body has not sent it yet
+	if route.Access == ForTenants && route.Method == http.MethodGet { // a request with a body has not sent it yet
 		if err := share.Step(r.Context()); err != nil {
 			return err
 		}
@@ -162,8 +161,8 @@ func (d *Daemon) traced(route Route, r *request, began time.Time) (end func(stat
 	return end
 }
 
-// panicked answers a request whose handler has a defect. What panics on purpose,
-// to cut a connection, goes on doing so.
+// panicked answers a request whose handler has a defect. It passes on the panic that cuts a
+// connection on purpose.
 func (d *Daemon) panicked(route Route, out *answer, failed any) {
 	if failed == http.ErrAbortHandler {
 		panic(failed)
@@ -174,8 +173,8 @@ func (d *Daemon) panicked(route Route, out *answer, failed any) {
 	}
 }
 
-// fail answers a request that came to nothing. What is not a problem is the host's
-// own, and its text stays in the host's log.
+// fail answers a failed request. An error that is not a problem is the host's own; its text is
+// logged and not sent.
 func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
 	p := problemOf(err)
 	if p.Status >= http.StatusInternalServerError && p.Status != noSpace.status && r.Context().Err() == nil { // watch tells of the disk
@@ -198,7 +197,7 @@ func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
 // failure of the host, and what proxies call it.
 const clientGone = 499
 
-// problemOf returns what is told of an error.
+// problemOf returns the response for an error.
 func problemOf(err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
@@ -254,7 +253,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-// extend gives the client time for what is written now.
+// extend gives the client more time to read the data being written.
 func (a *answer) extend() {
 	within := writeTimeout
 	if a.conn != nil && !a.conn.hasKey() {
@@ -294,14 +293,14 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	return req, nil
 }
 
-// Authenticate returns the account of the tenant whose key the request has, as long as the
-// tenant does not ask too often. The error is the same whether there is no key, an unknown
-// key, or one of a tenant that is suspended. A key that was never valid is looked up in the
-// slots that all such requests share, so that those who guess wait for each other.
+// Authenticate returns the account of the tenant whose key the request has, within the tenant's
+// rate of requests. The error is the same for a missing key, an unknown key, and a key of a
+// suspended tenant. Keys that were never valid are looked up in slots shared by all such requests,
+// so that clients who guess keys wait for each other.
 func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	key, ok := web.Bearer(r)
 	digest := sha256.Sum256([]byte(key))
-	if _, known := d.known.Load(digest); !known {
+	if _, known := d.validKeys.Load(digest); !known {
 		if err := share.Step(r.Context()); err != nil {
 			return Account{}, err
 		}
@@ -320,7 +319,7 @@ func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	if err != nil {
 		return Account{}, err
 	}
-	d.known.Store(digest, true)
+	d.validKeys.Store(digest, true)
 	share.Of(r.Context()).Claim(claimOf(a.Tenant))
 	c := connOf(r.Context())
 	c.claim(a.ID)
@@ -339,8 +338,8 @@ func noKey() *Problem {
 	return p
 }
 
-// hasKey returns nil if the request has one of the keys, of which empty ones match nothing.
-// It compares hashes, so that the time reveals nothing about a key.
+// hasKey returns nil if the request has one of the keys. Empty keys match nothing. It compares
+// hashes, so that the time reveals nothing about a key.
 func hasKey(r *http.Request, keys ...string) error {
 	key, _ := web.Bearer(r)
 	got := sha256.Sum256([]byte(key))

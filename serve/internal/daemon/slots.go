@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// claimOf says whose share of the CPU slots the work of a tenant takes.
+// claimOf returns the claim to CPU slots for the work of a tenant.
 func claimOf(t tenant.Tenant) guest.Claim {
 	return guest.Claim{Tenant: t.ID, Weight: float64(t.Weight)}
 }
@@ -21,9 +21,9 @@ func claimOf(t tenant.Tenant) guest.Claim {
 // slotWait is how long a request waits for a slot of something that takes long.
 const slotWait = 10 * time.Second
 
-// enter waits until a request may begin something that takes long: beside what computes,
-// modules are compiled, runs are replayed and runs are followed, each in slots of its own. A
-// tenant with as many requests at it as may be, most, is refused; less than one is no bound.
+// enter waits until a request may begin something that takes long. Beside computing, these are
+// compiling modules, replaying runs and following runs, each with slots of its own. A tenant that
+// has most such requests is refused another one; zero or less sets no bound.
 func enter(ctx context.Context, s *guest.Scheduler, t tenant.Tenant, most int) (leave func(), err error) {
 	share.Of(ctx).Rest()
 	claim := claimOf(t)
@@ -41,8 +41,8 @@ func enter(ctx context.Context, s *guest.Scheduler, t tenant.Tenant, most int) (
 // rates bound how often tenants ask for something.
 type rates struct{ limiters sync.Map } // of *rate.Limiter by tenant; as many as there are tenants
 
-// wait takes one of what a tenant may ask for so many times in a period, which may be all
-// at once, or says how long to wait for the next one. Less than zero is no bound.
+// wait takes one of the most requests that a tenant may make in a period, possibly all at once, or
+// returns how long to wait for the next one. A negative number sets no bound.
 func (s *rates) wait(id string, most int, period time.Duration) time.Duration {
 	if most < 0 {
 		return 0

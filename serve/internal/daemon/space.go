@@ -16,10 +16,10 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// fullID returns the id by which the log knows a run of a tenant.
+// fullID returns the id of a tenant's run in the log.
 func fullID(tenantID, id string) string { return tenantID + "/" + id }
 
-// View returns the log as a tenant sees it, for whatever shows it.
+// View returns the log as a tenant sees it.
 func (d *Daemon) View(a Account) (eventview.View, error) {
 	log, err := a.open(share.Log{Database: d.config.Log})
 	return eventview.View{
@@ -40,8 +40,8 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 	}, err
 }
 
-// jobStates returns the states of a tenant's runs by their ids, as far as they are in the
-// queue. On which host, and what a last error says, is the operator's to know.
+// jobStates returns the states of those of a tenant's runs that are in the queue, by their ids. It
+// leaves out the host and the text of the last error, which only the operator may see.
 func (d *Daemon) jobStates(ctx context.Context, tenantID string, ids ...string) (map[string]queue.Status, error) {
 	whole := make([]string, len(ids))
 	for i, id := range ids {
@@ -94,8 +94,8 @@ type leased struct {
 
 	mu     sync.Mutex
 	refuse func() error  // why the run must not go on, until it said so once: then the end is recorded; guarded by mu
-	bytes  int           // of the run, as far as it was read and appended; guarded by mu
-	read   string        // the run that before is of; guarded by mu
+	bytes  int           // of the run, as read and appended so far; guarded by mu
+	read   string        // the run whose events before counts; guarded by mu
 	before []event.Event // its events; guarded by mu
 }
 

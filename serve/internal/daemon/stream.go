@@ -28,16 +28,15 @@ import (
 //	event: done
 //	data: {"run_id":...}
 //
-// The id of an event is its number, so that a client that was cut off goes on
-// after the last one that it has, by the header that browsers send. After the
-// end of the run such a client gets 204, and stays away. For a waiting run it sends a
-// status, and another one when the run begins. An error that ends the stream before the
-// run is sent as well:
+// The id of an event is its number. A client that was cut off continues after the last one that it
+// has, through the header that browsers send. After the end of the run it gets 204, and does not
+// return. For a waiting run the stream sends a status, and another one when the run begins. An
+// error that ends the stream before the run is sent as well:
 //
 //	event: error
 //	data: {"type":...}
 //
-// Neither of the two has an id, so neither changes where the client goes on.
+// A status or an error has no id, so it does not change where the client continues.
 func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 	p := r.query
 	after := p.number("after", 0, math.MaxInt64)
@@ -71,8 +70,8 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 	return d.stream(w, r, s, after)
 }
 
-// stream sends what there is of a run, until it ends or the client has gone. What else
-// ends it, the client is told.
+// stream sends the events of a run until the run ends or the client has gone. Other errors that end
+// the stream are sent to the client.
 func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSummary, after uint64) error {
 	ctx, stop := d.whileServing(r.Context())
 	defer stop()
@@ -98,8 +97,8 @@ func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSumma
 	return err
 }
 
-// sendAll sends the events with numbers above after, and what is beside them. An error
-// is why it ends before the run.
+// sendAll sends the events with numbers above after, and the states beside them. Its error is the
+// reason why the stream ends before the run.
 func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, events <-chan event.Event, after uint64) error {
 	status := d.runStatus(ctx, r, run)
 	if status.Waiting || status.Job != nil && status.Job.State == queue.Sleeping {
@@ -131,8 +130,8 @@ func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eve
 	return nil
 }
 
-// send sends an event, and the run behind its last one. What came since the request began
-// takes memory of its own.
+// send sends an event, and the run after its last one. Events recorded since the request began
+// reserve memory of their own.
 func (d *Daemon) send(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, ev event.Event, after uint64) error {
 	if ev.Seq > run.LastSeq {
 		give, err := share.Take(ctx, int64(share.Event*len(ev.Payload)))
@@ -181,7 +180,7 @@ func (d *Daemon) runStatus(ctx context.Context, r *request, run eventlog.RunSumm
 	return statusDocument{RunID: doc.RunID, Status: doc.Status, Waiting: doc.Waiting, Position: doc.Position, Job: doc.Job}
 }
 
-// brokenOff returns why there are no more events of a run that has not ended.
+// brokenOff returns the reason why a run that has not ended has no more events.
 func (d *Daemon) brokenOff(r *request, id string, last uint64) error {
 	if d.serving.Err() != nil {
 		return d.takesWork() // the next host goes on
@@ -195,11 +194,11 @@ func (d *Daemon) brokenOff(r *request, id string, last uint64) error {
 		}
 		break
 	}
-	return unavailable.plain() // what was wrong has passed
+	return unavailable.plain() // the failure has passed
 }
 
-// checkAccess returns the error with which the request would be refused now: the run was
-// removed, or the key is no longer valid. No event reports either.
+// checkAccess returns the error with which the same request would be refused now: the run was
+// removed, or the key is no longer valid. Events report neither.
 func (d *Daemon) checkAccess(r *request) error {
 	_, err := d.Authenticate(r.Request)
 	if err == nil {

@@ -79,11 +79,10 @@ type Outcome struct {
 	Error  string          // why it did not, or empty
 }
 
-// Call makes a run of one call of a tool and waits for its end, as a request for it
-// does. An error means that there is no run, or no end of it yet; it is a
-// [*Problem] if it is the caller's. When ctx ends while the daemon serves, the caller
-// has given the call up, and the run is cancelled. With a ticket, which is of the
-// caller's making, [Daemon.CancelCall] cancels it too, on any host.
+// Call starts a run of one call of a tool and waits for its end, as the HTTP request does. An error
+// means that there is no run, or that it has not ended; errors of the caller are a [*Problem]. If
+// ctx ends while the daemon serves, the caller has given up, and the run is cancelled. If the
+// caller passes a ticket of its own, [Daemon.CancelCall] can cancel it too, on any host.
 func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (Outcome, error) {
 	leave, err := enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
 	if err != nil {
@@ -140,8 +139,8 @@ func (d *Daemon) keepTicket(a Account, ticket string) alongside {
 	}
 }
 
-// CancelCall cancels the run that [Daemon.Call] was asked for with a ticket, on this host
-// or another. If there is none, or it has ended, nothing happens.
+// CancelCall cancels the run that [Daemon.Call] started with a ticket, on this host or another. If
+// it does not exist or has ended, nothing happens.
 func (d *Daemon) CancelCall(ctx context.Context, a Account, ticket string) error {
 	id, found, err := d.config.Tenants.Answered(ctx, a.ID, ticketKey(ticket), ticketRequest)
 	if err != nil || !found {

@@ -56,9 +56,9 @@ func (d *Daemon) retain(ctx context.Context) {
 	}
 }
 
-// diskSpace is the room on the disk of the database. What needs much of it is refused while
-// there is enough left to finish the runs that were accepted, and what needs none goes on
-// when nothing is left.
+// diskSpace is the room on the disk of the database. Work that needs much room is refused while
+// there is still enough to finish the accepted runs. Work that needs none continues even on a full
+// disk.
 type diskSpace struct {
 	of   func() (guest.DiskRoom, error) // nil where it is not known, as for a server
 	keep int64                          // see Settings.Space
@@ -73,10 +73,10 @@ const (
 	spaceOK    level = iota
 	spaceLow         // modules are refused
 	spaceShort       // and runs
-	spaceFull        // and whatever else would be written
+	spaceFull        // and everything else that writes
 )
 
-// look returns the room, and the level once so many bytes more are taken.
+// look returns the room, and the level after need more bytes are taken.
 func (s *diskSpace) look(need int64) (level, guest.DiskRoom) {
 	if s.of == nil {
 		return spaceOK, guest.DiskRoom{}
@@ -109,7 +109,7 @@ func (s *diskSpace) takeModule(bytes int64) (release func(), err error) {
 	return release, nil
 }
 
-// need refuses what takes so many bytes, if it is refused from a level on.
+// need refuses work that takes the given bytes if the level is at least refused.
 func (s *diskSpace) need(bytes int64, refused level) error {
 	if now, _ := s.look(bytes); now < refused {
 		return nil
@@ -122,7 +122,7 @@ func (s *diskSpace) need(bytes int64, refused level) error {
 func (s *diskSpace) watch(ctx context.Context, logger *slog.Logger) {
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
-	refused := map[level]string{spaceLow: "modules", spaceShort: "modules and runs", spaceFull: "whatever would be written"}
+	refused := map[level]string{spaceLow: "modules", spaceShort: "modules and runs", spaceFull: "everything that writes"}
 	for last := spaceOK; ; {
 		now, room := s.look(0)
 		switch {

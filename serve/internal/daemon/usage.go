@@ -17,8 +17,8 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// metered is the log of a worker. It adds up what the run has used, from the events that
-// it reads before it goes on with the run and from those that it appends.
+// metered is the log of a worker. It adds up the use by the run, from the events that it reads
+// before the run continues and from the events that it appends.
 type metered struct {
 	eventlog.EventLog
 
@@ -65,8 +65,8 @@ func (m *metered) usage(stored *leased) (u tenant.DayUsage) {
 	return u
 }
 
-// UsageOf returns what tenants use. Defaults are the limits of tenants without their own.
-// Without a queue there are no days.
+// UsageOf returns the usage of tenants. defaults are the limits of tenants without their own.
+// Without a queue the result has no days.
 func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	recorded := newVolumes(log, q)
 	return usageOf(ctx, log, &recorded, tenants, q, defaults, f)
@@ -128,7 +128,7 @@ func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageL
 	return doc, err
 }
 
-// ownUsage shows a tenant what it uses.
+// ownUsage returns a tenant's own usage.
 func (d *Daemon) ownUsage(r *request) (tenant.Usage, error) {
 	f := tenant.UsageFilter{Tenant: r.tenant.ID, Limit: 1, Days: int(r.query.number("days", tenant.DefaultUsageDays, queue.UsageDays))}
 	if r.query.err != nil {
@@ -154,16 +154,16 @@ func (d *Daemon) listUsage(r *request) (tenant.UsageList, error) {
 	return d.Usage(r.Context(), f)
 }
 
-// volumes know what tenants have recorded: what the log said when it was asked, and
-// what this process has added since. The log is asked now and then, which finds
-// what others have added, and what was removed.
+// volumes has the volume that tenants have recorded: the last answer of the log, and the events
+// that this process has added since. Asking the log from time to time finds additions by other
+// processes, and removals.
 type volumes struct {
 	log    eventlog.Transactor
 	queue  *queue.Queue     // or nil
 	asking *guest.Scheduler // one question of each tenant at a time
 
 	mu sync.Mutex
-	of map[string]*volume // by tenant; guarded by mu, and so is what is in it
+	of map[string]*volume // by tenant; guarded by mu, including the values
 }
 
 func newVolumes(log eventlog.Transactor, q *queue.Queue) volumes {
@@ -183,8 +183,8 @@ const (
 	// remeasure is how long an answer of the log is believed. To answer, it looks at
 	// every event of the tenant.
 	remeasure = 10 * time.Minute
-	// recheck is how long one is believed by which a tenant has to be refused: room may
-	// have been made meanwhile.
+	// recheck is the maximum age of a volume by which a tenant is refused: room may have been made
+	// in the meantime.
 	recheck = 5 * time.Second
 	// restBetween is how many times as long as an answer took it is believed at least, so
 	// that the log has most of its time for other things.
@@ -230,8 +230,8 @@ func (v *volumes) overdrawn(t tenant.Tenant) error {
 	return &neverError{now.exceeded(t.Limits).Detail}
 }
 
-// check refuses work of a tenant that has recorded, or is going to record of what waits, as
-// much as it may, today or in all.
+// check refuses work of a tenant that has reached its limit of recorded volume, today or in all, or
+// will reach it with its waiting runs.
 func (v *volumes) check(ctx context.Context, t tenant.Tenant) error {
 	of, err := v.measure(ctx, t.ID, remeasure)
 	if err == nil && of.exceeded(t.Limits) != nil {
@@ -272,9 +272,9 @@ func (of volume) waiting() string {
 
 func startOfDay() time.Time { return time.Now().UTC().Truncate(24 * time.Hour) }
 
-// measure returns what a tenant has recorded, as the log said at most age ago. One request
-// of a tenant asks the log, and the tenant's other requests wait for it; if it fails, the
-// next one asks. What is recorded meanwhile may be missed until the log is asked again.
+// measure returns a tenant's recorded volume, as of at most age ago. One request of a tenant asks
+// the log, and the tenant's other requests wait for it; if it fails, the next one asks. Volume
+// recorded in the meantime may be missed until the log is asked again.
 func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (volume, error) {
 	slot, err := v.asking.Acquire(guest.WithClaim(ctx, guest.Claim{Tenant: id}))
 	if err != nil {
@@ -298,8 +298,7 @@ func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (vo
 	return of, err
 }
 
-// ask asks the log. The table and its columns are those of spec/event.md, which
-// every database has.
+// ask asks the log. Its table and columns are those of spec/event.md, which every database has.
 func (v *volumes) ask(ctx context.Context, id string) (of volume, err error) {
 	const sql = `SELECT coalesce(sum(CASE WHEN ts >= $1 THEN length(payload) + $2 ELSE 0 END), 0), coalesce(sum(length(payload) + $2), 0)
 	FROM eventlog_events WHERE run_id >= $3 AND run_id < $4`

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
-// Relation says how the events of one number in two runs compare.
+// Relation is the result of comparing the events with the same number in two runs.
 type Relation string
 
 // The relations.
@@ -32,17 +32,17 @@ type Pair struct {
 
 // Comparison is two runs, aligned by number.
 type Comparison struct {
-	Pairs                     []Pair // those that were asked for
+	Pairs                     []Pair // the requested pairs
 	Match, Diff, OnlyA, OnlyB int    // of all that were examined
-	First                     uint64 // number of the first pair that is no match; zero if there is none
+	First                     uint64 // number of the first pair that differs, or zero
 	Examined                  int
 	Capped                    bool // there are more pairs than were examined
 
 	kept int // bytes of the payloads in Pairs
 }
 
-// DiffOptions says which pairs are wanted. The zero value asks for none, and for the
-// figures about all pairs.
+// DiffOptions selects pairs. The zero value selects none, and only the figures about all pairs are
+// returned.
 type DiffOptions struct {
 	From  uint64 // number of the first pair
 	Limit int    // pairs at most
@@ -144,8 +144,8 @@ func newPair(seq uint64, a, b event.Event, inA, inB bool) Pair {
 // passing are the fields of payloads that differ between any two runs.
 var passing = []string{"duration_ms", "merkle_root", "turn_id", "call_id", "parent_id", "idemp_key", "wait_ms", "provider_request_id", "raw_response_hash"}
 
-// lasting returns a payload without the fields that are passing. What is no map
-// stays as it is.
+// lasting returns a payload without the fields that differ in every execution. A payload that is
+// not a map is returned unchanged.
 func lasting(payload canon.Raw) canon.Raw {
 	var fields map[string]canon.Raw
 	if canon.Unmarshal(payload, &fields) != nil || fields == nil {

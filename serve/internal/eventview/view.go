@@ -45,12 +45,12 @@ type View struct {
 	// runs cannot be replayed here.
 	Replayer func(ctx context.Context, runID string) (agent.Verdict, error)
 
-	// Jobs says where runs stand that have not ended, by their ids in the view, as far as
-	// they are in a queue. Nil means that there is none.
+	// Jobs returns the states of those runs that are in a queue and have not ended, by their ids in
+	// the view. It is nil without a queue.
 	Jobs func(ctx context.Context, ids ...string) (map[string]queue.Status, error)
 
-	// Usage says what the tenant uses, or for an operator what tenants use. Nil means that
-	// nothing is known of it.
+	// Usage returns the usage of the tenant, or for an operator of all tenants. It is nil if it is
+	// unknown.
 	Usage func(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error)
 
 	// Operator shows the queue of all tenants. Nil for readers who are not operators. A view
@@ -62,13 +62,14 @@ type View struct {
 type Operator struct {
 	Queue *queue.Queue
 
-	// Steer does what is asked for: "cancel" or "retry" a run by its whole id, "drain" a
-	// host by its id or have it "resume". Nil for a view that only reads.
+	// Steer controls runs and hosts: it cancels or retries a run by its whole id ("cancel",
+	// "retry"), and drains or resumes a host by its id ("drain", "resume"). It is nil for a
+	// read-only view.
 	Steer func(ctx context.Context, what, of string) error
 }
 
-// OpenJobs returns the states of the jobs of runs that have not ended. What cannot be found out is
-// left out: it is no reason to show nothing.
+// OpenJobs returns the states of the jobs of runs that have not ended. Unknown states are left out,
+// so that a failure of the queue does not hide the runs.
 func (v View) OpenJobs(ctx context.Context, runs ...eventlog.RunSummary) map[string]queue.Status {
 	var open []string
 	for _, run := range runs {
@@ -127,7 +128,7 @@ func (v View) findRun(ctx context.Context, id string) (string, error) {
 	return runID, err
 }
 
-// ShortID returns the id by which the reader knows a run.
+// ShortID returns the id of a run for the reader.
 func (v View) ShortID(runID string) string {
 	if v.Namespace == "" {
 		return runID
@@ -138,7 +139,7 @@ func (v View) ShortID(runID string) string {
 // CanReplay reports whether runs can be replayed here.
 func (v View) CanReplay() bool { return v.Replayer != nil }
 
-// Runs lists runs, the newest first. Of the options, Namespace is the view's.
+// Runs lists runs, the newest first. It ignores the option Namespace and uses the view's.
 func (v View) Runs(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
 	o.Namespace = v.Namespace
 	page, err := v.Log.ListRunsPage(ctx, o)
@@ -212,7 +213,7 @@ func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error)
 func (v View) Check(ctx context.Context, id string) (eventlog.Report, error) {
 	runID, err := v.findRun(ctx, id)
 	if errors.Is(err, eventlog.ErrRunNotFound) {
-		return eventlog.Report{}, err // for the checker, a run without events is one that lost them
+		return eventlog.Report{}, err // the checker would report a run without events as one that lost them
 	}
 	if v.Checker != nil {
 		return v.Checker(ctx, runID)

@@ -109,7 +109,7 @@ func (s *Server) compare(ctx context.Context, v eventview.View, a, b string, fro
 	return nil
 }
 
-// verdictOf says in a sentence how two runs compare.
+// verdictOf describes the comparison of two runs in a sentence.
 func verdictOf(c eventview.Comparison) (state, string) {
 	capped := ""
 	if c.Capped {

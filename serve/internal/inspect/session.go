@@ -126,9 +126,8 @@ const maxForm = 16 << 10
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard refuses requests that a page of another origin makes a browser send,
-// before anything is looked up. Of the headers that it checks, other programs
-// send only Host.
+// guard refuses requests that a page of another origin makes a browser send, before any lookup.
+// Programs other than browsers send only Host of the headers that it checks.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		writeHeaders(w, r)

@@ -200,7 +200,8 @@ func (s *Server) rows(r *http.Request, v eventview.View, id string, began int64,
 	return rows, 0, nil
 }
 
-// row describes one event, with its payload if that has at most so many bytes as stored.
+// row describes one event, with its payload if its stored size is at most the given number of
+// bytes.
 func (s *Server) row(id string, began int64, ev event.Event, most int) eventRow {
 	hash := ev.Hash()
 	row := eventRow{
@@ -280,13 +281,13 @@ var families = []struct{ group, name string }{
 	{"run", "run"}, {"model", "model"}, {"tool", "tool calls"}, {"effect", "effects"}, {"bad", "failures"},
 }
 
-// fewEvents is up to how many events there is nothing to narrow.
+// fewEvents is the number of events up to which filters are not shown.
 const fewEvents = 20
 
 // maxSkipped bounds how many events are passed over for one page.
 const maxSkipped = 50_000
 
-// familyLinks lead to the timelines of each family, and to all of it.
+// familyLinks returns links to the timeline of each family, and to the whole timeline.
 func (s *Server) familyLinks(run eventlog.RunSummary, only string) []link {
 	if run.LastSeq <= fewEvents {
 		return nil
@@ -302,7 +303,7 @@ func (s *Server) familyPath(id, group string, at uint64) string {
 	return address(s.path("runs", id), url.Values{"only": {group}, "at": {unless(1, at)}})
 }
 
-// familyOf returns the family that a request asks for, or nothing.
+// familyOf returns the family in a request, or "".
 func familyOf(r *http.Request) string {
 	for _, f := range families {
 		if r.URL.Query().Get("only") == f.group {
@@ -314,7 +315,7 @@ func familyOf(r *http.Request) string {
 
 // Bounds of a stream to a browser.
 const (
-	heartbeat    = 15 * time.Second // between comments, by which a browser that went away is noticed
+	heartbeat    = 15 * time.Second // between comments, which reveal a browser that went away
 	writeTimeout = 10 * time.Second // for one write to a browser that does not read
 )
 

@@ -16,12 +16,12 @@ import (
 // the user.
 const answerTime = 10 * time.Minute
 
-// asking returns the handler of a tool whose calls can ask the client's user, where a
-// policy requires that.
+// asking returns the handler of a tool whose calls can ask the client's user, where a policy
+// requires that.
 //
-// A client of the protocol with sessions is sent a request of the server. One of the later
-// protocol is sent the question as the result of its request, and makes the request again,
-// with the answer: meanwhile the call waits here.
+// With a protocol version that has sessions, the question is a request of the server. With a later
+// version, the question is the result of the client's request, and the client repeats the request
+// with the answer; in the meantime the call waits here.
 func asking(call mcp.ToolHandler) mcp.ToolHandler {
 	q := &questions{waiting: map[string]waitingCall{}}
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -164,7 +164,7 @@ func confirmation(q policy.Question) *mcp.ElicitParams {
 	return &mcp.ElicitParams{Mode: "form", Message: q.Text, RequestedSchema: schema}
 }
 
-// answerOf returns the answer to a question.
+// answerOf returns the user's answer to a question.
 func answerOf(q policy.Question, given *mcp.ElicitResult) string {
 	if given.Action == policy.Accept && q.Partial && given.Content[allow] != true {
 		return policy.Decline

@@ -26,9 +26,9 @@ var ErrUnauthorized = errors.New("mcpsrv: unauthorized")
 
 // Config configures a handler.
 type Config struct {
-	// Scope returns what a request may look at and call. It is called for every
-	// request: there are no sessions whose ids could be taken for a credential.
-	// Without a valid credential it returns [ErrUnauthorized]. Required.
+	// Scope returns the runs and tools that a request may access. It is called for every request,
+	// because no session id serves as a credential. Without a valid credential it returns
+	// [ErrUnauthorized]. Required.
 	Scope func(*http.Request) (View, error)
 
 	// Origins are the origins under which the server is reached, such as
@@ -132,8 +132,8 @@ const (
 	methodCancelled  = "notifications/cancelled"
 )
 
-// errCancelled is the cause with which a request's context ends that its client has
-// cancelled.
+// errCancelled is the cause of the end of a request's context when the client has cancelled the
+// request.
 var errCancelled = errors.New("mcpsrv: cancelled by the client")
 
 // peeked returns the message of a request, nil if it has none or several, and leaves the
@@ -183,8 +183,8 @@ func keyOf(v View, r *http.Request, id jsonrpc.ID) pendingKey {
 	return pendingKey{v.Owner, r.Header.Get(sessionHeader), id}
 }
 
-// ticket names the request among its owner's, also for other processes. Without a
-// session it is empty.
+// ticket identifies the request among its owner's, also for other processes. Without a session it
+// is empty.
 func (k pendingKey) ticket() string {
 	id, err := json.Marshal(k.id.Raw())
 	if k.session == "" || err != nil {

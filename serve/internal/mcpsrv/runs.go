@@ -138,8 +138,8 @@ type eventInfo struct {
 	TooLong      bool            `json:"payload_too_long,omitempty"` // for this answer; get_event takes longer ones
 }
 
-// newEventInfo describes an event, with its hashes and with its payload if that has at
-// most so many bytes of JSON; with zero for both, without either.
+// newEventInfo describes an event, with its hashes, and with its payload if the payload has at most
+// the given number of bytes of JSON. With zero it includes neither.
 func newEventInfo(ev event.Event, most int) eventInfo {
 	facts, err := event.Describe(ev)
 	if err != nil {

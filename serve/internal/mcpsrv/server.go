@@ -139,8 +139,8 @@ func (o Options) normal() Options {
 	return o
 }
 
-// ownersOnly keeps answers out of caches that several clients share: each client has
-// its own list. Without it the protocol takes them to be for everybody.
+// ownersOnly keeps responses out of caches shared by several clients: each client has its own list.
+// By default the protocol treats them as public.
 func ownersOnly(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" }
 
 // newServer makes the server of one client's view, and returns the tools that it presents.

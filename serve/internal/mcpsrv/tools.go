@@ -36,7 +36,7 @@ const (
 	maxSchema      = 64 << 10 // bytes
 	maxResult      = 1 << 20  // bytes of one result
 	maxError       = 8 << 10  // bytes
-	maxLogLines    = 1000     // of the log of a call; all of it is in the run
+	maxLogLines    = 1000     // of the log of a call; the run has all of it
 )
 
 // addTool presents a tool of a tenant. The error is the reason why it cannot be presented.
@@ -103,7 +103,8 @@ func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logg
 	}
 }
 
-// assistantOf returns how another server reaches the client of a call. Answered gets its answer.
+// assistantOf describes the client of a call to another server. answered receives the client's
+// answer.
 func assistantOf(ctx context.Context, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *mcptool.Assistant {
 	a := &mcptool.Assistant{Answered: answered, Log: func(level, logger string, data any) {
 		//lint:ignore SA1019 clients of the versions before still ask for logs
@@ -210,8 +211,8 @@ const (
 	progressEvery = 100 * time.Millisecond
 )
 
-// progressOf returns what sends the progress of a call, or nil if the client has not asked.
-// The total is not known. A notification that does not arrive is not worth an error.
+// progressOf returns a function that sends the progress of a call, or nil if the client has not
+// requested it. The total is unknown. Failures to send a notification are ignored.
 func progressOf(ctx context.Context, r *mcp.CallToolRequest) func(what string) {
 	token := r.Params.GetProgressToken()
 	if token == nil {
@@ -300,7 +301,7 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 	return result.name(out, mcp.Meta{})
 }
 
-// name gives a result the name of its run, beside what is in meta.
+// name adds the name of its run to a result, beside the members of meta.
 func (r Result) name(out *mcp.CallToolResult, meta mcp.Meta) *mcp.CallToolResult {
 	if r.RunID != "" {
 		meta[runIDKey] = r.RunID

@@ -12,14 +12,14 @@ import (
 	"github.com/starling-host/starling/eventlog"
 )
 
-// Queue is a durable queue: a job store in the database of a log, and what hands its
-// jobs to workers in this process. Use [Open]. All methods may be called from any
-// goroutine, and any number of processes may have a Queue on one database.
+// Queue is a durable queue: a job store in the database of a log, and a dispatcher that hands its
+// jobs to workers in this process. Use [Open]. All methods may be called from any goroutine, and
+// any number of processes may have a Queue on one database.
 //
-// One goroutine at a time makes transactions, for as long as there is something to do.
-// While one commit waits for the disk, whatever is asked for gathers, so that any number
-// of jobs are enqueued, handed out and finished in one transaction, and a lone one is
-// committed at once. Only the end of a job lingers a moment when no job waits.
+// One goroutine at a time makes transactions, as long as there is work. While one commit waits for
+// the disk, requests gather, so that one transaction can enqueue, hand out and finish any number of
+// jobs. A single request is committed at once. Only the end of a job lingers a moment when no job
+// waits.
 type Queue struct {
 	log    eventlog.Transactor
 	shared eventlog.Shared // nil when the database is a file
@@ -35,9 +35,9 @@ type Queue struct {
 	dispatcher *dispatcher // nil while Work does not run
 }
 
-// Open opens the queue in a log's database, and makes its tables. It holds nothing that
-// would have to be closed; the log is closed after Work has returned. Without a clock in
-// the configuration the time is the database server's, if it has one.
+// Open opens the queue in a log's database, and creates its tables. The queue needs no closing;
+// close the log after Work has returned. Without a clock in the configuration the time is the
+// database server's, if it has one.
 func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, error) {
 	q := &Queue{log: log}
 	q.shared, _ = log.(eventlog.Shared)
@@ -65,13 +65,12 @@ func Open(ctx context.Context, log eventlog.Transactor, cfg Config) (*Queue, err
 	return q, nil
 }
 
-// Enqueue stores the job and what also stores, such as the run's first events, in one
+// Enqueue stores the job and the writes of also, such as the run's first events, in one
 // transaction. When it returns nil, all of it is durable. [ErrExists], [ErrFull] and
-// [ErrTenantFull] change nothing. When ctx ends first, the job may be there nevertheless.
+// [ErrTenantFull] change nothing. If ctx ends first, the job may have been stored nevertheless.
 //
-// also keeps to the rules of eventlog.Transactor: it may be run several times and must be
-// quick. Its error rolls all of it back and is returned unchanged. Nil stores nothing
-// more.
+// also must follow the rules of eventlog.Transactor: it may run several times and must be quick.
+// Its error rolls everything back and is returned unchanged. It may be nil.
 func (q *Queue) Enqueue(ctx context.Context, j Job, also func(eventlog.Tx) error) error {
 	if err := j.Check(); err != nil {
 		return err
@@ -99,10 +98,10 @@ func (q *Queue) Enqueue(ctx context.Context, j Job, also func(eventlog.Tx) error
 	return err
 }
 
-// Cancel stops a job. The context of a running job ends, in whichever process it runs; a
-// waiting job is handed out with Lease.Cancelled set. When Cancel returns nil, the
-// cancellation is durable, but it may come too late for a handler that is about to
-// return. A job that does not exist is [ErrNotFound].
+// Cancel stops a job. The context of a running job ends, in any process; a waiting job is handed
+// out with Lease.Cancelled set. When Cancel returns nil, the cancellation is durable, but it may
+// come too late for a handler that is about to return. If the job does not exist, the error is
+// [ErrNotFound].
 func (q *Queue) Cancel(ctx context.Context, runID string) error {
 	var was jobRow
 	err := q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
@@ -188,8 +187,8 @@ const (
 	// maxChanges and maxClaims bound one transaction.
 	maxChanges = 256
 	maxClaims  = 256
-	// commitTime bounds one transaction in time. Whether it was committed after that is
-	// not known.
+	// commitTime bounds the duration of one transaction. Beyond it, the outcome of the commit is
+	// unknown.
 	commitTime = 30 * time.Second
 	// linger is how long a finished job waits for other changes to share its
 	// transaction. If the process dies meanwhile, the next handler finds that the run
@@ -255,7 +254,7 @@ func (q *Queue) hasUrgent() bool {
 	return !q.drained && len(q.changes) > 0 || slices.ContainsFunc(q.changes, func(c *change) bool { return !c.later })
 }
 
-// wake has transactions made until there is nothing to do. The caller holds mu.
+// wake starts transactions, which continue until there is nothing to do. The caller holds mu.
 func (q *Queue) wake() {
 	if q.dispatcher != nil {
 		q.dispatcher.wanted = true

@@ -417,8 +417,8 @@ func (d *dispatcher) end(runID string, epoch uint64, cause error) {
 	}
 }
 
-// endAll ends the contexts of all tasks and returns how many there are. Those whose
-// lease was lost are forgotten.
+// endAll ends the contexts of all tasks and returns how many there are. It drops tasks whose lease
+// was lost.
 func (d *dispatcher) endAll(cause error) int {
 	d.q.mu.Lock()
 	defer d.q.mu.Unlock()

@@ -37,15 +37,15 @@ var (
 	// ErrWorking means that Work runs already.
 	ErrWorking = errors.New("queue: Work runs already")
 
-	// ErrCancelled is the cause with which a handler's context ends when its job
-	// is cancelled. The handler must end the run.
+	// ErrCancelled is the cause of the end of a handler's context when its job is cancelled. The
+	// handler must end the run.
 	ErrCancelled = errors.New("queue: the job was cancelled")
-	// ErrLost is the cause with which a handler's context ends when this process
-	// has not renewed its lease in time. Whatever the handler returns is ignored.
+	// ErrLost is the cause of the end of a handler's context when this process has not renewed its
+	// lease in time. The handler's result is ignored.
 	ErrLost = errors.New("queue: the lease was lost")
-	// ErrStopping is the cause with which a handler's context ends when its job has to
-	// be given back: Work is stopping and the grace period is over, or the tenant is
-	// paused. If the handler then returns an error, that spends no attempt.
+	// ErrStopping is the cause of the end of a handler's context when its job must be given back:
+	// Work is stopping and the grace period is over, or the tenant is paused. An error of the
+	// handler then spends no attempt.
 	ErrStopping = errors.New("queue: the job is given back")
 )
 
@@ -82,9 +82,8 @@ func (e *FullError) Unwrap() error { return e.Reason }
 // good after about six minutes.
 const DefaultMaxAttempts = 5
 
-// A process that dies takes all its jobs with it, and usually none of them is to
-// blame. But a job that is to blame must not kill one process after the other for
-// ever.
+// A process that dies takes all its jobs with it, and usually none of them caused it. But a job
+// that did must not kill one process after the other for ever.
 const (
 	// MaxDeaths is how many processes may die while a job's run is under way. The first
 	// death does not count: until then, the start of a run is not stored.
@@ -158,9 +157,9 @@ type Lease struct {
 	// the reason.
 	Exhausted bool
 
-	// Failure is the error of the last attempt that came back, and Class its class: that of
-	// a [HostError], "snooze", "panic", or "internal" for any other. Both are empty when
-	// there was none, and after an attempt during which the process died.
+	// Failure is the error of the last failed attempt, and Class its class: that of a [HostError],
+	// "snooze", "panic", or "internal" for any other. Both are empty if no attempt failed, and
+	// after an attempt during which the process died.
 	Class, Failure string
 
 	// The handler must call Begin when the run has nothing left to wait for, before it
@@ -234,7 +233,7 @@ type Stats struct {
 	Ready    int       `json:"waiting"`
 	Sleeping int       `json:"sleeping"`
 	Running  int       `json:"running"`
-	Oldest   time.Time `json:"oldest"` // when the oldest of them was enqueued; zero if there are none
+	Oldest   time.Time `json:"oldest"` // when the oldest of them was enqueued, or zero
 	Paused   bool      `json:"paused,omitempty"`
 	Tenants  int       `json:"-"` // that have ready jobs, in the Stats of all
 }
@@ -267,8 +266,7 @@ type Config struct {
 	// A nil Ready means always ready.
 	Ready func(context.Context) error
 
-	// Existing makes [Open] return [ErrNoTables] instead of making a queue where there is
-	// none.
+	// Existing makes [Open] return [ErrNoTables] if there is no queue, instead of creating one.
 	Existing bool
 
 	// Workers bounds the handlers that run at once in this process. Default: 64.
@@ -355,10 +353,9 @@ type machineClock struct{}
 func (machineClock) Now() time.Time                         { return time.Now() }
 func (machineClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// serverClock returns the time of the database server. All processes have to agree
-// whether one of them is alive, and their own clocks may differ by more than a lease, or
-// be set. Between two answers of the server this machine's monotonic clock is added,
-// which cannot be set.
+// serverClock returns the time of the database server. All processes must agree on whether a
+// process is alive, but their own clocks can be set, and can differ by more than a lease. Between
+// two answers of the server it adds this machine's monotonic clock, which cannot be set.
 type serverClock struct {
 	machineClock
 	server eventlog.Shared

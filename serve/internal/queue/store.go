@@ -296,9 +296,9 @@ var storeTenants = statement{
 const orReplaceTenant = ` ON CONFLICT (tenant) DO UPDATE SET tag = excluded.tag, open = excluded.open, ready = excluded.ready,
 	sleeping = excluded.sleeping, running = excluded.running, ending = excluded.ending`
 
-// flush writes back the counts. If a tenant that had no jobs to hand out now has some,
-// it signals other processes: the ones that found nothing are idle. While a tenant has
-// jobs, each process looks again when one of its workers is free.
+// flush writes back the counts. If a tenant without jobs to hand out now has some, it signals other
+// processes, because those that found nothing are idle. While a tenant has jobs, each process looks
+// again when one of its workers is free.
 func (s *storeTx) flush() error {
 	if err := s.push(); err != nil {
 		return err

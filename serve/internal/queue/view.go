@@ -113,7 +113,7 @@ type Filter struct {
 	Tenant string // only jobs of the tenant; empty is all
 	State  State  // only jobs in this state; empty is all
 	After  int64  // only those behind the job of that number, see [Status].Number
-	Limit  int    // at most so many; zero is 100
+	Limit  int    // maximum number; zero means 100
 }
 
 const defaultLimit = 100
@@ -188,7 +188,7 @@ const (
 
 // Host is a process that works, or a dead one.
 type Host struct {
-	ID      string    `json:"id"`   // unique to the process; the next one with the same name has another
+	ID      string    `json:"id"`   // unique to the process; a later process with the same name has another
 	Name    string    `json:"name"` // Config.Label
 	Version string    `json:"version,omitempty"`
 	State   string    `json:"state"`

@@ -69,7 +69,7 @@ func (s *Stream) Write(text string) {
 	}
 }
 
-// Send sends a document, behind the lines that say what it is.
+// Send sends a document after its header lines.
 func (s *Stream) Send(lines string, doc any) {
 	data, err := json.Marshal(doc)
 	if err != nil {
