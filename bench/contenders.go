@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/starling-host/starling/abi"
@@ -30,6 +29,7 @@ const (
 	oursFresh    = "starling fresh"
 	oursWorker   = "starling worker"
 	rawReused    = "wazero reused"
+	wazyReused   = "wazy reused"
 	extismReused = "extism reused"
 	extismFresh  = "extism fresh"
 	timeReused   = "wasmtime reused"
@@ -101,28 +101,35 @@ func raw(ctx context.Context, g guest) (contender, error) {
 		if err != nil {
 			return nil, err
 		}
-		alloc, execute := m.ExportedFunction(abi.ExportAlloc), m.ExportedFunction(abi.ExportExecute)
-		var stack [2]uint64
-		return func() ([]byte, error) { return rawCall(ctx, m, alloc, execute, stack[:]) }, nil
+		return rawCall(ctx, m.Memory(), m.ExportedFunction(abi.ExportAlloc), m.ExportedFunction(abi.ExportExecute)), nil
 	}
 	return contender{rawReused, caller, func() { r.Close(ctx) }}, nil
 }
 
-func rawCall(ctx context.Context, m api.Module, alloc, execute api.Function, stack []uint64) ([]byte, error) {
-	stack[0] = uint64(len(document))
-	if err := alloc.CallWithStack(ctx, stack); err != nil {
-		return nil, err
+// rawCall returns a call of an instance, whose engine is wazero or a fork of it.
+func rawCall(ctx context.Context, memory interface {
+	Read(offset, n uint32) ([]byte, bool)
+	Write(offset uint32, b []byte) bool
+}, alloc, execute interface {
+	CallWithStack(ctx context.Context, stack []uint64) error
+}) call {
+	stack := make([]uint64, 2)
+	return func() ([]byte, error) {
+		stack[0] = uint64(len(document))
+		if err := alloc.CallWithStack(ctx, stack); err != nil {
+			return nil, err
+		}
+		at := uint32(stack[0])
+		memory.Write(at, document)
+		stack[0], stack[1] = uint64(at), uint64(len(document))
+		if err := execute.CallWithStack(ctx, stack); err != nil {
+			return nil, err
+		}
+		at, n := abi.Unpack(stack[0])
+		out, ok := memory.Read(at, n)
+		if !ok {
+			return nil, fmt.Errorf("the output of %d bytes at %#x is outside of memory", n, at)
+		}
+		return append([]byte(nil), out...), nil
 	}
-	at := uint32(stack[0])
-	m.Memory().Write(at, document)
-	stack[0], stack[1] = uint64(at), uint64(len(document))
-	if err := execute.CallWithStack(ctx, stack); err != nil {
-		return nil, err
-	}
-	at, n := abi.Unpack(stack[0])
-	out, ok := m.Memory().Read(at, n)
-	if !ok {
-		return nil, fmt.Errorf("the output of %d bytes at %#x is outside of memory", n, at)
-	}
-	return append([]byte(nil), out...), nil
 }

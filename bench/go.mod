@@ -9,6 +9,7 @@ require (
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
+	github.com/samyfodil/wazy v0.7.0
 	github.com/starling-host/starling v0.0.0
 	github.com/tetratelabs/wazero v1.12.0
 	modernc.org/sqlite v1.60.1

@@ -1,7 +1,7 @@
 // Bench compares the sandbox with other ways to run the same guests: raw wazero,
-// Extism and Wasmtime, reused and fresh. All take turns in short rounds, so that
-// whatever else the machine does hits them alike, and what is reported are
-// medians of the rounds' ratios.
+// its fork wazy, Extism and Wasmtime, reused and fresh. All take turns in short
+// rounds, so that whatever else the machine does hits them alike, and what is
+// reported are medians of the rounds' ratios.
 //
 //	go run . [-quick] [-guests tiny,gojson] [-out results]
 package main

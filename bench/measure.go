@@ -59,7 +59,7 @@ func compare(ctx context.Context, s settings, g guest) (guestResult, error) {
 func load(ctx context.Context, g guest) ([]contender, error) {
 	var all []contender
 	for _, make := range []func(context.Context, guest) (contender, error){
-		starling(ours, ""), starling(oursFresh, sandbox.ResetFresh), starlingWorker, raw,
+		starling(ours, ""), starling(oursFresh, sandbox.ResetFresh), starlingWorker, raw, wazyRaw,
 		extismPlugin(extismReused, false), extismPlugin(extismFresh, true),
 		wasmtimeModule(timeReused, false, false), wasmtimeModule(timeFresh, true, false), wasmtimeModule(timeFuel, true, true),
 	} {

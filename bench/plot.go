@@ -16,7 +16,7 @@ const (
 )
 
 // colours are told apart by people who see few of them; ours comes first.
-var colours = []string{"#d55e00", "#e69f00", "#000000", "#0072b2", "#56b4e9", "#009e73", "#7fc8a9", "#cc79a7"}
+var colours = []string{"#d55e00", "#e69f00", "#000000", "#0072b2", "#56b4e9", "#009e73", "#7fc8a9", "#cc79a7", "#999999", "#f0e442"}
 
 func (r report) plot() []byte {
 	var b bytes.Buffer
