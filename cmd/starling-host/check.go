@@ -126,6 +126,9 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 		return certificate{}, err
 	}
 	defer engine.Close(context.WithoutCancel(ctx))
+	if limits, err = guest.Limits(wasm, limits); err != nil {
+		return certificate{}, err
+	}
 	module, err := engine.Load(ctx, wasm, limits)
 	if err != nil {
 		return certificate{}, err

@@ -33,6 +33,12 @@ func sidecarOf(wasm []byte, l sandbox.Limits) (*registry.Sidecar, sandbox.Limits
 	return side, l, nil
 }
 
+// Limits returns limits of a call within the bounds of the module's sidecar, if it has one.
+func Limits(wasm []byte, l sandbox.Limits) (sandbox.Limits, error) {
+	_, l, err := sidecarOf(wasm, l)
+	return l, err
+}
+
 // programInput is the schema of a WASI command whose sidecar has none.
 const programInput = `{"type":"object","properties":{` +
 	`"args":{"type":"array","items":{"type":"string"},"description":"The arguments, one word each."},` +
@@ -118,7 +124,7 @@ func (p *program) receive(call *sandbox.Call, input *canon.Doc, variables []byte
 		})
 		return text, complete
 	}
-	call.Args = slices.Clone(p.Args)
+	call.Args = slices.Concat(p.Args...)
 	switch {
 	case p.InputSchema == nil:
 		if list := members["args"]; list != nil {
@@ -135,14 +141,22 @@ func (p *program) receive(call *sandbox.Call, input *canon.Doc, variables []byte
 	case p.Args != nil:
 		call.Args = nil
 		call.Input = nil
-		for _, template := range p.Args {
-			var list []json.RawMessage
-			if m := members[strings.Trim(template, "{}")]; m != nil && registry.Placeholder.FindString(template) == template && json.Unmarshal(m.JSON, &list) == nil {
-				for _, item := range list {
-					call.Args = append(call.Args, value(&canon.Doc{JSON: item}))
+		for _, templates := range p.Args {
+			var words []string
+			complete := true
+			for _, template := range templates {
+				var list []json.RawMessage
+				if m := members[strings.Trim(template, "{}")]; m != nil && registry.Placeholder.FindString(template) == template && json.Unmarshal(m.JSON, &list) == nil {
+					for _, item := range list {
+						words = append(words, value(&canon.Doc{JSON: item}))
+					}
+				} else {
+					word, ok := fill(template)
+					words, complete = append(words, word), complete && ok
 				}
-			} else if arg, ok := fill(template); ok {
-				call.Args = append(call.Args, arg)
+			}
+			if complete {
+				call.Args = append(call.Args, words...)
 			}
 		}
 	}

@@ -21,13 +21,13 @@ func TestProgramReceives(t *testing.T) {
 	}{
 		{name: "by itself", input: `{"args":["-r",".a"],"stdin":"x"}`, args: []string{"-r", ".a"}, stdin: "x"},
 		{name: "nothing", input: `{}`},
-		{name: "behind its own", p: program{Args: []string{"-c", "{a}"}}, input: `{"args":["b"]}`, args: []string{"-c", "{a}", "b"}},
+		{name: "behind its own", p: program{Args: [][]string{{"-c"}, {"{a}"}}}, input: `{"args":["b"]}`, args: []string{"-c", "{a}", "b"}},
 		{name: "the document", p: program{InputSchema: schema}, input: `{"a": 1}`, stdin: `{"a":1}`},
-		{name: "a list, a number, a missing one", p: program{InputSchema: schema, Args: []string{"{list}", "-n{n}", "-m{m}{n}"}}, input: `{"list":["a",1],"n":2}`, args: []string{"a", "1", "-n2"}},
+		{name: "a list, a number, a missing one", p: program{InputSchema: schema, Args: [][]string{{"{list}"}, {"-n{n}"}, {"-m{m}{n}"}, {"-x", "{m}"}, {"-y", "{n}"}}}, input: `{"list":["a",1],"n":2}`, args: []string{"a", "1", "-n2", "-y", "2"}},
 		{name: "standard input", p: program{InputSchema: schema, Stdin: &stdin}, input: `{"text":"a\nb"}`, stdin: "a\nb"},
 		{name: "variables", input: `{}`, variables: `{"b":{"n":1},"a":"x","c=":"x","d":"\u0000"}`, env: []string{"a=x", `b={"n":1}`}},
 		{name: "a zero byte", input: `{"args":["\u0000"]}`, fails: "zero byte"},
-		{name: "a template that grows", p: program{InputSchema: schema, Args: []string{strings.Repeat("{a}", 1000)}}, input: `{"a":"` + strings.Repeat("x", 100) + `"}`, fails: "of more than 1000 bytes"},
+		{name: "a template that grows", p: program{InputSchema: schema, Args: [][]string{{strings.Repeat("{a}", 1000)}}}, input: `{"a":"` + strings.Repeat("x", 100) + `"}`, fails: "of more than 1000 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			doc := parsed(t, c.input)

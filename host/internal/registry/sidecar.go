@@ -32,9 +32,9 @@ type SidecarTool struct {
 	Idempotent   *bool           `yaml:"idempotent"`
 
 	// How a WASI command is called. With an input schema, [Placeholder]s stand for its members.
-	Args   []string `yaml:"args"`
-	Stdin  *string  `yaml:"stdin"`
-	Output string   `yaml:"output"` // text, json or base64
+	Args   [][]string `yaml:"args"` // words that belong together: if a member is missing, none is there
+	Stdin  *string    `yaml:"stdin"`
+	Output string     `yaml:"output"` // text, json or base64
 }
 
 // Placeholder is the part of a template that stands for a member of the input.
@@ -62,7 +62,11 @@ func readSidecar(name string, data []byte) (*Sidecar, *config.Node, error) {
 			continue // what is written is meant
 		}
 		members := t.At("input_schema", "properties")
-		for _, template := range append(t.At("args").Items(), t.At("stdin")) {
+		templates := []*config.Node{t.At("stdin")}
+		for _, words := range t.At("args").Items() {
+			templates = append(append(templates, words), words.Items()...)
+		}
+		for _, template := range templates {
 			if template == nil {
 				continue
 			}
