@@ -45,7 +45,7 @@ func TestTextHasThePrices(t *testing.T) {
 		fmt.Sprintf("| `memory.grow` | %d, and %d for each page", costGrow, costPage),
 		fmt.Sprintf("cost at most %d units", leafCost),
 		fmt.Sprintf("at most %d parameters and locals", leafLocals),
-		fmt.Sprintf("when S is %s or more", thousands(checkEvery)),
+		fmt.Sprintf("S is %s or more", thousands(checkEvery)),
 		fmt.Sprintf("it is at least %s", thousands(checkEvery-afterCall)),
 		fmt.Sprintf("%s + %s units", thousands(checkEvery), thousands(DefaultDepth)),
 		fmt.Sprintf("A frame has %d slots", slotsBase),
