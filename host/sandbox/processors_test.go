@@ -21,6 +21,9 @@ const (
 // TestOtherProcessors has the hostile guests attack on processors of other kinds, in an
 // emulator: each ends with the same outcome, at the same count of fuel, as on this one.
 func TestOtherProcessors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: emulates a processor")
+	}
 	for _, p := range qemutest.Processors {
 		t.Run(p.GOARCH, func(t *testing.T) {
 			there := strings.Split(string(p.Output(t, "TestWriteEndings", endingsFile, endingsEngine+"="+p.Engine())), "\n")

@@ -46,7 +46,7 @@ func TestMutants(t *testing.T) {
 	n := 25_000
 	switch {
 	case testing.Short():
-		n = 4_000
+		n = 1_000
 	case os.Getenv("STARLING_NIGHTLY") != "":
 		n = 100_000
 	}

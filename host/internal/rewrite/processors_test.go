@@ -28,6 +28,9 @@ const (
 // emulator: the metered bytes, results, memory and fuel must equal those of both
 // engines on this machine.
 func TestOtherProcessors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: emulates a processor")
+	}
 	dir := t.TempDir()
 	for name, source := range map[string]string{"json": "./testdata/goguest", "dice": "../../../tools-wasm/dice"} {
 		goCommand(t, []string{"GOOS=wasip1", "GOARCH=wasm"}, "build", "-buildmode=c-shared", "-o", filepath.Join(dir, name+".wasm"), source)

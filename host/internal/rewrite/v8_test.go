@@ -142,7 +142,10 @@ func needsNode(t *testing.T) {
 func TestV8RandomPrograms(t *testing.T) {
 	needsNode(t)
 	programs := uint64(300)
-	if os.Getenv("STARLING_NIGHTLY") != "" {
+	switch {
+	case testing.Short():
+		programs = 50
+	case os.Getenv("STARLING_NIGHTLY") != "":
 		programs = 20_000
 	}
 	o := newObserver(t, "compiler")
@@ -168,6 +171,9 @@ func TestV8RandomPrograms(t *testing.T) {
 // TestV8Spec makes V8 run the calls of the official test suite on metered modules,
 // and compares with wazero, on which TestSpec compares with the suite.
 func TestV8Spec(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: TestV8RandomPrograms compares less")
+	}
 	needsNode(t)
 	root := specRoot(t)
 	o := newObserverOf(t, "compiler", append(slices.Clone(observedImports), spectest()...))
