@@ -13,6 +13,10 @@ type Action struct {
 	Description string
 	Schema      abi.JSON // of the input
 	Hosts       []string // that it asks for
+
+	// Authorization is the header of requests to addresses that begin with Address, with the
+	// placeholder of a secret.
+	Address, Authorization string
 }
 
 func (a Action) name() string { return toolName(a.ID) }

@@ -179,7 +179,9 @@ func (k *linker) descriptors() []byte {
 	for i, a := range k.actions { // which are functions with an id in place of types
 		name, nameBytes := d.text(a.name())
 		id, idBytes := d.text(a.ID)
-		d.put(4*(headWords+functionWords*(len(k.called)+i)), name, nameBytes, id, idBytes)
+		address, addressBytes := d.text(a.Address)
+		header, headerBytes := d.text(a.Authorization)
+		d.put(4*(headWords+functionWords*(len(k.called)+i)), name, nameBytes, id, idBytes, address, addressBytes, header, headerBytes)
 	}
 	return d.b
 }

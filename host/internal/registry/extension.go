@@ -76,6 +76,9 @@ func linkExtension(ref, dir string) ([]byte, error) {
 			if host := audience.FindStringSubmatch(t.values["audience"]); host != nil && len(actions) > 0 {
 				a := &actions[len(actions)-1]
 				a.Hosts = append(a.Hosts, host[1])
+				if bearer.MatchString(t.values["injection"]) && a.Address == "" {
+					a.Address, a.Authorization = "https://"+host[1]+"/", "Bearer {{secret:"+strings.ToUpper(t.values["handle"])+"}}"
+				}
 			}
 		}
 	}
@@ -91,6 +94,9 @@ func linkExtension(ref, dir string) ([]byte, error) {
 
 // audience finds the host that a credential of a manifest is for.
 var audience = regexp.MustCompile(`host = "([a-z0-9.:-]+)"`)
+
+// bearer finds the one way in which extensions send a credential.
+var bearer = regexp.MustCompile(`type = "header", name = "authorization", prefix = "Bearer "`)
 
 // table is a table of a manifest: the strings in it, and other values as their text.
 type table struct {

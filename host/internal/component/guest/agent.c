@@ -1,6 +1,7 @@
 // The world of IronClaw's tools, near:agent: one function, execute, has its parameters as a
 // text of JSON, and the name of a capability in its context. The functions are execute, schema
-// and description; each further one names a tool and, instead of types, its capability.
+// and description; each further one names a tool and, instead of types, its capability and its
+// credential: the beginning of addresses, and the header Authorization of requests to these.
 enum { EXECUTE, SCHEMA, DESCRIPTION, TOOLS };
 
 // agent_http makes an exchange. A failure is a text; since 0.4 it is a record with a kind.
@@ -11,6 +12,12 @@ static void agent_http(struct text method, struct text url, struct text headers,
   u8 digits[12];
   write_line(&m, method, url);
   write_headers(&m, document(headers.p, headers.n));
+  u32 i = tool_index();
+  if (i != ~0u && i >= TOOLS) { // of a manifest, whose credential is for the addresses that begin so
+    const u32 *credential = (const u32 *)function(i) + 4;
+    if (credential[1] && url.n >= credential[1] && equal(url.p, descriptors + credential[0], credential[1]))
+      write_header(&m, TEXT("Authorization"), (struct text){descriptors + credential[2], credential[3]});
+  }
   if (timeout) write_header(&m, TEXT("Starling-Timeout"), (struct text){digits, write_number(digits, timeout) - digits});
   write_body(&m, body);
   i32 failed = is_made_of(TOKEN, method) && is_made_of(ADDRESS, url) ? exchange(&m, &r, &why) : -5;
@@ -35,7 +42,7 @@ static void agent_log(const u8 *p, u32 n) {
   write_log(2, "\n", 1);
 }
 
-// The host's policy adds secrets to requests, so a tool may count on any.
+// The host puts secrets in the place of placeholders, so a tool may count on any.
 #define AGENT(minor, typed)                                                                                                           \
   EXPORT("near:agent/host@0." #minor "#log") void agent_log##minor(u32 level, const u8 *p, u32 n) { agent_log(p, n); }                \
   EXPORT("near:agent/host@0." #minor "#now-millis") u64 agent_now##minor(void) { return now(0) / 1000000; }                           \
