@@ -104,7 +104,7 @@ func (a *app) agentResumeCommand() *cobra.Command {
 	return cmd
 }
 
-// agentFlagsOf adds the flags that both commands have.
+// agentFlagsOf adds the flags that "agent run" and "agent resume" share.
 func agentFlagsOf(cmd *cobra.Command, f *agentFlags) {
 	cmd.Flags().StringVar(&f.provider, "provider", "", "let `script:FILE` play the model")
 	policyFlag(cmd, &f.policy)
@@ -112,7 +112,7 @@ func agentFlagsOf(cmd *cobra.Command, f *agentFlags) {
 	outputFlag(cmd, &f.output)
 }
 
-// maxGoal bounds what a model is told at the beginning, in bytes.
+// maxGoal bounds the goal, in bytes.
 const maxGoal = 4 << 20
 
 func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
@@ -204,8 +204,7 @@ func explainAgent(err error) error {
 	return err
 }
 
-// explainFile words what is wrong with a file, such as that of an agent or of its
-// script.
+// explainFile describes an error in a file, such as an agent's or its script.
 func explainFile(err error) error {
 	bad, ok := errors.AsType[*config.Error](err)
 	if !ok {

@@ -48,7 +48,7 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 	return &out
 }
 
-// resumeHints say what can be done about a run that cannot be resumed.
+// resumeHints are hints for runs that cannot be resumed.
 var resumeHints = map[error]string{
 	agent.ErrRunAlreadyTerminal: "a copy in which it has not ended can be gone on with: starling-host fork DB RUN SEQ FILE",
 	agent.ErrAgentChanged:       "name the agent that began it with --agent, as it was then",
@@ -56,8 +56,7 @@ var resumeHints = map[error]string{
 	agent.ErrNoModel:            "a direct call of a tool is made anew with: starling-host run",
 }
 
-// agentPrinter prints a run. What the model says is hostile, and so is what tools
-// answer.
+// agentPrinter prints a run. The texts of the model and of tools are hostile.
 type agentPrinter struct {
 	*app
 	flags  agentFlags
@@ -88,7 +87,7 @@ func (p *agentPrinter) print(ev agent.AgentEvent) {
 	}
 }
 
-// text prints a piece of what the model says.
+// text prints a piece of the model's answer.
 func (p *agentPrinter) text(text string) {
 	if !p.stream || text == "" {
 		return

@@ -87,12 +87,11 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 	return nil
 }
 
-// inTheClear is a database of which the runs of tenants are archived as they were before
-// they were encrypted.
+// inTheClear is a database whose encrypted runs are archived decrypted.
 type inTheClear struct{ *decrypting }
 
-// ListRuns implements [eventlog.EventLog]. The head of a run that is opened is not the
-// one that is listed; that the run is whole, its last event says.
+// ListRuns implements [eventlog.EventLog]. The head of a decrypted run differs from the one in the
+// listing. Its last event shows whether the run is complete.
 func (c inTheClear) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
 	runs, err := c.decrypting.ListRuns(ctx)
 	for i := range runs {
@@ -132,12 +131,12 @@ func notOver(path string, err error) error {
 	return err
 }
 
-// contents names what is in an archive.
+// contents describes the contents of an archive.
 func contents(r store.ArchiveReport) string {
 	return fmt.Sprintf("%s, %s and %s", plural(r.Runs, "run"), plural(r.Events, "event"), plural(r.Modules, "module"))
 }
 
-// encrypted says what an archive does not have, if there is something.
+// encrypted describes the encrypted runs of an archive, which lacks their keys and modules, if any.
 func encrypted(r store.ArchiveReport) string {
 	if r.Encrypted == 0 {
 		return ""

@@ -30,8 +30,8 @@ func (a *app) asking(ctx context.Context) context.Context {
 	})
 }
 
-// confirm puts a question and returns the answer: policy.Accept for a line with one of the
-// words, policy.Cancel if there is no line, since the input or the context has ended, and otherwise
+// confirm asks a question and returns the answer: policy.Accept for a line with one of the words,
+// policy.Cancel without a line, because the input or the context has ended, and otherwise
 // policy.Decline.
 func (a *app) confirm(ctx context.Context, question string, words ...string) string {
 	a.stderr.printf("%s [%s/N] ", question, words[0])

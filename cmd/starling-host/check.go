@@ -96,7 +96,7 @@ type startDocument struct {
 	Digest string `json:"digest,omitempty"`
 	Pages  uint32 `json:"pages,omitempty"`
 	Fuel   uint64 `json:"fuel"`
-	Error  string `json:"error,omitempty"` // with which every call fails
+	Error  string `json:"error,omitempty"` // every call fails with it
 
 	Uncalled bool `json:"start_export_uncalled,omitempty"` // it exports _start, as only a command should
 }

@@ -38,9 +38,9 @@ const defaultDatabase = "starling.db"
 // ownDatabase are the commands that do without a database if none is named.
 var ownDatabase = map[string]bool{"doctor": true, "mcp": true, "config": true, "bundle": true}
 
-// withDatabase puts [defaultDatabase] where DB was left out, and reports whether it was: when
-// no more arguments are there than must be beside it, or when the first one is @last, which
-// is no database.
+// withDatabase puts [defaultDatabase] in the place of an omitted DB, and reports whether it was
+// omitted: if there are no more arguments than the others that are required, or if the first one is
+// @last.
 func withDatabase(names, args []string) (all []string, left bool) {
 	place := slices.Index(names, "[DB]")
 	if place < 0 || len(args) >= len(names) {
@@ -58,8 +58,8 @@ func withDatabase(names, args []string) (all []string, left bool) {
 	return slices.Insert(slices.Clone(args), place, defaultDatabase), true
 }
 
-// isDatabase reports whether an argument can only be a database, or a bundle that is read
-// like one: the address of a server, or the path of a file that begins as one of them.
+// isDatabase reports whether an argument can only be a database, or a bundle, which is read like
+// one: the address of a server, or the path of a file with the first bytes of either.
 func isDatabase(arg string) bool {
 	const magic = "SQLite format 3\x00"
 	return onServer(arg) || beginsAs(arg, magic) || isBundle(arg)
@@ -141,8 +141,8 @@ func unpack(ctx context.Context, path string) (db database, err error) {
 	return whole(db, err)
 }
 
-// namedToChange refuses to change or to empty a database that was not named: the one in this
-// folder may not be the one that is meant.
+// namedToChange refuses to change or empty a database that was not named: the one in this folder
+// may not be the intended one.
 func namedToChange(changes func() bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if changes() && len(args) == 0 {
@@ -181,7 +181,7 @@ func isNew(where string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// mustBeThere refuses what is not a file that can be read. A server is asked later.
+// mustBeThere refuses a path without a readable file. A server is contacted later.
 func mustBeThere(where string) error {
 	if onServer(where) {
 		return nil
@@ -189,10 +189,10 @@ func mustBeThere(where string) error {
 	return starling.CheckFile(where)
 }
 
-// unreadable is the failure of a command whose log cannot be read. The log is not valid if
-// the error says so: a byte that was changed may have hit the structure of the file instead
-// of an event. A file that is gone, a lock, a disk or a server that fails says nothing of
-// the log. The end of ctx and a database of a newer program stay what they are.
+// unreadable returns the failure of a command that cannot read its log. The failure reports an
+// invalid log if the error does: a changed byte may have damaged the structure of the file instead
+// of an event. A missing file, a lock, and failures of a disk or a server do not make a log
+// invalid. The end of ctx and a database of a newer program keep their own errors.
 func unreadable(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, eventlog.ErrSchemaTooNew) {
 		return err
@@ -213,8 +213,8 @@ func unreadable(ctx context.Context, err error) error {
 	return f
 }
 
-// interrupted is the failure of a command that looks at one run after another, and could
-// not read the next one. Of those before it, it has said what there is.
+// interrupted returns the failure of a command that goes through runs and could not read the next
+// one. It has printed the runs before it.
 func interrupted(ctx context.Context, err error, what string, done, all int) error {
 	if unread := (*starling.UnreadError)(nil); ctx.Err() != nil || !errors.As(err, &unread) {
 		return err
@@ -268,7 +268,7 @@ func openForRuns(ctx context.Context, where string) (database, error) {
 	return log, nil
 }
 
-// openToWrite opens a database whatever its layout is.
+// openToWrite opens a database of any layout.
 func openToWrite(ctx context.Context, where string) (database, error) {
 	log, err := store.Open(ctx, where, store.Options{})
 	if err != nil {
@@ -277,9 +277,9 @@ func openToWrite(ctx context.Context, where string) (database, error) {
 	return log, nil
 }
 
-// completing completes the words that there are in a database, each with what it is behind a
-// tab: those of the database that the first argument names, or those of [defaultDatabase],
-// with the files that may be another one if none of them begins as what is typed.
+// completing completes words of a database, each followed by a tab and a description. The database
+// is the first argument or [defaultDatabase]. If none of its words begins like the typed text, it
+// offers files, which may be another database.
 func completing(words func(ctx context.Context, where string) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) (list []string, _ cobra.ShellCompDirective) {
 		where, otherwise := defaultDatabase, cobra.ShellCompDirectiveDefault
@@ -291,7 +291,7 @@ func completing(words func(ctx context.Context, where string) []string) cobra.Co
 		}
 		for _, line := range words(cmd.Context(), where) {
 			word, _, _ := strings.Cut(line, "\t")
-			// A shell evaluates what it completes, so what is more than a word is not offered.
+			// A shell evaluates completions, so only single words are offered.
 			if (word == starling.LastRun || eventlog.CheckRunID(word) == nil) && strings.HasPrefix(strings.ToLower(word), strings.ToLower(toComplete)) {
 				list = append(list, line)
 			}

@@ -68,8 +68,8 @@ func whole(log database, err error) (database, error) {
 	return log, nil
 }
 
-// decrypting is a database whose reader has the master key. Listings are those of
-// the database, which shows of an encrypted run what is visible.
+// decrypting is a database read with the master key. Its listings are those of the database, with
+// only the visible fields of encrypted runs.
 type decrypting struct {
 	database
 	tenants *tenant.Store
@@ -78,8 +78,7 @@ type decrypting struct {
 	logs map[string]eventlog.EventLog // by tenant
 }
 
-// of returns the log that a run is read from: that of its tenant, if the tenant
-// has a key.
+// of returns the log from which to read a run: the log of its tenant, if the tenant has a key.
 func (u *decrypting) of(ctx context.Context, runID string) (eventlog.EventLog, error) {
 	id, _, ok := strings.Cut(runID, "/")
 	if !ok || tenant.ValidID(id) != nil {
@@ -102,8 +101,8 @@ func (u *decrypting) of(ctx context.Context, runID string) (eventlog.EventLog, e
 	return u.logs[id], err
 }
 
-// Erased implements [starling.Decrypting]. Without the master key nothing is known of it:
-// with it the run might be read.
+// Erased implements [starling.Decrypting]. Without the master key it returns false, because the run
+// might be readable with the key.
 func (u *decrypting) Erased(ctx context.Context, runID string) bool {
 	id, _, _ := strings.Cut(runID, "/")
 	_, err := u.tenants.DataKey(ctx, id)
@@ -155,7 +154,7 @@ func (u *decrypting) Opens(ctx context.Context, runID string) (bool, error) {
 	return of != eventlog.EventLog(u.database), err
 }
 
-// erased reports whether the tenant of a run was erased, as far as this reader is told.
+// erased reports whether this reader knows that the tenant of a run was erased.
 func erased(ctx context.Context, log database, runID string) bool {
 	u, withKey := log.(*decrypting)
 	return withKey && u.Erased(ctx, runID)

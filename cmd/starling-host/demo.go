@@ -25,7 +25,7 @@ starling-demo/starling.db, or in the database of --db.`
 //go:embed demo
 var demoFiles embed.FS
 
-// Where the demo is, and what its model is told.
+// The location of the demo, and the instructions of its model.
 const (
 	demoFolder = "starling-demo"
 	demoGoal   = "Roll two dice."

@@ -80,8 +80,7 @@ const (
 	stateBad     = "bad"
 )
 
-// doctor checks the machine, and the host that the file describes, of which more was found
-// already.
+// doctor checks the machine and the host that the file describes. more has earlier findings.
 func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) error {
 	findings := []finding{
 		{"version", stateOK, fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, plural(runtime.NumCPU(), "CPU")), ""},
@@ -161,7 +160,7 @@ func checkBuilder(check, language, fix string, find func() (version, path string
 		return finding{check, stateOK, fmt.Sprintf("%s, %s", version, path), ""}
 	}
 	reason := starling.PlainError(err)
-	if missing, ok := errors.AsType[*guest.SourceError](err); ok { // without what it would be for
+	if missing, ok := errors.AsType[*guest.SourceError](err); ok { // without its purpose
 		reason = missing.Reason
 	}
 	return finding{check, stateLimited, "tools in " + language + " cannot be built: " + reason, fix}
@@ -197,7 +196,7 @@ func checkReset(ctx context.Context) finding {
 	return finding{check, state, found, ""}
 }
 
-// resetMeaning says how instances are made pristine.
+// resetMeaning describes how instances are reset.
 var resetMeaning = map[sandbox.Reset]string{
 	sandbox.ResetScan:    "the kernel lists the pages to restore",
 	sandbox.ResetPagemap: "the pages to restore are read from /proc/self/pagemap",
@@ -464,8 +463,8 @@ func checkMasterKeys(ctx context.Context, file *serve.File) []finding {
 // newestRuns is how many runs the doctor validates.
 const newestRuns = 20
 
-// checkRuns counts the runs, validates the newest ones, and looks for those that another
-// program has written.
+// checkRuns counts the runs, validates the newest ones, and looks for runs written by another
+// program.
 func checkRuns(ctx context.Context, log database, where string) []finding {
 	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: newestRuns})
 	if err != nil {
@@ -484,7 +483,7 @@ func checkRuns(ctx context.Context, log database, where string) []finding {
 	db := starling.Over(log, starling.Options{})
 	for _, run := range page.Runs {
 		v, err := db.Validate(ctx, run.RunID)
-		if err != nil { // which is no word on the run
+		if err != nil { // which does not make the run invalid
 			return []finding{count, {"newest runs", stateBad, "not checked: " + starling.PlainError(err), pasteable("starling-host validate", named(where))}}
 		}
 		if err = v.Err; errors.Is(err, eventlog.ErrSchemaTooNew) {

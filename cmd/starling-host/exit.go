@@ -71,7 +71,7 @@ type failure struct {
 	message string   // one line; empty when everything has been said
 	details []string // further lines, printable
 	hint    string   // one line, or empty
-	needs   string   // a flag with which the command works; the hint is that command then
+	needs   string   // a flag that makes the command work; the hint repeats the command with it
 }
 
 func (f *failure) Error() string { return f.message }
@@ -94,7 +94,7 @@ func silent(code int) error {
 	return &failure{code: code}
 }
 
-// explain turns an error of the packages below into what is printed.
+// explain converts an error of the packages below into the printed failure.
 func explain(err error) *failure {
 	var (
 		known       *failure
@@ -167,7 +167,7 @@ func explain(err error) *failure {
 	case is(sandbox.ErrTooDeep):
 		f.code, f.message, f.hint = exitRefused, starling.PlainError(sandbox.ErrTooDeep), "use the compiler, which has a larger stack: --engine compiler"
 	case is(tool.ErrHost):
-		// What would have come of the call is not known, and so nothing of it is recorded.
+		// The outcome of the call is unknown, so nothing of it is recorded.
 		if host, ok := errors.AsType[*sandbox.HostFailure](err); ok {
 			f.message = starling.PlainError(host)
 		}
@@ -220,7 +220,7 @@ func explainOpen(e *starling.OpenError) *failure {
 	return f
 }
 
-// deniedHint is for a role of a server that may not do what it has to.
+// deniedHint is for a role of a server that lacks a right.
 const deniedHint = `the owner of the tables makes them and says who may do what: starling-host migrate --help`
 
 // maxMessage bounds an error's line, in characters: a log may claim anything of a run.

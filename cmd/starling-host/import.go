@@ -92,7 +92,7 @@ func mustReadTwice(path string) error {
 // and none that their keys do not open.
 type importTarget struct {
 	database
-	keys map[string]string // ids of data keys by those of tenants
+	keys map[string]string // ids of data keys by tenant ids
 }
 
 // Takes implements [store.ArchiveChooser].
@@ -112,8 +112,7 @@ func (t importTarget) Takes(first event.Event) error {
 	return &failure{code: exitRefused, message: fmt.Sprintf("run %q %s", first.RunID, why), hint: "import it into a new database"}
 }
 
-// tenantsOf returns the ids of the data keys of a database's tenants, of which those that
-// were erased have none.
+// tenantsOf returns the ids of the data keys of a database's tenants. Erased tenants have none.
 func tenantsOf(ctx context.Context, where string) (map[string]string, error) {
 	log, err := openDatabase(ctx, where)
 	if err != nil {

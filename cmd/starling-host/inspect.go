@@ -71,7 +71,7 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 	return server.Serve(ctx, listener)
 }
 
-// eventViewOf is what a server shows of a whole database.
+// eventViewOf returns the view of a whole database for a server.
 func eventViewOf(ctx context.Context, path string, log database) (serve.View, error) {
 	view := serve.View{
 		Log: log, Title: named(path),
@@ -87,7 +87,7 @@ func eventViewOf(ctx context.Context, path string, log database) (serve.View, er
 	return view, err
 }
 
-// replayerOf replays runs for a page.
+// replayerOf returns a function that replays runs for a page.
 func replayerOf(r *starling.Replayer) func(context.Context, string) (agent.Verdict, error) {
 	return func(ctx context.Context, runID string) (agent.Verdict, error) {
 		v, err := r.Replay(ctx, runID)

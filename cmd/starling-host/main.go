@@ -126,8 +126,7 @@ func again(cmd *cobra.Command, flag string) string {
 	return pasteable(strings.Join(words, " "), args...)
 }
 
-// givenFlags are the flags that a command was given, as words for a shell, without the one
-// of that name.
+// givenFlags returns the flags of a command, as words for a shell, except the named one.
 func givenFlags(cmd *cobra.Command, without string) (words []string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name == without {
@@ -289,8 +288,8 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// complete fills in what the usage of a command and of those below it says: the number of
-// arguments, of which those in brackets can be left out, and that they are DB and RUN.
+// complete derives the number and the completion of arguments from the usage of a command and its
+// subcommands: arguments in brackets are optional, and DB and RUN are completed.
 func complete(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error { return arguments(operands(cmd)...)(cmd, args) }
@@ -362,8 +361,8 @@ func noEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// operands are the names of the arguments that a command takes, with the flags that it was
-// given. Those in brackets can be left out.
+// operands returns the names of the arguments of a command, given its flags. Those in brackets are
+// optional.
 func operands(cmd *cobra.Command) []string {
 	names := strings.Fields(cmd.Use)[1:]
 	on := func(name string) bool { f := cmd.Flags().Lookup(name); return f != nil && f.Value.String() == "true" }

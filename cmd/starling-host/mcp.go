@@ -153,7 +153,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 	return serve.ServeMCP(ctx, view, options, a.stdin, a.stdout.exact())
 }
 
-// address returns that of --listen. It must be one of this machine, since mcp asks for no key.
+// address returns the address of --listen. It must be on this machine, since mcp requires no key.
 func (f *mcpFlags) address() (serve.Address, error) {
 	at, err := serve.ParseAddress(f.listen)
 	if err != nil || at.Network != "tcp" {
@@ -166,9 +166,9 @@ func (f *mcpFlags) address() (serve.Address, error) {
 	return at, nil
 }
 
-// refs returns the modules that the flags name: those of --tool, and of the folders every
-// file NAME.wasm and every folder, by name. There are none if there is a DB in their place,
-// which is starling.db if there are neither.
+// refs returns the modules that the flags name: those of --tool, and for each folder of --tools,
+// its files NAME.wasm and its folders, by name. If there are none, it returns the given DB, or else
+// starling.db.
 func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 	refs = slices.Clone(f.tools)
 	for _, folder := range f.folders {
@@ -231,8 +231,8 @@ func (f *mcpFlags) parsedServers() ([]serve.Server, error) {
 	return servers, nil
 }
 
-// localTools loads modules, and adds servers, which connect in the background. It warns of
-// modules that cannot be loaded, and fails if there is nothing else.
+// localTools loads modules, and adds servers, which connect in the background. It warns about
+// modules that cannot be loaded, and fails if nothing else is left.
 func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f mcpFlags) (*serve.LocalTools, error) {
 	options, err := f.options()
 	if err != nil {

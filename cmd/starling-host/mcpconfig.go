@@ -28,14 +28,14 @@ type started struct {
 	needs   []string // names of the variables that it takes from its environment
 }
 
-// assistant is one whose configuration "mcp config" writes.
+// assistant is an assistant whose configuration "mcp config" writes.
 type assistant struct {
-	where  string // what to do with what is printed
+	where  string // what to do with the output
 	format func(started) string
-	remote func(name, url string) string // for a server that listens; nil if there is no such configuration
+	remote func(name, url string) string // for a listening server; nil if the assistant cannot use one
 }
 
-// assistants are those that are known, by the name that "mcp config" takes.
+// assistants are the supported assistants, by their names in "mcp config".
 var assistants = map[string]assistant{
 	"claude-code": {"run this in a terminal", func(s started) string { // it passes its variables on
 		line := pasteable("claude mcp add", s.name) + " --"
@@ -169,8 +169,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 	return cmd
 }
 
-// commandLine returns the arguments of this command as those of mcp, with paths that hold in
-// the folder in which the assistant starts it. built has the modules of tools' folders.
+// commandLine returns the arguments of this command as arguments of mcp, with paths that are valid
+// in the folder in which the assistant starts it. built has the modules built from folders of
+// tools.
 func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map[string]string) (line []string, wrong error) {
 	line = []string{"mcp"}
 	if len(dbs) == 0 && !cmd.Flags().Changed("db") {
@@ -288,7 +289,7 @@ func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (bui
 	return built, needs, nil
 }
 
-// absolute returns a path as it is from every folder; one of a database on a server stays.
+// absolute makes a path absolute; the address of a database on a server is returned unchanged.
 func absolute(path string) string {
 	if full, err := filepath.Abs(path); err == nil && !onServer(path) {
 		return full

@@ -120,7 +120,7 @@ func openToMigrate(ctx context.Context, where string, dryRun bool) (database, er
 	return openToWrite(ctx, where)
 }
 
-// missingTables returns the sets of which the database lacks tables, or has older ones.
+// missingTables returns the sets of tables that the database lacks or has in an older version.
 func missingTables(ctx context.Context, log database) (missing []string, err error) {
 	for _, set := range serve.Tables() {
 		taken, err := log.TableSteps(ctx, set)
@@ -144,7 +144,7 @@ func (a *app) migrateHost(ctx context.Context, log database, roles store.Roles) 
 	return log.(*store.Server).Grant(ctx, roles, serve.Tables()...)
 }
 
-// hostTablesToMake says what migrateHost is about to make, if anything.
+// hostTablesToMake describes the step that migrateHost is about to take, if any.
 func hostTablesToMake(ctx context.Context, where string) (step string, err error) {
 	log, err := openDatabase(ctx, where)
 	if err != nil {
@@ -158,7 +158,7 @@ func hostTablesToMake(ctx context.Context, where string) (step string, err error
 	return "make the tables of a host: " + strings.Join(missing, ", "), nil
 }
 
-// granted names the roles and what they were given.
+// granted describes the roles and their rights.
 func granted(r store.Roles) string {
 	var parts []string
 	for _, role := range []struct{ may, name string }{{"serve", r.Writer}, {"prune", r.Retention}, {"read", r.Reader}} {
@@ -169,7 +169,7 @@ func granted(r store.Roles) string {
 	return strings.Join(parts, ", ")
 }
 
-// rights are the role that a server knows a user by, and what it lacks for each use.
+// rights are the role of a user on a server, and the rights that it lacks for each use.
 type rights struct {
 	role               string
 	serve, prune, read []string
@@ -189,7 +189,8 @@ func rightsOn(ctx context.Context, log database) (r rights, err error) {
 	return r, nil
 }
 
-// checkRights says what the role may do. One that may not serve can be meant to be so.
+// checkRights reports the uses for which the role has the rights. A role that may not serve can be
+// intended.
 func checkRights(ctx context.Context, log database) finding {
 	const check = "rights"
 	r, err := rightsOn(ctx, log)
@@ -216,12 +217,12 @@ func checkRights(ctx context.Context, log database) finding {
 	return finding{check, state, found + "; to serve it lacks " + someOf(r.serve), "for a host, as the owner of the tables: " + grantCommand(r.role, "host")}
 }
 
-// grantCommand gives a role what it needs for a use.
+// grantCommand returns the command that gives a role the rights for a use.
 func grantCommand(role, use string) string {
 	return fmt.Sprintf("starling-host migrate postgres://OWNER@... --%s-role %s", use, shellWord(role))
 }
 
-// someOf names the first of many.
+// someOf lists the first of many names.
 func someOf(lacking []string) string {
 	const few = 3
 	if len(lacking) <= few {

@@ -23,8 +23,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 )
 
-// observers look on at a replay: they see what the recorded call did, on
-// whatever machine it was, without having been there.
+// observers watch a replay. They see the actions of the recorded call, on whatever machine it ran.
 type observers struct {
 	app   *app
 	flags replayFlags
@@ -32,7 +31,7 @@ type observers struct {
 	file  *os.File                 // of the profile; nil without one
 	bar   *progressbar.ProgressBar // how far one run is; nil if stderr is not a terminal
 
-	mu      sync.Mutex // of what follows: calls report at the same time
+	mu      sync.Mutex // guards the fields below: calls report at the same time
 	profile *profile.Profile
 	failed  error // the first error of printing a trace
 }
@@ -59,7 +58,7 @@ func (o *observers) attach(c *sandbox.Config) {
 // spent is a sandbox.Config's Progress.
 func (o *observers) spent(fuel uint64) {
 	if o.bar != nil {
-		_ = o.bar.Add64(int64(fuel)) // which says that there is more than there was to be
+		_ = o.bar.Add64(int64(fuel)) // an error means more fuel than recorded
 	}
 }
 
@@ -118,8 +117,8 @@ func holdsSomethingElse(path string) bool {
 	return err != nil || head[0] != sampleType
 }
 
-// recordedFuel returns what the calls of a run have spent. What cannot be read is for
-// the replay to say.
+// recordedFuel returns the fuel that the calls of a run have spent. It ignores unreadable events,
+// which the replay reports.
 func recordedFuel(ctx context.Context, db *starling.DB, runID string) (fuel uint64) {
 	for ev, err := range db.Events(ctx, runID) {
 		if err != nil {
@@ -137,7 +136,7 @@ func recordedFuel(ctx context.Context, db *starling.DB, runID string) (fuel uint
 	return fuel
 }
 
-// close writes the profile, and says whether the trace could be printed.
+// close writes the profile, and returns an error if the trace could not be printed.
 func (o *observers) close() error {
 	if o.bar != nil {
 		_ = o.bar.Finish()
@@ -243,7 +242,7 @@ func traceDetail(name string, ev sandbox.TraceEvent) string {
 	return ""
 }
 
-// detail is the first line of a text, and how long all of it is.
+// detail returns the first line of a text, and the length of all of it.
 func detail(text []byte) string {
 	if len(text) == 0 {
 		return "nothing"

@@ -20,11 +20,11 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// printer is standard output or standard error: everything that the command prints
-// passes one of its methods. What a tool returns, logs or asks for, and what a database
-// holds, is hostile text. A terminal obeys some of it: control characters move the cursor
-// and rewrite lines above, bidirectional overrides show words in another order than they
-// have, zero-width characters hide. So no method lets such characters through.
+// printer is standard output or standard error. The command prints everything through its methods.
+// Results, logs and requests of tools and the contents of databases are hostile text. A terminal
+// interprets some of it: control characters move the cursor and rewrite earlier lines,
+// bidirectional overrides reorder words, zero-width characters hide. So no method passes such
+// characters on.
 //
 // The one exception is [printer.exact]: the bytes of a result for a file or a pipe.
 type printer struct {
@@ -148,9 +148,9 @@ func (p *rawPrinter) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// outliveReaders has a closed pipe at standard output or error fail the write, and not end the
-// process: a command that records goes on, also in "agent run ... 2>&1 | head". A signal that is
-// ignored would be ignored by MCP servers too; one that is caught has its usual effect there.
+// outliveReaders makes a write to a closed pipe at standard output or error fail, instead of ending
+// the process: a command that records continues, as in "agent run ... 2>&1 | head". Ignoring the
+// signal would pass that on to MCP servers; a signal that is caught has its usual effect there.
 func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // writeDocument prints a JSON document and a line break.
@@ -166,8 +166,8 @@ func (a *app) writeValue(v any) error {
 	return enc.Encode(v)
 }
 
-// printable returns s as one line, with every rune that is not printable replaced by its
-// escape. What a printer is given as an argument needs no more of it.
+// printable returns s as one line, with every rune that is not printable replaced by its escape.
+// Arguments of a printer need no further escaping.
 func printable(s string) string { return display.Printable(s) }
 
 // printableLines returns the lines of s, each printable, without empty ones at the end.
@@ -179,8 +179,8 @@ func printableLines(s string) []string {
 	return strings.Split(display.PrintableText(s), "\n")
 }
 
-// indented is printableLines for what stands below an error: no line of it can be
-// taken for an error or a hint of this program.
+// indented is printableLines for text below an error: no line of it can be mistaken for an error or
+// a hint of this program.
 func indented(s string) []string {
 	lines := printableLines(s)
 	for i, line := range lines {
@@ -192,8 +192,8 @@ func indented(s string) []string {
 // shorten cuts a printable text to at most width characters.
 func shorten(s string, width int) string { return display.Shorten(s, width) }
 
-// pasteable writes a command to be pasted into a POSIX shell: words of this program's, and
-// then arguments that may be anybody's. None of them is a flag, or more than one word.
+// pasteable returns a command to paste into a POSIX shell: words of this program, followed by
+// arguments of any origin. No argument can become a flag, or more than one word.
 func pasteable(command string, args ...string) string {
 	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "-") }) {
 		command += " --"
@@ -204,8 +204,8 @@ func pasteable(command string, args ...string) string {
 	return command
 }
 
-// shellWord returns s as one word for a POSIX shell. What is not printable is shown, not
-// made to work.
+// shellWord returns s as one word for a POSIX shell. Characters that are not printable are shown as
+// escapes, so such a word does not work.
 func shellWord(s string) string {
 	s = printable(s)
 	safe := func(r rune) bool {
@@ -260,7 +260,7 @@ const (
 	styleEnds   = '\ue001'
 )
 
-// mark returns a styled text for a line of which [printer.paint] is the last step.
+// mark returns a styled text for a line that ends in [printer.paint].
 func (p *printer) mark(s styled) string {
 	if !p.coloured || s.style == plain {
 		return printable(s.text)

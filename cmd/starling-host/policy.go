@@ -192,9 +192,9 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, id
 		refusals, err := policy.Test(p, nil, events)
 		switch {
 		case errors.Is(err, event.ErrEncrypted) && erased(ctx, log, runID):
-			gone++ // nobody reads it any more, and it does not keep the others from being tested
+			gone++ // it is unreadable for everyone, and must not stop the test of other runs
 			continue
-		case errors.Is(err, event.ErrEncrypted): // of usage: what is refused elsewhere would look like a refusal by the policy
+		case errors.Is(err, event.ErrEncrypted): // of usage: policies would seem to refuse what is refused elsewhere
 			return usagef("the master key opens it in the database that has its tenant: --key-file FILE", "policy test: run %s is encrypted", runID)
 		case err != nil:
 			return err
@@ -278,7 +278,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 				}
 			}
 			access, err := (&egress.Request{Method: method, URL: args[2]}).Access()
-			if bad, ok := errors.AsType[*egress.Error](err); ok { // the URL, or a placeholder in it, is none
+			if bad, ok := errors.AsType[*egress.Error](err); ok { // the URL, or a placeholder in it, is invalid
 				return usagef("", "%s", bad.Text)
 			}
 			return a.policyExplain(p, second, policy.Request{Access: access, Tool: args[1]}, output)
@@ -313,7 +313,7 @@ type verdictOnPolicy struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// newExplanation decides about a request and says why.
+// newExplanation decides about a request and explains the decision.
 func newExplanation(operator, tenant *policy.Policy, r policy.Request) explanationDocument {
 	d := policy.Decide(operator, tenant, r, nil)
 	doc := explanationDocument{Tool: r.Tool, Request: r.Method + " " + r.Access.Origin() + r.Path, Allowed: d.Allowed()}
@@ -342,8 +342,8 @@ func newExplanation(operator, tenant *policy.Policy, r policy.Request) explanati
 	return doc
 }
 
-// refusedAddress says why a host that is an address is not reached, whatever the
-// policies say about it, or because not all of them open it. It is empty otherwise.
+// refusedAddress returns the reason why a host that is an address is refused: under any policy, or
+// because not all policies allow it. It is empty otherwise.
 func refusedAddress(host string, d policy.Decision) string {
 	why := egress.RefusedAddress(host, true)
 	switch {

@@ -82,13 +82,13 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 	return o, nil
 }
 
-// bounded reports whether there are flags that select runs by what they are.
+// bounded reports whether there are flags that select runs by their properties.
 func (s selection) bounded() bool {
 	return s.olderThan > 0 || s.before != "" || s.status != "" || s.namespace != "" || s.limit > 0
 }
 
-// named adds the runs that the flags name to the options. One that is not there, or that
-// the options would pass over, is an error: who names a run means it to be selected.
+// named adds the runs that the flags name to the options. A named run that does not exist, or that
+// the options would skip, is an error, because it was meant to be selected.
 func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOptions) error {
 	for _, name := range s.runs {
 		id, err := starling.FindRun(ctx, log, name)
@@ -192,8 +192,8 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 	return err
 }
 
-// giveUpSpare gives back the room that a host has set aside for a removal, so that a full
-// disk can be relieved, and returns what sets it aside again. There is none for a server.
+// giveUpSpare releases the room that a host has set aside for removals, so that runs can be removed
+// from a full disk. It returns a function that sets it aside again. A server has no such room.
 func (a *app) giveUpSpare(path string) (setAside func(), err error) {
 	nothing := func() {}
 	if onServer(path) {

@@ -131,7 +131,7 @@ func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
 	return nil, err
 }
 
-// queueOf opens the queue in a database that is open.
+// queueOf opens the queue in an open database.
 func queueOf(ctx context.Context, log database) (*jobs, error) {
 	q := &jobs{log: log}
 	var err error
@@ -144,8 +144,8 @@ func queueOf(ctx context.Context, log database) (*jobs, error) {
 	return q, err
 }
 
-// queueIn is queueOf for commands that show it beside runs: it is nil where there is none,
-// or none that this program can read here.
+// queueIn is queueOf for commands that show the queue beside runs. It returns nil if there is no
+// queue, or this program cannot read it.
 func queueIn(ctx context.Context, log database) (*jobs, error) {
 	q, err := queueOf(ctx, log)
 	if errors.Is(err, serve.ErrNoQueue) || errors.Is(err, eventlog.ErrReadOnly) || store.Denied(err) {

@@ -188,7 +188,7 @@ func verdictCode(v starling.Verdict) int {
 	return exitOK
 }
 
-// refusalOf says why a run was not replayed.
+// refusalOf returns the failure for a run that was not replayed.
 func refusalOf(v starling.Verdict) *failure {
 	switch {
 	case v.Erased:
@@ -223,8 +223,8 @@ func (a *app) printVerdict(v starling.Verdict, f replayFlags) error {
 	return nil
 }
 
-// replayAll replays every run of the database, oldest first, and prints those
-// that are not identical and a summary; as JSON, one document for each run.
+// replayAll replays every run of the database, oldest first. It prints the runs that are not
+// identical and a summary, or in JSON one document for each run.
 func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replayer, f replayFlags) error {
 	ids, unlisted := db.RunIDs(ctx)
 	if unlisted != nil && len(ids) == 0 {
@@ -253,8 +253,8 @@ func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replay
 	return silent(total.code)
 }
 
-// progressBar returns a bar on standard error if that is a terminal, and one
-// that shows nothing if it is not. It is drawn ten times a second at most.
+// progressBar returns a bar on standard error if that is a terminal, and otherwise a bar that shows
+// nothing. It is drawn at most ten times a second.
 func (a *app) progressBar(n int, more ...progressbar.Option) *progressbar.ProgressBar {
 	return progressbar.NewOptions(n, append(more,
 		progressbar.OptionSetWriter(a.stderr.raw()),
@@ -294,8 +294,8 @@ func (t *tally) add(v starling.Verdict) {
 	t.code = worse(t.code, verdictCode(v))
 }
 
-// worse returns the exit code that stands for both: a log that lies before one
-// that cannot be looked into, and that before any other failure.
+// worse returns the exit code for both: an invalid log comes before an unreadable one, and that
+// before any other failure.
 func worse(a, b int) int {
 	for _, code := range []int{exitInvalid, exitRefused} {
 		if a == code || b == code {

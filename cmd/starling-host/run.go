@@ -270,8 +270,8 @@ func (a *app) open(ctx context.Context, where, isolation string) (*starling.DB, 
 // warn prints a warning for the person in front of the machine.
 func (a *app) warn(text string) { a.stderr.printf("%s %s\n", styled{middle, "warning:"}, text) }
 
-// readInput returns the document that an INPUT argument stands for, of at most so many
-// bytes with its white space.
+// readInput returns the document of an INPUT argument. limit bounds its bytes, including white
+// space.
 func (a *app) readInput(input string, limit uint64) ([]byte, error) {
 	var from io.Reader
 	name, isFile := strings.CutPrefix(input, "@")

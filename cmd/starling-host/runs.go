@@ -60,7 +60,7 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	doc := runsDocument{Runs: []runDocumentLine{}, Totals: newUsed(eventlog.Together(page.Runs)), Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
 	var open []string
 	for _, run := range page.Runs {
-		started, err := serve.View{Log: log}.Started(ctx, run.RunID) // of one that cannot be read validate says why
+		started, err := serve.View{Log: log}.Started(ctx, run.RunID) // validate reports unreadable runs
 		tool := ""
 		if started.ModelID == "" && started.ProviderID == "" { // a direct run, whose goal is its tool
 			tool = shorten(started.Goal, maxGoalOfARun)
@@ -88,7 +88,7 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	return nil
 }
 
-// What is shown of a goal, in characters: on a line of a file, and in a document.
+// The shown part of a goal, in characters: on a line of a file, and in a document.
 const (
 	maxGoalOnLine = 48
 	maxGoalOfARun = 2000
@@ -104,11 +104,11 @@ type runsColumn struct {
 	text  func(i int) string
 }
 
-// runsColumns are the columns for a page of runs, on lines of so many characters or, with 0,
-// of any number. Columns in which no run has anything are left out, and so are those that
-// matter least where there is no room for them beside the tool and the goal, which are last.
+// runsColumns are the columns for a page of runs, for lines of the given number of characters or,
+// with 0, of any length. It omits columns without values, and the least important ones if they
+// leave no room for the tool and the goal, which are last.
 func runsColumns(runs []runDocumentLine, page eventlog.RunPage, line int) []runsColumn {
-	id, tool, agents, tokens := 26, 0, false, false // the id is a ULID; those of tenants are longer
+	id, tool, agents, tokens := 26, 0, false, false // the id is a ULID; ids of tenants' runs are longer
 	for _, run := range runs {
 		id = min(max(id, utf8.RuneCountInString(printable(run.RunID))), 64)
 		tool = min(max(tool, utf8.RuneCountInString(printable(run.Tool))), 20)

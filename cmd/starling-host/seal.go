@@ -127,7 +127,7 @@ func (a *app) printRemovals(all []seal.Removal) {
 	}
 }
 
-// leavesOf says what the leaves of a log are.
+// leavesOf describes the leaves of a log.
 func leavesOf(c seal.Checkpoint, removed int64) string {
 	what := plural(uint64(c.Leaves-removed), "run")
 	if removed > 0 {
@@ -281,8 +281,8 @@ func (f *trustFlags) trusted() (*seal.Policy, error) {
 	return trustIn("--key", f.keys)
 }
 
-// trustIn returns the policy that wants the signature of one of the public keys that a flag
-// has, or that are in the files that it names.
+// trustIn returns the policy that requires a signature by one of the public keys in a flag, or in
+// the files that it names.
 func trustIn(flag string, keys []string) (*seal.Policy, error) {
 	vkeys, err := vkeysIn(flag, keys)
 	if err != nil {

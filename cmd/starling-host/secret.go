@@ -111,9 +111,8 @@ func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error)
 	return tenant.NewValue(string(b)), nil
 }
 
-// askHidden reads a line from a terminal that does not show it. When ctx ends, by
-// Ctrl-C for instance, the terminal shows again what is typed; the reader, which
-// nothing can stop, stays until the process ends.
+// askHidden reads a line from a terminal without echo. When ctx ends, for instance by Ctrl-C, echo
+// is restored; the reader, which cannot be stopped, stays until the process ends.
 func askHidden(ctx context.Context, terminal *os.File) ([]byte, error) {
 	fd := int(terminal.Fd())
 	before, err := term.GetState(fd)

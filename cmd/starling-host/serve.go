@@ -105,7 +105,7 @@ func (a *app) serveCommand() *cobra.Command {
 	return cmd
 }
 
-// check refuses flags that do not belong together, instead of ignoring one of them.
+// check refuses flags that exclude each other, instead of ignoring one of them.
 func (f *serveFlags) check(given func(flag string) bool) error {
 	if f.dev == (f.config != "") {
 		return usagef("starling-host serve --dev", "serve: give --config FILE or --dev, and not both")
@@ -177,7 +177,7 @@ func explainHostSetup(err error) error {
 	return f
 }
 
-// announce prints where the host can be reached, and with which key.
+// announce prints the addresses of the host, and the required keys.
 func (a *app) announce(h *serve.Host, file *serve.File) {
 	a.stdout.printf("API        %s/api/v1\n", h.Origin)
 	if !file.Inspector.Off {
@@ -198,7 +198,7 @@ func (a *app) announce(h *serve.Host, file *serve.File) {
 	}
 }
 
-// metricsReaders says who may read /metrics, unless everyone may.
+// metricsReaders describes who may read /metrics, unless everyone may.
 func metricsReaders(f *serve.File) string {
 	name := cmp.Or(f.Metrics.KeyEnv, f.Operator.KeyEnv)
 	switch {

@@ -71,8 +71,8 @@ func (a *app) show(ctx context.Context, log database, args []string, full bool) 
 	return nil
 }
 
-// wrapped are the lines of a text, each of at most so many characters: they end behind a space
-// where one is near the end.
+// wrapped returns the lines of a text, each of at most width characters. A line ends after a space
+// if there is one near its end.
 func wrapped(text string, width int) (lines []string) {
 	rest := []rune(text)
 	for len(rest) > width {

@@ -295,7 +295,7 @@ func explainTenant(err error, f *failure) {
 		{tenant.ErrInvalid, ""},
 	} {
 		if errors.Is(err, e.err) {
-			// The name of the package may stand behind what it is about.
+			// The name of the package may follow the name of the subject.
 			f.code, f.message, f.hint = exitUsage, strings.Replace(err.Error(), "tenant: ", "", 1), e.hint
 			return
 		}

@@ -11,14 +11,14 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// limitFlags are the limits of a tenant on a command line. Those that are not
-// given leave what there is.
+// limitFlags are the limits of a tenant on a command line. A limit without its flag does not
+// change.
 type limitFlags struct {
 	tenant.Limits
 	weight int
 }
 
-// limit is one of a tenant's limits: a count or a size, the other is nil.
+// limit is one of a tenant's limits, either a count or a size; the other field is nil.
 type limit struct {
 	name, usage string
 	count       func(*tenant.Limits) *int
@@ -101,7 +101,7 @@ func parseLimit(s string) (int, error) {
 	return n, nil
 }
 
-// weightFlag is a weight, of which zero is none.
+// weightFlag is the value of a weight flag; zero means no weight.
 func weightFlag(value *int) *flagValue {
 	return &flagValue{kind: "N", standard: strconv.Itoa(*value), set: func(s string) error {
 		n, err := strconv.Atoi(s)

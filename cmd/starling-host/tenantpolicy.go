@@ -78,7 +78,7 @@ func noTenantPolicy(id string) error {
 	return usagef(pasteable("starling-host tenant policy", id, "FILE"), "tenant %s has no policy, and its tools reach no network", id)
 }
 
-// policyOwner says who may change a policy.
+// policyOwner describes who may change a policy.
 func policyOwner(p tenant.Policy) string {
 	if p.Held {
 		return "held by the operator"
@@ -86,8 +86,7 @@ func policyOwner(p tenant.Policy) string {
 	return "open to the tenant"
 }
 
-// listTenantPolicies prints the versions that are kept, with the digests by which runs name
-// them.
+// listTenantPolicies prints the stored versions, with the digests that runs refer to.
 func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) error {
 	list, err := tenantPolicies(ctx, t, id)
 	if err != nil {

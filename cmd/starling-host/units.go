@@ -44,9 +44,9 @@ func grouped(n uint64) string { return display.Digits(n) }
 // flagValue is the value of a flag that is more than a text.
 type flagValue struct {
 	kind     string // in the help text
-	standard string // what it is by default, in the help text; empty for nothing
+	standard string // the default in the help text; empty for none
 	set      func(string) error
-	given    string // what it was set to
+	given    string // the value set by the user
 }
 
 func (v *flagValue) String() string { return cmp.Or(v.given, v.standard) }
@@ -153,7 +153,7 @@ func policyFlag(cmd *cobra.Command, value *string) {
 	cmd.Flags().StringVar(value, "policy", "", "let the policy in `FILE` decide what tools may do")
 }
 
-// openPolicy reads the policy of a run; without a path there is none.
+// openPolicy reads the policy of a run. It returns nil without a path.
 func openPolicy(path string) (*policy.Policy, error) {
 	if path == "" {
 		return nil, nil

@@ -122,7 +122,7 @@ func (a *app) printChecked(c checked, output string) error {
 	return nil
 }
 
-// eventCount says how many events a run has, and whether they are encrypted.
+// eventCount describes the number of events of a run, and whether they are encrypted.
 func (c checked) eventCount() string {
 	text := plural(c.Report.Events, "event")
 	if c.Report.Encrypted > 0 {

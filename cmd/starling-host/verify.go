@@ -97,7 +97,7 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 	return a.verifyDatabase(ctx, where, policy, f)
 }
 
-// kindOf returns "bundle" or "proof" by the first bytes of a file, and "" for any other.
+// kindOf returns "bundle" or "proof" for a file with the first bytes of one, and "" for any other.
 func kindOf(path string) (string, error) {
 	if err := mustBeThere(path); err != nil {
 		return "", err
@@ -120,7 +120,7 @@ func kindOf(path string) (string, error) {
 	return "", nil
 }
 
-// readBounded reads a file of at most so many bytes.
+// readBounded reads a file of at most limit bytes.
 func readBounded(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > limit {
@@ -197,7 +197,7 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	return nil
 }
 
-// sealVerdict says what came of the verification of a database.
+// sealVerdict describes the result of the verification of a database.
 func sealVerdict(r seal.Report) string {
 	switch {
 	case len(r.Problems) > 0:
@@ -271,7 +271,7 @@ func (a *app) printSignatures(all []seal.Signature) {
 	}
 }
 
-// printNotProven says what a verification does not show.
+// printNotProven prints the limits of a verification.
 func (a *app) printNotProven(trusted bool, more ...string) {
 	a.stdout.printf("\n%s\n", styled{strong, "Not proven"})
 	if !trusted {

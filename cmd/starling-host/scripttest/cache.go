@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Cache makes a folder in which this process and those that it starts keep what they build
-// and compile, so that each module is compiled once, whichever test needs it first. Go's own
-// cache, which would be in that folder, stays where it is. The caller removes the folder.
+// Cache creates a folder in which this process and its children keep built and compiled code, so
+// that only the first test that needs a module compiles it. Go's own cache, which would be in that
+// folder, stays in its place. The caller removes the folder.
 func Cache() string {
 	dir, err := os.MkdirTemp("", "starling-host")
 	if err != nil {

@@ -83,8 +83,8 @@ func (c *Call) Leave(fuel uint64) {
 	}
 }
 
-// End reports that the call is over, whether its functions have returned or
-// not: a trap or a kill ends all of them.
+// End reports the end of the call. Its functions need not have returned: a trap or a kill ends all
+// of them.
 func (c *Call) End(fuel uint64) {
 	c.spend(fuel)
 	c.stack = c.stack[:1]
@@ -144,7 +144,7 @@ func (p *Profile) Write(w io.Writer) error {
 	out := &profile.Profile{
 		SampleType:        []*profile.ValueType{{Type: "calls", Unit: "count"}, {Type: "fuel", Unit: "units"}},
 		DefaultSampleType: "fuel",
-		// It has functions, so that nobody looks for a file of this name.
+		// With functions set, pprof does not look for a file with this name.
 		Mapping: []*profile.Mapping{{ID: 1, File: p.module, HasFunctions: true}},
 	}
 	b := builder{p: p, out: out, locations: map[frame]*profile.Location{}}
@@ -163,8 +163,8 @@ type builder struct {
 	labels    map[string][]string
 }
 
-// samples adds a node and what it called. Stack is its callers', outermost
-// first. It nests as deep as a stack that is kept.
+// samples adds a node and the functions that it called. stack has its callers, outermost first. It
+// recurses as deep as a stored stack.
 func (b *builder) samples(n *node, stack []*profile.Location) {
 	if n.caller != nil {
 		stack = append(stack, b.location(n.frame))

@@ -31,7 +31,7 @@ var nodeScript string
 // oldestNode is the oldest major version of Node that this package is tested with.
 const oldestNode = 20
 
-// ErrNoNode is why there is no V8: Node is not installed, or is too old.
+// ErrNoNode means that there is no V8: Node is not installed, or is too old.
 var ErrNoNode = errors.New("engine v8 needs Node " + strconv.Itoa(oldestNode) + " or newer in PATH")
 
 // Node replays runs in processes of Node, as many as it is asked for at once. It must be
@@ -43,7 +43,7 @@ type Node struct {
 	idle []*process
 }
 
-// NewNode looks for Node. The error is [ErrNoNode] if there is none that is new enough.
+// NewNode looks for Node. The error is [ErrNoNode] without a recent enough version.
 func NewNode(ctx context.Context) (*Node, error) {
 	path, err := exec.LookPath("node")
 	if err != nil {
@@ -60,7 +60,7 @@ func NewNode(ctx context.Context) (*Node, error) {
 	return &Node{path: path}, nil
 }
 
-// environment leaves Node nothing that changes what it does.
+// environment returns an environment without variables that change the behaviour of Node.
 func environment() []string { return []string{"PATH=" + os.Getenv("PATH")} }
 
 // Close ends the processes. No replay may be in progress.
@@ -118,7 +118,7 @@ func (p *process) send(frame []byte) error {
 	return err
 }
 
-// end ends the process, whatever it does.
+// end kills the process.
 func (p *process) end() {
 	p.in.Close()
 	_ = p.cmd.Process.Kill() // it may have ended by itself
@@ -199,7 +199,7 @@ func (p *process) replay(file []byte) (agent.ReplayDocument, error) {
 	}
 }
 
-// verdictOf returns what a document says.
+// verdictOf returns the verdict in a document.
 func verdictOf(doc agent.ReplayDocument) (agent.Verdict, error) {
 	v := agent.Verdict{RunID: doc.RunID, Events: doc.Events, Open: doc.Open}
 	switch d := doc.Divergence; {

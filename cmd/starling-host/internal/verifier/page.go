@@ -27,9 +27,9 @@ var (
 	pageWorker string
 )
 
-// Page returns a page that shows the runs of a bundle and verifies them in the browser that
-// opens it, offline: it has the program, and may load nothing and send nothing. The version
-// is the one that it names.
+// Page returns a page that shows the runs of a bundle and verifies them in the browser that opens
+// it, offline: it contains the program, and may neither load nor send anything. It names the given
+// version.
 func Page(bundle []byte, version string) ([]byte, error) {
 	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
@@ -87,7 +87,7 @@ func plainCharacter(r rune) rune {
 	return '_'
 }
 
-// hashOf is how a policy names an inline script or style.
+// hashOf returns the source expression of an inline script or style for a content security policy.
 func hashOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
