@@ -25,13 +25,12 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"agent":   "38c2ade20aef22e51f9e96e6ceaeed831bc23278b066656334a1cd036c79c482",
-	"act":     "e0c81f32dee222c77dfbe4e09e0e2049b6bba785e7fbf4fb6f8cd305367a6704",
-	"values":  "73434776d11253c8865863970dd8c820e537235d93dc85ee9eb0ae9524114524",
-	"adapter": "398a89bc766452e90e5f3fc59d170b0f372f4a0f2e17598a2c6e05d84a687f4c",
-	"linked":  "58678f091e2ff3879d41ceac4f01fce0269e0e6a7d70bc15fee7633edef389a3",
-	"parts":   "d0694b940b794f6f8eb3c5be47f31efcf9547c6ff87980b07e2283744d712e04",
-	"plugin":  "69aefe6fa040d7c490003bee999c36d723555dbb8a9d73e0e2b03b265749f285",
+	"act":     "a1526501c603ff53a226dc80b5e10c2bc596053c8131112a552c79e7c188a882",
+	"values":  "cc28df3726f2ea9e0789fd5922e27abdeca71a299b0db26af4ff37b10ff36400",
+	"adapter": "b651c6df4b349a065c0f097f6e5686cbd6433652984ba83dd59bd623e83f0ab8",
+	"linked":  "e9d2cfcf1c2c554afd8d0007e1c3300d5e251dd0ba1891b30f0a5fc9144e4a82",
+	"parts":   "e6b0204a71c8b3ae1addc7b921db2ebcfd5539cbd1f816d8e46b3d2fca73798c",
+	"plugin":  "4a63b7b02eda03aef3d18a6546c8ab494efb6f225db2db2f38189f70adadf823",
 }
 
 // world is what the tools of the tests see.
