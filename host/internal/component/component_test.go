@@ -25,12 +25,13 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"act":     "a1526501c603ff53a226dc80b5e10c2bc596053c8131112a552c79e7c188a882",
-	"values":  "cc28df3726f2ea9e0789fd5922e27abdeca71a299b0db26af4ff37b10ff36400",
-	"adapter": "b651c6df4b349a065c0f097f6e5686cbd6433652984ba83dd59bd623e83f0ab8",
-	"linked":  "e9d2cfcf1c2c554afd8d0007e1c3300d5e251dd0ba1891b30f0a5fc9144e4a82",
-	"parts":   "e6b0204a71c8b3ae1addc7b921db2ebcfd5539cbd1f816d8e46b3d2fca73798c",
-	"plugin":  "4a63b7b02eda03aef3d18a6546c8ab494efb6f225db2db2f38189f70adadf823",
+	"act":     "98f90d7e4429bf098d20cf233a6824c9a4c92866d8a6646ec01936fac77d6696",
+	"values":  "8f9931cbeaf8c1aaaf9bc0cede33dd7a9f1bf52134df69cd2e5635dcafc08079",
+	"adapter": "2f5a3f0853f1d5f856b5485ba102d5881994a245a947202e50281bf2f88d39e6",
+	"linked":  "b9a870810023b81e77194f5ccf9718e41c384e2049c118fe140113bad6414232",
+	"parts":   "ec54035f412aafaf4e8cc57caf5ae4670e8ee5323528918596898e4ff12b3fbb",
+	"mcp":     "ff76ec53be745bfc2e5a48362ac4b4fba6bfa016a0801edf24604cbfb3a98818",
+	"plugin":  "603ee8408c6ed9b76cc3d2e2f4dc2799e6a40329977f89b4dc250a177eb09b2d",
 }
 
 // world is what the tools of the tests see.

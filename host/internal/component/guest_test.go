@@ -114,6 +114,7 @@ func TestPlugin(t *testing.T) {
 		{"team", `{}`, `{"error":{"kind":"tool","message":"no team"}}`},
 		{"vars", `{}`, `{"output":"no team"}`},
 		{"fetch", `{"input":"body"}`, `{"output":"body"}`},
+		{"size", `{}`, `{"output":""}`},
 		{"fails", `{}`, `{"error":{"kind":"tool","message":"the plug-in failed"}}`},
 	} {
 		if got := l.call(c[0], c[1]); got != c[2] {
@@ -141,5 +142,20 @@ func TestACT(t *testing.T) {
 		if got := l.call(c[0], c[1]); got != c[2] {
 			t.Errorf("%s(%s): %s, want %s", c[0], c[1], got, c[2])
 		}
+	}
+}
+
+// TestMCPPlugin calls a plug-in for hyper-mcp, which lists its tools itself.
+func TestMCPPlugin(t *testing.T) {
+	l := load(t, "mcp")
+	doc, err := l.Describe(t.Context())
+	if want := `{"tools":[{"name":"add","description":"Adds.","input_schema":{"type":"object","properties":{}}}]}`; err != nil || string(doc) != want {
+		t.Errorf("the description is %s %v, want %s", doc, err, want)
+	}
+	if got, want := l.call("add", `{}`), `{"output":["one",{"type":"image","data":"eA=="}]}`; got != want {
+		t.Errorf("the call returned %s, want %s", got, want)
+	}
+	if got, want := l.call("add", `{"a":1}`), `{"error":{"kind":"tool","message":"bad"}}`; got != want {
+		t.Errorf("the call that fails returned %s, want %s", got, want)
 	}
 }

@@ -282,6 +282,8 @@ func (k *linker) reach(f *fn) {
 			switch it.Op {
 			case wasm.OpCall:
 				keep(at(p.funcs, it.Index, "function"))
+			case wasm.OpMemorySize, wasm.OpMemoryGrow:
+				keep(k.memoryStub(p, it.Op))
 			case wasm.OpCallIndirect:
 				t := at(p.tables, it.Index2, "table")
 				if constant {
@@ -384,7 +386,11 @@ func (k *linker) function(a wasm.Asm, f *fn) wasm.Asm {
 			}
 			a.Block(it.Op, b)
 		default:
-			a = append(a, raw...)
+			if stub := k.memoryStub(p, it.Op); stub != nil {
+				a.Index(wasm.OpCall, stub.index)
+			} else {
+				a = append(a, raw...)
+			}
 		}
 	}
 	return a

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
@@ -45,6 +46,9 @@ type linker struct {
 	base, stack       uint32 // globals of the guest side: its memory and its stack
 	realloc, instance uint32 // of the lowered call in progress: number among reallocs, and instance
 	busy              uint32 // no lowered call is allowed
+	before            uint32 // of a plug-in: the pages before the guest side took some; 0 is none
+	memorySize        *fn    // for instructions of a plug-in
+	memoryGrow        *fn
 	context           [2]uint32
 
 	links     map[string]*fn // what the guest side imports of the linker
@@ -64,6 +68,9 @@ func Link(b []byte, actions ...Action) (out []byte, err error) {
 		switch v := recover().(type) {
 		case nil:
 		case failure:
+			if !wasm.IsComponent(b) {
+				v.What = "plug-in: " + strings.TrimPrefix(v.What, "component: ")
+			}
 			out, err = nil, v.Refusal
 		default: // a mistake of this package that some component found; the process lives
 			out, err = nil, &rewrite.Refusal{What: fmt.Sprintf("component: the linker panics: %v", v), Func: -1, Offset: -1}
@@ -271,6 +278,9 @@ func (k *linker) finishStart(descriptors []byte) {
 	size := alignTo(uint32(len(image)), 16) + stackBytes
 	f.code.Index(wasm.OpGlobalGet, k.stack).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpReturn, wasm.OpEnd)
 	f.code.I32(int32(size + 16))
+	if k.memorySize != nil {
+		f.code.Memory(wasm.OpMemorySize).Index(wasm.OpGlobalSet, k.before)
+	}
 	f.call(k.links["more"])
 	f.code.I32(16).Op(wasm.OpI32Add).I32(-16).Op(wasm.OpI32And).Index(wasm.OpGlobalSet, k.base)
 	f.code.Index(wasm.OpGlobalGet, k.base).I32(0).I32(int32(size)).Memory(wasm.OpMemoryFill)

@@ -51,12 +51,35 @@ func (k *linker) readPlugin(b []byte) {
 		}
 		k.exports.names = append(k.exports.names, e.Name)
 		k.tools = append(k.tools, &tool{name: name, doc: e.Name, f: f, input: document})
-		numbered(&k.called, called{f, noCaller}, "tools")
+	}
+	for _, pair := range [][2]string{{"describe", "call"}, {"list_tools", "call_tool"}} { // of hyper-mcp, two versions
+		list := slices.IndexFunc(k.tools, func(t *tool) bool { return t.f.name == pair[0] && t.f.t.result != nil })
+		call := slices.IndexFunc(k.tools, func(t *tool) bool { return t.f.name == pair[1] && t.f.t.result != nil })
+		if list >= 0 && call >= 0 {
+			k.tools, k.prefix = []*tool{k.tools[list], k.tools[call]}, "mcp_"
+			break
+		}
+	}
+	for _, t := range k.tools {
+		numbered(&k.called, called{t.f, noCaller}, "tools")
+	}
+	// Without a malloc the guest side makes memory grow, and Go believes that it alone does.
+	exported := func(name string) bool {
+		return slices.ContainsFunc(m.Exports, func(e wasm.Export) bool { return e.Name == name })
+	}
+	if !exported("malloc") && slices.ContainsFunc(m.Sections, func(s wasm.Section) bool { return s.Name == "go:buildid" }) {
+		failf("build it with TinyGo", "it is built by Go, which cannot share its memory")
+	}
+	if len(k.tools) == 0 && exported("_start") {
+		failf("build it as a library (-buildmode=c-shared, or a reactor), with a function that returns an i32", "it is a program, whose _start cannot be called for each input")
 	}
 	if len(k.tools) == 0 {
 		failf("export a function without parameters that returns an i32", "it exports no function that Extism could call")
 	}
 }
+
+// notifications are functions of hyper-mcp that return nothing that matters, and do nothing here.
+var notifications = []string{"notify_logging_message", "notify_progress", "notify_prompt_list_changed", "notify_resource_list_changed", "notify_resource_updated", "notify_tool_list_changed"}
 
 // pluginStarts are functions that start a plug-in, or end it.
 var pluginStarts = []string{"_initialize", "__wasm_call_ctors", "_start", "hs_init", "hs_exit", "malloc"}
@@ -67,6 +90,20 @@ func (k *linker) pluginArgument(p *part, im wasm.Import) any {
 		failf("build it for Extism 1.0 or later", "it imports %q %q, which is not a function", im.Module, im.Name)
 	}
 	t := at(p.Types, im.Type, "type")
+	if im.Module == "extism:host/user" {
+		if slices.Contains(notifications, im.Name) {
+			f := &fn{name: im.Name, t: t, code: wasm.Asm{0}}
+			for _, r := range t.Results {
+				if r != wasm.I64 {
+					return k.refused(t, "", "it imports %s#%s as %s", im.Module, im.Name, t)
+				}
+				f.code.I64(0)
+			}
+			f.code.Op(wasm.OpEnd)
+			return k.add(f)
+		}
+		return k.refused(t, "run a plug-in without them", "it needs functions of the program that embeds it (%s %s)", im.Module, im.Name)
+	}
 	if im.Module != pluginHost {
 		for _, f := range k.fns { // the gate knows which the host has
 			if f.module == im.Module && f.name == im.Name && f.t.Equal(t) {
@@ -99,6 +136,9 @@ func (k *linker) startPlugin(starts *fn) {
 	if k.main == nil {
 		return
 	}
+	if k.pluginFunc("malloc", "i:i") == nil {
+		k.hideMemory()
+	}
 	for _, name := range []string{"_initialize", "__wasm_call_ctors"} {
 		if f := k.pluginFunc(name, ":"); f != nil {
 			starts.call(f)
@@ -122,4 +162,29 @@ func (k *linker) pluginRealloc() *fn {
 	f.call(malloc)
 	f.code.Op(wasm.OpEnd)
 	return f
+}
+
+// hideMemory makes the functions that a plug-in without malloc asks for the size of memory and for
+// more. What begins its heap there must not find the memory that the guest side has taken: so the
+// size is the one before, until the plug-in makes memory grow itself.
+func (k *linker) hideMemory() {
+	k.before = k.global()
+	k.memorySize = k.add(&fn{name: "memory.size", t: rewrite.Signature(":i"), code: wasm.Asm{0}})
+	k.memorySize.code.Index(wasm.OpGlobalGet, k.before).Op(wasm.OpI32Eqz).Block(wasm.OpIf, wasm.BlockEmpty).Memory(wasm.OpMemorySize).Op(wasm.OpReturn, wasm.OpEnd)
+	k.memorySize.code.Index(wasm.OpGlobalGet, k.before).Op(wasm.OpEnd)
+	k.memoryGrow = k.add(&fn{name: "memory.grow", t: rewrite.Signature("i:i"), code: wasm.Asm{0}})
+	k.memoryGrow.code.I32(0).Index(wasm.OpGlobalSet, k.before).Index(wasm.OpLocalGet, 0).Memory(wasm.OpMemoryGrow).Op(wasm.OpEnd)
+}
+
+// memoryStub returns the function that stands for an instruction of a plug-in, or nil.
+func (k *linker) memoryStub(p *part, op wasm.Op) *fn {
+	switch {
+	case !k.plugin || p != k.main:
+		return nil
+	case op == wasm.OpMemorySize:
+		return k.memorySize
+	case op == wasm.OpMemoryGrow:
+		return k.memoryGrow
+	}
+	return nil
 }

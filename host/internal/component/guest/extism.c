@@ -115,3 +115,69 @@ EXPORT("extism_execute") u64 extism_execute(u8 *p, u32 n) {
   u8 *w = write_text(WRITE(begin(), "{\"output\":"), plugin_output.p, plugin_output.n);
   return packed(WRITE(w, "}"));
 }
+
+// Plug-ins for hyper-mcp list their tools and take calls as in MCP: function 0 is describe, or
+// list_tools of its second version, and 1 is call or call_tool.
+static u32 is_second(void) { return function(0)->name_n == 10; }
+
+static const u8 *plugin_call(u32 i, u8 *w, u64 *result) {
+  plugin_input = (struct text){0, w - out};
+  plugin_input.p = (const u8 *)(u32)block(out, plugin_input.n);
+  link_call(i, result, result);
+  return document(plugin_output.p, plugin_output.n);
+}
+
+// item goes through an array: p is at its bracket, or behind a value.
+static const u8 *item(const u8 *p) {
+  p = space(p);
+  if (*p != '[' && *p != ',') return 0;
+  p = space(p + 1);
+  return *p == ']' ? 0 : p;
+}
+
+EXPORT("mcp_describe") u64 mcp_describe(void) {
+  u64 result = 0;
+  struct text t;
+  const u8 *p = plugin_call(0, is_second() ? WRITE(begin(), "{\"context\":{\"_meta\":{},\"id\":1}}") : begin(), &result), *field;
+  if ((u32)result || !(p = member(space(p), TEXT("tools")))) BROKEN("the plug-in does not list its tools");
+  u8 *w = WRITE(begin(), "{\"tools\":[");
+  for (; p && (p = item(p)); p = skip(p)) {
+    if (w[-1] != '[') w = WRITE(w, ",");
+    w = WRITE(w, "{\"name\":");
+    w = (field = member(p, TEXT("name"))) && read_text(field, &t) ? write_text(w, t.p, t.n) : WRITE(w, "\"\"");
+    w = WRITE(w, ",\"description\":");
+    w = (field = member(p, TEXT("description"))) && read_text(field, &t) ? write_description(w, t) : WRITE(w, "\"\"");
+    w = WRITE(w, ",\"input_schema\":");
+    field = member(p, TEXT("inputSchema"));
+    w = field ? write_schema(w, (struct text){field, skip(field) - field}) : WRITE(w, "{}");
+    w = WRITE(w, "}");
+  }
+  return packed(WRITE(w, "]}"));
+}
+
+EXPORT("mcp_execute") u64 mcp_execute(u8 *p, u32 n) {
+  const u8 *input = begin_request(p, n), *end, *field, *text;
+  u64 result = 0;
+  struct text t;
+  if (!input || !(end = skip(input))) return failure(TEXT("discard"), TEXT("there is no input"));
+  request = end;
+  read_request(1);
+  u8 *w = is_second() ? WRITE(begin(), "{\"context\":{\"_meta\":{},\"id\":1},\"request\":{\"name\":") : WRITE(begin(), "{\"method\":\"tools/call\",\"params\":{\"name\":");
+  w = WRITE(write_text(w, tool.p, tool.n), ",\"arguments\":");
+  const u8 *d = plugin_call(1, WRITE(write(w, input, end - input), "}}"), &result);
+  if ((u32)result || plugin_error.n) return failure(TEXT("tool"), plugin_error.n ? plugin_error : TEXT("the plug-in failed"));
+  d = space(d);
+  u32 failed = (field = member(d, TEXT("isError"))) && *field == 't', parts = 0;
+  w = failed ? begin() : WRITE(begin(), "{\"output\":[");
+  u32 start = w - out;
+  for (p = (u8 *)member(d, TEXT("content")); p && (p = (u8 *)item(p)); p = (u8 *)skip(p), parts++) {
+    if (parts) w = failed ? WRITE(w, "\n") : WRITE(w, ",");
+    text = member(p, TEXT("text"));
+    if (text && read_text(text, &t)) w = failed ? write(w, t.p, t.n) : write_text(w, t.p, t.n);
+    else w = write(w, p, skip(p) - p);
+  }
+  if (failed) return failure(TEXT("tool"), (struct text){out, w - out});
+  if (parts != 1) return packed(WRITE(w, "]}"));
+  out[start - 1] = ' ';
+  return packed(WRITE(w, "}"));
+}
