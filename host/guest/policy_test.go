@@ -71,7 +71,7 @@ func parsePolicy(t *testing.T, text string) *policy.Policy {
 // input makes the messenger's input.
 func input(t *testing.T, requests ...string) json.RawMessage {
 	t.Helper()
-	doc, err := json.Marshal(map[string]any{"requests": requests})
+	doc, err := json.Marshal(map[string]any{"requests": append([]string{}, requests...)})
 	if err != nil {
 		t.Fatal(err)
 	}
