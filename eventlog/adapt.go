@@ -34,7 +34,7 @@ type RunPageLister interface {
 	ListRunsPage(ctx context.Context, o RunPageOptions) (RunPage, error)
 }
 
-// RunPruner removes the runs that match, all of them or none, see [Store].
+// RunPruner removes matching runs, either all of them or none, see [Store].
 type RunPruner interface {
 	PruneRuns(ctx context.Context, o PruneOptions) (PruneReport, error)
 }

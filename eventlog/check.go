@@ -27,7 +27,7 @@ type CheckOptions struct {
 type Report struct {
 	Events    uint64
 	Encrypted uint64     // events with encrypted payloads: all or none
-	Open      bool       // there is no terminal event
+	Open      bool       // without a terminal event
 	Terminal  event.Kind // zero when Open
 	Head      canon.Hash // of the last event
 	Root      canon.Hash // Merkle root over the hashes of all events but the terminal one
@@ -175,7 +175,7 @@ func (c *Checker) place(e event.Event) error {
 	return nil
 }
 
-// missing reports the number that was expected, not the one that came.
+// missing reports the expected number, not the number found.
 func (c *Checker) missing(e event.Event) error {
 	want := c.at.run.LastSeq + 1
 	return &CorruptError{RunID: e.RunID, Seq: want, Invariant: "D1",
@@ -426,8 +426,8 @@ func strictEnvelope(e event.Event, first bool) error {
 	return nil
 }
 
-// exactShape compares a payload with want, its struct encoded again. Whatever the struct does
-// not know, or the payload lacks, makes a difference of bytes.
+// exactShape compares a payload with want, its struct encoded again. A field that the struct lacks,
+// or that the payload lacks, makes the bytes differ.
 func (c *Checker) exactShape(e event.Event, want canon.Raw) error {
 	if bytes.Equal(want, e.Payload) {
 		return nil

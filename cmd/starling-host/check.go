@@ -213,7 +213,7 @@ func (c certificate) print(w *printer) {
 		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*sandbox.PageSize), formatFuel(c.Start.Fuel))
 	}
 	if c.Start.Uncalled {
-		line("", "_start is never called, since there are exports starling_*: put what it does into _initialize, as a reactor has it")
+		line("", "_start is never called, because there are exports starling_*: move its code into _initialize, as in a reactor")
 	}
 	for i, h := range c.Limits {
 		name := ""

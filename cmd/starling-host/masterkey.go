@@ -162,7 +162,7 @@ func (a *app) rewrapCommand() *cobra.Command {
 				n, err := t.Rewrap(cmd.Context(), keys[0])
 				if err == nil {
 					a.stderr.printf("%s under %s\n", plural(n, "data key"), keys[0])
-					a.hint("every host needs this key in its key_file, and SIGHUP; GET /api/v1/readyz lists what it has as master_keys")
+					a.hint("add this key to the key_file of every host and send SIGHUP; GET /api/v1/readyz lists the loaded keys as master_keys")
 				}
 				return err
 			})

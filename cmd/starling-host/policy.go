@@ -80,7 +80,7 @@ func (a *app) policyCheckCommand() *cobra.Command {
 				return err
 			}
 			doc := acceptedDocument{File: p.File, Digest: p.Digest().String(), Network: len(p.Network), Secrets: len(p.Secrets)}
-			tools := "all tools, whatever their arguments"
+			tools := "all tools, with any arguments"
 			if p.Tools != nil {
 				n := len(p.Tools)
 				doc.Tools, tools = &n, plural(n, "rule")+" for tools"
@@ -149,7 +149,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 		return a.policyTest(ctx, p, log, ids, output)
 	})
 	cmd.Flags().StringVar(&against, "against", "", "look only at runs that began after `SINCE`")
-	cmd.Flags().StringVar(&namespace, "namespace", "", "look only at runs whose ids begin with `NAME` and a slash: those of one tenant")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "read only the runs of one tenant: ids that begin with `NAME` and a slash")
 	outputFlag(cmd, &output)
 	return cmd
 }

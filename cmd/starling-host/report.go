@@ -86,7 +86,7 @@ func limitHint(err error, f runFlags) string {
 		hint = "let it have more effects with --effects"
 	}
 	if hint != "" && f.policy != "" {
-		hint += ", as far as resources.limits of " + shellWord(f.policy) + " goes"
+		hint += ", up to resources.limits of " + shellWord(f.policy)
 	}
 	return hint
 }

@@ -89,7 +89,7 @@ func (a *app) runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			input, program := "{}", cmd.Flags().Changed("arg") || cmd.Flags().Changed("stdin")
 			if program && len(args) == 2 {
-				return usagef("", "--arg and --stdin are the input of a program, so there is no INPUT beside them")
+				return usagef("", "--arg and --stdin are the input of a program and exclude INPUT")
 			} else if program {
 				text, err := a.readInput(f.stdin, sandbox.DefaultLimits().InputBytes)
 				if err != nil {

@@ -244,7 +244,7 @@ func (a *app) witnessCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&listen, "listen", "127.0.0.1:8301", "listen on this `ADDRESS`; put a proxy with TLS before it")
 	flags.StringVar(&keyFile, "key", "", "`KEYFILE` with the key that cosigns")
-	flags.StringVar(&state, "state", "witness.json", "`FILE` in which the witness keeps what it has seen")
+	flags.StringVar(&state, "state", "witness.json", "`FILE` for the newest checkpoint of each log that the witness has seen")
 	flags.StringArrayVar(&logs, "log", nil, "cosign logs of this `VKEY`, or a file with it; may be repeated")
 	return cmd
 }

@@ -287,7 +287,7 @@ func explainTenant(err error, f *failure) {
 		hint string
 	}{
 		{tenant.ErrNoMasterKey, "name its file with --key-file, or make one with: starling-host tenant keygen FILE"},
-		{tenant.ErrWrongMasterKey, "name the key that those of the tenants are under: --key-file, or key_file in host.yaml"},
+		{tenant.ErrWrongMasterKey, "give the key that wraps the data keys of the tenants: --key-file, or key_file in host.yaml"},
 		{tenant.ErrNoTables, "make its first tenant with: starling-host tenant create --help"},
 		{tenant.ErrErased, ""},
 		{tenant.ErrExists, ""},

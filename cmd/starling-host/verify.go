@@ -371,7 +371,7 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 		a.stdout.printf("  checkpoint  tree size %d, root %s\n", v.Checkpoint.Leaves, v.Checkpoint.Root)
 		a.printSignatures(v.Signatures)
 	} else {
-		a.stdout.printf("  %s\n", styled{middle, "no: whoever made the file may have invented its runs"})
+		a.stdout.printf("  %s\n", styled{middle, "no: the author of the file may have invented its runs"})
 	}
 	var more []string
 	if f.noReplay {

@@ -61,8 +61,7 @@ func (r *reader) errorAt(off int, format string, args ...any) error {
 
 func (r *reader) truncated() error { return r.errorAt(len(r.data), "the item ends early") }
 
-// head reads the head of the next item and refuses one that is longer than
-// necessary.
+// head reads the head of the next item and refuses a head that is longer than necessary.
 func (r *reader) head() (head, error) {
 	if r.off >= len(r.data) {
 		return head{}, r.truncated()
@@ -283,13 +282,13 @@ func (r *reader) checkBig(at, content int) error {
 	return nil
 }
 
-// Difference finds the first place, in the order of the bytes, at which two
-// items differ: the path to it and what each has there. A nil item means that
-// one side has nothing at this path.
+// Difference finds the first position, in the order of the bytes, at which two items differ. It
+// returns the path to it and the value in each item; nil means that the item has no value at this
+// path.
 //
-// Path is written as in tool_schemas[0].sandbox["odd key"]; it is empty when
-// the items differ as a whole, or when one of them is not canonical, and then
-// a and b themselves are returned. The items must not be equal.
+// The path has the form tool_schemas[0].sandbox["odd key"]. It is empty if the items differ as a
+// whole, or if one of them is not canonical, and then a and b themselves are returned. The items
+// must not be equal.
 func Difference(a, b Raw) (path string, inA, inB Raw) {
 	if Valid(a) != nil || Valid(b) != nil {
 		return "", a, b

@@ -165,11 +165,11 @@ func fromHalf(half uint16) float64 {
 	return f
 }
 
-// Raw is one encoded CBOR item. A nil Raw is encoded as null. One that [Unmarshal] fills in is
-// part of the bytes that it was given, and these must not be changed.
+// Raw is one encoded CBOR item. A nil Raw is encoded as null. A Raw filled in by [Unmarshal] is a
+// part of the input bytes, which must not be changed.
 type Raw []byte
 
-// IsZero reports whether there is no item, for the option omitzero of a struct's tag.
+// IsZero reports whether the item is empty, for the option omitzero of a struct tag.
 func (r Raw) IsZero() bool { return len(r) == 0 }
 
 // MarshalCBOR implements cbor.Marshaler.
@@ -241,9 +241,9 @@ func newDecMode() cbor.DecMode {
 // Marshal returns the canonical encoding of v. Struct fields are named by
 // their cbor tag, else their json tag, else their Go name.
 //
-// It refuses what [Valid] would refuse: text that is not UTF-8, a [Raw] inside
-// v that is not canonical, nesting that reaches [MaxNesting], so that one more
-// map, the envelope, fits around it. Whatever it returns can be read back.
+// Marshal refuses values that [Valid] would refuse: text that is not UTF-8, a [Raw] inside v that
+// is not canonical, and nesting that reaches [MaxNesting], so that one more map, the envelope, fits
+// around it. Every result can be read back.
 func Marshal(v any) ([]byte, error) {
 	b, err := Encode(v)
 	if err != nil {
@@ -267,11 +267,10 @@ func Encode(v any) ([]byte, error) {
 
 // Unmarshal decodes the one item that is data into v, which must be a pointer.
 //
-// It refuses duplicate map keys, indefinite lengths, text that is not UTF-8,
-// bytes after the item and nesting beyond [MaxNesting]. Map keys without a
-// field in v are ignored, so that an older reader can read what a newer writer
-// added. Of a [Raw] field only the form of its bytes is checked; [Valid]
-// checks them fully.
+// Unmarshal refuses duplicate map keys, indefinite lengths, text that is not UTF-8, bytes after the
+// item, and nesting beyond [MaxNesting]. Map keys without a field in v are ignored, so that an
+// older reader can read the additions of a newer writer. For a [Raw] field it checks only the form
+// of the bytes; [Valid] checks them fully.
 //
 // In an any, integers become int64, or *big.Int where that is too small, and
 // maps become map[string]any, so that the value can be encoded as JSON.
@@ -288,7 +287,7 @@ func compareText(a, b []byte) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), bytes.Compare(a, b))
 }
 
-// layout is what is known of the members of the objects that are not closed yet.
+// layout tracks the members of the objects that are not closed yet.
 type layout struct {
 	members []member
 	shapes  []shape // by depth
@@ -309,9 +308,9 @@ type shape struct {
 	orders [2][]int32 // by form; nil as they are
 }
 
-// arrange removes the members from first on, which are the ends of the forms, and brings them
-// into order in each. Documents are mostly written in order, and then there is nothing to do.
-// Duplicate is the position in the source of the first key that came before, or -1.
+// arrange removes the members from first on, which are the ends of the forms, and sorts them in
+// each form. Most documents are in order already. The result duplicate is the position in the
+// source of the first repeated key, or -1.
 func (l *layout) arrange(depth, first int, forms ...[]byte) (duplicate int) {
 	list := l.members[first:]
 	l.members = l.members[:first]

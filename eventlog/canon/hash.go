@@ -48,7 +48,7 @@ func Sum(parts ...[]byte) Hash {
 //go:noinline
 func sumTree(parts [][]byte) Hash { // small sums have no room on the stack for its buffer
 	var s subtrees
-	var buf [batch]byte // what is not hashed yet
+	var buf [batch]byte // bytes not hashed yet
 	n := 0
 	for _, part := range parts {
 		for len(part) > 0 {

@@ -60,7 +60,7 @@ func Parse(doc []byte) (*Doc, error) {
 	return nil, err
 }
 
-// DocOf returns the document that [Parse] made the CBOR of. See [ToJSON] for errors.
+// DocOf returns the document whose CBOR [Parse] produced. See [ToJSON] for errors.
 func DocOf(raw Raw) (*Doc, error) {
 	text, err := ToJSON(raw)
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *Doc) Members() (members map[string]*Doc, ok bool) {
 	}
 	members = make(map[string]*Doc, h.arg)
 	in := parser{doc: d.JSON, pos: 1}
-	for i := range h.arg { // the last is what is left, in both forms
+	for i := range h.arg { // the last argument is the rest, in both forms
 		key, _ := r.string()
 		value := r.data[r.off:]
 		if i < h.arg-1 {
@@ -361,7 +361,7 @@ func (p *parser) more(end byte) (bool, error) {
 	return false, p.fail("expected ',' or '"+string(end)+"', found "+p.here(), "")
 }
 
-// text reads a string, writes it and leaves in last what it means.
+// text reads a string, writes it and stores its meaning in last.
 func (p *parser) text() error {
 	start := p.pos
 	s, err := p.string()
@@ -378,8 +378,8 @@ func (p *parser) text() error {
 	return nil
 }
 
-// string reads a string and returns what it means. Without escapes that is a
-// part of the document, not a copy.
+// string reads a string and returns its meaning. Without escapes the result is a part of the
+// document, not a copy.
 func (p *parser) string() ([]byte, error) {
 	p.pos++
 	start := p.pos

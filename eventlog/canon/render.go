@@ -53,7 +53,7 @@ type renderer struct {
 	reader
 	layout
 	buf   []byte
-	human bool // show what JSON cannot hold, and escape whatever a terminal might act upon
+	human bool // show values that JSON cannot express, and escape characters that a terminal interprets
 }
 
 func (r *renderer) text(s []byte) {

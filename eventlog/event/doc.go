@@ -33,15 +33,13 @@
 //
 // # How to use it
 //
-// A writer encodes a struct with [EncodePayload] and puts it into an Event;
-// [AppendEnvelope] and [Event.Hash] are the fast path of a log, [Marshal] the
-// same with a check. A reader decodes with [Unmarshal], looks at the kind, and
-// calls the accessor of that kind. [ToJSON] is the line of an export, [Diff]
-// the answer to where two payloads part.
+// A writer encodes a struct with [EncodePayload] and puts it into an Event; [AppendEnvelope] and
+// [Event.Hash] are the fast path of a log, and [Marshal] does the same with a check. A reader
+// decodes with [Unmarshal], looks at the kind, and calls the accessor of that kind. [ToJSON]
+// produces the line of an export, and [Diff] finds the difference of two payloads.
 //
 // # What it refuses
 //
-// An envelope has one spelling: [Unmarshal] accepts nothing else, and a payload
-// that could not be read back is not encoded. Whether the events of a run
-// belong together is the business of package eventlog.
+// An envelope has one spelling, and [Unmarshal] accepts nothing else. A payload that could not be
+// read back is not encoded. Package eventlog checks whether the events of a run belong together.
 package event

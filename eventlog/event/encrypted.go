@@ -7,10 +7,9 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-// Encrypted is the payload of an event that is stored encrypted, whatever its kind.
-// The envelope stays visible, and the Merkle root of a terminal event, so that the
-// run can be validated without the key. Package cipherlog makes and opens it, as
-// described in section 13 of spec/event.md.
+// Encrypted is the payload of an encrypted event of any kind. The envelope stays visible, and so
+// does the Merkle root of a terminal event, so that the run can be validated without the key.
+// Package cipherlog encrypts and decrypts it, as described in section 13 of spec/event.md.
 type Encrypted struct {
 	Alg        string `cbor:"alg"` // EncryptedAlg
 	Key        []byte `cbor:"key"` // names the data key; it is not the key
@@ -21,7 +20,7 @@ type Encrypted struct {
 
 // EncryptedContent is the plain content of an [Encrypted].
 type EncryptedContent struct {
-	Totals   *EncryptedTotals `cbor:"totals,omitempty"` // nil if all of them are zero
+	Totals   *EncryptedTotals `cbor:"totals,omitempty"` // nil if they are all zero
 	Payload  canon.Raw        `cbor:"payload"`          // of the event
 	PrevHash []byte           `cbor:"prev_hash"`        // of the event, before encryption
 }
@@ -57,7 +56,7 @@ func AppendEncrypted(dst []byte, s Encrypted) []byte {
 	return AppendEncryptedTail(dst, s)
 }
 
-// AppendEncryptedHead appends what stands before the data of s, which has size bytes.
+// AppendEncryptedHead appends the bytes before the data of s, which has size bytes.
 func AppendEncryptedHead(dst []byte, s Encrypted, size int) []byte {
 	pairs := 4
 	if len(s.MerkleRoot) > 0 {
@@ -72,7 +71,7 @@ func AppendEncryptedHead(dst []byte, s Encrypted, size int) []byte {
 	return canon.AppendBytesHead(dst, size)
 }
 
-// AppendEncryptedTail appends what stands behind the data of s.
+// AppendEncryptedTail appends the bytes after the data of s.
 func AppendEncryptedTail(dst []byte, s Encrypted) []byte {
 	dst = append(dst, "\x65nonce"...)
 	dst = canon.AppendBytes(dst, s.Nonce)

@@ -161,10 +161,9 @@ func millisecond(at time.Time) uint64 {
 	return min(uint64(max(at.UnixMilli(), 0)), ulid.MaxTime())
 }
 
-// RegistryHash returns RunStarted.ToolRegistryHash of the references, which
-// must be sorted by name: BLAKE3 of an array with one map of name and
-// schema_hash for each. It is nil when there are none. It does not cover the
-// fields that this project adds to a reference, so that the hash keeps its
+// RegistryHash returns RunStarted.ToolRegistryHash of the references, which must be sorted by name:
+// BLAKE3 of an array with one map of name and schema_hash for each. It is nil without references.
+// It does not cover the fields that this project adds to a reference, so that the hash keeps its
 // meaning in the Starling format.
 func RegistryHash(refs []ToolSchemaRef) []byte {
 	if len(refs) == 0 {

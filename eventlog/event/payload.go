@@ -340,7 +340,7 @@ func (p SideEffectRecorded) IsHostCall() bool {
 // Exchange is the value of an effect that is an HTTP exchange.
 type Exchange struct {
 	Response []byte     `cbor:"response,omitempty"` // message/http
-	Status   abi.Status `cbor:"status,omitempty"`   // negative when there was no response
+	Status   abi.Status `cbor:"status,omitempty"`   // negative without a response
 	Text     string     `cbor:"text,omitempty"`     // why
 	Decision Verdicts   `cbor:"decision,omitempty"` // of the policies of the run, if it has any
 }
@@ -361,8 +361,8 @@ type Verdict struct {
 	Answer string `cbor:"answer,omitempty"` // of the user, when the policy has asked: "accept", "decline" or "cancel"
 }
 
-// Verdicts are the decisions of the policies asked: all of them allow it, or
-// the last does not.
+// Verdicts are the decisions of the policies that were asked: either all of them allow the request,
+// or the last one does not.
 type Verdicts []Verdict
 
 // Allowed reports whether all allow it. Without a policy nothing is allowed.
@@ -394,7 +394,7 @@ type ModelFailure struct {
 	Attempt     uint32 `cbor:"attempt"` // from 1
 	Class       string `cbor:"class"`   // rate_limit, auth, server, network, invalid_stream, no_hash, limit, cancelled, timeout or provider
 	Error       string `cbor:"error"`
-	PartialText string `cbor:"partial_text,omitempty"` // what had come of the answer
+	PartialText string `cbor:"partial_text,omitempty"` // the received part of the answer
 	WaitMs      int64  `cbor:"wait_ms,omitempty"`      // until the next attempt; a replay does not wait
 	Final       bool   `cbor:"final,omitempty"`        // no further attempt follows
 

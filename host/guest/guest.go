@@ -127,7 +127,7 @@ func (e *DescriptionError) Hint() string {
 	case strings.Contains(text, notInitialized):
 		return "build it as a library: go build -buildmode=c-shared"
 	case errors.Is(e.Err, tool.ErrFuel) && strings.HasPrefix(text, notHad+"in "): // an export that runs before
-		return "start-up code has this much whatever the fuel of a call: import fewer packages, or do the work in the call"
+		return "start-up code has this much fuel, independent of the fuel of a call: import fewer packages, or do the work in the call"
 	case errors.Is(e.Err, tool.ErrFuel):
 		return "the description has the fuel of a call: allow more of it"
 	}

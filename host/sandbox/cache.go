@@ -43,7 +43,7 @@ func openCache(dir string, needed bool) (*cache, error) {
 		return &cache{}, nil
 	}
 	if err := cachefile.Folder(dir); err != nil {
-		return nil, fmt.Errorf("sandbox: compilation cache: %w: machine code is run from it, so nobody else may be able to write there", err)
+		return nil, fmt.Errorf("sandbox: compilation cache: %w: machine code is run from it, so no other user may have write access", err)
 	}
 	return newCache(dir, false), nil
 }

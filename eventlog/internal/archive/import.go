@@ -81,7 +81,7 @@ func (c *compare) event(e event.Event) error {
 	return nil
 }
 
-// end compares a run when the log has more of it than the archive.
+// end compares a run if the log has more of it than the archive.
 func (c *compare) end(last event.Event) error {
 	if last.Seq >= c.have[last.RunID].LastSeq {
 		return nil
@@ -125,7 +125,7 @@ func (i *importer) end(last event.Event) error {
 	return nil
 }
 
-// sync waits for all of it at once.
+// sync waits for all runs at once.
 func (i *importer) sync() error {
 	for _, id := range i.fresh {
 		if err := i.log.Sync(i.ctx, id); err != nil {

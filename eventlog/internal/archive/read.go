@@ -27,8 +27,8 @@ func (e *Error) Error() string { return fmt.Sprintf("archive: line %d: %v", e.Li
 // Unwrap returns the reason, and [eventlog.ErrLogCorrupt].
 func (e *Error) Unwrap() []error { return []error{e.Err, eventlog.ErrLogCorrupt} }
 
-// Check reads an archive to its end and checks all of it: every line, every run,
-// and that nothing is missing. An [*Error] describes the first fault.
+// Check reads a whole archive and checks that every line and every run is valid and that nothing is
+// missing. An [*Error] describes the first fault.
 func Check(ctx context.Context, r io.Reader) (Report, error) { return read(ctx, r, nothing{}) }
 
 // visitor receives the content of an archive.
@@ -59,8 +59,7 @@ type reader struct {
 	last  event.Event
 }
 
-// read passes what it has checked to the visitor. An error of the visitor
-// comes back as it is.
+// read passes checked content to the visitor. It returns an error of the visitor unchanged.
 func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
 	r := &reader{to: to, hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: make(map[string]bool)}
 	lines := bufio.NewReaderSize(in, 64<<10)
@@ -276,8 +275,8 @@ func parseLine(text []byte) (l line, err error) {
 	return l, nil
 }
 
-// modulesOf returns the digests that the first event of a run names. In an
-// encrypted run they are not visible.
+// modulesOf returns the digests of the modules in the first event of a run. An encrypted run does
+// not show them.
 func modulesOf(first event.Event) (digests []canon.Hash, err error) {
 	digests, err = first.Modules()
 	if errors.Is(err, event.ErrEncrypted) {

@@ -94,7 +94,7 @@ func (w *writer) event(e event.Event) error {
 	return nil
 }
 
-// modulesOf writes the modules that a run names, unless they are written.
+// modulesOf writes the modules that a run names, unless they were written before.
 func (w *writer) modulesOf(ctx context.Context, first event.Event) error {
 	digests, err := modulesOf(first)
 	if err != nil {

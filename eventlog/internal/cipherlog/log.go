@@ -148,7 +148,7 @@ func (l *Log) forget(runID string) {
 func (l *Log) Sync(ctx context.Context, runID string) error {
 	err := l.inner.Sync(ctx, runID)
 	if err != nil {
-		l.forget(runID) // what it remembers may not be durable
+		l.forget(runID) // the cached state may not be durable
 	}
 	return err
 }
@@ -271,9 +271,8 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (even
 	return page, l.summaries(ctx, page.Runs)
 }
 
-// summaries turns stored summaries into plain ones. A summary that cannot be
-// turned has no head and shows what is visible, so that a damaged run does not
-// hide the others.
+// summaries decrypts stored summaries. A summary that cannot be decrypted keeps its visible fields
+// and has no head, so that a damaged run does not hide the others.
 func (l *Log) summaries(ctx context.Context, runs []eventlog.RunSummary) error {
 	for i, stored := range runs {
 		plain, err := l.summary(ctx, stored)

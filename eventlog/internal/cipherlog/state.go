@@ -27,7 +27,7 @@ func (s state) next(runID string, ev event.Event) (event.Event, state, error) {
 	return s.nextWith(nonce, runID, ev)
 }
 
-// nextWith is next under a nonce that was never used in this run.
+// nextWith is next with a nonce that this run has not used before.
 func (s state) nextWith(nonce []byte, runID string, ev event.Event) (event.Event, state, error) {
 	if err := s.plain.Append(runID, ev); err != nil {
 		return event.Event{}, s, err

@@ -34,7 +34,7 @@ type Dialect struct {
 
 	Key       string // columns of the table run: number of the row, or 0; epoch, or 0; run id, or NULL
 	Order     string // column that orders runs which began at the same time
-	Begun     string // column that orders runs as they began; empty if there is none
+	Begun     string // column that orders runs by their start; may be empty
 	HasEvents string // condition: the run has events; empty if every row's run has some
 	LastSeq   string // the greatest number of the events that are selected
 	NewKey    string // columns of a new row that has no writer, before [Columns]
@@ -114,8 +114,8 @@ type Backend struct {
 	// Read runs statements on committed data. It may call the function again.
 	Read func(ctx context.Context, fn func(eventlog.Querier) error) error
 	Page tail.Page
-	// Behind returns the runs whose rows lack events, and that a log which writes could not
-	// bring up to date.
+	// Behind returns the runs whose rows lack events and could not be brought up to date by a log
+	// opened for writing.
 	Behind func(ctx context.Context, use Use) ([]string, error)
 	// StoreModule stores a module that the log does not have.
 	StoreModule func(ctx context.Context, digest canon.Hash, wasm []byte) error
@@ -223,8 +223,8 @@ type Execer interface {
 	Exec(sql string, args ...any) (changed int64, err error)
 }
 
-// Reindex writes the row of a run from its events if the run has more of them than the
-// row, and otherwise does nothing.
+// Reindex writes the row of a run from its events if the run has more events than the row, and
+// otherwise does nothing.
 func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID string) error {
 	row, last, err := x.Find(db, runID)
 	kept := row.Run()
@@ -315,7 +315,7 @@ func summaries(q eventlog.Querier, list Statement) (runs []eventlog.RunSummary, 
 	return runs, malformed, unnamed, err
 }
 
-// integer returns the one integer that a statement yields, and 0 if that is nothing.
+// integer returns the single integer result of a statement, or 0 without a result.
 func integer(q eventlog.Querier, sql string, args ...any) (n int64, err error) {
 	err = q.Query(sql, args, func(row eventlog.Row) error { return row.Scan(&n) })
 	return n, err
@@ -328,7 +328,7 @@ type Conditions struct {
 	Args []any
 }
 
-// Select begins with a condition, or with none if it is empty.
+// Select begins a statement with a condition, which may be empty.
 func (x *SQL) Select(cond string) *Conditions {
 	c := &Conditions{x: x}
 	if cond != "" {

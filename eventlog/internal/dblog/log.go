@@ -165,10 +165,10 @@ func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool,
 	return found, err
 }
 
-// Uses returns the modules that a run uses which begins with an event: those that it names
-// and that the log had when this process asked last. The writer refuses the run if one of them
-// has been removed since. An event that is encrypted, or that a
-// newer program wrote, names none that the log can read.
+// Uses returns the modules that a new run uses, given its first event: those that the event names
+// and that the log had when this process asked last. The writer refuses the run if one of them has
+// been removed since. If the event is encrypted or from a newer program, the log cannot read its
+// modules, and the result is empty.
 func (x *Backend) Uses(ctx context.Context, first event.Event) (uses []canon.Hash, err error) {
 	named, err := first.Modules()
 	if err != nil {

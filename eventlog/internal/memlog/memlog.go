@@ -78,8 +78,8 @@ func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
 	return nil
 }
 
-// Adopt adds the next event of a run as another program wrote it, whatever the run's id
-// is. It checks nothing and wakes no stream.
+// Adopt adds the next event of a run as another program wrote it, under any run id. It checks
+// nothing and wakes no stream.
 func Adopt(l *Log, ev event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

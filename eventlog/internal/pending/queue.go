@@ -124,8 +124,8 @@ func (s *Runs[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// want makes the writer take what is queued, because a caller waits for it. The caller
-// holds the lock of Runs.
+// want makes the writer take the queued items, because a caller waits for them. The caller holds
+// the lock of Runs.
 func (s *Runs[W]) want() {
 	q := &s.queue
 	if len(q.items) > 0 {

@@ -173,8 +173,8 @@ func checkServer(version int, encoding string) error {
 	return nil
 }
 
-// checkWritable refuses a server that only follows another one. One that becomes such
-// while the log is open is waited for, as it may be about to be promoted.
+// checkWritable refuses a standby server. If a server becomes a standby while the log is open, the
+// log waits, because the server may be promoted again.
 func (l *Log) checkWritable(standby bool) error {
 	if standby && !l.opts.ReadOnly {
 		return fmt.Errorf("%w: the server is a standby: name its primary, or all servers with target_session_attrs=read-write", eventlog.ErrReadOnly)
@@ -263,8 +263,8 @@ func Denied(err error) bool { return code(err) == insufficientPrivilege || error
 
 var errNotOwner = errors.New("the tables belong to the role")
 
-// explainForeign explains that a relation of ours cannot be made, or lacks our
-// columns, because another program has one of that name.
+// explainForeign explains that a relation of the log cannot be created, or lacks columns, because
+// another program has a relation with the same name.
 func (l *Log) explainForeign(err error) error {
 	if c := code(err); c != relationExists && c != noSuchColumn {
 		return err
@@ -319,7 +319,7 @@ func (e *refusedError) Error() string {
 // Unwrap returns the error of the driver.
 func (e *refusedError) Unwrap() error { return e.err }
 
-// quoted is the name in a message of the server, in whatever language.
+// quoted matches the name in a message of the server, in any language.
 var quoted = regexp.MustCompile(`["«„“](\w+)["»“”]`)
 
 // orUnavailable adds [eventlog.ErrUnavailable], once, to an error of an unreachable server, and

@@ -139,8 +139,8 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	return report, nil
 }
 
-// Grant runs the SQL of [Grants], in one transaction. The connection's role has to own
-// the tables; otherwise Grant returns an error for which [Denied] is true.
+// Grant runs the SQL of [Grants], in one transaction. The connection's role must own the tables;
+// otherwise [Denied] returns true for the error.
 func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) error {
 	if l.opts.ReadOnly {
 		return eventlog.ErrReadOnly
@@ -159,8 +159,8 @@ func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) err
 	})
 }
 
-// mustOwn refuses a role that does not own the tables; the error names one of them. The
-// server only warns when a role grants a right that it has but may not hand on.
+// mustOwn refuses a role that does not own the tables; the error names one of them. The server only
+// warns about a grant of a right that the role may not grant.
 func mustOwn(ctx context.Context, q queryer, table string) error {
 	const query = "SELECT pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = $1::text::regclass"
 	var owner string
@@ -220,8 +220,8 @@ func migrate(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) e
 	return nil
 }
 
-// fillRuns computes the table run from the events, in whatever state they are: judging
-// them is the business of a check. It holds a run at a time.
+// fillRuns computes the table run from the events, valid or not: validation is left to a check. It
+// holds one run in memory at a time.
 func fillRuns(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, "LOCK TABLE eventlog_events IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 		return err
@@ -263,8 +263,7 @@ type Need struct {
 // Needs are the needs of each role of [Roles].
 type Needs struct{ Writer, Retention, Reader []Need }
 
-// NeedsOf returns the needs of each role, and no more. The sets are the host's own
-// tables.
+// NeedsOf returns exactly the rights that each role needs. The sets are the host's own tables.
 func NeedsOf(sets ...eventlog.TableSet) Needs {
 	var host []string
 	marks := Need{"SELECT, INSERT, UPDATE, DELETE", []string{"commit_mark"}}
@@ -336,13 +335,12 @@ func (l *Log) Lacking(ctx context.Context, needs ...Need) (role string, lacking 
 // table, and must not make every session wait behind one long reader.
 var rewriting = map[string]string{"lock_timeout": "5s", "statement_timeout": "60s"}
 
-// Rewrite makes the server write a table into a new file without the bytes of deleted
-// rows. Otherwise those bytes stay in its pages, even after VACUUM. The table cannot be
-// used meanwhile, so it is for small ones. These copies remain: rows that an open
-// transaction may still read, which kept counts; the server's WAL; and backups.
+// Rewrite makes the server write a table into a new file without the bytes of deleted rows, which
+// otherwise stay in its pages, even after VACUUM. The table cannot be used in the meantime, so
+// Rewrite is for small tables. These copies remain: rows that an open transaction may still read,
+// which kept counts; the server's WAL; and backups.
 //
-// The connection's role has to own the table; otherwise Rewrite returns an error for
-// which [Denied] is true.
+// The connection's role must own the table; otherwise [Denied] returns true for the error.
 func (l *Log) Rewrite(ctx context.Context, table string) (kept int, err error) {
 	if l.opts.ReadOnly {
 		return 0, eventlog.ErrReadOnly

@@ -243,9 +243,9 @@ type txRun struct {
 	cursor eventlog.Cursor
 }
 
-// run runs fn, and writes the events that it has appended. A statement that failed
-// fails the transaction, even if fn returns nil; if the server refused it because of
-// another transaction, that is the reason whatever fn returns.
+// run runs fn, and writes the events that it has appended. A failed statement fails the
+// transaction, even if fn returns nil. If the server refused the statement because of another
+// transaction, that error takes precedence over the error of fn.
 func (t *Tx) run(ctx context.Context, tx pgx.Tx, fn func(eventlog.Tx) error) error {
 	t.Statements = statements(ctx, tx)
 	err := fn(t)
@@ -316,9 +316,9 @@ type doubt struct {
 	seq   uint64
 }
 
-// wasBehind reports whether the transaction did not see all that the run has by now:
-// events that this process had queued, or that another process has appended since it began. It
-// is asked after the transaction has ended.
+// wasBehind reports whether the transaction saw less than the run has now: it missed events that
+// this process had queued, or that another process has appended since it began. It is called after
+// the end of the transaction.
 func (t *Tx) wasBehind(ctx context.Context) bool {
 	if t.doubt == nil || t.log.runs.Settle(ctx, t.doubt.runID) != nil {
 		return false
@@ -536,11 +536,10 @@ func gates(runIDs iter.Seq[string]) []int32 {
 // lock that the appending statement takes shared. Many runs share a gate, so that a
 // batch of a thousand runs does not hold a thousand locks.
 //
-// The session holds the locks, not a transaction, so only the end of the session frees
-// the gates of a host that was cut off or frozen with the gates closed. While it holds
-// them, the server ends a session that is idle for idleTime, and a session whose host
-// does not answer, as far as its version can (idle_session_timeout: PostgreSQL 14,
-// tcp_user_timeout: 12).
+// The session holds the locks, not a transaction, so only the end of the session frees the gates of
+// a host that was cut off or frozen with the gates closed. While the session holds them, the server
+// ends it if it is idle for idleTime or its host does not answer. Older servers cannot do this
+// (idle_session_timeout needs PostgreSQL 14, tcp_user_timeout 12).
 func lockGates(ctx context.Context, conn *pgxpool.Conn, runIDs []string) (unlock func(), err error) {
 	unlock = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -329,7 +329,7 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 	return lost, nil
 }
 
-// isStored reports whether the database holds the last event that the batch has of the run.
+// isStored reports whether the database holds the batch's last event of the run.
 func isStored(ctx context.Context, q queryer, runID string, at eventlog.RunSummary) (bool, error) {
 	evs, err := page(ctx, q, runID, at.LastSeq-1, 1)
 	if err != nil || len(evs) == 0 || evs[0].Seq != at.LastSeq {
@@ -515,10 +515,9 @@ func (c *columns) insert(ctx context.Context, conn *pgx.Conn, gates []int32) (re
 	return refused, err
 }
 
-// params are the parameters of a statement, nearly all of them arrays, in the server's
-// binary format (see array_recv in its arrayfuncs.c). pgx would make an interface of each element
-// and a new buffer for each statement, which cost as much as all the rest that the client
-// does to write a batch.
+// params are the parameters of a statement, nearly all of them arrays, in the server's binary
+// format (see array_recv in its arrayfuncs.c). pgx would allocate an interface for each element and
+// a buffer for each statement, at the same cost as the rest of the client's work for a batch.
 type params struct {
 	buf  []byte
 	ends []int    // of the parameters in buf

@@ -48,9 +48,9 @@ const (
 // from its beginning. If the process dies anywhere here, the WAL has all that the database
 // lacks.
 //
-// A step stops at what the oldest reader sees, in this process or in another. While a
-// reader stays open, the WAL grows with every commit; no writer waits for the reader, and
-// when it has ended one step moves all of it. The file is then cut to journal_size_limit.
+// A step moves only what the oldest reader, in any process, already sees. While a reader stays
+// open, the WAL grows with every commit; no writer waits for the reader, and when it has ended one
+// step moves the whole WAL. The file is then cut to journal_size_limit.
 type checkpointer struct {
 	wake      chan struct{} // capacity 1; the writer's to send and to close
 	stepped   chan struct{} // capacity 1: a step has ended
@@ -190,8 +190,8 @@ func damages(err error) bool {
 	return errors.Is(err, errSync) || code == sqlite3.SQLITE_IOERR || code == sqlite3.SQLITE_CORRUPT
 }
 
-// damaged makes an error [eventlog.ErrLogLost]: not even a new writer knows what is on
-// the disk.
+// damaged makes an error [eventlog.ErrLogLost]: even a new writer could not know the content of the
+// disk.
 func damaged(err error) error {
 	switch code := codeOf(err); {
 	case errors.Is(err, errSync), code == sqlite3.SQLITE_IOERR_FSYNC, code == sqlite3.SQLITE_IOERR_DIR_FSYNC,
@@ -221,9 +221,8 @@ func (c *checkpointer) advance() error {
 	return nil
 }
 
-// step moves the current content of the WAL. SQLite syncs the database only when that
-// was all of it; step syncs it each time, so that the last frames do not wait for a
-// long sync.
+// step moves the current content of the WAL. SQLite syncs the database only after moving all of it;
+// step syncs it each time, so that the last frames do not wait for a long sync.
 func (c *checkpointer) step() (wal, error) {
 	w, err := walOf(c.conn, passiveSQL)
 	if err != nil || w.kept {
@@ -283,8 +282,8 @@ func (c *checkpointer) open(ctx context.Context, path, synchronous string) (err 
 	return err
 }
 
-// close closes what is open. It drops errors: the writer's connection is closed later
-// and reports the same.
+// close closes the open connections. It drops errors: the writer's connection is closed later and
+// reports the same.
 func (c *checkpointer) close() {
 	if c.conn != nil {
 		c.conn.Close()

@@ -52,7 +52,7 @@ func connect(ctx context.Context, path, query string) (*conn, error) {
 	return c, nil
 }
 
-// fileURI names a file to SQLite whatever characters its path has.
+// fileURI returns the URI of a file for SQLite, for any characters in its path.
 func fileURI(path, query string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -199,8 +199,8 @@ func named(args []any) []driver.NamedValue {
 	return out
 }
 
-// codeOf returns SQLite's extended result code of an error, and -1 for any other
-// error; the last byte of -1 is not a code of SQLite either.
+// codeOf returns the extended result code of an error of SQLite, and -1 for any other error; the
+// last byte of -1 is not a code of SQLite either.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code()

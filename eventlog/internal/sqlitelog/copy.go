@@ -19,11 +19,10 @@ type BackupReport struct {
 	Bytes int64
 }
 
-// Backup copies the log at src, which others may be writing to, into the new file
-// dst: everything that was committed when it began, the host's tables included.
-// The copy is compact, readable by its owner alone, synced, and checked: an
-// invalid run in it is an error of [eventlog.ErrLogCorrupt]; the copy then stays,
-// since the log itself is no better. A file that exists is never touched.
+// Backup copies the log at src, which may be in use, into the new file dst: everything committed
+// before it began, including the host's tables. The copy is compact, readable only by its owner,
+// synced, and checked. An invalid run in it is an error of [eventlog.ErrLogCorrupt]; the copy then
+// stays, since the log itself is no better. An existing file is never changed.
 func Backup(ctx context.Context, src, dst string) (BackupReport, error) {
 	if err := copyLog(ctx, src, dst, nil); err != nil {
 		return BackupReport{}, err
@@ -287,11 +286,10 @@ const compactPages = 256
 // pages back. A copy made by [Backup] is compact.
 var ErrNotCompactable = errors.New("sqlitelog: the file cannot become smaller in place; a backup of it is as small as can be")
 
-// Compact gives the pages that pruning has left empty back to the file system,
-// a few in each transaction, and returns how many bytes that were. The file
-// becomes smaller when its WAL is next moved into it, at the latest when the log
-// is closed. Without it, the runs to come use the empty pages, and the file does
-// not grow until then.
+// Compact returns the empty pages left by pruning to the file system, a few in each transaction,
+// and returns the number of bytes. The file becomes smaller when its WAL is next moved into it, at
+// the latest when the log is closed. Without Compact, new runs use the empty pages, and the file
+// does not grow until they are full.
 func Compact(ctx context.Context, l *Log) (freed int64, err error) {
 	if l.layout.Load() < layoutVersion {
 		return 0, eventlog.ErrSchemaOutdated

@@ -21,7 +21,7 @@ type position struct {
 	seq   int64
 }
 
-// compared is the position up to which the table run is known to have the events.
+// compared is the position up to which the table run has been compared with the events.
 type compared struct {
 	mu   sync.Mutex
 	once bool     // all rows were compared
@@ -43,8 +43,8 @@ func (c *compared) wrote(before, after position, others bool) {
 // rows.
 const maxGap = 10_000
 
-// behind returns the runs of whose events the table run lacks some, and that a log which
-// writes could not bring up to date. In a file of the Starling runtime that is every run.
+// behind returns the runs whose rows lack events and could not be brought up to date by a log
+// opened for writing. In a file of the Starling runtime these are all runs.
 func (l *Log) behind(ctx context.Context, _ dblog.Use) ([]string, error) {
 	l.compared.mu.Lock()
 	from := l.compared.upTo
@@ -99,7 +99,7 @@ const (
 	isPositionSQL = "SELECT 1 FROM eventlog_events WHERE rowid = ? AND run_id = ? AND seq = ?"
 )
 
-// behind returns the runs whose rows lack events, if all had those up to from.
+// behind returns the runs whose rows lack events, given that all rows had the events up to from.
 func (c *conn) behind(ctx context.Context, indexed bool, from, newest position) (ids []string, err error) {
 	query, args := behindSQL, []any(nil)
 	switch gap := newest.pos - from.pos; {

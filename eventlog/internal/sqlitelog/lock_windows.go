@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// noFollow is nothing here, where links take a privilege to make.
+// noFollow is zero: on Windows, creating links requires a privilege.
 const noFollow = 0
 
 // The locks cover the first byte of their file and belong to its handle.

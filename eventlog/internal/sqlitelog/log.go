@@ -69,8 +69,8 @@ func (l *Log) refuse() error {
 	return nil
 }
 
-// inPlace returns an error if the file is not at its path any more: it was removed or
-// replaced. A process that opens the path then finds nothing of what is written.
+// inPlace returns an error if the file is no longer at its path, because it was removed or
+// replaced. A process that opens the path would not find the written events.
 func (l *Log) inPlace() error {
 	info, err := os.Stat(l.path)
 	if err != nil {

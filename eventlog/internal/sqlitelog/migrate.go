@@ -127,8 +127,7 @@ func rebuild(ctx context.Context, c *conn, layout int) error {
 		"COMMIT"})
 }
 
-// fillRuns computes the table run from the events, in whatever state they are: judging
-// them is the business of a check.
+// fillRuns computes the table run from the events, valid or not: validation is left to a check.
 func fillRuns(ctx context.Context, c *conn) error {
 	ids, err := c.behind(ctx, true, position{}, position{})
 	for _, id := range ids {

@@ -298,8 +298,8 @@ func objects(ctx context.Context, c *conn) ([]object, error) {
 	return objects, err
 }
 
-// vetColumns refuses a column that is computed when it is read, in whatever table: the
-// tables of the host are in the same file. Every object must be as [vet] requires.
+// vetColumns refuses computed columns in any table, because the tables of the host are in the same
+// file. Every object must be as [vet] requires.
 func vetColumns(ctx context.Context, c *conn) error {
 	const computed = "SELECT t.name, c.name FROM sqlite_schema AS t, pragma_table_xinfo(t.name) AS c WHERE t.type = 'table' AND c.hidden > 1"
 	return c.query(ctx, computed, nil, func(row []driver.Value) error {

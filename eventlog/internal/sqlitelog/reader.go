@@ -34,8 +34,8 @@ func newReaders(path, query string, layout int) *readers {
 	return p
 }
 
-// with lends a reader to fn. fn must not hand anything of a statement that is
-// still open to a caller: an open statement keeps the WAL from being reused.
+// with lends a reader to fn. fn must not return anything that belongs to an open statement: an open
+// statement prevents the reuse of the WAL.
 func (p *readers) with(ctx context.Context, fn func(*conn) error) (err error) {
 	var r *conn
 	select {
@@ -148,8 +148,8 @@ func (c *conn) page(ctx context.Context, runID string, after uint64, n int) ([]e
 	return evs, err
 }
 
-// eventOf builds an event from a row whose columns may hold anything: SQLite
-// checks no types.
+// eventOf builds an event from a row whose columns may have values of any type: SQLite checks no
+// types.
 func eventOf(runID string, row []driver.Value) (event.Event, error) {
 	id, okID := row[0].(string)
 	seq, okSeq := row[1].(int64)
@@ -206,8 +206,8 @@ func jsonList(ids []string) any {
 	return string(list)
 }
 
-// isCantOpen reports whether SQLite could not open one of its files, or would
-// have to write to it.
+// isCantOpen reports whether SQLite could not open one of its files, or could not without writing
+// to it.
 func isCantOpen(err error) bool {
 	code := codeOf(err) & 0xff
 	return code == sqlite3.SQLITE_CANTOPEN || code == sqlite3.SQLITE_READONLY

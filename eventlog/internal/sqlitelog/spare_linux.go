@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate takes so many bytes of the disk for an empty file.
+// allocate reserves n bytes of the disk for an empty file.
 func allocate(f *os.File, n int64) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), 0, 0, n)

@@ -4,7 +4,7 @@ package sqlitelog
 
 import "os"
 
-// allocate takes so many bytes of the disk for an empty file.
+// allocate reserves n bytes of the disk for an empty file.
 func allocate(f *os.File, n int64) error { return scribble(f, n) }
 
 func reserveWAL(string) error { return nil }

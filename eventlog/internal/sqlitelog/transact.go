@@ -12,10 +12,9 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/pending"
 )
 
-// transaction is a function of the host queued for the writer. It runs on the
-// goroutine that called Transact while the writer waits, inside the writer's
-// transaction: so it shares a sync with whatever has queued up beside it, and its
-// panics stay its own.
+// transaction is a function of the host queued for the writer. It runs on the goroutine that called
+// Transact, inside the writer's transaction, while the writer waits. So it shares a sync with
+// everything queued beside it, and a panic stays on its own goroutine.
 type transaction struct {
 	lent chan *tx   // the writer lends its transaction
 	back chan error // and waits here for the function's end
@@ -36,7 +35,7 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 
 func (l *Log) inTransaction(ctx context.Context, fn func(*tx) error) error {
 	t := &transaction{lent: make(chan *tx), back: make(chan error), gone: make(chan struct{}), done: make(chan error, 1)}
-	defer close(t.gone) // whatever happens, the writer does not wait
+	defer close(t.gone) // the writer never waits for it
 	if err := l.runs.Put(ctx, item{Task: &task{do: t.do, done: func(err error) { t.finish(l, err) }}}); err != nil {
 		return err
 	}
@@ -63,13 +62,13 @@ func (t *transaction) take(tx *tx, fn func(*tx) error) {
 	err = fn(tx)
 }
 
-// errMixed means that a function failed whose changes cannot be told apart from
-// the rest of the batch.
+// errMixed means that a function failed and its changes cannot be separated from the rest of the
+// batch.
 var errMixed = errors.New("sqlitelog: the batch has to be written again without what a function did")
 
-// do runs in the writer. A function that fails undoes only its own changes. That needs a
-// savepoint, which costs SQLite a copy of every page that the function changes; so there
-// is none until a function has failed, and then the batch is written again.
+// do runs in the writer. A failed function undoes only its own changes. That needs a savepoint,
+// which makes SQLite copy every page that the function changes. So the first attempt uses none;
+// after a failure, the batch is written again with savepoints.
 func (t *transaction) do(w *writer) error {
 	if w.careful {
 		if _, _, err := w.conn.run("SAVEPOINT host"); err != nil {
@@ -195,8 +194,8 @@ func newTx(w *writer) *tx {
 	return &tx{Statements: statements(querier{context.Background(), w.conn}), writer: w}
 }
 
-// end returns the error with which the transaction ends. A statement that failed
-// fails the transaction, even if the function returned nil.
+// end returns the error of the transaction. A failed statement fails the transaction, even if the
+// function returned nil.
 func (t *tx) end(err error) error {
 	if err == nil || isFatal(t.Failed) {
 		return t.Failed

@@ -147,12 +147,12 @@ func (l *Log) write() {
 // conflicts has the error of each run that another writer continued first.
 type conflicts map[*run]error
 
-// commit writes the batch in one transaction, without the runs that turn out to
-// conflict. If the file has gone from its path meanwhile, COMMIT succeeds but no
-// other process finds what it stored, so the path is checked afterwards.
+// commit writes the batch in one transaction, without the runs that turn out to conflict. If the
+// file is removed from its path in the meantime, COMMIT succeeds but no other process finds the
+// result, so the path is checked afterwards.
 //
-// If the process dies before COMMIT has returned, the file has the whole batch or
-// nothing, and no caller was told that it is durable.
+// If the process dies before COMMIT has returned, the file has the whole batch or nothing, and no
+// caller has seen it reported as durable.
 func (l *Log) commit(batch []item) (conflicts, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()

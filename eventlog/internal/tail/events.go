@@ -18,8 +18,8 @@ import (
 // pageEvents is how many events one page of the log has.
 const pageEvents = 512
 
-// maxSeq is the largest number that a database keeps. A caller may name a larger one,
-// behind which there is nothing, and as a signed integer it would stand before them all.
+// maxSeq is the largest number that a database keeps. A caller may ask for events after a larger
+// number, which do not exist; as a signed integer it would come before all numbers.
 const maxSeq = math.MaxInt64
 
 // Events yields the events of a run with numbers above after, a page at a time. Between
@@ -61,14 +61,14 @@ func Collect(events iter.Seq2[event.Event, error]) ([]event.Event, error) {
 	return all, nil
 }
 
-// Summary computes the summary of a run from its events, for a backend whose own
-// summary, kept, lacks events: another program has appended them, or the tables were
-// restored one by one. kept is zero where the backend has none.
+// Summary computes the summary of a run from its events, for a backend whose stored summary, kept,
+// lacks events: another program has appended them, or the tables were restored one by one. kept is
+// zero if the backend has none.
 //
-// The result is kept itself if the events up to kept.LastSeq do not add up to it, or if
-// the events do not continue each other. That difference is the evidence that the run
-// was changed, and the caller must not replace it. Without a kept summary, the run is
-// summarised as far as it can be read.
+// The result is kept itself if the events up to kept.LastSeq do not add up to it, or if the events
+// do not continue each other. That difference is the evidence that the run was changed, and the
+// caller must not replace it. Without a stored summary, the result covers the events that can be
+// read.
 func Summary(runID string, events iter.Seq2[event.Event, error], kept eventlog.RunSummary) (eventlog.RunSummary, error) {
 	var at eventlog.Cursor
 	fits, linked := false, true

@@ -101,8 +101,8 @@ func (s *stream) follow(ctx context.Context) {
 	}
 }
 
-// next returns the events after the last one: events handed over, if they continue from
-// there, otherwise a page of the log, which has all of them.
+// next returns the events after the last one: events handed over, if they continue from there,
+// otherwise a page of the log, which has all of them.
 func (s *stream) next(ctx context.Context) ([]event.Event, error) {
 	evs, look := s.take()
 	for len(evs) > 0 && evs[0].Seq <= s.last { // which a page had, too
@@ -195,8 +195,8 @@ func (h *Hub) remove(s *stream) {
 	}
 }
 
-// Hand gives an event that is durable, and that a page would have, to the streams of its
-// run. What this process has written itself need not be read for them again.
+// Hand passes a durable event to the streams of its run, so that they need not read events written
+// by this process.
 func (h *Hub) Hand(e event.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -118,7 +118,7 @@ func (m Module) besides() (Module, error) {
 		return m, nil
 	}
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxSidecarBytes) {
-		return m, &Error{Ref: path, Reason: "this is no sidecar of a module: it is not a file, or too large", Hint: "rename it"}
+		return m, &Error{Ref: path, Reason: "this is not a sidecar of a module: it is not a file, or too large", Hint: "rename it"}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -227,7 +227,7 @@ hint: did you mean "text"?`},
     | ^
 hint: begin each turn with a dash, as in: - text: Hello.`},
 		"no turns": {"[]", "s.yaml:1:1: a script is a list of turns, and has at least one\n  1 | []\n    | ^\nhint: begin each turn with a dash, as in: - text: Hello."},
-		"a class that is none": {"- error: {class: oops}", `s.yaml:1:18: there is no class "oops" of failures, but auth, bad_request, network, rate_limit, server
+		"a class that is none": {"- error: {class: oops}", `s.yaml:1:18: unknown class of failure "oops": want auth, bad_request, network, rate_limit, server
   1 | - error: {class: oops}
     |                  ^`},
 		"more chunks than there are": {"- text: a b\n  error: {class: auth, after_chunks: 3}", `s.yaml:1:3: after_chunks is 3, but the turn has 2 chunks
@@ -285,7 +285,7 @@ func TestNewRefuses(t *testing.T) {
 		"a call without a name":     {script.Turn{ToolCalls: []script.ToolCall{{}}}, "needs a name"},
 		"reasoning without text":    {script.Turn{Reasoning: script.Blocks{{}}}, "has text"},
 		"failing before it begins":  {script.Turn{Error: &script.Failure{Class: script.Auth, AfterChunks: -1}}, "want 0 or more"},
-		"failing in no known class": {script.Turn{Error: &script.Failure{}}, "no class"},
+		"failing in no known class": {script.Turn{Error: &script.Failure{}}, "unknown class"},
 	} {
 		if _, err := script.New(script.Script{{Text: "fine"}, c.turn}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "script: turn 2: ") {
 			t.Errorf("%s: %v, want %q", name, err, c.want)

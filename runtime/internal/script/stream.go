@@ -97,7 +97,7 @@ func (f *Failure) check() error {
 		for _, c := range slices.Sorted(maps.Keys(classes)) {
 			names = append(names, string(c))
 		}
-		return fmt.Errorf("there is no class %q of failures, but %s", f.Class, strings.Join(names, ", "))
+		return fmt.Errorf("unknown class of failure %q: want %s", f.Class, strings.Join(names, ", "))
 	}
 	if f.AfterChunks < 0 {
 		return fmt.Errorf("after_chunks is %d, want 0 or more", f.AfterChunks)

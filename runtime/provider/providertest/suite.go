@@ -122,7 +122,7 @@ func (s *Suite) load(t *testing.T) []recording {
 			tr.Request = question("test-model")
 		}
 		if err := inOrder(tr.Want); err != nil {
-			t.Fatalf("%s: what is wanted is no stream: %v", tr.Name, err)
+			t.Fatalf("%s: the wanted chunks are not a valid stream: %v", tr.Name, err)
 		}
 		list = append(list, recording{tr, body})
 	}

@@ -49,7 +49,7 @@ func Open(want Method) (*Store, error) {
 		}
 	}
 	if len(s.report) == 0 {
-		return nil, fmt.Errorf("image: there is no method %q: %q are all", want, Methods())
+		return nil, fmt.Errorf("image: unknown method %q: want one of %q", want, Methods())
 	}
 	return nil, errors.Join(fmt.Errorf("image: %s: %w", want, s.report[0].Err), s.Close())
 }
