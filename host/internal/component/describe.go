@@ -45,6 +45,8 @@ func (k *linker) chooseTools(docs docs) {
 			return
 		case k.command, strings.HasPrefix(iface, "wasi:"):
 			return
+		case iface == "" && name == "init" && len(params.items) > 0 && params.items[0].name == "shim": // of componentize-qjs, which has called it
+			return
 		case strings.HasPrefix(name, "["):
 			not = append(not, name+" belongs to a resource")
 			return
