@@ -31,6 +31,7 @@ var fixtures = map[string]string{
 	"linked":  "b9a870810023b81e77194f5ccf9718e41c384e2049c118fe140113bad6414232",
 	"parts":   "ec54035f412aafaf4e8cc57caf5ae4670e8ee5323528918596898e4ff12b3fbb",
 	"mcp":     "ff76ec53be745bfc2e5a48362ac4b4fba6bfa016a0801edf24604cbfb3a98818",
+	"command": "cb84e4e7ce7c1d15a0a356469eccbe702202f87586aec9be4eb0806aedfd6c7a",
 	"plugin":  "603ee8408c6ed9b76cc3d2e2f4dc2799e6a40329977f89b4dc250a177eb09b2d",
 }
 

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 // TestGuestIsBuiltFromItsSource builds the guest side again.
@@ -157,5 +159,17 @@ func TestMCPPlugin(t *testing.T) {
 	}
 	if got, want := l.call("add", `{"a":1}`), `{"error":{"kind":"tool","message":"bad"}}`; got != want {
 		t.Errorf("the call that fails returned %s, want %s", got, want)
+	}
+}
+
+// TestCommandEnvironment runs a command that looks at its environment. It prints nothing, which
+// is no document.
+func TestCommandEnvironment(t *testing.T) {
+	l := load(t, "command")
+	for _, env := range [][]string{{"A=b=c"}, nil} {
+		_, err := l.Call(t.Context(), sandbox.Call{Tool: "command", Input: []byte(`{}`), Env: env}, l.world)
+		if exited := err != nil && strings.Contains(err.Error(), "exit"); exited != (env == nil) {
+			t.Errorf("with %v the command ends with %v", env, err)
+		}
 	}
 }

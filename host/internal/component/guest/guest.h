@@ -32,6 +32,8 @@ IMPORT("wasi_snapshot_preview1", "fd_read") i32 host_read(i32 fd, const void *ar
 IMPORT("wasi_snapshot_preview1", "poll_oneoff") i32 host_poll(const void *in, void *out, u32 n, u32 *done);
 IMPORT("wasi_snapshot_preview1", "args_sizes_get") i32 host_args_sizes(u32 *n, u32 *size);
 IMPORT("wasi_snapshot_preview1", "args_get") i32 host_args(u32 *arguments, u8 *text);
+IMPORT("wasi_snapshot_preview1", "environ_sizes_get") i32 host_environ_sizes(u32 *n, u32 *size);
+IMPORT("wasi_snapshot_preview1", "environ_get") i32 host_environ(u32 *variables, u8 *text);
 IMPORT("wasi_snapshot_preview1", "proc_exit") _Noreturn void host_exit(u32 code);
 
 #define copy(to, from, n) __builtin_memcpy((void *)(to), (const void *)(from), (n))

@@ -46,7 +46,26 @@ static void give_variables(u32 pair) {
   }
 }
 
-EXPORT("wasi:cli/environment@0.2#get-environment") void get_environment(u32 to) { give_variables(to); }
+// The environment has the variables of the call, which a tool gets in its document, and a
+// command from WASI.
+EXPORT("wasi:cli/environment@0.2#get-environment") void get_environment(u32 to) {
+  u32 n, size;
+  if (variables) {
+    give_variables(to);
+    return;
+  }
+  host_environ_sizes(&n, &size);
+  u32 *all = alloc(4 * n);
+  host_environ(all, alloc(size));
+  u32 list = give_list(to, n, 16);
+  for (u32 i = 0; i < n; i++) {
+    const char *name = (const char *)all[i];
+    u32 name_n = 0, whole = length(name);
+    while (name_n < whole && name[name_n] != '=') name_n++;
+    u32 value = name_n < whole ? name_n + 1 : whole;
+    list = give(give(list, name, name_n), name + value, whole - value);
+  }
+}
 EXPORT("wasi:cli/environment@0.2#get-arguments") void get_arguments(u32 to) {
   u32 n, size;
   host_args_sizes(&n, &size);
