@@ -1,4 +1,4 @@
-.PHONY: check release outdated bench bench-hosting bench-documents bench-code fuzz llms-full.txt
+.PHONY: check release outdated bench bench-hosting bench-documents bench-code bench-components fuzz llms-full.txt
 
 # What one runs before each commit.
 check:
@@ -43,6 +43,12 @@ bench-documents:
 # npm, measures a call of run_js beside other ways, and writes a table. It needs Node.
 bench-code:
 	cd bench/codemode && go run . -out ../results/codemode.md
+
+# Measures loads and calls of components and a plug-in beside Node and Extism, and writes a
+# table. Without npm and Node it measures what needs neither.
+bench-components:
+	-npm install --silent --prefix bench/components
+	cd bench && go run ./components -out results/components.md
 
 # Writes all pages into one file, for assistants that are given one. It is not
 # committed: it would be a second copy of what every change of a page changes.
