@@ -72,7 +72,7 @@ func Validate(events []event.Event) error {
 //
 // Clocks may step backwards, so timestamps are not checked.
 //
-// In a run with encrypted payloads ([event.Encrypted]), Check checks what is visible: D1 to
+// In a run with encrypted payloads ([event.Encrypted]), Check covers the visible parts: D1 to
 // D4 and D8 as above, over the stored events; D5 without the version; D6 and D7 by kinds
 // and order alone, so a run that the key shows to be wrong may pass; S1, S3, S6; and of S2,
 // that the encrypted payload has its exact form. The events of a run are all encrypted or

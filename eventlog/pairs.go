@@ -4,7 +4,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// pairs tracks what is open in a run: at most one turn, and attempts of calls
+// pairs tracks the open parts of a run: at most one turn, and attempts of calls
 // (D6, D7, in strict mode S4, S5).
 type pairs struct {
 	turn     string
@@ -162,8 +162,8 @@ func (p *pairs) end(e event.Event) error {
 	return nil
 }
 
-// hiddenPairs tracks what is open in a run with visible kinds only. Whatever it
-// refuses, pairs refuses too; not the reverse.
+// hiddenPairs tracks the open parts of a run by its visible kinds alone. It refuses
+// a subset of the runs that pairs refuses.
 type hiddenPairs struct {
 	turn    bool // a turn is open
 	tripped bool // the budget tripped since it began, so that it may be closed

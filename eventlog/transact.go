@@ -76,7 +76,7 @@ type Row interface {
 
 // Tx is a transaction. It belongs to the function that receives it, and to one
 // goroutine. A statement that fails, also with [ErrConflict], fails the
-// transaction: whatever the function returns, it is rolled back. Where a row
+// transaction: it is rolled back even if the function returns nil. Where a row
 // may exist, use ON CONFLICT.
 type Tx interface {
 	Querier

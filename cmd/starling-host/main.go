@@ -18,7 +18,7 @@
 //     run's id to errors and hints, is on standard error.
 //   - Text that comes from a tool or a database is hostile. All output goes through a
 //     printer (output.go), which escapes what a terminal obeys.
-//   - The exit code says how it ended (exit.go), and documents printed with
+//   - The exit code is the outcome (exit.go), and documents printed with
 //     "-o json" are a contract (docs/cli-json.md).
 package main
 
@@ -49,8 +49,8 @@ func main() {
 
 // Main runs the command with these arguments and returns its exit code.
 //
-// The first SIGINT or SIGTERM cancels what is in progress, which is recorded if
-// it is a run. After it signals have their usual effect again, so that a second
+// The first SIGINT or SIGTERM cancels the work in progress, and the end of a run
+// is recorded. Afterwards signals have their usual effect again, so that a second
 // one ends the process at once; then the run stays open in the log.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

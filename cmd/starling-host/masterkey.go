@@ -14,12 +14,12 @@ import (
 // that is handed its secrets so.
 const masterKeyVariable = "STARLING_MASTER_KEY"
 
-// hostFlags say where the tenants are, and which key opens what they have.
+// hostFlags are the database of the tenants, and the key that opens their data.
 type hostFlags struct {
 	database string
 	keyed    bool // the command needs a master key
 	keyFile  string
-	more     []tenant.MasterKey // beside those of keyFile
+	more     []tenant.MasterKey // beside the keys in keyFile
 	output   string
 }
 
@@ -157,7 +157,7 @@ func (a *app) rewrapCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f.more = keys // those that are under it already stay
+			f.more = keys // data keys already wrapped by it do not change
 			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
 				n, err := t.Rewrap(cmd.Context(), keys[0])
 				if err == nil {

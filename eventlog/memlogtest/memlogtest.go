@@ -7,5 +7,5 @@ import (
 )
 
 // Adopt adds the next event of a run to a log in memory as another program wrote it,
-// whatever the run's id is. It checks nothing and wakes no stream.
+// under any run id. It checks nothing and wakes no stream.
 func Adopt(l *memlog.Log, ev event.Event) { memlog.Adopt(l, ev) }

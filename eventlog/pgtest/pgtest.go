@@ -146,7 +146,7 @@ func (s *Server) Database(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // of a server that a test has stopped there is nothing to drop
+	t.Cleanup(func() { // a server that a test has stopped needs no clean-up
 		s.command("dropdb", "-h", s.dir, "-U", Superuser, "--force", name).Run()
 	})
 	return s.Address(Superuser, name)

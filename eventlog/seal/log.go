@@ -268,7 +268,7 @@ func originOf(q eventlog.Querier) (origin string, err error) {
 	return origin, err
 }
 
-// newest returns the checkpoint with the most leaves, and nil if there is none.
+// newest returns the checkpoint with the most leaves, or nil.
 func newest(q eventlog.Querier) (c Checkpoint, signed []byte, err error) {
 	err = q.Query("SELECT signed FROM run_checkpoint ORDER BY leaves DESC LIMIT 1", nil, func(r eventlog.Row) error { return r.Scan(&signed) })
 	if err == nil && signed != nil {

@@ -79,7 +79,7 @@ func (p *Policy) line(fields []string, ended *bool) error {
 	if strings.HasSuffix(form, "VKEY") && len(words) == n+1 && strings.Contains(words[n], "://") {
 		words = words[:n]
 	}
-	// With an extra word, the author may have meant to trust less than what is read.
+	// With an extra word, the author may have intended a narrower trust.
 	if len(words) < n || len(words) > n && !strings.HasSuffix(form, "...") {
 		return fmt.Errorf("want %q and nothing more", form)
 	}

@@ -93,7 +93,7 @@ const (
 	eventProofFormat = "starling-event-proof/1"
 )
 
-// Statement is a proof with what it proves: a run, or one event of it without the
+// Statement is a proof with its content: a run, or one event of it without the
 // others (spec/seal.md, section 6).
 type Statement struct {
 	Leaf  Leaf

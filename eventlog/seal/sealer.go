@@ -136,7 +136,7 @@ func begin(ctx context.Context, db eventlog.Transactor, k *Key, trusted *Policy)
 			return fmt.Errorf("%w: its origin is %s", ErrOtherKey, e.last.Origin)
 		case err != nil || err2 != nil || err3 != nil:
 			return errors.Join(err, err2, err3)
-		case e.signed == nil: // no key has signed anything of this database, whatever its tables contain
+		case e.signed == nil: // no key has signed this database, even if it has tables
 			e.last.Origin = k.NewOrigin()
 		case origin != e.last.Origin:
 			return fmt.Errorf("%w: the log of runs has the origin %q, but its newest checkpoint is of %s", eventlog.ErrLogCorrupt, origin, e.last.Origin)

@@ -22,7 +22,7 @@ type ToolRule struct {
 	// spec/policy.schema.json lists.
 	Arguments canon.Raw `yaml:"arguments" cbor:"arguments,omitzero"`
 
-	// Ask says that the user must confirm each call, see [Asker].
+	// Ask requires the user to confirm each call, see [Asker].
 	Ask bool `yaml:"ask" cbor:"ask,omitempty"`
 
 	// Line is where the rule begins in its file.

@@ -12,7 +12,7 @@ import (
 // compare the count with another, the limit. Above the limit the module calls
 // refill, here. The limit is only ever moved a slice ahead, so that the host
 // looks at the clock, and the Go scheduler and collector run, every
-// few milliseconds whatever the guest does. Compiled code cannot be preempted
+// few milliseconds for any guest. Compiled code cannot be preempted
 // otherwise, and one guest that spins would stop the whole process.
 const (
 	// A slice is the distance that the limit moves at a time. It adapts to the guest: a

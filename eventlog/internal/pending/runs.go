@@ -260,8 +260,8 @@ func (s *Runs[W]) moved(runID string, ended bool) {
 	}
 }
 
-// writerOf returns the writer of the run in that epoch, or the run's present writer if nothing was
-// appended in that epoch through the log itself. The caller holds the lock.
+// writerOf returns the writer of the run in that epoch. For the log itself, which has no epoch, and
+// for now, it falls back to the run's present writer. The caller holds the lock.
 func (s *Runs[W]) writerOf(runID string, epoch uint64) *Run[W] {
 	all := s.runs[runID]
 	for _, r := range all {

@@ -42,7 +42,7 @@
 // # Failure
 //
 // When a connection breaks, the batch is written again on another one until
-// [Options].RetryTime is over. That is safe whatever happened to the first attempt: if the
+// [Options].RetryTime is over. That is safe for every outcome of the first attempt: if the
 // batch is already stored, the run is not where the batch expects it, and the last event of
 // the batch is found. So a server that restarts costs time and nothing else. A standby server
 // that takes over costs no more, provided that it has everything that the first one

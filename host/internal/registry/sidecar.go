@@ -59,7 +59,7 @@ func readSidecar(name string, data []byte) (*Sidecar, *config.Node, error) {
 	}
 	for _, t := range root.At("tools").Pairs() {
 		if t.Get("input_schema") == nil {
-			continue // what is written is meant
+			continue // without a schema, braces are literal text
 		}
 		members := t.At("input_schema", "properties")
 		templates := []*config.Node{t.At("stdin")}

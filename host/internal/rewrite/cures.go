@@ -56,7 +56,7 @@ func cureOfFeature(feature string) string {
 	return ""
 }
 
-// cureOfImports returns the hint for a module with these imports, of which the host has none.
+// cureOfImports returns the hint for a module with these imports, none of which the host provides.
 func cureOfImports(imports []string) string {
 	for _, c := range cures {
 		for _, im := range imports {

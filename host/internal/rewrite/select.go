@@ -4,7 +4,7 @@ import "github.com/starling-host/starling/host/internal/wasm"
 
 // A select of floats meets a defect of wazero's compiler, version 1.12, on amd64. It moves
 // the second operand into a register, and the first one over it if the condition holds; but
-// it does not tell its register allocator that the second move keeps what was there. When
+// it does not tell its register allocator that the second move may keep the old value. When
 // the register changes in between, a false condition leaves the register's old value:
 // another value of the guest, or one of the host.
 //

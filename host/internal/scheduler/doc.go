@@ -15,7 +15,7 @@
 // that starts to wait, or is demoted, releases its slot and acquires another one later.
 //
 // Some work comes in pieces that no one can make short, such as decoding one large event.
-// It is done within [Claim].Most: whatever it costs, slots are left for short work.
+// It is done within [Claim].Most: at any cost, slots are left for short work.
 //
 // A [Pool] does the same for bytes of memory.
 package scheduler

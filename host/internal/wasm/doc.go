@@ -3,7 +3,7 @@
 // A [Module] is its sections, kept as the bytes they came as, plus a decoded
 // view of each. A reader looks at the view; an editor replaces the body of a
 // section with [Module.SetBody]; [Module.Encode] writes the sections back. So
-// whatever was not edited keeps its exact bytes, padded LEB128 numbers
+// unedited parts keep their exact bytes, padded LEB128 numbers
 // included. Function bodies are never turned into a tree: [Module.Body]
 // returns an iterator that steps over the instructions in place.
 //

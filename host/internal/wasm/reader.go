@@ -8,7 +8,7 @@ import (
 // FormatError describes where and why bytes are not a module that this package reads.
 type FormatError struct {
 	Offset  int    // of the byte in question, from the start of the module
-	Msg     string // what is wrong
+	Msg     string // the error
 	Feature string // the extension of WebAssembly that it belongs to, or ""
 }
 

@@ -93,7 +93,7 @@ func (s *callSlot) acquire(ctx context.Context) error {
 	s.mu.Lock()
 	s.slot = slot
 	s.mu.Unlock()
-	if !s.needed() { // demoted meanwhile, when there was nothing to release yet
+	if !s.needed() { // it was demoted before it held the slot
 		s.release()
 	}
 	return nil

@@ -147,7 +147,7 @@ func delta(m *converse.Message, index int64, e *event) error {
 }
 
 // statuses maps the API's error types to their documented statuses. In a stream
-// the status of the response is 200, whatever comes after it.
+// the status of the response is always 200.
 var statuses = map[string]int{
 	"invalid_request_error": http.StatusBadRequest,
 	"authentication_error":  http.StatusUnauthorized,

@@ -4,7 +4,7 @@
 // tokens, on dollars, on time, and on the host resources of sandboxed tools. A [Meter]
 // adds up the run's usage and returns an [*Exceeded] at the moment that a cap is passed:
 //
-//	input tokens           before a call, with an estimate of what it will add
+//	input tokens           before a call, with an estimate of its tokens
 //	output tokens, USD     on every count of tokens that a provider sends
 //	wall clock             when the caller's deadline ends the run
 //	fuel, effects, egress  between turns, over all calls of tools

@@ -45,7 +45,7 @@ type candidate struct {
 	} `json:"content"`
 }
 
-// received is a part of the model's answer, also one that is invalid here.
+// received is a part of the model's answer, valid or not.
 type received struct {
 	part
 	Text         string `json:"text"`

@@ -66,8 +66,8 @@ func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error
 	return Account{t, k}, nil
 }
 
-// readSnapshot reads what a tenant holds. A version of its policy never changes, nor does
-// what its modules say of themselves, so both are taken from the snapshot before.
+// readSnapshot reads a tenant's data key, policy and modules. Versions of policies and descriptions
+// of modules never change, so both are taken from the previous snapshot if it has them.
 func (d *Daemon) readSnapshot(ctx context.Context, id string, was *snapshot) (k *snapshot, err error) {
 	k = &snapshot{policy: nothing()}
 	if k.Holdings, err = d.config.Tenants.Holdings(ctx, id); err != nil {

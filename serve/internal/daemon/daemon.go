@@ -116,7 +116,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	var worked error
 	wg.Go(func() {
 		worked = d.Work(working)
-		halt() // a daemon whose queue has failed answers no more
+		halt() // a daemon whose queue has failed stops answering
 	})
 	wg.Go(func() { d.upkeep(working) })
 	wg.Go(func() { d.disk.watch(working, d.logger) })

@@ -5,7 +5,7 @@
 // mux and the contract against it. Every request goes through the same steps (serve.go):
 //
 //	route      an unknown path is 404, another method 405
-//	admit      the API key alone says which tenant asks
+//	admit      the API key alone determines the tenant
 //	rate       a tenant has a number of requests per second
 //	handle     with an [Account] and the tenant's view of the log
 //	problem    every failure is one document of RFC 9457 (routes.go)
@@ -30,7 +30,7 @@
 // answered once that is durable. The queue hands the job to any host on the database
 // (execute.go). This is what happens when the process dies:
 //
-//	before the transaction   nothing was done, and no client was told otherwise
+//	before the transaction   nothing was done, and no client was answered
 //	after it                 the next process, or another host, executes the run
 //	in the middle of a run   the run goes on where its log ends; recorded effects are
 //	                         not repeated

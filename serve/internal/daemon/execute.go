@@ -152,12 +152,12 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 	never, ok := errors.AsType[*neverError](err)
 	switch {
 	case errors.Is(err, agent.ErrRunAlreadyTerminal):
-		return nil // the process died after the end of the run, and before it could say so
+		return nil // the process died after the end of the run, before it could report it
 	case errors.Is(err, agent.ErrAgentChanged): // a newer schema is for a newer host to go on with
 		return d.abandon(ctx, log, l, "the run's tool or agent has changed")
 	case ok:
 		return d.abandon(ctx, log, l, never.reason)
-	case err != nil && errors.Is(context.Cause(ctx), queue.ErrCancelled): // as it waited for its module, for one
+	case err != nil && errors.Is(context.Cause(ctx), queue.ErrCancelled): // for example while it waited for its module
 		return d.abandon(ctx, log, l, "")
 	}
 	return err
@@ -222,7 +222,7 @@ func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Acco
 		return nil, nil, err
 	}
 	runs := d.config.Runs.Share(a.ID, maxToolLabels)
-	runs.KnowTools(o.Tool) // no model has made it up
+	runs.KnowTools(o.Tool) // not invented by a model
 	direct := agent.Direct{
 		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
 		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer, Input: o.input,
@@ -233,8 +233,8 @@ func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Acco
 	}, release, nil
 }
 
-// abandon ends a run without making it: as failed for a reason, or as cancelled
-// without one. A run that has ended stays as it is. The host's log does not repeat
+// abandon ends a run without executing it: as failed for a reason, or as cancelled
+// without one. A run that has ended stays unchanged. The host's log does not repeat
 // the error of the last attempt, which may quote what the tenant wrote.
 func (d *Daemon) abandon(ctx context.Context, log eventlog.EventLog, l queue.Lease, reason string) error {
 	err := d.counted(log, func(log eventlog.EventLog) error {

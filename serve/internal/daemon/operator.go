@@ -72,7 +72,7 @@ type readiness struct {
 	Status string            `json:"status"` // ready or not-ready
 	Checks map[string]string `json:"checks"` // ok or failed, or low for the disk; nothing of any tenant's
 
-	Keys []string `json:"master_keys"` // ids, which say nothing of the keys
+	Keys []string `json:"master_keys"` // ids, which reveal nothing about the keys
 }
 
 // checkTime bounds a look at what the daemon stands on.

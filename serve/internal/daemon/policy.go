@@ -66,7 +66,7 @@ func tagsOf(fields []string) (tags []string) {
 	return tags
 }
 
-// putPolicy takes a policy from the tenant, which holds from the next run on.
+// putPolicy stores a policy sent by the tenant. It applies from the next run on.
 func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 	seen, err := seenTags(r.Request)
 	if err != nil {

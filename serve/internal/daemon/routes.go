@@ -18,7 +18,7 @@ type Access string
 
 // The values of [Access].
 const (
-	// Open routes tell nothing about anybody.
+	// Open routes reveal nothing about tenants.
 	Open Access = "open"
 	// ForTenants routes require the key of a tenant, and show only its data.
 	ForTenants Access = "tenant"
@@ -297,7 +297,7 @@ func writeDocument(w http.ResponseWriter, status int, contentType string, v any)
 	var body bytes.Buffer
 	body.Grow(len(output) + 1<<10)
 	if err := json.NewEncoder(&body).Encode(v); err != nil {
-		http.Error(w, "", http.StatusInternalServerError) // none of our documents
+		http.Error(w, "", http.StatusInternalServerError) // no document of ours fails here
 		return
 	}
 	if len(output) > 0 {

@@ -470,7 +470,7 @@ func (d *Daemon) replayRun(r *request) (doc agent.ReplayDocument, err error) {
 	return doc, notReplayed(err)
 }
 
-// notReplayed words why a run cannot be executed.
+// notReplayed returns the response for a run that cannot be executed.
 func notReplayed(err error) error {
 	if e, ok := errors.AsType[*guest.RecordedError](err); ok {
 		return notReplayable.because("%s", e.Reason)

@@ -177,7 +177,7 @@ func (d *Daemon) panicked(route Route, out *answer, failed any) {
 // logged and not sent.
 func (d *Daemon) fail(r *http.Request, route Route, out *answer, err error) {
 	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError && p.Status != noSpace.status && r.Context().Err() == nil { // watch tells of the disk
+	if p.Status >= http.StatusInternalServerError && p.Status != noSpace.status && r.Context().Err() == nil { // watch logs the state of the disk
 		level := slog.LevelWarn
 		if p.Status == http.StatusInternalServerError {
 			level = slog.LevelError
@@ -269,7 +269,7 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 // the tenant does not ask too often.
 func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 	req := &request{Request: r}
-	if hosts := d.config.Hosts; hosts != nil && !slices.Contains(hosts, strings.ToLower(r.Host)) { // a page of another site may have made it
+	if hosts := d.config.Hosts; hosts != nil && !slices.Contains(hosts, strings.ToLower(r.Host)) { // a page of another site may have sent it
 		return nil, badRequest.because("this host does not serve the name %q, only %s", r.Host, strings.Join(hosts, " and "))
 	}
 	switch route.Access {

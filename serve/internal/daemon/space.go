@@ -99,9 +99,9 @@ type leased struct {
 	before []event.Event // its events; guarded by mu
 }
 
-// Read implements [eventlog.EventLog]. It keeps the run that was read last until something
-// is appended: several parts of the host read a run before a worker goes on with it, and no
-// other worker can append to it meanwhile.
+// Read implements [eventlog.EventLog]. It caches the last run until the next append: several parts
+// of the host read a run before a worker continues it, and no other worker can append in the
+// meantime.
 func (l *leased) Read(ctx context.Context, runID string) (evs []event.Event, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +133,7 @@ func (l *leased) Events(ctx context.Context, runID string, after uint64) iter.Se
 	}
 }
 
-// errHandedBack ends a run that another worker goes on with.
+// errHandedBack ends the work on a run that another worker continues.
 var errHandedBack = errors.New("daemon: the run was handed back")
 
 // Append implements [eventlog.EventLog].

@@ -92,7 +92,7 @@ func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSumma
 		s.Send("event: error\n", problemOf(err))
 	}
 	if d.serving.Err() != nil {
-		return nil // and of every stream the log need not say so
+		return nil // which need not be logged for every stream
 	}
 	return err
 }
@@ -183,7 +183,7 @@ func (d *Daemon) runStatus(ctx context.Context, r *request, run eventlog.RunSumm
 // brokenOff returns the reason why a run that has not ended has no more events.
 func (d *Daemon) brokenOff(r *request, id string, last uint64) error {
 	if d.serving.Err() != nil {
-		return d.takesWork() // the next host goes on
+		return d.takesWork() // the next host continues
 	}
 	if err := d.checkAccess(r); err != nil {
 		return err

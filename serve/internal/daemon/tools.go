@@ -119,7 +119,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 // ticketSlack is for hosts whose clocks differ.
 const ticketSlack = time.Minute
 
-// ticketRequest tells tickets from the idempotency keys that they are kept among.
+// ticketRequest distinguishes tickets from the idempotency keys stored with them.
 var ticketRequest = canon.Sum([]byte("ticket of a call"))
 
 func ticketKey(ticket string) string { return "ticket " + canon.Sum([]byte(ticket)).String() }
@@ -152,7 +152,7 @@ func (d *Daemon) CancelCall(ctx context.Context, a Account, ticket string) error
 	return nil
 }
 
-// giveUp cancels a run whose caller does not wait for it any more.
+// giveUp cancels a run whose caller has stopped waiting.
 func (d *Daemon) giveUp(ctx context.Context, runID string) {
 	if ctx.Err() == nil || d.serving.Err() != nil {
 		return

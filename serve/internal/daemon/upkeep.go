@@ -82,7 +82,7 @@ func (s *diskSpace) look(need int64) (level, guest.DiskRoom) {
 		return spaceOK, guest.DiskRoom{}
 	}
 	room, err := s.of()
-	if err != nil { // a disk that says nothing may have room
+	if err != nil { // without an answer, assume that there is room
 		return spaceOK, room
 	}
 	keep := room.Keep(s.keep)
@@ -117,8 +117,7 @@ func (s *diskSpace) need(bytes int64, refused level) error {
 	return noSpace.because("the host's disk is almost full").hint("reading still works; the operator must free space").retry(roomAfter)
 }
 
-// watch has the log say when the disk gets full, and when it has room again, until ctx
-// ends.
+// watch logs when the disk gets full, and when it has room again, until ctx ends.
 func (s *diskSpace) watch(ctx context.Context, logger *slog.Logger) {
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()

@@ -204,8 +204,8 @@ func (v *volumes) add(id string, bytes, held int) {
 	}
 }
 
-// overrun is how far beyond a limit the runs may go that were accepted below it. It is the
-// input of one, so that a run which is in progress at the limit mostly ends as it would.
+// overrun is how far runs accepted below a limit may exceed it. It is the size of one input, so
+// that a run in progress at the limit can usually finish.
 const overrun = queue.MaxPayloadBytes
 
 // overdrawn returns the limit that a tenant has gone beyond by more than [overrun], or nil.
@@ -262,7 +262,7 @@ func (of volume) exceeded(l tenant.Limits) *Problem {
 	return nil
 }
 
-// waiting words what the queue holds.
+// waiting describes the volume held by the queue.
 func (of volume) waiting() string {
 	if of.held == 0 {
 		return ""
@@ -298,7 +298,7 @@ func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (vo
 	return of, err
 }
 
-// ask asks the log. Its table and columns are those of spec/event.md, which every database has.
+// ask asks the log. Every database has its table and columns (spec/event.md).
 func (v *volumes) ask(ctx context.Context, id string) (of volume, err error) {
 	const sql = `SELECT coalesce(sum(CASE WHEN ts >= $1 THEN length(payload) + $2 ELSE 0 END), 0), coalesce(sum(length(payload) + $2), 0)
 	FROM eventlog_events WHERE run_id >= $3 AND run_id < $4`

@@ -32,7 +32,7 @@ type dispatcher struct {
 	due      bool // there may be jobs that have slept long enough
 	doubt    bool // a transaction failed, and may or may not have been committed
 	stopping bool // nothing is handed out any more
-	draining bool // nothing is handed out until an operator says otherwise
+	draining bool // no job is handed out until an operator resumes it
 	drained  bool // and the log has said that no job is left
 	ready    bool // the last Config.Ready has succeeded
 	tasks    map[string]*task
@@ -376,7 +376,7 @@ func (d *dispatcher) trouble(what string, err error) {
 type task struct {
 	d     *dispatcher
 	lease Lease
-	used  tenant.DayUsage // as the handler says
+	used  tenant.DayUsage // as reported by the handler
 	ctx   context.Context
 	end   context.CancelCauseFunc
 }

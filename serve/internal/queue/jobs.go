@@ -129,7 +129,7 @@ func (s *storeTx) pushFinished() error {
 			gone[runID] = true
 			return err
 		})
-	} else { // one by one, and without RETURNING, which SQLite makes dear
+	} else { // one by one, and without RETURNING, which is expensive in SQLite
 		for i, l := range leases {
 			n, err := s.tx.Exec(deleteJobs.one, rows[i]...)
 			if err != nil {
