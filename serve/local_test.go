@@ -142,11 +142,15 @@ func TestAnAssistantReadsWhyTheLogStoppedAndGoesOnWithIt(t *testing.T) {
 	db := starling.Must(starling.Open(t.Context(), path, starling.Options{}))
 	defer db.Close()
 	tools := NewLocalTools(db, starling.ToolOptions{}, func(string) {})
-	if err := tools.Add(t.Context(), "../tools-wasm/dice"); err != nil {
+	file := filepath.Join(t.TempDir(), "say.wasm")
+	if err := os.WriteFile(file, saying("say", "it"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := tools.Add(t.Context(), file); err != nil {
 		t.Fatal(err)
 	}
 	call := func() error {
-		_, err := tools.Call(t.Context(), mcpsrv.Call{Name: "dice", Arguments: []byte("{}")})
+		_, err := tools.Call(t.Context(), mcpsrv.Call{Name: "say", Arguments: []byte("{}")})
 		return err
 	}
 	if err := call(); err != nil {
