@@ -10,7 +10,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 )
 
-// follow prints what a run does while it does it, and then what came of it.
+// follow prints the progress of a run, and then its result.
 func (a *app) follow(runID string, events <-chan agent.AgentEvent, f agentFlags) error {
 	p := &agentPrinter{app: a, flags: f, stream: a.stdout.terminal && f.output == outputText}
 	var done agent.Done
@@ -119,7 +119,7 @@ func shown(text string) string {
 	return strings.ToValidUTF8(text[:mostShown], "") + fmt.Sprintf("... (%s)", plural(len(text), "byte"))
 }
 
-// agentDocument is what "agent run -o json" and "agent resume -o json" print.
+// agentDocument is the output of "agent run -o json" and "agent resume -o json".
 type agentDocument struct {
 	RunID      string             `json:"run_id"`
 	Database   string             `json:"database"`
@@ -145,7 +145,7 @@ type agentMeterDocument struct {
 	WallMs       int64   `json:"wall_ms"`
 }
 
-// end prints what came of the run.
+// end prints the result of the run.
 func (p *agentPrinter) end(r *agent.Result, ended error) error {
 	p.stderr.printf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s\n",
 		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),

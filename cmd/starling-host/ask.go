@@ -11,8 +11,8 @@ import (
 	"github.com/starling-host/starling/host/policy"
 )
 
-// asking returns a context in whose runs a person in front of the terminal is asked about
-// what a policy wants to be confirmed.
+// asking returns a context whose runs ask the person at the terminal for confirmations that a
+// policy requires.
 func (a *app) asking(ctx context.Context) context.Context {
 	if !isTerminal(a.stdin) || !a.stderr.terminal {
 		return ctx

@@ -101,7 +101,7 @@ func copyFailed(ctx context.Context, dst string, err error) error {
 	case ctx.Err() != nil, errors.Is(err, eventlog.ErrLogCorrupt), store.DiskFailed(err):
 		return err
 	case errors.Is(err, fs.ErrExist):
-		if there, ok := errors.AsType[*fs.PathError](err); ok { // may be what an earlier copy has left beside dst
+		if there, ok := errors.AsType[*fs.PathError](err); ok { // an earlier copy may have left it beside dst
 			dst = there.Path
 		}
 		return notOver(dst, err)

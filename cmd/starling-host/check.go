@@ -64,7 +64,7 @@ func (a *app) check(ctx context.Context, ref string, f checkFlags) error {
 	return nil
 }
 
-// certificate is what "tool check -o json" prints: a function of the module's
+// certificate is the output of "tool check -o json": a function of the module's
 // bytes and the limits.
 type certificate struct {
 	Digest    string             `json:"digest"`

@@ -23,19 +23,19 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 )
 
-// database is an event log in a database: what all backends can do.
+// database is an event log in a database, with the methods of all backends.
 type database = store.Database
 
 // onServer reports whether a database is on a PostgreSQL server and not in a file.
 func onServer(where string) bool { return store.OnServer(where) }
 
-// named is how a database is called in messages: without a password.
+// named returns the name of a database for messages, without a password.
 func named(where string) string { return starling.DatabaseName(where) }
 
 // defaultDatabase is where runs are recorded by default.
 const defaultDatabase = "starling.db"
 
-// ownDatabase are the commands that do without a database if none is named.
+// ownDatabase are the commands that work without a database if none is named.
 var ownDatabase = map[string]bool{"doctor": true, "mcp": true, "config": true, "bundle": true}
 
 // withDatabase puts [defaultDatabase] in the place of an omitted DB, and reports whether it was
@@ -232,16 +232,16 @@ const diskHint = "make room on the disk, or mend it; also to read takes a little
 // foreignWALHint is for a backup that was copied over a database.
 const foreignWALHint = "to keep the backup, move the -wal away; the next time: starling-host restore BACKUP DB"
 
-// access is what a command does to a database.
+// access is the access that a command needs to a database.
 type access int
 
 const (
 	toRead   access = iota // changes nothing, and creates no table and no file
-	toChange               // changes what there is
-	toCreate               // makes the database and its tables where they are missing
+	toChange               // changes an existing database
+	toCreate               // creates the database and its tables if they are missing
 )
 
-// openFor opens a database for what a command does to it.
+// openFor opens a database for the access of a command.
 func openFor(ctx context.Context, where string, do access) (database, error) {
 	if do == toRead {
 		return openDatabase(ctx, where)

@@ -108,8 +108,8 @@ func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) erro
 	return silent(code)
 }
 
-// variablesSet names the variables that change what this program does. Their values may be
-// secret.
+// variablesSet returns the names of the environment variables that affect this program. Their
+// values may be secret.
 func variablesSet() string {
 	var set []string
 	for _, variable := range os.Environ() {
@@ -166,7 +166,7 @@ func checkBuilder(check, language, fix string, find func() (version, path string
 	return finding{check, stateLimited, "tools in " + language + " cannot be built: " + reason, fix}
 }
 
-// checkEngine looks for the compiler, and for what there is with one alone.
+// checkEngine looks for the compiler, and checks the features that need it.
 func checkEngine(ctx context.Context) []finding {
 	const check = "engine"
 	engine, err := sandbox.New(ctx, sandbox.Config{})
@@ -177,8 +177,7 @@ func checkEngine(ctx context.Context) []finding {
 	return []finding{{check, stateOK, "compiler", ""}, checkIsolation(), checkCompileCache(ctx)}
 }
 
-// checkReset names the rung on which pristine sandboxes stand, and why it is not
-// a better one.
+// checkReset reports the method of resetting sandboxes, and why a better one does not work.
 func checkReset(ctx context.Context) finding {
 	const check = "sandbox reset"
 	engine, err := sandbox.New(ctx, sandbox.Config{Interpreter: true}) // the rung does not depend on the engine
@@ -204,7 +203,7 @@ var resetMeaning = map[sandbox.Reset]string{
 	sandbox.ResetFresh:   "every call has a new instance",
 }
 
-// checkIsolation asks a worker what locks it down.
+// checkIsolation starts a worker that reports how it is confined.
 func checkIsolation() finding {
 	const check = "isolation"
 	report, err := guest.ProbeProcess()
@@ -304,8 +303,8 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 	return append(append(findings, checkClock(ctx, log, path)), checkRuns(ctx, log, path)...)
 }
 
-// checkTables names the tables that the database has had and has no more. It returns nil if
-// they are all there.
+// checkTables reports tables that the database once had and has lost. It returns nil if none is
+// missing.
 func checkTables(ctx context.Context, log database, path string) *finding {
 	var dropped []string
 	for _, set := range serve.Tables() {
@@ -516,7 +515,7 @@ func checkLayout(ctx context.Context, log database, path string) finding {
 	return finding{check, stateOK, fmt.Sprintf("version %d", version), ""}
 }
 
-// checkHostTables looks for what only the owner of a server's tables can make.
+// checkHostTables looks for missing tables, which only the owner of a server's tables can create.
 func checkHostTables(ctx context.Context, log database, where string) finding {
 	const check = "host tables"
 	missing, err := missingTables(ctx, log)

@@ -133,8 +133,7 @@ func explain(err error) *failure {
 	case errors.As(err, &refusal):
 		return &failure{code: exitRefused, message: "module refused: " + starling.PlainError(refusal), hint: refusal.Hint}
 	case errors.As(err, &description):
-		// Below the reason is what the module wrote when it was asked, which is printed
-		// nowhere else.
+		// The module's own output follows the reason. It is printed nowhere else.
 		reason, wrote, _ := strings.Cut(description.Err.Error(), "\n")
 		return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote), hint: description.Hint()}
 	case errors.As(err, new(*config.Error)):
@@ -201,7 +200,7 @@ func explainOpen(e *starling.OpenError) *failure {
 	case errors.Is(e.Err, eventlog.ErrSchemaOutdated):
 		f.hint = pasteable("starling-host migrate", named(e.Where))
 	case onServer(e.Where):
-		// The driver says on lines of their own what came of each address that it tried.
+		// The driver reports each address that it tried on a line of its own.
 		f.message = named(e.Where) + ": " + strings.Join(strings.Fields(f.message), " ")
 		if store.Denied(e.Err) {
 			f.hint = deniedHint

@@ -78,8 +78,8 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 	return nil
 }
 
-// mustReadTwice refuses what gives its bytes only once, as a pipe does. It is asked before
-// the file is opened, which for a named pipe would wait for its other end.
+// mustReadTwice refuses a source that can be read only once, such as a pipe. It runs before the
+// file is opened, because opening a named pipe waits for its other end.
 func mustReadTwice(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return usagef("an archive is checked before it is imported, so it is read twice: write it to a file first",
@@ -88,8 +88,8 @@ func mustReadTwice(path string) error {
 	return nil
 }
 
-// importTarget is a database that takes, of the tenants that it has, no run in the clear
-// and none that their keys do not open.
+// importTarget is a database that refuses, for its own tenants, plain runs and runs that their keys
+// do not decrypt.
 type importTarget struct {
 	database
 	keys map[string]string // ids of data keys by tenant ids

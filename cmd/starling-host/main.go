@@ -82,8 +82,8 @@ func (a *app) execute(ctx context.Context, args []string) int {
 // maxInputOfHint is the longest input of a tool, in bytes, that a hint repeats.
 const maxInputOfHint = 200
 
-// withArguments returns a hint in whose command the names of arguments, such as DB, are replaced
-// by what the command that has failed was given for them, and the word FLAGS by its flags.
+// withArguments returns a hint with the names of arguments in its command, such as DB, replaced by
+// the arguments of the failed command, and the word FLAGS by its flags.
 func withArguments(cmd *cobra.Command, hint string) string {
 	text, command, found := strings.Cut(hint, "starling-host ")
 	if !found {
@@ -170,7 +170,7 @@ func doubleDashes(root *cobra.Command, args []string) []string {
 	return args
 }
 
-// app is what the subcommands share.
+// app is the state that the subcommands share.
 type app struct {
 	stdin  io.Reader
 	stdout *printer
@@ -182,8 +182,8 @@ func isTerminal(v any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// rootHelp is the help of the program, which fits a terminal of 24 lines. The groups of
-// other commands are put in the place of %s.
+// rootHelp is the help of the program, which fits a terminal of 24 lines. The groups of other
+// commands replace %s.
 const rootHelp = `Run the untrusted tools of an LLM agent, and prove afterwards what they did.
 
 Usage: starling-host COMMAND [ARGUMENTS] [FLAGS]

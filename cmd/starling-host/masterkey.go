@@ -92,7 +92,7 @@ func (f *hostFlags) withTenants(ctx context.Context, do access, fn func(tenants)
 // addOutput adds -o.
 func (f *hostFlags) addOutput(cmd *cobra.Command) { outputFlag(cmd, &f.output) }
 
-// tenantAction is what a command does with the tenants of a database.
+// tenantAction is the action of a command on the tenants of a database.
 type tenantAction func(ctx context.Context, t tenants, args []string, f *hostFlags) error
 
 // tenantsCommand is a command on the tenants of a database, with the flag --db and those that

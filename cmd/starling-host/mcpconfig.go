@@ -22,7 +22,7 @@ import (
 
 // started is a server that an assistant starts.
 type started struct {
-	name    string // what assistants call it
+	name    string // its name in assistants
 	command string
 	args    []string
 	needs   []string // names of the variables that it takes from its environment
@@ -225,9 +225,9 @@ var (
 	variable   = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
 )
 
-// loadable loads what the assistant is to start. It returns where the modules of folders are,
-// which are built here because the assistant may not have what builds them, and the variables
-// that servers and secrets are taken from.
+// loadable loads everything that the assistant will start. It returns the locations of modules
+// built from folders, which are built here because the assistant may lack the tools for it, and the
+// variables that provide servers and secrets.
 func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (built map[string]string, needs []string, err error) {
 	options, err := f.options()
 	if err != nil {

@@ -132,7 +132,7 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 	return cmd
 }
 
-// absoluteServer returns what names a server as it works from every folder.
+// absoluteServer returns the description of a server in a form that works from every folder.
 func absoluteServer(text string) (string, error) {
 	s, err := serve.ParseServer(text)
 	if err == nil {

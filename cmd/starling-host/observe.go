@@ -42,7 +42,7 @@ func newObservers(a *app, f replayFlags) *observers {
 	return o
 }
 
-// attach has an engine report what the flags ask for.
+// attach makes an engine report the data that the flags request.
 func (o *observers) attach(c *sandbox.Config) {
 	if o.flags.trace {
 		c.Trace = o.traced
@@ -173,7 +173,7 @@ func (o *observers) traced(ev sandbox.TraceEvent) {
 	o.failed = o.app.stdout.printf("%15d  %s\n", ev.Fuel, traceLine(ev))
 }
 
-// traceDocument is what "replay --trace -o json" prints for each call of an
+// traceDocument is the output of "replay --trace -o json" for each call of an
 // import.
 type traceDocument struct {
 	Tool     string   `json:"tool"`
@@ -223,7 +223,7 @@ func number(v uint64) string {
 // mostDetail bounds what a line shows of a text.
 const mostDetail = 120
 
-// traceDetail says in words what went in and out.
+// traceDetail describes the input and output of an effect.
 func traceDetail(name string, ev sandbox.TraceEvent) string {
 	switch name {
 	case abi.Version + "." + abi.ImportNow:

@@ -79,8 +79,8 @@ func (p *printer) printf(format string, args ...any) error {
 	return err
 }
 
-// doing shows on the terminal what takes long, if it does, until the function that it returns
-// is called. Nothing remains of it, so it is not for a file.
+// doing shows a long operation on the terminal until the returned function is called. It is erased
+// then, so it is not for a file.
 func (p *printer) doing(what string) (ended func()) {
 	const soon = 200 * time.Millisecond
 	var mu sync.Mutex
@@ -217,8 +217,8 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// style is how a word stands out on a terminal. It repeats what the word says: without
-// colours nothing is lost. NO_COLOR and TERM=dumb turn it off.
+// style is the appearance of a word on a terminal. It only repeats the meaning of the word, so
+// nothing is lost without colours. NO_COLOR and TERM=dumb turn it off.
 type style string
 
 // The styles, as parameters of SGR (ECMA-48, 8.3.117).
@@ -268,7 +268,8 @@ func (p *printer) mark(s styled) string {
 	return string(styleBegins) + string(s.style) + "m" + printable(s.text) + string(styleEnds)
 }
 
-// paint escapes what a terminal obeys in a line, and then puts in the styles of its words.
+// paint escapes characters that a terminal interprets in a line, and then applies the styles of its
+// words.
 func paint(line string) string {
 	var b strings.Builder
 	for i, part := range strings.Split(line, string(styleBegins)) {

@@ -58,7 +58,7 @@ func loadPolicy(path string) (*policy.Policy, error) {
 	return p, nil
 }
 
-// acceptedDocument is what "policy check -o json" prints.
+// acceptedDocument is the output of "policy check -o json".
 type acceptedDocument struct {
 	File    string `json:"file"`
 	Digest  string `json:"digest"`
@@ -171,7 +171,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// refusalDocument is what "policy test -o json" prints for each refusal.
+// refusalDocument is the output of "policy test -o json" for each refusal.
 type refusalDocument struct {
 	RunID   string `json:"run_id"`
 	Seq     uint64 `json:"seq"`
@@ -181,7 +181,7 @@ type refusalDocument struct {
 	Reason  string `json:"reason"`
 }
 
-// policyTest tells what a policy would have refused of runs.
+// policyTest prints the actions of runs that a policy would have refused.
 func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, ids []string, output string) error {
 	var runs, met, refused, gone int
 	for _, runID := range ids {
@@ -290,7 +290,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	return cmd
 }
 
-// explanationDocument is what "policy explain -o json" prints.
+// explanationDocument is the output of "policy explain -o json".
 type explanationDocument struct {
 	Tool     string            `json:"tool"`
 	Request  string            `json:"request"`
@@ -301,7 +301,7 @@ type explanationDocument struct {
 	Caution  string            `json:"caution,omitempty"` // about the suggestion
 }
 
-// verdictOnPolicy is what one policy says.
+// verdictOnPolicy is the verdict of one policy.
 type verdictOnPolicy struct {
 	Side    string `json:"side"`
 	File    string `json:"file"`

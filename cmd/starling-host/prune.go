@@ -236,7 +236,7 @@ func compact(ctx context.Context, log database, doc *pruneDocument) error {
 	return err
 }
 
-// pruneDocument is what "prune -o json" prints.
+// pruneDocument is the output of "prune -o json".
 type pruneDocument struct {
 	Runs   int    `json:"runs"`
 	Events int64  `json:"events"`

@@ -136,7 +136,7 @@ func queueOf(ctx context.Context, log database) (*jobs, error) {
 	q := &jobs{log: log}
 	var err error
 	q.Queue, err = serve.OpenQueue(ctx, log, serve.QueueConfig{Existing: true, Limits: func(tenant string) serve.QueueLimits {
-		return serve.QueueLimits{Paused: q.suspended[tenant]} // what else a tenant may take is for hosts to know
+		return serve.QueueLimits{Paused: q.suspended[tenant]} // only hosts know the other limits
 	}})
 	if err == nil {
 		err = q.readTenants(ctx)

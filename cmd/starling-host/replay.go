@@ -199,7 +199,7 @@ func refusalOf(v starling.Verdict) *failure {
 	return explain(v.Refused)
 }
 
-// printVerdict prints what came of one replay.
+// printVerdict prints the result of one replay.
 func (a *app) printVerdict(v starling.Verdict, f replayFlags) error {
 	if f.output == outputJSON {
 		doc := v.Document()

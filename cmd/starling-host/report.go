@@ -15,7 +15,7 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// reportRun prints what came of a run and returns the failure that it ends with.
+// reportRun prints the result of a run and returns its failure, if any.
 func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFlags) error {
 	for _, line := range printableLines(run.Log) {
 		a.stderr.printf("%s: %s\n", t.Name(), line)
@@ -58,9 +58,9 @@ func outcome(t *starling.Tool, e *starling.CallError, f runFlags) error {
 	return out
 }
 
-// failed is the failure of a call: what the tool says of it, or why it was ended. Then
-// what the guest wrote, often a stack trace, is part of the error. As its log it has been
-// printed, so the first line of it will do.
+// failed returns the failure of a call: the tool's own error, or the reason why the call was ended.
+// In the latter case the error includes the guest's output, often a stack trace. It has been
+// printed as the log, so the first line is enough.
 func failed(t *starling.Tool, f *starling.Failure) *failure {
 	reason, more, _ := strings.Cut(strings.TrimPrefix(f.Message, "tool: "), "\n")
 	out := &failure{code: exitFailed, message: t.Name() + " failed: " + reason}
@@ -91,8 +91,8 @@ func limitHint(err error, f runFlags) string {
 	return hint
 }
 
-// allowHint is the command that would have let a denied request pass, behind the reason if
-// the error does not have it.
+// allowHint returns the command that would have allowed a denied request, after the reason if the
+// error lacks it.
 func allowHint(e *starling.CallError, message string, f runFlags) string {
 	d, why := e.Denied, ""
 	if !strings.Contains(message, d.Reason) {

@@ -209,7 +209,7 @@ func runDuration(run eventlog.RunSummary) string {
 	return formatDuration(time.Duration(run.DurationMs) * time.Millisecond)
 }
 
-// runsDocument is what "runs -o json" prints.
+// runsDocument is the output of "runs -o json".
 type runsDocument struct {
 	Runs   []runDocumentLine `json:"runs"`
 	Totals usedDocument      `json:"totals"`
@@ -231,7 +231,7 @@ type runDocumentLine struct {
 	Job *jobDocument `json:"job,omitempty"`
 }
 
-// usedDocument is what a run has come to, or several.
+// usedDocument is the consumption of one or several runs.
 type usedDocument struct {
 	Events       uint64  `json:"events"`
 	ToolCalls    uint64  `json:"tool_calls"`

@@ -106,7 +106,7 @@ func (a *app) sealKeygenCommand() *cobra.Command {
 	return cmd
 }
 
-// sealedDocument is what "seal -o json" prints.
+// sealedDocument is the output of "seal -o json".
 type sealedDocument struct {
 	Checkpoint *seal.CheckpointDocument `json:"checkpoint"`
 	New        bool                     `json:"new"` // it was signed now

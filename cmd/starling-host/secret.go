@@ -147,7 +147,7 @@ func (a *app) secretListCommand() *cobra.Command {
 	}, (*hostFlags).addOutput)
 }
 
-// secretsDocument is what "secret list -o json" prints.
+// secretsDocument is the output of "secret list -o json".
 type secretsDocument struct {
 	Secrets []secretDocument `json:"secrets"`
 }

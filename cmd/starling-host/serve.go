@@ -121,7 +121,7 @@ func (f *serveFlags) check(given func(flag string) bool) error {
 	return nil
 }
 
-// file returns what the flags say of the host.
+// file returns the description of the host in the flags.
 func (f *serveFlags) file() (*serve.File, error) {
 	if !f.dev {
 		file, err := serve.LoadFile(f.config)

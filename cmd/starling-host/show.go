@@ -106,7 +106,7 @@ func (a *app) showExchange(ev event.Event) {
 	}
 }
 
-// kindStyle has events stand out that end a run or a call.
+// kindStyle highlights events that end a run or a call.
 func kindStyle(k event.Kind) style {
 	switch k {
 	case event.KindRunCompleted:

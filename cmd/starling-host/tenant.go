@@ -31,7 +31,7 @@ func (a *app) tenantCommand() *cobra.Command {
 		a.tenantUsageCommand(), a.tenantModulesCommand(), a.trustCommand(), a.eraseCommand(), a.keygenCommand(), a.rewrapCommand())
 }
 
-// keyDocument is what "tenant create" and "tenant rotate-key" print with -o json.
+// keyDocument is the output of "tenant create" and "tenant rotate-key" with -o json.
 type keyDocument struct {
 	Tenant string `json:"tenant"`
 	KeyID  string `json:"key_id"`
@@ -209,7 +209,7 @@ func (a *app) eraseCommand() *cobra.Command {
 	return cmd
 }
 
-// erasureDocument is what "tenant erase -o json" prints.
+// erasureDocument is the output of "tenant erase -o json".
 type erasureDocument struct {
 	Tenant  string `json:"tenant"`
 	Keys    int    `json:"keys"`
@@ -327,7 +327,7 @@ func (a *app) tenantListCommand() *cobra.Command {
 	return cmd
 }
 
-// tenantsDocument is what "tenant list -o json" prints.
+// tenantsDocument is the output of "tenant list -o json".
 type tenantsDocument struct {
 	Tenants []tenantDocument `json:"tenants"`
 }

@@ -128,8 +128,8 @@ func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string, versio
 	return err
 }
 
-// setTenantPolicy sets the policy of a tenant to what a file says, or without one lets the
-// tenant change the policy that it has.
+// setTenantPolicy sets the policy of a tenant to the content of a file. Without a file it lets the
+// tenant change its policy.
 func (a *app) setTenantPolicy(ctx context.Context, t tenants, id string, file []string, open bool) error {
 	var text []byte
 	if len(file) == 0 {

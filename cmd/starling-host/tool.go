@@ -68,7 +68,7 @@ func (a *app) describe(ctx context.Context, ref, output string) error {
 	return nil
 }
 
-// moduleDocument is what "tool describe -o json" prints.
+// moduleDocument is the output of "tool describe -o json".
 type moduleDocument struct {
 	Source  string         `json:"source"`
 	Digest  string         `json:"digest"`

@@ -57,7 +57,7 @@ func (v *flagValue) Set(s string) error {
 	return v.set(s)
 }
 
-// counted is a number with a suffix, of at most so much; 0 stands for 2^63-1.
+// counted is a number with a suffix, at most most; 0 means 2^63-1.
 func counted(value *uint64, units []display.Unit, kind string, most uint64) *flagValue {
 	return &flagValue{kind: kind, set: func(s string) error {
 		n, err := display.ParseCount(s, units)

@@ -101,7 +101,7 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 	return silent(code)
 }
 
-// checked is what the check of one run found.
+// checked is the result of checking one run.
 type checked starling.Validation
 
 func (a *app) printChecked(c checked, output string) error {
@@ -137,7 +137,7 @@ func (c checked) eventCount() string {
 	return text
 }
 
-// checkedDocument is what "validate -o json" prints for each run.
+// checkedDocument is the output of "validate -o json" for each run.
 type checkedDocument struct {
 	RunID      string `json:"run_id"`
 	Valid      bool   `json:"valid"`

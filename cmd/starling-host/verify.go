@@ -132,7 +132,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// sealReport is what "verify DB -o json" prints.
+// sealReport is the output of "verify DB -o json".
 type sealReport struct {
 	Verdict     string                       `json:"verdict"` // "valid", "unexplained" or "invalid"
 	Trusted     bool                         `json:"trusted"` // a key that was given has signed the newest checkpoint
@@ -383,7 +383,7 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 	a.printNotProven(len(v.Signatures) > 0 || !v.Sealed, more...)
 }
 
-// proofReport is what "verify FILE.json -o json" prints.
+// proofReport is the output of "verify FILE.json -o json".
 type proofReport struct {
 	Verdict    string                       `json:"verdict"` // "valid" or "invalid"
 	Error      string                       `json:"error,omitempty"`

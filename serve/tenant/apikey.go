@@ -68,9 +68,9 @@ func (s *Store) RotateKey(ctx context.Context, tenant, label string, grace time.
 	return k, key, err
 }
 
-// DerivedKey returns the one key of a tenant that is derived from its data key, and makes
-// it valid. It stays the same as long as the data key does, and is stored nowhere. It is
-// for a host with one user, whose scripts keep working after the host was restarted.
+// DerivedKey returns the one key of a tenant that is derived from its data key, and makes it valid.
+// It does not change while the data key does not, and is not stored. It is for a host with one
+// user, whose scripts keep working after a restart of the host.
 func (s *Store) DerivedKey(ctx context.Context, tenant, label string) (key Value, err error) {
 	err = s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
 		id, err := s.subkey(tx, tenant, "api key id")
@@ -150,7 +150,7 @@ func (s *Store) Authenticate(ctx context.Context, presented string) (Tenant, err
 	id := keyID(presented)
 	var t Tenant
 	var k APIKey
-	var stored []byte // of a key that does not exist none, which no hash is equal to
+	var stored []byte // nil for an unknown key, which equals no hash
 	err := s.db.View(ctx, func(q eventlog.Querier) error {
 		t, k, stored = Tenant{}, APIKey{}, nil
 		const query = `SELECT t.id, t.name, t.created, t.suspended, t.erased, t.weight, t.limits, t.revision, k.hash, k.expires, k.revoked

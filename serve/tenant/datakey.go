@@ -26,9 +26,9 @@ type wrappedKey struct {
 	wrapped            []byte
 }
 
-// newDataKey makes and stores the data key of a tenant. It is put under the master key of
-// the other data keys, and without any under the first of the store's. If another data key
-// is under a master key that the store lacks, it makes none, so that a process with only the
+// newDataKey creates and stores the data key of a tenant. It is wrapped with the master key of the
+// other data keys or, if there are none, with the first of the store. If another data key is
+// wrapped with a master key that the store lacks, it creates none, so that a process with only the
 // old master key adds nothing after a rewrap.
 func (s *Store) newDataKey(tx eventlog.Tx, tenant string) error {
 	used, err := masters(tx)

@@ -69,7 +69,7 @@ func (s *Store) MayChangePolicy(ctx context.Context, tenant, text string, seen .
 	return err
 }
 
-// changeTo returns the version that a tenant which has seen these puts in the place of p.
+// changeTo returns the version that replaces p, for a tenant that has seen the given versions.
 func (p Policy) changeTo(text string, seen []canon.Hash) (Policy, error) {
 	switch {
 	case p.Held:
@@ -82,7 +82,7 @@ func (p Policy) changeTo(text string, seen []canon.Hash) (Policy, error) {
 	return Policy{Text: text}, nil
 }
 
-// newPolicy stores what next makes of the last version, or of the zero Policy.
+// newPolicy stores the result of next, which receives the last version or the zero Policy.
 func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Policy) (Policy, error)) (p Policy, err error) {
 	if len(text) > MaxPolicyBytes {
 		return Policy{}, tooLong(text, MaxPolicyBytes)

@@ -60,8 +60,8 @@ func (sec Secret) valid() error {
 	return nil
 }
 
-// For reports whether the secret may be sent where its placeholder stands, with a
-// request of that kind.
+// For reports whether the secret may be sent at the position of its placeholder, with such a
+// request.
 func (sec Secret) For(at egress.Placeholder, to egress.Access) bool {
 	return Place(at.Place) == sec.Place && slices.ContainsFunc(sec.Audience, func(host string) bool {
 		rule, err := egress.ParseRule(host)
@@ -69,8 +69,8 @@ func (sec Secret) For(at egress.Placeholder, to egress.Access) bool {
 	})
 }
 
-// validSecretValue wants what can be put into any place of a request and found
-// again in an answer.
+// validSecretValue refuses a value that cannot be sent in every position of a request, or not be
+// found in a response.
 func validSecretValue(v Value) error {
 	text := v.Reveal()
 	switch {
@@ -168,8 +168,8 @@ func (s *Store) Secret(ctx context.Context, tenant, name string) (sec Secret, va
 
 const secretColumns = "name, audience, place, updated"
 
-// scanSecret reads secretColumns, the audience also as it is stored, and what more the
-// query has.
+// scanSecret reads secretColumns, the audience also in its stored form, and the further columns of
+// the query.
 func scanSecret(r eventlog.Row, more ...any) (sec Secret, audience string, err error) {
 	var place string
 	if err := r.Scan(append([]any{&sec.Name, &audience, &place, &sec.Updated}, more...)...); err != nil {

@@ -119,7 +119,7 @@ func tenants(q eventlog.Querier, query string, args ...any) ([]Tenant, error) {
 	return eventlog.QueryAll(q, query, args, func(r eventlog.Row) (Tenant, error) { return scanTenant(r) })
 }
 
-// scanTenant reads tenantColumns, and what more the query has.
+// scanTenant reads tenantColumns and the further columns of the query.
 func scanTenant(r eventlog.Row, more ...any) (t Tenant, err error) {
 	var limits string
 	if err := r.Scan(append([]any{&t.ID, &t.Name, &t.Created, &t.Suspended, &t.Erased, &t.Weight, &limits, &t.Revision}, more...)...); err != nil {
@@ -131,7 +131,7 @@ func scanTenant(r eventlog.Row, more ...any) (t Tenant, err error) {
 	return t, nil
 }
 
-// Suspend has the keys of a tenant refused until [Store.Resume]. Hosts give back the runs
+// Suspend makes hosts refuse the keys of a tenant until [Store.Resume]. They give back the runs
 // that they execute for it, and begin none.
 func (s *Store) Suspend(ctx context.Context, id string) error {
 	return s.suspended(ctx, id, s.now().UnixNano())
@@ -356,9 +356,8 @@ CREATE TABLE tenant_answer (
 );
 CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`}, Retention: map[string]string{"tenant_module": "SELECT", "tenant_answer": "SELECT, DELETE"}}
 
-// descriptions keep what modules say of themselves, which is a function of their bytes
-// and, for a WASI command, of the name. With them a host lists tools without loading
-// modules.
+// descriptions has the descriptions of modules, which are functions of their bytes and, for a WASI
+// command, of the name. With them a host lists tools without loading modules.
 var descriptions = eventlog.TableSet{Name: "daemon", Tables: []string{"daemon_description"}, Steps: []string{`
 CREATE TABLE daemon_description (
 	digest BLOB NOT NULL,

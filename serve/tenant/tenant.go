@@ -134,7 +134,7 @@ type Usage struct {
 type Recorded struct {
 	Bytes int64 `json:"bytes"`
 	Today int64 `json:"bytes_today"` // since midnight UTC
-	Held  int64 `json:"bytes_held"`  // with what runs were asked for that have not ended
+	Held  int64 `json:"bytes_held"`  // of the requests for runs that have not ended
 }
 
 // InFlight is the resources that a tenant's requests and runs hold at one host now.
@@ -163,7 +163,7 @@ type UsageList struct {
 // UsageFilter says whose usage is asked for.
 type UsageFilter struct {
 	Tenant string // only that of the tenant; empty is all
-	After  string // only those behind the tenant
+	After  string // only tenants after this one
 	Limit  int    // maximum number of tenants
 	Days   int    // that end with today
 }

@@ -31,7 +31,7 @@ type queuePage struct {
 	Narrowed bool
 }
 
-// stateOfJob is the word for where a job stands, and the class that it is drawn with.
+// stateOfJob returns the word for the state of a job, and its CSS class.
 func stateOfJob(s queue.State) state {
 	class := map[queue.State]string{queue.Running: "good", queue.Sleeping: "warn", queue.Cancelling: "warn"}[s]
 	return state{string(s), cmp.Or(class, "open")}

@@ -164,9 +164,9 @@ func (s *Server) knownHost(r *http.Request) bool {
 	return len(s.origins) == 0
 }
 
-// sameOrigin reports whether a request comes from a page of this server, from the
-// address bar, or from a program. It goes by what [http.CrossOriginProtection] goes by, and
-// asks that of reading requests as well: a picture of another page must learn nothing.
+// sameOrigin reports whether a request comes from a page of this server, from the address bar, or
+// from a program. It uses the criteria of [http.CrossOriginProtection], and applies them to reading
+// requests as well: another page that embeds a picture must learn nothing.
 func (s *Server) sameOrigin(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if site != "" && site != "same-origin" && site != "none" {

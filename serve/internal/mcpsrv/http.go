@@ -120,13 +120,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // package and the SDK's, which asks for it more than once.
 type serverKey struct{}
 
-// sessionHeader tells a client of the older protocol apart from others of the same
-// owner, whose requests may have the same ids. It is random, the server keeps no list
-// of them, and it gives no rights: the credential of each request decides what the
-// client may do.
+// sessionHeader distinguishes a client of the older protocol from others of the same owner, whose
+// requests may have the same ids. It is random, the server keeps no list of them, and it gives no
+// rights: those depend on the credential of each request.
 const sessionHeader = "Mcp-Session-Id"
 
-// The methods that cancelling has to do with.
+// The methods involved in cancelling.
 const (
 	methodInitialize = "initialize"
 	methodCancelled  = "notifications/cancelled"
@@ -136,16 +135,16 @@ const (
 // request.
 var errCancelled = errors.New("mcpsrv: cancelled by the client")
 
-// peeked returns the message of a request, nil if it has none or several, and leaves the
-// body unchanged, with the error at its end. It waits until the request may compute,
-// once it has read the body; its error means that the client has gone.
+// peeked returns the message of a request, or nil if it has none or several. It leaves the body
+// unchanged, with the error at its end. After reading the body it waits until the request may
+// compute; an error means that the client has gone.
 func peeked(w http.ResponseWriter, r *http.Request) (*jsonrpc.Request, error) {
 	if r.Method != http.MethodPost {
 		return nil, nil
 	}
 	rest := http.MaxBytesReader(w, r.Body, maxBody)
 	body, err := io.ReadAll(rest)
-	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), rest)) // which goes on to fail
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), rest)) // which keeps failing
 	if err != nil {
 		return nil, nil
 	}

@@ -55,7 +55,7 @@ func (l *lines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// edge is how much is kept of both ends of a line that is too long.
+// edge is the number of bytes kept at either end of a line that is too long.
 const edge = 512
 
 // line reads a line. If it is too long, line returns both ends.

@@ -128,8 +128,8 @@ const (
 	maxSessions    = 100            // then the least recently used idle session ends
 )
 
-// sessionless is the first version of the protocol without sessions: each request stands
-// for itself, and its response carries the server's messages meanwhile.
+// sessionless is the first version of the protocol without sessions: each request is independent,
+// and its response carries the messages of the server until its end.
 const sessionless = "2026-07-28"
 
 // ServeLocal serves one user's clients over streamable HTTP at /mcp, until ctx ends, which

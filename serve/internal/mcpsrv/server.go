@@ -16,10 +16,9 @@ import (
 	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
-// View is what one client may look at and call. Its zero value gives a server
-// without tools.
+// View is the log and the tools that one client may use. Its zero value is a server without tools.
 type View struct {
-	// Log is looked into. Nil leaves out the tools over a log.
+	// Log is the log to show. If it is nil, the tools over a log are left out.
 	Log *eventview.View
 
 	// Tools are the tools that the client may call. Nil means none.

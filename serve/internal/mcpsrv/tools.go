@@ -74,7 +74,7 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err err
 	return nil
 }
 
-// calling returns what calls a tool, or a method of another server.
+// calling returns the handler for a tool, or for a method of another server.
 func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logger) mcp.ToolHandler {
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ticket, _ := ctx.Value(ticketKey{}).(string)
