@@ -97,9 +97,9 @@ func Check(events []event.Event, o CheckOptions) (Report, error) {
 func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (Report, error) {
 	c := NewChecker(o)
 	c.runID = runID
-	switch kept, err := log.Run(ctx, runID); {
-	case err == nil && kept.Head != (canon.Hash{}):
-		c.kept = &kept
+	switch indexed, err := log.Run(ctx, runID); {
+	case err == nil && indexed.Head != (canon.Hash{}):
+		c.indexed = &indexed
 	case err != nil && !errors.Is(err, ErrRunNotFound):
 		return Report{}, err
 	}
@@ -118,9 +118,9 @@ func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (
 // with the calls that are open, in strict mode with the calls of the run. Use
 // [NewChecker].
 type Checker struct {
-	opts  CheckOptions
-	kept  *RunSummary // the backend's own summary; nil if it has none
-	runID string
+	opts    CheckOptions
+	indexed *RunSummary // the backend's own summary; nil if it has none
+	runID   string
 
 	at        Cursor // after the last added event
 	last      event.Kind
@@ -264,24 +264,24 @@ func (c *Checker) advance(e event.Event) error {
 	if !e.Kind.Terminal() {
 		c.tree.Add(hash)
 	}
-	if c.kept != nil && c.kept.LastSeq == e.Seq {
-		return c.compareKept(e)
+	if c.indexed != nil && c.indexed.LastSeq == e.Seq {
+		return c.compareIndexed(e)
 	}
 	return nil
 }
 
-// compareKept holds the run, now that it has reached the event that the log's
+// compareIndexed holds the run, now that it has reached the event that the log's
 // own summary ends with, against that summary.
-func (c *Checker) compareKept(e event.Event) error {
-	got, kept := c.at.run, *c.kept
+func (c *Checker) compareIndexed(e event.Event) error {
+	got, indexed := c.at.run, *c.indexed
 	if c.broken {
-		return c.blame(got.Head == kept.Head)
+		return c.blame(got.Head == indexed.Head)
 	}
-	if got.Head != kept.Head {
-		return corrupt(e, "head", "the hash is %v; the log keeps %v for it", got.Head, kept.Head)
+	if got.Head != indexed.Head {
+		return corrupt(e, "head", "the hash is %v; the log keeps %v for it", got.Head, indexed.Head)
 	}
-	if got != kept {
-		return corrupt(e, "head", "the log's summary of the run does not fit its events: %s", firstMisfit(kept, got))
+	if got != indexed {
+		return corrupt(e, "head", "the log's summary of the run does not fit its events: %s", firstMisfit(indexed, got))
 	}
 	return nil
 }
@@ -320,10 +320,10 @@ func (c *Checker) blame(lastIntact bool) error {
 
 // promised returns the number of events that the log claims for the run.
 func (c *Checker) promised() uint64 {
-	if c.kept == nil {
+	if c.indexed == nil {
 		return 0
 	}
-	return c.kept.LastSeq
+	return c.indexed.LastSeq
 }
 
 // Finish checks what only the end of a run shows.
@@ -335,14 +335,14 @@ func (c *Checker) Finish() (Report, error) {
 			Reason: fmt.Sprintf("its hash is not the one that event %d carries: one of the two was changed, and nothing follows that tells which", at.LastSeq)}
 	case at.LastSeq < c.promised():
 		return Report{}, &CorruptError{RunID: c.runID, Seq: at.LastSeq + 1, Invariant: "D1",
-			Reason: fmt.Sprintf("the run ends after event %d; the log keeps the head of event %d", at.LastSeq, c.kept.LastSeq)}
+			Reason: fmt.Sprintf("the run ends after event %d; the log keeps the head of event %d", at.LastSeq, c.indexed.LastSeq)}
 	case at.LastSeq == 0:
 		return Report{}, &CorruptError{RunID: c.runID, Invariant: "D1", Reason: "no events"}
 	case at.TerminalKind == 0 && !c.opts.AllowOpen:
 		return Report{}, c.corruptLast("D4", "the last event is %v, not a terminal one", c.last)
 	}
 	return Report{Events: at.LastSeq, Encrypted: c.encrypted, Open: at.TerminalKind == 0, Terminal: at.TerminalKind,
-		Head: at.Head, Root: c.tree.Root(), HeadKept: c.kept != nil, Unknown: c.unknown}, nil
+		Head: at.Head, Root: c.tree.Root(), HeadKept: c.indexed != nil, Unknown: c.unknown}, nil
 }
 
 // corruptLast reports the last event that was added.

@@ -20,7 +20,7 @@ const (
 	DefaultMaxHeaderBytes   = 64 << 10
 )
 
-// Config sets what a [Client] may do. The zero Config refuses everything.
+// Config configures a [Client]. The zero Config refuses every request.
 type Config struct {
 	// Authorize decides about each request. Nil refuses all of them. [Rules]
 	// decides by hosts, and package policy by a file.

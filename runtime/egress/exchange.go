@@ -121,7 +121,7 @@ func (c *Client) readBody(res *http.Response, granted int64) ([]byte, error) {
 	return body, nil
 }
 
-// responseError tells a broken connection from a broken response.
+// responseError distinguishes a broken connection from a broken response.
 func responseError(err error) error {
 	if known, ok := errors.AsType[*Error](err); ok {
 		return known

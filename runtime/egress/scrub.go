@@ -101,7 +101,7 @@ func newScrubber(secrets []Secret, response int) *scrubber {
 		if len(secret.Value) < MinSecretBytes {
 			continue
 		}
-		if s.work -= 64 * len(secret.Value); s.work < 0 { // what escapes takes
+		if s.work -= 64 * len(secret.Value); s.work < 0 { // the cost of escapes
 			return s
 		}
 		for _, text := range s.spellings(string(secret.Value)) {
@@ -225,7 +225,7 @@ func encodings(value string) []string {
 	return all
 }
 
-// span is a place in a response where a secret stands.
+// span is the position of a secret in a response.
 type span struct {
 	from, to    int
 	placeholder string
@@ -291,7 +291,7 @@ func (s *scrubber) search(b []byte, r *reading, found []span) []span {
 	return found
 }
 
-// match returns the first of the needles that stands at a place in b.
+// match returns the first of the needles found at a position in b.
 func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span {
 	var room [8]byte
 	for _, needle := range needles {

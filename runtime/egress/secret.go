@@ -28,7 +28,7 @@ const (
 // the rest of a response, and is not sent.
 const MinSecretBytes = 8
 
-// Placeholder stands for a secret in a request, as in {{secret:API_KEY}}.
+// Placeholder is the placeholder of a secret in a request, such as {{secret:API_KEY}}.
 type Placeholder struct {
 	Name  string // of the secret
 	Place string // PlaceHeader, PlaceQuery or PlaceBody

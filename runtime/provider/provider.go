@@ -89,7 +89,7 @@ type StreamChunk struct {
 	// StopReason is the reason in the provider's own word.
 	StopReason string
 	// RawResponseHash is the BLAKE3-256 of the body of the response as it came
-	// over the wire, see [HashBodies]; nil if the provider cannot tell.
+	// over the wire, see [HashBodies]; nil if the provider does not know it.
 	RawResponseHash []byte
 	// RequestID is the provider's name for the exchange, for asking its support.
 	RequestID string

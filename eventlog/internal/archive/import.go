@@ -92,12 +92,12 @@ func (c *compare) end(last event.Event) error {
 // same requires an event of the archive to equal the log's event, which stands for all
 // before it.
 func (c *compare) same(e event.Event) error {
-	for kept, err := range c.log.Events(c.ctx, e.RunID, e.Seq-1) {
+	for stored, err := range c.log.Events(c.ctx, e.RunID, e.Seq-1) {
 		if err != nil {
 			return err
 		}
-		if kept.Hash() != e.Hash() {
-			return fmt.Errorf("%w: %q, which has hash %v at event %d and in the archive %v", ErrOtherRun, e.RunID, kept.Hash(), e.Seq, e.Hash())
+		if stored.Hash() != e.Hash() {
+			return fmt.Errorf("%w: %q, which has hash %v at event %d and in the archive %v", ErrOtherRun, e.RunID, stored.Hash(), e.Seq, e.Hash())
 		}
 		return nil
 	}

@@ -94,7 +94,7 @@ type Runs interface {
 	AtWork() []string
 }
 
-// Use says for what [Backend].Behind is asked.
+// Use is the purpose of a call of [Backend].Behind.
 type Use int
 
 // The uses of an answer.
@@ -227,19 +227,19 @@ type Execer interface {
 // otherwise does nothing.
 func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID string) error {
 	row, last, err := x.Find(db, runID)
-	kept := row.Run()
-	if errors.Is(err, eventlog.ErrLogCorrupt) || err == nil && last <= kept.LastSeq {
+	stored := row.Run()
+	if errors.Is(err, eventlog.ErrLogCorrupt) || err == nil && last <= stored.LastSeq {
 		return nil // it stays unchanged
 	}
 	var s eventlog.RunSummary
 	if err == nil {
-		s, err = tail.Summary(runID, tail.Events(ctx, runID, 0, page), kept)
+		s, err = tail.Summary(runID, tail.Events(ctx, runID, 0, page), stored)
 	}
-	if errors.Is(err, eventlog.ErrRunNotFound) || err == nil && s.LastSeq <= kept.LastSeq {
+	if errors.Is(err, eventlog.ErrRunNotFound) || err == nil && s.LastSeq <= stored.LastSeq {
 		return nil
 	}
 	if err == nil {
-		_, err = db.Exec(x.set, append(append([]any{runID}, Values(s)...), int64(kept.LastSeq))...)
+		_, err = db.Exec(x.set, append(append([]any{runID}, Values(s)...), int64(stored.LastSeq))...)
 	}
 	if err != nil {
 		return x.failed(fmt.Sprintf("bring the row of run %q up to date", runID), err)

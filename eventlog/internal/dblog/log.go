@@ -54,15 +54,15 @@ func (l *Log) Run(ctx context.Context, runID string) (eventlog.RunSummary, error
 		return eventlog.RunSummary{}, err
 	}
 	var at pending.Position
-	kept, err := true, error(nil)
+	indexed, err := true, error(nil)
 	if l.x.holds(runID) {
-		at, kept, err = l.x.Look(ctx, runID)
+		at, indexed, err = l.x.Look(ctx, runID)
 	}
 	s := at.Run()
 	if err == nil && s.RunID == "" {
 		err = fmt.Errorf("%w: %q", eventlog.ErrRunNotFound, runID)
 	}
-	if !kept {
+	if !indexed {
 		s.Head = canon.Hash{}
 	}
 	return s, err

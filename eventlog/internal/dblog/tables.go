@@ -62,7 +62,7 @@ type Statements struct {
 	On       Execer             // the connection that is in the transaction
 	Conflict func(error) bool   // whether an error means that a row exists
 	Arg      func(arg any) bool // whether a further type of argument is accepted; may be nil
-	Explain  func(error) error  // says more of an error; may be nil
+	Explain  func(error) error  // adds details to an error; may be nil
 
 	Failed  error // a statement has failed, and the transaction with it
 	reading bool  // a query calls its function at this time

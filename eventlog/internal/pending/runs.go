@@ -23,7 +23,7 @@ import (
 // are looked up again when they continue.
 const MaxIdleRuns = 4096
 
-// now stands for the run's current epoch.
+// now is the run's current epoch.
 const now = math.MaxUint64
 
 // Position is the position of a run in the database. It is zero for a run that does not exist.
@@ -390,7 +390,7 @@ func (r *Run[W]) wait() <-chan error {
 	return done
 }
 
-// answer tells the barriers up to event seq. The caller holds the lock of Runs.
+// answer releases the barriers up to event seq. The caller holds the lock of Runs.
 func (r *Run[W]) answer(seq uint64, err error) {
 	n := 0
 	for n < len(r.waiters) && r.waiters[n].seq <= seq {

@@ -16,12 +16,12 @@ import (
 // Transact, inside the writer's transaction, while the writer waits. So it shares a sync with
 // everything queued beside it, and a panic stays on its own goroutine.
 type transaction struct {
-	lent chan *tx   // the writer lends its transaction
-	back chan error // and waits here for the function's end
-	gone chan struct{}
-	done chan error // capacity 1
+	lent       chan *tx   // the writer lends its transaction
+	back       chan error // and waits here for the function's end
+	callerGone chan struct{}
+	done       chan error // capacity 1
 
-	// The writer's, until it tells done.
+	// Owned by the writer until done has the error.
 	last *tx   // as the function left it
 	err  error // of the function
 }
@@ -34,8 +34,8 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 }
 
 func (l *Log) inTransaction(ctx context.Context, fn func(*tx) error) error {
-	t := &transaction{lent: make(chan *tx), back: make(chan error), gone: make(chan struct{}), done: make(chan error, 1)}
-	defer close(t.gone) // the writer never waits for it
+	t := &transaction{lent: make(chan *tx), back: make(chan error), callerGone: make(chan struct{}), done: make(chan error, 1)}
+	defer close(t.callerGone) // the writer never waits for it
 	if err := l.runs.Put(ctx, item{Task: &task{do: t.do, done: func(err error) { t.finish(l, err) }}}); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (t *transaction) do(w *writer) error {
 	select {
 	case t.lent <- t.last:
 		t.err = t.last.end(<-t.back)
-	case <-t.gone:
+	case <-t.callerGone:
 		t.err = errNotReturned
 	}
 	switch {
@@ -106,7 +106,7 @@ func (w *writer) endSavepoint(keep bool) error {
 	return nil
 }
 
-// finish tells the caller how the transaction ended. It holds the lock of Log.runs.
+// finish reports the outcome of the transaction to the caller. It holds the lock of Log.runs.
 func (t *transaction) finish(l *Log, err error) {
 	if err == nil && t.err == nil {
 		l.runs.Committed(&t.last.changes, &l.hub)

@@ -110,7 +110,7 @@ func Merge(runs []eventlog.RunSummary, behind []string, look func(runID string) 
 		return found
 	})
 	for _, id := range slices.Backward(behind) {
-		s, kept, err := look(id)
+		s, indexed, err := look(id)
 		switch {
 		case errors.Is(err, eventlog.ErrRunNotFound):
 			continue // it was removed meanwhile
@@ -119,7 +119,7 @@ func Merge(runs []eventlog.RunSummary, behind []string, look func(runID string) 
 		case err != nil:
 			return nil, err
 		}
-		if !kept {
+		if !indexed {
 			s.Head = canon.Hash{}
 		}
 		runs = append(runs, s)

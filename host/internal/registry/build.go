@@ -94,7 +94,7 @@ type toolchain struct {
 	language string   // the language it builds
 	ref      string   // the folder, as the user calls it
 	flags    []string // before all other arguments
-	env      []string // what overrides the user's environment
+	env      []string // overrides of the user's environment
 }
 
 func findGo(ref, dir string) (toolchain, error) {

@@ -59,7 +59,7 @@ func (c cache) get(key canon.Hash) ([]byte, bool) {
 		return nil, false
 	}
 	now := time.Now()
-	_ = os.Chtimes(path, now, now) // the age that trim goes by
+	_ = os.Chtimes(path, now, now) // trim uses this age
 	return wasm, true
 }
 

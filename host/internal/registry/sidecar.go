@@ -23,7 +23,7 @@ type Sidecar struct {
 	Tools  map[string]SidecarTool `yaml:"tools"` // by name
 }
 
-// SidecarTool is what a sidecar says of one tool. Empty fields say nothing.
+// SidecarTool is the description of one tool in a sidecar. Empty fields are not set.
 type SidecarTool struct {
 	Description  string          `yaml:"description"`
 	InputSchema  json.RawMessage `yaml:"input_schema"`
@@ -37,7 +37,7 @@ type SidecarTool struct {
 	Output string     `yaml:"output"` // text, json or base64
 }
 
-// Placeholder is the part of a template that stands for a member of the input.
+// Placeholder is the part of a template that is replaced by a member of the input.
 var Placeholder = regexp.MustCompile(`\{[A-Za-z_][A-Za-z0-9_-]*\}`)
 
 const (

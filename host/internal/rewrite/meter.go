@@ -22,7 +22,7 @@ type meter struct {
 	fill, copy, grow            uint32   // functions, when there is a memory
 	explain                     uint32   // the first function of Options.Explain
 	mutable                     []string // names of the module's own mutable globals
-	leaves                      []int    // what each body costs that is a leaf
+	leaves                      []int    // the cost of each body that is a leaf
 	p                           profile
 	n                           operandScan
 	scratch32, scratch64        uint32   // locals of the body that is written, where a NaN may be

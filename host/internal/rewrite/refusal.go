@@ -13,11 +13,11 @@ import (
 type Refusal struct {
 	What     string // the refused thing: "locals", "ref.func", "malformed module: ..."
 	Func     int    // index of the function it is in, imports counted; -1 outside of functions
-	FuncName string // its name as the module tells it, or ""
+	FuncName string // its name in the module, or ""
 	Offset   int    // of the byte in question, from the start of the module; -1 without a single byte
 	Limit    uint64 // the accepted maximum; with Value, zero when no number is exceeded
 	Value    uint64 // the module's number
-	Hint     string // what its author can do, or ""
+	Hint     string // advice for its author, or ""
 }
 
 // Error returns the refusal in one line, without the hint.

@@ -31,7 +31,7 @@ const (
 
 // The exports that a rewritten module adds to its own. The globals are
 // mutable. A guest whose allocator gives up traps like any other; only
-// [GlobalRefused] tells that memory was the reason. After a trap [GlobalDepth]
+// [GlobalRefused] shows that memory was the reason. After a trap [GlobalDepth]
 // is stale: set it before every call that does not happen within another one.
 // The module's own mutable globals get names of the same prefix, see
 // [Result].
@@ -53,7 +53,7 @@ type Result struct {
 	Info      Info      // of the module as it came
 	CostTable uint32    // [CostTableVersion]
 	Globals   []string  // the exports of the module's own mutable globals, in the order of their indices
-	Data      []Segment // what to write into the memory of an instance before anything runs, in order
+	Data      []Segment // the initial content of an instance's memory, in order
 
 	// Arithmetic counts the instructions that can give a NaN, and Canonicalized
 	// those whose NaN is made canonical.

@@ -63,11 +63,11 @@ type call struct {
 	effects, effectBytes uint64
 
 	deadline time.Time       // zero for no deadline
-	limited  context.Context // what exchanges get; made when first needed
+	limited  context.Context // the context of exchanges; created when first needed
 	cancel   context.CancelFunc
 
 	ended error // the error with which an import panicked, if it ended the guest
-	fault any   // what else it panicked with
+	fault any   // any other value of the panic
 }
 
 // refuses returns why a call ends before it begins, as the sandbox would.

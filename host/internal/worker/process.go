@@ -192,7 +192,7 @@ func (p *process) exchange(k kind, body []byte, answer kind) ([]byte, error) {
 	return body, err
 }
 
-// cancel tells the worker that a call is not wanted any more. A process that
+// cancel asks the worker to end a call that is no longer needed. A process that
 // misses it is killed soon.
 func (p *process) cancel(number uint64) {
 	_ = p.say(kindCancel, func(b []byte) []byte { return appendUint(b, number) })

@@ -17,22 +17,22 @@ type watch struct {
 	process *process
 	grace   time.Duration
 
-	mu      sync.Mutex // guards what follows
-	timer   *time.Timer
-	rings   time.Time     // when the timer does; zero when it does not
-	number  uint64        // the call in progress; zero for none
-	call    *call         // the one in progress
-	due     time.Time     // when to act on its end; zero for never
-	looks   time.Time     // when its use of the processor is looked at; zero for never
-	used    time.Duration // of the processor when it was looked at before, in this call; zero if it was not
-	asked   int           // effects since then
-	before  time.Duration // processor time of a demoted process before this call
-	effects int           // how many effects the call has had
-	long    bool          // the call computes for long
-	told    bool          // the process; next it is killed
-	late    bool          // because its time was over
-	paused  bool          // the host carries out an effect
-	kills   bool          // the process was killed
+	mu           sync.Mutex // guards what follows
+	timer        *time.Timer
+	rings        time.Time     // when the timer does; zero when it does not
+	number       uint64        // the call in progress; zero for none
+	call         *call         // the one in progress
+	due          time.Time     // when to act on its end; zero for never
+	looks        time.Time     // when its use of the processor is looked at; zero for never
+	used         time.Duration // of the processor when it was looked at before, in this call; zero if it was not
+	asked        int           // effects since then
+	before       time.Duration // processor time of a demoted process before this call
+	effects      int           // how many effects the call has had
+	long         bool          // the call computes for long
+	endRequested bool          // from the process; the next step is to kill it
+	late         bool          // because its time was over
+	paused       bool          // the host carries out an effect
+	kills        bool          // the process was killed
 }
 
 func newWatch(p *process, grace time.Duration) *watch {
@@ -46,7 +46,7 @@ func newWatch(p *process, grace time.Duration) *watch {
 func (w *watch) begin(number uint64, c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.number, w.call, w.told, w.late, w.paused = number, c, false, false, false
+	w.number, w.call, w.endRequested, w.late, w.paused = number, c, false, false, false
 	w.used, w.asked, w.effects, w.long, w.looks = 0, 0, 0, false, time.Now().Add(stretch)
 	if w.process.demoted.Load() {
 		w.before = processorTime(w.process.os.Pid)
@@ -55,13 +55,13 @@ func (w *watch) begin(number uint64, c *call) {
 	w.wait(c.deadline)
 }
 
-// wait has something done about the call's end at that time. The caller holds mu.
+// wait sets the time at which the watch acts to end the call. The caller holds mu.
 func (w *watch) wait(due time.Time) {
 	w.due = due
 	w.arm(due)
 }
 
-// arm has the timer ring at that time, or earlier. The caller holds mu.
+// arm sets the timer to that time, unless it is set to an earlier one. The caller holds mu.
 func (w *watch) arm(at time.Time) {
 	if !at.IsZero() && (w.rings.IsZero() || at.Before(w.rings)) {
 		w.rings = at
@@ -121,7 +121,7 @@ func reached(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 // overdue acts on the call's end. The caller holds mu.
 func (w *watch) overdue() {
 	switch {
-	case !w.told:
+	case !w.endRequested:
 		w.late = true
 		w.tell()
 	case w.paused:
@@ -136,7 +136,7 @@ func (w *watch) overdue() {
 // tell asks the process to end the call. The write may block until the
 // process is killed, so it does not happen under mu, which the caller holds.
 func (w *watch) tell() {
-	w.told = true
+	w.endRequested = true
 	w.wait(time.Now().Add(w.grace))
 	go w.process.cancel(w.number)
 }
@@ -145,7 +145,7 @@ func (w *watch) tell() {
 func (w *watch) cancel(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.number == number && !w.told {
+	if w.number == number && !w.endRequested {
 		w.tell()
 	}
 }
@@ -164,7 +164,7 @@ func (w *watch) resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.paused = false
-	if w.told {
+	if w.endRequested {
 		w.wait(time.Now().Add(w.grace))
 	}
 }

@@ -160,7 +160,7 @@ var statuses = map[string]int{
 	"overloaded_error":      529,
 }
 
-// fault reads an error document. The status of a response says more than its type.
+// fault reads an error document. The status of a response is more specific than its type.
 func fault(status int, _ http.Header, body []byte) *converse.Fault {
 	var said struct {
 		Error struct{ Type, Message string }

@@ -25,7 +25,7 @@ const preludeSize, sumSize = 12, 4
 func (r *frameReader) Next() (converse.ServerEvent, error) {
 	headers, payload, err := r.read()
 	if err == io.ErrUnexpectedEOF {
-		err = io.EOF // a truncated frame means no more than the end: the last event decides
+		err = io.EOF // a truncated frame is treated as the end: the last event decides
 	}
 	if err != nil {
 		return converse.ServerEvent{}, err

@@ -116,7 +116,7 @@ type Exceeded struct {
 	Where  string  // PreCall, MidStream or PostCall
 }
 
-// Error tells the axis, the amount and the cap.
+// Error returns a text with the axis, the amount and the cap.
 func (e *Exceeded) Error() string {
 	return fmt.Sprintf("budget: %s exceeded (%s): %v of %v", e.Limit, e.Where, e.Actual, e.Cap)
 }

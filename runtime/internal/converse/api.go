@@ -372,5 +372,5 @@ func (e *Error) Error() string {
 	return display.Clip(strings.Join(strings.Fields(text), " "), maxErrorText)
 }
 
-// Unwrap returns the error that the text tells.
+// Unwrap returns the error behind the text.
 func (e *Error) Unwrap() error { return e.Err }

@@ -230,7 +230,7 @@ func fault(status int, _ http.Header, body []byte) *converse.Fault {
 func (e *apiError) fault(status int) *converse.Fault {
 	for _, d := range e.Details {
 		if d.Reason == "API_KEY_INVALID" {
-			status = http.StatusUnauthorized // the API says 400
+			status = http.StatusUnauthorized // the API sends 400
 		}
 	}
 	return &converse.Fault{Status: status, Title: e.Status, Message: e.Message}

@@ -168,7 +168,7 @@ func (d dialect) locate(base *url.URL, version string) url.URL {
 	return u
 }
 
-// isDate tells Azure's dated versions, such as "2024-08-01-preview", from "v1".
+// isDate distinguishes Azure's dated versions, such as "2024-08-01-preview", from "v1".
 func isDate(version string) bool { return strings.HasPrefix(version, "20") }
 
 // at returns the dialect of a version. Azure's versions before September 2024

@@ -3,7 +3,7 @@
 //
 // A script is a file in YAML or JSON, or a Go value. It is a list of turns:
 //
-//	# The model asks for a tool, and then talks about what came of it.
+//	# The model asks for a tool, and then talks about the result.
 //	- reasoning: I should roll them.
 //	  text: Let me roll two dice.
 //	  tool_calls:

@@ -76,7 +76,7 @@ func (s *Suite) redirected(t *testing.T) {
 	}
 }
 
-// broken checks that a malformed body gives an error that says so.
+// broken checks that a malformed body results in an error that describes it.
 func (s *Suite) broken(t *testing.T, b Broken) {
 	for _, size := range []int{0, 1} {
 		p, server := s.inMemory(t, recording{}, &reply{body: []byte(b.Body), size: size})

@@ -256,18 +256,18 @@ func (s secrets) Secret(ctx context.Context, name string) ([]byte, bool, error) 
 
 // Same implements [policy.Keeper].
 func (s secrets) Same(ctx context.Context, name string, since time.Time) (bool, error) {
-	kept, _, err := s.store.Secret(ctx, s.tenant, name)
+	secret, _, err := s.store.Secret(ctx, s.tenant, name)
 	if errors.Is(err, tenant.ErrNotFound) {
 		return false, nil
 	}
-	return kept.Updated.Before(since), err
+	return secret.Updated.Before(since), err
 }
 
 // MaySend implements [policy.Keeper].
 func (s secrets) MaySend(ctx context.Context, at egress.Placeholder, to egress.Access) (bool, error) {
-	kept, _, err := s.store.Secret(ctx, s.tenant, at.Name)
+	secret, _, err := s.store.Secret(ctx, s.tenant, at.Name)
 	if errors.Is(err, tenant.ErrNotFound) {
 		return false, nil
 	}
-	return kept.For(at, to), err
+	return secret.For(at, to), err
 }

@@ -48,8 +48,8 @@ func (s *rates) wait(id string, most int, period time.Duration) time.Duration {
 		return 0
 	}
 	often := rate.Limit(float64(most) / period.Seconds())
-	kept, _ := s.limiters.LoadOrStore(id, rate.NewLimiter(often, most))
-	limiter := kept.(*rate.Limiter)
+	stored, _ := s.limiters.LoadOrStore(id, rate.NewLimiter(often, most))
+	limiter := stored.(*rate.Limiter)
 	if limiter.Burst() != most { // the limit has changed
 		limiter.SetLimit(often)
 		limiter.SetBurst(most)

@@ -290,10 +290,10 @@ func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (vo
 	v.mu.Unlock()
 	of, err := v.ask(ctx, id)
 	if err == nil {
-		kept := of
+		stored := of
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.of[id] = &kept
+		v.of[id] = &stored
 	}
 	return of, err
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// variable tells a process to confine itself when it starts. Its value is the [Config].
+// variable makes a process confine itself when it starts. Its value is the [Config].
 const variable = "STARLING_HOST_JAIL"
 
 func environment(c Config) ([]string, error) {
