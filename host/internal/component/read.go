@@ -301,7 +301,7 @@ func (s *scope) coreInstance(r *wasm.Reader) {
 
 func (s *scope) coreItem(kind wasm.ExternKind, i uint32) coreItem {
 	if int(kind) >= len(s.core) {
-		failf("", "malformed: a core item of sort %d", kind)
+		failf("", "a core item of sort %d is not supported (4 is exception handling)", kind)
 	}
 	return at(s.core[kind], i, "core "+kind.String())
 }
@@ -418,7 +418,7 @@ func (s *scope) alias(r *wasm.Reader) {
 		i := at(s.coreInsts, r.U32(), "core instance")
 		it := i.export(wasm.ExternKind(core), r.Name())
 		if int(it.kind) >= len(s.core) {
-			failf("", "malformed: a core item of sort %d", it.kind)
+			failf("", "a core item of sort %d is not supported (4 is exception handling)", it.kind)
 		}
 		s.core[it.kind] = append(s.core[it.kind], it)
 	case 2:
