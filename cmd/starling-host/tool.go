@@ -127,7 +127,10 @@ func printComponent(p *guest.Provenance, line func(name, text string)) {
 	line("made of", fmt.Sprintf("component %s, by version %d of the linker", p.Component, p.Linker))
 	line("", "which imports "+display.Printable(listOr(p.Imports, "nothing")))
 	line("", "and exports "+display.Printable(listOr(p.Exports, "nothing")))
-	for _, note := range []struct{ what, text string }{{"built by ", strings.Join(p.Producers, ", ")}, {"license ", p.License}, {"source ", p.Source}} {
+	for _, note := range []struct{ what, text string }{
+		{"built by ", strings.Join(p.Producers, ", ")}, {"named ", strings.TrimSpace(p.Name + " " + p.Version)},
+		{"described as ", p.Description}, {"license ", p.License}, {"source ", p.Source},
+	} {
 		if note.text != "" {
 			line("", note.what+display.Printable(note.text))
 		}

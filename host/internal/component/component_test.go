@@ -3,6 +3,7 @@ package component
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fxamacker/cbor/v2"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/rewrite"
@@ -216,6 +218,25 @@ func TestDescription(t *testing.T) {
 	}
 	if ProvenanceOf(readFixture(t, "values")) != nil {
 		t.Error("a component says that it was joined")
+	}
+	noted := readFixture(t, "values")
+	act, err := cbor.Marshal(map[string]any{"std": map[string]any{"name": "times", "version": "0.9", "description": "of ACT", "capabilities": []int{1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, note := range []struct {
+		name string
+		text []byte
+	}{{"version", []byte("1.0")}, {"licenses", []byte("MIT")}, {"source", []byte("https://a.test\x1b[2J")}, {"act:component", act}} {
+		body := append(wasm.AppendName(nil, note.name), note.text...)
+		noted = append(binary.AppendUvarint(append(noted, byte(wasm.SectionCustom)), uint64(len(body))), body...)
+	}
+	if out, err = Link(noted); err != nil {
+		t.Fatal(err)
+	}
+	p = ProvenanceOf(out)
+	if p.Name != "times" || p.Version != "1.0" || p.Description != "of ACT" || p.License != "MIT" || p.Source != "https://a.test[2J" {
+		t.Errorf("the author says %+v", p)
 	}
 	m, err := wasm.Decode(link(t, "adapter"))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fxamacker/cbor/v2"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -424,17 +425,31 @@ type Provenance struct {
 	Imports   []string `json:"imports,omitempty"`
 	Exports   []string `json:"exports"`
 	Producers []string `json:"producers,omitempty"` // the programs that made it, with their versions
-	License   string   `json:"license,omitempty"`
-	Source    string   `json:"source,omitempty"`
+
+	// What its author says of it, in the sections that "wasm-tools metadata add" writes, or in the
+	// section act:component of ACT.
+	Name        string `json:"name,omitempty"`
+	Version     string `json:"version,omitempty"`
+	Description string `json:"description,omitempty"`
+	License     string `json:"license,omitempty"`
+	Source      string `json:"source,omitempty"`
 }
 
 const provenanceSection = "starling:component"
 
 func (k *linker) provenance(b []byte) []byte {
 	notes := custom(b)
+	note := func(section string) string { return plain(string(notes[section])) }
+	var act struct {
+		Std struct{ Name, Version, Description string }
+	}
+	if err := cbor.Unmarshal(notes["act:component"], &act); err != nil {
+		act.Std.Name, act.Std.Version, act.Std.Description = "", "", ""
+	}
 	p := Provenance{
-		Component: canon.Sum(b).String(), Linker: Version, Imports: k.imports, Exports: k.exports.names,
-		Producers: producers(notes["producers"]), License: plain(string(notes["licenses"])), Source: plain(string(notes["source"])),
+		Component: canon.Sum(b).String(), Linker: Version, Imports: k.imports, Exports: k.exports.names, Producers: producers(notes["producers"]),
+		Name: plain(act.Std.Name), Version: cmp.Or(note("version"), plain(act.Std.Version)),
+		Description: cmp.Or(note("description"), plain(act.Std.Description)), License: note("licenses"), Source: note("source"),
 	}
 	return append(wasm.AppendName(nil, provenanceSection), encode(p)...)
 }
