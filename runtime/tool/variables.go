@@ -141,7 +141,7 @@ func variable[T any](ctx context.Context, key string) (value T, err error) {
 	}
 	if err := json.Unmarshal(doc, &value); err != nil {
 		var none T
-		return none, fmt.Errorf("is not a %T: %w", none, err)
+		return none, fmt.Errorf("is no %T: %w", none, err) // logs of tools that run in this process have this text
 	}
 	return value, nil
 }
