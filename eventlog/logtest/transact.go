@@ -77,11 +77,7 @@ const countJobs = "SELECT count(*) FROM logtest_job"
 func tables(t *testing.T, log eventlog.EventLog) {
 	tr := transactor(t, log)
 	set := func(steps ...string) eventlog.TableSet {
-		s := eventlog.TableSet{Name: "logtest_steps"}
-		for _, sql := range steps {
-			s.Steps = append(s.Steps, sql)
-		}
-		return s
+		return eventlog.TableSet{Name: "logtest_steps", Steps: steps}
 	}
 	const first, second = "CREATE TABLE logtest_a (n BIGINT NOT NULL)", "ALTER TABLE logtest_a ADD COLUMN s TEXT; CREATE TABLE logtest_b (n BIGINT)"
 	for range 2 {

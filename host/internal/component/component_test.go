@@ -27,14 +27,14 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"act":     "98f90d7e4429bf098d20cf233a6824c9a4c92866d8a6646ec01936fac77d6696",
-	"values":  "8f9931cbeaf8c1aaaf9bc0cede33dd7a9f1bf52134df69cd2e5635dcafc08079",
-	"adapter": "2f5a3f0853f1d5f856b5485ba102d5881994a245a947202e50281bf2f88d39e6",
-	"linked":  "b9a870810023b81e77194f5ccf9718e41c384e2049c118fe140113bad6414232",
-	"parts":   "ec54035f412aafaf4e8cc57caf5ae4670e8ee5323528918596898e4ff12b3fbb",
-	"mcp":     "ff76ec53be745bfc2e5a48362ac4b4fba6bfa016a0801edf24604cbfb3a98818",
-	"command": "cb84e4e7ce7c1d15a0a356469eccbe702202f87586aec9be4eb0806aedfd6c7a",
-	"plugin":  "603ee8408c6ed9b76cc3d2e2f4dc2799e6a40329977f89b4dc250a177eb09b2d",
+	"act":     "2831e8f326a4b9115d963eadec01f68901f65b15347130b05ad96903c5298329",
+	"values":  "31fb01e5ef5de97548a485ebf3c0456fde56c91749b16079843127d59a1528c6",
+	"adapter": "6a54da913cafdd94956c4137500e9b12cc3efb90bc9ed81dc8dd871f1a72723e",
+	"linked":  "ae936b27249c3a4c6c8452c97153648e717730bf396ff34e29c8d6063a6850c6",
+	"parts":   "1af3bfa015935234db712303f881cf8424a25d865ed7850052df3d882e53fd98",
+	"mcp":     "1efea4539690a7ddd546e09d8d7e9b474485eae64a8c08fa50f882281b5e3e35",
+	"command": "77c98f730a6377fd27566754e6538c82213679c8e7edc2e033bb2e3d6c93bb22",
+	"plugin":  "19a1676fad12419160c5098acca4c5cf243c3d38928e1fe604569b233631c53a",
 }
 
 // world is what the tools of the tests see.

@@ -12,7 +12,6 @@ import (
 type part struct {
 	*wasm.Module
 	name    string // for the names of its functions
-	types   []uint32
 	funcs   []*fn
 	tables  []*table
 	globals []uint32

@@ -49,7 +49,7 @@ type linker struct {
 	before            uint32 // of a plug-in: the pages before the guest side took some; 0 is none
 	memorySize        *fn    // for instructions of a plug-in
 	memoryGrow        *fn
-	context           [2]uint32
+	context, callers  []uint32 // slots of context.get and context.set, if it has them; and of the caller of an allocator
 
 	links     map[string]*fn // what the guest side imports of the linker
 	start     *fn            // gives the guest side its memory
@@ -83,12 +83,15 @@ func Link(b []byte, actions ...Action) (out []byte, err error) {
 		typeOf: map[string]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
 		exported: map[*part]map[string]wasm.Export{}, actions: actions,
 	}
-	for _, g := range []*uint32{&k.base, &k.stack, &k.realloc, &k.instance, &k.busy, &k.context[0], &k.context[1]} {
+	for _, g := range []*uint32{&k.base, &k.stack, &k.realloc, &k.instance, &k.busy} {
 		*g = k.global()
 	}
 	k.joinGuest()
 	if wasm.IsComponent(b) {
 		k.reading, k.exports = read(b)
+		if k.tasks {
+			k.context, k.callers = []uint32{k.global(), k.global()}, []uint32{k.global(), k.global()}
+		}
 		k.chooseTools(documentation(b))
 	} else {
 		k.readPlugin(b)

@@ -52,6 +52,8 @@ const (
 	builtinSetPoll      builtin = 0x21
 	builtinSetDrop      builtin = 0x22
 	builtinWaitableJoin builtin = 0x23
+	builtinPressureInc  builtin = 0x24 // backpressure.inc
+	builtinPressureDec  builtin = 0x25
 )
 
 // coreFunc is a core function: an export of an instance, or a canonical definition.
@@ -149,7 +151,8 @@ type reading struct {
 	parents   []int // of component instances: the one that instantiates it, or -1
 	instances int
 	declared  int
-	bytes     int // of all modules, as often as they are instantiated
+	bytes     int  // of all modules, as often as they are instantiated
+	tasks     bool // it has context.get or context.set
 }
 
 // failure is the panic of a component that is refused; Link recovers it.
@@ -686,6 +689,7 @@ func (s *scope) canon(r *wasm.Reader) {
 		if !ok {
 			failf("", "malformed: unknown canonical definition %#x", int(code))
 		}
+		s.tasks = s.tasks || f.kind == builtinContextGet || f.kind == builtinContextSet
 		for _, c := range letters {
 			switch c {
 			case 'b':

@@ -15,7 +15,8 @@ func (k *linker) stub(f *coreFunc) *fn {
 		return k.lower(f)
 	case builtinNew, builtinRep, builtinDrop:
 		return k.resourceStub(f)
-	case builtinDropAsync, builtinReturn, builtinContextGet, builtinContextSet, builtinSetNew, builtinSetPoll, builtinSetDrop, builtinWaitableJoin:
+	case builtinDropAsync, builtinReturn, builtinContextGet, builtinContextSet, builtinSetNew, builtinSetPoll, builtinSetDrop, builtinWaitableJoin,
+		builtinPressureInc, builtinPressureDec:
 		return k.taskStub(f)
 	}
 	letters, ok := asyncTypes[f.kind]
@@ -38,7 +39,7 @@ const buildFor02 = "build for WASI 0.2, as by --target wasm32-wasip2"
 
 // asyncTypes are the types of the builtins of WASI 0.3 that trap, as [rewrite.Signature] reads them.
 var asyncTypes = map[builtin]string{
-	0x05: ":", 0x24: ":", 0x25: ":", 0x06: "i:i", 0x0c: ":i", 0x0d: "i:", 0x0e: ":I", 0x15: ":I", 0x0f: "iii:i", 0x10: "iii:i", 0x16: "ii:i", 0x17: "ii:i",
+	0x05: ":", 0x06: "i:i", 0x0c: ":i", 0x0d: "i:", 0x0e: ":I", 0x15: ":I", 0x0f: "iii:i", 0x10: "iii:i", 0x16: "ii:i", 0x17: "ii:i",
 	0x11: "i:i", 0x12: "i:i", 0x18: "i:i", 0x19: "i:i", 0x13: "i:", 0x14: "i:", 0x1a: "i:", 0x1b: "i:", 0x1c: "ii:i", 0x1d: "ii:", 0x1e: "i:", 0x20: "ii:i",
 }
 
@@ -52,13 +53,13 @@ func (k *linker) trap(name string, t wasm.FuncType) *fn {
 	return k.add(&fn{name: name, t: t, code: wasm.Asm{0, byte(wasm.OpUnreachable), byte(wasm.OpEnd)}})
 }
 
-// enter begins a stub that calls the guest side: it makes sure that the guest side has its
-// memory, and that the component may call out.
+// enter begins a stub that calls the guest side: it makes sure that the component may call out,
+// and that the guest side has its memory.
 func (k *linker) enter(f *fn, owner int) {
 	f.code = append(f.code, 0)
+	f.code.Index(wasm.OpGlobalGet, k.busy).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpUnreachable, wasm.OpEnd)
 	f.call(k.start)
 	f.code.I32(int32(owner)).Index(wasm.OpGlobalSet, k.instance)
-	f.code.Index(wasm.OpGlobalGet, k.busy).Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpUnreachable, wasm.OpEnd)
 }
 
 // pass ends a stub: it calls the target with the parameters, after those that are given.
@@ -166,9 +167,15 @@ func (k *linker) between(c *coreFunc, t wasm.FuncType) *fn {
 	f := k.add(&fn{name: "between", t: t})
 	k.enter(f, c.owner)
 	k.push(f)
+	for _, slot := range k.context { // the callee has its own
+		f.code.Index(wasm.OpGlobalGet, slot).I32(0).Index(wasm.OpGlobalSet, slot)
+	}
 	f.code.I32(int32(numbered(&k.called, called{to, c.owner}, "calls between parts"))).Index(wasm.OpGlobalGet, k.stack)
 	f.code.Index(wasm.OpGlobalGet, k.stack).I32(8 * (slots - 1)).Op(wasm.OpI32Add)
 	f.call(k.guestFunc("pass"))
+	for i := range k.context {
+		f.code.Index(wasm.OpGlobalSet, k.context[len(k.context)-1-i])
+	}
 	for _, r := range t.Results {
 		f.code.Index(wasm.OpGlobalGet, k.stack).Access(loadOf[r], 8*(slots-1))
 	}
@@ -231,10 +238,12 @@ func (k *linker) taskStub(c *coreFunc) *fn {
 	switch c.kind {
 	case builtinContextGet:
 		f.t = rewrite.Signature(":i")
-		f.code.Index(wasm.OpGlobalGet, at(k.context[:], c.slot, "context"))
+		f.code.Index(wasm.OpGlobalGet, at(k.context, c.slot, "context"))
 	case builtinContextSet:
 		f.t = rewrite.Signature("i:")
-		f.code.Index(wasm.OpLocalGet, 0).Index(wasm.OpGlobalSet, at(k.context[:], c.slot, "context"))
+		f.code.Index(wasm.OpLocalGet, 0).Index(wasm.OpGlobalSet, at(k.context, c.slot, "context"))
+	case builtinPressureInc, builtinPressureDec: // no second call would have to wait
+		f.t = rewrite.Signature(":")
 	case builtinSetNew:
 		f.t = rewrite.Signature(":i")
 		f.code.I32(1)
@@ -304,14 +313,14 @@ func (k *linker) finishLinks() {
 				break
 			}
 			f.code.I32(0).I32(0).I32(16).Index(wasm.OpLocalGet, 0)
-			k.alone(f, main)
+			k.allocate(f, main)
 		case "realloc":
 			for i, r := range k.reallocs {
 				f.code.Index(wasm.OpGlobalGet, k.realloc).I32(int32(i+1)).Op(wasm.OpI32Eq).Block(wasm.OpIf, wasm.BlockEmpty)
 				for p := range uint32(4) {
 					f.code.Index(wasm.OpLocalGet, p)
 				}
-				k.alone(f, r)
+				k.allocate(f, r)
 				f.code.Op(wasm.OpReturn, wasm.OpEnd)
 			}
 			f.code.Op(wasm.OpUnreachable)
@@ -331,7 +340,7 @@ func (k *linker) finishLinks() {
 						break
 					}
 					f.code.I32(0).I32(0).Index(wasm.OpLocalGet, 1).Index(wasm.OpLocalGet, 2)
-					k.alone(f, k.resolve(c.opts.realloc))
+					k.allocate(f, k.resolve(c.opts.realloc))
 				}
 				f.code.Op(wasm.OpReturn, wasm.OpEnd)
 			}
@@ -351,6 +360,18 @@ func (k *linker) finishLinks() {
 			panic("component: the guest side imports link." + name)
 		}
 		f.code.Op(wasm.OpEnd)
+	}
+}
+
+// allocate appends a call of an allocator. It has a context of its own, and since nothing else
+// runs meanwhile, one place is enough for that of its caller.
+func (k *linker) allocate(f, target *fn) {
+	for i, slot := range k.context {
+		f.code.Index(wasm.OpGlobalGet, slot).Index(wasm.OpGlobalSet, k.callers[i]).I32(0).Index(wasm.OpGlobalSet, slot)
+	}
+	k.alone(f, target)
+	for i, slot := range k.context {
+		f.code.Index(wasm.OpGlobalGet, k.callers[i]).Index(wasm.OpGlobalSet, slot)
 	}
 }
 

@@ -65,7 +65,6 @@ type valueType struct {
 	odd   string     // the unsupported type in it, or ""
 	owns  bool       // it has handles
 	text  bool       // it has strings or lists, which are in memory
-	host  bool       // among them some of the host's resources
 }
 
 // field is a named part of a type. The type is nil for a case without a payload.
