@@ -56,6 +56,13 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// TestContext: each task has context slots of its own, from which a post-return reads.
+func TestContext(t *testing.T) {
+	if got := load(t, "context").call("run", "{}"); got != `{"output":0}` {
+		t.Error(got)
+	}
+}
+
 // TestFloats reads decimals in the middle of two floats or just beside it, and writes floats of
 // all sizes: both are exact.
 func TestFloats(t *testing.T) {
