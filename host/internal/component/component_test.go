@@ -339,9 +339,9 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestMutants links components with bytes that were changed. None makes the linker panic, and
+// TestMutatedComponents links components with bytes that were changed. None makes the linker panic, and
 // none becomes a module that the gate does not understand. With STARLING_NIGHTLY, 21,000 of them.
-func TestMutants(t *testing.T) {
+func TestMutatedComponents(t *testing.T) {
 	mutants := 100
 	if os.Getenv("STARLING_NIGHTLY") != "" {
 		mutants = 3_500
