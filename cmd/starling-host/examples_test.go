@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/wasmtest"
 )
 
 // servers are the commands that go on until they are stopped, and those about the queue of
@@ -90,6 +91,14 @@ func exampleFolder(t *testing.T) string {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, dice.Wasm, 0o600)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	program := (&wasmtest.Module{
+		Memory:  wasmtest.Pages(1),
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm)}},
+	}).Bytes()
+	if err := os.WriteFile(filepath.Join(dir, "gojq.wasm"), program, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	run := exec.Command("starling-host", "run", "dice.wasm")
 	run.Dir = dir

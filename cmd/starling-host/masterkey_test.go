@@ -127,7 +127,7 @@ func changeMasterKey(t *testing.T, database string, module []byte) {
 	held(old, next)
 	more()
 	write("next.key", next)
-	if out := command("tenant", "rewrap", "--db", database, "--key-file", file, "--new-key-file", "next.key"); !strings.Contains(out, next.ID()) || !strings.Contains(out, "hint: every host needs this key") {
+	if out := command("tenant", "rewrap", "--db", database, "--key-file", file, "--new-key-file", "next.key"); !strings.Contains(out, next.ID()) || !strings.Contains(out, "hint: add this key to the key_file of every host") {
 		t.Errorf("rewrap says:\n%s", out)
 	}
 	more()

@@ -11,7 +11,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/fxamacker/cbor/v2"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -441,11 +440,13 @@ func (k *linker) provenance(b []byte) []byte {
 	notes := custom(b)
 	note := func(section string) string { return plain(string(notes[section])) }
 	var act struct {
-		Std struct{ Name, Version, Description string }
+		Std struct {
+			Name        string `cbor:"name"`
+			Version     string `cbor:"version"`
+			Description string `cbor:"description"`
+		} `cbor:"std"`
 	}
-	if err := cbor.Unmarshal(notes["act:component"], &act); err != nil {
-		act.Std.Name, act.Std.Version, act.Std.Description = "", "", ""
-	}
+	_ = canon.Unmarshal(notes["act:component"], &act) // a section that is malformed says nothing
 	p := Provenance{
 		Component: canon.Sum(b).String(), Linker: Version, Imports: k.imports, Exports: k.exports.names, Producers: producers(notes["producers"]),
 		Name: plain(act.Std.Name), Version: cmp.Or(note("version"), plain(act.Std.Version)),
