@@ -63,13 +63,10 @@ type ModuleCount struct {
 
 // CountModules counts the modules that a namespace uses, or all that are stored.
 func CountModules(ctx context.Context, db Transactor, namespace string) (c ModuleCount, err error) {
-	query, args := "SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT) FROM module", []any(nil)
-	if namespace != "" {
-		query += " WHERE EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = module.digest AND u.used_by >= $1 AND u.used_by < $2)"
-		args = []any{namespace + "/", namespace + "0"}
-	}
 	err = db.View(ctx, func(q Querier) error {
-		return q.Query(query, args, func(r Row) error { return r.Scan(&c.Modules, &c.Bytes) })
+		const query = `SELECT count(*), CAST(coalesce(sum(size), 0) AS BIGINT) FROM module
+WHERE $1 = '' OR EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = module.digest AND u.used_by >= $2 AND u.used_by < $3)`
+		return q.Query(query, []any{namespace, namespace + "/", namespace + "0"}, func(r Row) error { return r.Scan(&c.Modules, &c.Bytes) })
 	})
 	return c, err
 }

@@ -361,7 +361,10 @@ func checkSpace(ctx context.Context, log database, file *serve.File) (findings [
 	f := finding{"size", stateOK, formatSize(uint64(size)), ""}
 	if have, want, err := log.SchemaVersions(ctx); err == nil && have == want {
 		stored, err := eventlog.CountModules(ctx, log, "")
-		if err != nil {
+		if missing := (*eventlog.MissingTableError)(nil); errors.As(err, &missing) {
+			return append(findings, finding{"size", stateLimited, f.found + "; an earlier commit made it: its runs can be read, and none can be added",
+				pasteable("starling-host archive", named(where)) + " runs.ndjson --include-open"})
+		} else if err != nil {
 			return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 		}
 		f.found += fmt.Sprintf(", of which %s are %s", formatSize(uint64(stored.Bytes)), plural(stored.Modules, "module"))
