@@ -134,8 +134,9 @@ func resourcesPassedOn(t *testing.T, version string) {
 	}
 	pins := Pins{filepath.Join(t.TempDir(), "servers.json")}
 	for _, name := range []string{"red", "blue"} {
-		behind[name] = notesServer(name)
-		at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return behind[name] }, nil))
+		server := notesServer(name)
+		behind[name] = server
+		at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 		addresses = append(addresses, at)
 		direct[name] = over(func(in io.ReadCloser, out io.WriteCloser) {
 			_ = notesServer(name).Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
