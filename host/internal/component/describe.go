@@ -477,16 +477,9 @@ func ProvenanceOf(module []byte) *Provenance {
 	if err != nil {
 		return nil
 	}
-	for i := range m.Sections {
-		s := &m.Sections[i]
-		if s.ID != wasm.SectionCustom || s.Name != provenanceSection {
-			continue
-		}
-		r, p := wasm.NewReader(s.Body, 0, len(s.Body)), &Provenance{}
-		r.Name()
-		if json.Unmarshal(s.Body[r.Pos():], p) == nil {
-			return p
-		}
+	s, p := m.Custom(provenanceSection), &Provenance{}
+	if s == nil || json.Unmarshal(s.Content(), p) != nil {
+		return nil
 	}
-	return nil
+	return p
 }

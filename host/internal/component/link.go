@@ -304,16 +304,11 @@ func (k *linker) dataStart(d wasm.Data) int64 { return k.constant(k.guest, d.Sta
 // guestBytes returns the size of the static data of the guest side, which its section dylink.0
 // has in the subsection 1.
 func (k *linker) guestBytes() uint32 {
-	for i := range k.guest.Sections {
-		if s := &k.guest.Sections[i]; s.ID == wasm.SectionCustom && s.Name == "dylink.0" {
-			r := wasm.NewReader(s.Body, 0, len(s.Body))
-			r.Name()
-			r.Byte()
-			r.U32()
-			return alignTo(r.U32(), 16)
-		}
-	}
-	panic("component: the guest side has no section dylink.0")
+	content := k.guest.Custom("dylink.0").Content()
+	r := wasm.NewReader(content, 0, len(content))
+	r.Byte()
+	r.U32()
+	return alignTo(r.U32(), 16)
 }
 
 // write makes f write bytes to the address in its local 0, in functions of a few kilobytes.

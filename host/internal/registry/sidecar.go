@@ -96,15 +96,14 @@ func (m Module) WithSidecar(name string, data []byte) (Module, error) {
 	if err != nil { // the gate has the words
 		return m, nil
 	}
-	at := sidecarIn(module)
-	if at >= 0 && string(doc) == "{}" {
-		return m, nil
-	}
 	section := wasm.Section{ID: wasm.SectionCustom, Body: append(wasm.AppendName(nil, sidecarSection), doc...)}
-	if at >= 0 {
-		module.Sections[at] = section
-	} else {
+	switch there := module.Custom(sidecarSection); {
+	case there == nil:
 		module.Sections = append(module.Sections, section)
+	case string(doc) == "{}":
+		return m, nil
+	default:
+		*there = section
 	}
 	m.Wasm = module.Encode()
 	return m, nil
@@ -127,30 +126,17 @@ func (m Module) besides() (Module, error) {
 	return m.WithSidecar(path, data)
 }
 
-// sidecarIn returns the number of the section, or -1.
-func sidecarIn(m *wasm.Module) int {
-	for i := range m.Sections {
-		if s := &m.Sections[i]; s.ID == wasm.SectionCustom && s.Name == sidecarSection {
-			return i
-		}
-	}
-	return -1
-}
-
 // SidecarOf returns the sidecar in a module, or nil. The error is a [*config.Error].
 func SidecarOf(module []byte) (*Sidecar, error) {
 	m, err := wasm.Split(module)
 	if err != nil {
 		return nil, nil // the gate refuses it
 	}
-	at := sidecarIn(m)
-	if at < 0 {
+	section := m.Custom(sidecarSection)
+	if section == nil {
 		return nil, nil
 	}
-	body := m.Sections[at].Body
-	r := wasm.NewReader(body, 0, len(body))
-	r.Name()
-	doc := body[r.Pos():]
+	doc := section.Content()
 	if len(doc) > maxSidecarBytes {
 		doc = nil // which is refused
 	}

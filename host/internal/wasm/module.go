@@ -107,6 +107,23 @@ func (m *Module) Section(id SectionID) *Section {
 	return nil
 }
 
+// Custom returns the first custom section of that name, or nil.
+func (m *Module) Custom(name string) *Section {
+	for i := range m.Sections {
+		if s := &m.Sections[i]; s.ID == SectionCustom && s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Content returns the bytes of a custom section behind its name.
+func (s *Section) Content() []byte {
+	r := NewReader(s.Body, 0, len(s.Body))
+	r.Bytes(r.U32())
+	return s.Body[r.Pos():]
+}
+
 // SetBody replaces the body of a section that is not custom, or inserts the
 // section at its place. A nil body removes it.
 func (m *Module) SetBody(id SectionID, body []byte) {
