@@ -257,7 +257,7 @@ func TestDocs(t *testing.T) {
 	b := readFixture(t, "values")
 	section := append(wasm.AppendName(nil, "package-docs"), "\x01"+`{"worlds":{"values":{"func_exports":{"today":{"docs":"The day."}}}},"interfaces":{"api":{"funcs":{"upper":"Makes\u200b capitals.\n"}}}}`...)
 	b = append(append(b, 0), sized(section)...)
-	d := documentation(b)
+	d := documentation(custom(b))
 	if today, upper := d.of("", "today"), d.of("test:values/api@1.0.0", "upper"); today != "The day." || upper != "Makes capitals." {
 		t.Errorf("the comments are %q and %q", today, upper)
 	}

@@ -380,8 +380,8 @@ func (c *comment) UnmarshalJSON(b []byte) error {
 
 // documentation reads the comments of a component, whose section begins with its version. A
 // section that is not as it should be has none.
-func documentation(b []byte) (d docs) {
-	if section := custom(b)["package-docs"]; len(section) > 1 {
+func documentation(notes map[string][]byte) (d docs) {
+	if section := notes["package-docs"]; len(section) > 1 {
 		if json.Unmarshal(section[1:], &d) != nil {
 			return docs{}
 		}
@@ -436,8 +436,9 @@ type Provenance struct {
 
 const provenanceSection = "starling:component"
 
-func (k *linker) provenance(b []byte) []byte {
-	notes := custom(b)
+// provenance returns the section for a module that is joined of a component, which has these
+// custom sections.
+func (k *linker) provenance(b []byte, notes map[string][]byte) []byte {
 	note := func(section string) string { return plain(string(notes[section])) }
 	var act struct {
 		Std struct {

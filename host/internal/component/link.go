@@ -87,19 +87,21 @@ func Link(b []byte, actions ...Action) (out []byte, err error) {
 		*g = k.global()
 	}
 	k.joinGuest()
+	notes := custom(b)
 	if wasm.IsComponent(b) {
 		k.reading, k.exports = read(b)
 		if k.tasks {
 			k.context, k.callers = []uint32{k.global(), k.global()}, []uint32{k.global(), k.global()}
 		}
-		k.chooseTools(documentation(b))
+		k.chooseTools(documentation(notes))
 	} else {
 		k.readPlugin(b)
 	}
-	return k.link(b), nil
+	return k.link(k.provenance(b, notes)), nil
 }
 
-func (k *linker) link(b []byte) []byte {
+// link joins what was read. The note is a custom section for the joined module.
+func (k *linker) link(note []byte) []byte {
 	started := false
 	starts := k.add(&fn{name: "start", code: wasm.Asm{0}})
 	for i, inst := range k.reading.parts {
@@ -148,7 +150,7 @@ func (k *linker) link(b []byte) []byte {
 	starts.code.Op(wasm.OpEnd)
 	k.finishLinks()
 	k.finishStart(k.descriptors())
-	return k.encode(exports, k.provenance(b))
+	return k.encode(exports, note)
 }
 
 // decode reads core module i.

@@ -1,6 +1,7 @@
 package component
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -14,7 +15,11 @@ const pluginHost = "extism:host/env"
 // IsPlugin reports whether a core module is a plug-in for Extism.
 func IsPlugin(b []byte) bool {
 	m, err := wasm.Split(b)
-	if err != nil || m.Section(wasm.SectionImport) == nil {
+	if err != nil {
+		return false
+	}
+	// Every module that is loaded comes by here: most are not decoded for it.
+	if imports := m.Section(wasm.SectionImport); imports == nil || !bytes.Contains(imports.Body, []byte(pluginHost)) {
 		return false
 	}
 	m, err = wasm.DecodeLibrary(b)

@@ -1,7 +1,6 @@
 package component
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
@@ -748,7 +747,7 @@ func custom(b []byte) map[string][]byte {
 		sub := wasm.NewReader(body, 0, len(body))
 		name := sub.Name()
 		if _, ok := all[name]; !ok && sub.Err() == nil {
-			all[name] = bytes.Clone(body[sub.Pos():])
+			all[name] = body[sub.Pos():]
 		}
 	}
 	return all
