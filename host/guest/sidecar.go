@@ -103,10 +103,8 @@ type program registry.SidecarTool
 func (p *program) receive(call *sandbox.Call, input *canon.Doc, variables []byte, most uint64) error {
 	members, _ := input.Members()
 	size := uint64(0)
-	value := func(m *canon.Doc) (text string) {
-		if json.Unmarshal(m.JSON, &text) != nil {
-			text = string(m.JSON)
-		}
+	value := func(m *canon.Doc) string {
+		text := textOf(m.JSON)
 		if size += uint64(len(text)); size > most {
 			return ""
 		}
@@ -175,15 +173,20 @@ func (p *program) receive(call *sandbox.Call, input *canon.Doc, variables []byte
 	var named map[string]json.RawMessage
 	_ = json.Unmarshal(variables, &named) // an object, or nothing
 	for _, name := range slices.Sorted(maps.Keys(named)) {
-		var text string
-		if json.Unmarshal(named[name], &text) != nil {
-			text = string(named[name])
-		}
+		text := textOf(named[name])
 		if name != "" && !strings.ContainsAny(name, "=\x00") && !strings.Contains(text, "\x00") {
 			call.Env = append(call.Env, name+"="+text)
 		}
 	}
 	return nil
+}
+
+// textOf returns a string, or the JSON of another value.
+func textOf(value []byte) (text string) {
+	if json.Unmarshal(value, &text) != nil {
+		return string(value)
+	}
+	return text
 }
 
 // answer returns the output of a program that wrote this to its standard output.
