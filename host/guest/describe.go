@@ -6,10 +6,10 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -109,18 +109,14 @@ func checkSubschemas(tools []abi.ToolDescription) error {
 // schemas returns the size of the tool's schemas, in schemas of up to a kilobyte each.
 func (t *Tool) schemas() int { return t.input.Size() + t.output.Size() }
 
-// checkText refuses characters that a model sees and a reader does not: control characters,
-// bidirectional overrides, zero-width characters and the tag characters in which
-// instructions have been smuggled.
+// checkText refuses texts that are too long or have characters that a model sees and a reader does
+// not.
 func checkText(s string) error {
 	if len(s) > maxDescriptionBytes {
 		return fmt.Errorf("is %d bytes, more than %d", len(s), maxDescriptionBytes)
 	}
 	for i, r := range s {
-		if r == '\n' || r == '\t' {
-			continue
-		}
-		if r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) {
+		if display.Invisible(r) {
 			return fmt.Errorf("has the invisible character %U at byte %d", r, i)
 		}
 	}

@@ -28,6 +28,14 @@ func Visible(r rune) bool {
 	return strconv.IsPrint(r) && r != '\u2800' && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
+// Invisible reports whether r is a character that a model reads and a person does not see: a
+// control character other than a line break or tab, a bidirectional override, a zero-width
+// character, one of the tag characters in which instructions have been smuggled, or a byte that
+// is not UTF-8.
+func Invisible(r rune) bool {
+	return r != '\n' && r != '\t' && (r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co))
+}
+
 // Clip shortens a text of more than most bytes, between characters.
 func Clip(s string, most int) string {
 	if len(s) <= most {

@@ -8,12 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // tool is an exported function that is a tool.
@@ -408,7 +407,7 @@ func (d docs) of(iface, name string) string {
 func plain(s string) string {
 	const most = 4_000
 	s = strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && (r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co)) {
+		if display.Invisible(r) {
 			return -1
 		}
 		return r
