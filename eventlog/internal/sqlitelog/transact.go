@@ -34,6 +34,10 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 }
 
 func (l *Log) inTransaction(ctx context.Context, fn func(*tx) error) error {
+	// The writer may lend its transaction before the select below sees that ctx has ended.
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	t := &transaction{lent: make(chan *tx), back: make(chan error), callerGone: make(chan struct{}), done: make(chan error, 1)}
 	defer close(t.callerGone) // the writer never waits for it
 	if err := l.runs.Put(ctx, item{Task: &task{do: t.do, done: func(err error) { t.finish(l, err) }}}); err != nil {
