@@ -50,6 +50,7 @@ var importers = map[string][]string{
 	"golang.org/x/time":                                 {"serve/internal/daemon"},
 	"golang.org/x/sync":                                 {"host/sandbox"}, // a lock whose wait ends with a context
 	"golang.org/x/mod":                                  {"eventlog/seal"},
+	"github.com/klauspost/compress":                     {"internal/zstd"},
 	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/worker/internal/jail"},
 	"github.com/google/pprof":                           {"cmd/starling-host/internal/profile"},
 	"github.com/prometheus/client_golang":               {"runtime/observe"},

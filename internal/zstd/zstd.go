@@ -1,0 +1,41 @@
+// Package zstd compresses what the program stores or carries, such as modules, to frames of
+// RFC 8878. Reading is bounded: a frame cannot become more bytes than the caller expects.
+package zstd
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+var magic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// Is reports whether b begins like a frame. A WebAssembly module does not.
+func Is(b []byte) bool { return bytes.HasPrefix(b, magic) }
+
+// Compress returns a frame with the bytes of b. The frame has no checksum: those who keep
+// frames have a digest of what is in them.
+func Compress(b []byte) []byte {
+	// The options are valid, and one thread is enough for what is compressed once.
+	w, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
+	return w.EncodeAll(b, nil)
+}
+
+// Decompress returns the bytes in a frame, of which there must be at most so many.
+func Decompress(frame []byte, most int) ([]byte, error) {
+	const window = 1 << 20 // the smallest bound that also admits the windows of short frames
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(most, window))))
+	if err != nil {
+		return nil, fmt.Errorf("zstd: %w", err)
+	}
+	defer r.Close()
+	b, err := r.DecodeAll(frame, nil)
+	if err == nil && len(b) > most {
+		err = zstd.ErrDecoderSizeExceeded
+	}
+	if err != nil {
+		return nil, fmt.Errorf("zstd: decompress %d bytes: %w", len(frame), err)
+	}
+	return b, nil
+}
