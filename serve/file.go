@@ -226,7 +226,5 @@ func (f *File) wrong(err error, hint string, keys ...string) error {
 
 // callLimits are the limits of each call of a tenant's tool.
 func (f *File) callLimits() sandbox.Limits {
-	calls := sandbox.WithDefaults(sandbox.Limits(f.Calls.Sandbox()))
-	calls.Depth = sandbox.DefaultLimits().Depth
-	return calls
+	return sandbox.WithDefaults(sandbox.Limits(f.Calls.Sandbox()))
 }

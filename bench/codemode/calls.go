@@ -110,7 +110,7 @@ func (noWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, 
 
 // measureCalls compares calls of a process that has made some.
 func measureCalls(ctx context.Context, s settings, _, dir string) (string, error) {
-	wasm, err := os.ReadFile(filepath.Join("..", "..", "host", "internal", "runjs", "run_js.wasm"))
+	wasm, err := os.ReadFile(filepath.Join("..", "..", "host", "internal", "interp", "run_js.wasm"))
 	if err != nil {
 		return "", err
 	}

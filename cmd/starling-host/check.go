@@ -80,7 +80,8 @@ type certificate struct {
 	Limits    []sandbox.Headroom `json:"limits"`
 	Call      callLimits         `json:"call_limits"`
 
-	Component *guest.Provenance `json:"component,omitempty"`
+	Component   *guest.Provenance  `json:"component,omitempty"`
+	Interpreter *guest.Interpreter `json:"interpreter,omitempty"`
 }
 
 type rewrittenDocument struct {
@@ -162,7 +163,7 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 		Limits: result.Info.Counts.Headroom(sandbox.DefaultGateLimits()),
 		Call:   callLimits(limits),
 
-		Component: guest.ComponentOf(wasm),
+		Component: guest.ComponentOf(wasm), Interpreter: guest.InterpreterOf(wasm),
 	}, nil
 }
 
@@ -194,7 +195,7 @@ func (c certificate) print(w *printer) {
 	line("digest", "%s", c.Digest)
 	line("size", "%s", formatSize(uint64(c.Size)))
 	line("abi", "%s", c.ABI)
-	printComponent(c.Component, func(name, text string) { line(name, "%s", text) })
+	printOrigin(c.Component, c.Interpreter, func(name, text string) { line(name, "%s", text) })
 	if len(c.Tools) > 0 {
 		line("tools", "%s", strings.Join(c.Tools, ", "))
 	}

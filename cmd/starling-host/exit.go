@@ -133,6 +133,9 @@ func explain(err error) *failure {
 	case errors.As(err, &refusal):
 		return &failure{code: exitRefused, message: "module refused: " + starling.PlainError(refusal), hint: refusal.Hint}
 	case errors.As(err, &description):
+		if place, source, _ := strings.Cut(description.Script, "\n"); place != "" {
+			return &failure{code: exitRefused, message: place, details: indented(source), hint: description.Hint()}
+		}
 		// The module's own output follows the reason. It is printed nowhere else.
 		reason, wrote, _ := strings.Cut(description.Err.Error(), "\n")
 		return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote), hint: description.Hint()}

@@ -77,7 +77,8 @@ type moduleDocument struct {
 	Imports []string       `json:"imports"`
 	Tools   []toolDocument `json:"tools"`
 
-	Component *guest.Provenance `json:"component,omitempty"`
+	Component   *guest.Provenance  `json:"component,omitempty"`
+	Interpreter *guest.Interpreter `json:"interpreter,omitempty"`
 }
 
 type toolDocument struct {
@@ -94,6 +95,7 @@ func newModuleDocument(m *starling.Module) moduleDocument {
 	doc := moduleDocument{
 		Source: m.Source.Source, Digest: m.Digest().String(), Size: len(m.Source.Wasm),
 		ABI: m.ABI(), Imports: append([]string{}, m.Imports()...), Component: guest.ComponentOf(m.Source.Wasm),
+		Interpreter: guest.InterpreterOf(m.Source.Wasm),
 	}
 	for _, t := range m.Tools() {
 		d := t.Describe()
@@ -116,11 +118,14 @@ func (a *app) printModule(doc moduleDocument) {
 	a.stdout.printf("size     %s\n", formatSize(uint64(doc.Size)))
 	a.stdout.printf("abi      %s\n", doc.ABI)
 	a.stdout.printf("imports  %s\n", listOr(doc.Imports, "none"))
-	printComponent(doc.Component, func(name, text string) { a.stdout.printf("%-8s %s\n", name, text) })
+	printOrigin(doc.Component, doc.Interpreter, func(name, text string) { a.stdout.printf("%-8s %s\n", name, text) })
 }
 
-// printComponent prints the component that a module was made of, if it was.
-func printComponent(p *guest.Provenance, line func(name, text string)) {
+// printOrigin prints the component or the interpreter that a module was made of, if it was.
+func printOrigin(p *guest.Provenance, i *guest.Interpreter, line func(name, text string)) {
+	if i != nil {
+		line("made of", display.Printable(fmt.Sprintf("%s %s, an interpreter of %s", i.Name, i.Version, i.Language)))
+	}
 	if p == nil {
 		return
 	}

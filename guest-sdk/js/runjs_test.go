@@ -208,11 +208,11 @@ func TestRunJSPassesDigitsAndText(t *testing.T) {
 func TestRunJSIsBuiltFromItsSource(t *testing.T) {
 	treetest.NeedsJS(t)
 	built, said := treetest.BuildJS(t, filepath.Join(jsSDK, "runjs", "run_js.js"), "--root", jsSDK)
-	kept, err := os.ReadFile(filepath.Join("host", "internal", "runjs", "run_js.wasm"))
+	kept, err := os.ReadFile(filepath.Join("host", "internal", "interp", "run_js.wasm"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if sandbox.Sum(built) != sandbox.Sum(kept) {
-		t.Errorf("host/internal/runjs/run_js.wasm has the digest %v, and build.sh makes %v: %s", sandbox.Sum(kept), sandbox.Sum(built), said)
+		t.Errorf("host/internal/interp/run_js.wasm has the digest %v, and build.sh makes %v: %s", sandbox.Sum(kept), sandbox.Sum(built), said)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
@@ -71,7 +72,7 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 		o.Egress = egress.New(egress.Config{})
 	}
 	m := &Module{sandbox: loaded, size: loaded.Size(), imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
-	if m.tools, err = m.describe(ctx, o, side); err != nil {
+	if m.tools, err = m.describe(ctx, wasm, o, side); err != nil {
 		loaded.Close(ctx)
 		return nil, err
 	}
@@ -82,14 +83,18 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	return m, nil
 }
 
-func (m *Module) describe(ctx context.Context, o Options, side *registry.Sidecar) (tools []*Tool, err error) {
+func (m *Module) describe(ctx context.Context, wasm []byte, o Options, side *registry.Sidecar) (tools []*Tool, err error) {
 	if m.command() && side == nil {
 		return []*Tool{describeCommand(o.Name)}, nil
 	}
 	var doc []byte
 	if !m.command() {
 		if doc, err = m.sandbox.Describe(ctx); err != nil {
-			return nil, &DescriptionError{fmt.Errorf(notHad+"%w", err)}
+			failed := &DescriptionError{Err: fmt.Errorf(notHad+"%w", err)}
+			if interp.Of(wasm) != nil && errors.Is(err, abi.ErrPanicked) {
+				_, failed.Script, _ = strings.Cut(err.Error(), "\n") // what the interpreter wrote follows the reason
+			}
+			return nil, failed
 		}
 	}
 	if side != nil {
@@ -99,7 +104,7 @@ func (m *Module) describe(ctx context.Context, o Options, side *registry.Sidecar
 		tools, err = parseDescription(doc, o.New)
 	}
 	if err != nil {
-		return nil, &DescriptionError{err}
+		return nil, &DescriptionError{Err: err}
 	}
 	for _, t := range tools {
 		if m.command() {
@@ -112,10 +117,20 @@ func (m *Module) describe(ctx context.Context, o Options, side *registry.Sidecar
 
 // DescriptionError is returned for a module whose starling_describe fails or returns an
 // invalid description.
-type DescriptionError struct{ Err error }
+type DescriptionError struct {
+	Err error
+	// Script has what the interpreter of a tool in a scripting language wrote about a source that
+	// does not load, such as "tool.py:3:5: SyntaxError: ..." and the line with a mark below.
+	Script string
+}
 
-// Error describes the error in the description.
-func (e *DescriptionError) Error() string { return "guest: the module's description " + e.Err.Error() }
+// Error describes the error in the description, or in the source.
+func (e *DescriptionError) Error() string {
+	if e.Script != "" {
+		return "guest: " + e.Script
+	}
+	return "guest: the module's description " + e.Err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *DescriptionError) Unwrap() error { return e.Err }
@@ -124,6 +139,8 @@ func (e *DescriptionError) Unwrap() error { return e.Err }
 func (e *DescriptionError) Hint() string {
 	text := e.Err.Error()
 	switch {
+	case strings.Contains(e.Script, "ModuleNotFoundError"):
+		return "a tool in Python may import the standard library, requests, and the files beside its tool.py: write what is missing there, or call a service that has it"
 	case strings.Contains(text, notInitialized):
 		return "build it as a library: go build -buildmode=c-shared"
 	case errors.Is(e.Err, tool.ErrFuel) && strings.HasPrefix(text, notHad+"in "): // an export that runs before

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/internal/runjs"
+	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -25,7 +25,7 @@ func TestNestedCallsNeedNoPlace(t *testing.T) {
 	}
 	defer engine.Close(context.Background())
 	load := func() *guest.Tool {
-		m, err := guest.Load(ctx, engine, runjs.Module, guest.Options{})
+		m, err := guest.Load(ctx, engine, interp.Tools["run_js"].Wasm(), guest.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestNestedCallsNeedNoPlace(t *testing.T) {
 	inner := load()
 	d := agent.Direct{Log: newLog(), Tool: load().Calling(), Others: []tool.Tool{tool.Rename(inner, "inner")}}
 	input := json.RawMessage(`{"code":"let n = 0; for (let i = 0; i < 3; i++) n += await tools.inner({code: 'return 7'}); return n;"}`)
-	inline, err := guest.Load(ctx, guest.Inline(newEngine(t)), runjs.Module, guest.Options{})
+	inline, err := guest.Load(ctx, guest.Inline(newEngine(t)), interp.Tools["run_js"].Wasm(), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
@@ -20,11 +21,15 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// sidecarOf returns the sidecar in a module, or nil, and the limits of a call within its bounds.
+// sidecarOf returns the sidecar in a module, or nil, and the limits of a call within its bounds. The
+// module of an interpreter also says how deep its call stack is.
 func sidecarOf(wasm []byte, l sandbox.Limits) (*registry.Sidecar, sandbox.Limits, error) {
 	side, err := registry.SidecarOf(wasm)
 	if err != nil {
-		return nil, l, &DescriptionError{fmt.Errorf("has an invalid sidecar: %w", err)}
+		return nil, l, &DescriptionError{Err: fmt.Errorf("has an invalid sidecar: %w", err)}
+	}
+	if about := interp.Of(wasm); about != nil && l.Depth == 0 {
+		l.Depth = min(about.Depth, sandbox.MaxDepth)
 	}
 	if side != nil {
 		bounds := &policy.Policy{Limits: side.Limits.Sandbox()}

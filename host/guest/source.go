@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/starling-host/starling/host/internal/component"
+	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/registry"
 )
 
@@ -13,8 +14,9 @@ type (
 	SourceError = registry.Error
 )
 
-// Find returns the module that ref names: the path of a .wasm file, or of a folder with a
-// tool in Go, TypeScript or JavaScript, which it builds. A component of WASI 0.2 becomes a core
+// Find returns the module that ref names: the path of a .wasm file, of a tool in Python, which it
+// packs with the interpreter, or of a folder with a tool in Go, TypeScript or JavaScript, which it
+// builds. A component of WASI 0.2 becomes a core
 // module. Errors are a [*SourceError], except for the end of ctx, failures of the file system, and
 // a refused component, which is a [*rewrite.Refusal].
 func Find(ctx context.Context, ref string) (Source, error) { return registry.Open(ctx, ref) }
@@ -28,6 +30,12 @@ type Provenance = component.Provenance
 
 // ComponentOf returns the component from which a module was made, or nil.
 func ComponentOf(wasm []byte) *Provenance { return component.ProvenanceOf(wasm) }
+
+// Interpreter is what the module of an interpreter says of itself, also in the tools made of it.
+type Interpreter = interp.About
+
+// InterpreterOf returns the interpreter in a module, or nil.
+func InterpreterOf(wasm []byte) *Interpreter { return interp.Of(wasm) }
 
 // WithProgress returns a context in which [Find] and [Load] call began at the start of each
 // slow step, such as "building ./tool (Go)" or "compiling dice", and the returned function

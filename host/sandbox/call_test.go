@@ -157,7 +157,7 @@ func TestTheDeepestCallIsTheSameOnBothEngines(t *testing.T) {
 		t.Skip("SKIPPED: there is no interpreter here")
 	}
 	m := tiny(asm().I32(0).I32(0).Index(wasm.OpCall, 2)).Bytes()
-	for _, depth := range []uint32{interpreterDepth, DefaultLimits().Depth, maxDepth} {
+	for _, depth := range []uint32{interpreterDepth, DefaultLimits().Depth, MaxDepth} {
 		limits := Limits{Depth: depth}
 		want := endingOf(t, load(t, compiler(), m, limits), peace)
 		if !strings.Contains(want, fmt.Sprintf("deeper than %d slots", depth)) {

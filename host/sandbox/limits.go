@@ -44,7 +44,9 @@ func Sum(b []byte) Digest { return blake3.Sum256(b) }
 // not the same on every machine, has to be out of reach of Depth.
 const (
 	maxMemoryPages = 65536
-	maxDepth       = 1 << 20
+
+	// MaxDepth is the greatest Limits.Depth.
+	MaxDepth = 1 << 20
 
 	// interpreterDepth is the default of Limits.Depth on an interpreter, whose call
 	// stack holds 2000 frames. A frame takes at least 16 slots of Depth; a leaf and the
@@ -94,8 +96,8 @@ func (e *Engine) complete(l Limits) (Limits, error) {
 	switch {
 	case l.MemoryPages > maxMemoryPages:
 		return l, fmt.Errorf("sandbox: a limit of %d memory pages: a module has at most %d", l.MemoryPages, maxMemoryPages)
-	case l.Depth > maxDepth:
-		return l, fmt.Errorf("sandbox: a depth limit of %d: at most %d can be kept on every engine", l.Depth, maxDepth)
+	case l.Depth > MaxDepth:
+		return l, fmt.Errorf("sandbox: a depth limit of %d: at most %d can be kept on every engine", l.Depth, MaxDepth)
 	case l.Fuel > math.MaxInt64:
 		return l, fmt.Errorf("sandbox: a fuel limit of %d: the counter ends at %d", l.Fuel, int64(math.MaxInt64))
 	case l.TimeoutMs < 0 || l.TimeoutMs > maxTimeoutMs:

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/component"
+	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/runjs"
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
@@ -78,8 +78,8 @@ var sources = map[string]struct{ language, hint string }{
 func Open(ctx context.Context, ref string) (Module, error) {
 	info, err := os.Stat(ref)
 	switch {
-	case ref == runjs.Name && errors.Is(err, fs.ErrNotExist):
-		return Module{Wasm: runjs.Module, Name: runjs.Name}, nil
+	case interp.Tools[ref] != nil && errors.Is(err, fs.ErrNotExist):
+		return Module{Wasm: interp.Tools[ref].Wasm(), Name: ref}, nil
 	case strings.HasPrefix(ref, "http://"), strings.HasPrefix(ref, "https://"):
 		return Module{}, &Error{Ref: ref, Reason: "a tool is a file or a folder, not an address",
 			Hint: "the tools of an MCP server are called through: starling-host mcp --server NAME=" + ref}

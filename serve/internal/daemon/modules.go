@@ -252,6 +252,9 @@ func refused(err error) error {
 		return p
 	}
 	if r, ok := errors.AsType[*guest.DescriptionError](err); ok {
+		if r.Script != "" {
+			return moduleRefused.because("its source does not load: %s", r.Script).hint(r.Hint())
+		}
 		return moduleRefused.because("its description %v", r.Err).hint(r.Hint())
 	}
 	return err

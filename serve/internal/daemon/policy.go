@@ -207,7 +207,9 @@ func (d *Daemon) Reaches(a Account, tool string) bool {
 // limits returns the bounds of each call of the tenant's tools.
 func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
 	operator, own, err := d.policies(a)
-	return sandbox.Limits(policy.Narrow(event.SandboxLimits(d.config.Calls), operator, own)), err
+	calls := event.SandboxLimits(d.config.Calls)
+	calls.Depth = 0 // that of the module or the engine
+	return sandbox.Limits(policy.Narrow(calls, operator, own)), err
 }
 
 // connectionLimits bound the simultaneous connections of a tenant's tools. The tenant's policies
