@@ -1,0 +1,95 @@
+#!/bin/bash
+# build.sh FOLDER OUT.wasm [PYTHON]
+#
+# Builds the module of Python: CPython 3.13 from Debian's source, with Debian's compiler, main.c, files.c and json.c in
+# place of its own program, and the library inside. The same sources give the same bytes in any folder, which a test
+# compares at night.
+#
+# It needs a deb-src line for trixie and the packages clang lld llvm wasi-libc libclang-rt-dev-wasm32 dpkg-dev gcc make tzdata.
+# Freezing the library needs a Python of the same version for this machine: PYTHON, or one that is built here in three
+# minutes of a processor. FOLDER keeps what is built, so a second run takes seconds.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
+work=$(cd "$1" && pwd)
+out=$(realpath -m "$2")
+native=${3:-}
+
+# fetch NAME VERSION [--tar-only] unpacks a source package into src/NAME, with Debian's patches or without them.
+fetch() {
+	[ ! -d "$work/src/$1" ] || return 0
+	local folder=$work/src/$1.new
+	mkdir -p "$folder" && cd "$folder"
+	apt-get source -qq --download-only ${3:-} "$1=$2"
+	if [ -z "${3:-}" ]; then
+		dpkg-source --no-check -x ./*.dsc "$work/src/$1" >/dev/null
+	else
+		mkdir tree && tar -xf ./*.orig.tar.* -C tree
+		mv tree/"$([ "$(ls tree | wc -l)" = 1 ] && ls tree)" "$work/src/$1"
+	fi
+}
+fetch python3.13 3.13.5-2+deb13u5
+fetch zlib "1:1.3.dfsg+really1.3.1-1+deb13u1" --tar-only
+fetch pyyaml 6.0.2-1 --tar-only
+fetch python-dateutil 2.9.0-4 --tar-only
+fetch tzdata 2026b-0+deb12u1 --tar-only
+python=$work/src/python3.13
+[ -f "$python/.patched" ] || { patch -s -p1 -d "$python" <"$here/cpython.patch" && touch "$python/.patched"; }
+
+if [ -z "$native" ]; then
+	mkdir -p "$work/native"
+	[ -x "$work/native/python" ] || (cd "$work/native" && "$python/configure" -q && make -s -j"$(nproc)" python)
+	native=$work/native/python
+fi
+
+# The compiler's output has no path of this machine in it: neither __FILE__ nor the names of folders.
+export CC="clang --target=wasm32-wasi -ffile-prefix-map=$work=. -ffile-prefix-map=$here=." CPP="clang --target=wasm32-wasi -E"
+export AR=llvm-ar RANLIB=llvm-ranlib
+export CFLAGS="-D_WASI_EMULATED_SIGNAL -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS"
+export LIBS="-lwasi-emulated-signal -lwasi-emulated-getpid -lwasi-emulated-process-clocks"
+export CONFIG_SITE=$python/Tools/wasm/config.site-wasm32-wasi PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR=
+z=$work/zlib
+export ZLIB_CFLAGS="-I$z" ZLIB_LIBS="-L$z -lz"
+
+if [ ! -f "$z/libz.a" ]; then
+	mkdir -p "$z"
+	cp "$work"/src/zlib/*.[ch] "$z"
+	(cd "$z" && for f in adler32 compress crc32 deflate infback inffast inflate inftrees trees uncompr zutil; do
+		$CC -O2 -DNDEBUG -c $f.c -o $f.o
+	done && llvm-ar rcs libz.a ./*.o)
+fi
+
+# Binaryen's wasm-opt, which clang would run, spoils what configure tries: a PATH without it.
+if [ ! -f "$work/wasm/libpython3.13.a" ]; then
+	mkdir -p "$work/wasm"
+	cd "$work/wasm"
+	"$python/configure" -q --host=wasm32-unknown-wasi --build=x86_64-pc-linux-gnu --with-build-python="$native" \
+		--disable-test-modules --with-pymalloc LDFLAGS="-Wl,--stack-first -Wl,-z,stack-size=1048576"
+	sed -i 's/.*SIZEOF_PTHREAD_T$/#define SIZEOF_PTHREAD_T 4/;s/.*undef SIZEOF_PTHREAD_T .*/#define SIZEOF_PTHREAD_T 4/' pyconfig.h
+	printf '%s\n' '*disabled*' _lzma _uuid _socket select xxsubtype _lsprof _ctypes _sqlite3 _ssl _hashlib _bz2 _dbm _gdbm _curses _curses_panel \
+		readline _tkinter _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw _multibytecodec >Modules/Setup.local
+	make -s -j"$(nproc)" libpython3.13.a Modules/_hacl/libHacl_Hash_SHA2.a Modules/expat/libexpat.a Modules/_decimal/libmpdec/libmpdec.a \
+		OPT='-DNDEBUG -fwrapv' EXTRA_CFLAGS='-O3 -DDATE="\"Jan 01 2026\"" -DTIME="\"00:00:00\""' \
+		MODULE_ZLIB_STATE=yes MODULE_ZLIB_CFLAGS="-I$z" MODULE_ZLIB_LDFLAGS= MODULE_BINASCII_CFLAGS= MODULE_BINASCII_LDFLAGS=
+fi
+
+zones=$work/zones
+if [ ! -d "$zones" ]; then
+	cd "$work/src/tzdata"
+	/usr/sbin/zic -b fat -d "$zones.new" africa antarctica asia australasia europe northamerica southamerica etcetera factory backward
+	mv "$zones.new" "$zones"
+fi
+
+link=$work/link
+mkdir -p "$link"
+cd "$link"
+"$native" -X no_debug_ranges "$here/freeze.py" . "$zones" "$here/lib" "$python/Lib" "$work/src/pyyaml/lib" "$work/src/python-dateutil/src"
+$CC -c "$here/data.s" -o data.o
+for f in main json files; do
+	$CC -O2 -DNDEBUG $CFLAGS -I. -I"$work/wasm" -I"$python/Include" -c "$here/$f.c" -o $f.o
+done
+wrapped=$(sed -n 's/^WRAP(\([a-z_]*\),.*/-Wl,--wrap=__wasi_\1/p' "$here/files.c")
+$CC -mexec-model=reactor -o "$out" -Wl,--stack-first -Wl,-z,stack-size=2097152 -Wl,--export=starling_source -Wl,--gc-sections -Wl,-s \
+	-Wl,--wrap=abort $wrapped main.o json.o files.o data.o "$work/wasm/libpython3.13.a" $LIBS -lm "$work/wasm/Modules/_hacl/libHacl_Hash_SHA2.a" \
+	"$work/wasm/Modules/_decimal/libmpdec/libmpdec.a" "$z/libz.a" "$work/wasm/Modules/expat/libexpat.a"
+ls -l "$out"
