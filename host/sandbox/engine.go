@@ -81,6 +81,7 @@ type Engine struct {
 	interpreter bool
 	compile     func(ctx context.Context, rewritten []byte, dir string) error // for the cache
 	verify      uint64
+	heavy       uint64 // fuel of a start-up whose result is kept
 	profile     func(tool string) Profiler
 	trace       func(TraceEvent)
 	progress    func(fuel uint64)
@@ -107,7 +108,7 @@ const exclusive = 1 << 30
 func New(ctx context.Context, c Config) (e *Engine, err error) {
 	e = &Engine{
 		interpreter: c.Interpreter, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace, progress: c.Progress,
-		cache: &cache{}, modules: map[*Module]bool{},
+		cache: &cache{}, modules: map[*Module]bool{}, heavy: heavyStart,
 	}
 	for i := range e.compiling {
 		e.compiling[i] = semaphore.NewWeighted(exclusive)

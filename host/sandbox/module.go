@@ -48,7 +48,9 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Mo
 
 // LoadPrepared does the rest of Load for a module prepared by an engine with the same limits and
 // profile, perhaps in another process. It trusts that source and repeats no check. The module keeps
-// p.Wasm, which must not be changed. The error may be [ErrSpoiled].
+// p.Wasm, which must not be changed. After a heavy start-up p has the resulting start, so that other
+// processes begin with it; its data is then valid until the module is closed. The error may be
+// [ErrSpoiled].
 func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error) {
 	if !e.life.enter() {
 		return nil, ErrClosed
@@ -64,8 +66,14 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 		reserve: p.Reserve, globals: p.Globals, pool: pool{total: &e.idle},
 	}
 	err := m.compile(ctx, p)
-	if err == nil {
-		m.start, err = m.prepare(p.Data, p.First)
+	switch {
+	case err != nil:
+	case len(p.Start) > 0:
+		err = m.resume(p)
+	default:
+		if m.start, err = m.prepare(p.Data, p.First); err == nil {
+			err = m.keep(p)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.free(ctx))

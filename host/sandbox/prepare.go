@@ -21,6 +21,7 @@ type Prepared struct {
 	Data    []rewrite.Segment // see rewrite.Result; it may share memory with Prepare's input
 	Globals []string          // see rewrite.Result
 	First   []string          // the exports that run before every call, in their order
+	Start   []byte            // unless empty, First has run: the state after it, and Data is the memory then
 	Reserve uint64            // bytes of memory that an instance can have
 
 	// Folder has only the code. It is empty without a cache: then the process that loads

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/gob"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,14 +14,13 @@ import (
 )
 
 // Prepared modules are kept beside the code, so that each version of this program checks
-// and rewrites a module once. A faulty entry counts as missing.
+// and rewrites a module once, and runs a heavy start-up once. A faulty entry counts as missing.
 
 // encoded is the form of a Prepared for other processes of the same program.
 type encoded struct {
 	Prepared          // without Data
-	Offsets  []uint32 // of Data
+	Offsets  []uint32 // of Data, whose bytes follow, since gob takes long to read them
 	Lengths  []uint32
-	Bytes    []byte // of all Data, since gob takes long to read thousands of pieces
 }
 
 // Encode returns what [DecodePrepared] reads in a process of the same program.
@@ -29,23 +29,30 @@ func (p *Prepared) Encode() ([]byte, error) {
 	e.Data = nil
 	for _, d := range p.Data {
 		e.Offsets, e.Lengths = append(e.Offsets, d.Offset), append(e.Lengths, uint32(len(d.Bytes)))
-		e.Bytes = append(e.Bytes, d.Bytes...)
 	}
 	var b bytes.Buffer
 	err := gob.NewEncoder(&b).Encode(&e)
+	for _, d := range p.Data {
+		b.Write(d.Bytes)
+	}
 	return b.Bytes(), err
 }
 
-// DecodePrepared returns what [Prepared.Encode] has encoded.
+// DecodePrepared returns what [Prepared.Encode] has encoded. It shares memory with b.
 func DecodePrepared(b []byte) (*Prepared, error) {
 	var e encoded
-	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&e); err != nil {
+	r := bytes.NewReader(b)
+	if err := gob.NewDecoder(r).Decode(&e); err != nil {
 		return nil, fmt.Errorf("sandbox: a prepared module: %w", err)
 	}
+	b = b[len(b)-r.Len():]
 	e.Data = make([]rewrite.Segment, len(e.Offsets))
 	for i, n := range e.Lengths {
-		e.Data[i] = rewrite.Segment{Offset: e.Offsets[i], Bytes: e.Bytes[:n:n]}
-		e.Bytes = e.Bytes[n:]
+		if uint64(n) > uint64(len(b)) {
+			return nil, errors.New("sandbox: the data of a prepared module is cut")
+		}
+		e.Data[i] = rewrite.Segment{Offset: e.Offsets[i], Bytes: b[:n:n]}
+		b = b[n:]
 	}
 	return &e.Prepared, nil
 }
@@ -59,6 +66,7 @@ func (e *Engine) key(digest Digest, l Limits) string {
 	b := append(digest[:], e.cache.program...)
 	b = binary.LittleEndian.AppendUint32(b, l.MemoryPages)
 	b = binary.LittleEndian.AppendUint32(b, l.Depth)
+	b = binary.LittleEndian.AppendUint64(b, l.LogBytes) // a start has the log of the start-up
 	return filepath.Join(e.cache.root, preparedFolder, Sum(b).String())
 }
 

@@ -56,7 +56,7 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	defer p.end()
 	defer context.AfterFunc(ctx, p.kill)()
 	timer := time.AfterFunc(waiting*c.CPU, p.kill)
-	failed, err := p.load(rewritten)
+	failed, _, err := p.load(rewritten)
 	inTime := timer.Stop()
 	switch {
 	case ctx.Err() != nil:
@@ -95,12 +95,12 @@ func (c Compiler) exceeded() error {
 }
 
 // load sends a module and waits for the result.
-func (p *process) load(body []byte) (*failure, error) {
+func (p *process) load(body []byte) (*failure, *started, error) {
 	answer, err := p.exchange(kindModule, body, kindDone)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return parseFailure(answer)
+	return parseDone(answer)
 }
 
 // hostFailure is a failure of the host, independent of the module.

@@ -140,11 +140,23 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 			return err
 		}
 		m = &Module{engine: e, loading: loading, code: code, prepared: *prepared, starting: make(chan struct{}, 1)}
-		m.prepared.Wasm, m.prepared.Data = nil, nil
+		m.prepared.Wasm, m.prepared.Data, m.prepared.Start = nil, nil, nil
 		p, err := m.start(ctx)
 		if err != nil {
 			return errors.Join(err, code.Close())
 		}
+		if heavy := p.heavy; len(heavy.start) > 0 {
+			// Other processes begin with it, also those of other hosts. It comes from the module, like
+			// its code, and can spoil no other one.
+			if err = prepared.Resume(heavy.start, heavy.data); err == nil {
+				m.loading, err = prepared.Encode()
+			}
+			if err != nil {
+				p.end()
+				return errors.Join(hostFailed(err), code.Close())
+			}
+		}
+		p.heavy = nil
 		m.giveBack(p)
 		return nil
 	})

@@ -93,10 +93,3 @@ func (f *fields) failure() *failure {
 	}
 	return &failure{c, f.text()}
 }
-
-// parseFailure reads the body of kindDone.
-func parseFailure(body []byte) (*failure, error) {
-	f := fields{b: body}
-	failed := f.failure()
-	return failed, f.end()
-}

@@ -110,7 +110,7 @@ func (w *worker) compile(ctx context.Context, folder string) error {
 		return err
 	}
 	err = sandbox.CompileAlone(ctx, m.body, folder)
-	return w.send(failureOf(err).append(begin(w.frame, kindDone)))
+	return w.send(appendDone(begin(w.frame, kindDone), failureOf(err), started{}))
 }
 
 // run loads one module, whose code is in the folder, and then makes one call after the other.
@@ -125,9 +125,14 @@ func (w *worker) run(ctx context.Context, folder string) error {
 		return err
 	}
 	prepared.Folder = folder
+	known := len(prepared.Start) > 0
 	w.module, err = w.engine.LoadPrepared(ctx, prepared)
+	heavy := started{}
+	if !known && len(prepared.Start) > 0 {
+		heavy = started{prepared.Start, prepared.Data}
+	}
 	debug.SetGCPercent(collect)
-	if err := w.send(failureOf(err).append(begin(w.frame, kindDone))); err != nil {
+	if err := w.send(appendDone(begin(w.frame, kindDone), failureOf(err), heavy)); err != nil {
 		return err
 	}
 	for {

@@ -53,6 +53,9 @@ func (m *Module) Close(context.Context) error {
 // compiled code, and fuel bounds the module's own start.
 const loadTimeout = time.Minute
 
+// maxStart is how much longer the frame may be in which a process sends a start.
+const maxStart = sandbox.MaxStart + 1<<20
+
 // start starts a process with the module. That takes processor time: many calls that begin
 // at the same time take a quarter of the processors for it, and leave the others to calls
 // that have their processes. The process of a module with long calls is demoted from the
@@ -91,8 +94,12 @@ func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
 	}
 	defer time.AfterFunc(p.within(loadTimeout), p.kill).Stop()
 	undo := context.AfterFunc(ctx, p.kill)
-	failed, err := p.load(m.loading)
+	limit := p.frames.limit
+	p.frames.limit += maxStart
+	failed, heavy, err := p.load(m.loading)
+	p.frames.limit = limit
 	if undo() && err == nil && failed == nil {
+		p.heavy = heavy
 		return p, nil
 	}
 	p.end()

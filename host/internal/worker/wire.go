@@ -2,8 +2,10 @@ package worker
 
 import (
 	"encoding/binary"
+	"math"
 	"unicode/utf8"
 
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 )
 
@@ -95,6 +97,36 @@ func (f *fields) end() error {
 		return errProtocol
 	}
 	return nil
+}
+
+// started is a start that other processes may begin with, see sandbox.Prepared.
+type started struct {
+	start []byte // empty for none
+	data  []rewrite.Segment
+}
+
+// appendDone writes the body of kindDone.
+func appendDone(b []byte, failed *failure, s started) []byte {
+	b = appendBytes(failed.append(b), s.start)
+	b = appendUint(b, uint64(len(s.data)))
+	for _, d := range s.data {
+		b = appendBytes(appendUint(b, uint64(d.Offset)), d.Bytes)
+	}
+	return b
+}
+
+// parseDone reads the body of kindDone. What it returns belongs to the frame.
+func parseDone(body []byte) (*failure, *started, error) {
+	f := fields{b: body}
+	failed, s := f.failure(), &started{start: f.bytes()}
+	n := f.uint()
+	f.bad = f.bad || n > sandbox.MaxStart/4096 // no page is smaller
+	for ; n > 0 && !f.bad; n-- {
+		offset := f.uint()
+		f.bad = f.bad || offset > math.MaxUint32
+		s.data = append(s.data, rewrite.Segment{Offset: uint32(offset), Bytes: f.bytes()})
+	}
+	return failed, s, f.end()
 }
 
 // request is the body of kindCall.

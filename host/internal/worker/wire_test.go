@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"pgregory.net/rapid"
 )
@@ -62,9 +63,18 @@ func TestWorkerProtocolViolations(t *testing.T) {
 			_, err := parseResult(result{meter: sandbox.Meter{Fuel: 11, Log: "\xff"}}.append(nil, true), last)
 			return err
 		}},
-		{"an unknown class", func() error { _, err := parseFailure([]byte{byte(classes)}); return err }},
-		{"more than its fields", func() error { _, err := parseFailure([]byte{0, 0}); return err }},
-		{"a length beyond the end", func() error { _, err := parseFailure([]byte{1, 255, 255, 255, 255}); return err }},
+		{"an unknown class", func() error { _, _, err := parseDone([]byte{byte(classes)}); return err }},
+		{"more than its fields", func() error { _, _, err := parseDone(append(appendDone(nil, nil, started{}), 0)); return err }},
+		{"more pieces than there are pages", func() error {
+			_, _, err := parseDone(append(appendBytes((*failure)(nil).append(nil), "{}"), bytes.Repeat([]byte{0, 0, 0, 0, 1, 0, 0, 0}, 1<<10)...))
+			return err
+		}},
+		{"an offset beyond a memory", func() error {
+			b := appendUint(appendBytes((*failure)(nil).append(nil), "{}"), 1)
+			_, _, err := parseDone(appendBytes(appendUint(b, 1<<32), "b"))
+			return err
+		}},
+		{"a length beyond the end", func() error { _, _, err := parseDone([]byte{1, 255, 255, 255, 255}); return err }},
 	}
 	for _, tt := range tests {
 		if err := tt.parse(); !errors.Is(err, errProtocol) {
@@ -91,7 +101,7 @@ func FuzzFromWorker(f *testing.F) {
 	var good bytes.Buffer
 	for _, frame := range [][]byte{
 		append(begin(nil, kindReady), `{"Layers":[{"Name":"landlock","On":true}]}`...),
-		(&failure{classOwn, "no"}).append(begin(nil, kindDone)),
+		appendDone(begin(nil, kindDone), &failure{classOwn, "no"}, started{[]byte("{}"), []rewrite.Segment{{Offset: 5, Bytes: []byte("b")}}}),
 		appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), sandbox.Meter{Fuel: 3, Log: "a"}, true), "GET"),
 		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}")}.append(begin(nil, kindResult), false),
 	} {
@@ -114,7 +124,7 @@ func FuzzFromWorker(f *testing.F) {
 					err = errProtocol
 				}
 			case kindDone:
-				_, err = parseFailure(b)
+				_, _, err = parseDone(b)
 			case kindEffect:
 				var e effect
 				if e, err = parseEffect(b, last); err == nil {

@@ -26,7 +26,7 @@ func onEveryRung(t *testing.T, f func(t *testing.T, s *Store)) {
 
 func sealed(t testing.TB, s *Store, contents []byte, limit int) *Image {
 	t.Helper()
-	i, err := s.Seal(contents, uint64(limit))
+	i, err := s.Seal(uint64(len(contents)), uint64(limit), Pieces(contents))
 	if err != nil {
 		t.Fatal(err)
 	}

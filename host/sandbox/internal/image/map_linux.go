@@ -3,6 +3,8 @@ package image
 import (
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"os"
 	"unsafe"
 
@@ -30,7 +32,7 @@ func (s *Store) try() (err error) {
 	for at := page; at < len(contents); at += 4 * page {
 		contents[at] = 1
 	}
-	i, err := s.Seal(contents, uint64(tried*page))
+	i, err := s.Seal(uint64(len(contents)), uint64(tried*page), Pieces(contents))
 	if err != nil {
 		return err
 	}
@@ -53,44 +55,33 @@ func (s *Store) try() (err error) {
 }
 
 // seal makes a file in memory, sets its seals so that nothing can change it, and maps it.
-func (i *Image) seal(contents []byte) (err error) {
+func (i *Image) seal(length int, pieces iter.Seq2[uint32, []byte]) (err error) {
 	if i.fd, err = unix.MemfdCreate("starling-image", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
 		i.fd = -1
 		return fmt.Errorf("making a file in memory: %w", err)
 	}
-	if len(contents) == 0 {
+	if length == 0 {
 		return nil
 	}
-	if err := unix.Ftruncate(i.fd, int64(len(contents))); err != nil {
+	if err := unix.Ftruncate(i.fd, int64(length)); err != nil {
 		return fmt.Errorf("sizing the file in memory: %w", err)
 	}
-	if err := writePages(i.fd, contents); err != nil {
-		return fmt.Errorf("writing the file in memory: %w", err)
+	// Pages without a piece stay holes, which take no memory.
+	for at, b := range pieces {
+		n, err := unix.Pwrite(i.fd, b, int64(at))
+		if err == nil && n != len(b) {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return fmt.Errorf("writing the file in memory: %w", err)
+		}
 	}
 	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
 	if _, err := unix.FcntlInt(uintptr(i.fd), unix.F_ADD_SEALS, seals); err != nil {
 		return fmt.Errorf("sealing the file in memory: %w", err)
 	}
-	i.contents, err = unix.Mmap(i.fd, 0, len(contents), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	i.contents, err = unix.Mmap(i.fd, 0, length, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 	return err
-}
-
-// writePages writes the pages that are not zero. The others stay holes, which
-// take no memory.
-func writePages(fd int, contents []byte) error {
-	page := os.Getpagesize()
-	for at := 0; at < len(contents); at += page {
-		b := contents[at:min(at+page, len(contents))]
-		if zero(b) {
-			continue
-		}
-		if n, err := unix.Pwrite(fd, b, int64(at)); err != nil {
-			return err
-		} else if n != len(b) {
-			return fmt.Errorf("%d of %d bytes written", n, len(b))
-		}
-	}
-	return nil
 }
 
 // Close lets go of the image. Its memories can only be freed afterwards.

@@ -2,7 +2,10 @@
 
 package image
 
-import "errors"
+import (
+	"errors"
+	"iter"
+)
 
 var errUnsupported = errors.New("this system cannot map a sealed file in memory")
 
@@ -16,7 +19,7 @@ func (s *Store) try() error {
 	return errUnsupported
 }
 
-func (*Image) seal([]byte) error { return errUnsupported }
+func (*Image) seal(int, iter.Seq2[uint32, []byte]) error { return errUnsupported }
 
 // Close lets go of the image.
 func (i *Image) Close() error {

@@ -3,6 +3,7 @@ package image
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 )
 
@@ -77,21 +78,51 @@ type Image struct {
 	fd       int    // of the sealed file; -1 without one
 }
 
-// Seal makes an image of a copy of contents. Its memories can grow to limit
-// bytes. Both lengths are multiples of the system's page size.
-func (s *Store) Seal(contents []byte, limit uint64) (*Image, error) {
+// Seal makes an image of length bytes, which are copies of the pieces, by their offsets, and
+// zero between them. Its memories can grow to limit bytes. Both lengths are multiples of the
+// system's page size.
+func (s *Store) Seal(length, limit uint64, pieces iter.Seq2[uint32, []byte]) (*Image, error) {
 	i := &Image{store: s, limit: int(limit), fd: -1}
-	switch {
-	case limit < uint64(len(contents)):
-		return nil, fmt.Errorf("image: contents of %d bytes, more than the limit of %d", len(contents), limit)
-	case s.method == Fresh:
-		i.contents = append([]byte(nil), contents...)
+	if limit < length {
+		return nil, fmt.Errorf("image: contents of %d bytes, more than the limit of %d", length, limit)
+	}
+	for offset, b := range pieces {
+		if uint64(offset)+uint64(len(b)) > length {
+			return nil, fmt.Errorf("image: %d bytes at %#x are outside of the %d bytes of the image", len(b), offset, length)
+		}
+	}
+	if s.method == Fresh {
+		i.contents = make([]byte, length)
+		for offset, b := range pieces {
+			copy(i.contents[offset:], b)
+		}
 		return i, nil
 	}
-	if err := i.seal(contents); err != nil {
+	if err := i.seal(int(length), pieces); err != nil {
 		return nil, errors.Join(fmt.Errorf("image: %w", err), i.Close())
 	}
 	return i, nil
+}
+
+// Pieces returns the parts of contents that are not zero, as runs of whole pages.
+func Pieces(contents []byte) iter.Seq2[uint32, []byte] {
+	return func(yield func(uint32, []byte) bool) {
+		page := os.Getpagesize()
+		begin := 0
+		for at := 0; at < len(contents); at += page {
+			end := min(at+page, len(contents))
+			empty := zero(contents[at:end])
+			if empty {
+				end = at
+			}
+			if (empty || end == len(contents)) && begin < end && !yield(uint32(begin), contents[begin:end]) {
+				return
+			}
+			if empty {
+				begin = at + page
+			}
+		}
+	}
 }
 
 // Contents returns the image's bytes. They must not be written, nor read after

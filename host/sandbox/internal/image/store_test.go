@@ -1,8 +1,12 @@
 package image
 
 import (
+	"bytes"
+	"os"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // TestLadder opens the best store, and logs why it is not a better one.
@@ -31,7 +35,7 @@ func TestFreshWorksEverywhere(t *testing.T) {
 	}
 	defer s.Close()
 	contents := []byte("contents")
-	i, err := s.Seal(contents, 1<<16)
+	i, err := s.Seal(uint64(len(contents)), 1<<16, Pieces(contents))
 	if err != nil || i.Mapped() {
 		t.Fatal(err)
 	}
@@ -53,7 +57,30 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Seal(make([]byte, 8192), 4096); err == nil {
+	if _, err := s.Seal(8192, 4096, Pieces(nil)); err == nil {
 		t.Error("an image larger than its limit was sealed")
 	}
+}
+
+func TestPiecesAreAllThatIsNotZero(t *testing.T) {
+	page := os.Getpagesize()
+	rapid.Check(t, func(t *rapid.T) {
+		contents := make([]byte, rapid.IntRange(0, 9*page).Draw(t, "bytes"))
+		for _, at := range rapid.SliceOfN(rapid.IntRange(0, 9*page), 0, 6).Draw(t, "written") {
+			if at < len(contents) {
+				contents[at] = 1
+			}
+		}
+		got, last := make([]byte, len(contents)), -1
+		for at, b := range Pieces(contents) {
+			if int(at) <= last || int(at)%page != 0 || zero(b[:min(page, len(b))]) || zero(b[(len(b)-1)/page*page:]) {
+				t.Errorf("a piece of %d bytes at %#x, after %#x", len(b), at, last)
+			}
+			last = int(at) + len(b)
+			copy(got[at:], b)
+		}
+		if !bytes.Equal(got, contents) {
+			t.Errorf("the pieces are not the contents")
+		}
+	})
 }
