@@ -93,3 +93,25 @@ func TestConformanceOfTheJavaScriptSDK(t *testing.T) {
 		t.Errorf("node spec/tck/modules/build.mjs --check: %v\n%s", err, out)
 	}
 }
+
+// TestConformanceOfTheNativeSDKs does the same with the SDKs whose tools a compiler builds.
+func TestConformanceOfTheNativeSDKs(t *testing.T) {
+	needsNode(t)
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
+	for _, language := range treetest.Native {
+		t.Run(language.Name, func(t *testing.T) {
+			language.Needs(t)
+			module, err := guest.Find(t.Context(), language.Folder(t, "testdata/conformance"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "conformance.wasm")
+			if err := os.WriteFile(file, module.Wasm, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			kit(t, nil, "sdk", file)
+		})
+	}
+}

@@ -46,6 +46,9 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 			return buildScript(ctx, ref, dir, script)
 		}
 	}
+	if wasm, err := buildNative(ctx, ref, dir); wasm != nil || err != nil {
+		return wasm, err
+	}
 	if _, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
 		return linkExtension(ref, dir)
 	}
@@ -95,7 +98,13 @@ type toolchain struct {
 	ref      string   // the folder, as the user calls it
 	flags    []string // before all other arguments
 	env      []string // overrides of the user's environment
+	bare     bool     // whether the command has no other environment than [bareEnv]
+	hidden   string   // a prefix of paths that messages leave out
 }
+
+// bareEnv are the variables that a command needs to find its parts. A compiler that reads
+// others into a module would give a tool's author the secrets of the user.
+var bareEnv = []string{"PATH", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT"}
 
 func findGo(ref, dir string) (toolchain, error) {
 	path, err := exec.LookPath("go")
@@ -157,6 +166,12 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, t.path, slices.Concat(t.flags, args)...)
 	cmd.Dir = filepath.VolumeName(t.path) + string(filepath.Separator)
 	cmd.Env = append(cmd.Environ(), t.env...) // Environ has PWD for Dir
+	if t.bare {
+		cmd.Env = slices.DeleteFunc(cmd.Env, func(variable string) bool {
+			name, _, _ := strings.Cut(variable, "=")
+			return !slices.Contains(bareEnv, strings.ToUpper(name))
+		})
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
 	var stdout bytes.Buffer
@@ -170,7 +185,7 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		return nil, fmt.Errorf("registry: build of %s: %w", t.ref, ctx.Err())
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		e := &Error{Ref: t.ref, Reason: "the tool does not build", Output: stderr.String()}
+		e := &Error{Ref: t.ref, Reason: "the tool does not build", Output: strings.ReplaceAll(stderr.String(), t.hidden, "")}
 		if strings.Contains(e.Output, "GOTOOLCHAIN=local") {
 			e.Hint = "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"
 		} else if strings.Contains(e.Output, "go.mod file not found") {

@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 	return strings.TrimRight(fmt.Sprintf("registry: %s: %s\n%s", e.Ref, e.Reason, e.Output), "\n")
 }
 
-const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript or JavaScript; to see a tool at work: starling-host demo"
+const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript, JavaScript or Rust; to see a tool at work: starling-host demo"
 
 // sources are files that a tool may be written in, which cannot be executed themselves.
 var sources = map[string]struct{ language, hint string }{
@@ -51,7 +51,7 @@ var sources = map[string]struct{ language, hint string }{
 	".ts":   {"TypeScript", "name it tool.ts and pass its folder"},
 	".c":    {"C", "compile it: clang --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
 	".cpp":  {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
-	".rs":   {"Rust", "compile it: rustc --target wasm32-wasip1 -O -o tool.wasm FILE"},
+	".rs":   {"Rust", "pass its folder, with a Cargo.toml: starling-host tool new NAME --lang rust"},
 	".zig":  {"Zig", "compile it: zig build-exe -target wasm32-wasi -O ReleaseSmall FILE"},
 	".py":   {"Python", "a tool is WebAssembly; write it in a language that compiles to that, or, if it is an MCP server, call it through: starling-host mcp --server 'python FILE'"},
 	".rb":   {"Ruby", "a tool is WebAssembly; write it in a language that compiles to that"},

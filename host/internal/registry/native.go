@@ -1,0 +1,202 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog/canon"
+)
+
+// A native tool is compiled from a copy of its folder, by a compiler and not by the build
+// system of its language, which would execute what the folder asks for: build scripts,
+// macros that are programs, transforms, wrappers of the compiler.
+//
+// The compiler itself reads any file that the source names. So it lists what it has read,
+// and the module is refused if a file lies outside of the copy.
+type native struct {
+	toolchain
+	dir   string            // the copy
+	tmp   string            // the folder of dir, and of what the compiler writes
+	out   string            // the module
+	files map[string]string // digests of the files in dir, by name with slashes
+	cache cache
+}
+
+// natives are the languages, by the files that make a folder a tool.
+var natives = []struct {
+	language string
+	marks    []string
+	find     func(*native, context.Context) (version string, err error)
+	compile  func(*native, context.Context) error
+}{
+	{"Rust", []string{"Cargo.toml"}, (*native).findRust, (*native).compileRust},
+}
+
+// maxFolder bounds the sources of a native tool, in files and in bytes.
+const maxFolderFiles, maxFolderBytes = 5000, 64 << 20
+
+// buildNative returns the module of a native tool, from the cache if possible. It returns
+// nil if the folder is not one.
+func buildNative(ctx context.Context, ref, dir string) ([]byte, error) {
+	for _, l := range natives {
+		if !slices.ContainsFunc(l.marks, func(mark string) bool { _, err := os.Stat(filepath.Join(dir, mark)); return err == nil }) {
+			continue
+		}
+		tmp, err := os.MkdirTemp("", "starling-build-")
+		if err != nil {
+			return nil, fmt.Errorf("registry: %w", err)
+		}
+		defer os.RemoveAll(tmp)
+		if tmp, err = filepath.EvalSymlinks(tmp); err != nil {
+			return nil, fmt.Errorf("registry: %w", err)
+		}
+		n := &native{tmp: tmp, dir: filepath.Join(tmp, "tool"), out: filepath.Join(tmp, "tool.wasm"), files: map[string]string{}, cache: openCache()}
+		n.toolchain = toolchain{language: l.language, ref: ref, hidden: n.dir + string(filepath.Separator)}
+		if err := n.copy(dir); err != nil {
+			return nil, err
+		}
+		version, err := l.find(n, ctx)
+		if err != nil {
+			return nil, err
+		}
+		key := n.key("", l.language, version)
+		if wasm, ok := n.cache.get(key); ok {
+			return wasm, nil
+		}
+		n.bare = true
+		defer Doing(ctx, "building "+ref+" ("+l.language+")")()
+		if err := l.compile(n, ctx); err != nil {
+			return nil, err
+		}
+		info, err := os.Stat(n.out)
+		if err != nil {
+			return nil, fmt.Errorf("registry: %s wrote no module: %w", filepath.Base(n.path), err)
+		}
+		if info.Size() > MaxModuleBytes {
+			return nil, tooLarge(ref, info.Size())
+		}
+		wasm, err := os.ReadFile(n.out)
+		if err == nil {
+			n.cache.put(key, wasm)
+		}
+		return wasm, err
+	}
+	return nil, nil
+}
+
+// copy copies the files of the folder dir. It leaves out hidden files, what build systems
+// write or download, and cases, and follows a link only to a file in the folder.
+func (n *native) copy(dir string) error {
+	var size int64
+	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, file)
+		if err != nil {
+			return err
+		}
+		if name != "." && (strings.HasPrefix(d.Name(), ".") || d.IsDir() && slices.Contains([]string{"target", "node_modules", "cases"}, d.Name())) {
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(n.dir, name), 0o700)
+		}
+		real, err := filepath.EvalSymlinks(file)
+		if err != nil {
+			return err
+		}
+		if !within(dir, real) {
+			return n.outside(real)
+		}
+		info, err := os.Stat(real)
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		if size += info.Size(); size > maxFolderBytes || len(n.files) == maxFolderFiles {
+			return &Error{Ref: n.ref, Reason: fmt.Sprintf("the folder has more than %d files or %d MiB", maxFolderFiles, maxFolderBytes>>20), Hint: "give the folder of the tool alone"}
+		}
+		content, err := os.ReadFile(real)
+		if err != nil {
+			return err
+		}
+		n.files[filepath.ToSlash(name)] = canon.Sum(content).String()
+		return os.WriteFile(filepath.Join(n.dir, name), content, 0o600)
+	})
+	if err != nil && !errors.As(err, new(*Error)) {
+		err = fmt.Errorf("registry: %w", err)
+	}
+	return err
+}
+
+// key returns the digest of the files below a folder of the copy and of parts.
+func (n *native) key(folder string, parts ...string) canon.Hash {
+	k := keyText{}
+	k.line("native", append(parts, "1")...) // the last counts changes of the flags
+	names := make([]string, 0, len(n.files))
+	for name := range n.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if within(folder, name) {
+			k.line("file", name, n.files[name])
+		}
+	}
+	return canon.Sum(k.text.Bytes())
+}
+
+func (n *native) outside(file string) error {
+	return &Error{Ref: n.ref, Reason: "the tool takes " + file + ", which is outside of its folder", Hint: "copy it into the folder"}
+}
+
+// checkRead refuses the tool if the compiler read a file outside of the folders. It reads the
+// list of these files, which the compiler wrote as rules of make.
+func (n *native) checkRead(list string, folders ...string) error {
+	text, err := os.ReadFile(list)
+	if err != nil {
+		return fmt.Errorf("registry: %w", err)
+	}
+	for line := range strings.Lines(strings.NewReplacer("\r\n", "\n", "\\\n", " ", `\ `, "\x00").Replace(string(text))) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		_, sources, _ := strings.Cut(line, ": ")
+		for _, file := range strings.Fields(sources) {
+			file = strings.ReplaceAll(file, "\x00", " ")
+			if !filepath.IsAbs(file) { // the compiler maps the copy to "."
+				file = filepath.Join(n.dir, file)
+			}
+			real, err := filepath.EvalSymlinks(file)
+			if err != nil {
+				return fmt.Errorf("registry: %w", err)
+			}
+			if !slices.ContainsFunc(folders, func(folder string) bool { return within(folder, real) }) {
+				return n.outside(real)
+			}
+		}
+	}
+	return nil
+}
+
+// missing returns the error for a compiler that is not here. The hint is the first command
+// whose program is, or the last one.
+func (n *native) missing(what string, commands ...string) error {
+	hint := ""
+	for _, hint = range commands {
+		if _, err := exec.LookPath(strings.Fields(hint)[0]); err == nil {
+			break
+		}
+	}
+	return &Error{Ref: n.ref, Reason: "building a folder in " + n.language + " needs " + what, Hint: hint}
+}

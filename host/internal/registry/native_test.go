@@ -1,0 +1,131 @@
+//go:build unix
+
+package registry_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/host/internal/registry"
+)
+
+// needs skips the test where compilers are missing.
+func needs(t *testing.T, packages string, found ...bool) {
+	t.Helper()
+	for _, ok := range found {
+		if !ok {
+			t.Skipf("SKIPPED: a compiler is missing (%s)", packages)
+		}
+	}
+}
+
+func hasFile(pattern string) bool {
+	found, _ := filepath.Glob(pattern)
+	return len(found) > 0
+}
+
+const canary = "Canary0fTheHost"
+
+// hostileNative is a folder, and what its build must say, or nothing if it must succeed.
+type hostileNative struct {
+	files files
+	want  string
+}
+
+// tryHostile builds folders that reach for what lies around them. No module may hold any of
+// it, and nothing that a folder brings may be executed.
+func tryHostile(t *testing.T, cases map[string]hostileNative) {
+	t.Helper()
+	machine := realDir(t)
+	executed := filepath.Join(machine, "EXECUTED")
+	t.Setenv("SECRET", canary)
+	t.Setenv("PATH", ".:./bin:"+os.Getenv("PATH"))
+	emptyCache(t)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := realDir(t)
+			all := files{"outside/secret.txt": canary, "outside/code.rs": `pub const TEXT: &str = "` + canary + `";`, "outside/secret.h": "static const char secret[] = \"" + canary + "\";\n",
+				"outside/secret.ts": "export const secret = \"" + canary + "\"\n"}
+			for name, text := range c.files {
+				all["tool/"+name] = text
+			}
+			writeHostile(t, dir, all, strings.NewReplacer("EXECUTED", executed, "OUTSIDE", filepath.Join(dir, "outside")))
+			m, err := registry.Open(t.Context(), filepath.Join(dir, "tool"))
+			if bytes.Contains(m.Wasm, []byte(canary)) {
+				t.Error("the module holds what is outside of the folder")
+			}
+			if failed := (*registry.Error)(nil); c.want == "" && err != nil {
+				t.Errorf("the folder does not build: %v", err)
+			} else if c.want != "" && (!errors.As(err, &failed) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if _, err := os.Stat(executed); err == nil {
+				t.Fatal("the build executed something of the folder")
+			}
+		})
+	}
+}
+
+// sameInTwoFolders checks that a tool has the same module wherever its folder is.
+func sameInTwoFolders(t *testing.T, all files) {
+	t.Helper()
+	var modules [2][]byte
+	for i := range modules {
+		emptyCache(t)
+		dir := filepath.Join(t.TempDir(), strings.Repeat("long", 5*i), "x")
+		writeHostile(t, dir, all, strings.NewReplacer())
+		modules[i] = open(t, dir).Wasm
+	}
+	if !bytes.Equal(modules[0], modules[1]) {
+		t.Error("the module depends on the folder")
+	}
+	if bytes.Contains(modules[0], []byte(os.TempDir()+"/")) {
+		t.Error("the module holds a path of this machine")
+	}
+}
+
+func TestHostileRust(t *testing.T) {
+	_, err := exec.LookPath("rustc")
+	needs(t, "Debian: rustc libstd-rust-dev-wasm32", err == nil, hasFile("/usr/lib/rustlib/wasm32-unknown-unknown"))
+	const manifest = "[package]\nname = \"t\"\nversion = \"0.1.0\"\nedition = \"2021\"\n"
+	rust := func(source string, more ...string) files {
+		all := files{"Cargo.toml": manifest, "src/lib.rs": source + "\n#[no_mangle]\npub extern \"C\" fn address() -> *const u8 { TEXT.as_ptr() }\n"}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
+		}
+		return all
+	}
+	const plain = `static TEXT: &str = "plain";`
+	const runs = "#!/bin/sh\necho > EXECUTED\n"
+	const tool = "[dependencies]\n"
+	tryHostile(t, map[string]hostileNative{
+		"plain":                  {rust(plain), ""},
+		"include_str":            {rust(`static TEXT: &str = include_str!("OUTSIDE/secret.txt");`), "which is outside of its folder"},
+		"include_bytes with ..":  {rust(`static TEXT: &[u8] = include_bytes!(concat!("../../outside/", "secret.txt"));`), "couldn't read"},
+		"include":                {rust(`include!("OUTSIDE/code.rs"); `), "which is outside of its folder"},
+		"a module by its path":   {rust("#[path = \"OUTSIDE/code.rs\"]\nmod m;\nuse m::TEXT;"), "which is outside of its folder"},
+		"a link":                 {rust(`static TEXT: &str = include_str!("a.txt");`, "src/a.txt", "->OUTSIDE/secret.txt"), "which is outside of its folder"},
+		"a file of the folder":   {rust(`static TEXT: &str = include_str!("../a b.txt");`, "a b.txt", "text"), ""},
+		"a variable":             {rust(`static TEXT: &str = env!("SECRET");`), "not defined"},
+		"assembly":               {rust("#![feature(asm_experimental_arch)]\n" + plain + "\nstd::arch::global_asm!(\".incbin \\\"OUTSIDE/secret.txt\\\"\");"), "the tool does not build"},
+		"build.rs":               {rust(plain, "build.rs", "fn main() {}"), "build.rs"},
+		"another build program":  {rust(plain, "Cargo.toml", manifest+"build = \"b.rs\"\n"), "the program b.rs"},
+		"a crate":                {rust(plain, "Cargo.toml", manifest+tool+"serde = \"1\"\n"), "the crate serde"},
+		"a crate in a section":   {rust(plain, "Cargo.toml", manifest+"[dependencies.serde]\nversion = \"1\"\n"), "the crate serde"},
+		"a crate to build":       {rust(plain, "Cargo.toml", manifest+"[build-dependencies]\ncc = \"1\"\n"), "build-dependencies"},
+		"a macro":                {rust(plain, "Cargo.toml", manifest+"[lib]\nproc-macro = true\n"), "executed by the compiler"},
+		"an SDK outside":         {rust(plain, "Cargo.toml", manifest+tool+"starling-tool = { path = \"../outside\" }\n"), "outside of its folder"},
+		"an SDK from a registry": {rust(plain, "Cargo.toml", manifest+tool+"starling-tool = \"1\"\n"), "from elsewhere"},
+		"no edition":             {rust(plain, "Cargo.toml", "[package]\nedition = \n"), "edition"},
+		"programs of the folder": {rust(plain, ".cargo/config.toml", "[build]\nrustc-wrapper = \"./bin/rustc\"\n", "bin/rustc", runs, "rustc", runs, "wasm-ld", runs, "rust-lld", runs,
+			"bin/rust-lld", runs, "rust-toolchain.toml", "[toolchain]\npath = \".\"\n"), ""},
+	})
+	t.Run("the same in two folders", func(t *testing.T) {
+		sameInTwoFolders(t, rust(plain+"\n#[no_mangle]\npub extern \"C\" fn f(n: u32) { if n > 3 { panic!(\"four\") } }"))
+	})
+}
