@@ -19,17 +19,11 @@ const modulePath = "github.com/starling-host/starling"
 
 // line is the order of the folders; starling is the root package. A package imports its
 // own folder and folders further down, so a reader needs nothing from above it.
-var line = []string{"cmd", "serve", "starling", "host", "runtime", "eventlog", "abi", "internal", "spec"}
+var line = []string{"cmd", "serve", "starling", "host", "runtime", "eventlog", "abi", "internal", "spec", "guest-sdk"}
 
-// branches are the folders beside the line and what they may import of it: a
-// tool sees its SDK, and the SDK sees the contract.
-var branches = map[string][]string{
-	"guest-sdk":  {"guest-sdk", "abi", "internal"},
-	"tools-wasm": {"tools-wasm", "guest-sdk"},
-}
-
-// folders are the other folders that may stand at the top.
-var folders = []string{"bench", "docs", "examples", "release"}
+// folders are the other folders that may stand at the top. Go code there is an example, or a
+// module of its own.
+var folders = []string{"bench", "docs", "examples", "release", "tools-wasm"}
 
 // importers are the packages that may import a third-party module. All other packages
 // use what they export.
@@ -78,11 +72,11 @@ type goPackage struct {
 	Module                             *struct{ Path string }
 }
 
-// listPackages returns this module's packages and, by import path, everything
-// that they need.
-func listPackages(t *testing.T) (own []goPackage, all map[string]goPackage) {
+// listPackages returns the packages of the module in a folder and, by import path,
+// everything that they need.
+func listPackages(t *testing.T, folder string) (own []goPackage, all map[string]goPackage) {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-test", "-json=ImportPath,Name,GoFiles,Standard,Imports,TestImports,XTestImports,Module", "./...")
+	cmd := exec.Command("go", "list", "-C", folder, "-deps", "-test", "-json=ImportPath,Name,GoFiles,Standard,Imports,TestImports,XTestImports,Module", "./...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -121,7 +115,7 @@ func top(dir string) string {
 
 // TestImportLine checks that the tree is one straight line.
 func TestImportLine(t *testing.T) {
-	own, _ := listPackages(t)
+	own, _ := listPackages(t, ".")
 	for _, p := range own {
 		from, ok := local(p.ImportPath)
 		if !ok {
@@ -139,9 +133,6 @@ func TestImportLine(t *testing.T) {
 func mayImport(from, to string) bool {
 	if from == "examples" {
 		return true // an example is a user of all of it
-	}
-	if allowed, ok := branches[from]; ok {
-		return slices.Contains(allowed, to)
 	}
 	i, j := slices.Index(line, from), slices.Index(line, to)
 	return i >= 0 && j >= i
@@ -164,7 +155,7 @@ func TestSandboxStandsAlone(t *testing.T) {
 // TestThirdPartyImporters checks that each third-party module is imported only by the
 // packages that layout_test.go names.
 func TestThirdPartyImporters(t *testing.T) {
-	own, all := listPackages(t)
+	own, all := listPackages(t, ".")
 	for _, p := range own {
 		from, _ := local(p.ImportPath)
 		for _, imported := range p.Imports {
@@ -202,13 +193,12 @@ var servers = []string{"serve", "runtime/observe"}
 // TestEgressIsTheOnlyHTTPClient checks that where untrusted code chooses the
 // destination, nothing but the egress client links Go's HTTP client.
 func TestEgressIsTheOnlyHTTPClient(t *testing.T) {
-	own, _ := listPackages(t)
+	own, _ := listPackages(t, ".")
 	for _, p := range own {
 		from, _ := local(p.ImportPath)
-		guest := top(from) == "guest-sdk" || top(from) == "tools-wasm"
 		server := slices.ContainsFunc(servers, func(dir string) bool { return from == dir || strings.HasPrefix(from, dir+"/") })
 		operator := slices.ContainsFunc(operators, func(dir string) bool { return from == dir || strings.HasPrefix(from, dir+"/") })
-		if !guest && !operator && !server && from != "runtime/egress" && slices.Contains(p.Imports, "net/http") {
+		if !operator && !server && from != "runtime/egress" && slices.Contains(p.Imports, "net/http") {
 			t.Errorf("%s imports net/http: the network is behind runtime/egress", from)
 		}
 	}
@@ -222,8 +212,7 @@ func TestTopLevelFolders(t *testing.T) {
 	}
 	for _, e := range entries {
 		name := e.Name()
-		_, branch := branches[name]
-		if !e.IsDir() || strings.HasPrefix(name, ".") || branch || slices.Contains(line, name) || slices.Contains(folders, name) {
+		if !e.IsDir() || strings.HasPrefix(name, ".") || slices.Contains(line, name) || slices.Contains(folders, name) {
 			continue
 		}
 		t.Errorf("folder %s/ has no place in the map", name)
@@ -233,8 +222,9 @@ func TestTopLevelFolders(t *testing.T) {
 // TestPackageStories checks that every package tells its story: in doc.go, or
 // at the top of its only file.
 func TestPackageStories(t *testing.T) {
-	own, _ := listPackages(t)
-	for _, p := range own {
+	own, _ := listPackages(t, ".")
+	sdk, _ := listPackages(t, "guest-sdk/go")
+	for _, p := range append(own, sdk...) {
 		dir, ok := local(p.ImportPath)
 		if !ok || p.Name == "main" || len(p.GoFiles) == 0 {
 			continue // a program's story is its help text, and a folder of tests has none
@@ -258,10 +248,11 @@ func TestPackageStories(t *testing.T) {
 // TestPublicPackagesHaveExamples checks that every package that others can import shows how
 // in an Example that runs. Kits for tests are shown by the tests that use them.
 func TestPublicPackagesHaveExamples(t *testing.T) {
-	own, _ := listPackages(t)
-	for _, p := range own {
+	own, _ := listPackages(t, ".")
+	sdk, _ := listPackages(t, "guest-sdk/go")
+	for _, p := range append(own, sdk...) {
 		dir, _ := local(p.ImportPath)
-		if p.Name == "main" || len(p.GoFiles) == 0 || strings.HasSuffix(dir, "test") || slices.Contains(strings.Split(dir, "/"), "internal") || strings.HasPrefix(dir, "tools-wasm") {
+		if p.Name == "main" || len(p.GoFiles) == 0 || strings.HasSuffix(dir, "test") || slices.Contains(strings.Split(dir, "/"), "internal") {
 			continue
 		}
 		if p.ImportPath == modulePath {

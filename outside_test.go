@@ -1,8 +1,9 @@
 package starling_test
 
 import (
+	stdzip "archive/zip"
 	"bytes"
-	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,8 @@ import (
 )
 
 // TestGoToolsBuildOutside builds a typed tool in a folder that has nothing of this module,
-// with the SDK as a proxy gives it, and with the SDK of a clone.
+// with the SDK as a proxy gives it, with the SDK of a clone, and with the copy of it that the
+// program carries, beside the tool and without a network.
 func TestGoToolsBuildOutside(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: builds a tool with an empty module cache")
@@ -67,41 +69,49 @@ func main() {}
 				t.Fatal(err)
 			}
 		}
-		write("go.mod", "module example.com/greet\n\ngo 1.26\n\nrequire "+modulePath+" v0.0.1\n")
+		write("go.mod", "module example.com/greet\n\ngo 1.26\n")
 		write("main.go", tool)
-		get := exec.CommandContext(t.Context(), "go", "mod", "download", modulePath)
+		get := exec.CommandContext(t.Context(), "go", "get", sdkPath+"@v0.0.1")
 		get.Dir = dir
 		if out, err := get.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		tidy := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", os.DevNull, ".")
-		tidy.Dir = dir
-		tidy.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-		if out, err := tidy.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+		greets(t, dir)
+	})
+	t.Run("with the SDK beside it", func(t *testing.T) {
+		dir := t.TempDir()
+		archive, err := stdzip.OpenReader("guest-sdk/go.zip")
+		if err != nil {
+			t.Fatal(err)
 		}
+		defer archive.Close()
+		mod := "module example.com/greet\n\ngo 1.24.0\n\nrequire " + sdkPath + " v0.0.0\n\nreplace " + sdkPath + " => ./sdk\n"
+		if err := errors.Join(os.CopyFS(dir, archive), os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("GOPROXY", "off")
+		t.Setenv("GOMODCACHE", filepath.Join(t.TempDir(), "mod"))
+		t.Setenv("GOFLAGS", "-mod=mod -modcacherw")
 		greets(t, dir)
 	})
 }
 
-// release has the Go command find this tree as version v0.0.1 of its module, at a proxy of
-// the test's. All other modules come from the module cache.
+const sdkPath = modulePath + "/guest-sdk/go"
+
+// release has the Go command find the SDK of this tree as version v0.0.1 of its module, at a
+// proxy of the test's, which has no other module.
 func release(t *testing.T) {
 	t.Helper()
-	cache, err := exec.CommandContext(context.Background(), "go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
 	proxy := filepath.Join(t.TempDir(), "proxy")
-	versions := filepath.Join(proxy, filepath.FromSlash(modulePath), "@v")
+	versions := filepath.Join(proxy, filepath.FromSlash(sdkPath), "@v")
 	if err := os.MkdirAll(versions, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	var packed bytes.Buffer
-	if err := zip.CreateFromDir(&packed, module.Version{Path: modulePath, Version: "v0.0.1"}, "."); err != nil {
+	if err := zip.CreateFromDir(&packed, module.Version{Path: sdkPath, Version: "v0.0.1"}, "guest-sdk/go"); err != nil {
 		t.Fatal(err)
 	}
-	mod, err := os.ReadFile("go.mod")
+	mod, err := os.ReadFile("guest-sdk/go/go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +120,7 @@ func release(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("GOPROXY", "file://"+proxy+",file://"+filepath.Join(string(bytes.TrimSpace(cache)), "cache", "download"))
+	t.Setenv("GOPROXY", "file://"+proxy)
 	t.Setenv("GOMODCACHE", filepath.Join(t.TempDir(), "mod"))
 	t.Setenv("GOFLAGS", "-modcacherw")
 	t.Setenv("GONOSUMDB", "*")

@@ -1,8 +1,8 @@
 // Package abi is the contract between the host and a guest tool, in Go.
 //
 // The normative text is spec/abi.md; this package holds its names, numbers and
-// document shapes so that the host and the Go SDK cannot drift apart. It
-// imports the standard library only and compiles for wasip1.
+// document shapes for the host. It imports the standard library only. SDKs restate
+// what they need, and the conformance kit in spec/tck compares.
 //
 // A guest sees exactly three imports, all in module "starling:v1":
 //

@@ -117,7 +117,7 @@ func typePage(t *testing.T, bin, text string) {
 	dir, shown := treetest.Outside(t), t.TempDir()
 	if strings.Contains(text, "go mod init ") {
 		text = regexp.MustCompile(`(?m)^    (mkdir .*\n    go mod init .*\n    go get .*)\n`).ReplaceAllString(text, "") // what outside has done
-	} else if out, err := exec.Command("cp", "-R", "go.mod", "go.sum", "abi", "internal", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {
+	} else if out, err := exec.Command("cp", "-R", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	script := strings.Builder{}

@@ -22,7 +22,6 @@ import (
 	"sync"
 	"testing"
 
-	starling "github.com/starling-host/starling/guest-sdk/go"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -189,7 +188,7 @@ func exchanges(friend, otherServer string) (all []map[string]any) {
 	post := func(base, how string, more map[string]any) {
 		e := map[string]any{
 			"Method": "POST", "URL": base + "/" + how + "?key={{secret:QUERY}}", "Body": "{{secret:BODY}}",
-			"Header": starling.Header{{"Authorization", "Bearer {{secret:HEAD}}"}, {"Content-Type", "text/plain"}},
+			"Header": [][2]string{{"Authorization", "Bearer {{secret:HEAD}}"}, {"Content-Type", "text/plain"}},
 		}
 		for k, v := range more {
 			e[k] = v
@@ -201,11 +200,11 @@ func exchanges(friend, otherServer string) (all []map[string]any) {
 	}
 	post(friend, "plain", map[string]any{"Fail": true})
 	post(friend, "plain", map[string]any{"Times": 3})
-	post(friend, "plain", map[string]any{"Body": `{"a":"{{secret:BODY}}"}`, "Header": starling.Header{{"Content-Type", "application/json"}}})
-	post(friend, "plain", map[string]any{"Header": starling.Header{{"Authorization", "{{secret:HEAD}}"}, {"Accept-Encoding", "gzip"}, {"Range", "bytes=3-9"}}})
+	post(friend, "plain", map[string]any{"Body": `{"a":"{{secret:BODY}}"}`, "Header": [][2]string{{"Content-Type", "application/json"}}})
+	post(friend, "plain", map[string]any{"Header": [][2]string{{"Authorization", "{{secret:HEAD}}"}, {"Accept-Encoding", "gzip"}, {"Range", "bytes=3-9"}}})
 	for _, wrong := range []map[string]any{
 		{"URL": friend + "/{{secret:QUERY}}"}, {"URL": friend + "/plain?other={{secret:QUERY}}"}, {"URL": friend + "/plain?key={{secret:HEAD}}"},
-		{"URL": friend + "/plain?key={{secret:NONE}}"}, {"Body": "{{secret:HEAD}}"}, {"Body": "{{secret:BODY"}, {"Header": starling.Header{{"X-Other", "{{secret:HEAD}}"}}},
+		{"URL": friend + "/plain?key={{secret:NONE}}"}, {"Body": "{{secret:HEAD}}"}, {"Body": "{{secret:BODY"}, {"Header": [][2]string{{"X-Other", "{{secret:HEAD}}"}}},
 	} {
 		post(friend, "plain", wrong)
 	}

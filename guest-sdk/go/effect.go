@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
 // maxEffectName is the longest name that the host accepts, in bytes.
@@ -42,7 +42,7 @@ func SideEffect[T any](name string, fn func() (T, error)) (T, error) {
 
 // validEffect reports whether the host accepts name unchanged.
 func validEffect(name string) bool {
-	return name != "" && len(name) <= maxEffectName && strings.TrimSpace(name) == name && utf8.ValidString(name) && abi.IsFieldValue(name)
+	return name != "" && len(name) <= maxEffectName && strings.TrimSpace(name) == name && utf8.ValidString(name) && isFieldValue(name)
 }
 
 // nameEffect returns the request with the header field that names the effect,
@@ -50,12 +50,12 @@ func validEffect(name string) bool {
 func nameEffect(request []byte) []byte {
 	head, _, _ := bytes.Cut(request, []byte("\r\n\r\n"))
 	line, fields, found := bytes.Cut(head, []byte("\r\n"))
-	if effectName == "" || !found || hasField(fields, abi.EffectHeader) {
+	if effectName == "" || !found || hasField(fields, hostcall.EffectHeader) {
 		return request
 	}
-	named := make([]byte, 0, len(request)+len(abi.EffectHeader)+len(effectName)+4)
+	named := make([]byte, 0, len(request)+len(hostcall.EffectHeader)+len(effectName)+4)
 	named = append(named, line...)
-	named = append(named, "\r\n"+abi.EffectHeader+": "+effectName...)
+	named = append(named, "\r\n"+hostcall.EffectHeader+": "+effectName...)
 	return append(named, request[len(line):]...)
 }
 

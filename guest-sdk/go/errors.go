@@ -1,21 +1,19 @@
 package starling
 
-import "github.com/starling-host/starling/abi"
-
 // Kind selects the host's reaction to a failed call.
-type Kind = abi.ErrorKind
+type Kind string
 
 const (
 	// KindTool: the tool failed. Every other error becomes this kind.
-	KindTool = abi.ErrorTool
+	KindTool Kind = "tool"
 	// KindTransient: worth another attempt, if the tool is idempotent.
-	KindTransient = abi.ErrorTransient
+	KindTransient Kind = "transient"
 	// KindCancel: do not retry; nothing is wrong with the input.
-	KindCancel = abi.ErrorCancel
+	KindCancel Kind = "cancel"
 	// KindDiscard: do not retry; this input can never succeed.
-	KindDiscard = abi.ErrorDiscard
+	KindDiscard Kind = "discard"
 	// KindSnooze: try again after a delay, which consumes no attempt.
-	KindSnooze = abi.ErrorSnooze
+	KindSnooze Kind = "snooze"
 )
 
 // Error is a failure with the host's reaction to it. Of nested Errors the

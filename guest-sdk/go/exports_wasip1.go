@@ -3,8 +3,6 @@ package starling
 import (
 	"errors"
 	"unsafe"
-
-	"github.com/starling-host/starling/abi"
 )
 
 var (
@@ -38,10 +36,10 @@ func exportExecute(ptr, n uint32) uint64 {
 	return handOut(execute(buf[:n:n]))
 }
 
-// handOut keeps a document alive and returns its address.
+// handOut keeps a document alive and returns its address and length.
 func handOut(doc []byte) uint64 {
 	result = doc
-	return abi.Pack(address(doc), uint32(len(doc)))
+	return uint64(address(doc))<<32 | uint64(uint32(len(doc)))
 }
 
 func address(buf []byte) uint32 { return uint32(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))) }

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
@@ -64,16 +63,16 @@ func malformed(text string) error { return &HTTPError{Reason: ErrMalformed, Text
 
 // reason translates a status of the http import.
 func reason(status int64) error {
-	switch abi.Status(status) {
-	case abi.StatusDenied:
+	switch status {
+	case hostcall.StatusDenied:
 		return ErrDenied
-	case abi.StatusTimeout:
+	case hostcall.StatusTimeout:
 		return ErrTimeout
-	case abi.StatusTooLarge:
+	case hostcall.StatusTooLarge:
 		return ErrTooLarge
-	case abi.StatusMalformed:
+	case hostcall.StatusMalformed:
 		return ErrMalformed
-	default: // abi.StatusNetwork, and statuses of later hosts
+	default: // hostcall.StatusNetwork, and statuses of later hosts
 		return ErrNetwork
 	}
 }

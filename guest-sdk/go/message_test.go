@@ -8,8 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
+
+func TestStatusesOfALaterHostAreOfTheNetwork(t *testing.T) {
+	if got := reason(-77); got != ErrNetwork {
+		t.Error(got)
+	}
+}
 
 func TestMalformedResponsesAreRefused(t *testing.T) {
 	for name, message := range map[string]string{
@@ -103,9 +109,9 @@ func FuzzMessage(f *testing.F) {
 		if method != "" && got.Method != method {
 			t.Fatalf("method %q became %q", method, got.Method)
 		}
-		named := strings.EqualFold(name, abi.EffectHeader)
-		if !named && got.Header.Get(abi.EffectHeader) != effect {
-			t.Fatalf("effect %q became %q", effect, got.Header.Get(abi.EffectHeader))
+		named := strings.EqualFold(name, hostcall.EffectHeader)
+		if !named && got.Header.Get(hostcall.EffectHeader) != effect {
+			t.Fatalf("effect %q became %q", effect, got.Header.Get(hostcall.EffectHeader))
 		}
 		if fields := len(got.Header); fields > 3 {
 			t.Fatalf("%q has %d fields", message, fields)

@@ -3,8 +3,6 @@ package starling
 import (
 	"strconv"
 	"strings"
-
-	"github.com/starling-host/starling/abi"
 )
 
 // message returns r in message/http form. For instance
@@ -19,7 +17,7 @@ func (r *Request) message() ([]byte, error) {
 	if method == "" {
 		method = "GET"
 	}
-	if !abi.IsToken(method) {
+	if !isToken(method) {
 		return nil, malformed("the method " + strconv.Quote(method) + " is not a token")
 	}
 	target, host, err := splitURL(r.URL)
@@ -96,10 +94,10 @@ func checkField(name, value string) error {
 	case "host", "content-length", "transfer-encoding", "connection":
 		return malformed("the header field " + name + " follows from the rest of the request")
 	}
-	if !abi.IsToken(name) {
+	if !isToken(name) {
 		return malformed("the header name " + strconv.Quote(name) + " is not a token")
 	}
-	if !abi.IsFieldValue(value) {
+	if !isFieldValue(value) {
 		return malformed("the value of the header field " + name + " holds a control character, or space at its ends: " + strconv.Quote(value))
 	}
 	return nil
@@ -107,4 +105,26 @@ func checkField(name, value string) error {
 
 func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// isToken reports whether s is a token of RFC 9110, section 5.6.2, as methods and the names of
+// headers are.
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !isAlphanumeric(s[i]) && strings.IndexByte("!#$%&'*+-.^_`|~", s[i]) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isFieldValue reports whether s can be the value of a header (RFC 9110, section 5.5): no
+// control characters but tabs, no white space at its ends.
+func isFieldValue(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' && s[i] != '\t' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return s == strings.Trim(s, " \t")
 }

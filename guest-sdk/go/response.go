@@ -5,8 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-
-	"github.com/starling-host/starling/abi"
 )
 
 // parseResponse reads a response in message/http form, such as, with each line
@@ -46,7 +44,7 @@ func parseStatusLine(line string) (int, error) {
 	version, rest, _ := strings.Cut(line, " ")
 	code, _, _ := strings.Cut(rest, " ")
 	status, err := strconv.Atoi(code)
-	if !strings.HasPrefix(version, "HTTP/") || len(code) != 3 || err != nil || status < 100 || !abi.IsFieldValue(strings.TrimRight(line, " ")) {
+	if !strings.HasPrefix(version, "HTTP/") || len(code) != 3 || err != nil || status < 100 || !isFieldValue(strings.TrimRight(line, " ")) {
 		return 0, errors.New("the response begins with " + strconv.Quote(line))
 	}
 	return status, nil
@@ -60,7 +58,7 @@ func parseFields(fields string) (Header, error) {
 		}
 		name, value, found := strings.Cut(line, ":")
 		value = strings.Trim(value, " \t")
-		if !found || !abi.IsToken(name) || !abi.IsFieldValue(value) {
+		if !found || !isToken(name) || !isFieldValue(value) {
 			return nil, errors.New("the response has the header line " + strconv.Quote(line))
 		}
 		header = append(header, [2]string{name, value})

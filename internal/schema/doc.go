@@ -3,7 +3,8 @@
 //
 // Tools are made from Go functions on both sides of the contract: in guests,
 // and in the host itself. Both describe the same struct to a model in the same
-// way, so both use this package. The schema describes the JSON that
+// way: the SDK for Go, a module without dependencies, has a copy of this package,
+// and a test compares the two. The schema describes the JSON that
 // encoding/json reads into a type, or writes from it:
 //
 //	type lookup struct {

@@ -6,6 +6,7 @@ package treetest
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +58,7 @@ func BuildHost(t *testing.T, dir string) {
 
 const modulePath = "github.com/starling-host/starling"
 
-// Outside returns a folder with a module that requires only this one.
+// Outside returns a folder with a module that requires only this one and the SDK for Go.
 func Outside(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs(".")
@@ -73,7 +74,9 @@ func Outside(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	mod = bytes.Replace(mod, []byte("module "+modulePath+"\n"), []byte("module example.com/outside\n\nrequire "+modulePath+" v0.0.0\n\nreplace "+modulePath+" => "+root+"\n"), 1)
+	const sdk = modulePath + "/guest-sdk/go"
+	mod = bytes.Replace(mod, []byte("module "+modulePath+"\n"), fmt.Appendf(nil,
+		"module example.com/outside\n\nrequire (\n\t%[1]s v0.0.0\n\t%[2]s v0.0.0\n)\n\nreplace (\n\t%[1]s => %[3]s\n\t%[2]s => %[3]s/guest-sdk/go\n)\n", modulePath, sdk, root), 1)
 	for name, data := range map[string][]byte{"go.mod": mod, "go.sum": sum} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)

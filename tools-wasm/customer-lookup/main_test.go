@@ -3,12 +3,12 @@ package main
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/starling-host/starling/abi"
+	starling "github.com/starling-host/starling/guest-sdk/go"
 	"github.com/starling-host/starling/guest-sdk/go/starlingtest"
 )
 
@@ -37,40 +37,40 @@ func TestLookup(t *testing.T) {
 				t.Errorf("got %s %v", got.Output, got.Failure)
 			}
 			want := []starlingtest.Exchange{{Effect: c.effect, Method: "GET", URL: c.url}}
-			if diff := cmp.Diff(want, got.Exchanges); diff != "" {
-				t.Error(diff)
+			if !slices.Equal(got.Exchanges, want) {
+				t.Errorf("got %v, want %v", got.Exchanges, want)
 			}
 		})
 	}
 }
 
-func fail(status abi.Status) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { starlingtest.Fail(w, status, "because") }
+func fail(reason error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { starlingtest.Fail(w, reason, "because") }
 }
 
 func TestFailures(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		handler http.HandlerFunc
-		kind    abi.ErrorKind
+		kind    starling.Kind
 		message string
 	}{
-		{"no such customer", answer(404, ""), abi.ErrorDiscard, `there is no customer with the id "42"`},
-		{"no access", answer(403, ""), abi.ErrorCancel, "status 403"},
-		{"too many requests", answer(429, ""), abi.ErrorTransient, "status 429"},
-		{"a broken API", answer(503, "oops"), abi.ErrorTransient, "status 503"},
-		{"a redirect", answer(302, ""), abi.ErrorTool, "status 302"},
-		{"an answer that is not JSON", answer(200, "<html>"), abi.ErrorTool, "not a customer: invalid character '<'"},
-		{"an answer that is cut short", answer(200, `{"name":"A`), abi.ErrorTool, "not a customer: unexpected end of JSON input"},
-		{"a number for a name", answer(200, `{"name":1,"plan":"p"}`), abi.ErrorTool, "not a customer: json: cannot unmarshal number"},
-		{"a customer without a plan", answer(200, `{"name":"A"}`), abi.ErrorTool, "lacks name or plan"},
-		{"denied by policy", fail(abi.StatusDenied), abi.ErrorCancel, "customer lookup: http: denied: because"},
-		{"no network", fail(abi.StatusNetwork), abi.ErrorTransient, "customer lookup: http: network: because"},
-		{"a timeout", fail(abi.StatusTimeout), abi.ErrorTransient, "customer lookup: http: timeout: because"},
+		{"no such customer", answer(404, ""), starling.KindDiscard, `there is no customer with the id "42"`},
+		{"no access", answer(403, ""), starling.KindCancel, "status 403"},
+		{"too many requests", answer(429, ""), starling.KindTransient, "status 429"},
+		{"a broken API", answer(503, "oops"), starling.KindTransient, "status 503"},
+		{"a redirect", answer(302, ""), starling.KindTool, "status 302"},
+		{"an answer that is not JSON", answer(200, "<html>"), starling.KindTool, "not a customer: invalid character '<'"},
+		{"an answer that is cut short", answer(200, `{"name":"A`), starling.KindTool, "not a customer: unexpected end of JSON input"},
+		{"a number for a name", answer(200, `{"name":1,"plan":"p"}`), starling.KindTool, "not a customer: json: cannot unmarshal number"},
+		{"a customer without a plan", answer(200, `{"name":"A"}`), starling.KindTool, "lacks name or plan"},
+		{"denied by policy", fail(starling.ErrDenied), starling.KindCancel, "customer lookup: http: denied: because"},
+		{"no network", fail(starling.ErrNetwork), starling.KindTransient, "customer lookup: http: network: because"},
+		{"a timeout", fail(starling.ErrTimeout), starling.KindTransient, "customer lookup: http: timeout: because"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := starlingtest.Host{HTTP: c.handler}.Call(t, "customer_lookup", `{"id":"42"}`)
-			if got.Failure == nil || got.Failure.Kind != c.kind || !strings.Contains(got.Failure.Message, c.message) {
+			if got.Failure == nil || got.Failure.Kind != c.kind || !strings.Contains(got.Failure.Error(), c.message) {
 				t.Errorf("got %s %+v", got.Output, got.Failure)
 			}
 		})
@@ -94,7 +94,7 @@ func TestInputsThatAreNotSent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := starlingtest.Host{HTTP: answer(200, ada)}.Call(t, "customer_lookup", c.input)
-			if got.Failure == nil || got.Failure.Kind != abi.ErrorDiscard || !strings.Contains(got.Failure.Message, c.message) {
+			if got.Failure == nil || got.Failure.Kind != starling.KindDiscard || !strings.Contains(got.Failure.Error(), c.message) {
 				t.Errorf("got %s %+v", got.Output, got.Failure)
 			}
 			if len(got.Exchanges) > 0 {
@@ -105,8 +105,8 @@ func TestInputsThatAreNotSent(t *testing.T) {
 }
 
 func TestDescription(t *testing.T) {
-	d := starlingtest.Describe(t).Tools[0]
-	if d.Name != "customer_lookup" || !d.Idempotent || !cmp.Equal(d.Effects, []string{"api.example.com"}) {
+	d := starlingtest.Describe(t)[0]
+	if d.Name != "customer_lookup" || !d.Idempotent || !slices.Equal(d.Effects, []string{"api.example.com"}) {
 		t.Errorf("got %+v", d)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/abi"
+	starling "github.com/starling-host/starling/guest-sdk/go"
 	"github.com/starling-host/starling/guest-sdk/go/starlingtest"
 	"pgregory.net/rapid"
 )
@@ -52,7 +52,7 @@ func TestDiceRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := starlingtest.Host{}.Call(t, "dice", c.input)
-			if got.Failure == nil || got.Failure.Kind != abi.ErrorDiscard || got.Failure.Message != c.want {
+			if got.Failure == nil || got.Failure.Kind != starling.KindDiscard || got.Failure.Error() != c.want {
 				t.Errorf("got %s %v", got.Output, got.Failure)
 			}
 		})

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/abi"
+	starling "github.com/starling-host/starling/guest-sdk/go"
 	"github.com/starling-host/starling/guest-sdk/go/starlingtest"
 )
 
@@ -78,7 +78,7 @@ func TestDiscards(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := call(t, c.query, c.data, c.args)
-			if got.Failure == nil || got.Failure.Kind != abi.ErrorDiscard || !strings.Contains(got.Failure.Message, c.want) {
+			if got.Failure == nil || got.Failure.Kind != starling.KindDiscard || !strings.Contains(got.Failure.Error(), c.want) {
 				t.Errorf("got  %.200s %+v\nwant %s", got.Output, got.Failure, c.want)
 			}
 			if len(got.Exchanges) > 0 {
@@ -90,7 +90,7 @@ func TestDiscards(t *testing.T) {
 
 func TestInputIsStrict(t *testing.T) {
 	for name, input := range map[string]string{"an unknown member": `{"query":".","data":1,"x":1}`, "a list": `[]`, "a number for a query": `{"query":1,"data":1}`} {
-		if got := (starlingtest.Host{}).Call(t, "json_transform", input); got.Failure == nil || got.Failure.Kind != abi.ErrorDiscard {
+		if got := (starlingtest.Host{}).Call(t, "json_transform", input); got.Failure == nil || got.Failure.Kind != starling.KindDiscard {
 			t.Errorf("%s: %s %v", name, got.Output, got.Failure)
 		}
 	}

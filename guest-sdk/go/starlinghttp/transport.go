@@ -17,8 +17,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/abi"
 	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
 // Transport is an http.RoundTripper whose exchanges are made by the host. The
@@ -132,7 +132,7 @@ func message(req *http.Request) ([]byte, error) {
 	out.Header.Del("Expect")
 	out.URL.RawQuery = escapeLetters(out.URL.RawQuery)
 	if deadline, timed := req.Context().Deadline(); timed {
-		out.Header.Set(abi.TimeoutHeader, strconv.FormatInt(min(max(1, time.Until(deadline).Milliseconds()), math.MaxUint32), 10))
+		out.Header.Set(hostcall.TimeoutHeader, strconv.FormatInt(min(max(1, time.Until(deadline).Milliseconds()), math.MaxUint32), 10))
 	}
 	var message bytes.Buffer
 	if err := out.WriteProxy(&message); err != nil {

@@ -15,8 +15,9 @@
 //
 // The call takes the same path as in a module, through both envelopes and the
 // protocol of the http import, so an output that is not JSON, or a request that
-// the SDK refuses to send, shows here. The rest needs the real host: the input
-// is not checked against the schema, the test's handler is the policy, and
-// nothing is recorded or metered. Calls of parallel tests run one after
+// the SDK refuses to send, shows here. Package time is virtual, see [Host]. The rest
+// needs the real host: the input is not checked against the schema, the test's
+// handler is the policy, and nothing is recorded or metered. crypto/rand is the
+// machine's. Calls of parallel tests run one after
 // another, as they would in one instance of a module.
 package starlingtest

@@ -10,7 +10,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/starling-host/starling/abi"
+	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
 // world is the host's side of the three imports during one call.
@@ -20,6 +21,7 @@ type world struct {
 	handler   http.Handler
 	held      []byte // an answer that the tool has not fetched yet; nil: none
 	exchanges []Exchange
+	virtual   bool // package time runs in virtual time
 }
 
 func (w *world) Now() int64 {
@@ -39,14 +41,14 @@ func (w *world) HTTP(req, buf []byte) int64 {
 	answer, status := w.exchange(req)
 	w.held = answer
 	if status != 0 {
-		return int64(status)
+		return status
 	}
 	return w.fetch(buf)
 }
 
 func (w *world) fetch(buf []byte) int64 {
 	if w.held == nil {
-		return int64(abi.StatusNothingHeld)
+		return hostcall.StatusNothingHeld
 	}
 	n := len(w.held)
 	if n <= len(buf) {
@@ -56,29 +58,33 @@ func (w *world) fetch(buf []byte) int64 {
 	return int64(n)
 }
 
-func (w *world) exchange(req []byte) (answer []byte, failed abi.Status) {
+func (w *world) exchange(req []byte) (answer []byte, status int64) {
 	rest := bufio.NewReader(bytes.NewReader(req))
 	r, err := http.ReadRequest(rest)
 	if err != nil {
-		return []byte(err.Error()), abi.StatusMalformed
+		return []byte(err.Error()), hostcall.StatusMalformed
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil || rest.Buffered() > 0 || !r.URL.IsAbs() {
-		return fmt.Appendf(nil, "want a request with an absolute URL and its whole body, got %q", req), abi.StatusMalformed
+		return fmt.Appendf(nil, "want a request with an absolute URL and its whole body, got %q", req), hostcall.StatusMalformed
 	}
-	effect := r.Header.Get(abi.EffectHeader)
-	r.Header.Del(abi.EffectHeader)
-	r.Header.Del(abi.TimeoutHeader)
+	effect := r.Header.Get(hostcall.EffectHeader)
+	r.Header.Del(hostcall.EffectHeader)
+	r.Header.Del(hostcall.TimeoutHeader)
 	if effect == "" {
 		effect = r.Method + " " + r.URL.String()
 	}
 	w.exchanges = append(w.exchanges, Exchange{Effect: effect, Method: r.Method, URL: r.URL.String()})
 	if w.handler == nil {
-		return []byte("the test has no HTTP handler"), abi.StatusDenied
+		return []byte("the test has no HTTP handler"), hostcall.StatusDenied
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	response := &response{header: http.Header{}}
+	began := time.Now()
 	w.handler.ServeHTTP(response, r)
+	if w.virtual {
+		w.now = w.now.Add(time.Since(began))
+	}
 	return response.message(r.Method), response.failed
 }
 
@@ -89,12 +95,18 @@ func (noWorld) Now() int64             { panic("starlingtest: no clock while too
 func (noWorld) Random() uint64         { panic("starlingtest: no randomness while tools are described") }
 func (noWorld) HTTP(_, _ []byte) int64 { panic("starlingtest: no HTTP while tools are described") }
 
-// Fail makes the exchange that a handler of [Host] answers fail with a status
-// and a text, as the real host would report it. It drops what the handler
-// wrote.
-func Fail(w http.ResponseWriter, status abi.Status, text string) {
-	w.(*response).failed = status
-	w.(*response).text = text
+// Fail makes the exchange that a handler of [Host] answers fail with a reason, such
+// as [starling.ErrTimeout], and a text, as the real host would report it. It drops
+// what the handler wrote.
+func Fail(w http.ResponseWriter, reason error, text string) {
+	status, known := map[error]int64{
+		starling.ErrDenied: hostcall.StatusDenied, starling.ErrNetwork: hostcall.StatusNetwork, starling.ErrTimeout: hostcall.StatusTimeout,
+		starling.ErrTooLarge: hostcall.StatusTooLarge, starling.ErrMalformed: hostcall.StatusMalformed,
+	}[reason]
+	if !known {
+		panic(fmt.Sprintf("starlingtest: Fail with %v, which is none of the reasons of package starling", reason))
+	}
+	w.(*response).failed, w.(*response).text = status, text
 }
 
 // response is the http.ResponseWriter of a handler.
@@ -102,7 +114,7 @@ type response struct {
 	header http.Header
 	status int // 0: not written yet
 	body   bytes.Buffer
-	failed abi.Status // not 0: the exchange failed, for the reason text
+	failed int64 // the status of the import; not 0: the exchange failed, for the reason text
 	text   string
 }
 

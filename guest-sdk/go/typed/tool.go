@@ -6,7 +6,7 @@ import (
 	"reflect"
 
 	starling "github.com/starling-host/starling/guest-sdk/go"
-	"github.com/starling-host/starling/internal/schema"
+	"github.com/starling-host/starling/guest-sdk/go/internal/schema"
 )
 
 // Tool returns the tool that calls fn. Effects, Idempotent and Limits are left

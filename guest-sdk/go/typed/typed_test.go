@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	starling "github.com/starling-host/starling/guest-sdk/go"
 	"github.com/starling-host/starling/guest-sdk/go/typed"
 )
@@ -85,8 +84,8 @@ func TestInputSchema(t *testing.T) {
 		"required":["tenant","id","rank","flag","tiny","byte","big","raw","tags","pair","homes","when","any","number","level","Untagged"],
 		"additionalProperties":false}`
 	tool := typed.Tool("t", "d", discard[everything])
-	if diff := cmp.Diff(strings.NewReplacer("\n", "", "\t", "").Replace(want), tool.InputSchema); diff != "" {
-		t.Error(diff)
+	if want := strings.NewReplacer("\n", "", "\t", "").Replace(want); tool.InputSchema != want {
+		t.Errorf("got  %s\nwant %s", tool.InputSchema, want)
 	}
 	if tool.Name != "t" || tool.Description != "d" {
 		t.Errorf("got %+v", tool)
@@ -121,8 +120,8 @@ func TestConstraints(t *testing.T) {
 		"required":["name","text","ratio","homes"],
 		"additionalProperties":false}`
 	tool := typed.Tool("t", "d", func(_ *starling.Call, in bounded) (bounded, error) { return in, nil })
-	if diff := cmp.Diff(strings.NewReplacer("\n", "", "\t", "").Replace(want), tool.InputSchema); diff != "" {
-		t.Error(diff)
+	if want := strings.NewReplacer("\n", "", "\t", "").Replace(want); tool.InputSchema != want {
+		t.Errorf("got  %s\nwant %s", tool.InputSchema, want)
 	}
 	if strings.Contains(tool.OutputSchema, "default") || !strings.Contains(tool.OutputSchema, `"required":["name","text","rank","tags","flag","homes"]`) {
 		t.Errorf("what the reader fills in is no part of an output: %s", tool.OutputSchema)
@@ -341,5 +340,29 @@ func TestIntegersAreExact(t *testing.T) {
 	got, err := tool.Execute(&starling.Call{}, fmt.Appendf(nil, `{"n":%d}`, uint64(math.MaxUint64)))
 	if string(got) != "18446744073709551615" || err != nil {
 		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestOutputSchemas(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		tool starling.Tool
+		want string
+	}{
+		{"any value", typed.Tool("t", "", discard[struct{}]), ""},
+		{"a slice may be null", typed.Tool("t", "", func(*starling.Call, struct{}) (o []int8, e error) { return }),
+			`{"type":["array","null"],"items":{"type":"integer","minimum":-128,"maximum":127}}`},
+		{"a map", typed.Tool("t", "", func(*starling.Call, struct{}) (o map[string]bool, e error) { return }),
+			`{"type":["object","null"],"additionalProperties":{"type":"boolean"}}`},
+		{"members may be left out", typed.Tool("t", "", func(*starling.Call, struct{}) (o struct {
+			A []int `json:"a,omitempty"`
+			B int   `json:"b"`
+		}, e error) {
+			return
+		}), `{"type":"object","properties":{"a":{"type":"array","items":{"type":"integer"}},"b":{"type":"integer"}},"required":["b"]}`},
+	} {
+		if c.tool.OutputSchema != c.want {
+			t.Errorf("%s: %s", c.name, c.tool.OutputSchema)
+		}
 	}
 }

@@ -189,7 +189,7 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		if strings.Contains(e.Output, "GOTOOLCHAIN=local") {
 			e.Hint = "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"
 		} else if strings.Contains(e.Output, "go.mod file not found") {
-			e.Hint = "make the folder a module, there: go mod init example.com/tool && go get github.com/starling-host/starling"
+			e.Hint = "make the folder a module, there: go mod init example.com/tool && go get github.com/starling-host/starling/guest-sdk/go"
 		}
 		return nil, e
 	}

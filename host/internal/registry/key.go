@@ -53,20 +53,17 @@ func (m *listedModule) downloaded() bool {
 	return m != nil && m.Version != ""
 }
 
-// fromSDK reports whether the package belongs to the SDK for tools in Go, wherever that
-// lies: a tool may replace its module by a folder if that holds the SDK.
-func (p listedPackage) fromSDK() bool {
-	if p.Module == nil || !sdkPackage.MatchString(p.ImportPath) {
+// sdk reports whether the module is the SDK for tools in Go, wherever that lies: a tool may
+// replace it by a folder that holds it.
+func (m *listedModule) sdk() bool {
+	if m == nil || m.Path != "github.com/starling-host/starling/guest-sdk/go" {
 		return false
 	}
-	text, err := os.ReadFile(p.Module.GoMod)
+	text, err := os.ReadFile(m.GoMod)
 	return err == nil && sdkModule.Match(text)
 }
 
-var (
-	sdkPackage = regexp.MustCompile(`^github\.com/starling-host/starling/(abi|guest-sdk/go|internal/schema)(/|$)`)
-	sdkModule  = regexp.MustCompile(`(?m)^module github\.com/starling-host/starling$`)
-)
+var sdkModule = regexp.MustCompile(`(?m)^module github\.com/starling-host/starling/guest-sdk/go$`)
 
 const listFields = "-json=Dir,ImportPath,Name,Standard,Module,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles"
 
@@ -188,7 +185,7 @@ func (k *keyText) addFile(p listedPackage, name, path string) ([]byte, error) {
 	case within(k.root, path):
 	case p.Module.downloaded():
 		base = k.modcache
-	case p.fromSDK():
+	case p.Module.sdk():
 		base = filepath.Dir(p.Module.GoMod)
 	}
 	base, err := filepath.EvalSymlinks(base)

@@ -1,8 +1,16 @@
-package starling_test
+package guestsdk_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"errors"
+	"flag"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,11 +20,89 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/tool"
+)
+
+func TestMain(m *testing.M) { treetest.Run(m) }
+
+const (
+	goSDK     = "guest-sdk/go"
+	goArchive = "guest-sdk/go.zip"
 )
 
 // maxMinimal is the size that doc.go promises for a tool that uses this package alone.
 const maxMinimal = 2_000_000
+
+var update = flag.Bool("update", false, "write guest-sdk/go.zip")
+
+// TestGoArchive checks that go.zip, which the program carries, has the files of the SDK that a
+// tool needs, below sdk, and the template of a tool, below template.
+func TestGoArchive(t *testing.T) {
+	listed, err := exec.Command("git", "ls-files", "-z", goSDK).Output()
+	if err != nil {
+		t.Skipf("SKIPPED: this is no checkout: %v", err)
+	}
+	want := map[string][]byte{"sdk/LICENSE": []byte(treetest.Read(t, "LICENSE"))}
+	for path := range strings.SplitSeq(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
+		name := strings.TrimPrefix(path, goSDK+"/")
+		switch first, _, _ := strings.Cut(name, "/"); {
+		case first == "template":
+		case first == "testdata" || first == "examples" || strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, ".md"):
+			continue
+		default:
+			name = "sdk/" + name
+		}
+		want[name] = []byte(treetest.Read(t, path))
+	}
+	if *update {
+		var packed bytes.Buffer
+		w := zip.NewWriter(&packed)
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			f, err := w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate})
+			if err == nil {
+				_, err = f.Write(want[name])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(w.Close(), os.WriteFile(goArchive, packed.Bytes(), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	archive, err := zip.OpenReader(goArchive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	got := map[string][]byte{}
+	for _, f := range archive.File {
+		if got[f.Name], err = fs.ReadFile(archive, f.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("write it again: go test ./guest-sdk -run TestGoArchive -update\n%s", diff)
+	}
+}
+
+// TestGoSDKHasNoDependencies: a tool builds without a network, and the schemas of the SDK are
+// those of the host.
+func TestGoSDKHasNoDependencies(t *testing.T) {
+	if mod := treetest.Read(t, goSDK+"/go.mod"); strings.Contains(mod, "require") {
+		t.Errorf("guest-sdk/go/go.mod has requirements:\n%s", mod)
+	}
+	files, err := filepath.Glob("internal/schema/*.go")
+	if err != nil || len(files) < 6 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if !strings.HasSuffix(file, "_test.go") && treetest.Read(t, file) != treetest.Read(t, goSDK+"/"+file) {
+			t.Errorf("%s and guest-sdk/go/%[1]s differ: change the first and copy it", file)
+		}
+	}
+}
 
 func build(t *testing.T, dir string) []byte {
 	t.Helper()
@@ -39,7 +125,7 @@ func check(t *testing.T, wasm []byte) sandbox.GateInfo {
 // TestMinimalModuleIsSmallAndAsksForNothing: the import section of a module
 // lists its abilities, so a tool without host calls imports nothing.
 func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
-	wasm := build(t, "testdata/minimal")
+	wasm := build(t, "guest-sdk/go/testdata/minimal")
 	if len(wasm) >= maxMinimal {
 		t.Errorf("%d bytes, the limit is %d", len(wasm), maxMinimal)
 	}
@@ -98,8 +184,8 @@ func call(t *testing.T, m *sandbox.Module, w *world, tool, input string) (string
 	return string(got.Output), err
 }
 
-func TestModule(t *testing.T) {
-	m := load(t, "testdata/probe", sandbox.Config{})
+func TestGoModule(t *testing.T) {
+	m := load(t, "guest-sdk/go/testdata/probe", sandbox.Config{})
 	if doc, err := m.Describe(t.Context()); err != nil || !strings.HasPrefix(string(doc), `{"tools":[{"name":"world",`) {
 		t.Errorf("describe: %s %v", doc, err)
 	}
@@ -150,7 +236,7 @@ func TestOrdinaryClientsRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes seconds")
 	}
-	m := load(t, "testdata/nethttp", sandbox.Config{Interpreter: true})
+	m := load(t, "guest-sdk/go/testdata/nethttp", sandbox.Config{Interpreter: true})
 	const late = `{"error":{"kind":"tool","message":"Get \"http://h/new\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"}}`
 	for _, c := range []struct {
 		name  string

@@ -1,4 +1,4 @@
-package tools_test
+package guestsdk_test
 
 import (
 	"slices"
@@ -10,10 +10,10 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 )
 
-// TestModules builds each tool as a user does, passes it through the gate, and
+// TestTools builds each tool of tools-wasm as a user does, passes it through the gate, and
 // compares its imports from the host with what its README says. A module that
 // grows beyond its limit has begun to link something large.
-func TestModules(t *testing.T) {
+func TestTools(t *testing.T) {
 	for _, c := range []struct {
 		dir     string
 		imports []string
@@ -24,7 +24,7 @@ func TestModules(t *testing.T) {
 		{"json-transform", nil, 7_000_000},
 	} {
 		t.Run(c.dir, func(t *testing.T) {
-			m, err := guest.Find(t.Context(), c.dir)
+			m, err := guest.Find(t.Context(), "tools-wasm/"+c.dir)
 			if err != nil {
 				t.Fatal(err)
 			}

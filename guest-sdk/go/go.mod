@@ -1,0 +1,3 @@
+module github.com/starling-host/starling/guest-sdk/go
+
+go 1.24.0
