@@ -5,11 +5,13 @@ import (
 	"context"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
@@ -63,7 +65,11 @@ func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOp
 		return nil, err
 	}
 	a := &Agent{db: db, variables: file.Variables, rules: rulesOf(o.Policy, o.Secrets)}
-	if a.box, err = file.OpenTools(ctx, &ModuleLoader{Engine: engine, Store: log, Policy: a.rules}, os.Getenv); err != nil {
+	loader, err := (&ModuleLoader{Engine: engine, Store: log, Policy: a.rules, Finder: db.Finder()}).For(file)
+	if err != nil {
+		return nil, err
+	}
+	if a.box, err = file.OpenTools(ctx, loader, os.Getenv); err != nil {
 		return nil, err
 	}
 	a.Agent = file.Agent(model, a.box)
@@ -146,7 +152,7 @@ func (a *Agent) Resume(ctx context.Context, runID, message string, opts ...agent
 
 // openReplayingAgent opens an agent for replays. It needs no key, because a replay does not
 // ask the model, and does not store its modules.
-func openReplayingAgent(ctx context.Context, path string, engine guest.Engine) (*Agent, error) {
+func openReplayingAgent(ctx context.Context, path string, engine guest.Engine, db *DB) (*Agent, error) {
 	file, err := agentfile.Load(path)
 	if err != nil {
 		return nil, err
@@ -155,7 +161,11 @@ func openReplayingAgent(ctx context.Context, path string, engine guest.Engine) (
 	if err != nil {
 		return nil, err
 	}
-	box, err := file.OpenToolsForReplay(ctx, &ModuleLoader{Engine: engine}, os.Getenv)
+	loader, err := (&ModuleLoader{Engine: engine, Finder: db.Finder()}).For(file)
+	if err != nil {
+		return nil, err
+	}
+	box, err := file.OpenToolsForReplay(ctx, loader, os.Getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -193,14 +203,27 @@ type ModuleLoader struct {
 	Engine guest.Engine
 	Store  eventlog.ModuleStore // nil stores nothing
 	Policy *policy.Run          // nil: each module has the hosts that its entry allows
+	Finder artifact.Finder
 
 	// Stored receives the modules that were stored, by digest, unless it is nil.
 	Stored map[canon.Hash][]byte
 }
 
+// For returns the loader with what the file of an agent says about modules, unless its finder says
+// it: the lock file beside the agent's file, and the trust file that it names.
+func (l *ModuleLoader) For(file *agentfile.File) (*ModuleLoader, error) {
+	made := *l
+	made.Finder.Lock = cmp.Or(l.Finder.Lock, filepath.Join(filepath.Dir(file.Path), artifact.LockName))
+	var err error
+	if file.Trust != "" && l.Finder.Trust == nil {
+		made.Finder.Trust, err = artifact.LoadTrust(file.Trust)
+	}
+	return &made, err
+}
+
 // LoadModule implements [agentfile.Loader].
 func (l *ModuleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]tool.Tool, func() error, error) {
-	source, err := guest.Find(ctx, m.Path)
+	source, err := l.Finder.Find(ctx, m.Path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/runtime/observe"
 )
 
@@ -31,6 +32,9 @@ type Options struct {
 
 	// Engine configures the execution of tools.
 	Engine EngineOptions
+
+	// Finder finds the modules of tools, and may require signatures of them.
+	Finder artifact.Finder
 
 	// AppVersion is the version of the program around this package. It is recorded for
 	// information, and empty by default.

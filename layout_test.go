@@ -55,6 +55,8 @@ var importers = map[string][]string{
 	"go.opentelemetry.io/proto/otlp":                    {"serve"},
 	"google.golang.org/protobuf":                        {"serve"},
 	"github.com/modelcontextprotocol/go-sdk":            {"serve/internal/mcpsrv", "runtime/mcptool"},
+	"oras.land/oras-go/v2":                              {"host/artifact"},
+	"github.com/opencontainers/image-spec":              {"host/artifact"},
 	"golang.org/x/oauth2":                               {"runtime/mcptool"},
 }
 
@@ -62,6 +64,7 @@ var importers = map[string][]string{
 // that exist for tests, whose names end in "test".
 var testOnly = []string{
 	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3", "golang.org/x/net", "github.com/getkin/kin-openapi",
+	"github.com/google/go-containerregistry",
 }
 
 type goPackage struct {
@@ -184,6 +187,7 @@ func TestThirdPartyImporters(t *testing.T) {
 var operators = []string{
 	"runtime/provider", "runtime/internal/converse", "runtime/internal/anthropic", "runtime/internal/bedrock",
 	"runtime/internal/gemini", "runtime/internal/openai", "runtime/mcptool",
+	"host/artifact", // the names of tools: a person's, or an agent's file's
 }
 
 // servers are the packages that answer over HTTP. What they ask, they ask of addresses in

@@ -3,7 +3,6 @@ package starling
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
@@ -157,9 +157,11 @@ func (m *Module) store(ctx context.Context, log eventlog.ModuleStore) error {
 
 // Load finds a module and prepares one of its tools. Ref is the path of a .wasm file, the
 // path of a folder with a tool in Go, TypeScript or JavaScript, which Load builds first,
-// the hexadecimal digest of a module in the database, or [RunJS].
+// oci://REGISTRY/NAME:TAG, oci-layout:FOLDER:TAG or https://HOST/FILE.wasm@sha256:DIGEST (see
+// package artifact), the hexadecimal digest of a module in the database, or [RunJS].
 //
-// The error is a [*guest.SourceError] if the module is missing or does not build, a
+// The error is a [*guest.SourceError] if the module is missing or does not build, an
+// [*artifact.Error] if it cannot be fetched or is not the one that was pinned or signed, a
 // [*sandbox.Refusal] or a [*guest.DescriptionError] if it is refused, and a
 // [*NotFoundError] if it does not have the tool.
 func (db *DB) Load(ctx context.Context, ref string, o ToolOptions) (*Tool, error) {
@@ -174,6 +176,9 @@ func (db *DB) Load(ctx context.Context, ref string, o ToolOptions) (*Tool, error
 // command.
 func (db *DB) LoadBytes(ctx context.Context, name string, wasm []byte, o ToolOptions) (*Tool, error) {
 	source, err := guest.FromBytes(name, bytes.Clone(wasm))
+	if err == nil {
+		err = db.o.Finder.Check(name, source.Wasm, nil)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -186,25 +191,26 @@ func (db *DB) LoadBytes(ctx context.Context, name string, wasm []byte, o ToolOpt
 
 // LoadModule is [DB.Load] for all tools of a module.
 func (db *DB) LoadModule(ctx context.Context, ref string, o ToolOptions) (*Module, error) {
-	source, err := db.source(ctx, ref)
+	source, err := db.Source(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	return db.loadModule(ctx, source, o)
 }
 
-// source finds a module in the file system, or in the database by its digest.
-func (db *DB) source(ctx context.Context, ref string) (guest.Source, error) {
-	digest, err := hex.DecodeString(ref)
-	if _, missing := os.Stat(ref); err != nil || len(digest) != len(canon.Hash{}) || missing == nil {
-		return guest.Find(ctx, ref)
+// Source finds a module by its name, as [DB.Load] does, without loading it.
+func (db *DB) Source(ctx context.Context, ref string) (guest.Source, error) {
+	return db.Finder().Find(ctx, ref)
+}
+
+// Finder returns what finds modules for the database: [Options.Finder], and the modules of the
+// database by their digests.
+func (db *DB) Finder() artifact.Finder {
+	f := db.o.Finder
+	if f.Modules == nil {
+		f.Modules = func(ctx context.Context) (eventlog.ModuleReader, error) { return db.Log(ctx) }
 	}
-	log, err := db.Log(ctx)
-	if err != nil {
-		return guest.Source{}, err
-	}
-	wasm, err := log.Module(ctx, canon.Hash(digest))
-	return guest.Source{Wasm: wasm, Name: "tool"}, err
+	return f
 }
 
 func (db *DB) loadModule(ctx context.Context, source guest.Source, o ToolOptions) (*Module, error) {

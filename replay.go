@@ -22,7 +22,7 @@ import (
 
 // ReplayOptions configure a replay. The zero value replays each run as recorded.
 type ReplayOptions struct {
-	// Module is the path of another version of the tool, to compare its behaviour on the
+	// Module is the name of another version of the tool, to compare its behaviour on the
 	// same input and answers. Fuel and memory are then not compared.
 	Module string
 
@@ -158,7 +158,7 @@ func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) 
 		return r, nil
 	}
 	if o.Module != "" {
-		source, err := db.source(ctx, o.Module)
+		source, err := db.Source(ctx, o.Module)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +170,7 @@ func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) 
 	}
 	r.modules = guest.NewRecorded(started, r.store, r.other, agentfile.Offline)
 	if o.AgentFile != "" {
-		if r.agent, err = openReplayingAgent(ctx, o.AgentFile, started); err != nil {
+		if r.agent, err = openReplayingAgent(ctx, o.AgentFile, started, db); err != nil {
 			r.Close()
 			return nil, err
 		}

@@ -47,6 +47,7 @@ type File struct {
 	KeyFile        string   `yaml:"key_file"` // of the master key
 	Agents         []string `yaml:"agents"`
 	Policy         string   `yaml:"policy"` // of the operator; empty for none
+	Trust          string   `yaml:"trust"`  // file of the keys that may sign modules; empty accepts all
 
 	daemon.Settings
 
@@ -130,7 +131,7 @@ func LoadFile(name string) (*File, error) {
 		}
 		return nil
 	}
-	err = cmp.Or(check(f.At("key_file"), f.KeyFile, "make a key with: starling-host tenant keygen FILE; "+hint), check(f.At("policy"), f.Policy, hint))
+	err = cmp.Or(check(f.At("key_file"), f.KeyFile, "make a key with: starling-host tenant keygen FILE; "+hint), check(f.At("policy"), f.Policy, hint), check(f.At("trust"), f.Trust, hint))
 	for i, at := range f.At("agents").Items() {
 		err = cmp.Or(err, check(at, f.Agents[i], hint))
 	}
@@ -180,7 +181,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 	if u, err := url.Parse(f.Traces.Endpoint); err == nil && f.Traces.Endpoint != "" {
 		f.Traces.Endpoint = u.JoinPath("v1/traces").String()
 	}
-	for _, file := range []*string{&f.Database, &f.KeyFile, &f.Policy, &f.TLS.Cert, &f.TLS.Key, &f.Seal.KeyFile} {
+	for _, file := range []*string{&f.Database, &f.KeyFile, &f.Policy, &f.Trust, &f.TLS.Cert, &f.TLS.Key, &f.Seal.KeyFile} {
 		resolve(file, name)
 	}
 	for i := range f.Agents {

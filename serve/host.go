@@ -22,6 +22,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/observe"
@@ -223,6 +224,7 @@ func (h *Host) loadPolicy() error {
 // config returns the configuration of the daemon.
 func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	c = daemon.Config{Settings: h.file.Settings, Calls: h.file.callLimits(), MaxAttempts: h.file.Queue.Attempts, OpenMetrics: h.file.Metrics.Open}
+	c.Check = artifact.Finder{Trust: h.found.trust}.Check
 	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.certificate.config(), h.o.Version, h.logger
 	if at, ok := h.listener.Addr().(*net.TCPAddr); ok && h.o.Development && at.IP.IsLoopback() {
 		for _, origin := range h.origins() {
@@ -339,7 +341,12 @@ func (h *Host) openAgents(ctx context.Context, c *daemon.Config) error {
 	for _, one := range h.found.agents {
 		file := one.file
 		modules := map[canon.Hash][]byte{}
-		box, err := file.OpenTools(ctx, &starling.ModuleLoader{Engine: c.Inline, Store: h.log, Stored: modules}, os.Getenv)
+		finder := artifact.Finder{Trust: h.found.trust, Modules: func(context.Context) (eventlog.ModuleReader, error) { return h.log, nil }}
+		loader, err := (&starling.ModuleLoader{Engine: c.Inline, Store: h.log, Stored: modules, Finder: finder}).For(file)
+		if err != nil {
+			return err
+		}
+		box, err := file.OpenTools(ctx, loader, os.Getenv)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/display"
@@ -31,6 +32,7 @@ type Resolved struct {
 // resolved is what a file names, read.
 type resolved struct {
 	policy                  *policy.Policy
+	trust                   *artifact.Trust // nil without
 	certificate             *Certificate // nil without
 	masters                 []tenant.MasterKey
 	metricsKey, operatorKey string
@@ -66,6 +68,12 @@ func (f *File) resolve(ctx context.Context, development bool) (r resolved, all [
 		var warn []string
 		r.policy, warn, err = f.operatorPolicy(development)
 		add("policy", f.Policy, warn, err)
+	}
+	if f.Trust != "" {
+		if r.trust, err = artifact.LoadTrust(f.Trust); err != nil {
+			err = &SetupError{Err: err}
+		}
+		add("trust", f.Trust, nil, err)
 	}
 	if f.TLS != (FileTLS{}) && f.Listen.Network != "unix" {
 		r.certificate = &Certificate{Files: f.TLS}

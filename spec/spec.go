@@ -22,6 +22,8 @@ var (
 	hostSchema []byte
 	//go:embed sidecar.schema.json
 	sidecarSchema []byte
+	//go:embed trust.schema.json
+	trustSchema []byte
 	//go:embed openapi.yaml
 	openAPI []byte
 )
@@ -40,6 +42,9 @@ func HostSchema() []byte { return hostSchema }
 
 // SidecarSchema returns the JSON Schema of NAME.tool.yaml.
 func SidecarSchema() []byte { return sidecarSchema }
+
+// TrustSchema returns the JSON Schema of trust.yaml.
+func TrustSchema() []byte { return trustSchema }
 
 // OpenAPI returns the contract of the HTTP API, openapi.yaml.
 func OpenAPI() []byte { return openAPI }

@@ -52,6 +52,7 @@ type agentFlags struct {
 	output    string
 	noReissue bool
 	policy    string
+	trust     string
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -108,6 +109,7 @@ func (a *app) agentResumeCommand() *cobra.Command {
 func agentFlagsOf(cmd *cobra.Command, f *agentFlags) {
 	cmd.Flags().StringVar(&f.provider, "provider", "", "let `script:FILE` play the model")
 	policyFlag(cmd, &f.policy)
+	trustFlag(cmd, &f.trust)
 	isolationFlag(cmd, &f.isolation)
 	outputFlag(cmd, &f.output)
 }
@@ -160,7 +162,7 @@ func (a *app) openAgent(ctx context.Context, f agentFlags) (*starling.DB, *starl
 	if err != nil {
 		return nil, nil, err
 	}
-	db, err := a.open(ctx, f.database, f.isolation)
+	db, err := a.open(ctx, f.database, f.isolation, f.trust)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -48,7 +48,7 @@ func (a *app) checkCommand() *cobra.Command {
 }
 
 func (a *app) check(ctx context.Context, ref string, f checkFlags) error {
-	source, err := guest.Find(ctx, ref)
+	source, err := a.source(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // servers are the commands that go on until they are stopped, and those about the queue of
@@ -29,6 +30,12 @@ func TestHelpExamples(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
 	dir := exampleFolder(t)
+	registry := treetest.Registry(t, nil)
+	push := exec.Command("starling-host", "tool", "push", "dice.wasm", "oci://"+registry+"/tools/dice:1.0")
+	push.Dir = dir
+	if out, err := push.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	root := (&app{stdin: os.Stdin, stdout: newPrinter(t.Output()), stderr: newPrinter(t.Output())}).root()
 	seen := 0
 	eachCommand(root, func(cmd *cobra.Command) {
@@ -53,7 +60,7 @@ func TestHelpExamples(t *testing.T) {
 			if makesKey {
 				_ = os.Rename(key, key+".kept") // that other examples seal with
 			}
-			shell := exec.Command("sh", "-c", strings.TrimSpace(line))
+			shell := exec.Command("sh", "-c", strings.ReplaceAll(strings.TrimSpace(line), "registry.example.com", registry))
 			shell.Dir = dir
 			if out, err := shell.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", strings.TrimSpace(line), err, out)

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
@@ -99,6 +100,7 @@ func explain(err error) *failure {
 	var (
 		known       *failure
 		found       *guest.SourceError
+		named       *artifact.Error
 		refusal     *sandbox.Refusal
 		description *guest.DescriptionError
 		schema      *tool.SchemaError
@@ -124,6 +126,9 @@ func explain(err error) *failure {
 		return &failure{code: exitUsage, message: input.Error()}
 	case errors.As(err, &notPrivate):
 		return &failure{code: exitUsage, message: notPrivate.Error(), hint: pasteable("chmod 600", notPrivate.Path)}
+	case errors.As(err, &named):
+		codes := map[artifact.Kind]int{artifact.Wrong: exitUsage, artifact.Failed: exitFailed, artifact.Refused: exitRefused}
+		return &failure{code: codes[named.Kind], message: named.Ref + ": " + named.Reason, hint: named.Hint}
 	case errors.As(err, &found):
 		f := &failure{code: exitUsage, message: found.Ref + ": " + found.Reason, hint: found.Hint}
 		if found.Output != "" {

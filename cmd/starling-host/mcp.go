@@ -117,7 +117,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 	var view serve.MCPView
 	where := f.database
 	if f.calls(refs) {
-		db, err := a.open(ctx, f.database, f.isolation)
+		db, err := a.open(ctx, f.database, f.isolation, f.trust)
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
 )
@@ -199,7 +200,7 @@ func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map
 				v = absolute(v)
 			case "tool":
 				v = cmp.Or(built[v], absolute(v))
-			case "db", "policy", "key-file":
+			case "db", "policy", "trust", "key-file":
 				v = absolute(v)
 			case "server":
 				var err error
@@ -248,6 +249,10 @@ func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (bui
 		if err != nil {
 			return nil, nil, err
 		}
+		if artifact.IsRemote(ref) { // pinned: the assistant starts it in another folder
+			built[ref] = m.Source.Source
+			continue
+		}
 		if info, err := os.Stat(ref); err != nil || !info.IsDir() {
 			continue
 		}
@@ -291,7 +296,7 @@ func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (bui
 
 // absolute makes a path absolute; the address of a database on a server is returned unchanged.
 func absolute(path string) string {
-	if full, err := filepath.Abs(path); err == nil && !onServer(path) {
+	if full, err := filepath.Abs(path); err == nil && !onServer(path) && !artifact.IsDigest(path) {
 		return full
 	}
 	return path

@@ -71,6 +71,7 @@ type callFlags struct {
 	allow        []string
 	allowPrivate bool
 	policy       string
+	trust        string
 	fuel         uint64
 	memory       uint64
 	effects      uint64
@@ -130,6 +131,7 @@ func (f *callFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.allow, "allow-host", nil, "let the tool reach `HOST[:PORT]`; may be repeated")
 	flags.BoolVar(&f.allowPrivate, "allow-private", false, "also reach loopback, private and other special addresses")
 	policyFlag(cmd, &f.policy)
+	trustFlag(cmd, &f.trust)
 	limits := sandbox.DefaultLimits()
 	flags.Var(counted(&f.fuel, fuelUnits, "N", 0), "fuel",
 		"instructions that the call may use, such as 10M or 2G (default "+formatFuel(limits.Fuel)+")")
@@ -191,7 +193,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 			return explainKey(f.seal, err)
 		}
 	}
-	db, err := a.open(ctx, f.database, f.isolation)
+	db, err := a.open(ctx, f.database, f.isolation, f.trust)
 	if err != nil {
 		return err
 	}
@@ -258,11 +260,16 @@ func loadAll(ctx context.Context, db *starling.DB, refs []string, o starling.Too
 	return all, nil
 }
 
-// open opens a database to record runs in.
-func (a *app) open(ctx context.Context, where, isolation string) (*starling.DB, error) {
+// open opens a database to record runs in. Trust is the path of a trust file, or empty.
+func (a *app) open(ctx context.Context, where, isolation, trust string) (*starling.DB, error) {
 	outliveReaders()
+	finder, err := finderOf(trust)
+	if err != nil {
+		return nil, err
+	}
 	return starling.Open(ctx, where, starling.Options{
 		AppVersion: programVersion(),
+		Finder:     finder,
 		Engine:     starling.EngineOptions{Processes: isolation == isolationProcess, Warn: a.warn},
 	})
 }

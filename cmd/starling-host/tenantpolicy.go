@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -203,7 +202,7 @@ func (a *app) trustCommand() *cobra.Command {
 		if b, err := hex.DecodeString(args[2]); err == nil && len(b) == len(digest) {
 			digest = canon.Hash(b)
 		} else {
-			module, err := guest.Find(ctx, args[2])
+			module, err := a.source(ctx, args[2])
 			if err != nil {
 				return err
 			}

@@ -30,7 +30,8 @@ func (a *app) toolCommand() *cobra.Command {
 		},
 	}
 	outputFlag(describe, &output)
-	return parent("tool", "look at tools", "Inspect a module without running its tools.", a.checkCommand(), describe, a.packCommand())
+	return parent("tool", "look at tools", "Inspect a module without running its tools.", a.checkCommand(), describe, a.packCommand(),
+		a.pushCommand(), a.pullCommand(), a.listCommand())
 }
 
 const packHelp = `Write the module that the host runs to FILE: with its sidecar as a section, and a component
@@ -44,7 +45,7 @@ func (a *app) packCommand() *cobra.Command {
 		Long:    packHelp,
 		Example: "  starling-host tool pack gojq.wasm packed.wasm",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			source, err := guest.Find(cmd.Context(), args[0])
+			source, err := a.source(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,7 @@ type Entry struct {
 
 // Module is a module, with the settings of its tools.
 type Module struct {
-	Path         string              // of a .wasm file or of a folder with a tool
+	Path         string              // of a .wasm file or of a folder with a tool, or another name of a module
 	Code         bool                // its tools can call the other tools of the run
 	Tool         string              // the only tool to use; empty for all
 	Rename       string              // its name for the agent; empty for its own
@@ -98,7 +98,7 @@ func (f *File) entry(e entry, at *config.Node) Entry {
 	switch {
 	case e.Wasm != "":
 		made.Module = &Module{
-			Path: f.path(e.Wasm), Tool: e.Name, Rename: e.Rename, AllowHosts: e.AllowHosts, AllowPrivate: e.AllowPrivate, Limits: e.Sandbox(),
+			Path: f.tool(e.Wasm), Tool: e.Name, Rename: e.Rename, AllowHosts: e.AllowHosts, AllowPrivate: e.AllowPrivate, Limits: e.Sandbox(),
 		}
 	case e.Builtin != "":
 		made.Builtin = &Builtin{Name: e.Builtin, Dir: f.path(e.Dir), Rename: e.Rename}

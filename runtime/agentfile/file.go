@@ -53,6 +53,9 @@ type File struct {
 	// no other way.
 	Code bool
 
+	// Trust is the path of the file that says which keys may sign the modules. Empty accepts all.
+	Trust string `yaml:"trust"`
+
 	// Variables are visible to the tools and not to the model: a canonical JSON object, or
 	// nil. See tool.WithVariablesJSON.
 	Variables json.RawMessage `yaml:"variables"`
@@ -96,6 +99,7 @@ func Parse(path string, data []byte) (*File, error) {
 	}
 	f.at, f.limits, f.Code = root.Get("provider"), d.Budget, d.Code != nil
 	f.Endpoint.Provider, f.Endpoint.Script = cmp.Or(d.Provider.name, scripted), f.path(d.Provider.Script)
+	f.Trust = f.path(f.Trust)
 	f.Name, f.Model = cmp.Or(f.Name, nameOf(path)), cmp.Or(f.Model, scripted) // other providers require it
 	if bytes.Equal(f.Params, emptyMap) {
 		f.Params = nil
@@ -160,6 +164,19 @@ func (f *File) path(name string) string {
 		return name
 	}
 	return filepath.Join(filepath.Dir(f.Path), name)
+}
+
+// tool resolves the name of a module: a path of the file, a URL such as oci://..., or the digest
+// of a module in the database.
+func (f *File) tool(name string) string {
+	folder, layout := strings.CutPrefix(name, "oci-layout:")
+	switch {
+	case layout:
+		return "oci-layout:" + f.path(folder)
+	case strings.Contains(name, "://"), len(name) == 64 && strings.Trim(name, "0123456789abcdef") == "":
+		return name
+	}
+	return f.path(name)
 }
 
 func (f *File) readSystem(name string) (string, error) {

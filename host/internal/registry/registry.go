@@ -80,9 +80,6 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	switch {
 	case interp.Tools[ref] != nil && errors.Is(err, fs.ErrNotExist):
 		return Module{Wasm: interp.Tools[ref].Wasm(), Name: ref}, nil
-	case strings.HasPrefix(ref, "http://"), strings.HasPrefix(ref, "https://"):
-		return Module{}, &Error{Ref: ref, Reason: "a tool is a file or a folder, not an address",
-			Hint: "the tools of an MCP server are called through: starling-host mcp --server NAME=" + ref}
 	case ref == "" || errors.Is(err, fs.ErrNotExist):
 		return Module{}, &Error{Ref: ref, Reason: "no such file or folder", Hint: hintReference}
 	case err != nil:

@@ -285,6 +285,9 @@ type Config struct {
 	// If it is nil or returns nil, no request is allowed.
 	Policy func() *policy.Policy
 
+	// Check refuses an upload that lacks a signature, with an [*artifact.Error]. Nil accepts all.
+	Check func(name string, wasm, signature []byte) error
+
 	// Agents can be asked for by name.
 	Agents []Agent
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve/internal/share"
@@ -118,7 +120,11 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer end()
-	m, created, err := d.install(r.Context(), r.tenant, name, wasm)
+	signature, err := base64.StdEncoding.DecodeString(r.Header.Get(SignatureHeader))
+	if err != nil {
+		return badQuery.because("%s is not base64", SignatureHeader)
+	}
+	m, created, err := d.install(r.Context(), r.tenant, name, wasm, signature)
 	if err != nil {
 		return err
 	}
@@ -131,14 +137,22 @@ func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
+// SignatureHeader has the signature of an uploaded module, a signed note, in base64.
+const SignatureHeader = "Starling-Signature"
+
 // install adds a module to the tenant. If the tenant has the same module under the same name, it
 // stays unchanged. For a component, the module is the core module that joins its parts.
-func (d *Daemon) install(ctx context.Context, a Account, name string, upload []byte) (installed owned, created bool, err error) {
+func (d *Daemon) install(ctx context.Context, a Account, name string, upload, signature []byte) (installed owned, created bool, err error) {
 	source, err := guest.FromBytes(name, upload)
 	if err != nil {
 		return owned{}, false, refused(err)
 	}
 	wasm := source.Wasm
+	if d.config.Check != nil {
+		if err := d.config.Check(name, wasm, signature); err != nil {
+			return owned{}, false, refused(err)
+		}
+	}
 	tools, err := d.inspectModule(ctx, a, name, wasm)
 	if err != nil {
 		return owned{}, false, err
@@ -250,6 +264,9 @@ func refused(err error) error {
 			p.Offset = &r.Offset
 		}
 		return p
+	}
+	if r, ok := errors.AsType[*artifact.Error](err); ok {
+		return moduleRefused.because("%s", r.Reason).hint("send the signature, the file NAME.wasm.sig in base64, in the header " + SignatureHeader)
 	}
 	if r, ok := errors.AsType[*guest.DescriptionError](err); ok {
 		if r.Script != "" {

@@ -1,0 +1,298 @@
+package artifact
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2"
+	"oras.land/oras-go/v2/content"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/internal/registry"
+)
+
+// Finder finds modules by their names. The zero value requires no signatures, pins tags in
+// starling.lock of the working folder and keeps what it fetched in the user's cache.
+type Finder struct {
+	// Trust is whose signatures a module needs. Nil for none.
+	Trust *Trust
+	// Lock is the path of the file that pins tags to digests. The default is [LockName].
+	Lock string
+	// Cache is the folder of the cache. The default is starling-host/oci of the user's caches.
+	Cache string
+	// PlainHTTP reaches registries that do not have TLS, besides those on this machine.
+	PlainHTTP bool
+	// Modules returns the modules that a digest alone names. Nil for none.
+	Modules func(context.Context) (eventlog.ModuleReader, error)
+}
+
+// Found is a module with the name and the keys of its signature. Without a [Trust] both are empty.
+type Found struct {
+	guest.Source
+	Signed string
+	By     []string
+}
+
+// Find returns the module that ref names, see the package. The error is a [*guest.SourceError] or
+// an [*Error], except for the end of ctx, failures of the file system, and a component that is
+// refused.
+func (f Finder) Find(ctx context.Context, ref string) (guest.Source, error) {
+	found, err := f.Verify(ctx, ref)
+	return found.Source, err
+}
+
+// Verify is [Finder.Find], and returns who has signed the module.
+func (f Finder) Verify(ctx context.Context, ref string) (found Found, err error) {
+	c := claim{ref: ref}
+	_, missing := os.Stat(ref)
+	switch {
+	case IsRemote(ref) && missing != nil:
+		p, err := f.fetch(ctx, ref, pinned)
+		return p.Found, err
+	case IsDigest(ref) && missing != nil && f.Modules != nil:
+		modules, err := f.Modules(ctx)
+		if err != nil {
+			return found, err
+		}
+		digest, _ := hex.DecodeString(ref)
+		found.Name = "tool"
+		if found.Wasm, err = modules.Module(ctx, canon.Hash(digest)); err != nil {
+			return found, err
+		}
+	default:
+		if found.Source, err = guest.Find(ctx, ref); err != nil || found.Source.Source == "" { // of this program
+			return found, err
+		}
+		c.file = found.Name
+		if c.signatures, err = readSignature(found.Source.Source); err != nil {
+			return found, err
+		}
+	}
+	found.Signed, found.By, err = f.Trust.check(c, found.Wasm)
+	return found, err
+}
+
+// Check refuses a module of bytes, which has this name, unless a trusted key has signed it. Without
+// a trust file it accepts all.
+func (f Finder) Check(name string, wasm, signature []byte) error {
+	c := claim{ref: name, file: name}
+	if len(signature) > 0 {
+		c.signatures = [][]byte{signature}
+	}
+	_, _, err := f.Trust.check(c, wasm)
+	return err
+}
+
+// Pulled is a module that was fetched.
+type Pulled struct {
+	Found               // its Source is the name with the digest
+	Signatures [][]byte // signed notes, unchecked
+	Manifest   string   // digest of the manifest, or of the file of a URL
+	Cached     bool     // nothing was fetched
+}
+
+// Pull fetches a module into the cache, with its signatures. If the tag has another digest than
+// the lock file, Pull refuses it, or pins the new one with update. A URL needs no digest here.
+func (f Finder) Pull(ctx context.Context, ref string, update bool) (Pulled, error) {
+	if !IsRemote(ref) {
+		return Pulled{}, &Error{Ref: ref, Reason: "this is not the name of a tool elsewhere", Hint: "want oci://REGISTRY/NAME:TAG, oci-layout:FOLDER:TAG or https://HOST/FILE.wasm"}
+	}
+	if update {
+		return f.fetch(ctx, ref, updated)
+	}
+	return f.fetch(ctx, ref, checked)
+}
+
+// use is how a fetch treats the digest in the lock file.
+type use int
+
+const (
+	pinned  use = iota // it counts: what is in the cache is not asked for again
+	checked            // the tag must still have it
+	updated            // the tag replaces it
+)
+
+// fetch returns the module of a remote name, from the cache if it is there.
+func (f Finder) fetch(ctx context.Context, ref string, how use) (p Pulled, err error) {
+	n, err := parse(ref)
+	if err != nil {
+		return p, err
+	}
+	cache, err := f.openCache()
+	if err != nil {
+		return p, &Error{Ref: ref, Reason: "the cache cannot be used: " + err.Error(), Hint: "export XDG_CACHE_HOME=FOLDER", Kind: Failed}
+	}
+	lock, want := f.lockFile(), n.digest
+	if want == "" && n.scheme != schemeHTTPS {
+		pins, err := lock.read()
+		if err != nil {
+			return p, err
+		}
+		want = pins[n.key()]
+	}
+	c := claim{ref: ref, name: n.said()}
+	load := func(digest string) error {
+		wasm, err := cache.module(ctx, digest)
+		if err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(wasm, []byte("\x00asm")) {
+			return &Error{Ref: ref, Reason: "what is there is not a WebAssembly module", Kind: Refused}
+		}
+		p.Source, err = guest.FromBytes(n.base(), wasm)
+		p.Source.Source, p.Manifest = n.pinned(digest), digest
+		return err
+	}
+	if want != "" && (how == pinned || n.digest != "") && load(want) == nil {
+		p.Cached = true
+		c.add(ctx, cache, cache, n, want)
+		p.Signed, p.By, err = f.Trust.check(c, p.Wasm)
+	}
+	if !p.Cached || err != nil { // then for its signatures
+		ended := registry.Doing(ctx, "fetching "+n.key())
+		limited, cancel := context.WithTimeout(ctx, fetchTimeout)
+		var refused error
+		for range 2 { // the cache may have a damaged part, which a load removes
+			var digest string
+			if digest, refused = f.bring(limited, cache, n, want, how, &c); refused != nil {
+				break
+			}
+			if refused = load(digest); refused == nil {
+				break
+			}
+		}
+		cancel()
+		ended()
+		if refused != nil && !p.Cached {
+			return p, failed(ctx, ref, refused)
+		}
+		if p.Signed, p.By, err = f.Trust.check(c, p.Wasm); err != nil {
+			return p, err
+		}
+	}
+	p.Signatures = c.signatures
+	if n.digest == "" && n.scheme != schemeHTTPS && p.Manifest != want {
+		is, err := lock.pin(filepath.Join(cache.dir, "pins.lock"), n.key(), p.Manifest, how == updated)
+		if err != nil {
+			return p, err
+		}
+		if is != p.Manifest {
+			return p, changed(n, is, p.Manifest)
+		}
+	}
+	return p, nil
+}
+
+// changed is a tag that has another digest than the one that was pinned.
+func changed(n name, is, digest string) error {
+	return &Error{Ref: n.ref, Reason: fmt.Sprintf("the tag is now %s, and %s pins %s", digest, LockName, is),
+		Hint: "compare them: starling-host tool diff " + n.pinned(is) + " " + n.pinned(digest) + "; to accept the new one: starling-host tool pull --update " + n.key(), Kind: Refused}
+}
+
+// failed words an error of the network or of a registry.
+func failed(ctx context.Context, ref string, err error) error {
+	var known *Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case context.Cause(ctx) == context.Canceled:
+		return context.Canceled
+	}
+	return &Error{Ref: ref, Reason: reasonOf(err), Hint: hintOf(err), Kind: Failed}
+}
+
+func (f Finder) lockFile() lockFile {
+	if f.Lock != "" {
+		return lockFile(f.Lock)
+	}
+	return LockName
+}
+
+// CacheFolder returns the folder of the cache, whether or not it exists.
+func (f Finder) CacheFolder() (string, error) {
+	if f.Cache != "" {
+		return f.Cache, nil
+	}
+	base, err := os.UserCacheDir()
+	return filepath.Join(base, "starling-host", "oci"), err
+}
+
+func (f Finder) openCache() (*layout, error) {
+	dir, err := f.CacheFolder()
+	if err != nil {
+		return nil, err
+	}
+	return openLayout(dir)
+}
+
+// Bounds of what a registry sends.
+const (
+	maxModule    = registry.MaxModuleBytes
+	maxManifest  = 1 << 20
+	maxSignature = 64 << 10
+	maxSigned    = 64 // signatures that are looked at
+)
+
+// blob reads a blob of at most so many bytes, whose digest it checks. A damaged one of a layout is
+// removed, so that it is fetched again.
+func blob(ctx context.Context, from oras.ReadOnlyTarget, d ocispec.Descriptor, most int64) ([]byte, error) {
+	if d.Size < 0 || d.Size > most {
+		return nil, &Error{Ref: string(d.Digest), Reason: fmt.Sprintf("a part of %d bytes; at most %d are fetched", d.Size, most), Kind: Refused}
+	}
+	if !digestForm.MatchString(string(d.Digest)) {
+		return nil, &Error{Ref: fmt.Sprintf("%.80q", d.Digest), Reason: "this is not a digest of SHA-256", Kind: Refused}
+	}
+	text, err := content.FetchAll(ctx, from, d)
+	if l, ok := from.(*layout); ok && err != nil && ctx.Err() == nil {
+		_ = l.Delete(ctx, d)
+	}
+	return text, err
+}
+
+// module returns the module of a manifest in a layout, or the file of a URL, by digest.
+func (l *layout) module(ctx context.Context, digest string) ([]byte, error) {
+	d, err := l.Resolve(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	if d.MediaType == typeModule {
+		return blob(ctx, l, d, maxModule)
+	}
+	m, err := manifestOf(ctx, l, d)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := layerOf(m)
+	if err != nil {
+		return nil, err
+	}
+	text, err := blob(ctx, l, layer, maxModule)
+	if err != nil {
+		_ = l.Delete(ctx, d) // a copy goes by the manifest
+	}
+	if err != nil || !packed(layer) {
+		return text, err
+	}
+	return unpack(text)
+}
+
+// manifestOf reads a manifest.
+func manifestOf(ctx context.Context, from oras.ReadOnlyTarget, d ocispec.Descriptor) (m ocispec.Manifest, err error) {
+	text, err := blob(ctx, from, d, maxManifest)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(text, &m); err != nil || m.MediaType != "" && m.MediaType != d.MediaType {
+		return m, &Error{Ref: string(d.Digest), Reason: "this is not a manifest of the type " + d.MediaType, Kind: Refused}
+	}
+	return m, nil
+}
