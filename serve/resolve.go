@@ -33,7 +33,7 @@ type Resolved struct {
 type resolved struct {
 	policy                  *policy.Policy
 	trust                   *artifact.Trust // nil without
-	certificate             *Certificate // nil without
+	certificate             *Certificate    // nil without
 	masters                 []tenant.MasterKey
 	metricsKey, operatorKey string
 	sealKey                 *seal.Key   // nil without
