@@ -49,7 +49,7 @@ var calls = []struct {
 	requests    int
 }{
 	{tool: "hello", input: `{"name":"Ada"}`, want: `{"output":{"greeting":"Hello, Ada."}}`},
-	{tool: "hello", input: `{"name":"\"ä\"\n\u0000😀"}`, want: `{"output":{"greeting":"Hello, \"ä\"\n\u0000😀."}}`},
+	{tool: "hello", input: `{"name":"\"ä\"\n😀"}`, want: `{"output":{"greeting":"Hello, \"ä\"\n😀."}}`},
 	{tool: "transform", input: `{"text":""}`, want: `{"output":{"words":0,"upper":"","counts":{}}}`},
 	{tool: "transform", input: `{"text":"To be, or not to be: 2 ß-b 2"}`,
 		want: `{"output":{"words":9,"upper":"TO BE, OR NOT TO BE: 2 ß-B 2","counts":{"2":2,"b":1,"be":2,"not":1,"or":1,"to":2}}}`},

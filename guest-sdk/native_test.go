@@ -1,10 +1,15 @@
 package guestsdk_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestRustCrate runs the crate's own tests, those of the template, and a tool with serde.
@@ -40,4 +45,53 @@ func TestRustCrate(t *testing.T) {
 			t.Errorf("cargo test in %s: %v\n%s", folder, err, out)
 		}
 	}
+}
+
+// TestCHeader runs the header's own tests and those of the template, and compiles a tool as
+// C++ and without a C library.
+func TestCHeader(t *testing.T) {
+	treetest.Native[1].Needs(t)
+	dir := t.TempDir()
+	template := treetest.Native[1].Folder(t, "template")
+	program := filepath.Join(dir, "program")
+	freestanding := filepath.Join(dir, "tool.c")
+	treetest.Write(t, freestanding, "#include \""+filepath.Join(template, "sdk", "starling.h")+"\"\n"+
+		"static const st_field input[] = {{\"n\", \"integer\"}, {0}};\n"+
+		"static st_json *twice(const st_json *in) { return st_set(st_object(), \"n\", st_int(2 * st_integer(in, \"n\"))); }\n"+
+		"STARLING_TOOLS({\"twice\", \"Doubles.\", twice, input})\n")
+	strict := []string{"-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-o", program}
+	for name, args := range map[string][]string{
+		"the header's tests":   {"-fsanitize=undefined", "-fsanitize-trap=undefined", "guest-sdk/c/testdata/header_test.c"},
+		"the template's tests": {filepath.Join(template, "tool_test.c")},
+		"C++":                  {"--target=wasm32-wasi", "-mexec-model=reactor", "-xc++", "-std=c++20", freestanding},
+		"without a C library":  {"--target=wasm32-unknown-unknown", "-O2", "-nostdlib", "-Wl,--no-entry", freestanding},
+	} {
+		if out, err := exec.CommandContext(t.Context(), "clang", append(strict, args...)...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		} else if strings.HasSuffix(name, "tests") {
+			if out, err := exec.CommandContext(t.Context(), program).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", name, err, out)
+			}
+		} else if wasm, err := os.ReadFile(program); err != nil || callOnce(t, wasm, "twice", `{"n":21.0}`) != `{"output":{"n":42}}` {
+			t.Errorf("%s: %v, the tool does not double", name, err)
+		}
+	}
+}
+
+func callOnce(t *testing.T, wasm []byte, tool, input string) string {
+	t.Helper()
+	engine, err := sandbox.New(t.Context(), sandbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = engine.Close(context.Background()) }()
+	m, err := engine.Load(t.Context(), wasm, sandbox.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.Call(t.Context(), sandbox.Call{Tool: tool, Input: []byte(`{"tool":"` + tool + `","input":` + input + `,"context":{}}`)}, &world{})
+	if err != nil {
+		t.Error(err)
+	}
+	return string(got.Output)
 }

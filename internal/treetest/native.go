@@ -19,6 +19,7 @@ type NativeSDK struct {
 // Native are these SDKs.
 var Native = []NativeSDK{
 	{"rust", []string{"Cargo.toml", "src/*"}, "Debian: rustc libstd-rust-dev-wasm32 cargo", []string{"rustc", "/usr/lib/rustlib/wasm32-unknown-unknown"}},
+	{"c", []string{"starling.h"}, "Debian: clang lld wasi-libc libclang-rt-dev-wasm32", []string{"clang", "wasm-ld", "/usr/include/wasm32-wasi"}},
 }
 
 // Needs skips the test where the compiler is missing.

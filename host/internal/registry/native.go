@@ -37,6 +37,7 @@ var natives = []struct {
 	compile  func(*native, context.Context) error
 }{
 	{"Rust", []string{"Cargo.toml"}, (*native).findRust, (*native).compileRust},
+	{"C", []string{"tool.c"}, (*native).findC, (*native).compileC},
 }
 
 // maxFolder bounds the sources of a native tool, in files and in bytes.
@@ -167,7 +168,7 @@ func (n *native) checkRead(list string, folders ...string) error {
 	if err != nil {
 		return fmt.Errorf("registry: %w", err)
 	}
-	for line := range strings.Lines(strings.NewReplacer("\r\n", "\n", "\\\n", " ", `\ `, "\x00").Replace(string(text))) {
+	for line := range strings.Lines(strings.NewReplacer("\r\n", "\n", "\\\n", " ", `\ `, "\x00", `\#`, "#", "$$", "$").Replace(string(text))) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}

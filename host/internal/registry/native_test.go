@@ -129,3 +129,35 @@ func TestHostileRust(t *testing.T) {
 		sameInTwoFolders(t, rust(plain+"\n#[no_mangle]\npub extern \"C\" fn f(n: u32) { if n > 3 { panic!(\"four\") } }"))
 	})
 }
+
+func TestHostileC(t *testing.T) {
+	_, err := exec.LookPath("clang")
+	needs(t, "Debian: clang lld wasi-libc libclang-rt-dev-wasm32", err == nil, hasFile("/usr/include/wasm32-wasi/stdlib.h"))
+	c := func(source string, more ...string) files {
+		all := files{"tool.c": source + "\n__attribute__((export_name(\"address\"))) const char *address(void) { return secret; }\n"}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
+		}
+		return all
+	}
+	const plain = "static const char *secret = \"plain\";"
+	const runs = "#!/bin/sh\necho > EXECUTED\n"
+	tryHostile(t, map[string]hostileNative{
+		"plain":                  {c("#include <stdio.h>\n#include <stdint.h>\n#include \"a b.h\"\n"+plain, "a b.h", "", "x_test.c", "#error test", "more/x.c", "#error more"), ""},
+		"several files":          {c("extern const char *secret;", "other.c", "const char *secret = \"plain\";"), ""},
+		"#include":               {c("#include \"OUTSIDE/secret.h\""), "which is outside of its folder"},
+		"#include by a macro":    {c("#define FILE \"OUTSIDE/secret.h\"\n#include FILE"), "which is outside of its folder"},
+		"#include <> with ..":    {c("#include </../OUTSIDE/secret.h>"), "which is outside of its folder"},
+		"#import":                {c("#import \"OUTSIDE/secret.h\""), "which is outside of its folder"},
+		"#include with ..":       {c("#include \"../outside/secret.h\""), "file not found"},
+		"a link":                 {c("#include \"a.h\"", "a.h", "->../outside/secret.h"), "which is outside of its folder"},
+		"assembly":               {c("extern const char secret[];\n__asm__(\".data\\nsecret:\\n.inc\" \"bin \\\"OUTSIDE/secret.txt\\\"\\n\");"), "assembly is disabled"},
+		"the date":               {c("static const char *secret = __DATE__;"), "date"},
+		"an error":               {c("int x = y;" + plain), "tool.c:1:9: error"},
+		"an undefined function":  {c(plain + "void f(void);\n__attribute__((export_name(\"g\"))) void g(void) { f(); }"), "undefined symbol: f"},
+		"programs of the folder": {c(plain, "clang", runs, "wasm-ld", runs, "bin/wasm-ld", runs, "Makefile", "all:\n\techo > EXECUTED\n", ".clang", "x", "clang.cfg", "-include OUTSIDE/secret.h"), ""},
+	})
+	t.Run("the same in two folders", func(t *testing.T) {
+		sameInTwoFolders(t, c("static const char *secret = __FILE__;"))
+	})
+}

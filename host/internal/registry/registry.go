@@ -42,14 +42,14 @@ func (e *Error) Error() string {
 	return strings.TrimRight(fmt.Sprintf("registry: %s: %s\n%s", e.Ref, e.Reason, e.Output), "\n")
 }
 
-const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript, JavaScript or Rust; to see a tool at work: starling-host demo"
+const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript, JavaScript, Rust or C; to see a tool at work: starling-host demo"
 
 // sources are files that a tool may be written in, which cannot be executed themselves.
 var sources = map[string]struct{ language, hint string }{
 	".go":   {"Go", "pass its folder"},
 	".js":   {"JavaScript", "name it tool.js and pass its folder"},
 	".ts":   {"TypeScript", "name it tool.ts and pass its folder"},
-	".c":    {"C", "compile it: clang --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
+	".c":    {"C", "name it tool.c and pass its folder, or compile a program: clang --target=wasm32-wasi -O2 -o tool.wasm FILE"},
 	".cpp":  {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
 	".rs":   {"Rust", "pass its folder, with a Cargo.toml: starling-host tool new NAME --lang rust"},
 	".zig":  {"Zig", "compile it: zig build-exe -target wasm32-wasi -O ReleaseSmall FILE"},
