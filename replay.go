@@ -153,7 +153,8 @@ func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &Replayer{db: db, o: o, engine: lazyEngine{o: o.Engine}, store: modules{log}, checks: newModuleChecks(log)}
+	checks := newModuleChecks(log)
+	r := &Replayer{db: db, o: o, engine: lazyEngine{o: o.Engine}, store: modules{checks}, checks: checks}
 	if o.Execute != nil {
 		return r, nil
 	}

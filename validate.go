@@ -93,6 +93,20 @@ type moduleChecks struct {
 
 	mu    sync.Mutex            // held while a module is checked; others would wait for it anyway
 	found map[canon.Hash]string // "" if the module is intact; guarded by mu
+	last  []byte                // the module that was read last, for one replay; guarded by mu
+	sum   canon.Hash            // its digest
+}
+
+// Module returns a module, without reading it again if it has just been checked.
+func (m *moduleChecks) Module(ctx context.Context, digest canon.Hash) ([]byte, error) {
+	m.mu.Lock()
+	last, sum := m.last, m.sum
+	m.last = nil
+	m.mu.Unlock()
+	if last != nil && sum == digest {
+		return last, nil
+	}
+	return m.store.Module(ctx, digest)
 }
 
 func newModuleChecks(store eventlog.ModuleStore) *moduleChecks {
@@ -168,7 +182,9 @@ func (m *moduleChecks) check(ctx context.Context, digest []byte) (reason string,
 	if reason, known := m.found[sum]; known {
 		return reason, nil
 	}
-	switch _, err := m.store.Module(ctx, sum); {
+	wasm, err := m.store.Module(ctx, sum)
+	m.last, m.sum = wasm, sum
+	switch {
 	case errors.Is(err, eventlog.ErrModuleNotFound):
 		reason = "is not in the database"
 	case eventlog.IsVerdict(err):

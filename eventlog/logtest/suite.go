@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/zstd"
 )
 
 // section is one promise of a log.
@@ -387,6 +389,20 @@ func modules(t *testing.T, log eventlog.EventLog) {
 		}
 		if got, err := ms.Module(t.Context(), digest); err != nil || !bytes.Equal(got, large[:size]) {
 			t.Errorf("a module of %d bytes came back with %d: %v", size, len(got), err)
+		}
+	}
+	noise := make([]byte, 1<<19)
+	rand.NewChaCha8([32]byte{1}).Read(noise)
+	for what, b := range map[string][]byte{
+		"that cannot be compressed": noise, "that is compressed already": zstd.Compress([]byte("a text")),
+		"that is cut off while compressed": zstd.Compress(noise)[:1<<18], "of zeros": make([]byte, eventlog.MaxModuleBytes),
+	} {
+		digest, err := ms.PutModule(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ms.Module(t.Context(), digest); err != nil || !bytes.Equal(got, b) {
+			t.Errorf("a module %s, of %d bytes, came back with %d: %v", what, len(b), len(got), err)
 		}
 	}
 	if found, err := ms.HasModule(t.Context(), digest); err != nil || !found {

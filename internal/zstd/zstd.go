@@ -5,6 +5,7 @@ package zstd
 import (
 	"bytes"
 	"fmt"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -16,11 +17,17 @@ func Is(b []byte) bool { return bytes.HasPrefix(b, magic) }
 
 // Compress returns a frame with the bytes of b. The frame has no checksum: those who keep
 // frames have a digest of what is in them.
-func Compress(b []byte) []byte {
-	// The options are valid, and one thread is enough for what is compressed once.
-	w, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
-	return w.EncodeAll(b, nil)
-}
+func Compress(b []byte) []byte { return encoder().EncodeAll(b, nil) }
+
+// encoder has tables of some megabytes, which take longer to make than a short text to compress.
+// EncodeAll keeps nothing in it.
+var encoder = sync.OnceValue(func() *zstd.Encoder {
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
+	if err != nil {
+		panic(err) // of the options
+	}
+	return w
+})
 
 // Decompress returns the bytes in a frame, of which there must be at most so many.
 func Decompress(frame []byte, most int) ([]byte, error) {

@@ -117,7 +117,7 @@ type Backend struct {
 	// Behind returns the runs whose rows lack events and could not be brought up to date by a log
 	// opened for writing.
 	Behind func(ctx context.Context, use Use) ([]string, error)
-	// StoreModule stores a module that the log does not have.
+	// StoreModule stores a module that the log does not have; see Pack for its bytes.
 	StoreModule func(ctx context.Context, digest canon.Hash, wasm []byte) error
 	// MayRemoveModules reports whether the role of the log may remove modules.
 	MayRemoveModules func(ctx context.Context) (bool, error)

@@ -256,7 +256,9 @@ func (l *Log) Module(ctx context.Context, digest canon.Hash) (wasm []byte, err e
 		const query = "SELECT CASE WHEN length(wasm) <= $1 THEN wasm END FROM module WHERE digest = $2"
 		err := q.Query(query, []any{int64(eventlog.MaxModuleBytes), digest[:]}, func(row eventlog.Row) error {
 			found = true
-			return row.Scan(&wasm)
+			err := row.Scan(&wasm)
+			wasm = unpack(wasm, eventlog.MaxModuleBytes)
+			return err
 		})
 		if err != nil || !found || len(wasm) > 0 || !l.x.Pieces {
 			return err
@@ -266,7 +268,7 @@ func (l *Log) Module(ctx context.Context, digest canon.Hash) (wasm []byte, err e
 		return q.Query(pieces, args, func(row eventlog.Row) error {
 			var part []byte
 			err := row.Scan(&part)
-			wasm = append(wasm, part...)
+			wasm = append(wasm, unpack(part, PieceBytes)...)
 			return err
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/zstd"
 )
 
 // ErrNoUses means that a database cannot be written, because what uses its modules is not known.
@@ -50,9 +51,30 @@ func TakeSteps(tx Execer, set eventlog.TableSet, do func(statements string) erro
 	return err
 }
 
-// PieceBytes is the size of a module's piece in a row of module_piece. It is part of the
-// layout: existing pieces are not written again.
+// PieceBytes is the size of a module's piece in a row of module_piece, before it is packed. It is
+// part of the layout: existing pieces are not written again.
 const PieceBytes = 256 << 10
+
+// Pack returns the form in which a row has a module or a piece of one: a zstd frame if that is
+// smaller, or else the bytes themselves, as in all rows of earlier commits. Pieces are packed one
+// by one: a piece of another version of the compressor still unpacks to the same bytes.
+func Pack(b []byte) []byte {
+	if frame := zstd.Compress(b); len(frame) < len(b) || zstd.Is(b) {
+		return frame
+	}
+	return b
+}
+
+// unpack returns what was packed, of which there are at most so many bytes. Bytes that only look
+// like a frame are returned as they are, and the digest of the module decides.
+func unpack(b []byte, most int) []byte {
+	if zstd.Is(b) {
+		if unpacked, err := zstd.Decompress(b, most); err == nil {
+			return unpacked
+		}
+	}
+	return b
+}
 
 // Statements runs the statements of a transaction, and keeps the rules for them: one at a
 // time, with arguments that every database takes, and none after one has failed. Its

@@ -15,8 +15,9 @@ import (
 // it begins again.
 func (l *Log) storeModule(ctx context.Context, digest canon.Hash, wasm []byte) error {
 	for n, rest := 0, wasm; ; n++ {
-		part := bytes.Clone(rest[:min(len(rest), dblog.PieceBytes)])
-		rest = rest[len(part):]
+		piece := rest[:min(len(rest), dblog.PieceBytes)]
+		rest = rest[len(piece):]
+		part := bytes.Clone(dblog.Pack(piece))
 		last, removed := len(rest) == 0, false
 		err := l.perform(ctx, len(part), func(w *writer) (err error) {
 			removed, err = w.storePiece(digest, n, part, last, len(wasm))

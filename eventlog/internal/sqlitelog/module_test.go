@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
 
@@ -37,6 +38,57 @@ func TestAModuleThatIsNotAllThere(t *testing.T) {
 	}
 	if got, err := l.Module(t.Context(), digest); err != nil || !bytes.Equal(got, large()) {
 		t.Errorf("stored again: %d bytes, %v", len(got), err)
+	}
+}
+
+// TestModulesTakeLessRoomThanTheyHave: rows have frames, and sizes stay those of the modules. Rows of
+// earlier commits have the bytes themselves.
+func TestModulesTakeLessRoomThanTheyHave(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	small := bytes.Repeat([]byte("module"), 100)
+	for _, wasm := range [][]byte{small, large()} {
+		if _, err := l.PutModule(t.Context(), wasm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := newVandal(t, l)
+	number := func(query string) (n int64) {
+		t.Helper()
+		n, err := v.c.integer(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if c, err := eventlog.CountModules(t.Context(), l, ""); err != nil || c.Modules != 2 || c.Bytes != int64(len(small)+len(large())) {
+		t.Errorf("counted %+v, %v", c, err)
+	}
+	if n := number("SELECT (SELECT sum(length(wasm)) FROM module) + (SELECT sum(length(bytes)) FROM module_piece)"); n > int64(len(large())/100) {
+		t.Errorf("the modules take %d bytes", n)
+	}
+
+	tests := []struct {
+		name string
+		wasm []byte
+		sql  string
+		arg  []byte
+		want error
+	}{
+		{"a small module as it is", small, "UPDATE module SET wasm = ? WHERE size = 600", small, nil},
+		{"a piece as it is, among frames", large(), "UPDATE module_piece SET bytes = ? WHERE n = 2", large()[2*dblog.PieceBytes : 3*dblog.PieceBytes], nil},
+		{"a bomb in place of a piece", large(), "UPDATE module_piece SET bytes = ? WHERE n = 1", dblog.Pack(make([]byte, 8<<20)), eventlog.ErrLogCorrupt},
+		{"a bomb in place of a module", small, "UPDATE module SET wasm = ? WHERE size = 600", dblog.Pack(make([]byte, 2*eventlog.MaxModuleBytes)), eventlog.ErrLogCorrupt},
+		{"a frame that is cut off", small, "UPDATE module SET wasm = ? WHERE size = 600", dblog.Pack(small)[:10], eventlog.ErrLogCorrupt},
+	}
+	for _, tt := range tests {
+		if err := v.c.exec(t.Context(), tt.sql, tt.arg); err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Module(t.Context(), canon.Sum(tt.wasm))
+		if !errors.Is(err, tt.want) || err == nil && !bytes.Equal(got, tt.wasm) {
+			t.Errorf("%s: %d bytes, %v", tt.name, len(got), err)
+		}
 	}
 }
 
