@@ -31,7 +31,7 @@ func (a *app) toolCommand() *cobra.Command {
 	}
 	outputFlag(describe, &output)
 	return parent("tool", "look at tools", "Inspect a module without running its tools.", a.checkCommand(), describe, a.packCommand(),
-		a.pushCommand(), a.pullCommand(), a.listCommand())
+		a.pushCommand(), a.pullCommand(), a.listCommand(), a.signCommand(), a.verifyToolCommand(), a.toolDiffCommand())
 }
 
 const packHelp = `Write the module that the host runs to FILE: with its sidecar as a section, and a component

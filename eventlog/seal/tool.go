@@ -10,7 +10,7 @@ import (
 )
 
 // ToolStatement is the text of a signature of a tool: the owner of a key vouches for a module
-// under a name (spec/seal.md, section 9).
+// under a name (spec/seal.md, section 10).
 type ToolStatement struct {
 	Name   string   // such as registry.example.com/tools/dice
 	Module [32]byte // BLAKE3-256 of the module

@@ -146,3 +146,10 @@ func loopback(host string) bool {
 	ip := net.ParseIP(strings.Trim(host, "[]"))
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
+
+// SignedName returns the name under which a remote tool is signed: its repository or URL, without
+// scheme, tag and .wasm.
+func SignedName(ref string) string {
+	n, _ := parse(ref)
+	return n.said()
+}

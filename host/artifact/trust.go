@@ -174,7 +174,7 @@ func (t *Trust) check(c claim, wasm []byte) (name string, by []string, err error
 	}
 	slices.Sort(why)
 	return "", nil, &Error{Ref: c.ref, Kind: Refused, Reason: "no signature that " + t.file + " requires: " + strings.Join(slices.Compact(why), "; "),
-		Hint: "sign it: starling-host tool sign " + c.ref + " --key FILE; or list the digest in the trust file, digests: [" + digest.String() + "]"}
+		Hint: "its author signs it with: starling-host tool sign " + c.ref + " --key FILE; if you have reviewed it, list it in the trust file: digests: [" + digest.String() + "]"}
 }
 
 func listOf(keys []string) string {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +55,7 @@ var testTools = []string{"probe", "draw", "draw-next", "liar"}
 //	server start|stop    an HTTP server, its URL in $URL, its HOST:PORT in $HOST
 //	server await PATH    wait until the server has been asked for PATH
 //	host start|ask|stop  a host that serves, see hostCommand
+//	registry start|stop  an OCI registry, its HOST:PORT in $REGISTRY
 //	flip DB SEQ COLUMN   change one byte of that event of the oldest run
 //	recorded FOLDER      unpack what an earlier version recorded, see testdata/recorded
 //	restore DSN FILE     run a dump of a PostgreSQL database
@@ -94,6 +96,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			e.Vars = append(e.Vars, env...)
 			e.Values[serverKey] = new(*server)
 			e.Values[servedKey] = new(served)
+			e.Values[registryKey] = new(*httptest.Server)
 			setup(e)
 			return nil
 		},
@@ -103,6 +106,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"module":   writeModule,
 			"server":   serverCommand,
 			"host":     hostCommand,
+			"registry": registryCommand,
 			"flip":     flip,
 			"recorded": unpackRecorded,
 			"restore":  restoreDump,

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // server is the world of a script.
@@ -90,6 +92,23 @@ func (s *server) await(path string) bool {
 	}
 	defer delete(s.asked, path)
 	return s.asked[path]
+}
+
+// registryKey is where a script keeps its registry.
+const registryKey = "registry"
+
+func registryCommand(ts *testscript.TestScript, _ bool, args []string) {
+	s, _ := ts.Value(registryKey).(**httptest.Server)
+	switch {
+	case len(args) == 1 && args[0] == "start":
+		*s = httptest.NewServer(treetest.NewRegistry(nil))
+		ts.Defer((*s).Close)
+		ts.Setenv("REGISTRY", strings.TrimPrefix((*s).URL, "http://"))
+	case len(args) == 1 && args[0] == "stop":
+		(*s).Close()
+	default:
+		ts.Fatalf("usage: registry start|stop")
+	}
 }
 
 // serverKey is where a script keeps its server.

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/runtime/agent"
+)
+
+const toolDiffHelp = `Compare two versions of a tool: imports, tools, descriptions, schemas, requested hosts
+and wanted limits.
+
+With --db, also compare what they do: each recorded run of OLD's tools is executed
+again with NEW, with the same input and the recorded answers, as "replay --module"
+does. A run differs if the output or any request differs. Fuel and memory are not
+compared. Runs that use other modules, too, are counted and left out.
+
+The exit code is 0 if nothing differs, and 1 otherwise. Digest and size are printed and
+do not count as a difference.`
+
+type diffFlags struct {
+	database string
+	read     readFlags
+	output   string
+}
+
+func (a *app) toolDiffCommand() *cobra.Command {
+	var f diffFlags
+	cmd := &cobra.Command{
+		Use:     "diff OLD NEW",
+		Short:   "compare two versions of a tool, also on recorded runs",
+		Long:    toolDiffHelp,
+		Example: "  starling-host tool diff dice.wasm tools/dice.wasm\n  starling-host tool diff dice.wasm tools/dice.wasm --db starling.db",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.toolDiff(cmd.Context(), args[0], args[1], f)
+		},
+	}
+	cmd.Flags().StringVar(&f.database, "db", "", "execute the runs in this `DB` again with NEW")
+	f.read.add(cmd)
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+// diffDocument is the output of "tool diff -o json".
+type diffDocument struct {
+	Same    bool       `json:"same"`
+	Old     diffModule `json:"old"`
+	New     diffModule `json:"new"`
+	Changes []change   `json:"changes"`
+	Runs    *diffRuns  `json:"runs,omitempty"` // without --db there are none
+}
+
+type diffModule struct {
+	Source string `json:"source"`
+	Digest string `json:"digest"`
+	Size   int    `json:"size"`
+}
+
+// change is something that one of the two lacks, or has otherwise.
+type change struct {
+	What string `json:"what"`
+	Tool string `json:"tool,omitempty"`
+	Old  string `json:"old,omitempty"`
+	New  string `json:"new,omitempty"`
+}
+
+type diffRuns struct {
+	Same    int                    `json:"same"`
+	Skipped int                    `json:"skipped"` // they use other modules, too
+	Differ  []agent.ReplayDocument `json:"differ"`
+}
+
+func (a *app) toolDiff(ctx context.Context, old, new string, f diffFlags) error {
+	load := func(ref string) (moduleDocument, error) {
+		db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Warn: a.warn}})
+		defer db.Close()
+		m, err := db.LoadModule(ctx, ref, starling.ToolOptions{})
+		if err != nil {
+			return moduleDocument{}, err
+		}
+		return newModuleDocument(m), nil
+	}
+	from, err := load(old)
+	if err != nil {
+		return err
+	}
+	to, err := load(new)
+	if err != nil {
+		return err
+	}
+	doc := diffDocument{Old: diffModule{from.Source, from.Digest, from.Size}, New: diffModule{to.Source, to.Digest, to.Size}, Changes: changesOf(from, to)}
+	var differ []starling.Verdict
+	if f.database != "" {
+		if differ, err = a.diffRuns(ctx, from.Digest, new, f, &doc); err != nil {
+			return err
+		}
+	}
+	doc.Same = len(doc.Changes)+len(differ) == 0
+	code := exitOK
+	if !doc.Same {
+		code = exitFailed
+	}
+	if f.output == outputJSON {
+		if err := a.writeValue(doc); err != nil {
+			return err
+		}
+		return silent(code)
+	}
+	a.printDiff(doc)
+	for _, v := range differ {
+		if err := a.printVerdict(v, replayFlags{output: outputText}); err != nil {
+			return err
+		}
+	}
+	return silent(code)
+}
+
+func (a *app) printDiff(doc diffDocument) {
+	a.stdout.printf("old  %.16s  %s  %s\n", doc.Old.Digest, formatSize(uint64(doc.Old.Size)), doc.Old.Source)
+	a.stdout.printf("new  %.16s  %s  %s\n", doc.New.Digest, formatSize(uint64(doc.New.Size)), doc.New.Source)
+	for _, c := range doc.Changes {
+		what := c.What
+		if c.Tool != "" {
+			what = "tool " + c.Tool + ": " + what
+		}
+		a.stdout.printf("%s\n", what)
+		for _, line := range printableLines(c.Old) {
+			a.stdout.printf("  - %s\n", line)
+		}
+		for _, line := range printableLines(c.New) {
+			a.stdout.printf("  + %s\n", line)
+		}
+	}
+	if len(doc.Changes) == 0 {
+		a.stdout.printf("%s: imports, tools, schemas, hosts and limits\n", styled{good, "same"})
+	}
+	if r := doc.Runs; r != nil {
+		a.stdout.printf("%s: %d the same, %d differ", plural(uint64(r.Same+len(r.Differ)), "run"), r.Same, len(r.Differ))
+		if r.Skipped > 0 {
+			a.stdout.printf("; %d with other modules left out", r.Skipped)
+		}
+		a.stdout.printf("\n")
+	}
+}
+
+// changesOf compares what two modules say of themselves.
+func changesOf(from, to moduleDocument) []change {
+	all := []change{}
+	compare := func(tool, what, old, new string) {
+		if old != new {
+			all = append(all, change{what, tool, old, new})
+		}
+	}
+	missing := func(in, of []string) string {
+		return listOr(slices.DeleteFunc(slices.Clone(in), func(name string) bool { return slices.Contains(of, name) }), "")
+	}
+	compare("", "abi", from.ABI, to.ABI)
+	compare("", "imports", missing(from.Imports, to.Imports), missing(to.Imports, from.Imports))
+	for _, t := range from.Tools {
+		i := slices.IndexFunc(to.Tools, func(u toolDocument) bool { return u.Name == t.Name })
+		if i < 0 {
+			all = append(all, change{What: "removed", Tool: t.Name, Old: t.Description})
+			continue
+		}
+		u := to.Tools[i]
+		compare(t.Name, "description", t.Description, u.Description)
+		compare(t.Name, "input", canonical(t.InputSchema), canonical(u.InputSchema))
+		compare(t.Name, "output", canonical(t.OutputSchema), canonical(u.OutputSchema))
+		compare(t.Name, "hosts", missing(t.Effects, u.Effects), missing(u.Effects, t.Effects))
+		compare(t.Name, "repeat", fmt.Sprint(t.Idempotent), fmt.Sprint(u.Idempotent))
+		compare(t.Name, "limits", fmt.Sprintf("fuel %d, memory %d, timeout %dms", t.Limits.Fuel, t.Limits.MemoryBytes, t.Limits.TimeoutMs),
+			fmt.Sprintf("fuel %d, memory %d, timeout %dms", u.Limits.Fuel, u.Limits.MemoryBytes, u.Limits.TimeoutMs))
+	}
+	for _, u := range to.Tools {
+		if !slices.ContainsFunc(from.Tools, func(t toolDocument) bool { return t.Name == u.Name }) {
+			all = append(all, change{What: "added", Tool: u.Name, New: u.Description})
+		}
+	}
+	return all
+}
+
+// canonical is a schema without differences in spelling.
+func canonical(schema json.RawMessage) string {
+	if doc, err := canon.JSON(schema); err == nil {
+		return string(doc)
+	}
+	return string(schema)
+}
+
+// diffRuns executes the runs of a module again with another one, and returns those that differ.
+func (a *app) diffRuns(ctx context.Context, digest, new string, f diffFlags, doc *diffDocument) (differ []starling.Verdict, err error) {
+	log, err := f.read.open(ctx, f.database)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	db := starling.Over(log, starling.Options{})
+	defer db.Close()
+	ids, err := db.RunIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	doc.Runs = &diffRuns{Differ: []agent.ReplayDocument{}}
+	var of []string
+	for _, id := range ids {
+		for first, err := range log.Events(ctx, id, 0) {
+			if err != nil {
+				return nil, err
+			}
+			used, err := first.Modules()
+			if err != nil || !slices.ContainsFunc(used, func(d canon.Hash) bool { return d.String() == digest }) {
+				break
+			}
+			if slices.ContainsFunc(used, func(d canon.Hash) bool { return d.String() != digest }) {
+				doc.Runs.Skipped++
+				break
+			}
+			of = append(of, id)
+			break
+		}
+	}
+	r, err := db.Replayer(ctx, starling.ReplayOptions{Module: new, Engine: starling.EngineOptions{Warn: a.warn}})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	err = r.ReplayAll(ctx, of, func(v starling.Verdict) error {
+		if v.Identical() {
+			doc.Runs.Same++
+			return nil
+		}
+		differ, doc.Runs.Differ = append(differ, v), append(doc.Runs.Differ, v.Document())
+		return nil
+	})
+	return differ, err
+}

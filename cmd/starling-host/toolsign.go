@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/host/artifact"
+	"github.com/starling-host/starling/internal/keyfile"
+)
+
+const signHelp = `Sign a tool: state with your key that the module is the tool of this name.
+
+KEYFILE is a key of "starling-host seal keygen", the same kind that seals databases.
+The signature is a signed note (spec/seal.md, section 10) over the name and the digest
+of the module that the host runs, with its sidecar. For a file or folder it is written
+beside it, to NAME.wasm.sig. For a tool in a registry it is stored there, as a referrer
+of its manifest. A second key adds its signature.
+
+The name is that of the repository, or of the file. With --name a file is signed under
+another name, whose last word must be that of the file.`
+
+const verifyToolHelp = `Check who signed a tool. Nothing runs and nothing is recorded.
+
+--key accepts signatures of that public key for any name. --trust takes a file that
+says which keys may sign which names (spec/trust.schema.json):
+
+  tools:
+  - names: [registry.example.com/tools/*, dice]
+    keys: [acme.example.com/tools+8f4e5a21+Aa...]
+    cosign: [acme.pub]
+  digests: []
+
+The same file makes "run", "mcp" and "agent run" refuse other tools (--trust), and an
+agent or a host (trust: FILE in agent.yaml and host.yaml). With cosign: a tool in a
+registry may also have a signature by cosign with a key of ECDSA P-256. Signatures of
+cosign without a key need the network and are not checked.`
+
+func (a *app) signCommand() *cobra.Command {
+	var f shareFlags
+	var key, name string
+	cmd := &cobra.Command{
+		Use:     "sign TOOL",
+		Short:   "sign a tool in a file or in a registry",
+		Long:    signHelp,
+		Example: "  starling-host tool sign dice.wasm --key seal.key\n  starling-host tool sign oci://registry.example.com/tools/dice:1.0 --key seal.key",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if key == "" {
+				return usagef("make one with: starling-host seal keygen seal.key --name example.com/tools", "sign: --key FILE is missing")
+			}
+			k, err := seal.ReadKey(key)
+			if err != nil {
+				return explainKey(key, err)
+			}
+			return a.sign(cmd.Context(), args[0], name, k, f)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&key, "key", "", "`KEYFILE` with the key that signs")
+	cmd.Flags().StringVar(&name, "name", "", "sign a file under this `NAME`, such as example.com/tools/dice")
+	return cmd
+}
+
+func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f shareFlags) error {
+	if artifact.IsRemote(ref) {
+		if name != "" {
+			return usagef("", "--name is for files: a tool in a registry is signed under the name of its repository")
+		}
+		p, err := f.Pull(ctx, ref, false)
+		if err != nil {
+			return err
+		}
+		signed, err := seal.ToolStatement{Name: artifact.SignedName(ref), Module: canon.Sum(p.Wasm)}.Sign(key, nil)
+		if err != nil {
+			return err
+		}
+		if err := f.Attach(ctx, ref, p, signed); err != nil {
+			return err
+		}
+		return a.printShared(sharedDocument{Name: p.Source.Source, Digest: canon.Sum(p.Wasm).String()}, "signed as "+artifact.SignedName(ref), f.output)
+	}
+	source, err := a.source(ctx, ref)
+	if err != nil {
+		return err
+	}
+	switch {
+	case source.Source == "":
+		return usagef("", "sign: %s has no file to sign", ref)
+	case name == "":
+		name = source.Name
+	case name != source.Name && !strings.HasSuffix(name, "/"+source.Name):
+		return usagef("", "--name: the last word of %q must be the name of the file, %s", name, source.Name)
+	}
+	file := artifact.SignatureFile(source.Source)
+	earlier, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	signed, err := seal.ToolStatement{Name: name, Module: canon.Sum(source.Wasm)}.Sign(key, earlier)
+	if err != nil {
+		return err
+	}
+	if err := keyfile.Replace(file, signed); err != nil {
+		return err
+	}
+	return a.printShared(sharedDocument{Name: file, Digest: canon.Sum(source.Wasm).String()}, "signed as "+name, f.output)
+}
+
+// verifiedDocument is the output of "tool verify -o json".
+type verifiedDocument struct {
+	Name   string   `json:"name"` // that was signed
+	Digest string   `json:"digest"`
+	By     []string `json:"by"`
+}
+
+func (a *app) verifyToolCommand() *cobra.Command {
+	var f shareFlags
+	var trust string
+	var keys []string
+	cmd := &cobra.Command{
+		Use:     "verify TOOL",
+		Short:   "check who signed a tool",
+		Long:    verifyToolHelp,
+		Example: "  starling-host tool verify dice.wasm --key seal.vkey",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (trust == "") == (len(keys) == 0) {
+				return usagef("starling-host tool verify --help", "verify: give --key VKEY or --trust FILE")
+			}
+			vkeys, err := vkeysIn("--key", keys)
+			if err != nil {
+				return err
+			}
+			finder, err := finderOf(trust)
+			if err != nil {
+				return err
+			}
+			if f.Trust = finder.Trust; f.Trust == nil {
+				f.Trust = artifact.TrustKeys(vkeys...)
+			}
+			found, err := f.Verify(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if len(found.By) == 0 {
+				return usagef("", "verify: %s is part of this program and has no signature", args[0])
+			}
+			doc := verifiedDocument{Name: found.Signed, Digest: canon.Sum(found.Wasm).String(), By: found.By}
+			if f.output == outputJSON {
+				return a.writeValue(doc)
+			}
+			a.stdout.printf("%s: %s\n", styled{good, "signed"}, doc.Name)
+			a.stdout.printf("digest  %s\n", doc.Digest)
+			for _, key := range doc.By {
+				a.stdout.printf("by      %s\n", key)
+			}
+			return nil
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&trust, "trust", "", "`FILE` that says which keys may sign which tools")
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "accept signatures of this `VKEY`, or a file with it; may be repeated")
+	return cmd
+}
