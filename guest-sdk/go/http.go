@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/starling-host/starling/guest-sdk/go/internal/coding"
 	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
@@ -134,11 +135,22 @@ func (h Header) Get(name string) string {
 	return ""
 }
 
+func (h Header) has(name string) bool {
+	for _, field := range h {
+		if strings.EqualFold(field[0], name) {
+			return true
+		}
+	}
+	return false
+}
+
 // Request is an HTTP request to send with [Do].
 type Request struct {
 	// Method is the method. Empty: GET.
 	Method string
-	// URL is absolute, http or https, in printable ASCII; see [PathEscape]. A
+	// URL is absolute, http or https. Letters of other scripts are
+	// percent-encoded in the path and the query, and refused in the host; other
+	// characters that a URL cannot have are refused, see [PathEscape]. A
 	// fragment is not sent. User and password are refused.
 	URL string
 	// Header is sent unchanged. Host, Content-Length, Transfer-Encoding and
@@ -152,7 +164,7 @@ type Request struct {
 type Response struct {
 	Status int // for instance 200; statuses of failure are responses too
 	Header Header
-	Body   []byte // complete, still encoded if Content-Encoding says so
+	Body   []byte // complete; without gzip and deflate, see [Do]
 }
 
 // Get makes the request GET url.
@@ -161,6 +173,11 @@ func Get(url string) (*Response, error) { return Do(Request{URL: url}) }
 // Do makes one exchange. Redirects are not followed. A request that cannot be
 // sent is an [ErrMalformed], and a response that cannot be read an
 // [ErrNetwork].
+//
+// Do does not ask for compression. If a server compresses the response anyway, Do
+// undoes gzip and deflate and removes Content-Encoding and Content-Length, and
+// any other coding is an [ErrNetwork]. A request with a header Accept-Encoding
+// gets the response as it was sent.
 func Do(r Request) (*Response, error) {
 	message, err := r.message()
 	if err != nil {
@@ -173,6 +190,22 @@ func Do(r Request) (*Response, error) {
 	response, err := parseResponse(answer, r.Method == "HEAD")
 	if err != nil {
 		return nil, &HTTPError{Reason: ErrNetwork, Text: err.Error()}
+	}
+	if packed := response.Header.Get("Content-Encoding"); packed != "" && len(response.Body) > 0 && !r.Header.has("Accept-Encoding") {
+		response.Body, err = coding.Decode(packed, response.Body)
+		switch {
+		case err == coding.ErrTooLarge:
+			return nil, &HTTPError{Reason: ErrTooLarge, Text: err.Error()}
+		case err != nil:
+			return nil, &HTTPError{Reason: ErrNetwork, Text: err.Error()}
+		}
+		kept := response.Header[:0]
+		for _, field := range response.Header {
+			if !strings.EqualFold(field[0], "Content-Encoding") && !strings.EqualFold(field[0], "Content-Length") {
+				kept = append(kept, field)
+			}
+		}
+		response.Header = kept
 	}
 	return response, nil
 }

@@ -142,7 +142,9 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 		"a space":                      {URL: "http://example.com/a b"},
 		"a line break":                 {URL: "http://example.com/\r\nX: y"},
 		"a line break in the host":     {URL: "http://example.com\r\nX: y/"},
-		"a letter beyond ASCII":        {URL: "http://example.com/é"},
+		"a letter in the host":         {URL: "http://bücher.example/"},
+		"a byte that is not UTF-8":     {URL: "http://example.com/\xe9"},
+		"a delete character":           {URL: "http://example.com/\x7f"},
 		"a backslash":                  {URL: `http://example.com\@evil.example/`},
 		"a method with a space":        {URL: url, Method: "GET /x"},
 		"a method with a line break":   {URL: url, Method: "GET\r\n"},
@@ -172,6 +174,17 @@ func TestRequestsThatAreNotSent(t *testing.T) {
 			t.Errorf("an empty message: %v", err)
 		}
 	})
+}
+
+func TestLettersInAURLAreEncoded(t *testing.T) {
+	got := inCall(t, func(http.ResponseWriter, *http.Request) {}, func() {
+		if _, err := starling.Get("http://example.com/ä/%C3%A4?q=Zürich+中%20#ß"); err != nil {
+			t.Error(err)
+		}
+	})
+	if want := "http://example.com/%C3%A4/%C3%A4?q=Z%C3%BCrich+%E4%B8%AD%20"; len(got) != 1 || got[0].URL != want {
+		t.Errorf("%+v, want %s", got, want)
+	}
 }
 
 func TestSideEffectNamesExchanges(t *testing.T) {

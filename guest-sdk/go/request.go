@@ -3,6 +3,7 @@ package starling
 import (
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // message returns r in message/http form. For instance
@@ -49,8 +50,9 @@ func splitURL(url string) (target, host string, err error) {
 	if !found || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
 		return refuse("it must begin with http:// or https://")
 	}
+	letters := utf8.ValidString(url)
 	for i := range len(url) {
-		if url[i] <= ' ' || url[i] > '~' || url[i] == '\\' {
+		if url[i] <= ' ' || url[i] == 0x7f || url[i] == '\\' || url[i] > '~' && !letters {
 			return refuse("byte " + strconv.Itoa(i) + " must be percent-encoded")
 		}
 	}
@@ -60,6 +62,11 @@ func splitURL(url string) (target, host string, err error) {
 		end = len(rest)
 	}
 	host, path := rest[:end], rest[end:]
+	for i := range len(host) {
+		if host[i] > '~' {
+			return refuse("its host must be in ASCII: write the name in punycode, as xn--..., which a client of package starlinghttp does for you")
+		}
+	}
 	switch {
 	case host == "":
 		return refuse("it has no host")
@@ -68,7 +75,7 @@ func splitURL(url string) (target, host string, err error) {
 	case !strings.HasPrefix(path, "/"):
 		path = "/" + path
 	}
-	return strings.ToLower(scheme) + "://" + host + path, host, nil
+	return strings.ToLower(scheme) + "://" + host + escape(path, func(c byte) bool { return c <= '~' }), host, nil
 }
 
 // PathEscape returns text as one segment of a URL's path: all but letters,
@@ -76,11 +83,16 @@ func splitURL(url string) (target, host string, err error) {
 // ".." have no escaped form that every server reads as a name; a caller that
 // passes on untrusted text refuses them.
 func PathEscape(text string) string {
+	return escape(text, func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte("-._~", c) >= 0 })
+}
+
+// escape percent-encodes all bytes but those to keep.
+func escape(text string, keep func(byte) bool) string {
 	const hex = "0123456789ABCDEF"
 	out := make([]byte, 0, len(text))
 	for i := range len(text) {
 		c := text[i]
-		if isAlphanumeric(c) || strings.IndexByte("-._~", c) >= 0 {
+		if keep(c) {
 			out = append(out, c)
 		} else {
 			out = append(out, '%', hex[c>>4], hex[c&15])

@@ -28,8 +28,9 @@
 // errors.Is finds [starling.ErrDenied] and its siblings, and the error is a net.Error.
 //
 // [Transport] does not ask for compression. If a server compresses the response anyway, it undoes gzip
-// and deflate, as http.Transport does. A request with a header Accept-Encoding gets the response as it
-// was sent. Letters of other scripts in a query are percent-encoded.
+// and deflate, as http.Transport does, and any other coding is an error. A request with a header
+// Accept-Encoding gets the response as it was sent. Letters of other scripts are percent-encoded in
+// paths and queries, and written in punycode in hosts.
 //
 // net/http makes a module 10 MB large. Tools that only exchange messages use
 // [starling.Do].

@@ -3,9 +3,6 @@ package starlinghttp
 import (
 	"bufio"
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +15,7 @@ import (
 	"time"
 
 	starling "github.com/starling-host/starling/guest-sdk/go"
+	"github.com/starling-host/starling/guest-sdk/go/internal/coding"
 	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
@@ -50,35 +48,37 @@ func (Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, &starling.HTTPError{Reason: starling.ErrNetwork, Text: err.Error()}
 	}
-	if len(req.Header["Accept-Encoding"]) == 0 {
-		unpack(resp)
+	if err := unpack(resp); err != nil {
+		return nil, err
 	}
 	return resp, nil
 }
 
 // unpack undoes the coding of a response to a request that did not ask for one: some servers
 // always compress.
-func unpack(resp *http.Response) {
+func unpack(resp *http.Response) error {
+	packed := resp.Header.Get("Content-Encoding")
+	if packed == "" || len(resp.Request.Header["Accept-Encoding"]) > 0 {
+		return nil
+	}
 	raw, err := io.ReadAll(resp.Body) // which is in memory
-	resp.Body = io.NopCloser(bytes.NewReader(raw))
-	var body io.ReadCloser
-	switch coding := strings.ToLower(resp.Header.Get("Content-Encoding")); {
-	case err != nil || len(raw) == 0:
-		return
-	case coding == "gzip" || coding == "x-gzip":
-		body, err = gzip.NewReader(bytes.NewReader(raw))
-	case coding == "deflate":
-		if body, err = zlib.NewReader(bytes.NewReader(raw)); err != nil { // some servers leave out the zlib header
-			body, err = flate.NewReader(bytes.NewReader(raw)), nil
-		}
-	default:
-		return
+	if err == nil && len(raw) == 0 {
+		return nil // the response to a HEAD
 	}
+	var body []byte
 	if err == nil {
-		resp.Body, resp.ContentLength, resp.Uncompressed = body, -1, true
-		resp.Header.Del("Content-Encoding")
-		resp.Header.Del("Content-Length")
+		body, err = coding.Decode(packed, raw)
 	}
+	switch {
+	case err == coding.ErrTooLarge:
+		return &starling.HTTPError{Reason: starling.ErrTooLarge, Text: err.Error()}
+	case err != nil:
+		return &starling.HTTPError{Reason: starling.ErrNetwork, Text: err.Error()}
+	}
+	resp.Body, resp.ContentLength, resp.Uncompressed = io.NopCloser(bytes.NewReader(body)), -1, true
+	resp.Header.Del("Content-Encoding")
+	resp.Header.Del("Content-Length")
+	return nil
 }
 
 // exchange makes the exchange. The module's clock stands still meanwhile, so if

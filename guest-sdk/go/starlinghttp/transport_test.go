@@ -2,9 +2,7 @@ package starlinghttp_test
 
 import (
 	"bytes"
-	"compress/flate"
 	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"errors"
 	"io"
@@ -225,55 +223,65 @@ type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
-// A server that compresses whatever it is asked is read as http.Transport reads one.
+// A server that compresses whatever it is asked is read as http.Transport reads one. Package coding
+// has the tests of the codings.
 func TestCompressedResponsesAreUnpacked(t *testing.T) {
-	pack := func(open func(io.Writer) io.WriteCloser) []byte {
-		var b bytes.Buffer
-		w := open(&b)
-		io.WriteString(w, "the page")
-		w.Close()
-		return b.Bytes()
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := io.WriteString(w, "the page"); err != nil {
+		t.Fatal(err)
 	}
-	zipped := pack(func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) })
-	bare := pack(func(w io.Writer) io.WriteCloser { z, _ := flate.NewWriter(w, 9); return z })
-	for _, c := range []struct {
-		coding, accepts string
-		body            []byte
-		want            string
-	}{
-		{"gzip", "", zipped, "the page"},
-		{"X-GZIP", "", zipped, "the page"},
-		{"deflate", "", pack(func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) }), "the page"},
-		{"deflate", "", bare, "the page"},
-		{"gzip", "gzip", zipped, string(zipped)},
-		{"gzip", "", []byte("not packed"), "not packed"},
-		{"br", "", []byte("other"), "other"},
-		{"gzip", "", nil, ""},
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ method, coding, accepts, body, want, failure string }{
+		{"GET", "gzip", "", packed.String(), "the page", ""},
+		{"GET", "gzip", "gzip", packed.String(), packed.String(), ""},
+		{"GET", "br", "br", "other", "other", ""},
+		{"GET", "gzip", "", "not packed", "", "http: network: the compressed response is corrupt"},
+		{"GET", "br", "", "other", "", `http: network: the response is compressed with "br"`},
+		{"HEAD", "br", "", "", "", ""},
+		{"GET", "identity", "", "plain", "plain", ""},
 	} {
 		inCall(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", c.coding)
-			w.Write(c.body)
+			_, _ = io.WriteString(w, c.body)
 		}, func() {
-			req, _ := http.NewRequest("GET", "http://example.com/", nil)
-			if c.accepts != "" {
-				req.Header.Set("Accept-Encoding", c.accepts)
-			}
-			resp, err := starlinghttp.Client().Do(req)
+			req, err := http.NewRequest(c.method, "http://example.com/", nil)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			got, err := io.ReadAll(resp.Body)
-			if err != nil || string(got) != c.want || resp.Uncompressed != (resp.Header.Get("Content-Encoding") == "") {
-				t.Errorf("%s: %q, %v", c.coding, got, err)
+			header := starling.Header{}
+			if c.accepts != "" {
+				req.Header.Set("Accept-Encoding", c.accepts)
+				header = starling.Header{{"accept-encoding", c.accepts}}
+			}
+			resp, err := starlinghttp.Client().Do(req)
+			if err == nil {
+				got, err := io.ReadAll(resp.Body)
+				kept := resp.Header.Get("Content-Encoding") != ""
+				if err != nil || c.failure != "" || string(got) != c.want || resp.Uncompressed == kept {
+					t.Errorf("%+v: %q, %v", c, got, err)
+				}
+			} else if c.failure == "" || !strings.Contains(err.Error(), c.failure) {
+				t.Errorf("%+v: %v", c, err)
+			}
+			plain, err := starling.Do(starling.Request{Method: c.method, URL: "http://example.com/", Header: header})
+			if err == nil {
+				if kept := plain.Header.Get("Content-Encoding") != ""; c.failure != "" || string(plain.Body) != c.want || kept == (c.want == "the page" || c.coding == "identity") {
+					t.Errorf("Do %+v: %q %v", c, plain.Body, plain.Header)
+				}
+			} else if c.failure == "" || !strings.Contains(err.Error(), c.failure) {
+				t.Errorf("Do %+v: %v", c, err)
 			}
 		})
 	}
 }
 
 func TestLettersInAQueryAreEscaped(t *testing.T) {
-	got := inCall(t, func(http.ResponseWriter, *http.Request) {}, func() { get(t, "http://example.com/ä?q=Zürich 中%20+&r=1") })
-	if want := "http://example.com/%C3%A4?q=Z%C3%BCrich%20%E4%B8%AD%20+&r=1"; len(got) != 1 || got[0].URL != want {
+	got := inCall(t, func(http.ResponseWriter, *http.Request) {}, func() { get(t, "http://bücher.example/ä?q=Zürich 中%20+&r=1") })
+	if want := "http://xn--bcher-kva.example/%C3%A4?q=Z%C3%BCrich%20%E4%B8%AD%20+&r=1"; len(got) != 1 || got[0].URL != want {
 		t.Errorf("%+v, want %s", got, want)
 	}
 }

@@ -271,8 +271,9 @@ func TestDecodeIsStrict(t *testing.T) {
 		{"an unknown member inside", `{"home":{"planet":"Mars"}}`, `input: unknown field "planet"`},
 		{"a number for a string", `{"home":{"street":5}}`, "input: home.street: want a string, got a number at byte 19"},
 		{"a string for an object", `{"home":"x"}`, "input: home: want an object, got a string at byte 11"},
-		{"a number that is too large", `{"n":300}`, "input: n: want an integer, got a number 300 at byte 8"},
-		{"an integer that is too large as a fraction", `{"n":300.0}`, "input: n: want an integer, got a number 300 at byte 8"},
+		{"a number that is too large", `{"n":300}`, "input: n: want an integer from -128 to 127, got a number 300 at byte 8"},
+		{"an integer that is too large as a fraction", `{"n":300.0}`, "input: n: want an integer from -128 to 127, got a number 300 at byte 8"},
+		{"an integer beyond 64 bits", `{"n":1e30}`, "input: n: want an integer from -128 to 127, got a number 1e30 at byte 9"},
 		{"a fraction for an integer", `{"n":1.5}`, "input: n: want an integer, got a number 1.5 at byte 8"},
 		{"null", `null`, "input: want an object"},
 		{"an array", `[]`, "input: want an object"},
@@ -299,8 +300,8 @@ func TestDecodeTakesIntegersThatAreWrittenAsFractions(t *testing.T) {
 		S    string  `json:"s"`
 	}
 	tool := typed.Tool("t", "d", func(_ *starling.Call, in in) (in2 any, err error) { return in, nil })
-	out, err := tool.Execute(&starling.Call{}, []byte(`{"n":5.0,"list":[1e0,2.00,-0.0,255],"f":2.50,"s":"\"7.0\\"}`))
-	if want := `{"n":5,"list":"AQIA/w==","f":2.5,"s":"\"7.0\\"}`; err != nil || string(out) != want {
+	out, err := tool.Execute(&starling.Call{}, []byte(`{"n":9007199254740993.0,"list":[1e0,2.00,-0.0,255],"f":2.50,"s":"\"7.0\\"}`))
+	if want := `{"n":9007199254740993,"list":"AQIA/w==","f":2.5,"s":"\"7.0\\"}`; err != nil || string(out) != want {
 		t.Errorf("%s, %v, want %s", out, err, want)
 	}
 }
