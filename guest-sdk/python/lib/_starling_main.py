@@ -1,5 +1,6 @@
 """What main.c calls: start once, then describe or execute."""
 
+import builtins
 import gc
 import io
 import json
@@ -47,16 +48,14 @@ def start():
         __import__(name)
     import _starling_world
     _starling_world.fit()
-    files = _starling.sources()
+    _start_program()
+    files, refusal = _starling.sources(), None
     if files:
         import _starling_tool
+        tools.clear()
         refusal = _starling_tool.load(files, tools, Tool)
-        if refusal:
-            return refusal
-    else:
-        _start_program()
     gc.collect()
-    return None
+    return refusal
 
 
 def _start_program():
@@ -73,7 +72,7 @@ def _start_program():
 
     tools["run_py"] = Tool({"name": "run_py", "description": program.DESCRIPTION, "input_schema": program.SCHEMA}, program.execute)
     names = program.module.__dict__
-    given = {"tools": starling.tools, "ToolError": starling.ToolError, "starling": starling}
+    given = {"__builtins__": builtins, "tools": starling.tools, "ToolError": starling.ToolError, "starling": starling}
     sys.modules["__main__"] = program.module
     for code in [PRACTICE] * 8 + ["1+1"] * 4 + ["def f(): return 1 // 0\nf()"] * 2:
         sys.stdout = sys.stderr = silent()

@@ -14,7 +14,10 @@ def _streams():
         getattr(sys, name).reconfigure(line_buffering=True, errors="backslashreplace")
     sys.dont_write_bytecode = True
     import _colorize
+    import warnings
     _colorize.COLORIZE = False
+    warnings.simplefilter("ignore", SyntaxWarning)
+    warnings.simplefilter("ignore", DeprecationWarning)
 
 
 def _exits():

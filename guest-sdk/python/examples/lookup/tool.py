@@ -1,6 +1,7 @@
 """Looks up a customer over HTTP, with a token that only the host knows."""
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import starling
 
@@ -20,7 +21,7 @@ def lookup(id: str, base_url: str) -> Customer:
     base_url: Address of the service
     """
     for attempt in 1, 2:
-        response = starling.request("GET", f"{base_url}/customers/{id}", headers={
+        response = starling.request("GET", f"{base_url}/customers/{quote(id, safe="")}", headers={
             "Accept": "application/json", "Authorization": "Bearer {{secret:CUSTOMER_TOKEN}}"}, effect=f"customer/{id}")
         if response.status != 503:
             break

@@ -10,10 +10,11 @@ class Result(TypedDict):
 
 
 def transform(text: str) -> Result:
-    """Counts the words of a text, and writes it in capitals.
+    """Counts the words of a text, and writes its ASCII letters in capitals.
 
     text: Any text
     """
     words = re.findall("[A-Za-z0-9]+", text)
     counts = Counter(word.lower() for word in words)
-    return {"words": len(words), "upper": text.upper(), "counts": dict(sorted(counts.items()))}
+    upper = re.sub("[a-z]+", lambda found: found[0].upper(), text)
+    return {"words": len(words), "upper": upper, "counts": dict(sorted(counts.items()))}
