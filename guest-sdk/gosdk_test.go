@@ -147,17 +147,17 @@ func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
 	}
 }
 
-// world is the outside of a module under test.
-type world struct {
+// goWorld is the outside of a module under test.
+type goWorld struct {
 	later    time.Duration // than the clock's reading otherwise
 	requests []string
 	answer   func(request string) (string, abi.Status)
 }
 
-func (w *world) Now(context.Context) int64   { return 1_767_323_045_000_000_007 + int64(w.later) }
-func (*world) Random(context.Context) uint64 { return 1<<63 + 5 }
-func (*world) Seed(context.Context) [32]byte { return [32]byte{1} }
-func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
+func (w *goWorld) Now(context.Context) int64   { return 1_767_323_045_000_000_007 + int64(w.later) }
+func (*goWorld) Random(context.Context) uint64 { return 1<<63 + 5 }
+func (*goWorld) Seed(context.Context) [32]byte { return [32]byte{1} }
+func (w *goWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
 	w.requests = append(w.requests, string(request))
 	answer, status := w.answer(string(request))
 	return []byte(answer), status
@@ -177,7 +177,7 @@ func load(t *testing.T, dir string, c sandbox.Config) *sandbox.Module {
 	return m
 }
 
-func call(t *testing.T, m *sandbox.Module, w *world, tool, input string) (string, error) {
+func call(t *testing.T, m *sandbox.Module, w *goWorld, tool, input string) (string, error) {
 	t.Helper()
 	envelope := `{"tool":"` + tool + `","input":` + input + `,"context":{"run_id":"r","call_id":"c","attempt":3}}`
 	got, err := m.Call(t.Context(), sandbox.Call{Tool: tool, Input: []byte(envelope)}, w)
@@ -207,7 +207,7 @@ func TestGoModule(t *testing.T) {
 		{"an input under the collector", nil, "garbage", list, `{"output":` + list + `}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := &world{answer: c.answer}
+			w := &goWorld{answer: c.answer}
 			got, err := call(t, m, w, c.tool, c.input)
 			if err != nil {
 				t.Fatal(err)
@@ -218,13 +218,13 @@ func TestGoModule(t *testing.T) {
 			if c.answer != nil && !strings.HasPrefix(w.requests[0], "GET http://h/ HTTP/1.1\r\nStarling-Effect: probe\r\nHost: h\r\n") {
 				t.Errorf("request %q", w.requests[0])
 			}
-			again, err := call(t, m, &world{answer: c.answer}, c.tool, c.input)
+			again, err := call(t, m, &goWorld{answer: c.answer}, c.tool, c.input)
 			if err != nil || again != got {
 				t.Errorf("the same call again: %.300s %v", again, err)
 			}
 		})
 	}
-	if _, err := call(t, m, &world{}, "fail", `{"How":"panic"}`); !errors.Is(err, tool.ErrPanicked) {
+	if _, err := call(t, m, &goWorld{}, "fail", `{"How":"panic"}`); !errors.Is(err, tool.ErrPanicked) {
 		t.Errorf("a panic: %v", err)
 	}
 }
@@ -249,7 +249,7 @@ func TestOrdinaryClientsRun(t *testing.T) {
 		{"too late, by a clock that is ahead", `{"URL":"http://h/old","WaitMs":60000}`, 6 * time.Second, late},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := &world{}
+			w := &goWorld{}
 			w.answer = func(request string) (string, abi.Status) {
 				if strings.HasPrefix(request, "GET http://h/old ") {
 					return "HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n", 0

@@ -2,14 +2,12 @@
 // although no request has asked them to.
 //
 // It has a decoder of its own, because compress/flate needs package fmt and with that
-// adds half a megabyte to a module.
+// adds half a megabyte to a module, and a checksum of its own for the same reason.
 package coding
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"strconv"
 	"strings"
 )
@@ -35,7 +33,7 @@ func Decode(coding string, body []byte) (out []byte, err error) {
 		}
 		return out, err
 	case "deflate":
-		if len(body) > 2 && body[0]&15 == 8 && binary.BigEndian.Uint16(body)%31 == 0 && body[1]&32 == 0 {
+		if len(body) > 2 && body[0]&15 == 8 && (int(body[0])<<8|int(body[1]))%31 == 0 && body[1]&32 == 0 {
 			body = body[2:] // the header of zlib, which some servers leave out
 		}
 		out, _, err = inflate(nil, body)
@@ -53,7 +51,7 @@ func gunzip(out, in []byte) (_, rest []byte, err error) {
 	flags := in[3]
 	in = in[10:]
 	if flags&hasExtra != 0 && len(in) > 2 {
-		in = in[min(len(in), 2+int(binary.LittleEndian.Uint16(in))):]
+		in = in[min(len(in), 2+int(in[0])+int(in[1])<<8):]
 	}
 	for _, text := range []byte{hasName, hasComment} {
 		if flags&text != 0 {
@@ -67,8 +65,25 @@ func gunzip(out, in []byte) (_, rest []byte, err error) {
 	if out, in, err = inflate(out, in); err != nil {
 		return nil, nil, err
 	}
-	if len(in) < 8 || binary.LittleEndian.Uint32(in) != crc32.ChecksumIEEE(out[before:]) {
+	if len(in) < 8 || uint32(in[0])|uint32(in[1])<<8|uint32(in[2])<<16|uint32(in[3])<<24 != checksum(out[before:]) {
 		return nil, nil, errCorrupt
 	}
 	return out, in[8:], nil
+}
+
+// checksum returns the CRC-32 of data as gzip has it.
+func checksum(data []byte) uint32 {
+	var table [256]uint32
+	for i := range table {
+		c := uint32(i)
+		for range 8 {
+			c = c>>1 ^ -(c&1)&0xedb88320
+		}
+		table[i] = c
+	}
+	sum := ^uint32(0)
+	for _, b := range data {
+		sum = table[byte(sum)^b] ^ sum>>8
+	}
+	return ^sum
 }
