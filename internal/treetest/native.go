@@ -20,6 +20,7 @@ type NativeSDK struct {
 var Native = []NativeSDK{
 	{"rust", []string{"Cargo.toml", "src/*"}, "Debian: rustc libstd-rust-dev-wasm32 cargo", []string{"rustc", "/usr/lib/rustlib/wasm32-unknown-unknown"}},
 	{"c", []string{"starling.h"}, "Debian: clang lld wasi-libc libclang-rt-dev-wasm32", []string{"clang", "wasm-ld", "/usr/include/wasm32-wasi"}},
+	{"as", []string{"assembly/*"}, "Debian: nodejs npm; npm ci --prefix guest-sdk/as", []string{"node", "guest-sdk/as/node_modules/.bin/asc"}},
 }
 
 // Needs skips the test where the compiler is missing.
@@ -27,7 +28,7 @@ func (l NativeSDK) Needs(t *testing.T) {
 	t.Helper()
 	for _, command := range l.commands {
 		_, err := exec.LookPath(command)
-		if filepath.IsAbs(command) {
+		if strings.Contains(command, "/") {
 			_, err = os.Stat(command)
 		}
 		if err != nil {
@@ -41,6 +42,9 @@ func (l NativeSDK) Folder(t *testing.T, tool string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), filepath.Base(tool))
 	root := filepath.Join("guest-sdk", l.Name)
+	if bin, err := filepath.Abs(filepath.Join(root, "node_modules", ".bin")); err == nil && l.Name == "as" {
+		t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, tool))); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +54,7 @@ func (l NativeSDK) Folder(t *testing.T, tool string) string {
 			t.Fatalf("%s: %v, %v", pattern, files, err)
 		}
 		for _, file := range files {
-			Write(t, filepath.Join(dir, "sdk", strings.TrimPrefix(file, root)), Read(t, file))
+			Write(t, filepath.Join(dir, "sdk", strings.TrimPrefix(strings.TrimPrefix(file, root), "/assembly")), Read(t, file))
 		}
 	}
 	return dir

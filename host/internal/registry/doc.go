@@ -1,7 +1,7 @@
 // Package registry finds the bytes of a module.
 //
 // A reference is a path: a .wasm file, which is read, or a folder with a tool in
-// Go, TypeScript, JavaScript, Rust or C, which is built with the local toolchain. A component for
+// Go, TypeScript, JavaScript, Rust, C or AssemblyScript, which is built with the local toolchain. A component for
 // WASI 0.2 becomes a core module (see host/internal/component). In each case the result is a byte slice, and from there on only the bytes count: their
 // digest is the module's identity, and nothing remembers where they came from.
 //
@@ -15,7 +15,7 @@
 // Any user may build a folder, and its author is not trusted. So a module contains
 // files of the folder and none of the machine's: a tool in JavaScript is built from its
 // folder alone, a tool in Go from the Go module that holds the folder and from modules
-// that go.sum vouches for, and a tool in Rust or C from a copy of its folder. Links are followed first. And a build executes nothing that
+// that go.sum vouches for, and a tool in Rust, C or AssemblyScript from a copy of its folder. Links are followed first. And a build executes nothing that
 // the folder brings or chooses.
 //
 // The package refuses files that cannot be a module before it reads them: irregular

@@ -38,6 +38,7 @@ var natives = []struct {
 }{
 	{"Rust", []string{"Cargo.toml"}, (*native).findRust, (*native).compileRust},
 	{"C", []string{"tool.c"}, (*native).findC, (*native).compileC},
+	{"AssemblyScript", []string{"asconfig.json", "assembly/index.ts"}, (*native).findAsc, (*native).compileAsc},
 }
 
 // maxFolder bounds the sources of a native tool, in files and in bytes.

@@ -161,3 +161,36 @@ func TestHostileC(t *testing.T) {
 		sameInTwoFolders(t, c("static const char *secret = __FILE__;"))
 	})
 }
+
+func TestHostileAssemblyScript(t *testing.T) {
+	bin, err := filepath.Abs("../../../guest-sdk/as/node_modules/.bin")
+	_, node := exec.LookPath("node")
+	needs(t, "Debian: nodejs npm; npm ci --prefix guest-sdk/as", err == nil, node == nil, hasFile(bin+"/asc"))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	asc := func(source string, more ...string) files {
+		all := files{"assembly/index.ts": source + "\nexport function address(): usize { return changetype<usize>(secret); }\nimport \"../sdk/host\";\n",
+			"sdk/host.ts": "export function abort(message: string | null, file: string | null, line: u32, column: u32): void { unreachable(); }\nexport function seed(): f64 { return 0; }\n"}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
+		}
+		return all
+	}
+	const plain = "const secret = \"plain\";"
+	const runs = "#!/bin/sh\necho > EXECUTED\n"
+	const program = "import { writeFileSync } from 'node:fs'; writeFileSync('EXECUTED', '');"
+	tryHostile(t, map[string]hostileNative{
+		"plain":                  {asc(plain), ""},
+		"import":                 {asc("import { secret } from \"OUTSIDE/secret\";"), "not found"},
+		"import with ..":         {asc("import { secret } from \"../../outside/secret\";"), "not found"},
+		"a link":                 {asc("import { secret } from \"./a\";", "assembly/a.ts", "->OUTSIDE/secret.ts"), "which is outside of its folder"},
+		"a module":               {asc("import { secret } from \"m\";", "node_modules/m/index.ts", "export const secret = \"m\"", "node_modules/m/package.json", "{}"), "not found"},
+		"a transform":            {asc(plain, "asconfig.json", `{"options":{"transform":["./t.mjs"]}}`, "t.mjs", program), "names a transform"},
+		"a hidden transform":     {asc(plain, "asconfig.json", `{"options":{"\u0074ransform":["./t.mjs"]},"extends":"./b.json"}`, "b.json", `{"options":{"transform":["./t.mjs"]}}`, "t.mjs", program), ""},
+		"an error":               {asc(plain + "\nlet x: i32 = \"\";"), "assembly/index.ts(2,14)"},
+		"no source":              {files{"asconfig.json": "{}"}, "no assembly/index.ts"},
+		"programs of the folder": {asc(plain, "asc", runs, "node", runs, "bin/node", runs, "bin/asc", runs, "node_modules/.bin/asc", runs, "package.json", `{"scripts":{"prepare":"echo > EXECUTED"},"type":"commonjs"}`), ""},
+	})
+	t.Run("the same in two folders", func(t *testing.T) {
+		sameInTwoFolders(t, asc("const secret = \"plain\"; export function f(n: i32): i32 { assert(n < 3, \"n\"); return n }"))
+	})
+}
