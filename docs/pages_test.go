@@ -72,7 +72,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	for _, page := range []string{
-		"README.md", recordedSession, "docs/write-a-tool.md", "docs/embed.md", "docs/serve.md", "docs/assistants.md", "docs/agents.md", "docs/network.md", "docs/commands.md", "docs/proof.md",
+		"README.md", recordedSession, "docs/write-a-tool.md", "docs/embed.md", "docs/serve.md", "docs/assistants.md", "docs/agents.md", "docs/network.md", "docs/commands.md", "docs/proof.md", "docs/share-tools.md",
 		"docs/branching.md", "docs/budgets.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md",
 	} {
 		text := strings.Replace(treetest.Read(t, page), "demo\n    go test ./...\n", "demo\n", 1) // or it would run itself
@@ -115,6 +115,7 @@ func typePage(t *testing.T, bin, text string) {
 		}
 	}
 	dir, shown := treetest.Outside(t), t.TempDir()
+	text = strings.ReplaceAll(text, "registry.example.com", treetest.Registry(t, nil))
 	if strings.Contains(text, "go mod init ") {
 		text = regexp.MustCompile(`(?m)^    (mkdir .*\n    go mod init .*\n    go get .*)\n`).ReplaceAllString(text, "") // what outside has done
 	} else if out, err := exec.Command("cp", "-R", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
@@ -81,6 +82,8 @@ func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
 		return "any", nil, ""
 	case t.Kind() == reflect.Pointer:
 		return jsonType(t.Elem())
+	case t.Kind() == reflect.Map:
+		return "object", nil, ""
 	case t.Kind() == reflect.Struct:
 		return "object", t, ""
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
@@ -100,30 +103,34 @@ func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
 func TestDocumentedJSON(t *testing.T) {
 	tables := documented(t)
 	for section, document := range map[string]any{
-		"agent run":       agentDocument{},
-		"run":             starling.Run{},
-		"replay":          agent.ReplayDocument{},
-		"validate":        checkedDocument{},
-		"runs":            runsDocument{},
-		"seal":            sealedDocument{},
-		"verify":          sealReport{},
-		"verify a bundle": starling.BundleDocument{},
-		"verify a proof":  proofReport{},
-		"prune":           pruneDocument{},
-		"tool describe":   moduleDocument{},
-		"tool check":      certificate{},
-		"replay --trace":  traceDocument{},
-		"tenant create":   keyDocument{},
-		"tenant list":     tenantsDocument{},
-		"tenant limits":   tenant.Limits{},
-		"tenant usage":    tenant.UsageList{},
-		"tenant erase":    erasureDocument{},
-		"secret list":     secretsDocument{},
-		"queue":           serve.Overview{},
-		"hosts":           serve.HostList{},
-		"policy test":     refusalDocument{},
-		"policy check":    acceptedDocument{},
-		"policy explain":  explanationDocument{},
+		"agent run":                agentDocument{},
+		"run":                      starling.Run{},
+		"replay":                   agent.ReplayDocument{},
+		"validate":                 checkedDocument{},
+		"runs":                     runsDocument{},
+		"seal":                     sealedDocument{},
+		"verify":                   sealReport{},
+		"verify a bundle":          starling.BundleDocument{},
+		"verify a proof":           proofReport{},
+		"prune":                    pruneDocument{},
+		"tool describe":            moduleDocument{},
+		"tool check":               certificate{},
+		"tool push, pull and sign": sharedDocument{},
+		"tool list":                artifact.Listed{},
+		"tool verify":              verifiedDocument{},
+		"tool diff":                diffDocument{},
+		"replay --trace":           traceDocument{},
+		"tenant create":            keyDocument{},
+		"tenant list":              tenantsDocument{},
+		"tenant limits":            tenant.Limits{},
+		"tenant usage":             tenant.UsageList{},
+		"tenant erase":             erasureDocument{},
+		"secret list":              secretsDocument{},
+		"queue":                    serve.Overview{},
+		"hosts":                    serve.HostList{},
+		"policy test":              refusalDocument{},
+		"policy check":             acceptedDocument{},
+		"policy explain":           explanationDocument{},
 	} {
 		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
 			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)

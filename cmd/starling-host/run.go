@@ -27,6 +27,10 @@ starling-build of guest-sdk/js. The tool run_js is part of this program: it runs
 JavaScript that can call the tools of --with as tools.NAME(input). INPUT is a JSON
 document, @FILE to read a file, or - to read standard input. The default is {}.
 
+TOOL may also be oci://REGISTRY/NAME:TAG or https://HOST/FILE.wasm@sha256:DIGEST, which
+is fetched once (see "starling-host tool pull"), or the digest of a module in the
+database. With --trust FILE only signed modules run (see "tool verify").
+
 A WASI command runs as it is with --arg and --stdin. Its standard output, as a JSON
 string, is the result. A file NAME.tool.yaml beside NAME.wasm describes the tools of a
 module (see docs/bring-your-tools.md).

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -329,6 +330,115 @@ func TestRedirects(t *testing.T) {
 	})
 	_, err := finder(t).Find(t.Context(), "oci://"+addr+"/tools/dice:1.0")
 	refused(t, err, "redirect")
+}
+
+// TestInterruptedPull ends a pull in the middle of a module, as a killed process does: the cache has
+// no half module, and the next pull succeeds.
+func TestInterruptedPull(t *testing.T) {
+	large := append(bytes.Clone(module), 0, 0x81, 0x80, 0x40, 0) // a custom section of 1 MiB
+	large = append(large, make([]byte, 1<<20)...)
+	var slow atomic.Bool
+	half := make(chan struct{})
+	addr := treetest.Registry(t, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if slow.Load() && strings.HasSuffix(r.URL.Path, "/blobs/"+digest(large)) && r.Method == http.MethodGet {
+				w.Header().Set("Content-Length", fmt.Sprint(len(large)))
+				_, _ = w.Write(large[:len(large)/2])
+				w.(http.Flusher).Flush()
+				close(half)
+				<-r.Context().Done()
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	ref := "oci://" + addr + "/tools/dice:1.0"
+	push(t, finder(t), ref, large)
+	slow.Store(true)
+	f := finder(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-half
+		cancel()
+	}()
+	if _, err := f.Find(ctx, ref); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(f.Cache, "blobs", "sha256", strings.TrimPrefix(digest(large), "sha256:"))); err == nil {
+		t.Error("the cache has a half module")
+	}
+	if _, err := os.Stat(f.Lock); err == nil {
+		t.Error("it was pinned")
+	}
+	// What a dying process can leave: a cut temporary file, and no index.
+	for _, name := range []string{"ingest/half_1", "index.json123"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(f.Cache, "ingest"), 0o700), os.WriteFile(filepath.Join(f.Cache, name), []byte("{"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow.Store(false)
+	if s, err := f.Find(t.Context(), ref); err != nil || !bytes.Equal(s.Wasm, large) {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestURL fetches a file with TLS. It is used without the server, and only with its digest.
+func TestURL(t *testing.T) {
+	key, err := seal.NewKey("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var from string
+	body := module
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/tools/dice.wasm":
+			_, _ = w.Write(body)
+		case "/tools/dice.wasm.sig":
+			note, _ := seal.ToolStatement{Name: strings.TrimPrefix(from, "https://") + "/tools/dice", Module: canon.Sum(module)}.Sign(key, nil)
+			_, _ = w.Write(note)
+		case "/moved.wasm":
+			http.Redirect(w, r, "/tools/dice.wasm", http.StatusFound)
+		case "/plain.wasm":
+			http.Redirect(w, r, strings.Replace(from, "https:", "http:", 1)+"/tools/dice.wasm", http.StatusFound)
+		case "/huge.wasm":
+			_, _ = w.Write(module)
+			for range 65 {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					return
+				}
+			}
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	from = server.URL
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSL_CERT_FILE", roots)
+	f := finder(t)
+	p, err := f.Pull(t.Context(), from+"/tools/dice.wasm", false)
+	if err != nil || p.Source.Source != from+"/tools/dice.wasm@"+digest(module) || p.Name != "dice" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for path, want := range map[string]string{"/plain.wasm": "plain http is not followed", "/huge.wasm": "more than 67108864 bytes", "/none.wasm": "404"} {
+		_, err := f.Pull(t.Context(), from+path, false)
+		refused(t, err, want)
+	}
+	if _, err := f.Pull(t.Context(), from+"/moved.wasm", false); err != nil {
+		t.Error(err)
+	}
+	body = append(bytes.Clone(module), 0, 1, 0)
+	_, err = finder(t).Find(t.Context(), p.Source.Source)
+	refused(t, err, "the file is now sha256:")
+	server.Close()
+	f.Trust = artifact.TrustKeys(key.VKey())
+	if found, err := f.Verify(t.Context(), p.Source.Source); err != nil || len(found.By) != 1 {
+		t.Errorf("without the server: %+v, %v", found, err)
+	}
 }
 
 // TestNames refuses names that are not in their form, without a network.

@@ -2,6 +2,7 @@ package scripttest
 
 import (
 	"bufio"
+	"encoding/base64"
 	"io"
 	"net/http"
 	"os"
@@ -27,7 +28,7 @@ const servedKey = "served"
 // hostCommand is the command "host" of scripts:
 //
 //	host start ARGS            start serving; what it prints is in the file serve.out, and becomes $API, $INSPECTOR, $METRICS, $MCP and $KEY; $ORIGIN is what all addresses begin with
-//	host ask METHOD URL [BODY] ask it with $KEY; the status and the body are in the file answer
+//	host ask METHOD URL [BODY] ask it with $KEY; with the module of @FILE and its FILE.sig; the status and the body are in the file answer
 //	host await URL PATTERN     ask for it until the answer matches
 //	host key FILE              take $KEY from a file
 //	host stop                  SIGTERM, and wait until it has ended with 0
@@ -126,6 +127,9 @@ func askHost(ts *testscript.TestScript, method, url, body string) {
 		defer f.Close()
 		r.Body, r.ContentLength = f, -1
 		r.Header.Set("Content-Type", "application/wasm")
+		if signed, err := os.ReadFile(ts.MkAbs(file + ".sig")); err == nil {
+			r.Header.Set("Starling-Signature", base64.StdEncoding.EncodeToString(signed))
+		}
 	}
 	answer, err := http.DefaultTransport.RoundTrip(r)
 	ts.Check(err)
