@@ -46,6 +46,7 @@ var importers = map[string][]string{
 	"golang.org/x/mod":                                  {"eventlog/seal"},
 	"github.com/klauspost/compress":                     {"internal/zstd"},
 	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/worker/internal/jail"},
+	"github.com/evanw/esbuild":                          {"host/internal/registry"},
 	"github.com/google/pprof":                           {"cmd/starling-host/internal/profile"},
 	"github.com/prometheus/client_golang":               {"runtime/observe"},
 	"go.opentelemetry.io/otel":                          {"runtime/observe"},

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/bench/internal/figures"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 )
@@ -110,10 +111,11 @@ func (noWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, 
 
 // measureCalls compares calls of a process that has made some.
 func measureCalls(ctx context.Context, s settings, _, dir string) (string, error) {
-	wasm, err := os.ReadFile(filepath.Join("..", "..", "host", "internal", "interp", "run_js.wasm"))
+	source, err := guest.Find(ctx, starling.RunJS)
 	if err != nil {
 		return "", err
 	}
+	wasm := source.Wasm
 	db, err := starling.Open(ctx, filepath.Join(dir, "calls.db"), starling.Options{})
 	if err != nil {
 		return "", err

@@ -86,8 +86,6 @@ func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) erro
 		{"version", stateOK, fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, plural(runtime.NumCPU(), "CPU")), ""},
 		{"environment", stateOK, variablesSet(), ""},
 		checkBuilder("go", "Go", "install Go from https://go.dev/dl", func() (string, string, error) { return guest.GoVersion(ctx) }),
-		checkBuilder("starling-build", "JavaScript", "with Node 20 or later, in the folder guest-sdk/js: npm ci && npm link",
-			func() (string, string, error) { return guest.ScriptBuilder(ctx) }),
 	}
 	findings = append(append(findings, checkEngine(ctx)...), checkReset(ctx), checkBuildCache())
 	findings = append(findings, more...)

@@ -22,9 +22,9 @@ import (
 const runHelp = `Run one tool and record the run.
 
 TOOL is a .wasm file, which may be a component for WASI 0.2 or a plug-in for Extism, or
-a tool's folder, which is built first: Go files, or a tool.ts or tool.js, built by
-starling-build of guest-sdk/js. The tool run_js is part of this program: it runs
-JavaScript that can call the tools of --with as tools.NAME(input). INPUT is a JSON
+a tool's source, which is built first: a folder with Go files, or with a tool.ts or
+tool.js, or a file in TypeScript or JavaScript. The tool run_js is part of this
+program: it runs JavaScript that can call the tools of --with as tools.NAME(input). INPUT is a JSON
 document, @FILE to read a file, or - to read standard input. The default is {}.
 
 TOOL may also be oci://REGISTRY/NAME:TAG or https://HOST/FILE.wasm@sha256:DIGEST, which

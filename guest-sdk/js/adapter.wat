@@ -8,10 +8,10 @@
 ;;
 ;;       8  a result: a length, or what a WASI function writes
 ;;      16  a list: the arguments of a call, or an area for fd_write
-;;      32  "host"
+;;      32  "host", and at 37 "tool", the name of the script
 ;;      64  a subscription and an event, for poll_oneoff
-;;    1024  address and length of the compiled script, which build/module.mjs
-;;          adds as data, like the script itself
+;;    1024  address and length of the compiled runtime, which engine.mjs adds as
+;;          data, like the runtime itself
 ;;    2048  what hash.wat has
 (module
   (import "qjs" "memory" (memory 1))
@@ -19,6 +19,7 @@
   (import "qjs" "qjs_set_max_stack_size" (func $set_max_stack_size (param i32)))
   (import "qjs" "qjs_set_promise_rejection_handler" (func $set_promise_rejection_handler (param i32)))
   (import "qjs" "qjs_eval_bytecode" (func $eval (param i32 i32) (result i32)))
+  (import "qjs" "qjs_compile" (func $compile (param i32 i32 i32 i32 i32 i32) (result i32)))
   (import "qjs" "qjs_call" (func $qjs_call (param i32 i32 i32 i32) (result i32)))
   (import "qjs" "qjs_execute_pending_job" (func $execute_pending_job (result i32)))
   (import "qjs" "qjs_new_host_function" (func $new_host_function (param i32 i32 i32) (result i32)))
@@ -38,6 +39,7 @@
   (import "qjs" "qjs_get_array_buffer" (func $get_array_buffer (param i32 i32) (result i32)))
   (import "qjs" "qjs_free_value" (func $free_value (param i32)))
   (import "qjs" "wasm_malloc" (func $malloc (param i32) (result i32)))
+  (import "qjs" "wasm_free" (func $free (param i32)))
 
   (import "hash" "compress" (func $compress (param i32 i32 i32 i32)))
   (import "hash" "stretch" (func $stretch (param i32 i32)))
@@ -49,29 +51,53 @@
   (import "wasi_snapshot_preview1" "random_get" (func $random_get (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll_oneoff (param i32 i32 i32 i32) (result i32)))
 
-  (data (i32.const 32) "host\00")
+  (data (i32.const 32) "host\00tool\00")
 
   ;; How deep JavaScript may recurse, in bytes of stack: less than the limit of
   ;; depth that the host sets, so that it is an error and not the end of the call.
   (global $stack i32 (i32.const 262144))
 
-  ;; The function that the tool's source evaluates to: runtime/module.js.
+  ;; Where the packer of the host puts the script: engine.mjs writes the address,
+  ;; which is behind the runtime.
+  (global $source (export "starling_source") i32 (i32.const SOURCE))
+
+  ;; The function that runtime/main.js evaluates to, and then the one that it
+  ;; returns for the script: runtime/module.js.
   (global $tool (mut i32) (i32.const 0))
 
   ;; ---- exports ----
 
   ;; The constructors of QuickJS have run: it exports _initialize.
   (func (export "starling_warmup")
-    (local $global i32)
     (if (call $qjs_init) (then (unreachable)))
     (call $set_max_stack_size (global.get $stack))
     (drop (call $set_prop_string
       (call $get_global) (i32.const 32) (call $new_host_function (i32.const 32) (i32.const 4) (i32.const 3))))
     (global.set $tool (call $checked
       (call $eval (i32.load (i32.const 1024)) (i32.load (i32.const 1028)))))
+    (i32.store (i32.const 16) (call $script))
+    (global.set $tool (call $checked
+      (call $qjs_call (global.get $tool) (call $undefined) (i32.const 1) (i32.const 16))))
     (call $set_promise_rejection_handler (i32.const 1))
     (call $run_jobs)
     (drop (call $call (i32.const 2) (call $undefined))))
+
+  ;; What the script evaluates to. It lies behind the length of all that is packed,
+  ;; its name and its length. It is in QuickJS's own form, or a text that begins
+  ;; with a bracket, behind which there is a zero. The text is not kept.
+  (func $script (result i32)
+    (local $text i32) (local $len i32) (local $code i32) (local $value i32)
+    (local.set $text (i32.add (global.get $source) (i32.add (i32.const 8) (i32.load offset=4 (global.get $source)))))
+    (local.set $len (i32.load (local.get $text)))
+    (local.set $text (i32.add (local.get $text) (i32.const 4)))
+    (if (i32.ne (i32.load8_u (local.get $text)) (i32.const 40)) (then
+      (return (call $checked (call $eval (local.get $text) (local.get $len))))))
+    (local.set $code (call $compile (local.get $text) (local.get $len)
+      (i32.const 37) (i32.const 0) (i32.const 16) (i32.const 8)))
+    (if (i32.eqz (local.get $code)) (then (call $fail)))
+    (local.set $value (call $eval (local.get $code) (i32.load (i32.const 8))))
+    (call $free (local.get $code))
+    (call $checked (local.get $value)))
 
   (func (export "starling_alloc") (param $n i32) (result i32) (call $malloc (local.get $n)))
 
@@ -119,10 +145,12 @@
   ;; runtime/module.js catches what a tool throws. What comes here is start-up
   ;; code that throws, or a want of memory: the text goes to the log.
   (func $checked (param $value i32) (result i32)
-    (if (call $is_exception (local.get $value)) (then
-      (call $log (call $get_string (call $get_exception) (i32.const 8)) (i32.load (i32.const 8)))
-      (unreachable)))
+    (if (call $is_exception (local.get $value)) (then (call $fail)))
     (local.get $value))
+
+  (func $fail
+    (call $log (call $get_string (call $get_exception) (i32.const 8)) (i32.load (i32.const 8)))
+    (unreachable))
 
   ;; A string as the host takes a document. It stays where it is: nothing is
   ;; freed at the end of a call, whose memory is gone with it.

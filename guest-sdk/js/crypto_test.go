@@ -27,7 +27,7 @@ func TestJavaScriptCrypto(t *testing.T) {
 		t.Skip("SKIPPED: takes seconds")
 	}
 	treetest.NeedsJS(t)
-	wasm, said := treetest.BuildJS(t, jsSDK+"/testdata/subtle.js")
+	wasm, said := build(t, jsSDK+"/testdata/subtle.js")
 	if wasm == nil {
 		t.Fatal(said)
 	}

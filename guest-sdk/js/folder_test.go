@@ -2,14 +2,13 @@ package js_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/host/guest"
 )
 
 // files maps the names of files to their contents. A content that begins with "->" is a link,
@@ -42,10 +41,9 @@ func (f files) write(t *testing.T, dir string, r *strings.Replacer) {
 // each by another way. Either the build refuses, and says which import of which file it was, or
 // the module has nothing of them. No file of a folder is executed.
 func TestJavaScriptFolderIsAllThatAModuleHolds(t *testing.T) {
-	treetest.NeedsJS(t)
 	const canary = "Canary0fTheHost"
 	const rest = `; export default { name: "x", execute: () => x };`
-	const copyIt = "hint: copy it into the folder, or name a larger folder"
+	const copyIt = "hint: copy it into the folder, or move the tool's file to a folder above both"
 	const runs = `require("node:fs").writeFileSync("EXECUTED", "");`
 	around := files{
 		"outside/secret.txt": canary, "outside/secret.json": `{"a":"` + canary + `"}`, "outside/code.js": `export default "` + canary + `";`,
@@ -105,7 +103,7 @@ func TestJavaScriptFolderIsAllThatAModuleHolds(t *testing.T) {
 		"a linked package, by its file":      {files{"tool.js": `import x from "lib/code.js"` + rest, "node_modules/lib": "->../../outside"}, "--install-links OUTSIDE"},
 		"a package of a folder above":        {files{"tool.js": `import x from "parents"` + rest}, "hint: install it in the folder: npm install --prefix FOLDER parents"},
 		"all packages of a folder above":     {files{"tool.js": `import x from "parents"` + rest, "node_modules": "->../node_modules"}, "npm install --prefix FOLDER parents"},
-		"NODE_PATH":                          {files{"tool.js": `import x from "code"` + rest}, "hint: is it installed? npm install code"},
+		"NODE_PATH":                          {files{"tool.js": `import x from "code"` + rest}, "hint: install the package in the folder: npm install --prefix FOLDER code"},
 		"Plug'n'Play":                        {files{"tool.js": `import x from "a"` + rest, ".pnp.data.json": `{"enableTopLevelFallback":true,"fallbackPool":[],"packageRegistryData":[[null,[[null,{"packageLocation":"./","packageDependencies":[["a","1"]]}]]],["a",[["1",{"packageLocation":"../outside/","packageDependencies":[]}]]]]}`}, "outside of FOLDER"},
 		"a source map":                       {files{"tool.js": "const x = 1" + rest + "\n//# sourceMappingURL=../outside/map.json"}, ""},
 		"a source map from the root":         {files{"tool.js": "const x = 1" + rest + "\n//# sourceMappingURL=OUTSIDE/map.json\n"}, ""},
@@ -118,60 +116,35 @@ func TestJavaScriptFolderIsAllThatAModuleHolds(t *testing.T) {
 			"tsconfig.json": `{ /* of a package */ "extends": ["@tsconfig/node20", "./base.json"] }`, "base.json": `{"compilerOptions":{"paths":{"@/*":["./lib/*"]}}}`}, ""},
 	}
 
-	type build struct{ Name, Source, Script, Error string }
-	var builds []build
-	folders := map[string]string{}
 	for name, c := range cases {
-		base, err := filepath.EvalSymlinks(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := strings.NewReplacer("OUTSIDE", filepath.Join(base, "outside"), "FOLDER", filepath.Join(base, "tool"), "EXECUTED", filepath.Join(base, "EXECUTED"))
-		around.write(t, base, r)
-		c.files.write(t, filepath.Join(base, "tool"), r)
-		sources, err := filepath.Glob(filepath.Join(base, "tool", "tool.*s*"))
-		if err != nil || len(sources) != 1 {
-			t.Fatal(name, sources, err)
-		}
-		c.want = r.Replace(c.want)
-		cases[name], folders[name] = c, base
-		builds = append(builds, build{Name: name, Source: sources[0]})
-	}
-
-	node := exec.Command("node", "--input-type=module", "-e", `
-		import * as esbuild from "./node_modules/esbuild/lib/main.js";
-		import { readFileSync } from "node:fs";
-		import { bundle } from "./build/script.mjs";
-		const builds = JSON.parse(readFileSync(0));
-		for (const build of builds) {
-			process.chdir(build.Source.replace(/[^/]*$/, ""));
-			try { build.Script = (await bundle(esbuild, build.Source)).script } catch (error) { build.Error = error.message }
-		}
-		console.log(JSON.stringify(builds));`)
-	in, err := json.Marshal(builds)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node.Dir, node.Stdin, node.Env = jsSDK, bytes.NewReader(in), append(os.Environ(), "NODE_PATH="+filepath.Join(folders["NODE_PATH"], "outside"))
-	var said strings.Builder
-	node.Stderr = &said
-	out, err := node.Output()
-	if err != nil || json.Unmarshal(out, &builds) != nil {
-		t.Fatalf("%v, %d bytes\n%s", err, len(out), said.String())
-	}
-	for _, b := range builds {
-		want := cases[b.Name].want
-		if (b.Script == "") != (want != "") || !strings.Contains(b.Error, want) || want == "" && b.Error != "" {
-			t.Errorf("%s: the build says\n%s\nand is to say\n%s", b.Name, b.Error, want)
-		}
-		if strings.Contains(b.Script, canary) || strings.Contains(b.Script, "Q2FuYXJ5") {
-			t.Errorf("%s: the module has a file of the host", b.Name)
-		}
-		if _, err := os.Stat(filepath.Join(folders[b.Name], "EXECUTED")); err == nil {
-			t.Errorf("%s: the build has executed a file of the folder", b.Name)
-		}
-	}
-	if strings.Contains(said.String(), canary) {
-		t.Errorf("the build says\n%s", said.String())
+		t.Run(name, func(t *testing.T) {
+			base, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := strings.NewReplacer("OUTSIDE", filepath.Join(base, "outside"), "FOLDER", filepath.Join(base, "tool"), "EXECUTED", filepath.Join(base, "EXECUTED"))
+			around.write(t, base, r)
+			c.files.write(t, filepath.Join(base, "tool"), r)
+			sources, err := filepath.Glob(filepath.Join(base, "tool", "tool.*s*"))
+			if err != nil || len(sources) != 1 {
+				t.Fatal(sources, err)
+			}
+			t.Chdir(filepath.Join(base, "tool"))
+			t.Setenv("NODE_PATH", filepath.Join(base, "outside"))
+			module, err := guest.Find(t.Context(), sources[0])
+			said := ""
+			if err != nil {
+				said = err.Error()
+			}
+			if want := r.Replace(c.want); (err != nil) != (want != "") || !strings.Contains(said, want) {
+				t.Errorf("the build says\n%s\nand is to say\n%s", said, want)
+			}
+			if bytes.Contains(module.Wasm, []byte(canary)) || bytes.Contains(module.Wasm, []byte("Q2FuYXJ5")) || strings.Contains(said, canary) {
+				t.Error("the module, or the error, has a file of the host")
+			}
+			if _, err := os.Stat(filepath.Join(base, "EXECUTED")); err == nil {
+				t.Error("the build has executed a file of the folder")
+			}
+		})
 	}
 }

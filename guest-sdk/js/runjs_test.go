@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/zstd"
 )
 
 // hostilePrograms are what a model could write that means harm, or is broken: with a part of
@@ -166,18 +167,9 @@ func TestRunJSForms(t *testing.T) {
 // TestRunJSPassesDigitsAndText hands large numbers and halves of characters from a program to a
 // tool, and what the tool returns on to the next.
 func TestRunJSPassesDigitsAndText(t *testing.T) {
-	treetest.NeedsJS(t)
-	wasm, said := treetest.BuildJS(t, jsSDK+"/testdata/cases.js")
-	if wasm == nil {
-		t.Fatal(said)
-	}
-	file := filepath.Join(t.TempDir(), "cases.wasm")
-	if err := os.WriteFile(file, wasm, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "code.db"), starling.Options{}))
 	defer db.Close()
-	cases, err := db.Load(t.Context(), file, starling.ToolOptions{})
+	cases, err := db.Load(t.Context(), jsSDK+"/testdata/cases.js", starling.ToolOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,15 +196,20 @@ func TestRunJSPassesDigitsAndText(t *testing.T) {
 	}
 }
 
-// TestRunJSIsBuiltFromItsSource builds the module that is part of the program again.
-func TestRunJSIsBuiltFromItsSource(t *testing.T) {
+// TestTheEngineIsBuiltFromItsSource builds what the program carries of JavaScript again.
+func TestTheEngineIsBuiltFromItsSource(t *testing.T) {
 	treetest.NeedsJS(t)
-	built, said := treetest.BuildJS(t, filepath.Join(jsSDK, "runjs", "run_js.js"), "--root", jsSDK)
-	kept, err := os.ReadFile(filepath.Join("host", "internal", "interp", "run_js.wasm"))
-	if err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	if out, err := exec.Command("node", jsSDK+"/engine.mjs", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	if sandbox.Sum(built) != sandbox.Sum(kept) {
-		t.Errorf("host/internal/interp/run_js.wasm has the digest %v, and build.sh makes %v: %s", sandbox.Sum(kept), sandbox.Sum(built), said)
+	for _, name := range []string{"quickjs.wasm", "run_js.qjs"} {
+		kept, err := zstd.Decompress([]byte(treetest.Read(t, "host/internal/interp/"+name+".zst")), 64<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if treetest.Read(t, filepath.Join(dir, name)) != string(kept) {
+			t.Errorf("host/internal/interp/%s.zst has not what guest-sdk/js/engine.mjs builds: run guest-sdk/js/build.sh", name)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/starling-host/starling/host/internal/disk"
+	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/internal/scheduler"
 	"github.com/starling-host/starling/host/internal/worker"
 )
@@ -32,8 +33,12 @@ func NewProcesses(ctx context.Context, c ProcessConfig) (*Processes, error) {
 }
 
 // WorkerMain turns this process into a worker if it was started as one, and then does not
-// return. A program that uses [Processes] or [Compiler] calls it first.
-func WorkerMain() { worker.Main() }
+// return. A program that uses [Processes] or [Compiler], or that builds tools in JavaScript
+// which others wrote, calls it first.
+func WorkerMain() {
+	registry.Main()
+	worker.Main()
+}
 
 // ProbeProcess starts a process and returns its confinement.
 func ProbeProcess() (ProcessReport, error) { return worker.Probe() }

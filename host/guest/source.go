@@ -49,9 +49,3 @@ func BuildCacheFolder() (string, error) { return registry.CacheDir() }
 
 // GoVersion returns the version of the Go command that would build a tool, and its path.
 func GoVersion(ctx context.Context) (version, path string, err error) { return registry.GoVersion(ctx) }
-
-// ScriptBuilder returns the version of the command that would build a tool in TypeScript
-// or JavaScript, and its path.
-func ScriptBuilder(ctx context.Context) (version, path string, err error) {
-	return registry.ScriptBuilder(ctx)
-}

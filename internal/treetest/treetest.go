@@ -5,12 +5,10 @@ package treetest
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -104,54 +102,5 @@ func NeedsJS(t *testing.T) {
 		for _, file := range files {
 			_, _ = os.Stat(file)
 		}
-	}
-}
-
-// BuildJS builds a tool, or says why it cannot be built.
-func BuildJS(t *testing.T, source string, options ...string) (wasm []byte, said string) {
-	t.Helper()
-	target := filepath.Join(t.TempDir(), "tool.wasm")
-	out, err := exec.Command("node", append([]string{filepath.Join(jsSDK, "build.mjs"), source, target}, options...)...).CombinedOutput()
-	if err != nil {
-		return nil, string(out)
-	}
-	wasm, err = os.ReadFile(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return wasm, string(out)
-}
-
-// JSBuild is a tool that [BuildAllJS] builds.
-type JSBuild struct {
-	Source string // the path of its file
-	Wasm   []byte // nil if it cannot be built
-	Said   string // why
-}
-
-// BuildAllJS builds tools in one process.
-func BuildAllJS(t *testing.T, builds map[string]*JSBuild) {
-	t.Helper()
-	in, err := json.Marshal(builds)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node := exec.Command("node", "--input-type=module", "-e", `
-		import * as esbuild from "./node_modules/esbuild/lib/main.js";
-		import { readFileSync } from "node:fs";
-		import { build } from "./build/tool.mjs";
-		const builds = JSON.parse(readFileSync(0));
-		for (const one of Object.values(builds)) {
-			try { one.Wasm = (await build(esbuild, one.Source)).module.toString("base64") } catch (error) { one.Said = error.message }
-		}
-		console.log(JSON.stringify(builds));`)
-	var complaints strings.Builder
-	node.Dir, node.Stdin, node.Stderr = jsSDK, bytes.NewReader(in), &complaints
-	out, err := node.Output()
-	if err == nil {
-		err = json.Unmarshal(out, &builds)
-	}
-	if err != nil {
-		t.Fatalf("%v\n%s", err, complaints.String())
 	}
 }

@@ -80,12 +80,12 @@ func TestConformanceOfTheJavaScriptSDK(t *testing.T) {
 		t.Skip("SKIPPED: takes seconds")
 	}
 	treetest.NeedsJS(t)
-	wasm, said := treetest.BuildJS(t, "guest-sdk/js/testdata/conformance.js")
-	if wasm == nil {
-		t.Fatal(said)
+	module, err := guest.Find(t.Context(), "guest-sdk/js/testdata/conformance.js")
+	if err != nil {
+		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "conformance.wasm")
-	if err := os.WriteFile(file, wasm, 0o600); err != nil {
+	if err := os.WriteFile(file, module.Wasm, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	kit(t, nil, "sdk", file)

@@ -1,13 +1,9 @@
 // The tool run_js: it runs a program that a model wrote, in which tools.NAME(input) calls
 // the other tools of the run.
 
-import { callTool } from "starling/tools.js";
-import { listen } from "starling/host.js";
-import { now, random } from "starling";
 import { transform } from "sucrase";
 
-// What a program may use is in the module only if the source names it: fetch, now, random.
-const given = { fetch, now, random };
+const { callTool, listen, now, random } = starling; // the argument of the script: engine.mjs
 
 const AsyncFunction = (async () => {}).constructor;
 const above = 2; // lines of the function before the first line of the program
@@ -57,7 +53,7 @@ export default {
     let program = { text: unfenced(code) };
     try {
       program = compile(program.text);
-      let result = await program.run(input, tools, given.now, given.random, ToolError);
+      let result = await program.run(input, tools, now, random, ToolError);
       if (typeof result === "function") result = await result(input, tools);
       const note = result === undefined ? "the program returned nothing: end it with return VALUE" : result === null ? "the program returned null" : undefined;
       return printed || note ? { result: result ?? null, console: printed || undefined, note } : result;

@@ -12,10 +12,10 @@ let answer; // the document of this call, once there is one
 let failed = false; // whether it says what went wrong
 const rejected = new Map(); // the promises that were rejected and that nobody awaits yet, with the reasons
 
-// load runs the start-up code of the tool and returns what adapter.wat calls:
-// 0 describes, 1 starts a call, 2 asks whether it has an answer, 3 ends it with
+// load runs the start-up code of the tool in the file name, and returns what adapter.wat
+// calls: 0 describes, 1 starts a call, 2 asks whether it has an answer, 3 ends it with
 // what nobody has caught, 4 says that a promise was rejected, or is awaited now.
-export function load(startUp, lines, doors) {
+export function load({ startUp, name, lines, doors }) {
   setLines(lines);
   setDoors(doors);
   try {
@@ -24,7 +24,8 @@ export function load(startUp, lines, doors) {
     for (const tool of [exported.default].flat()) register(tool);
     if (tools.size === 0) throw new Error("it exports an empty list of tools");
   } catch (error) {
-    throw [text(error), ...trace(error)].join("\n    ");
+    const [at = name, ...rest] = trace(error);
+    throw [`${at.replace(/^at .*\((.*)\)$/, "$1")}: ${error?.constructor === Error ? messageOf(error) : text(error)}`, ...rest].join("\n    ");
   }
   const description = write({ tools: [...tools.values()].map(describe) });
   return (what, value, reason, awaited) => {

@@ -1,5 +1,4 @@
 // crypto.subtle: hashes, HMAC, HKDF and PBKDF2, as Web Cryptography Level 2 says.
-// It is part of a tool whose files, or whose packages, name it.
 
 import { crypto, define } from "./globals.js";
 import { hash, hashes, hkdf, hmac, pbkdf2 } from "./hashes.js";

@@ -1,7 +1,7 @@
 // Where in the author's files a line of the one script came from.
 
 let files = []; // the author's, and those of packages, which begin with node_modules/
-let runs = ""; // which lines of the script are whose: see lineTable in build/script.mjs
+let runs = ""; // which lines of the script are whose: the host makes the table
 export const setLines = (table) => { ({ files, runs } = table); };
 
 // trace returns those lines of an error's stack that are not of runtime/, as the
@@ -31,7 +31,7 @@ export function packageLoads() {
 }
 
 function frames(error) {
-  const found = [...String(error?.stack ?? "").matchAll(/^ *at (?:(.*?) \()?[^\n]*?:(\d+):\d+\)?$/gm)];
+  const found = [...String(error?.stack ?? "").matchAll(/^ *at (?:(.*?) \()?tool:(\d+):\d+\)?$/gm)];
   const table = found.length > 0 ? runs.split(",") : [];
   return found.flatMap(([, name, digits]) => {
     const at = digits - 1;

@@ -2,12 +2,43 @@
 
 package interp
 
-import _ "embed"
+import (
+	_ "embed"
+	"sync"
 
-//go:embed run_js.wasm
-var runJS []byte
+	"github.com/starling-host/starling/internal/zstd"
+)
+
+var (
+	//go:embed quickjs.wasm.zst
+	quickJS []byte
+	//go:embed run_js.qjs.zst
+	runJS []byte
+)
+
+// JavaScript is the engine of run_js and of tools in TypeScript and JavaScript.
+var JavaScript = builtin("JavaScript", func() []byte { return decompress(quickJS) })
 
 // Tools are the tools that run programs of a model, by the reference to them.
 var Tools = map[string]*Builtin{
-	"run_js": {"JavaScript", func() []byte { return runJS }},
+	"run_js": builtin("JavaScript", func() []byte {
+		wasm, err := Pack(JavaScript.Wasm(), File{Name: "run_js.js", Text: decompress(runJS)})
+		if err != nil {
+			panic(err)
+		}
+		return wasm
+	}),
+}
+
+func builtin(language string, wasm func() []byte) *Builtin {
+	return &Builtin{language, sync.OnceValue(wasm)}
+}
+
+// decompress returns what a file of this package has. A test decompresses each of them.
+func decompress(frame []byte) []byte {
+	b, err := zstd.Decompress(frame, 64<<20)
+	if err != nil {
+		panic(err)
+	}
+	return b
 }

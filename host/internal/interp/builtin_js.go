@@ -1,4 +1,7 @@
 package interp
 
-// Tools is empty: a program in a browser carries no interpreters.
-var Tools map[string]*Builtin
+// A program in a browser carries no interpreters.
+var (
+	JavaScript *Builtin
+	Tools      map[string]*Builtin
+)

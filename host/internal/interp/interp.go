@@ -1,8 +1,9 @@
 // Package interp has the interpreters that the program carries, and makes a tool of an interpreter
 // and a source text: the interpreter's module with the source in one more data segment.
 //
-// run_js is QuickJS (LICENSE.quickjs) with guest-sdk/js/runjs/run_js.js and sucrase (LICENSE.sucrase);
-// build.sh makes it.
+// The engine for JavaScript is QuickJS (LICENSE.quickjs) with guest-sdk/js/runtime. run_js is the
+// engine with guest-sdk/js/runjs/run_js.js and sucrase (LICENSE.sucrase). guest-sdk/js/build.sh
+// builds both.
 package interp
 
 import (
@@ -25,7 +26,7 @@ type About struct {
 }
 
 const (
-	section      = "starling.interpreter" // of the module, with an About in JSON
+	Section      = "starling.interpreter" // the custom section of the module, with an About in JSON
 	maxSection   = 4 << 10
 	sourceGlobal = "starling_source" // the exported global with the address of the room
 )
@@ -36,7 +37,7 @@ func Of(module []byte) *About {
 	if err != nil {
 		return nil // the gate refuses it
 	}
-	s := m.Custom(section)
+	s := m.Custom(Section)
 	if s == nil || len(s.Body) > maxSection {
 		return nil
 	}

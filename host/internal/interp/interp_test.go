@@ -23,7 +23,7 @@ func base(about string) []byte {
 	m.SetBody(wasm.SectionCode, []byte("\x01\x02\x00\x0b"))
 	m.SetBody(wasm.SectionData, []byte("\x01\x00\x41\x00\x0b\x02hi"))
 	if about != "" {
-		m.Sections = append(m.Sections, wasm.Section{ID: wasm.SectionCustom, Body: append(wasm.AppendName(nil, section), about...)})
+		m.Sections = append(m.Sections, wasm.Section{ID: wasm.SectionCustom, Body: append(wasm.AppendName(nil, Section), about...)})
 	}
 	return m.Encode()
 }

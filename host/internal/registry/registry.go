@@ -47,8 +47,6 @@ const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScr
 // sources are files that a tool may be written in, which cannot be executed themselves.
 var sources = map[string]struct{ language, hint string }{
 	".go":   {"Go", "pass its folder"},
-	".js":   {"JavaScript", "name it tool.js and pass its folder"},
-	".ts":   {"TypeScript", "name it tool.ts and pass its folder"},
 	".c":    {"C", "name it tool.c and pass its folder, or compile a program: clang --target=wasm32-wasi -O2 -o tool.wasm FILE"},
 	".cpp":  {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
 	".rs":   {"Rust", "pass its folder, with a Cargo.toml: starling-host tool new NAME --lang rust"},
@@ -63,8 +61,8 @@ var sources = map[string]struct{ language, hint string }{
 
 // Open returns the module that ref names: the path of a .wasm file, or of a folder
 // with a Go program, which is built for wasip1 as a reactor, or with a tool.ts or
-// tool.js, which the starling-build of PATH builds. A relative path begins at the
-// working directory. If the file run_js does not exist, that name is the tool
+// tool.js, or of a file in TypeScript or JavaScript, which is bundled and packed with
+// the engine. A relative path begins at the working directory. If the file run_js does not exist, that name is the tool
 // built into the program.
 //
 // A folder may be a module of its own or a package of a larger one. A Go workspace
@@ -92,6 +90,9 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	m := Module{Name: strings.TrimSuffix(filepath.Base(source), ".wasm"), Source: source}
 	if info.IsDir() {
 		m.Wasm, err = buildFolder(ctx, ref, source)
+	} else if ext := filepath.Ext(source); isScript.MatchString(ext) {
+		m.Name = strings.TrimSuffix(m.Name, ext)
+		m.Wasm, err = buildScriptFile(ctx, ref, source, info)
 	} else {
 		m.Wasm, err = readModule(ref, info)
 	}

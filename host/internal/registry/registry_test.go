@@ -20,6 +20,7 @@ import (
 // TestMain pins the Go command's own build cache, which would otherwise move
 // with the user's cache folder that the tests replace.
 func TestMain(m *testing.M) {
+	registry.Main()
 	out, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {
 		panic(err)
@@ -154,41 +155,39 @@ func TestOpenWithoutGo(t *testing.T) {
 	}
 }
 
-// TestOpenScript builds with a command that only prints how it was called.
+// TestOpenScript builds tools in TypeScript and JavaScript, without any program of PATH or of the
+// folder. guest-sdk/js tests what they can do.
 func TestOpenScript(t *testing.T) {
-	dir := write(t, files{"tool.js": "js", "package.json": "{}", "node_modules/.bin/starling-build": "#!/bin/sh\nexit 7\n"})
-	if err := os.Chmod(filepath.Join(dir, "node_modules", ".bin", "starling-build"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	t.Setenv("PATH", "")
+	const js, ts = `export default { name: "js", execute() {} }`, `export default { name: "ts" as string, execute() {} }`
+	dir := write(t, files{"tool.js": js, "greet.mts": ts, "bad.ts": "\n const x = ;\n"})
 	t.Chdir(dir)
-	path := os.Getenv("PATH")
-	t.Setenv("PATH", t.TempDir())
-	_, err := registry.Open(t.Context(), ".")
-	var e *registry.Error
-	const missing = "a folder with tool.js is built with starling-build, and there is no such command in PATH"
-	if !errors.As(err, &e) || !strings.HasPrefix(e.Reason, missing+"; the one in node_modules/.bin is a program of the folder") || !strings.Contains(e.Hint, "npx starling-build tool.js tool.wasm") {
-		t.Errorf("without the command, but in the folder: %+v", err)
+	first := open(t, ".")
+	if first.Name != filepath.Base(dir) || first.Source != dir || !bytes.Contains(first.Wasm, []byte(`name: "js"`)) {
+		t.Errorf("got %s, %s", first.Name, first.Source)
 	}
-	_, err = registry.Open(t.Context(), write(t, files{"tool.js": "js"}))
-	if !errors.As(err, &e) || e.Reason != missing || e.Hint == "" {
-		t.Errorf("without the command: %+v", err)
+	if again := open(t, write(t, files{"tool.js": js})); !bytes.Equal(again.Wasm, first.Wasm) {
+		t.Error("the module says where it was built")
 	}
-
-	bin := write(t, files{"starling-build": "#!/bin/sh\n[ $(pwd) = / ] || exit 9\ncat \"$1\" > \"$2\"\ngrep -q bad \"$1\" && echo \"error: $1 is bad\" >&2 && exit 1\nexit 0\n"})
-	if err := os.Chmod(filepath.Join(bin, "starling-build"), 0o700); err != nil {
-		t.Fatal(err)
+	if m := open(t, write(t, files{"tool.js": js, "tool.ts": ts})); !bytes.Contains(m.Wasm, []byte(`name: "ts"`)) {
+		t.Error("of a folder with both it built tool.js")
 	}
-	t.Setenv("PATH", bin+string(os.PathListSeparator)+path)
-	if m := open(t, "."); string(m.Wasm) != "js" || m.Name != filepath.Base(dir) || m.Source != dir {
-		t.Errorf("got %+v", m)
+	if m := open(t, "greet.mts"); m.Name != "greet" || m.Source != filepath.Join(dir, "greet.mts") || !bytes.Contains(m.Wasm, []byte(`name: "ts"`)) {
+		t.Errorf("of a file it built %s, %s", m.Name, m.Source)
 	}
-	if m := open(t, write(t, files{"tool.js": "js", "tool.ts": "ts"})); string(m.Wasm) != "ts" {
-		t.Errorf("of a folder with both it built %s", m.Wasm)
-	}
-	bad := write(t, files{"tool.ts": "bad"})
-	_, err = registry.Open(t.Context(), bad)
-	if !errors.As(err, &e) || e.Reason != "the tool does not build" || e.Output != "error: "+filepath.Join(bad, "tool.ts")+" is bad\n" {
-		t.Errorf("of a tool that does not build: %+v", err)
+	for ref, want := range map[string]string{
+		"bad.ts":  "bad.ts:2:12: Unexpected \";\"\n    const x = ;\n",
+		"deep.js": "deep.js: the tool or one of its imports is nested too deeply\n",
+	} {
+		if ref == "deep.js" {
+			if err := os.WriteFile(ref, []byte("x = "+strings.Repeat("a=>", 200_000)+"1"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := registry.Open(t.Context(), ref)
+		if e := (*registry.Error)(nil); !errors.As(err, &e) || e.Reason != "the tool does not build" || e.Output != want {
+			t.Errorf("%s: %v, want %q", ref, err, want)
+		}
 	}
 }
 

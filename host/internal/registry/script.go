@@ -2,57 +2,104 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
 	"strings"
+	"sync/atomic"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/component"
+	"github.com/starling-host/starling/host/internal/interp"
+	"github.com/starling-host/starling/host/internal/program"
 )
 
 // scripts are the files that make a folder a tool in TypeScript or JavaScript.
 var scripts = []string{"tool.ts", "tool.js"}
 
-// scriptBuilder is the command of guest-sdk/js. It is found through PATH, and
-// never among the packages of the folder: building a tool must not run it.
-const scriptBuilder = "starling-build"
+// isScript matches the extensions of files in TypeScript and JavaScript.
+var isScript = regexp.MustCompile(`^\.([cm]?[jt]s|[jt]sx)$`)
 
-// buildScript returns the module of the tool in the file script. It is built
-// each time, which takes half a second: which files a build reads is not known
-// before.
-func buildScript(ctx context.Context, ref, dir, script string) ([]byte, error) {
-	t, err := findScriptBuilder(ref, dir, script)
+// bundlerKey marks a process that bundles one tool, in the environment.
+const bundlerKey = "STARLING_BUNDLE"
+
+// called is set once Main has found that this process does not bundle.
+var called atomic.Bool
+
+// Main bundles a tool if this process was started for that, and does not return then. esbuild
+// follows the nesting of a source by recursion without a bound, which can end a process. A program
+// that does not call Main bundles by itself.
+func Main() {
+	if os.Getenv(bundlerKey) == "" || len(os.Args) != 3 {
+		called.Store(true)
+		return
+	}
+	debug.SetMaxStack(128 << 20) // much deeper than people nest, and reached in a second
+	b, err := bundle(os.Args[1], os.Args[2])
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(b)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// buildScript returns the module of the tool in the file name of a folder: the engine for
+// JavaScript with the tool's script. It is built each time, which takes a tenth of a second: which
+// files a build reads is not known before.
+func buildScript(ctx context.Context, ref, dir, name string) ([]byte, error) {
+	defer Doing(ctx, "building "+ref+" (JavaScript)")()
+	b := &bundled{}
+	if called.Load() {
+		path, err := program.Path()
+		if err != nil {
+			return nil, fmt.Errorf("registry: %w", err)
+		}
+		t := toolchain{path: path, ref: ref, env: []string{bundlerKey + "=1"}}
+		out, err := t.run(ctx, dir, name)
+		if failed, ok := errors.AsType[*Error](err); ok && strings.Contains(failed.Output, "stack overflow") {
+			failed.Output = name + ": the tool or one of its imports is nested too deeply\n"
+		}
+		if err == nil {
+			err = json.Unmarshal(out, b)
+		}
+		if err != nil {
+			return nil, err
+		}
+	} else {
+		var err error
+		if b, err = bundle(dir, name); err != nil {
+			return nil, &Error{Ref: ref, Reason: "the tool does not build", Output: err.Error() + "\n"}
+		}
+	}
+	wasm, err := interp.Pack(interp.JavaScript.Wasm(), interp.File{Name: name, Text: b.Script})
+	if large, ok := errors.AsType[*interp.TooLarge](err); ok {
+		return nil, &Error{Ref: ref, Reason: fmt.Sprintf("%s with its imports has %d bytes, the limit is %d", name, large.Bytes, large.Most),
+			Hint: "import only what the tool uses: a namespace import (import * as x) keeps the unused half of a package out"}
+	}
 	if err != nil {
 		return nil, err
 	}
-	return t.build(ctx, func(out string) []string { return []string{filepath.Join(dir, script), out} })
+	return component.Prune(wasm, interp.Section, func(module, name string) bool {
+		return module == abi.Version && !slices.Contains(b.Imports, name)
+	}), nil
 }
 
-func findScriptBuilder(ref, dir, script string) (toolchain, error) {
-	path, err := exec.LookPath(scriptBuilder)
-	if err == nil {
-		return toolchain{path: path, language: "JavaScript", ref: ref}, nil
+// buildScriptFile is buildScript for the file that ref names.
+func buildScriptFile(ctx context.Context, ref, source string, info os.FileInfo) ([]byte, error) {
+	if err := checkFile(ref, info); err != nil {
+		return nil, err
 	}
-	failed := &Error{Ref: ref, Reason: "a folder with " + script + " is built with " + scriptBuilder + ", and there is no such command in PATH",
-		Hint: "run npm ci and npm link in guest-sdk/js, which need Node, or give a .wasm file"}
-	if _, err := os.Lstat(filepath.Join(dir, "node_modules", ".bin", scriptBuilder)); dir != "" && err == nil {
-		failed.Reason += "; the one in node_modules/.bin is a program of the folder, which could do anything here, so it is not run"
-		failed.Hint = "if you trust the folder, build it yourself and run the module, in the folder: npx " + scriptBuilder + " " + script + " tool.wasm && starling-host run tool.wasm"
-	}
-	return toolchain{}, failed
-}
-
-// ScriptBuilder returns the version of the command that would build a tool in TypeScript
-// or JavaScript here, and its path. If it is missing or does not work, the error is an
-// [*Error].
-func ScriptBuilder(ctx context.Context) (version, path string, err error) {
-	t, err := findScriptBuilder("", "", strings.Join(scripts, " or "))
+	dir, err := filepath.EvalSymlinks(filepath.Dir(source))
 	if err != nil {
-		return "", "", err
+		return nil, fmt.Errorf("registry: %w", err)
 	}
-	out, err := t.run(ctx, "--version")
-	if failed, ok := errors.AsType[*Error](err); ok {
-		said, _, _ := strings.Cut(failed.Output, "\n")
-		err = &Error{Reason: t.path + " does not work: " + said}
-	}
-	return strings.TrimSpace(string(out)), t.path, err
+	return buildScript(ctx, ref, dir, filepath.Base(source))
 }
