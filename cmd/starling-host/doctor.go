@@ -365,7 +365,7 @@ func checkSpace(ctx context.Context, log database, file *serve.File) (findings [
 		} else if err != nil {
 			return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 		}
-		f.found += fmt.Sprintf(", of which %s are %s", formatSize(uint64(stored.Bytes)), plural(stored.Modules, "module"))
+		f.found += fmt.Sprintf("; it has %s of %s, compressed", plural(stored.Modules, "module"), formatSize(uint64(stored.Bytes)))
 		if most := file.Space.Modules; most > 0 && stored.Bytes >= most {
 			f.state, f.found = stateLimited, f.found+fmt.Sprintf("; space.modules allows %s, so a host accepts no more", formatSize(uint64(most)))
 		}

@@ -22,7 +22,9 @@
 // so that they are registered once. Start function, _initialize and starling_warmup run sealed, with
 // constant clock and randomness and without effects, so their result is a function of the module alone.
 // It is kept as the module's start: an image of the memory, the globals, and the virtual clock. Every
-// call begins with that, and not with a new instance.
+// call begins with that, and not with a new instance. If it took long, the cache has it as well, in
+// place of the data that it was made of, and the next process begins with it. The interpreter has
+// no cache, and so remains a second opinion on start-ups.
 //
 // # Why a used instance is as good as a new one
 //

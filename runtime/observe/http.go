@@ -223,7 +223,7 @@ func RegisterSpace(r prometheus.Registerer, state func(context.Context) SpaceSta
 	size := m.describe("starling_disk_size_bytes", "Size of the disk of a folder of the host.", "folder")
 	database := m.describe("starling_database_bytes", "Size of the database, with the WAL of a file.")
 	modules := m.describe("starling_modules", "Modules that are stored for tenants, for their runs and for agents.")
-	bytes := m.describe("starling_module_bytes", "Size of the modules that are stored.")
+	bytes := m.describe("starling_module_bytes", "Size of the modules that are stored, before compression.")
 	compiled := m.describe("starling_compiled_code_bytes", "Size of the compiled code in the cache folder.")
 	m.ask = func(ctx context.Context, give func(*prometheus.Desc, float64, ...string)) {
 		known := func(d *prometheus.Desc, value int64, labels ...string) {
