@@ -45,6 +45,7 @@ var importers = map[string][]string{
 	"golang.org/x/sync":                                 {"host/sandbox"}, // a lock whose wait ends with a context
 	"golang.org/x/mod":                                  {"eventlog/seal"},
 	"github.com/klauspost/compress":                     {"internal/zstd"},
+	"golang.org/x/tools":                                {"cmd/starling-host/internal/toolcase"}, // its archives of text
 	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/worker/internal/jail"},
 	"github.com/evanw/esbuild":                          {"host/internal/registry"},
 	"github.com/google/pprof":                           {"cmd/starling-host/internal/profile"},

@@ -110,16 +110,21 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 		}
 		return why + "see what would allow it: " + pasteable("starling-host policy explain", f.policy, e.Run.Tool, d.URL) + method
 	}
-	flags := ""
-	if !slices.Contains(f.allow, d.Host) {
-		flags = " --allow-host " + shellWord(d.Host)
-	}
-	u := &url.URL{Host: d.Host}
-	if !f.allowPrivate && (flags == "" || u.Hostname() == "localhost" || egress.RefusedAddress(u.Hostname(), false) != "") {
-		flags += " --allow-private"
-	}
+	flags := allowFlags(d.Host, f.callFlags)
 	if flags == "" {
 		return strings.TrimSuffix(why, "; ")
 	}
 	return why + "allow it: starling-host run TOOL INPUT FLAGS" + flags
+}
+
+// allowFlags returns the flags that a command lacks to reach a host.
+func allowFlags(host string, f callFlags) (flags string) {
+	if !slices.Contains(f.allow, host) {
+		flags = " --allow-host " + shellWord(host)
+	}
+	u := &url.URL{Host: host}
+	if !f.allowPrivate && (flags == "" || u.Hostname() == "localhost" || egress.RefusedAddress(u.Hostname(), false) != "") {
+		flags += " --allow-private"
+	}
+	return flags
 }

@@ -130,8 +130,13 @@ func (a *app) runCommand() *cobra.Command {
 }
 
 func (f *callFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.database, "db", defaultDatabase, "`PATH` of the database, created with mode 0600")
+	f.addConditions(cmd)
+}
+
+// addConditions adds the flags of calls that are not recorded in a database of the user.
+func (f *callFlags) addConditions(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.database, "db", defaultDatabase, "`PATH` of the database, created with mode 0600")
 	flags.StringArrayVar(&f.allow, "allow-host", nil, "let the tool reach `HOST[:PORT]`; may be repeated")
 	flags.BoolVar(&f.allowPrivate, "allow-private", false, "also reach loopback, private and other special addresses")
 	policyFlag(cmd, &f.policy)

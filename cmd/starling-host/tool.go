@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,28 +29,9 @@ func (a *app) toolCommand() *cobra.Command {
 		},
 	}
 	outputFlag(describe, &output)
-	return parent("tool", "look at tools", "Inspect a module without running its tools.", a.checkCommand(), describe, a.packCommand(),
+	return parent("tool", "write tools, and look at them", "Write a tool, build it, test it, and look at the module.",
+		a.toolNewCommand(), a.toolBuildCommand(), a.toolDevCommand(), a.toolTestCommand(), a.toolBenchCommand(), describe, a.checkCommand(),
 		a.pushCommand(), a.pullCommand(), a.listCommand(), a.signCommand(), a.verifyToolCommand(), a.toolDiffCommand())
-}
-
-const packHelp = `Write the module that the host runs to FILE: with its sidecar as a section, and a component
-as the core module that its parts are joined to. Nothing is executed. An upload to "serve"
-has no files beside it, so this is the module to upload.`
-
-func (a *app) packCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "pack TOOL FILE",
-		Short:   "write a module with its sidecar in one file",
-		Long:    packHelp,
-		Example: "  starling-host tool pack gojq.wasm packed.wasm",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			source, err := a.source(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(args[1], source.Wasm, 0o644)
-		},
-	}
 }
 
 func (a *app) describe(ctx context.Context, ref, output string) error {

@@ -1,6 +1,8 @@
 package display
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -54,4 +56,41 @@ func FuzzAroundDifference(f *testing.F) {
 			t.Errorf("%d characters are shown", longest)
 		}
 	})
+}
+
+func TestLineDifference(t *testing.T) {
+	numbers := func(from, to int) (lines []string) {
+		for i := from; i < to; i++ {
+			lines = append(lines, fmt.Sprint(i))
+		}
+		return lines
+	}
+	text := func(parts ...[]string) string { return strings.Join(slices.Concat(parts...), "\n") }
+	large := numbers(0, 3000)
+	for _, c := range []struct{ name, a, b, want string }{
+		{"equal", "a\nb", "a\nb", ""},
+		{"one line", "a", "b", "- a\n+ b"},
+		{"a line changed", "a\nb\nc", "a\nB\nc", "  a\n- b\n+ B\n  c"},
+		{"a line more", "a\nc", "a\nb\nc", "  a\n+ b\n  c"},
+		{"a line less", "a\nb\nc", "b\nc", "- a\n  b\n  c"},
+		{"far lines are left out", text(numbers(0, 20)), text(numbers(0, 9), []string{"x"}, numbers(10, 20)),
+			"...\n  6\n  7\n  8\n- 9\n+ x\n  10\n  11\n  12\n..."},
+		{"two places", text([]string{"a"}, numbers(0, 9), []string{"b"}), text([]string{"A"}, numbers(0, 9), []string{"B"}),
+			"- a\n+ A\n  0\n  1\n  2\n...\n  6\n  7\n  8\n- b\n+ B"},
+		{"too long to compare", text(large), text(slices.Collect(func(yield func(string) bool) {
+			for _, line := range slices.Backward(large) {
+				yield(line)
+			}
+		})), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lines := LineDifference(c.a, c.b)
+			if got := strings.Join(lines, "\n"); c.want != "" && got != c.want {
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
+			if c.a != c.b && len(lines) == 0 {
+				t.Error("no difference")
+			}
+		})
+	}
 }

@@ -163,9 +163,9 @@ type Response struct {
 	Body   []byte
 }
 
-// ParseResponse reads what [Client.Do] returned for a request that was not HEAD.
-func ParseResponse(raw []byte) (*Response, error) {
-	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(raw)), nil)
+// ParseResponse reads what [Client.Do] returned for a request with that method.
+func ParseResponse(method string, raw []byte) (*Response, error) {
+	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(raw)), &http.Request{Method: method})
 	if err != nil {
 		return nil, fmt.Errorf("egress: %w", err)
 	}
@@ -175,4 +175,13 @@ func ParseResponse(raw []byte) (*Response, error) {
 		return nil, fmt.Errorf("egress: %w", err)
 	}
 	return &Response{Status: res.StatusCode, Header: res.Header, Body: body}, nil
+}
+
+// Message returns what [Client.Do] returns when a server answers a request with that method so.
+func (r *Response) Message(method string) []byte {
+	header := r.Header
+	if header == nil {
+		header = http.Header{}
+	}
+	return render(method, &http.Response{StatusCode: r.Status, Header: header}, r.Body)
 }

@@ -70,7 +70,9 @@ func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key s
 		return value, err
 	}
 	happened := event.SideEffectRecorded{Name: e.Name, CallID: s.attempt.callID, Request: e.Request}
-	if known, ok := s.recordedEffect(e.Name, e.Request); ok {
+	if known, ok, err := s.recordedEffect(ctx, e.Name, e.Request); err != nil {
+		return value, err
+	} else if ok {
 		happened.Value, happened.Error = known.Value, known.Error
 	} else if !s.c.replaying() {
 		if err := s.c.barrier(ctx); err != nil {
@@ -310,7 +312,9 @@ func Seed(ctx context.Context) [32]byte {
 func draw[L, T any](ctx context.Context, function, name string, live func(*Context) L, decode func(canon.Raw) (T, error)) T {
 	s := mustScope(ctx, function)
 	effect := event.SideEffectRecorded{Name: name, CallID: s.attempt.callID}
-	if known, ok := s.recordedEffect(name, nil); ok {
+	if known, ok, err := s.recordedEffect(ctx, name, nil); err != nil {
+		panic(err)
+	} else if ok {
 		effect.Value = known.Value
 	} else if !s.c.replaying() {
 		raw, err := canon.Marshal(live(s.c))

@@ -2,9 +2,11 @@ package step
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"time"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/internal/budget"
 )
@@ -194,24 +196,45 @@ func settle(open map[string]*openCall, callID string) {
 	}
 }
 
-// recordedEffect returns the next recorded effect of the call that the attempt replaces, if the
-// attempt has reached the same effect. After the first difference, and from an interrupted effect
-// on, the attempt uses no more records.
-func (s *scope) recordedEffect(name string, request []byte) (event.SideEffectRecorded, bool) {
+// Answer answers an effect in place of the world, see [WithAnswers].
+type Answer func(name string, request []byte) (value canon.Raw, err error)
+
+type answerKey struct{}
+
+// WithAnswers returns a context for a live run whose effects are not performed: answer is called
+// with the name and the request of each, and returns the value to record. Its error is final: the
+// run ends there without an outcome, and [Context.Err] returns the error. Calls of answer follow the
+// calls of the tool. It has no influence on a replay.
+func WithAnswers(ctx context.Context, answer Answer) context.Context {
+	return context.WithValue(ctx, answerKey{}, answer)
+}
+
+// recordedEffect returns an effect that is not to be performed: the answer of [WithAnswers], or the
+// next recorded effect of the call that the attempt replaces, if the attempt has reached the same
+// effect. After the first difference, and from an interrupted effect on, the attempt uses no more
+// records.
+func (s *scope) recordedEffect(ctx context.Context, name string, request []byte) (event.SideEffectRecorded, bool, error) {
+	if answer, ok := ctx.Value(answerKey{}).(Answer); ok && !s.c.replaying() {
+		value, err := answer(name, request)
+		if err != nil {
+			err = s.c.stop(err)
+		}
+		return event.SideEffectRecorded{Value: value}, true, err
+	}
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	rest := s.attempt.carried
 	if len(rest) == 0 || s.c.replaying() {
-		return event.SideEffectRecorded{}, false
+		return event.SideEffectRecorded{}, false, nil
 	}
 	next := rest[0]
 	same := next.Name == name && bytes.Equal(next.Request, request)
 	if !same || next.Error != nil && isInterruption(next.Error.Type) {
 		s.stray()
-		return event.SideEffectRecorded{}, false
+		return event.SideEffectRecorded{}, false, nil
 	}
 	s.attempt.carried = rest[1:]
-	return next, true
+	return next, true, nil
 }
 
 // stray marks the attempt as different from the call that it replaces: it uses no more records. The

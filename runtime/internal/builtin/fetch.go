@@ -94,7 +94,7 @@ func fetch(ctx context.Context, client *egress.Client, target string) (fetchOutp
 		if err != nil {
 			return fetchOutput{}, classify(err)
 		}
-		response, err := egress.ParseResponse(raw)
+		response, err := egress.ParseResponse("GET", raw)
 		if err != nil {
 			return fetchOutput{}, err
 		}

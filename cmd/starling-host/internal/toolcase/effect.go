@@ -1,0 +1,242 @@
+package toolcase
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/textproto"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/egress"
+)
+
+// Effect is an answer of the world: one of Now, Random and Seed, or a Request with its Response or
+// Failure.
+type Effect struct {
+	Now      string    `json:"now,omitempty"`    // RFC 3339
+	Random   string    `json:"random,omitempty"` // 16 hexadecimal digits
+	Seed     string    `json:"seed,omitempty"`   // 64 of them
+	Request  *Request  `json:"request,omitempty"`
+	Response *Response `json:"response,omitempty"`
+	Failure  *Failure  `json:"failure,omitempty"`
+}
+
+// Request is a request as the tool makes it, with the placeholders of secrets.
+type Request struct {
+	Method  string  `json:"method"`
+	URL     string  `json:"url"`
+	Effect  string  `json:"effect,omitempty"` // the name that the tool gives it; empty for the usual one
+	Headers Headers `json:"headers,omitzero"` // nil: not compared
+	Body
+}
+
+// Response is a response as the tool gets it.
+type Response struct {
+	Status  int     `json:"status"`
+	Headers Headers `json:"headers,omitzero"`
+	Body
+}
+
+// Failure is an exchange without a response.
+type Failure struct {
+	Status string `json:"status"` // a name of an [abi.Status]
+	Text   string `json:"text"`
+}
+
+// Body is the body of a message: at most one field is set. JSON stands for its compact text.
+type Body struct {
+	JSON   json.RawMessage `json:"json,omitempty"`
+	Text   string          `json:"body,omitempty"`
+	Base64 []byte          `json:"base64,omitempty"`
+}
+
+func newBody(b []byte) Body {
+	var compact bytes.Buffer
+	switch {
+	case !utf8.Valid(b):
+		return Body{Base64: b}
+	case len(b) > 0 && (b[0] == '{' || b[0] == '[') && json.Compact(&compact, b) == nil && bytes.Equal(compact.Bytes(), b):
+		return Body{JSON: b}
+	}
+	return Body{Text: string(b)}
+}
+
+func (b Body) bytes() []byte {
+	if b.JSON != nil {
+		var compact bytes.Buffer
+		_ = json.Compact(&compact, b.JSON) // it was parsed
+		return compact.Bytes()
+	}
+	return append([]byte(b.Text), b.Base64...)
+}
+
+// Headers are the headers of a message by canonical name. In JSON a name with one value has a string.
+type Headers map[string][]string
+
+// MarshalJSON implements [json.Marshaler].
+func (h Headers) MarshalJSON() ([]byte, error) {
+	short := map[string]any{}
+	for name, values := range h {
+		if short[name] = values; len(values) == 1 {
+			short[name] = values[0]
+		}
+	}
+	return bytes.TrimSpace(encode(short)), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (h *Headers) UnmarshalJSON(text []byte) error {
+	var short map[string]any
+	if err := json.Unmarshal(text, &short); err != nil {
+		return err
+	}
+	*h = Headers{}
+	for name, value := range short {
+		list, ok := value.([]any)
+		if !ok {
+			list = []any{value}
+		}
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		for _, v := range list {
+			text, ok := v.(string)
+			if !ok || !abi.IsToken(name) || !abi.IsFieldValue(text) {
+				return fmt.Errorf("header %q is not a string of one line, or a list of them", name)
+			}
+			(*h)[name] = append((*h)[name], text)
+		}
+	}
+	return nil
+}
+
+// check returns the reason why an effect of a file cannot be used, or nil.
+func (e *Effect) check() error {
+	kinds := 0
+	for _, set := range []bool{e.Now != "", e.Random != "", e.Seed != "", e.Request != nil} {
+		if set {
+			kinds++
+		}
+	}
+	answers := (e.Response != nil) != (e.Failure != nil)
+	switch {
+	case kinds != 1:
+		return errors.New("it must be one of now, random, seed and request")
+	case e.Request == nil && (e.Response != nil || e.Failure != nil):
+		return errors.New("a response or failure belongs to a request")
+	case e.Request != nil && !answers:
+		return errors.New("a request has a response or a failure")
+	case e.Response != nil && (e.Response.Status < 200 || e.Response.Status > 999):
+		return fmt.Errorf("the status of a response is from 200 to 999, not %d", e.Response.Status)
+	}
+	_, err := e.value()
+	return err
+}
+
+// value returns the answer as the log records it.
+func (e *Effect) value() (canon.Raw, error) {
+	switch {
+	case e.Now != "":
+		at, err := time.Parse(time.RFC3339Nano, e.Now)
+		if err != nil {
+			return nil, fmt.Errorf("now: %q is not a time such as 2006-01-02T15:04:05Z", e.Now)
+		}
+		return canon.Marshal(at.UnixNano())
+	case e.Random != "", e.Seed != "":
+		b, err := hex.DecodeString(cmp.Or(e.Random, e.Seed))
+		if want := map[bool]int{true: 8, false: 32}[e.Random != ""]; err != nil || len(b) != want {
+			return nil, fmt.Errorf("random has 16 hexadecimal digits, and seed 64")
+		}
+		if e.Seed != "" {
+			return canon.Marshal(b)
+		}
+		var bits uint64
+		for _, octet := range b {
+			bits = bits<<8 | uint64(octet)
+		}
+		return canon.Marshal(bits)
+	case e.Failure != nil:
+		for status := abi.StatusDenied; status >= abi.StatusMalformed; status-- {
+			if status.String() == e.Failure.Status {
+				return canon.Marshal(event.Exchange{Status: status, Text: e.Failure.Text})
+			}
+		}
+		return nil, fmt.Errorf("failure: %q is not a status: denied, network, timeout, too_large or malformed", e.Failure.Status)
+	}
+	return canon.Marshal(event.Exchange{Response: e.message()})
+}
+
+// message returns the response as the tool gets it.
+func (e *Effect) message() []byte {
+	r := egress.Response{Status: e.Response.Status, Header: map[string][]string(e.Response.Headers), Body: e.Response.bytes()}
+	return r.Message(e.Request.Method)
+}
+
+// newRequest returns the request of a recorded effect.
+func newRequest(raw []byte) (*Request, error) {
+	r, err := egress.ParseRequest(raw)
+	if err != nil {
+		return nil, err
+	}
+	request := &Request{Method: r.Method, URL: r.URL, Headers: Headers(r.Header), Body: newBody(r.Body)}
+	if usual := r.Method + " " + r.URL; !strings.HasPrefix(usual, strings.TrimSuffix(r.Effect, "...")) { // long ones are cut
+		request.Effect = r.Effect
+	}
+	return request, nil
+}
+
+// newEffect returns a recorded effect as cases have it. It is nil for an effect of the runtime.
+func newEffect(recorded event.SideEffectRecorded) (*Effect, error) {
+	if !recorded.IsHostCall() {
+		return nil, nil
+	}
+	if recorded.Error != nil {
+		return nil, fmt.Errorf("the effect %q was interrupted: %s", recorded.Name, recorded.Error.Message)
+	}
+	switch recorded.Name {
+	case event.EffectNow:
+		var ns int64
+		err := canon.Unmarshal(recorded.Value, &ns)
+		return &Effect{Now: time.Unix(0, ns).UTC().Format(time.RFC3339Nano)}, err
+	case event.EffectRandom:
+		var bits uint64
+		err := canon.Unmarshal(recorded.Value, &bits)
+		return &Effect{Random: fmt.Sprintf("%016x", bits)}, err
+	case event.EffectSeed:
+		var seed []byte
+		err := canon.Unmarshal(recorded.Value, &seed)
+		return &Effect{Seed: hex.EncodeToString(seed)}, err
+	}
+	if len(recorded.Request) == 0 {
+		return nil, fmt.Errorf("the effect %q is not a request: a case holds no calls of other tools", recorded.Name)
+	}
+	request, err := newRequest(recorded.Request)
+	if err != nil {
+		return nil, err
+	}
+	var ex event.Exchange
+	if err := canon.Unmarshal(recorded.Value, &ex); err != nil {
+		return nil, err
+	}
+	if ex.Status != 0 {
+		return &Effect{Request: request, Failure: &Failure{ex.Status.String(), ex.Text}}, nil
+	}
+	response, err := egress.ParseResponse(request.Method, ex.Response)
+	if err != nil {
+		return nil, err
+	}
+	e := &Effect{Request: request, Response: &Response{response.Status, Headers(response.Header), newBody(response.Body)}}
+	// The length of the body need not be written, unless it says something else.
+	kept := e.Response.Headers["Content-Length"]
+	delete(e.Response.Headers, "Content-Length")
+	if !bytes.Equal(e.message(), ex.Response) {
+		e.Response.Headers["Content-Length"] = kept
+	}
+	return e, nil
+}

@@ -1,0 +1,103 @@
+package toolcase
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+)
+
+// Recorded is one call of a recorded run.
+type Recorded struct {
+	Tool    string
+	Outcome *starling.Failure // nil if the call completed
+
+	args, result canon.Raw
+	fuel         uint64
+	effects      []event.SideEffectRecorded
+}
+
+// Calls returns the calls of a run that have ended, in the order of their ends. A call that was
+// repeated stands as its last attempt made it.
+func Calls(events []event.Event) (ended []*Recorded, err error) {
+	open := map[string]*Recorded{}
+	for _, ev := range events {
+		switch ev.Kind {
+		case event.KindToolCallScheduled:
+			p, err := ev.AsToolCallScheduled()
+			if err != nil {
+				return nil, err
+			}
+			open[p.CallID] = &Recorded{Tool: p.ToolName, args: p.Args}
+		case event.KindSideEffectRecorded:
+			p, err := ev.AsSideEffectRecorded()
+			if err != nil {
+				return nil, err
+			}
+			if call := open[p.CallID]; call != nil {
+				call.effects = append(call.effects, p)
+			}
+		case event.KindToolCallCompleted:
+			p, err := ev.AsToolCallCompleted()
+			if err != nil {
+				return nil, err
+			}
+			if call := open[p.CallID]; call != nil {
+				call.result, call.fuel = p.Result, p.Fuel
+				ended = append(ended, call)
+			}
+		case event.KindToolCallFailed:
+			p, err := ev.AsToolCallFailed()
+			if err != nil {
+				return nil, err
+			}
+			if call := open[p.CallID]; call != nil && p.Final {
+				call.Outcome, call.fuel = &starling.Failure{Type: p.ErrorType, Message: p.Error}, p.Fuel
+				ended = append(ended, call)
+			}
+		}
+	}
+	return ended, nil
+}
+
+// Case returns a new case of the call. The failure is the text of one that did not complete.
+//
+// The log has no secrets: a request has placeholders, and the responses were searched for what was
+// sent. So a case has none either, unless the input or a server's data are secret.
+func (r *Recorded) Case(failure string) (*Case, error) {
+	input, err := canon.ToJSON(r.args)
+	if err != nil {
+		return nil, err
+	}
+	c := &Case{Input: encode(json.RawMessage(input))}
+	return c, c.Record(r, failure)
+}
+
+// Record replaces what the case has recorded: effects, outcome and fuel.
+func (c *Case) Record(r *Recorded, failure string) error {
+	if r.Outcome != nil {
+		switch r.Outcome.Type {
+		case event.ErrorCancelled, event.ErrorTimeout, event.ErrorLost:
+			return fmt.Errorf("the call was interrupted (%s), which no case can repeat", r.Outcome.Type)
+		}
+	}
+	c.Effects, c.Output, c.Error, c.Fuel = nil, nil, strings.TrimSpace(failure), around(r.fuel)
+	for _, recorded := range r.effects {
+		e, err := newEffect(recorded)
+		if err != nil {
+			return err
+		}
+		if e != nil {
+			c.Effects = append(c.Effects, *e)
+		}
+	}
+	if r.Outcome == nil {
+		output, err := canon.ToJSON(r.result)
+		c.Output = output
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package toolcase
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// Call calls a tool with an input. Failure is the text of a call that did not complete, or whose
+// input was refused, and run is nil for the latter. An error means that there is no outcome.
+type Call func(ctx context.Context, tool string, input []byte) (run *starling.Run, failure string, err error)
+
+// Problem is one way in which a tool differs from its case.
+type Problem struct {
+	What string   `json:"what"`
+	Diff []string `json:"diff,omitempty"` // lines, see [display.LineDifference]
+}
+
+// Verdict is the outcome of a case.
+type Verdict struct {
+	Case     string    `json:"case"`
+	Passed   bool      `json:"passed"`
+	Fuel     uint64    `json:"fuel"`
+	Effects  int       `json:"effects"`
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Run calls the tool with the input of the case, and compares. The effects of the case answer the
+// call, and there is no network. Requests are matched in their order by method, URL, name, body and,
+// if the case has them, headers. Readings of the clock, random numbers and seeds are each answered
+// in their order. The call may ask for nothing else, and must make all requests.
+func (c *Case) Run(ctx context.Context, call Call) (Verdict, error) {
+	v := Verdict{Case: c.Name}
+	differs := func(diff []string, format string, args ...any) {
+		v.Problems = append(v.Problems, Problem{fmt.Sprintf(format, args...), diff})
+	}
+	if c.Output == nil && c.Error == "" {
+		differs(nil, "it expects nothing yet: it has neither %s nor %s", fileOutput, fileError)
+		return v, nil
+	}
+	a := &answers{left: c.Effects}
+	run, failure, err := call(step.WithAnswers(ctx, a.answer), c.Tool, c.Input)
+	if run != nil {
+		v.Fuel, v.Effects = run.Meter.Fuel, run.Meter.Effects
+	}
+	if other, ok := errors.AsType[*unanswered](err); ok {
+		v.Problems = []Problem{other.Problem}
+		return v, nil
+	} else if err != nil {
+		return v, err
+	}
+	var output []byte
+	if run != nil && failure == "" {
+		output = run.Result
+	}
+	switch {
+	case c.Output != nil && output == nil:
+		differs(nil, "the tool failed, and %s is expected: %s", fileOutput, failure)
+	case c.Output == nil && output != nil:
+		differs(display.LineDifference(c.Error, Pretty(output)), "the tool did not fail as %s says", fileError)
+	case c.Output != nil && !bytes.Equal(c.Output, output):
+		differs(display.LineDifference(Pretty(c.Output), Pretty(output)), "the output differs")
+	case c.Error != failure:
+		differs(display.LineDifference(c.Error, failure), "it fails with another message")
+	}
+	for i := range a.left {
+		if r := a.left[i].Request; r != nil {
+			differs(nil, "it no longer requests %s %s", r.Method, r.URL)
+		}
+	}
+	if b := c.Fuel; b != (Band{}) && run != nil && (v.Fuel < b.Min || v.Fuel > b.Max) {
+		differs(nil, "fuel %s is outside of %s", display.Digits(v.Fuel), b)
+	}
+	v.Passed = len(v.Problems) == 0
+	return v, nil
+}
+
+func pretty(v any) string { return strings.TrimSpace(string(encode(v))) }
+
+// Pretty returns a JSON document with a line for each value.
+func Pretty(doc []byte) string { return pretty(json.RawMessage(doc)) }
+
+// Answering returns a context in which the case answers the effects of one call, see [Case.Run].
+func (c *Case) Answering(ctx context.Context) context.Context {
+	return step.WithAnswers(ctx, (&answers{left: c.Effects}).answer)
+}
+
+// unanswered ends a call that asks for something that its case does not answer.
+type unanswered struct{ Problem }
+
+func (e *unanswered) Error() string { return e.What }
+
+// answers are those of a case that are left.
+type answers struct{ left []Effect }
+
+// answer is a [step.Answer].
+func (a *answers) answer(name string, raw []byte) (canon.Raw, error) {
+	kind := func(e *Effect) bool { return e.Request != nil }
+	asked := "the tool makes another request than the case records"
+	switch name {
+	case event.EffectNow:
+		kind, asked = func(e *Effect) bool { return e.Now != "" }, "the tool reads the clock more often than the case records"
+	case event.EffectRandom:
+		kind, asked = func(e *Effect) bool { return e.Random != "" }, "the tool draws more random numbers than the case records"
+	case event.EffectSeed:
+		kind, asked = func(e *Effect) bool { return e.Seed != "" }, "the tool draws a seed, and the case records none"
+	}
+	var next *Effect
+	for i := range a.left {
+		if kind(&a.left[i]) {
+			next, a.left = &a.left[i], append(append([]Effect{}, a.left[:i]...), a.left[i+1:]...)
+			break
+		}
+	}
+	if raw == nil {
+		if next == nil {
+			return nil, &unanswered{Problem{What: asked}}
+		}
+		return next.value()
+	}
+	made, err := newRequest(raw)
+	if err != nil {
+		return nil, err
+	}
+	if next == nil {
+		return nil, &unanswered{Problem{What: fmt.Sprintf("the tool requests %s %s, and the case records no more requests", made.Method, made.URL)}}
+	}
+	recorded := *next.Request
+	recorded.Body = newBody(recorded.bytes())
+	if recorded.Headers == nil {
+		made.Headers = nil
+	}
+	if diff := display.LineDifference(pretty(recorded), pretty(made)); diff != nil {
+		return nil, &unanswered{Problem{asked, diff}}
+	}
+	return next.value()
+}

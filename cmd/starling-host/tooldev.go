@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
+)
+
+const toolDevHelp = `Build and run a tool each time that its files change, and show on one screen: the output,
+the difference to the last run, fuel and effects, whether the run replays, and which cases
+fail. Errors of the compiler are shown with their place.
+
+INPUT is that of "run". Without it the tool runs with the input of a case: of the first, or
+of --case. Effects are real, and hosts must be allowed, as for "run". The runs are recorded
+in a database that is removed at the end, or in --db.
+
+Ctrl-C ends the command.`
+
+type toolDevFlags struct {
+	callFlags
+	tool, caseName string
+}
+
+func (a *app) toolDevCommand() *cobra.Command {
+	var f toolDevFlags
+	cmd := &cobra.Command{
+		Use:     "dev TOOL [INPUT]",
+		Short:   "build and run a tool whenever it changes",
+		Long:    toolDevHelp,
+		Example: "  starling-host tool dev weather\n  starling-host tool dev weather '{\"name\":\"Ada\"}' --policy policy.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d := &developing{app: a, f: f, ref: args[0], hint: func(hint string) string { return withArguments(cmd, hint) }}
+			if len(args) == 2 {
+				d.input = args[1]
+			}
+			return d.run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
+	cmd.Flags().StringVar(&f.caseName, "case", "", "run with the input of the case `NAME`")
+	cmd.Flags().StringVar(&f.database, "db", "", "record the runs in the database `PATH` (default one that is removed at the end)")
+	f.addConditions(cmd)
+	return cmd
+}
+
+// developing is the state of tool dev.
+type developing struct {
+	*app
+	f     toolDevFlags
+	ref   string
+	input string // "" for that of a case
+	hint  func(string) string
+
+	db     *starling.DB
+	output string // of the last run that had one, for reading
+	fuel   uint64 // of the last run
+}
+
+// run repeats until ctx ends.
+func (d *developing) run(ctx context.Context) (err error) {
+	if d.f.database != "" {
+		if d.db, err = d.open(ctx, d.f.database, d.f.isolation, d.f.trust); err != nil {
+			return err
+		}
+		defer d.db.Close()
+	} else {
+		var remove func()
+		if d.db, remove, err = d.scratch(ctx, d.f.callFlags); err != nil {
+			return err
+		}
+		defer remove()
+	}
+	if _, err := d.f.options(); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		before, _ := filesOf(d.ref)
+		err := d.once(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			f := explain(err)
+			f.hint = d.hint(strings.Replace(f.hint, "starling-host run TOOL", "starling-host tool dev TOOL", 1))
+			f.report(d.stdout)
+		}
+		d.stdout.printf("%s\n\n", styled{faint, "watching " + d.ref + "; Ctrl-C ends"})
+		if d.stdout.err != nil {
+			return nil // it is reported
+		}
+		await(ctx, d.ref, before)
+	}
+	return nil
+}
+
+// maxDevLines is how many lines of an output are shown.
+const maxDevLines = 40
+
+// once builds the tool, runs it, and prints the screen.
+func (d *developing) once(ctx context.Context) error {
+	began := time.Now()
+	options, err := d.f.options()
+	if err != nil {
+		return err
+	}
+	options.Name = d.f.tool
+	module, err := d.db.LoadModule(ctx, d.ref, options)
+	if d.stdout.terminal {
+		fmt.Fprint(d.stdout.raw(), "\x1b[H\x1b[2J")
+	}
+	d.stdout.printf("%s  %s, ready in %s\n", styled{strong, filepath.Base(d.ref)}, time.Now().Format(time.TimeOnly), formatDuration(time.Since(began)))
+	if err != nil {
+		return err
+	}
+	defer module.Close()
+	cases, err := toolcase.Load(caseFolder(d.ref))
+	if err != nil {
+		return explainCase(err)
+	}
+	input, name, err := d.chosen(cases)
+	if err != nil {
+		return err
+	}
+	if options.Name == "" {
+		options.Name = name
+	}
+	t, err := module.Choose(options)
+	if err != nil {
+		return err
+	}
+	doc, err := t.Input(input)
+	if err != nil {
+		return err
+	}
+	d.stdout.printf("input    %s\n", display.Shorten(printable(string(doc.JSON)), 200))
+	run, failure := t.CallAs(ctx, starling.NewRunID(), doc)
+	if run == nil || ctx.Err() != nil {
+		return failure
+	}
+	if err := d.printRun(ctx, t, run); err != nil {
+		return err
+	}
+	if called, ok := errors.AsType[*starling.CallError](failure); ok {
+		failure = outcome(t, called, runFlags{callFlags: d.f.callFlags})
+	}
+	return errors.Join(failure, d.printCases(ctx, cases, module, options))
+}
+
+// chosen returns the input, and the tool that a case names.
+func (d *developing) chosen(cases []*toolcase.Case) (input []byte, tool string, err error) {
+	if d.input != "" {
+		input, err = d.readInput(d.input, 1<<20)
+		return input, "", err
+	}
+	i := slices.IndexFunc(cases, func(c *toolcase.Case) bool { return d.f.caseName == "" || c.Name == d.f.caseName })
+	switch {
+	case i >= 0:
+		return cases[i].Input, cases[i].Tool, nil
+	case d.f.caseName != "":
+		return nil, "", usagef("", "dev: there is no case %q", d.f.caseName)
+	}
+	return []byte("{}"), "", nil
+}
+
+// printRun prints what a run did, and how that differs from the last one.
+func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starling.Run) error {
+	for _, line := range printableLines(run.Log) {
+		d.stdout.printf("log      %s\n", line)
+	}
+	if run.Failure == nil {
+		now := toolcase.Pretty(run.Result)
+		d.printLines("output", strings.Split(now, "\n"))
+		if d.output != "" && d.output != now {
+			d.stdout.printf("change\n")
+			d.printDifference(display.LineDifference(d.output, now))
+		}
+		d.output = now
+	}
+	change := ""
+	if d.fuel != 0 && d.fuel != run.Meter.Fuel {
+		change = fmt.Sprintf(", %+.1f%% (was %s)", (float64(run.Meter.Fuel)/float64(d.fuel)-1)*100, grouped(d.fuel))
+	}
+	d.fuel = run.Meter.Fuel
+	d.stdout.printf("fuel     %s%s\n", grouped(d.fuel), change)
+	log, err := d.db.Log(ctx)
+	if err != nil {
+		return err
+	}
+	events, err := log.Read(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	var effects []string
+	for _, ev := range events {
+		if ev.Kind == event.KindSideEffectRecorded {
+			effects = append(effects, event.Line(ev, 150))
+		}
+	}
+	d.printLines("effects", append([]string{fmt.Sprint(run.Meter.Effects)}, effects...))
+	v, err := d.db.Replay(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	word, rest, _ := strings.Cut(v.String(), ":")
+	d.stdout.printf("replay   %s:%s\n", styled{statusStyle(word), word}, rest)
+	return nil
+}
+
+func (d *developing) printLines(name string, lines []string) {
+	for i, line := range lines[:min(len(lines), maxDevLines)] {
+		if i > 0 {
+			name = ""
+		}
+		d.stdout.printf("%-8s %s\n", name, line)
+	}
+	if more := len(lines) - maxDevLines; more > 0 {
+		d.stdout.printf("%-8s ... and %s\n", "", plural(more, "more line"))
+	}
+}
+
+// printCases runs the cases of the tool.
+func (d *developing) printCases(ctx context.Context, cases []*toolcase.Case, module *starling.Module, o starling.ToolOptions) error {
+	var failing []string
+	for _, c := range cases {
+		v, err := c.Run(ctx, caller(module, o))
+		if err != nil {
+			return err
+		}
+		if !v.Passed {
+			failing = append(failing, c.Name)
+		}
+	}
+	switch {
+	case len(failing) > 0:
+		d.stdout.printf("cases    %s: %s; see why: %s\n", styled{bad, fmt.Sprintf("%d of %d fail", len(failing), len(cases))}, strings.Join(failing, ", "),
+			pasteable("starling-host tool test", d.ref))
+	case len(cases) > 0:
+		d.stdout.printf("cases    %s\n", styled{good, fmt.Sprintf("%d of %d pass", len(cases), len(cases))})
+	}
+	return nil
+}
+
+// pollEvery is how often the files of a tool are looked at.
+const pollEvery = 200 * time.Millisecond
+
+// await returns when the files of a tool differ from a stamp, or ctx ends. It looks at most a tenth
+// of the time.
+func await(ctx context.Context, ref string, before uint64) {
+	for wait := pollEvery; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		began := time.Now()
+		if now, err := filesOf(ref); err == nil && now != before {
+			return
+		}
+		wait = max(pollEvery, 10*time.Since(began))
+	}
+}
+
+// maxWatched bounds the files that are looked at.
+const maxWatched = 10_000
+
+// filesOf returns a number that changes with the files of a tool: of its folder, without what builds
+// and runs write there, or its file and the cases beside it.
+func filesOf(ref string) (uint64, error) {
+	sum, seen := fnv.New64a(), 0
+	look := func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it was removed meanwhile
+		}
+		name := entry.Name()
+		hidden := strings.HasPrefix(name, ".") && path != ref
+		switch {
+		case entry.IsDir() && (hidden || slices.Contains([]string{"node_modules", "target", "build", "__pycache__"}, name)) && path != ref:
+			return fs.SkipDir
+		case entry.IsDir(), hidden, path != ref && strings.HasSuffix(name, ".wasm"), strings.Contains(name, ".db"):
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return nil
+		}
+		fmt.Fprintln(sum, path, info.Size(), info.ModTime().UnixNano())
+		if seen++; seen > maxWatched {
+			return fs.SkipAll
+		}
+		return nil
+	}
+	err := filepath.WalkDir(ref, look)
+	if caseFolder(ref) != ref {
+		err = errors.Join(err, filepath.WalkDir(filepath.Join(caseFolder(ref), toolcase.Folder), look))
+	}
+	return sum.Sum64(), err
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
+	guestsdk "github.com/starling-host/starling/guest-sdk"
+)
+
+const toolNewHelp = `Write the folder of a new tool: a small tool to begin with, a test, a case, a policy, and
+the SDK of the language. The folder needs no network and no clone of starling-host to build.
+
+NAME is the new folder, and the name of the tool. Without --lang the command lists the
+languages, with the compiler that each needs.`
+
+func (a *app) toolNewCommand() *cobra.Command {
+	lang := ""
+	cmd := &cobra.Command{
+		Use:     "new NAME",
+		Short:   "write the folder of a new tool",
+		Long:    toolNewHelp,
+		Example: "  starling-host tool new weather --lang go",
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.toolNew(args[0], lang)
+		},
+	}
+	var names []string
+	for _, l := range guestsdk.Languages() {
+		names = append(names, l.Name)
+	}
+	cmd.Flags().StringVar(&lang, "lang", "", "`LANGUAGE` of the tool: "+strings.Join(names, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (a *app) toolNew(dir, lang string) error {
+	tool, pkg, err := guestsdk.Name(filepath.Base(dir))
+	if err != nil {
+		return usagef("such as: starling-host tool new weather --lang go", "new: %q is no name for a tool: %v", filepath.Base(dir), err)
+	}
+	languages := guestsdk.Languages()
+	chosen := slices.IndexFunc(languages, func(l guestsdk.Language) bool { return l.Name == lang })
+	if chosen < 0 {
+		out := &failure{code: exitUsage, message: "new: --lang names the language of the tool", hint: "starling-host tool new " + shellWord(dir) + " --lang " + languages[0].Name}
+		if lang != "" {
+			out.message = fmt.Sprintf("new: --lang: there is no template for %q", lang)
+		}
+		for _, l := range languages {
+			needs := "needs nothing else"
+			if l.Needs != "" {
+				needs = "needs " + l.Needs + ", which is missing here"
+				if path, err := exec.LookPath(l.Needs); err == nil {
+					needs = "needs " + l.Needs + ": " + path
+				}
+			}
+			out.details = append(out.details, fmt.Sprintf("  %-8s%-16s%s", l.Name, l.Title, needs))
+		}
+		return out
+	}
+	files, err := languages[chosen].Files(tool, pkg)
+	if err != nil {
+		return err
+	}
+	if err := writeFolder(dir, files); err != nil {
+		return err
+	}
+	input := "'{}'"
+	if cases, err := toolcase.Load(dir); err == nil && len(cases) > 0 {
+		input = shellWord(string(cases[0].Input))
+	}
+	a.stdout.printf("written  %s (%s, %s)\n", dir, languages[chosen].Title, plural(len(files), "file"))
+	a.stdout.printf("run it:  starling-host run %s %s && starling-host replay @last\n", shellWord(dir), input)
+	return a.stdout.printf("work:    starling-host tool dev %s\n", shellWord(dir))
+}
+
+// writeFolder writes a new folder: all of it, or nothing.
+func writeFolder(dir string, files map[string][]byte) error {
+	switch entries, err := os.ReadDir(dir); {
+	case err == nil && len(entries) > 0:
+		return usagef("choose another name, or remove the folder", "new: %s is there already, and not empty", dir)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return &failure{code: exitUsage, message: "new: " + err.Error()}
+	}
+	made, err := os.MkdirTemp(filepath.Dir(dir), ".new-tool-")
+	if err != nil {
+		return &failure{code: exitUsage, message: "new: " + err.Error()}
+	}
+	err = os.Chmod(made, 0o755)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path := filepath.Join(made, filepath.FromSlash(name))
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, files[name], 0o644))
+	}
+	if err == nil {
+		if err = os.Remove(dir); errors.Is(err, fs.ErrNotExist) || err == nil { // it is empty
+			err = os.Rename(made, dir)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(made))
+	}
+	return nil
+}
+
+const toolBuildHelp = `Build a tool, and write the module that the host runs to one file: of a folder in any
+language, of a file with its sidecar, of a component. The file has everything that the tool
+needs, so it can be uploaded to "serve" and given to others. No tool runs.
+
+If a compiler is missing, the error names it, and the command that installs it.`
+
+func (a *app) toolBuildCommand() *cobra.Command {
+	out := ""
+	cmd := &cobra.Command{
+		Use:     "build TOOL",
+		Short:   "build a tool, and write its module to one file",
+		Long:    toolBuildHelp,
+		Example: "  starling-host tool build gojq.wasm -o packed.wasm",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.toolBuild(cmd.Context(), args[0], out)
+		},
+	}
+	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE` (default NAME.wasm in this folder)")
+	return cmd
+}
+
+func (a *app) toolBuild(ctx context.Context, ref, out string) error {
+	db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Warn: a.warn}}) // nothing is recorded
+	defer db.Close()
+	module, err := db.LoadModule(ctx, ref, starling.ToolOptions{})
+	if err != nil {
+		return err
+	}
+	doc := newModuleDocument(module)
+	if out == "" {
+		out = module.Source.Name + ".wasm"
+	}
+	if source, err := os.Stat(doc.Source); err == nil {
+		if target, err := os.Stat(out); err == nil && os.SameFile(source, target) {
+			return usagef("write another file: "+pasteable("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
+		}
+	}
+	if err := replaceFile(out, module.Source.Wasm); err != nil {
+		return err
+	}
+	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(doc.Size)))
+	a.stdout.printf("digest   %s\n", doc.Digest)
+	imports := slices.DeleteFunc(slices.Clone(doc.Imports), func(name string) bool { return strings.HasPrefix(name, abi.WASIModule+".") })
+	if n := len(doc.Imports) - len(imports); n > 0 {
+		imports = append(imports, fmt.Sprintf("%d of WASI", n))
+	}
+	a.stdout.printf("imports  %s\n", listOr(imports, "none"))
+	for _, t := range doc.Tools {
+		first, _, _ := strings.Cut(t.Description, "\n")
+		a.stdout.printf("tool     %s: %s\n", t.Name, shorten(printable(first), 100))
+	}
+	return nil
+}
+
+// replaceFile writes a file, which has its old content or the new one whenever this program ends.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return &failure{code: exitFailed, message: starling.PlainError(err)}
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

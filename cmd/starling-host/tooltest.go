@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/display"
+)
+
+const toolTestHelp = `Run the cases of a tool: the files cases/NAME.txtar beside it, or those that are named.
+
+A case has an input, the recorded answers of the world, and the expected output or error
+(docs/write-a-tool.md). The tool runs in the sandbox with these answers, so a case needs no
+network and gives the same result every time. A case fails if the output or the error
+differs, if the tool asks for something that the case does not answer, if it no longer
+makes a recorded request, or if it uses more or less fuel than the case allows.
+
+--record makes real calls instead, and writes their effects, outcome and fuel into the
+cases. A new case needs only its input. Hosts must be allowed, as for "run".
+
+--from makes cases of the recorded calls of the tool: of the RUNs that are named after it,
+or of all in the database. Requests have the placeholders of secrets, as in the log. Look
+at inputs and responses before you share a case.
+
+The exit code is 0 if all cases pass, and 1 if one fails.`
+
+type toolTestFlags struct {
+	callFlags
+	tool   string // as the user names it
+	record bool
+	from   string
+	read   readFlags
+	output string
+}
+
+func (a *app) toolTestCommand() *cobra.Command {
+	var f toolTestFlags
+	cmd := &cobra.Command{
+		Use:   "test TOOL [CASE...]",
+		Short: "run the cases of a tool",
+		Long:  toolTestHelp,
+		Example: `  starling-host tool test weather
+  starling-host tool test weather hello --record
+  starling-host run weather '{"name":"Ada"}' && starling-host tool test weather --from starling.db @last`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.record && f.from != "" {
+				return usagef("", "test: --record and --from exclude each other")
+			}
+			if !f.record && (f.policy != "" || len(f.allow) > 0 || f.allowPrivate) {
+				return usagef("", "test: a case needs no network: --policy, --allow-host and --allow-private are for --record")
+			}
+			f.tool = args[0]
+			return a.toolTest(cmd.Context(), args[1:], f)
+		},
+	}
+	cmd.Flags().BoolVar(&f.record, "record", false, "make real calls, and write what they did into the cases")
+	cmd.Flags().StringVar(&f.from, "from", "", "make cases of the runs of a `DB`: of those named after TOOL, or of all")
+	f.read.add(cmd)
+	f.addConditions(cmd)
+	outputFlag(cmd, &f.output)
+	return cmd
+}
+
+func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) error {
+	options, err := f.options()
+	if err != nil {
+		return err
+	}
+	db, remove, err := a.scratch(ctx, f.callFlags)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	module, err := db.LoadModule(ctx, f.tool, options)
+	if err != nil {
+		return err
+	}
+	if f.from != "" {
+		return a.casesFrom(ctx, module, options, names, f)
+	}
+	cases, err := toolcase.Load(caseFolder(f.tool), names...)
+	if err != nil {
+		return explainCase(err)
+	}
+	if len(cases) == 0 {
+		return usagef("make one of a run: starling-host run "+shellWord(f.tool)+" INPUT && starling-host tool test "+shellWord(f.tool)+" --from starling.db @last",
+			"test: there are no cases in %s", filepath.Join(caseFolder(f.tool), toolcase.Folder))
+	}
+	failures := 0
+	for _, c := range cases {
+		if f.record {
+			err = a.recordCase(ctx, db, module, options, c, f)
+		} else {
+			var v toolcase.Verdict
+			if v, err = c.Run(ctx, caller(module, options)); err == nil {
+				if !v.Passed {
+					failures++
+				}
+				err = a.printCase(v, f.output)
+			}
+		}
+		if err != nil {
+			return explainCase(err)
+		}
+	}
+	if failures > 0 && f.output == outputText {
+		a.stdout.printf("%d of %s failed\n", failures, plural(len(cases), "case"))
+		a.hint("to accept what the tool does now: " + pasteable("starling-host tool test --record", append([]string{f.tool}, names...)...))
+	}
+	return silent(min(failures, 1) * exitFailed)
+}
+
+// scratch opens a database that ends with the command.
+func (a *app) scratch(ctx context.Context, f callFlags) (db *starling.DB, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "starling-host-tool")
+	if err != nil {
+		return nil, nil, err
+	}
+	if db, err = a.open(ctx, filepath.Join(dir, defaultDatabase), f.isolation, f.trust); err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return db, func() { db.Close(); os.RemoveAll(dir) }, nil
+}
+
+// caseFolder is the folder of a tool: itself, or the one of its file.
+func caseFolder(ref string) string {
+	switch info, err := os.Stat(ref); {
+	case err != nil:
+		return "." // it is not a path
+	case info.IsDir():
+		return ref
+	}
+	return filepath.Dir(ref)
+}
+
+// explainCase is the failure of a case that cannot be run.
+func explainCase(err error) error {
+	if bad, ok := errors.AsType[*toolcase.Error](err); ok {
+		return &failure{code: exitUsage, message: bad.Error(), hint: bad.Hint}
+	}
+	return err
+}
+
+// caller calls the tools of a module for cases.
+func caller(module *starling.Module, o starling.ToolOptions) toolcase.Call {
+	return func(ctx context.Context, name string, input []byte) (*starling.Run, string, error) {
+		o.Name = name
+		t, err := module.Choose(o)
+		if err != nil {
+			if name == "" {
+				return nil, "", &failure{code: exitUsage, message: err.Error(), hint: "name it in the case, on the line below: -- tool --"}
+			}
+			return nil, "", err
+		}
+		doc, err := t.Input(input)
+		if err != nil {
+			return nil, failureText(explain(err)), nil
+		}
+		run, err := t.CallAs(ctx, starling.NewRunID(), doc)
+		if call, ok := errors.AsType[*starling.CallError](err); ok && run.Status != eventlog.StatusCancelled {
+			return run, failureText(failed(t, call.Run.Failure)), nil
+		} else if ok {
+			return run, "", context.Canceled
+		}
+		return run, "", err
+	}
+}
+
+// failureText is the failure of a call as it is printed, without hint.
+func failureText(f *failure) string {
+	return strings.Join(append([]string{printable(display.OneLine(f.message))}, f.details...), "\n")
+}
+
+func (a *app) printCase(v toolcase.Verdict, output string) error {
+	if output == outputJSON {
+		return a.writeValue(v)
+	}
+	word := styled{good, "pass"}
+	if !v.Passed {
+		word = styled{bad, "FAIL"}
+	}
+	used := ""
+	if v.Fuel > 0 {
+		used = "  fuel " + grouped(v.Fuel) + ", " + plural(v.Effects, "effect")
+	}
+	a.stdout.printf("%s  %s%s\n", word, v.Case, used)
+	for _, p := range v.Problems {
+		a.stdout.printf("      %s\n", p.What)
+		a.printDifference(p.Diff)
+	}
+	return nil
+}
+
+// printDifference prints the lines of a difference.
+func (a *app) printDifference(lines []string) {
+	for _, line := range lines {
+		look := map[byte]style{'-': bad, '+': good}[line[0]]
+		a.stdout.printf("        %s\n", styled{look, line})
+	}
+}
+
+// recordCase makes the call of a case for real, and writes down what it did.
+func (a *app) recordCase(ctx context.Context, db *starling.DB, module *starling.Module, o starling.ToolOptions, c *toolcase.Case, f toolTestFlags) error {
+	denied := c.Denied()
+	run, message, err := caller(module, o)(ctx, c.Tool, c.Input)
+	if err != nil {
+		return err
+	}
+	recorded := &toolcase.Recorded{}
+	if run != nil {
+		all, err := readEvents(ctx, db, run.ID)
+		if err != nil {
+			return err
+		}
+		recorded = all[len(all)-1]
+	}
+	if err := c.Record(recorded, message); err != nil {
+		return &failure{code: exitFailed, message: c.Path + ": " + err.Error()}
+	}
+	if host := c.Denied(); host != "" && denied == "" {
+		return &failure{code: exitRefused, message: fmt.Sprintf("%s: a request to %s was denied; nothing is recorded", c.Path, host),
+			hint: "allow it: " + pasteable("starling-host tool test --record"+allowFlags(host, f.callFlags), f.tool, c.Name)}
+	}
+	return a.writeCase(c, f.output)
+}
+
+// casesFrom writes cases of recorded calls.
+func (a *app) casesFrom(ctx context.Context, module *starling.Module, o starling.ToolOptions, runs []string, f toolTestFlags) error {
+	log, err := f.read.open(ctx, f.from)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	db := starling.Over(log, starling.Options{})
+	for i := range runs {
+		if runs[i], err = db.Find(ctx, runs[i]); err != nil {
+			return err
+		}
+	}
+	if len(runs) == 0 {
+		if runs, err = db.RunIDs(ctx); err != nil {
+			return unreadable(ctx, err)
+		}
+	}
+	written := 0
+	for _, id := range runs {
+		calls, err := readEvents(ctx, db, id)
+		if err != nil {
+			return err
+		}
+		for i, call := range calls {
+			o.Name = call.Tool
+			t, err := module.Choose(o)
+			if err != nil {
+				continue // a call of another tool
+			}
+			message := ""
+			if call.Outcome != nil {
+				message = failureText(failed(t, call.Outcome))
+			}
+			c, err := call.Case(message)
+			if err != nil {
+				a.warn(fmt.Sprintf("run %s, call %d: %v", id, i+1, err))
+				continue
+			}
+			if len(module.Tools()) > 1 {
+				c.Tool = call.Tool
+			}
+			short := strings.ToLower(id[max(len(id)-8, 0):])
+			c.Name = fmt.Sprintf("%s-%s", call.Tool, short)
+			if len(calls) > 1 {
+				c.Name += fmt.Sprintf("-%d", i+1)
+			}
+			c.Comment = "Recorded as run " + id + ".\n"
+			c.Path = filepath.Join(caseFolder(f.tool), toolcase.Folder, c.Name+toolcase.Suffix)
+			if err := a.writeCase(c, f.output); err != nil {
+				return err
+			}
+			written++
+		}
+	}
+	if written == 0 {
+		return usagef("list the runs with: starling-host runs "+shellWord(named(f.from)), "test: no case was made: none of the runs has a call of this tool that can be repeated")
+	}
+	return nil
+}
+
+func readEvents(ctx context.Context, db *starling.DB, id string) ([]*toolcase.Recorded, error) {
+	log, err := db.Log(ctx)
+	if err != nil {
+		return nil, err
+	}
+	events, err := log.Read(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return toolcase.Calls(events)
+}
+
+// writeCase writes a case to its file, which has the old text or the new one, whenever this program
+// ends.
+func (a *app) writeCase(c *toolcase.Case, output string) error {
+	text := c.Format()
+	old, err := os.ReadFile(c.Path)
+	word := "unchanged"
+	if err != nil || !bytes.Equal(old, text) {
+		word = "written"
+		if err := cmp.Or(os.MkdirAll(filepath.Dir(c.Path), 0o755), replaceFile(c.Path, text)); err != nil {
+			return err
+		}
+	}
+	if output == outputJSON {
+		return a.writeValue(map[string]any{"case": c.Name, "path": c.Path, "changed": word == "written"})
+	}
+	return a.stdout.printf("%s  %s, %s\n", word, c.Path, plural(len(c.Effects), "effect"))
+}
