@@ -145,6 +145,11 @@ func (t toolchain) build(ctx context.Context, args func(out string) []string) ([
 	if _, err := t.run(ctx, args(out)...); err != nil {
 		return nil, err
 	}
+	return t.module(out)
+}
+
+// module reads the module that the command has written.
+func (t toolchain) module(out string) ([]byte, error) {
 	info, err := os.Stat(out)
 	if err != nil {
 		return nil, fmt.Errorf("registry: %s wrote no module: %w", filepath.Base(t.path), err)

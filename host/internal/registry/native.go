@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,11 +24,12 @@ import (
 // and the module is refused if a file lies outside of the copy.
 type native struct {
 	toolchain
-	dir   string            // the copy
-	tmp   string            // the folder of dir, and of what the compiler writes
-	out   string            // the module
-	files map[string]string // digests of the files in dir, by name with slashes
-	cache cache
+	version string            // of the compiler
+	dir     string            // the copy
+	tmp     string            // the folder of dir, and of what the compiler writes
+	out     string            // the module
+	files   map[string]string // digests of the files in dir, by name with slashes
+	cache   cache
 }
 
 // natives are the languages, by the files that make a folder a tool.
@@ -41,8 +44,8 @@ var natives = []struct {
 	{"AssemblyScript", []string{"asconfig.json", "assembly/index.ts"}, (*native).findAsc, (*native).compileAsc},
 }
 
-// maxFolder bounds the sources of a native tool, in files and in bytes.
-const maxFolderFiles, maxFolderBytes = 5000, 64 << 20
+// maxFolder bounds the sources of a native tool, in bytes.
+const maxFolder = 64 << 20
 
 // buildNative returns the module of a native tool, from the cache if possible. It returns
 // nil if the folder is not one.
@@ -64,11 +67,10 @@ func buildNative(ctx context.Context, ref, dir string) ([]byte, error) {
 		if err := n.copy(dir); err != nil {
 			return nil, err
 		}
-		version, err := l.find(n, ctx)
-		if err != nil {
+		if n.version, err = l.find(n, ctx); err != nil {
 			return nil, err
 		}
-		key := n.key("", l.language, version)
+		key := n.key(".", l.language, n.version)
 		if wasm, ok := n.cache.get(key); ok {
 			return wasm, nil
 		}
@@ -77,14 +79,7 @@ func buildNative(ctx context.Context, ref, dir string) ([]byte, error) {
 		if err := l.compile(n, ctx); err != nil {
 			return nil, err
 		}
-		info, err := os.Stat(n.out)
-		if err != nil {
-			return nil, fmt.Errorf("registry: %s wrote no module: %w", filepath.Base(n.path), err)
-		}
-		if info.Size() > MaxModuleBytes {
-			return nil, tooLarge(ref, info.Size())
-		}
-		wasm, err := os.ReadFile(n.out)
+		wasm, err := n.module(n.out)
 		if err == nil {
 			n.cache.put(key, wasm)
 		}
@@ -93,8 +88,11 @@ func buildNative(ctx context.Context, ref, dir string) ([]byte, error) {
 	return nil, nil
 }
 
-// copy copies the files of the folder dir. It leaves out hidden files, what build systems
-// write or download, and cases, and follows a link only to a file in the folder.
+// notSource are files that no source needs: hidden ones, what build systems write or download,
+// cases, databases and modules.
+var notSource = regexp.MustCompile(`^(\..*|target|node_modules|cases|.*\.wasm|.*\.db([-.]\w+)?)$`)
+
+// copy copies the files of the folder dir. It follows a link only to a file in the folder.
 func (n *native) copy(dir string) error {
 	var size int64
 	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
@@ -105,7 +103,7 @@ func (n *native) copy(dir string) error {
 		if err != nil {
 			return err
 		}
-		if name != "." && (strings.HasPrefix(d.Name(), ".") || d.IsDir() && slices.Contains([]string{"target", "node_modules", "cases"}, d.Name())) {
+		if name != "." && notSource.MatchString(d.Name()) {
 			if d.IsDir() {
 				return filepath.SkipDir
 			}
@@ -125,8 +123,8 @@ func (n *native) copy(dir string) error {
 		if err != nil || !info.Mode().IsRegular() {
 			return err
 		}
-		if size += info.Size(); size > maxFolderBytes || len(n.files) == maxFolderFiles {
-			return &Error{Ref: n.ref, Reason: fmt.Sprintf("the folder has more than %d files or %d MiB", maxFolderFiles, maxFolderBytes>>20), Hint: "give the folder of the tool alone"}
+		if size += info.Size() + 1<<10; size > maxFolder {
+			return &Error{Ref: n.ref, Reason: fmt.Sprintf("the folder has more than %d MiB of files", maxFolder>>20), Hint: "give the folder of the tool alone"}
 		}
 		content, err := os.ReadFile(real)
 		if err != nil {
@@ -145,12 +143,7 @@ func (n *native) copy(dir string) error {
 func (n *native) key(folder string, parts ...string) canon.Hash {
 	k := keyText{}
 	k.line("native", append(parts, "1")...) // the last counts changes of the flags
-	names := make([]string, 0, len(n.files))
-	for name := range n.files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(n.files)) {
 		if within(folder, name) {
 			k.line("file", name, n.files[name])
 		}

@@ -89,6 +89,43 @@ func sameInTwoFolders(t *testing.T, all files) {
 	}
 }
 
+// TestNoCompiler checks that a build without a compiler says which one, and how to get it.
+func TestNoCompiler(t *testing.T) {
+	emptyCache(t)
+	t.Setenv("PATH", realDir(t))
+	for mark, want := range map[string][2]string{
+		"Cargo.toml":        {"building a folder in Rust needs rustc, and there is none in PATH", "rustup"},
+		"tool.c":            {"building a folder in C needs clang, and there is none in PATH", "install"},
+		"assembly/index.ts": {"building a folder in AssemblyScript needs Node, and there is no node in PATH", "install"},
+	} {
+		_, err := registry.Open(t.Context(), write(t, files{mark: ""}))
+		if failed := (*registry.Error)(nil); !errors.As(err, &failed) || failed.Reason != want[0] || !strings.Contains(failed.Hint, want[1]) {
+			t.Errorf("%s: got %v, want %q", mark, err, want)
+		}
+	}
+}
+
+// TestNativeCache checks that a module is kept, whatever a run writes beside the source.
+func TestNativeCache(t *testing.T) {
+	_, err := exec.LookPath("clang")
+	needs(t, "Debian: clang lld wasi-libc libclang-rt-dev-wasm32", err == nil, hasFile("/usr/include/wasm32-wasi/stdlib.h"))
+	emptyCache(t)
+	dir := write(t, files{"tool.c": "int x;", "cases/a.txtar": ""})
+	builds := 0
+	ctx := registry.WithProgress(t.Context(), func(string) func() { builds++; return func() {} })
+	for i, change := range []struct{ name, text string }{{"starling.db", "x"}, {"starling.db-wal", "x"}, {"cases/a.txtar", "x"}, {"tool.c", "int y;"}, {"x.h", ""}} {
+		if _, err := registry.Open(ctx, dir); err != nil {
+			t.Fatal(err)
+		}
+		if want := max(1, i-2); builds != want {
+			t.Errorf("before %s: %d builds, want %d", change.name, builds, want)
+		}
+		if err := os.WriteFile(filepath.Join(dir, change.name), []byte(change.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestHostileRust(t *testing.T) {
 	_, err := exec.LookPath("rustc")
 	needs(t, "Debian: rustc libstd-rust-dev-wasm32", err == nil, hasFile("/usr/lib/rustlib/wasm32-unknown-unknown"))
@@ -114,14 +151,14 @@ func TestHostileRust(t *testing.T) {
 		"a variable":             {rust(`static TEXT: &str = env!("SECRET");`), "not defined"},
 		"assembly":               {rust("#![feature(asm_experimental_arch)]\n" + plain + "\nstd::arch::global_asm!(\".incbin \\\"OUTSIDE/secret.txt\\\"\");"), "the tool does not build"},
 		"build.rs":               {rust(plain, "build.rs", "fn main() {}"), "build.rs"},
-		"another build program":  {rust(plain, "Cargo.toml", manifest+"build = \"b.rs\"\n"), "the program b.rs"},
+		"another build program":  {rust(plain, "Cargo.toml", manifest+"build = \"b.rs\"\n"), "a program that runs during the build"},
 		"a crate":                {rust(plain, "Cargo.toml", manifest+tool+"serde = \"1\"\n"), "the crate serde"},
 		"a crate in a section":   {rust(plain, "Cargo.toml", manifest+"[dependencies.serde]\nversion = \"1\"\n"), "the crate serde"},
 		"a crate to build":       {rust(plain, "Cargo.toml", manifest+"[build-dependencies]\ncc = \"1\"\n"), "build-dependencies"},
-		"a macro":                {rust(plain, "Cargo.toml", manifest+"[lib]\nproc-macro = true\n"), "executed by the compiler"},
+		"a macro":                {rust(plain, "Cargo.toml", manifest+"[lib]\nproc-macro = true\n"), "a program that runs during the build"},
 		"an SDK outside":         {rust(plain, "Cargo.toml", manifest+tool+"starling-tool = { path = \"../outside\" }\n"), "outside of its folder"},
 		"an SDK from a registry": {rust(plain, "Cargo.toml", manifest+tool+"starling-tool = \"1\"\n"), "from elsewhere"},
-		"no edition":             {rust(plain, "Cargo.toml", "[package]\nedition = \n"), "edition"},
+		"no edition":             {rust(plain, "Cargo.toml", "[package]\nedition = \n"), ""},
 		"programs of the folder": {rust(plain, ".cargo/config.toml", "[build]\nrustc-wrapper = \"./bin/rustc\"\n", "bin/rustc", runs, "rustc", runs, "wasm-ld", runs, "rust-lld", runs,
 			"bin/rust-lld", runs, "rust-toolchain.toml", "[toolchain]\npath = \".\"\n"), ""},
 	})

@@ -1,8 +1,8 @@
 package registry
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path"
@@ -43,108 +43,88 @@ func (n *native) findRust(ctx context.Context) (string, error) {
 // compileRust compiles the SDK and then the tool. The library that the SDK becomes is
 // cached, too, because it takes most of the time.
 func (n *native) compileRust(ctx context.Context) error {
-	crate, err := n.readCargo()
+	c, err := n.readCargo()
 	if err != nil {
 		return err
 	}
-	flags := []string{"--target", rustTarget, "-Copt-level=2", "-Ccodegen-units=1", "-Cpanic=abort", "-Cstrip=debuginfo",
-		"-Funstable-features", "--remap-path-prefix", n.dir + "=.", "--remap-path-prefix", n.tmp + "=."}
 	list, library := filepath.Join(n.tmp, "list.d"), filepath.Join(n.tmp, "libstarling_tool.rlib")
-	version, err := n.run(ctx, "-vV")
-	if err != nil {
-		return err
-	}
-	sdk := filepath.Join(n.dir, crate.sdk)
-	key := n.key(crate.sdk, "library", string(version), crate.sdk)
-	if text, ok := n.cache.get(key); ok && crate.sdk != "" {
-		if err := os.WriteFile(library, text, 0o600); err != nil {
+	compile := func(folder, out string, args ...string) error {
+		_, err := n.run(ctx, slices.Concat([]string{"--target", rustTarget, "-Copt-level=2", "-Ccodegen-units=1", "-Cpanic=abort", "-Cstrip=debuginfo",
+			"-Funstable-features", "--remap-path-prefix", n.dir + "=.", "--remap-path-prefix", n.tmp + "=.",
+			"--emit=link=" + out + ",dep-info=" + list}, args, []string{filepath.Join(folder, "src", "lib.rs")})...)
+		if err != nil {
 			return err
 		}
-	} else if crate.sdk != "" {
-		_, err = n.run(ctx, slices.Concat(flags, []string{"--edition=2021", "--crate-name=starling_tool", "--crate-type=rlib",
-			"--emit=link=" + library + ",dep-info=" + list, filepath.Join(sdk, "src", "lib.rs")})...)
-		if err == nil {
-			err = n.checkRead(list, sdk)
+		return n.checkRead(list, folder)
+	}
+	args := []string{"--crate-type=cdylib", "--crate-name=tool", "--edition=" + c.edition}
+	if c.sdk != "" {
+		args = append(args, "--extern=starling_tool="+library)
+		key := n.key(c.sdk, "library", n.version)
+		text, cached := n.cache.get(key)
+		if cached {
+			err = os.WriteFile(library, text, 0o600)
+		} else if err = compile(filepath.Join(n.dir, c.sdk), library, "--crate-type=rlib", "--crate-name=starling_tool", "--edition=2021"); err == nil {
+			if text, err = os.ReadFile(library); err == nil {
+				n.cache.put(key, text)
+			}
 		}
 		if err != nil {
 			return err
 		}
-		if text, err := os.ReadFile(library); err == nil {
-			n.cache.put(key, text)
-		}
 	}
-	args := []string{"--edition=" + crate.edition, "--crate-name=tool", "--crate-type=cdylib", "--emit=link=" + n.out + ",dep-info=" + list}
-	if crate.sdk != "" {
-		args = append(args, "--extern=starling_tool="+library)
-	}
-	if _, err = n.run(ctx, slices.Concat(flags, args, []string{filepath.Join(n.dir, filepath.FromSlash(crate.source))})...); err != nil {
-		return err
-	}
-	return n.checkRead(list, n.dir)
+	return compile(n.dir, n.out, args...)
 }
 
 type crate struct {
 	edition string
-	source  string
 	sdk     string // the folder of the SDK, or empty
 }
 
 var (
-	cargoSection = regexp.MustCompile(`^\[+\s*([^\]]*?)\s*\]`)
-	cargoKey     = regexp.MustCompile(`^([\w."-]+)\s*=\s*(.*)`)
-	cargoEdition = regexp.MustCompile(`^\d*`)
-	cargoPath    = regexp.MustCompile(`\bpath\s*=\s*["']([^"']+)["']`)
+	cargoEdition = regexp.MustCompile(`(?m)^\s*edition\s*=\s*["'](\d+)`)
+	cargoSDK     = regexp.MustCompile(`(?m)^\s*["']?starling-tool["']?\s*=.*\bpath\s*=\s*["']([^"']+)`)
+	cargoKey     = regexp.MustCompile(`(?m)^\s*["']?([\w-]+)`)
+	cargoProgram = regexp.MustCompile(`(?m)^\s*(build|proc[-_]macro)\s*=`)
 )
 
 // readCargo reads what a build of the SDK and the tool needs of Cargo.toml, and refuses a
 // tool that needs more: cargo would execute what other crates bring.
 func (n *native) readCargo() (crate, error) {
-	c := crate{edition: "2015", source: "src/lib.rs"}
 	text, err := os.ReadFile(filepath.Join(n.dir, "Cargo.toml"))
 	if err != nil {
-		return c, err
+		return crate{}, fmt.Errorf("registry: %w", err)
 	}
-	section, needs := "", ""
-	if _, build := n.files["build.rs"]; build {
-		needs = "the program build.rs"
+	c := crate{edition: "2015"}
+	if match := cargoEdition.FindSubmatch(text); match != nil {
+		c.edition = string(match[1])
 	}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if header := cargoSection.FindStringSubmatch(line); header != nil {
-			section = strings.ReplaceAll(header[1], `"`, "")
-		}
-		match := cargoKey.FindStringSubmatch(line)
-		if match == nil {
-			match = []string{"", "", ""}
-		}
-		key, value := strings.Trim(match[1], `"`), strings.Trim(match[2], `"' `)
-		dependency := ""
+	needs := ""
+	for section := range strings.SplitSeq("\n"+string(text), "\n[") {
+		header, body, _ := strings.Cut(section, "]")
+		kind, name, _ := strings.Cut(header, ".")
 		switch {
-		case section == "dependencies":
-			dependency, _, _ = strings.Cut(key, ".")
-		case strings.HasPrefix(section, "dependencies."):
-			dependency = strings.TrimPrefix(section, "dependencies.")
-		case section == "package" && key == "edition":
-			c.edition = cargoEdition.FindString(value)
-		case section == "package" && key == "build" && value != "false":
-			needs = cmp.Or(needs, "the program "+value)
-		case section == "lib" && key == "path":
-			c.source = value
-		case section == "lib" && strings.HasPrefix(key, "proc"):
-			needs = cmp.Or(needs, "to be executed by the compiler")
-		case strings.HasSuffix(section, "dependencies") && section != "dev-dependencies", section == "features":
-			needs = cmp.Or(needs, "the section "+section+" of Cargo.toml")
-		}
-		switch {
-		case dependency == "starling-tool":
-			if match := cargoPath.FindStringSubmatch(line); match != nil {
-				c.sdk = path.Clean(match[1])
-			} else if key != "" && c.sdk == "" {
-				needs = cmp.Or(needs, "the crate starling-tool from elsewhere than a path in the folder")
+		case header == "dependencies":
+			for _, key := range cargoKey.FindAllStringSubmatch(body, -1) {
+				if key[1] != "starling-tool" {
+					needs = "the crate " + key[1]
+				}
 			}
-		case dependency != "":
-			needs = cmp.Or(needs, "the crate "+dependency)
+			if match := cargoSDK.FindStringSubmatch(body); match != nil {
+				c.sdk = path.Clean(match[1])
+			} else if strings.Contains(body, "starling-tool") {
+				needs = "the crate starling-tool from elsewhere than a path in the folder"
+			}
+		case kind == "dependencies":
+			needs = "the crate " + name
+		case slices.Contains([]string{"features", "build-dependencies", "target"}, kind):
+			needs = "the section " + header + " of Cargo.toml"
+		case cargoProgram.MatchString(body) && (kind == "package" || kind == "lib"):
+			needs = "a program that runs during the build"
 		}
+	}
+	if _, build := n.files["build.rs"]; build {
+		needs = "build.rs"
 	}
 	if c.sdk != "" && !filepath.IsLocal(c.sdk) {
 		return c, n.outside(c.sdk)
