@@ -48,9 +48,12 @@ type ToolOptions struct {
 	Secrets policy.Secrets
 }
 
-// RunJS is the reference of a built-in tool that runs JavaScript written by a model. The
-// JavaScript can call the tools of [Tool.Calling].
-const RunJS = "run_js"
+// The references of the built-in tools that run programs written by a model, in JavaScript and in
+// Python. The programs can call the tools of [Tool.Calling].
+const (
+	RunJS = "run_js"
+	RunPy = "run_py"
+)
 
 // Tool is a loaded tool of a module or a server. It is safe for concurrent use. [DB.Close]
 // closes it.
@@ -71,7 +74,7 @@ func (m *Module) tool(t *guest.Tool, o ToolOptions) *Tool {
 	return &Tool{Tool: t, db: m.db, guest: t, module: m, policy: o.Policy, secrets: o.Secrets}
 }
 
-// Calling returns the tool with the right to call the others, for tools such as [RunJS]. Each
+// Calling returns the tool with the right to call the others, for tools such as [RunJS] and [RunPy]. Each
 // nested call is recorded in the run of its caller, under the options of the tool called. If two
 // tools have the same name, the later one is called.
 func (t *Tool) Calling(others ...*Tool) *Tool {
@@ -155,10 +158,11 @@ func (m *Module) store(ctx context.Context, log eventlog.ModuleStore) error {
 	return err
 }
 
-// Load finds a module and prepares one of its tools. Ref is the path of a .wasm file, the
-// path of a folder with a tool in Go, TypeScript or JavaScript, which Load builds first,
-// oci://REGISTRY/NAME:TAG, oci-layout:FOLDER:TAG or https://HOST/FILE.wasm@sha256:DIGEST (see
-// package artifact), the hexadecimal digest of a module in the database, or [RunJS].
+// Load finds a module and prepares one of its tools. Ref is the path of a .wasm file, of a file
+// in Python, or of a folder with a tool in Go, TypeScript, JavaScript, Python, Rust, C or AssemblyScript, which
+// Load builds first, oci://REGISTRY/NAME:TAG, oci-layout:FOLDER:TAG or
+// https://HOST/FILE.wasm@sha256:DIGEST (see package artifact), the hexadecimal digest of a module
+// in the database, [RunJS] or [RunPy].
 //
 // The error is a [*guest.SourceError] if the module is missing or does not build, an
 // [*artifact.Error] if it cannot be fetched or is not the one that was pinned or signed, a

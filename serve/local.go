@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
@@ -38,6 +39,7 @@ type LocalTools struct {
 	modules []*localModule // guarded by mu
 	servers []*localServer // set before the tools are served
 	code    *starling.Tool // nil without AddCode; likewise
+	inCode  string         // the language of its programs
 }
 
 // localModule is a loaded module or a server. It is immutable.
@@ -69,11 +71,12 @@ func (l *LocalTools) Add(ctx context.Context, ref string) error {
 	return l.load(ctx, ref, nil)
 }
 
-// AddCode replaces all tools by run_js, whose programs can call them. With more than
-// [tool.MaxDeclared] tools, the client also gets search_tools. Call AddCode before the
-// tools are served.
-func (l *LocalTools) AddCode(ctx context.Context) (err error) {
-	l.code, err = l.db.Load(ctx, starling.RunJS, l.options)
+// AddCode replaces all tools by the one that runs programs in a language, "javascript" or
+// "python", which can call them. With more than [tool.MaxDeclared] tools, the client also gets
+// search_tools. Call AddCode before the tools are served.
+func (l *LocalTools) AddCode(ctx context.Context, language string) (err error) {
+	l.inCode = language
+	l.code, err = l.db.Load(ctx, agentfile.Programs[language], l.options)
 	return err
 }
 
@@ -145,7 +148,7 @@ func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 	if l.code != nil {
 		others := l.callable()
 		told := mcpTool(l.code.Describe(), l.closed())
-		told.Idempotent, told.Declarations = told.Closed, tool.Declarations(others...)
+		told.Idempotent, told.Declarations = told.Closed, tool.Declarations(l.inCode, others...)
 		list = append(list, told)
 		if len(others) > tool.MaxDeclared {
 			search := tool.Search()

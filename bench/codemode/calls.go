@@ -27,6 +27,7 @@ const (
 	input    = `{"code":"return input.a + input.b","input":{"a":1,"b":2}}`
 	envelope = `{"tool":"run_js","input":` + input + `,"context":{"run_id":"r","call_id":"c","attempt":1,"variables":{}}}`
 	wanted   = `{"output":3}`
+	inPython = `{"code":"input['a'] + input['b']","input":{"a":1,"b":2}}`
 	inNode   = `const {code, input} = JSON.parse(process.argv[1]);
 process.stdout.write(JSON.stringify({output: require("vm").runInNewContext("(function () {" + code + "})()", {input})}));`
 )
@@ -125,13 +126,20 @@ func measureCalls(ctx context.Context, s settings, _, dir string) (string, error
 	if err != nil {
 		return "", err
 	}
-	recorded := func() error {
-		run, err := tool.Call(ctx, input)
-		if err != nil {
-			return err
-		}
-		return right(run.Output(), "3", nil)
+	python, err := db.Load(ctx, starling.RunPy, starling.ToolOptions{})
+	if err != nil {
+		return "", err
 	}
+	recorded := func(tool *starling.Tool, input, want string) func() error {
+		return func() error {
+			run, err := tool.Call(ctx, input)
+			if err != nil {
+				return err
+			}
+			return right(run.Output(), want, nil)
+		}
+	}
+	rows := largeDocument()
 	memory := store.Memory()
 	if _, err := memory.PutModule(ctx, wasm); err != nil {
 		return "", err
@@ -175,7 +183,10 @@ func measureCalls(ctx context.Context, s settings, _, dir string) (string, error
 		return right(string(out), wanted, err)
 	}
 	all := []*contender{
-		{name: "run_js: sandbox, fuel, recorded in SQLite", call: recorded},
+		{name: "run_js: sandbox, fuel, recorded in SQLite", call: recorded(tool, input, "3")},
+		{name: "run_py, recorded in SQLite", call: recorded(python, inPython, "3")},
+		{name: "run_js, JSON of 10 KB in and out, recorded in SQLite", call: recorded(tool, `{"code":"return input","input":`+rows+`}`, rows)},
+		{name: "run_py, JSON of 10 KB in and out, recorded in SQLite", call: recorded(python, `{"code":"input","input":`+rows+`}`, rows)},
 		{name: "a write of 16 KB to a file, with a sync", call: sync},
 		{name: "run_js, recorded in memory", call: inMemory},
 		{name: "run_js, not recorded", call: alone},
@@ -186,6 +197,15 @@ func measureCalls(ctx context.Context, s settings, _, dir string) (string, error
 		return "", err
 	}
 	return table("a program that adds two numbers, warm", all) + verdict("the first row", figures.Median(all[0].nanos), mostWarm) + whereWarm, nil
+}
+
+// largeDocument is a document of 10 KB in canonical form.
+func largeDocument() string {
+	rows := make([]string, 100)
+	for i := range rows {
+		rows[i] = fmt.Sprintf(`{"id":%d,"name":"row %d","price":%d.5,"tags":["a","b","c","d"],"text":"some words to fill it"}`, i, i, i)
+	}
+	return "[" + strings.Join(rows, ",") + "]"
 }
 
 // rawWazero runs the module as it is, without a meter: each call has an instance of its
@@ -247,19 +267,24 @@ func measureStarts(ctx context.Context, s settings, host, dir string) (string, e
 		}
 	}
 	kept, none := filepath.Join(dir, "cache"), filepath.Join(dir, "no-cache")
-	run := []string{"run", "run_js", input, "--db", db}
-	first := process(none, "3", host, run...)
-	all := []*contender{
-		{name: "`starling-host run run_js`, code in the cache", call: process(kept, "3", host, run...)},
-		{name: "`starling-host version`, which does nothing", call: process(kept, "", host, "version")},
-		{name: "Node's `vm`", call: process(kept, wanted, "node", "-e", inNode, input)},
-		{name: "`true`", call: process(kept, "", "true")},
-		{name: "`starling-host run run_js`, the cache empty", call: func() error {
+	run, python := []string{"run", "run_js", input, "--db", db}, []string{"run", "run_py", inPython, "--db", db}
+	first := func(run []string) func() error {
+		call := process(none, "3", host, run...)
+		return func() error {
 			if err := os.RemoveAll(none); err != nil {
 				return err
 			}
-			return first()
-		}},
+			return call()
+		}
+	}
+	all := []*contender{
+		{name: "`starling-host run run_js`, code in the cache", call: process(kept, "3", host, run...)},
+		{name: "`starling-host run run_py`, code in the cache", call: process(kept, "3", host, python...)},
+		{name: "`starling-host version`, which does nothing", call: process(kept, "", host, "version")},
+		{name: "Node's `vm`", call: process(kept, wanted, "node", "-e", inNode, input)},
+		{name: "`true`", call: process(kept, "", "true")},
+		{name: "`starling-host run run_js`, the cache empty", call: first(run)},
+		{name: "`starling-host run run_py`, the cache empty", call: first(python)},
 	}
 	if err := inRounds(all, s.starts, 0); err != nil {
 		return "", err

@@ -24,7 +24,7 @@ func TestQuick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range []string{"| run_js: sandbox, fuel, recorded in SQLite |", "| Node's `vm` |"} {
+	for _, row := range []string{"| run_js: sandbox, fuel, recorded in SQLite |", "| run_py, recorded in SQLite |", "| Node's `vm` |"} {
 		if !strings.Contains(text, row) {
 			t.Errorf("the report lacks %q:\n%s", row, text)
 		}

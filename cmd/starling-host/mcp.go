@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -21,9 +22,9 @@ const mcpHelp = `Serve tools, a database, or both to an assistant that speaks th
 Protocol, over standard input and output. With --listen, serve over HTTP to any number
 of programs on this machine, without a key.
 
---tool and --tools name WebAssembly tools: .wasm files, and folders of tools in Go,
-TypeScript or JavaScript, which are built first. Each call is a run recorded in the
-database of --db. The result's _meta has the run's id and the command to replay it. A
+--tool and --tools name tools: .wasm files, files in Python, and folders of tools in Go,
+TypeScript, JavaScript or Python, which are built first. Each call is a run recorded in
+the database of --db. The result's _meta has the run's id and the command to replay it. A
 tool reaches only the hosts of --allow-host, or what --policy allows. If a module
 cannot be loaded, standard error names it and the others are served. A changed module
 or folder is loaded again, and the assistant is notified.
@@ -39,7 +40,8 @@ when a server is first seen. A tool whose description changes later is left out 
 "starling-host mcp trust" accepts it. Servers are not sandboxed.
 
 With --code there is one tool, run_js: the model writes a JavaScript program that
-calls the other tools. The whole program is one recorded run.
+calls the other tools. With --code=python it is run_py, and the programs are in Python.
+The whole program is one recorded run.
 
 DB is a database to read. Seven tools read it: list_runs, get_run, get_event,
 summarize_run, validate_run, diff_runs and search_runs. With --log they read the
@@ -63,7 +65,7 @@ type mcpFlags struct {
 	headers []string
 	choices []string
 	log     bool
-	code    bool
+	code    string // the language of the programs, or empty
 	listen  string
 }
 
@@ -75,7 +77,8 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.headers, "server-header", nil, "send a header to a server with a URL, `NAME: HEADER: VALUE`, with $VARIABLE for a secret; may be repeated")
 	flags.StringArrayVar(&f.choices, "server-tools", nil, "serve only some tools of a server, `NAME: TOOL,!TOOL,TOOL=OTHER`; may be repeated")
 	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that read the database of --db")
-	flags.BoolVar(&f.code, "code", false, "serve only run_js, whose programs call the tools")
+	choiceFlag(cmd, "code", "", "serve only run_js, whose programs call the tools, or run_py for python", choice(&f.code, "javascript", "python"))
+	flags.Lookup("code").NoOptDefVal = "javascript"
 	flags.StringVar(&f.listen, "listen", "", "serve over HTTP at this `ADDRESS` of this machine; port 0 picks a free port")
 	f.callFlags.add(cmd)
 	f.read.add(cmd)
@@ -167,7 +170,7 @@ func (f *mcpFlags) address() (serve.Address, error) {
 }
 
 // refs returns the modules that the flags name: those of --tool, and for each folder of --tools,
-// its files NAME.wasm and its folders, by name. If there are none, it returns the given DB, or else
+// its files NAME.wasm and NAME.py and its folders, by name. If there are none, it returns the given DB, or else
 // starling.db.
 func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 	refs = slices.Clone(f.tools)
@@ -182,15 +185,17 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 		found := false
 		for _, e := range entries {
 			hidden := strings.HasPrefix(e.Name(), ".")
-			if !hidden && (e.IsDir() || strings.HasSuffix(e.Name(), ".wasm")) {
+			if !hidden && (e.IsDir() || strings.HasSuffix(e.Name(), ".wasm") || strings.HasSuffix(e.Name(), ".py")) {
 				refs, found = append(refs, filepath.Join(folder, e.Name())), true
 			}
 		}
 		if !found {
-			return nil, nil, usagef("if it is one tool: "+pasteable("starling-host mcp --tool", folder), "--tools: %s has no .wasm file and no folder", folder)
+			return nil, nil, usagef("if it is one tool: "+pasteable("starling-host mcp --tool", folder), "--tools: %s has no .wasm file, no file in Python and no folder", folder)
 		}
 	}
 	switch {
+	case f.code != "" && len(db) > 0 && agentfile.Programs[db[0]] != "":
+		return nil, nil, usagef("write it with a sign of equality: --code="+db[0], "--code: %s is read as a DB", db[0])
 	case f.calls(refs) && len(db) > 0:
 		return nil, nil, usagef("", "DB and tools exclude each other: to let the assistant read the database of --db, add --log")
 	case f.calls(refs):
@@ -206,7 +211,7 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 }
 
 // calls reports whether there are tools to call.
-func (f *mcpFlags) calls(refs []string) bool { return len(refs)+len(f.servers) > 0 || f.code }
+func (f *mcpFlags) calls(refs []string) bool { return len(refs)+len(f.servers) > 0 || f.code != "" }
 
 // parsedServers returns the servers that the flags name.
 func (f *mcpFlags) parsedServers() ([]serve.Server, error) {
@@ -241,7 +246,7 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 	tools := serve.NewLocalTools(db, options, a.warn)
 	var first error
 	add := func(name string, err error) {
-		if err != nil && len(refs)+len(f.servers) > 1 || f.code && err != nil {
+		if err != nil && (len(refs)+len(f.servers) > 1 || f.code != "") {
 			a.warn(name + " is left out: " + strings.TrimPrefix(explain(err).message, name+": "))
 		}
 		if first == nil {
@@ -267,11 +272,11 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case tools.Len() == 0 && !f.code:
+	case tools.Len() == 0 && f.code == "":
 		return nil, first
 	}
-	if f.code {
-		return tools, tools.AddCode(ctx)
+	if f.code != "" {
+		return tools, tools.AddCode(ctx, f.code)
 	}
 	return tools, nil
 }

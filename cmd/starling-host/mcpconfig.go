@@ -17,6 +17,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/artifact"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
 )
@@ -210,8 +211,12 @@ func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map
 			switch flag.NoOptDefVal {
 			case "":
 				line = append(line, "--"+flag.Name, v)
-			case v: // true; these flags are false without
+			case v:
 				line = append(line, "--"+flag.Name)
+			default: // false is the same as none
+				if flag.Value.Type() != "bool" {
+					line = append(line, "--"+flag.Name+"="+v)
+				}
 			}
 		}
 	})
@@ -241,7 +246,7 @@ func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (bui
 		}
 		_ = log.Close()
 	}
-	db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Kind: starling.Interpreter}})
+	db := starling.Over(nil, starling.Options{})
 	defer db.Close()
 	built = map[string]string{}
 	for _, ref := range refs {
@@ -253,7 +258,7 @@ func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (bui
 			built[ref] = m.Source.Source
 			continue
 		}
-		if info, err := os.Stat(ref); err != nil || !info.IsDir() {
+		if info, err := os.Stat(ref); err != nil || !info.IsDir() || guest.InterpreterOf(m.Source.Wasm) != nil { // which needs no compiler
 			continue
 		}
 		base, err := os.UserConfigDir()

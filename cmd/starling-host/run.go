@@ -22,9 +22,10 @@ import (
 const runHelp = `Run one tool and record the run.
 
 TOOL is a .wasm file, which may be a component for WASI 0.2 or a plug-in for Extism, or
-a tool's source, which is built first: a folder with Go files, or with a tool.ts or
-tool.js, or a file in TypeScript or JavaScript. The tool run_js is part of this
-program: it runs JavaScript that can call the tools of --with as tools.NAME(input). INPUT is a JSON
+a tool's source, which is built first: a file in Python, TypeScript or JavaScript, or a
+folder with a tool.py, tool.ts or tool.js or with Go files. The tools run_js and run_py
+are part of this program. They run JavaScript that can call the tools of --with as
+tools.NAME(input), and Python that calls them as tools.NAME(arg=value). INPUT is a JSON
 document, @FILE to read a file, or - to read standard input. The default is {}.
 
 TOOL may also be oci://REGISTRY/NAME:TAG or https://HOST/FILE.wasm@sha256:DIGEST, which
@@ -55,7 +56,8 @@ const runExample = `  starling-host run dice.wasm '{"rolls":5}'
   echo '{"rolls":5}' | starling-host run dice.wasm - -o json
   starling-host run dice.wasm --fuel 100M --memory 32MiB --timeout 10s
   starling-host run gojq.wasm --arg .a --stdin '{"a":1}'
-  starling-host run run_js '{"code":"return await tools.dice({rolls: 2})"}' --with dice.wasm`
+  starling-host run run_js '{"code":"return await tools.dice({rolls: 2})"}' --with dice.wasm
+  starling-host run run_py '{"code":"tools.dice(rolls=2)"}' --with dice.wasm`
 
 // runFlags are the flags of run. Zero numbers stand for the host's defaults.
 type runFlags struct {

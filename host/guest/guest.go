@@ -140,7 +140,7 @@ func (e *DescriptionError) Hint() string {
 	text := e.Err.Error()
 	switch {
 	case strings.Contains(e.Script, "ModuleNotFoundError"):
-		return "a tool in Python may import the standard library, requests, and the files beside its tool.py: write what is missing there, or call a service that has it"
+		return "a tool in Python may import the standard library, requests, and the files beside its tool.py: write what is missing there, or call a service that has it; an MCP server in Python is called through: starling-host mcp --server 'python FILE'"
 	case strings.Contains(text, notInitialized):
 		return "build it as a library: go build -buildmode=c-shared"
 	case errors.Is(e.Err, tool.ErrFuel) && strings.HasPrefix(text, notHad+"in "): // an export that runs before

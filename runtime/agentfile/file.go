@@ -49,9 +49,9 @@ type File struct {
 
 	Tools []Entry
 
-	// Code makes the model call the tools from JavaScript programs that it writes, and in
-	// no other way.
-	Code bool
+	// Code makes the model call the tools from programs that it writes in this language, one of
+	// [Programs], and in no other way. Empty: the model calls the tools itself.
+	Code string
 
 	// Trust is the path of the file that says which keys may sign the modules. Empty accepts all.
 	Trust string `yaml:"trust"`
@@ -67,7 +67,7 @@ type File struct {
 // Load reads an agent from a file. If the content is invalid, the error is a
 // [*config.Error].
 func Load(path string) (*File, error) {
-	if info, err := os.Stat(path); err == nil && (info.IsDir() || filepath.Ext(path) == ".wasm") {
+	if info, err := os.Stat(path); err == nil && (info.IsDir() || filepath.Ext(path) == ".wasm" || filepath.Ext(path) == ".py") {
 		return nil, fmt.Errorf("agentfile: %s is a tool, not an agent file", path)
 	}
 	data, err := config.ReadFile(path)
@@ -89,7 +89,7 @@ func Parse(path string, data []byte) (*File, error) {
 		Retries    *int          `yaml:"retries"`
 		Tools      []entry       `yaml:"tools"`
 		Budget     budget.Limits `yaml:"budget"`
-		Code       *struct {
+		Code       struct {
 			Language string `yaml:"language"`
 		} `yaml:"code"`
 	}{File: f, Endpoint: &f.Endpoint}
@@ -97,7 +97,7 @@ func Parse(path string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.at, f.limits, f.Code = root.Get("provider"), d.Budget, d.Code != nil
+	f.at, f.limits, f.Code = root.Get("provider"), d.Budget, d.Code.Language
 	f.Endpoint.Provider, f.Endpoint.Script = cmp.Or(d.Provider.name, scripted), f.path(d.Provider.Script)
 	f.Trust = f.path(f.Trust)
 	f.Name, f.Model = cmp.Or(f.Name, nameOf(path)), cmp.Or(f.Model, scripted) // other providers require it

@@ -28,8 +28,11 @@ import (
 const (
 	fetch      = "fetch"
 	readsFiles = "read_file"
-	runJS      = "run_js" // the loader has its module
 )
+
+// Programs are the tools that run programs of a model, by their languages. The loader has their
+// modules.
+var Programs = map[string]string{"javascript": "run_js", "python": "run_py"}
 
 // Loader loads modules.
 type Loader interface {
@@ -113,8 +116,8 @@ func (f *File) openTools(ctx context.Context, load Loader, getenv func(string) s
 			return nil, errors.Join(err, b.Close())
 		}
 	}
-	if f.Code {
-		if err := b.addCode(ctx, load); err != nil {
+	if f.Code != "" {
+		if err := b.addCode(ctx, f.Code, load); err != nil {
 			return nil, errors.Join(err, b.Close())
 		}
 	}
@@ -122,13 +125,13 @@ func (f *File) openTools(ctx context.Context, load Loader, getenv func(string) s
 }
 
 // addCode reserves the tools for programs, and adds the tool that runs programs.
-func (b *Toolbox) addCode(ctx context.Context, load Loader) error {
+func (b *Toolbox) addCode(ctx context.Context, language string, load Loader) error {
 	others := slices.Clone(b.Tools)
 	for _, t := range others {
 		b.inCode = append(b.inCode, t.Name())
 	}
-	b.told = tool.Declarations(others...)
-	e := &Entry{Module: &Module{Path: runJS, Code: true}}
+	b.told = tool.Declarations(language, others...)
+	e := &Entry{Module: &Module{Path: Programs[language], Code: true}}
 	tools, err := b.openModule(ctx, e, load)
 	if err != nil {
 		return err
@@ -202,7 +205,7 @@ func (b *Toolbox) add(e *Entry, tools []tool.Tool) error {
 	for _, t := range tools {
 		name := t.Name()
 		if other := b.owners[name]; other != nil {
-			return e.at.Errorf("give one of them another name with rename, or prefix for a server",
+			return cmp.Or(e.at, other.at).Errorf("give one of them another name with rename, or prefix for a server",
 				"%s has a tool %q, and so has %s (%s)", e.source(), name, other.source(), other.at.Place())
 		}
 		b.owners[name] = e

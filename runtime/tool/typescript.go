@@ -250,19 +250,24 @@ func indent(text, by string) string { return by + strings.ReplaceAll(text, "\n",
 // more, it gets their names, and can search.
 const MaxDeclared = 20
 
-// Declarations describes the callable tools to a model that writes code.
-func Declarations(tools ...Tool) string {
+// Declarations describes the callable tools to a model that writes code in a language,
+// "javascript" or "python".
+func Declarations(language string, tools ...Tool) string {
+	calls := ""
+	if language == "python" && len(tools) > 0 {
+		calls = " They are declared in TypeScript: what is declared as NAME(input: {a: A}): Promise<R> is called in Python as tools.NAME(a=...), without await, and returns an R. Objects are dicts."
+	}
 	switch {
 	case len(tools) == 0:
 		return "\n\nThere are no other tools."
 	case len(tools) <= MaxDeclared:
-		return "\n\nThe other tools:\n\n" + TypeScript(tools...)
+		return "\n\nThe other tools:" + calls + "\n\n" + TypeScript(tools...)
 	}
 	names := make([]string, len(tools))
 	for i, t := range tools {
 		names[i] = t.Name()
 	}
-	return fmt.Sprintf("\n\nThere are %d other tools. %s returns what they take and return. Their names: %s.\n", len(tools), SearchName, strings.Join(names, ", "))
+	return fmt.Sprintf("\n\nThere are %d other tools. %s returns what they take and return.%s Their names: %s.\n", len(tools), SearchName, calls, strings.Join(names, ", "))
 }
 
 // SearchName is the name of the tool of [Search].

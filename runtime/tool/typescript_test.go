@@ -99,10 +99,10 @@ func TestSearch(t *testing.T) {
 	}
 	all[7] = declared{"weather", "The temperature in a city", `{"type":"object"}`, ""}
 	all[9] = declared{"city_list", "All cities", `{"type":"object"}`, ""}
-	if told := tool.Declarations(all...); !strings.Contains(told, "30 other tools") || !strings.Contains(told, "city_list") || strings.Contains(told, "declare") {
+	if told := tool.Declarations("javascript", all...); !strings.Contains(told, "30 other tools") || !strings.Contains(told, "city_list") || strings.Contains(told, "declare") {
 		t.Error(told)
 	}
-	if told := tool.Declarations(all[:20]...); !strings.Contains(told, "declare const tools") {
+	if told := tool.Declarations("javascript", all[:20]...); !strings.Contains(told, "declare const tools") {
 		t.Error(told)
 	}
 	for query, want := range map[string][]string{

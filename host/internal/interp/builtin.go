@@ -14,7 +14,12 @@ var (
 	quickJS []byte
 	//go:embed run_js.qjs.zst
 	runJS []byte
+	//go:embed python.wasm.zst
+	python []byte
 )
+
+// Python is the interpreter of run_py and of tools in Python.
+var Python = builtin("Python", func() []byte { return decompress(python) })
 
 // JavaScript is the engine of run_js and of tools in TypeScript and JavaScript.
 var JavaScript = builtin("JavaScript", func() []byte { return decompress(quickJS) })
@@ -28,6 +33,7 @@ var Tools = map[string]*Builtin{
 		}
 		return wasm
 	}),
+	"run_py": Python,
 }
 
 func builtin(language string, wasm func() []byte) *Builtin {

@@ -2,6 +2,6 @@ package interp
 
 // A program in a browser carries no interpreters.
 var (
-	JavaScript *Builtin
-	Tools      map[string]*Builtin
+	JavaScript, Python *Builtin
+	Tools              map[string]*Builtin
 )

@@ -46,13 +46,16 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 			return buildScript(ctx, ref, dir, script)
 		}
 	}
+	if _, err := os.Stat(filepath.Join(dir, pythonTool)); err == nil {
+		return packFolder(ref, dir)
+	}
 	if wasm, err := buildNative(ctx, ref, dir); wasm != nil || err != nil {
 		return wasm, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
 		return linkExtension(ref, dir)
 	}
-	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, " or "), Hint: hintReference}
+	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, ", ") + " or " + pythonTool, Hint: hintReference}
 }
 
 // buildGo returns the module of a Go tool, from the cache if possible.

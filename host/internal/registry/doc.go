@@ -1,9 +1,11 @@
 // Package registry finds the bytes of a module.
 //
-// A reference is a path: a .wasm file, which is read, or a folder with a tool in
-// Go, TypeScript, JavaScript, Rust, C or AssemblyScript, which is built with the local toolchain. A component for
-// WASI 0.2 becomes a core module (see host/internal/component). In each case the result is a byte slice, and from there on only the bytes count: their
-// digest is the module's identity, and nothing remembers where they came from.
+// A reference is a path: a .wasm file, which is read, a tool in Python, which is packed with the
+// interpreter that the program carries, or a folder with a tool in Go, TypeScript, JavaScript, Rust,
+// C or AssemblyScript, which is built with the local toolchain. A component for WASI 0.2 becomes a
+// core module (see host/internal/component). In each case the result is a byte slice, and from there
+// on only the bytes count: their digest is the module's identity, and nothing remembers where they
+// came from.
 //
 // A build in Go is a pure function of the files that the Go command reads, so its
 // output is cached by content: the key is a digest over the toolchain's version, the
@@ -13,7 +15,7 @@
 // two that build the same tool at once write the same bytes twice.
 //
 // Any user may build a folder, and its author is not trusted. So a module contains
-// files of the folder and none of the machine's: a tool in JavaScript is built from its
+// files of the folder and none of the machine's: a tool in JavaScript or Python is built from its
 // folder alone, a tool in Go from the Go module that holds the folder and from modules
 // that go.sum vouches for, and a tool in Rust, C or AssemblyScript from a copy of its folder. Links are followed first. And a build executes nothing that
 // the folder brings or chooses.

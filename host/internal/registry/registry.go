@@ -24,8 +24,8 @@ const MaxModuleBytes = 64 << 20
 // Module is a module that was found.
 type Module struct {
 	Wasm   []byte // the module's bytes: as on disk, or of the core module that a component became
-	Name   string // the file's or folder's name without ".wasm": the name of a WASI command
-	Source string // the absolute path that it was read or built from; empty for run_js
+	Name   string // the file's name without ".wasm" or ".py", or the folder's: the name of a WASI command
+	Source string // the absolute path that it was read or built from; empty for run_js and run_py
 }
 
 // Error is the reason why a reference leads to no module.
@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 	return strings.TrimRight(fmt.Sprintf("registry: %s: %s\n%s", e.Ref, e.Reason, e.Output), "\n")
 }
 
-const hintReference = "give a .wasm file, or a folder with a tool in Go, TypeScript, JavaScript, Rust, C or AssemblyScript; to see a tool at work: starling-host demo"
+const hintReference = "give a .wasm file, a file in Python, or a folder with a tool in Go, TypeScript, JavaScript, Python, Rust, C or AssemblyScript; to see a tool at work: starling-host demo"
 
 // sources are files that a tool may be written in, which cannot be executed themselves.
 var sources = map[string]struct{ language, hint string }{
@@ -51,7 +51,6 @@ var sources = map[string]struct{ language, hint string }{
 	".cpp":  {"C++", "compile it: clang++ --target=wasm32-wasip1 -O2 -o tool.wasm FILE"},
 	".rs":   {"Rust", "pass its folder, with a Cargo.toml: starling-host tool new NAME --lang rust"},
 	".zig":  {"Zig", "compile it: zig build-exe -target wasm32-wasi -O ReleaseSmall FILE"},
-	".py":   {"Python", "a tool is WebAssembly; write it in a language that compiles to that, or, if it is an MCP server, call it through: starling-host mcp --server 'python FILE'"},
 	".rb":   {"Ruby", "a tool is WebAssembly; write it in a language that compiles to that"},
 	".wat":  {"the text format of WebAssembly", "assemble it: wat2wasm -o tool.wasm FILE, or wasm-tools parse FILE -o tool.wasm"},
 	".wit":  {"the interface of a component", "give the component that implements it, a .wasm file"},
@@ -59,11 +58,11 @@ var sources = map[string]struct{ language, hint string }{
 	".yaml": {"YAML", "the file of an agent is run with a goal: starling-host agent run FILE GOAL"},
 }
 
-// Open returns the module that ref names: the path of a .wasm file, or of a folder
-// with a Go program, which is built for wasip1 as a reactor, or with a tool.ts or
-// tool.js, or of a file in TypeScript or JavaScript, which is bundled and packed with
-// the engine. A relative path begins at the working directory. If the file run_js does not exist, that name is the tool
-// built into the program.
+// Open returns the module that ref names: the path of a .wasm file, of a file in Python, TypeScript
+// or JavaScript, which is packed with its interpreter, or of a folder with a Go program, which is
+// built for wasip1 as a reactor, or with a tool.py, tool.ts or tool.js. The path of a tool.py means
+// its folder. A relative path begins at the working directory. If the file run_js or run_py does
+// not exist, that name is the tool built into the program.
 //
 // A folder may be a module of its own or a package of a larger one. A Go workspace
 // is not looked at, so that the tool's own go.mod alone decides. The network is
@@ -87,19 +86,24 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	if err != nil {
 		return Module{}, fmt.Errorf("registry: %w", err)
 	}
-	m := Module{Name: strings.TrimSuffix(filepath.Base(source), ".wasm"), Source: source}
-	if info.IsDir() {
+	m := Module{Name: strings.TrimSuffix(strings.TrimSuffix(filepath.Base(source), ".wasm"), ".py"), Source: source}
+	folder := info.IsDir()
+	switch {
+	case folder:
 		m.Wasm, err = buildFolder(ctx, ref, source)
-	} else if ext := filepath.Ext(source); isScript.MatchString(ext) {
-		m.Name = strings.TrimSuffix(m.Name, ext)
+	case isScript.MatchString(filepath.Ext(source)):
+		m.Name = strings.TrimSuffix(m.Name, filepath.Ext(source))
 		m.Wasm, err = buildScriptFile(ctx, ref, source, info)
-	} else {
+	case filepath.Base(source) == pythonTool:
+		folder = true
+		m.Wasm, err = packFolder(ref, filepath.Dir(source))
+	default:
 		m.Wasm, err = readModule(ref, info)
 	}
 	if err != nil {
 		return Module{}, err
 	}
-	if m, err = m.joined(); err != nil || info.IsDir() {
+	if m, err = m.joined(); err != nil || folder {
 		return m, err
 	}
 	return m.besides()
@@ -157,7 +161,11 @@ func readModule(ref string, info fs.FileInfo) ([]byte, error) {
 	if b.Len() > MaxModuleBytes {
 		return nil, tooLarge(ref, int64(b.Len()))
 	}
-	if source, ok := sources[filepath.Ext(ref)]; ok && !bytes.HasPrefix(b.Bytes(), []byte("\x00asm")) {
+	switch source, ok := sources[filepath.Ext(ref)]; {
+	case bytes.HasPrefix(b.Bytes(), []byte("\x00asm")):
+	case filepath.Ext(ref) == ".py":
+		return packPython(ref, interp.File{Name: filepath.Base(ref), Text: b.Bytes()})
+	case ok:
 		return nil, &Error{Ref: ref, Reason: "the file is " + source.language + " and not a WebAssembly module", Hint: strings.ReplaceAll(source.hint, "FILE", ref)}
 	}
 	return b.Bytes(), nil

@@ -113,7 +113,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"a path that is not there", "no/such.wasm", "no such file or folder", ""},
 		{"an empty file", filepath.Join(write(t, files{"x.wasm": ""}), "x.wasm"), "the file is empty", ""},
 		{"a file above the limit", sparse, "the limit is 67108864", ""},
-		{"a folder without Go files", write(t, files{"README.md": "x"}), "the folder holds no Go files, and no tool.ts or tool.js", ""},
+		{"a folder without Go files", write(t, files{"README.md": "x"}), "the folder holds no Go files, and no tool.ts, tool.js or tool.py", ""},
 		{"a library", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package m\n"}), "a Go library, not a program", ""},
 		{"a program with a type error", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package main\n\nfunc main() { x := 1 }\n"}),
 			"the tool does not build", "m.go:3:15: declared and not used: x"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -111,7 +112,7 @@ func (m Module) WithSidecar(name string, data []byte) (Module, error) {
 
 // besides returns the module with the sidecar that lies beside its file, if there is one.
 func (m Module) besides() (Module, error) {
-	path := strings.TrimSuffix(m.Source, ".wasm") + sidecarSuffix
+	path := filepath.Join(filepath.Dir(m.Source), m.Name+sidecarSuffix)
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil

@@ -55,7 +55,7 @@ func (k *snapshot) tool(name string) (owned, abi.ToolDescription, error) {
 			}
 		}
 	}
-	return owned{}, abi.ToolDescription{}, notFound.plain().hint("upload the tool's module with POST /api/v1/modules?name=NAME; run_js and the tools of MCP servers can only be called by agents of the host")
+	return owned{}, abi.ToolDescription{}, notFound.plain().hint("upload the tool's module with POST /api/v1/modules?name=NAME; run_js, run_py and the tools of MCP servers can only be called by agents of the host")
 }
 
 func (d *Daemon) getTool(r *request) (toolDocument, error) {
