@@ -27,11 +27,14 @@ type encoded struct {
 func (p *Prepared) Encode() ([]byte, error) {
 	e := encoded{Prepared: *p}
 	e.Data = nil
+	data := 0
 	for _, d := range p.Data {
 		e.Offsets, e.Lengths = append(e.Offsets, d.Offset), append(e.Lengths, uint32(len(d.Bytes)))
+		data += len(d.Bytes)
 	}
 	var b bytes.Buffer
 	err := gob.NewEncoder(&b).Encode(&e)
+	b.Grow(data)
 	for _, d := range p.Data {
 		b.Write(d.Bytes)
 	}

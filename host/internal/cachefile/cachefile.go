@@ -50,7 +50,10 @@ func Write(path, pattern string, content []byte) error {
 		return err
 	}
 	digest := blake3.Sum256(content)
-	_, err = f.Write(append(digest[:], content...))
+	_, err = f.Write(digest[:])
+	if err == nil {
+		_, err = f.Write(content)
+	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -183,7 +184,14 @@ func (p *process) say(k kind, fill func(b []byte) []byte) error {
 
 // exchange sends a frame and returns the body of the next one, which must be of the given kind.
 func (p *process) exchange(k kind, body []byte, answer kind) ([]byte, error) {
-	if err := p.say(k, func(b []byte) []byte { return append(b, body...) }); err != nil {
+	p.writing.Lock()
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(body)))
+	_, err := p.in.Write(append(frame, byte(k)))
+	if err == nil {
+		_, err = p.in.Write(body) // not copied: a module and its start can have 20 MB
+	}
+	p.writing.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	got, body, err := p.frames.next()
