@@ -34,7 +34,7 @@ fetch pyyaml 6.0.2-1 --tar-only
 fetch python-dateutil 2.9.0-4 --tar-only
 fetch tzdata 2026b-0+deb12u1 --tar-only
 python=$work/src/python3.13
-[ -f "$python/.patched" ] || { patch -s -p1 -d "$python" <"$here/cpython.patch" && touch "$python/.patched"; }
+[ -f "$python/.patched" ] || { patch -s -p1 -d "$python" <"$here/src/cpython.patch" && touch "$python/.patched"; }
 
 if [ -z "$native" ]; then
 	mkdir -p "$work/native"
@@ -83,12 +83,12 @@ fi
 link=$work/link
 mkdir -p "$link"
 cd "$link"
-"$native" -X no_debug_ranges "$here/freeze.py" . "$zones" "$here/lib" "$python/Lib" "$work/src/pyyaml/lib" "$work/src/python-dateutil/src"
-$CC -c "$here/data.s" -o data.o
+"$native" -X no_debug_ranges "$here/src/freeze.py" . "$zones" "$here/lib" "$python/Lib" "$work/src/pyyaml/lib" "$work/src/python-dateutil/src"
+$CC -c "$here/src/data.s" -o data.o
 for f in main json files; do
-	$CC -O2 -DNDEBUG $CFLAGS -I. -I"$work/wasm" -I"$python/Include" -c "$here/$f.c" -o $f.o
+	$CC -O2 -DNDEBUG $CFLAGS -I. -I"$work/wasm" -I"$python/Include" -c "$here/src/$f.c" -o $f.o
 done
-wrapped=$(sed -n 's/^WRAP(\([a-z_]*\),.*/-Wl,--wrap=__wasi_\1/p' "$here/files.c")
+wrapped=$(sed -n 's/^WRAP(\([a-z_]*\),.*/-Wl,--wrap=__wasi_\1/p' "$here/src/files.c")
 $CC -mexec-model=reactor -o "$out" -Wl,--stack-first -Wl,-z,stack-size=2097152 -Wl,--export=starling_source -Wl,--gc-sections -Wl,-s \
 	-Wl,--wrap=abort $wrapped main.o json.o files.o data.o "$work/wasm/libpython3.13.a" $LIBS -lm "$work/wasm/Modules/_hacl/libHacl_Hash_SHA2.a" \
 	"$work/wasm/Modules/_decimal/libmpdec/libmpdec.a" "$z/libz.a" "$work/wasm/Modules/expat/libexpat.a"

@@ -59,18 +59,22 @@ func TestConformanceOfTheHost(t *testing.T) {
 	kit(t, []string{"PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH"), "XDG_CACHE_HOME=" + dir}, args...)
 }
 
-// TestConformanceOfTheGoSDK runs the kit against a module that is built with it.
-func TestConformanceOfTheGoSDK(t *testing.T) {
+// TestConformanceOfSDKs runs the kit against modules that are built with them.
+func TestConformanceOfSDKs(t *testing.T) {
 	needsNode(t)
-	module, err := guest.Find(t.Context(), "guest-sdk/go/testdata/conformance")
-	if err != nil {
-		t.Fatal(err)
+	for language, source := range map[string]string{"Go": "guest-sdk/go/testdata/conformance", "Python": "guest-sdk/python/testdata/conformance.py"} {
+		t.Run(language, func(t *testing.T) {
+			module, err := guest.Find(t.Context(), source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "conformance.wasm")
+			if err := os.WriteFile(file, module.Wasm, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			kit(t, nil, "sdk", file)
+		})
 	}
-	file := filepath.Join(t.TempDir(), "conformance.wasm")
-	if err := os.WriteFile(file, module.Wasm, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	kit(t, nil, "sdk", file)
 }
 
 // TestConformanceOfTheJavaScriptSDK does the same with the other SDK, and checks that the

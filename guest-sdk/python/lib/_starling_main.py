@@ -74,7 +74,7 @@ def _start_program():
     names = program.module.__dict__
     given = {"__builtins__": builtins, "tools": starling.tools, "ToolError": starling.ToolError, "starling": starling}
     sys.modules["__main__"] = program.module
-    for code in [PRACTICE] * 8 + ["1+1"] * 4 + ["def f(): return 1 // 0\nf()"] * 2:
+    for code in [PRACTICE] * 3 + ["1+1"] * 2 + ["def f(): return 1 // 0\nf()"] * 2:
         sys.stdout = sys.stderr = silent()
         names.update(given)
         execute(json.dumps({"tool": "run_py", "input": {"code": code, "input": {"a": [1]}}, "context": {}}).encode())
