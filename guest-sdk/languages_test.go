@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,6 +63,7 @@ type language struct {
 	name   string
 	needs  func(t *testing.T)
 	module func(t *testing.T, tool string) []byte
+	slow   bool // its start-up takes ten seconds without a compiler
 }
 
 func languages() []language {
@@ -73,11 +75,17 @@ func languages() []language {
 		}
 		return source.Wasm
 	}
-	all := []language{{"Go", func(*testing.T) {}, func(t *testing.T, tool string) []byte { return found(t, filepath.Join(goSDK, "examples", tool)) }}}
+	none := func(*testing.T) {}
+	all := []language{
+		{"Go", none, func(t *testing.T, tool string) []byte { return found(t, filepath.Join(goSDK, "examples", tool)) }, false},
+		{"Python", none, func(t *testing.T, tool string) []byte {
+			return found(t, filepath.Join("guest-sdk/python/examples", tool))
+		}, true},
+	}
 	for _, l := range treetest.Native {
 		all = append(all, language{l.Name, l.Needs, func(t *testing.T, tool string) []byte {
 			return found(t, l.Folder(t, filepath.Join("examples", tool)))
-		}})
+		}, false})
 	}
 	return all
 }
@@ -100,12 +108,16 @@ func TestTheSameToolInEveryLanguage(t *testing.T) {
 	for _, l := range languages() {
 		t.Run(l.name, func(t *testing.T) {
 			l.needs(t)
+			names := []string{"compiler", "interpreter"}
+			if l.slow && os.Getenv("STARLING_NIGHTLY") == "" {
+				names = names[:1]
+			}
 			modules := map[string]map[string]*sandbox.Module{}
 			for _, tool := range []string{"hello", "lookup", "transform"} {
 				wasm := l.module(t, tool)
 				modules[tool] = map[string]*sandbox.Module{}
-				for name, engine := range engines {
-					m, err := engine.Load(t.Context(), wasm, sandbox.DefaultLimits())
+				for _, name := range names {
+					m, err := engines[name].Load(t.Context(), wasm, sandbox.DefaultLimits())
 					if err != nil {
 						t.Fatalf("%s: %v", tool, err)
 					}
@@ -114,7 +126,7 @@ func TestTheSameToolInEveryLanguage(t *testing.T) {
 			}
 			for _, c := range calls {
 				var fuel uint64
-				for _, engine := range []string{"compiler", "interpreter"} {
+				for _, engine := range names {
 					w := &world{answers: c.answers}
 					got, err := modules[c.tool][engine].Call(t.Context(), sandbox.Call{Tool: c.tool, Input: []byte(
 						`{"tool":"` + c.tool + `","input":` + c.input + `,"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, w)

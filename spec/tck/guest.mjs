@@ -9,7 +9,7 @@ import { refuse } from '../checker/bytes.mjs'
 import { readJSON } from '../checker/json.mjs'
 
 const TOOL_EXPORTS = { memory: 'memory', starling_alloc: 'function', starling_describe: 'function', starling_execute: 'function' }
-const NOTHING_HELD = -6n, EBADF = 8
+const NOTHING_HELD = -6n, EBADF = 8, ESPIPE = 70
 
 /** Guest is one instance of a module, after its start-up. World answers now, random and http. */
 class Guest {
@@ -73,6 +73,8 @@ class Guest {
       clock_res_get: (_, at) => { view().setBigUint64(at, 1000n, true); return 0 },
       random_get: (at, size) => { this.bytes(at, size).fill(7); return 0 },
       fd_fdstat_get: (fd, at) => { this.bytes(at, 24).fill(0).writeUInt8(2); return fd < 3 ? 0 : EBADF },
+      fd_filestat_get: (fd, at) => { this.bytes(at, 64).fill(0).writeUInt8(2, 16); return fd < 3 ? 0 : EBADF },
+      fd_seek: (fd) => (fd < 3 ? ESPIPE : EBADF),
       fd_write: (fd, areas, count, at) => {
         let size = 0
         for (let i = 0; i < count; i++) {
