@@ -22,12 +22,13 @@ const mcpHelp = `Serve tools, a database, or both to an assistant that speaks th
 Protocol, over standard input and output. With --listen, serve over HTTP to any number
 of programs on this machine, without a key.
 
---tool and --tools name tools: .wasm files, files in Python, and folders of tools in Go,
-TypeScript, JavaScript or Python, which are built first. Each call is a run recorded in
-the database of --db. The result's _meta has the run's id and the command to replay it. A
-tool reaches only the hosts of --allow-host, or what --policy allows. If a module
-cannot be loaded, standard error names it and the others are served. A changed module
-or folder is loaded again, and the assistant is notified.
+--tool and --tools name tools: .wasm files, files in Python, and folders of tools in
+Go, TypeScript, JavaScript or Python, which are built first, and --tool also
+oci://REGISTRY/NAME:TAG. Each call is a run recorded in the database of --db. The
+result's _meta has the run's id and the command to replay it. A tool reaches only the
+hosts of --allow-host, or what --policy allows. If a module cannot be loaded, standard
+error names it and the others are served. A changed module or folder is loaded again,
+and the assistant is notified.
 
 --server adds an existing MCP server: a command that starts it, or a URL. Its tools
 are served as NAME_TOOL, and each call is recorded, under --policy and --timeout. NAME

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path"
 	"strings"
 	"sync/atomic"
@@ -44,9 +45,12 @@ const (
 	typeOldLayer = "application/vnd.wasm.content.layer.v1+wasm"
 )
 
-// open returns the registry or the layout folder of a name.
-func (f Finder) open(n name) (oras.GraphTarget, error) {
+// open returns the registry or the layout folder of a name. To write makes a missing folder.
+func (f Finder) open(n name, write bool) (oras.GraphTarget, error) {
 	if n.scheme == schemeLayout {
+		if _, err := os.Stat(n.at); err != nil && !write {
+			return nil, &Error{Ref: n.ref, Reason: "no folder " + n.at}
+		}
 		return openLayout(n.at)
 	}
 	repo, err := remote.NewRepository(n.at)
@@ -117,7 +121,7 @@ func (f Finder) bring(ctx context.Context, cache *layout, n name, want string, h
 // copy brings a module and its signatures from a registry or a folder into the cache. It returns
 // the digest of the manifest.
 func (f Finder) copy(ctx context.Context, cache *layout, n name, want string, how use, c *claim) (string, error) {
-	from, err := f.open(n)
+	from, err := f.open(n, false)
 	if err != nil {
 		return "", err
 	}

@@ -183,7 +183,7 @@ func (f Finder) fetch(ctx context.Context, ref string, how use) (p Pulled, err e
 	if n.digest == "" && n.scheme != schemeHTTPS && p.Manifest != want {
 		is, err := lock.pin(filepath.Join(cache.dir, "pins.lock"), n.key(), p.Manifest, how == updated)
 		if err != nil {
-			return p, err
+			return p, &Error{Ref: ref, Reason: "the digest cannot be pinned: " + err.Error(), Hint: "give the name with its digest: " + p.Source.Source, Kind: Failed}
 		}
 		if is != p.Manifest {
 			return p, changed(n, is, p.Manifest)

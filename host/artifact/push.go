@@ -86,7 +86,7 @@ func (f Finder) store(ctx context.Context, n name, layer, config []byte, m ocisp
 	defer registry.Doing(ctx, "pushing "+n.key())()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	to, err := f.open(n)
+	to, err := f.open(n, true)
 	if err != nil {
 		return d, err
 	}
@@ -144,7 +144,7 @@ func (f Finder) List(ctx context.Context, ref string) (all []Listed, more bool, 
 		if n.scheme == schemeHTTPS || n.digest != "" {
 			return nil, false, &Error{Ref: ref, Reason: "this is not a repository", Hint: "want oci://REGISTRY/NAME or oci-layout:FOLDER"}
 		}
-		if from, err = f.open(n); err != nil {
+		if from, err = f.open(n, false); err != nil {
 			return nil, false, failed(ctx, ref, err)
 		}
 	}

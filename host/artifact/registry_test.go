@@ -448,7 +448,7 @@ func TestNames(t *testing.T) {
 		"oci://example.com/../x:1": "want oci://", "oci://user:pw@example.com/x": "not a digest", "oci://example.com/x:\x1b[31m": "the tag is not",
 		"oci://example.com/x:a b": "the tag is not", "oci://example.com/x@sha256:12": "not a digest", "oci://example.com/x@md5:12": "not a digest",
 		"http://example.com/x.wasm": "plain http", "https://example.com/x.wasm": "needs the digest", "https://user:pw@example.com/x.wasm@sha256:" + strings.Repeat("0", 64): "not the URL",
-		"oci-layout:": "want oci-layout", "oci://example.com/x:" + strings.Repeat("t", 129): "the tag is not",
+		"oci-layout:": "want oci-layout", "oci-layout:nowhere:1": "no folder nowhere", "oci://example.com/x:" + strings.Repeat("t", 129): "the tag is not",
 	} {
 		_, err := finder(t).Find(t.Context(), ref)
 		refused(t, err, want)
