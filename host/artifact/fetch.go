@@ -143,9 +143,6 @@ func (f Finder) copy(ctx context.Context, cache *layout, n name, want string, ho
 	} else if digestForm.MatchString(ask) && string(d.Digest) != ask {
 		return "", &Error{Ref: n.ref, Reason: "the registry has " + string(d.Digest) + " in its place", Kind: Refused}
 	}
-	if how == checked && want != "" && string(d.Digest) != want {
-		return "", changed(n, want, string(d.Digest))
-	}
 	m, err := manifestOf(ctx, from, d)
 	if err != nil {
 		return "", err

@@ -86,7 +86,10 @@ func (l *layout) Push(ctx context.Context, d ocispec.Descriptor, r io.Reader) er
 }
 
 // Tag gives a manifest a name, in place of another one that has it.
-func (l *layout) Tag(_ context.Context, d ocispec.Descriptor, ref string) error {
+func (l *layout) Tag(ctx context.Context, d ocispec.Descriptor, ref string) error {
+	if is, err := l.Resolve(ctx, ref); err == nil && is.Digest == d.Digest {
+		return nil
+	}
 	return l.change(func(index *ocispec.Index) {
 		for i, m := range index.Manifests {
 			if tagOf(m) == ref {

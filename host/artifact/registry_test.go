@@ -463,19 +463,22 @@ func TestPullsAtOnce(t *testing.T) {
 	for i := range tools {
 		push(t, author, fmt.Sprintf("oci://%s/tools/t%d:1", addr, i), append(bytes.Clone(module), 0, 2, 1, byte(i)))
 	}
-	var work sync.WaitGroup
-	for i := range 4 * tools {
-		work.Go(func() {
-			if _, err := user.Find(context.Background(), fmt.Sprintf("oci://%s/tools/t%d:1", addr, i%tools)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	work.Wait()
-	list, _, err := user.List(t.Context(), "")
-	lock, _ := os.ReadFile(user.Lock)
-	if err != nil || len(list) != tools || strings.Count(string(lock), "sha256:") != tools {
-		t.Errorf("%d of %d in the index, %v; pinned:\n%s", len(list), tools, err, lock)
+	for _, lock := range []string{"first.lock", "second.lock"} { // with an empty cache, and with a full one
+		user.Lock = filepath.Join(t.TempDir(), lock)
+		var work sync.WaitGroup
+		for i := range 4 * tools {
+			work.Go(func() {
+				if _, err := user.Find(context.Background(), fmt.Sprintf("oci://%s/tools/t%d:1", addr, i%tools)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		work.Wait()
+		list, _, err := user.List(t.Context(), "")
+		pins, _ := os.ReadFile(user.Lock)
+		if err != nil || len(list) != tools || strings.Count(string(pins), "sha256:") != tools {
+			t.Errorf("%d of %d in the index, %v; pinned:\n%s", len(list), tools, err, pins)
+		}
 	}
 }
 
