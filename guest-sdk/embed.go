@@ -30,7 +30,7 @@ type Language struct {
 //go:embed go.zip
 var goArchive []byte
 
-//go:embed c/README.md c/starling.h c/template python/starling.pyi python/template rust/Cargo.toml rust/README.md rust/src rust/template
+//go:embed as/README.md as/assembly as/template c/README.md c/starling.h c/template python/starling.pyi python/template rust/Cargo.toml rust/README.md rust/src rust/template
 var folders embed.FS
 
 var languages = []Language{
@@ -41,6 +41,9 @@ var languages = []Language{
 	}},
 	{Name: "c", Title: "C", Needs: "clang", template: "c/template", sdk: map[string]string{
 		"c/README.md": "sdk/README.md", "c/starling.h": "sdk/starling.h",
+	}},
+	{Name: "as", Title: "AssemblyScript", Needs: "asc", template: "as/template", sdk: map[string]string{
+		"as/README.md": "sdk/README.md", "as/assembly": "sdk",
 	}},
 }
 

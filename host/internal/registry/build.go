@@ -96,13 +96,13 @@ func escapeGlob(path string) string {
 
 // toolchain runs a command that builds a tool.
 type toolchain struct {
-	path     string   // of the command
-	language string   // the language it builds
-	ref      string   // the folder, as the user calls it
-	flags    []string // before all other arguments
-	env      []string // overrides of the user's environment
-	bare     bool     // whether the command has no other environment than [bareEnv]
-	hidden   string   // a prefix of paths that messages leave out
+	path     string            // of the command
+	language string            // the language it builds
+	ref      string            // the folder, as the user calls it
+	flags    []string          // before all other arguments
+	env      []string          // overrides of the user's environment
+	bare     bool              // whether the command has no other environment than [bareEnv]
+	places   *strings.Replacer // makes places in messages those of the user's files, or nil
 }
 
 // bareEnv are the variables that a command needs to find its parts. A compiler that reads
@@ -193,7 +193,10 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		return nil, fmt.Errorf("registry: build of %s: %w", t.ref, ctx.Err())
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		e := &Error{Ref: t.ref, Reason: "the tool does not build", Output: strings.ReplaceAll(stderr.String(), t.hidden, "")}
+		e := &Error{Ref: t.ref, Reason: "the tool does not build", Output: stderr.String()}
+		if t.places != nil {
+			e.Output = t.places.Replace(e.Output)
+		}
 		if strings.Contains(e.Output, "GOTOOLCHAIN=local") {
 			e.Hint = "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"
 		} else if strings.Contains(e.Output, "go.mod file not found") {

@@ -63,7 +63,9 @@ func buildNative(ctx context.Context, ref, dir string) ([]byte, error) {
 			return nil, fmt.Errorf("registry: %w", err)
 		}
 		n := &native{tmp: tmp, dir: filepath.Join(tmp, "tool"), out: filepath.Join(tmp, "tool.wasm"), files: map[string]string{}, cache: openCache()}
-		n.toolchain = toolchain{language: l.language, ref: ref, hidden: n.dir + string(filepath.Separator)}
+		folder := filepath.Clean(ref) + string(filepath.Separator)
+		n.toolchain = toolchain{language: l.language, ref: ref, places: strings.NewReplacer(
+			n.dir+string(filepath.Separator), folder, "--> ./", "--> "+folder, "::: ./", "::: "+folder, "└─ in ", "└─ in "+folder)}
 		if err := n.copy(dir); err != nil {
 			return nil, err
 		}

@@ -158,6 +158,7 @@ func TestHostileRust(t *testing.T) {
 		"a macro":                {rust(plain, "Cargo.toml", manifest+"[lib]\nproc-macro = true\n"), "a program that runs during the build"},
 		"an SDK outside":         {rust(plain, "Cargo.toml", manifest+tool+"starling-tool = { path = \"../outside\" }\n"), "outside of its folder"},
 		"an SDK from a registry": {rust(plain, "Cargo.toml", manifest+tool+"starling-tool = \"1\"\n"), "from elsewhere"},
+		"an error":               {rust(plain + "\nfn f() -> u8 { \"\" }"), "/tool/src/lib.rs:2:16"},
 		"no edition":             {rust(plain, "Cargo.toml", "[package]\nedition = \n"), ""},
 		"programs of the folder": {rust(plain, ".cargo/config.toml", "[build]\nrustc-wrapper = \"./bin/rustc\"\n", "bin/rustc", runs, "rustc", runs, "wasm-ld", runs, "rust-lld", runs,
 			"bin/rust-lld", runs, "rust-toolchain.toml", "[toolchain]\npath = \".\"\n"), ""},
@@ -190,7 +191,7 @@ func TestHostileC(t *testing.T) {
 		"a link":                 {c("#include \"a.h\"", "a.h", "->../outside/secret.h"), "which is outside of its folder"},
 		"assembly":               {c("extern const char secret[];\n__asm__(\".data\\nsecret:\\n.inc\" \"bin \\\"OUTSIDE/secret.txt\\\"\\n\");"), "assembly is disabled"},
 		"the date":               {c("static const char *secret = __DATE__;"), "date"},
-		"an error":               {c("int x = y;" + plain), "tool.c:1:9: error"},
+		"an error":               {c("int x = y;" + plain), "/tool/tool.c:1:9: error"},
 		"an undefined function":  {c(plain + "void f(void);\n__attribute__((export_name(\"g\"))) void g(void) { f(); }"), "undefined symbol: f"},
 		"programs of the folder": {c(plain, "clang", runs, "wasm-ld", runs, "bin/wasm-ld", runs, "Makefile", "all:\n\techo > EXECUTED\n", ".clang", "x", "clang.cfg", "-include OUTSIDE/secret.h"), ""},
 	})
@@ -223,7 +224,7 @@ func TestHostileAssemblyScript(t *testing.T) {
 		"a module":               {asc("import { secret } from \"m\";", "node_modules/m/index.ts", "export const secret = \"m\"", "node_modules/m/package.json", "{}"), "not found"},
 		"a transform":            {asc(plain, "asconfig.json", `{"options":{"transform":["./t.mjs"]}}`, "t.mjs", program), "names a transform"},
 		"a hidden transform":     {asc(plain, "asconfig.json", `{"options":{"\u0074ransform":["./t.mjs"]},"extends":"./b.json"}`, "b.json", `{"options":{"transform":["./t.mjs"]}}`, "t.mjs", program), ""},
-		"an error":               {asc(plain + "\nlet x: i32 = \"\";"), "assembly/index.ts(2,14)"},
+		"an error":               {asc(plain + "\nlet x: i32 = \"\";"), "/tool/assembly/index.ts(2,14)"},
 		"no source":              {files{"asconfig.json": "{}"}, "no assembly/index.ts"},
 		"programs of the folder": {asc(plain, "asc", runs, "node", runs, "bin/node", runs, "bin/asc", runs, "node_modules/.bin/asc", runs, "package.json", `{"scripts":{"prepare":"echo > EXECUTED"},"type":"commonjs"}`), ""},
 	})

@@ -50,7 +50,7 @@ func (n *native) compileRust(ctx context.Context) error {
 	list, library := filepath.Join(n.tmp, "list.d"), filepath.Join(n.tmp, "libstarling_tool.rlib")
 	compile := func(folder, out string, args ...string) error {
 		_, err := n.run(ctx, slices.Concat([]string{"--target", rustTarget, "-Copt-level=2", "-Ccodegen-units=1", "-Cpanic=abort", "-Cstrip=debuginfo",
-			"-Funstable-features", "--remap-path-prefix", n.dir + "=.", "--remap-path-prefix", n.tmp + "=.",
+			"-Funstable-features", "--remap-path-prefix", n.tmp + "=.", "--remap-path-prefix", n.dir + "=.",
 			"--emit=link=" + out + ",dep-info=" + list}, args, []string{filepath.Join(folder, "src", "lib.rs")})...)
 		if err != nil {
 			return err
