@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/artifact"
@@ -115,6 +116,9 @@ func TestDocumentedJSON(t *testing.T) {
 		"prune":                    pruneDocument{},
 		"tool describe":            moduleDocument{},
 		"tool check":               certificate{},
+		"tool test":                toolcase.Verdict{},
+		"tool test --record":       writtenDocument{},
+		"tool bench":               benchDocument{},
 		"tool push, pull and sign": sharedDocument{},
 		"tool list":                artifact.Listed{},
 		"tool verify":              verifiedDocument{},

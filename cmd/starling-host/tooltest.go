@@ -309,6 +309,13 @@ func readEvents(ctx context.Context, db *starling.DB, id string) ([]*toolcase.Re
 	return toolcase.Calls(events)
 }
 
+// writtenDocument is the output of "tool test --record -o json" for each case.
+type writtenDocument struct {
+	Case    string `json:"case"`
+	Path    string `json:"path"`
+	Changed bool   `json:"changed"`
+}
+
 // writeCase writes a case to its file, which has the old text or the new one, whenever this program
 // ends.
 func (a *app) writeCase(c *toolcase.Case, output string) error {
@@ -322,7 +329,7 @@ func (a *app) writeCase(c *toolcase.Case, output string) error {
 		}
 	}
 	if output == outputJSON {
-		return a.writeValue(map[string]any{"case": c.Name, "path": c.Path, "changed": word == "written"})
+		return a.writeValue(writtenDocument{c.Name, c.Path, word == "written"})
 	}
 	return a.stdout.printf("%s  %s, %s\n", word, c.Path, plural(len(c.Effects), "effect"))
 }

@@ -113,7 +113,7 @@ func findGo(ref, dir string) (toolchain, error) {
 	path, err := exec.LookPath("go")
 	if err != nil {
 		return toolchain{}, &Error{Ref: ref, Reason: "building a folder needs Go, and there is no go command in PATH",
-			Hint: "install Go, or give a .wasm file"}
+			Hint: installer("apt-get install golang-go", "dnf install golang", "pacman -S go", "winget install GoLang.Go", "brew install go")}
 	}
 	return toolchain{path: path, language: "Go", ref: ref, flags: []string{"-C", dir}, env: buildEnv}, nil
 }

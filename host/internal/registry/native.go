@@ -186,14 +186,17 @@ func (n *native) checkRead(list string, folders ...string) error {
 	return nil
 }
 
-// missing returns the error for a compiler that is not here. The hint is the first command
-// whose program is, or the last one.
+// missing returns the error for a compiler that is not here.
 func (n *native) missing(what string, commands ...string) error {
-	hint := ""
-	for _, hint = range commands {
-		if _, err := exec.LookPath(strings.Fields(hint)[0]); err == nil {
+	return &Error{Ref: n.ref, Reason: "building a folder in " + n.language + " needs " + what, Hint: installer(commands...)}
+}
+
+// installer returns the first command whose program is here, or the last one.
+func installer(commands ...string) (command string) {
+	for _, command = range commands {
+		if _, err := exec.LookPath(strings.Fields(command)[0]); err == nil {
 			break
 		}
 	}
-	return &Error{Ref: n.ref, Reason: "building a folder in " + n.language + " needs " + what, Hint: hint}
+	return command
 }
