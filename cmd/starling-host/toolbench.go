@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"time"
@@ -106,18 +107,22 @@ func (a *app) toolBench(ctx context.Context, ref, input string, f toolBenchFlags
 		return err
 	}
 	var times []time.Duration
-	for began := time.Now(); doc.Calls == 0 || time.Since(began) < f.time; {
+	var began time.Time
+	for doc.Calls == 0 || time.Since(began) < f.time {
 		called := ctx
 		if input == "" && len(c.Effects) > 0 {
 			called = c.Answering(ctx)
 		}
 		start := time.Now()
 		run, err := t.CallAs(called, starling.NewRunID(), parsed)
-		if err != nil {
-			if failed, ok := err.(*starling.CallError); ok {
-				return outcome(t, failed, runFlags{callFlags: f.callFlags})
-			}
+		if failed, ok := errors.AsType[*starling.CallError](err); ok {
+			return outcome(t, failed, runFlags{callFlags: f.callFlags})
+		} else if err != nil {
 			return err
+		}
+		if began.IsZero() { // the first call makes the database, and stores the module
+			began = time.Now()
+			continue
 		}
 		times = append(times, time.Since(start))
 		doc.Calls++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -85,6 +86,9 @@ func (d *developing) run(ctx context.Context) (err error) {
 	}
 	if _, err := d.f.options(); err != nil {
 		return err
+	}
+	if _, err := os.Stat(d.ref); err != nil {
+		return usagef("name the folder or the file that you change", "dev: %s", starling.PlainError(err))
 	}
 	for ctx.Err() == nil {
 		before, _ := filesOf(d.ref)

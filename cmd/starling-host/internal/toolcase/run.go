@@ -65,6 +65,9 @@ func (c *Case) Run(ctx context.Context, call Call) (Verdict, error) {
 	switch {
 	case c.Output != nil && output == nil:
 		differs(nil, "the tool failed, and %s is expected: %s", fileOutput, failure)
+		if run != nil && run.Log != "" {
+			differs(strings.Split("  "+strings.ReplaceAll(strings.TrimSpace(run.Log), "\n", "\n  "), "\n"), "before that it wrote")
+		}
 	case c.Output == nil && output != nil:
 		differs(display.LineDifference(c.Error, Pretty(output)), "the tool did not fail as %s says", fileError)
 	case c.Output != nil && !bytes.Equal(c.Output, output):
