@@ -81,3 +81,25 @@ func TestPackRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestPythonToolsShareTheirCode: two tools in Python are compiled once, and each has its source.
+func TestPythonToolsShareTheirCode(t *testing.T) {
+	var code [2][]byte
+	for i, text := range []string{"def one() -> int:\n    'One.'\n    return 1\n", "# another tool, with a longer source\n"} {
+		module, err := Pack(Python.Wasm(), File{"tool.py", []byte(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := r.Data[len(r.Data)-1].Bytes; !bytes.HasSuffix(last, []byte(text)) {
+			t.Errorf("the last data of the module is %.100q", last)
+		}
+		code[i] = r.Wasm
+	}
+	if !bytes.Equal(code[0], code[1]) {
+		t.Error("the source of a tool changes the code")
+	}
+}
