@@ -38,7 +38,7 @@ python=$work/src/python3.13
 
 if [ -z "$native" ]; then
 	mkdir -p "$work/native"
-	[ -x "$work/native/python" ] || (cd "$work/native" && "$python/configure" -q && make -s -j"$(nproc)" python)
+	[ -x "$work/native/python" ] || (cd "$work/native" && ../src/python3.13/configure -q && make -s -j"$(nproc)" python)
 	native=$work/native/python
 fi
 
@@ -59,11 +59,11 @@ if [ ! -f "$z/libz.a" ]; then
 	done && llvm-ar rcs libz.a ./*.o)
 fi
 
-# Binaryen's wasm-opt, which clang would run, spoils what configure tries: a PATH without it.
+[ -z "$(command -v wasm-opt)" ] || { echo "build.sh: take wasm-opt off the PATH: clang would run it, which spoils what configure tries" >&2; exit 1; }
 if [ ! -f "$work/wasm/libpython3.13.a" ]; then
 	mkdir -p "$work/wasm"
 	cd "$work/wasm"
-	"$python/configure" -q --host=wasm32-unknown-wasi --build=x86_64-pc-linux-gnu --with-build-python="$native" \
+	../src/python3.13/configure -q --host=wasm32-unknown-wasi --build=x86_64-pc-linux-gnu --with-build-python="$native" \
 		--disable-test-modules --with-pymalloc LDFLAGS="-Wl,--stack-first -Wl,-z,stack-size=1048576"
 	sed -i 's/.*SIZEOF_PTHREAD_T$/#define SIZEOF_PTHREAD_T 4/;s/.*undef SIZEOF_PTHREAD_T .*/#define SIZEOF_PTHREAD_T 4/' pyconfig.h
 	printf '%s\n' '*disabled*' _lzma _uuid _socket select xxsubtype _lsprof _ctypes _sqlite3 _ssl _hashlib _bz2 _dbm _gdbm _curses _curses_panel \
