@@ -194,7 +194,7 @@ var operators = []string{
 
 // servers are the packages that answer over HTTP. What they ask, they ask of addresses in
 // their configuration: a host asks its witnesses.
-var servers = []string{"serve", "runtime/observe"}
+var servers = []string{"serve", "runtime/observe", "internal/ocitest"}
 
 // TestEgressIsTheOnlyHTTPClient checks that where untrusted code chooses the
 // destination, nothing but the egress client links Go's HTTP client.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/internal/ocitest"
 	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
@@ -115,7 +116,7 @@ func typePage(t *testing.T, bin, text string) {
 		}
 	}
 	dir, shown := treetest.Outside(t), t.TempDir()
-	text = strings.ReplaceAll(text, "registry.example.com", treetest.Registry(t, nil))
+	text = strings.ReplaceAll(text, "registry.example.com", ocitest.Registry(t, nil))
 	if strings.Contains(text, "go mod init ") {
 		text = regexp.MustCompile(`(?m)^    (mkdir .*\n    go mod init .*\n    go get .*)\n`).ReplaceAllString(text, "") // what outside has done
 	} else if out, err := exec.Command("cp", "-R", "guest-sdk", "tools-wasm", "examples", dir).CombinedOutput(); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/wasmtest"
-	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/ocitest"
 )
 
 // servers are the commands that go on until they are stopped, and those about the queue of
@@ -30,7 +30,7 @@ func TestHelpExamples(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
 	dir := exampleFolder(t)
-	registry := treetest.Registry(t, nil)
+	registry := ocitest.Registry(t, nil)
 	push := exec.Command("starling-host", "tool", "push", "dice.wasm", "oci://"+registry+"/tools/dice:1.0")
 	push.Dir = dir
 	if out, err := push.CombinedOutput(); err != nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/artifact"
-	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/ocitest"
 )
 
 var module = []byte("\x00asm\x01\x00\x00\x00")
@@ -60,7 +60,7 @@ func refused(t *testing.T, err error, want string) {
 // TestPushPull pushes to a registry, pulls on another machine, and goes on without the registry.
 func TestPushPull(t *testing.T) {
 	var down atomic.Bool
-	addr := treetest.Registry(t, func(h http.Handler) http.Handler {
+	addr := ocitest.Registry(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if down.Load() {
 				panic(http.ErrAbortHandler)
@@ -126,7 +126,7 @@ func TestCredentials(t *testing.T) {
 			user, password, ok := r.BasicAuth()
 			return ok && user == "ada" && password == "s3cret"
 		}
-		addr = treetest.Registry(t, func(h http.Handler) http.Handler {
+		addr = ocitest.Registry(t, func(h http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case r.URL.Path == "/token" && login(r):
@@ -283,7 +283,7 @@ func TestForeignArtefacts(t *testing.T) {
 				m = c.change(m, blobs)
 			}
 			f := finder(t)
-			s, err := f.Find(t.Context(), "oci://"+treetest.Registry(t, serve(m, blobs))+"/tools/dice:1.0")
+			s, err := f.Find(t.Context(), "oci://"+ocitest.Registry(t, serve(m, blobs))+"/tools/dice:1.0")
 			if c.want == "" {
 				if err != nil || !bytes.Equal(s.Wasm, module) || s.Name != "dice" {
 					t.Errorf("%+v, %v", s, err)
@@ -314,7 +314,7 @@ func TestLyingRegistry(t *testing.T) {
 			_, _ = io.WriteString(w, other)
 		},
 	} {
-		addr := treetest.Registry(t, func(http.Handler) http.Handler { return http.HandlerFunc(wrap) })
+		addr := ocitest.Registry(t, func(http.Handler) http.Handler { return http.HandlerFunc(wrap) })
 		_, err := finder(t).Find(t.Context(), "oci://"+addr+"/tools/dice@"+digest([]byte(m)))
 		known, ok := errors.AsType[*artifact.Error](err)
 		if !ok || !regexp.MustCompile("in its place|mismatch|digest").MatchString(known.Reason) {
@@ -325,7 +325,7 @@ func TestLyingRegistry(t *testing.T) {
 
 // TestRedirects follows none to another scheme, and not without end.
 func TestRedirects(t *testing.T) {
-	addr := treetest.Registry(t, func(http.Handler) http.Handler {
+	addr := ocitest.Registry(t, func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) })
 	})
 	_, err := finder(t).Find(t.Context(), "oci://"+addr+"/tools/dice:1.0")
@@ -339,7 +339,7 @@ func TestInterruptedPull(t *testing.T) {
 	large = append(large, make([]byte, 1<<20)...)
 	var slow atomic.Bool
 	half := make(chan struct{})
-	addr := treetest.Registry(t, func(h http.Handler) http.Handler {
+	addr := ocitest.Registry(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if slow.Load() && strings.HasSuffix(r.URL.Path, "/blobs/"+digest(large)) && r.Method == http.MethodGet {
 				w.Header().Set("Content-Length", fmt.Sprint(len(large)))
@@ -457,7 +457,7 @@ func TestNames(t *testing.T) {
 
 // TestPullsAtOnce pulls many tools in many processes' ways at once: all are in the index afterwards.
 func TestPullsAtOnce(t *testing.T) {
-	addr := treetest.Registry(t, nil)
+	addr := ocitest.Registry(t, nil)
 	author, user := finder(t), finder(t)
 	const tools = 8
 	for i := range tools {
@@ -484,7 +484,7 @@ func TestPullsAtOnce(t *testing.T) {
 
 // TestSignatures signs beside a file and in a registry, and checks what a trust file requires.
 func TestSignatures(t *testing.T) {
-	addr := treetest.Registry(t, nil)
+	addr := ocitest.Registry(t, nil)
 	key, err := seal.NewKey("acme.example.com/tools")
 	other, err2 := seal.NewKey("other.example.com")
 	if err != nil || err2 != nil {
@@ -567,7 +567,7 @@ func TestSignatures(t *testing.T) {
 
 // TestCosign checks the signature that cosign writes with a key.
 func TestCosign(t *testing.T) {
-	addr := treetest.Registry(t, nil)
+	addr := ocitest.Registry(t, nil)
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

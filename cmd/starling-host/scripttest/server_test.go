@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/ocitest"
 )
 
 // server is the world of a script.
@@ -101,7 +101,7 @@ func registryCommand(ts *testscript.TestScript, _ bool, args []string) {
 	s, _ := ts.Value(registryKey).(**httptest.Server)
 	switch {
 	case len(args) == 1 && args[0] == "start":
-		*s = httptest.NewServer(treetest.NewRegistry(nil))
+		*s = httptest.NewServer(ocitest.NewRegistry(nil))
 		ts.Defer((*s).Close)
 		ts.Setenv("REGISTRY", strings.TrimPrefix((*s).URL, "http://"))
 	case len(args) == 1 && args[0] == "stop":

@@ -1,4 +1,5 @@
-package treetest
+// Package ocitest starts OCI registries for tests.
+package ocitest
 
 import (
 	"io"
