@@ -84,6 +84,8 @@ func limitHint(err error, f runFlags) string {
 		hint = "give it more memory with --memory"
 	case errors.Is(err, tool.ErrEffects):
 		hint = "let it have more effects with --effects"
+	case strings.Contains(err.Error(), ": output of "):
+		return "let the tool return less: a part, a page or a summary"
 	}
 	if hint != "" && f.policy != "" {
 		hint += ", up to resources.limits of " + shellWord(f.policy)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -55,8 +56,48 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 	if _, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
 		return linkExtension(ref, dir)
 	}
-	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, ", ") + " or " + pythonTool, Hint: hintReference}
+	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, ", ") + " or " + pythonTool, Hint: nearby(ref, dir, hintReference)}
 }
+
+// nearby returns a hint at the tools in the folders of a folder, or in the folders above it, and
+// otherwise the hint that it is given.
+func nearby(ref, dir, otherwise string) string {
+	marks := append(slices.Clone(scripts), pythonTool, manifestName)
+	for _, l := range natives {
+		marks = append(marks, l.marks...)
+	}
+	isTool := func(dir string) bool {
+		if slices.ContainsFunc(marks, func(mark string) bool { _, err := os.Stat(filepath.Join(dir, mark)); return err == nil }) {
+			return true
+		}
+		files, _ := filepath.Glob(filepath.Join(escapeGlob(dir), "*.go"))
+		return slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && !strings.HasSuffix(file, "_test.go") && packageMain.Match(text)
+		})
+	}
+	var found []string
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && isTool(filepath.Join(dir, e.Name())) {
+			found = append(found, filepath.Join(ref, e.Name()))
+		}
+	}
+	for up := ".."; len(found) == 0 && len(up) < 10; up = filepath.Join(up, "..") {
+		if isTool(filepath.Join(dir, up)) {
+			found = append(found, filepath.Join(ref, up))
+		}
+	}
+	switch len(found) {
+	case 0:
+		return otherwise
+	case 1:
+		return "there is a tool in " + found[0] + ": give that folder"
+	}
+	return "there are tools in " + strings.Join(found[:min(len(found), 5)], ", ") + ": give one of these folders"
+}
+
+var packageMain = regexp.MustCompile(`(?m)^package main\b`)
 
 // buildGo returns the module of a Go tool, from the cache if possible.
 func buildGo(ctx context.Context, ref, dir string) ([]byte, error) {
@@ -197,14 +238,27 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		if t.places != nil {
 			e.Output = t.places.Replace(e.Output)
 		}
-		if strings.Contains(e.Output, "GOTOOLCHAIN=local") {
-			e.Hint = "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"
-		} else if strings.Contains(e.Output, "go.mod file not found") {
-			e.Hint = "make the folder a module, there: go mod init example.com/tool && go get github.com/starling-host/starling/guest-sdk/go"
+		for _, c := range goHints {
+			if t.language == "Go" && c.said.MatchString(e.Output) {
+				e.Hint = strings.ReplaceAll(c.hint, "FOLDER", t.ref)
+				break
+			}
 		}
 		return nil, e
 	}
 	return nil, fmt.Errorf("registry: %s %s: %w", filepath.Base(t.path), args[0], err)
+}
+
+// goHints are hints for what the Go command says. The first that fits counts.
+var goHints = []struct {
+	said *regexp.Regexp
+	hint string
+}{
+	{regexp.MustCompile(`GOTOOLCHAIN=local|invalid go version`), "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"},
+	{regexp.MustCompile(`go\.mod file not found`), "make the folder a module, there: go mod init example.com/tool && go get github.com/starling-host/starling/guest-sdk/go"},
+	{regexp.MustCompile(`replacement directory \./sdk does not exist`), "the folder sdk, which starling-host tool new has written, belongs to the tool: copy it, too"},
+	{regexp.MustCompile(`missing go\.sum entry`), "go -C FOLDER mod tidy"},
+	{regexp.MustCompile(`Get "http|GOPROXY=off|GOPROXY list is not the empty string`), "the tool needs a module that is not on this machine: with a network, go -C FOLDER mod vendor keeps it in the folder"},
 }
 
 // limitedBuffer keeps the first maxOutput bytes and drops the rest.

@@ -89,7 +89,7 @@ func (t toolchain) key(ctx context.Context) (canon.Hash, error) {
 	}
 	if len(packages) == 0 || packages[len(packages)-1].Name != "main" {
 		return canon.Hash{}, &Error{Ref: t.ref, Reason: "the folder holds a Go library, not a program",
-			Hint: "a tool is a package main"}
+			Hint: nearby(t.ref, t.flags[1], "a tool is a package main")}
 	}
 	settings := strings.Split(strings.TrimSuffix(string(env), "\n"), "\n")
 	n := len(environment)

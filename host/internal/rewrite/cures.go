@@ -29,6 +29,7 @@ var cures = []cure{
 	{feature: "wide arithmetic", text: "build without -mwide-arithmetic"},
 	{feature: "compact import section", text: "write each import with its module and name"},
 
+	{imports: regexp.MustCompile(`^starling:v[0-9]+ `), text: "it was built with a newer SDK: update starling-host, whose contract is " + abi.Version + ", or build the tool with an SDK for that"},
 	{imports: regexp.MustCompile(`^wbg |^__wbindgen|_bg\.(js|wasm) `), text: "it was built for a page by wasm-bindgen: build for --target wasm32-wasip1, or as a component for wasm32-wasip2, without wasm-pack and wasm-bindgen; crates such as getrandom need no feature js there"},
 	{imports: regexp.MustCompile(`^gojs |^go (runtime|syscall|debug)`), text: "it was built with GOOS=js: build with GOOS=wasip1 GOARCH=wasm, with TinyGo for -target=wasip1"},
 	{imports: regexp.MustCompile(`^wasi_unstable `), text: "it was built for WASI of 2019: build with a newer SDK, for wasm32-wasip1"},
