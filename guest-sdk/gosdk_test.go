@@ -87,11 +87,15 @@ func TestGoArchive(t *testing.T) {
 	}
 }
 
-// TestGoSDKHasNoDependencies: a tool builds without a network, and the schemas of the SDK are
-// those of the host.
+// TestGoSDKHasNoDependencies: a tool builds without a network, the schemas of the SDK are those of
+// the host, and its README shows its example.
 func TestGoSDKHasNoDependencies(t *testing.T) {
 	if mod := treetest.Read(t, goSDK+"/go.mod"); strings.Contains(mod, "require") {
 		t.Errorf("guest-sdk/go/go.mod has requirements:\n%s", mod)
+	}
+	_, shown, _ := strings.Cut(treetest.Read(t, goSDK+"/examples/lookup/main.go"), "\nfunc lookup(")
+	if !strings.Contains(treetest.Read(t, goSDK+"/README.md"), "\nfunc lookup("+shown+"```\n") {
+		t.Error("guest-sdk/go/README.md shows another tool than examples/lookup")
 	}
 	files, err := filepath.Glob("internal/schema/*.go")
 	if err != nil || len(files) < 6 {
