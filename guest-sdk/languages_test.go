@@ -78,6 +78,7 @@ func languages() []language {
 	none := func(*testing.T) {}
 	all := []language{
 		{"Go", none, func(t *testing.T, tool string) []byte { return found(t, filepath.Join(goSDK, "examples", tool)) }, false},
+		{"JavaScript", none, func(t *testing.T, tool string) []byte { return found(t, filepath.Join("guest-sdk/js/examples", tool)) }, false},
 		{"Python", none, func(t *testing.T, tool string) []byte {
 			return found(t, filepath.Join("guest-sdk/python/examples", tool))
 		}, true},

@@ -167,7 +167,7 @@ func mcpModules(t *testing.T) (dir string) {
 	needsMCPClients(t)
 	dir = t.TempDir()
 	for target, source := range map[string]string{
-		"tools.wasm": mcpClients + "/tools.js", "changing.wasm": sdk + "/examples/greet.js", "changed.wasm": sdk + "/examples/customer.ts",
+		"tools.wasm": mcpClients + "/tools.js", "changing.wasm": sdk + "/examples/hello/tool.ts", "changed.wasm": sdk + "/examples/lookup/tool.ts",
 	} {
 		module, err := guest.Find(t.Context(), source)
 		if err != nil {

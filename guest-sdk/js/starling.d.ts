@@ -1,39 +1,82 @@
-// The types of "starling", for tsc and editors.
+// The types of "starling", for editors and tsc. A folder needs this file only for them: the
+// host has the module itself.
 
-/** One tool of a module, or several in a list: the default export of the file. */
-export interface Tool<Input = any, Output = unknown> {
-  name: string;
-  description?: string;
-  inputSchema?: { type: "object"; [keyword: string]: unknown };
-  outputSchema?: { [keyword: string]: unknown };
-  effects?: string[];
-  idempotent?: boolean;
-  limits?: { fuel?: number; memoryBytes?: number; timeoutMs?: number };
-  execute(input: Input, call: Call): Output | Promise<Output>;
+declare module "starling" {
+  /** A JSON Schema. A description in it is for the model. */
+  export type Schema = { readonly [keyword: string]: unknown };
+
+  /** The JSON values that a schema allows, as far as TypeScript can say it. */
+  export type FromSchema<S> =
+    S extends { readonly const: infer C } ? C :
+    S extends { readonly enum: readonly (infer E)[] } ? E :
+    S extends { readonly anyOf: readonly (infer A)[] } ? FromSchema<A> :
+    S extends { readonly oneOf: readonly (infer A)[] } ? FromSchema<A> :
+    S extends { readonly type: infer T } ? FromType<T, S> :
+    any;
+
+  type FromType<T, S> =
+    T extends readonly (infer U)[] ? FromType<U, S> :
+    T extends "string" ? string :
+    T extends "number" ? number :
+    T extends "integer" ? number :
+    T extends "boolean" ? boolean :
+    T extends "null" ? null :
+    T extends "array" ? (S extends { readonly items: infer I } ? FromSchema<I>[] : any[]) :
+    T extends "object" ? FromObject<S> :
+    any;
+
+  type FromObject<S> =
+    S extends { readonly properties: infer P }
+      ? Flat<{ -readonly [K in keyof P & Required<S>]: FromSchema<P[K]> } & { -readonly [K in Exclude<keyof P, Required<S>>]?: FromSchema<P[K]> }>
+      : S extends { readonly additionalProperties: infer V extends Schema } ? { [name: string]: FromSchema<V> } : { [name: string]: any };
+
+  type Required<S> = S extends { readonly required: readonly (infer R)[] } ? R : never;
+  type Flat<T> = { [K in keyof T]: T[K] };
+
+  /** One tool of a file, or several in a list: the default export. */
+  export interface Tool<Input = any, Output = unknown> {
+    /** What the model calls: a small letter, then small letters, digits, hyphens and underscores. */
+    name: string;
+    /** For the model: the tool's purpose, and when to use it. */
+    description?: string;
+    inputSchema?: { readonly type: "object"; readonly [keyword: string]: unknown };
+    outputSchema?: Schema;
+    /** The hosts that the tool wants to reach. This grants nothing. */
+    effects?: readonly string[];
+    /** Repeating a call does no harm. */
+    idempotent?: boolean;
+    limits?: { fuel?: number; memoryBytes?: number; timeoutMs?: number };
+    execute(input: Input, call: Call): Output | Promise<Output>;
+  }
+
+  /** A tool whose input and output have the types that its schemas describe. */
+  export function tool<const I extends { readonly type: "object"; readonly [keyword: string]: unknown }, const O extends Schema = Schema>(
+    tool: Omit<Tool<FromSchema<I>, FromSchema<O>>, "inputSchema" | "outputSchema"> & { inputSchema?: I; outputSchema?: O },
+  ): Tool<FromSchema<I>, FromSchema<O>>;
+
+  export interface Call {
+    runId: string;
+    callId: string;
+    attempt: number;
+    variables?: { [name: string]: unknown };
+  }
+
+  /** An exchange without a response: what fetch rejects with. */
+  export class HTTPError extends Error {
+    readonly reason: "denied" | "network" | "timeout" | "too_large" | "malformed";
+  }
+
+  /** Another call may help: an agent that repeats calls of the tool makes one. */
+  export function transient(error: Error | string): Error;
+  /** The host does not try again; the input is not at fault. */
+  export function cancel(error: Error | string): Error;
+  /** The host does not try again; the input can never succeed. */
+  export function discard(error: Error | string): Error;
+  /** An agent that repeats calls of the tool does so after the delay in milliseconds, which costs no attempt. */
+  export function snooze(ms: number, error: Error | string): Error;
+
+  /** The time of day in milliseconds, read and recorded at each use. */
+  export function now(): number;
+  /** 64 random bits, drawn and recorded at each use. */
+  export function random(): bigint;
 }
-
-export interface Call {
-  runId: string;
-  callId: string;
-  attempt: number;
-  variables?: { [name: string]: unknown };
-}
-
-/** An exchange without a response: what fetch rejects with. */
-export declare class HTTPError extends Error {
-  readonly reason: "denied" | "network" | "timeout" | "too_large" | "malformed";
-}
-
-/** Another call may help: an agent that repeats calls of the tool makes one. */
-export declare function transient(error: Error | string): Error;
-/** The host does not try again; the input is not at fault. */
-export declare function cancel(error: Error | string): Error;
-/** The host does not try again; the input can never succeed. */
-export declare function discard(error: Error | string): Error;
-/** An agent that repeats calls of the tool does so after the delay in milliseconds, which costs no attempt. */
-export declare function snooze(ms: number, error: Error | string): Error;
-
-/** The time of day in milliseconds, read and recorded at each use. */
-export declare function now(): number;
-/** 64 random bits, drawn and recorded at each use. */
-export declare function random(): bigint;

@@ -91,7 +91,7 @@ func NeedsJS(t *testing.T) {
 	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
 	}
-	for _, p := range []string{"binaryen", "esbuild", "quickjs-wasi", "sucrase"} {
+	for _, p := range []string{"binaryen", "esbuild", "quickjs-wasi", "sucrase", "typescript"} {
 		if _, err := os.Stat(filepath.Join(jsSDK, "node_modules", p)); err != nil {
 			t.Skipf("SKIPPED: the packages of guest-sdk/js are missing (npm ci --prefix guest-sdk/js): %v", err)
 		}

@@ -5,6 +5,7 @@ import { AbortSignal } from "./events.js";
 import { guard, http } from "./host.js";
 import { codings } from "./inflate.js";
 import { read } from "./json.js";
+import { Blob, ReadableStream, join, streamOf } from "./streams.js";
 import { TextDecoder, TextEncoder, toBuffer } from "./text.js";
 import { URL, URLSearchParams } from "./url.js";
 
@@ -70,19 +71,33 @@ class Message {
   }
 
   async arrayBuffer() { return this.#take(); }
-  async bytes() { return new Uint8Array(this.#take()); }
-  async text() { return new TextDecoder().decode(this.#take()); }
-  async json() { return read(new TextDecoder().decode(this.#take())); }
+  async bytes() { return new Uint8Array(await this.#take()); }
+  async text() { return new TextDecoder().decode(await this.#take()); }
+  async json() { return read(new TextDecoder().decode(await this.#take())); }
+  async blob() { return new Blob([await this.#take()], { type: this.headers.get("content-type") ?? "" }); }
 
-  #take() {
-    const body = copyBody(this);
+  get body() {
+    if (this.#body instanceof ReadableStream) return this.#body;
+    return streamOf(() => {
+      const bytes = new Uint8Array(copyBody(this));
+      this.bodyUsed = true;
+      return bytes;
+    });
+  }
+
+  async #take() {
+    const body = copyBody(this, true);
     this.bodyUsed = true;
-    return body;
+    if (!(body instanceof ReadableStream)) return body;
+    const chunks = [];
+    for await (const chunk of body) chunks.push(chunk);
+    return join(chunks).buffer;
   }
 
   static {
-    copyBody = (message) => {
+    copyBody = (message, reads) => {
       if (message.bodyUsed) throw new TypeError("the body has been read before");
+      if (!reads && message.#body instanceof ReadableStream) throw new TypeError("a stream is read once, and sent as a whole: send await new Response(stream).bytes()");
       return message.#body;
     };
   }
@@ -107,7 +122,7 @@ export class Request extends Message {
   constructor(resource, init = {}) {
     const from = resource instanceof Request ? resource : {};
     const filled = [init, from].find((message) => message.hasBody);
-    const body = init.body ?? (filled ? copyBody(filled) : null);
+    const body = (filled === init ? null : init.body) ?? (filled ? copyBody(filled) : null);
     const method = String(init.method ?? from.method ?? "GET");
     if (!token.test(method)) throw new TypeError(`${JSON.stringify(method)} is no method`);
     const verb = /^(delete|get|head|options|patch|post|put)$/i.test(method) ? method.toUpperCase() : method;
@@ -151,6 +166,8 @@ function message(request) {
 
 function toBody(body) {
   if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return { bytes: toBuffer(body) };
+  if (body instanceof ReadableStream) return { bytes: body };
+  if (body instanceof Blob) return { bytes: body.copy().buffer, type: body.type };
   const type = body instanceof URLSearchParams
     ? "application/x-www-form-urlencoded;charset=UTF-8"
     : body !== "" && "text/plain;charset=UTF-8";

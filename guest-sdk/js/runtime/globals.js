@@ -5,6 +5,7 @@ import { structuredClone } from "./clone.js";
 import { AbortController, AbortSignal, CustomEvent, Event, EventTarget } from "./events.js";
 import { Headers, Request, Response, fetch } from "./fetch.js";
 import { digits, read } from "./json.js";
+import { Blob, DecompressionStream, ReadableStream, TransformStream, WritableStream } from "./streams.js";
 import { TextDecoder, TextEncoder } from "./text.js";
 import { describe, packageLoads, trace } from "./trace.js";
 import { URL, URLSearchParams } from "./url.js";
@@ -192,5 +193,6 @@ define({
     group: print, groupCollapsed: print, groupEnd() {}, assert: (held, ...values) => held || print("Assertion failed", ...values),
   },
   AbortController, AbortSignal, CustomEvent, Event, EventTarget, structuredClone,
+  Blob, DecompressionStream, ReadableStream, TransformStream, WritableStream,
   fetch, Headers, Request, Response, TextDecoder, TextEncoder, URL, URLSearchParams, self: globalThis,
 });

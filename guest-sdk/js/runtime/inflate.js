@@ -28,8 +28,8 @@ function codes(sizes) {
   return { table, most };
 }
 
-// inflate returns what the bytes stand for, and where they end.
-function inflate(bytes, at) {
+/** inflate returns what the bytes stand for, and where they end. */
+export function inflate(bytes, at) {
   let out = new Uint8Array(Math.max(1024, bytes.length * 4)), length = 0, hold = 0, held = 0;
   const need = (n) => {
     for (; held < n; held += 8) hold |= bytes[at++] << held; // beyond the end there are zeros

@@ -5,6 +5,9 @@ import * as host from "./host.js";
 const mark = (kind, error, more) =>
   Object.assign(error instanceof Error ? error : new Error(String(error)), { kind }, more);
 
+/** A tool as it is: starling.d.ts takes the types of its input and output from its schemas. */
+export const tool = (tool) => tool;
+
 /** Another call may help: an agent that repeats calls of the tool makes one. */
 export const transient = (error) => mark("transient", error);
 

@@ -78,6 +78,16 @@ const cases = {
     JSON.parse(`["${"9".repeat(20)}", ${n}]`, (key, value) => (typeof value === "bigint" ? [value, key] : value)), 9007199254740991],
   halves: ({ text }) => ({ [text.slice(0, 4)]: [text.slice(0, 4), text.slice(4), "\\ud800"] }),
   halfError: ({ text }) => { throw new Error(text.slice(0, 4)); },
+  unpacked: async ({ packed, format }) => {
+    const bytes = Uint8Array.fromBase64(packed), streamed = new DecompressionStream(format), writer = streamed.writable.getWriter();
+    writer.write(bytes.subarray(0, 5));
+    writer.write(bytes.subarray(5));
+    writer.close();
+    const text = await new Response(streamed.readable).text();
+    const unpack = (bytes) => new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream(format))).text();
+    const chunks = await Array.fromAsync(new Response(text).body);
+    return [text.length, text.slice(0, 12), text === await unpack(bytes), await unpack(bytes.subarray(0, 9)).catch((error) => error.name), chunks.length];
+  },
   address: () => ["../a b?q#h", "//o:80/x/../y", "?x=1", "HTTPS://U:443"].map((text) => new URL(text, "http://h/p/q/r").href),
 };
 

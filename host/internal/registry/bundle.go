@@ -23,7 +23,7 @@ type bundled struct {
 
 // sdkScript is what a tool imports from "starling": members of the argument of the script, which
 // the engine gives it (guest-sdk/js/runtime/main.js).
-const sdkScript = "export const { transient, cancel, discard, snooze, now, random, HTTPError } = starling;"
+const sdkScript = "export const { tool, transient, cancel, discard, snooze, now, random, HTTPError } = starling;"
 
 // bundle makes the script of the file name in the folder root, of which all links have been
 // followed. No file outside of the folder becomes part of it, and no file of the folder is executed.

@@ -33,7 +33,7 @@ const call = (name, input = {}, options) => client.callTool({ name, arguments: i
 const tools = Object.fromEntries((await client.listTools()).tools.map((t) => [t.name, t]));
 assert.deepEqual(tools.sum.annotations, { readOnlyHint: false, idempotentHint: true, openWorldHint: true });
 assert.deepEqual(tools.sum.outputSchema.required, ["sum"]);
-assert.deepEqual(tools.greet.annotations, { readOnlyHint: true, idempotentHint: true, openWorldHint: false });
+assert.deepEqual(tools.hello.annotations, { readOnlyHint: true, idempotentHint: true, openWorldHint: false });
 assert.equal(tools.get.outputSchema, undefined);
 
 // Structured content, which the client compares with the schema; arguments that are refused.
@@ -86,5 +86,5 @@ await fetch(`${world}/ended`);
 await rename(join(folder, "changed.wasm"), join(folder, "changing.wasm"));
 await changed;
 const names = (await client.listTools()).tools.map((t) => t.name);
-assert.ok(names.includes("customer") && !names.includes("greet"), names.join());
+assert.ok(names.includes("lookup") && !names.includes("hello"), names.join());
 await client.close();
