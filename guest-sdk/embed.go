@@ -30,12 +30,14 @@ type Language struct {
 //go:embed go.zip
 var goArchive []byte
 
-//go:embed as/README.md as/assembly as/template c/README.md c/starling.h c/template python/starling.pyi python/template rust/Cargo.toml rust/README.md rust/src rust/template
+//go:embed as/README.md as/assembly as/template c/README.md c/starling.h c/template js/starling.d.ts js/template js/template-js python/starling.pyi python/template rust/Cargo.toml rust/README.md rust/src rust/template
 var folders embed.FS
 
 var languages = []Language{
 	{Name: "go", Title: "Go", Needs: "go", template: "template", sdk: map[string]string{"sdk": "sdk"}},
 	{Name: "python", Title: "Python", template: "python/template", sdk: map[string]string{"python/starling.pyi": "starling.pyi"}},
+	{Name: "ts", Title: "TypeScript", template: "js/template", sdk: map[string]string{"js/starling.d.ts": "sdk/starling.d.ts"}},
+	{Name: "js", Title: "JavaScript", template: "js/template-js", sdk: map[string]string{"js/starling.d.ts": "sdk/starling.d.ts"}},
 	{Name: "rust", Title: "Rust", Needs: "rustc", template: "rust/template", sdk: map[string]string{
 		"rust/Cargo.toml": "sdk/Cargo.toml", "rust/README.md": "sdk/README.md", "rust/src": "sdk/src",
 	}},
