@@ -99,7 +99,7 @@ func parse(ref string) (name, error) {
 		}
 		return n, nil
 	default:
-		return wrong("a tool is not fetched over plain http", "use https://, or a registry: oci://REGISTRY/NAME:TAG; the tools of an MCP server are called through: starling-host mcp --server NAME="+ref)
+		return wrong("a tool is not fetched over plain http", "the tools of an MCP server are called through: starling-host mcp --server NAME="+ref)
 	}
 	if n.tag == "" && n.digest == "" {
 		n.tag = "latest"
