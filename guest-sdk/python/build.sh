@@ -24,7 +24,7 @@ fetch() {
 	if [ -z "${3:-}" ]; then
 		dpkg-source --no-check -x ./*.dsc "$work/src/$1" >/dev/null
 	else
-		mkdir tree && tar -xf ./*.orig.tar.* -C tree
+		mkdir tree && tar -xf ./*.orig.tar.[gx]z -C tree
 		mv tree/"$([ "$(ls tree | wc -l)" = 1 ] && ls tree)" "$work/src/$1"
 	fi
 }
