@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestToolLibrary runs the cases of every tool of tools-wasm that has some.
+func TestToolLibrary(t *testing.T) {
+	skipShort(t)
+	folders, err := filepath.Glob(filepath.Join("..", "..", "tools-wasm", "*", "cases"))
+	if err != nil || len(folders) == 0 {
+		t.Fatalf("%d folders with cases: %v", len(folders), err)
+	}
+	for _, folder := range folders {
+		tool := filepath.Dir(folder)
+		t.Run(filepath.Base(tool), func(t *testing.T) {
+			var out, failed bytes.Buffer
+			a := &app{stdin: strings.NewReader(""), stdout: newPrinter(&out), stderr: newPrinter(&failed)}
+			if code := a.execute(t.Context(), []string{"tool", "test", tool}); code != exitOK {
+				t.Errorf("exit code %d\n%s%s", code, &out, &failed)
+			}
+			cases, refused := strings.Count(out.String(), "pass "), 0
+			files, err := filepath.Glob(filepath.Join(folder, "*.txtar"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				if content, err := os.ReadFile(file); err != nil {
+					t.Fatal(err)
+				} else if bytes.Contains(content, []byte("\n-- error.txt --\n")) {
+					refused++
+				}
+			}
+			if cases < 3 || refused == 0 {
+				t.Errorf("%d cases pass and %d expect an error, want at least 3 and 1", cases, refused)
+			}
+		})
+	}
+}
