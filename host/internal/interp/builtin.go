@@ -19,14 +19,14 @@ var (
 )
 
 // Python is the interpreter of run_py and of tools in Python.
-var Python = builtin("Python", func() []byte { return decompress(python) })
+var Python = builtin(func() []byte { return decompress(python) })
 
 // JavaScript is the engine of run_js and of tools in TypeScript and JavaScript.
-var JavaScript = builtin("JavaScript", func() []byte { return decompress(quickJS) })
+var JavaScript = builtin(func() []byte { return decompress(quickJS) })
 
 // Tools are the tools that run programs of a model, by the reference to them.
 var Tools = map[string]*Builtin{
-	"run_js": builtin("JavaScript", func() []byte {
+	"run_js": builtin(func() []byte {
 		wasm, err := Pack(JavaScript.Wasm(), File{Name: "run_js.js", Text: decompress(runJS)})
 		if err != nil {
 			panic(err)
@@ -36,8 +36,8 @@ var Tools = map[string]*Builtin{
 	"run_py": Python,
 }
 
-func builtin(language string, wasm func() []byte) *Builtin {
-	return &Builtin{language, sync.OnceValue(wasm)}
+func builtin(wasm func() []byte) *Builtin {
+	return &Builtin{sync.OnceValue(wasm)}
 }
 
 // decompress returns what a file of this package has. A test decompresses each of them.

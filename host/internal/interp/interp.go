@@ -44,8 +44,7 @@ func Of(module []byte) *About {
 
 // Builtin is the module of an interpreter that is part of the program.
 type Builtin struct {
-	Language string
-	Wasm     func() []byte // decompressed at the first call
+	Wasm func() []byte // decompressed at the first call
 }
 
 // File is a source file of a tool.
