@@ -39,7 +39,7 @@ func TestParseDescriptionRefuses(t *testing.T) {
 		"a duplicate key":                    {`{"tools":[],"tools":[]}`, "is not JSON"},
 		"no tools":                           {`{"tools":[]}`, "lists 0 tools"},
 		"an unknown field":                   {`{"tools":[],"more":1}`, "unknown field"},
-		"fuel below zero":                    {describeOne(`{"name":"a","description":"",` + schema + `,"limits":{"fuel":-1}}`), "tools.limits.fuel: want an integer, got a number -1"},
+		"fuel below zero":                    {describeOne(`{"name":"a","description":"",` + schema + `,"limits":{"fuel":-1}}`), "tools.limits.fuel: want an integer from 0 to 18446744073709551615, got a number -1"},
 		"a name with a space":                {describeOne(`{"name":"a b","description":"",` + schema + `}`), "name must match"},
 		"an empty name":                      {describeOne(`{"name":"","description":"",` + schema + `}`), "name must match"},
 		"two tools of one name":              {`{"tools":[{"name":"a","description":"",` + schema + `},{"name":"a","description":"",` + schema + `}]}`, "twice"},
