@@ -8,10 +8,23 @@ import (
 	"testing"
 )
 
-// TestToolLibrary runs the cases of every tool of tools-wasm that has some.
+// TestToolLibrary runs the cases of every tool of tools-wasm that has some, and compares the
+// copies of the module that two of them share.
 func TestToolLibrary(t *testing.T) {
 	skipShort(t)
-	folders, err := filepath.Glob(filepath.Join("..", "..", "tools-wasm", "*", "cases"))
+	library := filepath.Join("..", "..", "tools-wasm")
+	var copies [2][]byte
+	for i, tool := range []string{"markdown", "web-text"} {
+		content, err := os.ReadFile(filepath.Join(library, tool, "html_markdown.py"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		copies[i] = content
+	}
+	if !bytes.Equal(copies[0], copies[1]) {
+		t.Error("html_markdown.py differs in markdown and web-text: copy the one that you changed over the other")
+	}
+	folders, err := filepath.Glob(filepath.Join(library, "*", "cases"))
 	if err != nil || len(folders) == 0 {
 		t.Fatalf("%d folders with cases: %v", len(folders), err)
 	}
