@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 	return strings.TrimRight(fmt.Sprintf("registry: %s: %s\n%s", e.Ref, e.Reason, e.Output), "\n")
 }
 
-const hintReference = "give a .wasm file, a file in Python, or a folder with a tool in Go, TypeScript, JavaScript, Python, Rust, C or AssemblyScript; to see a tool at work: starling-host demo"
+const hintReference = "give a .wasm file, a file in Python, TypeScript or JavaScript, or a folder with a tool in Go, TypeScript, JavaScript, Python, Rust, C or AssemblyScript; to see a tool at work: starling-host demo"
 
 // sources are files that a tool may be written in, which cannot be executed themselves.
 var sources = map[string]struct{ language, hint string }{
