@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict
 
 import starling
 
-MOST_CHARS, MOST_BITS = 2_000, 20_000
+MOST_CHARS, MOST_BITS = 2_000, 14_000  # of a number: Python writes at most 4,300 digits
 
 PREFIXES = {"Y": 24, "Z": 21, "E": 18, "P": 15, "T": 12, "G": 9, "M": 6, "k": 3, "h": 2, "da": 1, "d": -1, "c": -2, "m": -3, "u": -6, "µ": -6, "n": -9, "p": -12, "f": -15}
 # name: (dimension, factor to its base). Names before the bar take the prefixes above.
@@ -137,6 +137,8 @@ def unit(field, written):
             if alias in ALIASES:
                 name = ALIASES[alias]
                 break
+    if name not in UNITS and len(name) > 3:
+        name = name.removesuffix("s")
     if name not in UNITS:
         near = difflib.get_close_matches(name, [*UNITS, *ALIASES], 4, 0.5) or ["m", "kg", "s", "L"]
         raise starling.discard(f"{field}: there is no unit {written!r}; hint: near names are {', '.join(near)}, and case counts")
