@@ -170,8 +170,9 @@ func checkPrinted(t *testing.T, where, text string, linesOfOthers bool) {
 	}
 }
 
-// progress is a bar, and its removal, or a style of this program's. What is hostile has others.
-var progress = regexp.MustCompile(`\rreplay +[0-9]+% [^\r\n]*|\r(building|compiling) [ -~]*|\r *\r|\x1b\[(0|1|2|31|32|33|36)m`)
+// progress is a bar, and its removal, a style, or the clearing of the screen, of this program's.
+// What is hostile has others.
+var progress = regexp.MustCompile(`\rreplay +[0-9]+% [^\r\n]*|\r(building|compiling) [ -~]*|\r *\r|\x1b\[(0|1|2|31|32|33|36)m|\x1b\[H\x1b\[2J`)
 
 // hostileFiles are what commands are called with.
 type hostileFiles struct {
@@ -251,6 +252,10 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"FILE":                        {"DIR/agent.yaml", "DIR/policy.yaml", "DIR/archive", "DIR/garbage", "DIR/new\x1b[2J"},
 		"PATH":                        {"DIR/starling.db", "DIR/new\x1b[2J.db"},
 		"TOOL":                        {"DIR/" + hostileName + ".wasm", "DIR/fails.wasm", "DIR/garbage", hostileText},
+		"OLD":                         {"DIR/" + hostileName + ".wasm", "DIR/garbage", hostileText},
+		"NEW":                         {"DIR/" + hostileName + ".wasm", "DIR/garbage", hostileText},
+		"CASE...":                     {hostileText},
+		"LANGUAGE":                    {"python", hostileText},
 		"KEYFILE":                     {"DIR/seal.key", "DIR/garbage", hostileText},
 		"ID":                          {"acme", hostileText},
 		"TENANT":                      {"acme", hostileText},
