@@ -139,7 +139,7 @@ func (t *Trust) check(c claim, wasm []byte) (name string, by []string, err error
 		why = nil
 	}
 	for _, signed := range c.signatures {
-		s, _, others, err := seal.OpenTool(signed)
+		s, _, _, err := seal.OpenTool(signed)
 		if err != nil {
 			why = append(why, strings.TrimPrefix(err.Error(), "seal: "))
 			continue
