@@ -15,7 +15,7 @@ import (
 // succeeds.
 func TestTooDeepIsNotDecided(t *testing.T) {
 	nested := asm().I32(0).I32(0).Index(wasm.OpCall, 2)
-	_, err := load(t, compiler(), tiny(nested).Bytes(), Limits{Depth: maxDepth}).Call(t.Context(), Call{Input: []byte("x")}, &world{})
+	_, err := load(t, compiler(), tiny(nested).Bytes(), Limits{Depth: MaxDepth}).Call(t.Context(), Call{Input: []byte("x")}, &world{})
 	if !errors.Is(err, ErrTooDeep) || !errors.Is(err, abi.ErrHost) {
 		t.Errorf("error %v", err)
 	}

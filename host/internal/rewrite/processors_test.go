@@ -33,7 +33,7 @@ func TestOtherProcessors(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, source := range map[string]string{"json": "./testdata/goguest", "dice": "../../../tools-wasm/dice"} {
-		goCommand(t, []string{"GOOS=wasip1", "GOARCH=wasm"}, "build", "-buildmode=c-shared", "-o", filepath.Join(dir, name+".wasm"), source)
+		goCommand(t, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-C", source, "build", "-buildmode=c-shared", "-o", filepath.Join(dir, name+".wasm"), ".")
 	}
 	here := make(map[string][]string)
 	for engine := range engines {

@@ -113,7 +113,7 @@ func programs(t *testing.T) []string {
 	var files []string
 	for name, source := range map[string]string{"json": "../rewrite/testdata/goguest", "dice": "../../../tools-wasm/dice"} {
 		file := filepath.Join(t.TempDir(), name+".wasm")
-		cmd := exec.Command("go", "build", "-buildmode=c-shared", "-o", file, source)
+		cmd := exec.Command("go", "-C", source, "build", "-buildmode=c-shared", "-o", file, ".")
 		cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 		if text, err := cmd.CombinedOutput(); err != nil {
 			t.Skipf("SKIPPED: no Go toolchain that builds for wasip1: %v\n%s", err, text)
