@@ -121,7 +121,7 @@ func (p Pins) note(name, id string, now pinned, accept bool) error {
 	if old, err := os.ReadFile(p.Path); err == nil && bytes.Equal(bytes.TrimSpace(old), doc) {
 		return nil
 	}
-	return keyfile.Replace(p.Path, append(doc, '\n'))
+	return keyfile.Replace(p.Path, append(doc, '\n'), 0o600)
 }
 
 // pinsOf returns the pins of definitions.

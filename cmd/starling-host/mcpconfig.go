@@ -269,7 +269,7 @@ func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (bui
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return nil, nil, err
 		}
-		if err := keyfile.Replace(file, m.Source.Wasm); err != nil {
+		if err := keyfile.Replace(file, m.Source.Wasm, 0o600); err != nil {
 			return nil, nil, err
 		}
 		a.stderr.printf("built %s; run this command again after you change it\n", ref)

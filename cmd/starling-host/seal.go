@@ -170,7 +170,7 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		}
 	}
 	if f.checkpoint != "" {
-		if err := keyfile.Replace(f.checkpoint, sealed.Signed); err != nil {
+		if err := keyfile.Replace(f.checkpoint, sealed.Signed, 0o600); err != nil {
 			return &failure{code: exitFailed, message: "the checkpoint is signed, but not written to a file: " + err.Error()}
 		}
 	}

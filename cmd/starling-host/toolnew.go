@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	guestsdk "github.com/starling-host/starling/guest-sdk"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 const toolNewHelp = `Write the folder of a new tool: a small tool to begin with, a test, a case, a policy, and
@@ -151,8 +152,8 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 			return usagef("write another file: "+pasteable("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
 		}
 	}
-	if err := replaceFile(out, module.Source.Wasm); err != nil {
-		return err
+	if err := keyfile.Replace(out, module.Source.Wasm, 0o644); err != nil {
+		return &failure{code: exitFailed, message: starling.PlainError(err)}
 	}
 	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(doc.Size)))
 	a.stdout.printf("digest   %s\n", doc.Digest)
@@ -164,22 +165,6 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 	for _, t := range doc.Tools {
 		first, _, _ := strings.Cut(t.Description, "\n")
 		a.stdout.printf("tool     %s: %s\n", t.Name, shorten(printable(first), 100))
-	}
-	return nil
-}
-
-// replaceFile writes a file, which has its old content or the new one whenever this program ends.
-func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return &failure{code: exitFailed, message: starling.PlainError(err)}
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

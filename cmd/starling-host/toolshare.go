@@ -173,7 +173,7 @@ func (a *app) pullCommand() *cobra.Command {
 					return &failure{code: exitFailed, message: err.Error()}
 				}
 				if len(p.Signatures) > 0 {
-					if err := keyfile.Replace(artifact.SignatureFile(doc.File), p.Signatures[0]); err != nil {
+					if err := keyfile.Replace(artifact.SignatureFile(doc.File), p.Signatures[0], 0o600); err != nil {
 						return err
 					}
 				}

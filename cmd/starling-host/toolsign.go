@@ -106,7 +106,7 @@ func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f share
 	if err != nil {
 		return err
 	}
-	if err := keyfile.Replace(file, signed); err != nil {
+	if err := keyfile.Replace(file, signed, 0o600); err != nil {
 		return err
 	}
 	return a.printShared(sharedDocument{Name: file, Digest: canon.Sum(source.Wasm).String()}, "signed as "+name, f.output)

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 const toolTestHelp = `Run the cases of a tool: the files cases/NAME.txtar beside it, or those that are named.
@@ -316,16 +317,15 @@ type writtenDocument struct {
 	Changed bool   `json:"changed"`
 }
 
-// writeCase writes a case to its file, which has the old text or the new one, whenever this program
-// ends.
+// writeCase writes a case to its file.
 func (a *app) writeCase(c *toolcase.Case, output string) error {
 	text := c.Format()
 	old, err := os.ReadFile(c.Path)
 	word := "unchanged"
 	if err != nil || !bytes.Equal(old, text) {
 		word = "written"
-		if err := cmp.Or(os.MkdirAll(filepath.Dir(c.Path), 0o755), replaceFile(c.Path, text)); err != nil {
-			return err
+		if err := cmp.Or(os.MkdirAll(filepath.Dir(c.Path), 0o755), keyfile.Replace(c.Path, text, 0o644)); err != nil {
+			return &failure{code: exitFailed, message: starling.PlainError(err)}
 		}
 	}
 	if output == outputJSON {

@@ -177,5 +177,5 @@ func (w *Witness) save(all map[string]seen) error {
 	if err != nil {
 		return err
 	}
-	return keyfile.Replace(w.file, append(text, '\n'))
+	return keyfile.Replace(w.file, append(text, '\n'), 0o600)
 }

@@ -37,7 +37,7 @@ func openLayout(dir string) (*layout, error) {
 	}
 	file := filepath.Join(dir, ocispec.ImageLayoutFile)
 	if _, err := os.Stat(file); err != nil {
-		if err := keyfile.Replace(file, []byte(`{"imageLayoutVersion":"`+ocispec.ImageLayoutVersion+`"}`)); err != nil {
+		if err := keyfile.Replace(file, []byte(`{"imageLayoutVersion":"`+ocispec.ImageLayoutVersion+`"}`), 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +67,7 @@ func (l *layout) change(to func(*ocispec.Index)) error {
 	if err != nil {
 		return err
 	}
-	return keyfile.Replace(filepath.Join(l.dir, ocispec.ImageIndexFile), text)
+	return keyfile.Replace(filepath.Join(l.dir, ocispec.ImageIndexFile), text, 0o600)
 }
 
 // Push adds a blob, and a manifest to the index, too.

@@ -69,5 +69,5 @@ func (l lockFile) pin(lock, key, digest string, replace bool) (pinned string, er
 	for _, key := range slices.SortedFunc(maps.Keys(pins), cmp.Compare[string]) {
 		fmt.Fprintf(text, "%s %s\n", key, pins[key])
 	}
-	return digest, keyfile.Replace(string(l), text.Bytes())
+	return digest, keyfile.Replace(string(l), text.Bytes(), 0o600)
 }

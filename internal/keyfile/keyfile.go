@@ -59,13 +59,14 @@ func Create(path string, content []byte) error {
 
 // Replace writes a file in one step: afterwards, and if the process dies here, the path has
 // the old content or the new one. The new one is on the disk when Replace returns.
-func Replace(path string, content []byte) error {
+// perm is the mode of the new file.
+func Replace(path string, content []byte, perm fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+	if err = errors.Join(err, f.Chmod(perm), f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

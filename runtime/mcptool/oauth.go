@@ -92,7 +92,7 @@ func (a *authorizer) write(g grant) error {
 		err = os.MkdirAll(filepath.Dir(a.file), 0o700)
 	}
 	if err == nil {
-		err = keyfile.Replace(a.file, doc)
+		err = keyfile.Replace(a.file, doc, 0o600)
 	}
 	return err
 }
