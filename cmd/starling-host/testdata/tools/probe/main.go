@@ -76,11 +76,8 @@ func spin(input []byte) ([]byte, error) {
 		}
 	}
 	for n := 0; ; n++ {
-		sink = n
 	}
 }
-
-var sink int
 
 // deep calls itself as often as it is told to.
 func deep(input []byte) ([]byte, error) {

@@ -16,7 +16,7 @@ func main() {}
 func init() {
 	starling.Register(
 		tool("echo", func(input []byte) ([]byte, error) { return input, nil }),
-		tool("spin", func([]byte) ([]byte, error) { return nil, spin() }),
+		tool("spin", spin),
 		tool("fill", func([]byte) ([]byte, error) { return nil, fill() }),
 		tool("flood", func([]byte) ([]byte, error) { return nil, flood() }),
 		tool("chatter", func(input []byte) ([]byte, error) { return nil, chatter(input) }),
@@ -36,12 +36,9 @@ func tool(name string, fn func([]byte) ([]byte, error)) starling.Tool {
 	}
 }
 
-var sink int
-
 // spin never returns.
-func spin() error {
+func spin([]byte) ([]byte, error) {
 	for n := 0; ; n++ {
-		sink = n
 	}
 }
 
