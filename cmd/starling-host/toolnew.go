@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,18 +25,25 @@ import (
 const toolNewHelp = `Write the folder of a new tool: a small tool to begin with, a test, a case, a policy, and
 the SDK of the language. The folder needs no network and no clone of starling-host to build.
 
-NAME is the new folder, and the name of the tool. Without --lang the command lists the
-languages, with the compiler that each needs.`
+NAME is the new folder, and the name of the tool. Without NAME the command lists the
+languages, with the compiler that each needs.
+
+--from makes the tool from a description of its functions: a file or folder in WIT becomes a
+component in Rust, and an OpenAPI document a tool in Python.`
 
 func (a *app) toolNewCommand() *cobra.Command {
-	lang := ""
+	lang, from := "", ""
 	cmd := &cobra.Command{
-		Use:     "new NAME",
+		Use:     "new [NAME]",
 		Short:   "write the folder of a new tool",
 		Long:    toolNewHelp,
 		Example: "  starling-host tool new weather --lang go",
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.toolNew(args[0], lang)
+			if len(args) == 0 {
+				a.stdout.printf("%s\n", strings.Join(listLanguages(), "\n"))
+				return a.stdout.printf("\nmake one: starling-host tool new NAME --lang %s\n", cmp.Or(lang, guestsdk.Languages()[0].Name))
+			}
+			return a.toolNew(args[0], lang, from)
 		},
 	}
 	var names []string
@@ -43,35 +51,48 @@ func (a *app) toolNewCommand() *cobra.Command {
 		names = append(names, l.Name)
 	}
 	cmd.Flags().StringVar(&lang, "lang", "", "`LANGUAGE` of the tool: "+strings.Join(names, ", "))
+	cmd.Flags().StringVar(&from, "from", "", "`FILE` that describes the functions: WIT, or OpenAPI in JSON or YAML")
 	_ = cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (a *app) toolNew(dir, lang string) error {
+// listLanguages returns a line for each language that has a template.
+func listLanguages() (lines []string) {
+	for _, l := range guestsdk.Languages() {
+		needs := "needs nothing else"
+		if l.Needs != "" {
+			needs = "needs " + l.Needs + ", which is missing here"
+			if path, err := exec.LookPath(l.Needs); err == nil {
+				needs = "needs " + l.Needs + ": " + path
+			}
+		}
+		lines = append(lines, fmt.Sprintf("  %-8s%-16s%s", l.Name, l.Title, needs))
+	}
+	return lines
+}
+
+func (a *app) toolNew(dir, lang, from string) error {
 	tool, pkg, err := guestsdk.Name(filepath.Base(dir))
 	if err != nil {
 		return usagef("such as: starling-host tool new weather --lang go", "new: %q is no name for a tool: %v", filepath.Base(dir), err)
 	}
+	var title string
+	var files map[string][]byte
 	languages := guestsdk.Languages()
 	chosen := slices.IndexFunc(languages, func(l guestsdk.Language) bool { return l.Name == lang })
-	if chosen < 0 {
-		out := &failure{code: exitUsage, message: "new: --lang names the language of the tool", hint: "starling-host tool new " + shellWord(dir) + " --lang " + languages[0].Name}
+	switch {
+	case from != "":
+		title, files, err = filesFrom(dir, lang, from)
+	case chosen < 0:
+		out := &failure{code: exitUsage, message: "new: --lang names the language of the tool", details: listLanguages(), hint: "starling-host tool new " + shellWord(dir) + " --lang " + languages[0].Name}
 		if lang != "" {
 			out.message = fmt.Sprintf("new: --lang: there is no template for %q", lang)
 		}
-		for _, l := range languages {
-			needs := "needs nothing else"
-			if l.Needs != "" {
-				needs = "needs " + l.Needs + ", which is missing here"
-				if path, err := exec.LookPath(l.Needs); err == nil {
-					needs = "needs " + l.Needs + ": " + path
-				}
-			}
-			out.details = append(out.details, fmt.Sprintf("  %-8s%-16s%s", l.Name, l.Title, needs))
-		}
 		return out
+	default:
+		title = languages[chosen].Title
+		files, err = languages[chosen].Files(tool, pkg)
 	}
-	files, err := languages[chosen].Files(tool, pkg)
 	if err != nil {
 		return err
 	}
@@ -82,9 +103,28 @@ func (a *app) toolNew(dir, lang string) error {
 	if cases, err := toolcase.Load(dir); err == nil && len(cases) > 0 {
 		input = shellWord(string(cases[0].Input))
 	}
-	a.stdout.printf("written  %s (%s, %s)\n", dir, languages[chosen].Title, plural(len(files), "file"))
+	a.stdout.printf("written  %s (%s, %s)\n", dir, title, plural(len(files), "file"))
 	a.stdout.printf("run it:  starling-host run %s %s && starling-host replay @last\n", shellWord(dir), input)
 	return a.stdout.printf("work:    starling-host tool dev %s\n", shellWord(dir))
+}
+
+// filesFrom returns the files of a tool whose functions the file from describes, and what they are.
+func filesFrom(dir, lang, from string) (title string, files map[string][]byte, err error) {
+	again := "starling-host tool new " + shellWord(dir) + " --from " + shellWord(from)
+	language := "rust"
+	switch info, err := os.Stat(from); {
+	case err != nil:
+		return "", nil, &failure{code: exitUsage, message: "new: --from: " + err.Error()}
+	case info.IsDir(), filepath.Ext(from) == ".wit":
+	case slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(from)):
+		language = "python"
+	default:
+		return "", nil, usagef("give a .wit file, a folder of such files, or an OpenAPI document in .json or .yaml", "new: --from: %s describes no functions", from)
+	}
+	if lang != "" && lang != language {
+		return "", nil, usagef(again, "new: --from %s makes a tool in %s, not in %s", from, language, lang)
+	}
+	return "", nil, usagef("write it by hand: starling-host tool new "+shellWord(dir)+" --lang "+language, "new: --from: %s: no tool can be made from it", from)
 }
 
 // writeFolder writes a new folder: all of it, or nothing.
