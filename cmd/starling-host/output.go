@@ -204,18 +204,8 @@ func pasteable(command string, args ...string) string {
 	return command
 }
 
-// shellWord returns s as one word for a POSIX shell. Characters that are not printable are shown as
-// escapes, so such a word does not work.
-func shellWord(s string) string {
-	s = printable(s)
-	safe := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-", r)
-	}
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !safe(r) }) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
+// shellWord returns s as one word for a POSIX shell.
+func shellWord(s string) string { return display.ShellWord(s) }
 
 // style is the appearance of a word on a terminal. It only repeats the meaning of the word, so
 // nothing is lost without colours. NO_COLOR and TERM=dumb turn it off.

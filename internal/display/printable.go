@@ -118,3 +118,16 @@ func Shorten(s string, width int) string {
 	}
 	return string([]rune(s)[:width-3]) + "..."
 }
+
+// ShellWord returns s as one word for a POSIX shell. Characters that are not printable are shown as
+// escapes, so such a word does not work.
+func ShellWord(s string) string {
+	s = Printable(s)
+	safe := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-", r)
+	}
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool { return !safe(r) }) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

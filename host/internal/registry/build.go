@@ -32,29 +32,37 @@ var buildEnv = []string{
 // maxOutput bounds the kept messages of a toolchain.
 const maxOutput = 64 << 10
 
-// build returns the module of the tool in the folder dir, which the user calls
-// ref.
-func build(ctx context.Context, ref, dir string) ([]byte, error) {
-	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*.go"))
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
+// A language builds the tools of a folder that has one of its files.
+type language struct {
+	marks []string // names of files, and patterns of names
+	build func(ctx context.Context, ref, dir, mark string) ([]byte, error)
+}
+
+// languages returns all languages. If a folder has files of several, the first one counts.
+func languages() []language {
+	all := []language{{[]string{"*.go"}, buildGo}, {scripts, buildScript}, {[]string{pythonTool}, packFolder}}
+	for _, l := range natives {
+		all = append(all, language{l.marks, l.build})
 	}
-	if len(files) > 0 {
-		return buildGo(ctx, ref, dir)
-	}
-	for _, script := range scripts {
-		if _, err := os.Stat(filepath.Join(dir, script)); err == nil {
-			return buildScript(ctx, ref, dir, script)
+	return append(all, language{[]string{manifestName}, linkExtension})
+}
+
+// marked returns the files of a folder that match the first mark which any does.
+func (l language) marked(dir string) []string {
+	for _, mark := range l.marks {
+		if files, err := filepath.Glob(filepath.Join(escapeGlob(dir), mark)); err == nil && len(files) > 0 {
+			return files
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, pythonTool)); err == nil {
-		return packFolder(ref, dir)
-	}
-	if wasm, err := buildNative(ctx, ref, dir); wasm != nil || err != nil {
-		return wasm, err
-	}
-	if _, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
-		return linkExtension(ref, dir)
+	return nil
+}
+
+// build returns the module of the tool in the folder dir, which the user calls ref.
+func build(ctx context.Context, ref, dir string) ([]byte, error) {
+	for _, l := range languages() {
+		if files := l.marked(dir); files != nil {
+			return l.build(ctx, ref, dir, filepath.Base(files[0]))
+		}
 	}
 	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, ", ") + " or " + pythonTool, Hint: nearby(ref, dir, hintReference)}
 }
@@ -62,18 +70,15 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 // nearby returns a hint at the tools in the folders of a folder, or in the folders above it, and
 // otherwise the hint that it is given.
 func nearby(ref, dir, otherwise string) string {
-	marks := append(slices.Clone(scripts), pythonTool, manifestName)
-	for _, l := range natives {
-		marks = append(marks, l.marks...)
-	}
 	isTool := func(dir string) bool {
-		if slices.ContainsFunc(marks, func(mark string) bool { _, err := os.Stat(filepath.Join(dir, mark)); return err == nil }) {
-			return true
-		}
-		files, _ := filepath.Glob(filepath.Join(escapeGlob(dir), "*.go"))
-		return slices.ContainsFunc(files, func(file string) bool {
-			text, err := os.ReadFile(file)
-			return err == nil && !strings.HasSuffix(file, "_test.go") && packageMain.Match(text)
+		return slices.ContainsFunc(languages(), func(l language) bool {
+			return slices.ContainsFunc(l.marked(dir), func(file string) bool {
+				if filepath.Ext(file) != ".go" {
+					return true
+				}
+				text, err := os.ReadFile(file)
+				return err == nil && !strings.HasSuffix(file, "_test.go") && packageMain.Match(text)
+			})
 		})
 	}
 	var found []string
@@ -100,7 +105,7 @@ func nearby(ref, dir, otherwise string) string {
 var packageMain = regexp.MustCompile(`(?m)^package main\b`)
 
 // buildGo returns the module of a Go tool, from the cache if possible.
-func buildGo(ctx context.Context, ref, dir string) ([]byte, error) {
+func buildGo(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 	t, err := findGo(ref, dir)
 	if err != nil {
 		return nil, err
@@ -113,9 +118,17 @@ func buildGo(ctx context.Context, ref, dir string) ([]byte, error) {
 	if wasm, ok := cache.get(key); ok {
 		return wasm, nil
 	}
-	wasm, err := t.build(ctx, func(out string) []string {
-		return slices.Concat([]string{"build"}, buildFlags, []string{"-o", out, "."})
-	})
+	tmp, err := os.MkdirTemp("", "starling-build-")
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	defer os.RemoveAll(tmp)
+	defer Doing(ctx, "building "+ref+" (Go)")()
+	out := filepath.Join(tmp, "tool.wasm")
+	if _, err := t.run(ctx, slices.Concat([]string{"build"}, buildFlags, []string{"-o", out, "."})...); err != nil {
+		return nil, err
+	}
+	wasm, err := t.module(out)
 	if err != nil {
 		return nil, err
 	}
@@ -174,22 +187,6 @@ func Doing(ctx context.Context, what string) (ended func()) {
 		return began(what)
 	}
 	return func() {}
-}
-
-// build compiles the tool into a temporary folder and returns the module. args
-// returns the arguments of the command that writes it to the file out.
-func (t toolchain) build(ctx context.Context, args func(out string) []string) ([]byte, error) {
-	tmp, err := os.MkdirTemp("", "starling-build-")
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	defer os.RemoveAll(tmp)
-	defer Doing(ctx, "building "+t.ref+" ("+t.language+")")()
-	out := filepath.Join(tmp, "tool.wasm")
-	if _, err := t.run(ctx, args(out)...); err != nil {
-		return nil, err
-	}
-	return t.module(out)
 }
 
 // module reads the module that the command has written.

@@ -5,7 +5,10 @@ package registry
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/evanw/esbuild/pkg/api"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // bundled is the one script that a tool in TypeScript or JavaScript and all its imports become.
@@ -24,6 +28,13 @@ type bundled struct {
 // sdkScript is what a tool imports from "starling": members of the argument of the script, which
 // the engine gives it (guest-sdk/js/runtime/main.js).
 const sdkScript = "export const { tool, transient, cancel, discard, snooze, now, random, HTTPError } = starling;"
+
+// bundler gathers the files of a tool in TypeScript or JavaScript for esbuild.
+type bundler struct {
+	folder
+	texts     map[string][]byte // of what was read, by path
+	importing map[string]bool   // the files that import "starling"
+}
 
 // bundle makes the script of the file name in the folder root, of which all links have been
 // followed. No file outside of the folder becomes part of it, and no file of the folder is executed.
@@ -39,7 +50,7 @@ func bundle(root, name string) (*bundled, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &folder{root: root, texts: map[string][]byte{}, importing: map[string]bool{}}
+	f := &bundler{folder: folder{root: root}, texts: map[string][]byte{}, importing: map[string]bool{}}
 	// The tool is required, not imported, so that its start-up code runs where the engine
 	// catches what it throws.
 	built := api.Build(api.BuildOptions{
@@ -77,10 +88,10 @@ func bundle(root, name string) (*bundled, error) {
 // setup makes esbuild take every file from the folder, whichever import, configuration or link
 // leads to it, and find "starling". esbuild also reads the source map that a file names in its last
 // comment about one, so each file gets an empty one.
-func (f *folder) setup(build api.PluginBuild) {
+func (f *bundler) setup(build api.PluginBuild) {
 	build.OnResolve(api.OnResolveOptions{Filter: "^starling$"}, func(args api.OnResolveArgs) (api.OnResolveResult, error) {
-		f.Lock()
-		defer f.Unlock()
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.importing[args.Importer] = true
 		return api.OnResolveResult{Path: "starling", Namespace: "starling"}, nil
 	})
@@ -91,8 +102,15 @@ func (f *folder) setup(build api.PluginBuild) {
 	build.OnLoad(api.OnLoadOptions{Filter: ".", Namespace: "file"}, func(args api.OnLoadArgs) (api.OnLoadResult, error) {
 		content, err := f.read(args.Path)
 		if err != nil {
-			return api.OnLoadResult{Errors: []api.Message{{Text: err.Error(), Detail: err}}}, nil
+			message := api.Message{Text: err.Error()}
+			if errors.As(err, new(*refusal)) {
+				message.Detail = args.Path
+			}
+			return api.OnLoadResult{Errors: []api.Message{message}}, nil
 		}
+		f.mu.Lock()
+		f.texts[args.Path] = content
+		f.mu.Unlock()
 		text := string(content)
 		const map0 = "# sourceMappingURL=data:application/json,{}"
 		if ext := filepath.Ext(args.Path); len(args.With) == 0 && ext == ".css" {
@@ -107,7 +125,7 @@ func (f *folder) setup(build api.PluginBuild) {
 // imports returns the imports of starling:v1 that the author's files name: http if one has the word
 // fetch, and the others if a file that imports "starling" has theirs. Code that calls one without
 // naming it, by eval for instance, gets an error.
-func (f *folder) imports() []string {
+func (f *bundler) imports() []string {
 	names := []string{}
 	for _, word := range []string{"fetch", abi.ImportNow, abi.ImportRandom} {
 		named := regexp.MustCompile(`\b` + word + `\b`)
@@ -122,7 +140,7 @@ func (f *folder) imports() []string {
 }
 
 // complaint returns a message of esbuild with its place, its line and what the author can do.
-func (f *folder) complaint(m api.Message) string {
+func (f *bundler) complaint(m api.Message) string {
 	said, line := strings.Replace(m.Text, `"starling:starling"`, `"starling"`, 1), ""
 	var name string // what was imported
 	if l := m.Location; l != nil {
@@ -132,8 +150,8 @@ func (f *folder) complaint(m api.Message) string {
 			name = l.LineText[l.Column+1 : l.Column+l.Length-1]
 		}
 	}
-	if outside, ok := m.Detail.(*outsideError); ok {
-		return said + line + "\nhint: " + f.remedy(name, outside.real)
+	if path, ok := m.Detail.(string); ok {
+		return said + line + "\nhint: " + f.remedy(name, path)
 	}
 	missing := unresolved.FindStringSubmatch(m.Text)
 	switch {
@@ -141,12 +159,136 @@ func (f *folder) complaint(m api.Message) string {
 	case strings.HasPrefix(missing[1], "node:"), len(m.Notes) > 0 && strings.Contains(m.Notes[0].Text, "built into node"):
 		line += "\nhint: a tool is not run by Node and has no files, processes or sockets: guest-sdk/js/README.md lists what there is"
 	case packageOf(missing[1]) != "":
-		line += "\nhint: install the package in the folder: npm install --prefix " + quote(f.root) + " " + packageOf(missing[1])
+		line += "\nhint: install the package in the folder: npm install --prefix " + display.ShellWord(f.root) + " " + packageOf(missing[1])
 	}
 	return said + line
 }
 
 var unresolved = regexp.MustCompile(`^Could not resolve "([^"./][^"]*)"`)
+
+// remedy returns what an author can do about the import of a file that is not read: name is what
+// was imported, path the file that it led to.
+func (f *bundler) remedy(name, path string) string {
+	pack := packageOf(name)
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || within(f.root, real) {
+		return "import only what the tool uses"
+	}
+	ofPackage := strings.Contains(real, string(filepath.Separator)+"node_modules"+string(filepath.Separator))
+	info, err := os.Lstat(filepath.Join(f.root, "node_modules", pack))
+	switch {
+	case pack != "" && !ofPackage && err == nil && info.Mode()&os.ModeSymlink != 0:
+		dir := filepath.Dir(real)
+		for dir != filepath.Dir(dir) {
+			if _, err := os.Stat(filepath.Join(dir, "package.json")); err == nil {
+				break
+			}
+			dir = filepath.Dir(dir)
+		}
+		return "the package is linked, so install a copy of it: npm install --prefix " + display.ShellWord(f.root) + " --install-links " + display.ShellWord(dir)
+	case pack != "" && ofPackage:
+		return "install it in the folder: npm install --prefix " + display.ShellWord(f.root) + " " + pack
+	}
+	return "copy it into the folder, or move the tool's file to a folder above both"
+}
+
+var packageName = regexp.MustCompile(`^(@[\w.-]+/[\w.-]+|\w[\w.-]*)(/|$)`)
+
+// packageOf returns the package that an import names, or nothing if it names a file.
+func packageOf(name string) string {
+	if m := packageName.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// compilerSettings returns the tsconfig.json of the folder, or its jsconfig.json, with what it
+// extends. esbuild would read one of any folder above, and follow what it extends anywhere.
+func compilerSettings(root string) (string, error) {
+	f := &folder{root: root}
+	options := map[string]any{}
+	for _, name := range []string{"tsconfig.json", "jsconfig.json"} {
+		path := filepath.Join(root, name)
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		var err error
+		if options, err = f.options(path, 0); err != nil {
+			return "", err
+		}
+		break
+	}
+	text, err := json.Marshal(map[string]any{"compilerOptions": options})
+	return string(text), err
+}
+
+// options returns the compilerOptions of a file, with those of the files that it extends. What
+// another package says of types is not followed: no build checks them.
+func (f *folder) options(path string, depth int) (map[string]any, error) {
+	if depth > 10 {
+		return nil, fmt.Errorf("%s: it extends too many files", path)
+	}
+	text, err := f.read(path)
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		Extends         any
+		CompilerOptions map[string]any
+	}
+	plain := trailingComma.ReplaceAll(comment.ReplaceAll(text, []byte("$1")), []byte("$1$2"))
+	if err := json.Unmarshal(plain, &config); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	at := func(base string, p any) string {
+		text, _ := p.(string)
+		if filepath.IsAbs(text) {
+			return text
+		}
+		return filepath.Join(base, text)
+	}
+	dir, own := filepath.Dir(path), config.CompilerOptions
+	base := dir
+	if b, ok := own["baseUrl"]; ok {
+		base = at(dir, b)
+		own["baseUrl"] = base
+	}
+	paths, _ := own["paths"].(map[string]any)
+	for _, targets := range paths {
+		list, _ := targets.([]any)
+		for i := range list {
+			list[i] = at(base, list[i])
+		}
+	}
+	all := map[string]any{}
+	bases, ok := config.Extends.([]any)
+	if !ok {
+		bases = []any{config.Extends}
+	}
+	for _, b := range bases {
+		name, _ := b.(string)
+		if !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "/") {
+			continue
+		}
+		file := at(dir, name)
+		if _, err := os.Stat(file); err != nil {
+			file += ".json"
+		}
+		inherited, err := f.options(file, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, inherited)
+	}
+	maps.Copy(all, own)
+	return all, nil
+}
+
+// JSON with comments, and with commas before a closing bracket.
+var (
+	comment       = regexp.MustCompile(`("(?:\\.|[^"\\])*")|//.*|/\*(?s:.*?)\*/`)
+	trailingComma = regexp.MustCompile(`("(?:\\.|[^"\\])*")|,(\s*[\]}])`)
+)
 
 // lineTable returns, in JSON, which lines of the script are the author's or a package's, and where
 // they came from: a list of files, and runs of lines that follow each other in both. A run is its

@@ -1,11 +1,9 @@
 package registry
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -23,29 +21,20 @@ const maxManifestBytes = 1 << 20
 
 // linkExtension returns the module of an extension of IronClaw: a component, and a manifest that
 // lists its tools with their schemas. Files outside of the folder are not read.
-func linkExtension(ref, dir string) ([]byte, error) {
+func linkExtension(_ context.Context, ref, dir, _ string) ([]byte, error) {
 	broken := func(format string, args ...any) error {
 		return &Error{Ref: ref, Reason: manifestName + ": " + fmt.Sprintf(format, args...)}
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	defer root.Close()
-	read := func(name string, most int64) ([]byte, error) {
-		f, err := root.Open(filepath.FromSlash(name))
+	folder := &folder{root: dir}
+	read := func(name string, most int) ([]byte, error) {
+		text, err := folder.read(filepath.Join(dir, filepath.FromSlash(name)))
 		if err != nil {
-			return nil, broken("%s cannot be read: %v", name, errors.Unwrap(err))
+			return nil, broken("%v", err)
 		}
-		defer f.Close()
-		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-			return nil, broken("%s is not a regular file", name)
+		if len(text) > most {
+			return nil, broken("%s has more than %d bytes", name, most)
 		}
-		b, err := io.ReadAll(io.LimitReader(f, most+1))
-		if err == nil && int64(len(b)) > most {
-			err = broken("%s has more than %d bytes", name, most)
-		}
-		return b, err
+		return text, nil
 	}
 	text, err := read(manifestName, maxManifestBytes)
 	if err != nil {

@@ -50,7 +50,7 @@ id = "notes.drop"
 		"a missing schema":    {strings.ReplaceAll(whole, "find.json", "other.json"), "schemas/other.json cannot be read: no such file"},
 		"a path that leaves":  {strings.ReplaceAll(whole, "schemas/find.json", "../outside.json"), "cannot be read"},
 		"an absolute path":    {strings.ReplaceAll(whole, "schemas/find.json", filepath.ToSlash(outside)), "cannot be read"},
-		"a link that leaves":  {strings.ReplaceAll(whole, "schemas/find.json", "schemas/link.json"), "cannot be read"},
+		"a link that leaves":  {strings.ReplaceAll(whole, "schemas/find.json", "schemas/link.json"), "which is outside of its folder"},
 		"no JSON":             {strings.ReplaceAll(whole, "schemas/find.json", "manifest.toml"), "manifest.toml is not JSON"},
 		"two of the name":     {whole + "[[tools]]\nid = \"notes.drop\"\n", "two tools of the manifest are named notes_drop"},
 		"a broken line":       {whole + "nonsense\n", "is not a key with a value"},

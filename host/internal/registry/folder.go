@@ -1,198 +1,75 @@
-//go:build !js
-
 package registry
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"sync"
 )
 
-// folder is the folder of a tool in TypeScript or JavaScript, whose files alone a build may read.
+// folder reads the files of a tool's folder, and no others. Links are followed first.
 type folder struct {
 	root string // all links followed
 
-	sync.Mutex
-	texts     map[string][]byte // of what was read, by path
-	size      int64             // of them together
-	importing map[string]bool   // the files that import "starling"
+	mu   sync.Mutex
+	size int64 // of what was read
 }
 
-// maxSources bounds the files of a build together.
-const maxSources = 32 << 20
+// maxSources bounds the sources of a build together, in bytes.
+const maxSources = 64 << 20
 
-// outsideError is the reason why a file is not read.
-type outsideError struct{ real, root string }
+// refusal is the reason why a build does not read a file.
+type refusal struct{ reason, hint string }
 
-func (e *outsideError) Error() string {
-	return fmt.Sprintf("%s is outside of %s, and a tool is built from the files of its folder alone", e.real, e.root)
+func (r *refusal) Error() string { return r.reason }
+
+func outside(real string) error {
+	return &refusal{"the tool takes " + real + ", which is outside of its folder", "copy it into the folder"}
 }
 
-// read returns the content of a file of the folder.
+var errIrregular = errors.New("it is not a regular file")
+
+// read returns the content of a file. The error is a [*refusal] if a build must not read it.
 func (f *folder) read(path string) ([]byte, error) {
+	wrong := func(err error) error {
+		if at, ok := errors.AsType[*os.PathError](err); ok {
+			err = at.Err
+		}
+		return fmt.Errorf("%s cannot be read: %w", path, err)
+	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, err
+		return nil, wrong(err)
 	}
 	if !within(f.root, real) {
-		return nil, &outsideError{real, f.root}
+		return nil, outside(real)
 	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", real)
+	if info, err := os.Stat(real); err != nil { // to open a pipe could block
+		return nil, wrong(err)
+	} else if !info.Mode().IsRegular() {
+		return nil, wrong(errIrregular)
 	}
 	file, err := os.Open(real)
 	if err != nil {
-		return nil, err
+		return nil, wrong(err)
 	}
 	defer file.Close()
 	content, err := io.ReadAll(io.LimitReader(file, maxSources+1))
 	if err != nil {
-		return nil, err
+		return nil, wrong(err)
 	}
-	f.Lock()
-	defer f.Unlock()
-	if f.size += int64(len(content)); f.size > maxSources {
-		return nil, fmt.Errorf("%s: the files of the tool have more than %d MiB", real, maxSources>>20)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.size += int64(len(content)) + 1<<10; f.size > maxSources { // which bounds empty files, too
+		return nil, &refusal{fmt.Sprintf("the files of the tool have more than %d MiB", maxSources>>20), "give the folder of the tool alone, and keep data out of it"}
 	}
-	f.texts[path] = content
 	return content, nil
 }
 
-// remedy says what an author can do about the import of a file that is outside of the folder: name
-// is what was imported, real the file that it led to.
-func (f *folder) remedy(name, real string) string {
-	pack := packageOf(name)
-	ofPackage := strings.Contains(real, string(filepath.Separator)+"node_modules"+string(filepath.Separator))
-	info, err := os.Lstat(filepath.Join(f.root, "node_modules", pack))
-	switch {
-	case pack != "" && !ofPackage && err == nil && info.Mode()&os.ModeSymlink != 0:
-		dir := filepath.Dir(real)
-		for dir != filepath.Dir(dir) {
-			if _, err := os.Stat(filepath.Join(dir, "package.json")); err == nil {
-				break
-			}
-			dir = filepath.Dir(dir)
-		}
-		return "the package is linked, so install a copy of it: npm install --prefix " + quote(f.root) + " --install-links " + quote(dir)
-	case pack != "" && ofPackage:
-		return "install it in the folder: npm install --prefix " + quote(f.root) + " " + pack
-	}
-	return "copy it into the folder, or move the tool's file to a folder above both"
+// within reports whether a path is folder or inside it.
+func within(folder, path string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
 }
-
-var packageName = regexp.MustCompile(`^(@[\w.-]+/[\w.-]+|\w[\w.-]*)(/|$)`)
-
-// packageOf returns the package that an import names, or nothing if it names a file.
-func packageOf(name string) string {
-	if m := packageName.FindStringSubmatch(name); m != nil {
-		return m[1]
-	}
-	return ""
-}
-
-var plainPath = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
-
-func quote(path string) string {
-	if plainPath.MatchString(path) {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-}
-
-// compilerSettings returns the tsconfig.json of the folder, or its jsconfig.json, with what it
-// extends. esbuild would read one of any folder above, and follow what it extends anywhere.
-func compilerSettings(root string) (string, error) {
-	f := &folder{root: root, texts: map[string][]byte{}}
-	options := map[string]any{}
-	for _, name := range []string{"tsconfig.json", "jsconfig.json"} {
-		path := filepath.Join(root, name)
-		if _, err := os.Lstat(path); err != nil {
-			continue
-		}
-		var err error
-		if options, err = f.options(path, 0); err != nil {
-			return "", err
-		}
-		break
-	}
-	text, err := json.Marshal(map[string]any{"compilerOptions": options})
-	return string(text), err
-}
-
-// options returns the compilerOptions of a file, with those of the files that it extends. What
-// another package says of types is not followed: no build checks them.
-func (f *folder) options(path string, depth int) (map[string]any, error) {
-	if depth > 10 {
-		return nil, fmt.Errorf("%s: it extends too many files", path)
-	}
-	text, err := f.read(path)
-	if err != nil {
-		return nil, err
-	}
-	var config struct {
-		Extends         any
-		CompilerOptions map[string]any
-	}
-	plain := trailingComma.ReplaceAll(comment.ReplaceAll(text, []byte("$1")), []byte("$1$2"))
-	if err := json.Unmarshal(plain, &config); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	at := func(base string, p any) string {
-		text, _ := p.(string)
-		if filepath.IsAbs(text) {
-			return text
-		}
-		return filepath.Join(base, text)
-	}
-	dir, own := filepath.Dir(path), config.CompilerOptions
-	base := dir
-	if b, ok := own["baseUrl"]; ok {
-		base = at(dir, b)
-		own["baseUrl"] = base
-	}
-	paths, _ := own["paths"].(map[string]any)
-	for _, targets := range paths {
-		list, _ := targets.([]any)
-		for i := range list {
-			list[i] = at(base, list[i])
-		}
-	}
-	all := map[string]any{}
-	bases, ok := config.Extends.([]any)
-	if !ok {
-		bases = []any{config.Extends}
-	}
-	for _, b := range bases {
-		name, _ := b.(string)
-		if !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "/") {
-			continue
-		}
-		file := at(dir, name)
-		if _, err := os.Stat(file); err != nil {
-			file += ".json"
-		}
-		inherited, err := f.options(file, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(all, inherited)
-	}
-	maps.Copy(all, own)
-	return all, nil
-}
-
-// JSON with comments, and with commas before a closing bracket.
-var (
-	comment       = regexp.MustCompile(`("(?:\\.|[^"\\])*")|//.*|/\*(?s:.*?)\*/`)
-	trailingComma = regexp.MustCompile(`("(?:\\.|[^"\\])*")|,(\s*[\]}])`)
-)

@@ -207,9 +207,3 @@ func (k *keyText) addFile(p listedPackage, name, path string) ([]byte, error) {
 	k.line("file", name, canon.Sum(content).String())
 	return content, nil
 }
-
-// within reports whether a path is folder or inside it.
-func within(folder, path string) bool {
-	rel, err := filepath.Rel(folder, path)
-	return err == nil && filepath.IsLocal(rel)
-}

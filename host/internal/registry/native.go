@@ -32,62 +32,63 @@ type native struct {
 	cache   cache
 }
 
-// natives are the languages, by the files that make a folder a tool.
-var natives = []struct {
-	language string
-	marks    []string
-	find     func(*native, context.Context) (version string, err error)
-	compile  func(*native, context.Context) error
-}{
+// natives are the languages of native tools.
+var natives = []nativeLanguage{
 	{"Rust", []string{"Cargo.toml"}, (*native).findRust, (*native).compileRust},
 	{"C", []string{"tool.c"}, (*native).findC, (*native).compileC},
 	{"AssemblyScript", []string{"asconfig.json", "assembly/index.ts"}, (*native).findAsc, (*native).compileAsc},
 }
 
-// maxFolder bounds the sources of a native tool, in bytes.
-const maxFolder = 64 << 20
+type nativeLanguage struct {
+	name    string
+	marks   []string // the files that make a folder a tool
+	find    func(*native, context.Context) (version string, err error)
+	compile func(*native, context.Context) error
+}
 
-// buildNative returns the module of a native tool, from the cache if possible. It returns
-// nil if the folder is not one.
-func buildNative(ctx context.Context, ref, dir string) ([]byte, error) {
-	for _, l := range natives {
-		if !slices.ContainsFunc(l.marks, func(mark string) bool { _, err := os.Stat(filepath.Join(dir, mark)); return err == nil }) {
-			continue
-		}
-		tmp, err := os.MkdirTemp("", "starling-build-")
-		if err != nil {
-			return nil, fmt.Errorf("registry: %w", err)
-		}
-		defer os.RemoveAll(tmp)
-		if tmp, err = filepath.EvalSymlinks(tmp); err != nil {
-			return nil, fmt.Errorf("registry: %w", err)
-		}
-		n := &native{tmp: tmp, dir: filepath.Join(tmp, "tool"), out: filepath.Join(tmp, "tool.wasm"), files: map[string]string{}, cache: openCache()}
-		folder := filepath.Clean(ref) + string(filepath.Separator)
-		n.toolchain = toolchain{language: l.language, ref: ref, places: strings.NewReplacer(
-			n.dir+string(filepath.Separator), folder, "--> ./", "--> "+folder, "::: ./", "::: "+folder, "└─ in ", "└─ in "+folder)}
-		if err := n.copy(dir); err != nil {
-			return nil, err
-		}
-		if n.version, err = l.find(n, ctx); err != nil {
-			return nil, err
-		}
-		key := n.key(".", l.language, n.version)
-		if wasm, ok := n.cache.get(key); ok {
-			return wasm, nil
-		}
-		n.bare = true
-		defer Doing(ctx, "building "+ref+" ("+l.language+")")()
-		if err := l.compile(n, ctx); err != nil {
-			return nil, err
-		}
-		wasm, err := n.module(n.out)
-		if err == nil {
-			n.cache.put(key, wasm)
-		}
-		return wasm, err
+// build returns the module of a native tool, from the cache if possible.
+func (l nativeLanguage) build(ctx context.Context, ref, dir, _ string) ([]byte, error) {
+	n, err := l.prepare(ref)
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil
+	defer os.RemoveAll(n.tmp)
+	if err := n.copy(dir); err != nil {
+		return nil, err
+	}
+	if n.version, err = l.find(n, ctx); err != nil {
+		return nil, err
+	}
+	key := n.key(".", l.name, n.version)
+	if wasm, ok := n.cache.get(key); ok {
+		return wasm, nil
+	}
+	defer Doing(ctx, "building "+ref+" ("+l.name+")")()
+	n.bare = true
+	if err := l.compile(n, ctx); err != nil {
+		return nil, err
+	}
+	wasm, err := n.module(n.out)
+	if err == nil {
+		n.cache.put(key, wasm)
+	}
+	return wasm, err
+}
+
+// prepare makes the folder for a copy. The caller must remove tmp.
+func (l nativeLanguage) prepare(ref string) (*native, error) {
+	tmp, err := os.MkdirTemp("", "starling-build-")
+	if err == nil {
+		tmp, err = filepath.EvalSymlinks(tmp)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	n := &native{tmp: tmp, dir: filepath.Join(tmp, "tool"), out: filepath.Join(tmp, "tool.wasm"), files: map[string]string{}, cache: openCache()}
+	folder := filepath.Clean(ref) + string(filepath.Separator)
+	n.toolchain = toolchain{language: l.name, ref: ref, places: strings.NewReplacer(
+		n.dir+string(filepath.Separator), folder, "--> ./", "--> "+folder, "::: ./", "::: "+folder, "└─ in ", "└─ in "+folder)}
+	return n, nil
 }
 
 // notSource are files that no source needs: hidden ones, what build systems write or download,
@@ -96,49 +97,30 @@ var notSource = regexp.MustCompile(`^(\..*|target|node_modules|cases|.*\.wasm|.*
 
 // copy copies the files of the folder dir. It follows a link only to a file in the folder.
 func (n *native) copy(dir string) error {
-	var size int64
-	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+	from := &folder{root: dir}
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return err
+			return fmt.Errorf("registry: %w", err)
 		}
-		name, err := filepath.Rel(dir, file)
-		if err != nil {
-			return err
-		}
-		if name != "." && notSource.MatchString(d.Name()) {
-			if d.IsDir() {
-				return filepath.SkipDir
-			}
+		name, _ := filepath.Rel(dir, path) // it is below dir
+		to := filepath.Join(n.dir, name)
+		switch skip := name != "." && notSource.MatchString(d.Name()); {
+		case skip && d.IsDir():
+			return filepath.SkipDir
+		case skip:
 			return nil
+		case d.IsDir():
+			return os.MkdirAll(to, 0o700)
 		}
-		if d.IsDir() {
-			return os.MkdirAll(filepath.Join(n.dir, name), 0o700)
-		}
-		real, err := filepath.EvalSymlinks(file)
-		if err != nil {
-			return err
-		}
-		if !within(dir, real) {
-			return n.outside(real)
-		}
-		info, err := os.Stat(real)
-		if err != nil || !info.Mode().IsRegular() {
-			return err
-		}
-		if size += info.Size() + 1<<10; size > maxFolder {
-			return &Error{Ref: n.ref, Reason: fmt.Sprintf("the folder has more than %d MiB of files", maxFolder>>20), Hint: "give the folder of the tool alone"}
-		}
-		content, err := os.ReadFile(real)
-		if err != nil {
+		content, err := from.read(path)
+		if errors.Is(err, errIrregular) {
+			return nil // a source does not need it
+		} else if err != nil {
 			return err
 		}
 		n.files[filepath.ToSlash(name)] = canon.Sum(content).String()
-		return os.WriteFile(filepath.Join(n.dir, name), content, 0o600)
+		return os.WriteFile(to, content, 0o600)
 	})
-	if err != nil && !errors.As(err, new(*Error)) {
-		err = fmt.Errorf("registry: %w", err)
-	}
-	return err
 }
 
 // key returns the digest of the files below a folder of the copy and of parts.
@@ -151,10 +133,6 @@ func (n *native) key(folder string, parts ...string) canon.Hash {
 		}
 	}
 	return canon.Sum(k.text.Bytes())
-}
-
-func (n *native) outside(file string) error {
-	return &Error{Ref: n.ref, Reason: "the tool takes " + file + ", which is outside of its folder", Hint: "copy it into the folder"}
 }
 
 // checkRead refuses the tool if the compiler read a file outside of the folders. It reads the
@@ -179,7 +157,7 @@ func (n *native) checkRead(list string, folders ...string) error {
 				return fmt.Errorf("registry: %w", err)
 			}
 			if !slices.ContainsFunc(folders, func(folder string) bool { return within(folder, real) }) {
-				return n.outside(real)
+				return outside(real)
 			}
 		}
 	}

@@ -1,12 +1,13 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path"
+	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/interp"
@@ -15,55 +16,38 @@ import (
 // pythonTool is the file that makes a folder a tool in Python.
 const pythonTool = "tool.py"
 
+// notModule matches the files in Python that a tool does not import: hidden ones and tests.
+var notModule = regexp.MustCompile(`^(\..*|test_.*|.*_test\.py|conftest\.py)$`)
+
 // packFolder returns the module of the tool in Python in the folder dir: its tool.py, and the
 // modules that this may import, which are the other files NAME.py and the packages of the folder.
-// Hidden files and tests are left out.
-func packFolder(ref, dir string) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
+func packFolder(_ context.Context, ref, dir, _ string) ([]byte, error) {
+	folder, files := &folder{root: dir}, []interp.File{}
+	add := func(path string) error {
+		text, err := folder.read(path)
+		name, _ := filepath.Rel(dir, path) // it is below dir
+		files = append(files, interp.File{Name: filepath.ToSlash(name), Text: text})
+		return err
 	}
-	defer root.Close()
-	names := []string{pythonTool}
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		base := path.Base(name)
+	tool := filepath.Join(dir, pythonTool)
+	if err := add(tool); err != nil {
+		return nil, err
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil || name == ".":
+		case err != nil || path == dir || path == tool:
 			return err
 		case d.IsDir():
-			if _, err := root.Lstat(path.Join(name, "__init__.py")); err != nil || strings.HasPrefix(base, ".") {
+			if _, err := os.Lstat(filepath.Join(path, "__init__.py")); err != nil || strings.HasPrefix(d.Name(), ".") {
 				return fs.SkipDir
 			}
-		case strings.HasSuffix(base, ".py") && name != pythonTool && !strings.HasPrefix(base, ".") &&
-			!strings.HasPrefix(base, "test_") && !strings.HasSuffix(base, "_test.py") && base != "conftest.py":
-			names = append(names, name)
+		case filepath.Ext(path) == ".py" && !notModule.MatchString(d.Name()):
+			return add(path)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	var files []interp.File
-	left := MaxModuleBytes
-	for _, name := range names {
-		// The root refuses links out of the folder.
-		info, err := root.Stat(name)
-		if err == nil && !info.Mode().IsRegular() {
-			err = errors.New("not a regular file")
-		}
-		var text []byte
-		if err == nil {
-			var f *os.File
-			if f, err = root.Open(name); err == nil {
-				text, err = io.ReadAll(io.LimitReader(f, int64(left)))
-				f.Close()
-			}
-		}
-		if err != nil {
-			return nil, &Error{Ref: ref, Reason: fmt.Sprintf("%s cannot be packed: %v", name, err), Hint: "make it a file of the folder, readable and without links that lead out of it"}
-		}
-		left -= len(text)
-		files = append(files, interp.File{Name: name, Text: text})
+		return nil, err
 	}
 	return packPython(ref, files...)
 }

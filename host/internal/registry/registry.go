@@ -86,27 +86,41 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	if err != nil {
 		return Module{}, fmt.Errorf("registry: %w", err)
 	}
+	dir, file := source, ""
+	if !info.IsDir() {
+		dir, file = filepath.Split(source)
+	}
+	// A link to a folder is followed: the Go command would look for go.mod above the link.
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return Module{}, fmt.Errorf("registry: %w", err)
+	}
 	m := Module{Name: strings.TrimSuffix(strings.TrimSuffix(filepath.Base(source), ".wasm"), ".py"), Source: source}
-	folder := info.IsDir()
 	switch {
-	case folder:
-		m.Wasm, err = buildFolder(ctx, ref, source)
-	case isScript.MatchString(filepath.Ext(source)):
-		m.Name = strings.TrimSuffix(m.Name, filepath.Ext(source))
-		m.Wasm, err = buildScriptFile(ctx, ref, source, info)
-	case filepath.Base(source) == pythonTool:
-		folder = true
-		m.Wasm, err = packFolder(ref, filepath.Dir(source))
+	case info.IsDir():
+		m.Wasm, err = build(ctx, ref, dir)
+	case isScript.MatchString(filepath.Ext(file)):
+		m.Name = strings.TrimSuffix(m.Name, filepath.Ext(file))
+		if err = checkFile(ref, info); err == nil {
+			m.Wasm, err = buildScript(ctx, ref, dir, file)
+		}
+	case file == pythonTool:
+		m.Wasm, err = packFolder(ctx, ref, dir, file)
 	default:
 		m.Wasm, err = readModule(ref, info)
+	}
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		err = &Error{Ref: ref, Reason: refused.reason, Hint: refused.hint}
+	}
+	if err == nil {
+		m, err = m.joined()
+	}
+	if err == nil && !info.IsDir() && file != pythonTool {
+		m, err = m.besides()
 	}
 	if err != nil {
 		return Module{}, err
 	}
-	if m, err = m.joined(); err != nil || folder {
-		return m, err
-	}
-	return m.besides()
+	return m, nil
 }
 
 // FromBytes returns the module that bytes are. The name is that of a WASI command.
@@ -123,17 +137,6 @@ func (m Module) joined() (Module, error) {
 	var err error
 	m.Wasm, err = component.Link(m.Wasm)
 	return m, err
-}
-
-// buildFolder builds the folder behind ref, which may be a link to it: the Go
-// command looks for go.mod above the folder it is given, not above the target
-// of a link.
-func buildFolder(ctx context.Context, ref, source string) ([]byte, error) {
-	dir, err := filepath.EvalSymlinks(source)
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	return build(ctx, ref, dir)
 }
 
 // readModule reads the file that ref names. info is looked at first because to

@@ -127,7 +127,7 @@ func (n *native) readCargo() (crate, error) {
 		needs = "build.rs"
 	}
 	if c.sdk != "" && !filepath.IsLocal(c.sdk) {
-		return c, n.outside(c.sdk)
+		return c, outside(c.sdk)
 	}
 	if needs != "" {
 		return c, &Error{Ref: n.ref, Reason: "the tool needs " + needs + ", and cargo would execute programs to build that; the host builds only the tool and the crate starling-tool",

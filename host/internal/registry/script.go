@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -90,16 +89,4 @@ func buildScript(ctx context.Context, ref, dir, name string) ([]byte, error) {
 	return component.Prune(wasm, interp.Section, func(module, name string) bool {
 		return module == abi.Version && !slices.Contains(b.Imports, name)
 	}), nil
-}
-
-// buildScriptFile is buildScript for the file that ref names.
-func buildScriptFile(ctx context.Context, ref, source string, info os.FileInfo) ([]byte, error) {
-	if err := checkFile(ref, info); err != nil {
-		return nil, err
-	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(source))
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	return buildScript(ctx, ref, dir, filepath.Base(source))
 }
