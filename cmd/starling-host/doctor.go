@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve"
@@ -85,9 +86,9 @@ func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) erro
 	findings := []finding{
 		{"version", stateOK, fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, plural(runtime.NumCPU(), "CPU")), ""},
 		{"environment", stateOK, variablesSet(), ""},
-		checkBuilder("go", "Go", "install Go from https://go.dev/dl", func() (string, string, error) { return guest.GoVersion(ctx) }),
 	}
-	findings = append(append(findings, checkEngine(ctx)...), checkReset(ctx), checkBuildCache())
+	findings = append(append(findings, checkEngine(ctx)...), checkReset(ctx))
+	findings = append(append(findings, checkCaches()...), checkCompilers(ctx)...)
 	findings = append(findings, more...)
 	if file.Database != "" {
 		findings = append(findings, checkDatabase(ctx, file)...)
@@ -151,17 +152,20 @@ func refusal(check string, err error) finding {
 	return finding{check, stateBad, starling.PlainError(err), ""}
 }
 
-// checkBuilder looks for a program that builds tools.
-func checkBuilder(check, language, fix string, find func() (version, path string, err error)) finding {
-	version, path, err := find()
-	if err == nil {
-		return finding{check, stateOK, fmt.Sprintf("%s, %s", version, path), ""}
+// checkCompilers looks for what builds tools from their folders.
+func checkCompilers(ctx context.Context) []finding {
+	findings := []finding{{"Python, JS, TS", stateOK, "tools need no compiler", ""}}
+	for _, c := range guest.Compilers(ctx) {
+		f := finding{c.Language, stateOK, c.Version + ", " + c.Path, ""}
+		if c.Err != nil {
+			f.state, f.found = stateLimited, starling.PlainError(c.Err)
+			if missing, ok := errors.AsType[*guest.SourceError](c.Err); ok {
+				f.found, f.fix = missing.Reason, missing.Hint
+			}
+		}
+		findings = append(findings, f)
 	}
-	reason := starling.PlainError(err)
-	if missing, ok := errors.AsType[*guest.SourceError](err); ok { // without its purpose
-		reason = missing.Reason
-	}
-	return finding{check, stateLimited, "tools in " + language + " cannot be built: " + reason, fix}
+	return findings
 }
 
 // checkEngine looks for the compiler, and checks the features that need it.
@@ -172,7 +176,7 @@ func checkEngine(ctx context.Context) []finding {
 		return []finding{{check, stateLimited, "interpreter, some thirty times slower: " + starling.PlainError(err), ""}}
 	}
 	engine.Close(ctx)
-	return []finding{{check, stateOK, "compiler", ""}, checkIsolation(), checkCompileCache(ctx)}
+	return []finding{{check, stateOK, "compiler", ""}, checkIsolation()}
 }
 
 // checkReset reports the method of resetting sandboxes, and why a better one does not work.
@@ -220,30 +224,34 @@ func checkIsolation() finding {
 	return finding{check, state, strings.Join(on, ", ") + off, ""}
 }
 
-func checkCompileCache(ctx context.Context) finding {
-	const check = "compiled code"
-	dir := starling.CodeCacheFolder()
-	if dir == "" {
-		return finding{check, stateSlow, "modules are compiled in each process: there is no user cache folder", "export HOME=..."}
+// checkCaches looks at the folders in which tools are kept between runs. Each can be removed.
+func checkCaches() (findings []finding) {
+	built, _ := guest.BuildCacheFolder()
+	fetched, _ := artifact.Finder{}.CacheFolder()
+	for _, c := range []struct{ check, dir, without string }{
+		{"compiled code", starling.CodeCacheFolder(), "modules are compiled in each process: "},
+		{"built tools", built, "tools are built each time: "}, {"fetched tools", fetched, "tools of registries cannot be used: "},
+	} {
+		if c.dir == "" {
+			findings = append(findings, finding{c.check, stateSlow, c.without + "there is no user cache folder", "export HOME=..."})
+			continue
+		}
+		if err := sandbox.CheckCacheFolder(c.dir); err != nil {
+			findings = append(findings, finding{c.check, stateSlow, c.without + starling.PlainError(err), pasteable("chmod 700", c.dir)})
+			continue
+		}
+		var size int64
+		_ = filepath.WalkDir(c.dir, func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				if info, err := d.Info(); err == nil {
+					size += info.Size()
+				}
+			}
+			return nil
+		})
+		findings = append(findings, finding{c.check, stateOK, formatSize(uint64(size)) + ", " + c.dir, ""})
 	}
-	engine, err := sandbox.New(ctx, sandbox.Config{CacheDir: dir})
-	if err != nil {
-		return finding{check, stateSlow, starling.PlainError(err), pasteable("chmod 700", dir)}
-	}
-	engine.Close(ctx)
-	return finding{check, stateOK, dir, ""}
-}
-
-func checkBuildCache() finding {
-	const check = "built tools"
-	dir, err := guest.BuildCacheFolder()
-	if err != nil {
-		return finding{check, stateSlow, "tools are built each time: " + err.Error(), "export HOME=..."}
-	}
-	if err := sandbox.CheckCacheFolder(dir); err != nil {
-		return finding{check, stateSlow, "tools are built each time: " + starling.PlainError(err), pasteable("chmod 700", dir)}
-	}
-	return finding{check, stateOK, dir, ""}
+	return findings
 }
 
 // checkDatabase looks at a database without writing to it.

@@ -47,5 +47,6 @@ func WithProgress(ctx context.Context, began func(what string) (ended func())) c
 // BuildCacheFolder returns the folder of the build cache, whether or not it exists.
 func BuildCacheFolder() (string, error) { return registry.CacheDir() }
 
-// GoVersion returns the version of the Go command that would build a tool, and its path.
-func GoVersion(ctx context.Context) (version, path string, err error) { return registry.GoVersion(ctx) }
+// Compilers looks for the compilers of all languages that need one. Their errors are a
+// [*SourceError].
+func Compilers(ctx context.Context) []registry.Compiler { return registry.Compilers(ctx) }

@@ -1,9 +1,9 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,9 +37,11 @@ func (n *native) findAsc(ctx context.Context) (string, error) {
 	}
 	n.path = node
 	for _, root := range []string{filepath.Join(real, "..", ".."), filepath.Join(asc, "..", "node_modules", "assemblyscript"), filepath.Join(asc, "..", "..", "assemblyscript")} {
-		if manifest, err := os.ReadFile(filepath.Join(root, "package.json")); err == nil && bytes.Contains(manifest, []byte(`"assemblyscript"`)) {
+		manifest, err := os.ReadFile(filepath.Join(root, "package.json"))
+		var p struct{ Name, Version string }
+		if err == nil && json.Unmarshal(manifest, &p) == nil && p.Name == "assemblyscript" {
 			n.flags = []string{"--input-type=module", "--eval", ascScript, "--", filepath.Join(root, "dist", "asc.js")}
-			return string(manifest), nil
+			return "asc " + p.Version + "\n" + string(manifest), nil
 		}
 	}
 	return "", n.missing("the npm package assemblyscript, and "+asc+" is not from one", hint)

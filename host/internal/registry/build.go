@@ -2,6 +2,7 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,13 +164,59 @@ type toolchain struct {
 // others into a module would give a tool's author the secrets of the user.
 var bareEnv = []string{"PATH", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT"}
 
-func findGo(ref, dir string) (toolchain, error) {
-	path, err := exec.LookPath("go")
-	if err != nil {
-		return toolchain{}, &Error{Ref: ref, Reason: "building a folder needs Go, and there is no go command in PATH",
-			Hint: installer("apt-get install golang-go", "dnf install golang", "pacman -S go", "winget install GoLang.Go", "brew install go")}
+// findGo returns the Go command for the tool in a folder.
+func findGo(ref, dir string) (t toolchain, err error) {
+	t = toolchain{language: "Go", ref: ref, flags: []string{"-C", dir}, env: buildEnv}
+	if t.path, err = exec.LookPath("go"); err != nil {
+		err = t.missing("go, and there is none in PATH", "apt-get install golang-go", "dnf install golang", "pacman -S go", "winget install GoLang.Go", "brew install go")
 	}
-	return toolchain{path: path, language: "Go", ref: ref, flags: []string{"-C", dir}, env: buildEnv}, nil
+	return t, err
+}
+
+// missing returns the error for a compiler that is not here. The commands install it.
+func (t toolchain) missing(what string, commands ...string) error {
+	e := &Error{Ref: t.ref, Reason: "building a folder in " + t.language + " needs " + what}
+	for _, e.Hint = range commands { // the first whose program is here, or the last
+		if _, err := exec.LookPath(strings.Fields(e.Hint)[0]); err == nil {
+			break
+		}
+	}
+	return e
+}
+
+// Compiler is what builds folders in a language on this machine. Without one Err is an [*Error].
+type Compiler struct {
+	Language, Version, Path string
+	Err                     error
+}
+
+// Compilers looks for the compilers of all languages that need one.
+func Compilers(ctx context.Context) (all []Compiler) {
+	add := func(t toolchain, version string, err error) {
+		version, _, _ = strings.Cut(strings.TrimSpace(version), "\n")
+		all = append(all, Compiler{t.language, version, t.path, err})
+	}
+	t, err := findGo("", ".")
+	var version []byte
+	if err == nil {
+		version, err = t.run(ctx, "env", "GOVERSION")
+	}
+	add(t, string(version), err)
+	for _, l := range natives {
+		n, err := l.prepare("")
+		if err != nil {
+			add(toolchain{language: l.name}, "", err)
+			continue
+		}
+		if n.version, err = l.find(n, ctx); err == nil && l.probe != "" {
+			if err = cmp.Or(os.Mkdir(n.dir, 0o700), os.WriteFile(filepath.Join(n.dir, l.probe), nil, 0o600)); err == nil {
+				err = l.compile(n, ctx)
+			}
+		}
+		add(n.toolchain, n.version, err)
+		os.RemoveAll(n.tmp)
+	}
+	return all
 }
 
 type progressKey struct{}
@@ -264,15 +311,4 @@ type limitedBuffer struct{ bytes.Buffer }
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	b.Buffer.Write(p[:min(len(p), maxOutput-b.Len())])
 	return len(p), nil
-}
-
-// GoVersion returns the version of the Go command that would build a tool here
-// and its path. Without one the error is an [*Error].
-func GoVersion(ctx context.Context) (version, path string, err error) {
-	t, err := findGo("", ".")
-	if err != nil {
-		return "", "", err
-	}
-	out, err := t.run(ctx, "env", "GOVERSION")
-	return strings.TrimSpace(string(out)), t.path, err
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,9 +33,9 @@ type native struct {
 
 // natives are the languages of native tools.
 var natives = []nativeLanguage{
-	{"Rust", []string{"Cargo.toml"}, (*native).findRust, (*native).compileRust},
-	{"C", []string{"tool.c"}, (*native).findC, (*native).compileC},
-	{"AssemblyScript", []string{"asconfig.json", "assembly/index.ts"}, (*native).findAsc, (*native).compileAsc},
+	{"Rust", []string{"Cargo.toml"}, (*native).findRust, (*native).compileRust, ""},
+	{"C", []string{"tool.c"}, (*native).findC, (*native).compileC, "tool.c"},
+	{"AssemblyScript", []string{"asconfig.json", "assembly/index.ts"}, (*native).findAsc, (*native).compileAsc, ""},
 }
 
 type nativeLanguage struct {
@@ -44,6 +43,7 @@ type nativeLanguage struct {
 	marks   []string // the files that make a folder a tool
 	find    func(*native, context.Context) (version string, err error)
 	compile func(*native, context.Context) error
+	probe   string // an empty file that shows whether parts of the compiler are missing, or nothing
 }
 
 // build returns the module of a native tool, from the cache if possible.
@@ -162,19 +162,4 @@ func (n *native) checkRead(list string, folders ...string) error {
 		}
 	}
 	return nil
-}
-
-// missing returns the error for a compiler that is not here.
-func (n *native) missing(what string, commands ...string) error {
-	return &Error{Ref: n.ref, Reason: "building a folder in " + n.language + " needs " + what, Hint: installer(commands...)}
-}
-
-// installer returns the first command whose program is here, or the last one.
-func installer(commands ...string) (command string) {
-	for _, command = range commands {
-		if _, err := exec.LookPath(strings.Fields(command)[0]); err == nil {
-			break
-		}
-	}
-	return command
 }

@@ -150,7 +150,7 @@ func TestOpenWithoutGo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := registry.Open(t.Context(), write(t, tool()))
 	var e *registry.Error
-	if !errors.As(err, &e) || !strings.Contains(e.Reason, "no go command") || e.Hint != "brew install go" {
+	if !errors.As(err, &e) || !strings.Contains(e.Reason, "needs go, and there is none in PATH") || e.Hint != "brew install go" {
 		t.Errorf("got %v", err)
 	}
 }
