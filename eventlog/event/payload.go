@@ -292,6 +292,8 @@ type SideEffectRecorded struct {
 	Request []byte       `cbor:"request,omitempty"` // for effects that have a request
 	Error   *EffectError `cbor:"error,omitempty"`   // the failure, which replays as the same failure
 	Fuel    uint64       `cbor:"fuel,omitempty"`    // the call's counter at the host call
+
+	DurationUs int64 `cbor:"duration_us,omitempty"` // in microseconds; replay copies it
 }
 
 // EffectError is the failure of an effect.

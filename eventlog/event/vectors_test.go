@@ -101,7 +101,7 @@ var full = []eventCase{
 	}},
 	{"SideEffectRecorded, all fields", event.SideEffectRecorded{
 		Name: "GET https://example.com/", CallID: callID, Request: []byte("GET https://example.com/ HTTP/1.1\r\n\r\n"),
-		Error: &event.EffectError{Type: event.ErrorTimeout, Message: "the exchange took too long"}, Fuel: 1 << 40,
+		Error: &event.EffectError{Type: event.ErrorTimeout, Message: "the exchange took too long"}, Fuel: 1 << 40, DurationUs: 1_500_250,
 	}},
 	{"SideEffectRecorded, a snooze", event.SideEffectRecorded{
 		Name: "ask", CallID: callID, Error: &event.EffectError{Type: "snooze", Message: "too many requests", RetryAfterMs: 30_000},

@@ -228,11 +228,12 @@ func mask(payload map[string]any, kind event.Kind, seen bool) bool {
 }
 
 // added drops the fields that this project adds to the format, as far as the runs
-// have them: which call an effect belongs to, the order of tools, the bound on
-// turns.
+// have them: which call an effect belongs to and how long it took, the order of tools, the bound
+// on turns.
 func added(payload map[string]any) {
 	if payload["name"] != nil {
 		delete(payload, "call_id")
+		delete(payload, "duration_us")
 	}
 	delete(payload, "max_turns")
 	tools, _ := payload["tool_schemas"].([]any)

@@ -73,12 +73,14 @@ func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key s
 	if known, ok, err := s.recordedEffect(ctx, e.Name, e.Request); err != nil {
 		return value, err
 	} else if ok {
-		happened.Value, happened.Error = known.Value, known.Error
+		happened.Value, happened.Error, happened.DurationUs = known.Value, known.Error, known.DurationUs
 	} else if !s.c.replaying() {
 		if err := s.c.barrier(ctx); err != nil {
 			return value, err
 		}
+		began := s.c.clock()
 		happened.Value, happened.Error = perform(ctx, key, len(e.Request), fn)
+		happened.DurationUs = max(s.c.clock().Sub(began), 0).Microseconds()
 	}
 	happened, err = s.recordEffect(ctx, happened, readable[T])
 	if err != nil {
@@ -235,6 +237,7 @@ func (s *scope) recordEffect(ctx context.Context, effect event.SideEffectRecorde
 		if p.Value == nil || recorded.Error != nil {
 			p.Value, p.Error = recorded.Value, recorded.Error
 		}
+		p.DurationUs = recorded.DurationUs
 		s.c.takeFuel(p, recorded)
 		if p.Error != nil {
 			return nil

@@ -335,3 +335,31 @@ func TestUnsafeEffectIsAnnouncedDurably(t *testing.T) {
 	mustReplay(t, events, cfg, callOnce("pay", `{}`))
 	mustReplayOpen(t, events[:3], cfg, callOnce("pay", `{}`)) // the process died while paying
 }
+
+func TestAnEffectRecordsItsDuration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := oneTool("fetch", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+			step.Now(ctx)
+			_, err := step.SideEffect(ctx, "get", func() (int, error) {
+				time.Sleep(1500 * time.Microsecond)
+				return 0, errors.New("connection closed")
+			})
+			return nil, err
+		})
+		events := recordRun(t, cfg, callOnce("fetch", `{}`))
+		var durations []int64
+		for _, ev := range events {
+			if ev.Kind == event.KindSideEffectRecorded {
+				p, err := ev.AsSideEffectRecorded()
+				if err != nil {
+					t.Fatal(err)
+				}
+				durations = append(durations, p.DurationUs)
+			}
+		}
+		if len(durations) != 2 || durations[0] != 0 || durations[1] != 1500 {
+			t.Errorf("now and get took %d microseconds", durations)
+		}
+		mustReplay(t, events, cfg, callOnce("fetch", `{}`))
+	})
+}

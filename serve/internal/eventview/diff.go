@@ -142,7 +142,7 @@ func newPair(seq uint64, a, b event.Event, inA, inB bool) Pair {
 }
 
 // passing are the fields of payloads that differ between any two runs.
-var passing = []string{"duration_ms", "merkle_root", "turn_id", "call_id", "parent_id", "idemp_key", "wait_ms", "provider_request_id", "raw_response_hash"}
+var passing = []string{"duration_ms", "duration_us", "merkle_root", "turn_id", "call_id", "parent_id", "idemp_key", "wait_ms", "provider_request_id", "raw_response_hash"}
 
 // lasting returns a payload without the fields that differ in every execution. A payload that is
 // not a map is returned unchanged.
