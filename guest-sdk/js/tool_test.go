@@ -136,7 +136,7 @@ func TestJavaScript(t *testing.T) {
 		{name: "unpacked", want: whole, input: unpacked("gzip", func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) })},
 		{name: "unpacked", want: whole, input: unpacked("deflate", func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) })},
 		{name: "unpacked", want: whole, input: unpacked("deflate-raw", func(w io.Writer) io.WriteCloser { z, _ := flate.NewWriter(w, 6); return z })},
-		{name: "unpacked", input: `"format":"br","packed":""`, want: `{"error":{"kind":"tool","message":"TypeError: DecompressionStream knows gzip, deflate, deflate-raw, and not br at unpacked (cases.js:82)"}}`},
+		{name: "unpacked", input: `"format":"br","packed":""`, want: `{"error":{"kind":"tool","message":"TypeError: DecompressionStream knows gzip, deflate, deflate-raw, and not br at unpacked (cases.js:82:85)"}}`},
 		{name: "nothing", want: `{"output":null}`},
 		{name: "call", want: `{"output":{"runId":"r","callId":"c","attempt":3,"variables":{"team":"a"}}}`},
 		{name: "numbers", input: `"n":1.0`, want: `{"output":[1,true]}`},
@@ -153,17 +153,17 @@ func TestJavaScript(t *testing.T) {
 		{name: "snooze", want: `{"error":{"kind":"snooze","message":"later","retry_after_ms":1500}}`},
 		{name: "pending", want: `{"error":{"kind":"tool","message":"execute waits for a promise that nothing will ever settle"}}`},
 		{name: "timers", want: `{"output":[250,true,3]}`},
-		{name: "made", want: `{"error":{"kind":"tool","message":"TypeError: ours at made (cases.js:43)"}}`},
+		{name: "made", want: `{"error":{"kind":"tool","message":"TypeError: ours at made (cases.js:43:93)"}}`},
 		{name: "several", want: `{"error":{"kind":"tool","message":"AggregateError: Error: one; Error: two"}}`},
 		{name: "mute", want: `{"error":{"kind":"tool","message":"something was thrown that has no text"}}`},
 		{name: "timer", want: `{"error":{"kind":"tool","message":"in a timer"}}`},
 		{name: "microtask", want: `{"error":{"kind":"tool","message":"in a microtask"}}`},
-		{name: "forgotten", want: `{"error":{"kind":"tool","message":"TypeError: lost at lose (cases.js:7)"}}`},
+		{name: "forgotten", want: `{"error":{"kind":"tool","message":"TypeError: lost at lose (cases.js:7:53)"}}`},
 		{name: "beside", want: `{"error":{"kind":"transient","message":"not kept"}}`},
 		{name: "awaited", want: `{"output":["caught","first",["fulfilled","rejected"]]}`},
 		{name: "thrown", want: `{"error":{"kind":"tool","message":"{\"code\":7}"}}`},
 		{name: "circle", want: `{"error":{"kind":"tool","message":"the output is not JSON: circular reference"}}`},
-		{name: "deep", want: `{"error":{"kind":"tool","message":"RangeError: Maximum call stack size exceeded at f (cases.js:57)"}}`},
+		{name: "deep", want: `{"error":{"kind":"tool","message":"RangeError: Maximum call stack size exceeded at f (cases.js:57:33)"}}`},
 		{name: "get", world: jsWorld{answer: ok}, want: `{"output":[200,true,"1, 2","{\"b\":\"ö\"}"]}`,
 			request: "GET http://h/a%20b?q=%C3%A4 HTTP/1.1\r\naccept: text/plain\r\nstarling-effect: look\r\n\r\n"},
 		{name: "post", world: jsWorld{answer: ok}, want: `{"output":{"b":"ö"}}`,
@@ -172,7 +172,7 @@ func TestJavaScript(t *testing.T) {
 			request: "PUT http://h/ HTTP/1.1\r\ncontent-length: 11\r\ncontent-type: application/x-www-form-urlencoded;charset=UTF-8\r\n\r\na=1+2&b=%26"},
 		{name: "text of it", world: jsWorld{answer: compressed}, want: `{"output":["gzip",12000,"hello hello "]}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
 		{name: "text of it", world: jsWorld{answer: strings.Replace(compressed, "gzip", "br", 1)}, request: "GET http://h/ HTTP/1.1\r\n\r\n",
-			want: `{"error":{"kind":"tool","message":"TypeError: the response has the content coding br, which a tool cannot undo: ask for gzip with the header Accept-Encoding at text of it (cases.js:65)"}}`},
+			want: `{"error":{"kind":"tool","message":"TypeError: the response has the content coding br, which a tool cannot undo: ask for gzip with the header Accept-Encoding at text of it (cases.js:65:47)"}}`},
 		{name: "large", world: jsWorld{answer: large}, want: `{"output":100000}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
 		{name: "caught", world: jsWorld{answer: "no rule", status: abi.StatusDenied},
 			want: `{"output":["HTTPError","denied","http: denied: no rule"]}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
@@ -182,7 +182,7 @@ func TestJavaScript(t *testing.T) {
 			want: `{"error":{"kind":"transient","message":"http: network: gone"}}`, request: "GET http://h/ HTTP/1.1\r\n\r\n"},
 		{name: "request", world: jsWorld{answer: ok}, want: `{"output":[200,"application/json",true,"AbortError"]}`,
 			request: "POST http://h/ HTTP/1.1\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}"},
-		{name: "inject", want: `{"error":{"kind":"tool","message":"TypeError: the header A holds a control character at inject (cases.js:69)"}}`},
+		{name: "inject", want: `{"error":{"kind":"tool","message":"TypeError: the header A holds a control character at inject (cases.js:69:17)"}}`},
 		{name: "digits", input: `"n":9007199254740993`, want: `{"output":[9007199254740993,"bigint","number",{"n":-9007199254740994},[123456789012345678901234567890,1.5,12],` +
 			`"{\"n\":9007199254740993}",{"n":9007199254740993},["99999999999999999999",[9007199254740993,"1"]],9007199254740991]}`},
 		{name: "halves", input: `"text":"Hi 😀"`, want: "{\"output\":{\"Hi \ufffd\":[\"Hi \ufffd\",\"\ufffd\",\"\\\\ud800\"]}}"},
@@ -211,8 +211,8 @@ func TestJavaScript(t *testing.T) {
 	}
 	got, err := modules["compiler"].Call(t.Context(), sandbox.Call{Tool: "cases", Input: []byte(
 		`{"tool":"cases","input":{"case":"log"},"context":{"run_id":"r","call_id":"c","attempt":1}}`)}, &jsWorld{})
-	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:22)\n    at execute (cases.js:94)\n\n" +
-		"d: 5% [[\"1n\",[null]]] {\"e\":\"Error: f\",\"g\":\"Symbol(h)\"} 1n Error: i\n    at log (cases.js:23)\n    at execute (cases.js:94)\n    caused by 1\n"; err != nil || string(got.Meter.Log) != want {
+	if want := "a {\"b\":1}\nError: c\n    at log (cases.js:22:62)\n    at execute (cases.js:94:84)\n\n" +
+		"d: 5% [[\"1n\",[null]]] {\"e\":\"Error: f\",\"g\":\"Symbol(h)\"} 1n Error: i\n    at log (cases.js:23:124)\n    at execute (cases.js:94:84)\n    caused by 1\n"; err != nil || string(got.Meter.Log) != want {
 		t.Errorf("the log is %q (%v), want %q", got.Meter.Log, err, want)
 	}
 }
@@ -350,7 +350,7 @@ func TestJavaScriptBuildErrors(t *testing.T) {
 		"an input that is no object": {`export default { name: "x", inputSchema: { type: "array" }, execute() {} };`,
 			"inputSchema does not describe an object"},
 		"a name twice":            {`const x = { name: "x", execute() {} }; export default [x, x];`, "the name is taken"},
-		"the clock at start-up":   {"\n\nconst x = Date.now(); console.log(x);" + rest, "x.js:3: the clock is not there while a tool starts up: move it into execute"},
+		"the clock at start-up":   {"\n\nconst x = Date.now(); console.log(x);" + rest, "x.js:3:16: the clock is not there while a tool starts up: move it into execute"},
 		"a date at start-up":      {"const x = new Date(); console.log(x);" + rest, "the clock is not there"},
 		"randomness at start-up":  {"const x = Math.random(); console.log(x);" + rest, "randomness is not there"},
 		"the network at start-up": {`fetch("http://h/").then(() => {});` + rest, "the network is not there"},

@@ -1,7 +1,7 @@
-// Where in the author's files a line of the one script came from.
+// Where in the author's files a place in the one script came from.
 
 let files = []; // the author's, and those of packages, which begin with node_modules/
-let runs = ""; // which lines of the script are whose: the host makes the table
+let runs = ""; // which parts of the script are whose: the host makes the table
 export const setLines = (table) => { ({ files, runs } = table); };
 
 // trace returns those lines of an error's stack that are not of runtime/, as the
@@ -12,7 +12,7 @@ export function trace(error) {
   const classes = new Set();
   for (let made = error; made instanceof Error; made = Object.getPrototypeOf(made)) classes.add(made.constructor?.name);
   while (all.length > 1 && classes.has(all[0].name)) all.shift();
-  return all.map(({ name, file, line }) => `at ${name && !name.endsWith(file) ? name + " " : ""}(${file}:${line})`);
+  return all.map(({ name, file, at }) => `at ${name && !name.endsWith(file) ? name + " " : ""}(${file}:${at})`);
 }
 
 // packageLoads returns whether what runs is the start-up code of a package. The
@@ -31,18 +31,22 @@ export function packageLoads() {
 }
 
 function frames(error) {
-  const found = [...String(error?.stack ?? "").matchAll(/^ *at (?:(.*?) \()?tool:(\d+):\d+\)?$/gm)];
+  const found = [...String(error?.stack ?? "").matchAll(/^ *at (?:(.*?) \()?tool:(\d+):(\d+)\)?$/gm)];
   const table = found.length > 0 ? runs.split(",") : [];
-  return found.flatMap(([, name, digits]) => {
-    const at = digits - 1;
-    let low = 0, high = table.length; // the run is the last that begins at the line or before it
+  const run = (i) => table[i].split(" ").map((n) => parseInt(n, 36));
+  return found.flatMap(([, name, ...place]) => {
+    const [line, column] = place.map((n) => n - 1);
+    let low = 0, high = table.length; // the run is the last that begins at the place or before it
     while (low < high) {
-      const middle = (low + high) >> 1;
-      if (parseInt(table[middle], 36) <= at) low = middle + 1;
+      const middle = (low + high) >> 1, [at, from] = run(middle);
+      if (at < line || (at === line && from <= column)) low = middle + 1;
       else high = middle;
     }
-    const [start, file, line] = low > 0 ? table[low - 1].split(" ").map((n) => parseInt(n, 36)) : [0, -1];
-    return file < 0 ? [] : [{ name, file: files[file], line: line + at - start + 1 }];
+    const [, , file, lines, columns] = low > 0 ? run(low - 1) : [0, 0, -1];
+    if (file < 0) return [];
+    // Of a package the table has lines only, and the first column stands for none.
+    const exact = column > 0 && !files[file].startsWith("node_modules/");
+    return [{ name, file: files[file], at: line + lines + 1 + (exact ? `:${column + columns + 1}` : "") }];
   });
 }
 

@@ -3,7 +3,6 @@
 package registry
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,7 +75,7 @@ func bundle(root, name string) (*bundled, error) {
 	var code, lines []byte
 	for _, out := range built.OutputFiles {
 		if filepath.Ext(out.Path) == ".map" {
-			lines, err = lineTable(out.Contents)
+			lines, err = placeTable(out.Contents)
 		} else if filepath.Ext(out.Path) == ".js" {
 			code = out.Contents
 		}
@@ -290,11 +289,12 @@ var (
 	trailingComma = regexp.MustCompile(`("(?:\\.|[^"\\])*")|,(\s*[\]}])`)
 )
 
-// lineTable returns, in JSON, which lines of the script are the author's or a package's, and where
-// they came from: a list of files, and runs of lines that follow each other in both. A run is its
-// first line in the script, the number of its file, or -1 if the line is of neither, and its first
-// line there.
-func lineTable(sourceMap []byte) ([]byte, error) {
+// placeTable returns, in JSON, which parts of the script are the author's or a package's, and where
+// they came from: a list of files, and runs. A run ends where the next one begins. Within it, lines
+// and columns are as far from each other as in the file. It is the line and the column in the
+// script at which it begins, the number of the file, or -1 for none, and what is added to a line and
+// to a column to find them there.
+func placeTable(sourceMap []byte) ([]byte, error) {
 	var m struct {
 		Mappings string
 		Sources  []string
@@ -310,32 +310,58 @@ func lineTable(sourceMap []byte) ([]byte, error) {
 			files[i] = file
 		}
 	}
-	var runs bytes.Buffer
-	source, line := 0, 0                   // of the last mapping, from 0
-	lastAt, lastFile, lastLine := 0, -1, 0 // of the run
-	for at, group := range strings.Split(m.Mappings, ";") {
-		file := -1
-		for segment := range strings.SplitSeq(group, ",") {
-			if fields := decodeVLQ(segment); len(fields) >= 3 {
-				source, line = source+fields[1], line+fields[2]
-				if file = source; files[source] == "" {
-					file = -1
-				}
-			}
+	type run struct{ file, lines, columns int }
+	var runs []string
+	last := run{file: -1}
+	add := func(line, column int, r run) {
+		if r != last {
+			runs, last = append(runs, join36(line, column, r.file, r.lines, r.columns)), r
 		}
-		if file == lastFile && (file < 0 || line-lastLine == at-lastAt) {
+	}
+	source, line, from := 0, 0, 0 // of the last mapping, from 0
+	for at, group := range strings.Split(m.Mappings, ";") {
+		if group == "" {
+			add(at, 0, run{file: -1})
 			continue
 		}
-		lastAt, lastFile, lastLine = at, file, line
-		if file < 0 {
-			lastLine = 0
+		column, begin := 0, 0 // what is before the first mapping of a line belongs to it
+		segments := strings.Split(group, ",")
+		for i, segment := range segments {
+			fields := decodeVLQ(segment)
+			if len(fields) < 4 {
+				continue
+			}
+			column, source, line, from = column+fields[0], source+fields[1], line+fields[2], from+fields[3]
+			if i == 0 && column == 0 && len(segments) > 1 {
+				continue // esbuild repeats the last mapping of the line before
+			}
+			if begin > 0 {
+				begin = column
+			}
+			switch file := files[source]; {
+			case file == "":
+				add(at, begin, run{file: -1})
+			case strings.HasPrefix(file, "node_modules/"): // a line is enough
+				add(at, begin, run{source, line - at, 0})
+			default:
+				add(at, begin, run{source, line - at, from - column})
+			}
+			begin = max(column, 1)
 		}
-		if runs.Len() > 0 {
-			runs.WriteByte(',')
-		}
-		fmt.Fprint(&runs, strconv.FormatInt(int64(lastAt), 36), " ", strconv.FormatInt(int64(lastFile), 36), " ", strconv.FormatInt(int64(lastLine), 36))
 	}
-	return json.Marshal(map[string]any{"files": files, "runs": runs.String()})
+	return json.Marshal(map[string]any{"files": files, "runs": strings.Join(runs, ",")})
+}
+
+// join36 joins numbers with the base 36 by spaces.
+func join36(numbers ...int) string {
+	var b []byte
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = strconv.AppendInt(b, int64(n), 36)
+	}
+	return string(b)
 }
 
 // decodeVLQ returns the numbers of a segment of a source map.
