@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 )
@@ -35,13 +36,10 @@ func (a *app) toolCommand() *cobra.Command {
 }
 
 func (a *app) describe(ctx context.Context, ref, output string) error {
-	db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Warn: a.warn}}) // nothing is recorded
-	defer db.Close()
-	module, err := db.LoadModule(ctx, ref, starling.ToolOptions{})
+	_, doc, err := a.examine(ctx, ref, artifact.Finder{})
 	if err != nil {
 		return err
 	}
-	doc := newModuleDocument(module)
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}
@@ -49,11 +47,33 @@ func (a *app) describe(ctx context.Context, ref, output string) error {
 	return nil
 }
 
+// examine loads a module and describes it. Nothing is recorded.
+func (a *app) examine(ctx context.Context, ref string, f artifact.Finder) (guest.Source, moduleDocument, error) {
+	db := starling.Over(nil, starling.Options{Finder: f, Engine: starling.EngineOptions{Warn: a.warn}})
+	defer db.Close()
+	m, err := db.LoadModule(ctx, ref, starling.ToolOptions{})
+	if err != nil {
+		return guest.Source{}, moduleDocument{}, err
+	}
+	doc := moduleDocument{
+		moduleBytes: moduleBytes{m.Source.Source, m.Digest().String(), len(m.Source.Wasm)},
+		ABI:         m.ABI(), Imports: append([]string{}, m.Imports()...),
+		Component: guest.ComponentOf(m.Source.Wasm), Interpreter: guest.InterpreterOf(m.Source.Wasm),
+	}
+	for _, t := range m.Tools() {
+		d := t.Describe()
+		doc.Tools = append(doc.Tools, toolDocument{
+			Name: d.Name, Description: d.Description, InputSchema: json.RawMessage(d.InputSchema),
+			OutputSchema: json.RawMessage(d.OutputSchema), Effects: append([]string{}, d.Effects...),
+			Idempotent: d.Idempotent, Limits: d.Limits,
+		})
+	}
+	return m.Source, doc, nil
+}
+
 // moduleDocument is the output of "tool describe -o json".
 type moduleDocument struct {
-	Source  string         `json:"source"`
-	Digest  string         `json:"digest"`
-	Size    int            `json:"size"`
+	moduleBytes
 	ABI     string         `json:"abi"`
 	Imports []string       `json:"imports"`
 	Tools   []toolDocument `json:"tools"`
@@ -72,21 +92,11 @@ type toolDocument struct {
 	Limits       abi.Limits      `json:"limits,omitzero"`
 }
 
-func newModuleDocument(m *starling.Module) moduleDocument {
-	doc := moduleDocument{
-		Source: m.Source.Source, Digest: m.Digest().String(), Size: len(m.Source.Wasm),
-		ABI: m.ABI(), Imports: append([]string{}, m.Imports()...), Component: guest.ComponentOf(m.Source.Wasm),
-		Interpreter: guest.InterpreterOf(m.Source.Wasm),
-	}
-	for _, t := range m.Tools() {
-		d := t.Describe()
-		doc.Tools = append(doc.Tools, toolDocument{
-			Name: d.Name, Description: d.Description, InputSchema: json.RawMessage(d.InputSchema),
-			OutputSchema: json.RawMessage(d.OutputSchema), Effects: append([]string{}, d.Effects...),
-			Idempotent: d.Idempotent, Limits: d.Limits,
-		})
-	}
-	return doc
+// moduleBytes identifies a module.
+type moduleBytes struct {
+	Source string `json:"source"`
+	Digest string `json:"digest"`
+	Size   int    `json:"size"`
 }
 
 func (a *app) printModule(doc moduleDocument) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -67,20 +68,11 @@ type benchDocument struct {
 }
 
 func (a *app) toolBench(ctx context.Context, ref, input string, f toolBenchFlags) error {
-	options, err := f.options()
-	if err != nil {
-		return err
-	}
-	options.Name = f.tool
-	db, remove, err := a.scratch(ctx, f.callFlags)
+	_, module, options, remove, err := a.loadInScratch(ctx, ref, f.callFlags)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	module, err := db.LoadModule(ctx, ref, options)
-	if err != nil {
-		return err
-	}
 	c := &toolcase.Case{Input: []byte("{}")}
 	if input != "" {
 		if c.Input, err = a.readInput(input, sandbox.DefaultLimits().InputBytes); err != nil {
@@ -91,9 +83,7 @@ func (a *app) toolBench(ctx context.Context, ref, input string, f toolBenchFlags
 	} else if i := slices.IndexFunc(cases, func(c *toolcase.Case) bool { return c.Error == "" }); i >= 0 {
 		c = cases[i]
 	}
-	if c.Tool != "" && f.tool == "" {
-		options.Name = c.Tool
-	}
+	options.Name = cmp.Or(f.tool, c.Tool)
 	t, err := module.Choose(options)
 	if err != nil {
 		return err

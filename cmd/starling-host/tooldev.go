@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,6 @@ func (d *developing) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options.Name = d.f.tool
 	module, err := d.db.LoadModule(ctx, d.ref, options)
 	if d.stdout.terminal {
 		fmt.Fprint(d.stdout.raw(), "\x1b[H\x1b[2J")
@@ -138,9 +138,7 @@ func (d *developing) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if options.Name == "" {
-		options.Name = name
-	}
+	options.Name = cmp.Or(d.f.tool, name)
 	t, err := module.Choose(options)
 	if err != nil {
 		return err
@@ -199,11 +197,7 @@ func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starli
 	}
 	d.fuel = run.Meter.Fuel
 	d.stdout.printf("fuel     %s%s\n", grouped(d.fuel), change)
-	log, err := d.db.Log(ctx)
-	if err != nil {
-		return err
-	}
-	events, err := log.Read(ctx, run.ID)
+	events, err := readEvents(ctx, d.db, run.ID)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -49,17 +51,11 @@ func (a *app) toolDiffCommand() *cobra.Command {
 
 // diffDocument is the output of "tool diff -o json".
 type diffDocument struct {
-	Same    bool       `json:"same"`
-	Old     diffModule `json:"old"`
-	New     diffModule `json:"new"`
-	Changes []change   `json:"changes"`
-	Runs    *diffRuns  `json:"runs,omitempty"` // without --db there are none
-}
-
-type diffModule struct {
-	Source string `json:"source"`
-	Digest string `json:"digest"`
-	Size   int    `json:"size"`
+	Same    bool        `json:"same"`
+	Old     moduleBytes `json:"old"`
+	New     moduleBytes `json:"new"`
+	Changes []change    `json:"changes"`
+	Runs    *diffRuns   `json:"runs,omitempty"` // without --db there are none
 }
 
 // change is something that one of the two lacks, or has otherwise.
@@ -74,54 +70,39 @@ type diffRuns struct {
 	Same    int                    `json:"same"`
 	Skipped int                    `json:"skipped"` // they use other modules, too
 	Differ  []agent.ReplayDocument `json:"differ"`
+
+	differ []starling.Verdict
 }
 
 func (a *app) toolDiff(ctx context.Context, old, new string, f diffFlags) error {
-	load := func(ref string) (moduleDocument, error) {
-		db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Warn: a.warn}})
-		defer db.Close()
-		m, err := db.LoadModule(ctx, ref, starling.ToolOptions{})
-		if err != nil {
-			return moduleDocument{}, err
-		}
-		return newModuleDocument(m), nil
-	}
-	from, err := load(old)
+	_, from, err := a.examine(ctx, old, artifact.Finder{})
 	if err != nil {
 		return err
 	}
-	to, err := load(new)
+	_, to, err := a.examine(ctx, new, artifact.Finder{})
 	if err != nil {
 		return err
 	}
-	doc := diffDocument{Old: diffModule{from.Source, from.Digest, from.Size}, New: diffModule{to.Source, to.Digest, to.Size}, Changes: changesOf(from, to)}
-	var differ []starling.Verdict
+	doc := diffDocument{Old: from.moduleBytes, New: to.moduleBytes, Changes: changesOf(from, to)}
+	doc.Same = len(doc.Changes) == 0
 	if f.database != "" {
-		if differ, err = a.diffRuns(ctx, from.Digest, new, f, &doc); err != nil {
+		if doc.Runs, err = a.diffRuns(ctx, from.Digest, new, f); err != nil {
 			return err
 		}
-	}
-	doc.Same = len(doc.Changes)+len(differ) == 0
-	code := exitOK
-	if !doc.Same {
-		code = exitFailed
+		doc.Same = doc.Same && len(doc.Runs.differ) == 0
 	}
 	if f.output == outputJSON {
-		if err := a.writeValue(doc); err != nil {
-			return err
-		}
-		return silent(code)
+		err = a.writeValue(doc)
+	} else {
+		err = a.printDiff(doc)
 	}
-	a.printDiff(doc)
-	for _, v := range differ {
-		if err := a.printVerdict(v, replayFlags{output: outputText}); err != nil {
-			return err
-		}
+	if err == nil && !doc.Same {
+		return silent(exitFailed)
 	}
-	return silent(code)
+	return err
 }
 
-func (a *app) printDiff(doc diffDocument) {
+func (a *app) printDiff(doc diffDocument) error {
 	a.stdout.printf("old  %.16s  %s  %s\n", doc.Old.Digest, formatSize(uint64(doc.Old.Size)), doc.Old.Source)
 	a.stdout.printf("new  %.16s  %s  %s\n", doc.New.Digest, formatSize(uint64(doc.New.Size)), doc.New.Source)
 	for _, c := range doc.Changes {
@@ -140,13 +121,21 @@ func (a *app) printDiff(doc diffDocument) {
 	if len(doc.Changes) == 0 {
 		a.stdout.printf("%s: imports, tools, schemas, hosts and limits\n", styled{good, "same"})
 	}
-	if r := doc.Runs; r != nil {
-		a.stdout.printf("%s: %d the same, %d differ", plural(uint64(r.Same+len(r.Differ)), "run"), r.Same, len(r.Differ))
-		if r.Skipped > 0 {
-			a.stdout.printf("; %d with other modules left out", r.Skipped)
-		}
-		a.stdout.printf("\n")
+	if doc.Runs == nil {
+		return nil
 	}
+	r := doc.Runs
+	a.stdout.printf("%s: %d the same, %d differ", plural(uint64(r.Same+len(r.Differ)), "run"), r.Same, len(r.Differ))
+	if r.Skipped > 0 {
+		a.stdout.printf("; %d with other modules left out", r.Skipped)
+	}
+	a.stdout.printf("\n")
+	for _, v := range r.differ {
+		if err := a.printVerdict(v, replayFlags{output: outputText}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // changesOf compares what two modules say of themselves.
@@ -162,8 +151,14 @@ func changesOf(from, to moduleDocument) []change {
 	}
 	compare("", "abi", from.ABI, to.ABI)
 	compare("", "imports", missing(from.Imports, to.Imports), missing(to.Imports, from.Imports))
+	limits := func(l abi.Limits) string {
+		return fmt.Sprintf("fuel %d, memory %d, timeout %dms", l.Fuel, l.MemoryBytes, l.TimeoutMs)
+	}
+	byName := func(tools []toolDocument, name string) int {
+		return slices.IndexFunc(tools, func(t toolDocument) bool { return t.Name == name })
+	}
 	for _, t := range from.Tools {
-		i := slices.IndexFunc(to.Tools, func(u toolDocument) bool { return u.Name == t.Name })
+		i := byName(to.Tools, t.Name)
 		if i < 0 {
 			all = append(all, change{What: "removed", Tool: t.Name, Old: t.Description})
 			continue
@@ -174,11 +169,10 @@ func changesOf(from, to moduleDocument) []change {
 		compare(t.Name, "output", canonical(t.OutputSchema), canonical(u.OutputSchema))
 		compare(t.Name, "hosts", missing(t.Effects, u.Effects), missing(u.Effects, t.Effects))
 		compare(t.Name, "repeat", fmt.Sprint(t.Idempotent), fmt.Sprint(u.Idempotent))
-		compare(t.Name, "limits", fmt.Sprintf("fuel %d, memory %d, timeout %dms", t.Limits.Fuel, t.Limits.MemoryBytes, t.Limits.TimeoutMs),
-			fmt.Sprintf("fuel %d, memory %d, timeout %dms", u.Limits.Fuel, u.Limits.MemoryBytes, u.Limits.TimeoutMs))
+		compare(t.Name, "limits", limits(t.Limits), limits(u.Limits))
 	}
 	for _, u := range to.Tools {
-		if !slices.ContainsFunc(from.Tools, func(t toolDocument) bool { return t.Name == u.Name }) {
+		if byName(from.Tools, u.Name) < 0 {
 			all = append(all, change{What: "added", Tool: u.Name, New: u.Description})
 		}
 	}
@@ -194,7 +188,7 @@ func canonical(schema json.RawMessage) string {
 }
 
 // diffRuns executes the runs of a module again with another one, and returns those that differ.
-func (a *app) diffRuns(ctx context.Context, digest, new string, f diffFlags, doc *diffDocument) (differ []starling.Verdict, err error) {
+func (a *app) diffRuns(ctx context.Context, digest, new string, f diffFlags) (*diffRuns, error) {
 	log, err := f.read.open(ctx, f.database)
 	if err != nil {
 		return nil, err
@@ -206,7 +200,7 @@ func (a *app) diffRuns(ctx context.Context, digest, new string, f diffFlags, doc
 	if err != nil {
 		return nil, err
 	}
-	doc.Runs = &diffRuns{Differ: []agent.ReplayDocument{}}
+	made := &diffRuns{Differ: []agent.ReplayDocument{}}
 	var of []string
 	for _, id := range ids {
 		for first, err := range log.Events(ctx, id, 0) {
@@ -214,14 +208,13 @@ func (a *app) diffRuns(ctx context.Context, digest, new string, f diffFlags, doc
 				return nil, err
 			}
 			used, err := first.Modules()
-			if err != nil || !slices.ContainsFunc(used, func(d canon.Hash) bool { return d.String() == digest }) {
-				break
+			switch others := slices.DeleteFunc(slices.Clone(used), func(d canon.Hash) bool { return d.String() == digest }); {
+			case err != nil || len(others) == len(used): // of other tools
+			case len(others) > 0:
+				made.Skipped++
+			default:
+				of = append(of, id)
 			}
-			if slices.ContainsFunc(used, func(d canon.Hash) bool { return d.String() != digest }) {
-				doc.Runs.Skipped++
-				break
-			}
-			of = append(of, id)
 			break
 		}
 	}
@@ -230,13 +223,12 @@ func (a *app) diffRuns(ctx context.Context, digest, new string, f diffFlags, doc
 		return nil, err
 	}
 	defer r.Close()
-	err = r.ReplayAll(ctx, of, func(v starling.Verdict) error {
+	return made, r.ReplayAll(ctx, of, func(v starling.Verdict) error {
 		if v.Identical() {
-			doc.Runs.Same++
-			return nil
+			made.Same++
+		} else {
+			made.differ, made.Differ = append(made.differ, v), append(made.Differ, v.Document())
 		}
-		differ, doc.Runs.Differ = append(differ, v), append(doc.Runs.Differ, v.Document())
 		return nil
 	})
-	return differ, err
 }

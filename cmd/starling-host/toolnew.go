@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	guestsdk "github.com/starling-host/starling/guest-sdk"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
 )
 
@@ -177,22 +178,19 @@ func (a *app) toolBuildCommand() *cobra.Command {
 }
 
 func (a *app) toolBuild(ctx context.Context, ref, out string) error {
-	db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Warn: a.warn}}) // nothing is recorded
-	defer db.Close()
-	module, err := db.LoadModule(ctx, ref, starling.ToolOptions{})
+	module, doc, err := a.examine(ctx, ref, artifact.Finder{})
 	if err != nil {
 		return err
 	}
-	doc := newModuleDocument(module)
 	if out == "" {
-		out = module.Source.Name + ".wasm"
+		out = module.Name + ".wasm"
 	}
 	if source, err := os.Stat(doc.Source); err == nil {
 		if target, err := os.Stat(out); err == nil && os.SameFile(source, target) {
 			return usagef("write another file: "+pasteable("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
 		}
 	}
-	if err := keyfile.Replace(out, module.Source.Wasm, 0o644); err != nil {
+	if err := keyfile.Replace(out, module.Wasm, 0o644); err != nil {
 		return &failure{code: exitFailed, message: starling.PlainError(err)}
 	}
 	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(doc.Size)))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -101,21 +100,19 @@ func (a *app) pushCommand() *cobra.Command {
 		Long:    pushHelp,
 		Example: "  starling-host tool push dice.wasm oci://registry.example.com/tools/dice:1.0\n  starling-host tool push dice.wasm oci-layout:shared:dice-1.0",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			db := starling.Over(nil, starling.Options{Finder: f.Finder, Engine: starling.EngineOptions{Warn: a.warn}})
-			defer db.Close()
-			m, err := db.LoadModule(cmd.Context(), args[0], starling.ToolOptions{})
+			source, doc, err := a.examine(cmd.Context(), args[0], f.Finder)
 			if err != nil {
 				return err
 			}
-			about, err := annotationsOf(newModuleDocument(m), m.Source.Name)
+			about, err := annotationsOf(doc, source.Name)
 			if err != nil {
 				return err
 			}
-			name, err := f.Push(cmd.Context(), args[1], m.Source.Wasm, about)
+			name, err := f.Push(cmd.Context(), args[1], source.Wasm, about)
 			if err != nil {
 				return err
 			}
-			return a.printShared(sharedDocument{Name: name, Digest: m.Digest().String()}, "pushed "+formatSize(uint64(len(m.Source.Wasm))), f.output)
+			return a.printShared(sharedDocument{Name: name, Digest: doc.Digest}, "pushed "+formatSize(uint64(doc.Size)), f.output)
 		},
 	}
 	f.add(cmd)
@@ -169,13 +166,12 @@ func (a *app) pullCommand() *cobra.Command {
 			}
 			if len(args) == 2 {
 				doc.File = args[1]
-				if err := os.WriteFile(doc.File, p.Wasm, 0o644); err != nil {
-					return &failure{code: exitFailed, message: err.Error()}
+				err := keyfile.Replace(doc.File, p.Wasm, 0o644)
+				if err == nil && len(p.Signatures) > 0 {
+					err = keyfile.Replace(artifact.SignatureFile(doc.File), p.Signatures[0], 0o644)
 				}
-				if len(p.Signatures) > 0 {
-					if err := keyfile.Replace(artifact.SignatureFile(doc.File), p.Signatures[0], 0o600); err != nil {
-						return err
-					}
+				if err != nil {
+					return &failure{code: exitFailed, message: starling.PlainError(err)}
 				}
 			}
 			return a.printShared(doc, what+" "+formatSize(uint64(len(p.Wasm))), f.output)
@@ -194,11 +190,7 @@ func (a *app) listCommand() *cobra.Command {
 		Long:    listHelp,
 		Example: "  starling-host tool list",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ref := ""
-			if len(args) == 1 {
-				ref = args[0]
-			}
-			all, more, err := f.List(cmd.Context(), ref)
+			all, more, err := f.List(cmd.Context(), append(args, "")[0])
 			if err != nil {
 				return err
 			}

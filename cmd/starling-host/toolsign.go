@@ -68,6 +68,9 @@ func (a *app) signCommand() *cobra.Command {
 }
 
 func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f shareFlags) error {
+	var wasm, earlier []byte
+	var place string
+	var store func(signed []byte) error
 	if artifact.IsRemote(ref) {
 		if name != "" {
 			return usagef("", "--name is for files: a tool in a registry is signed under the name of its repository")
@@ -76,40 +79,36 @@ func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f share
 		if err != nil {
 			return err
 		}
-		signed, err := seal.ToolStatement{Name: artifact.SignedName(ref), Module: canon.Sum(p.Wasm)}.Sign(key, nil)
+		name, wasm, place = artifact.SignedName(ref), p.Wasm, p.Source.Source
+		store = func(signed []byte) error { return f.Attach(ctx, ref, p, signed) }
+	} else {
+		source, err := a.source(ctx, ref)
 		if err != nil {
 			return err
 		}
-		if err := f.Attach(ctx, ref, p, signed); err != nil {
+		switch {
+		case source.Source == "":
+			return usagef("", "sign: %s has no file to sign", ref)
+		case name == "":
+			name = source.Name
+		case name != source.Name && !strings.HasSuffix(name, "/"+source.Name):
+			return usagef("", "--name: the last word of %q must be the name of the file, %s", name, source.Name)
+		}
+		wasm, place = source.Wasm, artifact.SignatureFile(source.Source)
+		if earlier, err = os.ReadFile(place); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return a.printShared(sharedDocument{Name: p.Source.Source, Digest: canon.Sum(p.Wasm).String()}, "signed as "+artifact.SignedName(ref), f.output)
+		store = func(signed []byte) error { return keyfile.Replace(place, signed, 0o644) }
 	}
-	source, err := a.source(ctx, ref)
+	digest := canon.Sum(wasm)
+	signed, err := seal.ToolStatement{Name: name, Module: digest}.Sign(key, earlier)
+	if err == nil {
+		err = store(signed)
+	}
 	if err != nil {
 		return err
 	}
-	switch {
-	case source.Source == "":
-		return usagef("", "sign: %s has no file to sign", ref)
-	case name == "":
-		name = source.Name
-	case name != source.Name && !strings.HasSuffix(name, "/"+source.Name):
-		return usagef("", "--name: the last word of %q must be the name of the file, %s", name, source.Name)
-	}
-	file := artifact.SignatureFile(source.Source)
-	earlier, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	signed, err := seal.ToolStatement{Name: name, Module: canon.Sum(source.Wasm)}.Sign(key, earlier)
-	if err != nil {
-		return err
-	}
-	if err := keyfile.Replace(file, signed, 0o600); err != nil {
-		return err
-	}
-	return a.printShared(sharedDocument{Name: file, Digest: canon.Sum(source.Wasm).String()}, "signed as "+name, f.output)
+	return a.printShared(sharedDocument{Name: place, Digest: digest.String()}, "signed as "+name, f.output)
 }
 
 // verifiedDocument is the output of "tool verify -o json".

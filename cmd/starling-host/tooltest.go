@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 )
@@ -75,19 +76,11 @@ func (a *app) toolTestCommand() *cobra.Command {
 }
 
 func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) error {
-	options, err := f.options()
-	if err != nil {
-		return err
-	}
-	db, remove, err := a.scratch(ctx, f.callFlags)
+	db, module, options, remove, err := a.loadInScratch(ctx, f.tool, f.callFlags)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	module, err := db.LoadModule(ctx, f.tool, options)
-	if err != nil {
-		return err
-	}
 	if f.from != "" {
 		return a.casesFrom(ctx, module, options, names, f)
 	}
@@ -133,6 +126,20 @@ func (a *app) scratch(ctx context.Context, f callFlags) (db *starling.DB, remove
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return db, func() { db.Close(); os.RemoveAll(dir) }, nil
+}
+
+// loadInScratch loads a tool over a database that ends with the command.
+func (a *app) loadInScratch(ctx context.Context, ref string, f callFlags) (db *starling.DB, module *starling.Module, o starling.ToolOptions, remove func(), err error) {
+	if o, err = f.options(); err != nil {
+		return nil, nil, o, nil, err
+	}
+	if db, remove, err = a.scratch(ctx, f); err != nil {
+		return nil, nil, o, nil, err
+	}
+	if module, err = db.LoadModule(ctx, ref, o); err != nil {
+		remove()
+	}
+	return db, module, o, remove, err
 }
 
 // caseFolder is the folder of a tool: itself, or the one of its file.
@@ -221,7 +228,11 @@ func (a *app) recordCase(ctx context.Context, db *starling.DB, module *starling.
 	}
 	recorded := &toolcase.Recorded{}
 	if run != nil {
-		all, err := readEvents(ctx, db, run.ID)
+		events, err := readEvents(ctx, db, run.ID)
+		if err != nil {
+			return err
+		}
+		all, err := toolcase.Calls(events)
 		if err != nil {
 			return err
 		}
@@ -257,7 +268,11 @@ func (a *app) casesFrom(ctx context.Context, module *starling.Module, o starling
 	}
 	written := 0
 	for _, id := range runs {
-		calls, err := readEvents(ctx, db, id)
+		events, err := readEvents(ctx, db, id)
+		if err != nil {
+			return err
+		}
+		calls, err := toolcase.Calls(events)
 		if err != nil {
 			return err
 		}
@@ -298,16 +313,12 @@ func (a *app) casesFrom(ctx context.Context, module *starling.Module, o starling
 	return nil
 }
 
-func readEvents(ctx context.Context, db *starling.DB, id string) ([]*toolcase.Recorded, error) {
+func readEvents(ctx context.Context, db *starling.DB, id string) ([]event.Event, error) {
 	log, err := db.Log(ctx)
 	if err != nil {
 		return nil, err
 	}
-	events, err := log.Read(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return toolcase.Calls(events)
+	return log.Read(ctx, id)
 }
 
 // writtenDocument is the output of "tool test --record -o json" for each case.
