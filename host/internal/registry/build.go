@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/starling-host/starling/internal/display"
 )
 
 // buildFlags are the arguments of "go build" that decide bytes. The module
@@ -65,27 +67,33 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 			return l.build(ctx, ref, dir, filepath.Base(files[0]))
 		}
 	}
-	return nil, &Error{Ref: ref, Reason: "the folder holds no Go files, and no " + strings.Join(scripts, ", ") + " or " + pythonTool, Hint: nearby(ref, dir, hintReference)}
+	var marks []string
+	for _, l := range languages() {
+		marks = append(marks, l.marks...)
+	}
+	return nil, &Error{Ref: ref, Reason: "the folder has no tool: it needs one of " + strings.Join(marks, ", "), Hint: nearby(ref, dir, hintReference)}
+}
+
+// isTool reports whether a folder has a tool, and not just a library in Go.
+func isTool(dir string) bool {
+	return slices.ContainsFunc(languages(), func(l language) bool {
+		return slices.ContainsFunc(l.marked(dir), func(file string) bool {
+			if filepath.Ext(file) != ".go" {
+				return true
+			}
+			text, err := os.ReadFile(file)
+			return err == nil && !strings.HasSuffix(file, "_test.go") && packageMain.Match(text)
+		})
+	})
 }
 
 // nearby returns a hint at the tools in the folders of a folder, or in the folders above it, and
 // otherwise the hint that it is given.
 func nearby(ref, dir, otherwise string) string {
-	isTool := func(dir string) bool {
-		return slices.ContainsFunc(languages(), func(l language) bool {
-			return slices.ContainsFunc(l.marked(dir), func(file string) bool {
-				if filepath.Ext(file) != ".go" {
-					return true
-				}
-				text, err := os.ReadFile(file)
-				return err == nil && !strings.HasSuffix(file, "_test.go") && packageMain.Match(text)
-			})
-		})
-	}
 	var found []string
-	entries, _ := os.ReadDir(dir)
+	entries, _ := os.ReadDir(dir) // of a file none
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && isTool(filepath.Join(dir, e.Name())) {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains([]string{"sdk", "node_modules", "target"}, e.Name()) && isTool(filepath.Join(dir, e.Name())) {
 			found = append(found, filepath.Join(ref, e.Name()))
 		}
 	}
@@ -282,9 +290,9 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		if t.places != nil {
 			e.Output = t.places.Replace(e.Output)
 		}
-		for _, c := range goHints {
-			if t.language == "Go" && c.said.MatchString(e.Output) {
-				e.Hint = strings.ReplaceAll(c.hint, "FOLDER", t.ref)
+		for _, c := range buildHints {
+			if c.language == t.language && c.said.MatchString(e.Output) {
+				e.Hint = strings.ReplaceAll(c.hint, "FOLDER", display.ShellWord(t.ref))
 				break
 			}
 		}
@@ -293,17 +301,41 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	return nil, fmt.Errorf("registry: %s %s: %w", filepath.Base(t.path), args[0], err)
 }
 
-// goHints are hints for what the Go command says. The first that fits counts.
-var goHints = []struct {
-	said *regexp.Regexp
-	hint string
-}{
-	{regexp.MustCompile(`GOTOOLCHAIN=local|invalid go version`), "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"},
-	{regexp.MustCompile(`go\.mod file not found`), "make the folder a module, there: go mod init example.com/tool && go get github.com/starling-host/starling/guest-sdk/go"},
-	{regexp.MustCompile(`replacement directory \./sdk does not exist`), "the folder sdk, which starling-host tool new has written, belongs to the tool: copy it, too"},
-	{regexp.MustCompile(`missing go\.sum entry`), "go -C FOLDER mod tidy"},
-	{regexp.MustCompile(`Get "http|GOPROXY=off|GOPROXY list is not the empty string`), "the tool needs a module that is not on this machine: with a network, go -C FOLDER mod vendor keeps it in the folder"},
+// relativePlace matches the place in a message of the Go command or the bundler, which begins at the
+// tool's folder.
+var relativePlace = regexp.MustCompile(`(?m)^([ \t]*)(?:\./)?([^/\s:][^\n:]*\.(?:go|[cm]?[jt]sx?):\d+)`)
+
+// placedIn returns messages with the places in a folder as the user calls it.
+func placedIn(folder, output string) string {
+	return relativePlace.ReplaceAllStringFunc(output, func(found string) string {
+		part := relativePlace.FindStringSubmatch(found)
+		return part[1] + filepath.Join(folder, part[2])
+	})
 }
+
+// buildHints are hints for what compilers say. The first that fits counts.
+var buildHints = []struct {
+	language string
+	said     *regexp.Regexp
+	hint     string
+}{
+	{"Go", regexp.MustCompile(`GOTOOLCHAIN=local|invalid go version`), "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"},
+	{"Go", regexp.MustCompile(`go\.mod file not found`), "make the folder a module, there: go mod init example.com/tool && go get github.com/starling-host/starling/guest-sdk/go"},
+	{"Go", regexp.MustCompile(`replacement directory \./sdk does not exist`), restoreSDK + "go" + copySDK},
+	{"Rust", regexp.MustCompile(`couldn't read \S*/sdk/src/lib\.rs`), restoreSDK + "rust" + copySDK},
+	{"C", regexp.MustCompile(`'sdk/starling\.h' file not found`), restoreSDK + "c" + copySDK},
+	{"AssemblyScript", regexp.MustCompile(`File 'sdk(\.ts|/\S*)' not found`), restoreSDK + "as" + copySDK},
+	{"AssemblyScript", regexp.MustCompile(`'sdk/host/abort' not found`), `the tool does not use the SDK: write import { tool } from "../sdk" and export * from "../sdk/exports"`},
+	{"Rust", regexp.MustCompile(`couldn't read \S*src/lib\.rs`), "a tool in Rust is a library: its source is src/lib.rs"},
+	{"Rust", regexp.MustCompile(`undeclared crate or module|unlinked crate`), "the host builds the tool with the crate starling-tool alone; FOLDER/README.md describes how to use other crates"},
+	{"Go", regexp.MustCompile(`missing go\.sum entry`), "go -C FOLDER mod tidy"},
+	{"Go", regexp.MustCompile(`Get "http|GOPROXY=off|GOPROXY list is not the empty string`), "the tool needs a module that is not on this machine: with a network, go -C FOLDER mod vendor keeps it in the folder"},
+}
+
+const (
+	restoreSDK = "the folder lacks sdk, a part of the tool; restore it: starling-host tool new /tmp/fresh --lang "
+	copySDK    = " && cp -r /tmp/fresh/sdk FOLDER"
+)
 
 // limitedBuffer keeps the first maxOutput bytes and drops the rest.
 type limitedBuffer struct{ bytes.Buffer }

@@ -12,8 +12,9 @@ import (
 )
 
 // cFlags decide the bytes of a tool in C. Assembly could include any file without listing it,
-// and the date is not in the folder.
-var cFlags = []string{"--target=wasm32-wasi", "-O2", "-fno-gnu-inline-asm", "-Werror=date-time"}
+// and the date is not in the folder. Mistakes that a newer clang refuses are errors for all.
+var cFlags = []string{"--target=wasm32-wasi", "-O2", "-fno-gnu-inline-asm", "-Werror=date-time",
+	"-Werror=implicit-function-declaration", "-Werror=int-conversion", "-Werror=incompatible-function-pointer-types", "-Werror=return-type"}
 
 // findC looks for clang and returns its version.
 func (n *native) findC(ctx context.Context) (version string, err error) {

@@ -87,7 +87,7 @@ func (l nativeLanguage) prepare(ref string) (*native, error) {
 	n := &native{tmp: tmp, dir: filepath.Join(tmp, "tool"), out: filepath.Join(tmp, "tool.wasm"), files: map[string]string{}, cache: openCache()}
 	folder := filepath.Clean(ref) + string(filepath.Separator)
 	n.toolchain = toolchain{language: l.name, ref: ref, places: strings.NewReplacer(
-		n.dir+string(filepath.Separator), folder, "--> ./", "--> "+folder, "::: ./", "::: "+folder, "└─ in ", "└─ in "+folder)}
+		n.dir+string(filepath.Separator), folder, n.tmp+string(filepath.Separator), folder, "--> ./", "--> "+folder, "::: ./", "::: "+folder, "└─ in ", "└─ in "+folder)}
 	return n, nil
 }
 
@@ -126,7 +126,7 @@ func (n *native) copy(dir string) error {
 // key returns the digest of the files below a folder of the copy and of parts.
 func (n *native) key(folder string, parts ...string) canon.Hash {
 	k := keyText{}
-	k.line("native", append(parts, "1")...) // the last counts changes of the flags
+	k.line("native", append(parts, "2")...) // the last counts changes of the flags
 	for _, name := range slices.Sorted(maps.Keys(n.files)) {
 		if within(folder, name) {
 			k.line("file", name, n.files[name])

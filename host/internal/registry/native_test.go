@@ -192,6 +192,8 @@ func TestHostileC(t *testing.T) {
 		"assembly":               {c("extern const char secret[];\n__asm__(\".data\\nsecret:\\n.inc\" \"bin \\\"OUTSIDE/secret.txt\\\"\\n\");"), "assembly is disabled"},
 		"the date":               {c("static const char *secret = __DATE__;"), "date"},
 		"an error":               {c("int x = y;" + plain), "/tool/tool.c:1:9: error"},
+		"an implicit function":   {c(plain + "int f(void) { return g(); }"), "/tool/tool.c:1:58: error"},
+		"a number for a pointer": {c(plain + "const char *f(void) { return 5; }"), "/tool/tool.c:1:66: error"},
 		"an undefined function":  {c(plain + "void f(void);\n__attribute__((export_name(\"g\"))) void g(void) { f(); }"), "undefined symbol: f"},
 		"programs of the folder": {c(plain, "clang", runs, "wasm-ld", runs, "bin/wasm-ld", runs, "Makefile", "all:\n\techo > EXECUTED\n", ".clang", "x", "clang.cfg", "-include OUTSIDE/secret.h"), ""},
 	})

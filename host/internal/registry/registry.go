@@ -98,6 +98,8 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	switch {
 	case info.IsDir():
 		m.Wasm, err = build(ctx, ref, dir)
+	case file == "index.ts" && filepath.Base(dir) == "assembly" && isTool(filepath.Dir(dir)):
+		err = &Error{Ref: ref, Reason: "the file is a part of a tool in AssemblyScript", Hint: nearby(ref, source, hintReference)}
 	case isScript.MatchString(filepath.Ext(file)):
 		m.Name = strings.TrimSuffix(m.Name, filepath.Ext(file))
 		if err = checkFile(ref, info); err == nil {
@@ -106,10 +108,17 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	case file == pythonTool:
 		m.Wasm, err = packFolder(ctx, ref, dir, file)
 	default:
-		m.Wasm, err = readModule(ref, info)
+		m.Wasm, err = readModule(ref, source, info)
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		err = &Error{Ref: ref, Reason: refused.reason, Hint: refused.hint}
+	}
+	if failed, ok := errors.AsType[*Error](err); ok {
+		folder := ref
+		if !info.IsDir() {
+			folder = filepath.Dir(ref)
+		}
+		failed.Output = placedIn(folder, failed.Output)
 	}
 	if err == nil {
 		m, err = m.joined()
@@ -142,7 +151,7 @@ func (m Module) joined() (Module, error) {
 // readModule reads the file that ref names. info is looked at first because to
 // open a pipe or a device can block or have effects, and again once the file is
 // open because it may have been replaced in between.
-func readModule(ref string, info fs.FileInfo) ([]byte, error) {
+func readModule(ref, path string, info fs.FileInfo) ([]byte, error) {
 	if err := checkFile(ref, info); err != nil {
 		return nil, err
 	}
@@ -169,7 +178,9 @@ func readModule(ref string, info fs.FileInfo) ([]byte, error) {
 	case filepath.Ext(ref) == ".py":
 		return packPython(ref, interp.File{Name: filepath.Base(ref), Text: b.Bytes()})
 	case ok:
-		return nil, &Error{Ref: ref, Reason: "the file is " + source.language + " and not a WebAssembly module", Hint: strings.ReplaceAll(source.hint, "FILE", ref)}
+		return nil, &Error{Ref: ref, Reason: "the file is " + source.language + " and not a WebAssembly module", Hint: nearby(ref, path, strings.ReplaceAll(source.hint, "FILE", ref))}
+	case isTool(filepath.Dir(path)):
+		return nil, &Error{Ref: ref, Reason: "the file is not a WebAssembly module", Hint: nearby(ref, path, hintReference)}
 	}
 	return b.Bytes(), nil
 }

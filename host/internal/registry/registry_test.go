@@ -113,10 +113,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"a path that is not there", "no/such.wasm", "no such file or folder", ""},
 		{"an empty file", filepath.Join(write(t, files{"x.wasm": ""}), "x.wasm"), "the file is empty", ""},
 		{"a file above the limit", sparse, "the limit is 67108864", ""},
-		{"a folder without Go files", write(t, files{"README.md": "x"}), "the folder holds no Go files, and no tool.ts, tool.js or tool.py", ""},
+		{"a folder without Go files", write(t, files{"README.md": "x"}), "the folder has no tool: it needs one of *.go, tool.ts, tool.js, tool.py, Cargo.toml, tool.c, asconfig.json, assembly/index.ts", ""},
 		{"a library", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package m\n"}), "a Go library, not a program", ""},
 		{"a program with a type error", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package main\n\nfunc main() { x := 1 }\n"}),
-			"the tool does not build", "m.go:3:15: declared and not used: x"},
+			"the tool does not build", "/m.go:3:15: declared and not used: x"},
 		{"a program with an import that is not there", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package main\n\nimport _ \"m/none\"\n\nfunc main() {}\n"}),
 			"the tool does not build", "m/none"},
 		{"Go files outside of a module", write(t, files{"m.go": "package main\n\nfunc main() {}\n"}), "the tool does not build", "go.mod"},
@@ -132,6 +132,35 @@ func TestOpenRefuses(t *testing.T) {
 			}
 			if e.Output == "" && e.Hint == "" {
 				t.Error("there is no hint")
+			}
+		})
+	}
+}
+
+// TestOpenHints checks the hints for references that are almost right.
+func TestOpenHints(t *testing.T) {
+	emptyCache(t)
+	given := "there is a tool in FOLDER: give that folder"
+	for name, c := range map[string]struct {
+		files     files
+		ref, want string
+	}{
+		"the sdk is no tool":       {files{"src/lib.rs": "", "sdk/Cargo.toml": ""}, "", "give a .wasm file"},
+		"a policy":                 {files{"tool.c": "", "policy.yaml": "version: 1"}, "policy.yaml", given},
+		"a page":                   {files{"tool.c": "", "README.md": "# tool"}, "README.md", given},
+		"a source":                 {files{"tool.c": "int x;"}, "tool.c", given},
+		"a source below":           {files{"Cargo.toml": "", "src/lib.rs": "fn f() {}"}, "src/lib.rs", given},
+		"a source that others run": {files{"asconfig.json": "", "assembly/index.ts": "let x = 1"}, "assembly/index.ts", given},
+		"a folder without its sdk": {files{"go.mod": "module m\n\ngo 1.24\n\nrequire github.com/starling-host/starling/guest-sdk/go v0.0.0\n\nreplace github.com/starling-host/starling/guest-sdk/go => ./sdk\n",
+			"main.go": "package main\n\nimport _ \"github.com/starling-host/starling/guest-sdk/go\"\n\nfunc main() {}\n"}, "",
+			"the folder lacks sdk, a part of the tool; restore it: starling-host tool new /tmp/fresh --lang go && cp -r /tmp/fresh/sdk FOLDER"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := write(t, c.files)
+			_, err := registry.Open(t.Context(), filepath.Join(dir, c.ref))
+			e, ok := errors.AsType[*registry.Error](err)
+			if want := strings.ReplaceAll(c.want, "FOLDER", dir); !ok || !strings.HasPrefix(e.Hint, want) {
+				t.Errorf("got %+v, want the hint %q", err, want)
 			}
 		})
 	}
@@ -174,6 +203,9 @@ func TestOpenScript(t *testing.T) {
 	}
 	if m := open(t, "greet.mts"); m.Name != "greet" || m.Source != filepath.Join(dir, "greet.mts") || !bytes.Contains(m.Wasm, []byte(`name: "ts"`)) {
 		t.Errorf("of a file it built %s, %s", m.Name, m.Source)
+	}
+	if _, err := registry.Open(t.Context(), write(t, files{"a/tool.ts": "\n const x = ;\n"})+"/a"); err == nil || !strings.Contains(err.Error(), "/a/tool.ts:2:12: Unexpected") {
+		t.Errorf("the place is not in the folder: %v", err)
 	}
 	for ref, want := range map[string]string{
 		"bad.ts":  "bad.ts:2:12: Unexpected \";\"\n    const x = ;\n",
