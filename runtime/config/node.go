@@ -31,9 +31,11 @@ func (k Kind) String() string { return kindNames[k] }
 
 // document is a file that nodes belong to.
 type document struct {
-	name   string
-	lines  []string
-	schema *Schema // of [Schema.Load]
+	name    string
+	limit   int  // of its bytes
+	lenient bool // of [ParseData]
+	lines   []string
+	schema  *Schema // of [Schema.Load]
 }
 
 // fail is an error about the file as a whole.

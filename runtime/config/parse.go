@@ -23,6 +23,7 @@ import (
 // Bounds on a file. The parser recurses, and its time grows with the square of the nesting.
 const (
 	MaxBytes  = 1 << 20
+	MaxData   = 16 << 20 // of [ParseData], which takes 6 seconds and 0.6 GB for as much
 	MaxDepth  = 64
 	maxColumn = 512 // of the beginning of a block, which bounds the nesting of blocks
 )
@@ -32,11 +33,21 @@ const (
 // A byte order mark at the beginning, which some Windows editors write, is not part of the
 // text. Lines end with a line feed, or a carriage return and a line feed.
 func Parse(name string, data []byte) (*Node, error) {
-	doc := &document{name: name}
+	return (&document{name: name, limit: MaxBytes}).parse(data)
+}
+
+// ParseData reads a document that was not written for this program, such as the description of
+// an API. It may have [MaxData] bytes. Keys that are not text are taken as they are written, and
+// so are scalars that are not values of JSON, such as 017. Anchors and aliases stay refused.
+func ParseData(name string, data []byte) (*Node, error) {
+	return (&document{name: name, limit: MaxData, lenient: true}).parse(data)
+}
+
+func (doc *document) parse(data []byte) (*Node, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	switch {
-	case len(data) > MaxBytes:
-		return nil, doc.fail("it has %d bytes; the limit is %d", len(data), MaxBytes)
+	case len(data) > doc.limit:
+		return nil, doc.fail("it has %d bytes; the limit is %d", len(data), doc.limit)
 	case !utf8.Valid(data):
 		return nil, doc.fail("it is not UTF-8 text")
 	}
@@ -154,6 +165,9 @@ func (d *document) pairs(n *Node, from *ast.MappingNode, depth int) error {
 		if err := key.scalar(pair.Key); err != nil {
 			return err
 		}
+		if key.kind != Text && d.lenient {
+			key.kind, key.value = Text, pair.Key.GetToken().Value
+		}
 		if key.kind != Text {
 			return key.Errorf("put it in quotes", "a key must be text")
 		}
@@ -191,9 +205,20 @@ func (n *Node) scalar(from ast.Node) error {
 		return n.number(from.Token.Value, from.Value)
 	case *ast.FloatNode:
 		return n.number(from.Token.Value, from.Value)
+	case *ast.NanNode, *ast.InfinityNode:
+		return n.strange(from.GetToken().Value, "put text in quotes", "this is not a JSON number")
 	default:
 		return n.refuse(from)
 	}
+	return nil
+}
+
+// strange handles a scalar that is no value of JSON: it is an error, or text in data.
+func (n *Node) strange(text, hint, format string, args ...any) error {
+	if !n.doc.lenient {
+		return n.Errorf(hint, format, args...)
+	}
+	n.kind, n.value = Text, text
 	return nil
 }
 
@@ -203,7 +228,7 @@ var likeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9
 // number accepts a number if it is a JSON number.
 func (n *Node) number(text string, value any) error {
 	if !likeNumber.MatchString(text) {
-		return n.Errorf("write it in decimal, or put text in quotes", "%s is not a JSON number", clip(text))
+		return n.strange(text, "write it in decimal, or put text in quotes", "%s is not a JSON number", clip(text))
 	}
 	n.kind, n.value = Number, value
 	if u, ok := value.(uint64); ok && u <= 1<<63-1 {
@@ -216,8 +241,8 @@ func (n *Node) number(text string, value any) error {
 // or too large.
 func (n *Node) unread(text string) error {
 	value, err := strconv.ParseFloat(text, 64)
-	if err != nil || !strings.ContainsAny(text, ".eE") {
-		return n.Errorf("write a smaller one, or if it is text, put it in quotes", "the number %s is too large", clip(text))
+	if err != nil || !n.doc.lenient && !strings.ContainsAny(text, ".eE") {
+		return n.strange(text, "write a smaller one, or if it is text, put it in quotes", "the number %s is too large", clip(text))
 	}
 	n.kind, n.value = Number, value
 	return nil
@@ -233,8 +258,6 @@ func (n *Node) refuse(from ast.Node) error {
 		what, hint = "a tag", "put text in quotes"
 	case *ast.MappingKeyNode:
 		what, hint = "a key with a question mark", "write key: value"
-	case *ast.NanNode, *ast.InfinityNode:
-		return n.Errorf("put text in quotes", "this is not a JSON number")
 	}
 	return n.Errorf(hint, "this is %s, which is not supported", what)
 }

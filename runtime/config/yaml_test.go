@@ -278,3 +278,26 @@ func TestUnknownKeyword(t *testing.T) {
 		}()
 	}
 }
+
+func TestParseData(t *testing.T) {
+	n, err := config.ParseData("f.yaml", []byte("200: a\nok: {min: -9223372036854776000, code: 017, no: .nan, 1.5: x}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"200": "a", "ok": map[string]any{"min": -9223372036854776000.0, "code": "017", "no": ".nan", "1.5": "x"}}
+	if diff := cmp.Diff(want, n.Value()); diff != "" {
+		t.Error(diff)
+	}
+	for text, want := range map[string]string{
+		"a: &b 1":                                "anchors and aliases are not supported",
+		"a: 1\na: 2":                             "already defined",
+		strings.Repeat("#", config.MaxData+1):    "it has 16777217 bytes; the limit is 16777216",
+		"a: " + strings.Repeat("[", 100) + "1":   "nested deeper",
+		"? [a]\n: b":                             "",
+		"# " + strings.Repeat("x", 2<<20) + "\n": "it is empty",
+	} {
+		if _, err := config.ParseData("f.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q: %v", text, err)
+		}
+	}
+}
