@@ -114,6 +114,13 @@ func exampleFolder(t *testing.T) string {
 	}
 	checkout(t, dir)
 	writeAgent(t, dir)
+	document, err := os.ReadFile(filepath.FromSlash("internal/openapi/testdata/shop/openapi.yaml"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "openapi.yaml"), document, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(examplePolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestToolLibrary runs the cases of every tool of tools-wasm that has some, and compares the
-// copies of the module that two of them share.
+// TestToolLibrary runs the cases of every tool of tools-wasm that has some, and of one that is made
+// of an OpenAPI document. It compares the copies of the module that two of them share.
 func TestToolLibrary(t *testing.T) {
 	skipShort(t)
 	library := filepath.Join("..", "..", "tools-wasm")
@@ -24,11 +24,12 @@ func TestToolLibrary(t *testing.T) {
 	if !bytes.Equal(copies[0], copies[1]) {
 		t.Error("html_markdown.py differs in markdown and web-text: copy the one that you changed over the other")
 	}
+	shop := openAPITool(t)
 	folders, err := filepath.Glob(filepath.Join(library, "*", "cases"))
 	if err != nil || len(folders) == 0 {
 		t.Fatalf("%d folders with cases: %v", len(folders), err)
 	}
-	for _, folder := range folders {
+	for _, folder := range append(folders, filepath.Join(shop, "cases")) {
 		tool := filepath.Dir(folder)
 		t.Run(filepath.Base(tool), func(t *testing.T) {
 			var out, failed bytes.Buffer
@@ -53,4 +54,22 @@ func TestToolLibrary(t *testing.T) {
 			}
 		})
 	}
+}
+
+// openAPITool makes a tool of an OpenAPI document that has parameters in every style, and returns
+// its folder with the cases for them.
+func openAPITool(t *testing.T) string {
+	t.Helper()
+	from, dir := filepath.Join("internal", "openapi", "testdata", "shop"), filepath.Join(t.TempDir(), "shop")
+	var out, failed bytes.Buffer
+	if code := Main([]string{"tool", "new", dir, "--from", filepath.Join(from, "openapi.yaml")}, strings.NewReader(""), &out, &failed); code != exitOK {
+		t.Fatalf("exit code %d\n%s%s", code, &out, &failed)
+	}
+	if err := os.Remove(filepath.Join(dir, "cases", "list-books.txtar")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "cases"), os.DirFS(filepath.Join(from, "cases"))); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

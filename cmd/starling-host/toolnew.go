@@ -17,10 +17,12 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/cmd/starling-host/internal/openapi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	guestsdk "github.com/starling-host/starling/guest-sdk"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 const toolNewHelp = `Write the folder of a new tool: a small tool to begin with, a test, a case, a policy, and
@@ -30,21 +32,23 @@ NAME is the new folder, and the name of the tool. Without NAME the command lists
 languages, with the compiler that each needs.
 
 --from makes the tool from a description of its functions: a file or folder in WIT becomes a
-component in Rust, and an OpenAPI document a tool in Python.`
+component in Rust, and an OpenAPI document a module in Python with a tool for each operation.
+A module has at most 64 tools, so --only chooses the operations of a large document.`
 
 func (a *app) toolNewCommand() *cobra.Command {
 	lang, from := "", ""
+	var only []string
 	cmd := &cobra.Command{
 		Use:     "new [NAME]",
 		Short:   "write the folder of a new tool",
 		Long:    toolNewHelp,
-		Example: "  starling-host tool new weather --lang go",
+		Example: "  starling-host tool new weather --lang go\n  starling-host tool new shop --from openapi.yaml --only books",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				a.stdout.printf("%s\n", strings.Join(listLanguages(), "\n"))
 				return a.stdout.printf("\nmake one: starling-host tool new NAME --lang %s\n", cmp.Or(lang, guestsdk.Languages()[0].Name))
 			}
-			return a.toolNew(args[0], lang, from)
+			return a.toolNew(args[0], lang, from, only)
 		},
 	}
 	var names []string
@@ -53,6 +57,7 @@ func (a *app) toolNewCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&lang, "lang", "", "`LANGUAGE` of the tool: "+strings.Join(names, ", "))
 	cmd.Flags().StringVar(&from, "from", "", "`FILE` that describes the functions: WIT, or OpenAPI in JSON or YAML")
+	cmd.Flags().StringArrayVar(&only, "only", nil, "with --from, take only the operations of `WORD`: a tag, an operationId or a /path; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -72,7 +77,7 @@ func listLanguages() (lines []string) {
 	return lines
 }
 
-func (a *app) toolNew(dir, lang, from string) error {
+func (a *app) toolNew(dir, lang, from string, only []string) error {
 	tool, pkg, err := guestsdk.Name(filepath.Base(dir))
 	if err != nil {
 		return usagef("such as: starling-host tool new weather --lang go", "new: %q is no name for a tool: %v", filepath.Base(dir), err)
@@ -83,7 +88,9 @@ func (a *app) toolNew(dir, lang, from string) error {
 	chosen := slices.IndexFunc(languages, func(l guestsdk.Language) bool { return l.Name == lang })
 	switch {
 	case from != "":
-		title, files, err = filesFrom(dir, lang, from)
+		title, files, err = filesFrom(dir, tool, lang, from, only)
+	case only != nil:
+		return usagef("such as: starling-host tool new shop --from openapi.yaml --only orders", "new: --only requires --from")
 	case chosen < 0:
 		out := &failure{code: exitUsage, message: "new: --lang names the language of the tool", details: listLanguages(), hint: "starling-host tool new " + shellWord(dir) + " --lang " + languages[0].Name}
 		if lang != "" {
@@ -100,20 +107,31 @@ func (a *app) toolNew(dir, lang, from string) error {
 	if err := writeFolder(dir, files); err != nil {
 		return err
 	}
-	input := "'{}'"
-	if cases, err := toolcase.Load(dir); err == nil && len(cases) > 0 {
-		input = shellWord(string(cases[0].Input))
+	call := "'{}'"
+	cases, err := toolcase.Load(dir)
+	if err == nil && len(cases) > 0 {
+		call = shellWord(string(cases[0].Input))
 	}
 	a.stdout.printf("written  %s (%s, %s)\n", dir, title, plural(len(files), "file"))
-	a.stdout.printf("run it:  starling-host run %s %s && starling-host replay @last\n", shellWord(dir), input)
+	if title == titleOpenAPI {
+		a.stdout.printf("read:    %s\n", filepath.Join(dir, "README.md"))
+		if len(cases) == 0 {
+			return a.stdout.printf("tools:   starling-host tool describe %s\n", shellWord(dir))
+		}
+		call += " --tool " + cases[0].Tool + " --policy " + shellWord(filepath.Join(dir, "policy.yaml"))
+	}
+	a.stdout.printf("run it:  starling-host run %s %s && starling-host replay @last\n", shellWord(dir), call)
 	return a.stdout.printf("work:    starling-host tool dev %s\n", shellWord(dir))
 }
 
+const titleOpenAPI = "Python, from OpenAPI"
+
 // filesFrom returns the files of a tool whose functions the file from describes, and what they are.
-func filesFrom(dir, lang, from string) (title string, files map[string][]byte, err error) {
+func filesFrom(dir, tool, lang, from string, only []string) (title string, files map[string][]byte, err error) {
 	again := "starling-host tool new " + shellWord(dir) + " --from " + shellWord(from)
 	language := "rust"
-	switch info, err := os.Stat(from); {
+	info, err := os.Stat(from)
+	switch {
 	case err != nil:
 		return "", nil, &failure{code: exitUsage, message: "new: --from: " + err.Error()}
 	case info.IsDir(), filepath.Ext(from) == ".wit":
@@ -124,6 +142,16 @@ func filesFrom(dir, lang, from string) (title string, files map[string][]byte, e
 	}
 	if lang != "" && lang != language {
 		return "", nil, usagef(again, "new: --from %s makes a tool in %s, not in %s", from, language, lang)
+	}
+	if language == "python" {
+		if !info.Mode().IsRegular() || info.Size() > config.MaxData {
+			return "", nil, usagef("choose a part of it in an editor", "new: --from: %s is not a file of at most %d bytes", from, config.MaxData)
+		}
+		spec, err := os.ReadFile(from)
+		if err == nil {
+			files, err = openapi.Folder(tool, from, spec, only)
+		}
+		return titleOpenAPI, files, err
 	}
 	return "", nil, usagef("write it by hand: starling-host tool new "+shellWord(dir)+" --lang "+language, "new: --from: %s: no tool can be made from it", from)
 }

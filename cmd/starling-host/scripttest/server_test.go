@@ -2,6 +2,7 @@ package scripttest
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -31,7 +32,7 @@ func newServer() *server {
 	return s
 }
 
-// ServeHTTP answers every third request for a customer with 500, takes orders,
+// ServeHTTP answers every third request for a customer with 500, takes orders, describes requests below /echo,
 // and leaves /hang, and /once the first time, without an answer until the client
 // goes away.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -46,6 +47,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "customer %s", id)
 	case r.URL.Path == "/orders":
 		fmt.Fprintf(w, "has a key: %t", r.Header.Get("Idempotency-Key") != "")
+	case strings.HasPrefix(r.URL.Path, "/echo/"):
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"request":%q,"key":%q,"body":%q}`, r.Method+" "+r.RequestURI, r.Header.Get("X-Key"), body)
 	}
 }
 

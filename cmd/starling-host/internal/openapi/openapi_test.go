@@ -1,0 +1,215 @@
+package openapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/cmd/starling-host/internal/openapi"
+	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/tool"
+)
+
+var update = flag.Bool("update", false, "write the expected files of testdata anew")
+
+// TestFolder compares the folders of small documents with testdata: each folder there has a
+// document and the files that are made of it.
+func TestFolder(t *testing.T) {
+	documents, err := filepath.Glob("testdata/*/openapi.*")
+	if err != nil || len(documents) < 3 {
+		t.Fatalf("%d documents: %v", len(documents), err)
+	}
+	for _, document := range documents {
+		dir := filepath.Dir(document)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			spec, err := os.ReadFile(document)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, err := openapi.Folder(filepath.Base(dir), filepath.Base(document), spec, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := policy.Parse("policy.yaml", files["policy.yaml"]); err != nil {
+				t.Errorf("the policy: %v", err)
+			}
+			for _, name := range []string{"operations.py", "policy.yaml", "README.md"} {
+				golden := filepath.Join(dir, name)
+				if *update {
+					if err := os.WriteFile(golden, files[name], 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(golden)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), string(files[name])); diff != "" {
+					t.Errorf("%s (-want +got), accept it with -update:\n%s", name, diff)
+				}
+			}
+		})
+	}
+}
+
+// parts returns a document with paths and further members.
+func parts(paths, more string) string {
+	return `{"openapi":"3.1.0","info":{"title":"T"},"servers":[{"url":"https://a.test"}],"paths":{` + paths + `}` + more + `}`
+}
+
+func TestFolderRefuses(t *testing.T) {
+	many := strings.Builder{}
+	for i := range 65 {
+		fmt.Fprintf(&many, `,"/v1/p%d/x":{"get":{"tags":["t%d"]}}`, i, i%2)
+	}
+	for name, c := range map[string]struct{ spec, only, want string }{
+		"nothing":              {spec: "", want: "api.json: it is empty"},
+		"no map":               {spec: "[1]", want: "this is not an OpenAPI document of version 3"},
+		"Swagger 2.0":          {spec: `{"swagger":"2.0"}`, want: "Swagger 2.0: OpenAPI 3 is needed\n  1 | {\"swagger\":\"2.0\"}\n    |            ^\nhint: convert it: npx swagger2openapi api.json -o openapi.json"},
+		"version 4":            {spec: `{"openapi":"4.0"}`, want: "api.json:1:12: this is not an OpenAPI document of version 3"},
+		"no paths":             {spec: `{"openapi":"3.1.0","webhooks":{"a":{"post":{}}}}`, want: "there is no operation"},
+		"another file":         {spec: parts(`"/a":{"$ref":"a.yaml#/x"}`, ""), want: "the reference \"a.yaml#/x\" leads out of the document, and no other file is read"},
+		"another file, deeper": {spec: parts(`"/a":{"get":{"parameters":[{"name":"q","in":"query","schema":{"items":{"$ref":"https://a.test/s.json"}}}]}}`, ""), want: "leads out of the document"},
+		"nothing there":        {spec: parts(`"/a":{"get":{"parameters":[{"$ref":"#/components/parameters/none"}]}}`, ""), want: `the document has nothing at "#/components/parameters/none"`},
+		"a circle":             {spec: parts(`"/a":{"$ref":"#/paths/~1a"}`, ""), want: "this reference leads back to itself"},
+		"no server":            {spec: `{"openapi":"3.0.0","paths":{"/a":{"get":{}}}}`, want: `the address of the API, "", is not that of a server`},
+		"a relative server":    {spec: `{"openapi":"3.0.0","servers":[{"url":"/v1"}],"paths":{"/a":{"get":{}}}}`, want: `hint: name the server in the document: "servers": [{"url": "https://`},
+		"an open variable":     {spec: `{"openapi":"3.0.0","servers":[{"url":"https://{x}.a.test"}],"paths":{"/a":{"get":{}}}}`, want: "the variable {x} of the address has no default"},
+		"a host that is none":  {spec: `{"openapi":"3.0.0","servers":[{"url":"https://*.a.test"}],"paths":{"/a":{"get":{}}}}`, want: "is not a host"},
+		"an operation":         {spec: parts(`"/a":{"get":[]}`, ""), want: "api.json:1:99: an operation must be a map, not a list"},
+		"a parameter":          {spec: parts(`"/a":{"get":{"parameters":[{"name":"q","in":"body"}]}}`, ""), want: `"in" is path, query, header or cookie`},
+		"a scheme":             {spec: parts(`"/a":{"get":{"security":[{"none":[]}]}}`, ""), want: "the document has no security scheme of this name"},
+		"unknown security":     {spec: parts(`"/a":{"get":{"security":[{"s":[]}]}}`, `,"components":{"securitySchemes":{"s":{"type":"mutualTLS"}}}`), want: "hint: GET /a is left out: its security scheme s"},
+		"a style":              {spec: parts(`"/{a}":{"get":{"parameters":[{"name":"a","in":"path","style":"matrix"}]}}`, ""), want: "hint: GET /{a} is left out: the parameter a has the style matrix"},
+		"65 operations":        {spec: parts(many.String()[1:], ""), want: "there are 65 operations, and a module has at most 64 tools\n"},
+		"its tags":             {spec: parts(many.String()[1:], ""), want: "the tags are t0 (33), t1 (32)"},
+		"paths without tags":   {spec: parts(strings.ReplaceAll(many.String()[1:], `"tags"`, `"x"`), ""), want: "the paths are /v1/p0 (1), /v1/p1 (1), "},
+		"no such tag":          {spec: parts(many.String()[1:], ""), only: "/v1/p", want: "--only /v1/p: there is no such tag, operation or path"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var only []string
+			if c.only != "" {
+				only = []string{c.only}
+			}
+			_, err := openapi.Folder("t", "api.json", []byte(c.spec), only)
+			if _, ok := err.(*config.Error); !ok || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestFolderOnly(t *testing.T) {
+	spec := parts(`"/a":{"get":{"tags":["One"]},"post":{"operationId":"makeA"}},"/a/b":{"get":{}},"/ab":{"get":{"tags":["two"]}}`, "")
+	for only, want := range map[string]string{"one": "get_a", "makeA": "make_a", "make_a": "make_a", "/a": "get_a make_a get_a_b", "/a/": "get_a_b", "two /a/b": "get_a_b get_ab"} {
+		files, err := openapi.Folder("t", "api.json", []byte(spec), strings.Fields(only))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(names(t, files), " "); got != want {
+			t.Errorf("--only %s: got %s, want %s", only, got, want)
+		}
+	}
+}
+
+// operations returns the lines of operations.py.
+func operations(t *testing.T, files map[string][]byte) (all []map[string]json.RawMessage) {
+	t.Helper()
+	_, text, _ := strings.Cut(string(files["operations.py"]), "r'''\n")
+	for line := range strings.Lines(strings.TrimSuffix(text, "'''\n")) {
+		var operation map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(line), &operation); err != nil || strings.Contains(line, "'''") {
+			t.Fatalf("%q: %v", line, err)
+		}
+		all = append(all, operation)
+	}
+	return all
+}
+
+func names(t *testing.T, files map[string][]byte) (names []string) {
+	for _, operation := range operations(t, files) {
+		names = append(names, strings.Trim(string(operation["name"]), `"`))
+	}
+	return names
+}
+
+// TestLargeSchemasFit: what a module may describe is divided among the operations.
+func TestLargeSchemasFit(t *testing.T) {
+	spec := strings.Builder{}
+	for i := range 64 {
+		fmt.Fprintf(&spec, `,"/p%d":{"post":{"requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/a"}}}}}}`, i)
+	}
+	wide := strings.Builder{}
+	for i := range 12 {
+		fmt.Fprintf(&wide, `,"f%d":{"anyOf":[{"$ref":"#/components/schemas/a"},{"type":"string"}]}`, i)
+	}
+	files, err := openapi.Folder("t", "api.json", []byte(parts(spec.String()[1:], `,"components":{"schemas":{"a":{"properties":{`+wide.String()[1:]+`}}}}`)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, operation := range operations(t, files) {
+		total += tool.Subschemas(operation["input"])
+	}
+	if total > 5000 || total < 1000 {
+		t.Errorf("%d subschemas", total)
+	}
+	if !bytes.Contains(files["README.md"], []byte("- the schema of post_p0 is shortened, and the rest may be any value\n")) {
+		t.Errorf("%s", files["README.md"])
+	}
+}
+
+func FuzzFolder(f *testing.F) {
+	documents, err := filepath.Glob("testdata/*/openapi.*")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, document := range documents {
+		spec, err := os.ReadFile(document)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(spec), "")
+	}
+	f.Add(parts(`"/a":{"get":{"operationId":"'''\\","tags":["t"]}}`, ""), "t")
+	f.Fuzz(func(t *testing.T, spec, only string) {
+		if len(spec) > 20_000 {
+			return
+		}
+		files, err := openapi.Folder("t", "api.yaml", []byte(spec), strings.Fields(only))
+		if err != nil {
+			if _, ok := err.(*config.Error); !ok {
+				t.Fatalf("%T: %v", err, err)
+			}
+			return
+		}
+		if _, err := policy.Parse("policy.yaml", files["policy.yaml"]); err != nil {
+			t.Errorf("%v\n%s", err, files["policy.yaml"])
+		}
+		found, subschemas := names(t, files), 0
+		for _, operation := range operations(t, files) {
+			if subschemas += tool.Subschemas(operation["input"]); !tool.IsObjectSchema(operation["input"]) {
+				t.Errorf("%s", operation["input"])
+			}
+		}
+		slices.Sort(found)
+		if len(found) == 0 || len(found) > 64 || len(slices.Compact(found)) != len(found) || subschemas > 5000 {
+			t.Errorf("%d subschemas, %q", subschemas, found)
+		}
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			if !filepath.IsLocal(name) {
+				t.Errorf("the file %q", name)
+			}
+		}
+	})
+}

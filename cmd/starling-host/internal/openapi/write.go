@@ -1,0 +1,261 @@
+package openapi
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/config"
+)
+
+var (
+	//go:embed template/tool.py
+	toolPy string
+	//go:embed template/client.py
+	clientPy []byte
+	//go:embed template/README.md
+	readme string
+)
+
+// files returns the files of the folder.
+func (d *document) files() map[string][]byte {
+	count := map[string]int{}
+	for _, op := range d.operations {
+		count[op.Server]++
+	}
+	server := slices.MaxFunc(slices.Sorted(maps.Keys(count)), func(a, b string) int { return cmp.Compare(count[a], count[b]) })
+	files := map[string][]byte{"client.py": clientPy, "policy.yaml": d.policy()}
+	example := d.operations[0]
+	if i := slices.IndexFunc(d.operations, func(op *operation) bool { return op.Method == "GET" && len(op.example()) == 0 }); i >= 0 {
+		example = d.operations[i]
+		files["cases/"+strings.ReplaceAll(example.Name, "_", "-")+".txtar"] = example.testCase()
+	}
+	files["README.md"] = d.readme(example)
+	data := "\"\"\"The operations of " + quotedText(d.title) + ", one a line.\"\"\"\n\nOPERATIONS = r'''\n"
+	for _, op := range d.operations {
+		if op.Server == server {
+			op.Server = ""
+		}
+		data += strings.ReplaceAll(string(encode(op)), "'''", `\u0027\u0027\u0027`) + "\n"
+	}
+	files["operations.py"] = []byte(data + "'''\n")
+	files["tool.py"] = []byte(strings.NewReplacer("TITLE", quotedText(d.title), `"https://api.example.com"`, string(encode(server))).Replace(toolPy))
+	return files
+}
+
+// policy returns a policy for the hosts, tools and secrets of the operations.
+func (d *document) policy() []byte {
+	methods, audiences := map[string][]string{}, map[string][]string{}
+	tools := ""
+	for _, op := range d.operations {
+		rule := "ask: true"
+		if !changes[strings.ToLower(op.Method)] {
+			rule = ""
+		}
+		tools += "    " + op.Name + ": {" + rule + "}\n"
+		u, _ := url.Parse(op.Server)
+		host, _ := json.Marshal(u.Hostname())
+		if strings.Contains(u.Hostname(), ":") {
+			host, _ = json.Marshal("[" + u.Hostname() + "]")
+		}
+		target := "      - host: " + string(host) + "\n"
+		if u.Scheme == "http" {
+			target += "        schemes: [http]\n"
+		}
+		if u.Port() != "" {
+			target += "        ports: [" + u.Port() + "]\n"
+		}
+		if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "localhost" || err == nil && (ip.IsLoopback() || ip.IsPrivate()) {
+			target += "        private: true\n"
+		}
+		if !slices.Contains(methods[target], op.Method) {
+			methods[target] = append(methods[target], op.Method)
+		}
+		for _, s := range op.Secrets {
+			place := s[0] + ": " + string(encode(s[1]))
+			if s[0] == "cookie" {
+				place = "header: Cookie"
+			}
+			binding := secretName.FindStringSubmatch(s[2])[1] + ", " + place
+			if audience := string(encode(u.Host)); !slices.Contains(audiences[binding], audience) {
+				audiences[binding] = append(audiences[binding], audience)
+			}
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "version: \"1.0\"\ndescription: What %s needs. Calls that may change something need your approval.\n\npermissions:\n  network:\n    allow:\n", d.tool)
+	for _, target := range slices.Sorted(maps.Keys(methods)) {
+		fmt.Fprintf(&b, "%s        methods: [%s]\n", target, strings.Join(slices.Sorted(slices.Values(methods[target])), ", "))
+	}
+	b.WriteString("\n  tools:\n" + tools)
+	if len(audiences) > 0 {
+		b.WriteString("\nsecrets:\n")
+	}
+	for _, binding := range slices.Sorted(maps.Keys(audiences)) {
+		name, place, _ := strings.Cut(binding, ", ")
+		fmt.Fprintf(&b, "  - {name: %s, audience: [%s], %s}\n", name, strings.Join(audiences[binding], ", "), place)
+	}
+	return []byte(b.String())
+}
+
+var secretName = regexp.MustCompile(`\{\{secret:([A-Z0-9_]+)\}\}`)
+
+// readme returns a page about the tool.
+func (d *document) readme(example *operation) []byte {
+	secrets, notes := map[string]bool{}, d.notes
+	for _, op := range d.operations {
+		for _, s := range op.Secrets {
+			value := "..."
+			if strings.HasPrefix(s[2], "Basic ") {
+				value = "$(printf %s USER:PASSWORD | base64)"
+			}
+			secrets["    export STARLING_SECRET_"+secretName.FindStringSubmatch(s[2])[1]+"="+value+"\n"] = true
+		}
+	}
+	if len(secrets) == 0 {
+		notes = append(slices.Clip(notes), `the document asks for no secret. If the API does, write it to HEADERS in tool.py, such as "Authorization": "Bearer {{secret:`+
+			d.secret("token")+`}}", and bind it in policy.yaml`)
+	}
+	if more := len(notes) - 12; more > 0 {
+		notes = append(notes[:12:12], fmt.Sprintf("and %d more", more))
+	}
+	text := ""
+	for _, note := range notes {
+		text += "\n- " + display.Printable(note)
+	}
+	if text != "" {
+		text = "\n## What differs from the document\n" + text + "\n"
+	}
+	run := fmt.Sprintf("starling-host run . '%s' --tool %s --policy policy.yaml", strings.ReplaceAll(string(encode(example.example())), "'", `'\''`), example.Name)
+	return []byte(strings.NewReplacer("TOOL", d.tool, "COUNT", display.Plural(len(d.operations), "operation"), "TITLE", quotedText(d.title),
+		"SECRETS", strings.Join(slices.Sorted(maps.Keys(secrets)), ""), "RUN", run, "NOTES\n", text).Replace(readme))
+}
+
+// example returns an input with the required members.
+func (op *operation) example() map[string]any {
+	var input struct {
+		Required   []string
+		Properties map[string]struct {
+			Type    any
+			Enum    []any
+			Default any
+		}
+	}
+	_ = json.Unmarshal(op.Input, &input)
+	values := map[string]any{"string": "...", "integer": 1, "number": 1, "boolean": true, "array": []any{}}
+	example := map[string]any{}
+	for _, name := range input.Required {
+		p := input.Properties[name]
+		kind, _ := p.Type.(string)
+		example[name] = cmp.Or(p.Default, values[kind], any("..."))
+		if len(p.Enum) > 0 {
+			example[name] = p.Enum[0]
+		}
+	}
+	return example
+}
+
+// testCase returns a case for an operation that needs no input.
+func (op *operation) testCase() []byte {
+	query := ""
+	for _, s := range op.Secrets {
+		if s[0] == "query" {
+			query += "&" + url.QueryEscape(s[1]) + "=" + url.QueryEscape(s[2])
+		}
+	}
+	if query != "" {
+		query = "?" + query[1:]
+	}
+	return fmt.Appendf(nil, `Calls %s without any input.
+-- tool --
+%s
+-- input.json --
+{}
+-- effects.json --
+[
+  {"request": {"method": "GET", "url": %s}, "response": {"status": 200, "headers": {"Content-Type": "application/json"}, "json": {"fine": true}}}
+]
+-- output.json --
+{
+  "fine": true
+}
+`, op.Name, op.Name, encode(op.Server+op.Path+query))
+}
+
+// text returns the text of a node, or nothing.
+func text(n *config.Node) string {
+	if n == nil {
+		return ""
+	}
+	s, _ := n.Text()
+	return s
+}
+
+func isTrue(n *config.Node) bool { return n != nil && n.Value() == true }
+
+// plain returns a text for a model: without invisible characters, and not too long.
+func plain(n *config.Node, most int) string {
+	s := strings.Map(func(r rune) rune {
+		if display.Invisible(r) {
+			return -1
+		}
+		return r
+	}, text(n))
+	return display.Clip(strings.TrimSpace(s), most)
+}
+
+// quotedText returns a text for a docstring or a heading.
+func quotedText(s string) string { return strings.NewReplacer(`\`, "/", `"`, "'").Replace(s) }
+
+// line returns a text as one line.
+func line(n *config.Node, most int) string { return strings.Join(strings.Fields(plain(n, most)), " ") }
+
+// encode returns a value as JSON, as it is read.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err) // all values are of JSON
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+var (
+	hump     = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+	notWord  = regexp.MustCompile(`[^a-z0-9]+`)
+	notInKey = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+)
+
+// snake returns a name in small letters, digits and underscores; it may be empty.
+func snake(name string) string {
+	name = strings.Trim(notWord.ReplaceAllString(strings.ToLower(hump.ReplaceAllString(name, "${1}_$2")), "_"), "_")
+	return name[:min(len(name), 64)]
+}
+
+// member returns a name for a member of an input that the APIs of all models take.
+func member(name string) string {
+	name = strings.Trim(notInKey.ReplaceAllString(name, "_"), "_")
+	return cmp.Or(name[:min(len(name), 64)], "value")
+}
+
+// unique returns a name that is not used yet. used has the number to try next for each name.
+func unique(name string, used map[string]int) string {
+	free := name
+	for used[free] > 0 {
+		used[name]++
+		end := fmt.Sprintf("_%d", used[name])
+		free = name[:min(len(name), 64-len(end))] + end
+	}
+	used[free] = 1
+	return free
+}
