@@ -41,16 +41,17 @@ func newPrinter(to io.Writer) *printer {
 	return &printer{to: to, terminal: terminal, coloured: terminal && coloured()}
 }
 
-// width is how many characters fit on a line of the terminal, or 0 without one.
+// size is how many characters and lines fit on the terminal, or 0 without one.
+func (p *printer) size() (width, height int) {
+	if f, ok := p.to.(*os.File); ok && p.terminal {
+		width, height, _ = term.GetSize(int(f.Fd()))
+	}
+	return width, height
+}
+
+// width is that of [printer.size].
 func (p *printer) width() int {
-	f, ok := p.to.(*os.File)
-	if !ok || !p.terminal {
-		return 0
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
+	width, _ := p.size()
 	return width
 }
 

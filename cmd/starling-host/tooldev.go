@@ -91,6 +91,11 @@ func (d *developing) run(ctx context.Context) (err error) {
 	if _, err := os.Stat(d.ref); err != nil {
 		return usagef("name the folder or the file that you change", "dev: %s", starling.PlainError(err))
 	}
+	defer func() {
+		if d.stdout.terminal {
+			d.stdout.printf("\n") // behind the ^C
+		}
+	}()
 	for ctx.Err() == nil {
 		before, _ := filesOf(d.ref)
 		err := d.once(ctx)
@@ -111,9 +116,6 @@ func (d *developing) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// maxDevLines is how many lines of an output are shown.
-const maxDevLines = 40
-
 // once builds the tool, runs it, and prints the screen.
 func (d *developing) once(ctx context.Context) error {
 	began := time.Now()
@@ -125,7 +127,11 @@ func (d *developing) once(ctx context.Context) error {
 	if d.stdout.terminal {
 		fmt.Fprint(d.stdout.raw(), "\x1b[H\x1b[2J")
 	}
-	d.stdout.printf("%s  %s, ready in %s\n", styled{strong, filepath.Base(d.ref)}, time.Now().Format(time.TimeOnly), formatDuration(time.Since(began)))
+	state := "ready in"
+	if err != nil {
+		state = "failed after"
+	}
+	d.stdout.printf("%s  %s, %s %s\n", styled{strong, filepath.Base(d.ref)}, time.Now().Format(time.TimeOnly), state, formatDuration(time.Since(began)))
 	if err != nil {
 		return err
 	}
@@ -147,7 +153,7 @@ func (d *developing) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.stdout.printf("input    %s\n", display.Shorten(printable(string(doc.JSON)), 200))
+	d.printLines("input", []string{printable(string(doc.JSON))})
 	run, failure := t.CallAs(ctx, starling.NewRunID(), doc)
 	if run == nil || ctx.Err() != nil {
 		return failure
@@ -179,15 +185,12 @@ func (d *developing) chosen(cases []*toolcase.Case) (input []byte, tool string, 
 
 // printRun prints what a run did, and how that differs from the last one.
 func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starling.Run) error {
-	for _, line := range printableLines(run.Log) {
-		d.stdout.printf("log      %s\n", line)
-	}
+	d.printLines("log", printableLines(run.Log))
 	if run.Failure == nil {
 		now := toolcase.Pretty(run.Result)
 		d.printLines("output", strings.Split(now, "\n"))
-		if d.output != "" && d.output != now {
-			d.stdout.printf("change\n")
-			d.printDifference(display.LineDifference(d.output, now))
+		if d.output != "" {
+			d.printLines("change", display.LineDifference(d.output, now))
 		}
 		d.output = now
 	}
@@ -217,14 +220,25 @@ func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starli
 	return nil
 }
 
+// printLines prints lines beside a name: on a terminal as much as leaves room for the other parts of
+// the screen.
 func (d *developing) printLines(name string, lines []string) {
-	for i, line := range lines[:min(len(lines), maxDevLines)] {
-		if i > 0 {
-			name = ""
-		}
-		d.stdout.printf("%-8s %s\n", name, line)
+	most, width := 40, 200
+	if w, h := d.stdout.size(); w > 0 {
+		most, width = max((h-10)/2, 4), max(w-10, 20)
 	}
-	if more := len(lines) - maxDevLines; more > 0 {
+	for i, line := range lines[:min(len(lines), most)] {
+		look := plain
+		if name == "change" {
+			look = map[byte]style{'-': bad, '+': good}[line[0]]
+		}
+		title := name
+		if i > 0 {
+			title = ""
+		}
+		d.stdout.printf("%-8s %s\n", title, styled{look, shorten(printable(line), width)})
+	}
+	if more := len(lines) - most; more > 0 {
 		d.stdout.printf("%-8s ... and %s\n", "", plural(more, "more line"))
 	}
 }

@@ -68,9 +68,9 @@ func TestToolDev(t *testing.T) {
 	}
 	screen("input    {}\n", "output   {\n", `"rolled": `, "fuel     ", "effects  2\n", "now = 20", "replay   identical: 6 events\n", "watching "+path)
 	put(path, []byte("no module"))
-	screen("error: module refused: ")
+	screen("failed after ", "error: module refused: ")
 	put(path, build("draw-next"))
-	screen("change\n", "        - ", "        + ", " (was ", "replay   identical: ")
+	screen("change     {\n", "\n         - ", "\n         + ", " (was ", "replay   identical: ")
 	put(filepath.Join(dir, "cases", "one.txtar"), []byte("-- input.json --\n{}\n-- output.json --\n{}\n"))
 	screen("cases    1 of 1 fail: one; see why: starling-host tool test ")
 	cancel()
