@@ -99,9 +99,12 @@ func (a *app) toolBench(ctx context.Context, ref, input string, f toolBenchFlags
 	var times []time.Duration
 	var began time.Time
 	for doc.Calls == 0 || time.Since(began) < f.time {
-		called := ctx
+		called, t := ctx, t
 		if input == "" && len(c.Effects) > 0 {
-			called = c.Answering(ctx)
+			var others []*starling.Tool
+			if called, others = c.Answering(ctx); len(others) > 0 {
+				t = t.Calling(others...)
+			}
 		}
 		start := time.Now()
 		run, err := t.CallAs(called, starling.NewRunID(), parsed)

@@ -29,7 +29,8 @@ differs, if the tool asks for something that the case does not answer, if it no 
 makes a recorded request, or if it uses more or less fuel than the case allows.
 
 --record makes real calls instead, and writes their effects, outcome and fuel into the
-cases. A new case needs only its input. Hosts must be allowed, as for "run".
+cases. A new case needs only its input. Hosts must be allowed, as for "run", and tools
+that the tool calls are those of --with.
 
 --from makes cases of the recorded calls of the tool: of the RUNs that are named after it,
 or of all in the database. Requests have the placeholders of secrets, as in the log. Look
@@ -42,6 +43,7 @@ type toolTestFlags struct {
 	tool   string // as the user names it
 	record bool
 	from   string
+	with   []string
 	read   readFlags
 	output string
 }
@@ -60,8 +62,8 @@ func (a *app) toolTestCommand() *cobra.Command {
 			if f.record && f.from != "" {
 				return usagef("", "test: --record and --from exclude each other")
 			}
-			if !f.record && (f.policy != "" || len(f.allow) > 0 || f.allowPrivate) {
-				return usagef("", "test: a case needs no network: --policy, --allow-host and --allow-private are for --record")
+			if !f.record && (f.policy != "" || len(f.allow) > 0 || f.allowPrivate || len(f.with) > 0) {
+				return usagef("", "test: a case needs no network and no other tools: --policy, --allow-host, --allow-private and --with are for --record")
 			}
 			f.tool = args[0]
 			return a.toolTest(cmd.Context(), args[1:], f)
@@ -69,6 +71,7 @@ func (a *app) toolTestCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.record, "record", false, "make real calls, and write what they did into the cases")
 	cmd.Flags().StringVar(&f.from, "from", "", "make cases of the runs of a `DB`: of those named after TOOL, or of all")
+	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER` with --record; may be repeated")
 	f.read.add(cmd)
 	f.addConditions(cmd)
 	outputFlag(cmd, &f.output)
@@ -163,7 +166,7 @@ func explainCase(err error) error {
 
 // caller calls the tools of a module for cases.
 func caller(module *starling.Module, o starling.ToolOptions) toolcase.Call {
-	return func(ctx context.Context, name string, input []byte) (*starling.Run, string, error) {
+	return func(ctx context.Context, name string, input []byte, others []*starling.Tool) (*starling.Run, string, error) {
 		o.Name = name
 		t, err := module.Choose(o)
 		if err != nil {
@@ -171,6 +174,9 @@ func caller(module *starling.Module, o starling.ToolOptions) toolcase.Call {
 				return nil, "", &failure{code: exitUsage, message: err.Error(), hint: "name it in the case, on the line below: -- tool --"}
 			}
 			return nil, "", err
+		}
+		if len(others) > 0 {
+			t = t.Calling(others...)
 		}
 		doc, err := t.Input(input)
 		if err != nil {
@@ -222,7 +228,11 @@ func (a *app) printDifference(lines []string) {
 // recordCase makes the call of a case for real, and writes down what it did.
 func (a *app) recordCase(ctx context.Context, db *starling.DB, module *starling.Module, o starling.ToolOptions, c *toolcase.Case, f toolTestFlags) error {
 	denied := c.Denied()
-	run, message, err := caller(module, o)(ctx, c.Tool, c.Input)
+	others, err := loadAll(ctx, db, f.with, o)
+	if err != nil {
+		return err
+	}
+	run, message, err := caller(module, o)(ctx, c.Tool, c.Input, others)
 	if err != nil {
 		return err
 	}
@@ -239,7 +249,11 @@ func (a *app) recordCase(ctx context.Context, db *starling.DB, module *starling.
 		recorded = all[len(all)-1]
 	}
 	if err := c.Record(recorded, message); err != nil {
-		return &failure{code: exitFailed, message: c.Path + ": " + err.Error()}
+		out := &failure{code: exitFailed, message: c.Path + ": " + err.Error()}
+		if errors.Is(err, toolcase.ErrRefused) {
+			out.code, out.hint = exitRefused, "let it call the tools of a file: "+pasteable("starling-host tool test --record --with FILE", f.tool, c.Name)
+		}
+		return out
 	}
 	if host := c.Denied(); host != "" && denied == "" {
 		return &failure{code: exitRefused, message: fmt.Sprintf("%s: a request to %s was denied; nothing is recorded", c.Path, host),

@@ -227,7 +227,7 @@ func encodeEffects(effects []Effect) []byte {
 	lines := make([]string, len(effects))
 	for i, e := range effects {
 		text := bytes.TrimSpace(encode(e))
-		if e.Request == nil {
+		if e.Request == nil && e.Call == nil {
 			lines[i] = string(bytes.Join(bytes.Fields(text), []byte(" ")))
 		} else {
 			lines[i] = strings.ReplaceAll(string(text), "\n", "\n  ")
@@ -239,7 +239,7 @@ func encodeEffects(effects []Effect) []byte {
 // Denied returns the host of a recorded request that was denied, or nothing.
 func (c *Case) Denied() string {
 	for _, e := range c.Effects {
-		if e.Failure == nil || e.Failure.Status != abi.StatusDenied.String() {
+		if e.Failure == nil || e.Request == nil || e.Failure.Status != abi.StatusDenied.String() {
 			continue
 		}
 		if u, err := url.Parse(e.Request.URL); err == nil {

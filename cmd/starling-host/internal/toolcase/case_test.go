@@ -58,7 +58,7 @@ func TestRecordedExchange(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			recorded := event.SideEffectRecorded{Name: "effect", Request: []byte(c.request), Value: marshal(t, event.Exchange{Response: []byte(c.response)})}
-			e, err := newEffect(recorded)
+			e, err := newEffect(recorded, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,11 +147,14 @@ func TestParseRefuses(t *testing.T) {
 		{"-- input.json --\n{}\n-- output.json --\n1\n-- error.txt --\nno\n", "it has both output.json and error.txt"},
 		{"-- input.json --\n{}\n-- fuel --\n10\n", `fuel: "10" is not a range such as 200k..400k`},
 		{"-- input.json --\n{}\n-- fuel --\n10..5\n", "is not a range"},
-		{"-- input.json --\n{}\n-- effects.json --\n[{}]\n", "effects.json: effect 1: it must be one of now, random, seed and request"},
+		{"-- input.json --\n{}\n-- effects.json --\n[{}]\n", "effects.json: effect 1: it must be one of now, random, seed, request and call"},
 		{"-- input.json --\n{}\n-- effects.json --\n[{\"now\":\"today\"}]\n", `effect 1: now: "today" is not a time`},
 		{"-- input.json --\n{}\n-- effects.json --\n[\n{\"noww\":\"\"}]\n", `unknown field "noww"`},
 		{"-- input.json --\n{}\n-- effects.json --\n[\n{\"random\":\"12\"}]\n", "random has 16 hexadecimal digits"},
 		{"-- input.json --\n{}\n-- effects.json --\n[{\"request\":{\"method\":\"GET\",\"url\":\"http://a.test\"}}]\n", "a request has a response or a failure"},
+		{"-- input.json --\n{}\n-- effects.json --\n[{\"call\":{\"tool\":\"a\",\"input\":{}},\"response\":{\"status\":200}}]\n", "a call has an output or a failure"},
+		{"-- input.json --\n{}\n-- effects.json --\n[{\"call\":{\"tool\":\"a\"},\"output\":1}]\n", "the input of a call: "},
+		{"-- input.json --\n{}\n-- effects.json --\n[{\"call\":{\"tool\":\"a\",\"input\":{}},\"failure\":{\"status\":\"timeout\"}}]\n", "a call does not fail with the status \"timeout\": tool, panic, fuel, limit"},
 		{"-- input.json --\n{}\n-- effects.json --\n[{\"request\":{},\"failure\":{\"status\":\"gone\"}}]\n", `"gone" is not a status`},
 		{"-- input.json --\n{}\n-- effects.json --\n[{\"request\":{},\"response\":{\"status\":99}}]\n", "from 200 to 999, not 99"},
 		{"-- input.json --\n{}\n-- effects.json --\n[{\"request\":{\"headers\":{\"A\":1}},\"response\":{\"status\":200}}]\n", `header "A" is not a string of one line`},

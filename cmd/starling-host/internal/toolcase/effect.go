@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/textproto"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,15 +19,23 @@ import (
 	"github.com/starling-host/starling/runtime/egress"
 )
 
-// Effect is an answer of the world: one of Now, Random and Seed, or a Request with its Response or
-// Failure.
+// Effect is an answer of the world: one of Now, Random and Seed, a Request with its Response or
+// Failure, or a Call with its Output or Failure.
 type Effect struct {
-	Now      string    `json:"now,omitempty"`    // RFC 3339
-	Random   string    `json:"random,omitempty"` // 16 hexadecimal digits
-	Seed     string    `json:"seed,omitempty"`   // 64 of them
-	Request  *Request  `json:"request,omitempty"`
-	Response *Response `json:"response,omitempty"`
-	Failure  *Failure  `json:"failure,omitempty"`
+	Now      string          `json:"now,omitempty"`    // RFC 3339
+	Random   string          `json:"random,omitempty"` // 16 hexadecimal digits
+	Seed     string          `json:"seed,omitempty"`   // 64 of them
+	Request  *Request        `json:"request,omitempty"`
+	Response *Response       `json:"response,omitempty"`
+	Call     *Nested         `json:"call,omitempty"`
+	Output   json.RawMessage `json:"output,omitempty"`
+	Failure  *Failure        `json:"failure,omitempty"`
+}
+
+// Nested is a call of another tool.
+type Nested struct {
+	Tool  string          `json:"tool"`
+	Input json.RawMessage `json:"input"`
 }
 
 // Request is a request as the tool makes it, with the placeholders of secrets.
@@ -45,9 +54,9 @@ type Response struct {
 	Body
 }
 
-// Failure is an exchange without a response.
+// Failure is an exchange without a response, or a call without an output.
 type Failure struct {
-	Status string `json:"status"` // a name of an [abi.Status]
+	Status string `json:"status"` // a name of an [abi.Status]; for a call the type of its failure
 	Text   string `json:"text"`
 }
 
@@ -118,25 +127,43 @@ func (h *Headers) UnmarshalJSON(text []byte) error {
 
 // check returns the reason why an effect of a file cannot be used, or nil.
 func (e *Effect) check() error {
-	kinds := 0
-	for _, set := range []bool{e.Now != "", e.Random != "", e.Seed != "", e.Request != nil} {
-		if set {
-			kinds++
+	count := func(set ...bool) (n int) {
+		for _, is := range set {
+			if is {
+				n++
+			}
 		}
+		return n
 	}
-	answers := (e.Response != nil) != (e.Failure != nil)
+	answers := count(e.Response != nil, e.Output != nil, e.Failure != nil)
 	switch {
-	case kinds != 1:
-		return errors.New("it must be one of now, random, seed and request")
-	case e.Request == nil && (e.Response != nil || e.Failure != nil):
-		return errors.New("a response or failure belongs to a request")
-	case e.Request != nil && !answers:
+	case count(e.Now != "", e.Random != "", e.Seed != "", e.Request != nil, e.Call != nil) != 1:
+		return errors.New("it must be one of now, random, seed, request and call")
+	case e.Request != nil && (answers != 1 || e.Output != nil):
 		return errors.New("a request has a response or a failure")
+	case e.Call != nil && (answers != 1 || e.Response != nil):
+		return errors.New("a call has an output or a failure")
+	case e.Request == nil && e.Call == nil && answers != 0:
+		return errors.New("a response, an output or a failure belongs to a request or a call")
 	case e.Response != nil && (e.Response.Status < 200 || e.Response.Status > 999):
 		return fmt.Errorf("the status of a response is from 200 to 999, not %d", e.Response.Status)
+	case e.Call == nil:
+		_, err := e.value()
+		return err
+	case e.Failure != nil && !slices.Contains(failures, e.Failure.Status):
+		return fmt.Errorf("failure: a call does not fail with the status %q: %s", e.Failure.Status, strings.Join(failures, ", "))
 	}
-	_, err := e.value()
+	var err error
+	e.Call.Input, err = canonical(e.Call.Input)
 	return err
+}
+
+func canonical(text []byte) (json.RawMessage, error) {
+	doc, err := canon.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("the input of a call: %w", err)
+	}
+	return doc.JSON, nil
 }
 
 // value returns the answer as the log records it.
@@ -191,13 +218,23 @@ func newRequest(raw []byte) (*Request, error) {
 	return request, nil
 }
 
-// newEffect returns a recorded effect as cases have it. It is nil for an effect of the runtime.
-func newEffect(recorded event.SideEffectRecorded) (*Effect, error) {
-	if !recorded.IsHostCall() {
+// ErrRefused means that a recorded call of another tool was refused.
+var ErrRefused = errors.New("the call was refused")
+
+// newEffect returns a recorded effect as cases have it. It is nil for an effect of the runtime. calls
+// has the calls of the run by their ids.
+func newEffect(recorded event.SideEffectRecorded, calls map[string]*Recorded) (*Effect, error) {
+	other, isCall := strings.CutPrefix(recorded.Name, event.NestedCallPrefix)
+	isCall = isCall && len(recorded.Request) == 0
+	switch {
+	case !recorded.IsHostCall():
 		return nil, nil
-	}
-	if recorded.Error != nil {
+	case recorded.Error != nil && isCall:
+		return nil, fmt.Errorf("tool %q: %w: %s", other, ErrRefused, recorded.Error.Message)
+	case recorded.Error != nil:
 		return nil, fmt.Errorf("the effect %q was interrupted: %s", recorded.Name, recorded.Error.Message)
+	case isCall:
+		return newCall(recorded.Value, calls)
 	}
 	switch recorded.Name {
 	case event.EffectNow:
@@ -212,9 +249,6 @@ func newEffect(recorded event.SideEffectRecorded) (*Effect, error) {
 		var seed []byte
 		err := canon.Unmarshal(recorded.Value, &seed)
 		return &Effect{Seed: hex.EncodeToString(seed)}, err
-	}
-	if len(recorded.Request) == 0 {
-		return nil, fmt.Errorf("the effect %q is not a request: a case holds no calls of other tools", recorded.Name)
 	}
 	request, err := newRequest(recorded.Request)
 	if err != nil {

@@ -18,6 +18,7 @@ type Recorded struct {
 	args, result canon.Raw
 	fuel         uint64
 	effects      []event.SideEffectRecorded
+	calls        map[string]*Recorded // all of the run, by their ids
 }
 
 // Calls returns the calls of a run that have ended, in the order of their ends. A call that was
@@ -31,7 +32,7 @@ func Calls(events []event.Event) (ended []*Recorded, err error) {
 			if err != nil {
 				return nil, err
 			}
-			open[p.CallID] = &Recorded{Tool: p.ToolName, args: p.Args}
+			open[p.CallID] = &Recorded{Tool: p.ToolName, args: p.Args, calls: open}
 		case event.KindSideEffectRecorded:
 			p, err := ev.AsSideEffectRecorded()
 			if err != nil {
@@ -86,7 +87,7 @@ func (c *Case) Record(r *Recorded, failure string) error {
 	}
 	c.Effects, c.Output, c.Error, c.Fuel = nil, nil, strings.TrimSpace(failure), around(r.fuel)
 	for _, recorded := range r.effects {
-		e, err := newEffect(recorded)
+		e, err := newEffect(recorded, r.calls)
 		if err != nil {
 			return err
 		}

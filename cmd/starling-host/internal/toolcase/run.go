@@ -2,6 +2,7 @@ package toolcase
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,9 +16,9 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 )
 
-// Call calls a tool with an input. Failure is the text of a call that did not complete, or whose
+// Call calls a tool with an input. The tool may call the others. Failure is the text of a call that did not complete, or whose
 // input was refused, and run is nil for the latter. An error means that there is no outcome.
-type Call func(ctx context.Context, tool string, input []byte) (run *starling.Run, failure string, err error)
+type Call func(ctx context.Context, tool string, input []byte, others []*starling.Tool) (run *starling.Run, failure string, err error)
 
 // Problem is one way in which a tool differs from its case.
 type Problem struct {
@@ -36,8 +37,9 @@ type Verdict struct {
 
 // Run calls the tool with the input of the case, and compares. The effects of the case answer the
 // call, and there is no network. Requests are matched in their order by method, URL, name, body and,
-// if the case has them, headers. Readings of the clock, random numbers and seeds are each answered
-// in their order. The call may ask for nothing else, and must make all requests.
+// if the case has them, headers, and calls of other tools by name and input. Readings of the clock,
+// random numbers and seeds are each answered in their order. The call may ask for nothing else, and
+// must make all requests and calls.
 func (c *Case) Run(ctx context.Context, call Call) (Verdict, error) {
 	v := Verdict{Case: c.Name}
 	differs := func(diff []string, format string, args ...any) {
@@ -48,15 +50,18 @@ func (c *Case) Run(ctx context.Context, call Call) (Verdict, error) {
 		return v, nil
 	}
 	a := &answers{left: c.Effects}
-	run, failure, err := call(step.WithAnswers(ctx, a.answer), c.Tool, c.Input)
+	run, failure, err := call(step.WithAnswers(ctx, a.answer), c.Tool, c.Input, a.others())
 	if run != nil {
 		v.Fuel, v.Effects = run.Meter.Fuel, run.Meter.Effects
 	}
 	if other, ok := errors.AsType[*unanswered](err); ok {
-		v.Problems = []Problem{other.Problem}
-		return v, nil
-	} else if err != nil {
+		a.wrong = cmp.Or(a.wrong, &other.Problem)
+	} else if err != nil && a.wrong == nil {
 		return v, err
+	}
+	if a.wrong != nil {
+		v.Problems = []Problem{*a.wrong}
+		return v, nil
 	}
 	var output []byte
 	if run != nil && failure == "" {
@@ -78,6 +83,8 @@ func (c *Case) Run(ctx context.Context, call Call) (Verdict, error) {
 	for i := range a.left {
 		if r := a.left[i].Request; r != nil {
 			differs(nil, "it no longer requests %s %s", r.Method, r.URL)
+		} else if other := a.left[i].Call; other != nil {
+			differs(nil, "it no longer calls %s", other.Tool)
 		}
 	}
 	if b := c.Fuel; b != (Band{}) && run != nil && (v.Fuel < b.Min || v.Fuel > b.Max) {
@@ -92,9 +99,11 @@ func pretty(v any) string { return strings.TrimSpace(string(encode(v))) }
 // Pretty returns a JSON document with a line for each value.
 func Pretty(doc []byte) string { return pretty(json.RawMessage(doc)) }
 
-// Answering returns a context in which the case answers the effects of one call, see [Case.Run].
-func (c *Case) Answering(ctx context.Context) context.Context {
-	return step.WithAnswers(ctx, (&answers{left: c.Effects}).answer)
+// Answering returns a context, and other tools, in which the case answers the effects of one call,
+// see [Case.Run].
+func (c *Case) Answering(ctx context.Context) (context.Context, []*starling.Tool) {
+	a := &answers{left: c.Effects}
+	return step.WithAnswers(ctx, a.answer), a.others()
 }
 
 // unanswered ends a call that asks for something that its case does not answer.
@@ -103,7 +112,21 @@ type unanswered struct{ Problem }
 func (e *unanswered) Error() string { return e.What }
 
 // answers are those of a case that are left.
-type answers struct{ left []Effect }
+type answers struct {
+	left  []Effect
+	wrong *Problem // the first call of another tool that was not answered
+}
+
+// take removes the next answer of a kind, or returns nil.
+func (a *answers) take(kind func(*Effect) bool) *Effect {
+	for i := range a.left {
+		if e := &a.left[i]; kind(e) {
+			a.left = append(append([]Effect{}, a.left[:i]...), a.left[i+1:]...)
+			return e
+		}
+	}
+	return nil
+}
 
 // answer is a [step.Answer].
 func (a *answers) answer(name string, raw []byte) (canon.Raw, error) {
@@ -117,13 +140,7 @@ func (a *answers) answer(name string, raw []byte) (canon.Raw, error) {
 	case event.EffectSeed:
 		kind, asked = func(e *Effect) bool { return e.Seed != "" }, "the tool draws a seed, and the case records none"
 	}
-	var next *Effect
-	for i := range a.left {
-		if kind(&a.left[i]) {
-			next, a.left = &a.left[i], append(append([]Effect{}, a.left[:i]...), a.left[i+1:]...)
-			break
-		}
-	}
+	next := a.take(kind)
 	if raw == nil {
 		if next == nil {
 			return nil, &unanswered{Problem{What: asked}}
