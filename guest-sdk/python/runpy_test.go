@@ -67,6 +67,20 @@ var hostilePrograms = []program{
 	{"an object", "object()", "result is a object, which has no JSON"},
 	{"no number", "{'a': [1, float('nan')]}", "result['a'][1] is nan"},
 	{"keys of all types", "{1: 'a', None: 'b', '1': 'c', 2.5: 'd'}", "two keys that are written '1'"},
+	{"SQL without an end", "import sqlite3\nsqlite3.connect(':memory:').execute('with recursive r(n) as (select 1 union all select n + 1 from r) select count(*) from r').fetchone()", "out of fuel"},
+	{"SQL for much memory", "import sqlite3\nc = sqlite3.connect(':memory:')\nc.execute('create table t(x)')\n" +
+		"c.execute('with recursive r(n) as (select 1 union all select n + 1 from r) insert into t select zeroblob(1000000) from r')", "MemoryError"},
+	{"SQL for a large value", "import sqlite3\nsqlite3.connect(':memory:').execute('select hex(zeroblob(400000000))').fetchone()", "MemoryError"},
+	{"deep SQL", "import sqlite3\nsqlite3.connect(':memory:').execute('select ' + 'abs(' * 10**4 + '1' + ')' * 10**4)", "Expression tree is too large"},
+	{"SQL of many operators", "import sqlite3\nsqlite3.connect(':memory:').execute('select ' + '+'.join('1' * 10**5))", "Expression tree is too large"},
+	{"the deepest SQL", "import sqlite3\nc = sqlite3.connect(':memory:')\n[c.execute('select ' + 'abs(' * 990 + '1' + ')' * 990).fetchone(), c.execute('select * from (' * 500 + 'select 1' + ')' * 500).fetchone()]", "[[1],[1]]"},
+	{"SQL in SQL", "import sqlite3\nc = sqlite3.connect(':memory:')\nc.create_function('f', 1, lambda n: c.execute('select f(?)', (n + 1,)).fetchone()[0])\nc.execute('select f(1)').fetchone()", "user-defined function raised exception"},
+	{"views of views", "import sqlite3\nc = sqlite3.connect(':memory:')\nc.execute('create table v0(a)')\nfor i in range(300): c.execute(f'create view v{i + 1} as select a + 1 as a from v{i}')\nc.execute('select * from v300').fetchall()", "[]"},
+	{"a trigger that fires itself", "import sqlite3\nc = sqlite3.connect(':memory:')\nc.executescript('pragma recursive_triggers = 1; create table t(a); create trigger r after insert on t begin insert into t values (new.a + 1); end')\nc.execute('insert into t values (1)')", "too many levels of trigger recursion"},
+	{"a database outside of /tmp", "import sqlite3\nsqlite3.connect('/etc/x.db').execute('create table t(a)')", "unable to open database file"},
+	{"an attached database outside of /tmp", "import sqlite3\nsqlite3.connect(':memory:').execute(\"attach '/etc/passwd' as p\")", "unable to open database: /etc/passwd"},
+	{"an extension of SQL", "import sqlite3\nsqlite3.connect(':memory:').execute(\"select load_extension('/tmp/x.so')\")", "no such function: load_extension"},
+	{"a broken database", "import sqlite3\nc = sqlite3.connect('/tmp/a.db')\nc.execute('create table t(a)')\nc.commit(); c.close()\nwith open('/tmp/a.db', 'r+b') as f: f.seek(90); f.write(b'\\xff' * 4000)\nsqlite3.connect('/tmp/a.db').execute('select * from t')", "DatabaseError"},
 	{"a large output", "'x' * 2000000", "output"},
 	{"a tool that is not there", "tools.secret()", "tool not found"},
 	{"itself", "tools.run_py(code='1')", "does not call itself"},
@@ -196,6 +210,17 @@ func TestRunPyForms(t *testing.T) {
 			"d = datetime(2024, 7, 1, 12, tzinfo=ZoneInfo('Europe/Berlin'))\n[d.isoformat(), d.astimezone(dateutil.tz.gettz('America/New_York')).isoformat(), (dateutil.parser.parse('Jan 31 2024') + relativedelta(months=1)).date()]",
 			`["2024-07-01T12:00:00+02:00","2024-07-01T06:00:00-04:00","2024-02-29"]`},
 		{"yaml", "import yaml\n[yaml.safe_load('a: [1, 2.5, true, null]\\nb: 2024-01-02'), yaml.safe_dump({'x': [1, 'y']})]", `[{"a":[1,2.5,true,null],"b":"2024-01-02"},"x:\n- 1\n- y\n"]`},
+		{"SQL", "import sqlite3\nc = sqlite3.connect(':memory:')\nc.row_factory = sqlite3.Row\nc.execute('create table t(name text, n integer, at text)')\n" +
+			"c.executemany('insert into t values (?, ?, ?)', [('a', 1, '2026-01-31'), ('b', 2, '2026-02-01'), ('ä', 4, None)])\n" +
+			"[tuple(r) for r in c.execute(\"select name, sum(n) over (order by n) s, date(at, '+1 day') d, json_object('n', n) j, round(sqrt(n), 2) q from t where name like '%' order by n desc\")]",
+			`[["ä",7,null,"{\"n\":4}",2.0],["b",3,"2026-02-02","{\"n\":2}",1.41],["a",1,"2026-02-01","{\"n\":1}",1.0]]`},
+		{"a database in a file", "import sqlite3, os\na = sqlite3.connect('/tmp/a.db')\na.execute('create table t(n)')\na.commit()\nb = sqlite3.connect('/tmp/a.db', timeout=0)\n" +
+			"a.execute('insert into t values (1)')\ntry:\n    b.execute('insert into t values (2)')\nexcept sqlite3.OperationalError as e:\n    said = str(e)\na.rollback()\nb.execute('insert into t values (3)')\nb.commit()\n" +
+			"b.execute('vacuum')\nb.backup(c := sqlite3.connect(':memory:'))\n[said, a.execute('select * from t').fetchall(), c.execute('select n from t').fetchall(), sorted(os.listdir('/tmp'))]",
+			`["database is locked",[[3]],[[3]],["a.db"]]`},
+		{"time and random numbers of SQL", "import sqlite3, time\nc = sqlite3.connect(':memory:')\nt = int(time.time())\na, b, n = c.execute(\"select random(), random(), strftime('%s', 'now')\").fetchone()\n" +
+			"[a != b, abs(int(n) - t) < 100, len(c.execute('select hex(randomblob(8))').fetchone()[0])]", `[true,true,16]`},
+		{"random bytes of a file", "with open('/dev/urandom', 'rb') as f: a, b = f.read(16), f.read(16)\n[len(a), a != b]", `[16,true]`},
 		{"threads", "from concurrent.futures import ThreadPoolExecutor\nimport threading\nseen = []\nt = threading.Thread(target=seen.append, args=(1,))\nt.start(); t.join()\n" +
 			"with ThreadPoolExecutor(4) as pool: squares = list(pool.map(lambda n: n * n, range(4)))\n[seen, squares, t.is_alive()]", `[[1],[0,1,4,9],false]`},
 		{"random numbers", "import random, uuid, secrets\nfrom random import choice, randint\nrandom.seed(1)\na = [random.random(), randint(1, 100), choice('abc')]\nrandom.seed(1)\n" +

@@ -10,7 +10,7 @@ import starling
 DESCRIPTION = (
     "Runs a Python 3.13 program and returns its result as JSON: the value of the last expression, or what a top-level `return` returns, or else the variable "
     "`result`. `input` is the input that is given beside the code. `tools.NAME(key=value)` calls another tool and returns its output; a tool that fails "
-    "raises ToolError with `tool`, `type` and `message`. Top-level `await` works. A program that prints returns {\"result\", \"console\"}. There is the standard library, "
+    "raises ToolError with `tool`, `type` and `message`. Top-level `await` works. A program that prints returns {\"result\", \"console\"}. There is the standard library with sqlite3, "
     "requests, yaml and dateutil, and files in memory below /tmp; no other packages, no processes, and no state between two programs."
 )
 SCHEMA = {

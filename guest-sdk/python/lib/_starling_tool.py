@@ -167,7 +167,11 @@ def failed(error, sources):
     """The failure that an error is. One that the tool raises itself is shown without its place, which the log has."""
     kind = {"network": "transient", "timeout": "transient", "denied": "cancel"}.get(getattr(error, "kind", None), "tool")
     traces = program.frames(error, sources)
-    traceback.print_exception(error.with_traceback(traces[0] if traces else error.__traceback__))
+    if kind != "tool" and traces:  # of an exchange, the line of the tool that made it
+        frame = traceback.extract_tb(traces[-1], limit=1)[0]
+        starling.log(f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}\n{program.describe(error)}")
+    else:
+        traceback.print_exception(error.with_traceback(traces[0] if traces else error.__traceback__))
     if kind != "tool" or not traces:
         return starling.Failure(kind, program.describe(error))
     file = traces[-1].tb_frame.f_code.co_filename

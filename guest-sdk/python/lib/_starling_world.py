@@ -229,7 +229,9 @@ def _urllib():
             try:
                 answer = starling.request(request.get_method(), request.full_url, headers=headers, body=request.data)
             except starling.HTTPError as error:
-                raise urllib.error.URLError(str(error)) from None
+                failure = urllib.error.URLError(str(error))
+                failure.kind = error.kind
+                raise failure from None
             message = email.message.Message()
             for name, value in answer.headers.items():
                 message[name] = value

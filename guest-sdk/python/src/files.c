@@ -1,7 +1,9 @@
 // Files in memory. The linker replaces the functions of WASI by these (--wrap), so everything above them works as with a
-// disk: open, os, pathlib, tempfile, shutil, zipfile, imports. There are /tmp, the packed files in /tool, and the time
-// zones in /usr/share/zoneinfo. What a program writes lives until its call ends. Descriptors 0 to 2 are the host's.
+// disk: open, os, pathlib, tempfile, shutil, zipfile, imports. There are /tmp, the packed files in /tool, the time zones
+// in /usr/share/zoneinfo, and /dev/urandom. What a program writes lives until its call ends. Descriptors 0 to 2 are the
+// host's.
 #include "python.h"
+#include <fcntl.h>
 #include <wasi/api.h>
 
 typedef struct Node Node;
@@ -157,6 +159,13 @@ void add_file(const char *path, const void *data, size_t size) {
 	node->fixed = true;
 }
 
+static Node *urandom; // where SQLite takes the seed of its random numbers from
+
+void add_urandom(void) {
+	add_file("dev/urandom", NULL, 0);
+	urandom = make_path("dev/urandom", false);
+}
+
 #define WRAP(name, ...) \
 	__wasi_errno_t __real___wasi_##name(__VA_ARGS__); \
 	__wasi_errno_t __wrap___wasi_##name(__VA_ARGS__)
@@ -224,6 +233,10 @@ static __wasi_errno_t read_at(Descriptor *d, const __wasi_iovec_t *areas, size_t
 	if (d->node->folder) return __WASI_ERRNO_ISDIR;
 	if (!(d->rights & __WASI_RIGHTS_FD_READ)) return __WASI_ERRNO_BADF;
 	*done = 0;
+	if (d->node == urandom && n > 0) {
+		*done = areas[0].buf_len;
+		return __wasi_random_get(areas[0].buf, areas[0].buf_len);
+	}
 	for (size_t i = 0; i < n && offset < d->node->size; i++) {
 		size_t size = d->node->size - offset < areas[i].buf_len ? d->node->size - offset : areas[i].buf_len;
 		memcpy(areas[i].buf, d->node->data + offset, size);
@@ -430,3 +443,18 @@ WRAP(path_readlink, __wasi_fd_t fd, const char *path, uint8_t *buffer, __wasi_si
 WRAP(path_symlink, const char *path, __wasi_fd_t fd, const char *to) { return __WASI_ERRNO_NOTSUP; }
 
 WRAP(path_link, __wasi_fd_t fd, __wasi_lookupflags_t lookups, const char *path, __wasi_fd_t to_fd, const char *to) { return __WASI_ERRNO_NOTSUP; }
+
+// wasi-libc has no locks of files, so SQLite numbers the commands itself. It counts the locks of its own connections, and
+// asks here for those of other processes, of which there are none.
+#define GETLK 5
+#define SETLK 6
+#define UNLCK 2
+int __real_fcntl(int fd, int command, ...);
+int __wrap_fcntl(int fd, int command, ...) {
+	va_list values;
+	va_start(values, command);
+	void *value = va_arg(values, void *);
+	va_end(values);
+	if (command == GETLK) ((struct flock *)value)->l_type = UNLCK;
+	return command == GETLK || command == SETLK ? 0 : __real_fcntl(fd, command, value);
+}

@@ -9,6 +9,7 @@
 #include "internal/pycore_parser.h"
 #include "internal/pycore_pyarena.h"
 #include "internal/pycore_typeobject.h"
+#include <sqlite3.h>
 
 #define EXPORT(name) __attribute__((export_name(name)))
 
@@ -101,6 +102,7 @@ static const struct {
 
 static void add_files(void) {
 	add_folder("tmp");
+	add_urandom();
 	for (size_t i = 0; i < sizeof zones / sizeof *zones; i++) add_file(zones[i].path, zones[i].data, zones[i].size);
 	Source source;
 	for (uint32_t at = 4; next_source(&at, &source);) {
@@ -245,6 +247,7 @@ EXPORT("starling_warmup") void starling_warmup(void) {
 	if (refusal != Py_None) refuse(PyUnicode_AsUTF8(refusal));
 	describe_function = PyObject_GetAttrString(module, "describe");
 	execute_function = PyObject_GetAttrString(module, "execute");
+	sqlite3_randomness(0, NULL); // the next random number takes a new seed
 	make_immortal();
 	PyObject *gc = PyImport_ImportModule("gc");
 	if (!gc || !PyObject_CallMethod(gc, "freeze", NULL)) refuse("the library does not load");

@@ -16,3 +16,5 @@ PyObject *json_failure(PyObject *message);
 // files.c: puts an empty folder, or a file whose content is part of the module, into the file system.
 void add_folder(const char *path);
 void add_file(const char *path, const void *data, size_t size);
+// add_urandom adds /dev/urandom.
+void add_urandom(void);
