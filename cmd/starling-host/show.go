@@ -3,32 +3,43 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/display"
 )
 
-const timelineHelp = `Print a run as a timeline: the time of each event since the first, its kind and its
-main values. Long values are cut. With --full they are not, and each request is
-printed with its response; export has the bytes.`
+const treeHelp = `Print a run as a tree of what it did: turns, calls, requests and waits, each with the
+number of its first event, a bar for when it happened, and how long it took. The reason
+of a failure comes first. Long idle times are cut out of the bars and marked with ":".
+
+With --events, print each event: the time since the first, its kind and its main values.
+Long values are cut. With --full they are not, and each request is printed with its
+response; export has the bytes.`
 
 func (a *app) showCommand() *cobra.Command {
-	var full bool
+	var list, full bool
 	cmd := readCommand(&cobra.Command{
 		Use:     "show [DB] RUN",
-		Short:   "print a run as a timeline",
-		Long:    timelineHelp,
-		Example: "  starling-host show @last\n  starling-host show starling.db @last --full",
-	}, func(ctx context.Context, log database, args []string) error { return a.show(ctx, log, args, full) })
-	cmd.Flags().BoolVar(&full, "full", false, "print everything uncut, and what requests sent and received")
+		Short:   "print what a run did, or its events",
+		Long:    treeHelp,
+		Example: "  starling-host show @last\n  starling-host show @last --events\n  starling-host show starling.db @last --full",
+	}, func(ctx context.Context, log database, args []string) error {
+		return a.show(ctx, log, args, list || full, full)
+	})
+	cmd.Flags().BoolVar(&list, "events", false, "print each event on a line")
+	cmd.Flags().BoolVar(&full, "full", false, "print each event uncut, and what requests sent and received")
 	return cmd
 }
 
-func (a *app) show(ctx context.Context, log database, args []string, full bool) error {
+func (a *app) show(ctx context.Context, log database, args []string, list, full bool) error {
 	events, err := readRun(ctx, log, args[1])
 	if err != nil {
 		return err
@@ -46,7 +57,182 @@ func (a *app) show(ctx context.Context, log database, args []string, full bool) 
 			a.stdout.printf("job      %s\n", job)
 		}
 	}
-	a.stdout.printf("\n")
+	if list {
+		a.stdout.printf("\n")
+		a.showEvents(events, full)
+		return nil
+	}
+	run, err := span.Of(events)
+	if err != nil {
+		return err
+	}
+	a.showTree(run, events)
+	return nil
+}
+
+// The columns of a tree of 80 characters or more: the number of the event, the name, the bar and
+// the duration.
+const (
+	treeWidth    = 80
+	treeMost     = 140
+	treeBar      = 24
+	treeDuration = 9
+	treeRows     = 60 // of the spans directly below one other
+)
+
+// showTree prints the spans of a run. Neighbours with the same name, such as readings of the
+// clock, share a line.
+func (a *app) showTree(run *span.Run, events []event.Event) {
+	if run.Goal != "" {
+		a.stdout.printf("goal     %s\n", shorten(printable(run.Goal), treeWidth-10))
+	}
+	if run.Error != "" {
+		where := ""
+		if run.Cause != span.None {
+			where = fmt.Sprintf(" (event %d)", run.Spans[run.Cause].Last)
+		}
+		a.stdout.printf("%s    %s%s\n", styled{statusStyle(terminalStatus(events[len(events)-1].Kind)), "error"}, run.ErrorType+": "+run.Error, where)
+	}
+	if run.Encrypted {
+		a.stdout.printf("some payloads are encrypted; the data key decrypts them\n")
+	}
+	width := a.stdout.width()
+	if width == 0 {
+		width = treeWidth
+	}
+	name := min(max(width, treeWidth), treeMost) - 7 - treeBar - 2 - treeDuration
+	axis := span.NewAxis(run)
+	a.stdout.printf("\n%s\n", styled{faint, fmt.Sprintf("%5s  %-*s%-*s%*s", "event", name, "", treeBar-len(formatSpan(run.End)), "0", len(formatSpan(run.End)), formatSpan(run.End))})
+
+	rows := map[int]int{} // by parent
+	for i := 0; i < len(run.Spans); i++ {
+		s := run.Spans[i]
+		same := i + 1
+		for s.Kind == span.Effect && s.State == span.OK && same < len(run.Spans) && alike(s, run.Spans[same]) {
+			same++
+		}
+		last := run.Spans[same-1]
+		count := same - i
+		i = same - 1
+		if rows[s.Parent]++; rows[s.Parent] > treeRows {
+			if rows[s.Parent] == treeRows+1 {
+				a.stdout.printf("%5s  %s... more: show --events\n", "", strings.Repeat("  ", s.Depth))
+			}
+			continue
+		}
+		text, look := a.describeSpan(run, events, s, count)
+		bar := spanBar(axis, s.Start, last.End, s.State)
+		took := formatSpan(last.End - s.Start)
+		if s.Approximate {
+			took = "<" + took
+		}
+		switch {
+		case s.State == span.Open:
+			took = "open"
+		case s.Start == last.End:
+			took = ""
+		}
+		text = shorten(strings.Repeat("  ", min(s.Depth, 8))+text, name-1)
+		a.stdout.printf("%s  %s%s%s  %s\n", styled{faint, fmt.Sprintf("%5d", s.First)}, styled{look, text},
+			strings.Repeat(" ", max(name-utf8.RuneCountInString(text), 0)), styled{look, bar}, fmt.Sprintf("%*s", treeDuration-2, took))
+	}
+	var facts []string
+	for _, f := range []struct {
+		n    int
+		unit string
+	}{{run.Turns, "turn"}, {run.Calls, "call"}, {run.FailedCalls, "failed call"}, {run.Requests, "request"}, {run.Status4xx, "4xx response"}, {run.Status5xx, "5xx response"}} {
+		if f.n > 0 {
+			facts = append(facts, plural(f.n, f.unit))
+		}
+	}
+	if run.Fuel > 0 {
+		facts = append(facts, "fuel "+display.Digits(run.Fuel))
+	}
+	if run.InputTokens+run.OutputTokens > 0 {
+		facts = append(facts, fmt.Sprintf("%d tokens in, %d out", run.InputTokens, run.OutputTokens))
+	}
+	if run.CostUSD > 0 {
+		facts = append(facts, fmt.Sprintf("$%.4f", run.CostUSD))
+	}
+	if run.Waited > 0 {
+		facts = append(facts, "waited "+formatSpan(run.Waited))
+	}
+	if len(facts) > 0 {
+		a.stdout.printf("\n%s\n", strings.Join(facts, ", "))
+	}
+}
+
+// alike reports whether two effects in a row share a line of the tree.
+func alike(a, b span.Span) bool {
+	return a.Kind == b.Kind && a.Name == b.Name && a.Parent == b.Parent && a.State == b.State && a.Status == b.Status && a.CallID == b.CallID
+}
+
+// describeSpan returns the text of a span, and how it looks.
+func (a *app) describeSpan(run *span.Run, events []event.Event, s span.Span, count int) (string, style) {
+	text, look := s.Name, plain
+	switch s.Kind {
+	case span.Call:
+		// An event that the log lacks has no arguments: numbers come from the log.
+		if i := int(s.First) - 1; i < len(events) {
+			text = event.Line(events[i], treeMost)
+		}
+	case span.Answer:
+		text = fmt.Sprintf("%s: %d tokens in, %d out", s.Name, s.InputTokens, s.OutputTokens)
+	case span.Wait:
+		text, look = "wait "+s.Name, faint
+	case span.Effect:
+		if s.Status != 0 {
+			text = fmt.Sprintf("%d %s", s.Status, s.Name)
+		}
+		if s.Status >= 400 {
+			look = bad
+		}
+		if count > 1 {
+			text += fmt.Sprintf(" x%d", count)
+		}
+	}
+	switch s.State {
+	case span.Failed:
+		look = bad
+	case span.Cancelled, span.Lost:
+		look = middle
+	}
+	switch {
+	case s.State == span.OK, s.State == span.Open, s.Kind == span.Turn:
+	case s.Kind != span.Call && s.ErrorType != "":
+		text = s.ErrorType + ": " + text
+	default:
+		text = string(s.State) + ": " + text
+	}
+	return printable(text), look
+}
+
+// spanBar draws when a span happened.
+func spanBar(axis span.Axis, from, to int64, state span.State) string {
+	line := []byte(strings.Repeat(" ", treeBar))
+	for _, f := range axis.Folds {
+		line[min(int((f.At+0.015)*treeBar), treeBar-1)] = ':'
+	}
+	begin := min(int(axis.At(from)*treeBar), treeBar-1)
+	end := min(max(int(axis.At(to)*treeBar+0.5), begin+1), treeBar)
+	mark := byte('=')
+	switch {
+	case from == to:
+		mark = '|'
+	case state != span.OK && state != span.Open:
+		mark = 'x'
+	}
+	for i := begin; i < end; i++ {
+		line[i] = mark
+	}
+	return string(line)
+}
+
+// formatSpan returns a duration in nanoseconds for a column.
+func formatSpan(ns int64) string { return formatDuration(time.Duration(ns)) }
+
+// showEvents prints each event on a line, or uncut.
+func (a *app) showEvents(events []event.Event, full bool) {
 	for _, ev := range events {
 		facts, err := event.Describe(ev)
 		if err != nil {
@@ -55,7 +241,7 @@ func (a *app) show(ctx context.Context, log database, args []string, full bool) 
 		if facts = printable(facts); !full {
 			facts = shorten(facts, showWidth)
 		}
-		after := fmt.Sprintf("%5d  %+8.3fs", ev.Seq, time.Duration(ev.Timestamp-first.Timestamp).Seconds())
+		after := fmt.Sprintf("%5d  %+8.3fs", ev.Seq, time.Duration(ev.Timestamp-events[0].Timestamp).Seconds())
 		lines := []string{facts}
 		if room := a.stdout.width() - showIndent; !full && room >= minShowRoom {
 			lines = wrapped(facts, room)
@@ -68,7 +254,6 @@ func (a *app) show(ctx context.Context, log database, args []string, full bool) 
 			a.showExchange(ev)
 		}
 	}
-	return nil
 }
 
 // wrapped returns the lines of a text, each of at most width characters. A line ends after a space

@@ -159,7 +159,7 @@ func summarizeEffect(p SideEffectRecorded) string {
 	switch {
 	case p.Error != nil:
 		return fmt.Sprintf("%s failed: %s: %s", p.Name, p.Error.Type, p.Error.Message)
-	case isHTTP(p.Request):
+	case IsHTTP(p.Request):
 		return summarizeHTTP(p)
 	case len(p.Request) == 0 && strings.HasPrefix(p.Name, NestedCallPrefix):
 		var nested NestedCall
@@ -272,8 +272,8 @@ func DescribeRequest(request []byte) string {
 	return strings.TrimSuffix(line, " HTTP/1.1")
 }
 
-// isHTTP reports whether the request of an effect is an HTTP request.
-func isHTTP(request []byte) bool {
+// IsHTTP reports whether the request of an effect is an HTTP request.
+func IsHTTP(request []byte) bool {
 	line, _, ok := strings.Cut(string(request), "\r\n")
 	return ok && strings.HasSuffix(line, " HTTP/1.1")
 }

@@ -1,7 +1,9 @@
 package event
 
 import (
+	"bytes"
 	"fmt"
+	"strconv"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -345,6 +347,13 @@ type Exchange struct {
 	Status   abi.Status `cbor:"status,omitempty"`   // negative without a response
 	Text     string     `cbor:"text,omitempty"`     // why
 	Decision Verdicts   `cbor:"decision,omitempty"` // of the policies of the run, if it has any
+}
+
+// StatusCode returns the HTTP status of the response, or zero without one.
+func (x Exchange) StatusCode() int {
+	_, rest, _ := bytes.Cut(x.Response[:min(len(x.Response), 64)], []byte(" "))
+	code, _ := strconv.Atoi(string(rest[:min(len(rest), 3)]))
+	return max(code, 0)
 }
 
 // PolicyRef names the policies of a run by their digests.

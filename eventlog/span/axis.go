@@ -1,0 +1,71 @@
+package span
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Axis maps the time of a run to a line of the length 1. Long stretches in which nothing happens
+// are folded: each takes a small, fixed part of the line.
+type Axis struct {
+	Folds []Fold
+	end   int64
+}
+
+// Fold is a stretch of an axis in nanoseconds since the beginning of the run, and where it begins
+// on the line.
+type Fold struct {
+	From, To int64
+	At       float64
+}
+
+const (
+	foldWidth = 0.03 // of the line
+	minFold   = 50e6 // nanoseconds
+	maxFolds  = 10
+)
+
+// NewAxis returns the axis of a run.
+func NewAxis(r *Run) Axis {
+	type stretch struct{ from, to int64 }
+	var busy []stretch
+	for i := range r.Spans {
+		if s := &r.Spans[i]; s.Kind != Wait && s.Kind != Turn && s.State != Open {
+			busy = append(busy, stretch{s.Start, s.End})
+		}
+	}
+	slices.SortFunc(busy, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	a := Axis{end: max(r.End, 1)}
+	var worked, at int64
+	for _, b := range append(busy, stretch{a.end, a.end}) {
+		if b.from > at {
+			a.Folds = append(a.Folds, Fold{From: at, To: b.from})
+		}
+		worked += max(b.to-max(b.from, at), 0)
+		at = max(at, b.to)
+	}
+	// Only what is long beside the work is folded, the longest first.
+	a.Folds = slices.DeleteFunc(a.Folds, func(f Fold) bool { return f.To-f.From < max(minFold, worked/3) })
+	slices.SortFunc(a.Folds, func(x, y Fold) int { return cmp.Compare(y.To-y.From, x.To-x.From) })
+	a.Folds = a.Folds[:min(len(a.Folds), maxFolds)]
+	slices.SortFunc(a.Folds, func(x, y Fold) int { return cmp.Compare(x.From, y.From) })
+	for i := range a.Folds {
+		a.Folds[i].At = a.At(a.Folds[i].From)
+	}
+	return a
+}
+
+// At returns the place of a time on the line, from 0 to 1.
+func (a Axis) At(t int64) float64 {
+	t = min(max(t, 0), a.end)
+	shown, folded, passed := a.end, 0.0, t
+	for _, f := range a.Folds {
+		shown -= f.To - f.From
+		if inside := min(t, f.To) - f.From; inside > 0 {
+			passed -= inside
+			folded += foldWidth * float64(inside) / float64(f.To-f.From)
+		}
+	}
+	room := 1 - foldWidth*float64(len(a.Folds))
+	return folded + room*float64(passed)/float64(max(shown, 1))
+}
