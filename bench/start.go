@@ -31,7 +31,7 @@ func processStarts(ctx context.Context, again int) (starts, error) {
 		return starts{}, err
 	}
 	wasip1 := []string{"GOOS=wasip1", "GOARCH=wasm"}
-	if err := execute(ctx, "..", wasip1, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", tool, "./tools-wasm/dice"); err != nil {
+	if err := execute(ctx, filepath.Join("..", "tools-wasm"), wasip1, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", tool, "./dice"); err != nil {
 		return starts{}, err
 	}
 	info, err := os.Stat(tool)
