@@ -200,6 +200,7 @@ var (
 	identifiers = regexp.MustCompile(`\b([0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16}|[0-9T:.-]{10,}Z)\b`)
 	numbers     = regexp.MustCompile(`[0-9][0-9.,]*(µs|ms|s|GiB|MiB|KiB|B)?|effects?`)
 	spaces      = regexp.MustCompile(` +`)
+	bars        = regexp.MustCompile(`(?m) [=|x]+( +<?[0-9][0-9.]*(µs|ms|s))?$`) // of a tree, with the duration
 )
 
 // mask replaces what differs from run to run.
@@ -207,6 +208,7 @@ func mask(s string) string {
 	s = vkeys.ReplaceAllString(s, "+KEY")
 	s = roots.ReplaceAllString(s, "ROOT")
 	s = identifiers.ReplaceAllString(s, "ID")
+	s = bars.ReplaceAllString(s, " BAR")
 	s = numbers.ReplaceAllString(s, "N")
 	return strings.TrimSpace(spaces.ReplaceAllString(s, " "))
 }

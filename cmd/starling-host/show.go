@@ -130,11 +130,14 @@ func (a *app) showTree(run *span.Run, events []event.Event) {
 		case s.State == span.Open:
 			took = "open"
 		case s.Start == last.End:
-			took = ""
+			took, bar = "", strings.TrimRight(bar, " ")
+		}
+		if took != "" {
+			took = fmt.Sprintf("  %*s", treeDuration-2, took)
 		}
 		text = shorten(strings.Repeat("  ", min(s.Depth, 8))+text, name-1)
-		a.stdout.printf("%s  %s%s%s  %s\n", styled{faint, fmt.Sprintf("%5d", s.First)}, styled{look, text},
-			strings.Repeat(" ", max(name-utf8.RuneCountInString(text), 0)), styled{look, bar}, fmt.Sprintf("%*s", treeDuration-2, took))
+		a.stdout.printf("%s  %s%s%s%s\n", styled{faint, fmt.Sprintf("%5d", s.First)}, styled{look, text},
+			strings.Repeat(" ", max(name-utf8.RuneCountInString(text), 0)), styled{look, bar}, took)
 	}
 	var facts []string
 	for _, f := range []struct {

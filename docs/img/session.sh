@@ -35,7 +35,7 @@ END {
 	printf "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" xml:space=\"preserve\">\n", width, height, width, height
 	print "<title>A tool is run, its events are listed, and the run is replayed byte for byte</title>"
 	print "<style>"
-	print "text { font: 13.3px ui-monospace, SFMono-Regular, Menlo, Consolas, \"DejaVu Sans Mono\", monospace; }"
+	print "text { font: 13.3px ui-monospace, SFMono-Regular, Menlo, Consolas, \"DejaVu Sans Mono\", monospace; white-space: pre; }"
 	print ".out { fill: #c9d1d9; }"
 	print ".typed { fill: #7ee787; font-weight: bold; }"
 	print "</style>"
