@@ -49,6 +49,18 @@ func TestHintsDependOnTheClassOfAnError(t *testing.T) {
 	if got := allowHint(call, "", runFlags{callFlags: callFlags{policy: "p.yaml"}}); got != "give it other arguments, or change p.yaml" {
 		t.Error(got)
 	}
+	for _, tc := range []struct{ reason, policy, want string }{
+		{"the secret KEY may not be sent", "", "allow it in a policy, the file of --policy: secrets: [{name: KEY, audience: [h:8080], header: Authorization}]"},
+		{"GET https://h: the operator's policy does not allow it: it has no secret KEY", "p.yaml", "allow it in p.yaml: secrets: [{name: KEY, audience: [h:8080], header: Authorization}]"},
+		{"there is no secret KEY", "p.yaml", "set its value, such as: export STARLING_SECRET_KEY=VALUE"},
+		{"a placeholder of a secret is written {{secret:NAME}}, with a name of A-Z, digits and _", "", ""},
+		{"http://h:8080 is not an allowed destination", "", "allow it: starling-host run TOOL INPUT FLAGS --allow-host h:8080"},
+	} {
+		denied := &starling.CallError{Denied: &starling.Denied{Host: "h:8080", Method: "GET", URL: "http://h:8080/", Reason: tc.reason}}
+		if got := allowHint(denied, tc.reason, runFlags{callFlags: callFlags{policy: tc.policy}}); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.reason, got, tc.want)
+		}
+	}
 	call.Unnamed = true
 	if got := allowHint(call, "", runFlags{callFlags: callFlags{policy: "p.yaml"}}); got != "name the tool under permissions.tools in p.yaml" {
 		t.Error(got)

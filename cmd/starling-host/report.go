@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -36,7 +38,11 @@ func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFla
 	if printed != nil || !ok {
 		return printed
 	}
-	return outcome(t, failed, f)
+	err = outcome(t, failed, f)
+	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil && run.Failure.Type == event.ErrorFuel {
+		out.hint += ", or see what used it: " + pasteable("starling-host replay --profile fuel.pprof", run.Database, run.ID) + " && go tool pprof -top fuel.pprof"
+	}
+	return err
 }
 
 // outcome returns how the program ends after a call that did not complete.
@@ -103,6 +109,12 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 	switch {
 	case f.policy != "" && d.Host == "" && e.Unnamed:
 		return "name the tool under permissions.tools in " + shellWord(f.policy)
+	case d.Host != "" && withheld.MatchString(d.Reason):
+		name := withheld.FindStringSubmatch(d.Reason)[1]
+		if strings.HasPrefix(d.Reason, "there is no ") {
+			return why + "set its value, such as: export STARLING_SECRET_" + name + "=VALUE"
+		}
+		return why + "allow it in " + cmp.Or(f.policy, "a policy, the file of --policy") + ": secrets: [{name: " + name + ", audience: [" + d.Host + "], header: Authorization}]"
 	case f.policy != "" && d.Host == "":
 		return "give it other arguments, or change " + shellWord(f.policy)
 	case f.policy != "":
@@ -113,11 +125,18 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 		return why + "see what would allow it: " + pasteable("starling-host policy explain", f.policy, e.Run.Tool, d.URL) + method
 	}
 	flags := allowFlags(d.Host, f.callFlags)
-	if flags == "" {
+	if flags == "" || !unreachable.MatchString(d.Reason) {
 		return strings.TrimSuffix(why, "; ")
 	}
 	return why + "allow it: starling-host run TOOL INPUT FLAGS" + flags
 }
+
+// Reasons of the host for a denied request: for one with a secret that no policy sends or that has
+// no value, and for one whose destination may be allowed by flags.
+var (
+	withheld    = regexp.MustCompile(`^(?:the|there is no|.*: it has no) secret ([A-Z][A-Z0-9_]*)(?: may not be sent)?$`)
+	unreachable = regexp.MustCompile(`is not an allowed (destination|address)|an address that is not allowed$`)
+)
 
 // allowFlags returns the flags that a command lacks to reach a host.
 func allowFlags(host string, f callFlags) (flags string) {

@@ -2,6 +2,7 @@ package toolcase
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,7 +186,7 @@ func decode(text []byte, into any) error {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		at = syntax.Offset
 	} else if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		reason, at = fmt.Sprintf("%s cannot be a %s", strings.TrimPrefix(kind.Field, "."), kind.Value), kind.Offset
+		reason, at = fmt.Sprintf("%s cannot be of type %s", cmp.Or(strings.TrimPrefix(kind.Field, "."), "it"), kind.Value), kind.Offset
 	}
 	if at < 0 {
 		return errors.New(reason)

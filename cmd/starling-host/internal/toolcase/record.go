@@ -95,7 +95,7 @@ func (c *Case) Record(r *Recorded, failure string) error {
 			c.Effects = append(c.Effects, *e)
 		}
 	}
-	if r.Outcome == nil {
+	if r.Outcome == nil && c.Error == "" { // an input that the schema refuses has neither
 		output, err := canon.ToJSON(r.result)
 		c.Output = output
 		return err
