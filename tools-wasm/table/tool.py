@@ -66,20 +66,20 @@ def query_table(query: str, tables: dict[str, Any], format: Format = "auto", lim
 
 
 # fill makes a table, whose columns of one type compare with texts as this type, and returns how a message shows it.
-def fill(db, name, columns, rows):
-    rows = [list(map(stored, row)) for row in rows]
-    columns = columns or ["column1"]
+def fill(db, name, names, rows):
+    names = names or ["column1"]
+    columns = [list(map(stored, values)) if {list, dict} & set(map(type, values)) else values for values in zip(*rows)]
     types = []
-    for kinds in [{type(row[i]) for row in rows} - {type(None)} for i in range(len(columns))]:
-        types.append("INTEGER" if kinds <= {int} else "REAL" if kinds <= {int, float} else "TEXT" if kinds == {str} else "")
+    for kinds in [set(map(type, values)) - {type(None)} for values in columns] or [set()] * len(names):
+        types.append("INTEGER" if kinds <= {int, bool} else "REAL" if kinds <= {int, bool, float} else "TEXT" if kinds == {str} else "")
         if str in kinds and len(kinds) > 1:
             Sum.mixed = True
     try:
-        db.execute(f"CREATE TABLE {quoted(name)} ({', '.join(f'{quoted(column)} {kind}' for column, kind in zip(columns, types))})")
-        db.executemany(f"INSERT INTO {quoted(name)} VALUES ({', '.join('?' * len(columns))})", rows)
-    except sqlite3.Error as error:
+        db.execute(f"CREATE TABLE {quoted(name)} ({', '.join(f'{quoted(column)} {kind}' for column, kind in zip(names, types))})")
+        db.executemany(f"INSERT INTO {quoted(name)} VALUES ({', '.join('?' * len(names))})", zip(*columns))
+    except (sqlite3.Error, OverflowError) as error:
         raise starling.discard(f"tables.{name}: {error}") from None
-    return f"{name}({', '.join(columns)})"
+    return f"{name}({', '.join(names)})"
 
 
 def quoted(name):
@@ -87,11 +87,7 @@ def quoted(name):
 
 
 def stored(value):
-    if isinstance(value, (list, dict)):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, int):
-        return int(value) if -2**63 <= value < 2**63 else str(value)
-    return value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
 
 
 def shown(value):
@@ -238,10 +234,11 @@ def read_csv(field, text, format):
 
 
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,2})?")
+FIRST = frozenset("-0123456789")
 
 
 def cell(text):
-    if NUMBER.fullmatch(text):
+    if text[:1] in FIRST and NUMBER.fullmatch(text):
         return int(text) if text.lstrip("-").isdigit() else float(text)
     return text if text.strip() else None
 
