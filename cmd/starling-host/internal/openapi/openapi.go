@@ -24,11 +24,11 @@ var changes = map[string]bool{"get": false, "head": false, "put": true, "post": 
 
 // document is an OpenAPI document.
 type document struct {
-	tool, title string
-	root        *config.Node
-	refs        map[string]*config.Node
-	operations  []*operation
-	notes       []string // what became no tool, or is shorter than in the document
+	tool, file, title string
+	root              *config.Node
+	refs              map[string]*config.Node
+	operations        []*operation
+	notes             []string // what became no tool, or is shorter than in the document
 }
 
 // operation is an operation of the document. Its exported fields are its line in operations.py.
@@ -91,7 +91,7 @@ func Folder(name, file string, spec []byte, only []string) (map[string][]byte, e
 	case version == nil || !strings.HasPrefix(fmt.Sprint(version.Value()), "3"):
 		return nil, cmp.Or(version, root).Errorf(`it begins with: openapi: "3.1.0"`, "this is not an OpenAPI document of version 3")
 	}
-	d := &document{tool: name, title: cmp.Or(line(root.At("info", "title"), 80), name), root: root, refs: map[string]*config.Node{}}
+	d := &document{tool: name, file: file, title: cmp.Or(line(root.At("info", "title"), 80), name), root: root, refs: map[string]*config.Node{}}
 	if err := d.collect(); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (d *document) follow(n *config.Node) (*config.Node, error) {
 		if !known {
 			pointer, isPointer := strings.CutPrefix(ref, "#/")
 			if !isPointer {
-				return nil, at.Errorf("bundle the document into one file: npx @redocly/cli bundle FILE -o bundled.yaml",
+				return nil, at.Errorf("bundle the document into one file: npx @redocly/cli bundle "+d.file+" -o bundled.yaml",
 					"the reference %q leads out of the document, and no other file is read", display.Clip(ref, 100))
 			}
 			target = d.root
@@ -189,6 +189,9 @@ func (d *document) collect() error {
 			method := text(key)
 			if _, known := changes[method]; !known {
 				continue
+			}
+			if node, err = d.follow(node); err != nil {
+				return err
 			}
 			if node.Kind() != config.Map {
 				return node.Errorf("", "an operation must be a map, not %v", node.Kind())

@@ -79,6 +79,7 @@ func TestFolderRefuses(t *testing.T) {
 		"version 4":            {spec: `{"openapi":"4.0"}`, want: "api.json:1:12: this is not an OpenAPI document of version 3"},
 		"no paths":             {spec: `{"openapi":"3.1.0","webhooks":{"a":{"post":{}}}}`, want: "there is no operation"},
 		"another file":         {spec: parts(`"/a":{"$ref":"a.yaml#/x"}`, ""), want: "the reference \"a.yaml#/x\" leads out of the document, and no other file is read"},
+		"an operation's file":  {spec: parts(`"/a":{"get":{"$ref":"get.yaml"}}`, ""), want: "the reference \"get.yaml\" leads out"},
 		"another file, deeper": {spec: parts(`"/a":{"get":{"parameters":[{"name":"q","in":"query","schema":{"items":{"$ref":"https://a.test/s.json"}}}]}}`, ""), want: "leads out of the document"},
 		"nothing there":        {spec: parts(`"/a":{"get":{"parameters":[{"$ref":"#/components/parameters/none"}]}}`, ""), want: `the document has nothing at "#/components/parameters/none"`},
 		"a circle":             {spec: parts(`"/a":{"$ref":"#/paths/~1a"}`, ""), want: "this reference leads back to itself"},
