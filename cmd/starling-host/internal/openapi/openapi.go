@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/starling-host/starling/internal/display"
@@ -34,7 +35,7 @@ type document struct {
 // operation is an operation of the document. Its exported fields are its line in operations.py.
 type operation struct {
 	node, item *config.Node
-	id, host   string
+	id         string
 	tags       []string
 	properties []property // of the input
 	depth      int        // to which schemas are translated
@@ -60,11 +61,10 @@ type parameter struct {
 }
 
 type body struct {
-	Key   string   `json:"key"`
-	Kind  string   `json:"kind"` // json, form, multipart, text or file
-	Type  string   `json:"type"`
-	Style string   `json:"style,omitempty"` // deep
-	Files []string `json:"files,omitempty"` // the fields of a form that are files
+	Key   string `json:"key"`
+	Kind  string `json:"kind"` // json, form, multipart, text or file
+	Type  string `json:"type"`
+	Style string `json:"style,omitempty"` // deep
 }
 
 // property is a member of an operation's input.
@@ -98,37 +98,47 @@ func Folder(name, file string, spec []byte, only []string) (map[string][]byte, e
 	if err := d.choose(only); err != nil {
 		return nil, err
 	}
-	drop := func(op *operation, reason string) bool {
-		if reason != "" {
-			d.notes = append(d.notes, fmt.Sprintf("%s %s is left out: %s", op.Method, op.Path, reason))
-		}
-		return reason != ""
-	}
-	d.operations = slices.DeleteFunc(d.operations, func(op *operation) bool {
-		reason, failed := d.build(op)
-		err = cmp.Or(err, failed)
-		return drop(op, reason)
-	})
-	if err != nil {
+	if err := d.keep(d.build); err != nil {
 		return nil, err
 	}
 	if err := d.fit(); err != nil {
 		return nil, err
 	}
-	d.operations = slices.DeleteFunc(d.operations, func(op *operation) bool {
-		if _, err := tool.CompileSchema(op.Input); err != nil {
-			return drop(op, "the schema of its input "+err.Error())
+	if err := d.keep(func(op *operation) error {
+		_, err := tool.CompileSchema(op.Input)
+		if err != nil {
+			return leftOut("the schema of its input " + err.Error())
 		}
-		return false
-	})
+		return nil
+	}); err != nil {
+		return nil, err
+	}
 	if len(d.operations) == 0 {
-		hint := ""
-		if len(d.notes) > 0 {
-			hint = d.notes[0]
-		}
-		return nil, cmp.Or(root.At("paths"), root).Errorf(hint, "there is no operation that can become a tool")
+		return nil, cmp.Or(root.At("paths"), root).Errorf(strings.Join(d.notes[:min(len(d.notes), 1)], ""), "there is no operation that can become a tool")
 	}
 	return d.files(), nil
+}
+
+// leftOut is the reason why an operation does not become a tool.
+type leftOut string
+
+func (reason leftOut) Error() string { return string(reason) }
+
+// keep removes the operations that do leaves out, and ends at another error.
+func (d *document) keep(do func(*operation) error) error {
+	kept := d.operations[:0]
+	for _, op := range d.operations {
+		switch err := do(op).(type) {
+		case nil:
+			kept = append(kept, op)
+		case leftOut:
+			d.notes = append(d.notes, fmt.Sprintf("%s %s is left out: %s", op.Method, op.Path, err))
+		default:
+			return err
+		}
+	}
+	d.operations = kept
+	return nil
 }
 
 // follow returns the node that a reference stands for, or n itself. It reads no other files.
@@ -151,17 +161,12 @@ func (d *document) follow(n *config.Node) (*config.Node, error) {
 				if plain, err := url.PathUnescape(token); err == nil {
 					token = plain
 				}
-				token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
-				if items := target.Items(); items != nil {
-					target = nil
-					for i, item := range items {
-						if fmt.Sprint(i) == token {
-							target = item
-						}
-					}
-					continue
+				items := target.Items()
+				if i, err := strconv.Atoi(token); err == nil && i >= 0 && i < len(items) {
+					target = items[i]
+				} else {
+					target = target.At(strings.NewReplacer("~1", "/", "~0", "~").Replace(token))
 				}
-				target = target.At(token)
 			}
 			d.refs[ref] = target
 		}
@@ -267,36 +272,33 @@ func (op *operation) matches(want string) bool {
 	return want == op.id || want == op.Name || slices.ContainsFunc(op.tags, func(tag string) bool { return strings.EqualFold(tag, want) })
 }
 
-// build fills an operation, except for the schema of its input. A reason leaves it out.
-func (d *document) build(op *operation) (reason string, err error) {
+// build fills an operation, except for the schema of its input.
+func (d *document) build(op *operation) (err error) {
 	summary, description := plain(op.node.At("summary"), maxNote), plain(op.node.At("description"), maxDescription)
 	if strings.HasPrefix(description, strings.TrimSuffix(summary, ".")) {
 		summary = ""
 	}
-	op.Description = strings.TrimSpace(summary + "\n\n" + description)
-	if op.Description == "" {
-		op.Description = op.Method + " " + op.Path
-	}
+	op.Description = cmp.Or(strings.TrimSpace(summary+"\n\n"+description), op.Method+" "+op.Path)
 	if isTrue(op.node.At("deprecated")) {
 		op.Description = "Deprecated. " + op.Description
 	}
-	if op.Server, op.host, err = d.address(op); err != nil {
-		return "", err
+	if op.Server, err = d.address(op); err != nil {
+		return err
 	}
 	keys := map[string]int{}
-	if reason, err = d.parameters(op, keys); reason != "" || err != nil {
-		return reason, err
+	if err := d.parameters(op, keys); err != nil {
+		return err
 	}
 	if err := d.body(op, keys); err != nil {
-		return "", err
+		return err
 	}
 	return d.secrets(op)
 }
 
 var variable = regexp.MustCompile(`\{([^{}]+)\}`)
 
-// address returns the address of the server of an operation, and its host with its port.
-func (d *document) address(op *operation) (address, host string, err error) {
+// address returns the address of the server of an operation.
+func (d *document) address(op *operation) (address string, err error) {
 	var server *config.Node
 	for _, n := range []*config.Node{op.node, op.item, d.root} {
 		if items := n.At("servers").Items(); server == nil && len(items) > 0 {
@@ -317,58 +319,49 @@ func (d *document) address(op *operation) (address, host string, err error) {
 		return fmt.Sprint(value.Value())
 	})
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	const hint = `name the server in the document: "servers": [{"url": "https://api.example.com/v1"}]`
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return "", "", at.Errorf(hint, "the address of the API, %q, is not that of a server", display.Clip(address, 100))
+		return "", at.Errorf(hint, "the address of the API, %q, is not that of a server", display.Clip(address, 100))
 	}
 	if _, err := egress.ParseRule(u.Host); err != nil || strings.ContainsAny(u.Host, "*") {
-		return "", "", at.Errorf(hint, "%q is not a host", display.Clip(u.Host, 100))
+		return "", at.Errorf(hint, "%q is not a host", display.Clip(u.Host, 100))
 	}
 	u = &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host), Path: u.Path}
-	return strings.TrimRight(u.String(), "/"), u.Host, nil
+	return strings.TrimRight(u.String(), "/"), nil
 }
 
 // parameters adds the parameters of an operation to its input.
-func (d *document) parameters(op *operation, keys map[string]int) (reason string, err error) {
+func (d *document) parameters(op *operation, keys map[string]int) (err error) {
 	type place struct{ in, name string }
-	var order []place
 	nodes := map[place]*config.Node{}
-	for _, list := range []*config.Node{op.item.At("parameters"), op.node.At("parameters")} {
-		for _, n := range list.Items() {
-			if n, err = d.follow(n); err != nil {
-				return "", err
-			}
-			p := place{text(n.At("in")), text(n.At("name"))}
-			switch {
-			case p.name == "" || !slices.Contains([]string{"path", "query", "header", "cookie"}, p.in):
-				return "", n.Errorf("", `a parameter has a name, and "in" is path, query, header or cookie`)
-			case p.in == "header" && slices.Contains([]string{"accept", "content-type", "authorization"}, strings.ToLower(p.name)):
-				continue // OpenAPI describes them elsewhere
-			case p.in == "path" && !strings.Contains(op.Path, "{"+p.name+"}"):
-				continue
-			}
-			if nodes[p] == nil {
-				order = append(order, p)
-			}
-			nodes[p] = n
+	var order []place
+	for _, n := range slices.Concat(op.node.At("parameters").Items(), op.item.At("parameters").Items()) {
+		if n, err = d.follow(n); err != nil {
+			return err
+		}
+		p := place{text(n.At("in")), text(n.At("name"))}
+		if p.name == "" || !slices.Contains([]string{"path", "query", "header", "cookie"}, p.in) {
+			return n.Errorf("", `a parameter has a name, and "in" is path, query, header or cookie`)
+		}
+		elsewhere := p.in == "header" && slices.Contains([]string{"accept", "content-type", "authorization"}, strings.ToLower(p.name))
+		if nodes[p] == nil && !elsewhere && (p.in != "path" || strings.Contains(op.Path, "{"+p.name+"}")) {
+			nodes[p] = n // that of an operation comes before that of its path
+			order = append(order, p)
 		}
 	}
 	for _, m := range variable.FindAllStringSubmatch(op.Path, -1) {
-		if p := (place{"path", m[1]}); nodes[p] == nil && !slices.Contains(order, p) {
-			order = append(order, p) // a text that the document does not describe
+		if p := (place{"path", m[1]}); !slices.Contains(order, p) {
+			order = append(order, p) // the document does not describe it
 		}
 	}
 	for _, p := range order {
 		n := nodes[p]
-		member := property{
-			key: unique(member(p.name), keys), description: plain(n.At("description"), maxNote), required: p.in == "path" || isTrue(n.At("required")),
-			node: n.At("schema"), schema: map[string]any{"type": "string"},
-		}
-		if n != nil {
-			member.schema = nil
+		member := property{key: unique(member(p.name), keys), description: plain(n.At("description"), maxNote), required: p.in == "path" || isTrue(n.At("required")), node: n.At("schema")}
+		if n == nil {
+			member.schema = map[string]any{"type": "string"}
 		}
 		for _, media := range n.At("content").Pairs() {
 			member.node = cmp.Or(member.node, media.At("schema"))
@@ -383,7 +376,7 @@ func (d *document) parameters(op *operation, keys map[string]int) (reason string
 			param.Style = "json"
 		case p.in == "path" || p.in == "header":
 			if style == "label" || style == "matrix" {
-				return fmt.Sprintf("the parameter %s has the style %s", p.name, style), nil
+				return leftOut(fmt.Sprintf("the parameter %s has the style %s", p.name, style))
 			}
 			if explode {
 				param.Style = "pairs"
@@ -400,7 +393,7 @@ func (d *document) parameters(op *operation, keys map[string]int) (reason string
 		op.Parameters = append(op.Parameters, param)
 		op.properties = append(op.properties, member)
 	}
-	return "", nil
+	return nil
 }
 
 var jsonType = regexp.MustCompile(`^[a-z]+/([^;]*\+)?json$`)
@@ -442,30 +435,14 @@ func (d *document) body(op *operation, keys map[string]int) error {
 	b.Key = unique("body", keys)
 	op.Body = b
 	member := property{key: b.Key, description: plain(n.At("description"), maxNote), required: isTrue(n.At("required")), node: media.At("schema"), multipart: best == 2}
-	switch best {
-	case 1, 2:
-		for _, encoding := range media.At("encoding").Pairs() {
-			if text(encoding.At("style")) == "deepObject" {
-				b.Style = "deep"
-			}
+	for _, encoding := range media.At("encoding").Pairs() {
+		if best == 1 && text(encoding.At("style")) == "deepObject" {
+			b.Style = "deep"
 		}
-		schema, err := d.follow(member.node)
-		if err != nil {
-			return err
-		}
-		for key, field := range schema.At("properties").Pairs() {
-			for _, n := range []*config.Node{field, field.At("items")} {
-				if n, err = d.follow(n); err != nil {
-					return err
-				}
-				if best == 2 && isBinary(n) && !slices.Contains(b.Files, text(key)) {
-					b.Files = append(b.Files, text(key))
-				}
-			}
-		}
-	case 3:
+	}
+	if best == 3 {
 		member.schema = map[string]any{"type": "string"}
-	case 4:
+	} else if best == 4 {
 		member.schema = fileSchema("")
 	}
 	op.properties = append(op.properties, member)
@@ -473,16 +450,16 @@ func (d *document) body(op *operation, keys map[string]int) error {
 }
 
 // secrets puts placeholders into an operation, for the first way to authenticate that the host can do.
-func (d *document) secrets(op *operation) (reason string, err error) {
+func (d *document) secrets(op *operation) (err error) {
 	for _, way := range cmp.Or(op.node.At("security"), d.root.At("security")).Items() {
-		op.Secrets, reason = nil, ""
+		op.Secrets, err = nil, nil
 		for key := range way.Pairs() {
-			scheme, err := d.follow(d.root.At("components", "securitySchemes", text(key)))
-			if err != nil {
-				return "", err
+			scheme, wrong := d.follow(d.root.At("components", "securitySchemes", text(key)))
+			if wrong != nil {
+				return wrong
 			}
 			if scheme == nil {
-				return "", key.Errorf("", "the document has no security scheme of this name")
+				return key.Errorf("", "the document has no security scheme of this name")
 			}
 			placeholder := "{{secret:" + d.secret(text(key)) + "}}"
 			kind := text(scheme.At("type"))
@@ -497,14 +474,14 @@ func (d *document) secrets(op *operation) (reason string, err error) {
 			case kind == "bearer", kind == "oauth2", kind == "openIdConnect":
 				op.Secrets = append(op.Secrets, [3]string{"header", "Authorization", "Bearer " + placeholder})
 			default:
-				reason = fmt.Sprintf("its security scheme %s is none that a placeholder can stand in for", text(key))
+				err = leftOut("its security scheme " + text(key) + " is none that a placeholder can stand in for")
 			}
 		}
-		if reason == "" {
-			return "", nil
+		if err == nil {
+			return nil
 		}
 	}
-	return reason, nil
+	return err
 }
 
 // secret returns the name of the secret for a security scheme: with the tool's name, because the

@@ -34,12 +34,13 @@ func (d *document) files() map[string][]byte {
 	}
 	server := slices.MaxFunc(slices.Sorted(maps.Keys(count)), func(a, b string) int { return cmp.Compare(count[a], count[b]) })
 	files := map[string][]byte{"client.py": clientPy, "policy.yaml": d.policy()}
-	example := d.operations[0]
-	if i := slices.IndexFunc(d.operations, func(op *operation) bool { return op.Method == "GET" && len(op.example()) == 0 }); i >= 0 {
-		example = d.operations[i]
-		files["cases/"+strings.ReplaceAll(example.Name, "_", "-")+".txtar"] = example.testCase()
+	run := "'INPUT' --tool " + d.operations[0].Name
+	if i := slices.IndexFunc(d.operations, (*operation).isSimple); i >= 0 {
+		op := d.operations[i]
+		run = "'{}' --tool " + op.Name
+		files["cases/"+strings.ReplaceAll(op.Name, "_", "-")+".txtar"] = op.testCase()
 	}
-	files["README.md"] = d.readme(example)
+	files["README.md"] = d.readme(run)
 	data := "\"\"\"The operations of " + quotedText(d.title) + ", one a line.\"\"\"\n\nOPERATIONS = r'''\n"
 	for _, op := range d.operations {
 		if op.Server == server {
@@ -110,7 +111,7 @@ func (d *document) policy() []byte {
 var secretName = regexp.MustCompile(`\{\{secret:([A-Z0-9_]+)\}\}`)
 
 // readme returns a page about the tool.
-func (d *document) readme(example *operation) []byte {
+func (d *document) readme(run string) []byte {
 	secrets, notes := map[string]bool{}, d.notes
 	for _, op := range d.operations {
 		for _, s := range op.Secrets {
@@ -118,7 +119,8 @@ func (d *document) readme(example *operation) []byte {
 			if strings.HasPrefix(s[2], "Basic ") {
 				value = "$(printf %s USER:PASSWORD | base64)"
 			}
-			secrets["    export STARLING_SECRET_"+secretName.FindStringSubmatch(s[2])[1]+"="+value+"\n"] = true
+			name, place := secretName.FindStringSubmatch(s[2])[1], secretName.ReplaceAllString(s[2], "...")
+			secrets[fmt.Sprintf("    export STARLING_SECRET_%s=%s  # %s %s: %s\n", name, value, s[0], s[1], place)] = true
 		}
 	}
 	if len(secrets) == 0 {
@@ -135,36 +137,16 @@ func (d *document) readme(example *operation) []byte {
 	if text != "" {
 		text = "\n## What differs from the document\n" + text + "\n"
 	}
-	run := fmt.Sprintf("starling-host run . '%s' --tool %s --policy policy.yaml", strings.ReplaceAll(string(encode(example.example())), "'", `'\''`), example.Name)
 	return []byte(strings.NewReplacer("TOOL", d.tool, "COUNT", display.Plural(len(d.operations), "operation"), "TITLE", quotedText(d.title),
 		"SECRETS", strings.Join(slices.Sorted(maps.Keys(secrets)), ""), "RUN", run, "NOTES\n", text).Replace(readme))
 }
 
-// example returns an input with the required members.
-func (op *operation) example() map[string]any {
-	var input struct {
-		Required   []string
-		Properties map[string]struct {
-			Type    any
-			Enum    []any
-			Default any
-		}
-	}
-	_ = json.Unmarshal(op.Input, &input)
-	values := map[string]any{"string": "...", "integer": 1, "number": 1, "boolean": true, "array": []any{}}
-	example := map[string]any{}
-	for _, name := range input.Required {
-		p := input.Properties[name]
-		kind, _ := p.Type.(string)
-		example[name] = cmp.Or(p.Default, values[kind], any("..."))
-		if len(p.Enum) > 0 {
-			example[name] = p.Enum[0]
-		}
-	}
-	return example
+// isSimple reports whether an operation reads something, and needs no input.
+func (op *operation) isSimple() bool {
+	return op.Method == "GET" && !slices.ContainsFunc(op.properties, func(p property) bool { return p.required })
 }
 
-// testCase returns a case for an operation that needs no input.
+// testCase returns a case for a simple operation.
 func (op *operation) testCase() []byte {
 	query := ""
 	for _, s := range op.Secrets {

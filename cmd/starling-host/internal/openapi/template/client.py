@@ -10,6 +10,7 @@ import starling
 
 JSON = re.compile(r"[a-z]+/([^;]*\+)?json *(;|$)")
 UNSAFE = re.compile(r'["\\\x00-\x1f]')  # in the name of a file
+FILE = {"text", "base64", "filename", "type"}
 BETWEEN = {"comma": ",", "space": "%20", "pipe": "%7C"}
 
 
@@ -57,13 +58,13 @@ def content(file):
     return base64.b64decode(file["base64"]) if "base64" in file else file.get("text", "").encode()
 
 
-def multipart(fields, files):
-    """The type and the bytes of a form with files."""
+def multipart(fields):
+    """The type and the bytes of a form with files, which are objects like {"text": ...} or {"base64": ...}."""
     parts = []
     for name, value in fields.items():
         for one in value if isinstance(value, list) else [value]:
             head, data = f'Content-Disposition: form-data; name="{name}"', text(one).encode()
-            if name in files and isinstance(one, dict):
+            if isinstance(one, dict) and ("text" in one or "base64" in one) and set(one) <= FILE:
                 filename = UNSAFE.sub("_", one.get("filename", name))
                 head, data = f'{head}; filename="{filename}"\r\nContent-Type: {one.get("type", "application/octet-stream")}', content(one)
             elif isinstance(one, (dict, list)):
@@ -115,7 +116,7 @@ def send(server, headers, operation, arguments):
         elif body["kind"] == "form":
             data = fields(value, body.get("style", ""))
         elif body["kind"] == "multipart":
-            headers["Content-Type"], data = multipart(value, body.get("files", ()))
+            headers["Content-Type"], data = multipart(value)
         else:
             data = value if body["kind"] == "text" else content(value)
     url = server + path + ("?" + joined(query) if query else "")
