@@ -8,6 +8,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/bench/internal/figures"
 	hostguest "github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 )
@@ -37,14 +38,6 @@ const (
 	timeFuel     = "wasmtime fresh, fuel"
 )
 
-// noWorld is an outside that no guest of the benchmark asks for anything.
-type noWorld struct{}
-
-func (noWorld) Now(context.Context) int64                         { return 0 }
-func (noWorld) Random(context.Context) uint64                     { return 0 }
-func (noWorld) Seed(context.Context) [32]byte                     { return [32]byte{} }
-func (noWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, abi.StatusDenied }
-
 // starling loads a guest into our sandbox: metered, with NaNs canonical and a
 // pristine instance for every call.
 func starling(name string, reset sandbox.Reset) func(context.Context, guest) (contender, error) {
@@ -59,7 +52,7 @@ func starling(name string, reset sandbox.Reset) func(context.Context, guest) (co
 		}
 		c := sandbox.Call{Tool: "guest", Input: document}
 		one := func() ([]byte, error) {
-			r, err := module.Call(ctx, c, noWorld{})
+			r, err := module.Call(ctx, c, figures.NoWorld{})
 			return r.Output, err
 		}
 		return contender{name, func() (call, error) { return one, nil }, func() { engine.Close(ctx) }}, nil
@@ -78,7 +71,7 @@ func starlingWorker(ctx context.Context, g guest) (contender, error) {
 		return contender{}, err
 	}
 	one := func() ([]byte, error) {
-		r, err := module.Call(ctx, sandbox.Call{Tool: "guest", Input: document}, noWorld{})
+		r, err := module.Call(ctx, sandbox.Call{Tool: "guest", Input: document}, figures.NoWorld{})
 		return r.Output, err
 	}
 	return contender{oursWorker, func() (call, error) { return one, nil }, func() { engine.Close(ctx) }}, nil

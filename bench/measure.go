@@ -41,7 +41,7 @@ func compare(ctx context.Context, s settings, g guest) (guestResult, error) {
 	}
 	for range s.rounds {
 		for i, c := range contenders {
-			nanos, err := timed(calls[i], s.slice)
+			nanos, err := figures.Timed(s.slice, calls[i])
 			if err != nil {
 				return res, fmt.Errorf("%s: %w", c.name, err)
 			}
@@ -91,21 +91,6 @@ func ready(c contender) (call, error) {
 	return one, nil
 }
 
-// timed makes calls for about as long as slice, and returns the time of one.
-func timed(one call, slice time.Duration) (float64, error) {
-	n := 0
-	began := time.Now()
-	for elapsed := time.Duration(0); elapsed < slice; elapsed = time.Since(began) {
-		for range 1 + n/8 { // so that reading the clock is no part of it
-			if _, err := one(); err != nil {
-				return 0, err
-			}
-			n++
-		}
-	}
-	return float64(time.Since(began).Nanoseconds()) / float64(n), nil
-}
-
 // scale measures how many calls a second several goroutines make.
 func (res *guestResult) scale(contenders []contender, s settings) error {
 	rates := map[string][][]float64{}
@@ -148,7 +133,7 @@ func parallel(c contender, goroutines int, slice time.Duration) (float64, error)
 	for i, one := range calls {
 		group.Go(func() {
 			var nanos float64
-			nanos, errs[i] = timed(one, slice)
+			nanos, errs[i] = figures.Timed(slice, one)
 			rates[i] = 1e9 / nanos
 		})
 	}

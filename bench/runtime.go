@@ -46,7 +46,7 @@ func measureRuntime(ctx context.Context, s settings, g guest) (runtimeResult, er
 		return runtimeResult{}, err
 	}
 	raw := func() ([]byte, error) {
-		r, err := module.Call(ctx, sandbox.Call{Tool: "guest", Input: document}, noWorld{})
+		r, err := module.Call(ctx, sandbox.Call{Tool: "guest", Input: document}, figures.NoWorld{})
 		return r.Output, err
 	}
 	loaded, err := hostguest.Load(ctx, hostguest.Inline(engine), g.wasm, hostguest.Options{})
@@ -68,7 +68,7 @@ func measureRuntime(ctx context.Context, s settings, g guest) (runtimeResult, er
 	nanos := make([][]float64, len(calls))
 	for range s.rounds {
 		for i, one := range calls {
-			took, err := timed(one, s.slice)
+			took, err := figures.Timed(s.slice, one)
 			if err != nil {
 				return runtimeResult{}, err
 			}

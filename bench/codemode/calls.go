@@ -102,14 +102,6 @@ func verdict(what string, nanos float64, most time.Duration) string {
 	return fmt.Sprintf("\nGoal: %s in %v at most: %s.\n", what, most, figures.Verdict(nanos <= float64(most)))
 }
 
-// noWorld is an outside that the program asks for nothing.
-type noWorld struct{}
-
-func (noWorld) Now(context.Context) int64                         { return 0 }
-func (noWorld) Random(context.Context) uint64                     { return 0 }
-func (noWorld) Seed(context.Context) [32]byte                     { return [32]byte{} }
-func (noWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, abi.StatusDenied }
-
 // measureCalls compares calls of a process that has made some.
 func measureCalls(ctx context.Context, s settings, _, dir string) (string, error) {
 	source, err := guest.Find(ctx, starling.RunJS)
@@ -161,7 +153,7 @@ func measureCalls(ctx context.Context, s settings, _, dir string) (string, error
 		return "", err
 	}
 	alone := func() error {
-		done, err := module.Call(ctx, sandbox.Call{Tool: "run_js", Input: []byte(envelope)}, noWorld{})
+		done, err := module.Call(ctx, sandbox.Call{Tool: "run_js", Input: []byte(envelope)}, figures.NoWorld{})
 		return right(string(done.Output), wanted, err)
 	}
 	raw, closeRaw, err := rawWazero(ctx, wasm)

@@ -27,7 +27,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
 
-	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/bench/internal/figures"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 )
@@ -128,7 +128,7 @@ func (s *subject) measure(ctx context.Context, dir string, rounds int, slice tim
 		return err
 	}
 	ours := func() ([]byte, error) {
-		r, err := module.Call(ctx, sandbox.Call{Tool: s.tool, Input: input}, noWorld{})
+		r, err := module.Call(ctx, sandbox.Call{Tool: s.tool, Input: input}, figures.NoWorld{})
 		return r.Output, err
 	}
 	answer, rival, end, err := s.elsewhere(ctx)
@@ -141,7 +141,7 @@ func (s *subject) measure(ctx context.Context, dir string, rounds int, slice tim
 		return fmt.Errorf("the output is %s (%v), and elsewhere %v", out, err, answer)
 	}
 	for round := range rounds + 1 {
-		took, err := timed(slice, ours)
+		took, err := figures.Timed(slice, ours)
 		if err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func (s *subject) elsewhere(ctx context.Context) (answer any, rival func(time.Du
 			return bytes.Clone(out), err
 		}
 		out, err := one()
-		return string(out), func(slice time.Duration) (float64, error) { return timed(slice, one) }, func() { compiled.Close(ctx) }, err
+		return string(out), func(slice time.Duration) (float64, error) { return figures.Timed(slice, one) }, func() { compiled.Close(ctx) }, err
 	}
 	if _, err := os.Stat(filepath.Join(folder, "node_modules")); err != nil {
 		return nil, nil, end, nil
@@ -259,22 +259,3 @@ func (s *subject) elsewhere(ctx context.Context) (answer any, rival func(time.Du
 	}
 	return answer, rival, func() { in.Close(); io.Copy(io.Discard, out); node.Wait() }, lines.Decode(&answer)
 }
-
-func timed(slice time.Duration, one func() ([]byte, error)) (float64, error) {
-	n, began := 0, time.Now()
-	for n == 0 || time.Since(began) < slice {
-		if _, err := one(); err != nil {
-			return 0, err
-		}
-		n++
-	}
-	return float64(time.Since(began)) / float64(n), nil
-}
-
-// noWorld is an outside that no component of the benchmark asks for anything.
-type noWorld struct{}
-
-func (noWorld) Now(context.Context) int64                         { return 0 }
-func (noWorld) Random(context.Context) uint64                     { return 0 }
-func (noWorld) Seed(context.Context) [32]byte                     { return [32]byte{} }
-func (noWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, abi.StatusDenied }

@@ -1,7 +1,37 @@
-// Package figures says what was measured.
+// Package figures has what the benchmarks share: how they time a call, and what they compute of the
+// times.
 package figures
 
-import "slices"
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/starling-host/starling/abi"
+)
+
+// Timed makes calls for about as long as slice, and returns the time of one in nanoseconds.
+func Timed(slice time.Duration, one func() ([]byte, error)) (float64, error) {
+	n := 0
+	began := time.Now()
+	for elapsed := time.Duration(0); elapsed < slice; elapsed = time.Since(began) {
+		for range 1 + n/8 { // so that reading the clock is no part of it
+			if _, err := one(); err != nil {
+				return 0, err
+			}
+			n++
+		}
+	}
+	return float64(time.Since(began).Nanoseconds()) / float64(n), nil
+}
+
+// NoWorld is an outside that no guest of a benchmark asks for anything.
+type NoWorld struct{}
+
+func (NoWorld) Now(context.Context) int64                         { return 0 }
+func (NoWorld) Random(context.Context) uint64                     { return 0 }
+func (NoWorld) Seed(context.Context) [32]byte                     { return [32]byte{} }
+func (NoWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, abi.StatusDenied }
 
 // Median returns the middle one of the values, of which there is at least one.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }
