@@ -1,4 +1,4 @@
-.PHONY: check release outdated bench bench-hosting bench-documents bench-code bench-components fuzz llms-full.txt
+.PHONY: check release outdated bench bench-hosting bench-documents bench-code bench-components bench-languages fuzz llms-full.txt
 
 # What one runs before each commit.
 check:
@@ -49,6 +49,14 @@ bench-code:
 bench-components:
 	-npm install --silent --prefix bench/components
 	cd bench && go run ./components -out results/components.md
+
+# Measures one tool in every language, beside Extism, Python and Node, and writes the tables of
+# docs/languages.md. It needs the compilers of all languages, and clones Extism's kits into KITS.
+KITS ?= $(or $(TMPDIR),/tmp)/extism-kits
+bench-languages:
+	npm ci --silent --prefix guest-sdk/as
+	bench/languages/testdata/extism/build.sh $(KITS) $(KITS)/plugins
+	cd bench && go run ./languages -extism $(abspath $(KITS))/plugins -w ../docs/languages.md
 
 # Writes all pages into one file, for assistants that are given one. It is not
 # committed: it would be a second copy of what every change of a page changes.
