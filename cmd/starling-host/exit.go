@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -111,6 +112,7 @@ func explain(err error) *failure {
 		unopened    *starling.OpenError
 		allow       *starling.AllowError
 		input       *starling.InputError
+		badCase     *toolcase.Error
 		notPrivate  *keyfile.NotPrivateError
 	)
 	switch {
@@ -124,6 +126,8 @@ func explain(err error) *failure {
 		return &failure{code: exitUsage, message: fmt.Sprintf("--allow-host %q: %s", allow.Host, starling.PlainError(allow.Err))}
 	case errors.As(err, &input):
 		return &failure{code: exitUsage, message: input.Error()}
+	case errors.As(err, &badCase):
+		return &failure{code: exitUsage, message: badCase.Error(), hint: badCase.Hint}
 	case errors.As(err, &notPrivate):
 		return &failure{code: exitUsage, message: notPrivate.Error(), hint: pasteable("chmod 600", notPrivate.Path)}
 	case errors.As(err, &named):

@@ -68,18 +68,19 @@ type benchDocument struct {
 }
 
 func (a *app) toolBench(ctx context.Context, ref, input string, f toolBenchFlags) error {
-	_, module, options, remove, err := a.loadInScratch(ctx, ref, f.callFlags)
+	trial, err := a.try(ctx, ref, f.callFlags)
 	if err != nil {
 		return err
 	}
-	defer remove()
+	defer trial.end()
+	module, options := trial.module, trial.options
 	c := &toolcase.Case{Input: []byte("{}")}
 	if input != "" {
 		if c.Input, err = a.readInput(input, sandbox.DefaultLimits().InputBytes); err != nil {
 			return err
 		}
 	} else if cases, err := toolcase.Load(caseFolder(ref)); err != nil {
-		return explainCase(err)
+		return err
 	} else if i := slices.IndexFunc(cases, func(c *toolcase.Case) bool { return c.Error == "" }); i >= 0 {
 		c = cases[i]
 	}

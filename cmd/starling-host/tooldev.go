@@ -138,7 +138,7 @@ func (d *developing) once(ctx context.Context) error {
 	defer module.Close()
 	cases, err := toolcase.Load(caseFolder(d.ref))
 	if err != nil {
-		return explainCase(err)
+		return err
 	}
 	input, name, err := d.chosen(cases)
 	if err != nil {
@@ -164,7 +164,7 @@ func (d *developing) once(ctx context.Context) error {
 	if called, ok := errors.AsType[*starling.CallError](failure); ok {
 		failure = outcome(t, called, runFlags{callFlags: d.f.callFlags})
 	}
-	return errors.Join(failure, d.printCases(ctx, cases, module, options))
+	return errors.Join(failure, d.printCases(ctx, cases, trial{module: module, options: options}))
 }
 
 // chosen returns the input, and the tool that a case names.
@@ -244,10 +244,10 @@ func (d *developing) printLines(name string, lines []string) {
 }
 
 // printCases runs the cases of the tool.
-func (d *developing) printCases(ctx context.Context, cases []*toolcase.Case, module *starling.Module, o starling.ToolOptions) error {
+func (d *developing) printCases(ctx context.Context, cases []*toolcase.Case, t trial) error {
 	var failing []string
 	for _, c := range cases {
-		v, err := c.Run(ctx, caller(module, o))
+		v, err := c.Run(ctx, t.call)
 		if err != nil {
 			return err
 		}

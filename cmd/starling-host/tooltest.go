@@ -79,17 +79,17 @@ func (a *app) toolTestCommand() *cobra.Command {
 }
 
 func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) error {
-	db, module, options, remove, err := a.loadInScratch(ctx, f.tool, f.callFlags)
+	t, err := a.try(ctx, f.tool, f.callFlags)
 	if err != nil {
 		return err
 	}
-	defer remove()
+	defer t.end()
 	if f.from != "" {
-		return a.casesFrom(ctx, module, options, names, f)
+		return a.casesFrom(ctx, t, names, f)
 	}
 	cases, err := toolcase.Load(caseFolder(f.tool), names...)
 	if err != nil {
-		return explainCase(err)
+		return err
 	}
 	if len(cases) == 0 {
 		return usagef("make one of a run: starling-host run "+shellWord(f.tool)+" INPUT && starling-host tool test "+shellWord(f.tool)+" --from starling.db @last",
@@ -98,18 +98,20 @@ func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) err
 	failures := 0
 	for _, c := range cases {
 		if f.record {
-			err = a.recordCase(ctx, db, module, options, c, f)
-		} else {
-			var v toolcase.Verdict
-			if v, err = c.Run(ctx, caller(module, options)); err == nil {
-				if !v.Passed {
-					failures++
-				}
-				err = a.printCase(v, f.output)
+			if err := a.recordCase(ctx, t, c, f); err != nil {
+				return err
 			}
+			continue
 		}
+		v, err := c.Run(ctx, t.call)
 		if err != nil {
-			return explainCase(err)
+			return err
+		}
+		if !v.Passed {
+			failures++
+		}
+		if err := a.printCase(v, f.output); err != nil {
+			return err
 		}
 	}
 	if failures > 0 && f.output == outputText {
@@ -117,6 +119,28 @@ func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) err
 		a.hint("to accept what the tool does now: " + pasteable("starling-host tool test --record", append([]string{f.tool}, names...)...))
 	}
 	return silent(min(failures, 1) * exitFailed)
+}
+
+// trial is a tool that its author tries.
+type trial struct {
+	db      *starling.DB
+	module  *starling.Module
+	options starling.ToolOptions
+	end     func()
+}
+
+// try loads a tool over a database that ends with the trial.
+func (a *app) try(ctx context.Context, ref string, f callFlags) (t trial, err error) {
+	if t.options, err = f.options(); err != nil {
+		return t, err
+	}
+	if t.db, t.end, err = a.scratch(ctx, f); err != nil {
+		return t, err
+	}
+	if t.module, err = t.db.LoadModule(ctx, ref, t.options); err != nil {
+		t.end()
+	}
+	return t, err
 }
 
 // scratch opens a database that ends with the command.
@@ -131,20 +155,6 @@ func (a *app) scratch(ctx context.Context, f callFlags) (db *starling.DB, remove
 	return db, func() { db.Close(); os.RemoveAll(dir) }, nil
 }
 
-// loadInScratch loads a tool over a database that ends with the command.
-func (a *app) loadInScratch(ctx context.Context, ref string, f callFlags) (db *starling.DB, module *starling.Module, o starling.ToolOptions, remove func(), err error) {
-	if o, err = f.options(); err != nil {
-		return nil, nil, o, nil, err
-	}
-	if db, remove, err = a.scratch(ctx, f); err != nil {
-		return nil, nil, o, nil, err
-	}
-	if module, err = db.LoadModule(ctx, ref, o); err != nil {
-		remove()
-	}
-	return db, module, o, remove, err
-}
-
 // caseFolder is the folder of a tool: itself, or the one of its file.
 func caseFolder(ref string) string {
 	switch info, err := os.Stat(ref); {
@@ -156,40 +166,30 @@ func caseFolder(ref string) string {
 	return filepath.Dir(ref)
 }
 
-// explainCase is the failure of a case that cannot be run.
-func explainCase(err error) error {
-	if bad, ok := errors.AsType[*toolcase.Error](err); ok {
-		return &failure{code: exitUsage, message: bad.Error(), hint: bad.Hint}
+// call calls a tool of the module for a case. It is a [toolcase.Call].
+func (t trial) call(ctx context.Context, name string, input []byte, others []*starling.Tool) (*starling.Run, string, error) {
+	t.options.Name = name
+	chosen, err := t.module.Choose(t.options)
+	if err != nil {
+		if name == "" {
+			return nil, "", &failure{code: exitUsage, message: err.Error(), hint: "name it in the case, on the line below: -- tool --"}
+		}
+		return nil, "", err
 	}
-	return err
-}
-
-// caller calls the tools of a module for cases.
-func caller(module *starling.Module, o starling.ToolOptions) toolcase.Call {
-	return func(ctx context.Context, name string, input []byte, others []*starling.Tool) (*starling.Run, string, error) {
-		o.Name = name
-		t, err := module.Choose(o)
-		if err != nil {
-			if name == "" {
-				return nil, "", &failure{code: exitUsage, message: err.Error(), hint: "name it in the case, on the line below: -- tool --"}
-			}
-			return nil, "", err
-		}
-		if len(others) > 0 {
-			t = t.Calling(others...)
-		}
-		doc, err := t.Input(input)
-		if err != nil {
-			return nil, failureText(explain(err)), nil
-		}
-		run, err := t.CallAs(ctx, starling.NewRunID(), doc)
-		if call, ok := errors.AsType[*starling.CallError](err); ok && run.Status != eventlog.StatusCancelled {
-			return run, failureText(failed(t, call.Run.Failure)), nil
-		} else if ok {
-			return run, "", context.Canceled
-		}
-		return run, "", err
+	if len(others) > 0 {
+		chosen = chosen.Calling(others...)
 	}
+	doc, err := chosen.Input(input)
+	if err != nil {
+		return nil, failureText(explain(err)), nil
+	}
+	run, err := chosen.CallAs(ctx, starling.NewRunID(), doc)
+	if call, ok := errors.AsType[*starling.CallError](err); ok && run.Status != eventlog.StatusCancelled {
+		return run, failureText(failed(chosen, call.Run.Failure)), nil
+	} else if ok {
+		return run, "", context.Canceled
+	}
+	return run, "", err
 }
 
 // failureText is the failure of a call as it is printed, without hint.
@@ -226,23 +226,19 @@ func (a *app) printDifference(lines []string) {
 }
 
 // recordCase makes the call of a case for real, and writes down what it did.
-func (a *app) recordCase(ctx context.Context, db *starling.DB, module *starling.Module, o starling.ToolOptions, c *toolcase.Case, f toolTestFlags) error {
+func (a *app) recordCase(ctx context.Context, t trial, c *toolcase.Case, f toolTestFlags) error {
 	denied := c.Denied()
-	others, err := loadAll(ctx, db, f.with, o)
+	others, err := loadAll(ctx, t.db, f.with, t.options)
 	if err != nil {
 		return err
 	}
-	run, message, err := caller(module, o)(ctx, c.Tool, c.Input, others)
+	run, message, err := t.call(ctx, c.Tool, c.Input, others)
 	if err != nil {
 		return err
 	}
 	recorded := &toolcase.Recorded{}
 	if run != nil {
-		events, err := readEvents(ctx, db, run.ID)
-		if err != nil {
-			return err
-		}
-		all, err := toolcase.Calls(events)
+		all, err := recordedCalls(ctx, t.db, run.ID)
 		if err != nil {
 			return err
 		}
@@ -263,7 +259,7 @@ func (a *app) recordCase(ctx context.Context, db *starling.DB, module *starling.
 }
 
 // casesFrom writes cases of recorded calls.
-func (a *app) casesFrom(ctx context.Context, module *starling.Module, o starling.ToolOptions, runs []string, f toolTestFlags) error {
+func (a *app) casesFrom(ctx context.Context, t trial, runs []string, f toolTestFlags) error {
 	log, err := f.read.open(ctx, f.from)
 	if err != nil {
 		return err
@@ -282,30 +278,26 @@ func (a *app) casesFrom(ctx context.Context, module *starling.Module, o starling
 	}
 	written := 0
 	for _, id := range runs {
-		events, err := readEvents(ctx, db, id)
-		if err != nil {
-			return err
-		}
-		calls, err := toolcase.Calls(events)
+		calls, err := recordedCalls(ctx, db, id)
 		if err != nil {
 			return err
 		}
 		for i, call := range calls {
-			o.Name = call.Tool
-			t, err := module.Choose(o)
+			t.options.Name = call.Tool
+			chosen, err := t.module.Choose(t.options)
 			if err != nil {
 				continue // a call of another tool
 			}
 			message := ""
 			if call.Outcome != nil {
-				message = failureText(failed(t, call.Outcome))
+				message = failureText(failed(chosen, call.Outcome))
 			}
 			c, err := call.Case(message)
 			if err != nil {
 				a.warn(fmt.Sprintf("run %s, call %d: %v", id, i+1, err))
 				continue
 			}
-			if len(module.Tools()) > 1 {
+			if len(t.module.Tools()) > 1 {
 				c.Tool = call.Tool
 			}
 			short := strings.ToLower(id[max(len(id)-8, 0):])
@@ -333,6 +325,14 @@ func readEvents(ctx context.Context, db *starling.DB, id string) ([]event.Event,
 		return nil, err
 	}
 	return log.Read(ctx, id)
+}
+
+func recordedCalls(ctx context.Context, db *starling.DB, id string) ([]*toolcase.Recorded, error) {
+	events, err := readEvents(ctx, db, id)
+	if err != nil {
+		return nil, err
+	}
+	return toolcase.Calls(events)
 }
 
 // writtenDocument is the output of "tool test --record -o json" for each case.

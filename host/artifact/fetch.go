@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -22,11 +21,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content"
-	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/credentials"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/starling-host/starling/runtime/egress"
 )
@@ -107,15 +104,6 @@ func client(host string, plain bool) *http.Client {
 		}
 		return nil
 	}}
-}
-
-// bring fetches a module and its signatures into the cache, and returns the digest of the manifest,
-// or of the file of a URL.
-func (f Finder) bring(ctx context.Context, cache *layout, n name, want string, how use, c *claim) (string, error) {
-	if n.scheme == schemeHTTPS {
-		return f.download(ctx, cache, n, how, c)
-	}
-	return f.copy(ctx, cache, n, want, how, c)
 }
 
 // copy brings a module and its signatures from a registry or a folder into the cache. It returns
@@ -301,31 +289,4 @@ func get(ctx context.Context, from string, most int64) ([]byte, error) {
 		err = &Error{Ref: from, Reason: fmt.Sprintf("the file has more than %d bytes", most), Kind: Refused}
 	}
 	return text, err
-}
-
-// reasonOf is an error of a registry in one line, with what it said.
-func reasonOf(err error) string {
-	if said, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
-		text := fmt.Sprintf("the registry says %d %s", said.StatusCode, http.StatusText(said.StatusCode))
-		for _, e := range said.Errors[:min(len(said.Errors), 3)] {
-			text += fmt.Sprintf(": %.200s", e.Message)
-		}
-		return text
-	}
-	if errors.Is(err, errdef.ErrNotFound) {
-		return "there is no such tool or tag"
-	}
-	return fmt.Sprintf("%.1000s", err)
-}
-
-// hintOf is the remedy of an error of a registry.
-func hintOf(err error) string {
-	said, ok := errors.AsType[*errcode.ErrorResponse](err)
-	switch {
-	case ok && (said.StatusCode == http.StatusUnauthorized || said.StatusCode == http.StatusForbidden), errors.Is(err, auth.ErrBasicCredentialNotFound):
-		return "log in, for example with: docker login REGISTRY"
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return "if the registry has no TLS: --plain-http"
-	}
-	return ""
 }

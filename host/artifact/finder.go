@@ -7,17 +7,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/internal/registry"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 // Finder finds modules by their names. The zero value requires no signatures, pins tags in
@@ -73,7 +80,9 @@ func (f Finder) Verify(ctx context.Context, ref string) (found Found, err error)
 			return found, err
 		}
 		c.file = found.Name
-		if c.signatures, err = readSignature(found.Source.Source); err != nil {
+		if signed, err := config.ReadFile(SignatureFile(found.Source.Source)); err == nil {
+			c.signatures = [][]byte{signed}
+		} else if !errors.Is(err, fs.ErrNotExist) {
 			return found, err
 		}
 	}
@@ -163,7 +172,12 @@ func (f Finder) fetch(ctx context.Context, ref string, how use) (p Pulled, err e
 		var refused error
 		for range 2 { // the cache may have a damaged part, which a load removes
 			var digest string
-			if digest, refused = f.bring(limited, cache, n, want, how, &c); refused != nil {
+			if n.scheme == schemeHTTPS {
+				digest, refused = f.download(limited, cache, n, how, &c)
+			} else {
+				digest, refused = f.copy(limited, cache, n, want, how, &c)
+			}
+			if refused != nil {
 				break
 			}
 			if refused = load(digest); refused == nil {
@@ -186,28 +200,45 @@ func (f Finder) fetch(ctx context.Context, ref string, how use) (p Pulled, err e
 			return p, &Error{Ref: ref, Reason: "the digest cannot be pinned: " + err.Error(), Hint: "give the name with its digest: " + p.Source.Source, Kind: Failed}
 		}
 		if is != p.Manifest {
-			return p, changed(n, is, p.Manifest)
+			return p, &Error{Ref: ref, Reason: fmt.Sprintf("the tag is now %s, and %s pins %s", p.Manifest, LockName, is),
+				Hint: "compare them: starling-host tool diff " + n.pinned(is) + " " + p.Source.Source + "; to accept the new one: starling-host tool pull --update " + n.key(), Kind: Refused}
 		}
 	}
 	return p, nil
 }
 
-// changed is a tag that has another digest than the one that was pinned.
-func changed(n name, is, digest string) error {
-	return &Error{Ref: n.ref, Reason: fmt.Sprintf("the tag is now %s, and %s pins %s", digest, LockName, is),
-		Hint: "compare them: starling-host tool diff " + n.pinned(is) + " " + n.pinned(digest) + "; to accept the new one: starling-host tool pull --update " + n.key(), Kind: Refused}
-}
-
 // failed words an error of the network or of a registry.
 func failed(ctx context.Context, ref string, err error) error {
-	var known *Error
-	switch {
-	case errors.As(err, &known):
+	if errors.As(err, new(*Error)) {
 		return err
-	case context.Cause(ctx) == context.Canceled:
+	}
+	if context.Cause(ctx) == context.Canceled {
 		return context.Canceled
 	}
-	return &Error{Ref: ref, Reason: reasonOf(err), Hint: hintOf(err), Kind: Failed}
+	e := &Error{Ref: ref, Reason: reasonOf(err), Kind: Failed}
+	said, ok := errors.AsType[*errcode.ErrorResponse](err)
+	switch {
+	case ok && (said.StatusCode == http.StatusUnauthorized || said.StatusCode == http.StatusForbidden), errors.Is(err, auth.ErrBasicCredentialNotFound):
+		e.Hint = "log in, for example with: docker login REGISTRY"
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		e.Hint = "if the registry has no TLS: --plain-http"
+	}
+	return e
+}
+
+// reasonOf is an error of a registry in one line, with what it said.
+func reasonOf(err error) string {
+	if said, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
+		text := fmt.Sprintf("the registry says %d %s", said.StatusCode, http.StatusText(said.StatusCode))
+		for _, e := range said.Errors[:min(len(said.Errors), 3)] {
+			text += fmt.Sprintf(": %.200s", e.Message)
+		}
+		return text
+	}
+	if errors.Is(err, errdef.ErrNotFound) {
+		return "there is no such tool or tag"
+	}
+	return fmt.Sprintf("%.1000s", err)
 }
 
 func (f Finder) lockFile() lockFile {

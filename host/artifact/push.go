@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -134,21 +135,17 @@ func (f Finder) List(ctx context.Context, ref string) (all []Listed, more bool, 
 	var n name
 	var from oras.GraphTarget
 	if ref == "" {
-		if from, err = f.openCache(); err != nil {
-			return nil, false, err
-		}
-	} else {
-		if n, err = parse(ref); err != nil {
-			return nil, false, err
-		}
+		from, err = f.openCache()
+	} else if n, err = parse(ref); err == nil {
 		if n.scheme == schemeHTTPS || n.digest != "" {
 			return nil, false, &Error{Ref: ref, Reason: "this is not a repository", Hint: "want oci://REGISTRY/NAME or oci-layout:FOLDER"}
 		}
-		if from, err = f.open(n, false); err != nil {
-			return nil, false, failed(ctx, ref, err)
-		}
+		from, err = f.open(n, false)
 	}
-	defer registry.Doing(ctx, "listing "+ref)()
+	if err != nil {
+		return nil, false, failed(ctx, cmp.Or(ref, "the cache"), err)
+	}
+	defer registry.Doing(ctx, "listing "+cmp.Or(ref, "the cache"))()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	var tags []string

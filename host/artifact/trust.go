@@ -1,14 +1,13 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -156,7 +155,7 @@ func (t *Trust) check(c claim, wasm []byte) (name string, by []string, err error
 		case len(by) > 0:
 			return s.Name, by, nil
 		default:
-			why = append(why, fmt.Sprintf("it is signed by %s as %q, for which %s trusts %s", strings.Join(others, ", "), s.Name, t.file, listOf(vkeys)))
+			why = append(why, fmt.Sprintf("it is signed by %s as %q, for which %s trusts %s", strings.Join(others, ", "), s.Name, t.file, cmp.Or(strings.Join(vkeys, ", "), "no key")))
 		}
 	}
 	_, keys := t.keysFor(c.name)
@@ -177,33 +176,12 @@ func (t *Trust) check(c claim, wasm []byte) (name string, by []string, err error
 		Hint: "its author signs it with: starling-host tool sign " + c.ref + " --key FILE; if you have reviewed it, list it in the trust file: digests: [" + digest.String() + "]"}
 }
 
-func listOf(keys []string) string {
-	if len(keys) == 0 {
-		return "no key"
-	}
-	return strings.Join(keys, ", ")
-}
-
 // SignatureSuffix follows the name of a file in the name of its signature.
 const SignatureSuffix = ".sig"
 
 // SignatureFile returns the file of the signature of a file or folder.
 func SignatureFile(source string) string {
 	return strings.TrimSuffix(source, ".wasm") + ".wasm" + SignatureSuffix
-}
-
-// readSignature reads the signature beside a file or folder, if there is one.
-func readSignature(source string) ([][]byte, error) {
-	file := SignatureFile(source)
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxSignature) {
-		return nil, &Error{Ref: file, Reason: "this is not a signature: it is not a file, or too large", Kind: Refused}
-	}
-	signed, err := os.ReadFile(file)
-	return [][]byte{signed}, err
 }
 
 // add reads the signatures of a module, and copies them into the cache. What cannot be read is

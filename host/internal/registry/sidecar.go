@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -113,15 +112,10 @@ func (m Module) WithSidecar(name string, data []byte) (Module, error) {
 // besides returns the module with the sidecar that lies beside its file, if there is one.
 func (m Module) besides() (Module, error) {
 	path := filepath.Join(filepath.Dir(m.Source), m.Name+sidecarSuffix)
-	info, err := os.Stat(path)
+	data, err := config.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
-	}
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxSidecarBytes) {
-		return m, &Error{Ref: path, Reason: "this is not a sidecar of a module: it is not a file, or too large", Hint: "rename it"}
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
+	} else if err != nil {
 		return m, err
 	}
 	return m.WithSidecar(path, data)
