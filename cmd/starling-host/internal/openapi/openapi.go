@@ -449,6 +449,9 @@ func (d *document) body(op *operation, keys map[string]int) error {
 	return nil
 }
 
+// headerName matches the names that policies take; those of queries and cookies are held to it too.
+var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_|~-]{1,128}$")
+
 // secrets puts placeholders into an operation, for the first way to authenticate that the host can do.
 func (d *document) secrets(op *operation) (err error) {
 	for _, way := range cmp.Or(op.node.At("security"), d.root.At("security")).Items() {
@@ -467,7 +470,7 @@ func (d *document) secrets(op *operation) (err error) {
 				kind = strings.ToLower(text(scheme.At("scheme")))
 			}
 			switch in := text(scheme.At("in")); {
-			case kind == "apiKey" && slices.Contains([]string{"query", "header", "cookie"}, in) && text(scheme.At("name")) != "":
+			case kind == "apiKey" && slices.Contains([]string{"query", "header", "cookie"}, in) && headerName.MatchString(text(scheme.At("name"))):
 				op.Secrets = append(op.Secrets, [3]string{in, text(scheme.At("name")), placeholder})
 			case kind == "basic":
 				op.Secrets = append(op.Secrets, [3]string{"header", "Authorization", "Basic " + placeholder})

@@ -91,6 +91,7 @@ func TestFolderRefuses(t *testing.T) {
 		"a parameter":          {spec: parts(`"/a":{"get":{"parameters":[{"name":"q","in":"body"}]}}`, ""), want: `"in" is path, query, header or cookie`},
 		"a scheme":             {spec: parts(`"/a":{"get":{"security":[{"none":[]}]}}`, ""), want: "the document has no security scheme of this name"},
 		"unknown security":     {spec: parts(`"/a":{"get":{"security":[{"s":[]}]}}`, `,"components":{"securitySchemes":{"s":{"type":"mutualTLS"}}}`), want: "hint: GET /a is left out: its security scheme s"},
+		"a name of two lines":  {spec: parts(`"/a":{"get":{"security":[{"s":[]}]}}`, `,"components":{"securitySchemes":{"s":{"type":"apiKey","in":"header","name":"a\nb"}}}`), want: "its security scheme s"},
 		"a style":              {spec: parts(`"/{a}":{"get":{"parameters":[{"name":"a","in":"path","style":"matrix"}]}}`, ""), want: "hint: GET /{a} is left out: the parameter a has the style matrix"},
 		"65 operations":        {spec: parts(many.String()[1:], ""), want: "there are 65 operations, and a module has at most 64 tools\n"},
 		"its tags":             {spec: parts(many.String()[1:], ""), want: "the tags are t0 (33), t1 (32)"},
@@ -182,6 +183,7 @@ func FuzzFolder(f *testing.F) {
 		}
 		f.Add(string(spec), "")
 	}
+	f.Add(parts(`"/a":{"get":{"servers":[{"url":"http://a_b.test:1/?q"}],"security":[{"s":[]}]}}`, `,"components":{"securitySchemes":{"s":{"type":"apiKey","in":"header","name":"a"}}}`), "")
 	f.Add(parts(`"/a":{"get":{"operationId":"'''\\","tags":["t"]}}`, ""), "t")
 	f.Fuzz(func(t *testing.T, spec, only string) {
 		if len(spec) > 20_000 {

@@ -117,7 +117,7 @@ func (d *document) readme(run string) []byte {
 		for _, s := range op.Secrets {
 			value := "..."
 			if strings.HasPrefix(s[2], "Basic ") {
-				value = "$(printf %s USER:PASSWORD | base64)"
+				value = "$(printf %s USER:PASSWORD | base64 | tr -d '\\n')"
 			}
 			name, place := secretName.FindStringSubmatch(s[2])[1], secretName.ReplaceAllString(s[2], "...")
 			secrets[fmt.Sprintf("    export STARLING_SECRET_%s=%s  # %s %s: %s\n", name, value, s[0], s[1], place)] = true
