@@ -124,8 +124,9 @@ func (d *document) readme(run string) []byte {
 		}
 	}
 	if len(secrets) == 0 {
-		notes = append(slices.Clip(notes), `the document asks for no secret. If the API does, write it to HEADERS in tool.py, such as "Authorization": "Bearer {{secret:`+
-			d.secret("token")+`}}", and bind it in policy.yaml`)
+		u, _ := url.Parse(d.operations[0].Server)
+		notes = append(slices.Clip(notes), fmt.Sprintf(`the document asks for no secret. If the API does, add "Authorization": "Bearer {{secret:%[1]s}}" to HEADERS in tool.py, and `+
+			`secrets: [{name: %[1]s, audience: ["%[2]s"], header: Authorization}] to policy.yaml`, d.secret("token"), u.Host))
 	}
 	if more := len(notes) - 12; more > 0 {
 		notes = append(notes[:12:12], fmt.Sprintf("and %d more", more))
