@@ -80,8 +80,7 @@ const (
 	treeRows     = 60 // of the spans directly below one other
 )
 
-// showTree prints the spans of a run. Neighbours with the same name, such as readings of the
-// clock, share a line.
+// showTree prints the spans of a run.
 func (a *app) showTree(run *span.Run, events []event.Event) {
 	if run.Goal != "" {
 		a.stdout.printf("goal     %s\n", shorten(printable(run.Goal), treeWidth-10))
@@ -104,39 +103,23 @@ func (a *app) showTree(run *span.Run, events []event.Event) {
 	axis := span.NewAxis(run)
 	a.stdout.printf("\n%s\n", styled{faint, fmt.Sprintf("%5s  %-*s%-*s%*s", "event", name, "", treeBar-len(formatSpan(run.End)), "0", len(formatSpan(run.End)), formatSpan(run.End))})
 
-	rows := map[int]int{} // by parent
-	for i := 0; i < len(run.Spans); i++ {
-		s := run.Spans[i]
-		same := i + 1
-		for s.Kind == span.Effect && s.State == span.OK && same < len(run.Spans) && alike(s, run.Spans[same]) {
-			same++
-		}
-		last := run.Spans[same-1]
-		count := same - i
-		i = same - 1
-		if rows[s.Parent]++; rows[s.Parent] > treeRows {
-			if rows[s.Parent] == treeRows+1 {
-				a.stdout.printf("%5s  %s... more: show --events\n", "", strings.Repeat("  ", s.Depth))
-			}
-			continue
-		}
-		text, look := a.describeSpan(run, events, s, count)
-		bar := spanBar(axis, s.Start, last.End, s.State)
-		took := formatSpan(last.End - s.Start)
-		if s.Approximate {
+	for _, row := range run.Rows(treeRows) {
+		text, look := a.describeSpan(row, events)
+		bar, took := spanBar(axis, row), formatSpan(row.End-row.Start)
+		if row.Approximate {
 			took = "<" + took
 		}
 		switch {
-		case s.State == span.Open:
+		case row.State == span.Open:
 			took = "open"
-		case s.Start == last.End:
+		case row.Start == row.End:
 			took, bar = "", strings.TrimRight(bar, " ")
 		}
 		if took != "" {
 			took = fmt.Sprintf("  %*s", treeDuration-2, took)
 		}
-		text = shorten(strings.Repeat("  ", min(s.Depth, 8))+text, name-1)
-		a.stdout.printf("%s  %s%s%s%s\n", styled{faint, fmt.Sprintf("%5d", s.First)}, styled{look, text},
+		text = shorten(strings.Repeat("  ", min(row.Depth, 8))+text, name-1)
+		a.stdout.printf("%s  %s%s%s%s\n", styled{faint, fmt.Sprintf("%5d", row.First)}, styled{look, text},
 			strings.Repeat(" ", max(name-utf8.RuneCountInString(text), 0)), styled{look, bar}, took)
 	}
 	var facts []string
@@ -165,13 +148,11 @@ func (a *app) showTree(run *span.Run, events []event.Event) {
 	}
 }
 
-// alike reports whether two effects in a row share a line of the tree.
-func alike(a, b span.Span) bool {
-	return a.Kind == b.Kind && a.Name == b.Name && a.Parent == b.Parent && a.State == b.State && a.Status == b.Status && a.CallID == b.CallID
-}
-
-// describeSpan returns the text of a span, and how it looks.
-func (a *app) describeSpan(run *span.Run, events []event.Event, s span.Span, count int) (string, style) {
+// describeSpan returns the text of a row, and how it looks.
+func (a *app) describeSpan(s span.Row, events []event.Event) (string, style) {
+	if s.Hidden {
+		return fmt.Sprintf("... %d more: show --events", s.Count), faint
+	}
 	text, look := s.Name, plain
 	switch s.Kind {
 	case span.Call:
@@ -190,8 +171,8 @@ func (a *app) describeSpan(run *span.Run, events []event.Event, s span.Span, cou
 		if s.Status >= 400 {
 			look = bad
 		}
-		if count > 1 {
-			text += fmt.Sprintf(" x%d", count)
+		if s.Count > 1 {
+			text += fmt.Sprintf(" x%d", s.Count)
 		}
 	}
 	switch s.State {
@@ -210,19 +191,19 @@ func (a *app) describeSpan(run *span.Run, events []event.Event, s span.Span, cou
 	return printable(text), look
 }
 
-// spanBar draws when a span happened.
-func spanBar(axis span.Axis, from, to int64, state span.State) string {
+// spanBar draws when a row happened.
+func spanBar(axis span.Axis, row span.Row) string {
 	line := []byte(strings.Repeat(" ", treeBar))
 	for _, f := range axis.Folds {
 		line[min(int((f.At+0.015)*treeBar), treeBar-1)] = ':'
 	}
-	begin := min(int(axis.At(from)*treeBar), treeBar-1)
-	end := min(max(int(axis.At(to)*treeBar+0.5), begin+1), treeBar)
+	begin := min(int(axis.At(row.Start)*treeBar), treeBar-1)
+	end := min(max(int(axis.At(row.End)*treeBar+0.5), begin+1), treeBar)
 	mark := byte('=')
 	switch {
-	case from == to:
+	case row.Start == row.End:
 		mark = '|'
-	case state != span.OK && state != span.Open:
+	case row.State != span.OK && row.State != span.Open:
 		mark = 'x'
 	}
 	for i := begin; i < end; i++ {

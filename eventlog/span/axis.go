@@ -69,3 +69,56 @@ func (a Axis) At(t int64) float64 {
 	room := 1 - foldWidth*float64(len(a.Folds))
 	return folded + room*float64(passed)/float64(max(shown, 1))
 }
+
+// Row is a line of a view of a run: a span, or several effects in a row that are alike, such as
+// readings of the clock.
+type Row struct {
+	*Span
+	Index  int   // of the first span, in [Run].Spans
+	Count  int   // how many it stands for
+	End    int64 // of the last of them
+	Hidden bool  // it stands for all further children of its parent
+}
+
+// Rows returns the lines of a view: each span, followed by its children, of which it has at most
+// so many.
+func (r *Run) Rows(most int) []Row {
+	children := make([][]int, len(r.Spans)+1) // by parent; those of no span come first
+	for i := range r.Spans {
+		at := r.Spans[i].Parent + 1
+		children[at] = append(children[at], i)
+	}
+	var rows []Row
+	next := [][]int{children[0]} // what is left of the children of a span and of its ancestors
+	shown := []int{0}
+	for len(next) > 0 {
+		top := len(next) - 1
+		if len(next[top]) == 0 {
+			next, shown = next[:top], shown[:top]
+			continue
+		}
+		row := Row{Span: &r.Spans[next[top][0]], Index: next[top][0]}
+		row.Hidden = shown[top] == most
+		for _, i := range next[top] {
+			if s := &r.Spans[i]; row.Hidden || row.Count == 0 || alike(row.Span, s) {
+				row.Count++
+				row.End = max(row.End, s.End)
+				continue
+			}
+			break
+		}
+		rows = append(rows, row)
+		next[top] = next[top][row.Count:]
+		shown[top]++
+		if !row.Hidden && row.Count == 1 {
+			next, shown = append(next, children[row.Index+1]), append(shown, 0)
+		}
+	}
+	return rows
+}
+
+// alike reports whether two effects in a row share a line.
+func alike(a, b *Span) bool {
+	return a.Kind == Effect && b.Kind == Effect && a.State == OK && b.State == OK &&
+		a.Name == b.Name && a.Parent == b.Parent && a.Status == b.Status
+}

@@ -236,3 +236,55 @@ func TestAxisFoldsIdleTime(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsFollowTheTree draws two calls whose effects took turns.
+func TestRowsFollowTheTree(t *testing.T) {
+	var s script
+	s.start("goal", "m")
+	s.at(0, call("a", 1))
+	s.at(1, call("b", 1))
+	for i := range 4 {
+		id := string("ab"[i%2])
+		s.at(float64(i+2), exchange(id, fmt.Sprintf("http://%s/%d", id, i), "HTTP/1.1 200 OK\r\n\r\n", 10))
+	}
+	s.at(8, done("b"))
+	s.at(9, done("a"))
+	r, err := span.Of(s.events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, row := range r.Rows(10) {
+		got = append(got, row.Name)
+	}
+	want := "tool-a, GET http://a/0, GET http://a/2, tool-b, GET http://b/1, GET http://b/3"
+	if text := strings.Join(got, ", "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+}
+
+func TestRowsFold(t *testing.T) {
+	var s script
+	s.start("tool-a", "")
+	s.at(0, call("a", 1))
+	for i := range 5 {
+		s.at(float64(i+1), named("a", event.EffectNow, i))
+	}
+	for i := range 5 {
+		s.at(float64(i+10), exchange("a", fmt.Sprintf("http://x/%d", i), "HTTP/1.1 200 OK\r\n\r\n", 10))
+	}
+	s.at(20, done("a"))
+	s.at(21, event.RunCompleted{FinalText: "null"})
+	r, err := span.Of(s.events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, row := range r.Rows(3) {
+		got = append(got, fmt.Sprintf("%s x%d until %v hidden %v", row.Name, row.Count, time.Duration(row.End), row.Hidden))
+	}
+	want := "tool-a x1 until 20ms hidden false, now x5 until 5ms hidden false, GET http://x/0 x1 until 10ms hidden false, GET http://x/1 x1 until 11ms hidden false, GET http://x/2 x3 until 14ms hidden true"
+	if text := strings.Join(got, ", "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+}
