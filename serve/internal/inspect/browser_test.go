@@ -241,7 +241,7 @@ func galleryView(t *testing.T) eventview.View {
 var galleryPages = map[string]string{
 	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
 	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
-	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
+	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "waterfall": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/waterfall?at=2", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
 }
 
 // TestWebViewInABrowser loads the pages in a real browser and checks the result after their
@@ -256,6 +256,8 @@ func TestWebViewInABrowser(t *testing.T) {
 	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", "<b>tokens in</b> 12,345", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button exists
 	c.shows(oslo, "RunStarted", "mild in Oslo")
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
+	c.shows(oslo+"/waterfall", `<dt>calls</dt><dd>1</dd>`, `<tr id="s2" data-row="">`, `<rect class="b-call" x="`, `aria-current="page">Waterfall</a>`)
+	c.shows(oslo+"/waterfall?at=2", `<tr id="s2" data-row="" class="current">`, `<span class="j-string">"Oslo"</span>`)
 	c.shows("/press"+oslo+"/validate", "All 5 events are unchanged.")
 	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is at event 2.")
 	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9?at=777", `<li id="e777" data-row="" class="current">`)
@@ -266,7 +268,7 @@ func TestWebViewInABrowser(t *testing.T) {
 	}
 	c.shows("/usage", ">acme</a>", ">2026-03-02<", ">1,204<", ">918,273,645,546<", "3, 11MiB of 512MiB", "No run ended on these days.", "/usage?after=beta")
 	c.shows("/usage?tenant=acme", "19MiB of 1GiB", "3GiB, no bound", ">all tenants</a>")
-	for _, path := range []string{"/", "/queue", "/usage", "/runs/HOSTILE", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
+	for _, path := range []string{"/", "/queue", "/usage", "/runs/HOSTILE", "/runs/HOSTILE/waterfall", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
 		if dom := c.shows(path); strings.Contains(dom, "owned</title>") || strings.Contains(dom, "<img") {
 			t.Errorf("%s: a text became an element", path)
 		}
@@ -275,6 +277,7 @@ func TestWebViewInABrowser(t *testing.T) {
 		c.photograph(name, path)
 	}
 	c.photograph("timeline-dark", oslo+"?at=2#e2", "--force-dark-mode", "--enable-features=WebContentsForceDark:classifier_policy/none", "--blink-settings=preferredColorScheme=0")
+	c.photograph("waterfall-narrow", oslo+"/waterfall", "--window-size=500,900")
 	c.photograph("timeline-narrow", oslo+"?at=2#e2", "--window-size=500,900")
 }
 

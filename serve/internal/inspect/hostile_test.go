@@ -120,6 +120,7 @@ func shapes(t *testing.T, text string, events int) map[string]string {
 		return pages // a browser takes these out of a path
 	}
 	load("timeline", "/runs/"+id)
+	load("waterfall", "/runs/"+id+"/waterfall?at=2")
 	for seq := range events {
 		load(fmt.Sprintf("event %d", seq), fmt.Sprintf("/runs/%s/events/%d", id, seq))
 	}

@@ -32,7 +32,7 @@ var assetFiles embed.FS
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	pages := map[string]*template.Template{}
 	frame := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/frame.html", "templates/parts.html"))
-	for _, name := range []string{"list", "timeline", "event", "diff", "verdict", "signin", "message", "queue", "usage"} {
+	for _, name := range []string{"list", "timeline", "waterfall", "event", "diff", "verdict", "signin", "message", "queue", "usage"} {
 		pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
 	}
 	return pages

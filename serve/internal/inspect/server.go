@@ -117,6 +117,7 @@ type Route struct {
 var routes = []Route{
 	ofView("GET /{$}", (*Server).list),
 	ofView("GET /runs/{run}", (*Server).timeline),
+	ofView("GET /runs/{run}/waterfall", (*Server).waterfall),
 	ofView("GET /runs/{run}/events/{seq}", (*Server).event),
 	ofView("GET /runs/{run}/live", (*Server).live),
 	ofView("GET /runs/{run}/raw/{seq}", (*Server).raw),

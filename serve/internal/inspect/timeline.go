@@ -47,6 +47,7 @@ func (f fact) Hash() bool { return len(f.Value) == hex.EncodedLen(event.HashSize
 // timelinePage is a page of events.
 type timelinePage struct {
 	Run                         runHead
+	Tabs                        []link
 	Events                      []eventRow
 	From, To                    string
 	Total                       string
@@ -101,7 +102,7 @@ func (s *Server) timeline(w http.ResponseWriter, r *http.Request, v eventview.Vi
 	if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
 		return err
 	}
-	p := timelinePage{Run: head, Events: rows, Families: s.familyLinks(run, only), Narrowed: only != "", Max: run.LastSeq}
+	p := timelinePage{Run: head, Tabs: s.runTabs(run.RunID, "events"), Events: rows, Families: s.familyLinks(run, only), Narrowed: only != "", Max: run.LastSeq}
 	if err != nil {
 		p.Problem = display.PrintableError(err)
 	}
