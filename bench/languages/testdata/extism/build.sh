@@ -2,7 +2,7 @@
 # Builds transform as plug-ins with Extism's kits: build.sh KITS OUT. KITS is a folder with clones of
 # https://github.com/extism/{go,rust,c,assemblyscript}-pdk; those that are missing are cloned into
 # it. OUT gets NAME.wasm for each language. It needs Go, Debian's packages of bench/guests/build.sh,
-# cargo of the same release, and npm ci --prefix guest-sdk/as.
+# cargo, and npm ci --prefix guest-sdk/as.
 set -euo pipefail
 mkdir -p "$1" "$2"
 kits=$(cd "$1" && pwd) out=$(cd "$2" && pwd)
@@ -31,6 +31,9 @@ sed -e '/^export \*/d; /^tool(/,$d; s/^function transform/export &/; s/\.\.\/sdk
 (cd "$tmp/as" && "$sdk/as/node_modules/.bin/asc" plugin.ts -O3 --use abort=plugin/abort --outFile "$out/as.wasm")
 
 cp "$kits/rust-pdk/src/extism.rs" "$tmp/rust/src"
-(cd "$tmp/rust" && RUSTC=${RUSTC:-/usr/bin/rustc} cargo build -q --release --target wasm32-unknown-unknown)
-cp "$tmp/rust/target/wasm32-unknown-unknown/release/transform.wasm" "$out/rust.wasm"
+if (cd "$tmp/rust" && RUSTC=${RUSTC:-/usr/bin/rustc} cargo build -q --release --target wasm32-unknown-unknown); then
+	cp "$tmp/rust/target/wasm32-unknown-unknown/release/transform.wasm" "$out/rust.wasm"
+else
+	echo "build.sh: built without Rust, which needs a cargo of the same release as rustc, and the crates serde and serde_json" >&2
+fi
 ls -l "$out"
