@@ -22,6 +22,7 @@ import (
 	guestsdk "github.com/starling-host/starling/guest-sdk"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/wit"
 	"github.com/starling-host/starling/runtime/config"
 )
 
@@ -45,7 +46,9 @@ func (a *app) toolNewCommand() *cobra.Command {
 		Example: "  starling-host tool new weather --lang go\n  starling-host tool new shop --from openapi.yaml --only books",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				a.stdout.printf("%s\n", strings.Join(listLanguages(), "\n"))
+				for _, line := range listLanguages() {
+					a.stdout.printf("%s\n", line)
+				}
 				return a.stdout.printf("\nmake one: starling-host tool new NAME --lang %s\n", cmp.Or(lang, guestsdk.Languages()[0].Name))
 			}
 			return a.toolNew(args[0], lang, from, only)
@@ -88,7 +91,7 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 	chosen := slices.IndexFunc(languages, func(l guestsdk.Language) bool { return l.Name == lang })
 	switch {
 	case from != "":
-		title, files, err = filesFrom(dir, tool, lang, from, only)
+		title, files, err = filesFrom(dir, tool, pkg, lang, from, only)
 	case only != nil:
 		return usagef("such as: starling-host tool new shop --from openapi.yaml --only orders", "new: --only requires --from")
 	case chosen < 0:
@@ -111,6 +114,9 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 	cases, err := toolcase.Load(dir)
 	if err == nil && len(cases) > 0 {
 		call = shellWord(string(cases[0].Input))
+		if len(cases) > 1 && title != titleOpenAPI {
+			call = "--tool " + cases[0].Tool + " " + call
+		}
 	}
 	a.stdout.printf("written  %s (%s, %s)\n", dir, title, plural(len(files), "file"))
 	if title == titleOpenAPI {
@@ -127,7 +133,7 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 const titleOpenAPI = "Python, from OpenAPI"
 
 // filesFrom returns the files of a tool whose functions the file from describes, and what they are.
-func filesFrom(dir, tool, lang, from string, only []string) (title string, files map[string][]byte, err error) {
+func filesFrom(dir, tool, pkg, lang, from string, only []string) (title string, files map[string][]byte, err error) {
 	again := "starling-host tool new " + shellWord(dir) + " --from " + shellWord(from)
 	language := "rust"
 	info, err := os.Stat(from)
@@ -153,7 +159,58 @@ func filesFrom(dir, tool, lang, from string, only []string) (title string, files
 		}
 		return titleOpenAPI, files, err
 	}
-	return "", nil, usagef("write it by hand: starling-host tool new "+shellWord(dir)+" --lang "+language, "new: --from: %s: no tool can be made from it", from)
+	if only != nil {
+		return "", nil, usagef(again, "new: --only is a part of an OpenAPI document, and %s is none", from)
+	}
+	return componentFiles(from, tool, pkg)
+}
+
+// componentFiles returns the files of a component in Rust that implements the interface in a file
+// or folder.
+func componentFiles(from, tool, pkg string) (title string, files map[string][]byte, err error) {
+	interfaces := map[string][]byte{}
+	base := from
+	if info, err := os.Stat(from); err == nil && !info.IsDir() {
+		base = filepath.Dir(from)
+	}
+	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(base, path)
+		if d.IsDir() && name != "." && name != "deps" && !strings.HasPrefix(filepath.ToSlash(name), "deps/") {
+			return filepath.SkipDir
+		}
+		if info, failed := os.Stat(path); failed == nil && info.Mode().IsRegular() && filepath.Ext(path) == ".wit" {
+			interfaces[filepath.ToSlash(name)], err = os.ReadFile(path)
+		}
+		return err
+	})
+	if err != nil {
+		return "", nil, &failure{code: exitUsage, message: "new: --from: " + err.Error()}
+	}
+	if len(interfaces) == 0 {
+		return "", nil, usagef("give a .wit file, or a folder of such files", "new: --from: %s has no .wit files", from)
+	}
+	world, err := wit.Parse(interfaces)
+	if err != nil {
+		return "", nil, &failure{code: exitUsage, message: "new: --from: " + filepath.Join(base, err.Error())}
+	}
+	if files, err = guestsdk.Component.Files(tool, pkg); err != nil {
+		return "", nil, err
+	}
+	for name, text := range interfaces {
+		files["wit/"+name] = text
+	}
+	source, samples := world.Source()
+	files["src/lib.rs"], files["src/bindings.rs"] = source, world.Bindings()
+	policy := "version: \"1.0\"\npermissions:\n  tools:\n"
+	for _, s := range samples {
+		policy += "    " + s.Tool + ": {}\n"
+		files["cases/"+s.Tool+".txtar"] = fmt.Appendf(nil, "# what %[1]s returns before it is written\n-- tool --\n%[1]s\n-- input.json --\n%s\n-- output.json --\n%s\n", s.Tool, s.Input, s.Output)
+	}
+	files["policy.yaml"] = []byte(policy)
+	return guestsdk.Component.Title, files, nil
 }
 
 // writeFolder writes a new folder: all of it, or nothing.
@@ -185,8 +242,9 @@ func writeFolder(dir string, files map[string][]byte) error {
 }
 
 const toolBuildHelp = `Build a tool, and write the module that the host runs to one file: of a folder in any
-language, of a file with its sidecar, of a component. The file has everything that the tool
-needs, so it can be uploaded to "serve" and given to others. No tool runs.
+language, of a file with its sidecar, of a component. A folder with an interface in wit/
+becomes a component. The file has everything that the tool needs, so it can be uploaded to
+"serve" and given to others. No tool runs.
 
 If a compiler is missing, the error names it, and the command that installs it.`
 
@@ -218,10 +276,14 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 			return usagef("write another file: "+pasteable("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
 		}
 	}
-	if err := keyfile.Replace(out, module.Wasm, 0o644); err != nil {
+	built := module.Wasm
+	if module.Component != nil {
+		built = module.Component
+	}
+	if err := keyfile.Replace(out, built, 0o644); err != nil {
 		return &failure{code: exitFailed, message: starling.PlainError(err)}
 	}
-	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(doc.Size)))
+	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(len(built))))
 	a.stdout.printf("digest   %s\n", doc.Digest)
 	imports := slices.DeleteFunc(slices.Clone(doc.Imports), func(name string) bool { return strings.HasPrefix(name, abi.WASIModule+".") })
 	if n := len(doc.Imports) - len(imports); n > 0 {

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wit"
 )
 
 // A native tool is compiled from a copy of its folder, by a compiler and not by the build
@@ -28,6 +30,7 @@ type native struct {
 	tmp     string            // the folder of dir, and of what the compiler writes
 	out     string            // the module
 	files   map[string]string // digests of the files in dir, by name with slashes
+	world   *wit.World        // that the tool implements, if it is to be a component
 	cache   cache
 }
 
@@ -59,20 +62,28 @@ func (l nativeLanguage) build(ctx context.Context, ref, dir, _ string) ([]byte, 
 	if n.version, err = l.find(n, ctx); err != nil {
 		return nil, err
 	}
+	if l.name == "Rust" {
+		if err := n.readWorld(); err != nil {
+			return nil, err
+		}
+	}
 	key := n.key(".", l.name, n.version)
-	if wasm, ok := n.cache.get(key); ok {
-		return wasm, nil
+	module, cached := n.cache.get(key)
+	if !cached {
+		defer Doing(ctx, "building "+ref+" ("+l.name+")")()
+		n.bare = true
+		if err := l.compile(n, ctx); err != nil {
+			return nil, err
+		}
+		if module, err = n.module(n.out); err != nil {
+			return nil, err
+		}
+		n.cache.put(key, module)
 	}
-	defer Doing(ctx, "building "+ref+" ("+l.name+")")()
-	n.bare = true
-	if err := l.compile(n, ctx); err != nil {
-		return nil, err
+	if n.world != nil {
+		return n.component(module)
 	}
-	wasm, err := n.module(n.out)
-	if err == nil {
-		n.cache.put(key, wasm)
-	}
-	return wasm, err
+	return module, nil
 }
 
 // prepare makes the folder for a copy. The caller must remove tmp.
@@ -121,6 +132,52 @@ func (n *native) copy(dir string) error {
 		n.files[filepath.ToSlash(name)] = canon.Sum(content).String()
 		return os.WriteFile(to, content, 0o600)
 	})
+}
+
+// readWorld reads the interface in the folder wit of a tool in Rust, and writes the bindings of the
+// copy. The bindings that the folder has are for editors.
+func (n *native) readWorld() (err error) {
+	files := map[string][]byte{}
+	for name := range n.files {
+		if in, ok := strings.CutPrefix(name, "wit/"); ok && strings.HasSuffix(name, ".wit") {
+			if files[in], err = os.ReadFile(filepath.Join(n.dir, filepath.FromSlash(name))); err != nil {
+				return fmt.Errorf("registry: %w", err)
+			}
+		}
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	if n.world, err = wit.Parse(files); err != nil {
+		return &Error{Ref: n.ref, Reason: "its interface cannot be used", Output: "wit/" + err.Error()}
+	}
+	bindings := n.world.Bindings()
+	n.files["src/bindings.rs"] = canon.Sum(bindings).String()
+	if err := os.MkdirAll(filepath.Join(n.dir, "src"), 0o700); err != nil {
+		return fmt.Errorf("registry: %w", err)
+	}
+	return os.WriteFile(filepath.Join(n.dir, "src", "bindings.rs"), bindings, 0o600)
+}
+
+// component puts the module into a component.
+func (n *native) component(module []byte) ([]byte, error) {
+	m, err := wasm.Decode(module)
+	if err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
+	var imports [][2]string
+	for _, im := range m.Imports {
+		imports = append(imports, [2]string{im.Module, im.Name})
+	}
+	var exports []string
+	for _, ex := range m.Exports {
+		exports = append(exports, ex.Name)
+	}
+	out, err := n.world.Component(module, imports, exports)
+	if err != nil {
+		return nil, &Error{Ref: n.ref, Reason: err.Error(), Hint: "src/lib.rs begins with: mod bindings; and makes a type the tool: bindings::export!(Tool);"}
+	}
+	return out, nil
 }
 
 // key returns the digest of the files below a folder of the copy and of parts.

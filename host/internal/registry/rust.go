@@ -51,7 +51,7 @@ func (n *native) compileRust(ctx context.Context) error {
 	compile := func(folder, out string, args ...string) error {
 		_, err := n.run(ctx, slices.Concat([]string{"--target", rustTarget, "-Copt-level=2", "-Ccodegen-units=1", "-Cpanic=abort", "-Cstrip=debuginfo",
 			"-Funstable-features", "--remap-path-prefix", n.tmp + "=.", "--remap-path-prefix", n.dir + "=.",
-			"--emit=link=" + out + ",dep-info=" + list}, args, []string{filepath.Join(folder, "src", "lib.rs")})...)
+			"--out-dir=" + n.tmp, "--emit=link=" + out + ",dep-info=" + list}, args, []string{filepath.Join(folder, "src", "lib.rs")})...)
 		if err != nil {
 			return err
 		}
