@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/starling-host/starling/abi"
@@ -199,7 +201,25 @@ func (db *DB) LoadModule(ctx context.Context, ref string, o ToolOptions) (*Modul
 	if err != nil {
 		return nil, err
 	}
-	return db.loadModule(ctx, source, o)
+	m, err := db.loadModule(ctx, source, o)
+	if failed, ok := errors.AsType[*guest.DescriptionError](err); ok {
+		failed.Script = placedAt(ref, failed.Script)
+	}
+	return m, err
+}
+
+// placedAt makes the place of an error in a script, such as tool.py:3:5, that of the file as the
+// user calls it.
+func placedAt(ref, script string) string {
+	file, rest, found := strings.Cut(script, ":")
+	path := ref
+	if filepath.Base(ref) != file {
+		path = filepath.Join(ref, file)
+	}
+	if _, err := os.Stat(path); !found || err != nil {
+		return script
+	}
+	return path + ":" + rest
 }
 
 // Source finds a module by its name, as [DB.Load] does, without loading it.

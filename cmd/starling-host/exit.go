@@ -125,7 +125,7 @@ func explain(err error) *failure {
 	case errors.As(err, &allow):
 		return &failure{code: exitUsage, message: fmt.Sprintf("--allow-host %q: %s", allow.Host, starling.PlainError(allow.Err))}
 	case errors.As(err, &input):
-		return &failure{code: exitUsage, message: input.Error()}
+		return &failure{code: exitUsage, message: input.Error(), hint: "pass a shorter input, or raise resources.limits.input of the policy"}
 	case errors.As(err, &badCase):
 		return &failure{code: exitUsage, message: badCase.Error(), hint: badCase.Hint}
 	case errors.As(err, &notPrivate):
@@ -227,6 +227,9 @@ func explainOpen(e *starling.OpenError) *failure {
 	default:
 		*f = *explain(e.Err)
 		f.message = e.Where + ": " + f.message
+		if f.hint == "" && errors.Is(e.Err, fs.ErrPermission) {
+			f.hint = "you need the right to write the file and its folder; run records elsewhere with --db FILE"
+		}
 	}
 	return f
 }

@@ -34,6 +34,7 @@ func TestHintsDependOnTheClassOfAnError(t *testing.T) {
 		{fmt.Errorf("%w: whatever it says", tool.ErrEffects), "let it have more effects with --effects"},
 		{fmt.Errorf("%w: more than 64 MiB of memory", tool.ErrLimit), ""},
 		{errors.New("tool: limit reached: more than 7 effects"), ""},
+		{fmt.Errorf("%w: call stack deeper than 9 slots", tool.ErrLimit), "look for a recursion without an end"},
 	} {
 		if got := limitHint(tc.err, runFlags{}); got != tc.want {
 			t.Errorf("%v: %q, want %q", tc.err, got, tc.want)

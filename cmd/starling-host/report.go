@@ -58,6 +58,8 @@ func outcome(t *starling.Tool, e *starling.CallError, f runFlags) error {
 		out.code, out.hint = exitLimit, "give it more time with --timeout"
 	case kind == event.ErrorLimit:
 		out.code, out.hint = exitLimit, limitHint(e, f)
+	case kind == event.ErrorPanic && strings.HasSuffix(out.message, "trap: out of bounds memory access"):
+		out.hint = "look for a wild pointer, a recursion without an end, or large arrays on the stack"
 	case e.Denied != nil:
 		out.code, out.hint = exitRefused, allowHint(e, out.message, f)
 	}
@@ -88,6 +90,8 @@ func limitHint(err error, f runFlags) string {
 	switch {
 	case errors.Is(err, tool.ErrMemory):
 		hint = "give it more memory with --memory"
+	case strings.Contains(err.Error(), "call stack deeper than"):
+		return "look for a recursion without an end"
 	case errors.Is(err, tool.ErrEffects):
 		hint = "let it have more effects with --effects"
 	case strings.Contains(err.Error(), ": output of "):

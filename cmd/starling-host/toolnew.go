@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -65,6 +66,8 @@ func (a *app) toolNewCommand() *cobra.Command {
 	return cmd
 }
 
+var notInName = regexp.MustCompile(`[^a-z0-9_]+`)
+
 // listLanguages returns a line for each language that has a template.
 func listLanguages() (lines []string) {
 	for _, l := range guestsdk.Languages() {
@@ -81,9 +84,14 @@ func listLanguages() (lines []string) {
 }
 
 func (a *app) toolNew(dir, lang, from string, only []string) error {
+	dir = filepath.Clean(dir) // a shell completes a folder with a slash
 	tool, pkg, err := guestsdk.Name(filepath.Base(dir))
 	if err != nil {
-		return usagef("such as: starling-host tool new weather --lang go", "new: %q is no name for a tool: %v", filepath.Base(dir), err)
+		like := strings.Trim(notInName.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "-"), "-")
+		if _, _, err := guestsdk.Name(like); err != nil {
+			like = "weather"
+		}
+		return usagef("such as: "+pasteable("starling-host tool new --lang "+cmp.Or(lang, "go"), filepath.Join(filepath.Dir(dir), like)), "new: %q is no name for a tool: %v", filepath.Base(dir), err)
 	}
 	var title string
 	var files map[string][]byte
@@ -222,7 +230,9 @@ func writeFolder(dir string, files map[string][]byte) error {
 		return &failure{code: exitUsage, message: "new: " + err.Error()}
 	}
 	made, err := os.MkdirTemp(filepath.Dir(dir), ".new-tool-")
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return usagef("make it: "+pasteable("mkdir -p", filepath.Dir(dir)), "new: no such file or directory: %s", filepath.Dir(dir))
+	} else if err != nil {
 		return &failure{code: exitUsage, message: "new: " + err.Error()}
 	}
 	err = os.Chmod(made, 0o755)

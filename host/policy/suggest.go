@@ -261,5 +261,5 @@ func (u *used) limits() string {
 		parts = append(parts, fmt.Sprintf("log: %d", max(u.log, 1)))
 	}
 	parts = append(parts, fmt.Sprintf("effects: %d", max(u.effects.Calls, 1)), fmt.Sprintf("effect_bytes: %d", max(u.effects.Bytes, 1)))
-	return "resources:\n  limits: {" + strings.Join(parts, ", ") + "}\n"
+	return "resources:\n  # What the run used. Raise the bounds, for other inputs.\n  limits: {" + strings.Join(parts, ", ") + "}\n"
 }

@@ -53,7 +53,7 @@ func checkExports(info rewrite.Info) (string, error) {
 	}
 	return "", refuse(
 		fmt.Sprintf("not a tool: it exports neither %s and %s nor %s", abi.ExportDescribe, abi.ExportExecute, abi.ExportStart),
-		"a tool is built as a library that uses an SDK (Go: -buildmode=c-shared), or as a program for wasip1; "+
+		"a tool registers its functions with an SDK, as in the example that starling-host tool new writes, or is a program for wasip1; "+
 			"a folder is built as a library, so give a program as its .wasm file")
 }
 
