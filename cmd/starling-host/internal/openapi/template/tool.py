@@ -16,12 +16,12 @@ def _tool(line):
     server = operation.get("server", SERVER)
 
     def call(**arguments_: Any):
+        """The operation that a line describes."""
         return send(server, HEADERS, operation, arguments_)
 
-    call.__doc__ = operation["description"]
     call.__starling__ = {  # as @starling.tool declares it, with a schema that no Python type has
-        "name": operation["name"], "effects": [urlsplit(server).netloc], "idempotent": operation["method"] in ("GET", "HEAD", "PUT", "DELETE"),
-        "input_schema": operation.pop("input"),
+        "name": operation["name"], "description": operation.pop("description"), "effects": [urlsplit(server).netloc],
+        "idempotent": operation["method"] in ("GET", "HEAD", "PUT", "DELETE"), "input_schema": operation.pop("input"),
     }
     return call
 
