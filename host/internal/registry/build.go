@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,11 +51,11 @@ func languages() []language {
 	return append(all, language{[]string{manifestName}, linkExtension})
 }
 
-// marked returns the files of a folder that match the first mark which any does.
+// marked returns the names of the files of a folder that match the first mark which any does.
 func (l language) marked(dir string) []string {
 	for _, mark := range l.marks {
-		if files, err := filepath.Glob(filepath.Join(escapeGlob(dir), mark)); err == nil && len(files) > 0 {
-			return files
+		if names, err := fs.Glob(os.DirFS(dir), mark); err == nil && len(names) > 0 {
+			return names
 		}
 	}
 	return nil
@@ -63,8 +64,8 @@ func (l language) marked(dir string) []string {
 // build returns the module of the tool in the folder dir, which the user calls ref.
 func build(ctx context.Context, ref, dir string) ([]byte, error) {
 	for _, l := range languages() {
-		if files := l.marked(dir); files != nil {
-			return l.build(ctx, ref, dir, filepath.Base(files[0]))
+		if names := l.marked(dir); names != nil {
+			return l.build(ctx, ref, dir, names[0])
 		}
 	}
 	var marks []string
@@ -77,12 +78,12 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 // isTool reports whether a folder has a tool, and not just a library in Go.
 func isTool(dir string) bool {
 	return slices.ContainsFunc(languages(), func(l language) bool {
-		return slices.ContainsFunc(l.marked(dir), func(file string) bool {
-			if filepath.Ext(file) != ".go" {
+		return slices.ContainsFunc(l.marked(dir), func(name string) bool {
+			if filepath.Ext(name) != ".go" {
 				return true
 			}
-			text, err := os.ReadFile(file)
-			return err == nil && !strings.HasSuffix(file, "_test.go") && packageMain.Match(text)
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			return err == nil && !strings.HasSuffix(name, "_test.go") && packageMain.Match(text)
 		})
 	})
 }
@@ -151,10 +152,6 @@ func buildGo(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 		cache.put(key, wasm)
 	}
 	return wasm, nil
-}
-
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // toolchain runs a command that builds a tool.

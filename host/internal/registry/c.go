@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,16 +43,16 @@ func (n *native) compileC(ctx context.Context) error {
 			}
 		}
 	}
-	sources, err := filepath.Glob(filepath.Join(escapeGlob(n.dir), "*.c"))
+	sources, err := fs.Glob(os.DirFS(n.dir), "*.c")
 	if err != nil {
 		return err
 	}
 	var objects []string
-	for _, source := range sources {
-		if strings.HasSuffix(source, "_test.c") {
+	for _, name := range sources {
+		if strings.HasSuffix(name, "_test.c") {
 			continue
 		}
-		object := filepath.Join(n.tmp, filepath.Base(source)+".o")
+		source, object := filepath.Join(n.dir, name), filepath.Join(n.tmp, name+".o")
 		objects = append(objects, object)
 		if _, err := n.run(ctx, slices.Concat(cFlags, []string{"-ffile-prefix-map=" + n.dir + "=.", "-MD", "-MF", list, "-c", "-o", object, source})...); err != nil {
 			return n.withoutC(err)
