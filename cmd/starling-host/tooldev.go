@@ -225,7 +225,7 @@ func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starli
 func (d *developing) printLines(name string, lines []string) {
 	most, width := 40, 200
 	if w, h := d.stdout.size(); w > 0 {
-		most, width = max((h-10)/2, 4), max(w-10, 20)
+		most, width = max((h-14)/2, 4), max(w-10, 20)
 	}
 	for i, line := range lines[:min(len(lines), most)] {
 		look := plain
