@@ -131,6 +131,12 @@ func (u *unit) module() []string {
 	return out
 }
 
+// rustModule returns the module of a type that an exported or an imported interface uses.
+func (d *Def) rustModule(w *World, exported bool) string {
+	u := &unit{name: d.In.ID, exported: exported && w.exports(d.In)}
+	return strings.Join(u.module(), "::")
+}
+
 // rustType returns a type in Rust. Before a named type stands the prefix.
 func rustType(t *Type, prefix string) string {
 	if t == nil {
@@ -256,8 +262,7 @@ func (b *bindings) defs(indent string, defs []*Def, exported bool) {
 			if d.Used.Name != d.Name {
 				as = " as " + name
 			}
-			u := &unit{Interface: d.Used.In, name: d.Used.In.ID, exported: exported && b.w.exports(d.Used.In)}
-			fmt.Fprintf(b, "%spub use crate::bindings::%s::%s%s;\n", indent, strings.Join(u.module(), "::"), camel(d.Used.Name), as)
+			fmt.Fprintf(b, "%spub use crate::bindings::%s::%s%s;\n", indent, d.Used.rustModule(b.w, exported), camel(d.Used.Name), as)
 			continue
 		}
 		t := d.Type
@@ -439,7 +444,7 @@ func (w *World) Source() (source []byte, samples []Sample) {
 			if i > 0 {
 				b.WriteString("\n")
 			}
-			s := &sampler{prefix: prefix}
+			s := &sampler{w: w, exported: iface != "", prefix: prefix}
 			output, body := "null", ""
 			if f.Result != nil {
 				value, doc := s.value(f.Result)
@@ -510,8 +515,10 @@ func (t *Type) root() *Type {
 
 // sampler writes a value of each type, in Rust and in JSON.
 type sampler struct {
-	prefix string
-	size   int
+	w        *World
+	exported bool   // the types are of an exported interface
+	prefix   string // of types
+	size     int
 }
 
 func (s *sampler) value(t *Type) (rust, doc string) {
@@ -556,6 +563,10 @@ func (s *sampler) value(t *Type) (rust, doc string) {
 
 func (s *sampler) named(d *Def) (rust, doc string) {
 	name, t := s.prefix+camel(d.Name), d.Type
+	defer func(prefix string) { s.prefix = prefix }(s.prefix)
+	for ; d.Used != nil; d = d.Used { // the parts have the names of its interface
+		s.prefix = "bindings::" + d.Used.rustModule(s.w, s.exported) + "::"
+	}
 	switch t.Kind {
 	case "record":
 		var parts, docs []string
