@@ -58,6 +58,8 @@ func outcome(t *starling.Tool, e *starling.CallError, f runFlags) error {
 		out.code, out.hint = exitLimit, "give it more time with --timeout"
 	case kind == event.ErrorLimit:
 		out.code, out.hint = exitLimit, limitHint(e, f)
+	case kind == event.ErrorTool && outOfMemory.MatchString(e.Run.Failure.Message) && e.Run.Meter.PeakMemoryBytes > uint64(t.Sandbox().Limits.MemoryPages)<<15:
+		out.hint = "give it more memory with --memory" // an interpreter reports a full memory as an exception
 	case kind == event.ErrorPanic && strings.HasSuffix(out.message, "trap: out of bounds memory access"):
 		out.hint = "look for a wild pointer, a recursion without an end, or large arrays on the stack"
 	case e.Denied != nil:
@@ -136,9 +138,11 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 }
 
 // Reasons of the host for a denied request: for one with a secret that no policy sends or that has
-// no value, and for one whose destination may be allowed by flags.
+// no value, and for one whose destination may be allowed by flags. And the exceptions of Python and
+// JavaScript for a full memory.
 var (
 	withheld    = regexp.MustCompile(`^(?:the|there is no|.*: it has no) secret ([A-Z][A-Z0-9_]*)(?: may not be sent)?$`)
+	outOfMemory = regexp.MustCompile(`(MemoryError\b|InternalError: out of memory)`)
 	unreachable = regexp.MustCompile(`is not an allowed (destination|address)|an address that is not allowed$`)
 )
 
