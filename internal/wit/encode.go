@@ -143,7 +143,8 @@ const (
 const header = "\x00asm\x0d\x00\x01\x00"
 
 // Component returns the component that a core module becomes, which exports the functions of the
-// world under the names of the canonical ABI. imports are what the module imports, module and name, and exports what it exports.
+// world under the names of the canonical ABI. imports are what the module imports, module and name,
+// and exports what it exports.
 func (w *World) Component(module []byte, imports [][2]string, exports []string) ([]byte, error) {
 	for _, ex := range w.Exports {
 		for _, f := range ex.functions() {

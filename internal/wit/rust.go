@@ -204,7 +204,7 @@ type bindings struct {
 // set of exported functions, the functions that it imports, and the macro export.
 func (w *World) Bindings() []byte {
 	b := &bindings{w: w}
-	b.WriteString("// Written by starling-host from wit/, at each build. Changes are lost.\n\n#![allow(dead_code, unused_imports, unused_macros, clippy::all)]\n\nuse self::abi::Abi as _;\n")
+	b.WriteString("// Written by starling-host from wit/, at each build. Changes are lost.\n\n#![allow(dead_code, unused_imports, unused_macros, unused_variables, clippy::all)]\n\nuse self::abi::Abi as _;\n")
 	b.defs("", w.Interface.Defs, false)
 	var exported, imported []*Func
 	for _, e := range w.Imports {
@@ -436,7 +436,7 @@ type Sample struct {
 // Source returns src/lib.rs of a new tool, whose functions return something, and a call of each.
 func (w *World) Source() (source []byte, samples []Sample) {
 	b := &strings.Builder{}
-	b.WriteString("mod bindings;\n\n")
+	b.WriteString("mod bindings;\n")
 	taken := map[string]bool{}
 	write := func(prefix, iface string, funcs []*Func) {
 		fmt.Fprintf(b, "\nimpl %sGuest for Tool {\n", prefix)
@@ -479,7 +479,7 @@ func (w *World) Source() (source []byte, samples []Sample) {
 		if u.exported {
 			path := u.module()
 			if short[path[len(path)-1]]++; len(u.funcs) > 0 && short[path[len(path)-1]] == 1 {
-				fmt.Fprintf(b, "use bindings::%s;\n", strings.Join(path, "::"))
+				fmt.Fprintf(b, "%suse bindings::%s;\n", map[bool]string{true: "\n"}[len(short) == 1], strings.Join(path, "::"))
 			}
 		}
 	}
