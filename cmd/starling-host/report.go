@@ -17,10 +17,20 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
+// How many lines of a tool's log a terminal shows: the first and the last ones.
+const (
+	logHead = 40
+	logTail = 20
+)
+
 // reportRun prints the result of a run and returns its failure, if any.
 func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFlags) error {
-	for _, line := range printableLines(run.Log) {
-		a.stderr.printf("%s: %s\n", t.Name(), line)
+	for i, lines := 0, printableLines(run.Log); i < len(lines); i++ {
+		if more := len(lines) - logHead - logTail; i == logHead && more > 0 && a.stderr.terminal {
+			a.stderr.printf("%s: ... %s: %s\n", t.Name(), plural(more, "more line"), pasteable("starling-host show --full", run.Database, run.ID))
+			i += more
+		}
+		a.stderr.printf("%s: %s\n", t.Name(), lines[i])
 	}
 	m := run.Meter
 	a.stderr.printf("fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",

@@ -22,7 +22,7 @@ of a failure comes first. Long idle times are cut out of the bars and marked wit
 
 With --events, print each event: the time since the first, its kind and its main values.
 Long values are cut. With --full they are not, and each request is printed with its
-response; export has the bytes.`
+response, and each call with its log; export has the bytes.`
 
 func (a *app) showCommand() *cobra.Command {
 	var list, full bool
@@ -35,7 +35,7 @@ func (a *app) showCommand() *cobra.Command {
 		return a.show(ctx, log, args, list || full, full)
 	})
 	cmd.Flags().BoolVar(&list, "events", false, "print each event on a line")
-	cmd.Flags().BoolVar(&full, "full", false, "print each event uncut, and what requests sent and received")
+	cmd.Flags().BoolVar(&full, "full", false, "print each event uncut, with requests, responses and logs")
 	return cmd
 }
 
@@ -235,7 +235,7 @@ func (a *app) showEvents(events []event.Event, full bool) {
 			a.stdout.printf("%*s%s\n", showIndent, "", line)
 		}
 		if full {
-			a.showExchange(ev)
+			a.showTexts(ev)
 		}
 	}
 }
@@ -257,21 +257,28 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, string(rest))
 }
 
-// showExchange prints the request of an effect, and the response that it brought, line by line.
-func (a *app) showExchange(ev event.Event) {
-	effect, err := ev.AsSideEffectRecorded()
-	if err != nil || len(effect.Request) == 0 {
-		return
+// showTexts prints the request of an effect and its response, or the log of a call, line by line.
+func (a *app) showTexts(ev event.Event) {
+	block := func(mark, text string) {
+		for _, line := range printableLines(text) {
+			a.stdout.printf("%16s  %s %s\n", "", mark, line)
+		}
 	}
-	for _, line := range printableLines(string(effect.Request)) {
-		a.stdout.printf("%16s  > %s\n", "", line)
-	}
-	var answer event.Exchange
-	if canon.Unmarshal(effect.Value, &answer) != nil {
-		return
-	}
-	for _, line := range printableLines(string(answer.Response)) {
-		a.stdout.printf("%16s  < %s\n", "", line)
+	switch ev.Kind {
+	case event.KindToolCallCompleted, event.KindToolCallFailed:
+		var outcome event.Meter
+		_ = canon.Unmarshal(ev.Payload, &outcome) // or there is no log to print
+		block("|", outcome.Log)
+	case event.KindSideEffectRecorded:
+		effect, err := ev.AsSideEffectRecorded()
+		if err != nil || len(effect.Request) == 0 {
+			return
+		}
+		block(">", string(effect.Request))
+		var answer event.Exchange
+		if canon.Unmarshal(effect.Value, &answer) == nil {
+			block("<", string(answer.Response))
+		}
 	}
 }
 

@@ -42,7 +42,8 @@ type language struct {
 	build func(ctx context.Context, ref, dir, mark string) ([]byte, error)
 }
 
-// languages returns all languages. If a folder has files of several, the first one counts.
+// languages returns all languages. The manifest of an extension comes last: its source may lie
+// beside it.
 func languages() []language {
 	all := []language{{[]string{"*.go"}, buildGo}, {scripts, buildScript}, {[]string{pythonTool}, packFolder}}
 	for _, l := range natives {
@@ -63,10 +64,19 @@ func (l language) marked(dir string) []string {
 
 // build returns the module of the tool in the folder dir, which the user calls ref.
 func build(ctx context.Context, ref, dir string) ([]byte, error) {
+	var chosen language
+	var mark string
 	for _, l := range languages() {
-		if names := l.marked(dir); names != nil {
-			return l.build(ctx, ref, dir, names[0])
+		switch names := l.marked(dir); {
+		case names == nil:
+		case mark == "":
+			chosen, mark = l, names[0]
+		case names[0] != manifestName:
+			return nil, &Error{Ref: ref, Reason: fmt.Sprintf("the folder has tools in two languages: %s and %s", mark, names[0]), Hint: "keep each tool in a folder of its own"}
 		}
+	}
+	if mark != "" {
+		return chosen.build(ctx, ref, dir, mark)
 	}
 	var marks []string
 	for _, l := range languages() {

@@ -114,6 +114,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"an empty file", filepath.Join(write(t, files{"x.wasm": ""}), "x.wasm"), "the file is empty", ""},
 		{"a file above the limit", sparse, "the limit is 67108864", ""},
 		{"a folder without Go files", write(t, files{"README.md": "x"}), "the folder has no tool: it needs one of *.go, tool.ts, tool.js, tool.py, Cargo.toml, tool.c, asconfig.json, assembly/index.ts", ""},
+		{"a folder with two tools", write(t, files{"tool.py": "x", "tool.c": "x"}), "the folder has tools in two languages: tool.py and tool.c", ""},
 		{"a library", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package m\n"}), "a Go library, not a program", ""},
 		{"a program with a type error", write(t, files{"go.mod": "module m\n\ngo 1.24\n", "m.go": "package main\n\nfunc main() { x := 1 }\n"}),
 			"the tool does not build", "/m.go:3:15: declared and not used: x"},
