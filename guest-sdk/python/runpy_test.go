@@ -26,6 +26,9 @@ type program struct{ name, code, want string }
 // hostilePrograms mean harm, or are broken.
 var hostilePrograms = []program{
 	{"a recursion", "def f(): return f()\nf()", "RecursionError"},
+	{"a recursion with a default", "def f(n, m=1): return f(n)\nf(1)", "RecursionError"},
+	{"a recursion of a method with a default", "class A:\n  def f(s, n, m=1): return s.f(n)\nA().f(1)", "RecursionError"},
+	{"a recursion of generators", "def g(n):\n  for x in g(n): yield x\nfor x in g(1): pass", "RecursionError"},
 	{"a recursion without a limit", "import sys\nsys.setrecursionlimit(10**9)\ndef f(): return f()\nf()", "RecursionError"},
 	{"a recursion through operators", "class A:\n  def __add__(s, o): return s + o\nA() + A()", "RecursionError"},
 	{"a recursion through attributes", "class A:\n  def __getattr__(s, n): return getattr(s, n + 'x')\nA().y", "RecursionError"},
