@@ -198,12 +198,33 @@ type bindings struct {
 	w      *World
 	bounds []string // traits that the tool implements
 	shims  []string // exported functions
+	copies map[*Def]bool
+}
+
+// copyable reports whether a type has only values that are copied, and no text or list.
+func (b *bindings) copyable(t *Type) bool {
+	switch {
+	case t == nil:
+		return true
+	case t.Kind == "string" || t.Kind == "list" || t.Kind == "odd":
+		return false
+	case t.Def != nil:
+		known, ok := b.copies[t.Def]
+		if !ok {
+			for d := t.Def; d != nil; d = d.Used {
+				known = d.Used != nil || b.copyable(d.Type)
+			}
+			b.copies[t.Def] = known
+		}
+		return known
+	}
+	return b.copyable(t.Elem) && !slices.ContainsFunc(t.Items, func(f Field) bool { return !b.copyable(f.Type) })
 }
 
 // Bindings returns src/bindings.rs of a tool that implements the world: its types, a trait for each
 // set of exported functions, the functions that it imports, and the macro export.
 func (w *World) Bindings() []byte {
-	b := &bindings{w: w}
+	b := &bindings{w: w, copies: map[*Def]bool{}}
 	b.WriteString("// Written by starling-host from wit/, at each build. Changes are lost.\n\n#![allow(dead_code, unused_imports, unused_macros, unused_variables, clippy::all)]\n\nuse self::abi::Abi as _;\n")
 	b.defs("", w.Interface.Defs, false)
 	var exported, imported []*Func
@@ -256,28 +277,37 @@ func (b *bindings) defs(indent string, defs []*Def, exported bool) {
 			continue
 		}
 		name := camel(d.Name)
-		b.WriteString("\n" + rustDoc(indent, d.Doc))
+		b.WriteString("\n")
 		if d.Used != nil {
 			as := ""
 			if d.Used.Name != d.Name {
 				as = " as " + name
 			}
-			fmt.Fprintf(b, "%spub use crate::bindings::%s::%s%s;\n", indent, d.Used.rustModule(b.w, exported), camel(d.Used.Name), as)
+			fmt.Fprintf(b, "%s%spub use crate::bindings::%s::%s%s;\n", rustDoc(indent, d.Doc), indent, d.Used.rustModule(b.w, exported), camel(d.Used.Name), as)
 			continue
 		}
 		t := d.Type
 		part := func(prefix, text string, f Field) {
 			fmt.Fprintf(b, "%s%s    %s%s,\n", rustDoc(indent+"    ", f.Doc), indent, prefix, text)
 		}
+		// The comment and the trait are part of what the macro defines.
+		head := rustDoc(indent+"    ", d.Doc)
+		if (t.Kind == "record" || t.Kind == "variant") && b.copyable(t) {
+			head += indent + "    #[derive(Copy)]\n"
+		}
+		if head != "" {
+			head = "\n" + head + indent + "    "
+		}
+		head += name
 		switch t.Kind {
 		case "record":
-			fmt.Fprintf(b, "%sabi::record!(%s {\n", indent, name)
+			fmt.Fprintf(b, "%sabi::record!(%s {\n", indent, head)
 			for _, f := range t.Items {
 				part("", snake(f.Name)+": "+rustType(f.Type, ""), f)
 			}
 		case "variant", "enum":
 			macro := map[string]string{"variant": "variant", "enum": "enumeration"}[t.Kind]
-			fmt.Fprintf(b, "%sabi::%s!(%s, %d {\n", indent, macro, name, len(t.Items))
+			fmt.Fprintf(b, "%sabi::%s!(%s, %d {\n", indent, macro, head, len(t.Items))
 			for i, f := range t.Items {
 				payload := ""
 				if f.Type != nil {
@@ -290,12 +320,12 @@ func (b *bindings) defs(indent string, defs []*Def, exported bool) {
 			for bits < len(t.Items) {
 				bits *= 2
 			}
-			fmt.Fprintf(b, "%sabi::flags!(%s, u%d {\n", indent, name, bits)
+			fmt.Fprintf(b, "%sabi::flags!(%s, u%d {\n", indent, head, bits)
 			for i, f := range t.Items {
 				part(fmt.Sprint(i, " "), strings.ToUpper(snake(f.Name)), f)
 			}
 		default:
-			fmt.Fprintf(b, "%spub type %s = %s;\n", indent, name, rustType(t, ""))
+			fmt.Fprintf(b, "%s%spub type %s = %s;\n", rustDoc(indent, d.Doc), indent, name, rustType(t, ""))
 			continue
 		}
 		fmt.Fprintf(b, "%s});\n", indent)
