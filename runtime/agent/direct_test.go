@@ -48,7 +48,7 @@ func TestResultSaysWhatTheLogSays(t *testing.T) {
 	}
 	want := &agent.Result{
 		RunID: "run", Output: json.RawMessage(`"yes"`), TerminalKind: event.KindRunCompleted,
-		ToolCallCount: 1, Effects: 2, BytesIn: 9 + 4, BytesOut: 4, Events: 6, Duration: 9 * time.Millisecond, MerkleRoot: got.MerkleRoot,
+		ToolCallCount: 1, Effects: 2, BytesIn: 9 + 4, BytesOut: 4, Events: 6, Duration: 11 * time.Millisecond, MerkleRoot: got.MerkleRoot,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -73,7 +73,7 @@ func TestResultSaysWhatTheLogSays(t *testing.T) {
 		t.Errorf("%+v, %v", call, err)
 	}
 	completed, err := events[5].AsRunCompleted()
-	if err != nil || completed.FinalText != `"yes"` || completed.DurationMs != 9 || !bytes.Equal(completed.MerkleRoot, got.MerkleRoot) {
+	if err != nil || completed.FinalText != `"yes"` || completed.DurationMs != 11 || !bytes.Equal(completed.MerkleRoot, got.MerkleRoot) {
 		t.Errorf("%+v, %v", completed, err)
 	}
 }
