@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -22,7 +24,8 @@ was called, and GOAL the goal of an agent. A narrow terminal gets fewer columns;
 json has all. To show the goals of tenants' runs, pass the master key (--key-file).
 
 A run is open when it has no terminal event: it is in progress, or its process died.
-If a host accepted it, the next line shows its state in the queue.`
+If a host accepted it, the next line shows its state in the queue. ERROR is
+why a run failed. --status failed also counts the runs of each reason.`
 
 type runsFlags struct {
 	limit  int
@@ -65,7 +68,9 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 		if started.ModelID == "" && started.ProviderID == "" { // a direct run, whose goal is its tool
 			tool = shorten(started.Goal, maxGoalOfARun)
 		}
+		errorType, text := serve.View{Log: log}.Failure(ctx, run)
 		doc.Runs = append(doc.Runs, runDocumentLine{
+			ErrorType: shorten(errorType, maxGoalOfARun), Error: shorten(text, maxGoalOfARun),
 			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs,
 			Tool: tool, Goal: shorten(started.Goal, maxGoalOfARun), Model: strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/"),
 			Encrypted: errors.Is(err, event.ErrEncrypted), usedDocument: newUsed(run),
@@ -149,37 +154,60 @@ func runsColumns(runs []runDocumentLine, page eventlog.RunPage, line int) []runs
 		}
 		columns, used = append(columns, runsColumn{"TOOL", -tool, func(i int) string { return shorten(printable(runs[i].Tool), tool) }}), used+tool+2
 	}
-	if !agents {
-		return columns
-	}
-	room := maxGoalOnLine
-	if line > 0 {
-		room = max(line-used, len("GOAL"))
-	}
-	return append(columns, runsColumn{"GOAL", -len("GOAL"), func(i int) string {
-		switch run := runs[i]; {
-		case run.Encrypted:
-			return shorten("(encrypted)", room)
-		case run.Tool != "":
-			return ""
-		default:
-			return shorten(printable(run.Goal), room)
+	failed := slices.ContainsFunc(runs, func(run runDocumentLine) bool { return run.ErrorType != "" })
+	if agents {
+		room := maxGoalOnLine
+		switch {
+		case failed:
+			room = minGoalOnLine
+		case line > 0:
+			room = max(line-used, len("GOAL"))
 		}
-	}})
+		goal := func(i int) string {
+			switch run := runs[i]; {
+			case run.Encrypted:
+				return shorten("(encrypted)", room)
+			case run.Tool != "":
+				return ""
+			default:
+				return shorten(printable(run.Goal), room)
+			}
+		}
+		columns, used = append(columns, runsColumn{"GOAL", -room, goal}), used+room+2
+	}
+	if room := line - used; failed && (line == 0 || room >= minGoalOnLine) {
+		if line == 0 {
+			room = maxReason
+		}
+		columns = append(columns, runsColumn{"ERROR", -len("ERROR"), func(i int) string {
+			if runs[i].ErrorType == "" {
+				return ""
+			}
+			return shorten(runs[i].reason(), room)
+		}})
+	}
+	return columns
 }
 
 func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
 	columns := runsColumns(doc.Runs, page, a.stdout.width())
 	for i := -1; i < len(doc.Runs) && len(doc.Runs) > 0; i++ {
-		for n, c := range columns {
+		shown := columns
+		for i >= 0 && shown[len(shown)-1].text(i) == "" {
+			shown = shown[:len(shown)-1]
+		}
+		for n, c := range shown {
 			text, look := c.title, strong
 			if i >= 0 {
 				text, look = c.text(i), plain
-				if c.title == "STATUS" {
+				switch c.title {
+				case "STATUS":
 					look = statusStyle(text)
+				case "ERROR":
+					look = bad
 				}
 			}
-			if n < len(columns)-1 {
+			if n < len(shown)-1 {
 				text = fmt.Sprintf("%*s  ", c.width, printable(text))
 			}
 			a.stdout.printf("%s", styled{look, text})
@@ -196,10 +224,57 @@ func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
 		}
 		a.stdout.printf("%s: %s, %s%s\n", plural(len(doc.Runs), "run"), plural(t.Events, "event"), plural(t.ToolCalls, "call"), model)
 	}
+	if f.status == eventlog.StatusFailed && len(doc.Runs) > 1 {
+		a.stdout.printf("\n")
+		for _, r := range reasons(doc.Runs) {
+			a.stdout.printf("%5d  %s\n", r.runs, shorten(r.text, cmp.Or(max(a.stdout.width()-7, 0), maxReason)))
+		}
+	}
 	shown := f.offset + len(page.Runs)
 	if shown < page.TotalMatching {
 		a.stderr.printf("%d of %s; the next: --offset %d\n", len(page.Runs), plural(page.TotalMatching, "run"), shown)
 	}
+}
+
+// maxReason is how many characters of an error are shown on a line of a file.
+const maxReason = 160
+
+// reason returns the error of a failed run on one line.
+func (r runDocumentLine) reason() string {
+	first, _, _ := strings.Cut(r.Error, "\n")
+	return printable(r.ErrorType + ": " + strings.TrimPrefix(first, "tool: "))
+}
+
+// reason is what some runs failed for.
+type reason struct {
+	text string // of the first of them
+	runs int
+}
+
+// reasons counts the failed runs of each tool and error, the most frequent first. Errors that
+// differ in numbers alone, such as those of ports and ids, are one.
+func reasons(runs []runDocumentLine) []reason {
+	var all []reason
+	at := map[string]int{}
+	for _, run := range runs {
+		text := run.reason()
+		key := run.Tool + strings.Map(func(c rune) rune {
+			if unicode.IsDigit(c) {
+				return -1
+			}
+			return c
+		}, text)
+		if run.Tool != "" {
+			text = printable(run.Tool) + ": " + text
+		}
+		if _, ok := at[key]; !ok {
+			at[key] = len(all)
+			all = append(all, reason{text: text})
+		}
+		all[at[key]].runs++
+	}
+	slices.SortStableFunc(all, func(a, b reason) int { return b.runs - a.runs })
+	return all
 }
 
 func runDuration(run eventlog.RunSummary) string {
@@ -226,6 +301,8 @@ type runDocumentLine struct {
 	Goal       string `json:"goal,omitempty"`
 	Model      string `json:"model,omitempty"`
 	Encrypted  bool   `json:"sealed,omitempty"`
+	ErrorType  string `json:"error_type,omitempty"`
+	Error      string `json:"error,omitempty"`
 	DurationMs int64  `json:"duration_ms"`
 	usedDocument
 	Job *jobDocument `json:"job,omitempty"`

@@ -199,6 +199,20 @@ func (v View) Started(ctx context.Context, id string) (event.RunStarted, error) 
 	return first.AsRunStarted()
 }
 
+// Failure returns why a run failed: the class of the error and the error. Both are empty for a run
+// that did not fail, or whose last event cannot be read.
+func (v View) Failure(ctx context.Context, run eventlog.RunSummary) (errorType, text string) {
+	if run.TerminalKind != event.KindRunFailed {
+		return "", ""
+	}
+	last, err := v.Event(ctx, run.RunID, run.LastSeq)
+	if err != nil {
+		return "", ""
+	}
+	p, _ := last.AsRunFailed()
+	return p.ErrorType, p.Error
+}
+
 // Stream delivers the events of a run that exists, from the first on and as they
 // come, until the run or ctx ends.
 func (v View) Stream(ctx context.Context, id string) (<-chan event.Event, error) {
