@@ -265,12 +265,15 @@ func (l *Log) Module(ctx context.Context, digest canon.Hash) (wasm []byte, err e
 		}
 		const pieces = "SELECT CASE WHEN length(bytes) <= $1 THEN bytes END FROM module_piece WHERE digest = $2 ORDER BY n LIMIT $3"
 		args := []any{int64(PieceBytes), digest[:], int64(eventlog.MaxModuleBytes / PieceBytes)}
-		return q.Query(pieces, args, func(row eventlog.Row) error {
+		var parts [][]byte
+		err = q.Query(pieces, args, func(row eventlog.Row) error {
 			var part []byte
 			err := row.Scan(&part)
-			wasm = append(wasm, unpack(part, PieceBytes)...)
+			parts = append(parts, unpack(part, PieceBytes))
 			return err
 		})
+		wasm = bytes.Join(parts, nil)
+		return err
 	}
 	if l.x.Indexed() {
 		err = l.x.Read(ctx, read)
