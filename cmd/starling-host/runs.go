@@ -68,9 +68,9 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 		if started.ModelID == "" && started.ProviderID == "" { // a direct run, whose goal is its tool
 			tool = shorten(started.Goal, maxGoalOfARun)
 		}
-		errorType, text := serve.View{Log: log}.Failure(ctx, run)
+		failed := serve.View{Log: log}.Failure(ctx, run)
 		doc.Runs = append(doc.Runs, runDocumentLine{
-			ErrorType: shorten(errorType, maxGoalOfARun), Error: shorten(text, maxGoalOfARun),
+			ErrorType: shorten(failed.ErrorType, maxGoalOfARun), Error: shorten(failed.Error, maxGoalOfARun),
 			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs,
 			Tool: tool, Goal: shorten(started.Goal, maxGoalOfARun), Model: strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/"),
 			Encrypted: errors.Is(err, event.ErrEncrypted), usedDocument: newUsed(run),
@@ -241,8 +241,7 @@ const maxReason = 160
 
 // reason returns the error of a failed run on one line.
 func (r runDocumentLine) reason() string {
-	first, _, _ := strings.Cut(r.Error, "\n")
-	return printable(r.ErrorType + ": " + strings.TrimPrefix(first, "tool: "))
+	return printable(event.RunFailed{ErrorType: r.ErrorType, Error: r.Error}.Reason())
 }
 
 // reason is what some runs failed for.

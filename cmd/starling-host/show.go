@@ -16,7 +16,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-const treeHelp = `Print a run as a tree of what it did: turns, calls, requests and waits, each with the
+const treeHelp = `Print what a run did as a tree: turns, calls, requests and waits, each with the
 number of its first event, a bar for when it happened, and how long it took. The reason
 of a failure comes first. Long idle times are cut out of the bars and marked with ":".
 
@@ -104,7 +104,7 @@ func (a *app) showTree(run *span.Run, events []event.Event) {
 	a.stdout.printf("\n%s\n", styled{faint, fmt.Sprintf("%5s  %-*s%-*s%*s", "event", name, "", treeBar-len(formatSpan(run.End)), "0", len(formatSpan(run.End)), formatSpan(run.End))})
 
 	for _, row := range run.Rows(treeRows) {
-		text, look := a.describeSpan(row, events)
+		text, look := describeSpan(row, events)
 		bar, took := spanBar(axis, row), formatSpan(row.End-row.Start)
 		if row.Approximate {
 			took = "<" + took
@@ -149,7 +149,7 @@ func (a *app) showTree(run *span.Run, events []event.Event) {
 }
 
 // describeSpan returns the text of a row, and how it looks.
-func (a *app) describeSpan(s span.Row, events []event.Event) (string, style) {
+func describeSpan(s span.Row, events []event.Event) (string, style) {
 	if s.Hidden {
 		return fmt.Sprintf("... %d more: show --events", s.Count), faint
 	}

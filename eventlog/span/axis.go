@@ -80,8 +80,8 @@ type Row struct {
 	Hidden bool  // it stands for all further children of its parent
 }
 
-// Rows returns the lines of a view: each span, followed by its children, of which it has at most
-// so many.
+// Rows returns the lines of a view: each span is followed by its children. If a span has more
+// children than most, one more line stands for the rest.
 func (r *Run) Rows(most int) []Row {
 	children := make([][]int, len(r.Spans)+1) // by parent; those of no span come first
 	for i := range r.Spans {
@@ -89,7 +89,7 @@ func (r *Run) Rows(most int) []Row {
 		children[at] = append(children[at], i)
 	}
 	var rows []Row
-	next := [][]int{children[0]} // what is left of the children of a span and of its ancestors
+	next := [][]int{children[0]} // the remaining children of a span, after those of its ancestors
 	shown := []int{0}
 	for len(next) > 0 {
 		top := len(next) - 1

@@ -72,9 +72,6 @@ type Span struct {
 	CostUSD                   float64
 }
 
-// Duration is the length of a span in nanoseconds.
-func (s *Span) Duration() int64 { return s.End - s.Start }
-
 // Run is what is known of a run after some of its events.
 type Run struct {
 	ID          string
@@ -460,7 +457,7 @@ func (b *Builder) ended(state State, errorType, text string) {
 	}
 }
 
-// stateOf returns the state of what failed with a type of error.
+// stateOf returns the state of a span that failed with this type of error.
 func stateOf(errorType string) State {
 	switch errorType {
 	case event.ErrorCancelled:

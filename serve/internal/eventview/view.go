@@ -199,18 +199,18 @@ func (v View) Started(ctx context.Context, id string) (event.RunStarted, error) 
 	return first.AsRunStarted()
 }
 
-// Failure returns why a run failed: the class of the error and the error. Both are empty for a run
-// that did not fail, or whose last event cannot be read.
-func (v View) Failure(ctx context.Context, run eventlog.RunSummary) (errorType, text string) {
+// Failure returns why a run failed. It is empty for a run that did not fail, or whose last event
+// cannot be read.
+func (v View) Failure(ctx context.Context, run eventlog.RunSummary) event.RunFailed {
 	if run.TerminalKind != event.KindRunFailed {
-		return "", ""
+		return event.RunFailed{}
 	}
 	last, err := v.Event(ctx, run.RunID, run.LastSeq)
 	if err != nil {
-		return "", ""
+		return event.RunFailed{}
 	}
 	p, _ := last.AsRunFailed()
-	return p.ErrorType, p.Error
+	return p
 }
 
 // Stream delivers the events of a run that exists, from the first on and as they

@@ -126,9 +126,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	for _, run := range found.Runs {
 		line := runLine{RunSummary: run, State: stateOf(run)}
 		line.Goal, line.Model = opening(r.Context(), v, run.RunID)
-		if kind, text := v.Failure(r.Context(), run); kind != "" {
-			first, _, _ := strings.Cut(text, "\n")
-			line.Error = display.Shorten(display.Printable(kind+": "+strings.TrimPrefix(first, "tool: ")), maxGoal)
+		if failed := v.Failure(r.Context(), run); failed.ErrorType != "" {
+			line.Error = display.Shorten(display.Printable(failed.Reason()), maxGoal)
 		}
 		if job, ok := jobs[run.RunID]; ok {
 			line.State, line.Job = stateOfJob(job.State), sentenceOf(job)

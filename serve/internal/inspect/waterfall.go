@@ -92,8 +92,9 @@ func (s *Server) waterfall(w http.ResponseWriter, r *http.Request, v eventview.V
 			p.Notes = append(p.Notes, "The next event cannot be read: "+display.PrintableError(err))
 			break
 		}
-		if ev.Kind == event.KindToolCallScheduled && len(inputs) < maxRows {
-			inputs[ev.Seq] = strings.TrimPrefix(event.Line(ev, maxLine), "attempt ")
+		if call, err := ev.AsToolCallScheduled(); err == nil && len(inputs) < maxRows {
+			text, _ := canon.Render(call.Args)
+			inputs[ev.Seq] = display.Shorten(display.Printable(string(text[:min(len(text), 4*maxLine)])), maxLine)
 		}
 		if ev.Seq == selected {
 			chosen = &ev
@@ -123,8 +124,9 @@ func (s *Server) runTabs(id, current string) []link {
 }
 
 func (p *waterfallPage) draw(s *Server, run *span.Run, inputs map[uint64]string, selected uint64) {
-	id := p.Run.RunID
-	path := func(seq uint64) string { return s.path("runs", id, "waterfall") + fmt.Sprintf("?at=%d#s%d", seq, seq) }
+	path := func(seq uint64) string {
+		return s.path("runs", p.Run.RunID, "waterfall") + fmt.Sprintf("?at=%d#s%d", seq, seq)
+	}
 	if run.Error != "" || run.ErrorType != "" {
 		p.Failure = &failure{Text: display.PrintableText(run.Error), Where: display.Printable(run.ErrorType)}
 		if run.Cause != span.None {
@@ -136,93 +138,101 @@ func (p *waterfallPage) draw(s *Server, run *span.Run, inputs map[uint64]string,
 			}
 		}
 	}
+	p.Tiles = tiles(run)
+	if run.Encrypted {
+		p.Notes = append(p.Notes, "Some payloads are encrypted. What they did is not drawn.")
+	}
+	axis := span.NewAxis(run)
+	p.Ticks = ticks(axis, run.End)
+	rows := run.Rows(maxBelow)
+	if len(rows) > maxRows {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s more rows are not drawn.", digits(len(rows)-maxRows)))
+		rows = rows[:maxRows]
+	}
+	for _, row := range rows {
+		r := newSpanRow(row, axis, inputs[row.First])
+		r.Path, r.Current = path(r.Seq), r.Seq == selected
+		p.Rows = append(p.Rows, r)
+	}
+}
+
+// tiles returns the figures of a run, without zero ones.
+func tiles(run *span.Run) (all []fact) {
 	tile := func(name, value string, shown bool) {
 		if shown {
-			p.Tiles = append(p.Tiles, fact{name, value})
+			all = append(all, fact{name, value})
 		}
 	}
 	some := func(n, failed int, what string) string {
-		text := display.Digits(uint64(n))
+		text := digits(n)
 		if failed > 0 {
 			text += fmt.Sprintf(" · %d %s", failed, what)
 		}
 		return text
 	}
 	tile("duration", duration(run.End), true)
-	tile("turns", some(run.Turns, 0, ""), run.Turns > 0)
+	tile("turns", digits(run.Turns), run.Turns > 0)
 	tile("calls", some(run.Calls, run.FailedCalls, "failed"), run.Calls > 0)
 	tile("requests", some(run.Requests, run.Status4xx+run.Status5xx, "4xx or 5xx"), run.Requests > 0)
 	tile("fuel", display.Fuel(run.Fuel), run.Fuel > 0)
 	tile("peak memory", display.Size(run.PeakMemory), run.PeakMemory > 0)
-	tile("tokens in / out", display.Digits(uint64(max(run.InputTokens, 0)))+" / "+display.Digits(uint64(max(run.OutputTokens, 0))), run.InputTokens+run.OutputTokens > 0)
+	tile("tokens in / out", digits(run.InputTokens)+" / "+digits(run.OutputTokens), run.InputTokens+run.OutputTokens > 0)
 	tile("cost", cost(run.CostUSD), run.CostUSD > 0)
 	tile("waited", duration(run.Waited), run.Waited > 0)
-	if run.Encrypted {
-		p.Notes = append(p.Notes, "Some payloads are encrypted. What they did is not drawn.")
-	}
+	return all
+}
 
-	axis := span.NewAxis(run)
-	p.Ticks = ticks(axis, run.End)
-	rows := run.Rows(maxBelow)
-	if len(rows) > maxRows {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s more rows are not drawn.", display.Digits(uint64(len(rows)-maxRows))))
-		rows = rows[:maxRows]
+// newSpanRow returns the bar of a row. The input is that of a call.
+func newSpanRow(row span.Row, axis span.Axis, input string) spanRow {
+	r := spanRow{
+		Seq: row.First, Name: display.Printable(row.Name), Indent: make([]struct{}, min(row.Depth, 8)), Class: "b-" + string(row.Kind),
+		X: percent(axis.At(row.Start)), W: percent(max(axis.At(row.End)-axis.At(row.Start), 0.002)), Took: duration(row.End - row.Start),
 	}
-	for _, row := range rows {
-		seq := row.First
-		if row.Kind == span.Effect && row.Last > 0 {
-			seq = row.Last // the event with the request, which an intent may have announced
+	switch row.Kind {
+	case span.Call:
+		r.Sub = input
+		if row.Attempt > 1 {
+			r.Name += fmt.Sprintf(", attempt %d", row.Attempt)
 		}
-		r := spanRow{
-			Seq: seq, Path: path(seq), Name: display.Printable(row.Name), Indent: make([]struct{}, min(row.Depth, 8)),
-			Class: "b-" + string(row.Kind), Current: seq == selected,
-			X: percent(axis.At(row.Start)), W: percent(max(axis.At(row.End)-axis.At(row.Start), 0.002)), Took: duration(row.End - row.Start),
+	case span.Answer:
+		r.Sub = fmt.Sprintf("%s tokens in, %s out", digits(row.InputTokens), digits(row.OutputTokens))
+	case span.Wait:
+		r.Name = "wait " + r.Name
+	case span.Effect:
+		if row.Last > 0 {
+			r.Seq = row.Last // the event with the request, which an intent may have announced
 		}
-		switch row.Kind {
-		case span.Call:
-			if text, ok := inputs[row.First]; ok {
-				r.Sub = strings.TrimPrefix(text, r.Name+" ")
-			}
-			if row.Attempt > 1 {
-				r.Name += fmt.Sprintf(", attempt %d", row.Attempt)
-			}
-		case span.Answer:
-			r.Sub = fmt.Sprintf("%s tokens in, %s out", display.Digits(uint64(max(row.InputTokens, 0))), display.Digits(uint64(max(row.OutputTokens, 0))))
-		case span.Wait:
-			r.Name = "wait " + r.Name
-		case span.Effect:
-			if row.Status != 0 {
-				r.Name, r.Sub = fmt.Sprintf("%d %s", row.Status, r.Name), display.Size(uint64(row.Bytes))
-			}
-			r.Bad = row.Status >= 400
+		if row.Status != 0 {
+			r.Name, r.Sub = fmt.Sprintf("%d %s", row.Status, r.Name), display.Size(uint64(row.Bytes))
 		}
-		switch row.State {
-		case span.Failed:
-			r.Bad = true
-			r.Sub = display.Shorten(display.Printable(row.ErrorType+": "+row.Error), maxLine)
-		case span.Cancelled, span.Lost:
-			r.Sub = string(row.State)
-			r.Class += " b-lost"
-		case span.Open:
-			r.Took = "open"
-		}
-		if r.Bad {
-			r.Class += " b-bad"
-		}
-		switch {
-		case row.Hidden:
-			r.Name, r.Sub = fmt.Sprintf("%s more", display.Digits(uint64(row.Count))), ""
-		case row.Count > 1:
-			r.Name += fmt.Sprintf(" ×%d", row.Count)
-		}
-		if row.Start == row.End && row.State != span.Open {
-			r.Took = ""
-		} else if row.Approximate {
-			r.Took = "≤ " + r.Took
-			r.Class += " b-approximate"
-		}
-		p.Rows = append(p.Rows, r)
+		r.Bad = row.Status >= 400
 	}
+	switch row.State {
+	case span.Failed:
+		r.Bad = true
+		r.Sub = display.Shorten(display.Printable(row.ErrorType+": "+row.Error), maxLine)
+	case span.Cancelled, span.Lost:
+		r.Sub = string(row.State)
+		r.Class += " b-lost"
+	case span.Open:
+		r.Took = "open"
+	}
+	if r.Bad {
+		r.Class += " b-bad"
+	}
+	switch {
+	case row.Hidden:
+		r.Name, r.Sub = digits(row.Count)+" more", ""
+	case row.Count > 1:
+		r.Name += fmt.Sprintf(" ×%d", row.Count)
+	}
+	if row.Start == row.End && row.State != span.Open {
+		r.Took = ""
+	} else if row.Approximate {
+		r.Took = "≤ " + r.Took
+		r.Class += " b-approximate"
+	}
+	return r
 }
 
 // ticks returns the labels of an axis: its ends and its middle, or its longest fold. Labels need
