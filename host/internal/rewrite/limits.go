@@ -81,6 +81,9 @@ type Options struct {
 	// see [EnterName]. The counts stay the same.
 	Profile bool
 
+	// Offsets makes the result have [Result.Offsets].
+	Offsets bool
+
 	// Explain makes the module set [GlobalTrap] to the traps that engines of
 	// JavaScript do not tell apart. The counts stay the same.
 	Explain bool

@@ -30,6 +30,7 @@ type meter struct {
 	counter                     uint32   // local of the body being written, unless it is a leaf
 	arithmetic, canonicalized   int      // float instructions of all bodies
 	check                       wasm.Asm // compares the counter with the limit
+	spans                       []span   // with Options.Offsets; rewritten counts from the code section's body
 }
 
 func newMeter(m *wasm.Module, o Options) *meter {
@@ -95,6 +96,7 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	w.n.scan(w.m, it, t.Params, groups, w.p.floats || w.p.choose)
 	w.arithmetic += len(w.n.sources)
 	w.canonicalized += len(w.n.canonical)
+	w.mark(len(dst), it.Pos(), true)
 	a := w.locals(dst, w.m.Code[i], it.Pos(), locals)
 	if !w.wrapped() {
 		a = w.code(a, &it)
@@ -177,37 +179,44 @@ func (w *meter) resultBlock(t wasm.FuncType) wasm.BlockType {
 // between and the few instructions changed that name functions or leave.
 func (w *meter) code(a wasm.Asm, it *wasm.Iter) wasm.Asm {
 	from, next, canonical, found := it.Pos(), 0, w.n.canonical, w.n.selects
+	var in wasm.Instr
+	// upTo copies the instructions up to an offset. What is added next is for the instruction in.
+	upTo := func(end int) {
+		w.mark(len(a), from, false)
+		a = append(a, w.m.Bytes(from, end)...)
+		from = end
+		w.mark(len(a), in.Pos, true)
+	}
 	var f fusion
 	for it.Next() {
-		in := it.Instr
+		in = it.Instr
 		for ; next < len(w.p.charges) && w.p.charges[next].pos <= in.Pos; next++ {
-			a = append(a, w.m.Bytes(from, in.Pos)...)
-			from = in.Pos
+			upTo(in.Pos)
 			w.head(&a, w.p.charges[next])
 		}
 		if f.step(in.Op) {
-			a = append(a, w.m.Bytes(from, in.Pos)...)
-			from = in.Pos
+			upTo(in.Pos)
 			hide(&a, in.Op)
 		}
 		if len(found) > 0 && found[0].pos == in.Pos {
-			a = append(a, w.m.Bytes(from, in.Pos)...)
+			upTo(in.Pos)
 			w.selectBits(&a, found[0].t)
 			from, found = in.End, found[1:]
 		}
 		if len(canonical) > 0 && canonical[0] == in.Pos {
-			a = append(a, w.m.Bytes(from, in.End)...)
-			from, canonical = in.End, canonical[1:]
+			upTo(in.End)
+			canonical = canonical[1:]
 			w.canonicalize(&a, in.Op)
 		}
 		if !w.changes(&in) {
 			continue
 		}
-		a = append(a, w.m.Bytes(from, in.Pos)...)
+		upTo(in.Pos)
 		from = in.End
 		w.instr(&a, &in, it.Depth())
 	}
-	return append(a, w.m.Bytes(from, it.Pos())...)
+	upTo(it.Pos())
+	return a
 }
 
 // changes reports whether an instruction cannot stay as it is.

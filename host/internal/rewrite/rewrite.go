@@ -54,6 +54,7 @@ type Result struct {
 	CostTable uint32    // [CostTableVersion]
 	Globals   []string  // the exports of the module's own mutable globals, in the order of their indices
 	Data      []Segment // the initial content of an instance's memory, in order
+	Offsets   *Offsets  // with Options.Offsets
 
 	// Arithmetic counts the instructions that can give a NaN, and Canonicalized
 	// those whose NaN is made canonical.
@@ -89,8 +90,9 @@ func rewriteWith(b []byte, l Limits, o Options, allowed lookup) (*Result, error)
 	if err := w.sections(min(g.info.Memory.Max, o.MemoryPages)); err != nil {
 		return nil, err
 	}
+	out := g.m.Encode()
 	return &Result{
-		Wasm: g.m.Encode(), Info: g.info, CostTable: CostTableVersion,
+		Wasm: out, Offsets: w.offsets(out), Info: g.info, CostTable: CostTableVersion,
 		Globals: w.mutable, Data: segments(g.m),
 		Arithmetic: w.arithmetic, Canonicalized: w.canonicalized,
 	}, nil

@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -154,13 +155,19 @@ func (w *meter) codeSection(maxPages uint32) ([]byte, error) {
 	}
 	section := wasm.AppendU32(make([]byte, 0, size+size/3), uint32(len(w.m.Code)+len(helpers)))
 	var body wasm.Asm
+	marked := 0
 	for i := range w.m.Code {
 		var err error
 		if body, err = w.function(body[:0], i); err != nil {
 			return nil, inFunc(err, w.m, w.m.NumImportedFuncs()+i)
 		}
-		section = append(wasm.AppendU32(section, uint32(len(body))), body...)
+		section = wasm.AppendU32(section, uint32(len(body)))
+		for ; marked < len(w.spans); marked++ {
+			w.spans[marked].rewritten += uint32(len(section))
+		}
+		section = append(section, body...)
 	}
+	w.mark(len(section), math.MaxInt32, true)
 	for _, h := range helpers {
 		section = append(wasm.AppendU32(section, uint32(len(h))), h...)
 	}
