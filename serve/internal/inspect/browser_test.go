@@ -1,14 +1,11 @@
 package inspect_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,83 +21,6 @@ import (
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
-
-// screenshots names a folder that pictures of the pages are written to.
-const screenshots = "STARLING_SCREENSHOTS"
-
-// chromium is a browser without a window.
-type chromium struct {
-	t    *testing.T
-	path string
-	base string
-}
-
-// newChromium finds the browser, and serves a configuration to it.
-func newChromium(t *testing.T, h http.Handler) *chromium {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("SKIPPED: there is no chromium: apt-get install chromium")
-	}
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	return &chromium{t, path, server.URL}
-}
-
-// run loads an address and returns the browser's output, and its console messages
-// about scripts and policies.
-func (c *chromium) run(address string, flags ...string) (stdout, console string) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
-	defer cancel()
-	args := append([]string{
-		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir=" + c.t.TempDir(),
-		"--enable-logging=stderr", "--virtual-time-budget=5000", "--hide-scrollbars",
-	}, flags...)
-	cmd := exec.CommandContext(ctx, c.path, append(args, c.base+address)...)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); err != nil {
-		c.t.Fatalf("chromium: %v\n%s", err, said.String())
-	}
-	for line := range strings.Lines(said.String()) {
-		if strings.Contains(line, ":CONSOLE") {
-			console += line
-		}
-	}
-	return out.String(), console
-}
-
-// shows loads an address and fails the test unless the document has all of these
-// words once its scripts have run, and no script was refused or failed.
-func (c *chromium) shows(address string, words ...string) string {
-	c.t.Helper()
-	dom, console := c.run(address, "--dump-dom")
-	if console != "" {
-		c.t.Errorf("%s: the browser says: %s", address, console)
-	}
-	for _, word := range words {
-		if !strings.Contains(dom, word) {
-			c.t.Errorf("%s shows no %q in %s", address, word, dom)
-		}
-	}
-	return dom
-}
-
-// photograph writes a picture of an address, for people, if pictures are wanted.
-func (c *chromium) photograph(name, address string, flags ...string) {
-	c.t.Helper()
-	dir := os.Getenv(screenshots)
-	if dir == "" {
-		return
-	}
-	file := filepath.Join(dir, name+".png")
-	c.run(address, append([]string{"--window-size=1280,900", "--screenshot=" + file}, flags...)...)
-	if info, err := os.Stat(file); err != nil || info.Size() < 5000 {
-		c.t.Errorf("%s: no picture: %v", name, err)
-	}
-}
 
 // withForms serves a view, and at /press/PATH the result of pressing the button of a
 // form, for a browser without a user.
@@ -276,9 +196,6 @@ func TestWebViewInABrowser(t *testing.T) {
 	for name, path := range galleryPages {
 		c.photograph(name, path)
 	}
-	c.photograph("timeline-dark", oslo+"?at=2#e2", "--force-dark-mode", "--enable-features=WebContentsForceDark:classifier_policy/none", "--blink-settings=preferredColorScheme=0")
-	c.photograph("waterfall-narrow", oslo+"/waterfall", "--window-size=500,900")
-	c.photograph("timeline-narrow", oslo+"?at=2#e2", "--window-size=500,900")
 }
 
 // TestWebViewFollowsARunByBrowser appends to a run while a browser looks at it.
@@ -317,7 +234,10 @@ func TestWebViewSignInByBrowser(t *testing.T) {
 	}
 	c := newChromium(t, s)
 	c.shows("/inspect/sign-in#"+url.PathEscape("the token"), "01M7YVXBKAPRA01FTH0YHGNV7T", "Sign out")
-	if dom, _ := c.run("/inspect/sign-in#wrong", "--dump-dom"); !strings.Contains(dom, "The token is not valid") || strings.Contains(dom, "01M7YV") {
+	c.call("Network.clearBrowserCookies", nil, nil)
+	c.open("/inspect/sign-in#wrong")
+	c.until(`document.body.innerText.includes("The token is not valid")`)
+	if strings.Contains(c.dom(), "01M7YV") {
 		t.Error("a wrong token opens something")
 	}
 }
