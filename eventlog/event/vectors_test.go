@@ -78,6 +78,12 @@ var full = []eventCase{
 	{"RunStarted, in a session and with variables", event.RunStarted{
 		SchemaVersion: 1, ToolSchemas: []event.ToolSchemaRef{}, SessionID: "s-1", Variables: canon.Raw("\xa1\x66tenant\x61a"),
 	}},
+	{"RunStarted, with its caller", event.RunStarted{
+		SchemaVersion: 1, ToolSchemas: []event.ToolSchemaRef{}, Caller: &event.Caller{
+			KeyID: "k7", Client: "claude-code", Version: "2.1", Session: "s-7", Issuer: "https://id.example.com", Subject: "ada", Actor: "assistant",
+			TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Delegation: [][]byte{sum("mandate")},
+		},
+	}},
 	{"UserMessageAppended, all fields", event.UserMessageAppended{Content: "und auf Zürichdeutsch?"}},
 	{"TurnStarted, all fields", event.TurnStarted{TurnID: "t1", PromptHash: sum("prompt"), InputTokens: 42}},
 	{"ReasoningEmitted, all fields", event.ReasoningEmitted{

@@ -174,7 +174,7 @@ func openRun(ctx context.Context, log eventlog.EventLog, runID string) ([]event.
 // or nil.
 func sameStart(mine, recorded event.RunStarted) error {
 	mine.StarlingVersion, mine.AppVersion = recorded.StarlingVersion, recorded.AppVersion
-	mine.SessionID, mine.Variables = recorded.SessionID, recorded.Variables
+	mine.SessionID, mine.Variables, mine.Caller = recorded.SessionID, recorded.Variables, recorded.Caller
 	step.CopyAllowed(mine.ToolSchemas, recorded.ToolSchemas)
 	want, err := event.EncodePayload(recorded)
 	if err != nil {

@@ -49,10 +49,10 @@ func Opening(ctx context.Context, runID string, started event.RunStarted, at tim
 	return event.Event{RunID: runID, Seq: 1, Timestamp: at.UnixNano(), Kind: event.KindRunStarted, Payload: raw}, nil
 }
 
-// setVariables fills in session and variables if payload points to RunStarted.
+// setVariables fills in session, caller and variables if payload points to RunStarted.
 func setVariables(ctx context.Context, payload any) (err error) {
 	if p, ok := payload.(*event.RunStarted); ok {
-		p.SessionID = tool.GetSessionID(ctx)
+		p.SessionID, p.Caller = tool.GetSessionID(ctx), tool.GetCaller(ctx)
 		if doc := tool.VariablesJSON(ctx); doc != nil {
 			p.Variables, err = canon.FromJSON(doc)
 		}
@@ -66,7 +66,7 @@ func copyRecorded(payload, recorded any) {
 	switch p := payload.(type) {
 	case *event.RunStarted:
 		r := recorded.(*event.RunStarted)
-		p.StarlingVersion, p.AppVersion = r.StarlingVersion, r.AppVersion
+		p.StarlingVersion, p.AppVersion, p.Caller = r.StarlingVersion, r.AppVersion, r.Caller
 		CopyAllowed(p.ToolSchemas, r.ToolSchemas)
 	case *event.RunCompleted:
 		r := recorded.(*event.RunCompleted)

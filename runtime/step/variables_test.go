@@ -28,6 +28,9 @@ func recordWith(t *testing.T, cfg step.Config, variables map[string]any, do body
 	log := store.Memory()
 	cfg.Log, cfg.RunID = log, "run"
 	ctx, err := tool.WithVariables(tool.WithSessionID(context.Background(), "session"), variables)
+	if err == nil {
+		ctx, err = tool.WithCaller(ctx, event.Caller{Subject: "ada"})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +57,9 @@ func TestVariablesAreRecordedAndReplayed(t *testing.T) {
 	events := recordWith(t, tenant(), map[string]any{"tenant": "a", "n": 1}, do)
 	if string(got) != want {
 		t.Errorf("live: %s", got)
+	}
+	if started, err := events[0].AsRunStarted(); err != nil || started.Caller == nil || started.Caller.Subject != "ada" {
+		t.Errorf("the caller is %+v, %v", started.Caller, err)
 	}
 	got = nil
 	mustReplay(t, events, tenant(), do) // in a context that has none

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 // RunContext describes the run to its tools.
@@ -24,6 +25,7 @@ type runKey struct{}
 // values, of the same types, as the run.
 type runInfo struct {
 	runID, sessionID string
+	caller           *event.Caller
 	variables        json.RawMessage // a canonical JSON object; nil: none
 }
 
@@ -46,6 +48,22 @@ func WithSessionID(ctx context.Context, id string) context.Context {
 	info.sessionID = id
 	return context.WithValue(ctx, runKey{}, info)
 }
+
+// WithCaller returns a context whose runs record who asked for them. The error names a field that
+// a run cannot record.
+func WithCaller(ctx context.Context, c event.Caller) (context.Context, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("tool: caller: %w", err)
+	}
+	info := infoOf(ctx)
+	if info.caller = &c; c.IsZero() {
+		info.caller = nil
+	}
+	return context.WithValue(ctx, runKey{}, info), nil
+}
+
+// GetCaller returns who asked for the runs of the context, or nil.
+func GetCaller(ctx context.Context) *event.Caller { return infoOf(ctx).caller }
 
 // WithVariables returns a context whose tools can read variables: a tenant, a user, or
 // other values that the model must not choose. They replace the variables of ctx.

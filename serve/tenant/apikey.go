@@ -132,9 +132,8 @@ func formKey(bits []byte) (id, text string) {
 // row with a changed id authenticates nothing.
 func keyHash(text string) canon.Hash { return canon.Sum([]byte(labelAPIKey + text)) }
 
-// keyID returns the part of a presented key that names it, or an id that no key
-// has.
-func keyID(presented string) string {
+// KeyID returns the id of a presented key, which is part of it, or "" if no key has this form.
+func KeyID(presented string) string {
 	rest, ok := strings.CutPrefix(presented, keyPrefix)
 	if !ok || len(presented) != keyLen || rest[keyIDLen] != '_' {
 		return ""
@@ -147,7 +146,7 @@ func keyID(presented string) string {
 // same in all cases: one query of the database, one hash, one comparison in constant time. Any
 // other error means that the query failed.
 func (s *Store) Authenticate(ctx context.Context, presented string) (Tenant, error) {
-	id := keyID(presented)
+	id := KeyID(presented)
 	var t Tenant
 	var k APIKey
 	var stored []byte // nil for an unknown key, which equals no hash

@@ -12,7 +12,7 @@ import { renderJSON, showText } from './json.mjs'
 // unsigned and signed integers with their width, f float, o boolean, v any value, and others by name;
 // brackets for an array.
 const KINDS = [
-  ['RunStarted', 'schema_version:u32 goal:t provider_id:t model_id:t api_version:t params_hash:n params:v system_prompt_hash:n system_prompt:t tool_registry_hash:n tool_schemas:[Tool] budget?:Budget starling_version?:t app_version?:t session_id?:t variables?:v max_turns?:u32 request?:Request'],
+  ['RunStarted', 'schema_version:u32 goal:t provider_id:t model_id:t api_version:t params_hash:n params:v system_prompt_hash:n system_prompt:t tool_registry_hash:n tool_schemas:[Tool] budget?:Budget starling_version?:t app_version?:t session_id?:t variables?:v max_turns?:u32 request?:Request caller?:Caller'],
   ['UserMessageAppended', 'content:t'],
   ['TurnStarted', 'turn_id:t prompt_hash:n input_tokens:s64 images?:u32'],
   ['ReasoningEmitted', 'turn_id:t content:t sensitive:o signature?:b redacted?:o'],
@@ -20,7 +20,7 @@ const KINDS = [
   ['ToolCallScheduled', 'call_id:t turn_id:t tool:t args:v attempt:u32 idemp_key?:t parent_id?:t'],
   ['ToolCallCompleted', 'call_id:t result:v duration_ms:s64 attempt:u32 fuel?:u64 peak_memory?:u64 log?:t'],
   ['ToolCallFailed', 'call_id:t error:t error_type:t duration_ms:s64 attempt:u32 final?:o wait_ms?:s64 fuel?:u64 peak_memory?:u64 log?:t'],
-  ['SideEffectRecorded', 'name:t value:v call_id?:t request?:b error?:EffectError fuel?:u64'],
+  ['SideEffectRecorded', 'name:t value:v call_id?:t request?:b error?:EffectError fuel?:u64 duration_us?:s64'],
   ['BudgetExceeded', 'limit:t cap:f actual:f where:t turn_id?:t call_id?:t partial_text?:t partial_tokens?:s64'],
   ['ContextTruncated', ''],
   ['RunCompleted', 'final_text:t turn_count:u32 tool_call_count:u32 total_cost_usd:f total_input_tokens:s64 total_output_tokens:s64 duration_ms:s64 merkle_root:h'],
@@ -36,6 +36,7 @@ const STRUCTS = {
   Limits: 'fuel:u64 memory_pages:u32 depth:u32 timeout_ms:s64 input_bytes:u64 output_bytes:u64 log_bytes:u64 effects:u64 effect_bytes:u64',
   Budget: 'max_input_tokens?:s64 max_output_tokens?:s64 max_usd?:f max_wall_clock_ms?:s64 max_fuel?:u64 max_effects?:u64 max_egress_bytes?:u64',
   Request: 'tool_choice?:t stop_sequences?:[t] top_k?:s64 max_output_tokens?:s64',
+  Caller: 'key_id?:t client?:t version?:t session?:t issuer?:t subject?:t actor?:t traceparent?:t delegation?:[h]',
   Use: 'call_id:t tool:t args:v malformed?:t',
   EffectError: 'type:t message:t retry_after_ms?:s64',
   Encrypted: 'alg:t key:b data:b nonce:b merkle_root?:h',

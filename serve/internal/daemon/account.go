@@ -19,6 +19,7 @@ import (
 type Account struct {
 	tenant.Tenant // with the default limits filled in
 	snapshot      *snapshot
+	key           string // id of the key that the request has; empty for the host itself
 }
 
 // snapshot is what a tenant holds, read and parsed. It is shared and never changes.
@@ -56,14 +57,14 @@ func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error
 	d.outbound.allow(t)
 	was := d.accounts.find(t)
 	if was != nil && was.Revision >= t.Revision {
-		return Account{t, was}, nil
+		return Account{Tenant: t, snapshot: was}, nil
 	}
 	k, err := d.readSnapshot(ctx, t.ID, was)
 	if err != nil {
 		return Account{}, err
 	}
 	d.accounts.keep(t.ID, k)
-	return Account{t, k}, nil
+	return Account{Tenant: t, snapshot: k}, nil
 }
 
 // readSnapshot reads a tenant's data key, policy and modules. Versions of policies and descriptions

@@ -31,6 +31,7 @@ type runRequest struct {
 	Tool      string          `json:"tool"`
 	Input     *canon.Doc      `json:"input"`
 	Variables json.RawMessage `json:"variables"`
+	Caller    json.RawMessage `json:"caller"` // claims, see [event.ParseClaims]
 	Priority  int             `json:"priority"`
 	Wait      float64         `json:"wait"` // seconds
 }
@@ -39,6 +40,7 @@ type runRequest struct {
 type callRequest struct {
 	Input     *canon.Doc      `json:"input"`
 	Variables json.RawMessage `json:"variables"`
+	Caller    json.RawMessage `json:"caller"`
 	Priority  int             `json:"priority"`
 	Wait      *float64        `json:"wait"` // seconds; absent is as long as the host lets one wait
 }
@@ -61,7 +63,7 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	run := runRequest{Tool: r.PathValue("name"), Input: body.Input, Variables: body.Variables, Priority: body.Priority, Wait: d.config.Requests.Wait.Seconds()}
+	run := runRequest{Tool: r.PathValue("name"), Input: body.Input, Variables: body.Variables, Caller: body.Caller, Priority: body.Priority, Wait: d.config.Requests.Wait.Seconds()}
 	if body.Wait != nil {
 		run.Wait = *body.Wait
 	}
@@ -131,7 +133,11 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	if err != nil {
 		return err
 	}
-	id, err := d.acceptOnce(r.Context(), r.tenant, q, key, digest)
+	ctx, err := tool.WithCaller(r.Context(), event.Caller{TraceParent: clip(r.Header.Get("traceparent"))})
+	if err != nil {
+		return err
+	}
+	id, err := d.acceptOnce(ctx, r.tenant, q, key, digest)
 	if err != nil {
 		return err
 	}
@@ -408,6 +414,9 @@ func idempotency(r *request, body []byte) (key string, request canon.Hash, err e
 // prepare returns the job of a run, the event that it begins with, and the modules that the
 // event names.
 func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID string) (job queue.Job, first event.Event, modules []canon.Hash, err error) {
+	if ctx, err = withCaller(ctx, a, q.Caller); err != nil {
+		return job, first, nil, err
+	}
 	var o order
 	if q.Tool != "" {
 		o, first, err = d.openTool(ctx, a, q, runID)
@@ -428,6 +437,24 @@ func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID str
 	job = queue.Job{RunID: runID, Tenant: a.ID, Priority: q.Priority, MaxAttempts: d.config.MaxAttempts, Payload: payload}
 	job, first, err = a.encryptJob(job, first)
 	return job, first, modules, err
+}
+
+// withCaller returns a context whose run records who asked for it: the claims of the request, what ctx
+// has beside them, and the key of the request.
+func withCaller(ctx context.Context, a Account, claims json.RawMessage) (context.Context, error) {
+	var c event.Caller
+	if known := tool.GetCaller(ctx); known != nil {
+		c = *known
+	}
+	if claims != nil {
+		claimed, err := event.ParseClaims(claims)
+		if err != nil {
+			return nil, badField.because("%v", err).in("caller")
+		}
+		c.Issuer, c.Subject, c.Actor, c.Delegation = claimed.Issuer, claimed.Subject, claimed.Actor, claimed.Delegation
+	}
+	c.KeyID = a.key
+	return tool.WithCaller(ctx, c)
 }
 
 // openTool opens a run of one call.

@@ -319,6 +319,7 @@ func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	if err != nil {
 		return Account{}, err
 	}
+	a.key = tenant.KeyID(key)
 	d.validKeys.Store(digest, true)
 	share.Of(r.Context()).Claim(claimOf(a.Tenant))
 	c := connOf(r.Context())

@@ -3,6 +3,7 @@ package mcpsrv
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"sync"
@@ -40,13 +41,14 @@ func (t transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connection{Connection: inner, calls: map[jsonrpc.ID]bool{}, answered: make(chan struct{}, 1), closed: make(chan struct{})}, nil
+	return &connection{Connection: inner, id: rand.Text(), calls: map[jsonrpc.ID]bool{}, answered: make(chan struct{}, 1), closed: make(chan struct{})}, nil
 }
 
 // connection reports the end of the input once all calls have ended, and drops responses
 // to cancelled calls.
 type connection struct {
 	mcp.Connection
+	id       string        // of the session: the assistant's, as long as it runs
 	answered chan struct{} // capacity 1: a call has ended
 	closed   chan struct{}
 	once     sync.Once // closes closed
@@ -54,6 +56,9 @@ type connection struct {
 	mu    sync.Mutex
 	calls map[jsonrpc.ID]bool // in progress, and whether the client has cancelled it; guarded by mu
 }
+
+// SessionID implements [mcp.Connection].
+func (c *connection) SessionID() string { return c.id }
 
 // Read implements [mcp.Connection].
 func (c *connection) Read(ctx context.Context) (jsonrpc.Message, error) {

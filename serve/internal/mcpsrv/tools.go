@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
@@ -25,6 +26,10 @@ import (
 
 // runIDKey is the member of a result's _meta that names the run of the call.
 const runIDKey = "starling/run_id"
+
+// callerKey is the member of a request's _meta with what the caller claims of itself, see
+// [event.ParseClaims].
+const callerKey = "io.github.starling-host/caller"
 
 // replayKey is the member with the command that replays the run.
 const replayKey = "starling/replay"
@@ -76,9 +81,14 @@ func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err err
 
 // calling returns the handler for a tool, or for a method of another server.
 func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logger) mcp.ToolHandler {
+	_, local := tools.(Changing)
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ticket, _ := ctx.Value(ticketKey{}).(string)
 		var answer, refused json.RawMessage
+		ctx, err := callerOf(ctx, r, local)
+		if err != nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: callerKey + ": " + err.Error()}
+		}
 		ctx = mcptool.For(ctx, assistantOf(ctx, r, t, func(result, code json.RawMessage) { answer, refused = result, code }))
 		result, err := tools.Call(ctx, Call{Name: t.Name, Method: method, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
 		sendLog(ctx, r.Session, t.Name, result.Log)
@@ -101,6 +111,31 @@ func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logg
 		}
 		return present(result, structured), nil
 	}
+}
+
+// callerOf returns a context whose run records the client and its claims. Only the client of a local
+// server has a session.
+func callerOf(ctx context.Context, r *mcp.CallToolRequest, local bool) (context.Context, error) {
+	var c event.Caller
+	if claims, ok := r.Params.Meta[callerKey]; ok {
+		doc, err := json.Marshal(claims)
+		if err == nil {
+			c, err = event.ParseClaims(doc)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if client := r.ClientInfo(); client != nil {
+		c.Client, c.Version = bounded(plain(client.Name), maxToolName), bounded(plain(client.Version), maxToolName)
+	}
+	if trace, ok := r.Params.Meta["traceparent"].(string); ok {
+		c.TraceParent = bounded(plain(trace), maxToolName)
+	}
+	if local {
+		c.Session = r.Session.ID()
+	}
+	return tool.WithCaller(ctx, c)
 }
 
 // assistantOf describes the client of a call to another server. answered receives the client's

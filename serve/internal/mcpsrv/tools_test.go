@@ -12,7 +12,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
@@ -95,6 +97,43 @@ func TestCallsOfATenantsTools(t *testing.T) {
 		}
 		if got := result.StructuredContent != nil; got != (c.tool == "structured") {
 			t.Errorf("%s: structured %t", c.tool, got)
+		}
+	}
+}
+
+// callersTools return the caller that the run of a call would record.
+type callersTools struct{ fakeTools }
+
+func (callersTools) Call(ctx context.Context, _ mcpsrv.Call) (mcpsrv.Result, error) {
+	c := tool.GetCaller(ctx)
+	if c == nil {
+		return mcpsrv.Result{Output: json.RawMessage(`null`)}, nil
+	}
+	doc, err := json.Marshal(c)
+	return mcpsrv.Result{Output: doc}, err
+}
+
+func TestMCPCallNamesItsCaller(t *testing.T) {
+	s := overHTTP(t, mcpsrv.Config{Scope: fixed(mcpsrv.View{Tools: callersTools{fakeTools{tools: []mcpsrv.Tool{toolNamed("who")}}}})})
+	call := func(meta mcp.Meta) (string, error) {
+		result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Meta: meta, Name: "who"})
+		if err != nil {
+			return "", err
+		}
+		return result.Content[0].(*mcp.TextContent).Text, nil
+	}
+	digest := strings.Repeat("ab", 32)
+	got, err := call(mcp.Meta{"traceparent": "00-1-2-01", "io.github.starling-host/caller": map[string]any{"issuer": "https://id.example", "subject": "ada", "delegation": []string{digest}}})
+	var c event.Caller
+	if err == nil {
+		err = json.Unmarshal([]byte(got), &c)
+	}
+	if err != nil || c.Client == "" || c.Session != "" || c.Issuer != "https://id.example" || c.Subject != "ada" || c.TraceParent != "00-1-2-01" || len(c.Delegation) != 1 {
+		t.Errorf("the caller is %s, %v", got, err)
+	}
+	for _, claims := range []any{map[string]any{"role": "admin"}, "ada", map[string]any{"subject": strings.Repeat("a", 1025)}, map[string]any{"delegation": []string{"ab"}}} {
+		if got, err := call(mcp.Meta{"io.github.starling-host/caller": claims}); err == nil || !strings.Contains(err.Error(), "caller: ") {
+			t.Errorf("the claims %.40v were taken: %s, %v", claims, got, err)
 		}
 	}
 }
