@@ -65,6 +65,7 @@ type Span struct {
 	// Fuel is what an attempt used. For an effect it is what the attempt used since its effect before.
 	Fuel       uint64
 	PeakMemory uint64 // bytes, of an attempt
+	Host       string // of an HTTP request, with its port if it names one
 	Status     int    // of an HTTP response, or zero
 	Bytes      int    // of the response of an effect
 
@@ -374,6 +375,8 @@ func result(r *Run, s *Span, p event.SideEffectRecorded) {
 		return
 	}
 	r.Requests++
+	_, s.Host, _ = strings.Cut(event.DescribeRequest(p.Request), "://")
+	s.Host = s.Host[:strings.IndexAny(s.Host+"/", "/?#")]
 	var x event.Exchange
 	if p.Error != nil || canon.Unmarshal(p.Value, &x) != nil {
 		return

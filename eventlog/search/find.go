@@ -1,0 +1,258 @@
+package search
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/display"
+)
+
+// Log is the part of a log that is searched.
+type Log interface {
+	ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error)
+	Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error]
+}
+
+// Run is a run with what its events say of it.
+type Run struct {
+	eventlog.RunSummary
+	Did       span.Run // without its spans
+	Tool      string   // of a run that is one call of a tool
+	Arguments string   // of that call, as JSON; it may be hostile, like every text here
+	Reason    string   // why it failed, on one line
+	Blamed    string   // the tool whose failure made it fail, or empty
+	Tools     []string
+	Hosts     []string
+	Statuses  []int // of HTTP responses
+	Partly    bool  // it has more events than are read
+	Unread    error // why its events could not be read to the end: validate says more
+
+	errors []string
+	found  []string // those of the texts of a query that its events have
+}
+
+// Options bound an answer.
+type Options struct {
+	Namespace     string
+	Limit, Offset int  // the runs of Found.Runs, as in [eventlog.RunPageOptions]
+	Begun         bool // likewise
+}
+
+// Bounds of a search. A listing of more runs, or more events, answers for the newest of them.
+const (
+	maxRuns      = 10_000
+	maxEvents    = 1_000_000 // of all runs
+	maxRunEvents = 20_000
+	maxFailed    = 1_000 // that are grouped
+)
+
+// Found is the answer to a query.
+type Found struct {
+	Runs     []Run // of the page, the newest first
+	Total    int   // runs that match
+	Searched int   // runs that were looked at
+	More     bool  // older runs were not looked at
+	Unread   int   // runs whose events could not be read to the end
+	Starts   []Start
+	Reasons  []Reason
+}
+
+// Start is when a run that matches began, and its state.
+type Start struct {
+	At    time.Time
+	State string
+}
+
+// Reason is what some of the runs failed for.
+type Reason struct {
+	Tool  string `json:"tool,omitempty"`
+	Text  string `json:"reason"` // of the newest of them
+	Runs  int    `json:"runs"`
+	Query string `json:"query"` // that finds them
+}
+
+// Find answers a query.
+func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error) {
+	bounds := eventlog.RunPageOptions{Limit: o.Limit, Offset: o.Offset}.Normal()
+	list, deep, texts := q.options(), q.deep(), q.texts()
+	list.Namespace, list.Limit, list.Begun = o.Namespace, eventlog.MaxPageLimit, o.Begun
+	room, failed := uint64(maxEvents), 0
+	var causes []Run
+	for f.Searched < maxRuns && room > 0 {
+		page, err := log.ListRunsPage(ctx, list)
+		if err != nil {
+			return f, err
+		}
+		for _, summary := range page.Runs {
+			if f.Searched == maxRuns || room == 0 {
+				break
+			}
+			f.Searched++
+			r := Run{RunSummary: summary}
+			if !q.match(&r, false) {
+				continue
+			}
+			onPage := f.Total >= bounds.Offset && len(f.Runs) < bounds.Limit
+			isFailed := summary.TerminalKind == event.KindRunFailed && failed < maxFailed
+			if deep || onPage || isFailed {
+				r.read(ctx, log, texts)
+				room -= min(room, summary.LastSeq)
+			}
+			if r.Unread != nil && (ctx.Err() != nil || errors.Is(r.Unread, eventlog.ErrUnavailable)) {
+				return f, r.Unread
+			} else if r.Unread != nil {
+				f.Unread++
+			}
+			if deep && !q.match(&r, true) {
+				continue
+			}
+			if f.Total++; onPage {
+				f.Runs = append(f.Runs, r)
+			}
+			f.Starts = append(f.Starts, Start{r.StartedAt, r.Status()})
+			if isFailed {
+				failed++
+				causes = append(causes, Run{Blamed: r.Blamed, Reason: r.Reason})
+			}
+		}
+		list.Offset += len(page.Runs)
+		if f.More = list.Offset < page.TotalMatching; !f.More || len(page.Runs) == 0 {
+			break
+		}
+	}
+	f.Reasons = reasons(q, causes)
+	return f, nil
+}
+
+// read takes what a query needs from the events of a run.
+func (r *Run) read(ctx context.Context, log Log, texts []string) {
+	var b span.Builder
+	n := 0
+	for ev, err := range log.Events(ctx, r.RunID, 0) {
+		if r.Unread = err; err != nil {
+			break
+		}
+		if n++; n > maxRunEvents {
+			r.Partly = true
+			break
+		}
+		_ = b.Add(ev) // an event that does not fit its kind says nothing
+		if b.Run().Encrypted {
+			continue
+		}
+		if ev.Kind == event.KindToolCallScheduled && r.Arguments == "" {
+			text, _ := event.Describe(ev)
+			r.Arguments = display.Clip(text, maxArguments)
+		}
+		if len(texts) > len(r.found) {
+			lower := bytes.ToLower(ev.Payload)
+			for _, text := range texts {
+				if !slices.Contains(r.found, text) && bytes.Contains(lower, []byte(text)) {
+					r.found = append(r.found, text)
+				}
+			}
+		}
+	}
+	did := b.Run()
+	for _, s := range did.Spans {
+		switch {
+		case s.Kind == span.Call && !slices.Contains(r.Tools, s.Name):
+			r.Tools = append(r.Tools, s.Name)
+		case s.Host != "" && !slices.Contains(r.Hosts, s.Host):
+			r.Hosts = append(r.Hosts, s.Host)
+		}
+		if s.Status != 0 && !slices.Contains(r.Statuses, s.Status) {
+			r.Statuses = append(r.Statuses, s.Status)
+		}
+		if s.ErrorType != "" && len(r.errors) < 100 {
+			r.errors = append(r.errors, s.ErrorType+": "+s.Error)
+		}
+	}
+	if did.Model == "" && did.Goal != "" {
+		r.Tool = did.Goal
+	}
+	r.Arguments = strings.TrimSpace(strings.TrimPrefix(r.Arguments, r.Tool))
+	if did.State == span.Failed {
+		r.Reason = event.RunFailed{ErrorType: did.ErrorType, Error: did.Error}.Reason()
+		r.errors = append(r.errors, did.ErrorType+": "+did.Error)
+		r.Blamed = r.Tool
+		if did.Cause >= 0 && did.Spans[did.Cause].Kind == span.Call {
+			r.Blamed = did.Spans[did.Cause].Name
+		}
+	}
+	r.Did = *did
+	r.Did.Spans = nil
+}
+
+// Silent returns for how long an open run has recorded nothing.
+func (r *Run) Silent(now time.Time) time.Duration {
+	return max(now.Sub(r.StartedAt.Add(time.Duration(r.DurationMs)*time.Millisecond)), 0)
+}
+
+// reasons counts the failed runs of each tool and error, the most frequent first.
+func reasons(q Query, failed []Run) (all []Reason) {
+	at := map[[2]string]int{}
+	for _, r := range failed {
+		pattern := patternOf(r.Reason)
+		key := [2]string{r.Blamed, pattern}
+		i, ok := at[key]
+		if !ok {
+			i, at[key] = len(all), len(all)
+			words := []string{q.With("state", eventlog.StatusFailed)}
+			if r.Blamed != "" && q.Value("tool") != eventlog.LowerASCII(r.Blamed) {
+				words = append(words, Word("tool", r.Blamed))
+			}
+			if pattern != "" { // which is that of encrypted runs
+				words = append(words, Word("reason", pattern))
+			}
+			all = append(all, Reason{Tool: r.Blamed, Text: cmp.Or(r.Reason, "(encrypted)"), Query: strings.Join(words, " ")})
+		}
+		all[i].Runs++
+	}
+	slices.SortStableFunc(all, func(a, b Reason) int { return b.Runs - a.Runs })
+	return all
+}
+
+// patternOf returns a pattern for errors that differ in numbers, ids and addresses alone: * stands
+// for a word with a digit, unless it is the status of a response.
+func patternOf(reason string) string {
+	var b strings.Builder
+	word := ""
+	end := func() {
+		n, err := strconv.Atoi(word)
+		if strings.ContainsFunc(word, unicode.IsDigit) && (err != nil || n < 400 || n > 599) {
+			word = "*"
+		}
+		b.WriteString(word)
+		word = ""
+	}
+	for _, c := range strings.ToValidUTF8(reason[:min(len(reason), maxPattern)], "*") {
+		if unicode.IsDigit(c) || unicode.IsLetter(c) {
+			word += string(c)
+			continue
+		}
+		if end(); !unicode.IsPrint(c) {
+			c = '*'
+		}
+		b.WriteRune(c)
+	}
+	end()
+	return b.String()
+}
+
+// Bounds of a pattern and of arguments, in bytes.
+const (
+	maxPattern   = 160
+	maxArguments = 2000
+)
