@@ -1,6 +1,7 @@
 package starling
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -311,12 +312,9 @@ func (e *replayTimeout) Error() string {
 }
 func (e *replayTimeout) Is(target error) bool { return target == ErrReplayTimeout }
 
-// Module returns the module that a replay of the run executes. The error is
+// Symbols returns the names of the functions that a replay of the run executes. The error is
 // [eventlog.ErrModuleNotFound] if the run does not use a module.
-func (r *Replayer) Module(ctx context.Context, id string) ([]byte, error) {
-	if r.other != nil {
-		return r.other, nil
-	}
+func (r *Replayer) Symbols(ctx context.Context, id string) (*guest.Symbols, error) {
 	log, err := r.db.Log(ctx)
 	if err != nil {
 		return nil, err
@@ -325,14 +323,14 @@ func (r *Replayer) Module(ctx context.Context, id string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		digests, err := first.Modules()
+		started, err := first.AsRunStarted()
 		if err != nil {
 			return nil, err
 		}
-		if len(digests) > 0 {
-			return log.Module(ctx, digests[0])
+		if digests, err := first.Modules(); err != nil || len(digests) == 0 {
+			return nil, cmp.Or(err, eventlog.ErrModuleNotFound)
 		}
-		break
+		return guest.NewSymbols(ctx, started, r.store, r.other), nil
 	}
 	return nil, eventlog.ErrModuleNotFound
 }

@@ -17,28 +17,30 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/cmd/starling-host/internal/profile"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/profile"
 )
 
 // observers watch a replay. They see the actions of the recorded call, on whatever machine it ran.
 type observers struct {
 	app   *app
 	flags replayFlags
-	names *sandbox.Decoded         // whose name section names functions
+	names *guest.Symbols           // of the functions of the run's modules
 	file  *os.File                 // of the profile; nil without one
 	bar   *progressbar.ProgressBar // how far one run is; nil if stderr is not a terminal
 
-	mu      sync.Mutex // guards the fields below: calls report at the same time
 	profile *profile.Profile
-	failed  error // the first error of printing a trace
+
+	mu     sync.Mutex // guards failed: calls report at the same time
+	failed error      // the first error of printing a trace
 }
 
 func newObservers(a *app, f replayFlags) *observers {
 	o := &observers{app: a, flags: f}
-	o.profile = profile.New("tool.wasm", func(function uint32) string { return o.names.FuncName(int(function)) })
+	o.profile = profile.New("tool.wasm", func(tool string, function uint32) string { return o.names.Function(tool, function) })
 	return o
 }
 
@@ -48,7 +50,7 @@ func (o *observers) attach(c *sandbox.Config) {
 		c.Trace = o.traced
 	}
 	if o.flags.profile != "" {
-		c.Profile = o.call
+		c.Profile = func(tool string) sandbox.Profiler { return o.profile.Call(tool) }
 	}
 	if o.app.stderr.terminal && !o.flags.trace { // which is on the same terminal
 		c.Progress = o.spent
@@ -71,15 +73,12 @@ func (o *observers) prepare(ctx context.Context, db *starling.DB, r *starling.Re
 	if o.flags.profile == "" {
 		return nil
 	}
-	module, err := r.Module(ctx, runID)
-	if errors.Is(err, eventlog.ErrModuleNotFound) {
+	var err error
+	if o.names, err = r.Symbols(ctx, runID); errors.Is(err, eventlog.ErrModuleNotFound) {
 		return &failure{code: exitRefused, message: "run " + runID + " has no module to profile"}
 	}
 	if err != nil {
 		return unreadable(ctx, err)
-	}
-	if o.names, err = sandbox.Decode(module); err != nil {
-		return err
 	}
 	if holdsSomethingElse(o.flags.profile) {
 		return notOver(o.flags.profile, fs.ErrExist)
@@ -145,13 +144,6 @@ func (o *observers) close() error {
 		return o.failed
 	}
 	return errors.Join(o.failed, o.profile.Write(o.file), o.file.Close())
-}
-
-// call is a sandbox.Config's Profile.
-func (o *observers) call(tool string) sandbox.Profiler {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.profile.Call(map[string]string{"tool": tool})
 }
 
 // traced is a sandbox.Config's Trace: it prints one call of an import.

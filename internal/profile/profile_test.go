@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/pprof/profile"
 
-	ours "github.com/starling-host/starling/cmd/starling-host/internal/profile"
+	ours "github.com/starling-host/starling/internal/profile"
 )
 
 var names = map[uint32]string{1: "main", 2: "parse"}
@@ -43,12 +43,12 @@ func read(t *testing.T, p *ours.Profile) map[string][2]int64 {
 }
 
 func newProfile() *ours.Profile {
-	return ours.New("tool.wasm", func(f uint32) string { return names[f] })
+	return ours.New("tool.wasm", func(_ string, f uint32) string { return names[f] })
 }
 
 func TestFuelBelongsToTheFunctionThatRuns(t *testing.T) {
 	p := newProfile()
-	c := p.Call(map[string]string{"tool": "dice"})
+	c := p.Call("dice")
 	c.Enter(1, 0)
 	c.Enter(2, 10)
 	c.Leave(30)
@@ -60,7 +60,7 @@ func TestFuelBelongsToTheFunctionThatRuns(t *testing.T) {
 	c.Enter(99, 150) // without a name
 	c.Enter(1, 155)  // neither returns: a trap
 	c.End(160)
-	other := p.Call(map[string]string{"tool": "other"})
+	other := p.Call("other")
 	other.Enter(1, 3) // what was spent before belongs to nobody
 	other.End(7)
 	want := map[string][2]int64{
@@ -81,7 +81,7 @@ func TestFuelBelongsToTheFunctionThatRuns(t *testing.T) {
 // in very many.
 func TestStacksAreBounded(t *testing.T) {
 	p := newProfile()
-	c := p.Call(nil)
+	c := p.Call("")
 	const deep = 100_000
 	for i := range uint64(deep) {
 		c.Enter(1, i)

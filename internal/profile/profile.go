@@ -2,7 +2,10 @@ package profile
 
 import (
 	"io"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 
 	"github.com/google/pprof/profile"
 )
@@ -10,36 +13,44 @@ import (
 // Beyond is the frame below which functions stand whose callers are not kept.
 const Beyond = "[deeper or further stacks]"
 
-// Bounds on what one call keeps. A stack is written with all of its frames, so
-// their product bounds the file: some 8 million frames, at the very worst.
+// Bounds on what a call and a profile keep. A stack is written with all of its frames, so
+// their product bounds the file: some 8 million frames of a call, at the very worst.
 const (
 	maxDepth  = 256
 	maxStacks = 1 << 15
+	maxAll    = 1 << 18 // stacks of all calls
 )
 
-// Profile collects calls. It is not safe for concurrent use, and neither are
-// the calls.
+// Profile collects calls. It is safe for concurrent use, but each call is for one goroutine.
 type Profile struct {
 	module string
-	name   func(function uint32) string
-	calls  []*Call
+	name   func(tool string, function uint32) string
+	stacks atomic.Int64
+
+	mu    sync.Mutex // guards calls
+	calls []*Call
 }
 
 // New begins a profile of a module. Name returns the name of the function of an
-// index, or "" if it has none; it is asked once for each function that ran.
-func New(module string, name func(function uint32) string) *Profile {
+// index in the module of a tool, or "" if it has none; it is asked once for each function that ran.
+func New(module string, name func(tool string, function uint32) string) *Profile {
 	return &Profile{module: module, name: name}
 }
 
-// Call adds a call, whose fuel carries the labels.
-func (p *Profile) Call(labels map[string]string) *Call {
-	c := &Call{labels: map[string][]string{}, nodes: 1}
-	for key, value := range labels {
-		c.labels[key] = []string{value}
-	}
-	c.stack = []*node{{}}
+// Call adds a call of a tool.
+func (p *Profile) Call(tool string) *Call {
+	c := &Call{profile: p, Tool: tool, nodes: 1, stack: []*node{{}}}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.calls = append(p.calls, c)
 	return c
+}
+
+// Calls returns the calls in the order in which they began.
+func (p *Profile) Calls() []*Call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.calls)
 }
 
 // frame names a function: one of the module's by its index, or an import.
@@ -62,11 +73,13 @@ type node struct {
 
 // Call is one call of a guest.
 type Call struct {
-	labels map[string][]string
-	stack  []*node // the root and a node for each function that has not returned
-	beyond *node   // nil until it is needed
-	nodes  int
-	last   uint64 // fuel at the last report
+	Tool string
+
+	profile *Profile
+	stack   []*node // the root and a node for each function that has not returned
+	beyond  *node   // nil until it is needed
+	nodes   int
+	last    uint64 // fuel at the last report
 }
 
 // Enter reports that a function of the module is entered.
@@ -110,7 +123,7 @@ func (c *Call) callee(caller *node, f frame) *node {
 	if n, ok := caller.callees[f]; ok {
 		return n
 	}
-	if caller.caller != nil && caller.caller.overflow || caller.depth >= maxDepth || c.nodes >= maxStacks {
+	if caller.caller != nil && caller.caller.overflow || caller.depth >= maxDepth || c.nodes >= maxStacks || c.profile.stacks.Load() >= maxAll {
 		return c.furtherCallee(f)
 	}
 	return c.add(caller, f)
@@ -124,6 +137,9 @@ func (c *Call) furtherCallee(f frame) *node {
 	if n, ok := c.beyond.callees[f]; ok {
 		return n
 	}
+	if c.profile.stacks.Load() >= 2*maxAll {
+		return c.beyond
+	}
 	return c.add(c.beyond, f)
 }
 
@@ -135,6 +151,7 @@ func (c *Call) add(caller *node, f frame) *node {
 	caller.callees[f] = n
 	caller.order = append(caller.order, n)
 	c.nodes++
+	c.profile.stacks.Add(1)
 	return n
 }
 
@@ -147,9 +164,9 @@ func (p *Profile) Write(w io.Writer) error {
 		// With functions set, pprof does not look for a file with this name.
 		Mapping: []*profile.Mapping{{ID: 1, File: p.module, HasFunctions: true}},
 	}
-	b := builder{p: p, out: out, locations: map[frame]*profile.Location{}}
-	for _, c := range p.calls {
-		b.labels = c.labels
+	b := builder{p: p, out: out, locations: map[location]*profile.Location{}}
+	for _, c := range p.Calls() {
+		b.tool = c.Tool
 		b.samples(c.stack[0], nil)
 	}
 	return out.Write(w)
@@ -159,8 +176,14 @@ func (p *Profile) Write(w io.Writer) error {
 type builder struct {
 	p         *Profile
 	out       *profile.Profile
-	locations map[frame]*profile.Location
-	labels    map[string][]string
+	locations map[location]*profile.Location
+	tool      string // whose calls are written
+}
+
+// location is a function of a tool's module, or an import, which has no tool.
+type location struct {
+	frame
+	tool string
 }
 
 // samples adds a node and the functions that it called. stack has its callers, outermost first. It
@@ -175,7 +198,7 @@ func (b *builder) samples(n *node, stack []*profile.Location) {
 			leafFirst[len(stack)-1-i] = l
 		}
 		b.out.Sample = append(b.out.Sample, &profile.Sample{
-			Location: leafFirst, Value: []int64{int64(n.calls), int64(n.fuel)}, Label: b.labels,
+			Location: leafFirst, Value: []int64{int64(n.calls), int64(n.fuel)}, Label: map[string][]string{"tool": {b.tool}},
 		})
 	}
 	for _, callee := range n.order {
@@ -185,21 +208,29 @@ func (b *builder) samples(n *node, stack []*profile.Location) {
 
 // location returns the place of a function, which has no lines.
 func (b *builder) location(f frame) *profile.Location {
-	if l, ok := b.locations[f]; ok {
+	at := location{frame: f}
+	if f.imported == "" {
+		at.tool = b.tool
+	}
+	if l, ok := b.locations[at]; ok {
 		return l
 	}
 	id := uint64(len(b.locations) + 1)
-	name := f.imported
-	if name == "" {
-		name = b.p.name(f.index)
-	}
-	if name == "" {
-		name = "func[" + strconv.FormatUint(uint64(f.index), 10) + "]"
-	}
+	name := b.p.nameOf(b.tool, f)
 	function := &profile.Function{ID: id, Name: name, SystemName: name}
 	l := &profile.Location{ID: id, Mapping: b.out.Mapping[0], Address: id, Line: []profile.Line{{Function: function}}}
-	b.locations[f] = l
+	b.locations[at] = l
 	b.out.Function = append(b.out.Function, function)
 	b.out.Location = append(b.out.Location, l)
 	return l
+}
+
+func (p *Profile) nameOf(tool string, f frame) string {
+	if f.imported != "" {
+		return f.imported
+	}
+	if name := p.name(tool, f.index); name != "" {
+		return name
+	}
+	return "func[" + strconv.FormatUint(uint64(f.index), 10) + "]"
 }

@@ -6,8 +6,8 @@
 // the guest reports each entry of a function and each return with the fuel spent until then
 // ([Call]). The fuel between two reports belongs to the function that ran in between.
 //
-//	p := profile.New("dice", module.FuncName)
-//	c := p.Call(map[string]string{"tool": "dice"})
+//	p := profile.New("dice.wasm", names)
+//	c := p.Call("dice")
 //	c.Enter(17, 0)
 //	c.Leave(120)
 //	c.End(120)
