@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/machine"
 )
 
 // Call describes a call and how it ends.
@@ -42,6 +43,10 @@ type Call struct {
 	// before it began.
 	StopAt  uint64
 	StopErr error
+
+	// Recorded, if not nil, receives the recording of the last export that the call has
+	// executed, however that ended, before Call returns. Only the machine records.
+	Recorded func(*machine.Recording)
 }
 
 // Result is the result of a call.
@@ -74,6 +79,8 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 		c.Probe(p.meter)
 	}
 	switch {
+	case c.Recorded != nil && !m.engine.machine:
+		return Result{}, errors.New("sandbox: only the machine records a call")
 	case c.StopErr != nil && c.StopAt == 0:
 		return Result{}, c.StopErr
 	case ctx.Err() != nil:
@@ -106,7 +113,7 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 	}()
 	s.unseal()
 	s.name, s.args, s.env, s.imports = c.Tool, c.Args, c.Env, imports
-	s.stopAt, s.stop = c.StopAt, c.StopErr
+	s.stopAt, s.stop, s.record = c.StopAt, c.StopErr, c.Recorded != nil
 	s.attend(ctx, !c.NoTimeout)
 	s.allow(m.limits.Fuel)
 	s.watch = m.engine.watched(c.Tool)
@@ -117,6 +124,9 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 		r.Output, err = s.execute(c.Input)
 	}
 	r.Meter = s.meter()
+	if m.engine.machine {
+		m.engine.observed(s.instance, c)
+	}
 	return r, err
 }
 

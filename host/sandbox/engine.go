@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,15 @@ type Config struct {
 	// bytes with the same fuel, some thirty times slower, from code that shares
 	// nothing with the compiler: it is the second opinion on a recorded run.
 	Interpreter bool
+
+	// Machine executes modules in this project's own engine, host/internal/machine. It
+	// computes the same bytes with the same fuel, some ten times slower than the compiler,
+	// shares no code with the other engines, and can record a call to go back in it.
+	Machine bool
+
+	// Counts, if not nil, receives after each call how often each instruction was executed,
+	// by its offset in the rewritten module. Only the machine counts.
+	Counts func(tool string, counts iter.Seq2[uint32, uint64])
 
 	// CacheDir keeps compiled machine code, and what each version of this program has
 	// rewritten, so that both is done once on a machine and not once in a process. A
@@ -79,6 +89,8 @@ type Rung = image.Rung
 // Engine loads modules. It is safe for concurrent use.
 type Engine struct {
 	interpreter bool
+	machine     bool
+	counts      func(tool string, counts iter.Seq2[uint32, uint64])
 	compile     func(ctx context.Context, rewritten []byte, dir string) error // for the cache
 	verify      uint64
 	heavy       uint64 // fuel of a start-up whose result is kept
@@ -107,7 +119,7 @@ const exclusive = 1 << 30
 // Config.Interpreter is not set, or when the cache folder is not safe.
 func New(ctx context.Context, c Config) (e *Engine, err error) {
 	e = &Engine{
-		interpreter: c.Interpreter, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace, progress: c.Progress,
+		interpreter: c.Interpreter, machine: c.Machine, counts: c.Counts, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace, progress: c.Progress,
 		cache: &cache{}, modules: map[*Module]bool{}, heavy: heavyStart,
 	}
 	for i := range e.compiling {
@@ -116,7 +128,9 @@ func New(ctx context.Context, c Config) (e *Engine, err error) {
 	if err := engineWorks(ctx, c); err != nil {
 		return nil, err
 	}
-	if !c.Interpreter {
+	if c.Machine { // whose instances have memory of their own
+		c.Reset = ResetFresh
+	} else if !c.Interpreter {
 		if e.cache, err = openCache(c.CacheDir, c.Compile != nil); err != nil {
 			return nil, err
 		}

@@ -32,6 +32,9 @@ const (
 // allow starts the count at zero with a new budget.
 func (s *session) allow(budget uint64) {
 	s.budget, s.slice = budget, firstSlice
+	if s.record { // so that a refill is no part of the recording, but at its end
+		s.slice = budget
+	}
 	s.clock.recount(s.instance.fuel.Get())
 	s.instance.fuel.Set(0)
 	s.instance.limit.Set(s.nextLimit(0))

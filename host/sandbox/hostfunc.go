@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 )
@@ -53,4 +56,20 @@ var fuelFuncs = map[string]struct {
 	rewrite.RefillName: {nil, func(s *session, _ args) { s.refill() }},
 	rewrite.EnterName:  {i32, entered},
 	rewrite.LeaveName:  {nil, left},
+}
+
+// answering returns what answers an import.
+func answering(im rewrite.Import) func(*session, []uint64) {
+	if im.Module == rewrite.RefillModule {
+		do := fuelFuncs[im.Name].do
+		return func(s *session, stack []uint64) { do(s, stack) }
+	}
+	for _, f := range slices.Concat(starlingFuncs, wasiFuncs) {
+		if t, ok := rewrite.ImportType(im.Module, f.name); ok && f.name == im.Name {
+			return imported{f, im.Module, t}.call
+		}
+	}
+	return func(s *session, _ []uint64) {
+		s.end(hostFailed(fmt.Errorf("there is no import %s %s", im.Module, im.Name)))
+	}
 }

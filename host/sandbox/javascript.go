@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +27,7 @@ var webAssembly = js.Global().Get("WebAssembly")
 // engineWorks reports whether there is an engine.
 func engineWorks(_ context.Context, c Config) error {
 	switch {
-	case c.Interpreter || c.CacheDir != "" || c.Compile != nil:
+	case c.Interpreter || c.Machine || c.CacheDir != "" || c.Compile != nil:
 		return errors.New("sandbox: on js the engine is the one of JavaScript, which keeps no code")
 	case webAssembly.IsUndefined():
 		return errors.New("sandbox: there is no WebAssembly here")
@@ -62,7 +61,7 @@ type jsCode struct {
 	imports               []func(*session, []uint64) // in the order of the bridge
 }
 
-func compiled(_ context.Context, _ bool, p *Prepared) (executable, error) {
+func compiled(_ context.Context, _ *Engine, p *Prepared) (executable, error) {
 	bridge, err := rewrite.NewBridge(p.Wasm)
 	if err != nil {
 		return nil, err
@@ -82,22 +81,6 @@ func compiled(_ context.Context, _ bool, p *Prepared) (executable, error) {
 		}
 	}
 	return c, nil
-}
-
-// answering returns what answers an import.
-func answering(im rewrite.Import) func(*session, []uint64) {
-	if im.Module == rewrite.RefillModule {
-		do := fuelFuncs[im.Name].do
-		return func(s *session, stack []uint64) { do(s, stack) }
-	}
-	for _, f := range slices.Concat(starlingFuncs, wasiFuncs) {
-		if t, ok := rewrite.ImportType(im.Module, f.name); ok && f.name == im.Name {
-			return imported{f, im.Module, t}.call
-		}
-	}
-	return func(s *session, _ []uint64) {
-		s.end(hostFailed(fmt.Errorf("there is no import %s %s", im.Module, im.Name)))
-	}
 }
 
 func (c *jsCode) close(context.Context) error {
@@ -367,3 +350,6 @@ func (m *jsModule) ReadUint32Le(offset uint32) (uint32, bool) {
 
 // shrink fails: no instance is used twice here.
 func (*instance) shrink(uint32) error { return errNoShrink }
+
+// observed is for the machine, which is not part of this program on js.
+func (*Engine) observed(*instance, Call) {}

@@ -88,7 +88,7 @@ func (e *Engine) build(ctx context.Context, p *Prepared) (*Module, error) {
 // a folder.
 func (m *Module) compile(ctx context.Context, p *Prepared) error {
 	err := accepted(func() (err error) {
-		m.code, err = compiled(ctx, m.engine.interpreter, p)
+		m.code, err = compiled(ctx, m.engine, p)
 		return err
 	})
 	if err != nil && p.Folder != "" {

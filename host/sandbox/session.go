@@ -28,6 +28,7 @@ type session struct {
 	refilled time.Time // when the last slice began
 	stopAt   uint64
 	stop     error
+	record   bool // the machine records what the guest does
 	attended bool // the caller's context and the deadline count
 	ctx      context.Context
 	deadline time.Time // zero for no deadline

@@ -27,7 +27,7 @@ const explained = false
 // engineWorks reports whether there is an engine for this machine. wazero panics when its
 // compiler does not support it.
 func engineWorks(ctx context.Context, c Config) (err error) {
-	if c.Interpreter {
+	if c.Interpreter || c.Machine {
 		return nil
 	}
 	defer func() {
@@ -73,10 +73,13 @@ type wazeroCode struct {
 	module  wazero.CompiledModule
 }
 
-// compiled makes the engine find the code of a module, or compile or interpret it without a
+// compiled makes the engine find the code of a module, or compile, interpret or translate it without a
 // folder.
-func compiled(ctx context.Context, interpreter bool, p *Prepared) (executable, error) {
-	runtime, cache, err := newRuntime(ctx, interpreter, p.Folder)
+func compiled(ctx context.Context, e *Engine, p *Prepared) (executable, error) {
+	if e.machine {
+		return translated(p, e.counts != nil)
+	}
+	runtime, cache, err := newRuntime(ctx, e.interpreter, p.Folder)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,868 @@
+package machine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// Code is a translated module. It does not change, and machines share it.
+type Code struct {
+	Imports []Import
+
+	funcs           []*function // the module's, then those of exported imports
+	table           []int32     // indices of functions, -1 for none
+	initial         []uint64    // values of globals
+	globals         []wasm.GlobalType
+	exports         map[string]uint32
+	exportedGlobals map[string]uint32
+	memory          wasm.Limits // zero without a memory
+	fuel            int         // the global that counts fuel, or -1
+	count           bool
+	blocks          []block // that are counted
+}
+
+// Import is an import of a module.
+type Import struct {
+	Module, Name string
+	Type         wasm.FuncType
+}
+
+// block is a piece of code without branches into it or out of it before its end.
+type block struct {
+	fn         uint32
+	start, end int
+}
+
+// function is a function in the form that run executes.
+type function struct {
+	index           uint32 // in the module's index space
+	typ             uint32 // index of the first type that equals its own
+	params, results int
+	locals          int // parameters included
+	size            int // of a frame or of a host's slots
+	host            int // the import's number, or -1
+	result          wasm.ValType
+	code            []operation
+	offsets         []uint32   // in the module, of the instruction that each operation comes from
+	tables          [][]uint32 // targets of each br_table
+}
+
+// operation is an opcode with the slots of its result and its operands, and a constant. The upper
+// half of the constant of a branch is its target.
+type operation struct {
+	op      uint16
+	d, a, b uint16
+	imm     uint64
+}
+
+// Options change how a module is translated.
+type Options struct {
+	// Fuel is the export of the global that counts fuel, so that a recording can stop by it.
+	Fuel string
+
+	// Count makes machines count executions, see [Machine.Counts].
+	Count bool
+}
+
+// Translate validates a module that the rewriter has written, and translates it.
+func Translate(b []byte, o Options) (*Code, error) {
+	m, err := wasm.Decode(b)
+	if err != nil {
+		return nil, err
+	}
+	c := &Code{exports: map[string]uint32{}, exportedGlobals: map[string]uint32{}, fuel: -1, count: o.Count}
+	for _, im := range m.Imports {
+		c.Imports = append(c.Imports, Import{im.Module, im.Name, m.Types[im.Type]})
+	}
+	for i := range m.NumFuncs() {
+		c.declare(m, i)
+	}
+	for _, g := range m.Globals {
+		raw, v := m.Bytes(g.Init.Pos, g.Init.End), g.Init.Value
+		switch g.Init.Op {
+		case wasm.OpI32Const:
+			v = uint64(uint32(v))
+		case wasm.OpF32Const:
+			v = uint64(binary.LittleEndian.Uint32(raw[1:]))
+		case wasm.OpF64Const:
+			v = binary.LittleEndian.Uint64(raw[1:])
+		}
+		c.initial, c.globals = append(c.initial, v), append(c.globals, g.GlobalType)
+	}
+	for _, e := range m.Exports {
+		switch {
+		case e.Kind == wasm.ExternGlobal:
+			c.exportedGlobals[e.Name] = e.Index
+			if e.Name == o.Fuel {
+				c.fuel = int(e.Index)
+			}
+		case e.Kind == wasm.ExternFunc && int(e.Index) < len(c.Imports):
+			c.exports[e.Name] = c.forward(c.funcs[e.Index])
+		case e.Kind == wasm.ExternFunc:
+			c.exports[e.Name] = e.Index
+		}
+	}
+	if len(m.Memories) > 0 {
+		c.memory = m.Memories[0]
+		if !c.memory.HasMax {
+			c.memory.Max = wasm.MaxPages
+		}
+	}
+	if err := c.fillTable(m); err != nil {
+		return nil, err
+	}
+	for i := range m.Code {
+		t := &translator{c: c, m: m, f: c.funcs[m.NumImportedFuncs()+i]}
+		if err := t.body(i); err != nil {
+			return nil, fmt.Errorf("function %d: %w", t.f.index, err)
+		}
+	}
+	return c, nil
+}
+
+// declare adds the function with the given index.
+func (c *Code) declare(m *wasm.Module, i int) {
+	t := m.Types[m.FuncTypeIndex(i)]
+	f := &function{index: uint32(i), typ: typeOf(m, t), params: len(t.Params), results: len(t.Results), locals: len(t.Params), host: -1}
+	if i < m.NumImportedFuncs() {
+		f.host, f.size = i, max(f.params, f.results, 1)
+		if f.results > 0 {
+			f.result = t.Results[0]
+		}
+	}
+	c.funcs = append(c.funcs, f)
+}
+
+// typeOf returns the index of the first type that equals t, which exists.
+func typeOf(m *wasm.Module, t wasm.FuncType) uint32 {
+	for i := range m.Types {
+		if m.Types[i].Equal(t) {
+			return uint32(i)
+		}
+	}
+	panic("machine: type without index")
+}
+
+// forward adds a function that calls an import, for an import that is exported.
+func (c *Code) forward(f *function) uint32 {
+	g := *f
+	g.index, g.host, g.offsets = uint32(len(c.funcs)), -1, []uint32{0, 0}
+	g.code = []operation{{op: opCall, imm: uint64(f.index)}, {op: opReturn}}
+	c.funcs = append(c.funcs, &g)
+	return g.index
+}
+
+func (c *Code) fillTable(m *wasm.Module) error {
+	if len(m.Tables) == 0 {
+		return nil
+	}
+	c.table = make([]int32, m.Tables[0].Limits.Min)
+	for i := range c.table {
+		c.table[i] = -1
+	}
+	for i := range m.Elements {
+		e := &m.Elements[i]
+		if e.Mode != wasm.Active {
+			continue
+		}
+		at := uint64(uint32(e.Start.Value))
+		if at+uint64(e.Count) > uint64(len(c.table)) {
+			return fmt.Errorf("element segment %d is outside of the table", i)
+		}
+		for item := range m.Items(e) {
+			if item.Op == wasm.OpRefFunc {
+				c.table[at] = int32(item.Value)
+			}
+			at++
+		}
+	}
+	return nil
+}
+
+// value is an operand on the stack of a translation: in its own slot, a local that has
+// not changed since, or a constant.
+type value struct {
+	t    wasm.ValType // 0: any, in code that nothing reaches
+	kind byte
+	bits uint64 // of the constant, or the number of the local
+}
+
+const (
+	inSlot = iota
+	inLocal
+	constant
+)
+
+// control is an open block.
+type control struct {
+	op              wasm.Op
+	params, results []wasm.ValType
+	height          int     // of the stack below its parameters
+	start           int     // operation, of a loop
+	otherwise       int     // operation that branches to else, or -1
+	exits           []patch // that branch to its end
+	unreachable     bool    // nothing reaches the rest of it
+	silent          bool    // nothing reached its beginning
+}
+
+// patch is a branch whose target is not known yet: an operation, or the entry of a table.
+type patch struct{ operation, table, entry int }
+
+// translator translates one body.
+type translator struct {
+	c        *Code
+	m        *wasm.Module
+	f        *function
+	types    []wasm.ValType // of locals
+	stack    []value
+	settled  int // values of the stack that are in their slots
+	peak     int // of the stack
+	control  []control
+	silent   bool // nothing reaches the instruction, and nothing is emitted
+	at       int  // offset of the instruction
+	last     int  // the last operation, if it only puts a result into a slot and nothing branches behind it; or -1
+	straight int  // the last operation that a branch leads to
+	block    int  // operation with which the counted block begins
+}
+
+// lazyStack is the height beyond which locals are copied to the stack, so that looking for them
+// takes no time.
+const lazyStack = 200
+
+// invalid is the panic with which a translation ends.
+type invalid string
+
+func (t *translator) fail(format string, args ...any) { panic(invalid(fmt.Sprintf(format, args...))) }
+
+func (t *translator) body(i int) (err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case invalid:
+			err = fmt.Errorf("offset %#x: %s", t.at, string(v))
+		default:
+			panic(v)
+		}
+	}()
+	groups, it, err := t.m.Body(i, nil)
+	if err != nil {
+		return err
+	}
+	own := t.m.Types[t.m.Funcs[i]]
+	t.types = append(t.types, own.Params...)
+	for _, g := range groups {
+		if uint64(len(t.types))+uint64(g.Count) > maxSlots/2 {
+			t.fail("more than %d locals", maxSlots/2)
+		}
+		for range g.Count {
+			t.types = append(t.types, g.Type)
+		}
+	}
+	t.f.locals, t.last = len(t.types), -1
+	t.control = append(t.control, control{op: wasm.OpBlock, results: own.Results, otherwise: -1})
+	t.begin()
+	for it.Next() {
+		t.at = it.Instr.Pos
+		t.instruction(&it)
+		if t.f.locals+t.peak >= maxSlots-1 {
+			t.fail("a frame of more than %d slots", maxSlots)
+		}
+	}
+	t.f.size = t.f.locals + t.peak + 1
+	return it.Err()
+}
+
+// begin begins a block that is counted.
+func (t *translator) begin() {
+	if !t.c.count || t.silent {
+		return
+	}
+	t.finish()
+	t.block = len(t.f.code) + 1
+	t.emit(operation{op: opCount, imm: uint64(len(t.c.blocks))})
+	t.c.blocks = append(t.c.blocks, block{fn: t.f.index, start: t.block, end: t.block})
+}
+
+// finish ends the block.
+func (t *translator) finish() {
+	if t.c.count && t.block > 0 {
+		t.c.blocks[len(t.c.blocks)-1].end = len(t.f.code)
+		t.block = 0
+	}
+}
+
+func (t *translator) slot(height int) uint16 {
+	t.peak = max(t.peak, height+1)
+	return uint16(t.f.locals + height)
+}
+
+// emit appends an operation and returns its number, -1 where nothing reaches it.
+func (t *translator) emit(o operation) int {
+	t.last = -1
+	if t.silent {
+		return -1
+	}
+	t.f.code, t.f.offsets = append(t.f.code, o), append(t.f.offsets, uint32(t.at))
+	return len(t.f.code) - 1
+}
+
+func (t *translator) top() *control { return &t.control[len(t.control)-1] }
+
+func (t *translator) push(v value) {
+	t.stack = append(t.stack, v)
+	t.slot(len(t.stack))
+}
+
+// result emits an operation whose result goes on the stack.
+func (t *translator) result(want wasm.ValType, o operation) {
+	o.d = t.slot(len(t.stack))
+	last := t.emit(o)
+	t.push(value{t: want})
+	t.last = last
+}
+
+// pop returns the value on the stack and its height. Zero is any type.
+func (t *translator) pop(want wasm.ValType) (value, int) {
+	c, height := t.top(), len(t.stack)-1
+	if height < c.height {
+		if !c.unreachable {
+			t.fail("an operand is missing")
+		}
+		return value{t: want}, c.height
+	}
+	v := t.stack[height]
+	if want != 0 && v.t != 0 && v.t != want {
+		t.fail("operand of type %s, not %s", v.t, want)
+	}
+	t.stack = t.stack[:height]
+	t.settled = min(t.settled, height)
+	return v, height
+}
+
+// operand pops a value and returns the slot that has it. A constant is put there.
+func (t *translator) operand(want wasm.ValType) uint16 { return t.slotOf(t.pop(want)) }
+
+func (t *translator) slotOf(v value, height int) uint16 {
+	switch v.kind {
+	case inLocal:
+		return uint16(v.bits)
+	case constant:
+		t.emit(operation{op: opConst, d: t.slot(height), imm: v.bits})
+	}
+	return t.slot(height)
+}
+
+// put emits what puts a value into a slot, unless it is there.
+func (t *translator) put(d uint16, v value, height int) {
+	switch s := t.slot(height); {
+	case v.kind == constant:
+		t.emit(operation{op: opConst, d: d, imm: v.bits})
+	case v.kind == inLocal && d != uint16(v.bits):
+		t.emit(operation{op: opMove, d: d, a: uint16(v.bits)})
+	case v.kind == inSlot && d != s:
+		t.emit(operation{op: opMove, d: d, a: s})
+	}
+}
+
+// settle puts all values of the stack into their slots.
+func (t *translator) settle() {
+	for h := t.settled; h < len(t.stack); h++ {
+		t.put(t.slot(h), t.stack[h], h)
+		t.stack[h].kind = inSlot
+	}
+	t.settled = len(t.stack)
+	t.last = -1
+}
+
+// expect checks that values of these types are on the stack.
+func (t *translator) expect(types []wasm.ValType) {
+	c := t.top()
+	if c.unreachable {
+		for i := len(types) - 1; i >= 0; i-- {
+			t.pop(types[i])
+		}
+		t.pushAll(types)
+		return
+	}
+	base := len(t.stack) - len(types)
+	if base < c.height {
+		t.fail("an operand is missing")
+	}
+	for i, want := range types {
+		if got := t.stack[base+i].t; got != want && got != 0 {
+			t.fail("operand of type %s, not %s", got, want)
+		}
+	}
+}
+
+func (t *translator) pushAll(types []wasm.ValType) {
+	for _, v := range types {
+		t.push(value{t: v})
+	}
+}
+
+// unreachable ends the code that is reached, up to the end of the block.
+func (t *translator) unreachable() {
+	t.finish()
+	c := t.top()
+	c.unreachable, t.silent, t.last = true, true, -1
+	t.stack = t.stack[:c.height]
+	t.settled = min(t.settled, c.height)
+}
+
+func (t *translator) open(op wasm.Op, b wasm.BlockType, otherwise int, silent bool) {
+	if index, ok := b.Index(); ok && int64(index) >= int64(len(t.m.Types)) {
+		t.fail("type %d does not exist", index)
+	}
+	block := t.m.TypeOfBlock(b)
+	t.expect(block.Params)
+	t.settle()
+	t.straight = len(t.f.code)
+	t.control = append(t.control, control{
+		op: op, params: block.Params, results: block.Results, height: len(t.stack) - len(block.Params), start: len(t.f.code), otherwise: otherwise, silent: silent,
+	})
+	// The values may have been of any type: they are the block's parameters.
+	t.stack = t.stack[:len(t.stack)-len(block.Params)]
+	t.pushAll(block.Params)
+}
+
+// label returns the block that a branch leads out of, and whether that is the body.
+func (t *translator) label(index uint32) (c *control, body bool) {
+	if int64(index) >= int64(len(t.control)) {
+		t.fail("label %d does not exist", index)
+	}
+	k := len(t.control) - 1 - int(index)
+	return &t.control[k], k == 0
+}
+
+// carried are the types that a branch to the block carries.
+func (c *control) carried() []wasm.ValType {
+	if c.op == wasm.OpLoop {
+		return c.params
+	}
+	return c.results
+}
+
+// moves reports whether a branch has to move values.
+func (t *translator) moves(c *control) bool {
+	n := len(c.carried())
+	base := len(t.stack) - n
+	for k := range n {
+		if base != c.height || t.stack[base+k].kind != inSlot {
+			return true
+		}
+	}
+	return false
+}
+
+// lead makes a branch lead to a block: to its start, or later to its end.
+func (c *control) lead(t *translator, p patch) {
+	if c.op == wasm.OpLoop {
+		t.target(p, c.start)
+	} else {
+		c.exits = append(c.exits, p)
+	}
+}
+
+func (t *translator) target(p patch, to int) {
+	t.straight = max(t.straight, to)
+	switch {
+	case p.operation >= 0:
+		in := &t.f.code[p.operation]
+		in.imm = in.imm&math.MaxUint32 | uint64(to)<<32
+	case p.table >= 0:
+		t.f.tables[p.table][p.entry] = uint32(to)
+	}
+}
+
+// jump emits a branch with its moves. The stack stays as it is. Moves go to lower heights, the
+// lowest first, so that none overwrites what another one moves.
+func (t *translator) jump(index uint32) {
+	c, body := t.label(index)
+	if body {
+		t.leave()
+		return
+	}
+	n := len(c.carried())
+	for k := range n {
+		h := len(t.stack) - n + k
+		t.put(t.slot(c.height+k), t.stack[h], h)
+	}
+	c.lead(t, patch{t.emit(operation{op: opJump}), -1, 0})
+}
+
+// leave emits a return.
+func (t *translator) leave() {
+	n := t.f.results
+	base := len(t.stack) - n
+	switch {
+	case n == 1 && t.stack[base].kind == constant:
+		t.emit(operation{op: opReturnConst, imm: t.stack[base].bits})
+	case n == 1:
+		t.emit(operation{op: opReturnSlot, a: t.slotOf(t.stack[base], base)})
+	default:
+		for h := base; h < base+n; h++ { // first into their slots, since the results replace locals
+			t.put(t.slot(h), t.stack[h], h)
+		}
+		for k := range n {
+			t.emit(operation{op: opMove, d: uint16(k), a: t.slot(base + k)})
+		}
+		t.emit(operation{op: opReturn})
+	}
+}
+
+// condition pops a condition and emits a branch that is taken if it is as wanted. It calls before
+// between the two.
+func (t *translator) condition(want int, before func()) int {
+	last := t.last
+	v, height := t.pop(wasm.I32)
+	if last >= 0 && v.kind == inSlot && t.f.code[last].d == t.slot(height) {
+		in := t.f.code[last]
+		if op := fused[in.op][want]; op != 0 && in.imm <= math.MaxUint32 {
+			t.undo(1)
+			if prev := last - 1; op == opI64GtUBrIfNot && prev >= t.straight && t.f.code[prev].op == opGlobalGet && t.f.code[prev].d == in.b && int(in.b) >= t.f.locals {
+				g := t.f.code[prev].imm // the check of fuel
+				t.undo(1)
+				op, in.b = opBrIfAtMostGlobal, uint16(g)
+			}
+			before()
+			return t.emit(operation{op: op, a: in.a, b: in.b, imm: in.imm})
+		}
+	}
+	a := t.slotOf(v, height)
+	before()
+	return t.emit(operation{op: [2]uint16{opBrIfNot, opBrIf}[want], a: a})
+}
+
+// undo takes back the last operations.
+func (t *translator) undo(n int) {
+	n = len(t.f.code) - n
+	t.f.code, t.f.offsets, t.last = t.f.code[:n], t.f.offsets[:n], -1
+}
+
+func (t *translator) instruction(it *wasm.Iter) {
+	switch in := it.Instr; in.Op {
+	case wasm.OpNop:
+	case wasm.OpUnreachable:
+		t.emit(operation{op: opUnreachable})
+		t.unreachable()
+	case wasm.OpBlock:
+		t.open(in.Op, in.Block, -1, t.silent)
+	case wasm.OpLoop:
+		t.open(in.Op, in.Block, -1, t.silent)
+		t.begin()
+	case wasm.OpIf:
+		otherwise := t.condition(0, t.settle)
+		t.open(in.Op, in.Block, otherwise, t.silent)
+		t.begin()
+	case wasm.OpElse, wasm.OpEnd:
+		t.closes(in.Op)
+	case wasm.OpBr:
+		c, _ := t.label(in.Index)
+		t.expect(c.carried())
+		t.jump(in.Index)
+		t.unreachable()
+	case wasm.OpBrIf:
+		t.branchIf(in.Index)
+	case wasm.OpBrTable:
+		t.branchTable(it)
+	case wasm.OpReturn:
+		t.expect(t.control[0].results)
+		t.leave()
+		t.unreachable()
+	case wasm.OpCall:
+		if int64(in.Index) >= int64(t.m.NumFuncs()) {
+			t.fail("function %d does not exist", in.Index)
+		}
+		t.call(t.m.Types[t.m.FuncTypeIndex(int(in.Index))], operation{op: opCall, imm: uint64(in.Index)})
+	case wasm.OpCallIndirect:
+		if int64(in.Index) >= int64(len(t.m.Types)) || len(t.m.Tables) == 0 {
+			t.fail("there is no table, or no type %d", in.Index)
+		}
+		callee := t.m.Types[in.Index]
+		t.call(callee, operation{op: opCallIndirect, a: t.operand(wasm.I32), imm: uint64(typeOf(t.m, callee))})
+	case wasm.OpDrop:
+		t.pop(0)
+		t.last = -1
+	case wasm.OpSelect, wasm.OpSelectTyped:
+		c, want := t.operand(wasm.I32), wasm.ValType(0)
+		if in.Op == wasm.OpSelectTyped {
+			want = wasm.ValType(t.m.Bytes(in.Pos, in.End)[2])
+		}
+		y, hy := t.pop(want)
+		x, hx := t.pop(want)
+		if x.t != y.t && x.t != 0 && y.t != 0 {
+			t.fail("select of %s and %s", x.t, y.t)
+		}
+		o := operation{op: opSelect, a: t.slotOf(x, hx), b: t.slotOf(y, hy), imm: uint64(c)}
+		t.result(max(x.t, y.t), o)
+	case wasm.OpLocalGet, wasm.OpLocalSet, wasm.OpLocalTee:
+		t.local(in.Op, in.Index)
+	case wasm.OpGlobalGet, wasm.OpGlobalSet:
+		t.global(in.Op, in.Index)
+	case wasm.OpMemorySize:
+		t.needMemory()
+		t.result(wasm.I32, operation{op: opMemorySize})
+	case wasm.OpMemoryGrow:
+		t.needMemory()
+		t.result(wasm.I32, operation{op: opMemoryGrow, a: t.operand(wasm.I32)})
+	case wasm.OpMemoryCopy, wasm.OpMemoryFill:
+		t.needMemory()
+		n, from, to := t.operand(wasm.I32), t.operand(wasm.I32), t.operand(wasm.I32)
+		op := opMemoryCopy
+		if in.Op == wasm.OpMemoryFill {
+			op = opMemoryFill
+		}
+		t.emit(operation{op: op, d: to, a: from, b: n})
+	case wasm.OpI32Const, wasm.OpI64Const, wasm.OpF32Const, wasm.OpF64Const:
+		t.constant(in)
+	default:
+		t.plain(in)
+	}
+}
+
+// closes handles else and end.
+func (t *translator) closes(op wasm.Op) {
+	c := t.top()
+	t.expect(c.results)
+	if len(t.stack) != c.height+len(c.results) {
+		t.fail("%d values are left", len(t.stack)-c.height-len(c.results))
+	}
+	if len(t.control) == 1 {
+		t.leave()
+		t.finish()
+		t.control = nil
+		return
+	}
+	if !t.silent {
+		t.settle()
+	}
+	if op == wasm.OpElse {
+		if c.op != wasm.OpIf || c.otherwise == -2 {
+			t.fail("else without if")
+		}
+		c.exits = append(c.exits, patch{t.emit(operation{op: opJump}), -1, 0})
+		t.finish()
+		t.target(patch{c.otherwise, -1, 0}, len(t.f.code))
+		c.otherwise, c.unreachable, t.silent = -2, false, c.silent
+		t.stack = t.stack[:c.height]
+		t.settled = min(t.settled, c.height)
+		t.pushAll(c.params)
+	} else {
+		closed := *c
+		if closed.op == wasm.OpIf && closed.otherwise != -2 {
+			if len(closed.params) != len(closed.results) || string(closed.params) != string(closed.results) {
+				t.fail("if without else, of a type that changes the stack")
+			}
+			t.target(patch{closed.otherwise, -1, 0}, len(t.f.code))
+		}
+		t.control = t.control[:len(t.control)-1]
+		for _, p := range closed.exits {
+			t.target(p, len(t.f.code))
+		}
+		t.silent = closed.silent
+		t.stack = t.stack[:closed.height]
+		t.settled = min(t.settled, closed.height)
+		t.pushAll(closed.results)
+	}
+	t.last = -1
+	t.settled = len(t.stack)
+	t.begin()
+}
+
+func (t *translator) branchIf(index uint32) {
+	c, body := t.label(index)
+	v, _ := t.pop(wasm.I32)
+	t.expect(c.carried())
+	moves := body || !t.silent && t.moves(c)
+	t.stack = append(t.stack, v)
+	if moves {
+		over := t.condition(0, func() {})
+		t.jump(index)
+		t.target(patch{over, -1, 0}, len(t.f.code))
+	} else {
+		c.lead(t, patch{t.condition(1, func() {}), -1, 0})
+	}
+	t.last = -1
+	t.begin()
+}
+
+func (t *translator) branchTable(it *wasm.Iter) {
+	a := t.operand(wasm.I32)
+	table := len(t.f.tables)
+	t.f.tables = append(t.f.tables, make([]uint32, it.Index+1))
+	t.emit(operation{op: opBrTable, a: a, imm: uint64(table)})
+	t.finish()
+	stubs := map[uint32]int{} // code that moves values and then branches
+	entry, arity := 0, -1
+	for index := range it.Labels {
+		c, body := t.label(index)
+		if arity >= 0 && arity != len(c.carried()) {
+			t.fail("labels of different types")
+		}
+		arity = len(c.carried())
+		t.expect(c.carried())
+		switch stub, ok := stubs[index]; {
+		case t.silent:
+		case ok:
+			t.f.tables[table][entry] = uint32(stub)
+		case body || t.moves(c):
+			stubs[index] = len(t.f.code)
+			t.f.tables[table][entry] = uint32(len(t.f.code))
+			t.jump(index)
+		default:
+			c.lead(t, patch{-1, table, entry})
+		}
+		entry++
+	}
+	t.unreachable()
+}
+
+// call settles the parameters, which become the first slots of the callee's frame.
+func (t *translator) call(callee wasm.FuncType, o operation) {
+	t.expect(callee.Params)
+	base := len(t.stack) - len(callee.Params)
+	for h := base; h < len(t.stack); h++ {
+		t.put(t.slot(h), t.stack[h], h)
+	}
+	o.d = t.slot(base)
+	t.emit(o)
+	t.stack = t.stack[:base]
+	t.settled = min(t.settled, base)
+	t.pushAll(callee.Results)
+	t.last = -1
+	t.begin()
+}
+
+func (t *translator) local(op wasm.Op, index uint32) {
+	if int64(index) >= int64(len(t.types)) {
+		t.fail("local %d does not exist", index)
+	}
+	want, x := t.types[index], value{t.types[index], inLocal, uint64(index)}
+	if op == wasm.OpLocalGet {
+		if len(t.stack) > lazyStack {
+			t.result(want, operation{op: opMove, a: uint16(index)})
+		} else {
+			t.push(x)
+		}
+		return
+	}
+	last := t.last
+	v, height := t.pop(want)
+	pending := false
+	for h := t.settled; h < min(len(t.stack), lazyStack+1); h++ { // the values that are still the local's
+		if t.stack[h] == x {
+			t.put(t.slot(h), x, h)
+			t.stack[h].kind, pending = inSlot, true
+		}
+	}
+	if last >= 0 && !pending && v.kind == inSlot && t.f.code[last].d == t.slot(height) {
+		t.f.code[last].d = uint16(index)
+		t.last = -1
+	} else {
+		t.put(uint16(index), v, height)
+	}
+	if op == wasm.OpLocalTee {
+		t.push(x)
+	}
+}
+
+func (t *translator) global(op wasm.Op, index uint32) {
+	if int64(index) >= int64(len(t.c.globals)) {
+		t.fail("global %d does not exist", index)
+	}
+	g := t.c.globals[index]
+	if op == wasm.OpGlobalGet {
+		t.result(g.Type, operation{op: opGlobalGet, imm: uint64(index)})
+		return
+	}
+	if !g.Mutable {
+		t.fail("global %d is not mutable", index)
+	}
+	last := t.last
+	a := t.operand(g.Type)
+	fuel := int(index) == t.c.fuel
+	if n := len(t.f.code); last > t.straight && last == n-1 && index < maxSlots && t.f.code[last].d == a && int(a) >= t.f.locals {
+		// The rewriter's additions of a constant to fuel and depth are one operation.
+		get, add := t.f.code[last-1], t.f.code[last]
+		if get.op == opGlobalGet && get.imm == uint64(index) && get.d == add.a && get.d == add.d &&
+			(fuel && add.op == opI64AddConst || !fuel && add.op == opI32AddConst) {
+			t.undo(2)
+			t.emit(operation{op: map[bool]uint16{true: opFuelAdd, false: opGlobalAdd32}[fuel], a: uint16(index), imm: add.imm})
+			return
+		}
+	}
+	t.emit(operation{op: map[bool]uint16{true: opFuelSet, false: opGlobalSet}[fuel], a: a, imm: uint64(index)})
+}
+
+func (t *translator) needMemory() {
+	if len(t.m.Memories) == 0 {
+		t.fail("there is no memory")
+	}
+}
+
+func (t *translator) constant(in wasm.Instr) {
+	raw := t.m.Bytes(in.Pos, in.End)
+	r := wasm.NewReader(raw, 1, len(raw))
+	v := value{kind: constant}
+	switch in.Op {
+	case wasm.OpI32Const:
+		v.t, v.bits = wasm.I32, uint64(uint32(r.S32()))
+	case wasm.OpI64Const:
+		v.t, v.bits = wasm.I64, uint64(r.S64())
+	case wasm.OpF32Const:
+		v.t, v.bits = wasm.F32, uint64(le.Uint32(raw[1:]))
+	case wasm.OpF64Const:
+		v.t, v.bits = wasm.F64, le.Uint64(raw[1:])
+	}
+	t.push(v)
+}
+
+// plain translates an instruction of the generated table.
+func (t *translator) plain(in wasm.Instr) {
+	index := in.Op
+	if in.Op >= wasm.OpI32TruncSatF32S && in.Op <= wasm.OpI64TruncSatF64U {
+		index = 0xe0 + in.Op&7
+	} else if in.Op >= 0xe0 {
+		t.fail("%s is not known", in.Op)
+	}
+	row := plain[index]
+	params, result, ok := strings.Cut(row.signature, ":")
+	if !ok {
+		t.fail("%s is not known", in.Op)
+	}
+	o := operation{op: row.slots}
+	if in.Op >= wasm.OpI32Load && in.Op <= wasm.OpI64Store32 {
+		t.needMemory()
+		raw := t.m.Bytes(in.Pos, in.End)
+		r := wasm.NewReader(raw, 1, len(raw))
+		if align := r.U32(); align > alignment[in.Op-wasm.OpI32Load] {
+			t.fail("alignment %d", align)
+		}
+		o.imm = uint64(r.U32())
+	}
+	if len(params) == 2 {
+		if v, height := t.pop(letter(params[1])); v.kind == constant && row.constant != 0 {
+			o.op, o.imm = row.constant, v.bits
+		} else {
+			o.b = t.slotOf(v, height)
+		}
+	}
+	o.a = t.operand(letter(params[0]))
+	if result == "" {
+		t.emit(o)
+	} else {
+		t.result(letter(result[0]), o)
+	}
+}
+
+// alignment has the logarithm of each load's and store's bytes, by opcode.
+var alignment = [...]uint32{2, 3, 2, 3, 0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 2, 3, 2, 3, 0, 1, 0, 1, 2}
+
+func letter(c byte) wasm.ValType {
+	return map[byte]wasm.ValType{'i': wasm.I32, 'I': wasm.I64, 'f': wasm.F32, 'F': wasm.F64}[c]
+}
