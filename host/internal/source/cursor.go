@@ -1,0 +1,86 @@
+package source
+
+import (
+	"bytes"
+	"strings"
+)
+
+// maxName bounds names of functions, files and types, in bytes.
+const maxName = 256
+
+// cursor reads little-endian numbers. After the end of its bytes it reads zeros and has failed.
+type cursor struct {
+	b      []byte
+	pos    int
+	failed bool
+}
+
+// at returns a cursor at an offset of b.
+func at(b []byte, pos uint64) *cursor {
+	if pos > uint64(len(b)) {
+		return &cursor{failed: true}
+	}
+	return &cursor{b: b, pos: int(pos)}
+}
+
+func (c *cursor) take(n uint64) []byte {
+	if c.failed || n > uint64(len(c.b)-c.pos) {
+		c.failed = true
+		return nil
+	}
+	c.pos += int(n)
+	return c.b[c.pos-int(n) : c.pos]
+}
+
+// uint reads a number of n bytes, at most 8.
+func (c *cursor) uint(n int) (v uint64) {
+	for i, b := range c.take(uint64(n)) {
+		v |= uint64(b) << (8 * i)
+	}
+	return v
+}
+
+func (c *cursor) byte() byte { return byte(c.uint(1)) }
+
+// uleb reads an unsigned LEB128 number.
+func (c *cursor) uleb() (v uint64) {
+	for shift := 0; !c.failed; shift += 7 {
+		b := c.byte()
+		v |= uint64(b&0x7f) << min(shift, 64)
+		if b < 0x80 {
+			break
+		}
+	}
+	return v
+}
+
+// sleb reads a signed LEB128 number.
+func (c *cursor) sleb() (v int64) {
+	for shift := 0; !c.failed; shift += 7 {
+		b := c.byte()
+		v |= int64(b&0x7f) << min(shift, 64)
+		if b < 0x80 {
+			if b&0x40 != 0 && shift+7 < 64 {
+				v |= -1 << (shift + 7)
+			}
+			break
+		}
+	}
+	return v
+}
+
+// text reads bytes up to a zero.
+func (c *cursor) text() string {
+	if c.failed {
+		return ""
+	}
+	n := bytes.IndexByte(c.b[c.pos:], 0)
+	if n < 0 {
+		c.failed = true
+		return ""
+	}
+	return cut(c.take(uint64(n) + 1)[:n])
+}
+
+// cut returns text as valid UTF-8 of bounded length.
+func cut(b []byte) string { return strings.ToValidUTF8(string(b[:min(len(b), maxName)]), "�") }

@@ -1,0 +1,190 @@
+package source
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sort"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// maxImage bounds the initial memory that is searched for a table.
+const maxImage = 64 << 20
+
+// goTable is the table of functions of Go since 1.20, see pcHeader and _func in package runtime. A
+// position in a function is a point, a number that grows with calls and inlined functions. Only some
+// points have a place in the code: where execution can resume after a call. So all instructions up to
+// the next one get the line of the last point among them, which is that of the call.
+type goTable struct {
+	memory, table                      []byte // the table is in the memory
+	names, units, files, values, funcs uint64 // offsets in the table
+	functionData                       uint64 // the address that function data count from
+	left                               int    // values that may still be read
+}
+
+// readGo reads the table of a module that the Go compiler made, and reports whether there is one.
+func (t *Table) readGo() bool {
+	memory := t.image()
+	for from := 0; ; from++ {
+		i := bytes.Index(memory[from:], []byte{0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8})
+		if i < 0 {
+			return false
+		}
+		from += i
+		c := at(memory, uint64(from)+8)
+		count := c.uint(8)
+		c.take(16) // the number of files, and an address
+		g := goTable{memory: memory, table: memory[from:], names: c.uint(8), units: c.uint(8), files: c.uint(8), values: c.uint(8), funcs: c.uint(8), left: 4 * maxRows}
+		if c.failed || count > uint64(len(t.module.Code)) {
+			continue
+		}
+		// The runtime's description of the module begins with the address of the table.
+		var address [8]byte
+		binary.LittleEndian.PutUint64(address[:], uint64(from))
+		if i := bytes.Index(memory, address[:]); i >= 0 {
+			g.functionData = at(memory, uint64(i)+40*8).uint(8)
+		}
+		// Bodies count from the first function, in steps of 1 since Go 1.26, before that of 1<<16.
+		first := at(g.table, g.funcs).uint(4)
+		step := max(at(g.table, g.funcs+8).uint(4)-first, 1)
+		for i := range count {
+			f := at(g.table, g.funcs+8*i)
+			body, offset := (f.uint(4)-first)/step, f.uint(4)
+			if body < uint64(len(t.module.Code)) && len(t.rows) < maxRows && len(t.scopes) < maxScopes {
+				t.readGoFunction(&g, int(body), at(g.table, g.funcs+offset))
+			}
+		}
+		return len(t.rows) > 0
+	}
+}
+
+// image returns the memory that the module begins with.
+func (t *Table) image() []byte {
+	size := 0
+	for _, d := range t.module.Data {
+		if end := int(uint32(d.Start.Value)) + d.End - d.Pos; end <= maxImage {
+			size = max(size, end)
+		}
+	}
+	memory := make([]byte, size)
+	for _, d := range t.module.Data {
+		if start := int(uint32(d.Start.Value)); start < size {
+			copy(memory[start:], t.module.Bytes(d.Pos, d.End))
+		}
+	}
+	return memory
+}
+
+// goValue is the value of all points below end that no value before it is of.
+type goValue struct {
+	end   uint64
+	value int64
+}
+
+type goValues []goValue
+
+// read reads a table of values.
+func (g *goTable) read(offset uint64) (all goValues) {
+	c, last := at(g.table, g.values+offset), goValue{value: -1}
+	for offset != 0 && g.left > 0 {
+		u := c.uleb()
+		if u == 0 && last.end > 0 {
+			break
+		}
+		last.value += int64(u>>1) ^ -int64(u&1)
+		last.end += c.uleb()
+		if c.failed {
+			break
+		}
+		all = append(all, last)
+		g.left--
+	}
+	return all
+}
+
+// of returns the value of a point, or -1.
+func (v goValues) of(point uint64) int64 {
+	i := sort.Search(len(v), func(i int) bool { return v[i].end > point })
+	if i == len(v) {
+		return -1
+	}
+	return v[i].value
+}
+
+// readGoFunction adds the lines of a function body and of the functions inlined into it.
+func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
+	f.take(4)
+	name := at(g.table, g.names+f.uint(4)).text()
+	f.take(12)
+	files, lines, inlined := g.read(f.uint(4)), g.read(f.uint(4)), goValues{}
+	pcData, unit := f.uint(4), f.uint(4)
+	f.take(7)
+	funcData, tree := f.byte(), uint64(0)
+	if pcData > 2 && funcData > 3 && g.functionData != 0 {
+		inlined = g.read(at(f.b, uint64(f.pos)+4*2).uint(4))
+		tree = g.functionData + at(f.b, uint64(f.pos)+4*(pcData+3)).uint(4)
+	}
+	place := func(point uint64) (file, line int32) {
+		number := files.of(point)
+		if number < 0 {
+			return -1, 0
+		}
+		return t.file(at(g.table, g.files+at(g.table, g.units+4*(unit+uint64(number))).uint(4)).text()), int32(lines.of(point))
+	}
+	copies := map[int64]int32{-1: int32(len(t.scopes))}
+	t.scopes = append(t.scopes, scope{name: name, parent: -1, file: -1})
+	// copyOf returns the scope of an entry of the tree of inlined functions.
+	var copyOf func(index int64, depth int) int32
+	copyOf = func(index int64, depth int) int32 {
+		s, ok := copies[index]
+		c := at(g.memory, tree+16*uint64(index)+4)
+		if name, caller := at(g.table, g.names+c.uint(4)).text(), c.uint(4); !ok && depth < maxInlined && len(t.scopes) < maxScopes {
+			file, line := place(caller)
+			parent := copyOf(inlined.of(caller), depth+1)
+			s = int32(len(t.scopes))
+			t.scopes = append(t.scopes, scope{name: name, parent: parent, file: file, line: line})
+		}
+		copies[index] = s
+		return s
+	}
+	last, in := row{file: -2}, int32(-1)
+	t.points(body, func(offset uint32, point uint64) {
+		r := row{at: offset, breakable: true}
+		if r.file, r.line = place(point); (r.file != last.file || r.line != last.line) && len(t.rows) < maxRows {
+			t.rows, last = append(t.rows, r), r
+		}
+		if s := copyOf(inlined.of(point), 0); s != in {
+			t.marks, in = append(t.marks, mark{offset, s}), s
+		}
+	})
+}
+
+// points yields where the code of resume points begins in a function body. The function begins with
+// a br_table, whose index is the point and whose labels are the ends of as many blocks around it.
+func (t *Table) points(body int, yield func(offset uint32, point uint64)) {
+	_, it, err := t.module.Body(body, nil)
+	var last []uint64 // the highest point of each label
+	depth := 0
+	for err == nil && last == nil && it.Next() {
+		if it.Op == wasm.OpBrTable {
+			last, depth = make([]uint64, it.Depth()), it.Depth()
+			point := uint64(0)
+			for label := range it.Labels {
+				if int(label) < len(last) {
+					last[label] = point
+				}
+				point++
+			}
+		}
+	}
+	if yield(uint32(t.module.Code[body].Pos), 0); last == nil {
+		return
+	}
+	for label := 0; label < len(last) && it.Next(); {
+		if it.Op == wasm.OpEnd && it.Depth() < depth {
+			yield(uint32(it.Pos()), last[label])
+			depth--
+			label++
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package source
+
+import (
+	"cmp"
+	"errors"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/starling-host/starling/host/internal/interp"
+	"github.com/starling-host/starling/host/internal/wasm"
+)
+
+// Bounds on what a table keeps, far above what modules of 32 MiB have.
+const (
+	maxRows    = 4 << 20
+	maxScopes  = 1 << 20
+	maxInlined = 64 // functions at one place
+)
+
+// Place is a line of source code. File and Line may be missing, Column often is.
+type Place struct {
+	File     string // as the compiler wrote it
+	Line     int
+	Column   int
+	Function string
+}
+
+// Table knows the source lines of one module. It is safe for concurrent use.
+type Table struct {
+	module *wasm.Module
+	names  map[uint32]string // of functions, by index
+	format string
+	files  []string
+	byName map[string]int32 // the index in files
+	rows   []row            // in ascending order
+	scopes []scope
+	marks  []mark // in ascending order
+	dwarf  *dwarf
+}
+
+// row is where the code of a line begins. A row without a file ends the code before it.
+type row struct {
+	at           uint32
+	file         int32
+	line, column int32
+	breakable    bool // a good place for a breakpoint
+}
+
+// scope is a function, or the copy of one within the function that calls it.
+type scope struct {
+	name               string
+	parent             int32 // the scope of the caller, -1 for a function of its own
+	file, line, column int32 // of the call in the parent
+	die                int   // in DWARF
+}
+
+// mark is where the code of a scope begins or goes on.
+type mark struct {
+	at    uint32
+	scope int32
+}
+
+// The formats of a [Table].
+const (
+	DWARF      = "DWARF"
+	Go         = "Go"
+	Python     = "Python"
+	JavaScript = "JavaScript"
+	Names      = "names" // of functions only
+)
+
+// Open reads what a module says of its source. The error says that the bytes are no module; a module
+// without such information has an empty table. The table keeps the bytes.
+func Open(module []byte) (*Table, error) {
+	m, err := wasm.Decode(module)
+	if err != nil {
+		return nil, err
+	}
+	if m.Section(wasm.SectionCode) == nil {
+		return nil, errors.New("source: the module has no code")
+	}
+	t := &Table{module: m, names: map[uint32]string{}, byName: map[string]int32{}}
+	for index, name := range m.FuncNames {
+		t.names[index] = name
+		t.format = Names
+	}
+	about := interp.Of(module)
+	switch {
+	case about != nil && (about.Language == Python || about.Language == JavaScript):
+		t.format = about.Language
+	case t.readDWARF():
+		t.format = DWARF
+	case t.readGo():
+		t.format = Go
+	}
+	slices.SortStableFunc(t.rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(min(a.file, 0), min(b.file, 0)))
+	})
+	return t, nil
+}
+
+// Format returns where the lines come from: DWARF, Go, Python, JavaScript, names of functions only,
+// or "" for nothing.
+func (t *Table) Format() string { return t.format }
+
+// Function returns the name of a function by its index, or "".
+func (t *Table) Function(index uint32) string { return t.names[index] }
+
+// Lines returns the source line of the instruction at an offset of the module's bytes, and behind it
+// the lines of the functions that it was inlined into. The result is empty for an offset that is not
+// in the code of a function.
+func (t *Table) Lines(offset uint32) []Place {
+	body := t.body(offset)
+	if body < 0 {
+		return nil
+	}
+	begin := uint32(t.module.Code[body].Pos)
+	p := Place{Function: t.names[uint32(t.module.NumImportedFuncs()+body)]}
+	if r := t.rowAt(begin, offset); r.file >= 0 {
+		p.File, p.Line, p.Column = t.files[r.file], int(r.line), int(r.column)
+	}
+	var all []Place
+	for i := t.scopeAt(begin, offset); i >= 0 && len(all) < maxInlined; i = t.scopes[i].parent {
+		s, called := t.scopes[i], p
+		if s.name != "" || s.parent >= 0 {
+			called.Function = s.name
+		}
+		if s.parent < 0 {
+			return append(all, called)
+		}
+		all = append(all, called)
+		p.File, p.Line, p.Column = "", int(s.line), int(s.column)
+		if s.file >= 0 {
+			p.File = t.files[s.file]
+		}
+	}
+	return append(all, p)
+}
+
+// body returns the index of the function body at an offset, or -1.
+func (t *Table) body(offset uint32) int {
+	i := sort.Search(len(t.module.Code), func(i int) bool { return t.module.Code[i].End > int(offset) })
+	if i == len(t.module.Code) || int(offset) < t.module.Code[i].Pos {
+		return -1
+	}
+	return i
+}
+
+// rowAt returns the row of an offset in the body that begins at begin, or one without a file. Code
+// that a compiler adds has line 0, and gets the line before it in the same function of the source.
+func (t *Table) rowAt(begin, offset uint32) row {
+	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].at > offset }) - 1
+	for back := range maxInlined {
+		if i-back < 0 || t.rows[i-back].at < begin || t.rows[i-back].file < 0 {
+			break
+		}
+		if r := t.rows[i-back]; r.line > 0 && t.scopeAt(begin, r.at) == t.scopeAt(begin, offset) {
+			return r
+		}
+	}
+	return row{file: -1}
+}
+
+// scopeAt returns the innermost scope at an offset of the body that begins at begin, or -1.
+func (t *Table) scopeAt(begin, offset uint32) int32 {
+	i := sort.Search(len(t.marks), func(i int) bool { return t.marks[i].at > offset }) - 1
+	if i < 0 || t.marks[i].at < begin {
+		return -1
+	}
+	return t.marks[i].scope
+}
+
+// Addresses returns the offsets at which the code of a line begins, one or more for each function
+// that has code of it. The file may be the end of a path.
+func (t *Table) Addresses(file string, line int) []uint32 {
+	var all []uint32
+	wanted := make([]bool, len(t.files))
+	for i, f := range t.files {
+		wanted[i] = f == file || strings.HasSuffix(f, "/"+strings.TrimPrefix(path.Clean(file), "/"))
+	}
+	for i, r := range t.rows {
+		if r.file < 0 || !wanted[r.file] || int(r.line) != line || !r.breakable {
+			continue
+		}
+		if i > 0 && t.rows[i-1].file == r.file && t.rows[i-1].line == r.line && t.body(t.rows[i-1].at) == t.body(r.at) {
+			continue // the code before it is of the line as well
+		}
+		all = append(all, r.at)
+	}
+	return slices.Compact(all)
+}
+
+// Files returns the source files of the module.
+func (t *Table) Files() []string { return slices.Clone(t.files) }
+
+// file returns the index of a file, or -1.
+func (t *Table) file(name string) int32 {
+	if name == "" {
+		return -1
+	}
+	i, ok := t.byName[name]
+	if !ok {
+		i = int32(len(t.files))
+		t.files, t.byName[name] = append(t.files, name), i
+	}
+	return i
+}
+
+// content returns a custom section without its name.
+func (t *Table) content(name string) []byte {
+	if s := t.module.Custom(name); s != nil {
+		return s.Content()
+	}
+	return nil
+}
