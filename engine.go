@@ -46,6 +46,7 @@ type EngineKind string
 // The engines. They share no code, and give the same bytes and use the same fuel.
 const (
 	Compiler    EngineKind = "compiler"
+	Machine     EngineKind = "machine"     // some ten times slower; records calls, see host/sandbox
 	Interpreter EngineKind = "interpreter" // some thirty times slower
 )
 
@@ -81,7 +82,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (*Engine, error) {
 	var failed error
 	for _, config := range o.configs() {
 		p, err := guest.NewProcesses(ctx, guest.ProcessConfig{
-			Interpreter: config.Interpreter, CacheDir: config.CacheDir, MaxCalls: o.MaxCalls, Compiler: o.compiler(), Scheduler: o.Scheduler,
+			Interpreter: config.Interpreter, Machine: config.Machine, CacheDir: config.CacheDir, MaxCalls: o.MaxCalls, Compiler: o.compiler(), Scheduler: o.Scheduler,
 		})
 		if err == nil {
 			return &Engine{p, p.Close}, nil
@@ -99,8 +100,8 @@ func NewSandbox(ctx context.Context, o EngineOptions) (engine *sandbox.Engine, e
 	var why error
 	for _, config := range o.configs() {
 		if engine, err = sandbox.New(ctx, config); err == nil {
-			if config.Interpreter && o.Kind == "" && o.Warn != nil {
-				o.Warn("modules are interpreted, which takes some thirty times as long: " + PlainError(why))
+			if config.Machine && o.Kind == "" && o.Warn != nil {
+				o.Warn("modules are not compiled, which takes some ten times as long: " + PlainError(why))
 			}
 			return engine, nil
 		}
@@ -112,9 +113,16 @@ func NewSandbox(ctx context.Context, o EngineOptions) (engine *sandbox.Engine, e
 // configs lists the engine configurations that the options allow, the fastest first. The
 // folder of compiled code may be unusable, and some machines have no compiler.
 func (o EngineOptions) configs() (allowed []sandbox.Config) {
-	all := []sandbox.Config{{CacheDir: CodeCacheFolder(), Compile: o.compile}, {Compile: o.compile}, {Interpreter: true}}
+	all := []sandbox.Config{{CacheDir: CodeCacheFolder(), Compile: o.compile}, {Compile: o.compile}, {Machine: true}, {Interpreter: true}}
 	for _, c := range all {
-		if o.Kind != "" && c.Interpreter != (o.Kind == Interpreter) {
+		kind := Compiler
+		switch {
+		case c.Machine:
+			kind = Machine
+		case c.Interpreter:
+			kind = Interpreter
+		}
+		if o.Kind != kind && (o.Kind != "" || kind == Interpreter) {
 			continue
 		}
 		if o.Adjust != nil {

@@ -7,18 +7,18 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 )
 
-// TestTheInterpreterIsAnnounced where nobody chose it.
-func TestTheInterpreterIsAnnounced(t *testing.T) {
+// TestTheSlowEngineIsAnnounced where nobody chose it.
+func TestTheSlowEngineIsAnnounced(t *testing.T) {
 	var warned []string
 	o := starling.EngineOptions{
 		Warn: func(text string) { warned = append(warned, text) },
 		Adjust: func(c *sandbox.Config) {
-			if !c.Interpreter {
+			if !c.Machine {
 				c.CacheDir = "/dev/null/cache" // so that the compiler does not start
 			}
 		},
 	}
-	for _, kind := range []starling.EngineKind{"", starling.Interpreter} {
+	for _, kind := range []starling.EngineKind{"", starling.Machine} {
 		o.Kind = kind
 		engine, err := starling.NewSandbox(t.Context(), o)
 		if err != nil {

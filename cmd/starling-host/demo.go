@@ -57,7 +57,7 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 	if err := a.replay(ctx, []string{f.database, starling.LastRun}, replayFlags{output: outputText}); err != nil {
 		return err
 	}
-	a.stderr.printf(demoNext, pasteable("starling-host show", f.database, starling.LastRun), pasteable("starling-host replay --engine interpreter", f.database, starling.LastRun),
+	a.stderr.printf(demoNext, pasteable("starling-host show", f.database, starling.LastRun), pasteable("starling-host replay --engine machine", f.database, starling.LastRun),
 		pasteable("starling-host validate", f.database), shellWord(f.file))
 	return nil
 }

@@ -29,11 +29,11 @@ The verdict goes to standard output: "identical", or the first event that differ
 run without a terminal event, because its process died, is identical if its events
 are.
 
---engine selects the engine. Compiler, interpreter and v8 share no code, and compute
-the same bytes and the same fuel, so together they rule out a bug in one engine. The
-interpreter is about thirty times slower. v8 requires Node 20 or newer, and replays
-only unencrypted runs as they were recorded. If an engine's call stack is too small
-for a call, the verdict is "not decided".
+--engine selects the engine. Compiler, machine, interpreter and v8 share no code, and
+compute the same bytes and the same fuel, so together they rule out a bug in one
+engine. The machine is about ten times slower, and the interpreter thirty times. v8
+requires Node 20 or newer, and replays only unencrypted runs as they were recorded. If
+an engine's call stack is too small for a call, the verdict is "not decided".
 
 --trace prints every import that the tool calls: the fuel spent so far, the function,
 its arguments and its answer. --profile writes the call's fuel by function and call
@@ -54,7 +54,7 @@ counted, without effect on the exit code.`
 
 const replayExample = `  starling-host replay @last
   starling-host replay starling.db --all --timeout 1m
-  starling-host replay @last --engine interpreter
+  starling-host replay @last --engine machine
   starling-host replay @last --engine v8
   starling-host replay @last --module dice.wasm
   starling-host replay @last --trace
@@ -172,7 +172,7 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 func newNode(ctx context.Context) (*verifier.Node, error) {
 	node, err := verifier.NewNode(ctx)
 	if err != nil {
-		return nil, &failure{code: exitFailed, message: starling.PlainError(err), hint: "install it, or use another engine: --engine interpreter"}
+		return nil, &failure{code: exitFailed, message: starling.PlainError(err), hint: "install it, or use another engine: --engine machine"}
 	}
 	return node, nil
 }

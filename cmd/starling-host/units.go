@@ -144,8 +144,8 @@ const engineV8 = "v8"
 
 // engineFlag adds --engine.
 func engineFlag(cmd *cobra.Command, value *string) {
-	choiceFlag(cmd, "engine", "", "engine that executes modules, compiler, interpreter or v8 (default the best that works here)",
-		choice(value, string(starling.Compiler), string(starling.Interpreter), engineV8))
+	choiceFlag(cmd, "engine", "", "engine that executes modules, compiler, machine, interpreter or v8 (default the best that works here)",
+		choice(value, string(starling.Compiler), string(starling.Machine), string(starling.Interpreter), engineV8))
 }
 
 // policyFlag adds --policy to the commands that run tools.

@@ -40,6 +40,7 @@ type Recording struct {
 	next      int  // entry of the journal
 	kept      int  // bytes of the journal
 	answering bool // by the host
+	hit       Range
 }
 
 type page [pageBytes]byte
@@ -143,7 +144,7 @@ func (m *Machine) written(at, n uint64) bool {
 	}
 	for _, w := range m.watched {
 		if at < uint64(w.Addr)+uint64(w.Len) && uint64(w.Addr) < at+n {
-			m.reason = Written
+			m.reason, r.hit = Written, w
 			return true
 		}
 	}
@@ -344,22 +345,42 @@ func (r *Recording) watch(change func(byte) byte) {
 	}
 }
 
-// breakAt puts a breakpoint before the first operation at or behind an offset, in a copy of the function.
-func (r *Recording) breakAt(offset uint32) {
-	m := r.m
+// locate returns the first operation at or behind an offset, in the same function.
+func (m *Machine) locate(offset uint32) (f *function, pc int) {
 	functions := m.funcs[len(m.code.Imports):]
 	i := sort.Search(len(functions), func(i int) bool { return len(functions[i].offsets) > 0 && functions[i].offsets[0] > offset }) - 1
 	if i < 0 {
-		return
+		return nil, 0
 	}
-	f := *functions[i]
-	pc := sort.Search(len(f.offsets), func(i int) bool { return f.offsets[i] >= offset })
+	f = functions[i]
+	pc = sort.Search(len(f.offsets), func(i int) bool { return f.offsets[i] >= offset })
 	if pc == len(f.offsets) {
+		return nil, 0
+	}
+	return f, pc
+}
+
+// Operation returns the offset at which a breakpoint at the given one stops, as Where returns it, and
+// whether there is an operation.
+func (r *Recording) Operation(offset uint32) (uint32, bool) {
+	f, pc := r.m.locate(offset)
+	if f == nil {
+		return 0, false
+	}
+	return f.offsets[pc], true
+}
+
+// breakAt puts a breakpoint at an offset, in a copy of the function.
+func (r *Recording) breakAt(offset uint32) {
+	m := r.m
+	at, pc := m.locate(offset)
+	if at == nil {
 		return
 	}
 	if &m.funcs[0] == &m.code.funcs[0] {
 		m.funcs = slices.Clone(m.funcs)
 	}
+	f := *at
 	f.code = slices.Clone(f.code)
 	f.code[pc].op = opBreak
 	m.funcs[f.index] = &f
@@ -493,6 +514,9 @@ func (r *Recording) untouched(i int, end uint64, s Stop) bool {
 	}
 	return true
 }
+
+// Hit returns which of the watched ranges the last stop at a write was for.
+func (r *Recording) Hit() Range { return r.hit }
 
 // LastWrite returns the position before the last write, before a position, to some bytes. It stays
 // where it is. It is false if the call did not write them.

@@ -16,8 +16,9 @@ import (
 
 // Config sets the number of workers and their limits.
 type Config struct {
-	// Interpreter and CacheDir are as in sandbox.Config.
+	// Interpreter, Machine and CacheDir are as in sandbox.Config.
 	Interpreter bool
+	Machine     bool
 	CacheDir    string
 
 	// Compiler bounds compilations.
@@ -105,7 +106,7 @@ var _ sandbox.Loader = (*Engine)(nil)
 func New(ctx context.Context, c Config) (*Engine, error) {
 	c = c.complete()
 	host, err := sandbox.New(ctx, sandbox.Config{
-		Interpreter: c.Interpreter, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh,
+		Interpreter: c.Interpreter, Machine: c.Machine, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh,
 	})
 	if err != nil {
 		return nil, err
@@ -211,7 +212,7 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted bool) (*process, error) {
 	l := prepared.Limits
 	s := settings{
-		Interpreter: e.config.Interpreter, Folder: prepared.Folder, Demoted: demoted,
+		Interpreter: e.config.Interpreter, Machine: e.config.Machine, Folder: prepared.Folder, Demoted: demoted,
 		// Two instances: one makes the start, and one is called.
 		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,
 		CPU:    processorBound(l.Fuel),

@@ -20,6 +20,7 @@ type settings struct {
 	Compile     bool          // compile one module into Folder and exit
 	Foreground  bool          // see Compiler
 	Interpreter bool          // see sandbox.Config
+	Machine     bool          // the same
 	Folder      string        // where compiled code is, if any: read, or written to compile
 	Demoted     bool          // from the beginning
 	Memory      uint64        // bytes of writable memory, see jail.Config
