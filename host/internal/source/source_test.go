@@ -124,6 +124,7 @@ func checkHostile(module []byte) {
 	for offset := 0; offset < len(module); offset += 1 + len(module)/100 {
 		for _, p := range table.Lines(uint32(offset)) {
 			table.Addresses(p.File, p.Line)
+			table.Variables(uint32(offset), State{Locals: make([]uint64, 8), Globals: make([]uint64, 2), Memory: module})
 		}
 	}
 }
@@ -141,7 +142,7 @@ func TestHostile(t *testing.T) {
 			t.Fatal(err)
 		}
 		from := table.module.Custom(".debug_info").Offset
-		for i := range 1000 {
+		for i := range 200 {
 			changed := slices.Clone(module)
 			for j := range 1 + i%5 {
 				h := (i*7919 + j*104729) % (len(module) - from)

@@ -1,0 +1,117 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/host/internal/machine"
+	"github.com/starling-host/starling/host/internal/rewrite"
+)
+
+// recorded executes run(n) of a module without imports.
+func recorded(t *testing.T, path string, n uint64) (*machine.Recording, *rewrite.Offsets, error) {
+	t.Helper()
+	module, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{Offsets: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := machine.Translate(r.Wasm, machine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := machine.New(code, []machine.Host{func([]uint64) {}})
+	for _, s := range r.Data {
+		m.Write(s.Offset, s.Bytes)
+	}
+	m.Record(0)
+	err = m.Call(context.Background(), "run", []uint64{n})
+	return m.Recording(), r.Offsets, err
+}
+
+func stateOf(r *machine.Recording, f machine.Frame) State {
+	memory, _ := r.Read(0, r.Size())
+	return State{f.Locals, f.Operands, r.Globals(), memory}
+}
+
+func TestVariables(t *testing.T) {
+	for _, flag := range []string{"-gdwarf-4", "-gdwarf-5"} {
+		t.Run(flag, func(t *testing.T) {
+			path := compiled(t, flag, "-O0")
+			table := opened(t, path)
+			r, offsets, err := recorded(t, path, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := os.ReadFile("testdata/points.c")
+			line := 1 + slices.Index(strings.Split(string(text), "\n"), "\treturn total;")
+			var stops []uint32
+			for _, at := range table.Addresses("points.c", line) {
+				stop, _ := offsets.Rewritten(at)
+				stops = append(stops, stop)
+			}
+			if reason, err := r.Back(context.Background(), 0, machine.Stop{Offsets: stops}); reason != machine.Offset || err != nil {
+				t.Fatal(reason, err)
+			}
+			got := ""
+			for _, f := range r.Frames()[:2] {
+				at, _ := offsets.Original(f.Offset)
+				for _, x := range table.Variables(at, stateOf(r, f)) {
+					got += fmt.Sprintf("%s %s = %s\n", x.Type, x.Name, x.Value)
+					for _, c := range x.Children {
+						got += fmt.Sprintf("  %s %s = %s\n", c.Type, c.Name, c.Value)
+					}
+				}
+			}
+			// 0+1, 7+2, 14+3, doubled there, 21+4, 28+1.
+			want := `point * p = ADDRESS
+  point *p = {x: 0, y: 0, name: ADDRESS "hello", next: ADDRESS}
+int n = 5
+int total = 108
+color c = GREEN
+int n = 5
+point * p = ADDRESS
+  point *p = {x: 0, y: 0, name: ADDRESS "hello", next: ADDRESS}
+`
+			for _, word := range strings.FieldsFunc(got, func(r rune) bool { return strings.ContainsRune(" \n,}", r) }) {
+				if strings.HasPrefix(word, "0x") {
+					got = strings.Replace(got, word, "ADDRESS", 1)
+				}
+			}
+			if got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// TestTrapPlace finds the line of a trap in an inlined function, and its callers.
+func TestTrapPlace(t *testing.T) {
+	for _, optimize := range []string{"-O0", "-O2"} {
+		path := compiled(t, "-g", optimize)
+		table := opened(t, path)
+		r, offsets, err := recorded(t, path, 12)
+		if err == nil || !strings.Contains(err.Error(), "unreachable") {
+			t.Fatalf("error %v", err)
+		}
+		var got []string
+		for _, f := range r.Frames() {
+			at, _ := offsets.Original(f.Offset)
+			for _, p := range table.Lines(at) {
+				got = append(got, fmt.Sprintf("%s:%d", p.Function, p.Line))
+			}
+			table.Variables(at, stateOf(r, f))
+		}
+		want := []string{"add:17", "sum:25", "run:41"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", optimize, got, want)
+		}
+	}
+}
