@@ -47,7 +47,7 @@ func Describe(ev Event) (string, error) {
 		return facts(ev, summarizeEffect)
 	case KindBudgetExceeded:
 		return facts(ev, func(p BudgetExceeded) string {
-			return fmt.Sprintf("%s: %g of %g, %s", p.Limit, p.Actual, p.Cap, p.Where)
+			return p.Describe() + ", " + strings.ReplaceAll(p.Where, "_", " ")
 		})
 	case KindRunCompleted:
 		return facts(ev, func(p RunCompleted) string { return p.FinalText })
@@ -290,6 +290,11 @@ func describeExchange(v Exchange) string {
 // Describe writes which bound of a run's budget was passed, and by how much, such as
 // "output_tokens, 12 of 10".
 func (p BudgetExceeded) Describe() string {
-	amount := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+	amount := func(n float64) string {
+		if whole := uint64(n); n >= 0 && float64(whole) == n {
+			return display.Digits(whole)
+		}
+		return strconv.FormatFloat(n, 'f', -1, 64)
+	}
 	return fmt.Sprintf("%s, %s of %s", p.Limit, amount(p.Actual), amount(p.Cap))
 }

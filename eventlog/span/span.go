@@ -65,7 +65,8 @@ type Span struct {
 	// Fuel is what an attempt used. For an effect it is what the attempt used since its effect before.
 	Fuel       uint64
 	PeakMemory uint64 // bytes, of an attempt
-	Host       string // of an HTTP request, with its port if it names one
+	Request    string // the method and the URL, of an HTTP request
+	Host       string // of its URL, with the port if it names one
 	Status     int    // of an HTTP response, or zero
 	Bytes      int    // of the response of an effect
 
@@ -104,6 +105,10 @@ type Builder struct {
 	calls map[string]int // the open attempt of each call
 	last  map[int]last   // of open attempts
 	open  []int          // spans without an end
+	at    int            // the span of the last event, or None
+
+	budget   string // which bound of the run was passed, or empty
+	budgetAt int    // the attempt that passed it, or None
 }
 
 // last is where an attempt stands.
@@ -127,6 +132,17 @@ func Of(events []event.Event) (*Run, error) {
 // Run returns what the events so far say. It stays valid until the next Add.
 func (b *Builder) Run() *Run { return &b.run }
 
+// At returns the index of the span that the event added last belongs to, or [None].
+func (b *Builder) At() int { return b.at }
+
+// CallOf returns the index of the attempt that a span is, or is in, or None.
+func (r *Run) CallOf(at int) int {
+	for at != None && r.Spans[at].Kind != Call {
+		at = r.Spans[at].Parent
+	}
+	return at
+}
+
 // Add takes the next event of the run. An error means that its payload does not fit its kind.
 // Events whose payload is encrypted move the time on, and nothing else.
 func (b *Builder) Add(ev event.Event) error {
@@ -135,7 +151,7 @@ func (b *Builder) Add(ev event.Event) error {
 		*b = Builder{turn: None, calls: map[string]int{}, last: map[int]last{}}
 		r.ID, r.Began, r.State, r.Cause = ev.RunID, ev.Timestamp, Open, None
 	}
-	r.Events = ev.Seq
+	r.Events, b.at = ev.Seq, None
 	before := r.End
 	r.End = max(before, ev.Timestamp-r.Began)
 	err := b.take(ev, before)
@@ -167,14 +183,17 @@ func (b *Builder) take(ev event.Event, before int64) error {
 		r.Turns++
 		b.turn = b.begin(ev, Span{Kind: Turn, Parent: None, Name: fmt.Sprintf("turn %d", r.Turns), TurnID: p.TurnID})
 		b.begin(ev, Span{Kind: Answer, Parent: b.turn, Name: r.Model, TurnID: p.TurnID})
+		b.at = b.turn
+	case event.KindReasoningEmitted:
+		b.at = b.answer()
 	case event.KindAssistantMessageCompleted:
 		p, err := event.Decode[event.AssistantMessageCompleted](ev)
 		if err != nil {
 			return err
 		}
-		if s := b.answer(); s != nil {
+		if at := b.answer(); at != None {
+			s := b.end(at, ev, OK)
 			s.InputTokens, s.OutputTokens, s.CostUSD = p.InputTokens, p.OutputTokens, p.CostUSD
-			b.end(s, ev, OK)
 			if p.Outcome == event.ErrorCut || p.Outcome == event.ErrorRefused {
 				s.State, s.ErrorType, s.Final = Failed, p.Outcome, true
 			}
@@ -233,16 +252,23 @@ func (b *Builder) take(ev event.Event, before int64) error {
 		if err != nil {
 			return err
 		}
-		if s := b.answer(); s != nil && p.TurnID == s.TurnID {
-			b.end(s, ev, Failed)
-			s.ErrorType, s.Error, s.Final = event.ErrorBudget, p.Describe(), true
+		b.budget, b.budgetAt = p.Describe(), None
+		if at := b.answer(); at != None && p.TurnID == r.Spans[at].TurnID {
+			s := b.end(at, ev, Failed)
+			s.ErrorType, s.Error, s.Final = event.ErrorBudget, b.budget, true
+		}
+		for at := len(r.Spans) - 1; at >= 0 && p.CallID != ""; at-- {
+			if s := &r.Spans[at]; s.Kind == Call && s.CallID == p.CallID {
+				b.at, b.budgetAt = at, at
+				break
+			}
 		}
 	case event.KindRunResumed:
 		b.endTurn()
 		b.close(Lost, before)
 		at := b.begin(ev, Span{Kind: Wait, Parent: None, Name: "until another process continued the run"})
 		r.Spans[at].Start = before
-		b.end(&r.Spans[at], ev, OK)
+		b.end(at, ev, OK)
 	case event.KindRunCompleted:
 		b.ended(OK, "", "")
 	case event.KindRunFailed:
@@ -270,25 +296,29 @@ func (b *Builder) begin(ev event.Event, s Span) int {
 	b.run.Spans = append(b.run.Spans, s)
 	at := len(b.run.Spans) - 1
 	b.open = append(b.open, at)
+	b.at = at
 	return at
 }
 
 // end ends a span with an event.
-func (b *Builder) end(s *Span, ev event.Event, state State) {
+func (b *Builder) end(at int, ev event.Event, state State) *Span {
+	s := &b.run.Spans[at]
 	s.Last, s.End, s.State = ev.Seq, b.run.End, state
+	b.at = at
+	return s
 }
 
-// answer returns the open answer of the open turn, or nil.
-func (b *Builder) answer() *Span {
+// answer returns the open answer of the open turn, or None.
+func (b *Builder) answer() int {
 	if b.turn == None {
-		return nil
+		return None
 	}
 	for at := len(b.run.Spans) - 1; at > b.turn; at-- {
 		if s := &b.run.Spans[at]; s.Kind == Answer && s.Parent == b.turn && s.State == Open {
-			return s
+			return at
 		}
 	}
-	return nil
+	return None
 }
 
 // endTurn ends the open turn where its last part ended.
@@ -312,8 +342,7 @@ func (b *Builder) outcome(ev event.Event, call string, attempt uint32, m event.M
 	if !ok || b.run.Spans[at].Attempt != attempt {
 		return nil
 	}
-	s := &b.run.Spans[at]
-	b.end(s, ev, state)
+	s := b.end(at, ev, state)
 	s.Fuel, s.PeakMemory = m.Fuel, m.PeakMemory
 	b.run.Fuel += m.Fuel
 	b.run.PeakMemory = max(b.run.PeakMemory, m.PeakMemory)
@@ -330,6 +359,7 @@ func (b *Builder) effect(ev event.Event, p event.SideEffectRecorded) {
 	if inCall && p.CallID != "" {
 		parent, now = attempt, b.last[attempt]
 	}
+	b.at = parent
 	since, spent := now.at, p.Fuel-min(p.Fuel, now.fuel)
 	now.at, now.fuel = r.End, max(p.Fuel, now.fuel)
 	at := now.intent
@@ -358,8 +388,7 @@ func (b *Builder) effect(ev event.Event, p event.SideEffectRecorded) {
 	if at == None {
 		return
 	}
-	s := &r.Spans[at]
-	b.end(s, ev, OK)
+	s := b.end(at, ev, OK)
 	if p.DurationUs > 0 {
 		s.Start = max(r.End-min(p.DurationUs, r.End/1000)*1000, 0)
 	}
@@ -375,7 +404,8 @@ func result(r *Run, s *Span, p event.SideEffectRecorded) {
 		return
 	}
 	r.Requests++
-	_, s.Host, _ = strings.Cut(event.DescribeRequest(p.Request), "://")
+	s.Request = event.DescribeRequest(p.Request)
+	_, s.Host, _ = strings.Cut(s.Request, "://")
 	s.Host = s.Host[:strings.IndexAny(s.Host+"/", "/?#")]
 	var x event.Exchange
 	if p.Error != nil || canon.Unmarshal(p.Value, &x) != nil {
@@ -396,11 +426,11 @@ func result(r *Run, s *Span, p event.SideEffectRecorded) {
 func (b *Builder) modelFailed(ev event.Event, f event.ModelFailure) {
 	r := &b.run
 	r.InputTokens, r.OutputTokens, r.CostUSD = r.InputTokens+f.InputTokens, r.OutputTokens+f.OutputTokens, r.CostUSD+f.CostUSD
-	s := b.answer()
-	if s == nil {
+	failed := b.answer()
+	if failed == None {
 		return
 	}
-	b.end(s, ev, stateOf(f.Class))
+	s := b.end(failed, ev, stateOf(f.Class))
 	s.ErrorType, s.Error, s.Final = f.Class, f.Error, f.Final
 	s.InputTokens, s.OutputTokens, s.CostUSD = f.InputTokens, f.OutputTokens, f.CostUSD
 	if next := *s; !f.Final {
@@ -408,6 +438,7 @@ func (b *Builder) modelFailed(ev event.Event, f event.ModelFailure) {
 		at := b.begin(ev, Span{Kind: Answer, Parent: b.turn, Name: next.Name, TurnID: next.TurnID})
 		r.Spans[at].Start += wait
 		r.Spans[at].End += wait
+		b.at = failed
 	}
 }
 
@@ -417,8 +448,10 @@ func (b *Builder) wait(ev event.Event, s Span, ms int64) int64 {
 		return 0
 	}
 	s.Kind, s.Name = Wait, "before the next attempt"
+	of := b.at
 	at := b.begin(ev, s)
-	b.end(&b.run.Spans[at], ev, OK)
+	b.end(at, ev, OK)
+	b.at = of
 	ns := min(ms, maxWaitMs) * 1e6
 	b.run.Spans[at].End += ns
 	b.run.Waited += ns
@@ -451,6 +484,12 @@ func (b *Builder) ended(state State, errorType, text string) {
 	}
 	if state != Failed {
 		return
+	}
+	if errorType == event.ErrorBudget && b.budget != "" {
+		if r.Error = b.budget; b.budgetAt != None {
+			r.Cause = b.budgetAt
+			return
+		}
 	}
 	for at := len(r.Spans) - 1; at >= 0; at-- {
 		if s := &r.Spans[at]; s.Final && s.State == Failed {

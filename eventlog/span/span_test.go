@@ -288,3 +288,42 @@ func TestRowsFold(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 }
+
+// TestEventsBelongToSpans names the span of each event of an agent whose second call passes the
+// run's budget of fuel.
+func TestEventsBelongToSpans(t *testing.T) {
+	var s script
+	s.start("goal", "m")
+	s.at(1, event.TurnStarted{TurnID: "t"})
+	s.at(2, event.ReasoningEmitted{TurnID: "t"})
+	s.at(3, event.AssistantMessageCompleted{TurnID: "t"})
+	s.at(4, call("a", 1))
+	s.at(5, call("b", 1))
+	s.at(6, exchange("a", "http://x/", "HTTP/1.1 200 OK\r\n\r\n", 100))
+	s.at(7, event.ToolCallFailed{CallID: "a", Attempt: 1, ErrorType: "tool", Error: "busy", WaitMs: 20})
+	s.at(8, done("b"))
+	s.at(9, event.BudgetExceeded{Limit: "fuel", Cap: 6e7, Actual: 104_867_311, Where: "post_call", TurnID: "t", CallID: "b"})
+	s.at(10, event.RunFailed{ErrorType: "budget", Error: "step: budget exceeded"})
+	var b span.Builder
+	var got []string
+	for _, ev := range s.events {
+		if err := b.Add(ev); err != nil {
+			t.Fatal(err)
+		}
+		name := "-"
+		if at := b.At(); at != span.None {
+			name = b.Run().Spans[at].Name
+			if in := b.Run().CallOf(at); in != span.None {
+				name += " in " + b.Run().Spans[in].Name
+			}
+		}
+		got = append(got, name)
+	}
+	want := "-, turn 1, p/m, p/m, tool-a in tool-a, tool-b in tool-b, GET http://x/ in tool-a, tool-a in tool-a, tool-b in tool-b, tool-b in tool-b, -"
+	if text := strings.Join(got, ", "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+	if r := b.Run(); r.Error != "fuel, 104,867,311 of 60,000,000" || r.Spans[r.Cause].Name != "tool-b" {
+		t.Errorf("%s, because of %s", r.Error, r.Spans[r.Cause].Name)
+	}
+}
