@@ -252,7 +252,9 @@ func (e *evidence) ask(who string) {
 			get("GET", "/api/v1/runs/"+run.ID+what)
 		}
 		get("POST", "/api/v1/runs/"+run.ID+"/replay")
-		inspect("/inspect/runs/" + run.ID)
+		for _, view := range []string{"", "/events", "/conversation", "/requests"} {
+			inspect("/inspect/runs/" + run.ID + view)
+		}
 		for seq := 1; seq <= 4; seq++ {
 			inspect(fmt.Sprintf("/inspect/runs/%s/events/%d", run.ID, seq))
 		}

@@ -103,7 +103,7 @@ func TestServedEncryptedRuns(t *testing.T) {
 	db, key := sealedDatabase(t)
 	const run = "acme%2F01JGQ4T0000000000000000000"
 	for file, opened := range map[string]bool{"": false, key: true} {
-		page := ask(t, "GET", inspected(t, readFlags{keyFile: file}, db), "/runs/"+run)
+		page := ask(t, "GET", inspected(t, readFlags{keyFile: file}, db), "/runs/"+run+"/events")
 		if strings.Contains(page, "the payload is encrypted") == opened {
 			t.Errorf("inspect with the key %q: %s", file, page)
 		}

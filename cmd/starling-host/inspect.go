@@ -17,9 +17,9 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const inspectHelp = `Show the runs of a database in a browser: lists, timelines, single events, two runs
-side by side, a run as it grows, and the verdicts of validate and replay. The
-database is opened for reading only.
+const inspectHelp = `Show the runs of a database in a browser: what each did and when, its events,
+conversation and HTTP requests, two runs side by side, a run as it grows, and the
+verdicts of validate and replay. The database is opened for reading only.
 
 Standard output has the address. It contains a token that the page exchanges for a
 cookie. STARLING_INSPECT_TOKEN sets a fixed token, which programs send as
@@ -74,7 +74,7 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 // eventViewOf returns the view of a whole database for a server.
 func eventViewOf(ctx context.Context, path string, log database) (serve.View, error) {
 	view := serve.View{
-		Log: log, Title: named(path),
+		Log: log, Title: named(path), Database: named(path),
 		Checker: func(ctx context.Context, runID string) (eventlog.Report, error) {
 			v, err := starling.Over(log, starling.Options{}).Validate(ctx, runID) // as the database is now
 			return v.Report, cmp.Or(err, v.Err)

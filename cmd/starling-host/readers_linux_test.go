@@ -39,7 +39,7 @@ func readings(runs []string) []reading {
 	for _, id := range runs {
 		run := "/api/v1/runs/" + id
 		api = append(api, get(run), get(run+"/events"), get(run+"/export"), get(run+"/stream"), request{Method: "POST", Path: run + "/replay"})
-		view = append(view, get("/inspect/?per_page=200"), get("/inspect/runs/"+id), get("/inspect/diff?a="+id+"&b="+runs[0]))
+		view = append(view, get("/inspect/?per_page=200"), get("/inspect/runs/"+id), get("/inspect/runs/"+id+"/events"), get("/inspect/diff?a="+id+"&b="+runs[0]))
 		left := get(run + "/events")
 		left.Unread = true
 		unread = append(unread, left)

@@ -47,6 +47,7 @@ type Span struct {
 	// Name is the tool of a call, the name of an effect, the model of an answer, or the reason of
 	// a wait. It may be hostile, like every text here.
 	Name    string
+	Number  int    // of a call in its run, from 1; its attempts share it
 	Attempt uint32 // of a call, from 1
 	CallID  string // of a call and its effects
 	TurnID  string // of a turn and its answer
@@ -100,12 +101,13 @@ type Run struct {
 
 // Builder makes a [Run] of events that are added in order. The zero value is ready.
 type Builder struct {
-	run   Run
-	turn  int            // the open turn, or None
-	calls map[string]int // the open attempt of each call
-	last  map[int]last   // of open attempts
-	open  []int          // spans without an end
-	at    int            // the span of the last event, or None
+	run     Run
+	turn    int            // the open turn, or None
+	calls   map[string]int // the open attempt of each call
+	numbers map[string]int // of the calls so far
+	last    map[int]last   // of open attempts
+	open    []int          // spans without an end
+	at      int            // the span of the last event, or None
 
 	budget   string // which bound of the run was passed, or empty
 	budgetAt int    // the attempt that passed it, or None
@@ -135,6 +137,15 @@ func (b *Builder) Run() *Run { return &b.run }
 // At returns the index of the span that the event added last belongs to, or [None].
 func (b *Builder) At() int { return b.at }
 
+// CallName names a call and its attempt, such as "#3 fetch, attempt 2", among others of the same tool.
+func (s *Span) CallName() string {
+	name := fmt.Sprintf("#%d %s", s.Number, s.Name)
+	if s.Attempt > 1 {
+		name += fmt.Sprintf(", attempt %d", s.Attempt)
+	}
+	return name
+}
+
 // CallOf returns the index of the attempt that a span is, or is in, or None.
 func (r *Run) CallOf(at int) int {
 	for at != None && r.Spans[at].Kind != Call {
@@ -148,7 +159,7 @@ func (r *Run) CallOf(at int) int {
 func (b *Builder) Add(ev event.Event) error {
 	r := &b.run
 	if b.calls == nil {
-		*b = Builder{turn: None, calls: map[string]int{}, last: map[int]last{}}
+		*b = Builder{turn: None, calls: map[string]int{}, numbers: map[string]int{}, last: map[int]last{}}
 		r.ID, r.Began, r.State, r.Cause = ev.RunID, ev.Timestamp, Open, None
 	}
 	r.Events, b.at = ev.Seq, None
@@ -213,7 +224,10 @@ func (b *Builder) take(ev event.Event, before int64) error {
 		if p.Attempt <= 1 {
 			r.Calls++
 		}
-		at := b.begin(ev, Span{Kind: Call, Parent: parent, Name: p.ToolName, CallID: p.CallID, Attempt: p.Attempt})
+		if b.numbers[p.CallID] == 0 {
+			b.numbers[p.CallID] = len(b.numbers) + 1
+		}
+		at := b.begin(ev, Span{Kind: Call, Parent: parent, Name: p.ToolName, Number: b.numbers[p.CallID], CallID: p.CallID, Attempt: p.Attempt})
 		b.calls[p.CallID], b.last[at] = at, last{at: r.End, intent: None}
 	case event.KindToolCallCompleted:
 		p, err := event.Decode[event.ToolCallCompleted](ev)

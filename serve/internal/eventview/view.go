@@ -34,6 +34,10 @@ type View struct {
 	// empty.
 	Title string
 
+	// Database is what a reader names in commands to read the log. It is empty for a reader who has
+	// no access to the database itself.
+	Database string
+
 	// Follow lets a reader follow a run until leave is called. Nil lets all.
 	Follow func(ctx context.Context) (leave func(), err error)
 

@@ -34,7 +34,9 @@ func withForms(t *testing.T, view eventview.View) http.Handler {
 	mux.Handle("/", s)
 	mux.HandleFunc("/press/", func(w http.ResponseWriter, r *http.Request) {
 		press := httptest.NewRequest(http.MethodPost, "http://"+r.Host+strings.TrimPrefix(r.URL.Path, "/press"), nil)
-		s.ServeHTTP(w, press)
+		answer := httptest.NewRecorder()
+		s.ServeHTTP(answer, press)
+		http.Redirect(w, r, answer.Header().Get("Location"), http.StatusSeeOther)
 	})
 	return mux
 }
@@ -122,6 +124,7 @@ func gallery(t *testing.T) *store.MemoryLog {
 	appendEvent(t, log, "HOSTILE", event.KindRunStarted, event.RunStarted{Goal: `<img src=x onerror="document.title='owned'">`, ModelID: hostile[0]})
 	appendEvent(t, log, "HOSTILE", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Join(hostile, "\n")})
 	appendEvent(t, log, "HOSTILE", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: hostile[0]}) // a page that follows a run is never loaded
+	incident(t, log, "INCIDENT", 1_770_000_000_000_000_000)
 	return log
 }
 
@@ -159,9 +162,9 @@ func galleryView(t *testing.T) eventview.View {
 
 // galleryPages are the pages of the gallery, by name.
 var galleryPages = map[string]string{
-	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
-	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE#e2",
-	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "waterfall": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/waterfall?at=2", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping", "family": "/runs/01M7YVXB018EN80T6T0GRJB4D9?only=run",
+	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
+	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE/events#e2", "incident": "/runs/INCIDENT", "selected": "/runs/INCIDENT?at=14", "selected-call": "/runs/INCIDENT?at=22", "incident-events": "/runs/INCIDENT/events", "requests": "/runs/INCIDENT/requests?at=17", "conversation": "/runs/INCIDENT/conversation", "silent": "/runs/01M7YVXB018EN80T6T0GRJB4D9",
+	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "waterfall": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping",
 }
 
 // TestWebViewInABrowser loads the pages in a real browser and checks the result after their
@@ -173,14 +176,14 @@ func TestWebViewInABrowser(t *testing.T) {
 	c := newChromium(t, withForms(t, galleryView(t)))
 	const oslo = "/runs/01M7YVXBKAPRA01FTH0YHGNV7T"
 
-	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "5 of 5", "<b>tokens in</b> 12,345", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button exists
-	c.shows(oslo, "RunStarted", "mild in Oslo")
+	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "6 of 6", "<b>tokens in</b> 12,618", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button exists
+	c.shows(oslo+"/events", "RunStarted", "mild in Oslo", `<span class="call">#1 weather</span>`)
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
-	c.shows(oslo+"/waterfall", `<dt>calls</dt><dd>1</dd>`, `<tr id="s2" data-row="">`, `<rect class="b-call" x="`, `aria-current="page">Waterfall</a>`)
-	c.shows(oslo+"/waterfall?at=2", `<tr id="s2" data-row="" class="current">`, `<span class="j-string">"Oslo"</span>`)
+	c.shows(oslo, `<dt>calls</dt><dd>1</dd>`, `<tr data-row="">`, `<rect class="b-call" x="`, `aria-current="page">Waterfall</a>`)
+	c.shows(oslo+"?at=2", `<tr data-row="" id="at" class="current">`, `<span class="j-string">"Oslo"</span>`)
 	c.shows("/press"+oslo+"/validate", "All 5 events are unchanged.")
 	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is at event 2.")
-	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9?at=777", `<li id="e777" data-row="" class="current">`)
+	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=777", `<li id="e777" data-row="" class="current">`)
 	c.shows("/", "running on host1, attempt 2 of 5, last error database: ")
 	c.shows("/queue", ">host1<", ">working</span>", ">drained</span>", ">waiting</span>", ">sleeping</span>", ">in ", "keys: ", "beta (suspended) 1", ">Drain</button>", ">Resume</button>", ">Cancel</button>", ">Retry</button>")
 	if dom := c.shows("/queue?state=sleeping&tenant=acme", ">sleeping</span>"); strings.Contains(dom, ">waiting</span>") {
@@ -188,7 +191,7 @@ func TestWebViewInABrowser(t *testing.T) {
 	}
 	c.shows("/usage", ">acme</a>", ">2026-03-02<", ">1,204<", ">918,273,645,546<", "3, 11MiB of 512MiB", "No run ended on these days.", "/usage?after=beta")
 	c.shows("/usage?tenant=acme", "19MiB of 1GiB", "3GiB, no bound", ">all tenants</a>")
-	for _, path := range []string{"/", "/queue", "/usage", "/runs/HOSTILE", "/runs/HOSTILE/waterfall", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
+	for _, path := range []string{"/", "/queue", "/usage", "/runs/HOSTILE", "/runs/HOSTILE/events", "/runs/HOSTILE/conversation", "/runs/HOSTILE?at=2", "/runs/HOSTILE/events/2", "/diff?a=HOSTILE&b=HOSTILE"} {
 		if dom := c.shows(path); strings.Contains(dom, "owned</title>") || strings.Contains(dom, "<img") {
 			t.Errorf("%s: a text became an element", path)
 		}
@@ -217,7 +220,7 @@ func TestWebViewFollowsARunByBrowser(t *testing.T) {
 		s.ServeHTTP(w, r)
 	})
 	c := newChromium(t, follows)
-	dom := c.shows("/runs/R", `<li id="e4" data-row="" class="fresh">`, "&lt;b&gt;while you watch&lt;/b&gt;", `<li id="e5"`, "The run has ended.")
+	dom := c.shows("/runs/R/events", `<li id="e4" data-row="" class="fresh">`, "&lt;b&gt;while you watch&lt;/b&gt;", `<li id="e5"`, "The run has ended.")
 	if got := strings.Count(dom, `id="e4"`); got != 1 {
 		t.Errorf("event 4 is there %d times", got)
 	}

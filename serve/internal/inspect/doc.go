@@ -1,6 +1,6 @@
-// Package inspect is the web view of a log: runs, their timelines, single events,
-// two runs side by side, a run as it grows, and the verdicts of validation and
-// replay. It reads, and executes replays; it changes nothing.
+// Package inspect is the web view of a log: runs, what each did as a waterfall, its events,
+// conversation and requests, two runs side by side, a run as it grows, and the verdicts of
+// validation and replay. It reads, and executes replays; it changes nothing.
 //
 // A [Server] is an http.Handler that another program mounts, or that serves one
 // database alone. [Config].Scope decides for each request what it may see; see package

@@ -119,8 +119,9 @@ func shapes(t *testing.T, text string, events int) map[string]string {
 	if text == "." || text == ".." {
 		return pages // a browser takes these out of a path
 	}
-	load("timeline", "/runs/"+id)
-	load("waterfall", "/runs/"+id+"/waterfall?at=2")
+	for _, view := range []string{"", "/events", "/conversation", "/requests"} {
+		load("run"+view, "/runs/"+id+view+"?at=9")
+	}
 	for seq := range events {
 		load(fmt.Sprintf("event %d", seq), fmt.Sprintf("/runs/%s/events/%d", id, seq))
 	}

@@ -90,16 +90,16 @@ func TestTimelineIsPaged(t *testing.T) {
 	for path, want := range map[string]string{
 		"": "1-200", "?at=1": "1-200", "?at=200": "1-200", "?at=201": "201-400", "?at=1001": "1001-1001", "?at=99999999999": "1001-1001", "?at=x": "1-200",
 	} {
-		body := b.wants("/runs/LONG" + path)
+		body := b.wants("/runs/LONG/events" + path)
 		ids := regexp.MustCompile(`<li id="e(\d+)"`).FindAllStringSubmatch(strings.Split(body, "<template")[0], -1)
 		if got := ids[0][1] + "-" + ids[len(ids)-1][1]; got != want {
 			t.Errorf("%s: events %s, want %s", path, got, want)
 		}
 	}
-	if body := b.wants("/runs/LONG?at=1"); strings.Contains(body, "data-live=") {
+	if body := b.wants("/runs/LONG/events?at=1"); strings.Contains(body, "data-live=") {
 		t.Error("the first page of a long run follows it")
 	}
-	b.wants("/runs/LONG?at=1001", `data-live="/runs/LONG/live?after=1001"`)
+	b.wants("/runs/LONG/events?at=1001", `data-live="/runs/LONG/live?after=1001"`)
 }
 
 func TestEventPages(t *testing.T) {
@@ -131,10 +131,10 @@ func TestALongPayloadIsNotInATimeline(t *testing.T) {
 	appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "one\ntwo" + strings.Repeat("x", 100_000)})
 	appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Repeat("y", 2<<20)})
 	b := openView(t, viewOf(log, ""))
-	if body := b.wants("/runs/R", "The payload is long."); len(body) > 40_000 {
+	if body := b.wants("/runs/R/events", "The payload is long."); len(body) > 40_000 {
 		t.Errorf("the timeline has %d bytes", len(body))
 	}
-	b.wants("/runs/R/events/2", "<pre>one\ntwo", "<h2>content</h2>")
+	b.wants("/runs/R/events/2", "<pre tabindex=\"0\">one\ntwo", "<h3>content</h3>")
 	if body := b.wants("/runs/R/events/3", "too long to show"); len(body) > 40_000 {
 		t.Errorf("the page has %d bytes", len(body))
 	}
@@ -213,9 +213,9 @@ func TestVerdicts(t *testing.T) {
 	for path, words := range map[string][]string{
 		"/runs/GOOD/validate": {"valid</span> All 5 events", "Merkle root"},
 		"/runs/OPEN/validate": {"valid, open</span> All 3 events so far"},
-		"/runs/BAD/validate":  {"newer</span> schema version 99", "D5", `href="/runs/BAD/events/1"`},
+		"/runs/BAD/validate":  {"newer</span> schema version 99", "D5", `href="/runs/BAD?at=1#at"`},
 		"/runs/GOOD/replay":   {"identical</span> The replay produced the same 5 events"},
-		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", `href="/runs/OPEN/events/3"`},
+		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", `href="/runs/OPEN?at=3#at"`},
 		"/runs/BAD/replay":    {"not replayed</span> its module is gone", "was not executed again"},
 	} {
 		code, body := b.post(path, form)
@@ -227,7 +227,23 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("%s has no %q in %s", path, word, body)
 			}
 		}
+		b.wants(path, words...) // the result has an address
 	}
+	b.wants("/runs/OPEN", `action="/runs/OPEN/replay"`)
+	appendEvent(t, log, "OPEN", event.KindUserMessageAppended, event.UserMessageAppended{Content: "more"})
+	b.wants("/runs/OPEN/replay", "<dt>since then</dt><dd>1 event</dd>")
+	executed := 0
+	view.Replayer = func(context.Context, string) (agent.Verdict, error) { executed++; return agent.Verdict{Events: 5}, nil }
+	b = openView(t, view)
+	if b.wants("/runs/GOOD/replay", "not known</span> This server has not executed the run again yet", ">Check now<"); executed > 0 {
+		t.Error("a page that is read executes a run")
+	}
+	for i := range 300 { // more than are kept
+		record(t, log, fmt.Sprintf("MORE%d", i), `{"city":"Oslo"}`)
+		b.post(fmt.Sprintf("/runs/MORE%d/replay", i), form)
+	}
+	b.wants("/runs/MORE0/replay", "not known</span>")
+	b.wants("/runs/MORE299/replay", "identical</span>")
 	view.Replayer = nil
 	b = openView(t, view)
 	if body := b.wants("/runs/GOOD"); strings.Contains(body, "Replay") {
@@ -397,35 +413,9 @@ func TestADamagedRunIsShownAsFarAsItGoes(t *testing.T) {
 	log := store.Memory()
 	long(t, log, "R", 5)
 	b := openView(t, viewOf(damaged{log}, ""))
-	b.wants("/runs/R", `<li id="e2"`, "column kind holds &lt;b&gt;", `action="/runs/R/validate"`)
+	b.wants("/runs/R/events", `<li id="e2"`, "column kind holds &lt;b&gt;", `action="/runs/R/validate"`)
 	if code, body := b.post("/runs/R/validate", url.Values{}); code != http.StatusOK || !strings.Contains(body, "invalid</span>") {
 		t.Errorf("validation: %d, %s", code, body)
-	}
-}
-
-func TestOneFamilyOfEvents(t *testing.T) {
-	log := store.Memory()
-	long(t, log, "R", 500)
-	for range 3 {
-		appendEvent(t, log, "R", event.KindToolCallFailed, event.ToolCallFailed{Error: "no", ErrorType: "tool"})
-	}
-	record(t, log, "SHORT", `{"city":"Oslo"}`)
-	b := openView(t, viewOf(log, ""))
-	rows := func(path string) int {
-		return strings.Count(strings.Split(b.wants(path), "<template")[0], "<li id=")
-	}
-	for path, want := range map[string]int{
-		"/runs/R?only=bad": 3, "/runs/R?only=bad&at=502": 2, "/runs/R?only=run": 200, "/runs/R?only=run&at=401": 100, "/runs/R?only=tool": 0, "/runs/R?only=nonsense": 200,
-		"/runs/SHORT?only=effect": 1,
-	} {
-		if got := rows(path); got != want {
-			t.Errorf("%s: %d events, want %d", path, got, want)
-		}
-	}
-	b.wants("/runs/R?only=run", `href="/runs/R?at=201&amp;only=run" rel="next"`, `aria-current="true">run</a>`)
-	b.wants("/runs/R?only=tool", "No events of this kind.")
-	if body := b.wants("/runs/SHORT"); strings.Contains(body, "only=") {
-		t.Error("a short run can be narrowed")
 	}
 }
 

@@ -32,7 +32,7 @@ var assetFiles embed.FS
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	pages := map[string]*template.Template{}
 	frame := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/frame.html", "templates/parts.html"))
-	for _, name := range []string{"list", "timeline", "waterfall", "event", "diff", "verdict", "signin", "message", "queue", "usage"} {
+	for _, name := range []string{"list", "run", "event", "diff", "signin", "message", "queue", "usage"} {
 		pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
 	}
 	return pages
@@ -41,7 +41,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 // functions format values in templates. The texts of a log pass through text or line.
 var functions = template.FuncMap{
 	"text":   display.Printable,
-	"line":   func(s string) string { return display.Shorten(display.Printable(s), maxLine) },
+	"line":   line,
 	"digits": digits,
 	"size":   func(n int64) string { return display.Size(uint64(n)) },
 	"of": func(used, bound int64) string {
@@ -61,6 +61,11 @@ var functions = template.FuncMap{
 	"plural":   display.Plural[uint64],
 	"relation": func(r eventview.Relation) state { return relations[r] },
 	"cost":     cost,
+}
+
+// line is the beginning of a text as one printable line.
+func line(s string) string {
+	return display.Shorten(display.Printable(s[:min(len(s), 4*maxLine)]), maxLine)
 }
 
 // digits writes a count. A log may claim that it is negative.

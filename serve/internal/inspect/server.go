@@ -51,6 +51,7 @@ type Server struct {
 	origins  []origin
 	handler  http.Handler
 	sessions cipher.AEAD // its key lives as long as the process
+	verdicts verdicts
 }
 
 // origin is a scheme and a host with its port.
@@ -68,7 +69,7 @@ func New(c Config) (*Server, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: c, sessions: newSessionCipher()}
+	s := &Server{config: c, sessions: newSessionCipher(), verdicts: verdicts{of: map[[2]string]verdict{}}}
 	for _, text := range c.Origins {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {
@@ -116,14 +117,18 @@ type Route struct {
 // routes are all there are.
 var routes = []Route{
 	ofView("GET /{$}", (*Server).list),
-	ofView("GET /runs/{run}", (*Server).timeline),
-	ofView("GET /runs/{run}/waterfall", (*Server).waterfall),
+	ofView("GET /runs/{run}", runView(viewWaterfall)),
+	ofView("GET /runs/{run}/events", runView(viewEvents)),
+	ofView("GET /runs/{run}/conversation", runView(viewConversation)),
+	ofView("GET /runs/{run}/requests", runView(viewRequests)),
 	ofView("GET /runs/{run}/events/{seq}", (*Server).event),
 	ofView("GET /runs/{run}/live", (*Server).live),
 	ofView("GET /runs/{run}/raw/{seq}", (*Server).raw),
 	ofView("GET /diff", (*Server).diff),
-	ofView("POST /runs/{run}/validate", (*Server).validate),
-	ofView("POST /runs/{run}/replay", (*Server).replay),
+	ofView("GET /runs/{run}/validate", checked("validate")),
+	ofView("POST /runs/{run}/validate", check("validate")),
+	ofView("GET /runs/{run}/replay", checked("replay")),
+	ofView("POST /runs/{run}/replay", check("replay")),
 	ofView("GET /usage", (*Server).usage),
 	ofView("GET /queue", (*Server).queue),
 	ofView("POST /queue/{what}", (*Server).steer),

@@ -85,3 +85,17 @@ func cost(usd float64) string {
 	}
 	return fmt.Sprintf("$%.2f", usd)
 }
+
+// used returns the totals of one or several runs, without zero ones.
+func used(run eventlog.RunSummary) (facts []fact) {
+	count := func(n int64) string { return display.Digits(uint64(max(n, 0))) }
+	for _, f := range []fact{
+		{"events", display.Digits(run.LastSeq)}, {"turns", count(int64(run.TurnCount))}, {"tool calls", count(int64(run.ToolCallCount))},
+		{"tokens in", count(run.InputTokens)}, {"tokens out", count(run.OutputTokens)}, {"cost", cost(run.CostUSD)},
+	} {
+		if f.Value != "" && f.Value != "0" {
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}

@@ -2,10 +2,12 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
+	"slices"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -17,10 +19,9 @@ import (
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
-// verdictPage is the result of checking a run.
-type verdictPage struct {
-	Run         runHead
-	What        string // Validation or Replay
+// verdict is the result of checking a run.
+type verdict struct {
+	What, Again string // Validation or Replay, and the path that repeats it
 	Status      state
 	Sentence    string
 	Facts       []fact
@@ -30,8 +31,41 @@ type verdictPage struct {
 	Same        string // the common beginning of the recorded and the replayed value
 	Expected    string // the rest of the recorded one
 	Got         string // the rest of the replayed one
-	Took        string
 	Explanation string
+
+	at     time.Time
+	events uint64 // of the run, when it was checked
+}
+
+// verdicts are the results of the last checks, by the whole id of the run and the check. Each has
+// an address, so that it can be shared while this process keeps it.
+type verdicts struct {
+	mu   sync.Mutex
+	of   map[[2]string]verdict // guarded by mu
+	keys [][2]string           // the oldest first; guarded by mu
+}
+
+// maxVerdicts bounds the results that are kept.
+const maxVerdicts = 256
+
+func (k *verdicts) put(key [2]string, v verdict) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, known := k.of[key]; !known {
+		k.keys = append(k.keys, key)
+	}
+	k.of[key] = v
+	if len(k.keys) > maxVerdicts {
+		delete(k.of, k.keys[0])
+		k.keys = k.keys[1:]
+	}
+}
+
+func (k *verdicts) get(key [2]string) (verdict, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v, known := k.of[key]
+	return v, known
 }
 
 const (
@@ -40,57 +74,81 @@ const (
 	aboutNoReplay   = "The run was not executed again. A replay needs a valid log and the tools that it names."
 )
 
-func (s *Server) validate(w http.ResponseWriter, r *http.Request, v eventview.View) error {
-	return s.judge(w, r, v, "Validation", func(id string, p *verdictPage) error {
-		report, err := v.Check(r.Context(), id)
-		if r.Context().Err() != nil || errors.Is(err, share.ErrBusy) {
-			return cmp.Or(r.Context().Err(), err)
-		}
-		if err != nil && !eventlog.IsVerdict(err) {
-			return err
-		}
-		s.describeCheck(id, report, err, p)
-		return nil
-	})
+// checks are what can be done with a run.
+var checks = map[string]struct {
+	name, never string
+	do          func(s *Server, ctx context.Context, v eventview.View, id string, out *verdict) error
+}{
+	"validate": {"Validation", "This server has not validated the run yet, or no longer has the result.", (*Server).validate},
+	"replay":   {"Replay", "This server has not executed the run again yet, or no longer has the result.", (*Server).replay},
 }
 
-func (s *Server) replay(w http.ResponseWriter, r *http.Request, v eventview.View) error {
-	return s.judge(w, r, v, "Replay", func(id string, p *verdictPage) error {
-		verdict, err := v.Replay(r.Context(), id)
-		switch {
-		case r.Context().Err() != nil:
-			return r.Context().Err()
-		case errors.Is(err, share.ErrBusy):
-			return err
-		case errors.Is(err, eventview.ErrNoReplay):
-			return &status{http.StatusNotFound, "Runs cannot be replayed here."}
-		case errors.Is(err, eventlog.ErrUnavailable):
+// check checks a run, and leads to the address of the result.
+func check(what string) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
+	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
+		run, err := v.Run(r.Context(), r.PathValue("run"))
+		if err != nil {
 			return err
 		}
-		s.describeReplay(id, verdict, err, p)
+		began, out := time.Now(), verdict{What: checks[what].name, events: run.LastSeq}
+		if err := checks[what].do(s, r.Context(), v, run.RunID, &out); err != nil {
+			return err
+		}
+		out.at = time.Now()
+		out.Facts = append(out.Facts, fact{"took", display.Duration(out.at.Sub(began))})
+		s.verdicts.put([2]string{v.Namespace + "/" + run.RunID, what}, out)
+		http.Redirect(w, r, s.path("runs", run.RunID, what), http.StatusSeeOther)
 		return nil
-	})
+	}
 }
 
-// judge runs a slow check of a run, and shows the result.
-func (s *Server) judge(w http.ResponseWriter, r *http.Request, v eventview.View, what string, judge func(id string, p *verdictPage) error) error {
-	run, err := v.Run(r.Context(), r.PathValue("run"))
-	if err != nil {
+// checked shows a run below the result of a check, if this process has it. It executes nothing.
+func checked(what string) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
+	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
+		return s.showRun(w, r, v, viewWaterfall, func(run eventlog.RunSummary) *verdict {
+			out, known := s.verdicts.get([2]string{v.Namespace + "/" + run.RunID, what})
+			if !known {
+				out = verdict{What: checks[what].name, Status: state{"not known", "open"}, Sentence: checks[what].never}
+			} else {
+				out.Facts = append(slices.Clip(out.Facts), fact{"checked", ago(time.Since(out.at))})
+			}
+			if known && out.events != run.LastSeq {
+				out.Facts = append(out.Facts, fact{"since then", display.Plural(run.LastSeq-out.events, "event")})
+			}
+			out.Again = s.path("runs", run.RunID, what)
+			return &out
+		})
+	}
+}
+
+func (s *Server) validate(ctx context.Context, v eventview.View, id string, out *verdict) error {
+	report, err := v.Check(ctx, id)
+	if ctx.Err() != nil || errors.Is(err, share.ErrBusy) {
+		return cmp.Or(ctx.Err(), err)
+	}
+	if err != nil && !eventlog.IsVerdict(err) {
 		return err
 	}
-	head, _ := s.runHead(r, v, run)
-	p := verdictPage{Run: head, What: what}
-	began := time.Now()
-	if err := judge(run.RunID, &p); err != nil {
+	s.describeCheck(id, report, err, out)
+	return nil
+}
+
+func (s *Server) replay(ctx context.Context, v eventview.View, id string, out *verdict) error {
+	result, err := v.Replay(ctx, id)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, eventview.ErrNoReplay):
+		return &status{http.StatusNotFound, "Runs cannot be replayed here."}
+	case errors.Is(err, share.ErrBusy), errors.Is(err, eventlog.ErrUnavailable):
 		return err
 	}
-	p.Took = display.Duration(time.Since(began))
-	s.render(w, r, http.StatusOK, "verdict", what+" of "+run.RunID, v, p)
+	s.describeReplay(id, result, err, out)
 	return nil
 }
 
 // describeCheck describes the result of checking a run.
-func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *verdictPage) {
+func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *verdict) {
 	p.Explanation = aboutValidation
 	if err != nil {
 		s.describeCorruption(id, err, p)
@@ -110,7 +168,7 @@ func (s *Server) describeCheck(id string, report eventlog.Report, err error, p *
 }
 
 // describeCorruption describes where a run breaks a rule.
-func (s *Server) describeCorruption(id string, err error, p *verdictPage) {
+func (s *Server) describeCorruption(id string, err error, p *verdict) {
 	p.Status = state{"invalid", "bad"}
 	var corrupt *eventlog.CorruptError
 	if !errors.As(err, &corrupt) {
@@ -128,24 +186,24 @@ func (s *Server) describeCorruption(id string, err error, p *verdictPage) {
 }
 
 // point leads to an event. One past the last does not exist.
-func (s *Server) point(id string, seq uint64, kind event.Kind, p *verdictPage) {
+func (s *Server) point(id string, seq uint64, kind event.Kind, p *verdict) {
 	if seq == 0 {
 		return
 	}
 	p.EventName = fmt.Sprintf("event %d", seq)
 	if kind != 0 {
 		p.EventName += ", " + kind.String()
-		p.Event = s.path("runs", id, "events", strconv.FormatUint(seq, 10))
+		p.Event = s.runPath(id, viewWaterfall, seq)
 	}
 }
 
 // describeReplay describes the result of a replay.
-func (s *Server) describeReplay(id string, verdict agent.Verdict, err error, p *verdictPage) {
+func (s *Server) describeReplay(id string, result agent.Verdict, err error, p *verdict) {
 	p.Explanation = aboutReplay
 	if err != nil {
 		p.Explanation = aboutNoReplay
 	}
-	d := verdict.Divergence
+	d := result.Divergence
 	switch {
 	case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, eventlog.ErrSchemaTooNew):
 		s.describeCorruption(id, err, p)
@@ -153,16 +211,16 @@ func (s *Server) describeReplay(id string, verdict agent.Verdict, err error, p *
 		p.Status, p.Sentence = state{"not replayed", "warn"}, display.PrintableError(err)
 	case d != nil:
 		s.describeDivergence(id, d, p)
-	case verdict.Open:
+	case result.Open:
 		p.Status = state{"identical so far", "open"}
-		p.Sentence = fmt.Sprintf("The replay produced the same %s; the recording ends there.", display.Plural(verdict.Events, "event"))
+		p.Sentence = fmt.Sprintf("The replay produced the same %s; the recording ends there.", display.Plural(result.Events, "event"))
 	default:
 		p.Status = state{"identical", "good"}
-		p.Sentence = fmt.Sprintf("The replay produced the same %s, byte for byte.", display.Plural(verdict.Events, "event"))
+		p.Sentence = fmt.Sprintf("The replay produced the same %s, byte for byte.", display.Plural(result.Events, "event"))
 	}
 }
 
-func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdictPage) {
+func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdict) {
 	p.Status, p.Sentence = state{"diverged", "bad"}, display.Printable(d.Reason)
 	if p.Sentence == "" {
 		p.Sentence = "The replay diverged from the recording."
@@ -177,7 +235,7 @@ func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdictPa
 	}
 	if d.Expected != "" || d.Got != "" {
 		p.Compared = true
-		p.Same, p.Expected, p.Got = apart(display.PrintableText(d.Expected), display.PrintableText(d.Got))
+		p.Same, p.Expected, p.Got = apart(display.PrintableText(display.Clip(d.Expected, maxBody)), display.PrintableText(display.Clip(d.Got, maxBody)))
 	}
 }
 

@@ -125,6 +125,12 @@ const keys = {
   p: () => $("a[rel=prev]")?.click(),
   g: () => scrollTo(0, 0),
   G: () => scrollTo(0, document.body.scrollHeight),
+  f: () => {
+    const bad = $$("tr[data-row], .talk > li").filter((r) => $(".bad", r) || r.matches(".r-bad"));
+    const at = bad.findIndex((r) => r.matches(".current")), row = bad[(at + 1) % bad.length];
+    if (row) $("a[data-open]", row).click();
+  },
+  o: () => $$(".views a").find((a) => a.pathname.endsWith("/events"))?.click(),
   "/": () => { const s = $("#search"); if (s) { s.focus(); s.select(); } else $(".brand").click(); },
   r: () => $(".brand").click(),
   "?": () => help.showModal(),
@@ -151,15 +157,31 @@ document.addEventListener("keydown", (event) => {
 const live = $("#live");
 const most = 3000; // rows of a page; more are on the next one
 
+// How long the run has been silent: one whose process died is not to look alive.
+let last = Number(live?.dataset.came) || Date.now(), fresh = 0;
+
+function tell() {
+  const quiet = Math.round((Date.now() - last) / 1000);
+  const since = quiet < 60 ? quiet + " s" : quiet < 3600 ? Math.floor(quiet / 60) + " min" : Math.floor(quiet / 3600) + " h";
+  const more = fresh && !events ? fresh + (fresh === 1 ? " new event: " : " new events: ") + "load the page again to see " + (fresh === 1 ? "it. " : "them. ") : "";
+  say(quiet < 30 ? "on" : "silent", more + "Following the run. The last event came " + since + " ago.");
+}
+
 function follow() {
   const source = new EventSource(live.dataset.live);
-  source.onopen = () => say("on", "Following the run.");
-  source.onerror = () => say("lost", "The connection was lost; trying again.");
+  let timer;
+  source.onopen = () => { tell(); clearInterval(timer); timer = setInterval(tell, 1000); };
+  source.onerror = () => { clearInterval(timer); say("lost", "The connection was lost; trying again."); };
   source.onmessage = (message) => {
     const ev = JSON.parse(message.data);
+    last = Date.now();
+    fresh++;
+    tell();
+    if (!events) return;
     if (document.getElementById("e" + ev.seq)) return;
     if (events.children.length >= most) {
       source.close();
+      clearInterval(timer);
       say("", "The run goes on. Load the page again to see more.");
       return;
     }
@@ -170,6 +192,7 @@ function follow() {
   };
   source.addEventListener("end", () => {
     source.close();
+    clearInterval(timer);
     say("", "The run has ended. Load the page again for its totals.");
   });
 }
@@ -186,10 +209,11 @@ function newRow(ev) {
   row.classList.add("fresh");
   set(".seq", ev.seq);
   set(".since", ev.since);
+  set(".after", ev.after);
+  set(".call", ev.call);
   set(".kind", ev.kind).className = "kind d" + ev.depth + " g-" + ev.group;
   set(".text", ev.line);
   set(".size", ev.size);
-  set("summary .hash", ev.hash.slice(0, 8));
   set("[data-f=time]", ev.time);
   set("[data-f=hash]", ev.hash);
   set("[data-f=previous]", ev.previous || "none");

@@ -1,0 +1,492 @@
+package inspect
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/serve/internal/eventview"
+)
+
+// The views of a run, by the ends of their paths.
+const (
+	viewWaterfall    = ""
+	viewEvents       = "events"
+	viewConversation = "conversation"
+	viewRequests     = "requests"
+)
+
+// Bounds of a page about a run.
+const (
+	maxDrawn   = 100_000  // events
+	maxBody    = 64 << 10 // bytes of a text in the panel
+	maxNesting = 64       // of JSON that is indented
+	silence    = time.Minute
+)
+
+// runPage is a run in one of its views.
+type runPage struct {
+	Run     runHead
+	Verdict *verdict
+	Failure *failure
+	Tiles   []fact
+	Tabs    []link
+	Notes   []string // what is not shown
+	Panel   *panel
+	Live    string // path of the stream that continues from here, or empty
+
+	// One of the views.
+	Waterfall    *waterfall
+	Events       *timeline
+	Conversation []message
+	Requests     []requestRow
+}
+
+// runHead is the header of the pages about a run.
+type runHead struct {
+	ID, Goal, Model string
+	Status          state
+	Silent          string // how long nothing has come from an open run, or empty
+	Started         moment
+	Last            int64  // when the last event came, in Unix milliseconds
+	Job             string // its place in the queue, or empty
+	RunID           string // as the log has it
+	Replays         bool   // it can be replayed here
+}
+
+// fact is a figure with its name.
+type fact struct{ Name, Value string }
+
+// Hash reports whether the figure is a hash, which people copy.
+func (f fact) Hash() bool { return len(f.Value) == 2*event.HashSize }
+
+// failure is why a run did not complete.
+type failure struct {
+	Text, Where string
+	Path        string // of the row that failed, or empty
+	Command     string // that helps to find out, or empty
+}
+
+// reader builds a page of the events of a run.
+type reader struct {
+	*Server
+	view     eventview.View
+	run      eventlog.RunSummary
+	spans    span.Builder
+	attempts map[string]uint32 // at most, by tool
+	selected uint64            // number of an event, or zero
+	broken   bool              // an event cannot be read
+	page     runPage
+}
+
+// runView answers with a view of a run.
+func runView(name string) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
+	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
+		return s.showRun(w, r, v, name, nil)
+	}
+}
+
+// showRun answers with a view of a run, below the result of a check if there is one.
+func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.View, name string, judged func(eventlog.RunSummary) *verdict) error {
+	run, err := v.Run(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	if err := v.Reserve(r.Context(), run.RunID); err != nil {
+		return err
+	}
+	b := &reader{Server: s, view: v, run: run, attempts: map[string]uint32{}}
+	b.selected, _ = strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
+	if judged != nil {
+		b.page.Verdict = judged(run)
+	}
+	switch name {
+	case viewEvents:
+		err = b.events(r)
+	case viewConversation:
+		err = b.conversation(r)
+	case viewRequests:
+		err = b.requests(r)
+	default:
+		err = b.waterfall(r)
+	}
+	if err != nil {
+		return err
+	}
+	b.frame(r, name)
+	s.render(w, r, http.StatusOK, "run", run.RunID, v, b.page)
+	return nil
+}
+
+// read gives the events of the run to take, and makes its spans. What is unreadable ends it with
+// a note.
+func (b *reader) read(r *http.Request, take func(event.Event)) error {
+	for ev, err := range b.view.Events(r.Context(), b.run.RunID, 0) {
+		if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
+			return err
+		}
+		if err == nil {
+			err = b.spans.Add(ev)
+		}
+		if err != nil {
+			b.broken = true
+			b.note("The next event cannot be read: " + display.PrintableError(err))
+			return nil
+		}
+		if started, err := ev.AsRunStarted(); err == nil {
+			for _, ref := range started.ToolSchemas {
+				b.attempts[ref.Name] = ref.Attempts
+			}
+		}
+		take(ev)
+		if ev.Seq == maxDrawn {
+			b.note(fmt.Sprintf("Only the first %s events are read.", display.Digits(maxDrawn)))
+			return nil
+		}
+	}
+	return nil
+}
+
+func (b *reader) note(text string) { b.page.Notes = append(b.page.Notes, text) }
+
+// frame fills in what every view has around it.
+func (b *reader) frame(r *http.Request, name string) {
+	p, run := &b.page, b.spans.Run()
+	p.Run = b.runHead(r, b.view, b.run)
+	p.Tiles = tiles(run)
+	if run.Encrypted {
+		b.note("Some payloads are encrypted. What they did is not shown.")
+	}
+	tab := func(title, view, count string) {
+		p.Tabs = append(p.Tabs, link{title, b.runPath(b.run.RunID, view, b.selected), count, name == view})
+	}
+	tab("Waterfall", viewWaterfall, "")
+	tab("Events", viewEvents, digits(b.run.LastSeq))
+	if run.Turns > 0 || name == viewConversation {
+		tab("Conversation", viewConversation, "")
+	}
+	if run.Requests > 0 || name == viewRequests {
+		tab("Requests", viewRequests, digits(run.Requests))
+	}
+	if run.State == span.Failed || run.State == span.Cancelled {
+		p.Failure = b.failure(run)
+	}
+	if b.run.TerminalKind == 0 && p.Events == nil {
+		p.Live = b.path("runs", b.run.RunID, "live") + fmt.Sprintf("?after=%d", run.Events)
+	}
+}
+
+// runPath is the path of a view of a run, with an event selected unless its number is zero.
+func (s *Server) runPath(id, view string, at uint64) string {
+	path := s.path("runs", id)
+	if view != viewWaterfall {
+		path = s.path("runs", id, view)
+	}
+	if at == 0 {
+		return path
+	}
+	if view == viewEvents {
+		return fmt.Sprintf("%s?at=%d#e%d", path, at, at)
+	}
+	return fmt.Sprintf("%s?at=%d#at", path, at)
+}
+
+// runHead describes a run.
+func (s *Server) runHead(r *http.Request, v eventview.View, run eventlog.RunSummary) runHead {
+	goal, model := opening(r.Context(), v, run.RunID)
+	h := runHead{
+		ID: display.Printable(run.RunID), Goal: goal, Model: model, Status: stateOf(run), Started: newMoment(run.StartedAt.UnixNano(), time.Now()),
+		RunID: run.RunID, Replays: v.CanReplay(),
+	}
+	if job, ok := v.OpenJobs(r.Context(), run)[run.RunID]; ok {
+		h.Status, h.Job = stateOfJob(job.State), sentenceOf(job)
+	}
+	last := run.StartedAt.Add(time.Duration(run.DurationMs) * time.Millisecond)
+	h.Last = last.UnixMilli()
+	if quiet := time.Since(last); run.TerminalKind == 0 && quiet > silence {
+		h.Silent = "Silent for " + display.Duration(quiet.Round(time.Second)) + "."
+		if h.Job == "" {
+			h.Status.Class = "warn"
+			h.Silent += " The run is waiting for something that takes long, or its process died."
+		}
+	}
+	return h
+}
+
+// failure describes why a run ended.
+func (b *reader) failure(run *span.Run) *failure {
+	f := &failure{Text: display.PrintableText(display.Clip(run.Error, maxBody)), Where: display.Printable(run.ErrorType)}
+	if run.Cause == span.None {
+		return f
+	}
+	cause := run.Spans[run.Cause]
+	if cause.Error != "" && strings.HasSuffix(run.Error, cause.Error) { // the rest is the class, which Where has
+		f.Text = display.PrintableText(display.Clip(cause.Error, maxBody))
+	}
+	f.Path = b.runPath(b.run.RunID, viewWaterfall, numberOf(&cause))
+	f.Where = line(cause.Name) + " failed"
+	if most := max(b.attempts[cause.Name], cause.Attempt); most > 1 {
+		f.Where += fmt.Sprintf(" at attempt %d of %d", cause.Attempt, most)
+	}
+	f.Where += " (" + line(run.ErrorType) + ")"
+	f.Command = b.debugCommand(&cause, cause.Fuel)
+	return f
+}
+
+// debugCommand returns the command that executes a call again as far as an amount of fuel, or
+// nothing if it cannot be executed or the reader has no database.
+func (b *reader) debugCommand(call *span.Span, fuel uint64) string {
+	if b.view.Database == "" || call.Kind != span.Call || call.Fuel == 0 {
+		return ""
+	}
+	return fmt.Sprintf("starling-host debug %s %s --at %s", display.ShellWord(b.view.Database), display.ShellWord(b.run.RunID), display.ShellWord(fmt.Sprintf("%s/%d", call.CallID, fuel)))
+}
+
+// tiles returns the figures of a run, without zero ones.
+func tiles(run *span.Run) (all []fact) {
+	tile := func(name, value string, shown bool) {
+		if shown {
+			all = append(all, fact{name, value})
+		}
+	}
+	some := func(n, failed int, what string) string {
+		text := digits(n)
+		if failed > 0 {
+			text += fmt.Sprintf(" · %d %s", failed, what)
+		}
+		return text
+	}
+	tile("duration", duration(run.End), true)
+	tile("turns", digits(run.Turns), run.Turns > 0)
+	tile("calls", some(run.Calls, run.FailedCalls, "failed"), run.Calls > 0)
+	requests := some(run.Requests, run.Status4xx, "× 4xx")
+	if run.Status5xx > 0 {
+		requests += fmt.Sprintf(" · %d × 5xx", run.Status5xx)
+	}
+	tile("requests", requests, run.Requests > 0)
+	tile("fuel", display.Fuel(run.Fuel), run.Fuel > 0)
+	tile("peak memory", display.Size(run.PeakMemory), run.PeakMemory > 0)
+	tile("tokens in / out", digits(run.InputTokens)+" / "+digits(run.OutputTokens), run.InputTokens+run.OutputTokens > 0)
+	tile("cost", cost(run.CostUSD), run.CostUSD > 0)
+	tile("waited", duration(run.Waited), run.Waited > 0)
+	return all
+}
+
+// numberOf returns the number of the event that stands for a span: the one with the request of an
+// effect or with the answer of the model, and the first of anything else.
+func numberOf(s *span.Span) uint64 {
+	if (s.Kind == span.Effect || s.Kind == span.Answer) && s.Last > 0 {
+		return s.Last
+	}
+	return s.First
+}
+
+// find returns the index of the span that an event stands for or belongs to, or None.
+func find(run *span.Run, seq uint64) int {
+	part := span.None
+	for i := range run.Spans {
+		switch s := &run.Spans[i]; {
+		case numberOf(s) == seq && s.Kind != span.Wait:
+			return i
+		case part == span.None && (s.First == seq || s.Last == seq):
+			part = i
+		}
+	}
+	return part
+}
+
+// panel is what is known of the selected event and its span.
+type panel struct {
+	Title, Error string
+	Facts        []fact
+	Parts        []part
+	Command      string // that debugs the call from here, or empty
+	Path, Close  string // of the event, and of the view without the panel
+}
+
+// part is a titled text.
+type part struct {
+	Title, Text string
+	JSON        bool
+}
+
+// choose fills in the panel for the event with the selected number, if there is one.
+func (b *reader) choose(r *http.Request, view string) (chosen int) {
+	run, id := b.spans.Run(), b.run.RunID
+	if b.selected == 0 {
+		return span.None
+	}
+	ev, err := b.view.Event(r.Context(), id, b.selected)
+	if err != nil {
+		return span.None // an unreadable one is noted
+	}
+	p := &panel{Title: ev.Kind.Short(), Path: b.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)), Close: b.runPath(id, view, 0)}
+	b.page.Panel = p
+	say := func(name, value string) { p.Facts = append(p.Facts, fact{name, value}) }
+	if chosen = find(run, ev.Seq); chosen == span.None {
+		say("event", digits(ev.Seq))
+		p.Parts = parts(ev)
+		say("hash", ev.Hash().String())
+		return chosen
+	}
+	s := &run.Spans[chosen]
+	p.Title = line(s.Name)
+	if s.Kind == span.Call {
+		p.Title = line(s.CallName())
+	}
+	say("state", string(s.State))
+	if s.Status != 0 {
+		say("status", strconv.Itoa(s.Status))
+	}
+	say("began", "+"+duration(s.Start))
+	if s.End > s.Start {
+		say("took", tookOf(s))
+	}
+	if s.Error != "" {
+		p.Error = display.PrintableText(display.Clip(s.ErrorType+": "+s.Error, maxBody))
+	}
+	p.Parts = parts(ev)
+	if s.Kind == span.Call && s.Last > 0 && ev.Seq == s.First { // with its outcome
+		if end, err := b.view.Event(r.Context(), id, s.Last); err == nil {
+			p.Parts = append(p.Parts, parts(end)...)
+		}
+	}
+	if s.Kind == span.Call && s.Fuel > 0 {
+		say("fuel", digits(s.Fuel))
+		say("peak memory", display.Size(s.PeakMemory))
+		p.Command = b.debugCommand(s, s.Fuel)
+	}
+	effect, err := ev.AsSideEffectRecorded()
+	if err == nil && s.Kind == span.Effect {
+		if in := run.CallOf(chosen); in != span.None {
+			say("call", line(run.Spans[in].CallName()))
+			p.Command = b.debugCommand(&run.Spans[in], effect.Fuel)
+		}
+		if s.Fuel > 0 {
+			say("fuel since the effect before", digits(s.Fuel))
+		}
+		p.Facts = append(p.Facts, decision(effect)...)
+	}
+	say("event", digits(ev.Seq))
+	say("hash", ev.Hash().String())
+	return chosen
+}
+
+// decision describes what the policies of the run decided on a request.
+func decision(effect event.SideEffectRecorded) (facts []fact) {
+	var x event.Exchange
+	if !event.IsHTTP(effect.Request) || canon.Unmarshal(effect.Value, &x) != nil {
+		return nil
+	}
+	for _, v := range x.Decision {
+		text := "allowed"
+		if v.Denied != "" {
+			text = "denied: " + v.Denied
+		}
+		if v.Rule > 0 {
+			text += fmt.Sprintf(" by rule %d", v.Rule)
+		}
+		if v.Line > 0 {
+			text += fmt.Sprintf(", line %d", v.Line)
+		}
+		facts = append(facts, fact{line(v.Side + "'s policy"), line(text)})
+	}
+	return facts
+}
+
+// parts returns the texts of an event that people look for.
+func parts(ev event.Event) []part {
+	if effect, err := ev.AsSideEffectRecorded(); err == nil && event.IsHTTP(effect.Request) {
+		all := []part{{"Request", httpMessage(effect.Request), false}}
+		var x event.Exchange
+		if canon.Unmarshal(effect.Value, &x) == nil && len(x.Response) > 0 {
+			all = append(all, part{"Response", httpMessage(x.Response), false})
+		}
+		return all
+	}
+	if call, err := ev.AsToolCallScheduled(); err == nil {
+		return []part{value("Arguments", call.Args)}
+	}
+	logged := func(m event.Meter, all ...part) []part {
+		if m.Log != "" {
+			all = append(all, part{"Log", display.PrintableText(display.Clip(m.Log, maxBody)), false})
+		}
+		return all
+	}
+	if done, err := ev.AsToolCallCompleted(); err == nil {
+		return logged(done.Meter, value("Result", done.Result))
+	}
+	if failed, err := ev.AsToolCallFailed(); err == nil {
+		return logged(failed.Meter)
+	}
+	var all []part
+	if len(ev.Payload) <= maxShown {
+		for _, t := range event.LongTexts(ev.Payload) {
+			all = append(all, part{cmp.Or(t.Path, "Text"), t.Text, false})
+		}
+	}
+	return append(all, value("Payload", ev.Payload))
+}
+
+// value returns a value as indented JSON, or as its size if it is long.
+func value(title string, raw canon.Raw) part {
+	if len(raw) > maxBody {
+		return part{title, display.Size(uint64(len(raw))) + ": open the event to see it.", false}
+	}
+	return part{title, event.Indented(raw), true}
+}
+
+// httpMessage returns an HTTP message for reading: its head, and its body, indented if it is JSON.
+// Of a long body it returns the beginning.
+func httpMessage(message []byte) string {
+	head, body, _ := bytes.Cut(message, []byte("\r\n\r\n"))
+	text := string(head[:min(len(head), maxBody)])
+	if len(body) == 0 {
+		return display.PrintableText(text)
+	}
+	var indented bytes.Buffer
+	if len(body) <= maxBody && nesting(body) <= maxNesting && json.Indent(&indented, body, "", "  ") == nil {
+		return display.PrintableText(text + "\n\n" + indented.String())
+	}
+	text = display.PrintableText(text + "\n\n" + string(body[:min(len(body), maxBody)]))
+	if len(body) > maxBody {
+		text += fmt.Sprintf("\n… the first %s of %s", display.Size(maxBody), display.Size(uint64(len(body))))
+	}
+	return text
+}
+
+// nesting returns how deep brackets are nested at most, those in strings included.
+func nesting(doc []byte) (deepest int) {
+	depth := 0
+	for _, c := range doc {
+		switch c {
+		case '[', '{':
+			depth++
+			deepest = max(deepest, depth)
+		case ']', '}':
+			depth--
+		}
+	}
+	return deepest
+}
+
+func duration(ns int64) string { return display.Duration(time.Duration(ns)) }
+
+// tookOf returns how long a span took.
+func tookOf(s *span.Span) string {
+	if s.Approximate {
+		return "≤ " + duration(s.End-s.Start)
+	}
+	return duration(s.End - s.Start)
+}
