@@ -5,9 +5,11 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"strconv"
@@ -56,7 +58,7 @@ func ParseKey(text string) (*Key, error) {
 		return nil, wrong
 	}
 	k := &Key{parts[0], ed25519.NewKeyFromSeed(b[1:])}
-	if parts[1] != fmt.Sprintf("%08x", keyHash(k.name, algLog, k.public())) {
+	if parts[1] != fmt.Sprintf("%08x", keyHash(k.name, algLog, k.Public())) {
 		return nil, fmt.Errorf("seal: the key of %q is damaged: its hash is not that of its name and bytes", k.name)
 	}
 	return k, nil
@@ -87,20 +89,40 @@ func CreateKey(path, name string) (*Key, error) {
 
 // Text returns the key as text, which is secret.
 func (k *Key) Text() string {
-	return fmt.Sprintf("PRIVATE+KEY+%s+%08x+%s", k.name, keyHash(k.name, algLog, k.public()),
+	return fmt.Sprintf("PRIVATE+KEY+%s+%08x+%s", k.name, keyHash(k.name, algLog, k.Public()),
 		base64.StdEncoding.EncodeToString(append([]byte{algLog}, k.private.Seed()...)))
 }
 
 // Name returns the name of the key.
 func (k *Key) Name() string { return k.name }
 
-func (k *Key) public() ed25519.PublicKey { return k.private.Public().(ed25519.PublicKey) }
+// Public returns the public half of the key.
+func (k *Key) Public() ed25519.PublicKey { return k.private.Public().(ed25519.PublicKey) }
+
+// PEM returns the public half as other programs read it.
+func (k *Key) PEM() *pem.Block {
+	der, _ := x509.MarshalPKIXPublicKey(k.Public()) // never fails for this type
+	return &pem.Block{Type: "PUBLIC KEY", Bytes: der}
+}
+
+// Sign signs a message that cannot be mistaken for a checkpoint: a receipt (spec/receipt.md).
+func (k *Key) Sign(message []byte) []byte { return ed25519.Sign(k.private, message) }
+
+// PublicKey is the public key of a log or of a seal key.
+type PublicKey struct {
+	Name   string
+	Public ed25519.PublicKey
+	VKey   string
+}
+
+// Is reports whether the key is the seal key of a name, or that of a log of it.
+func (k PublicKey) Is(name string) bool { return k.Name == name || isOriginOf(k.Name, name) }
 
 // VKey returns the public key for the policies of verifiers (spec/seal.md, section 3).
-func (k *Key) VKey() string { return vkey(k.name, algLog, k.public()) }
+func (k *Key) VKey() string { return vkey(k.name, algLog, k.Public()) }
 
 // WitnessVKey returns the public key under which the key cosigns.
-func (k *Key) WitnessVKey() string { return vkey(k.name, algWitness, k.public()) }
+func (k *Key) WitnessVKey() string { return vkey(k.name, algWitness, k.Public()) }
 
 // For returns the key under the name of a log that it signs.
 func (k *Key) For(origin string) *Key { return &Key{origin, k.private} }
@@ -115,7 +137,7 @@ func (k *Key) NewOrigin() string {
 // signer signs as a log.
 type signer struct{ *Key }
 
-func (s signer) KeyHash() uint32                  { return keyHash(s.name, algLog, s.public()) }
+func (s signer) KeyHash() uint32                  { return keyHash(s.name, algLog, s.Public()) }
 func (s signer) Sign(text []byte) ([]byte, error) { return ed25519.Sign(s.private, text), nil }
 
 // cosigner signs as a witness, at a time.
@@ -124,7 +146,7 @@ type cosigner struct {
 	at time.Time
 }
 
-func (s cosigner) KeyHash() uint32 { return keyHash(s.name, algWitness, s.public()) }
+func (s cosigner) KeyHash() uint32 { return keyHash(s.name, algWitness, s.Public()) }
 
 func (s cosigner) Sign(text []byte) ([]byte, error) {
 	seconds := uint64(s.at.Unix())

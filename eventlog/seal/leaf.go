@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -32,6 +33,25 @@ func (l Leaf) Marshal() []byte {
 	b = canon.AppendText(canon.AppendText(b, "run_id"), l.RunID)
 	b = canon.AppendBytes(canon.AppendText(b, "merkle_root"), l.MerkleRoot[:])
 	return canon.AppendBytes(canon.AppendText(b, "terminal_hash"), l.TerminalHash[:])
+}
+
+// ParseLeaf reads the leaf of a run, as [Leaf.Marshal] returns it.
+func ParseLeaf(b []byte) (l Leaf, err error) {
+	var p struct {
+		Seal         uint64 `cbor:"seal"`
+		Events       uint64 `cbor:"events"`
+		RunID        string `cbor:"run_id"`
+		MerkleRoot   []byte `cbor:"merkle_root"`
+		TerminalHash []byte `cbor:"terminal_hash"`
+	}
+	if err := canon.Unmarshal(b, &p); err != nil || len(p.MerkleRoot) != event.HashSize || len(p.TerminalHash) != event.HashSize {
+		return l, errors.New("seal: this is not the leaf of a run")
+	}
+	l = Leaf{Events: p.Events, RunID: p.RunID, MerkleRoot: canon.Hash(p.MerkleRoot), TerminalHash: canon.Hash(p.TerminalHash)}
+	if p.Seal != leafVersion || !bytes.Equal(l.Marshal(), b) {
+		return l, errors.New("seal: the leaf is not written in its one form")
+	}
+	return l, nil
 }
 
 // Removal is a leaf that records the removal of a run; the run's leaf stays

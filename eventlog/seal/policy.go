@@ -199,6 +199,14 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 	return c, all, nil
 }
 
+// Logs returns the keys of logs that the policy names.
+func (p *Policy) Logs() (keys []PublicKey) {
+	for _, v := range p.logs {
+		keys = append(keys, PublicKey{v.name, v.public, vkey(v.name, algLog, v.public)})
+	}
+	return keys
+}
+
 // of returns the keys that the policy names for the log of an origin, under its name.
 func (p *Policy) of(origin string) (known []verifier) {
 	for i, v := range p.logs {

@@ -3,18 +3,20 @@
 // written from event.md, seal.md and bundle.md, and needs Node 20 or later and nothing else.
 // README.md says how to use and how to read it.
 
+import { Buffer } from 'node:buffer'
 import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 import { quote, Refused, within } from './bytes.mjs'
 import { checkBundle } from './bundle.mjs'
+import { checkReceipt } from './receipt.mjs'
 import { checkPolicy, checkProofDocument, checkSignature, readLogKey, readPolicy } from './seal.mjs'
 import { checkVectors } from './vectors.mjs'
 
 const USAGE = `usage: node check.mjs [--key VKEY]... [--policy FILE] FILE...
        node check.mjs --vectors FOLDER
 
-FILE is a bundle (.starling) or the proof of an event or run (JSON).
+FILE is a bundle (.starling), the proof of an event or run (JSON), or receipts (JSON, one a line).
   --key VKEY      trust the key of this log, or this seal key, or the one in a file
   --policy FILE   trust the logs and witnesses of this policy (seal.md, section 7)
   --vectors DIR   check this program with the vectors of the specification
@@ -69,11 +71,25 @@ function checkFile(file, trust, print) {
     say('NOT PROVEN that the modules compute what was recorded: this program executes nothing (see starling-host verify)')
     return
   }
+  if (bytes.subarray(0, 200).includes('"payloadType"')) {
+    for (const line of bytes.toString().split('\n').filter(Boolean)) checkOneReceipt(Buffer.from(line), trust, say)
+    return
+  }
   const { run, event, proof } = checkProofDocument(bytes)
   if (event) say(`event ${event.seq} of ${run.events} is part of run ${quote(run.runID)}`)
   say(`run ${quote(run.runID)} of ${run.events} events is leaf ${proof.index} of the log`)
   checkTrust(proof.checkpoint, trust, say)
   say('NOT PROVEN: the other events of the run, which a proof does not have')
+}
+
+function checkOneReceipt(bytes, trust, say) {
+  const keys = [...trust.keys, ...trust.policy?.logs ?? []]
+  const { statement: { tool, outcome, evidence, run }, signer, proof } = checkReceipt(bytes, keys)
+  say(`call ${quote(run.get('callId'))} of ${quote(tool)} in run ${quote(run.get('id'))}: ${quote(outcome)}, ${signer === undefined ? 'NOT PROVEN that anybody signed it: no --key and no --policy was given' : `signed by ${quote(signer)}`}`)
+  if (proof) checkTrust(proof.checkpoint, trust, say)
+  else say('NOT PROVEN that the run is in a log: the receipt has no proof')
+  if (evidence === 'reexecutable') say('NOT PROVEN that the result follows: execute the run again (see starling-host verify, with its bundle)')
+  else say('NOT PROVEN that the result is true: it was recorded as received')
 }
 
 /** main returns the exit code. */

@@ -71,7 +71,7 @@ export function readKey(vkey, type) {
 
 export const readLogKey = (vkey) => readKey(vkey, LOG)
 
-function signedBy(key, message, signature) {
+export function signedBy(key, message, signature) {
   const jwk = { kty: 'OKP', crv: 'Ed25519', x: key.toString('base64url') }
   return signature.length === 64 && verify(null, Buffer.from(message), createPublicKey({ key: jwk, format: 'jwk' }), signature)
 }
@@ -110,6 +110,9 @@ export function readCheckpoint(bytes) {
 function speaksFor(name, origin) {
   return origin === name || (origin.startsWith(name + '/') && /^[0-9a-f]{16}$/.test(origin.slice(name.length + 1)))
 }
+
+/** signsAs reports whether a key of a log, or a seal key, is that of a seal key of a name: receipt.md. */
+export const signsAs = (issuer, name) => speaksFor(issuer, name)
 
 /** checkSignature checks the signature of the log under one of the keys. One must have signed, and none wrongly. */
 export function checkSignature(checkpoint, keys) {

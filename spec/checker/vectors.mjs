@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { checkBundle } from './bundle.mjs'
 import { base64, hex, refuse, Refused, within } from './bytes.mjs'
 import { decode, encode } from './cbor.mjs'
+import { checkReceipt } from './receipt.mjs'
 import { canonicalJSON, readJSON, renderJSON } from './json.mjs'
 import { checkPath, kindName, merkleRoot, readEvent, RunChecker } from './event.mjs'
 import { checkPolicy, checkProofDocument, leafHash, leafOf, readCheckpoint, removalOf, readPolicy } from './seal.mjs'
@@ -113,6 +114,13 @@ const sealOrBundle = (folder) => (line) => {
   if (policy) checkPolicy(checkpoint, policy)
 }
 
+/** receipt checks a line of receipt.jsonl, or of what is refused. */
+function receipt(line) {
+  const policy = readPolicy(Buffer.from(line.policy))
+  const { proof } = checkReceipt(base64(line.receipt), policy.logs)
+  if (proof) checkPolicy(proof.checkpoint, policy)
+}
+
 const each = (step) => (lines) => lines.forEach((line, i) => within(`line ${i + 1}, ${line.name}`, () => step(line)))
 
 const FILES = {
@@ -149,6 +157,8 @@ const FILES = {
   }),
   'seal.jsonl': (lines, folder) => each(sealOrBundle(folder))(lines),
   'seal-refused.jsonl': (lines, folder) => each((line) => mustRefuse(() => sealOrBundle(folder)(line)))(lines),
+  'receipt.jsonl': each(receipt),
+  'receipt-refused.jsonl': each((line) => mustRefuse(() => receipt(line))),
   'bundle.jsonl': (lines, folder) => each(sealOrBundle(folder))(lines),
   'bundle-refused.jsonl': (lines, folder) => each((line) => mustRefuse(() => sealOrBundle(folder)(line)))(lines),
 }

@@ -1,0 +1,188 @@
+package receipt
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/starling-host/starling/eventlog/seal"
+)
+
+// MaxBytes bounds the document of a receipt.
+const MaxBytes = 1 << 20
+
+// Receipt is a signed statement: a DSSE envelope (v1), which a reader of DSSE takes as it is. The last
+// three members are those that a checkpoint adds.
+type Receipt struct {
+	PayloadType string      `json:"payloadType"`
+	Payload     []byte      `json:"payload"` // a Statement
+	Signatures  []Signature `json:"signatures"`
+
+	Leaf  []byte `json:"leaf,omitempty"`        // of the run; its SHA-256 is a subject
+	Proof string `json:"tlogProof,omitempty"`   // of the leaf, with the checkpoint (spec/seal.md, section 5)
+	COSE  []byte `json:"coseReceipt,omitempty"` // of the same tree (RFC 9942)
+}
+
+// Signature is one of DSSE.
+type Signature struct {
+	KeyID string `json:"keyid"` // see [KeyID]
+	Sig   []byte `json:"sig"`
+}
+
+// KeyID returns the name of a public key in a DSSE signature: its fingerprint as SSH writes it, which
+// is what other readers of DSSE look for.
+func KeyID(public ed25519.PublicKey) string {
+	var b []byte
+	for _, part := range [][]byte{[]byte("ssh-ed25519"), public} {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(part))), part...)
+	}
+	h := sha256.Sum256(b)
+	return "SHA256:" + base64.RawStdEncoding.EncodeToString(h[:])
+}
+
+// signed is DSSE's pre-authentication encoding, which begins unlike a checkpoint and a COSE receipt:
+// one key can sign all three.
+func signed(payloadType string, payload []byte) []byte {
+	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(payloadType), payloadType, len(payload)), payload...)
+}
+
+// Sign returns the receipt of the statement, under the name of the key.
+func (s Statement) Sign(k *seal.Key) (*Receipt, error) {
+	s.Predicate.Issuer = k.Name()
+	payload, err := s.marshal()
+	if err != nil {
+		return nil, err
+	}
+	r := &Receipt{PayloadType: PayloadType, Payload: payload}
+	r.Signatures = []Signature{{KeyID(k.Public()), k.Sign(signed(r.PayloadType, r.Payload))}}
+	return r, nil
+}
+
+// marshal returns the one form of a statement.
+func (s Statement) marshal() ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(s)
+	return bytes.TrimSpace(b.Bytes()), err
+}
+
+// Attach adds the proof that the run is in a checkpoint, in both forms. A checkpoint of a single leaf
+// has no COSE receipt: RFC 9942 has none without a path.
+func (r *Receipt) Attach(k *seal.Key, leaf seal.Leaf, proof seal.Proof) (err error) {
+	r.Leaf, r.Proof = leaf.Marshal(), string(proof.Text())
+	r.COSE, err = cose(k, proof)
+	return err
+}
+
+// Parse reads a receipt. It checks nothing but its form.
+func Parse(doc []byte) (*Receipt, error) {
+	if len(doc) > MaxBytes {
+		return nil, fmt.Errorf("receipt: %d bytes; at most %d are read", len(doc), MaxBytes)
+	}
+	r := &Receipt{}
+	if err := strict(doc, r); err != nil {
+		return nil, fmt.Errorf("receipt: this is not a receipt: %w", err)
+	}
+	if r.PayloadType != PayloadType || len(r.Signatures) == 0 {
+		return nil, fmt.Errorf("receipt: this is not a receipt: payloadType is %.60q, not %q, or nobody signed", r.PayloadType, PayloadType)
+	}
+	return r, nil
+}
+
+// strict decodes one JSON document without unknown members.
+func strict(doc []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(doc))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("text follows the document")
+	}
+	return nil
+}
+
+// Checked is what a receipt shows.
+type Checked struct {
+	Statement  Statement
+	SignedBy   string           // the trusted key, or empty if the policy trusts nobody
+	Leaf       *seal.Leaf       // nil without a proof
+	Checkpoint *seal.Checkpoint // likewise
+	Signatures []seal.Signature // of the checkpoint
+}
+
+// Check checks a receipt under a policy: a key of a log that the policy names must have signed the
+// statement and, if the receipt has a proof, the checkpoint, with the quorum. A policy that trusts
+// nobody checks everything but the signatures.
+func (r *Receipt) Check(policy *seal.Policy) (c Checked, err error) {
+	if err := strict(r.Payload, &c.Statement); err != nil {
+		return c, fmt.Errorf("receipt: the payload is not a statement: %w", err)
+	}
+	if err := c.Statement.check(); err != nil {
+		return c, err
+	}
+	if again, err := c.Statement.marshal(); err != nil || !bytes.Equal(again, r.Payload) {
+		return c, errors.New("receipt: the statement is not written in its one form")
+	}
+	if c.SignedBy, err = r.signer(policy, c.Statement.Predicate.Issuer); err != nil {
+		return c, err
+	}
+	if r.Proof == "" && r.Leaf == nil && r.COSE == nil {
+		return c, nil
+	}
+	return c, r.checkProof(policy, &c)
+}
+
+// signer returns the key that has signed, of those that the policy trusts.
+func (r *Receipt) signer(policy *seal.Policy, issuer string) (string, error) {
+	if policy.TrustsNobody() {
+		return "", nil
+	}
+	message := signed(r.PayloadType, r.Payload)
+	for _, key := range policy.Logs() {
+		for _, s := range r.Signatures {
+			switch {
+			case s.KeyID != KeyID(key.Public):
+			case !ed25519.Verify(key.Public, message, s.Sig):
+				return "", fmt.Errorf("receipt: the signature of %s is wrong", key.Name)
+			case !key.Is(issuer):
+				return "", fmt.Errorf("receipt: the statement is issued by %q and signed by %q", issuer, key.Name)
+			default:
+				return key.VKey, nil
+			}
+		}
+	}
+	return "", errors.New("receipt: no key that you trust has signed it")
+}
+
+// checkProof checks what a checkpoint has added.
+func (r *Receipt) checkProof(policy *seal.Policy, c *Checked) error {
+	leaf, err := seal.ParseLeaf(r.Leaf)
+	if err != nil {
+		return fmt.Errorf("receipt: %w", err)
+	}
+	run, subjects := c.Statement.Predicate.Run, c.Statement.Subject
+	if last := subjects[len(subjects)-1]; last.Digest["sha256"] != sha256Of(r.Leaf)["sha256"] || leaf.RunID != run.ID || leaf.Events != run.Events {
+		return fmt.Errorf("receipt: the statement is about another leaf than that of run %q with %d events", leaf.RunID, leaf.Events)
+	}
+	proof, err := seal.ParseProof([]byte(r.Proof))
+	if err != nil {
+		return fmt.Errorf("receipt: %w", err)
+	}
+	checkpoint, signatures, err := proof.Check(leaf, policy)
+	if err != nil {
+		return fmt.Errorf("receipt: %w", err)
+	}
+	c.Leaf, c.Checkpoint, c.Signatures = &leaf, &checkpoint, signatures
+	if r.COSE == nil {
+		return nil
+	}
+	return checkCOSE(r.COSE, policy, proof, checkpoint)
+}
