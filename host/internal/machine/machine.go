@@ -201,19 +201,18 @@ func (m *Machine) ReadUint32Le(at uint32) (uint32, bool) {
 	return le.Uint32(b), true
 }
 
-// Global is an exported mutable global.
+// Global is an exported global.
 type Global struct {
 	m     *Machine
 	index uint32
 }
 
-// Global returns an exported mutable global, or nil.
+// Global returns an exported global, or nil.
 func (m *Machine) Global(name string) *Global {
-	index, ok := m.code.exportedGlobals[name]
-	if !ok || !m.code.globals[index].Mutable {
-		return nil
+	if index, ok := m.code.exportedGlobals[name]; ok {
+		return &Global{m, index}
 	}
-	return &Global{m, index}
+	return nil
 }
 
 // Type returns the type as its byte in the binary format.
@@ -222,7 +221,7 @@ func (g *Global) Type() byte { return byte(g.m.code.globals[g.index].Type) }
 // Get returns the value.
 func (g *Global) Get() uint64 { return g.m.globals[g.index] }
 
-// Set changes the value.
+// Set changes the value of a mutable global.
 func (g *Global) Set(v uint64) { g.m.globals[g.index] = v }
 
 // Counts yields how often each instruction was executed since the machine was made, by its offset in

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -150,7 +151,7 @@ func typeOf(m *wasm.Module, t wasm.FuncType) uint32 {
 // forward adds a function that calls an import, for an import that is exported.
 func (c *Code) forward(f *function) uint32 {
 	g := *f
-	g.index, g.host, g.offsets = uint32(len(c.funcs)), -1, []uint32{0, 0}
+	g.index, g.host, g.offsets = uint32(len(c.funcs)), -1, []uint32{math.MaxUint32, math.MaxUint32}
 	g.code = []operation{{op: opCall, imm: uint64(f.index)}, {op: opReturn}}
 	c.funcs = append(c.funcs, &g)
 	return g.index
@@ -705,7 +706,11 @@ func (t *translator) branchTable(it *wasm.Iter) {
 			t.fail("labels of different types")
 		}
 		arity = len(c.carried())
+		// Where nothing reaches the branch, its operands may be of any type for each label.
+		base := max(len(t.stack)-arity, t.top().height)
+		operands := slices.Clone(t.stack[base:])
 		t.expect(c.carried())
+		t.stack = append(t.stack[:base], operands...)
 		switch stub, ok := stubs[index]; {
 		case t.silent:
 		case ok:

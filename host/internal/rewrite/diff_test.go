@@ -19,11 +19,11 @@ type observedCall struct {
 	args []uint64
 }
 
-// comparison holds the two engines while many modules go through them.
-type comparison struct{ compiler, interpreter *observer }
+// comparison holds the engines while many modules go through them.
+type comparison struct{ compiler, interpreter, machine *observer }
 
 func newComparison(t testing.TB) *comparison {
-	return &comparison{newObserver(t, "compiler"), newObserver(t, "interpreter")}
+	return &comparison{newObserver(t, "compiler"), newObserver(t, "interpreter"), newObserver(t, "machine")}
 }
 
 // program is the subject of a comparison.
@@ -88,7 +88,7 @@ func argument(t wasm.ValType, r *rand.Rand) uint64 {
 	return v
 }
 
-// check compares everything observable of a program: metered on both engines, to
+// check compares everything observable of a program: metered on all engines, to
 // the unit of fuel; and metered with original, up to where the budgets let the
 // metered one go. The original runs on the interpreter, because the compiler has
 // defects; only metering avoids one of them, see fusion. It returns the metered
@@ -105,7 +105,7 @@ func (c *comparison) check(p program) (*observation, error) {
 	return seen, seen.sameAs(c.interpreter, p)
 }
 
-// agree compares a metered program on both engines.
+// agree compares a metered program on all engines. The machine has no defect that is known.
 func (c *comparison) agree(p program, res *Result) (*observation, error) {
 	metered, err := c.compiler.metered(res, p.calls)
 	if err != nil {
@@ -114,6 +114,13 @@ func (c *comparison) agree(p program, res *Result) (*observation, error) {
 	interpreted, err := c.interpreter.metered(res, p.calls)
 	if err != nil {
 		return nil, fmt.Errorf("interpreter, metered: %w", err)
+	}
+	translated, err := c.machine.metered(res, p.calls)
+	if err != nil {
+		return nil, fmt.Errorf("machine, metered: %w", err)
+	}
+	if diff := cmp.Diff(interpreted, translated, cmp.AllowUnexported(observation{})); diff != "" {
+		return nil, fmt.Errorf("metered (-interpreter +machine):\n%s", diff)
 	}
 	diff := cmp.Diff(metered, interpreted, cmp.AllowUnexported(observation{}))
 	if diff != "" && !c.disagree(p, interpreted.cut) {

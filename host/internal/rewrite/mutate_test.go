@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/host/internal/machine"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
 )
@@ -277,8 +278,9 @@ func (f *nursery) compiles(original, metered []byte) (bool, error) {
 	if errMetered == nil {
 		errMetered = compiled.Close(ctx)
 	}
-	if (err == nil) != (errMetered == nil) {
-		return false, fmt.Errorf("original: %v, metered: %v", err, errMetered)
+	_, errMachine := machine.Translate(metered, machine.Options{})
+	if (err == nil) != (errMetered == nil) || (err == nil) != (errMachine == nil) {
+		return false, fmt.Errorf("original: %v, metered: %v, on the machine: %v", err, errMetered, errMachine)
 	}
 	return err == nil, nil
 }

@@ -17,10 +17,11 @@ import (
 // panics when the host ends it.
 var errStopped = errors.New("stopped by refill")
 
-// engines are the two implementations that must agree.
+// engines are the implementations that must agree.
 var engines = map[string]func() wazero.RuntimeConfig{
 	"compiler":    wazero.NewRuntimeConfigCompiler,
 	"interpreter": wazero.NewRuntimeConfigInterpreter,
+	"machine":     func() wazero.RuntimeConfig { return machineConfig{wazero.NewRuntimeConfigCompiler()} },
 }
 
 // guest is an instance of a rewritten module.
@@ -58,7 +59,12 @@ func newRuntime(t testing.TB, config func() wazero.RuntimeConfig, current **gues
 // the one that current points to at that time.
 func bareRuntime(config func() wazero.RuntimeConfig, current **guest) (wazero.Runtime, error) {
 	ctx := context.Background()
-	r := wazero.NewRuntimeWithConfig(ctx, config().WithCoreFeatures(api.CoreFeaturesV2))
+	c := config()
+	m, machine := c.(machineConfig)
+	if machine {
+		c = m.RuntimeConfig
+	}
+	r := wazero.NewRuntimeWithConfig(ctx, c.WithCoreFeatures(api.CoreFeaturesV2))
 	_, err := r.NewHostModuleBuilder(RefillModule).NewFunctionBuilder().
 		WithGoFunction(api.GoFunc(func(context.Context, []uint64) {
 			if g := *current; g != nil && g.refill != nil {
@@ -67,6 +73,9 @@ func bareRuntime(config func() wazero.RuntimeConfig, current **guest) (wazero.Ru
 			}
 			panic(errStopped)
 		}), nil, nil).Export(RefillName).Instantiate(ctx)
+	if machine {
+		return machineRuntime{r}, err
+	}
 	return r, err
 }
 
@@ -102,7 +111,13 @@ func start(t testing.TB, engine string, metered *Result) *guest {
 // instantiate makes an instance the way a host does: the engine's part, then
 // the first contents of memory.
 func instantiate(ctx context.Context, r wazero.Runtime, metered *Result) (api.Module, error) {
-	m, err := r.InstantiateWithConfig(ctx, metered.Wasm, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	var m api.Module
+	var err error
+	if on, ok := r.(machineRuntime); ok && metered.CostTable > 0 {
+		m, err = on.instantiate(ctx, metered.Wasm)
+	} else {
+		m, err = r.InstantiateWithConfig(ctx, metered.Wasm, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	}
 	if err != nil {
 		return nil, err
 	}

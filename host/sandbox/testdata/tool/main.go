@@ -5,6 +5,8 @@ package main
 
 import (
 	crand "crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -82,6 +84,7 @@ var tools = map[string]func(input []byte) any{
 		for {
 		}
 	},
+	"work":    work,
 	"recurse": func([]byte) any { return recurse(1) },
 	"hoard":   hoard,
 	"big":     func([]byte) any { return strings.Repeat("x", 2<<20) },
@@ -157,6 +160,26 @@ func garbage([]byte) any {
 	}
 	runtime.GC()
 	return len(kept)
+}
+
+// work does a bit of everything: maps, JSON, hashes, floats and sorting.
+func work(input []byte) any {
+	var rounds int
+	json.Unmarshal(input, &rounds)
+	sum := sha256.Sum256(nil)
+	for i := range rounds {
+		m := map[string]any{}
+		for j := range 40 {
+			m[fmt.Sprintf("key%d", (i*j)%97)] = map[string]any{"number": float64(i) / float64(j+1), "text": hex.EncodeToString(sum[:])}
+		}
+		text, _ := json.Marshal(m)
+		var back map[string]any
+		json.Unmarshal(text, &back)
+		words := strings.Split(string(text), ",")
+		slices.Sort(words)
+		sum = sha256.Sum256([]byte(strings.Join(words, "")))
+	}
+	return hex.EncodeToString(sum[:])
 }
 
 func world([]byte) any {

@@ -1,0 +1,142 @@
+package rewrite
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/starling-host/starling/host/internal/machine"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/wasmtest"
+)
+
+// machineConfig configures a runtime in which the machine executes the metered modules. Wazero's
+// compiler executes the rest, and the machine reaches the host through it.
+type machineConfig struct{ wazero.RuntimeConfig }
+
+func (c machineConfig) WithMemoryLimitPages(pages uint32) wazero.RuntimeConfig {
+	return machineConfig{c.RuntimeConfig.WithMemoryLimitPages(pages)}
+}
+
+type machineRuntime struct{ wazero.Runtime }
+
+// machineInstance is an instance of a module that the machine executes.
+type machineInstance struct {
+	api.Module // the bridge to the host
+	m          *machine.Machine
+	decoded    *wasm.Module
+}
+
+// instantiate makes an instance whose imports lead to a module of wazero that exports what it imports.
+func (r machineRuntime) instantiate(ctx context.Context, b []byte) (api.Module, error) {
+	code, err := machine.Translate(b, machine.Options{Fuel: GlobalFuel})
+	if err != nil {
+		return nil, err
+	}
+	m, err := wasm.Decode(b)
+	if err != nil {
+		return nil, err
+	}
+	i := &machineInstance{decoded: m}
+	var bridge wasmtest.Module
+	for n, im := range code.Imports {
+		bridge.Imports = append(bridge.Imports, wasmtest.Import(im))
+		bridge.Exports = append(bridge.Exports, wasmtest.Export{Name: strconv.Itoa(n), Index: uint32(n)})
+	}
+	if i.Module, err = r.InstantiateWithConfig(ctx, bridge.Bytes(), wazero.NewModuleConfig().WithName("")); err != nil {
+		return nil, err
+	}
+	hosts := make([]machine.Host, len(code.Imports))
+	for n, im := range code.Imports {
+		f := i.Module.ExportedFunction(strconv.Itoa(n))
+		hosts[n] = func(slots []uint64) {
+			results, err := f.Call(ctx, slots[:len(im.Type.Params)]...)
+			if err != nil {
+				panic(err)
+			}
+			copy(slots, results)
+		}
+	}
+	i.m = machine.New(code, hosts)
+	return i, nil
+}
+
+func (i *machineInstance) export(kind wasm.ExternKind, name string) *wasm.Export {
+	n := slices.IndexFunc(i.decoded.Exports, func(e wasm.Export) bool { return e.Kind == kind && e.Name == name })
+	if n < 0 {
+		return nil
+	}
+	return &i.decoded.Exports[n]
+}
+
+func (i *machineInstance) ExportedFunction(name string) api.Function {
+	if e := i.export(wasm.ExternFunc, name); e != nil {
+		return machineFunction{i: i, name: name, t: i.decoded.Types[i.decoded.FuncTypeIndex(int(e.Index))]}
+	}
+	return nil
+}
+
+func (i *machineInstance) ExportedGlobal(name string) api.Global {
+	if i.export(wasm.ExternGlobal, name) != nil {
+		return machineGlobal{Global: i.m.Global(name)}
+	}
+	return nil
+}
+
+func (i *machineInstance) Memory() api.Memory { return machineMemory{Machine: i.m} }
+
+func (i *machineInstance) ExportedMemory(name string) api.Memory {
+	if i.export(wasm.ExternMemory, name) != nil {
+		return i.Memory()
+	}
+	return nil
+}
+
+type machineGlobal struct {
+	api.MutableGlobal
+	*machine.Global
+}
+
+func (g machineGlobal) Type() api.ValueType { return g.Global.Type() }
+func (g machineGlobal) Get() uint64         { return g.Global.Get() }
+func (g machineGlobal) Set(v uint64)        { g.Global.Set(v) }
+func (g machineGlobal) String() string      { return "global" }
+
+type machineMemory struct {
+	api.Memory
+	*machine.Machine
+}
+
+func (m machineMemory) Size() uint32                          { return m.Machine.Size() }
+func (m machineMemory) Read(at, n uint32) ([]byte, bool)      { return m.Machine.Read(at, n) }
+func (m machineMemory) Write(at uint32, b []byte) bool        { return m.Machine.Write(at, b) }
+func (m machineMemory) Grow(pages uint32) (uint32, bool)      { return m.Machine.Grow(pages) }
+func (m machineMemory) ReadUint32Le(at uint32) (uint32, bool) { return m.Machine.ReadUint32Le(at) }
+
+type machineFunction struct {
+	api.Function
+	i    *machineInstance
+	name string
+	t    wasm.FuncType
+}
+
+type machineDefinition struct {
+	api.FunctionDefinition
+	t wasm.FuncType
+}
+
+func (f machineFunction) Definition() api.FunctionDefinition { return machineDefinition{t: f.t} }
+func (d machineDefinition) ParamTypes() []api.ValueType      { return apiTypes(d.t.Params) }
+func (d machineDefinition) ResultTypes() []api.ValueType     { return apiTypes(d.t.Results) }
+
+func (f machineFunction) Call(ctx context.Context, args ...uint64) ([]uint64, error) {
+	stack := make([]uint64, max(len(args), len(f.t.Results)))
+	copy(stack, args)
+	if err := f.i.m.Call(ctx, f.name, stack); err != nil {
+		return nil, err
+	}
+	return slices.Clip(stack[:len(f.t.Results)]), nil
+}
