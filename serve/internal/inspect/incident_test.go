@@ -1,7 +1,13 @@
 package inspect_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +17,8 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/memlogtest"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/inspect"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // script appends events to a run, each at a time in milliseconds since its beginning.
@@ -174,5 +182,64 @@ func TestDeepJSONIsNotIndented(t *testing.T) {
 	s.request(2, "c", "https://x/", "200 OK", strings.Repeat("[", 9000)+strings.Repeat("]", 9000), 1, 1)
 	if body := openView(t, viewOf(log, "")).wants("/runs/R?at=3", "[[[[[["); len(body) > 60_000 {
 		t.Errorf("the page has %d bytes", len(body))
+	}
+}
+
+// TestPagesAreCompressed if the client accepts it, except those on which several parties' texts
+// meet.
+func TestPagesAreCompressed(t *testing.T) {
+	log := store.Memory()
+	incident(t, log, "R", 1e18)
+	view := viewOf(log, "")
+	view.Operator = operatorOf(busyQueue(t))
+	view.Usage = func(context.Context, tenant.UsageFilter) (tenant.UsageList, error) { return tenant.UsageList{}, nil }
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(view, "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path, accepts string
+		want          bool
+	}{
+		{"/runs/R", "gzip, deflate, br", true}, {"/runs/R", "br;q=1.0, GZIP; q=0.5", true}, {"/runs/R", "gzip;q=0", false}, {"/runs/R", "gzip;q=0.000", false},
+		{"/runs/R", "identity", false}, {"/runs/R", "", false}, {"/assets/style.css", "gzip", true}, {"/", "gzip", true}, {"/diff?a=R&b=R", "gzip", true},
+		{"/queue", "gzip", false}, {"/usage", "gzip", false}, {"/sign-in?to=/" + strings.Repeat("x", 2000), "gzip", false}, {"/none", "gzip", false},
+	} {
+		r := httptest.NewRequest(http.MethodGet, c.path, nil)
+		r.Header.Set("Accept-Encoding", c.accepts)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if got := w.Header().Get("Content-Encoding") == "gzip"; got != c.want || w.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%s for %q: compressed %t, Vary %q", c.path, c.accepts, got, w.Header().Get("Vary"))
+		}
+		if body := w.Body.Bytes(); c.want {
+			if plain, err := gzip.NewReader(bytes.NewReader(body)); err != nil {
+				t.Errorf("%s: %v", c.path, err)
+			} else if _, err := io.Copy(io.Discard, plain); err != nil {
+				t.Errorf("%s: %v", c.path, err)
+			}
+		}
+	}
+}
+
+// TestALongRunIsFluid shows ten thousand events in a short page. The time is for people to read:
+// a machine that does other work takes longer.
+func TestALongRunIsFluid(t *testing.T) {
+	log := store.Memory()
+	busy(t, log, "R", 10_000)
+	s, err := inspect.New(inspect.Config{Scope: inspect.Only(viewOf(log, ""), "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/runs/R", "/runs/R?at=500", "/runs/R/events?at=9000", "/runs/R/conversation", "/runs/R/requests"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		w := httptest.NewRecorder()
+		began := time.Now()
+		s.ServeHTTP(w, r)
+		t.Logf("%s: %d bytes in %v", path, w.Body.Len(), time.Since(began))
+		if w.Code != http.StatusOK || w.Body.Len() > 60<<10 {
+			t.Errorf("%s: %d, %d bytes", path, w.Code, w.Body.Len())
+		}
 	}
 }

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"embed"
 	"encoding/hex"
@@ -192,8 +193,39 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, 
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	write(w, r, code, b.Bytes(), !neverCompressed[name])
+}
+
+// neverCompressed are the pages on which texts of several parties meet, or that repeat the request.
+// The length of a compressed page would tell one party of another's texts: see RATIONALE.md.
+var neverCompressed = map[string]bool{"queue": true, "usage": true, "signin": true, "message": true}
+
+// minCompressed is the number of bytes from which compression saves packets.
+const minCompressed = 1400
+
+// write answers with something complete, compressed if that is allowed and the browser accepts it.
+func write(w http.ResponseWriter, r *http.Request, code int, content []byte, compress bool) {
+	w.Header().Add("Vary", "Accept-Encoding")
+	if compress && len(content) >= minCompressed && acceptsGzip(r) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(code)
+		packed := gzip.NewWriter(w)
+		_, _ = packed.Write(content) // the browser went away
+		_ = packed.Close()
+		return
+	}
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // the browser went away
+	_, _ = w.Write(content)
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for one := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, weight, _ := strings.Cut(strings.ReplaceAll(one, " ", ""), ";")
+		if strings.EqualFold(name, "gzip") {
+			return strings.Trim(strings.TrimPrefix(weight, "q="), "0.") != "" || weight == ""
+		}
+	}
+	return false
 }
 
 // assetTypes are the files of the page, and their types.
@@ -225,7 +257,7 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	w.Header().Set("Content-Type", assetTypes[name])
-	_, _ = w.Write(content)
+	write(w, r, http.StatusOK, content, true)
 }
 
 // askToSignIn answers with the form that leads back to where the browser was going.
