@@ -84,7 +84,7 @@ func (b *reader) waterfall(r *http.Request) error {
 // newSpanRow returns the bar of a row. The input is that of a call.
 func newSpanRow(row span.Row, axis span.Axis, input string) spanRow {
 	r := spanRow{
-		Name: line(row.Name), Indent: make([]struct{}, min(row.Depth, 8)), Class: "b-" + string(row.Kind),
+		Name: cmp.Or(line(row.Name), "no name"), Indent: make([]struct{}, min(row.Depth, 8)), Class: "b-" + string(row.Kind),
 		X: percent(axis.At(row.Start)), W: percent(max(axis.At(row.End)-axis.At(row.Start), 0.002)),
 		Took: duration(row.End - row.Start), Bad: row.State == span.Failed,
 	}
