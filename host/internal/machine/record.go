@@ -345,19 +345,21 @@ func (r *Recording) watch(change func(byte) byte) {
 	}
 }
 
-// locate returns the first operation at or behind an offset, in the same function.
+// locate returns the first operation at or behind an offset, in the same function. The first operation
+// of a function may be behind its first instruction.
 func (m *Machine) locate(offset uint32) (f *function, pc int) {
 	functions := m.funcs[len(m.code.Imports):]
 	i := sort.Search(len(functions), func(i int) bool { return len(functions[i].offsets) > 0 && functions[i].offsets[0] > offset }) - 1
-	if i < 0 {
+	if i >= 0 {
+		f = functions[i]
+		if pc = sort.Search(len(f.offsets), func(i int) bool { return f.offsets[i] >= offset }); pc < len(f.offsets) {
+			return f, pc
+		}
+	}
+	if i+1 == len(functions) {
 		return nil, 0
 	}
-	f = functions[i]
-	pc = sort.Search(len(f.offsets), func(i int) bool { return f.offsets[i] >= offset })
-	if pc == len(f.offsets) {
-		return nil, 0
-	}
-	return f, pc
+	return functions[i+1], 0
 }
 
 // Operation returns the offset at which a breakpoint at the given one stops, as Where returns it, and
