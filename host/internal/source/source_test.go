@@ -121,10 +121,14 @@ func checkHostile(module []byte) {
 	if err != nil {
 		return
 	}
+	state := State{Locals: make([]uint64, 8), Globals: make([]uint64, 2), Memory: module}
 	for offset := 0; offset < len(module); offset += 1 + len(module)/100 {
 		for _, p := range table.Lines(uint32(offset)) {
 			table.Addresses(p.File, p.Line)
-			table.Variables(uint32(offset), State{Locals: make([]uint64, 8), Globals: make([]uint64, 2), Memory: module})
+			table.Entries(p.Function)
+		}
+		if offset%8 == 0 {
+			table.Variables(uint32(offset), state)
 		}
 	}
 }

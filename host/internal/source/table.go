@@ -38,6 +38,7 @@ type Table struct {
 	scopes []scope
 	marks  []mark // in ascending order
 	dwarf  *dwarf
+	script script
 }
 
 // row is where the code of a line begins. A row without a file ends the code before it.
@@ -89,7 +90,9 @@ func Open(module []byte) (*Table, error) {
 	about := interp.Of(module)
 	switch {
 	case about != nil && (about.Language == Python || about.Language == JavaScript):
-		t.format = about.Language
+		if t.format = about.Language; t.format == JavaScript {
+			t.readScript(about)
+		}
 	case t.readDWARF():
 		t.format = DWARF
 	case t.readGo():
@@ -190,6 +193,35 @@ func (t *Table) Addresses(file string, line int) []uint32 {
 		all = append(all, r.at)
 	}
 	return slices.Compact(all)
+}
+
+// Entries returns the offsets at which functions of a name begin, behind what sets up their frames,
+// and copies of them within other functions. The name may lack what is before its last "." or "::".
+func (t *Table) Entries(function string) (all []uint32) {
+	named := func(name string) bool {
+		return name == function || strings.HasSuffix(name, "."+function) || strings.HasSuffix(name, "::"+function)
+	}
+	seen := map[int32]bool{}
+	for _, m := range t.marks {
+		if m.scope < 0 || seen[m.scope] || !named(t.scopes[m.scope].name) {
+			continue
+		}
+		seen[m.scope] = true
+		i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].at > m.at })
+		if t.format == DWARF && t.scopes[m.scope].parent < 0 && i < len(t.rows) && t.body(t.rows[i].at) == t.body(m.at) {
+			m.at = t.rows[i].at
+		}
+		all = append(all, m.at)
+	}
+	for index, name := range t.names {
+		if body := int(index) - t.module.NumImportedFuncs(); len(t.marks) == 0 && named(name) && body >= 0 && body < len(t.module.Code) {
+			if _, it, err := t.module.Body(body, nil); err == nil {
+				all = append(all, uint32(it.Pos()))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Files returns the source files of the module.

@@ -37,7 +37,7 @@ const (
 const optimizedOut = "<optimized out>"
 
 // Variables returns the parameters and variables that exist at an offset, those of the innermost
-// block first. Only DWARF describes variables.
+// block first and those of the source file last. Only DWARF describes variables.
 func (t *Table) Variables(offset uint32, s State) []Variable {
 	body := t.body(offset)
 	if body < 0 || t.format != DWARF {
@@ -106,7 +106,24 @@ func (t *Table) Variables(offset uint32, s State) []Variable {
 	for i, f := range all {
 		variables[i] = f.Variable
 	}
-	return variables
+	return append(variables, v.statics(e.u)...)
+}
+
+// statics returns the variables of a unit that belong to no function.
+func (v *viewer) statics(u *unit) (all []Variable) {
+	var e entry
+	if !v.entry(u, u.body, &e) || !e.children {
+		return nil
+	}
+	for pos := e.next; v.left > 0 && v.entry(u, pos, &e) && e.tag != 0; pos = v.behind(&e) {
+		a, ok := e.attr(atLocation)
+		if name, of := v.origin(&e); e.tag == tagVariable && ok && a.block != nil && name != "" {
+			x := Variable{Name: name}
+			v.locate(&x, &e, of)
+			all = append(all, x)
+		}
+	}
+	return all
 }
 
 // viewer reads the variables of one state.

@@ -60,6 +60,15 @@ func TestVariables(t *testing.T) {
 			if reason, err := r.Back(context.Background(), 0, machine.Stop{Offsets: stops}); reason != machine.Offset || err != nil {
 				t.Fatal(reason, err)
 			}
+			for name, lines := range map[string][]int{"sum": {22}, "add": {16}, "run": {33}, "none": nil} {
+				var got []int
+				for _, at := range table.Entries(name) {
+					got = append(got, table.Lines(at)[0].Line)
+				}
+				if !slices.Equal(got, lines) {
+					t.Errorf("%s begins in lines %v", name, got)
+				}
+			}
 			got := ""
 			for _, f := range r.Frames()[:2] {
 				at, _ := offsets.Original(f.Offset)
@@ -76,9 +85,19 @@ func TestVariables(t *testing.T) {
 int n = 5
 int total = 108
 color c = GREEN
+int[4] table = [1, 2, 3, 4]
+  int [0] = 1
+  int [1] = 2
+  int [2] = 3
+  int [3] = 4
 int n = 5
 point * p = ADDRESS
   point *p = {x: 0, y: 0, name: ADDRESS "hello", next: ADDRESS}
+int[4] table = [1, 2, 3, 4]
+  int [0] = 1
+  int [1] = 2
+  int [2] = 3
+  int [3] = 4
 `
 			for _, word := range strings.FieldsFunc(got, func(r rune) bool { return strings.ContainsRune(" \n,}", r) }) {
 				if strings.HasPrefix(word, "0x") {

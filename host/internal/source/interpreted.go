@@ -1,0 +1,68 @@
+package source
+
+// maxCalls bounds the calls of a script that are read.
+const maxCalls = 512
+
+// Call is a function of a script that an interpreter executes.
+type Call struct {
+	Place
+	Variables []Variable
+}
+
+// Interpreted returns the calls of the script on the stack of a Python or JavaScript module, the
+// innermost first, from its memory. The line of a call that has called another is exact. That of the
+// innermost is the line of its last operation that could fail. If locals are the locals of the
+// functions of WebAssembly on the stack, innermost first, it is exact in JavaScript, too.
+func (t *Table) Interpreted(memory []byte, locals ...[]uint64) []Call {
+	b := bytesOf(memory)
+	switch t.format {
+	case Python:
+		if p, ok := openPython(b); ok {
+			return p.calls()
+		}
+	case JavaScript:
+		if t.script.known {
+			q := quickJS{bytesOf: b, place: t.script.place, left: maxParts}
+			return q.calls(locals)
+		}
+	}
+	return nil
+}
+
+// Pulse returns the addresses of the numbers of four bytes in memory that change whenever the
+// interpreter calls or returns, and with most operations that can fail. They tell when to look at
+// [Table.Interpreted] again.
+func (t *Table) Pulse(memory []byte) []uint32 {
+	b := bytesOf(memory)
+	switch {
+	case t.format == Python:
+		if p, ok := openPython(b); ok {
+			return []uint32{p.thread + p.o[threadFrame], p.u32(p.thread+p.o[threadFrame]) + p.o[frameInstruction]}
+		}
+	case t.format == JavaScript && t.script.known:
+		return []uint32{quickJSFrame, b.u32(quickJSFrame) + 28}
+	}
+	return nil
+}
+
+// bytesOf is the memory of a module. Reading outside of it gives zeros.
+type bytesOf []byte
+
+func (b bytesOf) u32(at uint32) uint32 { return uint32(b.uint(at, 4)) }
+
+func (b bytesOf) uint(at uint32, n int) uint64 {
+	c := &cursor{b: b}
+	if uint64(at) > uint64(len(b)) {
+		return 0
+	}
+	c.pos = int(at)
+	return c.uint(n)
+}
+
+// part returns up to n bytes at an address.
+func (b bytesOf) part(at, n uint32) []byte {
+	if uint64(at) >= uint64(len(b)) {
+		return nil
+	}
+	return b[at:min(uint64(at)+uint64(n), uint64(len(b)))]
+}

@@ -1,0 +1,250 @@
+package source_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/internal/machine"
+	"github.com/starling-host/starling/host/internal/source"
+	"github.com/starling-host/starling/host/sandbox"
+)
+
+type world struct{}
+
+func (world) Now(context.Context) int64     { return 1_767_323_045_678_000_000 }
+func (world) Random(context.Context) uint64 { return 7 }
+func (world) Seed(context.Context) [32]byte { return [32]byte{1} }
+func (world) HTTP(context.Context, []byte) ([]byte, abi.Status) {
+	return []byte("HTTP/1.1 200 OK\r\n\r\n"), 0
+}
+
+// call executes the tool x of a file, and returns its module and the recording.
+func call(t *testing.T, name, text string, limits sandbox.Limits) ([]byte, *machine.Recording, string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := guest.Find(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := sandbox.New(t.Context(), sandbox.Config{Machine: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.Close(context.Background()) })
+	m, err := engine.Load(t.Context(), s.Wasm, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r *machine.Recording
+	got, err := m.Call(t.Context(), sandbox.Call{Tool: "x", Input: []byte(`{"tool":"x","input":{"n":12},"context":{"run_id":"r","call_id":"c","attempt":1}}`),
+		Recorded: func(recording *machine.Recording) { r = recording }}, world{})
+	return s.Wasm, r, string(got.Output), err
+}
+
+// callsText returns calls with their variables.
+func callsText(calls []source.Call) string {
+	var b strings.Builder
+	for _, c := range calls {
+		fmt.Fprintf(&b, "%s %s:%d:%d\n", c.Function, c.File, c.Line, c.Column)
+		for _, x := range c.Variables {
+			fmt.Fprintf(&b, "  %s %s = %s\n", x.Type, x.Name, x.Value)
+		}
+	}
+	return b.String()
+}
+
+// atEffect returns the calls at the last host call of a recording.
+func atEffect(t *testing.T, wasm []byte, r *machine.Recording) (calls []source.Call) {
+	t.Helper()
+	table, err := source.Open(wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	effects := r.Effects()
+	if len(effects) == 0 {
+		t.Fatal("no host calls")
+	}
+	if err := r.Seek(t.Context(), effects[len(effects)-1].At); err != nil {
+		t.Fatal(err)
+	}
+	memory, _ := r.Read(0, r.Size())
+	for _, address := range table.Pulse(memory) {
+		if address == 0 || address%4 != 0 || address >= r.Size() {
+			t.Errorf("pulse %#x", address)
+		}
+	}
+	calls = table.Interpreted(memory)
+	// A hostile module can have anything in its memory.
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		changed := slices.Clone(memory)
+		for range 1 << random.IntN(14) {
+			binary.LittleEndian.PutUint32(changed[4*random.IntN(len(changed)/4):], random.Uint32N(uint32(len(changed))))
+		}
+		for _, address := range append(table.Pulse(changed), 0xff968, 0xffa68) {
+			if address /= 4; int(address) < len(changed)/4 {
+				binary.LittleEndian.PutUint32(changed[4*address:], random.Uint32()>>random.IntN(32))
+			}
+		}
+		table.Interpreted(changed[:len(changed)>>random.IntN(4)])
+	}
+	return calls
+}
+
+// TestJavaScript compares the stack of QuickJS with what the script says of it.
+func TestJavaScript(t *testing.T) {
+	wasm, r, out, err := call(t, "tool.js", `function deepest(n, { big }) {
+	let inner = n + 1;
+	const pi = 3.25, text = "grüße – 🙂", none = null;
+	return [new Error("here").stack, Date.now(), inner, pi, text, none, big];
+}
+const middle = async (word) => {
+	const list = [word, true];
+
+	return deepest(list.length, { big: 2 ** 40, list });
+};
+export default {
+	name: "x", effects: ["read"],
+	async execute(input) {
+		await null;
+		return await middle("some " + input.n);
+	},
+};
+`, sandbox.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := callsText(atEffect(t, wasm, r))
+	want := `deepest tool.js:4:40
+  number n = 2
+  number big = 1099511627776
+  number inner = 3
+  number pi = 3.25
+  string text = "grüße – 🙂"
+  object none = null
+middle tool.js:9:17
+  string word = "some 12"
+  array list = ["some 12", true]
+execute tool.js:15:33
+  object input = {n: 12}
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s%s", got, want, out)
+	}
+	// QuickJS has the same functions, and the lines of the one script that esbuild makes.
+	for _, place := range []string{"deepest (tool:36:17)", "middle (tool:43:24)", "execute (tool:50:41)"} {
+		if !strings.Contains(out, place) {
+			t.Errorf("%s: no %s", out, place)
+		}
+	}
+}
+
+// TestJavaScriptWithoutCalls finds lines of a loop that calls nothing.
+func TestJavaScriptWithoutCalls(t *testing.T) {
+	wasm, r, _, err := call(t, "tool.js", `export default {
+	name: "x",
+	execute(input) {
+		let sum = 0;
+		for (let i = 0; i < 30000; i++) {
+			sum = sum * 3 + i;
+			sum = sum % 1000;
+		}
+		return { sum };
+	},
+};
+`, sandbox.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := source.Open(wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[int]int{}
+	for i := range uint64(40) {
+		if err := r.Seek(t.Context(), r.End()/2+i*7919); err != nil {
+			t.Fatal(err)
+		}
+		memory, _ := r.Read(0, r.Size())
+		var locals [][]uint64
+		for _, f := range r.Frames() {
+			locals = append(locals, f.Locals)
+		}
+		if calls := table.Interpreted(memory, locals...); len(calls) > 0 {
+			lines[calls[0].Line]++
+		}
+	}
+	if lines[5]+lines[6]+lines[7] != 40 || lines[6] == 0 || lines[7] == 0 {
+		t.Errorf("lines %v", lines)
+	}
+}
+
+// TestPython compares the stack of CPython with what the program says of it.
+func TestPython(t *testing.T) {
+	wasm, r, out, err := call(t, "tool.py", `import starling, time, traceback
+
+def deepest(n, *rest, **named):
+    half = 0.5
+    return [f"{f.name} {f.filename}:{f.lineno}" for f in reversed(traceback.extract_stack())], time.time()
+
+class Shop:
+    def middle(self, word):
+        big, minus, none, yes = 2**40, -7, None, True
+        text = "grüße – 🙂"
+
+        def inside():
+            return deepest(3, word, b"raw", key=minus)
+        return inside()
+
+def x(n: int) -> dict:
+    """x
+
+    n: n
+    """
+    return {"stack": Shop().middle(f"some {n}")}
+`, sandbox.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := callsText(atEffect(t, wasm, r))
+	got = regexp.MustCompile("0x[0-9a-f]+").ReplaceAllString(got, "ADDRESS")
+	want := `deepest tool.py:5:96
+  int n = 3
+  tuple rest = ("some 12", b"raw")
+  dict named = a dict of 1
+  float half = 0.5
+Shop.middle.<locals>.inside tool.py:13:20
+  int minus = -7
+  str word = "some 12"
+Shop.middle tool.py:14:16
+  Shop self = <Shop at ADDRESS>
+  str word = "some 12"
+  int big = 1099511627776
+  NoneType none = None
+  bool yes = True
+  str text = "grüße – 🙂"
+  function inside = <function at ADDRESS>
+  int minus = -7
+x tool.py:21:22
+  int n = 12
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s%s", got, want, out)
+	}
+	if want := `["deepest tool.py:5","inside tool.py:13","middle tool.py:14","x tool.py:21",`; !strings.Contains(out, want) {
+		t.Errorf("%s: no %s", out, want)
+	}
+}
