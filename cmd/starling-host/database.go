@@ -43,6 +43,9 @@ var ownDatabase = map[string]bool{"doctor": true, "mcp": true, "config": true, "
 // @last.
 func withDatabase(names, args []string) (all []string, left bool) {
 	place := slices.Index(names, "[DB]")
+	if len(args) > 0 && slices.Contains(names, "[QUERY...]") && isQuery(args[0]) {
+		return slices.Insert(slices.Clone(args), place, defaultDatabase), true
+	}
 	if place < 0 || len(args) >= len(names) {
 		return args, false
 	}

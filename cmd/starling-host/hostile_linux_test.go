@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/starling-host/starling/abi"
@@ -67,7 +68,7 @@ func TestCommandsEscapeWhatTerminalsObey(t *testing.T) {
 				for i, arg := range args {
 					args[i] = strings.ReplaceAll(arg, "DIR", dir)
 				}
-				stdout, stderr := onTerminals(t, args, slices.Contains(servers, cmd.Name()) || slices.Contains(args, "--watch"))
+				stdout, stderr := onTerminals(t, args, slices.Contains(servers, cmd.Name()))
 				checkPrinted(t, "standard output", stdout, slices.Contains(textsOfOthers, cmd.CommandPath()))
 				checkPrinted(t, "standard error", stderr, false)
 				entries, err := os.ReadDir(dir)
@@ -114,9 +115,10 @@ func copyFiles(t *testing.T, from, to string) {
 // textsOfOthers are the commands whose result is a text of somebody else's, line by line.
 var textsOfOthers = []string{"starling-host agent run", "starling-host agent resume", "starling-host tenant policy"}
 
-// onTerminals runs the program with two terminals, until it has printed something if it
+// onTerminals runs the program with two terminals, of a size in columns and rows if one is
+// given, until it has printed something if it
 // goes on until it is stopped.
-func onTerminals(t *testing.T, args []string, serves bool) (stdout, stderr string) {
+func onTerminals(t *testing.T, args []string, serves bool, size ...uint16) (stdout, stderr string) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -124,6 +126,11 @@ func onTerminals(t *testing.T, args []string, serves bool) (stdout, stderr strin
 		keyboard, terminal := pseudoTerminal(t)
 		if _, err := term.MakeRaw(int(terminal.Fd())); err != nil {
 			t.Fatal(err)
+		}
+		if len(size) > 0 {
+			if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: size[0], Row: size[1]}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		all := make(chan string, 1)
 		go func() {
@@ -255,6 +262,7 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"OLD":                         {"DIR/" + hostileName + ".wasm", "DIR/garbage", hostileText},
 		"NEW":                         {"DIR/" + hostileName + ".wasm", "DIR/garbage", hostileText},
 		"CASE...":                     {hostileText},
+		"QUERY...":                    {"state:failed", "reason:forged", hostileText},
 		"LANGUAGE":                    {"python", hostileText},
 		"KEYFILE":                     {"DIR/seal.key", "DIR/garbage", hostileText},
 		"ID":                          {"acme", hostileText},

@@ -132,6 +132,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"secret list":              secretsDocument{},
 		"queue":                    serve.Overview{},
 		"hosts":                    serve.HostList{},
+		"top":                      topDocument{},
 		"policy test":              refusalDocument{},
 		"policy check":             acceptedDocument{},
 		"policy explain":           explanationDocument{},

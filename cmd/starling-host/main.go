@@ -8,7 +8,7 @@
 //	connect assistants  mcp, mcpserver, mcpconfig
 //	prove what they did replay, validate, seal, verify, bundle
 //	read a log          runs, show, inspect, report
-//	host tenants        serve, tenant, tenantlimits, tenantpolicy, secret, masterkey, queue, observe
+//	host tenants        serve, tenant, tenantlimits, tenantpolicy, secret, masterkey, queue, top, observe
 //	keep a log in order archive, import, backup, prune, migrate, doctor
 //	used by all         main, exit, output, units, database, decrypt, version
 //
@@ -281,7 +281,7 @@ func (a *app) root() *cobra.Command {
 	add(groupRun, a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
 	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.bundleCommand(), a.witnessCommand())
 	add(groupLook, a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
-	add(groupHost, a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
+	add(groupHost, a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.topCommand(), a.queueCommand(), a.hostsCommand())
 	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
 	add(groupOther, a.migrateCommand(), a.doctorCommand(), a.versionCommand())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "print the exit codes", Long: exitCodesHelp})

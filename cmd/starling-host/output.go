@@ -31,6 +31,7 @@ type printer struct {
 	to       io.Writer
 	terminal bool // it is one
 	coloured bool // and is given colours
+	columns  int  // of a terminal that is elsewhere
 
 	mu  sync.Mutex
 	err error // the first error of to
@@ -43,6 +44,7 @@ func newPrinter(to io.Writer) *printer {
 
 // size is how many characters and lines fit on the terminal, or 0 without one.
 func (p *printer) size() (width, height int) {
+	width = p.columns
 	if f, ok := p.to.(*os.File); ok && p.terminal {
 		width, height, _ = term.GetSize(int(f.Fd()))
 	}

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"reflect"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -22,14 +22,14 @@ const queueHelp = `List the runs that hosts have accepted and not finished: firs
 tenant, then the runs, the oldest first. A run waits for a worker, sleeps until its
 next attempt, or runs on a host. LAST ERROR is the error of its last attempt.
 
-The database is opened read-only, even while hosts serve.`
+The database is opened read-only, even while hosts serve. To watch hosts at work:
+starling-host top.`
 
 // queueFlags narrow the listing of a queue.
 type queueFlags struct {
 	filter serve.JobFilter
 	state  string
 	after  int
-	watch  bool
 	output string
 }
 
@@ -52,7 +52,6 @@ func (a *app) queueCommand() *cobra.Command {
 	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(serve.StateWaiting), string(serve.StateSleeping), string(serve.StateRunning)))
 	cmd.Flags().IntVar(&f.filter.Limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs after number `N`, the last of the previous page")
-	cmd.Flags().BoolVar(&f.watch, "watch", false, "refresh the list on every change, until Ctrl-C")
 	outputFlag(cmd, &f.output)
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
@@ -171,9 +170,6 @@ func (q *jobs) readTenants(ctx context.Context) error {
 	return err
 }
 
-// watchEvery is how often --watch looks.
-const watchEvery = time.Second
-
 func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
 	q, err := openQueue(ctx, where, toRead)
 	if errors.Is(err, serve.ErrNoQueue) && f.output == outputJSON {
@@ -184,31 +180,20 @@ func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
 		return err
 	}
 	defer q.log.Close()
-	for shown := (serve.Overview{}); ; {
-		doc, err := q.Overview(ctx, f.filter)
-		switch {
-		case err != nil && f.watch && ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return err
-		case reflect.DeepEqual(doc, shown):
-		case f.output == outputJSON:
-			err = a.writeValue(doc)
-		default:
-			err = a.printQueue(doc, f)
-		}
-		if shown = doc; err != nil || !f.watch {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(watchEvery):
-		}
-		if err := q.readTenants(ctx); err != nil && ctx.Err() == nil {
-			return err
-		}
+	doc, err := q.Overview(ctx, f.filter)
+	switch {
+	case err != nil:
+		return err
+	case f.output == outputJSON:
+		return a.writeValue(doc)
 	}
+	a.printTenants(doc.Tenants)
+	a.stdout.printf("\n")
+	printTable(a, doc.Items, a.narrowError, a.jobColumns(time.Now())...)
+	if doc.Next > 0 {
+		a.stderr.printf("there are more; for the next page: --after %d\n", doc.Next)
+	}
+	return nil
 }
 
 // noQueue says so of a database that no host has used.
@@ -216,55 +201,86 @@ func (a *app) noQueue(where string) error {
 	return a.stderr.printf("%s has no queue: no host has used it\n", named(where))
 }
 
-func (a *app) printQueue(doc serve.Overview, f queueFlags) error {
-	if f.watch {
-		a.stdout.printf("%s\n", formatTime(time.Now().UnixNano()))
+// printTenants prints how many jobs tenants have.
+func (a *app) printTenants(tenants []serve.QueueStats) {
+	now := time.Now()
+	count := func(title string, of func(serve.QueueStats) int) column[serve.QueueStats] {
+		return column[serve.QueueStats]{title: title, right: true, text: func(t serve.QueueStats) string { return strconv.Itoa(of(t)) }}
 	}
-	a.stdout.printf("%-32s  %7s  %8s  %7s  %s\n", "TENANT", "WAITING", "SLEEPING", "RUNNING", "OLDEST")
-	for _, t := range doc.Tenants {
-		state := ""
-		if t.Paused {
-			state = "  suspended"
-		}
-		a.stdout.printf("%-32s  %7d  %8d  %7d  %s%s\n", t.Tenant, t.Ready, t.Sleeping, t.Running, formatTime(t.Oldest.UnixNano()), state)
-	}
-	width, hosts := 26, 4 // a ULID, and "HOST"
-	for _, job := range doc.Items {
-		width = min(max(width, utf8.RuneCountInString(printable(job.RunID))), maxColumn)
-		hosts = min(max(hosts, utf8.RuneCountInString(printable(job.Host))), maxColumn)
-	}
-	a.stdout.printf("\n%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, "RUN", "STATE", "ATTEMPT", "WHEN", hosts, "HOST", "LAST ERROR")
-	for _, job := range doc.Items {
-		when := "since "
-		if !job.Until.IsZero() {
-			when = "until "
-		}
-		at := cmp.Or(job.Until, job.Since, job.Enqueued)
-		a.stdout.printf("%-*s  %-10s  %-8s  %-30s  %-*s  %s\n", width, job.RunID, job.State, job.Attempts(), when+formatTime(at.UnixNano()), hosts, job.Host,
-			shorten(printable(job.Why()), maxLastError))
-	}
-	if f.watch {
-		a.stdout.printf("\n")
-	}
-	if doc.Next > 0 {
-		a.stderr.printf("there are more; for the next page: --after %d\n", doc.Next)
-	}
-	return nil
+	printTable(a, tenants, nothing,
+		column[serve.QueueStats]{title: "TENANT", text: func(t serve.QueueStats) string { return t.Tenant }},
+		count("WAITING", func(t serve.QueueStats) int { return t.Ready }),
+		count("SLEEPING", func(t serve.QueueStats) int { return t.Sleeping }),
+		count("RUNNING", func(t serve.QueueStats) int { return t.Running }),
+		column[serve.QueueStats]{title: "OLDEST", text: func(t serve.QueueStats) string { return a.at(t.Oldest, now) }},
+		column[serve.QueueStats]{text: func(t serve.QueueStats) string { return map[bool]string{true: "suspended"}[t.Paused] }, leave: 1})
 }
 
-// What a table shows of a name and of an error, in characters.
-const (
-	maxColumn    = 64
-	maxLastError = 200
-)
+// jobColumns are the columns of jobs.
+func (a *app) jobColumns(now time.Time) []column[serve.JobStatus] {
+	type job = serve.JobStatus
+	columns := []column[job]{
+		{title: "RUN", text: func(j job) string { return j.RunID }},
+		{title: "STATE", text: func(j job) string { return string(j.State) }},
+		{title: "ATTEMPT", text: func(j job) string { return j.Attempts() }, leave: 1},
+		{title: "WHEN", text: func(j job) string {
+			if !j.Until.IsZero() {
+				return "until " + a.at(j.Until, now)
+			}
+			return "since " + a.at(cmp.Or(j.Since, j.Enqueued), now)
+		}},
+		{title: "HOST", text: func(j job) string { return j.Host }, least: 8},
+	}
+	if !a.narrow() {
+		columns = append(columns, column[job]{title: "LAST ERROR", text: job.Why, least: 24})
+	}
+	return columns
+}
 
-// timeOrNothing writes a time as other tables have it.
-func timeOrNothing(at time.Time) string {
-	if at.IsZero() {
+// narrowError is the last error of a job, where it has no column.
+func (a *app) narrowError(j serve.JobStatus) string {
+	if !a.narrow() {
 		return ""
 	}
-	return formatTime(at.UnixNano())
+	return shorten(printable(j.Why()), a.stdout.width()-2)
 }
+
+// narrow reports whether standard output is a terminal without room for whole times.
+func (a *app) narrow() bool {
+	return a.stdout.terminal && a.stdout.width() > 0 && a.stdout.width() < wideTerminal
+}
+
+// A terminal of fewer characters shows how long ago things were.
+const wideTerminal = 120
+
+// at writes a time as tables have it: whole, or how far it is from now on a narrow terminal.
+func (a *app) at(t, now time.Time) string {
+	switch {
+	case t.IsZero():
+		return ""
+	case !a.narrow():
+		return formatTime(t.UnixNano())
+	case t.After(now):
+		return "in " + age(t.Sub(now))
+	}
+	return age(now.Sub(t)) + " ago"
+}
+
+// age writes a duration in four characters.
+func age(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		d    time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
+		if d >= 2*unit.d {
+			return fmt.Sprintf("%d%s", d/unit.d, unit.name)
+		}
+	}
+	return fmt.Sprintf("%ds", max(d/time.Second, 0))
+}
+
+// maxLastError is how many characters are shown of an error.
+const maxLastError = 200
 
 // jobDocument is the job of a run that has not ended, as other commands print it.
 type jobDocument struct {
@@ -309,15 +325,21 @@ func (a *app) listHosts(ctx context.Context, where, output string) error {
 	case output == outputJSON:
 		return a.writeValue(doc)
 	}
-	width := 4
-	for _, h := range doc.Items {
-		width = min(max(width, utf8.RuneCountInString(printable(h.Name))), maxColumn)
-	}
-	a.stdout.printf("%-*s  %-8s  %4s  %-24s  %-24s  %-26s  %s\n", width, "HOST", "STATE", "RUNS", "BEGAN", "SEEN", "ID", "VERSION")
-	for _, h := range doc.Items {
-		a.stdout.printf("%-*s  %-8s  %4d  %-24s  %-24s  %-26s  %s\n", width, h.Name, h.State, h.Running, timeOrNothing(h.Began), timeOrNothing(h.Seen), h.ID, h.Version)
-	}
+	a.printHosts(doc.Items)
 	return nil
+}
+
+func (a *app) printHosts(hosts []serve.QueueHost) {
+	now := time.Now()
+	type host = serve.QueueHost
+	printTable(a, hosts, nothing,
+		column[host]{title: "HOST", text: func(h host) string { return h.Name }, least: 8},
+		column[host]{title: "STATE", text: func(h host) string { return h.State }},
+		column[host]{title: "RUNS", right: true, text: func(h host) string { return strconv.Itoa(h.Running) }},
+		column[host]{title: "BEGAN", text: func(h host) string { return a.at(h.Began, now) }, leave: 1},
+		column[host]{title: "SEEN", text: func(h host) string { return a.at(h.Seen, now) }},
+		column[host]{title: "ID", text: func(h host) string { return h.ID }},
+		column[host]{title: "VERSION", text: func(h host) string { return h.Version }, least: 8})
 }
 
 // steerCommand is a command that changes something of a run or of a host, its second

@@ -5,80 +5,119 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/display"
 )
 
-const runsHelp = `List the runs of a database, the newest first, and their totals. TOOL is the tool that
-was called, and GOAL the goal of an agent. A narrow terminal gets fewer columns; -o
-json has all. To show the goals of tenants' runs, pass the master key (--key-file).
+const runsHelp = `List the runs of a database, the newest first, their totals, and what the failed ones
+failed for. TOOL is the tool that was called, and GOAL the goal of an agent. A narrow
+terminal gets fewer columns; -o json has all. To read tenants' runs, pass the master key
+(--key-file).
 
 A run is open when it has no terminal event: it is in progress, or its process died.
-If a host accepted it, the next line shows its state in the queue. ERROR is
-why a run failed. --status failed also counts the runs of each reason.`
+The next line shows its state in the queue, if a host accepted it, or how long it has
+been silent.
+
+QUERY lists only runs that match every word. A word names one of these fields, or is a
+part of a run's id or of a text in its events. A hyphen before a word excludes what it
+matches, * stands for any text, and quotation marks hold a value with spaces together.
+
+%s`
 
 type runsFlags struct {
+	query  string
 	limit  int
 	offset int
-	status string
 	output string
 }
 
 func (a *app) runsCommand() *cobra.Command {
 	var f runsFlags
+	var fields strings.Builder
+	for _, field := range search.Fields {
+		fmt.Fprintf(&fields, "  %-18s  %s\n", field.Example, field.Meaning)
+	}
 	cmd := readCommand(&cobra.Command{
-		Use:     "runs [DB]",
-		Short:   "list the runs of a database",
-		Long:    runsHelp,
-		Example: "  starling-host runs\n  starling-host runs starling.db --status failed\n  starling-host runs starling.db --limit 10 -o json",
+		Use:     "runs [DB] [QUERY...]",
+		Short:   "list the runs of a database, or find some",
+		Long:    fmt.Sprintf(runsHelp, strings.TrimSuffix(fields.String(), "\n")),
+		Example: "  starling-host runs\n  starling-host runs 'state:failed since:24h'\n  starling-host runs starling.db 'tool:fetch status:5xx fuel:>1G' -o json",
 		PreRunE: func(*cobra.Command, []string) error {
 			if f.limit < 1 || f.offset < 0 {
 				return usagef("", "--limit must be at least 1 and --offset at least 0")
 			}
 			return nil
 		},
-	}, func(ctx context.Context, log database, _ []string) error { return a.runs(ctx, log, f) })
+		Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return completing(queryWords)(cmd, args[:min(len(args), 1)], toComplete)
+		},
+	}, func(ctx context.Context, log database, args []string) error {
+		f.query = strings.Join(args[1:], " ")
+		return a.runs(ctx, log, f)
+	})
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
-	statusFlag(cmd, &f.status, "list only runs in this state")
 	outputFlag(cmd, &f.output)
 	return cmd
 }
 
+// isQuery reports whether the first argument of "runs" is not a database.
+func isQuery(arg string) bool {
+	_, err := os.Stat(arg)
+	return !onServer(arg) && err != nil && (strings.ContainsAny(arg, ` :"`) || !strings.ContainsAny(arg, `./\`))
+}
+
+// queryWords are words for the newest runs.
+func queryWords(ctx context.Context, where string) []string {
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return nil
+	}
+	defer log.Close()
+	found, _ := search.Find(ctx, log, search.Query{}, search.Options{Begun: true})
+	return found.Words()
+}
+
 func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
-	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: f.limit, Offset: f.offset, Status: f.status, Begun: true})
+	now := time.Now()
+	q, err := search.Parse(f.query, now)
+	if wrong := (*search.Error)(nil); errors.As(err, &wrong) {
+		return usagef(wrong.Hint, "%v", err)
+	}
+	found, err := search.Find(ctx, log, q, search.Options{Limit: f.limit, Offset: f.offset, Begun: true})
 	if err != nil {
 		return err
 	}
-	doc := runsDocument{Runs: []runDocumentLine{}, Totals: newUsed(eventlog.Together(page.Runs)), Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}
+	var all []eventlog.RunSummary
+	doc := runsDocument{Runs: []runDocumentLine{}, Reasons: found.Reasons, Total: found.Total, Limit: min(f.limit, eventlog.MaxPageLimit), Offset: f.offset}
 	var open []string
-	for _, run := range page.Runs {
-		started, err := serve.View{Log: log}.Started(ctx, run.RunID) // validate reports unreadable runs
-		tool := ""
-		if started.ModelID == "" && started.ProviderID == "" { // a direct run, whose goal is its tool
-			tool = shorten(started.Goal, maxGoalOfARun)
-		}
-		failed := serve.View{Log: log}.Failure(ctx, run)
-		doc.Runs = append(doc.Runs, runDocumentLine{
-			ErrorType: shorten(failed.ErrorType, maxGoalOfARun), Error: shorten(failed.Error, maxGoalOfARun),
+	for _, run := range found.Runs {
+		line := runDocumentLine{
 			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs,
-			Tool: tool, Goal: shorten(started.Goal, maxGoalOfARun), Model: strings.Trim(shorten(started.ProviderID+"/"+started.ModelID, maxGoalOfARun), "/"),
-			Encrypted: errors.Is(err, event.ErrEncrypted), usedDocument: newUsed(run),
-		})
-		if run.Status() == eventlog.StatusOpen {
+			Tool: shorten(run.Tool, maxGoalOfARun), Arguments: run.Arguments, Goal: shorten(run.Did.Goal, maxGoalOfARun), Model: shorten(run.Did.Model, maxGoalOfARun),
+			ErrorType: shorten(run.Did.ErrorType, maxGoalOfARun), Error: shorten(run.Did.Error, maxGoalOfARun), Fuel: run.Did.Fuel,
+			Status4xx: run.Did.Status4xx, Status5xx: run.Did.Status5xx, Encrypted: run.Did.Encrypted, usedDocument: newUsed(run.RunSummary),
+			run: run,
+		}
+		if line.Status != eventlog.StatusFailed {
+			line.ErrorType, line.Error = "", ""
+		}
+		doc.Runs, all = append(doc.Runs, line), append(all, run.RunSummary)
+		if line.Status == eventlog.StatusOpen {
 			open = append(open, run.RunID)
 		}
 	}
+	doc.Totals = newUsed(eventlog.Together(all))
 	jobs, err := jobsOf(ctx, log, open...)
 	if err != nil {
 		return err
@@ -87,135 +126,72 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 		doc.Runs[i].Job = jobs[run.RunID]
 	}
 	if f.output == outputJSON {
-		return a.writeValue(doc)
+		err = a.writeValue(doc)
+	} else {
+		a.printRuns(doc, f, now)
 	}
-	a.printRuns(page, doc, f)
-	return nil
+	if found.More {
+		a.stderr.printf("only the newest %d runs were searched; for older ones: until:%s\n", found.Searched, found.Oldest.UTC().Format(time.RFC3339))
+	}
+	if found.Unread > 0 {
+		a.stderr.printf("%s could not be read: starling-host validate\n", plural(found.Unread, "run"))
+	}
+	return err
 }
 
-// The shown part of a goal, in characters: on a line of a file, and in a document.
-const (
-	maxGoalOnLine = 48
-	maxGoalOfARun = 2000
-)
+// The shown part of a goal in a document, in characters.
+const maxGoalOfARun = 2000
 
-// On a terminal, columns make room until a goal has this many characters.
-const minGoalOnLine = 24
-
-// runsColumn is a column of the listing of runs.
-type runsColumn struct {
-	title string
-	width int // negative if its text begins at the left
-	text  func(i int) string
-}
-
-// runsColumns are the columns for a page of runs, for lines of the given number of characters or,
-// with 0, of any length. It omits columns without values, and the least important ones if they
-// leave no room for the tool and the goal, which are last.
-func runsColumns(runs []runDocumentLine, page eventlog.RunPage, line int) []runsColumn {
-	id, tool, agents, tokens := 26, 0, false, false // the id is a ULID; ids of tenants' runs are longer
-	for _, run := range runs {
-		id = min(max(id, utf8.RuneCountInString(printable(run.RunID))), 64)
-		tool = min(max(tool, utf8.RuneCountInString(printable(run.Tool))), 20)
-		agents = agents || run.Tool == "" && (run.Goal != "" || run.Encrypted)
-		tokens = tokens || run.tokens() > 0 || run.CostUSD != 0
+// runsColumns are the columns of a page of runs.
+func (a *app) runsColumns(runs []runDocumentLine, now time.Time) []column[runDocumentLine] {
+	type run = runDocumentLine
+	started := column[run]{title: "STARTED", text: func(r run) string { return r.run.StartedAt.UTC().Format(time.RFC3339) }}
+	if a.narrow() {
+		started = column[run]{title: "AGE", text: func(r run) string { return age(now.Sub(r.run.StartedAt)) }}
 	}
-	columns := []runsColumn{
-		{"RUN", -id, func(i int) string { return runs[i].RunID }},
-		{"STARTED", -20, func(i int) string { return page.Runs[i].StartedAt.UTC().Format(time.RFC3339) }},
-		{"STATUS", -9, func(i int) string { return runs[i].Status }},
-		{"EVENTS", 6, func(i int) string { return strconv.FormatUint(runs[i].Events, 10) }},
-		{"CALLS", 5, func(i int) string { return strconv.FormatUint(runs[i].ToolCalls, 10) }},
-		{"TOKENS", 8, func(i int) string { return grouped(runs[i].tokens()) }},
-		{"COST", 8, func(i int) string { return "$" + dollars(runs[i].CostUSD) }},
-		{"DURATION", 8, func(i int) string { return runDuration(page.Runs[i]) }},
-	}
-	used, need := 0, 0 // with the two spaces behind each
-	if tool > 0 {
-		tool = max(tool, len("TOOL"))
-		need += tool + 2
-	}
-	if agents {
-		need += minGoalOnLine + 2
-	}
-	for _, c := range columns {
-		used += max(c.width, -c.width) + 2
-	}
-	for _, title := range []string{"TOKENS", "COST", "EVENTS", "CALLS", "DURATION"} {
-		if none := !tokens && (title == "TOKENS" || title == "COST"); none || line > 0 && used+need-2 > line {
-			at := slices.IndexFunc(columns, func(c runsColumn) bool { return c.title == title })
-			used -= columns[at].width + 2
-			columns = slices.Delete(columns, at, at+1)
-		}
-	}
-	if tool > 0 {
-		if line > 0 {
-			tool = min(tool, max(line-used, len("TOOL")))
-		}
-		columns, used = append(columns, runsColumn{"TOOL", -tool, func(i int) string { return shorten(printable(runs[i].Tool), tool) }}), used+tool+2
-	}
-	failed := slices.ContainsFunc(runs, func(run runDocumentLine) bool { return run.ErrorType != "" })
-	if agents {
-		room := maxGoalOnLine
+	what := column[run]{title: "ARGUMENTS", leave: 3, least: 16, zero: "{}", text: func(r run) string {
 		switch {
-		case failed:
-			room = minGoalOnLine
-		case line > 0:
-			room = max(line-used, len("GOAL"))
+		case r.Encrypted:
+			return "(encrypted)"
+		case r.Tool != "":
+			return cmp.Or(r.Arguments, "{}")
 		}
-		goal := func(i int) string {
-			switch run := runs[i]; {
-			case run.Encrypted:
-				return shorten("(encrypted)", room)
-			case run.Tool != "":
-				return ""
-			default:
-				return shorten(printable(run.Goal), room)
-			}
-		}
-		columns, used = append(columns, runsColumn{"GOAL", -room, goal}), used+room+2
+		return r.Goal
+	}}
+	if slices.ContainsFunc(runs, func(r run) bool { return r.Tool == "" }) {
+		what.title, what.leave = "GOAL", 0
 	}
-	if room := line - used; failed && (line == 0 || room >= minGoalOnLine) {
-		if line == 0 {
-			room = maxReason
-		}
-		columns = append(columns, runsColumn{"ERROR", -len("ERROR"), func(i int) string {
-			if runs[i].ErrorType == "" {
-				return ""
-			}
-			return shorten(runs[i].reason(), room)
-		}})
+	count := func(title string, leave int, of func(r run) string) column[run] {
+		return column[run]{title: title, text: of, right: true, zero: "0", leave: leave}
 	}
-	return columns
+	return []column[run]{
+		{title: "RUN", text: func(r run) string { return r.RunID }},
+		started,
+		{title: "STATUS", text: func(r run) string { return r.Status }},
+		count("EVENTS", 11, func(r run) string { return strconv.FormatUint(r.Events, 10) }),
+		count("CALLS", 8, func(r run) string { return strconv.FormatUint(r.ToolCalls, 10) }),
+		count("4XX", 6, func(r run) string { return strconv.Itoa(r.Status4xx) }),
+		count("5XX", 5, func(r run) string { return strconv.Itoa(r.Status5xx) }),
+		count("TOKENS", 10, func(r run) string { return grouped(r.tokens()) }),
+		{title: "COST", text: func(r run) string { return "$" + dollars(r.CostUSD) }, right: true, zero: "$0.00", leave: 9},
+		count("FUEL", 7, func(r run) string { return display.Fuel(r.Fuel) }),
+		{title: "DURATION", text: func(r run) string { return runDuration(r.run.RunSummary) }, right: true, leave: 4},
+		{title: "TOOL", text: func(r run) string { return r.Tool }, leave: 1, least: 12},
+		what,
+		{title: "ERROR", text: func(r run) string { return r.run.Reason }, leave: 2, least: 20},
+	}
 }
 
-func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
-	columns := runsColumns(doc.Runs, page, a.stdout.width())
-	for i := -1; i < len(doc.Runs) && len(doc.Runs) > 0; i++ {
-		shown := columns
-		for i >= 0 && shown[len(shown)-1].text(i) == "" {
-			shown = shown[:len(shown)-1]
-		}
-		for n, c := range shown {
-			text, look := c.title, strong
-			if i >= 0 {
-				text, look = c.text(i), plain
-				switch c.title {
-				case "STATUS":
-					look = statusStyle(text)
-				case "ERROR":
-					look = bad
-				}
+func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
+	if len(doc.Runs) > 0 {
+		printTable(a, doc.Runs, func(r runDocumentLine) string {
+			if silent := r.run.Silent(now); r.Job == nil && r.Status == eventlog.StatusOpen && silent >= minSilence {
+				return "silent for " + age(silent)
+			} else if r.Job != nil {
+				return r.Job.String()
 			}
-			if n < len(shown)-1 {
-				text = fmt.Sprintf("%*s  ", c.width, printable(text))
-			}
-			a.stdout.printf("%s", styled{look, text})
-		}
-		a.stdout.printf("\n")
-		if i >= 0 && doc.Runs[i].Job != nil {
-			a.stdout.printf("  %s\n", doc.Runs[i].Job)
-		}
+			return ""
+		}, a.runsColumns(doc.Runs, now)...)
 	}
 	if t := doc.Totals; len(doc.Runs) > 0 {
 		model := ""
@@ -224,57 +200,36 @@ func (a *app) printRuns(page eventlog.RunPage, doc runsDocument, f runsFlags) {
 		}
 		a.stdout.printf("%s: %s, %s%s\n", plural(len(doc.Runs), "run"), plural(t.Events, "event"), plural(t.ToolCalls, "call"), model)
 	}
-	if f.status == eventlog.StatusFailed && len(doc.Runs) > 1 {
-		a.stdout.printf("\n")
-		for _, r := range reasons(doc.Runs) {
-			a.stdout.printf("%5d  %s\n", r.runs, shorten(r.text, cmp.Or(max(a.stdout.width()-7, 0), maxReason)))
-		}
+	failed := 0
+	for _, r := range doc.Reasons {
+		failed += r.Runs
 	}
-	shown := f.offset + len(page.Runs)
-	if shown < page.TotalMatching {
-		a.stderr.printf("%d of %s; the next: --offset %d\n", len(page.Runs), plural(page.TotalMatching, "run"), shown)
-	}
-}
-
-// maxReason is how many characters of an error are shown on a line of a file.
-const maxReason = 160
-
-// reason returns the error of a failed run on one line.
-func (r runDocumentLine) reason() string {
-	return printable(event.RunFailed{ErrorType: r.ErrorType, Error: r.Error}.Reason())
-}
-
-// reason is what some runs failed for.
-type reason struct {
-	text string // of the first of them
-	runs int
-}
-
-// reasons counts the failed runs of each tool and error, the most frequent first. Errors that
-// differ in numbers alone, such as those of ports and ids, are one.
-func reasons(runs []runDocumentLine) []reason {
-	var all []reason
-	at := map[string]int{}
-	for _, run := range runs {
-		text := run.reason()
-		key := run.Tool + strings.Map(func(c rune) rune {
-			if unicode.IsDigit(c) {
-				return -1
+	if failed > 1 {
+		a.stdout.printf("\n%d failed:\n", failed)
+		for _, r := range doc.Reasons[:min(len(doc.Reasons), maxReasons)] {
+			text := r.Text
+			if r.Tool != "" {
+				text = r.Tool + ": " + text
 			}
-			return c
-		}, text)
-		if run.Tool != "" {
-			text = printable(run.Tool) + ": " + text
+			a.stdout.printf("%5d  %s\n", r.Runs, styled{bad, shorten(printable(text), cmp.Or(max(a.stdout.width()-7, 0), maxReason))})
 		}
-		if _, ok := at[key]; !ok {
-			at[key] = len(all)
-			all = append(all, reason{text: text})
-		}
-		all[at[key]].runs++
 	}
-	slices.SortStableFunc(all, func(a, b reason) int { return b.runs - a.runs })
-	return all
+	if shown := f.offset + len(doc.Runs); shown < doc.Total {
+		a.stderr.printf("%d of %s; the next: --offset %d\n", len(doc.Runs), plural(doc.Total, "run"), shown)
+	} else if doc.Total == 0 && f.query != "" {
+		a.stderr.printf("no run matches: %s\n", f.query)
+	}
 }
+
+// maxReason is how many characters of an error are shown on a line of a file, and maxReasons how
+// many errors are counted.
+const (
+	maxReason  = 160
+	maxReasons = 15
+)
+
+// minSilence is how long an open run is silent before its listing says so.
+const minSilence = 30 * time.Second
 
 func runDuration(run eventlog.RunSummary) string {
 	if !run.TerminalKind.Terminal() {
@@ -285,11 +240,12 @@ func runDuration(run eventlog.RunSummary) string {
 
 // runsDocument is the output of "runs -o json".
 type runsDocument struct {
-	Runs   []runDocumentLine `json:"runs"`
-	Totals usedDocument      `json:"totals"`
-	Total  int               `json:"total"`
-	Limit  int               `json:"limit"`
-	Offset int               `json:"offset"`
+	Runs    []runDocumentLine `json:"runs"`
+	Totals  usedDocument      `json:"totals"`
+	Reasons []search.Reason   `json:"reasons,omitempty"`
+	Total   int               `json:"total"`
+	Limit   int               `json:"limit"`
+	Offset  int               `json:"offset"`
 }
 
 type runDocumentLine struct {
@@ -297,6 +253,7 @@ type runDocumentLine struct {
 	StartedAt  string `json:"started_at"`
 	Status     string `json:"status"`
 	Tool       string `json:"tool,omitempty"`
+	Arguments  string `json:"arguments,omitempty"`
 	Goal       string `json:"goal,omitempty"`
 	Model      string `json:"model,omitempty"`
 	Encrypted  bool   `json:"sealed,omitempty"`
@@ -304,7 +261,12 @@ type runDocumentLine struct {
 	Error      string `json:"error,omitempty"`
 	DurationMs int64  `json:"duration_ms"`
 	usedDocument
-	Job *jobDocument `json:"job,omitempty"`
+	Fuel      uint64       `json:"fuel,omitempty"`
+	Status4xx int          `json:"status_4xx,omitempty"`
+	Status5xx int          `json:"status_5xx,omitempty"`
+	Job       *jobDocument `json:"job,omitempty"`
+
+	run search.Run
 }
 
 // usedDocument is the consumption of one or several runs.

@@ -227,7 +227,7 @@ func (a *app) showEvents(events []event.Event, full bool) {
 		}
 		after := fmt.Sprintf("%5d  %+8.3fs", ev.Seq, time.Duration(ev.Timestamp-events[0].Timestamp).Seconds())
 		lines := []string{facts}
-		if room := a.stdout.width() - showIndent; !full && room >= minShowRoom {
+		if room := a.stdout.width() - showIndent; room >= minShowRoom {
 			lines = wrapped(facts, room)
 		}
 		a.stdout.printf("%s  %s  %s\n", styled{faint, after}, styled{kindStyle(ev.Kind), fmt.Sprintf("%-19s", ev.Kind.Short())}, lines[0])
@@ -261,7 +261,13 @@ func wrapped(text string, width int) (lines []string) {
 func (a *app) showTexts(ev event.Event) {
 	block := func(mark, text string) {
 		for _, line := range printableLines(text) {
-			a.stdout.printf("%16s  %s %s\n", "", mark, line)
+			parts := []string{line}
+			if room := a.stdout.width() - textIndent; room >= minShowRoom {
+				parts = wrapped(line, room)
+			}
+			for _, part := range parts {
+				a.stdout.printf("%16s  %s %s\n", "", mark, part)
+			}
 		}
 	}
 	switch ev.Kind {
@@ -295,11 +301,13 @@ func kindStyle(k event.Kind) style {
 	return plain
 }
 
-// The facts of one event: how many characters are shown of them, where they begin, and how
-// many a line of a terminal must have room for if they are not to begin at its left.
+// The facts of one event: how many characters are shown of them, where they begin and where
+// their texts do, and how many a line of a terminal must have room for if they are not to begin at
+// its left.
 const (
 	showWidth   = 200
 	showIndent  = 39
+	textIndent  = 20
 	minShowRoom = 30
 )
 

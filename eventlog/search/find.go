@@ -32,6 +32,7 @@ type Run struct {
 	Arguments string   // of that call, as JSON; it may be hostile, like every text here
 	Reason    string   // why it failed, on one line
 	Blamed    string   // the tool whose failure made it fail, or empty
+	Calling   string   // the tool of its last open call, or empty
 	Tools     []string
 	Hosts     []string
 	Statuses  []int // of HTTP responses
@@ -59,11 +60,12 @@ const (
 
 // Found is the answer to a query.
 type Found struct {
-	Runs     []Run // of the page, the newest first
-	Total    int   // runs that match
-	Searched int   // runs that were looked at
-	More     bool  // older runs were not looked at
-	Unread   int   // runs whose events could not be read to the end
+	Runs     []Run     // of the page, the newest first
+	Total    int       // runs that match
+	Searched int       // runs that were looked at
+	More     bool      // older runs were not looked at
+	Unread   int       // runs whose events could not be read to the end
+	Oldest   time.Time // when the last of them began
 	Starts   []Start
 	Reasons  []Reason
 }
@@ -99,6 +101,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 				break
 			}
 			f.Searched++
+			f.Oldest = summary.StartedAt
 			r := Run{RunSummary: summary}
 			if !q.match(&r, false) {
 				continue
@@ -106,7 +109,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			onPage := f.Total >= bounds.Offset && len(f.Runs) < bounds.Limit
 			isFailed := summary.TerminalKind == event.KindRunFailed && failed < maxFailed
 			if deep || onPage || isFailed {
-				r.read(ctx, log, texts)
+				r = Read(ctx, log, summary, texts...)
 				room -= min(room, summary.LastSeq)
 			}
 			if r.Unread != nil && (ctx.Err() != nil || errors.Is(r.Unread, eventlog.ErrUnavailable)) {
@@ -135,8 +138,10 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 	return f, nil
 }
 
-// read takes what a query needs from the events of a run.
-func (r *Run) read(ctx context.Context, log Log, texts []string) {
+// Read returns a run with what its events say of it, and which of some texts, in lower case, they
+// have.
+func Read(ctx context.Context, log Log, s eventlog.RunSummary, texts ...string) (r Run) {
+	r.RunSummary = s
 	var b span.Builder
 	n := 0
 	for ev, err := range log.Events(ctx, r.RunID, 0) {
@@ -166,6 +171,9 @@ func (r *Run) read(ctx context.Context, log Log, texts []string) {
 	}
 	did := b.Run()
 	for _, s := range did.Spans {
+		if s.Kind == span.Call && s.State == span.Open {
+			r.Calling = s.Name
+		}
 		switch {
 		case s.Kind == span.Call && !slices.Contains(r.Tools, s.Name):
 			r.Tools = append(r.Tools, s.Name)
@@ -193,12 +201,40 @@ func (r *Run) read(ctx context.Context, log Log, texts []string) {
 	}
 	r.Did = *did
 	r.Did.Spans = nil
+	return r
 }
 
 // Silent returns for how long an open run has recorded nothing.
 func (r *Run) Silent(now time.Time) time.Duration {
 	return max(now.Sub(r.StartedAt.Add(time.Duration(r.DurationMs)*time.Millisecond)), 0)
 }
+
+// Words returns words for further queries about these runs: fields with values that occur in them.
+func (f Found) Words() []string {
+	words := []string{"state:failed", "state:open", "since:1h", "since:24h", "fuel:>1G", "duration:>10s"}
+	add := func(field, value string) {
+		if word := Word(field, value); len(words) < maxWords && !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	for _, r := range f.Runs {
+		for _, s := range r.Tools {
+			add("tool", s)
+		}
+		for _, s := range r.Hosts {
+			add("host", s)
+		}
+		for _, n := range r.Statuses {
+			add("status", strconv.Itoa(n)[:1]+"xx")
+		}
+		if r.Did.ErrorType != "" {
+			add("error", r.Did.ErrorType)
+		}
+	}
+	return words
+}
+
+const maxWords = 40
 
 // reasons counts the failed runs of each tool and error, the most frequent first.
 func reasons(q Query, failed []Run) (all []Reason) {

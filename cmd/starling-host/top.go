@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/serve"
+)
+
+const topHelp = `Watch the hosts of a database at work: the hosts, the runs in the queue with what they
+call, the load of each tenant, and what failed in the last ten minutes. It reads the
+database, so it shows all hosts that share it, and works beside them.
+
+On a terminal it refreshes every two seconds; q ends it. Otherwise it prints once.
+FUEL is what the calls of a run used that have ended. To read what tenants' runs call,
+pass the master key (--key-file).`
+
+func (a *app) topCommand() *cobra.Command {
+	var output string
+	cmd := readCommand(&cobra.Command{
+		Use:     "top [DB]",
+		Short:   "watch the hosts of a database at work",
+		Long:    topHelp,
+		Example: "  starling-host top starling.db\n  starling-host top postgres://db.example/starling --key-file host.key",
+	}, func(ctx context.Context, log database, args []string) error { return a.top(ctx, log, args[0], output) })
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+// What top looks back at, how often it looks, and how many jobs it shows.
+const (
+	topPeriod = 10 * time.Minute
+	topEvery  = 2 * time.Second
+	topJobs   = 100
+)
+
+// topDocument is the output of "top -o json".
+type topDocument struct {
+	Hosts   []serve.QueueHost  `json:"hosts"`
+	Tenants []serve.QueueStats `json:"tenants"`
+	Jobs    []topJob           `json:"jobs"`
+	Started int                `json:"started"`
+	Failed  int                `json:"failed"`
+	Reasons []search.Reason    `json:"reasons"`
+}
+
+type topJob struct {
+	Tool string `json:"tool,omitempty"`
+	Fuel uint64 `json:"fuel,omitempty"`
+	serve.JobStatus
+}
+
+func (a *app) top(ctx context.Context, log database, where, output string) error {
+	q, err := queueOf(ctx, log)
+	if errors.Is(err, serve.ErrNoQueue) {
+		return a.noQueue(where)
+	} else if err != nil {
+		return err
+	}
+	keys := make(chan byte)
+	if in, ok := a.stdin.(*os.File); ok && output == outputText && a.stdout.terminal && isTerminal(in) {
+		before, err := term.MakeRaw(int(in.Fd()))
+		if err != nil {
+			return err
+		}
+		defer func() {
+			_ = term.Restore(int(in.Fd()), before)
+			a.stdout.raw().Write([]byte("\x1b[?25h\r\n"))
+		}()
+		go func() {
+			for key := make([]byte, 1); ; {
+				if _, err := in.Read(key); err != nil {
+					return
+				}
+				keys <- key[0]
+			}
+		}()
+		a.stdout.raw().Write([]byte("\x1b[?25l"))
+	} else {
+		keys = nil
+	}
+	for {
+		doc, err := a.lookAtHosts(ctx, q)
+		switch {
+		case err != nil && ctx.Err() != nil && keys != nil:
+			return nil
+		case err != nil:
+			return err
+		case output == outputJSON:
+			return a.writeValue(doc)
+		case keys == nil:
+			a.printTop(doc)
+			return nil
+		}
+		a.refresh(func(a *app) { a.printTop(doc) })
+		select {
+		case key := <-keys:
+			if key == 'q' || key == 3 || key == 4 { // Ctrl-C and Ctrl-D, which a raw terminal passes on
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		case <-time.After(topEvery):
+		}
+		if err := q.readTenants(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// lookAtHosts reads what top shows.
+func (a *app) lookAtHosts(ctx context.Context, q *jobs) (doc topDocument, err error) {
+	hosts, err := q.HostList(ctx)
+	if err != nil {
+		return doc, err
+	}
+	load, err := q.Overview(ctx, serve.JobFilter{Limit: topJobs})
+	if err != nil {
+		return doc, err
+	}
+	doc = topDocument{Hosts: hosts.Items, Tenants: load.Tenants, Jobs: []topJob{}}
+	for _, job := range load.Items {
+		run := search.Read(ctx, q.log, eventlog.RunSummary{RunID: job.RunID})
+		tool := cmp.Or(run.Calling, run.Tool, run.Did.Model)
+		if run.Did.Encrypted {
+			tool = "(encrypted)"
+		}
+		doc.Jobs = append(doc.Jobs, topJob{tool, run.Did.Fuel, job})
+	}
+	query, err := search.Parse("since:"+topPeriod.String(), time.Now())
+	if err != nil {
+		return doc, err
+	}
+	found, err := search.Find(ctx, q.log, query, search.Options{Limit: 1})
+	doc.Started, doc.Reasons = found.Total, append([]search.Reason{}, found.Reasons...)
+	for _, r := range found.Reasons {
+		doc.Failed += r.Runs
+	}
+	return doc, err
+}
+
+// refresh prints a screen in place of the one before.
+func (a *app) refresh(print func(*app)) {
+	var screen bytes.Buffer
+	width, height := a.stdout.size()
+	print(&app{stdout: &printer{to: &screen, coloured: a.stdout.coloured, terminal: true, columns: width}, stderr: a.stderr})
+	lines := strings.SplitAfter(strings.TrimSuffix(screen.String(), "\n"), "\n")
+	text := strings.Join(lines[:min(len(lines), max(height-1, 1))], "")
+	_, _ = a.stdout.raw().Write([]byte("\x1b[H\x1b[2J" + strings.ReplaceAll(text, "\n", "\r\n")))
+}
+
+func (a *app) printTop(doc topDocument) {
+	now := time.Now()
+	a.stdout.printf("%s; in the last %s %s started and %d failed\n\n", formatTime(now.UnixNano()), age(topPeriod), plural(doc.Started, "run"), doc.Failed)
+	for _, r := range doc.Reasons[:min(len(doc.Reasons), 3)] {
+		a.stdout.printf("%5d  %s\n", r.Runs, styled{bad, shorten(printable(strings.TrimPrefix(r.Tool+": "+r.Text, ": ")), cmp.Or(max(a.stdout.width()-7, 0), maxReason))})
+	}
+	if len(doc.Reasons) > 0 {
+		a.stdout.printf("\n")
+	}
+	a.printHosts(doc.Hosts)
+	a.stdout.printf("\n")
+	a.printTenants(doc.Tenants)
+	a.stdout.printf("\n")
+	columns := []column[topJob]{{title: "TOOL", text: func(j topJob) string { return j.Tool }, least: 10}}
+	for _, c := range a.jobColumns(now) {
+		columns = append(columns, column[topJob]{title: c.title, text: func(j topJob) string { return c.text(j.JobStatus) }, leave: c.leave, least: c.least})
+	}
+	columns = append(columns, column[topJob]{title: "FUEL", right: true, zero: "0", leave: 2, text: func(j topJob) string { return display.Fuel(j.Fuel) }})
+	printTable(a, doc.Jobs, func(j topJob) string { return a.narrowError(j.JobStatus) }, columns...)
+}
