@@ -11,15 +11,18 @@ import (
 )
 
 // machineCode is a module that host/internal/machine executes.
-type machineCode struct{ code *machine.Code }
+type machineCode struct {
+	code  *machine.Code
+	count bool
+}
 
 // translated makes the machine translate a module.
 func translated(p *Prepared, count bool) (executable, error) {
-	code, err := machine.Translate(p.Wasm, machine.Options{Fuel: rewrite.GlobalFuel, Count: count})
+	code, err := machine.Translate(p.Wasm, rewrite.GlobalFuel)
 	if err != nil {
 		return nil, err
 	}
-	return &machineCode{code}, nil
+	return &machineCode{code, count}, nil
 }
 
 func (c *machineCode) close(context.Context) error { return nil }
@@ -32,7 +35,11 @@ func (c *machineCode) instantiate(i *instance) (running, error) {
 		room := max(len(im.Type.Params), 1)
 		hosts[n] = func(slots []uint64) { answer(&i.session, slots[:room]) }
 	}
-	return &machineModule{machine.New(c.code, hosts), i}, nil
+	m := machine.New(c.code, hosts)
+	if c.count {
+		m.Count()
+	}
+	return &machineModule{m, i}, nil
 }
 
 type machineModule struct {

@@ -15,29 +15,51 @@ const (
 	opNone uint16 = iota
 	opConst
 	opMove
+	opSelect
 	opJump
 	opBrIf
 	opBrIfNot
+	opBrIfAtMostGlobal
 	opBrTable
+	opCall
+	opCallIndirect
 	opReturn
 	opReturnSlot
 	opReturnConst
 	opUnreachable
-	opSelect
 	opGlobalGet
 	opGlobalSet
 	opGlobalAdd32
 	opFuelSet
 	opFuelAdd
-	opBrIfAtMostGlobal
 	opMemorySize
 	opMemoryGrow
 	opMemoryCopy
 	opMemoryFill
-	opCall
-	opCallIndirect
-	opCount
 	opBreak
+	opI32Load
+	opI64Load
+	opF32Load
+	opF64Load
+	opI32Load8S
+	opI32Load8U
+	opI32Load16S
+	opI32Load16U
+	opI64Load8S
+	opI64Load8U
+	opI64Load16S
+	opI64Load16U
+	opI64Load32S
+	opI64Load32U
+	opI32Store
+	opI64Store
+	opF32Store
+	opF64Store
+	opI32Store8
+	opI32Store16
+	opI64Store8
+	opI64Store16
+	opI64Store32
 	opI32Eqz
 	opI32EqzBrIfNot
 	opI32EqzBrIf
@@ -101,39 +123,6 @@ const (
 	opI32GeUConst
 	opI32GeUConstBrIfNot
 	opI32GeUConstBrIf
-	opI32Clz
-	opI32Ctz
-	opI32Popcnt
-	opI32Add
-	opI32AddConst
-	opI32Sub
-	opI32SubConst
-	opI32Mul
-	opI32MulConst
-	opI32DivS
-	opI32DivSConst
-	opI32DivU
-	opI32DivUConst
-	opI32RemS
-	opI32RemSConst
-	opI32RemU
-	opI32RemUConst
-	opI32And
-	opI32AndConst
-	opI32Or
-	opI32OrConst
-	opI32Xor
-	opI32XorConst
-	opI32Shl
-	opI32ShlConst
-	opI32ShrS
-	opI32ShrSConst
-	opI32ShrU
-	opI32ShrUConst
-	opI32Rotl
-	opI32RotlConst
-	opI32Rotr
-	opI32RotrConst
 	opI64Eqz
 	opI64EqzBrIfNot
 	opI64EqzBrIf
@@ -197,6 +186,75 @@ const (
 	opI64GeUConst
 	opI64GeUConstBrIfNot
 	opI64GeUConstBrIf
+	opF32Eq
+	opF32EqBrIfNot
+	opF32EqBrIf
+	opF32Ne
+	opF32NeBrIfNot
+	opF32NeBrIf
+	opF32Lt
+	opF32LtBrIfNot
+	opF32LtBrIf
+	opF32Gt
+	opF32GtBrIfNot
+	opF32GtBrIf
+	opF32Le
+	opF32LeBrIfNot
+	opF32LeBrIf
+	opF32Ge
+	opF32GeBrIfNot
+	opF32GeBrIf
+	opF64Eq
+	opF64EqBrIfNot
+	opF64EqBrIf
+	opF64Ne
+	opF64NeBrIfNot
+	opF64NeBrIf
+	opF64Lt
+	opF64LtBrIfNot
+	opF64LtBrIf
+	opF64Gt
+	opF64GtBrIfNot
+	opF64GtBrIf
+	opF64Le
+	opF64LeBrIfNot
+	opF64LeBrIf
+	opF64Ge
+	opF64GeBrIfNot
+	opF64GeBrIf
+	opI32Clz
+	opI32Ctz
+	opI32Popcnt
+	opI32Add
+	opI32AddConst
+	opI32Sub
+	opI32SubConst
+	opI32Mul
+	opI32MulConst
+	opI32DivS
+	opI32DivSConst
+	opI32DivU
+	opI32DivUConst
+	opI32RemS
+	opI32RemSConst
+	opI32RemU
+	opI32RemUConst
+	opI32And
+	opI32AndConst
+	opI32Or
+	opI32OrConst
+	opI32Xor
+	opI32XorConst
+	opI32Shl
+	opI32ShlConst
+	opI32ShrS
+	opI32ShrSConst
+	opI32ShrU
+	opI32ShrUConst
+	opI32Rotl
+	opI32RotlConst
+	opI32Rotr
+	opI32RotrConst
 	opI64Clz
 	opI64Ctz
 	opI64Popcnt
@@ -230,24 +288,6 @@ const (
 	opI64RotlConst
 	opI64Rotr
 	opI64RotrConst
-	opF32Eq
-	opF32EqBrIfNot
-	opF32EqBrIf
-	opF32Ne
-	opF32NeBrIfNot
-	opF32NeBrIf
-	opF32Lt
-	opF32LtBrIfNot
-	opF32LtBrIf
-	opF32Gt
-	opF32GtBrIfNot
-	opF32GtBrIf
-	opF32Le
-	opF32LeBrIfNot
-	opF32LeBrIf
-	opF32Ge
-	opF32GeBrIfNot
-	opF32GeBrIf
 	opF32Abs
 	opF32Neg
 	opF32Ceil
@@ -262,24 +302,6 @@ const (
 	opF32Min
 	opF32Max
 	opF32Copysign
-	opF64Eq
-	opF64EqBrIfNot
-	opF64EqBrIf
-	opF64Ne
-	opF64NeBrIfNot
-	opF64NeBrIf
-	opF64Lt
-	opF64LtBrIfNot
-	opF64LtBrIf
-	opF64Gt
-	opF64GtBrIfNot
-	opF64GtBrIf
-	opF64Le
-	opF64LeBrIfNot
-	opF64LeBrIf
-	opF64Ge
-	opF64GeBrIfNot
-	opF64GeBrIf
 	opF64Abs
 	opF64Neg
 	opF64Ceil
@@ -295,8 +317,16 @@ const (
 	opF64Max
 	opF64Copysign
 	opI32WrapI64
+	opI32TruncF32S
+	opI32TruncF32U
+	opI32TruncF64S
+	opI32TruncF64U
 	opI64ExtendI32S
 	opI64ExtendI32U
+	opI64TruncF32S
+	opI64TruncF32U
+	opI64TruncF64S
+	opI64TruncF64U
 	opF32ConvertI32S
 	opF32ConvertI32U
 	opF32ConvertI64S
@@ -316,54 +346,47 @@ const (
 	opI64Extend8S
 	opI64Extend16S
 	opI64Extend32S
-	opI32TruncF32S
 	opI32TruncF32SSat
-	opI32TruncF32U
 	opI32TruncF32USat
-	opI32TruncF64S
 	opI32TruncF64SSat
-	opI32TruncF64U
 	opI32TruncF64USat
-	opI64TruncF32S
 	opI64TruncF32SSat
-	opI64TruncF32U
 	opI64TruncF32USat
-	opI64TruncF64S
 	opI64TruncF64SSat
-	opI64TruncF64U
 	opI64TruncF64USat
-	opI32Load
-	opI64Load
-	opF32Load
-	opF64Load
-	opI32Load8S
-	opI32Load8U
-	opI32Load16S
-	opI32Load16U
-	opI64Load8S
-	opI64Load8U
-	opI64Load16S
-	opI64Load16U
-	opI64Load32S
-	opI64Load32U
-	opI32Store
-	opI64Store
-	opF32Store
-	opF64Store
-	opI32Store8
-	opI32Store16
-	opI64Store8
-	opI64Store16
-	opI64Store32
-	opCount_
+	operations
 )
 
-// plain has the instructions that only compute, load or store, by opcode.
+// plain has the instructions that only compute, load or store, by opcode: the operation on slots, and, or
+// zero, the one whose last operand is a constant.
 var plain = [256]struct {
 	signature       string
 	slots, constant uint16
 }{
-	0x45: {"i:i", opI32Eqz, 0},
+	0x28: {"i:i", opI32Load, opNone},
+	0x29: {"i:I", opI64Load, opNone},
+	0x2a: {"i:f", opF32Load, opNone},
+	0x2b: {"i:F", opF64Load, opNone},
+	0x2c: {"i:i", opI32Load8S, opNone},
+	0x2d: {"i:i", opI32Load8U, opNone},
+	0x2e: {"i:i", opI32Load16S, opNone},
+	0x2f: {"i:i", opI32Load16U, opNone},
+	0x30: {"i:I", opI64Load8S, opNone},
+	0x31: {"i:I", opI64Load8U, opNone},
+	0x32: {"i:I", opI64Load16S, opNone},
+	0x33: {"i:I", opI64Load16U, opNone},
+	0x34: {"i:I", opI64Load32S, opNone},
+	0x35: {"i:I", opI64Load32U, opNone},
+	0x36: {"ii:", opI32Store, opNone},
+	0x37: {"iI:", opI64Store, opNone},
+	0x38: {"if:", opF32Store, opNone},
+	0x39: {"iF:", opF64Store, opNone},
+	0x3a: {"ii:", opI32Store8, opNone},
+	0x3b: {"ii:", opI32Store16, opNone},
+	0x3c: {"iI:", opI64Store8, opNone},
+	0x3d: {"iI:", opI64Store16, opNone},
+	0x3e: {"iI:", opI64Store32, opNone},
+	0x45: {"i:i", opI32Eqz, opNone},
 	0x46: {"ii:i", opI32Eq, opI32EqConst},
 	0x47: {"ii:i", opI32Ne, opI32NeConst},
 	0x48: {"ii:i", opI32LtS, opI32LtSConst},
@@ -374,9 +397,32 @@ var plain = [256]struct {
 	0x4d: {"ii:i", opI32LeU, opI32LeUConst},
 	0x4e: {"ii:i", opI32GeS, opI32GeSConst},
 	0x4f: {"ii:i", opI32GeU, opI32GeUConst},
-	0x67: {"i:i", opI32Clz, 0},
-	0x68: {"i:i", opI32Ctz, 0},
-	0x69: {"i:i", opI32Popcnt, 0},
+	0x50: {"I:i", opI64Eqz, opNone},
+	0x51: {"II:i", opI64Eq, opI64EqConst},
+	0x52: {"II:i", opI64Ne, opI64NeConst},
+	0x53: {"II:i", opI64LtS, opI64LtSConst},
+	0x54: {"II:i", opI64LtU, opI64LtUConst},
+	0x55: {"II:i", opI64GtS, opI64GtSConst},
+	0x56: {"II:i", opI64GtU, opI64GtUConst},
+	0x57: {"II:i", opI64LeS, opI64LeSConst},
+	0x58: {"II:i", opI64LeU, opI64LeUConst},
+	0x59: {"II:i", opI64GeS, opI64GeSConst},
+	0x5a: {"II:i", opI64GeU, opI64GeUConst},
+	0x5b: {"ff:i", opF32Eq, opNone},
+	0x5c: {"ff:i", opF32Ne, opNone},
+	0x5d: {"ff:i", opF32Lt, opNone},
+	0x5e: {"ff:i", opF32Gt, opNone},
+	0x5f: {"ff:i", opF32Le, opNone},
+	0x60: {"ff:i", opF32Ge, opNone},
+	0x61: {"FF:i", opF64Eq, opNone},
+	0x62: {"FF:i", opF64Ne, opNone},
+	0x63: {"FF:i", opF64Lt, opNone},
+	0x64: {"FF:i", opF64Gt, opNone},
+	0x65: {"FF:i", opF64Le, opNone},
+	0x66: {"FF:i", opF64Ge, opNone},
+	0x67: {"i:i", opI32Clz, opNone},
+	0x68: {"i:i", opI32Ctz, opNone},
+	0x69: {"i:i", opI32Popcnt, opNone},
 	0x6a: {"ii:i", opI32Add, opI32AddConst},
 	0x6b: {"ii:i", opI32Sub, opI32SubConst},
 	0x6c: {"ii:i", opI32Mul, opI32MulConst},
@@ -392,20 +438,9 @@ var plain = [256]struct {
 	0x76: {"ii:i", opI32ShrU, opI32ShrUConst},
 	0x77: {"ii:i", opI32Rotl, opI32RotlConst},
 	0x78: {"ii:i", opI32Rotr, opI32RotrConst},
-	0x50: {"I:i", opI64Eqz, 0},
-	0x51: {"II:i", opI64Eq, opI64EqConst},
-	0x52: {"II:i", opI64Ne, opI64NeConst},
-	0x53: {"II:i", opI64LtS, opI64LtSConst},
-	0x54: {"II:i", opI64LtU, opI64LtUConst},
-	0x55: {"II:i", opI64GtS, opI64GtSConst},
-	0x56: {"II:i", opI64GtU, opI64GtUConst},
-	0x57: {"II:i", opI64LeS, opI64LeSConst},
-	0x58: {"II:i", opI64LeU, opI64LeUConst},
-	0x59: {"II:i", opI64GeS, opI64GeSConst},
-	0x5a: {"II:i", opI64GeU, opI64GeUConst},
-	0x79: {"I:I", opI64Clz, 0},
-	0x7a: {"I:I", opI64Ctz, 0},
-	0x7b: {"I:I", opI64Popcnt, 0},
+	0x79: {"I:I", opI64Clz, opNone},
+	0x7a: {"I:I", opI64Ctz, opNone},
+	0x7b: {"I:I", opI64Popcnt, opNone},
 	0x7c: {"II:I", opI64Add, opI64AddConst},
 	0x7d: {"II:I", opI64Sub, opI64SubConst},
 	0x7e: {"II:I", opI64Mul, opI64MulConst},
@@ -421,111 +456,76 @@ var plain = [256]struct {
 	0x88: {"II:I", opI64ShrU, opI64ShrUConst},
 	0x89: {"II:I", opI64Rotl, opI64RotlConst},
 	0x8a: {"II:I", opI64Rotr, opI64RotrConst},
-	0x5b: {"ff:i", opF32Eq, 0},
-	0x5c: {"ff:i", opF32Ne, 0},
-	0x5d: {"ff:i", opF32Lt, 0},
-	0x5e: {"ff:i", opF32Gt, 0},
-	0x5f: {"ff:i", opF32Le, 0},
-	0x60: {"ff:i", opF32Ge, 0},
-	0x8b: {"f:f", opF32Abs, 0},
-	0x8c: {"f:f", opF32Neg, 0},
-	0x8d: {"f:f", opF32Ceil, 0},
-	0x8e: {"f:f", opF32Floor, 0},
-	0x8f: {"f:f", opF32Trunc, 0},
-	0x90: {"f:f", opF32Nearest, 0},
-	0x91: {"f:f", opF32Sqrt, 0},
-	0x92: {"ff:f", opF32Add, 0},
-	0x93: {"ff:f", opF32Sub, 0},
-	0x94: {"ff:f", opF32Mul, 0},
-	0x95: {"ff:f", opF32Div, 0},
-	0x96: {"ff:f", opF32Min, 0},
-	0x97: {"ff:f", opF32Max, 0},
-	0x98: {"ff:f", opF32Copysign, 0},
-	0x61: {"FF:i", opF64Eq, 0},
-	0x62: {"FF:i", opF64Ne, 0},
-	0x63: {"FF:i", opF64Lt, 0},
-	0x64: {"FF:i", opF64Gt, 0},
-	0x65: {"FF:i", opF64Le, 0},
-	0x66: {"FF:i", opF64Ge, 0},
-	0x99: {"F:F", opF64Abs, 0},
-	0x9a: {"F:F", opF64Neg, 0},
-	0x9b: {"F:F", opF64Ceil, 0},
-	0x9c: {"F:F", opF64Floor, 0},
-	0x9d: {"F:F", opF64Trunc, 0},
-	0x9e: {"F:F", opF64Nearest, 0},
-	0x9f: {"F:F", opF64Sqrt, 0},
-	0xa0: {"FF:F", opF64Add, 0},
-	0xa1: {"FF:F", opF64Sub, 0},
-	0xa2: {"FF:F", opF64Mul, 0},
-	0xa3: {"FF:F", opF64Div, 0},
-	0xa4: {"FF:F", opF64Min, 0},
-	0xa5: {"FF:F", opF64Max, 0},
-	0xa6: {"FF:F", opF64Copysign, 0},
-	0xa7: {"I:i", opI32WrapI64, 0},
-	0xac: {"i:I", opI64ExtendI32S, 0},
-	0xad: {"i:I", opI64ExtendI32U, 0},
-	0xb2: {"i:f", opF32ConvertI32S, 0},
-	0xb3: {"i:f", opF32ConvertI32U, 0},
-	0xb4: {"I:f", opF32ConvertI64S, 0},
-	0xb5: {"I:f", opF32ConvertI64U, 0},
-	0xb6: {"F:f", opF32DemoteF64, 0},
-	0xb7: {"i:F", opF64ConvertI32S, 0},
-	0xb8: {"i:F", opF64ConvertI32U, 0},
-	0xb9: {"I:F", opF64ConvertI64S, 0},
-	0xba: {"I:F", opF64ConvertI64U, 0},
-	0xbb: {"f:F", opF64PromoteF32, 0},
-	0xbc: {"f:i", opI32ReinterpretF32, 0},
-	0xbd: {"F:I", opI64ReinterpretF64, 0},
-	0xbe: {"i:f", opF32ReinterpretI32, 0},
-	0xbf: {"I:F", opF64ReinterpretI64, 0},
-	0xc0: {"i:i", opI32Extend8S, 0},
-	0xc1: {"i:i", opI32Extend16S, 0},
-	0xc2: {"I:I", opI64Extend8S, 0},
-	0xc3: {"I:I", opI64Extend16S, 0},
-	0xc4: {"I:I", opI64Extend32S, 0},
-	0xa8: {"f:i", opI32TruncF32S, 0},
-	0xe0: {"f:i", opI32TruncF32SSat, 0},
-	0xa9: {"f:i", opI32TruncF32U, 0},
-	0xe1: {"f:i", opI32TruncF32USat, 0},
-	0xaa: {"F:i", opI32TruncF64S, 0},
-	0xe2: {"F:i", opI32TruncF64SSat, 0},
-	0xab: {"F:i", opI32TruncF64U, 0},
-	0xe3: {"F:i", opI32TruncF64USat, 0},
-	0xae: {"f:I", opI64TruncF32S, 0},
-	0xe4: {"f:I", opI64TruncF32SSat, 0},
-	0xaf: {"f:I", opI64TruncF32U, 0},
-	0xe5: {"f:I", opI64TruncF32USat, 0},
-	0xb0: {"F:I", opI64TruncF64S, 0},
-	0xe6: {"F:I", opI64TruncF64SSat, 0},
-	0xb1: {"F:I", opI64TruncF64U, 0},
-	0xe7: {"F:I", opI64TruncF64USat, 0},
-	0x28: {"i:i", opI32Load, 0},
-	0x29: {"i:I", opI64Load, 0},
-	0x2a: {"i:f", opF32Load, 0},
-	0x2b: {"i:F", opF64Load, 0},
-	0x2c: {"i:i", opI32Load8S, 0},
-	0x2d: {"i:i", opI32Load8U, 0},
-	0x2e: {"i:i", opI32Load16S, 0},
-	0x2f: {"i:i", opI32Load16U, 0},
-	0x30: {"i:I", opI64Load8S, 0},
-	0x31: {"i:I", opI64Load8U, 0},
-	0x32: {"i:I", opI64Load16S, 0},
-	0x33: {"i:I", opI64Load16U, 0},
-	0x34: {"i:I", opI64Load32S, 0},
-	0x35: {"i:I", opI64Load32U, 0},
-	0x36: {"ii:", opI32Store, 0},
-	0x37: {"iI:", opI64Store, 0},
-	0x38: {"if:", opF32Store, 0},
-	0x39: {"iF:", opF64Store, 0},
-	0x3a: {"ii:", opI32Store8, 0},
-	0x3b: {"ii:", opI32Store16, 0},
-	0x3c: {"iI:", opI64Store8, 0},
-	0x3d: {"iI:", opI64Store16, 0},
-	0x3e: {"iI:", opI64Store32, 0},
+	0x8b: {"f:f", opF32Abs, opNone},
+	0x8c: {"f:f", opF32Neg, opNone},
+	0x8d: {"f:f", opF32Ceil, opNone},
+	0x8e: {"f:f", opF32Floor, opNone},
+	0x8f: {"f:f", opF32Trunc, opNone},
+	0x90: {"f:f", opF32Nearest, opNone},
+	0x91: {"f:f", opF32Sqrt, opNone},
+	0x92: {"ff:f", opF32Add, opNone},
+	0x93: {"ff:f", opF32Sub, opNone},
+	0x94: {"ff:f", opF32Mul, opNone},
+	0x95: {"ff:f", opF32Div, opNone},
+	0x96: {"ff:f", opF32Min, opNone},
+	0x97: {"ff:f", opF32Max, opNone},
+	0x98: {"ff:f", opF32Copysign, opNone},
+	0x99: {"F:F", opF64Abs, opNone},
+	0x9a: {"F:F", opF64Neg, opNone},
+	0x9b: {"F:F", opF64Ceil, opNone},
+	0x9c: {"F:F", opF64Floor, opNone},
+	0x9d: {"F:F", opF64Trunc, opNone},
+	0x9e: {"F:F", opF64Nearest, opNone},
+	0x9f: {"F:F", opF64Sqrt, opNone},
+	0xa0: {"FF:F", opF64Add, opNone},
+	0xa1: {"FF:F", opF64Sub, opNone},
+	0xa2: {"FF:F", opF64Mul, opNone},
+	0xa3: {"FF:F", opF64Div, opNone},
+	0xa4: {"FF:F", opF64Min, opNone},
+	0xa5: {"FF:F", opF64Max, opNone},
+	0xa6: {"FF:F", opF64Copysign, opNone},
+	0xa7: {"I:i", opI32WrapI64, opNone},
+	0xa8: {"f:i", opI32TruncF32S, opNone},
+	0xa9: {"f:i", opI32TruncF32U, opNone},
+	0xaa: {"F:i", opI32TruncF64S, opNone},
+	0xab: {"F:i", opI32TruncF64U, opNone},
+	0xac: {"i:I", opI64ExtendI32S, opNone},
+	0xad: {"i:I", opI64ExtendI32U, opNone},
+	0xae: {"f:I", opI64TruncF32S, opNone},
+	0xaf: {"f:I", opI64TruncF32U, opNone},
+	0xb0: {"F:I", opI64TruncF64S, opNone},
+	0xb1: {"F:I", opI64TruncF64U, opNone},
+	0xb2: {"i:f", opF32ConvertI32S, opNone},
+	0xb3: {"i:f", opF32ConvertI32U, opNone},
+	0xb4: {"I:f", opF32ConvertI64S, opNone},
+	0xb5: {"I:f", opF32ConvertI64U, opNone},
+	0xb6: {"F:f", opF32DemoteF64, opNone},
+	0xb7: {"i:F", opF64ConvertI32S, opNone},
+	0xb8: {"i:F", opF64ConvertI32U, opNone},
+	0xb9: {"I:F", opF64ConvertI64S, opNone},
+	0xba: {"I:F", opF64ConvertI64U, opNone},
+	0xbb: {"f:F", opF64PromoteF32, opNone},
+	0xbc: {"f:i", opI32ReinterpretF32, opNone},
+	0xbd: {"F:I", opI64ReinterpretF64, opNone},
+	0xbe: {"i:f", opF32ReinterpretI32, opNone},
+	0xbf: {"I:F", opF64ReinterpretI64, opNone},
+	0xc0: {"i:i", opI32Extend8S, opNone},
+	0xc1: {"i:i", opI32Extend16S, opNone},
+	0xc2: {"I:I", opI64Extend8S, opNone},
+	0xc3: {"I:I", opI64Extend16S, opNone},
+	0xc4: {"I:I", opI64Extend32S, opNone},
+	0xe0: {"f:i", opI32TruncF32SSat, opNone},
+	0xe1: {"f:i", opI32TruncF32USat, opNone},
+	0xe2: {"F:i", opI32TruncF64SSat, opNone},
+	0xe3: {"F:i", opI32TruncF64USat, opNone},
+	0xe4: {"f:I", opI64TruncF32SSat, opNone},
+	0xe5: {"f:I", opI64TruncF32USat, opNone},
+	0xe6: {"F:I", opI64TruncF64SSat, opNone},
+	0xe7: {"F:I", opI64TruncF64USat, opNone},
 }
 
 // fused has, for an operation that decides, those that branch if it is false, or true.
-var fused = [opCount_][2]uint16{
+var fused = [operations][2]uint16{
 	opI32Eqz:      {opI32EqzBrIfNot, opI32EqzBrIf},
 	opI32Eq:       {opI32EqBrIfNot, opI32EqBrIf},
 	opI32EqConst:  {opI32EqConstBrIfNot, opI32EqConstBrIf},
@@ -584,16 +584,14 @@ var fused = [opCount_][2]uint16{
 
 var le = binary.LittleEndian
 
-func f32(x float32) uint64 { return uint64(math.Float32bits(x)) }
-
-// run executes at most budget instructions from where the machine stands. It reports whether the
-// export has returned. A frame is an array of all slots that an instruction can name, so that no
-// access is checked; enter keeps that many slots behind the frame.
+// run executes at most budget operations from where the machine stands. It reports whether the export
+// has returned. A frame is an array of all slots that an operation can name, so that no access is
+// checked; the stack has that many slots behind the last frame.
 func (m *Machine) run(budget uint64) (done bool, err error) {
 	start := budget
 	f, pc, fp := m.funcs[m.fn], m.pc, m.fp
 	code, fr := f.code, (*[maxSlots]uint64)(m.stack[fp:])
-	mem, barrier, globals := m.mem, m.barrier, m.globals
+	mem, barrier, globals, counts := m.mem, m.barrier, m.globals, m.countsOf(f)
 	var in *operation
 	var callee *function
 	var base int
@@ -603,12 +601,21 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 		}
 		budget--
 		in = &code[pc]
+		if counts != nil {
+			counts[pc]++
+		}
 		pc++
 		switch in.op {
 		case opConst:
 			fr[in.d] = in.imm
 		case opMove:
 			fr[in.d] = fr[in.a]
+		case opSelect:
+			if uint32(fr[uint16(in.imm)]) != 0 {
+				fr[in.d] = fr[in.a]
+			} else {
+				fr[in.d] = fr[in.b]
+			}
 		case opJump:
 			pc = int(in.imm >> 32)
 		case opBrIf:
@@ -619,26 +626,39 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 			if uint32(fr[in.a]) == 0 {
 				pc = int(in.imm >> 32)
 			}
+		case opBrIfAtMostGlobal: // the check of fuel
+			if fr[in.a] <= globals[in.b] {
+				pc = int(in.imm >> 32)
+			}
 		case opBrTable:
 			t := f.tables[in.imm]
 			pc = int(t[min(uint32(fr[in.a]), uint32(len(t)-1))])
-		case opReturn:
-			goto returns
+		case opCall:
+			callee, base = m.funcs[in.imm], int(in.d)
+			goto call
+		case opCallIndirect:
+			i := uint32(fr[in.a])
+			if uint64(i) >= uint64(len(m.code.table)) || m.code.table[i] < 0 {
+				err = trapTable
+				goto trapped
+			}
+			callee, base = m.funcs[m.code.table[i]], int(in.d)
+			if uint64(callee.typ) != in.imm {
+				err = trapType
+				goto trapped
+			}
+			goto call
 		case opReturnSlot:
 			fr[0] = fr[in.a]
 			goto returns
 		case opReturnConst:
 			fr[0] = in.imm
 			goto returns
+		case opReturn:
+			goto returns
 		case opUnreachable:
 			err = trapUnreachable
 			goto trapped
-		case opSelect:
-			if uint32(fr[uint16(in.imm)]) != 0 {
-				fr[in.d] = fr[in.a]
-			} else {
-				fr[in.d] = fr[in.b]
-			}
 		case opGlobalGet:
 			fr[in.d] = globals[in.imm]
 		case opGlobalSet:
@@ -652,15 +672,10 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 				goto paused
 			}
 		case opFuelAdd:
-			fuel := globals[in.a] + in.imm
-			globals[in.a] = fuel
-			if fuel >= m.fuelStop {
+			globals[in.a] += in.imm
+			if globals[in.a] >= m.fuelStop {
 				m.reason = Fuel
 				goto paused
-			}
-		case opBrIfAtMostGlobal:
-			if fr[in.a] <= globals[in.b] {
-				pc = int(in.imm >> 32)
 			}
 		case opMemorySize:
 			fr[in.d] = uint64(len(mem) / wasm.PageSize)
@@ -692,1542 +707,11 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 			if m.written(to, n) {
 				goto paused
 			}
-		case opCall:
-			callee, base = m.funcs[in.imm], int(in.d)
-			goto call
-		case opCallIndirect:
-			i := uint32(fr[in.a])
-			if uint64(i) >= uint64(len(m.code.table)) || m.code.table[i] < 0 {
-				err = trapTable
-				goto trapped
-			}
-			callee, base = m.funcs[m.code.table[i]], int(in.d)
-			if uint64(callee.typ) != in.imm {
-				err = trapType
-				goto trapped
-			}
-			goto call
-		case opCount:
-			m.counts[in.imm]++
-		case opBreak:
+		case opBreak: // in place of an operation, which is not executed
 			pc--
 			budget++
 			m.reason = Offset
 			goto paused
-		case opI32Eqz:
-			x := uint32(fr[in.a])
-			if x == 0 {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32EqzBrIfNot:
-			x := uint32(fr[in.a])
-			if !(x == 0) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32EqzBrIf:
-			x := uint32(fr[in.a])
-			if x == 0 {
-				pc = int(in.imm >> 32)
-			}
-		case opI32Eq:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x == y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32EqBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(x == y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32EqBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x == y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32EqConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if x == y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32EqConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(x == y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32EqConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if x == y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32Ne:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x != y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32NeBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(x != y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32NeBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x != y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32NeConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if x != y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32NeConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(x != y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32NeConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if x != y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LtS:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if int32(x) < int32(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32LtSBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(int32(x) < int32(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LtSBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if int32(x) < int32(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LtSConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if int32(x) < int32(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32LtSConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(int32(x) < int32(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LtSConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if int32(x) < int32(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LtU:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x < y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32LtUBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(x < y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LtUBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x < y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LtUConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if x < y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32LtUConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(x < y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LtUConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if x < y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GtS:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if int32(x) > int32(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32GtSBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(int32(x) > int32(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GtSBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if int32(x) > int32(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GtSConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if int32(x) > int32(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32GtSConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(int32(x) > int32(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GtSConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if int32(x) > int32(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GtU:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x > y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32GtUBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(x > y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GtUBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x > y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GtUConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if x > y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32GtUConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(x > y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GtUConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if x > y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LeS:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if int32(x) <= int32(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32LeSBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(int32(x) <= int32(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LeSBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if int32(x) <= int32(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LeSConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if int32(x) <= int32(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32LeSConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(int32(x) <= int32(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LeSConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if int32(x) <= int32(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LeU:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x <= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32LeUBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(x <= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LeUBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x <= y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LeUConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if x <= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32LeUConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(x <= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32LeUConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if x <= y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GeS:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if int32(x) >= int32(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32GeSBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(int32(x) >= int32(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GeSBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if int32(x) >= int32(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GeSConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if int32(x) >= int32(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32GeSConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(int32(x) >= int32(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GeSConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if int32(x) >= int32(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GeU:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x >= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32GeUBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if !(x >= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GeUBrIf:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if x >= y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GeUConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if x >= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI32GeUConstBrIfNot:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if !(x >= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI32GeUConstBrIf:
-			x, y := uint32(fr[in.a]), uint32(uint32(in.imm))
-			if x >= y {
-				pc = int(in.imm >> 32)
-			}
-		case opI32Clz:
-			x := uint32(fr[in.a])
-			fr[in.d] = uint64(bits.LeadingZeros32(x))
-		case opI32Ctz:
-			x := uint32(fr[in.a])
-			fr[in.d] = uint64(bits.TrailingZeros32(x))
-		case opI32Popcnt:
-			x := uint32(fr[in.a])
-			fr[in.d] = uint64(bits.OnesCount32(x))
-		case opI32Add:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(x + y)
-		case opI32AddConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(x + y)
-		case opI32Sub:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(x - y)
-		case opI32SubConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(x - y)
-		case opI32Mul:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(x * y)
-		case opI32MulConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(x * y)
-		case opI32DivS:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			if x == 1<<31 && y == math.MaxUint32 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint32(int32(x) / int32(y)))
-		case opI32DivSConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			if x == 1<<31 && y == math.MaxUint32 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint32(int32(x) / int32(y)))
-		case opI32DivU:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(x / y)
-		case opI32DivUConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(x / y)
-		case opI32RemS:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(uint32(int32(x) % int32(y)))
-		case opI32RemSConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(uint32(int32(x) % int32(y)))
-		case opI32RemU:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(x % y)
-		case opI32RemUConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(x % y)
-		case opI32And:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(x & y)
-		case opI32AndConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(x & y)
-		case opI32Or:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(x | y)
-		case opI32OrConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(x | y)
-		case opI32Xor:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(x ^ y)
-		case opI32XorConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(x ^ y)
-		case opI32Shl:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(x << (y & (32 - 1)))
-		case opI32ShlConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(x << (y & (32 - 1)))
-		case opI32ShrS:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(uint32(int32(x) >> (y & (32 - 1))))
-		case opI32ShrSConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(uint32(int32(x) >> (y & (32 - 1))))
-		case opI32ShrU:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(x >> (y & (32 - 1)))
-		case opI32ShrUConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(x >> (y & (32 - 1)))
-		case opI32Rotl:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(bits.RotateLeft32(x, int(y&(32-1))))
-		case opI32RotlConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(bits.RotateLeft32(x, int(y&(32-1))))
-		case opI32Rotr:
-			x, y := uint32(fr[in.a]), uint32(fr[in.b])
-			fr[in.d] = uint64(bits.RotateLeft32(x, -int(y&(32-1))))
-		case opI32RotrConst:
-			x, y := uint32(fr[in.a]), uint32(in.imm)
-			fr[in.d] = uint64(bits.RotateLeft32(x, -int(y&(32-1))))
-		case opI64Eqz:
-			x := uint64(fr[in.a])
-			if x == 0 {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64EqzBrIfNot:
-			x := uint64(fr[in.a])
-			if !(x == 0) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64EqzBrIf:
-			x := uint64(fr[in.a])
-			if x == 0 {
-				pc = int(in.imm >> 32)
-			}
-		case opI64Eq:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x == y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64EqBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(x == y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64EqBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x == y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64EqConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if x == y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64EqConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(x == y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64EqConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if x == y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64Ne:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x != y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64NeBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(x != y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64NeBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x != y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64NeConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if x != y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64NeConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(x != y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64NeConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if x != y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LtS:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if int64(x) < int64(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64LtSBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(int64(x) < int64(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LtSBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if int64(x) < int64(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LtSConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if int64(x) < int64(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64LtSConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(int64(x) < int64(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LtSConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if int64(x) < int64(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LtU:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x < y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64LtUBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(x < y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LtUBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x < y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LtUConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if x < y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64LtUConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(x < y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LtUConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if x < y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GtS:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if int64(x) > int64(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64GtSBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(int64(x) > int64(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GtSBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if int64(x) > int64(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GtSConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if int64(x) > int64(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64GtSConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(int64(x) > int64(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GtSConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if int64(x) > int64(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GtU:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x > y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64GtUBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(x > y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GtUBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x > y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GtUConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if x > y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64GtUConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(x > y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GtUConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if x > y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LeS:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if int64(x) <= int64(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64LeSBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(int64(x) <= int64(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LeSBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if int64(x) <= int64(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LeSConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if int64(x) <= int64(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64LeSConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(int64(x) <= int64(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LeSConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if int64(x) <= int64(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LeU:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x <= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64LeUBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(x <= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LeUBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x <= y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LeUConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if x <= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64LeUConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(x <= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64LeUConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if x <= y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GeS:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if int64(x) >= int64(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64GeSBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(int64(x) >= int64(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GeSBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if int64(x) >= int64(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GeSConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if int64(x) >= int64(y) {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64GeSConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(int64(x) >= int64(y)) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GeSConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if int64(x) >= int64(y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GeU:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x >= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64GeUBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if !(x >= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GeUBrIf:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if x >= y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GeUConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if x >= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opI64GeUConstBrIfNot:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if !(x >= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opI64GeUConstBrIf:
-			x, y := uint64(fr[in.a]), uint64(uint32(in.imm))
-			if x >= y {
-				pc = int(in.imm >> 32)
-			}
-		case opI64Clz:
-			x := uint64(fr[in.a])
-			fr[in.d] = uint64(bits.LeadingZeros64(x))
-		case opI64Ctz:
-			x := uint64(fr[in.a])
-			fr[in.d] = uint64(bits.TrailingZeros64(x))
-		case opI64Popcnt:
-			x := uint64(fr[in.a])
-			fr[in.d] = uint64(bits.OnesCount64(x))
-		case opI64Add:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(x + y)
-		case opI64AddConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(x + y)
-		case opI64Sub:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(x - y)
-		case opI64SubConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(x - y)
-		case opI64Mul:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(x * y)
-		case opI64MulConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(x * y)
-		case opI64DivS:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			if x == 1<<63 && y == math.MaxUint64 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint64(int64(x) / int64(y)))
-		case opI64DivSConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			if x == 1<<63 && y == math.MaxUint64 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint64(int64(x) / int64(y)))
-		case opI64DivU:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(x / y)
-		case opI64DivUConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(x / y)
-		case opI64RemS:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(uint64(int64(x) % int64(y)))
-		case opI64RemSConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(uint64(int64(x) % int64(y)))
-		case opI64RemU:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(x % y)
-		case opI64RemUConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			if y == 0 {
-				err = trapDivide
-				goto trapped
-			}
-			fr[in.d] = uint64(x % y)
-		case opI64And:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(x & y)
-		case opI64AndConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(x & y)
-		case opI64Or:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(x | y)
-		case opI64OrConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(x | y)
-		case opI64Xor:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(x ^ y)
-		case opI64XorConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(x ^ y)
-		case opI64Shl:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(x << (y & (64 - 1)))
-		case opI64ShlConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(x << (y & (64 - 1)))
-		case opI64ShrS:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(uint64(int64(x) >> (y & (64 - 1))))
-		case opI64ShrSConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(uint64(int64(x) >> (y & (64 - 1))))
-		case opI64ShrU:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(x >> (y & (64 - 1)))
-		case opI64ShrUConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(x >> (y & (64 - 1)))
-		case opI64Rotl:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(bits.RotateLeft64(x, int(y&(64-1))))
-		case opI64RotlConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(bits.RotateLeft64(x, int(y&(64-1))))
-		case opI64Rotr:
-			x, y := uint64(fr[in.a]), uint64(fr[in.b])
-			fr[in.d] = uint64(bits.RotateLeft64(x, -int(y&(64-1))))
-		case opI64RotrConst:
-			x, y := uint64(fr[in.a]), uint64(in.imm)
-			fr[in.d] = uint64(bits.RotateLeft64(x, -int(y&(64-1))))
-		case opF32Eq:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x == y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF32EqBrIfNot:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if !(x == y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF32EqBrIf:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x == y {
-				pc = int(in.imm >> 32)
-			}
-		case opF32Ne:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x != y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF32NeBrIfNot:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if !(x != y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF32NeBrIf:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x != y {
-				pc = int(in.imm >> 32)
-			}
-		case opF32Lt:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x < y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF32LtBrIfNot:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if !(x < y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF32LtBrIf:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x < y {
-				pc = int(in.imm >> 32)
-			}
-		case opF32Gt:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x > y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF32GtBrIfNot:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if !(x > y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF32GtBrIf:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x > y {
-				pc = int(in.imm >> 32)
-			}
-		case opF32Le:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x <= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF32LeBrIfNot:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if !(x <= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF32LeBrIf:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x <= y {
-				pc = int(in.imm >> 32)
-			}
-		case opF32Ge:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x >= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF32GeBrIfNot:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if !(x >= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF32GeBrIf:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			if x >= y {
-				pc = int(in.imm >> 32)
-			}
-		case opF32Abs:
-			fr[in.d] = fr[in.a] &^ uint64(1<<31)
-		case opF32Neg:
-			fr[in.d] = fr[in.a] ^ uint64(1<<31)
-		case opF32Ceil:
-			fr[in.d] = uint64(math.Float32bits(float32(math.Ceil(float64(math.Float32frombits(uint32(fr[in.a])))))))
-		case opF32Floor:
-			fr[in.d] = uint64(math.Float32bits(float32(math.Floor(float64(math.Float32frombits(uint32(fr[in.a])))))))
-		case opF32Trunc:
-			fr[in.d] = uint64(math.Float32bits(float32(math.Trunc(float64(math.Float32frombits(uint32(fr[in.a])))))))
-		case opF32Nearest:
-			fr[in.d] = uint64(math.Float32bits(float32(math.RoundToEven(float64(math.Float32frombits(uint32(fr[in.a])))))))
-		case opF32Sqrt:
-			fr[in.d] = uint64(math.Float32bits(float32(math.Sqrt(float64(math.Float32frombits(uint32(fr[in.a])))))))
-		case opF32Add:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			fr[in.d] = uint64(math.Float32bits(x + y))
-		case opF32Sub:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			fr[in.d] = uint64(math.Float32bits(x - y))
-		case opF32Mul:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			fr[in.d] = uint64(math.Float32bits(x * y))
-		case opF32Div:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			fr[in.d] = uint64(math.Float32bits(x / y))
-		case opF32Min:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			fr[in.d] = uint64(math.Float32bits(min(x, y)))
-		case opF32Max:
-			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
-			fr[in.d] = uint64(math.Float32bits(max(x, y)))
-		case opF32Copysign:
-			fr[in.d] = fr[in.a]&^uint64(1<<31) | fr[in.b]&uint64(1<<31)
-		case opF64Eq:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x == y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF64EqBrIfNot:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if !(x == y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF64EqBrIf:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x == y {
-				pc = int(in.imm >> 32)
-			}
-		case opF64Ne:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x != y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF64NeBrIfNot:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if !(x != y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF64NeBrIf:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x != y {
-				pc = int(in.imm >> 32)
-			}
-		case opF64Lt:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x < y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF64LtBrIfNot:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if !(x < y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF64LtBrIf:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x < y {
-				pc = int(in.imm >> 32)
-			}
-		case opF64Gt:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x > y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF64GtBrIfNot:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if !(x > y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF64GtBrIf:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x > y {
-				pc = int(in.imm >> 32)
-			}
-		case opF64Le:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x <= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF64LeBrIfNot:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if !(x <= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF64LeBrIf:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x <= y {
-				pc = int(in.imm >> 32)
-			}
-		case opF64Ge:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x >= y {
-				fr[in.d] = 1
-			} else {
-				fr[in.d] = 0
-			}
-		case opF64GeBrIfNot:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if !(x >= y) {
-				pc = int(in.imm >> 32)
-			}
-		case opF64GeBrIf:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			if x >= y {
-				pc = int(in.imm >> 32)
-			}
-		case opF64Abs:
-			fr[in.d] = fr[in.a] &^ uint64(1<<63)
-		case opF64Neg:
-			fr[in.d] = fr[in.a] ^ uint64(1<<63)
-		case opF64Ceil:
-			fr[in.d] = uint64(math.Float64bits(float64(math.Ceil(float64(math.Float64frombits(uint64(fr[in.a])))))))
-		case opF64Floor:
-			fr[in.d] = uint64(math.Float64bits(float64(math.Floor(float64(math.Float64frombits(uint64(fr[in.a])))))))
-		case opF64Trunc:
-			fr[in.d] = uint64(math.Float64bits(float64(math.Trunc(float64(math.Float64frombits(uint64(fr[in.a])))))))
-		case opF64Nearest:
-			fr[in.d] = uint64(math.Float64bits(float64(math.RoundToEven(float64(math.Float64frombits(uint64(fr[in.a])))))))
-		case opF64Sqrt:
-			fr[in.d] = uint64(math.Float64bits(float64(math.Sqrt(float64(math.Float64frombits(uint64(fr[in.a])))))))
-		case opF64Add:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			fr[in.d] = uint64(math.Float64bits(x + y))
-		case opF64Sub:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			fr[in.d] = uint64(math.Float64bits(x - y))
-		case opF64Mul:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			fr[in.d] = uint64(math.Float64bits(x * y))
-		case opF64Div:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			fr[in.d] = uint64(math.Float64bits(x / y))
-		case opF64Min:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			fr[in.d] = uint64(math.Float64bits(min(x, y)))
-		case opF64Max:
-			x, y := math.Float64frombits(uint64(fr[in.a])), math.Float64frombits(uint64(fr[in.b]))
-			fr[in.d] = uint64(math.Float64bits(max(x, y)))
-		case opF64Copysign:
-			fr[in.d] = fr[in.a]&^uint64(1<<63) | fr[in.b]&uint64(1<<63)
-		case opI32WrapI64:
-			v := fr[in.a]
-			fr[in.d] = uint64(uint32(v))
-		case opI64ExtendI32S:
-			v := fr[in.a]
-			fr[in.d] = uint64(int64(int32(v)))
-		case opI64ExtendI32U:
-			v := fr[in.a]
-			fr[in.d] = uint64(uint32(v))
-		case opF32ConvertI32S:
-			v := fr[in.a]
-			fr[in.d] = f32(float32(int32(v)))
-		case opF32ConvertI32U:
-			v := fr[in.a]
-			fr[in.d] = f32(float32(uint32(v)))
-		case opF32ConvertI64S:
-			v := fr[in.a]
-			fr[in.d] = f32(float32(int64(v)))
-		case opF32ConvertI64U:
-			v := fr[in.a]
-			fr[in.d] = f32(float32(v))
-		case opF32DemoteF64:
-			v := fr[in.a]
-			fr[in.d] = f32(float32(math.Float64frombits(v)))
-		case opF64ConvertI32S:
-			v := fr[in.a]
-			fr[in.d] = math.Float64bits(float64(int32(v)))
-		case opF64ConvertI32U:
-			v := fr[in.a]
-			fr[in.d] = math.Float64bits(float64(uint32(v)))
-		case opF64ConvertI64S:
-			v := fr[in.a]
-			fr[in.d] = math.Float64bits(float64(int64(v)))
-		case opF64ConvertI64U:
-			v := fr[in.a]
-			fr[in.d] = math.Float64bits(float64(v))
-		case opF64PromoteF32:
-			v := fr[in.a]
-			fr[in.d] = math.Float64bits(float64(math.Float32frombits(uint32(v))))
-		case opI32ReinterpretF32:
-			v := fr[in.a]
-			fr[in.d] = v
-		case opI64ReinterpretF64:
-			v := fr[in.a]
-			fr[in.d] = v
-		case opF32ReinterpretI32:
-			v := fr[in.a]
-			fr[in.d] = v
-		case opF64ReinterpretI64:
-			v := fr[in.a]
-			fr[in.d] = v
-		case opI32Extend8S:
-			v := fr[in.a]
-			fr[in.d] = uint64(uint32(int8(v)))
-		case opI32Extend16S:
-			v := fr[in.a]
-			fr[in.d] = uint64(uint32(int16(v)))
-		case opI64Extend8S:
-			v := fr[in.a]
-			fr[in.d] = uint64(int8(v))
-		case opI64Extend16S:
-			v := fr[in.a]
-			fr[in.d] = uint64(int16(v))
-		case opI64Extend32S:
-			v := fr[in.a]
-			fr[in.d] = uint64(int32(v))
-		case opI32TruncF32S:
-			x := math.Trunc(float64(math.Float32frombits(uint32(fr[in.a]))))
-			if x != x {
-				err = trapConversion
-				goto trapped
-			}
-			if x < -1<<31 || x >= 1<<31 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint32(int32(x)))
-		case opI32TruncF32SSat:
-			x := math.Trunc(float64(math.Float32frombits(uint32(fr[in.a]))))
-			switch {
-			case x != x:
-				fr[in.d] = 0
-			case x < -1<<31:
-				fr[in.d] = 1 << 31
-			case x >= 1<<31:
-				fr[in.d] = math.MaxInt32
-			default:
-				fr[in.d] = uint64(uint32(int32(x)))
-			}
-		case opI32TruncF32U:
-			x := math.Trunc(float64(math.Float32frombits(uint32(fr[in.a]))))
-			if x != x {
-				err = trapConversion
-				goto trapped
-			}
-			if x <= -1 || x >= 1<<32 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint32(x))
-		case opI32TruncF32USat:
-			x := math.Trunc(float64(math.Float32frombits(uint32(fr[in.a]))))
-			switch {
-			case x != x:
-				fr[in.d] = 0
-			case x <= -1:
-				fr[in.d] = 0
-			case x >= 1<<32:
-				fr[in.d] = math.MaxUint32
-			default:
-				fr[in.d] = uint64(uint32(x))
-			}
-		case opI32TruncF64S:
-			x := math.Trunc(math.Float64frombits(fr[in.a]))
-			if x != x {
-				err = trapConversion
-				goto trapped
-			}
-			if x < -1<<31 || x >= 1<<31 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint32(int32(x)))
-		case opI32TruncF64SSat:
-			x := math.Trunc(math.Float64frombits(fr[in.a]))
-			switch {
-			case x != x:
-				fr[in.d] = 0
-			case x < -1<<31:
-				fr[in.d] = 1 << 31
-			case x >= 1<<31:
-				fr[in.d] = math.MaxInt32
-			default:
-				fr[in.d] = uint64(uint32(int32(x)))
-			}
-		case opI32TruncF64U:
-			x := math.Trunc(math.Float64frombits(fr[in.a]))
-			if x != x {
-				err = trapConversion
-				goto trapped
-			}
-			if x <= -1 || x >= 1<<32 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint32(x))
-		case opI32TruncF64USat:
-			x := math.Trunc(math.Float64frombits(fr[in.a]))
-			switch {
-			case x != x:
-				fr[in.d] = 0
-			case x <= -1:
-				fr[in.d] = 0
-			case x >= 1<<32:
-				fr[in.d] = math.MaxUint32
-			default:
-				fr[in.d] = uint64(uint32(x))
-			}
-		case opI64TruncF32S:
-			x := math.Trunc(float64(math.Float32frombits(uint32(fr[in.a]))))
-			if x != x {
-				err = trapConversion
-				goto trapped
-			}
-			if x < -1<<63 || x >= 1<<63 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint64(int64(x)))
-		case opI64TruncF32SSat:
-			x := math.Trunc(float64(math.Float32frombits(uint32(fr[in.a]))))
-			switch {
-			case x != x:
-				fr[in.d] = 0
-			case x < -1<<63:
-				fr[in.d] = 1 << 63
-			case x >= 1<<63:
-				fr[in.d] = math.MaxInt64
-			default:
-				fr[in.d] = uint64(uint64(int64(x)))
-			}
-		case opI64TruncF32U:
-			x := math.Trunc(float64(math.Float32frombits(uint32(fr[in.a]))))
-			if x != x {
-				err = trapConversion
-				goto trapped
-			}
-			if x <= -1 || x >= 1<<64 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint64(x))
-		case opI64TruncF32USat:
-			x := math.Trunc(float64(math.Float32frombits(uint32(fr[in.a]))))
-			switch {
-			case x != x:
-				fr[in.d] = 0
-			case x <= -1:
-				fr[in.d] = 0
-			case x >= 1<<64:
-				fr[in.d] = math.MaxUint64
-			default:
-				fr[in.d] = uint64(uint64(x))
-			}
-		case opI64TruncF64S:
-			x := math.Trunc(math.Float64frombits(fr[in.a]))
-			if x != x {
-				err = trapConversion
-				goto trapped
-			}
-			if x < -1<<63 || x >= 1<<63 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint64(int64(x)))
-		case opI64TruncF64SSat:
-			x := math.Trunc(math.Float64frombits(fr[in.a]))
-			switch {
-			case x != x:
-				fr[in.d] = 0
-			case x < -1<<63:
-				fr[in.d] = 1 << 63
-			case x >= 1<<63:
-				fr[in.d] = math.MaxInt64
-			default:
-				fr[in.d] = uint64(uint64(int64(x)))
-			}
-		case opI64TruncF64U:
-			x := math.Trunc(math.Float64frombits(fr[in.a]))
-			if x != x {
-				err = trapConversion
-				goto trapped
-			}
-			if x <= -1 || x >= 1<<64 {
-				err = trapOverflow
-				goto trapped
-			}
-			fr[in.d] = uint64(uint64(x))
-		case opI64TruncF64USat:
-			x := math.Trunc(math.Float64frombits(fr[in.a]))
-			switch {
-			case x != x:
-				fr[in.d] = 0
-			case x <= -1:
-				fr[in.d] = 0
-			case x >= 1<<64:
-				fr[in.d] = math.MaxUint64
-			default:
-				fr[in.d] = uint64(uint64(x))
-			}
 		case opI32Load:
 			ea := uint64(uint32(fr[in.a])) + in.imm
 			if ea+4 > uint64(len(mem)) {
@@ -2241,7 +725,7 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 				goto outside
 			}
 			b := mem[ea : ea+8]
-			fr[in.d] = le.Uint64(b)
+			fr[in.d] = uint64(le.Uint64(b))
 		case opF32Load:
 			ea := uint64(uint32(fr[in.a])) + in.imm
 			if ea+4 > uint64(len(mem)) {
@@ -2255,7 +739,7 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 				goto outside
 			}
 			b := mem[ea : ea+8]
-			fr[in.d] = le.Uint64(b)
+			fr[in.d] = uint64(le.Uint64(b))
 		case opI32Load8S:
 			ea := uint64(uint32(fr[in.a])) + in.imm
 			if ea+1 > uint64(len(mem)) {
@@ -2425,6 +909,1454 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 			if barrier[ea>>pageBits]|barrier[(ea+4-1)>>pageBits] != 0 && m.written(ea, 4) {
 				goto paused
 			}
+		case opI32Eqz:
+			x := uint32(fr[in.a])
+			if x == 0 {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32EqzBrIfNot:
+			x := uint32(fr[in.a])
+			if !(x == 0) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32EqzBrIf:
+			x := uint32(fr[in.a])
+			if x == 0 {
+				pc = int(in.imm >> 32)
+			}
+		case opI32Eq:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x == y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32EqBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(x == y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32EqBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x == y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32EqConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if x == y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32EqConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(x == y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32EqConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if x == y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32Ne:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x != y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32NeBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(x != y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32NeBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x != y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32NeConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if x != y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32NeConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(x != y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32NeConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if x != y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LtS:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if int32(x) < int32(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32LtSBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(int32(x) < int32(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LtSBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if int32(x) < int32(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LtSConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if int32(x) < int32(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32LtSConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(int32(x) < int32(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LtSConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if int32(x) < int32(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LtU:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x < y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32LtUBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(x < y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LtUBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x < y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LtUConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if x < y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32LtUConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(x < y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LtUConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if x < y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GtS:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if int32(x) > int32(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32GtSBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(int32(x) > int32(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GtSBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if int32(x) > int32(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GtSConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if int32(x) > int32(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32GtSConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(int32(x) > int32(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GtSConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if int32(x) > int32(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GtU:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x > y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32GtUBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(x > y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GtUBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x > y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GtUConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if x > y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32GtUConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(x > y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GtUConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if x > y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LeS:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if int32(x) <= int32(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32LeSBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(int32(x) <= int32(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LeSBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if int32(x) <= int32(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LeSConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if int32(x) <= int32(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32LeSConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(int32(x) <= int32(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LeSConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if int32(x) <= int32(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LeU:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x <= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32LeUBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(x <= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LeUBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x <= y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LeUConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if x <= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32LeUConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(x <= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32LeUConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if x <= y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GeS:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if int32(x) >= int32(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32GeSBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(int32(x) >= int32(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GeSBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if int32(x) >= int32(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GeSConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if int32(x) >= int32(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32GeSConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(int32(x) >= int32(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GeSConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if int32(x) >= int32(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GeU:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x >= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32GeUBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if !(x >= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GeUBrIf:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if x >= y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GeUConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if x >= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI32GeUConstBrIfNot:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if !(x >= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI32GeUConstBrIf:
+			x, y := uint32(fr[in.a]), uint32(uint64(uint32(in.imm)))
+			if x >= y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64Eqz:
+			x := fr[in.a]
+			if x == 0 {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64EqzBrIfNot:
+			x := fr[in.a]
+			if !(x == 0) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64EqzBrIf:
+			x := fr[in.a]
+			if x == 0 {
+				pc = int(in.imm >> 32)
+			}
+		case opI64Eq:
+			x, y := fr[in.a], fr[in.b]
+			if x == y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64EqBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(x == y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64EqBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if x == y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64EqConst:
+			x, y := fr[in.a], in.imm
+			if x == y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64EqConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(x == y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64EqConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if x == y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64Ne:
+			x, y := fr[in.a], fr[in.b]
+			if x != y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64NeBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(x != y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64NeBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if x != y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64NeConst:
+			x, y := fr[in.a], in.imm
+			if x != y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64NeConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(x != y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64NeConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if x != y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LtS:
+			x, y := fr[in.a], fr[in.b]
+			if int64(x) < int64(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64LtSBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(int64(x) < int64(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LtSBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if int64(x) < int64(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LtSConst:
+			x, y := fr[in.a], in.imm
+			if int64(x) < int64(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64LtSConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(int64(x) < int64(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LtSConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if int64(x) < int64(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LtU:
+			x, y := fr[in.a], fr[in.b]
+			if x < y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64LtUBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(x < y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LtUBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if x < y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LtUConst:
+			x, y := fr[in.a], in.imm
+			if x < y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64LtUConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(x < y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LtUConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if x < y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GtS:
+			x, y := fr[in.a], fr[in.b]
+			if int64(x) > int64(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64GtSBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(int64(x) > int64(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GtSBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if int64(x) > int64(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GtSConst:
+			x, y := fr[in.a], in.imm
+			if int64(x) > int64(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64GtSConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(int64(x) > int64(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GtSConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if int64(x) > int64(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GtU:
+			x, y := fr[in.a], fr[in.b]
+			if x > y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64GtUBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(x > y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GtUBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if x > y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GtUConst:
+			x, y := fr[in.a], in.imm
+			if x > y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64GtUConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(x > y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GtUConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if x > y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LeS:
+			x, y := fr[in.a], fr[in.b]
+			if int64(x) <= int64(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64LeSBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(int64(x) <= int64(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LeSBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if int64(x) <= int64(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LeSConst:
+			x, y := fr[in.a], in.imm
+			if int64(x) <= int64(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64LeSConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(int64(x) <= int64(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LeSConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if int64(x) <= int64(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LeU:
+			x, y := fr[in.a], fr[in.b]
+			if x <= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64LeUBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(x <= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LeUBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if x <= y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LeUConst:
+			x, y := fr[in.a], in.imm
+			if x <= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64LeUConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(x <= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64LeUConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if x <= y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GeS:
+			x, y := fr[in.a], fr[in.b]
+			if int64(x) >= int64(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64GeSBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(int64(x) >= int64(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GeSBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if int64(x) >= int64(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GeSConst:
+			x, y := fr[in.a], in.imm
+			if int64(x) >= int64(y) {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64GeSConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(int64(x) >= int64(y)) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GeSConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if int64(x) >= int64(y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GeU:
+			x, y := fr[in.a], fr[in.b]
+			if x >= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64GeUBrIfNot:
+			x, y := fr[in.a], fr[in.b]
+			if !(x >= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GeUBrIf:
+			x, y := fr[in.a], fr[in.b]
+			if x >= y {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GeUConst:
+			x, y := fr[in.a], in.imm
+			if x >= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opI64GeUConstBrIfNot:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if !(x >= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opI64GeUConstBrIf:
+			x, y := fr[in.a], uint64(uint32(in.imm))
+			if x >= y {
+				pc = int(in.imm >> 32)
+			}
+		case opF32Eq:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x == y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF32EqBrIfNot:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if !(x == y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF32EqBrIf:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x == y {
+				pc = int(in.imm >> 32)
+			}
+		case opF32Ne:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x != y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF32NeBrIfNot:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if !(x != y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF32NeBrIf:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x != y {
+				pc = int(in.imm >> 32)
+			}
+		case opF32Lt:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x < y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF32LtBrIfNot:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if !(x < y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF32LtBrIf:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x < y {
+				pc = int(in.imm >> 32)
+			}
+		case opF32Gt:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x > y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF32GtBrIfNot:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if !(x > y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF32GtBrIf:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x > y {
+				pc = int(in.imm >> 32)
+			}
+		case opF32Le:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x <= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF32LeBrIfNot:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if !(x <= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF32LeBrIf:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x <= y {
+				pc = int(in.imm >> 32)
+			}
+		case opF32Ge:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x >= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF32GeBrIfNot:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if !(x >= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF32GeBrIf:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			if x >= y {
+				pc = int(in.imm >> 32)
+			}
+		case opF64Eq:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x == y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF64EqBrIfNot:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if !(x == y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF64EqBrIf:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x == y {
+				pc = int(in.imm >> 32)
+			}
+		case opF64Ne:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x != y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF64NeBrIfNot:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if !(x != y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF64NeBrIf:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x != y {
+				pc = int(in.imm >> 32)
+			}
+		case opF64Lt:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x < y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF64LtBrIfNot:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if !(x < y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF64LtBrIf:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x < y {
+				pc = int(in.imm >> 32)
+			}
+		case opF64Gt:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x > y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF64GtBrIfNot:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if !(x > y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF64GtBrIf:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x > y {
+				pc = int(in.imm >> 32)
+			}
+		case opF64Le:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x <= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF64LeBrIfNot:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if !(x <= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF64LeBrIf:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x <= y {
+				pc = int(in.imm >> 32)
+			}
+		case opF64Ge:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x >= y {
+				fr[in.d] = 1
+			} else {
+				fr[in.d] = 0
+			}
+		case opF64GeBrIfNot:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if !(x >= y) {
+				pc = int(in.imm >> 32)
+			}
+		case opF64GeBrIf:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			if x >= y {
+				pc = int(in.imm >> 32)
+			}
+		case opI32Clz:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(bits.LeadingZeros32(x))
+		case opI32Ctz:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(bits.TrailingZeros32(x))
+		case opI32Popcnt:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(bits.OnesCount32(x))
+		case opI32Add:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(x + y)
+		case opI32AddConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(x + y)
+		case opI32Sub:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(x - y)
+		case opI32SubConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(x - y)
+		case opI32Mul:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(x * y)
+		case opI32MulConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(x * y)
+		case opI32DivS:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			if x == 1<<31 && y == math.MaxUint32 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint32(int32(x) / int32(y)))
+		case opI32DivSConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			if x == 1<<31 && y == math.MaxUint32 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint32(int32(x) / int32(y)))
+		case opI32DivU:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(x / y)
+		case opI32DivUConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(x / y)
+		case opI32RemS:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(uint32(int32(x) % int32(y)))
+		case opI32RemSConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(uint32(int32(x) % int32(y)))
+		case opI32RemU:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(x % y)
+		case opI32RemUConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(x % y)
+		case opI32And:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(x & y)
+		case opI32AndConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(x & y)
+		case opI32Or:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(x | y)
+		case opI32OrConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(x | y)
+		case opI32Xor:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(x ^ y)
+		case opI32XorConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(x ^ y)
+		case opI32Shl:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(x << (y & 31))
+		case opI32ShlConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(x << (y & 31))
+		case opI32ShrS:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(uint32(int32(x) >> (y & 31)))
+		case opI32ShrSConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(uint32(int32(x) >> (y & 31)))
+		case opI32ShrU:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(x >> (y & 31))
+		case opI32ShrUConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(x >> (y & 31))
+		case opI32Rotl:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(bits.RotateLeft32(x, int(y&31)))
+		case opI32RotlConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(bits.RotateLeft32(x, int(y&31)))
+		case opI32Rotr:
+			x, y := uint32(fr[in.a]), uint32(fr[in.b])
+			fr[in.d] = uint64(bits.RotateLeft32(x, -int(y&31)))
+		case opI32RotrConst:
+			x, y := uint32(fr[in.a]), uint32(in.imm)
+			fr[in.d] = uint64(bits.RotateLeft32(x, -int(y&31)))
+		case opI64Clz:
+			x := fr[in.a]
+			fr[in.d] = uint64(bits.LeadingZeros64(x))
+		case opI64Ctz:
+			x := fr[in.a]
+			fr[in.d] = uint64(bits.TrailingZeros64(x))
+		case opI64Popcnt:
+			x := fr[in.a]
+			fr[in.d] = uint64(bits.OnesCount64(x))
+		case opI64Add:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(x + y)
+		case opI64AddConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(x + y)
+		case opI64Sub:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(x - y)
+		case opI64SubConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(x - y)
+		case opI64Mul:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(x * y)
+		case opI64MulConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(x * y)
+		case opI64DivS:
+			x, y := fr[in.a], fr[in.b]
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			if x == 1<<63 && y == math.MaxUint64 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint64(int64(x) / int64(y)))
+		case opI64DivSConst:
+			x, y := fr[in.a], in.imm
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			if x == 1<<63 && y == math.MaxUint64 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint64(int64(x) / int64(y)))
+		case opI64DivU:
+			x, y := fr[in.a], fr[in.b]
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(x / y)
+		case opI64DivUConst:
+			x, y := fr[in.a], in.imm
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(x / y)
+		case opI64RemS:
+			x, y := fr[in.a], fr[in.b]
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(uint64(int64(x) % int64(y)))
+		case opI64RemSConst:
+			x, y := fr[in.a], in.imm
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(uint64(int64(x) % int64(y)))
+		case opI64RemU:
+			x, y := fr[in.a], fr[in.b]
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(x % y)
+		case opI64RemUConst:
+			x, y := fr[in.a], in.imm
+			if y == 0 {
+				err = trapDivide
+				goto trapped
+			}
+			fr[in.d] = uint64(x % y)
+		case opI64And:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(x & y)
+		case opI64AndConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(x & y)
+		case opI64Or:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(x | y)
+		case opI64OrConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(x | y)
+		case opI64Xor:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(x ^ y)
+		case opI64XorConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(x ^ y)
+		case opI64Shl:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(x << (y & 63))
+		case opI64ShlConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(x << (y & 63))
+		case opI64ShrS:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(uint64(int64(x) >> (y & 63)))
+		case opI64ShrSConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(uint64(int64(x) >> (y & 63)))
+		case opI64ShrU:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(x >> (y & 63))
+		case opI64ShrUConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(x >> (y & 63))
+		case opI64Rotl:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(bits.RotateLeft64(x, int(y&63)))
+		case opI64RotlConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(bits.RotateLeft64(x, int(y&63)))
+		case opI64Rotr:
+			x, y := fr[in.a], fr[in.b]
+			fr[in.d] = uint64(bits.RotateLeft64(x, -int(y&63)))
+		case opI64RotrConst:
+			x, y := fr[in.a], in.imm
+			fr[in.d] = uint64(bits.RotateLeft64(x, -int(y&63)))
+		case opF32Abs:
+			fr[in.d] = fr[in.a] &^ (1 << 31)
+		case opF32Neg:
+			fr[in.d] = fr[in.a] ^ 1<<31
+		case opF32Ceil:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(math.Float32bits(float32(math.Ceil(float64(x)))))
+		case opF32Floor:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(math.Float32bits(float32(math.Floor(float64(x)))))
+		case opF32Trunc:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(math.Float32bits(float32(math.Trunc(float64(x)))))
+		case opF32Nearest:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(math.Float32bits(float32(math.RoundToEven(float64(x)))))
+		case opF32Sqrt:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(math.Float32bits(float32(math.Sqrt(float64(x)))))
+		case opF32Add:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			fr[in.d] = uint64(math.Float32bits(x + y))
+		case opF32Sub:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			fr[in.d] = uint64(math.Float32bits(x - y))
+		case opF32Mul:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			fr[in.d] = uint64(math.Float32bits(x * y))
+		case opF32Div:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			fr[in.d] = uint64(math.Float32bits(x / y))
+		case opF32Min:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			fr[in.d] = uint64(math.Float32bits(min(x, y)))
+		case opF32Max:
+			x, y := math.Float32frombits(uint32(fr[in.a])), math.Float32frombits(uint32(fr[in.b]))
+			fr[in.d] = uint64(math.Float32bits(max(x, y)))
+		case opF32Copysign:
+			fr[in.d] = fr[in.a]&^(1<<31) | fr[in.b]&(1<<31)
+		case opF64Abs:
+			fr[in.d] = fr[in.a] &^ (1 << 63)
+		case opF64Neg:
+			fr[in.d] = fr[in.a] ^ 1<<63
+		case opF64Ceil:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = math.Float64bits(math.Ceil(x))
+		case opF64Floor:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = math.Float64bits(math.Floor(x))
+		case opF64Trunc:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = math.Float64bits(math.Trunc(x))
+		case opF64Nearest:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = math.Float64bits(math.RoundToEven(x))
+		case opF64Sqrt:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = math.Float64bits(math.Sqrt(x))
+		case opF64Add:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			fr[in.d] = math.Float64bits(x + y)
+		case opF64Sub:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			fr[in.d] = math.Float64bits(x - y)
+		case opF64Mul:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			fr[in.d] = math.Float64bits(x * y)
+		case opF64Div:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			fr[in.d] = math.Float64bits(x / y)
+		case opF64Min:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			fr[in.d] = math.Float64bits(min(x, y))
+		case opF64Max:
+			x, y := math.Float64frombits(fr[in.a]), math.Float64frombits(fr[in.b])
+			fr[in.d] = math.Float64bits(max(x, y))
+		case opF64Copysign:
+			fr[in.d] = fr[in.a]&^(1<<63) | fr[in.b]&(1<<63)
+		case opI32WrapI64:
+			x := fr[in.a]
+			fr[in.d] = uint64(uint32(x))
+		case opI32TruncF32S:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			if x != x {
+				err = trapConversion
+				goto trapped
+			}
+			if float64(x) <= -1<<31-1 || float64(x) >= 1<<31 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint32(int32(x)))
+		case opI32TruncF32U:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			if x != x {
+				err = trapConversion
+				goto trapped
+			}
+			if float64(x) <= -1 || float64(x) >= 1<<32 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint32(x))
+		case opI32TruncF64S:
+			x := math.Float64frombits(fr[in.a])
+			if x != x {
+				err = trapConversion
+				goto trapped
+			}
+			if x <= -1<<31-1 || x >= 1<<31 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint32(int32(x)))
+		case opI32TruncF64U:
+			x := math.Float64frombits(fr[in.a])
+			if x != x {
+				err = trapConversion
+				goto trapped
+			}
+			if x <= -1 || x >= 1<<32 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint32(x))
+		case opI64ExtendI32S:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(uint64(int32(x)))
+		case opI64ExtendI32U:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(uint64(x))
+		case opI64TruncF32S:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			if x != x {
+				err = trapConversion
+				goto trapped
+			}
+			if float64(x) < -1<<63 || float64(x) >= 1<<63 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint64(int64(x)))
+		case opI64TruncF32U:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			if x != x {
+				err = trapConversion
+				goto trapped
+			}
+			if float64(x) <= -1 || float64(x) >= 1<<64 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint64(x))
+		case opI64TruncF64S:
+			x := math.Float64frombits(fr[in.a])
+			if x != x {
+				err = trapConversion
+				goto trapped
+			}
+			if x < -1<<63 || x >= 1<<63 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint64(int64(x)))
+		case opI64TruncF64U:
+			x := math.Float64frombits(fr[in.a])
+			if x != x {
+				err = trapConversion
+				goto trapped
+			}
+			if x <= -1 || x >= 1<<64 {
+				err = trapOverflow
+				goto trapped
+			}
+			fr[in.d] = uint64(uint64(x))
+		case opF32ConvertI32S:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(math.Float32bits(float32(int32(x))))
+		case opF32ConvertI32U:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(math.Float32bits(float32(x)))
+		case opF32ConvertI64S:
+			x := fr[in.a]
+			fr[in.d] = uint64(math.Float32bits(float32(int64(x))))
+		case opF32ConvertI64U:
+			x := fr[in.a]
+			fr[in.d] = uint64(math.Float32bits(float32(x)))
+		case opF32DemoteF64:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = uint64(math.Float32bits(float32(x)))
+		case opF64ConvertI32S:
+			x := uint32(fr[in.a])
+			fr[in.d] = math.Float64bits(float64(int32(x)))
+		case opF64ConvertI32U:
+			x := uint32(fr[in.a])
+			fr[in.d] = math.Float64bits(float64(x))
+		case opF64ConvertI64S:
+			x := fr[in.a]
+			fr[in.d] = math.Float64bits(float64(int64(x)))
+		case opF64ConvertI64U:
+			x := fr[in.a]
+			fr[in.d] = math.Float64bits(float64(x))
+		case opF64PromoteF32:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = math.Float64bits(float64(x))
+		case opI32ReinterpretF32:
+			fr[in.d] = fr[in.a]
+		case opI64ReinterpretF64:
+			fr[in.d] = fr[in.a]
+		case opF32ReinterpretI32:
+			fr[in.d] = fr[in.a]
+		case opF64ReinterpretI64:
+			fr[in.d] = fr[in.a]
+		case opI32Extend8S:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(uint32(int8(x)))
+		case opI32Extend16S:
+			x := uint32(fr[in.a])
+			fr[in.d] = uint64(uint32(int16(x)))
+		case opI64Extend8S:
+			x := fr[in.a]
+			fr[in.d] = uint64(uint64(int8(x)))
+		case opI64Extend16S:
+			x := fr[in.a]
+			fr[in.d] = uint64(uint64(int16(x)))
+		case opI64Extend32S:
+			x := fr[in.a]
+			fr[in.d] = uint64(uint64(int32(x)))
+		case opI32TruncF32SSat:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(uint32(saturated[int32](float64(x), -1<<31, 1<<31, math.MinInt32, math.MaxInt32)))
+		case opI32TruncF32USat:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(saturated[uint32](float64(x), 0, 1<<32, 0, math.MaxUint32))
+		case opI32TruncF64SSat:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = uint64(uint32(saturated[int32](x, -1<<31, 1<<31, math.MinInt32, math.MaxInt32)))
+		case opI32TruncF64USat:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = uint64(saturated[uint32](x, 0, 1<<32, 0, math.MaxUint32))
+		case opI64TruncF32SSat:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(uint64(saturated[int64](float64(x), -1<<63, 1<<63, math.MinInt64, math.MaxInt64)))
+		case opI64TruncF32USat:
+			x := math.Float32frombits(uint32(fr[in.a]))
+			fr[in.d] = uint64(saturated[uint64](float64(x), 0, 1<<64, 0, math.MaxUint64))
+		case opI64TruncF64SSat:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = uint64(uint64(saturated[int64](x, -1<<63, 1<<63, math.MinInt64, math.MaxInt64)))
+		case opI64TruncF64USat:
+			x := math.Float64frombits(fr[in.a])
+			fr[in.d] = uint64(saturated[uint64](x, 0, 1<<64, 0, math.MaxUint64))
 		default:
 			panic("machine: unknown operation")
 		}
@@ -2448,7 +2380,7 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 			goto trapped
 		}
 		m.frames = append(m.frames, place{f.index, pc, fp - base})
-		f, code, pc = callee, callee.code, 0
+		f, code, pc, counts = callee, callee.code, 0, m.countsOf(callee)
 		fr = (*[maxSlots]uint64)(m.stack[fp:])
 		clear(fr[f.params:f.locals])
 		if len(m.frames) == m.above {
@@ -2461,7 +2393,7 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 			top := m.frames[n]
 			m.frames = m.frames[:n]
 			f, pc, fp = m.funcs[top.fn], top.pc, top.fp
-			code, fr = f.code, (*[maxSlots]uint64)(m.stack[fp:])
+			code, fr, counts = f.code, (*[maxSlots]uint64)(m.stack[fp:]), m.countsOf(f)
 			if n < m.below {
 				m.reason = Returned
 				goto paused
@@ -2473,7 +2405,7 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 	outside:
 		err = trapMemory
 	trapped:
-	ended: // the instruction that ends the call does not count
+	ended: // the operation that ends the call does not count
 		pc--
 		budget++
 	paused:

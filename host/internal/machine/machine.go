@@ -53,11 +53,11 @@ type Machine struct {
 	hosts   []Host
 	globals []uint64
 	mem     []byte
-	barrier []byte   // for each page of mem: not zero when a write to it must be noticed, see written
-	stack   []uint64 // with maxSlots behind the last frame
-	frames  []place  // of the callers
-	place            // of the function that runs
-	counts  []uint64 // of each opCount
+	barrier []byte     // for each page of mem: not zero when a write to it must be noticed, see written
+	stack   []uint64   // with maxSlots behind the last frame
+	frames  []place    // of the callers
+	place              // of the function that runs
+	counts  [][]uint64 // of each function's operations; nil unless they are counted
 
 	at        uint64 // operations executed in this call
 	every     uint64 // operations between two snapshots; 0 when the machine does not record
@@ -75,7 +75,7 @@ type Machine struct {
 func New(code *Code, hosts []Host) *Machine {
 	m := &Machine{
 		code: code, funcs: code.funcs, hosts: hosts, globals: append([]uint64(nil), code.initial...),
-		stack: make([]uint64, maxSlots+1<<12), counts: make([]uint64, len(code.blocks)), fuelStop: math.MaxUint64,
+		stack: make([]uint64, maxSlots+1<<12), fuelStop: math.MaxUint64,
 	}
 	m.resize(int(code.memory.Min) * wasm.PageSize)
 	return m
@@ -224,16 +224,27 @@ func (g *Global) Get() uint64 { return g.m.globals[g.index] }
 // Set changes the value of a mutable global.
 func (g *Global) Set(v uint64) { g.m.globals[g.index] = v }
 
-// Counts yields how often each instruction was executed since the machine was made, by its offset in
-// the module. The code must have been translated with [Options].Count. Instructions that are part of
-// another operation, such as constants, are missing. A block in which a call ended counts as executed
-// to its end, as it does for fuel.
+// Count makes the machine count how often each operation is executed.
+func (m *Machine) Count() { m.counts = make([][]uint64, len(m.funcs)) }
+
+func (m *Machine) countsOf(f *function) []uint64 {
+	if m.counts == nil {
+		return nil
+	}
+	if m.counts[f.index] == nil {
+		m.counts[f.index] = make([]uint64, len(f.code))
+	}
+	return m.counts[f.index]
+}
+
+// Counts yields how often each instruction was executed since Count, by its offset in the module.
+// Instructions that are part of another operation, such as constants, are missing.
 func (m *Machine) Counts() iter.Seq2[uint32, uint64] {
 	return func(yield func(uint32, uint64) bool) {
-		for i, b := range m.code.blocks {
-			f := m.funcs[b.fn]
-			for pc := b.start; pc < b.end && m.counts[i] > 0; pc++ {
-				if more := pc+1 < b.end && f.offsets[pc+1] == f.offsets[pc]; !more && !yield(f.offsets[pc], m.counts[i]) {
+		for fn, counts := range m.counts {
+			offsets := m.funcs[fn].offsets
+			for pc, n := range counts { // the last operation of an instruction counts
+				if more := pc+1 < len(counts) && offsets[pc+1] == offsets[pc]; n > 0 && !more && !yield(offsets[pc], n) {
 					return
 				}
 			}

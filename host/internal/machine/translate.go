@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -22,20 +21,12 @@ type Code struct {
 	exportedGlobals map[string]uint32
 	memory          wasm.Limits // zero without a memory
 	fuel            int         // the global that counts fuel, or -1
-	count           bool
-	blocks          []block // that are counted
 }
 
 // Import is an import of a module.
 type Import struct {
 	Module, Name string
 	Type         wasm.FuncType
-}
-
-// block is a piece of code without branches into it or out of it before its end.
-type block struct {
-	fn         uint32
-	start, end int
 }
 
 // function is a function in the form that run executes.
@@ -60,22 +51,14 @@ type operation struct {
 	imm     uint64
 }
 
-// Options change how a module is translated.
-type Options struct {
-	// Fuel is the export of the global that counts fuel, so that a recording can stop by it.
-	Fuel string
-
-	// Count makes machines count executions, see [Machine.Counts].
-	Count bool
-}
-
-// Translate validates a module that the rewriter has written, and translates it.
-func Translate(b []byte, o Options) (*Code, error) {
+// Translate validates a module that the rewriter has written, and translates it. Fuel is the export of
+// the global that counts fuel, by which a recording can stop.
+func Translate(b []byte, fuel string) (*Code, error) {
 	m, err := wasm.Decode(b)
 	if err != nil {
 		return nil, err
 	}
-	c := &Code{exports: map[string]uint32{}, exportedGlobals: map[string]uint32{}, fuel: -1, count: o.Count}
+	c := &Code{exports: map[string]uint32{}, exportedGlobals: map[string]uint32{}, fuel: -1}
 	for _, im := range m.Imports {
 		c.Imports = append(c.Imports, Import{im.Module, im.Name, m.Types[im.Type]})
 	}
@@ -83,22 +66,14 @@ func Translate(b []byte, o Options) (*Code, error) {
 		c.declare(m, i)
 	}
 	for _, g := range m.Globals {
-		raw, v := m.Bytes(g.Init.Pos, g.Init.End), g.Init.Value
-		switch g.Init.Op {
-		case wasm.OpI32Const:
-			v = uint64(uint32(v))
-		case wasm.OpF32Const:
-			v = uint64(binary.LittleEndian.Uint32(raw[1:]))
-		case wasm.OpF64Const:
-			v = binary.LittleEndian.Uint64(raw[1:])
-		}
-		c.initial, c.globals = append(c.initial, v), append(c.globals, g.GlobalType)
+		v := constantAt(m, g.Init.Pos, g.Init.End)
+		c.initial, c.globals = append(c.initial, v.bits), append(c.globals, g.GlobalType)
 	}
 	for _, e := range m.Exports {
 		switch {
 		case e.Kind == wasm.ExternGlobal:
 			c.exportedGlobals[e.Name] = e.Index
-			if e.Name == o.Fuel {
+			if e.Name == fuel {
 				c.fuel = int(e.Index)
 			}
 		case e.Kind == wasm.ExternFunc && int(e.Index) < len(c.Imports):
@@ -227,7 +202,6 @@ type translator struct {
 	at       int  // offset of the instruction
 	last     int  // the last operation, if it only puts a result into a slot and nothing branches behind it; or -1
 	straight int  // the last operation that a branch leads to
-	block    int  // operation with which the counted block begins
 }
 
 // lazyStack is the height beyond which locals are copied to the stack, so that looking for them
@@ -265,7 +239,6 @@ func (t *translator) body(i int) (err error) {
 	}
 	t.f.locals, t.last = len(t.types), -1
 	t.control = append(t.control, control{op: wasm.OpBlock, results: own.Results, otherwise: -1})
-	t.begin()
 	for it.Next() {
 		t.at = it.Instr.Pos
 		t.instruction(&it)
@@ -275,25 +248,6 @@ func (t *translator) body(i int) (err error) {
 	}
 	t.f.size = t.f.locals + t.peak + 1
 	return it.Err()
-}
-
-// begin begins a block that is counted.
-func (t *translator) begin() {
-	if !t.c.count || t.silent {
-		return
-	}
-	t.finish()
-	t.block = len(t.f.code) + 1
-	t.emit(operation{op: opCount, imm: uint64(len(t.c.blocks))})
-	t.c.blocks = append(t.c.blocks, block{fn: t.f.index, start: t.block, end: t.block})
-}
-
-// finish ends the block.
-func (t *translator) finish() {
-	if t.c.count && t.block > 0 {
-		t.c.blocks[len(t.c.blocks)-1].end = len(t.f.code)
-		t.block = 0
-	}
 }
 
 func (t *translator) slot(height int) uint16 {
@@ -408,14 +362,13 @@ func (t *translator) pushAll(types []wasm.ValType) {
 
 // unreachable ends the code that is reached, up to the end of the block.
 func (t *translator) unreachable() {
-	t.finish()
 	c := t.top()
 	c.unreachable, t.silent, t.last = true, true, -1
 	t.stack = t.stack[:c.height]
 	t.settled = min(t.settled, c.height)
 }
 
-func (t *translator) open(op wasm.Op, b wasm.BlockType, otherwise int, silent bool) {
+func (t *translator) open(op wasm.Op, b wasm.BlockType, otherwise int) {
 	if index, ok := b.Index(); ok && int64(index) >= int64(len(t.m.Types)) {
 		t.fail("type %d does not exist", index)
 	}
@@ -424,7 +377,7 @@ func (t *translator) open(op wasm.Op, b wasm.BlockType, otherwise int, silent bo
 	t.settle()
 	t.straight = len(t.f.code)
 	t.control = append(t.control, control{
-		op: op, params: block.Params, results: block.Results, height: len(t.stack) - len(block.Params), start: len(t.f.code), otherwise: otherwise, silent: silent,
+		op: op, params: block.Params, results: block.Results, height: len(t.stack) - len(block.Params), start: len(t.f.code), otherwise: otherwise, silent: t.silent,
 	})
 	// The values may have been of any type: they are the block's parameters.
 	t.stack = t.stack[:len(t.stack)-len(block.Params)]
@@ -551,15 +504,10 @@ func (t *translator) instruction(it *wasm.Iter) {
 	case wasm.OpUnreachable:
 		t.emit(operation{op: opUnreachable})
 		t.unreachable()
-	case wasm.OpBlock:
-		t.open(in.Op, in.Block, -1, t.silent)
-	case wasm.OpLoop:
-		t.open(in.Op, in.Block, -1, t.silent)
-		t.begin()
+	case wasm.OpBlock, wasm.OpLoop:
+		t.open(in.Op, in.Block, -1)
 	case wasm.OpIf:
-		otherwise := t.condition(0, t.settle)
-		t.open(in.Op, in.Block, otherwise, t.silent)
-		t.begin()
+		t.open(in.Op, in.Block, t.condition(0, t.settle))
 	case wasm.OpElse, wasm.OpEnd:
 		t.closes(in.Op)
 	case wasm.OpBr:
@@ -620,7 +568,7 @@ func (t *translator) instruction(it *wasm.Iter) {
 		}
 		t.emit(operation{op: op, d: to, a: from, b: n})
 	case wasm.OpI32Const, wasm.OpI64Const, wasm.OpF32Const, wasm.OpF64Const:
-		t.constant(in)
+		t.push(constantAt(t.m, in.Pos, in.End))
 	default:
 		t.plain(in)
 	}
@@ -635,7 +583,6 @@ func (t *translator) closes(op wasm.Op) {
 	}
 	if len(t.control) == 1 {
 		t.leave()
-		t.finish()
 		t.control = nil
 		return
 	}
@@ -647,7 +594,6 @@ func (t *translator) closes(op wasm.Op) {
 			t.fail("else without if")
 		}
 		c.exits = append(c.exits, patch{t.emit(operation{op: opJump}), -1, 0})
-		t.finish()
 		t.target(patch{c.otherwise, -1, 0}, len(t.f.code))
 		c.otherwise, c.unreachable, t.silent = -2, false, c.silent
 		t.stack = t.stack[:c.height]
@@ -672,7 +618,6 @@ func (t *translator) closes(op wasm.Op) {
 	}
 	t.last = -1
 	t.settled = len(t.stack)
-	t.begin()
 }
 
 func (t *translator) branchIf(index uint32) {
@@ -689,7 +634,6 @@ func (t *translator) branchIf(index uint32) {
 		c.lead(t, patch{t.condition(1, func() {}), -1, 0})
 	}
 	t.last = -1
-	t.begin()
 }
 
 func (t *translator) branchTable(it *wasm.Iter) {
@@ -697,7 +641,6 @@ func (t *translator) branchTable(it *wasm.Iter) {
 	table := len(t.f.tables)
 	t.f.tables = append(t.f.tables, make([]uint32, it.Index+1))
 	t.emit(operation{op: opBrTable, a: a, imm: uint64(table)})
-	t.finish()
 	stubs := map[uint32]int{} // code that moves values and then branches
 	entry, arity := 0, -1
 	for index := range it.Labels {
@@ -740,7 +683,6 @@ func (t *translator) call(callee wasm.FuncType, o operation) {
 	t.settled = min(t.settled, base)
 	t.pushAll(callee.Results)
 	t.last = -1
-	t.begin()
 }
 
 func (t *translator) local(op wasm.Op, index uint32) {
@@ -810,21 +752,32 @@ func (t *translator) needMemory() {
 	}
 }
 
-func (t *translator) constant(in wasm.Instr) {
-	raw := t.m.Bytes(in.Pos, in.End)
+// constantAt decodes the instruction of a constant.
+func constantAt(m *wasm.Module, pos, end int) value {
+	raw := m.Bytes(pos, end)
 	r := wasm.NewReader(raw, 1, len(raw))
-	v := value{kind: constant}
-	switch in.Op {
+	switch wasm.Op(raw[0]) {
 	case wasm.OpI32Const:
-		v.t, v.bits = wasm.I32, uint64(uint32(r.S32()))
+		return value{wasm.I32, constant, uint64(uint32(r.S32()))}
 	case wasm.OpI64Const:
-		v.t, v.bits = wasm.I64, uint64(r.S64())
+		return value{wasm.I64, constant, uint64(r.S64())}
 	case wasm.OpF32Const:
-		v.t, v.bits = wasm.F32, uint64(le.Uint32(raw[1:]))
-	case wasm.OpF64Const:
-		v.t, v.bits = wasm.F64, le.Uint64(raw[1:])
+		return value{wasm.F32, constant, uint64(le.Uint32(raw[1:]))}
 	}
-	t.push(v)
+	return value{wasm.F64, constant, le.Uint64(raw[1:])}
+}
+
+// saturated converts a float to an integer without a trap.
+func saturated[I int32 | int64 | uint32 | uint64](x, least, most float64, low, high I) I {
+	switch {
+	case x != x:
+		return 0
+	case x <= least:
+		return low
+	case x >= most:
+		return high
+	}
+	return I(x)
 }
 
 // plain translates an instruction of the generated table.

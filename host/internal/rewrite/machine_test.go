@@ -32,7 +32,7 @@ type machineInstance struct {
 
 // instantiate makes an instance whose imports lead to a module of wazero that exports what it imports.
 func (r machineRuntime) instantiate(ctx context.Context, b []byte) (api.Module, error) {
-	code, err := machine.Translate(b, machine.Options{Fuel: GlobalFuel})
+	code, err := machine.Translate(b, GlobalFuel)
 	if err != nil {
 		return nil, err
 	}

@@ -278,7 +278,7 @@ func (f *nursery) compiles(original, metered []byte) (bool, error) {
 	if errMetered == nil {
 		errMetered = compiled.Close(ctx)
 	}
-	_, errMachine := machine.Translate(metered, machine.Options{})
+	_, errMachine := machine.Translate(metered, GlobalFuel)
 	if (err == nil) != (errMetered == nil) || (err == nil) != (errMachine == nil) {
 		return false, fmt.Errorf("original: %v, metered: %v, on the machine: %v", err, errMetered, errMachine)
 	}
