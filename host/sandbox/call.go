@@ -107,6 +107,9 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 		if p != nil {
 			p.last, p.live = s.meter(), nil
 		}
+		if m.engine.machine {
+			m.engine.observed(s.instance, c)
+		}
 		if broken := m.end(s); broken != nil {
 			r, err = Result{}, broken
 		}
@@ -124,9 +127,6 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 		r.Output, err = s.execute(c.Input)
 	}
 	r.Meter = s.meter()
-	if m.engine.machine {
-		m.engine.observed(s.instance, c)
-	}
 	return r, err
 }
 

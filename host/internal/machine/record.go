@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type Recording struct {
 	kept      int  // bytes of the journal
 	answering bool // by the host
 	hit       Range
+	failed    error // see errReplay
 }
 
 type page [pageBytes]byte
@@ -80,9 +82,17 @@ func (m *Machine) Record(every uint64) {
 	}
 }
 
-// Recording returns the recording of the last call, which the machine must not follow by another
-// one; or nil.
-func (m *Machine) Recording() *Recording { return m.recording }
+// Recording returns the recording of the last call, or nil. The machine becomes part of it and must not be used any
+// more. The state at the end is executed again, since what ended the call may have changed it.
+func (m *Machine) Recording() *Recording {
+	if r := m.recording; r != nil && !r.finished {
+		r.end, r.finished = m.at, true
+		r.restore(r.snapshots[len(r.snapshots)-1])
+		_, r.failed = r.forward(context.Background(), r.end)
+		r.snap()
+	}
+	return m.recording
+}
 
 func newRecording(m *Machine) *Recording {
 	r := &Recording{m: m}
@@ -104,23 +114,19 @@ func (m *Machine) record(ctx context.Context) error {
 	var done bool
 	var err error
 	for !done && err == nil {
-		if done, err = m.protected(every); err == nil {
+		if done, err = m.protected(every); err == nil && !done {
 			r.snap()
 			if len(r.snapshots) > mostSnapshots || r.pages() > mostPages {
 				r.thin()
 				every *= 2
 			}
-			if !done {
-				err = ctx.Err()
-			}
+			err = ctx.Err()
 		}
 	}
 	if r.answering { // a host that did not return
 		r.answering = false
 		r.journal = r.journal[:len(r.journal)-1]
 	}
-	r.snap()
-	r.end, r.finished, r.next = m.at, true, len(r.journal)
 	return err
 }
 
@@ -156,6 +162,7 @@ func (r *Recording) clean(from, to int) {
 	for p := from; p < to; p++ {
 		r.m.barrier[p] = isClean
 	}
+	r.watch(func(b byte) byte { return b | isWatched })
 }
 
 func (r *Recording) hostWrote(at uint32, b []byte) {
@@ -334,10 +341,9 @@ func (r *Recording) disarm() {
 	m.watched, m.above, m.below, m.fuelStop, m.funcs = nil, 0, 0, math.MaxUint64, m.code.funcs
 }
 
-// watch changes the barrier of the watched pages. Memory that it does not have yet has no barrier until
-// something writes there, which its being clean shows.
+// watch changes the barrier of the watched pages that memory has.
 func (r *Recording) watch(change func(byte) byte) {
-	barrier := r.m.barrier[:cap(r.m.barrier)]
+	barrier := r.m.barrier
 	for _, w := range r.m.watched {
 		for p := uint64(w.Addr) >> pageBits; w.Len > 0 && p <= (uint64(w.Addr)+uint64(w.Len)-1)>>pageBits && p < uint64(len(barrier)); p++ {
 			barrier[p] = change(barrier[p])
@@ -392,7 +398,7 @@ func (r *Recording) breakAt(offset uint32) {
 func (r *Recording) forward(ctx context.Context, until uint64) (Reason, error) {
 	m := r.m
 	for m.reason = Position; m.at < until && m.reason == Position; {
-		if err := ctx.Err(); err != nil {
+		if err := cmp.Or(r.failed, ctx.Err()); err != nil {
 			return Position, err
 		}
 		if done, err := m.protected(min(until-m.at, chunk)); done || err != nil {
@@ -466,7 +472,6 @@ func (r *Recording) Back(ctx context.Context, from uint64, s Stop) (Reason, erro
 				continue
 			}
 			r.restore(r.snapshots[i])
-			r.watch(func(b byte) byte { return b | isWatched })
 			for {
 				reason, err := r.forward(ctx, end)
 				if err != nil {
@@ -528,7 +533,8 @@ func (r *Recording) LastWrite(ctx context.Context, before uint64, addr, n uint32
 		return 0, false, err
 	}
 	reason, err := r.Back(ctx, 0, Stop{Writes: []Range{{addr, n}}})
-	return r.m.at, reason == Written, errors.Join(err, r.Seek(context.WithoutCancel(ctx), here))
+	at = r.m.at
+	return at, reason == Written, errors.Join(err, r.Seek(context.WithoutCancel(ctx), here))
 }
 
 // Frame is one function on the call stack.
