@@ -235,6 +235,10 @@ type ToolCallScheduled struct {
 	Attempt  uint32    `cbor:"attempt"` // from 1
 	IdempKey string    `cbor:"idemp_key,omitempty"`
 	ParentID string    `cbor:"parent_id,omitempty"` // the call from within which this one was made
+
+	// Commitment is a receipt of the scheduled call (spec/receipt.md, section 5), which is durable
+	// before the first effect; replay copies it.
+	Commitment []byte `cbor:"commitment,omitempty"`
 }
 
 // ToolCallCompleted closes an attempt that succeeded.

@@ -99,6 +99,7 @@ var full = []eventCase{
 		CallID: callID, TurnID: "t1", ToolName: "greet", Args: canon.Raw("\xa1\x64name\x63Ada"), Attempt: 2,
 		IdempKey: "k", ParentID: "01JGQ4T0000000000000000002",
 	}},
+	{"ToolCallScheduled, with a commitment", event.ToolCallScheduled{CallID: callID, TurnID: "direct", ToolName: "greet", Args: canon.Raw("\xa0"), Attempt: 1, Commitment: []byte(`{"payloadType":""}`)}},
 	{"ToolCallCompleted, all fields", event.ToolCallCompleted{
 		CallID: callID, Result: canon.Raw("\x6aHello, Ada"), DurationMs: 12, Attempt: 2, Meter: meter,
 	}},

@@ -101,11 +101,18 @@ type Caller struct {
 	Delegation  []Digest `json:"delegation,omitempty"`
 }
 
+// String is [event.Caller.String].
+func (c Caller) String() string {
+	return event.Caller{
+		KeyID: c.KeyID, Client: c.Client, Version: c.Version, Session: c.Session, Issuer: c.Issuer, Subject: c.Subject, Actor: c.Actor, Delegation: make([][]byte, len(c.Delegation)),
+	}.String()
+}
+
 // Policy is the policies that held, and their decision on the call itself.
 type Policy struct {
 	Operator Digest `json:"operator,omitempty"`
 	Tenant   Digest `json:"tenant,omitempty"`
-	Decision string `json:"decision"` // "allowed" or "denied"
+	Decision string `json:"decision,omitempty"` // "allowed" or "denied"
 }
 
 // Evidence is what a run can show for a call.

@@ -100,6 +100,9 @@ type Config struct {
 	// information.
 	AppVersion string
 
+	// Commit is as in [step.Config].
+	Commit func(first, scheduled event.Event) ([]byte, error)
+
 	// EmitTimeout bounds each write of an event. Zero means no bound.
 	EmitTimeout time.Duration
 
@@ -354,7 +357,7 @@ func (a *Agent) stepConfig(runID string) step.Config {
 
 // live completes the configuration of a live run.
 func (a *Agent) live(c step.Config, o step.Observer) step.Config {
-	c.Log, c.ClockFn, c.EmitTimeout, c.Observer = a.Log, a.Config.ClockFn, a.Config.EmitTimeout, o
+	c.Log, c.ClockFn, c.EmitTimeout, c.Commit, c.Observer = a.Log, a.Config.ClockFn, a.Config.EmitTimeout, a.Config.Commit, o
 	if a.Metrics != nil {
 		c.Metrics = a.Metrics
 	}

@@ -46,6 +46,9 @@ type Direct struct {
 	// concurrent use.
 	ClockFn func() time.Time
 
+	// Commit is as in [step.Config].
+	Commit func(first, scheduled event.Event) ([]byte, error)
+
 	// Metrics watch live runs. Nil for none.
 	Metrics *observe.Metrics
 
@@ -58,7 +61,7 @@ type Direct struct {
 func (d Direct) agent(input json.RawMessage) *Agent {
 	return &Agent{
 		direct: true, input: input, doc: d.Input, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
-		Config: Config{AppVersion: d.AppVersion, Logger: d.Logger, ClockFn: d.ClockFn, SkipSchemaCheck: true},
+		Config: Config{AppVersion: d.AppVersion, Commit: d.Commit, Logger: d.Logger, ClockFn: d.ClockFn, SkipSchemaCheck: true},
 	}
 }
 

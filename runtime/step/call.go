@@ -180,6 +180,7 @@ func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
 		if p.minted {
 			now.CallID = recorded.CallID
 		}
+		now.Commitment = recorded.Commitment
 		return nil
 	})
 	if err != nil {

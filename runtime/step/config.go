@@ -93,6 +93,10 @@ type Config struct {
 	// tool has a limit of its own. Zero means [DefaultToolTimeout], a negative value no bound.
 	ToolTimeout time.Duration
 
+	// Commit returns the field commitment of the event of a scheduled call, given the first event of
+	// the run. Nil commits to nothing. A replay copies what was recorded.
+	Commit func(first, scheduled event.Event) ([]byte, error)
+
 	// Logger receives log records of a live run. Each record has the run_id, and none has text that
 	// a user, a model or a tool wrote. Nil discards them.
 	Logger *slog.Logger

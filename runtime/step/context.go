@@ -26,6 +26,7 @@ type Context struct {
 	mu       sync.Mutex
 	seq      uint64              // of the last event
 	prevHash []byte              // hash of the last event, nil before the first; live only
+	opening  event.Event         // the first event, if this process wrote it and cfg.Commit needs it
 	leaves   canon.Tree          // over the hashes of all events; live only
 	matcher  *matcher            // nil in live mode
 	callIDs  map[string]struct{} // used by the run

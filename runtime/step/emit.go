@@ -161,6 +161,9 @@ func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error
 		Kind:      kind,
 		Payload:   raw,
 	}
+	if ev.Payload, err = c.commit(ev, payload); err != nil {
+		return fmt.Errorf("step: the commitment to a call: %w", err)
+	}
 	if err := c.append(ctx, ev); err != nil {
 		if invalid := canon.ValidInside(raw, 1); invalid != nil {
 			return fmt.Errorf("step: %s cannot be recorded: %w", kind, invalid)
@@ -171,6 +174,26 @@ func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error
 	c.seq, c.prevHash = ev.Seq, hash[:]
 	c.leaves.Add(hash)
 	return nil
+}
+
+// commit returns the payload of an event, with the commitment to the call that it schedules. The
+// caller holds mu.
+func (c *Context) commit(ev event.Event, payload any) (raw canon.Raw, err error) {
+	call, scheduled := payload.(event.ToolCallScheduled)
+	switch {
+	case c.cfg.Commit == nil:
+	case ev.Seq == 1:
+		c.opening = ev
+	case scheduled:
+		first := &c.opening
+		if earlier := c.first(); earlier != nil {
+			first = earlier
+		}
+		if call.Commitment, err = c.cfg.Commit(*first, ev); err == nil {
+			return canon.Encode(call)
+		}
+	}
+	return ev.Payload, err
 }
 
 // append passes ev to the log and measures the time.

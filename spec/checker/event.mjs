@@ -17,7 +17,7 @@ const KINDS = [
   ['TurnStarted', 'turn_id:t prompt_hash:n input_tokens:s64 images?:u32'],
   ['ReasoningEmitted', 'turn_id:t content:t sensitive:o signature?:b redacted?:o'],
   ['AssistantMessageCompleted', 'turn_id:t text:t tool_uses?:[Use] stop_reason:t input_tokens:s64 output_tokens:s64 cache_read_tokens?:s64 cache_create_tokens?:s64 cost_usd:f raw_response_hash:n provider_request_id?:t outcome?:t'],
-  ['ToolCallScheduled', 'call_id:t turn_id:t tool:t args:v attempt:u32 idemp_key?:t parent_id?:t'],
+  ['ToolCallScheduled', 'call_id:t turn_id:t tool:t args:v attempt:u32 idemp_key?:t parent_id?:t commitment?:b'],
   ['ToolCallCompleted', 'call_id:t result:v duration_ms:s64 attempt:u32 fuel?:u64 peak_memory?:u64 log?:t'],
   ['ToolCallFailed', 'call_id:t error:t error_type:t duration_ms:s64 attempt:u32 final?:o wait_ms?:s64 fuel?:u64 peak_memory?:u64 log?:t'],
   ['SideEffectRecorded', 'name:t value:v call_id?:t request?:b error?:EffectError fuel?:u64 duration_us?:s64'],

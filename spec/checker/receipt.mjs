@@ -22,7 +22,7 @@ const SHAPES = {
   run: 'id:t callId:t parentCallId?:t scheduled:n ended?:n events?:n prevHash?:digest',
   tool: 'name:t digest?:digest source?:t',
   caller: 'keyId?:t client?:t version?:t session?:t issuer?:t subject?:t actor?:t traceparent?:t delegation?:[digest]',
-  policy: 'operator?:digest tenant?:digest decision:t',
+  policy: 'operator?:digest tenant?:digest decision?:t',
 }
 
 const sha256 = (bytes) => createHash('sha256').update(bytes).digest()
