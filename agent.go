@@ -73,7 +73,7 @@ func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOp
 		return nil, err
 	}
 	a.Agent = file.Agent(model, a.box)
-	a.Log, a.Metrics, a.Tracer, a.Config.AppVersion = log, db.o.Metrics, db.o.Tracer, db.o.AppVersion
+	a.Log, a.Metrics, a.Tracer, a.Config.AppVersion, a.Config.Commit = log, db.o.Metrics, db.o.Tracer, db.o.AppVersion, db.o.Receipts.Committing()
 	if db.o.Logger != nil {
 		a.Config.Logger = db.o.Logger
 	}

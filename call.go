@@ -88,7 +88,7 @@ func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run
 	}
 	var failed error
 	rules := rulesOf(t.policy, t.secrets)
-	d := agent.Direct{Log: log, Input: input, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer}
+	d := agent.Direct{Log: log, Input: input, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer, Commit: db.o.Receipts.Committing()}
 	d.Tool = t.under(rules, &failed)
 	for _, other := range t.others {
 		d.Others = append(d.Others, other.under(rulesOf(other.policy, other.secrets), new(error)))

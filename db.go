@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/artifact"
@@ -39,6 +40,9 @@ type Options struct {
 	// AppVersion is the version of the program around this package. It is recorded for
 	// information, and empty by default.
 	AppVersion string
+
+	// Receipts signs receipts of the calls, see [DB.Receipts]. Nil signs none.
+	Receipts *receipt.Issuer
 
 	// Logger receives messages about runs. Nil discards them.
 	Logger *slog.Logger

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
@@ -63,6 +64,23 @@ func (db *DB) Prove(ctx context.Context, run string, seq uint64) (seal.Statement
 		return seal.Statement{}, err
 	}
 	return seal.Statement{Leaf: leaves[0], Proof: proofs[0]}, nil
+}
+
+// ErrNoReceipts is returned by [DB.Receipts] of a database without an issuer.
+var ErrNoReceipts = errors.New("starling: no key signs receipts: set Options.Receipts")
+
+// Receipts returns the receipts of the calls of a run that has ended, in the order in which the calls
+// began, see package receipt. If a checkpoint has the run, they prove it. [DB.Find] resolves the name
+// of the run.
+func (db *DB) Receipts(ctx context.Context, run string) ([]*receipt.Receipt, error) {
+	if db.o.Receipts == nil {
+		return nil, ErrNoReceipts
+	}
+	log, id, err := db.find(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	return db.o.Receipts.Issue(ctx, log, stored(log), id)
 }
 
 // Bundle collects runs with their modules and, if the database was ever sealed, proofs that

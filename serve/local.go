@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io/fs"
@@ -232,6 +233,7 @@ func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (
 	}
 	result := mcpsrv.Result{RunID: run.ID, Output: run.Result, Replay: "starling-host replay " + run.Database + " " + run.ID, Log: run.Log}
 	result.Remote = remote
+	result.Receipt = l.receipt(ctx, run.ID)
 	if err != nil {
 		result.Error = err.Error()
 		if run.Failure != nil && run.Failure.Message != "" {
@@ -239,6 +241,22 @@ func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (
 		}
 	}
 	return result, nil
+}
+
+// receipt returns the receipt of the call that a run makes, or nil. The run has its result in any case.
+func (l *LocalTools) receipt(ctx context.Context, runID string) json.RawMessage {
+	receipts, err := l.db.Receipts(context.WithoutCancel(ctx), runID)
+	if errors.Is(err, starling.ErrNoReceipts) || err == nil && len(receipts) == 0 {
+		return nil
+	}
+	var doc []byte
+	if err == nil {
+		doc, err = json.Marshal(receipts[0])
+	}
+	if err != nil {
+		l.warn("run " + runID + " has no receipt: " + starling.PlainError(err))
+	}
+	return doc
 }
 
 // reportProgress calls progress, unless it is nil, for each effect of a run. finish waits

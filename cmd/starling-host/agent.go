@@ -162,7 +162,7 @@ func (a *app) openAgent(ctx context.Context, f agentFlags) (*starling.DB, *starl
 	if err != nil {
 		return nil, nil, err
 	}
-	db, err := a.open(ctx, f.database, f.isolation, f.trust)
+	db, err := a.open(ctx, f.database, f.isolation, f.trust, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -279,7 +279,7 @@ func (a *app) root() *cobra.Command {
 		root.AddCommand(commands...)
 	}
 	add(groupRun, a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
-	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.bundleCommand(), a.witnessCommand())
+	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.receiptCommand(), a.bundleCommand(), a.witnessCommand())
 	add(groupLook, a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
 	add(groupHost, a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.topCommand(), a.queueCommand(), a.hostsCommand())
 	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())

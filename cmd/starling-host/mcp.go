@@ -48,6 +48,10 @@ DB is a database to read. Seven tools read it: list_runs, get_run, get_event,
 summarize_run, validate_run, diff_runs and search_runs. With --log they read the
 database of --db, so that an assistant sees what its tools did.
 
+With --receipts, _meta also has a signed receipt of the call, which libraries for
+in-toto verify; see "starling-host receipt --help". The programs' calls of other tools
+have theirs in the database.
+
 "starling-host mcp config" prints the configuration to paste into an assistant.`
 
 const mcpExample = `  starling-host mcp --tool dice.wasm
@@ -68,6 +72,8 @@ type mcpFlags struct {
 	log     bool
 	code    string // the language of the programs, or empty
 	listen  string
+
+	receipts string // file of the key that signs them; empty for none
 }
 
 func (f *mcpFlags) add(cmd *cobra.Command) {
@@ -81,6 +87,7 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	choiceFlag(cmd, "code", "", "serve only run_js, whose programs call the tools, or run_py for python", choice(&f.code, "javascript", "python"))
 	flags.Lookup("code").NoOptDefVal = "javascript"
 	flags.StringVar(&f.listen, "listen", "", "serve over HTTP at this `ADDRESS` of this machine; port 0 picks a free port")
+	flags.StringVar(&f.receipts, "receipts", "", "sign a receipt of each call with the key in `KEYFILE`, in the result's _meta")
 	f.callFlags.add(cmd)
 	f.read.add(cmd)
 }
@@ -121,7 +128,11 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 	var view serve.MCPView
 	where := f.database
 	if f.calls(refs) {
-		db, err := a.open(ctx, f.database, f.isolation, f.trust)
+		receipts, err := issuerOf(f.receipts)
+		if err != nil {
+			return err
+		}
+		db, err := a.open(ctx, f.database, f.isolation, f.trust, receipts)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agentfile"
@@ -204,7 +205,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 			return explainKey(f.seal, err)
 		}
 	}
-	db, err := a.open(ctx, f.database, f.isolation, f.trust)
+	db, err := a.open(ctx, f.database, f.isolation, f.trust, nil)
 	if err != nil {
 		return err
 	}
@@ -271,8 +272,9 @@ func loadAll(ctx context.Context, db *starling.DB, refs []string, o starling.Too
 	return all, nil
 }
 
-// open opens a database to record runs in. Trust is the path of a trust file, or empty.
-func (a *app) open(ctx context.Context, where, isolation, trust string) (*starling.DB, error) {
+// open opens a database to record runs in. Trust is the path of a trust file, or empty. Receipts, unless
+// it is nil, signs receipts.
+func (a *app) open(ctx context.Context, where, isolation, trust string, receipts *receipt.Issuer) (*starling.DB, error) {
 	outliveReaders()
 	finder, err := finderOf(trust)
 	if err != nil {
@@ -281,6 +283,7 @@ func (a *app) open(ctx context.Context, where, isolation, trust string) (*starli
 	return starling.Open(ctx, where, starling.Options{
 		AppVersion: programVersion(),
 		Finder:     finder,
+		Receipts:   receipts,
 		Engine:     starling.EngineOptions{Processes: isolation == isolationProcess, Warn: a.warn},
 	})
 }

@@ -74,7 +74,7 @@ type developing struct {
 // run repeats until ctx ends.
 func (d *developing) run(ctx context.Context) (err error) {
 	if d.f.database != "" {
-		if d.db, err = d.open(ctx, d.f.database, d.f.isolation, d.f.trust); err != nil {
+		if d.db, err = d.open(ctx, d.f.database, d.f.isolation, d.f.trust, nil); err != nil {
 			return err
 		}
 		defer d.db.Close()

@@ -149,7 +149,7 @@ func (a *app) scratch(ctx context.Context, f callFlags) (db *starling.DB, remove
 	if err != nil {
 		return nil, nil, err
 	}
-	if db, err = a.open(ctx, filepath.Join(dir, defaultDatabase), f.isolation, f.trust); err != nil {
+	if db, err = a.open(ctx, filepath.Join(dir, defaultDatabase), f.isolation, f.trust, nil); err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return db, func() { db.Close(); os.RemoveAll(dir) }, nil

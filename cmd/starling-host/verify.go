@@ -20,7 +20,8 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 )
 
-const verifyHelp = `Check what was sealed. FILE is a database, a bundle or a proof, starling.db by default.
+const verifyHelp = `Check what was sealed. FILE is a database, a bundle, a proof or a file of
+receipts, starling.db by default.
 
 For a database, every run is compared with the newest checkpoint, and all checkpoints
 with one another. A missing run must have been removed by prune or erase. --checkpoint
@@ -30,6 +31,8 @@ detects a database that was reset to an older copy.
 For a bundle or its page, the bytes, runs, modules, proofs and the signature are
 checked. Then every run is executed again, and every event compared. This needs no
 network and no database.
+
+For receipts, as receipt prints them, the statements, signatures and proofs are checked.
 
 For a proof, as prove prints it, the event, the run and the signature are checked.
 
@@ -54,7 +57,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	var f verifyFlags
 	cmd := &cobra.Command{
 		Use:     "verify [FILE]",
-		Short:   "check a sealed database, a bundle or a proof",
+		Short:   "check a sealed database, a bundle, a proof or receipts",
 		Long:    verifyHelp,
 		Example: verifyExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -399,6 +402,9 @@ func (a *app) verifyProof(path string, policy *seal.Policy, output string) error
 	doc, err := readBounded(path, seal.MaxStatementBytes)
 	if err != nil {
 		return err
+	}
+	if isReceipt(doc) {
+		return a.verifyReceipts(doc, policy, output)
 	}
 	s, err := seal.ParseStatement(doc)
 	var c seal.Checkpoint

@@ -100,6 +100,10 @@ func main() {
 		os.Exit(2)
 	}
 	block, _ := pem.Decode(text)
+	if block == nil {
+		fmt.Fprintln(os.Stderr, os.Args[1], "has no public key in PEM: starling-host receipt --pem")
+		os.Exit(2)
+	}
 	public, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -6,7 +6,7 @@
 // so a tenant's assistant finds only the tenant's runs, and each call reads the log anew.
 //
 // Tools of a tenant come from a [Tools]. Each call is a recorded run, whose id is in the
-// result's _meta as "starling/run_id", so that the same assistant can look at what happened
+// result's _meta as "io.github.starling-host/run_id", so that the same assistant can look at what happened
 // with the tools above.
 //
 // A call that its client cancels stops, its run ends as cancelled, and there is no response.

@@ -120,6 +120,8 @@ type Result struct {
 	Replay string          // the command that replays the run, or empty
 	Log    string          // the tool's standard error
 
+	Receipt json.RawMessage // of the call; nil without (spec/receipt.md)
+
 	// Remote means that another server has answered; its answer is passed on unchanged.
 	Remote bool
 }

@@ -24,8 +24,13 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// runIDKey is the member of a result's _meta that names the run of the call.
-const runIDKey = "starling/run_id"
+// The members that a result's _meta gets: the run of the call, also under the key of before the
+// protocol gave keys a form, and its receipt.
+const (
+	runIDKey    = "io.github.starling-host/run_id"
+	oldRunIDKey = "starling/run_id"
+	receiptKey  = "io.github.starling-host/receipt"
+)
 
 // callerKey is the member of a request's _meta with what the caller claims of itself, see
 // [event.ParseClaims].
@@ -219,7 +224,7 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 	_ = json.Unmarshal(members["_meta"], &meta) // odd values are replaced
 	all := maps.Clone(w.GetMeta())
 	for name, value := range meta {
-		if name != runIDKey && name != replayKey {
+		if !slices.Contains([]string{runIDKey, oldRunIDKey, replayKey, receiptKey}, name) { // a server cannot forge them
 			all[name] = value
 		}
 	}
@@ -339,7 +344,10 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 // name adds the name of its run to a result, beside the members of meta.
 func (r Result) name(out *mcp.CallToolResult, meta mcp.Meta) *mcp.CallToolResult {
 	if r.RunID != "" {
-		meta[runIDKey] = r.RunID
+		meta[runIDKey], meta[oldRunIDKey] = r.RunID, r.RunID
+	}
+	if r.Receipt != nil {
+		meta[receiptKey] = r.Receipt
 	}
 	if r.Replay != "" {
 		meta[replayKey] = r.Replay

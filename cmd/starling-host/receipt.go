@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/eventlog/seal"
+)
+
+const receiptHelp = `Print a signed receipt of each call of a run, one JSON document a line: which tool,
+which input and result, who asked, what the policies decided, and whether anybody can
+compute the result again. A receipt is a DSSE envelope with an in-toto statement, so
+existing libraries verify it; docs/receipts.md shows three. If the newest checkpoint of
+the database has the run, the receipt proves that too.
+
+--key names the key that seals the database, or another one: make it with "starling-host
+seal keygen". Give verifiers its public half: keygen prints it as a line of this
+project, --pem prints it as other programs read it.
+
+"starling-host verify FILE --key VKEY" checks receipts.
+
+--leaf-only omits the digests of input and result, from which short texts could be
+guessed.`
+
+const receiptExample = `  starling-host receipt @last --key seal.key > dice.receipt
+  starling-host receipt @last --key seal.key --call c1
+  starling-host receipt --pem --key seal.key > seal.pem
+  starling-host verify dice.receipt --key seal.vkey`
+
+type receiptFlags struct {
+	key      string
+	call     string
+	leafOnly bool
+	pem      bool
+	read     readFlags
+}
+
+func (a *app) receiptCommand() *cobra.Command {
+	var f receiptFlags
+	cmd := &cobra.Command{
+		Use:     "receipt [DB] RUN",
+		Short:   "print signed receipts of the calls of a run",
+		Long:    receiptHelp,
+		Example: receiptExample,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.pem && len(args) == 0 {
+				return nil
+			}
+			return arguments(operands(cmd)...)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.key == "" {
+				return usagef("make one with: starling-host seal keygen seal.key", "receipt: --key FILE is missing")
+			}
+			return a.receipt(cmd.Context(), args, f)
+		},
+	}
+	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
+	cmd.Flags().StringVar(&f.call, "call", "", "only the receipt of the call with this `ID`")
+	cmd.Flags().BoolVar(&f.leafOnly, "leaf-only", false, "omit the digests of input and result")
+	cmd.Flags().BoolVar(&f.pem, "pem", false, "print the public key as PEM instead")
+	f.read.add(cmd)
+	return cmd
+}
+
+// issuerOf returns what signs receipts with the key in a file, or nil for no file.
+func issuerOf(file string) (*receipt.Issuer, error) {
+	if file == "" {
+		return nil, nil
+	}
+	key, err := seal.ReadKey(file)
+	if err != nil {
+		return nil, explainKey(file, err)
+	}
+	return &receipt.Issuer{Key: key}, nil
+}
+
+func (a *app) receipt(ctx context.Context, args []string, f receiptFlags) error {
+	issuer, err := issuerOf(f.key)
+	if err != nil {
+		return err
+	}
+	if f.pem {
+		return pem.Encode(a.stdout.exact(), issuer.Key.PEM())
+	}
+	issuer.LeafOnly = f.leafOnly
+	log, err := f.read.open(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	db := starling.Over(log, starling.Options{Receipts: issuer})
+	defer db.Close()
+	receipts, err := db.Receipts(ctx, args[1])
+	if errors.Is(err, receipt.ErrOpen) {
+		return &failure{code: exitRefused, message: "the run has not ended, and has no receipts yet", hint: pasteable("starling-host show", args...)}
+	}
+	if err != nil {
+		return err
+	}
+	if f.call != "" {
+		one := receipt.OfCall(receipts, f.call)
+		if one == nil {
+			return usagef(pasteable("starling-host show", args...), "receipt: the run has no call %q", f.call)
+		}
+		receipts = []*receipt.Receipt{one}
+	}
+	if len(receipts) == 0 {
+		return &failure{code: exitRefused, message: "the run called no tool, so it has no receipts", hint: pasteable("starling-host show", args...)}
+	}
+	for _, r := range receipts {
+		if err := a.writeValue(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receiptReport is the output of "verify FILE.receipt -o json", a line for each receipt.
+type receiptReport struct {
+	Verdict    string                       `json:"verdict"` // "valid" or "invalid"
+	Error      string                       `json:"error,omitempty"`
+	Trusted    bool                         `json:"trusted"`
+	SignedBy   string                       `json:"signed_by,omitempty"` // the trusted key
+	Statement  *receipt.Statement           `json:"statement,omitempty"`
+	Checkpoint *seal.CheckpointDocument     `json:"checkpoint,omitempty"` // that has the run
+	Signatures []starling.SignatureDocument `json:"signatures,omitempty"` // of the checkpoint
+}
+
+// isReceipt reports whether a document begins as a receipt does.
+func isReceipt(doc []byte) bool {
+	return bytes.Contains(doc[:min(len(doc), 200)], []byte(`"payloadType"`))
+}
+
+// verifyReceipts checks receipts, one a line.
+func (a *app) verifyReceipts(doc []byte, policy *seal.Policy, output string) error {
+	code := exitOK
+	for line := range bytes.Lines(doc) {
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		var c receipt.Checked
+		r, err := receipt.Parse(line)
+		if err == nil {
+			c, err = r.Check(policy)
+		}
+		if err != nil {
+			code = exitInvalid
+		}
+		if output == outputJSON {
+			report := receiptReport{Verdict: "valid", Trusted: c.SignedBy != "", SignedBy: c.SignedBy, Statement: &c.Statement, Signatures: starling.Signatures(c.Signatures)}
+			if err != nil {
+				report = receiptReport{Verdict: "invalid", Error: starling.PlainError(err)}
+			} else if c.Checkpoint != nil {
+				report.Checkpoint = c.Checkpoint.Document()
+			}
+			if err := a.writeValue(report); err != nil {
+				return err
+			}
+		} else if err != nil {
+			a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, starling.PlainError(err))
+		} else {
+			a.printReceipt(c)
+		}
+	}
+	return silent(code)
+}
+
+func (a *app) printReceipt(c receipt.Checked) {
+	p := c.Statement.Predicate
+	a.stdout.printf("%s: %s\n", styled{good, "valid"}, c.Statement)
+	line := func(name, text string) {
+		if text != "" {
+			a.stdout.printf("  %-11s %s\n", name, text)
+		}
+	}
+	digest := p.Tool.Digest["blake3"]
+	line("tool", fmt.Sprintf("%s %s", p.Tool.Name, cmp.Or(digest, p.Tool.Source)))
+	if p.Caller != nil {
+		line("asked by", p.Caller.String())
+	}
+	if p.Policy != nil {
+		line("policy", cmp.Or(p.Policy.Decision, "held"))
+	}
+	line("time", p.ScheduledAt+" to "+cmp.Or(p.CompletedAt, "?"))
+	for _, s := range c.Statement.Subject {
+		line(s.Name, "sha256 "+s.Digest["sha256"])
+	}
+	if c.SignedBy == "" {
+		a.stdout.printf("  signed by   %s\n", styled{middle, "not checked: no key was given"})
+	} else {
+		a.stdout.printf("  signed by   %s\n", styled{good, c.SignedBy})
+	}
+	notProven := []string{"that the result is true: it was recorded as received"}
+	if p.Evidence == receipt.Reexecutable {
+		notProven = []string{"that the result follows; to check, verify a bundle of the run, which executes it"}
+	}
+	if c.Checkpoint != nil {
+		line("checkpoint", fmt.Sprintf("%s, tree size %d, root %s", c.Checkpoint.Origin, c.Checkpoint.Leaves, c.Checkpoint.Root))
+		a.printSignatures(c.Signatures)
+	} else {
+		notProven = append(notProven, "that the run is in a log; to check, print the receipt again after the next seal")
+	}
+	a.printNotProven(c.SignedBy != "", notProven...)
+}
