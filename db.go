@@ -14,8 +14,8 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/runtime/observe"

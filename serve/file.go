@@ -68,6 +68,11 @@ type File struct {
 		Runs      int           `yaml:"runs"`     // and after so many runs
 		Witnesses []string      `yaml:"witnesses"`
 	} `yaml:"seal"`
+	Receipts *struct { // nil signs none
+		KeyFile string `yaml:"key_file"` // empty for that of Seal
+		Commit  bool   `yaml:"commit"`   // also before the first effect of a call
+		Digests bool   `yaml:"digests"`  // of inputs and results
+	} `yaml:"receipts"`
 	Inspector struct {
 		Off bool `yaml:"off"`
 	} `yaml:"inspector"`

@@ -106,7 +106,7 @@ func (t tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	if p, ok := errors.AsType[*daemon.Problem](err); ok {
 		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(strings.Join(p.Problems, "; "), p.Detail, p.Title))
 	}
-	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error}, err
+	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error, Receipt: out.Receipt}, err
 }
 
 // Cancel implements [mcpsrv.Tools].

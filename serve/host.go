@@ -256,7 +256,7 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 		h.sealing.metrics = observe.NewSeal(registry)
 		c.Ended, c.Removed = h.sealing.runEnded, h.sealing.signSoon
 	}
-	c.MetricsKey, c.OperatorKey = h.found.metricsKey, h.found.operatorKey
+	c.MetricsKey, c.OperatorKey, c.Receipts = h.found.metricsKey, h.found.operatorKey, h.found.receipts
 	if c.Tracer, err = h.openTraces(ctx); err != nil {
 		return c, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
@@ -36,7 +37,8 @@ type resolved struct {
 	certificate             *Certificate    // nil without
 	masters                 []tenant.MasterKey
 	metricsKey, operatorKey string
-	sealKey                 *seal.Key   // nil without
+	sealKey                 *seal.Key // nil without
+	receipts                *receipt.Issuer
 	traces                  *otlpClient // nil without
 	agents                  []resolvedAgent
 }
@@ -119,6 +121,19 @@ func (f *File) resolve(ctx context.Context, development bool) (r resolved, all [
 			err = f.wrong(err, "make a key with: starling-host seal keygen FILE", "seal", "key_file")
 		}
 		add("seal key", f.Seal.KeyFile, nil, err)
+	}
+	if f.Receipts != nil {
+		key, from := r.sealKey, cmp.Or(f.Receipts.KeyFile, f.Seal.KeyFile)
+		if f.Receipts.KeyFile != "" {
+			key, err = seal.ReadKey(f.Receipts.KeyFile)
+		} else if f.Seal.KeyFile == "" {
+			err = errors.New("receipts: no key: set key_file, or seal")
+		}
+		if err != nil {
+			err = f.wrong(err, "make a key with: starling-host seal keygen FILE", "receipts", "key_file")
+		}
+		r.receipts = &receipt.Issuer{Key: key, Commits: f.Receipts.Commit, LeafOnly: !f.Receipts.Digests}
+		add("receipts", from, nil, err)
 	}
 	if tracesWanted(f.Traces, os.Getenv) {
 		if r.traces, err = newOTLPClient(f.Traces.Endpoint, os.Getenv); err != nil {

@@ -31,7 +31,6 @@ project, --pem prints it as other programs read it.
 guessed.`
 
 const receiptExample = `  starling-host receipt @last --key seal.key > dice.receipt
-  starling-host receipt @last --key seal.key --call c1
   starling-host receipt --pem --key seal.key > seal.pem
   starling-host verify dice.receipt --key seal.vkey`
 

@@ -552,6 +552,7 @@ func (d *Daemon) noAgent(name string) error {
 func (d *Daemon) agent(a *Agent, log eventlog.EventLog) *agent.Agent {
 	it := a.Agent
 	it.Log, it.Metrics, it.Tracer, it.Config.AppVersion, it.Config.Logger = log, d.config.Runs, d.config.Tracer, d.config.Version, d.logger
+	it.Config.Commit = d.config.Receipts.Committing()
 	return &it
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
@@ -324,6 +325,9 @@ type Config struct {
 
 	// Tracer makes the spans of tenants' requests and of their runs. Nil makes none.
 	Tracer *observe.Tracer
+
+	// Receipts signs receipts of the calls of tenants. Nil signs none.
+	Receipts *receipt.Issuer
 
 	// Calls are the limits of each call of a tenant's tool, which policies lower. The zero
 	// value stands for sandbox.DefaultLimits.

@@ -225,7 +225,7 @@ func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Acco
 	runs.KnowTools(o.Tool) // not invented by a model
 	direct := agent.Direct{
 		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
-		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer, Input: o.input,
+		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer, Input: o.input, Commit: d.config.Receipts.Committing(),
 	}
 	return func() error {
 		_, err := direct.Continue(ctx, runID, nil)

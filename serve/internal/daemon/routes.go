@@ -58,6 +58,8 @@ var routes = []Route{
 	{"GET", base + "/runs/{id}/events", ForTenants, []string{"after", "limit"}, (*Daemon).listEvents, nil},
 	{"GET", base + "/runs/{id}/stream", ForTenants, []string{"after"}, (*Daemon).streamRun, nil},
 	{"GET", base + "/runs/{id}/export", ForTenants, nil, (*Daemon).exportRun, nil},
+	{"GET", base + "/runs/{id}/receipt", ForTenants, nil, show((*Daemon).runReceipts), nil},
+	{"GET", base + "/receipts", ForTenants, []string{"sha256"}, show((*Daemon).findReceipts), nil},
 	{"POST", base + "/runs/{id}/cancel", ForTenants, nil, (*Daemon).cancelRun, nil},
 	{"POST", base + "/runs/{id}/replay", ForTenants, nil, show((*Daemon).replayRun), nil},
 
@@ -217,6 +219,7 @@ var (
 	notFound        = newKind("not-found", http.StatusNotFound, "Not found")
 	wrongMethod     = newKind("method-not-allowed", http.StatusMethodNotAllowed, "The method is not allowed")
 	notSleeping     = newKind("not-sleeping", http.StatusConflict, "The run is not sleeping")
+	notEnded        = newKind("not-ended", http.StatusConflict, "The run has not ended")
 	alreadyEnded    = newKind("already-ended", http.StatusConflict, "The run has ended")
 	unreadable      = newKind("unreadable", http.StatusConflict, "The run cannot be read here")
 	removed         = newKind("removed", http.StatusGone, "The run was removed")

@@ -16,6 +16,10 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/queue"
 )
 
 // TestRequests runs testdata/*.http, the specification of the API, each against a
@@ -47,13 +51,22 @@ import (
 // A line "hold TENANT" has the operator set an empty policy. A line "restart" stops the daemon and starts another one on the database. Every
 // exchange is held against spec/openapi.yaml.
 func TestRequests(t *testing.T) {
-	runScripts(t, func(t *testing.T) *world { return newWorld(t, nil) })
+	runScripts(t, func(t *testing.T) *world { return newWorld(t, signing) })
 }
 
 // TestRequestsOnPostgres runs the same scripts against daemons on a server.
 func TestRequestsOnPostgres(t *testing.T) {
 	server := pgtest.Start(t)
-	runScripts(t, func(t *testing.T) *world { return newWorldOn(t, server.Database(t), nil) })
+	runScripts(t, func(t *testing.T) *world { return newWorldOn(t, server.Database(t), signing) })
+}
+
+// signing has a daemon sign receipts and commit to calls.
+func signing(c *daemon.Config, _ *queue.Config) {
+	key, err := seal.NewKey("example.com/runs")
+	if err != nil {
+		panic(err)
+	}
+	c.Receipts = &receipt.Issuer{Key: key, Commits: true}
 }
 
 func runScripts(t *testing.T, start func(*testing.T) *world) {

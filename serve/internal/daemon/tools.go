@@ -77,6 +77,8 @@ type Outcome struct {
 	RunID  string          // as the tenant knows it
 	Output json.RawMessage // of a call that succeeded
 	Error  string          // why it did not, or empty
+
+	Receipt json.RawMessage // nil if the host signs none
 }
 
 // Call starts a run of one call of a tool and waits for its end, as the HTTP request does. An error
@@ -111,9 +113,9 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	case run.Status == eventlog.StatusOpen:
 		return Outcome{RunID: id}, busy.because("run %s is still in progress", id)
 	case run.Error != nil:
-		return Outcome{RunID: id, Error: run.Error.Message}, nil
+		return Outcome{RunID: id, Error: run.Error.Message, Receipt: d.receiptOf(ctx, view.Receipts, fullID(a.ID, id))}, nil
 	}
-	return Outcome{RunID: id, Output: run.Output}, nil
+	return Outcome{RunID: id, Output: run.Output, Receipt: d.receiptOf(ctx, view.Receipts, fullID(a.ID, id))}, nil
 }
 
 // ticketSlack is for hosts whose clocks differ.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/queue"
@@ -48,6 +49,9 @@ type View struct {
 	// Replayer executes the run with this whole id again and compares. Nil means that
 	// runs cannot be replayed here.
 	Replayer func(ctx context.Context, runID string) (agent.Verdict, error)
+
+	// Receipts signs the receipts of the run with this whole id. Nil signs none.
+	Receipts func(ctx context.Context, runID string) ([]*receipt.Receipt, error)
 
 	// Jobs returns the states of those runs that are in a queue and have not ended, by their ids in
 	// the view. It is nil without a queue.

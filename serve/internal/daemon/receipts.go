@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/serve/internal/share"
+)
+
+// mostSearched bounds how many of the newest runs are searched for a result.
+const mostSearched = 1000
+
+// receiptsIn returns the receipts of runs in a tenant's log, for eventview.View.Receipts.
+func (d *Daemon) receiptsIn(log eventlog.EventLog) func(ctx context.Context, runID string) ([]*receipt.Receipt, error) {
+	if d.config.Receipts == nil {
+		return nil
+	}
+	return func(ctx context.Context, runID string) ([]*receipt.Receipt, error) {
+		if err := share.Reserve(ctx, false, runID); err != nil {
+			return nil, err
+		}
+		return d.config.Receipts.Issue(ctx, log, d.config.Log, runID)
+	}
+}
+
+// runReceipts answers with the receipts of the calls of a run.
+func (d *Daemon) runReceipts(r *request) (page list[*receipt.Receipt], err error) {
+	if r.view.Receipts == nil {
+		return page, noReceipts()
+	}
+	s, err := d.find(r)
+	if err != nil {
+		return page, err
+	}
+	page.Items, err = r.view.Receipts(r.Context(), fullID(r.tenant.ID, s.RunID))
+	if errors.Is(err, receipt.ErrOpen) {
+		return page, notEnded.because("run %s has not ended", s.RunID).hint("wait for its end: GET " + base + "/runs/" + s.RunID + "?wait=60")
+	}
+	page.Items = append([]*receipt.Receipt{}, page.Items...)
+	return page, err
+}
+
+// findReceipts answers with the receipts of the calls that have a result with this SHA-256, of the
+// newest runs: for clients that hold nothing but the result.
+func (d *Daemon) findReceipts(r *request) (page list[*receipt.Receipt], err error) {
+	if r.view.Receipts == nil {
+		return page, noReceipts()
+	}
+	digest, err := hex.DecodeString(r.query.text("sha256"))
+	if err != nil || len(digest) != sha256.Size {
+		return page, badField.because("sha256 is not the SHA-256 of the text of a result in hexadecimal").in("sha256")
+	}
+	page.Items = []*receipt.Receipt{}
+	for searched := 0; searched < mostSearched; searched += mostRuns {
+		runs, err := r.view.Runs(r.Context(), eventlog.RunPageOptions{Limit: mostRuns, Offset: searched, RequireToolCalls: true})
+		if err != nil {
+			return page, err
+		}
+		for _, run := range runs.Runs {
+			if run.TerminalKind == 0 {
+				continue
+			}
+			calls, err := d.callsWith(r, run.RunID, [sha256.Size]byte(digest))
+			if err != nil || len(calls) == 0 {
+				if err != nil {
+					return page, err
+				}
+				continue
+			}
+			all, err := r.view.Receipts(r.Context(), fullID(r.tenant.ID, run.RunID))
+			if err != nil {
+				return page, err
+			}
+			for _, call := range calls {
+				if one := receipt.OfCall(all, call); one != nil {
+					page.Items = append(page.Items, one)
+				}
+			}
+			return page, nil
+		}
+		if len(runs.Runs) < mostRuns {
+			break
+		}
+	}
+	return page, nil
+}
+
+// callsWith returns the calls of a run whose result has a SHA-256.
+func (d *Daemon) callsWith(r *request, id string, digest [sha256.Size]byte) (calls []string, err error) {
+	if err := share.Step(r.Context()); err != nil {
+		return nil, err
+	}
+	for ev, err := range r.view.Events(r.Context(), id, 0) {
+		if err != nil {
+			return nil, err
+		}
+		p, err := ev.AsToolCallCompleted()
+		if err != nil { // of another kind
+			continue
+		}
+		doc, err := canon.ToJSON(p.Result)
+		if err == nil && sha256.Sum256([]byte(receipt.Text(doc))) == digest {
+			calls = append(calls, p.CallID)
+		}
+	}
+	return calls, nil
+}
+
+func noReceipts() *Problem {
+	return notFound.because("the host signs no receipts").hint("its operator names a key under receipts in host.yaml")
+}
+
+// receiptOf returns the receipt of a run of one call, or nil: the call has its result in any case.
+func (d *Daemon) receiptOf(ctx context.Context, receipts func(context.Context, string) ([]*receipt.Receipt, error), runID string) json.RawMessage {
+	if receipts == nil {
+		return nil
+	}
+	all, err := receipts(ctx, runID)
+	if err == nil && len(all) > 0 {
+		var doc []byte
+		if doc, err = json.Marshal(all[0]); err == nil {
+			return doc
+		}
+	}
+	if err != nil {
+		d.logger.Error("no receipt", "run_id", runID, "error", err.Error())
+	}
+	return nil
+}
