@@ -54,14 +54,14 @@ func (n *native) compileC(ctx context.Context) error {
 		}
 		source, object := filepath.Join(n.dir, name), filepath.Join(n.tmp, name+".o")
 		objects = append(objects, object)
-		if _, err := n.run(ctx, slices.Concat(cFlags, []string{"-ffile-prefix-map=" + n.dir + "=.", "-MD", "-MF", list, "-c", "-o", object, source})...); err != nil {
+		if _, err := n.run(ctx, slices.Concat(cFlags, []string{"-g", "-ffile-prefix-map=" + n.dir + "=.", "-MD", "-MF", list, "-c", "-o", object, source})...); err != nil {
 			return n.withoutC(err)
 		}
 		if err := n.checkRead(list, folders...); err != nil {
 			return err
 		}
 	}
-	_, err = n.run(ctx, slices.Concat(cFlags, objects, []string{"-mexec-model=reactor", "-Wl,--strip-debug", "-o", n.out})...)
+	_, err = n.run(ctx, slices.Concat(cFlags, objects, []string{"-mexec-model=reactor", "-o", n.out})...)
 	return n.withoutC(err)
 }
 

@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/internal/wit"
 )
@@ -75,7 +77,10 @@ func (l nativeLanguage) build(ctx context.Context, ref, dir, _ string) ([]byte, 
 		if err := l.compile(n, ctx); err != nil {
 			return nil, err
 		}
-		if module, err = n.module(n.out); err != nil {
+		if module, err = n.module(n.out); err == nil {
+			module, err = source.Trim(module, n.own)
+		}
+		if err != nil {
 			return nil, err
 		}
 		n.cache.put(key, module)
@@ -84,6 +89,14 @@ func (l nativeLanguage) build(ctx context.Context, ref, dir, _ string) ([]byte, 
 		return n.component(module)
 	}
 	return module, nil
+}
+
+// own reports whether a file that the compiler names is one of the copy. rustc adds to it a part of
+// the crate, behind an @.
+func (n *native) own(file string) bool {
+	file, _, _ = strings.Cut(file, "/@/")
+	_, ok := n.files[path.Clean(file)]
+	return ok
 }
 
 // prepare makes the folder for a copy. The caller must remove tmp.
@@ -183,7 +196,7 @@ func (n *native) component(module []byte) ([]byte, error) {
 // key returns the digest of the files below a folder of the copy and of parts.
 func (n *native) key(folder string, parts ...string) canon.Hash {
 	k := keyText{}
-	k.line("native", append(parts, "2")...) // the last counts changes of the flags
+	k.line("native", append(parts, "3")...) // the last counts changes of the flags
 	for _, name := range slices.Sorted(maps.Keys(n.files)) {
 		if within(folder, name) {
 			k.line("file", name, n.files[name])

@@ -49,7 +49,7 @@ func (n *native) compileRust(ctx context.Context) error {
 	}
 	list, library := filepath.Join(n.tmp, "list.d"), filepath.Join(n.tmp, "libstarling_tool.rlib")
 	compile := func(folder, out string, args ...string) error {
-		_, err := n.run(ctx, slices.Concat([]string{"--target", rustTarget, "-Copt-level=2", "-Ccodegen-units=1", "-Cpanic=abort", "-Cstrip=debuginfo",
+		_, err := n.run(ctx, slices.Concat([]string{"--target", rustTarget, "-Copt-level=2", "-Ccodegen-units=1", "-Cpanic=abort", "-Cdebuginfo=2",
 			"-Funstable-features", "--remap-path-prefix", n.tmp + "=.", "--remap-path-prefix", n.dir + "=.",
 			"--out-dir=" + n.tmp, "--emit=link=" + out + ",dep-info=" + list}, args, []string{filepath.Join(folder, "src", "lib.rs")})...)
 		if err != nil {

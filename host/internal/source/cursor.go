@@ -13,6 +13,7 @@ type cursor struct {
 	b      []byte
 	pos    int
 	failed bool
+	kept   []byte // receives what is read, unless it is nil
 }
 
 // at returns a cursor at an offset of b.
@@ -28,8 +29,12 @@ func (c *cursor) take(n uint64) []byte {
 		c.failed = true
 		return nil
 	}
+	part := c.b[c.pos : c.pos+int(n)]
+	if c.kept != nil {
+		copy(c.kept[c.pos:], part)
+	}
 	c.pos += int(n)
-	return c.b[c.pos-int(n) : c.pos]
+	return part
 }
 
 // uint reads a number of n bytes, at most 8.

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/starling-host/starling/host/internal/wasm"
 )
@@ -12,7 +13,7 @@ import (
 // dwarf is the debug information of a module, of the versions 2 to 5 in the 32-bit format. Its
 // addresses count from the body of the code section.
 type dwarf struct {
-	info, abbrev, line, lineStr, str, strOffsets, addr, ranges, rngLists, loc, locLists []byte
+	info, abbrev, line, lineStr, str, strOffsets, addr, ranges, rngLists, loc, locLists section
 
 	units    []unit
 	tables   map[uint64]map[uint64]abbrev
@@ -21,6 +22,21 @@ type dwarf struct {
 	base     uint32
 	limit    uint64             // the length of the code section's body
 	programs map[uint64][]int32 // the files of each line program that was read
+}
+
+// section is a part of the debug information. What is read of it is copied to kept, unless that is nil.
+type section struct{ b, kept []byte }
+
+func (s *section) at(pos uint64) *cursor {
+	c := at(s.b, pos)
+	c.kept = s.kept
+	return c
+}
+
+var sectionNames = [...]string{"info", "abbrev", "line", "line_str", "str", "str_offsets", "addr", "ranges", "rnglists", "loc", "loclists"}
+
+func (d *dwarf) sections() [len(sectionNames)]*section {
+	return [...]*section{&d.info, &d.abbrev, &d.line, &d.lineStr, &d.str, &d.strOffsets, &d.addr, &d.ranges, &d.rngLists, &d.loc, &d.locLists}
 }
 
 // unit is one unit of compilation.
@@ -80,21 +96,30 @@ const (
 func (t *Table) readDWARF() bool {
 	code := t.module.Section(wasm.SectionCode)
 	d := &dwarf{tables: map[uint64]map[uint64]abbrev{}, programs: map[uint64][]int32{}, base: uint32(code.Offset), limit: uint64(len(code.Body))}
-	for name, section := range map[string]*[]byte{
-		"info": &d.info, "abbrev": &d.abbrev, "line": &d.line, "line_str": &d.lineStr, "str": &d.str, "str_offsets": &d.strOffsets,
-		"addr": &d.addr, "ranges": &d.ranges, "rnglists": &d.rngLists, "loc": &d.loc, "loclists": &d.locLists,
-	} {
-		*section = t.content(".debug_" + name)
+	kept := t.keptSections()
+	for i, s := range d.sections() {
+		if s.b = kept[i]; kept[i] == nil {
+			s.b = t.content(".debug_" + sectionNames[i])
+		}
+		if t.own != nil {
+			s.kept = make([]byte, len(s.b))
+		}
 	}
-	d.left, d.steps = 2*len(d.abbrev), 8<<20
+	d.left, d.steps = 2*len(d.abbrev.b), 8<<20
 	t.dwarf = d
-	lines := len(d.line)
-	for start := 0; start < len(d.info); {
-		c := at(d.info, uint64(start))
+	lines := len(d.line.b)
+	for start := 0; start < len(d.info.b); {
+		c := d.info.at(uint64(start))
 		size := c.uint(4)
 		u := unit{start: start, end: start + 4 + int(size), version: int(c.uint(2))}
-		if c.failed || size < 7 || u.end > len(d.info) || u.version < 2 || u.version > 5 {
+		if c.failed || size < 7 || u.end > len(d.info.b) {
 			break
+		}
+		if start = u.end; u.version < 2 || u.version > 5 || t.own != nil && !t.own[u.start] {
+			if c.kept != nil {
+				clear(c.kept[u.start+4 : c.pos]) // so that the version is 0
+			}
+			continue
 		}
 		kind := byte(1)
 		if u.version == 5 {
@@ -105,7 +130,7 @@ func (t *Table) readDWARF() bool {
 		if u.version < 5 {
 			c.byte()
 		}
-		u.body, start = c.pos, u.end
+		u.body = c.pos
 		if u.abbrevs = d.abbrevs(table); kind != 1 || u.abbrevs == nil {
 			continue
 		}
@@ -122,7 +147,7 @@ func (d *dwarf) abbrevs(offset uint64) map[uint64]abbrev {
 		return table
 	}
 	table := map[uint64]abbrev{}
-	c := at(d.abbrev, offset)
+	c := d.abbrev.at(offset)
 	for !c.failed && d.left > 0 {
 		before := c.pos
 		code := c.uleb()
@@ -154,7 +179,8 @@ func (d *dwarf) abbrevs(offset uint64) map[uint64]abbrev {
 // has the tag 0.
 func (d *dwarf) entry(u *unit, offset int, e *entry) bool {
 	*e = entry{offset: offset, attrs: e.attrs[:0], u: u}
-	c := at(d.info[:u.end], uint64(offset))
+	c := d.info.at(uint64(offset))
+	c.b = c.b[:u.end]
 	code := c.uleb()
 	a, ok := u.abbrevs[code]
 	if c.failed || code != 0 && !ok {
@@ -231,11 +257,11 @@ func (d *dwarf) text(e *entry, name uint64) string {
 	switch {
 	case !ok:
 	case a.form == 0x0e:
-		return at(d.str, a.n).text()
+		return d.str.at(a.n).text()
 	case a.form == 0x1f:
-		return at(d.lineStr, a.n).text()
+		return d.lineStr.at(a.n).text()
 	case a.form == 0x1a || a.form >= 0x25 && a.form <= 0x28:
-		return at(d.str, at(d.strOffsets, e.u.strBase+4*min(a.n, 1<<32)).uint(4)).text()
+		return d.str.at(d.strOffsets.at(e.u.strBase + 4*min(a.n, 1<<32)).uint(4)).text()
 	default:
 		return string(a.block)
 	}
@@ -252,7 +278,7 @@ func (d *dwarf) address(e *entry, name uint64) (uint64, bool) {
 }
 
 func (d *dwarf) indexed(u *unit, index uint64) uint64 {
-	return at(d.addr, u.addrBase+4*min(index, 1<<32)).uint(4)
+	return d.addr.at(u.addrBase + 4*min(index, 1<<32)).uint(4)
 }
 
 // readUnit reads what the first entry of a unit says of all others, and its lines.
@@ -278,13 +304,14 @@ func (t *Table) readUnit(u *unit, lines *int) {
 // left bounds them together.
 func (t *Table) readLines(offset uint64, dir, name string, left *int) []int32 {
 	d := t.dwarf
-	c := at(d.line, offset)
+	c := d.line.at(offset)
 	size := c.uint(4)
-	if c.failed || size > uint64(len(d.line)-c.pos) || int(size) > *left {
+	if c.failed || size > uint64(len(d.line.b)-c.pos) || int(size) > *left {
 		return nil
 	}
 	*left -= int(size)
-	c.b = d.line[:c.pos+int(size)]
+	c.b = c.b[:c.pos+int(size)]
+	program := c.b
 	version := c.uint(2)
 	if version == 5 {
 		c.uint(2)
@@ -301,12 +328,13 @@ func (t *Table) readLines(offset uint64, dir, name string, left *int) []int32 {
 	if c.failed || version < 2 || version > 5 || lineRange == 0 {
 		return nil
 	}
-	join := func(dir, file string) int32 {
-		if !path.IsAbs(file) && dir != "" && dir != "." {
-			file = dir + "/" + file
+	under := func(dir, file string) string {
+		if path.IsAbs(file) || dir == "" || dir == "." || dir == "/" && strings.HasPrefix(file, ".") { // the host builds tools in the root folder
+			return file
 		}
-		return t.file(cut([]byte(path.Clean(file))))
+		return dir + "/" + file
 	}
+	join := func(dir, file string) int32 { return t.file(cut([]byte(path.Clean(under(dir, file))))) }
 	var files []int32
 	if version == 5 {
 		var dirs []string
@@ -314,8 +342,8 @@ func (t *Table) readLines(offset uint64, dir, name string, left *int) []int32 {
 		d.fileTable(c, func(name string, in uint64) {
 			of := dir
 			if in < uint64(len(dirs)) {
-				if of = dirs[in]; !path.IsAbs(of) && in > 0 {
-					of = path.Join(dirs[0], of)
+				if of = dirs[in]; in > 0 {
+					of = under(dirs[0], of)
 				}
 			}
 			files = append(files, join(of, name))
@@ -323,10 +351,7 @@ func (t *Table) readLines(offset uint64, dir, name string, left *int) []int32 {
 	} else {
 		dirs := []string{dir}
 		for s := c.text(); s != ""; s = c.text() {
-			if !path.IsAbs(s) && dir != "" && dir != "." {
-				s = dir + "/" + s
-			}
-			dirs = append(dirs, s)
+			dirs = append(dirs, under(dir, s))
 		}
 		files = []int32{join(dir, name)}
 		for s := c.text(); s != ""; s = c.text() {
@@ -336,7 +361,10 @@ func (t *Table) readLines(offset uint64, dir, name string, left *int) []int32 {
 			files = append(files, join(dirs[min(in, uint64(len(dirs)-1))], s))
 		}
 	}
-	c = at(c.b, start)
+	if c = d.line.at(start); c.failed || start > uint64(len(program)) {
+		return nil
+	}
+	c.b = program
 	address, file, line, column, stmt, first := uint64(0), uint64(1), 1, uint64(0), true, len(t.rows)
 	emit := func(end bool) {
 		r := row{at: d.base + uint32(address), file: -1, line: int32(line), column: int32(column), breakable: stmt}
@@ -406,9 +434,9 @@ func (d *dwarf) fileTable(c *cursor, yield func(name string, dir uint64)) {
 			case 0x08:
 				text = c.text()
 			case 0x0e:
-				text = at(d.str, c.uint(4)).text()
+				text = d.str.at(c.uint(4)).text()
 			case 0x1f:
-				text = at(d.lineStr, c.uint(4)).text()
+				text = d.lineStr.at(c.uint(4)).text()
 			case 0x0b:
 				number = c.uint(1)
 			case 0x05:
@@ -458,7 +486,7 @@ func (d *dwarf) rangesOf(e *entry) (all [][2]uint32) {
 	}
 	base, u := e.u.low, e.u
 	if u.version < 5 {
-		for c := at(d.ranges, a.n); !c.failed && d.steps > 0; d.steps-- {
+		for c := d.ranges.at(a.n); !c.failed && d.steps > 0; d.steps-- {
 			low, high := c.uint(4), c.uint(4)
 			switch {
 			case low == 0 && high == 0:
@@ -472,9 +500,9 @@ func (d *dwarf) rangesOf(e *entry) (all [][2]uint32) {
 		return all
 	}
 	if a.form == 0x23 { // rnglistx
-		a.n = u.rangesBase + at(d.rngLists, u.rangesBase+4*min(a.n, 1<<32)).uint(4)
+		a.n = u.rangesBase + d.rngLists.at(u.rangesBase+4*min(a.n, 1<<32)).uint(4)
 	}
-	d.list(u, at(d.rngLists, a.n), nil, add)
+	d.list(u, d.rngLists.at(a.n), nil, add)
 	return all
 }
 

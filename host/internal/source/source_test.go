@@ -5,9 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/host/internal/wasm"
 )
 
 // compiled returns the module that clang makes of testdata/points.c.
@@ -106,6 +109,45 @@ func compareWithLLVM(t *testing.T, table *Table, path string) {
 	}
 }
 
+// TestTrim compares what is left of a module with what it was.
+func TestTrim(t *testing.T) {
+	for _, flags := range [][]string{{"-gdwarf-4", "-O2"}, {"-gdwarf-5", "-O2"}} {
+		module, _ := os.ReadFile(compiled(t, flags...))
+		trimmed, err := Trim(module, func(file string) bool { return file == "testdata/points.c" })
+		if err != nil || len(trimmed) > 12_000 || len(module) < 50_000 {
+			t.Fatalf("%d bytes of %d, error %v", len(trimmed), len(module), err)
+		}
+		all, err := Open(module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := Open(trimmed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := State{Locals: make([]uint64, 8), Operands: make([]uint64, 8), Globals: make([]uint64, 2), Memory: make([]byte, 1<<16)}
+		compared := 0
+		for i := range all.module.Code {
+			_, it, _ := all.module.Body(i, nil)
+			for it.Next() {
+				at := uint32(it.Instr.Pos)
+				want, got := all.Lines(at), kept.Lines(at)
+				if strings.HasSuffix(want[0].File, "points.c") {
+					compared++
+					if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(kept.Variables(at, state), all.Variables(at, state)) {
+						t.Fatalf("%#x: %v, %+v, before %v, %+v", at, got, kept.Variables(at, state), want, all.Variables(at, state))
+					}
+				} else if got[0].File != "" {
+					t.Errorf("%#x: %v", at, got)
+				}
+			}
+		}
+		if compared < 100 {
+			t.Errorf("%d places compared", compared)
+		}
+	}
+}
+
 // FuzzOpen reads modules with broken information.
 func FuzzOpen(f *testing.F) {
 	for _, flags := range [][]string{{"-gdwarf-4", "-O2"}, {"-gdwarf-5", "-O1"}} {
@@ -138,14 +180,15 @@ func TestHostile(t *testing.T) {
 	var modules [][]byte
 	for _, flags := range [][]string{{"-gdwarf-4", "-O2"}, {"-gdwarf-5", "-O1"}} {
 		module, _ := os.ReadFile(compiled(t, flags...))
-		modules = append(modules, module)
+		trimmed, _ := Trim(module, func(string) bool { return true })
+		modules = append(modules, module, trimmed)
 	}
 	for _, module := range modules {
 		table, err := Open(module)
 		if err != nil {
 			t.Fatal(err)
 		}
-		from := table.module.Custom(".debug_info").Offset
+		from := table.module.Section(wasm.SectionData).Offset
 		for i := range 200 {
 			changed := slices.Clone(module)
 			for j := range 1 + i%5 {

@@ -38,6 +38,7 @@ type Table struct {
 	scopes []scope
 	marks  []mark // in ascending order
 	dwarf  *dwarf
+	own    map[int]bool // the units of DWARF to read, nil for all
 	script script
 }
 
@@ -82,7 +83,13 @@ func Open(module []byte) (*Table, error) {
 	if m.Section(wasm.SectionCode) == nil {
 		return nil, errors.New("source: the module has no code")
 	}
-	t := &Table{module: m, names: map[uint32]string{}, byName: map[string]int32{}}
+	return open(m, module, nil), nil
+}
+
+// open reads the information of a module. Unless own is nil, only the units of DWARF at these offsets
+// are read, and what is read is kept.
+func open(m *wasm.Module, module []byte, own map[int]bool) *Table {
+	t := &Table{module: m, names: map[uint32]string{}, byName: map[string]int32{}, own: own}
 	for index, name := range m.FuncNames {
 		t.names[index] = name
 		t.format = Names
@@ -101,7 +108,7 @@ func Open(module []byte) (*Table, error) {
 	slices.SortStableFunc(t.rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(min(a.file, 0), min(b.file, 0)))
 	})
-	return t, nil
+	return t
 }
 
 // Format returns where the lines come from: DWARF, Go, Python, JavaScript, names of functions only,

@@ -192,7 +192,7 @@ func (v *viewer) locate(x *Variable, e *entry, of int) {
 func (v *viewer) listed(u *unit, a attr) (expression []byte) {
 	pc, base := uint64(v.at-v.base), u.low
 	if u.version < 5 {
-		for c := at(v.loc, a.n); !c.failed && v.steps > 0; v.steps-- {
+		for c := v.loc.at(a.n); !c.failed && v.steps > 0; v.steps-- {
 			low, high := c.uint(4), c.uint(4)
 			switch {
 			case low == 0 && high == 0:
@@ -208,10 +208,10 @@ func (v *viewer) listed(u *unit, a attr) (expression []byte) {
 		return nil
 	}
 	if a.form == 0x22 { // loclistx
-		a.n = u.locBase + at(v.locLists, u.locBase+4*min(a.n, 1<<32)).uint(4)
+		a.n = u.locBase + v.locLists.at(u.locBase+4*min(a.n, 1<<32)).uint(4)
 	}
 	var b []byte
-	c := at(v.locLists, a.n)
+	c := v.locLists.at(a.n)
 	v.list(u, c, func() { b = c.take(c.uleb()) }, func(low, high uint64) {
 		if low <= pc && pc < high && expression == nil {
 			expression = b

@@ -1,0 +1,68 @@
+package source
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/zstd"
+)
+
+// keptSection is the custom section that [Trim] adds: a frame of zstd with the sections of DWARF, in
+// the order of sectionNames, each behind its length in four bytes. Bytes that nobody reads are zero.
+const keptSection = "starling.source"
+
+const maxKept = 64 << 20 // bytes of all sections
+
+// keptSections returns the sections that Trim has kept, or nothing.
+func (t *Table) keptSections() (kept [len(sectionNames)][]byte) {
+	b, err := zstd.Decompress(t.content(keptSection), maxKept)
+	if err != nil {
+		return kept
+	}
+	c := &cursor{b: b}
+	for i := range kept {
+		kept[i] = c.take(c.uint(4))
+	}
+	return kept
+}
+
+// Trim returns a module that keeps of its DWARF what describes the author's own files, compressed: a
+// linker adds that of the whole standard library, which is larger than most tools. The code stays.
+func Trim(module []byte, own func(file string) bool) ([]byte, error) {
+	m, err := wasm.Decode(module)
+	if err != nil || m.Section(wasm.SectionCode) == nil || m.Custom(".debug_info") == nil {
+		return module, err
+	}
+	units := map[int]bool{}
+	all := open(m, module, nil).dwarf
+	for i := range all.units {
+		var e entry
+		if u := &all.units[i]; all.entry(u, u.body, &e) && own(all.text(&e, atName)) {
+			units[u.start] = true
+		}
+	}
+	d := open(m, module, units).dwarf
+	v := &viewer{dwarf: d, at: d.base, left: maxParts}
+	for i := range d.units {
+		var e entry
+		u := &d.units[i]
+		for pos := u.body; pos < u.end && d.entry(u, pos, &e); pos = e.next {
+			d.text(&e, atName)
+			d.rangesOf(&e)
+			if a, ok := e.attr(atLocation); ok && a.block == nil {
+				v.listed(u, a)
+			} else if ok {
+				v.evaluate(u, a.block) // which may have the index of an address
+			}
+		}
+	}
+	var kept []byte
+	for _, s := range d.sections() {
+		kept = append(binary.LittleEndian.AppendUint32(kept, uint32(len(s.kept))), s.kept...)
+	}
+	m.Sections = slices.DeleteFunc(m.Sections, func(s wasm.Section) bool { return strings.HasPrefix(s.Name, ".debug_") })
+	body := append(wasm.AppendName(nil, keptSection), zstd.Compress(kept)...)
+	return append(wasm.AppendU32(append(m.Encode(), byte(wasm.SectionCustom)), uint32(len(body))), body...), nil
+}
