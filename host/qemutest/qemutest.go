@@ -22,12 +22,12 @@ var Processors = []Processor{
 	{GOARCH: "s390x", What: "the highest byte of a word comes first", emulator: "s390x"},
 }
 
-// Engine is the name of the engine that a guest runs on there, if it can be chosen.
-func (p Processor) Engine() string {
+// Engines are the names of the engines that guests run on there.
+func (p Processor) Engines() []string {
 	if p.Compiler {
-		return "compiler"
+		return []string{"compiler", "machine"}
 	}
-	return "interpreter"
+	return []string{"interpreter", "machine"}
 }
 
 // Output runs one test of the package in the current folder, and returns the content of the
@@ -36,7 +36,7 @@ func (p Processor) Engine() string {
 func (p Processor) Output(t testing.TB, test, variable string, env ...string) []byte {
 	t.Helper()
 	if !p.Compiler && os.Getenv("STARLING_NIGHTLY") == "" {
-		t.Skipf("NIGHTLY: %s: builds the tests for a processor that has the interpreter alone", p.GOARCH)
+		t.Skipf("NIGHTLY: %s: builds the tests for a processor that has no compiler of wazero", p.GOARCH)
 	}
 	emulator := p.find()
 	if emulator == "" {

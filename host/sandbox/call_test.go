@@ -27,7 +27,7 @@ type end struct {
 func (tt end) check(t *testing.T) {
 	t.Run(tt.name, func(t *testing.T) {
 		var seen []observation
-		onBothEngines(t, func(t *testing.T, e *Engine) {
+		onEveryEngine(t, func(t *testing.T, e *Engine) {
 			m := load(t, e, tt.module.Bytes(), tt.limits)
 			got, err := observe(t, m, Call{Input: []byte("some input")}, &world{})
 			if !errors.Is(err, tt.class) || !strings.Contains(got.Error, tt.text) || strings.Contains(got.Error, "wasm") {
@@ -148,10 +148,10 @@ func TestACallIsBoundedByFuelAndDepth(t *testing.T) {
 	}
 }
 
-// TestTheDeepestCallIsTheSameOnBothEngines makes a guest nest as many calls as the
+// TestTheDeepestCallIsTheSameOnEveryEngine makes a guest nest as many calls as the
 // budget has frames for. The interpreter has room for its default; beyond that the call
 // has no outcome there, and never another one than the compiler's.
-func TestTheDeepestCallIsTheSameOnBothEngines(t *testing.T) {
+func TestTheDeepestCallIsTheSameOnEveryEngine(t *testing.T) {
 	t.Parallel()
 	if onJS {
 		t.Skip("SKIPPED: there is no interpreter here")
@@ -162,6 +162,9 @@ func TestTheDeepestCallIsTheSameOnBothEngines(t *testing.T) {
 		want := endingOf(t, load(t, compiler(), m, limits), peace)
 		if !strings.Contains(want, fmt.Sprintf("deeper than %d slots", depth)) {
 			t.Errorf("depth %d: %s", depth, want)
+		}
+		if got := endingOf(t, load(t, own(), m, limits), peace); got != want {
+			t.Errorf("depth %d\ncompiler %s\nmachine  %s", depth, want, got)
 		}
 		interpreted := load(t, interpreter(), m, limits)
 		if depth > interpreterDepth {
@@ -234,7 +237,7 @@ func TestStartUpRunsSealedAndInOrder(t *testing.T) {
 			wasmtest.Func{Type: wasmtest.Type(":"), Export: abi.ExportWarmup, Code: digit(3)},
 			wasmtest.Func{Type: wasmtest.Type(":"), Export: abi.ExportInitialize, Code: digit(2)})
 	})
-	onBothEngines(t, func(t *testing.T, e *Engine) {
+	onEveryEngine(t, func(t *testing.T, e *Engine) {
 		loaded := load(t, e, m.Bytes(), Limits{})
 		for range 2 {
 			got, err := loaded.Call(t.Context(), Call{Input: []byte("x")}, &world{})
@@ -304,7 +307,7 @@ func TestImportsCanEndTheCall(t *testing.T) {
 	reason := errors.New("the log has stopped")
 	w := &world{http: func(string) (string, abi.Status) { panic(reason) }}
 	code := asm().I32(0).I32(4).I32(0).I32(0).Index(wasm.OpCall, 0).Op(wasm.OpUnreachable)
-	onBothEngines(t, func(t *testing.T, e *Engine) {
+	onEveryEngine(t, func(t *testing.T, e *Engine) {
 		_, err := load(t, e, tiny(code, "http").Bytes(), Limits{}).Call(t.Context(), Call{Input: []byte("x")}, w)
 		if err != reason {
 			t.Errorf("error %v, want it unchanged", err)

@@ -24,7 +24,7 @@ func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {
 		{name: "a panic", input: `"panic"`, text: "the command has a bug", log: "panic: the command has a bug"},
 		{name: "too much output", input: `"flood"`, class: abi.ErrLimit, text: "output of more than 1048576 bytes"},
 	}
-	modules := [2]*Module{load(t, compiler(), goGuest(t, "command"), Limits{}), load(t, interpreter(), goGuest(t, "command"), Limits{})}
+	modules := [2]*Module{load(t, compiler(), goGuest(t, "command"), Limits{}), load(t, own(), goGuest(t, "command"), Limits{})}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var seen [2]observation
@@ -63,7 +63,7 @@ func TestWASICommandExitCodes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			onBothEngines(t, func(t *testing.T, e *Engine) {
+			onEveryEngine(t, func(t *testing.T, e *Engine) {
 				got, _ := observe(t, load(t, e, tt.module, Limits{}), Call{}, &world{})
 				if got.Error != tt.text || (got.Result.Output != nil) != (tt.text == "") {
 					t.Errorf("error %q, output %v", got.Error, got.Result.Output)

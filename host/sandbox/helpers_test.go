@@ -58,9 +58,10 @@ func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
 var (
 	compiler    = sync.OnceValue(func() *Engine { return mustEngine(Config{VerifyEvery: 1}) })
 	interpreter = sync.OnceValue(func() *Engine { return mustEngine(Config{Interpreter: !onJS, VerifyEvery: 1}) })
+	own         = sync.OnceValue(func() *Engine { return mustEngine(Config{Machine: !onJS}) })
 )
 
-// onJS: the one engine here stands for both.
+// onJS: the one engine here stands for all.
 const onJS = runtime.GOOS == "js"
 
 func mustEngine(c Config) *Engine {
@@ -84,10 +85,11 @@ func keeping(t *testing.T) *Engine {
 	return e
 }
 
-// onBothEngines runs a test on the compiler and on the interpreter.
-func onBothEngines(t *testing.T, f func(t *testing.T, e *Engine)) {
+// onEveryEngine runs a test on the compiler, on the interpreter and on the machine.
+func onEveryEngine(t *testing.T, f func(t *testing.T, e *Engine)) {
 	t.Run("compiler", func(t *testing.T) { f(t, compiler()) })
 	t.Run("interpreter", func(t *testing.T) { f(t, interpreter()) })
+	t.Run("machine", func(t *testing.T) { f(t, own()) })
 }
 
 func load(t testing.TB, e *Engine, wasm []byte, l Limits) *Module {
@@ -137,10 +139,10 @@ func buildGuest(name, mode string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// goModules are the Go guest on each engine, with the default limits.
+// goModules are the Go guest on the compiler and on the machine, with the default limits.
 var goModules = map[bool]func() (*Module, error){
 	false: sync.OnceValues(func() (*Module, error) { return loadGo(compiler()) }),
-	true:  sync.OnceValues(func() (*Module, error) { return loadGo(interpreter()) }),
+	true:  sync.OnceValues(func() (*Module, error) { return loadGo(own()) }),
 }
 
 func loadGo(e *Engine) (*Module, error) {
@@ -151,9 +153,9 @@ func loadGo(e *Engine) (*Module, error) {
 	return e.Load(context.Background(), wasm, Limits{})
 }
 
-func goTool(t testing.TB, interpreted bool) *Module {
+func goTool(t testing.TB, slow bool) *Module {
 	t.Helper()
-	m, err := goModules[interpreted]()
+	m, err := goModules[slow]()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func endingOf(t *testing.T, m *Module, c Call) string {
 	return fmt.Sprintf("%q, %v, fuel %d, memory %d, %d bytes of log", got.Output, err, got.Meter.Fuel, got.Meter.PeakMemory, len(got.Meter.Log))
 }
 
-// TestHostileRuns makes every attack on both engines, and on code that was kept: it
+// TestHostileRuns makes every attack on all engines, and on code that was kept: it
 // ends, with the same outcome and the same count; the next call of the same module
 // succeeds, in an instance that is as good as new.
 func TestHostileRuns(t *testing.T) {
@@ -53,14 +53,16 @@ func TestHostileRuns(t *testing.T) {
 			if run.Always && strings.Contains(want, abi.ErrFuel.Error()) {
 				return // the budget of a start takes the interpreter half a minute
 			}
-			interpreted := load(t, interpreter(), run.Wasm, hostileLimits)
-			if got := endingOf(t, interpreted, attack); got != want {
-				t.Errorf("compiler %s\ninterpreter %s", want, got)
+			interpreted, translated := load(t, interpreter(), run.Wasm, hostileLimits), load(t, own(), run.Wasm, hostileLimits)
+			for name, m := range map[string]*Module{"interpreter": interpreted, "machine": translated} {
+				if got := endingOf(t, m, attack); got != want {
+					t.Errorf("compiler %s\n%s %s", want, name, got)
+				}
 			}
 			if run.Always {
 				return
 			}
-			for _, m := range []*Module{compiled, kept, interpreted} {
+			for _, m := range []*Module{compiled, kept, interpreted, translated} {
 				if got, err := m.Call(t.Context(), peace, &world{}); err != nil || string(got.Output) != hostiletest.Answer {
 					t.Errorf("the next call: %q, %v", got.Output, err)
 				}
@@ -85,14 +87,14 @@ func TestHostileRunsEndInTime(t *testing.T) {
 		if run.Always {
 			continue
 		}
-		m, other := load(t, engineWith(t, Config{}), run.Wasm, limits), load(t, interpreter(), run.Wasm, limits)
+		m, other := load(t, engineWith(t, Config{}), run.Wasm, limits), load(t, own(), run.Wasm, limits)
 		began := time.Now()
 		recorded, err := m.Call(t.Context(), attack, &world{})
 		if late := time.Since(began) - 30*time.Millisecond; late > worst {
 			worst, which = late, run.Name
 		}
-		if !errors.Is(err, abi.ErrTimeout) || recorded.Meter.Fuel > 50_000_000 {
-			continue // too slow for the interpreter
+		if !errors.Is(err, abi.ErrTimeout) || recorded.Meter.Fuel > 100_000_000 {
+			continue // too slow for the machine
 		}
 		stop := errors.New("recorded")
 		again := attack

@@ -69,7 +69,7 @@ func TestHTTPHoldsWhatDoesNotFit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			onBothEngines(t, func(t *testing.T, e *Engine) {
+			onEveryEngine(t, func(t *testing.T, e *Engine) {
 				w := &world{http: answers(tt.answers...)}
 				got, err := load(t, e, exchanges(tt.calls...), Limits{}).Call(t.Context(), Call{Input: []byte("x")}, w)
 				if err != nil {
@@ -117,7 +117,7 @@ func TestHTTPEndsAGuestThatLiesOrAsksForTooMuch(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			onBothEngines(t, func(t *testing.T, e *Engine) {
+			onEveryEngine(t, func(t *testing.T, e *Engine) {
 				w := &world{}
 				_, err := load(t, e, exchanges(tt.call), tt.limits).Call(t.Context(), Call{Input: []byte("x")}, w)
 				if !errors.Is(err, tt.class) || !strings.Contains(err.Error(), tt.text) {

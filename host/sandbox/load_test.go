@@ -93,7 +93,7 @@ func TestLoadRefusesLimitsThatItCannotKeep(t *testing.T) {
 }
 
 func TestDescribeReturnsTheDescription(t *testing.T) {
-	onBothEngines(t, func(t *testing.T, e *Engine) {
+	onEveryEngine(t, func(t *testing.T, e *Engine) {
 		doc, err := load(t, e, tiny(output("executed")).Bytes(), Limits{OutputBytes: 1}).Describe(t.Context()) // which bounds calls
 		if err != nil || string(doc) != "described" {
 			t.Errorf("%q, %v", doc, err)

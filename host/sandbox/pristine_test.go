@@ -225,7 +225,7 @@ func TestAShrunkMemoryIsShort(t *testing.T) {
 		I64(int64(abi.Pack(outputAt, 8)))
 	m := tiny(code)
 	m.Memory = wasmtest.Pages(2)
-	onBothEngines(t, func(t *testing.T, e *Engine) {
+	onEveryEngine(t, func(t *testing.T, e *Engine) {
 		grows := load(t, e, m.Bytes(), Limits{MemoryPages: 16})
 		for range 3 {
 			got, err := grows.Call(t.Context(), Call{Input: []byte("x")}, &world{})

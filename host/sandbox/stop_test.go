@@ -31,13 +31,14 @@ func busy() []byte {
 	return m.Bytes()
 }
 
-// An interrupted call is repeated up to the same count, on either
+// An interrupted call is repeated up to the same count, on every
 // engine and whatever the slices of fuel were.
 func TestAStopIsReplayedAtTheSameCount(t *testing.T) {
 	t.Parallel()
 	modules := map[string]*Module{
 		"compiler":    load(t, compiler(), busy(), Limits{MemoryPages: 32}),
 		"interpreter": load(t, interpreter(), busy(), Limits{MemoryPages: 32}),
+		"machine":     load(t, own(), busy(), Limits{MemoryPages: 32}),
 	}
 	for _, effect := range []int{1, 150, 300, 450} {
 		recorded := cancelAt(t, modules["compiler"], effect)
