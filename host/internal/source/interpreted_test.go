@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/internal/machine"
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/sandbox"
 )
@@ -39,19 +41,26 @@ func call(t *testing.T, name, text string, limits sandbox.Limits) ([]byte, *mach
 	if err != nil {
 		t.Fatal(err)
 	}
+	r, out, err := execute(t, s.Wasm, limits)
+	return s.Wasm, r, out, err
+}
+
+// execute calls the tool x of a module.
+func execute(t *testing.T, wasm []byte, limits sandbox.Limits) (*machine.Recording, string, error) {
+	t.Helper()
 	engine, err := sandbox.New(t.Context(), sandbox.Config{Machine: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = engine.Close(context.Background()) })
-	m, err := engine.Load(t.Context(), s.Wasm, limits)
+	m, err := engine.Load(t.Context(), wasm, limits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var r *machine.Recording
 	got, err := m.Call(t.Context(), sandbox.Call{Tool: "x", Input: []byte(`{"tool":"x","input":{"n":12},"context":{"run_id":"r","call_id":"c","attempt":1}}`),
 		Recorded: func(recording *machine.Recording) { r = recording }}, world{})
-	return s.Wasm, r, string(got.Output), err
+	return r, string(got.Output), err
 }
 
 // callsText returns calls with their variables.
@@ -247,4 +256,101 @@ x tool.py:21:22
 	if want := `["deepest tool.py:5","inside tool.py:13","middle tool.py:14","x tool.py:21",`; !strings.Contains(out, want) {
 		t.Errorf("%s: no %s", out, want)
 	}
+}
+
+// TestGo compares the lines of the functions on the stack with those that the Go runtime finds, and
+// those of functions that were inlined.
+func TestGo(t *testing.T) {
+	dir := t.TempDir()
+	text := `package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+)
+
+func where() (frames string) {
+	pcs := make([]uintptr, 20)
+	all := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for f, more := all.Next(); more; f, more = all.Next() {
+		frames += fmt.Sprintf("%s %s:%d\n", f.Function, f.File, f.Line)
+	}
+	return frames
+}
+
+type shop struct{ n int }
+
+func (s *shop) inlined(n int) string { return s.outer(n) }
+
+//go:noinline
+func (s *shop) outer(n int) string { w, t := where(), time.Now(); s.n += t.Second(); return w }
+
+func main() {
+	s := shop{1}
+	for i := range 3 {
+		if i == 2 {
+			fmt.Print(s.inlined(i))
+			os.Exit(0)
+		}
+	}
+}
+`
+	for name, content := range map[string]string{"main.go": text, "go.mod": "module x\ngo 1.24\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", "x.wasm", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: no Go that builds for wasip1: %v\n%s", err, out)
+	}
+	wasm, err := os.ReadFile(filepath.Join(dir, "x.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, want, err := execute(t, wasm, sandbox.DefaultLimits())
+	if err != nil || strings.Count(want, "main.go:") != 3 {
+		t.Fatal(err, want)
+	}
+	table, err := source.Open(wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rewritten, err := rewrite.Rewrite(wasm, rewrite.DefaultLimits(), rewrite.Options{Offsets: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 10 {
+		changed := slices.Clone(wasm)
+		for range 1 << random.IntN(16) {
+			changed[len(wasm)/2+random.IntN(len(wasm)/2)] = byte(random.Uint32()) // lines are in the data, at the end
+		}
+		if table, err := source.Open(changed); err == nil {
+			for offset := 0; offset < len(wasm); offset += 1000 {
+				table.Lines(uint32(offset))
+			}
+		}
+	}
+	for _, e := range r.Effects() {
+		if err := r.Seek(t.Context(), e.At); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, f := range r.Frames() {
+			at, _ := rewritten.Offsets.Original(f.Offset)
+			for _, p := range table.Lines(at) {
+				got += fmt.Sprintf("%s %s:%d\n", p.Function, p.File, p.Line)
+			}
+		}
+		if _, main, _ := strings.Cut(got, "main."); strings.HasPrefix("main."+main, want) {
+			return
+		} else if main != "" {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+	t.Error("no effect of the program")
 }

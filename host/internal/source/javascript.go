@@ -108,6 +108,9 @@ func (q *quickJS) calls(locals [][]uint64) (all []Call) {
 				pc = running(locals, buffer, size, pc)
 			}
 			innermost = false
+			if pc <= buffer || pc > buffer+size {
+				pc = buffer + 1 // it has called nothing yet
+			}
 			c := Call{Place: Place{File: q.atom(q.u32(code + 56)), Function: q.name(function, code)}}
 			c.Line, c.Column = q.line(code, pc-buffer-1)
 			if q.place(&c.Place) {
