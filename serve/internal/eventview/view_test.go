@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/eventlog/memlogtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
@@ -114,7 +118,7 @@ func TestCompare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := fmt.Sprintf("%d match, %d differ, first %d, %d pairs", got.Match, got.Diff, got.First, len(got.Pairs))
+		text := fmt.Sprintf("%d match, %d differ, first %d, %d pairs", got.Match, got.Diff, got.First.Position, len(got.Pairs))
 		if got.Capped {
 			text += ", capped"
 		}
@@ -125,5 +129,61 @@ func TestCompare(t *testing.T) {
 	got, err := v.Compare(t.Context(), "a", "b", eventview.DiffOptions{Limit: 1, DifferentOnly: true})
 	if err != nil || got.Pairs[0].Field != "args.city" || got.Pairs[0].InA != "Oslo" || got.Pairs[0].InB != "Bergen" {
 		t.Errorf("the difference is %+v, %v", got.Pairs, err)
+	}
+}
+
+// TestCompareAlignsCalls compares runs whose parallel calls took turns in another order, under
+// other names, and of which one makes a call more.
+func TestCompareAlignsCalls(t *testing.T) {
+	log := store.Memory()
+	run := func(id, prefix string, order ...string) {
+		chain := logtest.Chain{RunID: id, Clock: 1e18}
+		add := func(p event.Payload) {
+			ev := chain.Next(p)
+			if ev.Seq == 1 {
+				memlogtest.Adopt(log, ev)
+			} else if err := log.Append(t.Context(), id, ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(event.RunStarted{SchemaVersion: 1, Goal: "g", ToolSchemas: []event.ToolSchemaRef{}})
+		answer := event.AssistantMessageCompleted{TurnID: prefix}
+		for _, step := range order {
+			if tool, begins := strings.CutPrefix(step, "+"); begins {
+				args, _ := canon.Marshal(map[string]string{"of": tool})
+				answer.ToolUses = append(answer.ToolUses, event.PlannedToolUse{CallID: prefix + tool, ToolName: tool[:1], Args: args})
+				add(event.ToolCallScheduled{CallID: prefix + tool, TurnID: prefix, ToolName: tool[:1], Args: args, Attempt: 1})
+			} else if tool, ends := strings.CutPrefix(step, "-"); ends {
+				add(event.ToolCallCompleted{CallID: prefix + tool, Attempt: 1, Result: canon.Raw("\xf6"), DurationMs: int64(len(order))})
+			} else {
+				add(event.SideEffectRecorded{CallID: prefix + step, Name: "get", Value: canon.Raw("\x01"), Fuel: 5})
+			}
+		}
+		add(answer)
+		add(event.RunCompleted{FinalText: "null", DurationMs: int64(len(order))})
+	}
+	run("a", "x", "+p1", "+p2", "+q1", "p1", "p2", "-p1", "q1", "-p2", "-q1")
+	run("b", "y", "+p1", "+p2", "+q1", "q1", "-q1", "p2", "p1", "-p2", "-p1")
+	run("c", "z", "+p1", "+q1", "+p2", "+q2", "q1", "-q1", "p2", "p1", "p1", "-p2", "-p1", "-q2")
+	v := eventview.View{Log: log}
+	c, err := v.Compare(t.Context(), "a", "b", eventview.DiffOptions{Limit: 20, DifferentOnly: true})
+	if err != nil || c.Match != 12 || c.First.Position != 0 {
+		t.Errorf("the same in another order: %+v, %v", c, err)
+	}
+	if c, err = v.Compare(t.Context(), "a", "c", eventview.DiffOptions{Limit: 20, DifferentOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range c.Pairs {
+		got = append(got, fmt.Sprintf("%s %s %d-%d", p.Call, p.Relation, p.A.Seq, p.B.Seq))
+	}
+	want := "#1 p only-b 0-10, #4 q only-b 0-5, #4 q only-b 0-13,  diff 11-14"
+	if text := strings.Join(got, ", "); text != want || c.Match != 11 {
+		t.Errorf("got  %s, %d match\nwant %s", text, c.Match, want)
+	}
+	// Pages follow each other.
+	one, err := v.Compare(t.Context(), "a", "c", eventview.DiffOptions{Limit: 3, DifferentOnly: true})
+	if err != nil || len(one.Pairs) != 3 || one.Next != c.Pairs[3].Position {
+		t.Errorf("%d pairs, next %d, want %d", len(one.Pairs), one.Next, c.Pairs[3].Position)
 	}
 }

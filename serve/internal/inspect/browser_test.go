@@ -125,6 +125,8 @@ func gallery(t *testing.T) *store.MemoryLog {
 	appendEvent(t, log, "HOSTILE", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Join(hostile, "\n")})
 	appendEvent(t, log, "HOSTILE", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: hostile[0]}) // a page that follows a run is never loaded
 	incident(t, log, "INCIDENT", 1_770_000_000_000_000_000)
+	incident(t, log, "INCIDENT2", 1_770_000_900_000_000_000)
+	busy(t, log, "BUSY", 2000)
 	return log
 }
 
@@ -163,7 +165,7 @@ func galleryView(t *testing.T) eventview.View {
 // galleryPages are the pages of the gallery, by name.
 var galleryPages = map[string]string{
 	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
-	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE/events#e2", "incident": "/runs/INCIDENT", "selected": "/runs/INCIDENT?at=14", "selected-call": "/runs/INCIDENT?at=22", "incident-events": "/runs/INCIDENT/events", "requests": "/runs/INCIDENT/requests?at=17", "conversation": "/runs/INCIDENT/conversation", "silent": "/runs/01M7YVXB018EN80T6T0GRJB4D9",
+	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE/events#e2", "incident": "/runs/INCIDENT", "selected": "/runs/INCIDENT?at=14", "selected-call": "/runs/INCIDENT?at=22", "incident-events": "/runs/INCIDENT/events", "requests": "/runs/INCIDENT/requests?at=17", "conversation": "/runs/INCIDENT/conversation", "busy": "/runs/BUSY", "compared": "/diff?a=INCIDENT&b=BUSY", "silent": "/runs/01M7YVXB018EN80T6T0GRJB4D9",
 	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "waterfall": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping",
 }
 
@@ -176,13 +178,13 @@ func TestWebViewInABrowser(t *testing.T) {
 	c := newChromium(t, withForms(t, galleryView(t)))
 	const oslo = "/runs/01M7YVXBKAPRA01FTH0YHGNV7T"
 
-	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "6 of 6", "<b>tokens in</b> 12,618", "<b>cost</b> $0.42", `id="keys-button">`) // the script has run: the button exists
+	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "8 of 8", "<b>tokens in</b> 14,891", "<b>cost</b> $0.43", `id="keys-button">`) // the script has run: the button exists
 	c.shows(oslo+"/events", "RunStarted", "mild in Oslo", `<span class="call">#1 weather</span>`)
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
 	c.shows(oslo, `<dt>calls</dt><dd>1</dd>`, `<tr data-row="">`, `<rect class="b-call" x="`, `aria-current="page">Waterfall</a>`)
 	c.shows(oslo+"?at=2", `<tr data-row="" id="at" class="current">`, `<span class="j-string">"Oslo"</span>`)
 	c.shows("/press"+oslo+"/validate", "All 5 events are unchanged.")
-	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is at event 2.")
+	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is in call #1 weather, event 2.")
 	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=777", `<li id="e777" data-row="" class="current">`)
 	c.shows("/", "running on host1, attempt 2 of 5, last error database: ")
 	c.shows("/queue", ">host1<", ">working</span>", ">drained</span>", ">waiting</span>", ">sleeping</span>", ">in ", "keys: ", "beta (suspended) 1", ">Drain</button>", ">Resume</button>", ">Cancel</button>", ">Retry</button>")

@@ -1,12 +1,14 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
@@ -26,18 +28,27 @@ type diffPage struct {
 	Sentence       string
 	Counts         []fact
 	FirstPath      string
-	Pairs          []eventview.Pair
+	Pairs          []pairRow
 	Previous, Next string
 	SwitchPath     string
 	SwitchName     string
 	Swap           string
 }
 
+// pairRow is two events, below the name of their call if the row before has another.
+type pairRow struct {
+	eventview.Pair
+	Head string
+}
+
 // picker is a choice among runs.
 type picker struct {
 	Name, Chosen string
-	Runs         []eventlog.RunSummary
+	Runs         []option
 }
+
+// option is a run in a picker.
+type option struct{ ID, Text string }
 
 func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	q := r.URL.Query()
@@ -54,7 +65,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		return err
 	}
 	if p.Chosen {
-		from, _ := strconv.ParseUint(q.Get("from"), 10, 64)
+		from, _ := strconv.Atoi(q.Get("from"))
 		if err := s.compare(r.Context(), v, a, b, max(from, 1), &p); err != nil {
 			return err
 		}
@@ -65,22 +76,29 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) 
 
 // newPicker offers the newest runs, and the chosen one if it exists.
 func newPicker(ctx context.Context, v eventview.View, name, chosen string, runs []eventlog.RunSummary) (picker, error) {
-	p := picker{name, chosen, runs}
-	if chosen == "" || slices.ContainsFunc(runs, func(run eventlog.RunSummary) bool { return run.RunID == chosen }) {
-		return p, nil
+	p := picker{Name: name, Chosen: chosen}
+	if chosen != "" && !slices.ContainsFunc(runs, func(run eventlog.RunSummary) bool { return run.RunID == chosen }) {
+		run, err := v.Run(ctx, chosen)
+		if err != nil {
+			return p, err
+		}
+		runs = append([]eventlog.RunSummary{run}, runs...)
 	}
-	run, err := v.Run(ctx, chosen)
-	p.Runs = append([]eventlog.RunSummary{run}, runs...)
-	return p, err
+	for _, run := range runs {
+		goal, _ := opening(ctx, v, run.RunID)
+		id := display.Printable(run.RunID)
+		p.Runs = append(p.Runs, option{run.RunID, fmt.Sprintf("%s · %s, %s · …%s", display.Shorten(cmp.Or(goal, id), 60), run.Status(), ago(time.Since(run.StartedAt)), id[max(0, len(id)-6):])})
+	}
+	return p, nil
 }
 
 // compare fills in a page of pairs.
-func (s *Server) compare(ctx context.Context, v eventview.View, a, b string, from uint64, p *diffPage) error {
-	c, err := v.Compare(ctx, a, b, eventview.DiffOptions{From: from, Limit: eventsPerPage + 1, DifferentOnly: !p.All})
+func (s *Server) compare(ctx context.Context, v eventview.View, a, b string, from int, p *diffPage) error {
+	c, err := v.Compare(ctx, a, b, eventview.DiffOptions{From: from, Limit: eventsPerPage, DifferentOnly: !p.All})
 	if err != nil {
 		return err
 	}
-	path := func(from uint64, all bool) string {
+	path := func(from int, all bool) string {
 		q := url.Values{"a": {a}, "b": {b}, "from": {unless(1, from)}}
 		if all {
 			q.Set("all", "1")
@@ -95,17 +113,22 @@ func (s *Server) compare(ctx context.Context, v eventview.View, a, b string, fro
 	if p.All {
 		p.SwitchPath, p.SwitchName = path(1, false), "Show differences only"
 	}
-	if c.First > 0 {
-		p.FirstPath = path(c.First, p.All)
+	if c.First.Position > 0 {
+		p.FirstPath = path(c.First.Position, p.All)
 	}
 	if from > 1 {
 		p.Previous = path(1, p.All)
 	}
-	if len(c.Pairs) > eventsPerPage {
-		p.Next = path(c.Pairs[eventsPerPage].Seq, p.All)
-		c.Pairs = c.Pairs[:eventsPerPage]
+	if c.Next > 0 {
+		p.Next = path(c.Next, p.All)
 	}
-	p.Pairs = c.Pairs
+	for _, pair := range c.Pairs {
+		row := pairRow{Pair: pair}
+		if n := len(p.Pairs); n == 0 || p.Pairs[n-1].Call != pair.Call {
+			row.Head = line(pair.Call)
+		}
+		p.Pairs = append(p.Pairs, row)
+	}
 	return nil
 }
 
@@ -115,10 +138,17 @@ func verdictOf(c eventview.Comparison) (state, string) {
 	if c.Capped {
 		capped = fmt.Sprintf(" Only the first %s were compared.", display.Plural(c.Examined, "event"))
 	}
-	if c.First == 0 {
+	if c.First.Position == 0 {
 		return state{"the same", "good"}, fmt.Sprintf("%s match.%s", display.Plural(c.Match, "event"), capped)
 	}
-	return state{"different", "warn"}, fmt.Sprintf("The first difference is at event %d.%s", c.First, capped)
+	where := fmt.Sprintf("event %d", c.First.Seq())
+	if c.First.Relation == eventview.OnlyB {
+		where += " of B"
+	}
+	if c.First.Call != "" {
+		where = "call " + line(c.First.Call) + ", " + where
+	}
+	return state{"different", "warn"}, fmt.Sprintf("The first difference is in %s.%s", where, capped)
 }
 
 // relations are how the pairs are marked.

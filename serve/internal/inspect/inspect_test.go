@@ -288,9 +288,9 @@ func TestDiff(t *testing.T) {
 	b := openView(t, viewOf(log, ""))
 	b.wants("/diff", "Choose two runs", `<option value="A"`)
 	b.wants("/diff?a=A&b=A", "the same</span> 5 events match")
-	b.wants("/diff?a=A&b=B", "The first difference is at event 2.", "args.city", "<span>Oslo</span><span>Bergen</span>", `<option value="A" selected>`)
-	b.wants("/diff?a=A&b=C", "B</b> 695", "A has ended", `rel="next"`)
-	b.wants("/diff?a=C&b=C&all=1&from=650", `<span class="seq">700</span>`)
+	b.wants("/diff?a=A&b=B", "The first difference is in call #1 weather, event 2.", "args.city", "<span>Oslo</span><span>Bergen</span>", `<option value="A" selected>`)
+	b.wants("/diff?a=A&b=C", "B</b> 699", "not in A", `rel="next"`)
+	b.wants("/diff?a=C&b=C&all=1&from=650", `<span class="seq">700<br>700</span>`)
 	if code, _ := b.get("/diff?a=A&b=NONE"); code != http.StatusNotFound {
 		t.Errorf("a run that there is not: %d", code)
 	}

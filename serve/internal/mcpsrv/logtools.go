@@ -29,7 +29,7 @@ var logTools = sync.OnceValue(func() []tool.Tool {
 		tool.Typed("get_event", "One event of a run, with its hash and its whole payload.", onView(getEvent)),
 		tool.Typed("summarize_run", "A run's goal, outcome and usage, the number of calls of each tool, and where it failed.", onView(summarizeRun)),
 		tool.Typed("validate_run", "Check the hash chain, the Merkle root and the invariants of a run. Nothing is executed.", onView(validateRun)),
-		tool.Typed("diff_runs", "Align two runs by the numbers of their events and say where they first differ.", onView(diffRuns)),
+		tool.Typed("diff_runs", "Align two runs by their calls (tool, arguments, order) and say where they first differ.", onView(diffRuns)),
 		tool.Typed("search_runs", "Find events by a text in their payload or by kind. Query or kind is required.", onView(searchRuns)),
 	}
 })
@@ -117,7 +117,7 @@ func (m *mistake) Error() string { return m.text }
 type diffArgs struct {
 	A     string `json:"a" jsonschema:"minLength=1,description=Id of the first run"`
 	B     string `json:"b" jsonschema:"minLength=1,description=Id of the second run"`
-	From  uint64 `json:"from" jsonschema:"default=1,minimum=1,description=List differences from this event on"`
+	From  int    `json:"from" jsonschema:"default=1,minimum=1,description=List differences from this position of the alignment on"`
 	Limit int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=200,description=Differences at most"`
 
 	Matches bool `json:"matches,omitempty" jsonschema:"description=List events that match as well"`
@@ -125,17 +125,22 @@ type diffArgs struct {
 
 type runDiff struct {
 	Same            bool        `json:"same"`
-	FirstDivergence uint64      `json:"first_divergence,omitempty"` // number of the event
+	FirstDivergence uint64      `json:"first_divergence,omitempty"` // number of the event, in the first run if it has one
+	FirstCall       string      `json:"first_call,omitempty"`       // that the event belongs to
 	Match           int         `json:"match"`
 	Diff            int         `json:"diff"`
 	OnlyA           int         `json:"only_a"`
 	OnlyB           int         `json:"only_b"`
 	Differences     []eventDiff `json:"differences"`      // and matches, if they are asked for
+	Next            int         `json:"next,omitempty"`   // the value of from for those that follow
 	Capped          bool        `json:"capped,omitempty"` // the runs are longer than the compared part
 }
 
 type eventDiff struct {
-	Seq      uint64 `json:"seq"`
+	Position int    `json:"position"`
+	Call     string `json:"call,omitempty"` // that the events belong to, with its number in its run
+	SeqA     uint64 `json:"seq_a,omitempty"`
+	SeqB     uint64 `json:"seq_b,omitempty"`
 	Relation string `json:"relation"` // match, diff, only-a or only-b
 	A        string `json:"a,omitempty"`
 	B        string `json:"b,omitempty"`
@@ -149,7 +154,7 @@ func diffRuns(ctx context.Context, v eventview.View, in diffArgs) (runDiff, erro
 	if err != nil {
 		return runDiff{}, err
 	}
-	out := runDiff{Same: c.First == 0 && !c.Capped, FirstDivergence: c.First, Match: c.Match, Diff: c.Diff,
+	out := runDiff{Same: c.First.Position == 0 && !c.Capped, FirstDivergence: c.First.Seq(), FirstCall: oneLine(c.First.Call), Next: c.Next, Match: c.Match, Diff: c.Diff,
 		OnlyA: c.OnlyA, OnlyB: c.OnlyB, Differences: []eventDiff{}, Capped: c.Capped}
 	for _, pair := range c.Pairs {
 		out.Differences = append(out.Differences, newEventDiff(pair))
@@ -167,7 +172,7 @@ func newEventDiff(pair eventview.Pair) eventDiff {
 		}
 		return ev.Kind.String() + ": " + newEventInfo(ev, 0).Facts
 	}
-	return eventDiff{Seq: pair.Seq, Relation: string(pair.Relation), A: side(pair.A), B: side(pair.B),
+	return eventDiff{Position: pair.Position, Call: oneLine(pair.Call), SeqA: pair.A.Seq, SeqB: pair.B.Seq, Relation: string(pair.Relation), A: side(pair.A), B: side(pair.B),
 		Field: short(pair.Field), InA: short(pair.InA), InB: short(pair.InB)}
 }
 

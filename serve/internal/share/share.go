@@ -48,12 +48,14 @@ const (
 // empty objects and arrays, records, and long strings: a document takes 12 to 37 times its
 // size while it is parsed, checked and given to a tool; the payload of an event 8 to 19 times
 // while it is written as JSON. Events of a replayed run stay in memory, and so does a module,
-// beside the host's rewritten form.
+// beside the host's rewritten form. A view of a run keeps a span for each event.
 const (
 	Document = 32
 	Event    = 16
 	Run      = 6
 	Module   = 3
+	spanSize = 512
+	maxSpans = 100_000 // that a view keeps
 )
 
 // ErrBusy means that a request has waited for memory in vain.
@@ -220,14 +222,14 @@ func Reserve(ctx context.Context, whole bool, runIDs ...string) error {
 		if s.paid(id) {
 			continue
 		}
-		sum, largest, err := s.host.size(ctx, id, 0, math.MaxInt64)
+		sum, largest, events, err := s.host.size(ctx, id, 0, math.MaxInt64)
 		switch {
 		case err != nil:
 			return err
 		case whole:
 			all += Run*sum + Event*largest
 		default:
-			all += reading(sum, largest) + min(sum, Kept)
+			all += reading(sum, largest) + min(sum, Kept) + spanSize*min(events, maxSpans)
 		}
 	}
 	if err := Hold(ctx, all); err != nil {
@@ -248,7 +250,7 @@ func (s *Share) paid(runID string) bool {
 
 // sizeQuery adds up the next events of a run. A database finds the length of a payload
 // without reading it.
-const sizeQuery = `SELECT coalesce(sum(n), 0), coalesce(max(n), 0)
+const sizeQuery = `SELECT coalesce(sum(n), 0), coalesce(max(n), 0), count(*)
 	FROM (SELECT length(payload) AS n FROM eventlog_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) AS next`
 
 const (
@@ -263,19 +265,19 @@ const (
 // reading returns the memory for reading events one after the other.
 func reading(sum, largest int64) int64 { return 2*min(sum, pageBytes+largest) + Event*largest }
 
-// size returns the sum of the payloads of a run's next events, and the largest.
-func (h *Host) size(ctx context.Context, runID string, after uint64, events int64) (sum, largest int64, err error) {
+// size returns the sum of the payloads of a run's next events, the largest, and how many there are.
+func (h *Host) size(ctx context.Context, runID string, after uint64, most int64) (sum, largest, events int64, err error) {
 	if err := Step(ctx); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	err = h.Log.View(ctx, func(q eventlog.Querier) error {
-		args := []any{runID, int64(min(after, math.MaxInt64)), events}
-		return q.Query(sizeQuery, args, func(r eventlog.Row) error { return r.Scan(&sum, &largest) })
+		args := []any{runID, int64(min(after, math.MaxInt64)), most}
+		return q.Query(sizeQuery, args, func(r eventlog.Row) error { return r.Scan(&sum, &largest, &events) })
 	})
 	if err != nil {
 		err = fmt.Errorf("share: measure a run: %w", err)
 	}
-	return sum, largest, err
+	return sum, largest, events, err
 }
 
 // Log is a log whose reads are charged to the share of the request.
@@ -302,7 +304,7 @@ func (l Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[e
 		var sum, largest int64
 		err := Step(ctx)
 		if err == nil && !paid {
-			if sum, largest, err = s.host.size(ctx, runID, after, measured); err == nil {
+			if sum, largest, _, err = s.host.size(ctx, runID, after, measured); err == nil {
 				err = pay(sum, largest)
 			}
 		}
