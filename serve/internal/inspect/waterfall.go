@@ -63,12 +63,18 @@ func (b *reader) waterfall(r *http.Request) error {
 	for _, f := range axis.Folds {
 		w.Folds = append(w.Folds, percent((axis.At(f.From)+axis.At(f.To))/2))
 	}
-	rows := run.Rows(maxBelow)
+	var rows []span.Row
+	for most := maxBelow; rows == nil || len(rows) > maxRows && most > 0; most /= 3 { // a long run shows less of each call
+		rows = run.Rows(most)
+	}
 	if len(rows) > maxRows {
 		b.note(fmt.Sprintf("%s more rows are not drawn.", digits(len(rows)-maxRows)))
 		rows = rows[:maxRows]
 	}
 	for _, row := range rows {
+		if row.State == span.Open {
+			row.End = run.End
+		}
 		one := newSpanRow(row, axis, inputs[row.First])
 		view := viewWaterfall
 		if row.Hidden {

@@ -25,9 +25,9 @@ import (
 var logTools = sync.OnceValue(func() []tool.Tool {
 	return []tool.Tool{
 		tool.Typed("list_runs", "List recorded runs, the newest first, with their state, size, tool calls, tokens and cost.", onView(listRuns)),
-		tool.Typed("get_run", "One run: its state and totals, and its events from one number on, each with its payload if that is short.", onView(getRun)),
+		tool.Typed("get_run", "One run: why it failed, its state and totals, and its events from one number on, each with the call that it belongs to, when it came and how long it took, and its payload if that is short.", onView(getRun)),
 		tool.Typed("get_event", "One event of a run, with its hash and its whole payload.", onView(getEvent)),
-		tool.Typed("summarize_run", "A run's goal, outcome and usage, the number of calls of each tool, and where it failed.", onView(summarizeRun)),
+		tool.Typed("summarize_run", "Why a run failed, its goal and usage, and each attempt of its calls: who made it, when, how long, its HTTP requests with their status, its error and the wait after it. Start here.", onView(summarizeRun)),
 		tool.Typed("validate_run", "Check the hash chain, the Merkle root and the invariants of a run. Nothing is executed.", onView(validateRun)),
 		tool.Typed("diff_runs", "Align two runs by their calls (tool, arguments, order) and say where they first differ.", onView(diffRuns)),
 		tool.Typed("search_runs", "Find events by a text in their payload or by kind. Query or kind is required.", onView(searchRuns)),

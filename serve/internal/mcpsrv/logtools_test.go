@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/memlogtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/serve/internal/eventview"
@@ -152,14 +153,71 @@ func TestLookingAtARun(t *testing.T) {
 		t.Errorf("got %+v", ev)
 	}
 	var sum struct {
-		Outcome  string
-		Tools    map[string]int
-		Kinds    map[string]int
-		Failures []struct{ Facts string }
+		Failure struct{ Type, Call string }
+		Calls   []struct{ Call, State, Error string }
 	}
 	call(t, s, "summarize_run", `{"run_id":"acme/2"}`, &sum)
-	if sum.Tools["weather"] != 1 || sum.Kinds["RunFailed"] != 1 || len(sum.Failures) != 2 || !strings.HasPrefix(sum.Outcome, "tool: ") {
+	if sum.Failure.Type != "tool" || sum.Failure.Call != "#1 weather" || len(sum.Calls) != 1 || sum.Calls[0].State != "failed" {
 		t.Errorf("got %+v", sum)
+	}
+}
+
+// TestAnAssistantSeesWhoseCallIsWhose has two calls at once, of which one fails twice, waits in
+// between, and calls another tool.
+func TestAnAssistantSeesWhoseCallIsWhose(t *testing.T) {
+	log := store.Memory()
+	chain := logtest.Chain{RunID: "r"}
+	at := func(ms int64, p event.Payload) {
+		chain.Clock = 1e18 + ms*1e6
+		if ev := chain.Next(p); ev.Seq == 1 {
+			memlogtest.Adopt(log, ev)
+		} else if err := log.Append(t.Context(), "r", ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	scheduled := func(id, tool, parent string, attempt uint32) event.ToolCallScheduled {
+		return event.ToolCallScheduled{CallID: id, ToolName: tool, Args: canon.Raw("\xa0"), Attempt: attempt, ParentID: parent}
+	}
+	value, _ := canon.Marshal(event.Exchange{Response: []byte("HTTP/1.1 503 No\r\n\r\n")})
+	at(0, event.RunStarted{SchemaVersion: 1, Goal: "g", ToolSchemas: []event.ToolSchemaRef{}})
+	at(1, scheduled("x", "fetch", "", 1))
+	at(2, scheduled("y", "fetch", "", 1))
+	at(9, event.SideEffectRecorded{Name: "GET http://h/", CallID: "x", Request: []byte("GET http://h/ HTTP/1.1\r\n\r\n"), Value: value, DurationUs: 4000})
+	at(10, event.ToolCallFailed{CallID: "x", Attempt: 1, ErrorType: "tool", Error: "busy", WaitMs: 50})
+	at(20, scheduled("z", "dice", "y", 1))
+	at(22, event.ToolCallCompleted{CallID: "z", Attempt: 1, Result: canon.Raw("\xf6")})
+	at(30, event.ToolCallCompleted{CallID: "y", Attempt: 1, Result: canon.Raw("\xf6")})
+	at(60, scheduled("x", "fetch", "", 2))
+	at(70, event.ToolCallFailed{CallID: "x", Attempt: 2, ErrorType: "tool", Error: "busy", Final: true})
+	at(71, event.RunFailed{ErrorType: "tool", Error: "tool: busy"})
+	s := overLog(t, eventview.View{Log: log})
+	var sum json.RawMessage
+	if failure := call(t, s, "summarize_run", `{"run_id":"r"}`, &sum); failure != "" {
+		t.Fatal(failure)
+	}
+	for _, want := range []string{
+		`"failure":{"type":"tool","error":"tool: busy","call":"#1 fetch, attempt 2","seq":10}`, `"waited_ms":50`, `"http_5xx":1`,
+		`{"call":"#1 fetch","seq":2,"state":"failed","error":"tool: busy","at_ms":1,"took_ms":9,"effects":1,"http_requests":["503 GET http://h/, 4ms"],"wait_ms":50}`,
+		`{"call":"#2 fetch","seq":3,"state":"ok","at_ms":2,"took_ms":28}`, `{"call":"#3 dice","seq":6,"made_by":"#2 fetch","state":"ok","at_ms":20,"took_ms":2}`,
+		`{"call":"#1 fetch, attempt 2","seq":9,"state":"failed","error":"tool: busy","at_ms":60,"took_ms":10}`,
+	} {
+		if !strings.Contains(string(sum), want) {
+			t.Errorf("no %s in %s", want, sum)
+		}
+	}
+	var run struct {
+		Failure struct{ Seq int }
+		Events  []struct {
+			Seq        int
+			Call       string
+			AtMs       float64 `json:"at_ms"`
+			TookMs     float64 `json:"took_ms"`
+			HTTPStatus int     `json:"http_status"`
+		}
+	}
+	call(t, s, "get_run", `{"run_id":"r","after":3,"limit":4}`, &run)
+	if got, want := fmt.Sprint(run), "{{10} [{4 #1 fetch 9 4 503} {5 #1 fetch 10 9 0} {6 #3 dice 20 0 0} {7 #3 dice 22 2 0}]}"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

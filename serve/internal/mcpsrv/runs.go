@@ -1,16 +1,19 @@
 package mcpsrv
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
@@ -53,6 +56,7 @@ type runInfo struct {
 	OutputTokens int64   `json:"output_tokens"`
 	CostUSD      float64 `json:"cost_usd"`
 	DurationMs   int64   `json:"duration_ms"`
+	SilentMs     int64   `json:"silent_ms,omitempty"` // since the last event of an open run, whose process may have died
 
 	Job *queue.Progress `json:"job,omitempty"` // its place in the queue of a host, until it has ended
 }
@@ -64,6 +68,9 @@ func describe(ctx context.Context, v eventview.View, runs ...eventlog.RunSummary
 		info := runInfo{
 			RunID: run.RunID, Status: run.Status(), StartedAt: formatTime(run.StartedAt.UnixNano()), Events: run.LastSeq, Turns: run.TurnCount,
 			ToolCalls: run.ToolCallCount, InputTokens: run.InputTokens, OutputTokens: run.OutputTokens, CostUSD: run.CostUSD, DurationMs: run.DurationMs,
+		}
+		if run.TerminalKind == 0 {
+			info.SilentMs = max(time.Since(run.StartedAt).Milliseconds()-run.DurationMs, 0)
 		}
 		if job, ok := jobs[run.RunID]; ok {
 			info.Job = &job.Progress
@@ -116,6 +123,7 @@ type getRunArgs struct {
 }
 
 type runWithEvents struct {
+	Failure     *failure    `json:"failure,omitempty"` // why the run did not complete
 	Run         runInfo     `json:"run"`
 	Goal        string      `json:"goal,omitempty"`
 	Events      []eventInfo `json:"events"`
@@ -130,6 +138,10 @@ type eventInfo struct {
 	Seq          uint64          `json:"seq"`
 	Kind         string          `json:"kind"`
 	Time         string          `json:"time"`
+	Call         string          `json:"call,omitempty"`    // that it belongs to: its number in the run, its tool and its attempt
+	AtMs         float64         `json:"at_ms"`             // since the beginning of the run
+	TookMs       float64         `json:"took_ms,omitempty"` // what ended with it: an attempt, an effect, or an answer
+	HTTPStatus   int             `json:"http_status,omitempty"`
 	Facts        string          `json:"facts"` // one line
 	Hash         string          `json:"hash,omitempty"`
 	PrevHash     string          `json:"prev_hash,omitempty"`
@@ -163,6 +175,47 @@ func newEventInfo(ev event.Event, most int) eventInfo {
 	return info
 }
 
+// place fills in where in its run the last event of a builder stands.
+func (e *eventInfo) place(b *span.Builder) {
+	run := b.Run()
+	e.AtMs = milliseconds(run.End)
+	at := b.At()
+	if at == span.None {
+		return
+	}
+	s := &run.Spans[at]
+	if s.Last == e.Seq {
+		e.TookMs, e.HTTPStatus = milliseconds(s.End-s.Start), s.Status
+	}
+	if in := run.CallOf(at); in != span.None {
+		e.Call = oneLine(run.Spans[in].CallName())
+	}
+}
+
+func milliseconds(ns int64) float64 { return float64(ns/1000) / 1000 }
+
+// failure is why a run did not complete.
+type failure struct {
+	Type  string `json:"type"`
+	Error string `json:"error"`
+	Call  string `json:"call,omitempty"` // whose failure it was, with its attempt
+	Seq   uint64 `json:"seq,omitempty"`  // of the event with that failure
+}
+
+func newFailure(run *span.Run) *failure {
+	if run.State == span.Open || run.State == span.OK {
+		return nil
+	}
+	f := &failure{Type: oneLine(run.ErrorType), Error: display.Shorten(display.Printable(bounded(run.Error, 4*maxGoal)), maxGoal)}
+	if run.Cause != span.None {
+		cause := &run.Spans[run.Cause]
+		if f.Seq = cause.Last; cause.Kind == span.Call {
+			f.Call = oneLine(cause.CallName())
+		}
+	}
+	return f
+}
+
 // oneLine returns a text from a run as one printable line of bounded length.
 func oneLine(text string) string {
 	return display.Shorten(display.Printable(bounded(text, 4*maxFacts)), maxFacts)
@@ -173,21 +226,34 @@ func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents
 	if err != nil {
 		return runWithEvents{}, err
 	}
+	if err := v.Reserve(ctx, in.RunID); err != nil {
+		return runWithEvents{}, err
+	}
 	after := max(in.After, in.Offset)
 	out := runWithEvents{Run: describe(ctx, v, run)[0], Goal: goalOf(ctx, v, in.RunID), Events: []eventInfo{}, TotalEvents: run.LastSeq, Offset: after}
 	room := maxList
-	for ev, err := range v.Events(ctx, in.RunID, after) {
+	var b span.Builder
+	for ev, err := range v.Events(ctx, in.RunID, 0) { // from the first on: an event does not name the tool of its call
 		if err != nil {
 			return runWithEvents{}, err
 		}
-		if len(out.Events) == in.Limit {
-			out.Next, out.Truncated = ev.Seq-1, true
+		if ev.Seq > max(maxSummarized, after+uint64(in.Limit)) {
 			break
 		}
+		_ = b.Add(ev) // an unreadable one says so in its facts
+		if ev.Seq <= after || out.Truncated {
+			continue
+		}
+		if len(out.Events) == in.Limit {
+			out.Next, out.Truncated = ev.Seq-1, true
+			continue
+		}
 		info := newEventInfo(ev, max(1, min(maxPayload, room)))
+		info.place(&b)
 		room -= len(info.Payload)
 		out.Events = append(out.Events, info)
 	}
+	out.Failure = newFailure(b.Run())
 	return out, nil
 }
 
@@ -249,9 +315,8 @@ func validateRun(ctx context.Context, v eventview.View, in validateArgs) (validi
 // Bounds of a summary.
 const (
 	maxSummarized = 100_000 // events
-	maxNames      = 50      // names of tools, and of effects
-	maxFailures   = 20
-	maxName       = 120 // characters
+	maxCalls      = 100
+	maxRequests   = 20 // of one call
 )
 
 type summaryArgs struct {
@@ -260,20 +325,38 @@ type summaryArgs struct {
 
 // summary is the result of summarize_run.
 type summary struct {
-	Run     runInfo `json:"run"`
-	Goal    string  `json:"goal,omitempty"`
-	Model   string  `json:"model,omitempty"`
-	Outcome string  `json:"outcome,omitempty"` // facts of the terminal event
+	Failure *failure `json:"failure,omitempty"` // why the run did not complete
+	Run     runInfo  `json:"run"`
+	Goal    string   `json:"goal,omitempty"`
+	Model   string   `json:"model,omitempty"`
 
 	// FinalText is the whole result of the run or, without one, the model's last
 	// answer.
 	FinalText string `json:"final_text,omitempty"`
 
-	Kinds    map[string]int `json:"kinds"`            // events by kind
-	Tools    map[string]int `json:"tools"`            // calls by tool, without further attempts
-	Effects  map[string]int `json:"effects"`          // by name
-	Failures []eventInfo    `json:"failures"`         // the first of them
-	Capped   bool           `json:"capped,omitempty"` // the run has more than this
+	FailedCalls int        `json:"failed_calls"`
+	Requests    int        `json:"http_requests"`
+	Status4xx   int        `json:"http_4xx"`
+	Status5xx   int        `json:"http_5xx"`
+	Fuel        uint64     `json:"fuel"`
+	WaitedMs    float64    `json:"waited_ms"`        // before repeated attempts
+	Calls       []callInfo `json:"calls"`            // attempts in the order in which they began, as far as they fit, and all that failed
+	Capped      bool       `json:"capped,omitempty"` // the run has more than this
+}
+
+// callInfo is one attempt of a call.
+type callInfo struct {
+	Call     string   `json:"call"`              // its number in the run, its tool and its attempt
+	Seq      uint64   `json:"seq"`               // of its first event
+	MadeBy   string   `json:"made_by,omitempty"` // the call that made it; otherwise the model did
+	State    string   `json:"state"`
+	Error    string   `json:"error,omitempty"`
+	AtMs     float64  `json:"at_ms"` // since the beginning of the run
+	TookMs   float64  `json:"took_ms"`
+	Fuel     uint64   `json:"fuel,omitempty"`
+	Effects  int      `json:"effects,omitempty"`
+	Requests []string `json:"http_requests,omitempty"` // each with its status and time, as far as they fit, and all that failed
+	WaitMs   float64  `json:"wait_ms,omitempty"`       // after it, before the next attempt
 }
 
 func summarizeRun(ctx context.Context, v eventview.View, in summaryArgs) (summary, error) {
@@ -281,65 +364,72 @@ func summarizeRun(ctx context.Context, v eventview.View, in summaryArgs) (summar
 	if err != nil {
 		return summary{}, err
 	}
-	s := summary{Run: describe(ctx, v, run)[0], Kinds: map[string]int{}, Tools: map[string]int{}, Effects: map[string]int{}, Failures: []eventInfo{}}
-	examined := 0
+	if err := v.Reserve(ctx, in.RunID); err != nil {
+		return summary{}, err
+	}
+	s := summary{Run: describe(ctx, v, run)[0], Calls: []callInfo{}}
+	var b span.Builder
 	for ev, err := range v.Events(ctx, in.RunID, 0) {
 		if err != nil {
 			return summary{}, err
 		}
-		if examined++; examined > maxSummarized {
-			s.Capped = true
+		if s.Capped = ev.Seq > maxSummarized; s.Capped {
 			break
 		}
-		s.add(ev)
+		_ = b.Add(ev) // an unreadable one is in no call
+		if p, err := ev.AsAssistantMessageCompleted(); err == nil && p.Text != "" {
+			s.FinalText = bounded(p.Text, maxEvent)
+		} else if p, err := ev.AsRunCompleted(); err == nil {
+			s.FinalText = bounded(p.FinalText, maxEvent)
+		}
 	}
+	s.fill(b.Run())
 	return s, nil
 }
 
-func (s *summary) add(ev event.Event) {
-	s.Kinds[ev.Kind.String()]++
-	switch ev.Kind {
-	case event.KindRunStarted:
-		if p, err := ev.AsRunStarted(); err == nil {
-			s.Goal = display.Shorten(display.Printable(p.Goal), maxGoal)
-			s.Model = strings.Trim(display.Shorten(display.Printable(p.ProviderID+"/"+p.ModelID), maxName), "/")
+// fill fills in what the spans of the run have.
+func (s *summary) fill(run *span.Run) {
+	s.Failure, s.Goal, s.Model = newFailure(run), display.Shorten(display.Printable(bounded(run.Goal, 4*maxGoal)), maxGoal), oneLine(run.Model)
+	s.FailedCalls, s.Requests, s.Status4xx, s.Status5xx = run.FailedCalls, run.Requests, run.Status4xx, run.Status5xx
+	s.Fuel, s.WaitedMs = run.Fuel, milliseconds(run.Waited)
+	listed := map[int]int{}     // index in Calls, by that of the span
+	attempt := map[string]int{} // the last listed attempt of each call
+	for i := range run.Spans {
+		x := &run.Spans[i]
+		in, known := listed[run.CallOf(x.Parent)]
+		switch {
+		case x.Kind == span.Call && len(s.Calls) >= maxCalls && (x.State == span.OK || len(s.Calls) >= 2*maxCalls):
+			s.Capped = true
+		case x.Kind == span.Call:
+			c := callInfo{Call: oneLine(x.CallName()), Seq: x.First, State: string(x.State), AtMs: milliseconds(x.Start), TookMs: milliseconds(x.End - x.Start), Fuel: x.Fuel}
+			if x.Error != "" {
+				c.Error = oneLine(x.ErrorType + ": " + x.Error)
+			}
+			if known {
+				c.MadeBy = s.Calls[in].Call
+			}
+			listed[i], attempt[x.CallID] = len(s.Calls), len(s.Calls)
+			s.Calls = append(s.Calls, c)
+		case x.Kind == span.Wait && x.CallID != "":
+			if at, known := attempt[x.CallID]; known {
+				s.Calls[at].WaitMs = milliseconds(x.End - x.Start)
+			}
+		case x.Kind == span.Effect && known:
+			c := &s.Calls[in]
+			c.Effects++
+			bad := x.State != span.OK || x.Status >= 400
+			if x.Request == "" && !bad {
+				continue
+			}
+			if len(c.Requests) >= maxRequests && (!bad || len(c.Requests) >= 2*maxRequests) {
+				s.Capped = true
+				continue
+			}
+			text := fmt.Sprintf("%d %s, %gms", x.Status, cmp.Or(x.Request, x.Name), milliseconds(x.End-x.Start))
+			if x.Status == 0 {
+				text = fmt.Sprintf("%s, %s: %s", cmp.Or(x.Request, x.Name), x.State, x.Error)
+			}
+			c.Requests = append(c.Requests, oneLine(text))
 		}
-	case event.KindToolCallScheduled:
-		if p, err := ev.AsToolCallScheduled(); err == nil && p.Attempt <= 1 {
-			s.count(s.Tools, p.ToolName)
-		}
-	case event.KindSideEffectRecorded:
-		if p, err := ev.AsSideEffectRecorded(); err == nil {
-			s.count(s.Effects, p.Name)
-		}
-	case event.KindToolCallFailed, event.KindRunFailed, event.KindBudgetExceeded, event.KindTurnFailed:
-		s.fail(ev)
 	}
-	if p, err := ev.AsAssistantMessageCompleted(); err == nil && p.Text != "" {
-		s.FinalText = bounded(p.Text, maxEvent)
-	}
-	if p, err := ev.AsRunCompleted(); err == nil {
-		s.FinalText = bounded(p.FinalText, maxEvent)
-	}
-	if ev.Kind.Terminal() {
-		s.Outcome = newEventInfo(ev, 0).Facts
-	}
-}
-
-func (s *summary) fail(ev event.Event) {
-	if len(s.Failures) == maxFailures {
-		s.Capped = true
-		return
-	}
-	s.Failures = append(s.Failures, newEventInfo(ev, 0))
-}
-
-// count counts a name that a program chose.
-func (s *summary) count(in map[string]int, name string) {
-	name = display.Shorten(display.Printable(name), maxName)
-	if _, known := in[name]; !known && len(in) == maxNames {
-		s.Capped = true
-		return
-	}
-	in[name]++
 }

@@ -161,7 +161,7 @@ const most = 3000; // rows of a page; more are on the next one
 let last = Number(live?.dataset.came) || Date.now(), fresh = 0;
 
 function tell() {
-  const quiet = Math.round((Date.now() - last) / 1000);
+  const quiet = Math.max(Math.round((Date.now() - last) / 1000), 0);
   const since = quiet < 60 ? quiet + " s" : quiet < 3600 ? Math.floor(quiet / 60) + " min" : Math.floor(quiet / 3600) + " h";
   const more = fresh && !events ? fresh + (fresh === 1 ? " new event: " : " new events: ") + "load the page again to see " + (fresh === 1 ? "it. " : "them. ") : "";
   say(quiet < 30 ? "on" : "silent", more + "Following the run. The last event came " + since + " ago.");
