@@ -98,6 +98,7 @@ func mustScope(ctx context.Context, function string) *scope {
 type Call struct {
 	RunID   string
 	Tool    string // its name in the run
+	ID      string // of the call, in the log
 	CallID  string // of the first call, if this one replaces another
 	Attempt uint32 // from 1
 	Replay  bool   // results come from the recording, including those of the clock
@@ -113,7 +114,7 @@ func CallInfo(ctx context.Context) (Call, bool) {
 		return Call{}, false
 	}
 	return Call{
-		RunID: s.c.cfg.RunID, Tool: s.attempt.tool, CallID: s.attempt.keyID, Attempt: s.attempt.number, Replay: s.c.replaying(),
+		RunID: s.c.cfg.RunID, Tool: s.attempt.tool, ID: s.attempt.callID, CallID: s.attempt.keyID, Attempt: s.attempt.number, Replay: s.c.replaying(),
 		Variables: tool.VariablesJSON(ctx),
 	}, true
 }
