@@ -1,0 +1,198 @@
+package debug
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/display"
+)
+
+// Breakpoint is a place, or a piece of memory, at which motions end.
+type Breakpoint struct {
+	ID            int
+	What          string // as the user wrote it
+	Address, Size uint32 // of a watchpoint; Size is zero for others
+	Lines         []Place
+
+	rewritten []uint32 // offsets of operations in the rewritten module
+	places    []uint64 // positions
+	script    Place    // in a script: a line of a file, or a function
+}
+
+// Break adds a breakpoint. The place is one of
+//
+//	tool.c:12    a line of a file, or 12 in the file of the present line
+//	parse        a function
+//	0x1a2b       an instruction, by its offset in the module
+//	effect       each effect; "effect http" those of a name, "effect 3" the third
+//	fuel 10M     where so much fuel is spent
+func (s *Session) Break(what string) (*Breakpoint, error) {
+	what = strings.TrimSpace(what)
+	b := &Breakpoint{What: what}
+	kind, rest, _ := strings.Cut(what, " ")
+	rest = strings.TrimSpace(rest)
+	var offsets []uint32
+	switch file, line, number := lineOf(what); {
+	case kind == "fuel" && rest != "":
+		fuel, err := display.ParseCount(rest, display.FuelUnits())
+		if err != nil {
+			return nil, fmt.Errorf("fuel %s: %w", rest, err)
+		}
+		at, err := s.positionOf(fuel)
+		if err != nil {
+			return nil, err
+		}
+		b.places = []uint64{at}
+	case kind == "effect" || kind == "effects":
+		n, _ := strconv.Atoi(strings.TrimPrefix(rest, "#"))
+		for i, e := range s.effects {
+			if rest == "" || n == i+1 || e.Name == rest || strings.HasPrefix(e.Name, rest+" ") {
+				b.places = append(b.places, e.At)
+			}
+		}
+		if len(b.places) == 0 {
+			return nil, fmt.Errorf("the call has no such effect; it has: %s", s.effectNames())
+		}
+	case number:
+		if file == "" {
+			if file = s.file(); file == "" {
+				return nil, fmt.Errorf("line %d of which file? The present instruction has no line", line)
+			}
+		}
+		if s.interpreted() {
+			b.script = Place{File: strings.TrimPrefix(file, "/"), Line: line}
+		} else if offsets = s.table.Addresses(file, line); len(offsets) == 0 {
+			return nil, fmt.Errorf("no code of the module comes from %s:%d", file, line)
+		}
+		b.Lines = []Place{{File: file, Line: line}}
+	case strings.HasPrefix(what, "0x"):
+		offset, err := strconv.ParseUint(what[2:], 16, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%s is not an offset in the module", what)
+		}
+		offsets = []uint32{uint32(offset)}
+	default:
+		if offsets = s.table.Entries(what); len(offsets) > 0 {
+			b.Lines = s.table.Lines(offsets[0])
+		} else if b.script = (Place{Function: what}); !s.interpreted() {
+			return nil, fmt.Errorf("the module has no function %q", what)
+		}
+	}
+	for _, offset := range offsets {
+		at, ok := s.offsets.Rewritten(offset)
+		if operation, found := s.rec.Operation(at); ok && found {
+			b.rewritten = append(b.rewritten, operation)
+		}
+	}
+	if len(b.rewritten) == 0 && len(b.places) == 0 && b.script == (Place{}) {
+		return nil, fmt.Errorf("%s is not the place of an instruction", what)
+	}
+	return s.add(b), nil
+}
+
+// Watch adds a watchpoint on n bytes at an address.
+func (s *Session) Watch(address, n uint32) (*Breakpoint, error) {
+	if n == 0 || uint64(address)+uint64(n) > uint64(s.rec.Size()) {
+		return nil, fmt.Errorf("%d bytes at %#x are not in memory, which has %d", n, address, s.rec.Size())
+	}
+	return s.add(&Breakpoint{What: fmt.Sprintf("%d bytes at %#x", n, address), Address: address, Size: n}), nil
+}
+
+func (s *Session) add(b *Breakpoint) *Breakpoint {
+	s.lastID++
+	b.ID = s.lastID
+	s.breaks = append(s.breaks, b)
+	return b
+}
+
+// Breakpoints returns all breakpoints and watchpoints.
+func (s *Session) Breakpoints() []*Breakpoint { return slices.Clone(s.breaks) }
+
+// Delete removes a breakpoint, and reports whether there was one.
+func (s *Session) Delete(id int) bool {
+	before := len(s.breaks)
+	s.breaks = slices.DeleteFunc(s.breaks, func(b *Breakpoint) bool { return b.ID == id })
+	return len(s.breaks) < before
+}
+
+// lineOf parses FILE:LINE or LINE.
+func lineOf(what string) (file string, line int, ok bool) {
+	if cut := strings.LastIndexByte(what, ':'); cut >= 0 {
+		file, what = what[:cut], what[cut+1:]
+	}
+	line, err := strconv.Atoi(what)
+	return file, line, err == nil && line > 0
+}
+
+// file is the file of the innermost function that has one.
+func (s *Session) file() string {
+	for _, f := range s.Frames() {
+		if f.File != "" {
+			return f.File
+		}
+	}
+	return ""
+}
+
+func (s *Session) effectNames() string {
+	var names []string
+	for _, e := range s.effects {
+		if !slices.Contains(names, e.Name) {
+			names = append(names, e.Name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// positionOf returns the first position before which that much fuel is spent.
+func (s *Session) positionOf(fuel uint64) (uint64, error) {
+	began := s.rec.At()
+	ctx := context.Background()
+	err := s.rec.SeekFuel(ctx, fuel)
+	at := s.rec.At()
+	return at, errors.Join(err, s.rec.Seek(ctx, began))
+}
+
+// here returns the breakpoint at the next instruction, or nil.
+func (s *Session) here() *Breakpoint {
+	_, offset := s.rec.Where()
+	for _, b := range s.breaks {
+		if slices.Contains(b.rewritten, offset) || slices.Contains(b.places, s.rec.At()) {
+			return b
+		}
+	}
+	return nil
+}
+
+// watched returns the watchpoint of the write at which the machine has stopped, or nil.
+func (s *Session) watched() *Breakpoint {
+	at := s.rec.Hit()
+	for _, b := range s.breaks {
+		if b.Size == at.Len && b.Address == at.Addr {
+			return b
+		}
+	}
+	return nil
+}
+
+// number formats a value of WebAssembly.
+func number(t wasm.ValType, bits uint64) string {
+	switch t {
+	case wasm.I32:
+		return fmt.Sprintf("%d (%#x)", int32(bits), uint32(bits))
+	case wasm.I64:
+		return fmt.Sprintf("%d (%#x)", int64(bits), bits)
+	case wasm.F32:
+		return fmt.Sprint(math.Float32frombits(uint32(bits)))
+	case wasm.F64:
+		return fmt.Sprint(math.Float64frombits(bits))
+	}
+	return fmt.Sprintf("%#x", bits)
+}

@@ -1,0 +1,69 @@
+package debug
+
+import (
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Files reads the source files that a module names, below one folder: a module may name any file
+// of the machine.
+type Files struct {
+	folder string
+	known  map[string]file
+}
+
+type file struct {
+	path  string
+	lines []string
+}
+
+// NewFiles returns the source files below a folder.
+func NewFiles(folder string) *Files { return &Files{folder: folder, known: map[string]file{}} }
+
+// Lines returns the lines of the file that a module names, and its path, or nothing if it is not
+// below the folder. Of the name as the compiler wrote it, the longest end that is there counts:
+// /build/tool/src/parse.c may be src/parse.c.
+func (f *Files) Lines(name string) (path string, lines []string) {
+	known, ok := f.known[name]
+	if !ok {
+		known = f.read(name)
+		f.known[name] = known
+	}
+	return known.path, known.lines
+}
+
+// Has reports whether the file that a module names is below the folder.
+func (f *Files) Has(name string) bool {
+	path, _ := f.Lines(name)
+	return path != ""
+}
+
+func (f *Files) read(name string) file {
+	const most = 4 << 20
+	root, err := os.OpenRoot(f.folder)
+	if err != nil {
+		return file{}
+	}
+	defer root.Close()
+	parts := strings.Split(strings.TrimPrefix(path.Clean("/"+filepath.ToSlash(name)), "/"), "/")
+	for i := range parts {
+		end := path.Join(parts[i:]...)
+		info, err := root.Stat(end)
+		if err != nil || !info.Mode().IsRegular() || info.Size() > most {
+			continue
+		}
+		opened, err := root.Open(end)
+		if err != nil {
+			continue
+		}
+		text, err := io.ReadAll(io.LimitReader(opened, most))
+		opened.Close()
+		if err == nil {
+			return file{filepath.Join(f.folder, end), strings.Split(string(text), "\n")}
+		}
+	}
+	return file{}
+}

@@ -1,0 +1,453 @@
+package debug
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/internal/machine"
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/source"
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/step"
+)
+
+// Options configure [Open].
+type Options struct {
+	// Modules has the modules of the run.
+	Modules eventlog.ModuleReader
+	// Symbols, unless it is empty, is a module with the same code that describes its source, where
+	// the recorded one does not.
+	Symbols []byte
+	// Engine executes the other calls of the run. Nil executes them as the call itself.
+	Engine guest.Engine
+	// Native supplies the tools of the run that are not modules, see [guest.NewRecorded].
+	Native guest.Native
+	// Own, unless it is nil, reports whether the user has a source file. Motions by lines then stop
+	// only in such files, if there are any.
+	Own func(file string) bool
+	// Progress, unless it is nil, receives the fuel that the call has spent since the last report.
+	Progress func(fuel uint64)
+}
+
+// Session is one recorded call at one of its instructions. It is for one goroutine at a time.
+type Session struct {
+	target  Target
+	rec     *machine.Recording
+	table   *source.Table
+	offsets *rewrite.Offsets
+	module  *wasm.Module
+
+	effects  []Effect
+	outcome  string
+	diverged bool
+
+	breaks []*Breakpoint
+	lastID int
+	spots  map[uint32]spot // by offset in the rewritten module
+	own    map[string]bool // the files to stop in; nil for all
+	heads  []uint32        // where functions begin that have a line to stop in, in the rewritten module
+	lines  map[sourceLine]int32
+}
+
+// Effect is a recorded host call, and where the call made it.
+type Effect struct {
+	Seq  uint64 // of its event
+	Name string
+	Text string // the essence of the event
+	At   uint64 // the position of the instruction that called the host
+	Fuel uint64 // spent there
+}
+
+// Place is a line of the source, and Variable a variable there. Texts come from the module and may
+// be hostile.
+type (
+	Place    = source.Place
+	Variable = source.Variable
+)
+
+// Frame is a function that runs.
+type Frame struct {
+	Place                // without a File where the module does not tell it
+	Offset    uint32     // of its instruction in the module
+	Inlined   bool       // into the next frame
+	Own       bool       // its file is one to stop in
+	Script    bool       // it is a function of the script that the module interprets, and has no Offset
+	physical  int        // index of the machine's frame
+	variables []Variable // of a script
+}
+
+// Open replays the run that has these events up to the end of a call, and returns a session at
+// the place that the target names. If the replay leaves the log before the call, the error is an
+// [*agent.Divergence].
+func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Session, error) {
+	started, err := events[0].AsRunStarted()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(started.ToolSchemas, func(ref event.ToolSchemaRef) bool { return ref.Name == t.Call.Name })
+	if i < 0 || started.ToolSchemas[i].Sandbox == nil {
+		return nil, &NoCallError{Reason: fmt.Sprintf("tool %q is not a module, so there is nothing to execute", t.Call.Name)}
+	}
+	engine, err := sandbox.New(ctx, sandbox.Config{Machine: true, Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	defer engine.Close(ctx)
+	s := &Session{target: t, spots: map[uint32]spot{}, lines: map[sourceLine]int32{}}
+	l := &loader{s: s, module: started.ToolSchemas[i].Sandbox.Module, machine: guest.Inline(engine), others: o.Engine}
+	if l.others == nil {
+		l.others = l.machine
+	}
+	modules := guest.NewRecorded(l, o.Modules, nil, o.Native)
+	defer modules.Close()
+	lease := modules.Lease()
+	defer lease.Release()
+	replaying, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := false
+	v, err := agent.Replay(replaying, events, lease.Resolve, agent.ReplayOptions{Matched: func(ev event.Event) {
+		if ev.Seq == t.Call.Last { // the rest of the run does not matter
+			ended = true
+			stop()
+		}
+	}})
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case s.rec == nil && v.Divergence != nil:
+		return nil, v.Divergence
+	case s.rec == nil && err != nil:
+		return nil, err
+	case s.rec == nil:
+		return nil, &NoCallError{Reason: fmt.Sprintf("call %s of %q executed nothing", t.Call.CallID, t.Call.Name)}
+	case v.Divergence != nil && !ended:
+		s.outcome, s.diverged = v.Divergence.MismatchError.Error(), true
+	}
+	if err := s.describe(l.wasm, o.Symbols, started.ToolSchemas[i].Sandbox.Limits); err != nil {
+		return nil, err
+	}
+	if t.Call.State != span.OK && !s.diverged && t.Call.Error != "" {
+		s.outcome = t.Call.ErrorType + ": " + firstLines(strings.TrimPrefix(t.Call.Error, "tool: "))
+	}
+	s.choose(o.Own)
+	s.place(events)
+	return s, s.begin(ctx)
+}
+
+// ErrOtherCode is returned for symbols that describe other code than the recorded module's.
+var ErrOtherCode = errors.New("the module with the symbols has other code than the recorded one")
+
+// firstLines joins the reason of a failure and the first line of what a runtime explains of it.
+func firstLines(text string) string {
+	lines := strings.SplitN(text, "\n", 3)
+	return strings.TrimSuffix(strings.Join(lines[:min(len(lines), 2)], ": "), ": ")
+}
+
+// describe reads what the module, or the one with the symbols, says of its source.
+func (s *Session) describe(module, symbols []byte, limits event.SandboxLimits) (err error) {
+	rewritten, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth, Offsets: true})
+	if err != nil {
+		return err
+	}
+	s.offsets = rewritten.Offsets
+	if s.module, err = wasm.Decode(module); err != nil {
+		return err
+	}
+	if len(symbols) > 0 {
+		other, err := wasm.Decode(symbols)
+		if err != nil {
+			return err
+		}
+		own, same := s.module.Section(wasm.SectionCode), other.Section(wasm.SectionCode)
+		if same == nil || own.Offset != same.Offset || !bytes.Equal(own.Body, same.Body) {
+			return ErrOtherCode
+		}
+		module = symbols
+	}
+	s.table, err = source.Open(module)
+	return err
+}
+
+// choose decides which files motions by lines stop in.
+func (s *Session) choose(own func(string) bool) {
+	files := map[string]bool{}
+	for _, file := range s.table.Files() {
+		if own != nil && own(file) {
+			files[file] = true
+		}
+	}
+	if len(files) > 0 {
+		s.own = files
+	}
+	for i := range s.module.Code {
+		if _, it, err := s.module.Body(i, nil); err == nil && it.Next() {
+			if at, ok := s.offsets.Rewritten(uint32(it.Instr.Pos)); ok && s.spotOf(at).line > 0 {
+				s.heads = append(s.heads, at)
+			}
+		}
+	}
+}
+
+// place finds the effects of the call in its recording. The host charges its calls before it answers,
+// so an effect is that of the last call of its import with less fuel.
+func (s *Session) place(events []event.Event) {
+	calls := s.rec.Effects()
+	imports := map[string]string{event.EffectNow: "now clock_time_get poll_oneoff", event.EffectRandom: "random", event.EffectSeed: "random_get"}
+	last := s.target.Call.Last
+	for _, ev := range events[s.target.Call.First:] {
+		effect, err := ev.AsSideEffectRecorded()
+		if ev.Seq == last {
+			return
+		} else if ev.Kind != event.KindSideEffectRecorded || err != nil || effect.CallID != s.target.Call.CallID || effect.Name == event.EffectIntent {
+			continue
+		}
+		names, ok := imports[effect.Name]
+		if !ok {
+			names = "http"
+		}
+		i := -1
+		for j, c := range calls {
+			if slices.Contains(strings.Fields(names), c.Name) && c.Fuel < effect.Fuel {
+				i = j
+			}
+		}
+		if i < 0 {
+			continue // the call has diverged before, or the log is too old to have the fuel
+		}
+		s.effects = append(s.effects, Effect{Seq: ev.Seq, Name: effect.Name, Text: event.Line(ev, 300), At: calls[i].At, Fuel: calls[i].Fuel})
+		calls = calls[i+1:]
+	}
+}
+
+// begin goes to the place that the target names.
+func (s *Session) begin(ctx context.Context) error {
+	i := slices.IndexFunc(s.effects, func(e Effect) bool { return e.Seq == s.target.seq })
+	switch {
+	case s.target.fuel != nil:
+		return s.rec.SeekFuel(ctx, *s.target.fuel)
+	case s.target.head:
+		return s.rec.Seek(ctx, 0)
+	case i >= 0:
+		return s.rec.Seek(ctx, s.effects[i].At)
+	}
+	return s.rec.Seek(ctx, s.rec.End())
+}
+
+// Outcome describes how the executed call ended, and whether that differs from the log.
+func (s *Session) Outcome() (text string, diverged bool) { return s.outcome, s.diverged }
+
+// Effects returns the recorded effects of the call in their order.
+func (s *Session) Effects() []Effect { return slices.Clone(s.effects) }
+
+// Source names where lines come from, such as "DWARF" or "Go", or is empty if the module has none.
+func (s *Session) Source() string { return s.table.Format() }
+
+// Position returns the number of the next instruction, of the one that ended the call, and the fuel
+// spent before it.
+func (s *Session) Position() (at, end, fuel uint64) { return s.rec.At(), s.rec.End(), s.rec.Fuel() }
+
+// Memory returns a copy of n bytes of the memory at an address, or fewer at its end.
+func (s *Session) Memory(address, n uint32) []byte {
+	size := s.rec.Size()
+	if address >= size {
+		return nil
+	}
+	b, _ := s.rec.Read(address, min(n, size-address))
+	return slices.Clone(b)
+}
+
+// Frames returns the functions that run, innermost first.
+func (s *Session) Frames() (frames []Frame) {
+	for _, c := range s.script() {
+		frames = append(frames, Frame{Place: c.Place, Script: true, Own: s.lineID(c.Place) > 0, variables: c.Variables})
+	}
+	for i, f := range s.rec.Frames() {
+		offset, ok := s.offsets.Original(f.Offset)
+		function, known := s.function(offset)
+		if !ok || !known {
+			continue // the rewriter added it
+		}
+		places := s.table.Lines(offset)
+		if len(places) == 0 {
+			places = []Place{{}}
+		}
+		if outer := &places[len(places)-1]; outer.Function == "" {
+			outer.Function = s.name(function)
+		}
+		for j, p := range places {
+			frames = append(frames, Frame{Place: p, Offset: offset, Inlined: j < len(places)-1, Own: s.lineID(p) > 0, physical: i})
+		}
+	}
+	return frames
+}
+
+// function returns the index of the function with an offset of the module.
+func (s *Session) function(offset uint32) (index int, ok bool) {
+	i := sort.Search(len(s.module.Code), func(i int) bool { return s.module.Code[i].End > int(offset) })
+	return s.module.NumImportedFuncs() + i, i < len(s.module.Code) && s.module.Code[i].Pos <= int(offset)
+}
+
+func (s *Session) name(function int) string {
+	if name := s.table.Function(uint32(function)); name != "" {
+		return name
+	}
+	return fmt.Sprintf("function %d", function)
+}
+
+// Locals returns the variables of a frame: those that the module describes and, unless their values
+// are known, the locals of WebAssembly, as $0.
+func (s *Session) Locals(f Frame) []Variable {
+	if f.Script || f.physical >= s.rec.Depth() {
+		return f.variables
+	}
+	machine := s.rec.Frames()[f.physical]
+	memory, _ := s.rec.Read(0, s.rec.Size())
+	all := s.table.Variables(f.Offset, source.State{Locals: machine.Locals, Operands: machine.Operands, Globals: s.rec.Globals(), Memory: memory})
+	own := slices.DeleteFunc(all, func(v Variable) bool {
+		return v.Function != "" && v.Function != f.Function || v.Function == "" && f.Inlined
+	})
+	if slices.ContainsFunc(own, func(v Variable) bool { return v.Value != "<optimized out>" }) {
+		return own
+	}
+	return append(own, s.slots(f)...)
+}
+
+// slots returns the locals of WebAssembly. The address of an i32 is what it points to.
+func (s *Session) slots(f Frame) (all []Variable) {
+	function, ok := s.function(f.Offset)
+	if !ok || f.Script || f.physical >= s.rec.Depth() {
+		return nil
+	}
+	types := slices.Clone(s.module.Types[s.module.FuncTypeIndex(function)].Params)
+	groups, _, _ := s.module.Body(function-s.module.NumImportedFuncs(), nil)
+	for _, g := range groups {
+		types = append(types, slices.Repeat([]wasm.ValType{g.Type}, int(g.Count))...)
+	}
+	values := s.rec.Frames()[f.physical].Locals
+	for i, t := range types[:min(len(types), len(values))] {
+		v := Variable{Name: fmt.Sprintf("$%d", i), Type: t.String(), Value: number(t, values[i])}
+		if t == wasm.I32 {
+			v.Address, v.Size = uint32(values[i]), 4
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// Code is one instruction of the module as text.
+type Code struct {
+	Offset uint32
+	Text   string
+}
+
+// Disassemble returns the instructions of the function of a frame.
+func (s *Session) Disassemble(f Frame) (all []Code) {
+	function, ok := s.function(f.Offset)
+	if !ok || f.Script {
+		return nil
+	}
+	_, it, err := s.module.Body(function-s.module.NumImportedFuncs(), nil)
+	for err == nil && it.Next() {
+		text := it.Op.String()
+		switch op := it.Op; {
+		case op == wasm.OpCall:
+			text += " " + s.name(int(it.Index))
+		case op >= wasm.OpBr && op <= wasm.OpBrIf, op >= wasm.OpLocalGet && op <= wasm.OpGlobalSet:
+			text += fmt.Sprintf(" %d", it.Index)
+		case op >= wasm.OpI32Load && op < wasm.OpMemorySize:
+			align, offset := s.module.Bytes(it.Instr.Pos+1, it.Instr.End), uint64(0)
+			if _, n := binary.Uvarint(align); n > 0 {
+				offset, _ = binary.Uvarint(align[n:])
+			}
+			text += fmt.Sprintf(" offset=%d", offset)
+		case op == wasm.OpI32Const || op == wasm.OpI64Const:
+			text += fmt.Sprintf(" %d", signed(s.module.Bytes(it.Instr.Pos+1, it.Instr.End)))
+		}
+		all = append(all, Code{uint32(it.Instr.Pos), text})
+	}
+	return all
+}
+
+// signed decodes a number in LEB128.
+func signed(b []byte) (n int64) {
+	for i, c := range b[:min(len(b), 10)] {
+		n |= int64(c&0x7f) << (7 * i)
+		if c&0xc0 == 0x40 && i < 9 {
+			n |= -1 << (7 * (i + 1))
+		}
+	}
+	return n
+}
+
+// loader loads the module of the call into the machine, and other modules into another engine.
+type loader struct {
+	s               *Session
+	module          []byte // its digest
+	machine, others guest.Engine
+	wasm            []byte // the module, once it is loaded
+}
+
+func (l *loader) Load(ctx context.Context, wasm []byte, limits sandbox.Limits) (sandbox.Loaded, error) {
+	if digest := sandbox.Sum(wasm); string(digest[:]) != string(l.module) {
+		return l.others.Load(ctx, wasm, limits)
+	}
+	m, err := l.machine.Load(ctx, wasm, limits)
+	if err != nil {
+		return nil, err
+	}
+	l.wasm = wasm
+	return &loaded{Loaded: m, loader: l, limits: limits}, nil
+}
+
+// loaded gives the one call to the machine, and further calls of the module to the other engine.
+type loaded struct {
+	sandbox.Loaded
+	loader *loader
+	limits sandbox.Limits
+
+	mu    sync.Mutex // guards other
+	other sandbox.Loaded
+}
+
+func (m *loaded) Call(ctx context.Context, c sandbox.Call, imports sandbox.Imports) (sandbox.Result, error) {
+	s := m.loader.s
+	if info, _ := step.CallInfo(ctx); info.ID == s.target.Call.CallID && info.Attempt == s.target.Call.Attempt {
+		c.Recorded = func(r *machine.Recording) { s.rec = r }
+		r, err := m.Loaded.Call(ctx, c, imports)
+		if s.outcome = "the call returned"; err != nil {
+			s.outcome = firstLines(strings.TrimPrefix(err.Error(), "tool: "))
+		}
+		return r, err
+	}
+	m.mu.Lock()
+	if m.other == nil {
+		other, err := m.loader.others.Load(ctx, m.loader.wasm, m.limits)
+		if err != nil {
+			m.mu.Unlock()
+			return sandbox.Result{}, err
+		}
+		m.other = other
+	}
+	m.mu.Unlock()
+	return m.other.Call(ctx, c, imports)
+}
+
+func (m *loaded) Close(ctx context.Context) error {
+	if m.other != nil {
+		_ = m.other.Close(ctx)
+	}
+	return m.Loaded.Close(ctx)
+}
