@@ -49,6 +49,7 @@ var importers = map[string][]string{
 	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/worker/internal/jail"},
 	"github.com/evanw/esbuild":                          {"host/internal/registry"},
 	"github.com/google/pprof":                           {"internal/profile"},
+	"github.com/google/go-dap":                          {"cmd/starling-host/internal/dap"},
 	"github.com/prometheus/client_golang":               {"runtime/observe"},
 	"go.opentelemetry.io/otel":                          {"runtime/observe"},
 	"go.opentelemetry.io/otel/trace":                    {"runtime/observe"},

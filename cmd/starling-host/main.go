@@ -280,7 +280,7 @@ func (a *app) root() *cobra.Command {
 	}
 	add(groupRun, a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
 	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.receiptCommand(), a.bundleCommand(), a.witnessCommand())
-	add(groupLook, a.runsCommand(), a.showCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
+	add(groupLook, a.runsCommand(), a.showCommand(), a.debugCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
 	add(groupHost, a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.topCommand(), a.queueCommand(), a.hostsCommand())
 	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
 	add(groupOther, a.migrateCommand(), a.doctorCommand(), a.versionCommand())
