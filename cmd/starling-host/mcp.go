@@ -45,8 +45,9 @@ calls the other tools. With --code=python it is run_py, and the programs are in 
 The whole program is one recorded run.
 
 DB is a database to read. Seven tools read it: list_runs, get_run, get_event,
-summarize_run, validate_run, diff_runs and search_runs. With --log they read the
-database of --db, so that an assistant sees what its tools did.
+summarize_run, validate_run, diff_runs and search_runs, and with --receipts
+get_receipt. With --log they read the database of --db, so that an assistant sees
+what its tools did.
 
 With --receipts, _meta also has a signed receipt of the call, which libraries for
 in-toto verify; see "starling-host receipt --help". The programs' calls of other tools
@@ -158,6 +159,11 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		shown, err := eventViewOf(ctx, where, log)
 		if err != nil {
 			return err
+		}
+		if issuer, err := issuerOf(f.receipts); err != nil {
+			return err
+		} else if issuer != nil {
+			shown.Issuer = starling.Over(log, starling.Options{Receipts: issuer}).Receipts
 		}
 		view.Log = &shown
 	}

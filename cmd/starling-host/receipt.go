@@ -184,7 +184,7 @@ func (a *app) printReceipt(c receipt.Checked) {
 	digest := p.Tool.Digest["blake3"]
 	line("tool", fmt.Sprintf("%s %s", p.Tool.Name, cmp.Or(digest, p.Tool.Source)))
 	if p.Caller != nil {
-		line("asked by", p.Caller.String())
+		line("caller", p.Caller.String())
 	}
 	if p.Policy != nil {
 		line("policy", cmp.Or(p.Policy.Decision, "held"))

@@ -48,6 +48,9 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 	status := terminalStatus(last.Kind)
 	a.stdout.printf("run      %s\nstarted  %s\nstatus   %s, %s\n", first.RunID,
 		formatTime(first.Timestamp), styled{statusStyle(status), status}, plural(len(events), "event"))
+	if started, err := first.AsRunStarted(); err == nil && started.Caller != nil {
+		a.stdout.printf("caller   %s\n", started.Caller)
+	}
 	if !last.Kind.Terminal() {
 		jobs, err := jobsOf(ctx, log, first.RunID)
 		if err != nil {

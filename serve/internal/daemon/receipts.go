@@ -10,13 +10,14 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // mostSearched bounds how many of the newest runs are searched for a result.
 const mostSearched = 1000
 
-// receiptsIn returns the receipts of runs in a tenant's log, for eventview.View.Receipts.
+// receiptsIn returns the receipts of runs in a tenant's log, for eventview.View.Issuer.
 func (d *Daemon) receiptsIn(log eventlog.EventLog) func(ctx context.Context, runID string) ([]*receipt.Receipt, error) {
 	if d.config.Receipts == nil {
 		return nil
@@ -31,14 +32,14 @@ func (d *Daemon) receiptsIn(log eventlog.EventLog) func(ctx context.Context, run
 
 // runReceipts answers with the receipts of the calls of a run.
 func (d *Daemon) runReceipts(r *request) (page list[*receipt.Receipt], err error) {
-	if r.view.Receipts == nil {
+	if r.view.Issuer == nil {
 		return page, noReceipts()
 	}
 	s, err := d.find(r)
 	if err != nil {
 		return page, err
 	}
-	page.Items, err = r.view.Receipts(r.Context(), fullID(r.tenant.ID, s.RunID))
+	page.Items, err = r.view.Receipts(r.Context(), s.RunID)
 	if errors.Is(err, receipt.ErrOpen) {
 		return page, notEnded.because("run %s has not ended", s.RunID).hint("wait for its end: GET " + base + "/runs/" + s.RunID + "?wait=60")
 	}
@@ -49,7 +50,7 @@ func (d *Daemon) runReceipts(r *request) (page list[*receipt.Receipt], err error
 // findReceipts answers with the receipts of the calls that have a result with this SHA-256, of the
 // newest runs: for clients that hold nothing but the result.
 func (d *Daemon) findReceipts(r *request) (page list[*receipt.Receipt], err error) {
-	if r.view.Receipts == nil {
+	if r.view.Issuer == nil {
 		return page, noReceipts()
 	}
 	digest, err := hex.DecodeString(r.query.text("sha256"))
@@ -73,7 +74,7 @@ func (d *Daemon) findReceipts(r *request) (page list[*receipt.Receipt], err erro
 				}
 				continue
 			}
-			all, err := r.view.Receipts(r.Context(), fullID(r.tenant.ID, run.RunID))
+			all, err := r.view.Receipts(r.Context(), run.RunID)
 			if err != nil {
 				return page, err
 			}
@@ -117,19 +118,17 @@ func noReceipts() *Problem {
 }
 
 // receiptOf returns the receipt of a run of one call, or nil: the call has its result in any case.
-func (d *Daemon) receiptOf(ctx context.Context, receipts func(context.Context, string) ([]*receipt.Receipt, error), runID string) json.RawMessage {
-	if receipts == nil {
+func (d *Daemon) receiptOf(ctx context.Context, view eventview.View, id string) json.RawMessage {
+	all, err := view.Receipts(ctx, id)
+	if errors.Is(err, eventview.ErrNoReceipts) || err == nil && len(all) == 0 {
 		return nil
 	}
-	all, err := receipts(ctx, runID)
-	if err == nil && len(all) > 0 {
-		var doc []byte
-		if doc, err = json.Marshal(all[0]); err == nil {
-			return doc
-		}
+	var doc []byte
+	if err == nil {
+		doc, err = json.Marshal(all[0])
 	}
 	if err != nil {
-		d.logger.Error("no receipt", "run_id", runID, "error", err.Error())
+		d.logger.Error("no receipt", "run_id", fullID(view.Namespace, id), "error", err.Error())
 	}
-	return nil
+	return doc
 }

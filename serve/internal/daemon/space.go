@@ -30,7 +30,7 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
 			return d.replay(ctx, a.Tenant, log, runID)
 		},
-		Receipts: d.receiptsIn(log),
+		Issuer: d.receiptsIn(log),
 		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.Status, error) {
 			return d.jobStates(ctx, a.ID, ids...)
 		},

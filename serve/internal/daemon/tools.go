@@ -113,9 +113,9 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	case run.Status == eventlog.StatusOpen:
 		return Outcome{RunID: id}, busy.because("run %s is still in progress", id)
 	case run.Error != nil:
-		return Outcome{RunID: id, Error: run.Error.Message, Receipt: d.receiptOf(ctx, view.Receipts, fullID(a.ID, id))}, nil
+		return Outcome{RunID: id, Error: run.Error.Message, Receipt: d.receiptOf(ctx, view, id)}, nil
 	}
-	return Outcome{RunID: id, Output: run.Output, Receipt: d.receiptOf(ctx, view.Receipts, fullID(a.ID, id))}, nil
+	return Outcome{RunID: id, Output: run.Output, Receipt: d.receiptOf(ctx, view, id)}, nil
 }
 
 // ticketSlack is for hosts whose clocks differ.

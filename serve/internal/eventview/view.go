@@ -50,8 +50,8 @@ type View struct {
 	// runs cannot be replayed here.
 	Replayer func(ctx context.Context, runID string) (agent.Verdict, error)
 
-	// Receipts signs the receipts of the run with this whole id. Nil signs none.
-	Receipts func(ctx context.Context, runID string) ([]*receipt.Receipt, error)
+	// Issuer signs the receipts of the run with this whole id. Nil signs none.
+	Issuer func(ctx context.Context, runID string) ([]*receipt.Receipt, error)
 
 	// Jobs returns the states of those runs that are in a queue and have not ended, by their ids in
 	// the view. It is nil without a queue.
@@ -241,6 +241,21 @@ func (v View) Check(ctx context.Context, id string) (eventlog.Report, error) {
 		return v.Checker(ctx, runID)
 	}
 	return eventlog.CheckRun(ctx, v.Log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true})
+}
+
+// ErrNoReceipts is returned by [View.Receipts] of a view without an issuer.
+var ErrNoReceipts = errors.New("eventview: no key signs receipts here")
+
+// Receipts returns the receipts of the calls of a run that has ended.
+func (v View) Receipts(ctx context.Context, id string) ([]*receipt.Receipt, error) {
+	if v.Issuer == nil {
+		return nil, ErrNoReceipts
+	}
+	runID, err := v.findRun(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return v.Issuer(ctx, runID)
 }
 
 // Replay executes a run again and compares, or returns [ErrNoReplay].

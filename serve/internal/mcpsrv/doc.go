@@ -1,7 +1,7 @@
 // Package mcpsrv is a server for the Model Context Protocol: it lets an assistant
 // look into a log, and call a tenant's tools.
 //
-// Over a log there are seven tools, and all of them read: list_runs, get_run, get_event,
+// Over a log there are seven tools, get_receipt if a key signs receipts, and all of them read: list_runs, get_run, get_event,
 // summarize_run, validate_run, diff_runs and search_runs. They look at a [eventview.View],
 // so a tenant's assistant finds only the tenant's runs, and each call reads the log anew.
 //

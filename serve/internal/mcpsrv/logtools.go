@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/eventview"
@@ -31,6 +32,7 @@ var logTools = sync.OnceValue(func() []tool.Tool {
 		tool.Typed("validate_run", "Check the hash chain, the Merkle root and the invariants of a run. Nothing is executed.", onView(validateRun)),
 		tool.Typed("diff_runs", "Align two runs by their calls (tool, arguments, order) and say where they first differ.", onView(diffRuns)),
 		tool.Typed("search_runs", "Find events by a text in their payload or by kind. Query or kind is required.", onView(searchRuns)),
+		tool.Typed(getReceiptName, "The signed receipts of the calls of a run that has ended: DSSE envelopes with in-toto statements.", onView(getReceipts)),
 	}
 })
 
@@ -61,6 +63,9 @@ const maxTime = 30 * time.Second
 func addLogTools(server *mcp.Server, v eventview.View, log *slog.Logger) {
 	open := false
 	for _, t := range logTools() {
+		if t.Name() == getReceiptName && v.Issuer == nil {
+			continue
+		}
 		presented := &mcp.Tool{
 			Name: t.Name(), Description: t.Description(), InputSchema: t.Schema(),
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &open},
@@ -98,6 +103,8 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 		return display.PrintableError(err)
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return "run not found"
+	case errors.Is(err, receipt.ErrOpen):
+		return "the run has not ended, and has no receipts yet"
 	case errors.Is(err, eventview.ErrEventNotFound):
 		return "the run has no event of that number"
 	case errors.Is(err, share.ErrBusy):
@@ -113,6 +120,30 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 type mistake struct{ text string }
 
 func (m *mistake) Error() string { return m.text }
+
+// getReceiptName is the tool that is there only if a key signs receipts.
+const getReceiptName = "get_receipt"
+
+type receiptArgs struct {
+	RunID  string `json:"run_id" jsonschema:"minLength=1"`
+	CallID string `json:"call_id,omitempty" jsonschema:"description=Only the receipt of this call"`
+}
+
+type receiptList struct {
+	Receipts []*receipt.Receipt `json:"receipts"` // in the order in which the calls began
+}
+
+func getReceipts(ctx context.Context, v eventview.View, in receiptArgs) (receiptList, error) {
+	all, err := v.Receipts(ctx, in.RunID)
+	if err != nil || in.CallID == "" {
+		return receiptList{all}, err
+	}
+	one := receipt.OfCall(all, in.CallID)
+	if one == nil {
+		return receiptList{}, &mistake{"call_id: the run has no such call"}
+	}
+	return receiptList{[]*receipt.Receipt{one}}, nil
+}
 
 type diffArgs struct {
 	A     string `json:"a" jsonschema:"minLength=1,description=Id of the first run"`

@@ -90,7 +90,7 @@ async function called(name, prefix, command, args, env) {
     if (input === null || t.execution?.taskSupport === 'required') continue
     const answer = await server.call('tools/call', { name: t.name, arguments: input ?? made(t.inputSchema) })
     if (prefix && answer._meta) {
-      for (const key of ['starling/run_id', 'starling/replay']) delete answer._meta[key]
+      for (const key of ['io.github.starling-host/run_id', 'starling/run_id', 'starling/replay']) delete answer._meta[key]
       if (Object.keys(answer._meta).length === 0) delete answer._meta
     }
     answers[own] = answer
