@@ -46,7 +46,7 @@ type EngineKind string
 // The engines. They share no code, and give the same bytes and use the same fuel.
 const (
 	Compiler    EngineKind = "compiler"
-	Machine     EngineKind = "machine"     // some ten times slower; records calls, see host/sandbox
+	Machine     EngineKind = "machine"     // some fifteen times slower; records calls, see host/sandbox
 	Interpreter EngineKind = "interpreter" // some thirty times slower
 )
 
@@ -101,7 +101,7 @@ func NewSandbox(ctx context.Context, o EngineOptions) (engine *sandbox.Engine, e
 	for _, config := range o.configs() {
 		if engine, err = sandbox.New(ctx, config); err == nil {
 			if config.Machine && o.Kind == "" && o.Warn != nil {
-				o.Warn("modules are not compiled, which takes some ten times as long: " + PlainError(why))
+				o.Warn("modules are not compiled, which takes some fifteen times as long: " + PlainError(why))
 			}
 			return engine, nil
 		}

@@ -201,7 +201,7 @@ func ExampleDB_Replay() {
 	// Output: true identical: 4 events
 }
 
-// The interpreter shares no code with the compiler, and gives the same bytes.
+// The machine shares no code with the compiler, and gives the same bytes.
 func ExampleDB_Replayer() {
 	ctx := context.Background()
 	db := starling.Must(starling.Open(ctx, filepath.Join(folder, "replayer.db"), starling.Options{}))
@@ -209,7 +209,7 @@ func ExampleDB_Replayer() {
 	jq := starling.Must(db.Load(ctx, jq, starling.ToolOptions{}))
 	starling.Must(jq.Call(ctx, `{"query":".+1","data":1}`))
 	r := starling.Must(db.Replayer(ctx, starling.ReplayOptions{
-		Engine:  starling.EngineOptions{Kind: starling.Interpreter},
+		Engine:  starling.EngineOptions{Kind: starling.Machine},
 		Timeout: time.Minute,
 	}))
 	defer r.Close()

@@ -436,7 +436,7 @@ func TestFeaturesComposeWithEveryKindOfTool(t *testing.T) {
 	m.db = starling.Must(starling.Open(t.Context(), filepath.Join(m.folder, "..", "matrix.db"), starling.Options{}))
 	defer m.db.Close()
 	m.replayers = map[starling.EngineKind]*starling.Replayer{}
-	for _, engine := range []starling.EngineKind{starling.Compiler, starling.Interpreter} {
+	for _, engine := range []starling.EngineKind{starling.Compiler, starling.Machine} {
 		r := starling.Must(m.db.Replayer(t.Context(), starling.ReplayOptions{Engine: starling.EngineOptions{Kind: engine}}))
 		defer r.Close()
 		m.replayers[engine] = r

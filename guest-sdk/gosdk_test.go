@@ -233,14 +233,14 @@ func TestGoModule(t *testing.T) {
 	}
 }
 
-// TestOrdinaryClientsRun runs an http.Client in the interpreter, which is ready
+// TestOrdinaryClientsRun runs an http.Client on the machine, which is ready
 // at once where the compiler needs ten seconds for ten megabytes. The timeout of
 // that client is five seconds.
 func TestOrdinaryClientsRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes seconds")
 	}
-	m := load(t, "guest-sdk/go/testdata/nethttp", sandbox.Config{Interpreter: true})
+	m := load(t, "guest-sdk/go/testdata/nethttp", sandbox.Config{Machine: true})
 	const late = `{"error":{"kind":"tool","message":"Get \"http://h/new\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"}}`
 	for _, c := range []struct {
 		name  string

@@ -98,7 +98,7 @@ func TestTheSameToolInEveryLanguage(t *testing.T) {
 		t.Skip("SKIPPED: takes seconds")
 	}
 	engines := map[string]*sandbox.Engine{}
-	for name, config := range map[string]sandbox.Config{"compiler": {}, "interpreter": {Interpreter: true}} {
+	for name, config := range map[string]sandbox.Config{"compiler": {}, "machine": {Machine: true}} {
 		engine, err := sandbox.New(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestTheSameToolInEveryLanguage(t *testing.T) {
 	for _, l := range languages() {
 		t.Run(l.name, func(t *testing.T) {
 			l.needs(t)
-			names := []string{"compiler", "interpreter"}
+			names := []string{"compiler", "machine"}
 			if l.slow && os.Getenv("STARLING_NIGHTLY") == "" {
 				names = names[:1]
 			}

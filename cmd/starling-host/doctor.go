@@ -173,7 +173,7 @@ func checkEngine(ctx context.Context) []finding {
 	const check = "engine"
 	engine, err := sandbox.New(ctx, sandbox.Config{})
 	if err != nil {
-		return []finding{{check, stateLimited, "machine, some ten times slower: " + starling.PlainError(err), ""}}
+		return []finding{{check, stateLimited, "machine, some fifteen times slower: " + starling.PlainError(err), ""}}
 	}
 	engine.Close(ctx)
 	return []finding{{check, stateOK, "compiler", ""}, checkIsolation()}

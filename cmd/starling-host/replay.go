@@ -31,7 +31,7 @@ are.
 
 --engine selects the engine. Compiler, machine, interpreter and v8 share no code, and
 compute the same bytes and the same fuel, so together they rule out a bug in one
-engine. The machine is about ten times slower, and the interpreter thirty times. v8
+engine. The machine is about fifteen times slower, and the interpreter thirty times. v8
 requires Node 20 or newer, and replays only unencrypted runs as they were recorded. If
 an engine's call stack is too small for a call, the verdict is "not decided".
 

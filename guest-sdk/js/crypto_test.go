@@ -55,8 +55,8 @@ func TestJavaScriptCrypto(t *testing.T) {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, want)
 		}
 	}
-	got, fuel := runSubtle(t, loadJS(t, wasm, sandbox.Config{Interpreter: true}), "derived")
+	got, fuel := runSubtle(t, loadJS(t, wasm, sandbox.Config{Machine: true}), "derived")
 	if _, compiled := runSubtle(t, m, "derived"); got != want["derived"] || fuel != compiled {
-		t.Errorf("the interpreter returns %s and spends %d, the compiler %d", got, fuel, compiled)
+		t.Errorf("the machine returns %s and spends %d, the compiler %d", got, fuel, compiled)
 	}
 }

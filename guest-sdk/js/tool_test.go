@@ -110,7 +110,7 @@ func TestJavaScript(t *testing.T) {
 		t.Fatalf("%d bytes, the limit is %d: %s", len(wasm), maxJS, said)
 	}
 	modules := map[string]*sandbox.Module{}
-	for name, config := range map[string]sandbox.Config{"compiler": {}, "interpreter": {Interpreter: true}} {
+	for name, config := range map[string]sandbox.Config{"compiler": {}, "machine": {Machine: true}} {
 		modules[name] = loadJS(t, wasm, config)
 	}
 	ok := "HTTP/1.1 200 OK\r\nContent-Length: 8\r\nX-Two: 1\r\nX-Two: 2\r\n\r\n" + `{"b":"` + "ö" + `"}`
@@ -191,7 +191,7 @@ func TestJavaScript(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var fuel uint64
-			for _, engine := range []string{"compiler", "interpreter"} {
+			for _, engine := range []string{"compiler", "machine"} {
 				w := c.world
 				input := strings.TrimSuffix(`{"case":"`+c.name+`",`+c.input, ",") + "}"
 				got, err := modules[engine].Call(t.Context(), sandbox.Call{Tool: "cases", Input: []byte(

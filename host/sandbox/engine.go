@@ -26,7 +26,7 @@ type Config struct {
 	Interpreter bool
 
 	// Machine executes modules in this project's own engine, host/internal/machine. It
-	// computes the same bytes with the same fuel, some ten times slower than the compiler,
+	// computes the same bytes with the same fuel, some fifteen times slower than the compiler,
 	// shares no code with the other engines, and can record a call to go back in it.
 	Machine bool
 
@@ -55,7 +55,7 @@ type Config struct {
 
 	// Profile, if not nil, is called at the beginning of each call and receives
 	// the reports of that call's functions. Modules are rewritten for it, and run
-	// some ten times slower, with the same fuel. It may return nil.
+	// some fifteen times slower, with the same fuel. It may return nil.
 	Profile func(tool string) Profiler
 
 	// Trace, if not nil, receives every import call of a guest, once it has been

@@ -85,7 +85,7 @@ func load(t *testing.T, name string, actions ...Action) *loaded {
 
 func loadBytes(t *testing.T, b []byte, actions ...Action) *loaded {
 	t.Helper()
-	engine, err := sandbox.New(t.Context(), sandbox.Config{Interpreter: true})
+	engine, err := sandbox.New(t.Context(), sandbox.Config{Machine: true})
 	if err != nil {
 		t.Fatal(err)
 	}
