@@ -21,9 +21,14 @@ type file struct {
 }
 
 // NewFiles returns the source files below a folder.
-func NewFiles(folder string) *Files { return &Files{folder: folder, known: map[string]file{}} }
+func NewFiles(folder string) *Files {
+	if absolute, err := filepath.Abs(folder); err == nil {
+		folder = absolute
+	}
+	return &Files{folder: folder, known: map[string]file{}}
+}
 
-// Lines returns the lines of the file that a module names, and its path, or nothing if it is not
+// Lines returns the lines of the file that a module names, and its absolute path, or nothing if it is not
 // below the folder. Of the name as the compiler wrote it, the longest end that is there counts:
 // /build/tool/src/parse.c may be src/parse.c.
 func (f *Files) Lines(name string) (path string, lines []string) {

@@ -198,12 +198,12 @@ func (s *Session) Move(ctx context.Context, m Motion, back bool) (stop Stop, err
 			return Stop{Reason: Ending}, nil
 		case back && s.rec.At() == 0:
 			return Stop{Reason: Beginning}, nil
-		case m == Continue && back && s.scripted() == nil:
+		case m == Continue && back:
 			return s.backward(ctx)
 		case m == Continue && s.scripted() == nil:
 			return s.forward(ctx, s.rec.End(), machine.Stop{})
 		case back:
-			return s.search(ctx, m)
+			return s.search(ctx, m, 0, Stop{Reason: Beginning})
 		}
 		return s.step(ctx, m)
 	})
@@ -284,8 +284,20 @@ func (s *Session) forward(ctx context.Context, until uint64, more machine.Stop) 
 	return Stop{Reason: Stepped}, nil
 }
 
-// backward goes back to the last breakpoint.
+// backward goes back to the last breakpoint, in the module or in the script.
 func (s *Session) backward(ctx context.Context) (Stop, error) {
+	began := s.rec.At()
+	stop, err := s.inModule(ctx)
+	if at := s.rec.At(); err == nil && s.scripted() != nil {
+		if err = s.rec.Seek(ctx, began); err == nil {
+			return s.search(ctx, Continue, at, stop)
+		}
+	}
+	return stop, err
+}
+
+// inModule goes back to the last breakpoint in the module.
+func (s *Session) inModule(ctx context.Context) (Stop, error) {
 	began := s.rec.At()
 	var floor uint64
 	var hit *Breakpoint
@@ -332,9 +344,14 @@ func (s *Session) scripted() (all []*Breakpoint) {
 // here, perhaps in a function that was called.
 func (s *Session) inScript(called bool) *Breakpoint {
 	places := s.script()
+	if len(places) == 0 {
+		return nil
+	}
+	here := places[0].Place
 	for _, b := range s.scripted() {
-		if b.script.Line > 0 && len(places) > 0 && places[0].Line == b.script.Line && strings.HasSuffix("/"+places[0].File, "/"+b.script.File) ||
-			b.script.Line == 0 && called && len(places) > 0 && places[0].Function == b.script.Function {
+		file := b.script.File // as much of its path as the user has given, or all of it
+		same := strings.HasSuffix("/"+here.File, "/"+file) || strings.HasSuffix("/"+file, "/"+here.File)
+		if b.script.Line > 0 && here.Line == b.script.Line && same || b.script.Line == 0 && called && here.Function == b.script.Function {
 			return b
 		}
 	}
@@ -447,8 +464,8 @@ func (s *Session) advance(ctx context.Context, until uint64, m Motion, began lev
 }
 
 // search moves backwards: it executes windows before the present place again, of growing size, and
-// goes to the last place in them that the motion wants.
-func (s *Session) search(ctx context.Context, m Motion) (Stop, error) {
+// goes to the last place in them that the motion wants, or else to a floor.
+func (s *Session) search(ctx context.Context, m Motion, floor uint64, otherwise Stop) (Stop, error) {
 	v := s.view(m)
 	began, _ := s.look(v)
 	const least, most = 1 << 12, 1 << 24
@@ -456,8 +473,8 @@ func (s *Session) search(ctx context.Context, m Motion) (Stop, error) {
 	if m == Instruction {
 		size = 1 << 5
 	}
-	for to := s.rec.At(); to > 0; size = min(8*size, most) {
-		from := to - min(to, size)
+	for to := s.rec.At(); to > floor; size = min(8*size, most) {
+		from := to - min(to-floor, size)
 		if err := s.rec.Seek(ctx, from-min(from, 1)); err != nil {
 			return Stop{}, err
 		}
@@ -493,5 +510,5 @@ func (s *Session) search(ctx context.Context, m Motion) (Stop, error) {
 		}
 		to = from
 	}
-	return Stop{Reason: Beginning}, s.rec.Seek(ctx, 0)
+	return otherwise, s.rec.Seek(ctx, floor)
 }
