@@ -57,7 +57,13 @@ func instruction(row string) {
 			compute(name, params, to, body, "Const", "in.imm", "uint64(uint32(in.imm))") // beside a target
 		}
 	}
-	fmt.Fprintf(&out.Plain, "\t0x%s: {%q, %s, %s},\n", code, strings.ReplaceAll(signature, "?", "i"), name, constant)
+	types := func(letters string) (list string) {
+		for _, l := range letters {
+			list += map[rune]string{'i': "wasm.I32,", 'I': "wasm.I64,", 'f': "wasm.F32,", 'F': "wasm.F64,", '?': "wasm.I32,"}[l]
+		}
+		return list
+	}
+	fmt.Fprintf(&out.Plain, "\t0x%s: {[]wasm.ValType{%s}, []wasm.ValType{%s}, %s, %s},\n", code, types(params), types(to), name, constant)
 }
 
 // compute adds the operation that computes, with its second operand in a place; and if it decides, those that

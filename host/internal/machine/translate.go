@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/starling-host/starling/host/internal/wasm"
 )
@@ -13,6 +12,7 @@ import (
 type Code struct {
 	Imports []Import
 
+	types           []uint32    // for each type, the first one that equals it
 	funcs           []*function // the module's, then those of exported imports
 	table           []int32     // indices of functions, -1 for none
 	initial         []uint64    // values of globals
@@ -59,6 +59,13 @@ func Translate(b []byte, fuel string) (*Code, error) {
 		return nil, err
 	}
 	c := &Code{exports: map[string]uint32{}, exportedGlobals: map[string]uint32{}, fuel: -1}
+	first := map[string]uint32{}
+	for i, t := range m.Types {
+		if _, ok := first[t.String()]; !ok {
+			first[t.String()] = uint32(i)
+		}
+		c.types = append(c.types, first[t.String()])
+	}
 	for _, im := range m.Imports {
 		c.Imports = append(c.Imports, Import{im.Module, im.Name, m.Types[im.Type]})
 	}
@@ -88,8 +95,13 @@ func Translate(b []byte, fuel string) (*Code, error) {
 			c.memory.Max = wasm.MaxPages
 		}
 	}
-	if err := c.fillTable(m); err != nil {
-		return nil, err
+	if len(m.Tables) > 0 {
+		c.table = slices.Repeat([]int32{-1}, int(m.Tables[0].Limits.Min))
+	}
+	for i := range m.Elements {
+		if err := c.fillTable(m, &m.Elements[i]); err != nil {
+			return nil, err
+		}
 	}
 	for i := range m.Code {
 		t := &translator{c: c, m: m, f: c.funcs[m.NumImportedFuncs()+i]}
@@ -103,7 +115,7 @@ func Translate(b []byte, fuel string) (*Code, error) {
 // declare adds the function with the given index.
 func (c *Code) declare(m *wasm.Module, i int) {
 	t := m.Types[m.FuncTypeIndex(i)]
-	f := &function{index: uint32(i), typ: typeOf(m, t), params: len(t.Params), results: len(t.Results), locals: len(t.Params), host: -1}
+	f := &function{index: uint32(i), typ: c.types[m.FuncTypeIndex(i)], params: len(t.Params), results: len(t.Results), locals: len(t.Params), host: -1}
 	if i < m.NumImportedFuncs() {
 		f.host, f.size = i, max(f.params, f.results, 1)
 		if f.results > 0 {
@@ -111,16 +123,6 @@ func (c *Code) declare(m *wasm.Module, i int) {
 		}
 	}
 	c.funcs = append(c.funcs, f)
-}
-
-// typeOf returns the index of the first type that equals t, which exists.
-func typeOf(m *wasm.Module, t wasm.FuncType) uint32 {
-	for i := range m.Types {
-		if m.Types[i].Equal(t) {
-			return uint32(i)
-		}
-	}
-	panic("machine: type without index")
 }
 
 // forward adds a function that calls an import, for an import that is exported.
@@ -132,29 +134,19 @@ func (c *Code) forward(f *function) uint32 {
 	return g.index
 }
 
-func (c *Code) fillTable(m *wasm.Module) error {
-	if len(m.Tables) == 0 {
+func (c *Code) fillTable(m *wasm.Module, e *wasm.Element) error {
+	at := uint64(uint32(e.Start.Value))
+	switch {
+	case e.Mode != wasm.Active:
 		return nil
+	case at+uint64(e.Count) > uint64(len(c.table)):
+		return fmt.Errorf("an element segment is outside of the table")
 	}
-	c.table = make([]int32, m.Tables[0].Limits.Min)
-	for i := range c.table {
-		c.table[i] = -1
-	}
-	for i := range m.Elements {
-		e := &m.Elements[i]
-		if e.Mode != wasm.Active {
-			continue
+	for item := range m.Items(e) {
+		if item.Op == wasm.OpRefFunc {
+			c.table[at] = int32(item.Value)
 		}
-		at := uint64(uint32(e.Start.Value))
-		if at+uint64(e.Count) > uint64(len(c.table)) {
-			return fmt.Errorf("element segment %d is outside of the table", i)
-		}
-		for item := range m.Items(e) {
-			if item.Op == wasm.OpRefFunc {
-				c.table[at] = int32(item.Value)
-			}
-			at++
-		}
+		at++
 	}
 	return nil
 }
@@ -179,11 +171,14 @@ type control struct {
 	params, results []wasm.ValType
 	height          int     // of the stack below its parameters
 	start           int     // operation, of a loop
-	otherwise       int     // operation that branches to else, or -1
+	otherwise       int     // operation that branches to else, or -1, or noElse
 	exits           []patch // that branch to its end
 	unreachable     bool    // nothing reaches the rest of it
 	silent          bool    // nothing reached its beginning
 }
+
+// noElse: there is no else any more.
+const noElse = -2
 
 // patch is a branch whose target is not known yet: an operation, or the entry of a table.
 type patch struct{ operation, table, entry int }
@@ -211,7 +206,22 @@ const lazyStack = 200
 // invalid is the panic with which a translation ends.
 type invalid string
 
-func (t *translator) fail(format string, args ...any) { panic(invalid(fmt.Sprintf(format, args...))) }
+// check ends the translation unless the module is valid.
+func (t *translator) check(valid bool, format string, args ...any) {
+	if !valid {
+		panic(invalid(fmt.Sprintf(format, args...)))
+	}
+}
+
+// exists checks an index of something.
+func (t *translator) exists(what string, index uint32, size int) {
+	t.check(int64(index) < int64(size), "%s %d does not exist", what, index)
+}
+
+// is checks the type of a value. Zero is any.
+func (t *translator) is(got, want wasm.ValType) {
+	t.check(got == want || got == 0 || want == 0, "operand of type %s, not %s", got, want)
+}
 
 func (t *translator) body(i int) (err error) {
 	defer func() {
@@ -230,21 +240,15 @@ func (t *translator) body(i int) (err error) {
 	own := t.m.Types[t.m.Funcs[i]]
 	t.types = append(t.types, own.Params...)
 	for _, g := range groups {
-		if uint64(len(t.types))+uint64(g.Count) > maxSlots/2 {
-			t.fail("more than %d locals", maxSlots/2)
-		}
-		for range g.Count {
-			t.types = append(t.types, g.Type)
-		}
+		t.check(uint64(len(t.types))+uint64(g.Count) < maxSlots/2, "more than %d locals", maxSlots/2)
+		t.types = append(t.types, slices.Repeat([]wasm.ValType{g.Type}, int(g.Count))...)
 	}
 	t.f.locals, t.last = len(t.types), -1
 	t.control = append(t.control, control{op: wasm.OpBlock, results: own.Results, otherwise: -1})
 	for it.Next() {
 		t.at = it.Instr.Pos
 		t.instruction(&it)
-		if t.f.locals+t.peak >= maxSlots-1 {
-			t.fail("a frame of more than %d slots", maxSlots)
-		}
+		t.check(t.f.locals+t.peak < maxSlots-1, "a frame of more than %d slots", maxSlots)
 	}
 	t.f.size = t.f.locals + t.peak + 1
 	return it.Err()
@@ -284,18 +288,18 @@ func (t *translator) result(want wasm.ValType, o operation) {
 func (t *translator) pop(want wasm.ValType) (value, int) {
 	c, height := t.top(), len(t.stack)-1
 	if height < c.height {
-		if !c.unreachable {
-			t.fail("an operand is missing")
-		}
+		t.check(c.unreachable, "an operand is missing")
 		return value{t: want}, c.height
 	}
 	v := t.stack[height]
-	if want != 0 && v.t != 0 && v.t != want {
-		t.fail("operand of type %s, not %s", v.t, want)
-	}
-	t.stack = t.stack[:height]
-	t.settled = min(t.settled, height)
+	t.is(v.t, want)
+	t.cut(height)
 	return v, height
+}
+
+// cut drops the values from a height on.
+func (t *translator) cut(height int) {
+	t.stack, t.settled = t.stack[:height], min(t.settled, height)
 }
 
 // operand pops a value and returns the slot that has it. A constant is put there.
@@ -323,13 +327,18 @@ func (t *translator) put(d uint16, v value, height int) {
 	}
 }
 
-// settle puts all values of the stack into their slots.
-func (t *translator) settle() {
-	for h := t.settled; h < len(t.stack); h++ {
+// fill puts the values from a height on into their slots, and settle does it for good.
+func (t *translator) fill(from int) {
+	for h := from; h < len(t.stack); h++ {
 		t.put(t.slot(h), t.stack[h], h)
-		t.stack[h].kind = inSlot
 	}
-	t.settled = len(t.stack)
+}
+
+func (t *translator) settle() {
+	t.fill(t.settled)
+	for ; t.settled < len(t.stack); t.settled++ {
+		t.stack[t.settled].kind = inSlot
+	}
 	t.last = -1
 }
 
@@ -344,13 +353,9 @@ func (t *translator) expect(types []wasm.ValType) {
 		return
 	}
 	base := len(t.stack) - len(types)
-	if base < c.height {
-		t.fail("an operand is missing")
-	}
+	t.check(base >= c.height, "an operand is missing")
 	for i, want := range types {
-		if got := t.stack[base+i].t; got != want && got != 0 {
-			t.fail("operand of type %s, not %s", got, want)
-		}
+		t.is(t.stack[base+i].t, want)
 	}
 }
 
@@ -364,13 +369,12 @@ func (t *translator) pushAll(types []wasm.ValType) {
 func (t *translator) unreachable() {
 	c := t.top()
 	c.unreachable, t.silent, t.last = true, true, -1
-	t.stack = t.stack[:c.height]
-	t.settled = min(t.settled, c.height)
+	t.cut(c.height)
 }
 
 func (t *translator) open(op wasm.Op, b wasm.BlockType, otherwise int) {
-	if index, ok := b.Index(); ok && int64(index) >= int64(len(t.m.Types)) {
-		t.fail("type %d does not exist", index)
+	if index, ok := b.Index(); ok {
+		t.exists("type", index, len(t.m.Types))
 	}
 	block := t.m.TypeOfBlock(b)
 	t.expect(block.Params)
@@ -380,15 +384,13 @@ func (t *translator) open(op wasm.Op, b wasm.BlockType, otherwise int) {
 		op: op, params: block.Params, results: block.Results, height: len(t.stack) - len(block.Params), start: len(t.f.code), otherwise: otherwise, silent: t.silent,
 	})
 	// The values may have been of any type: they are the block's parameters.
-	t.stack = t.stack[:len(t.stack)-len(block.Params)]
+	t.cut(t.top().height)
 	t.pushAll(block.Params)
 }
 
 // label returns the block that a branch leads out of, and whether that is the body.
 func (t *translator) label(index uint32) (c *control, body bool) {
-	if int64(index) >= int64(len(t.control)) {
-		t.fail("label %d does not exist", index)
-	}
+	t.exists("label", index, len(t.control))
 	k := len(t.control) - 1 - int(index)
 	return &t.control[k], k == 0
 }
@@ -403,14 +405,8 @@ func (c *control) carried() []wasm.ValType {
 
 // moves reports whether a branch has to move values.
 func (t *translator) moves(c *control) bool {
-	n := len(c.carried())
-	base := len(t.stack) - n
-	for k := range n {
-		if base != c.height || t.stack[base+k].kind != inSlot {
-			return true
-		}
-	}
-	return false
+	base := len(t.stack) - len(c.carried())
+	return base < len(t.stack) && (base != c.height || slices.ContainsFunc(t.stack[base:], func(v value) bool { return v.kind != inSlot }))
 }
 
 // lead makes a branch lead to a block: to its start, or later to its end.
@@ -459,9 +455,7 @@ func (t *translator) leave() {
 	case n == 1:
 		t.emit(operation{op: opReturnSlot, a: t.slotOf(t.stack[base], base)})
 	default:
-		for h := base; h < base+n; h++ { // first into their slots, since the results replace locals
-			t.put(t.slot(h), t.stack[h], h)
-		}
+		t.fill(base) // first into their slots, since the results replace locals
 		for k := range n {
 			t.emit(operation{op: opMove, d: uint16(k), a: t.slot(base + k)})
 		}
@@ -524,16 +518,12 @@ func (t *translator) instruction(it *wasm.Iter) {
 		t.leave()
 		t.unreachable()
 	case wasm.OpCall:
-		if int64(in.Index) >= int64(t.m.NumFuncs()) {
-			t.fail("function %d does not exist", in.Index)
-		}
+		t.exists("function", in.Index, t.m.NumFuncs())
 		t.call(t.m.Types[t.m.FuncTypeIndex(int(in.Index))], operation{op: opCall, imm: uint64(in.Index)})
 	case wasm.OpCallIndirect:
-		if int64(in.Index) >= int64(len(t.m.Types)) || len(t.m.Tables) == 0 {
-			t.fail("there is no table, or no type %d", in.Index)
-		}
-		callee := t.m.Types[in.Index]
-		t.call(callee, operation{op: opCallIndirect, a: t.operand(wasm.I32), imm: uint64(typeOf(t.m, callee))})
+		t.exists("type", in.Index, len(t.m.Types))
+		t.exists("table", in.Index2, len(t.m.Tables))
+		t.call(t.m.Types[in.Index], operation{op: opCallIndirect, a: t.operand(wasm.I32), imm: uint64(t.c.types[in.Index])})
 	case wasm.OpDrop:
 		t.pop(0)
 		t.last = -1
@@ -544,9 +534,7 @@ func (t *translator) instruction(it *wasm.Iter) {
 		}
 		y, hy := t.pop(want)
 		x, hx := t.pop(want)
-		if x.t != y.t && x.t != 0 && y.t != 0 {
-			t.fail("select of %s and %s", x.t, y.t)
-		}
+		t.is(x.t, y.t)
 		o := operation{op: opSelect, a: t.slotOf(x, hx), b: t.slotOf(y, hy), imm: uint64(c)}
 		t.result(max(x.t, y.t), o)
 	case wasm.OpLocalGet, wasm.OpLocalSet, wasm.OpLocalTee:
@@ -554,19 +542,15 @@ func (t *translator) instruction(it *wasm.Iter) {
 	case wasm.OpGlobalGet, wasm.OpGlobalSet:
 		t.global(in.Op, in.Index)
 	case wasm.OpMemorySize:
-		t.needMemory()
+		t.exists("memory", 0, len(t.m.Memories))
 		t.result(wasm.I32, operation{op: opMemorySize})
 	case wasm.OpMemoryGrow:
-		t.needMemory()
+		t.exists("memory", 0, len(t.m.Memories))
 		t.result(wasm.I32, operation{op: opMemoryGrow, a: t.operand(wasm.I32)})
 	case wasm.OpMemoryCopy, wasm.OpMemoryFill:
-		t.needMemory()
+		t.exists("memory", 0, len(t.m.Memories))
 		n, from, to := t.operand(wasm.I32), t.operand(wasm.I32), t.operand(wasm.I32)
-		op := opMemoryCopy
-		if in.Op == wasm.OpMemoryFill {
-			op = opMemoryFill
-		}
-		t.emit(operation{op: op, d: to, a: from, b: n})
+		t.emit(operation{op: map[wasm.Op]uint16{wasm.OpMemoryCopy: opMemoryCopy, wasm.OpMemoryFill: opMemoryFill}[in.Op], d: to, a: from, b: n})
 	case wasm.OpI32Const, wasm.OpI64Const, wasm.OpF32Const, wasm.OpF64Const:
 		t.push(constantAt(t.m, in.Pos, in.End))
 	default:
@@ -578,9 +562,7 @@ func (t *translator) instruction(it *wasm.Iter) {
 func (t *translator) closes(op wasm.Op) {
 	c := t.top()
 	t.expect(c.results)
-	if len(t.stack) != c.height+len(c.results) {
-		t.fail("%d values are left", len(t.stack)-c.height-len(c.results))
-	}
+	t.check(len(t.stack) == c.height+len(c.results), "%d values are left", len(t.stack)-c.height-len(c.results))
 	if len(t.control) == 1 {
 		t.leave()
 		t.control = nil
@@ -589,34 +571,25 @@ func (t *translator) closes(op wasm.Op) {
 	if !t.silent {
 		t.settle()
 	}
+	here, next := *c, c.params
 	if op == wasm.OpElse {
-		if c.op != wasm.OpIf || c.otherwise == -2 {
-			t.fail("else without if")
-		}
+		t.check(c.op == wasm.OpIf && c.otherwise != noElse, "else without if")
 		c.exits = append(c.exits, patch{t.emit(operation{op: opJump}), -1, 0})
 		t.target(patch{c.otherwise, -1, 0}, len(t.f.code))
-		c.otherwise, c.unreachable, t.silent = -2, false, c.silent
-		t.stack = t.stack[:c.height]
-		t.settled = min(t.settled, c.height)
-		t.pushAll(c.params)
+		c.otherwise, c.unreachable = noElse, false
 	} else {
-		closed := *c
-		if closed.op == wasm.OpIf && closed.otherwise != -2 {
-			if len(closed.params) != len(closed.results) || string(closed.params) != string(closed.results) {
-				t.fail("if without else, of a type that changes the stack")
-			}
-			t.target(patch{closed.otherwise, -1, 0}, len(t.f.code))
+		if c.op == wasm.OpIf && c.otherwise != noElse {
+			t.check(string(c.params) == string(c.results), "if without else, of a type that changes the stack")
+			t.target(patch{c.otherwise, -1, 0}, len(t.f.code))
 		}
-		t.control = t.control[:len(t.control)-1]
-		for _, p := range closed.exits {
+		for _, p := range c.exits {
 			t.target(p, len(t.f.code))
 		}
-		t.silent = closed.silent
-		t.stack = t.stack[:closed.height]
-		t.settled = min(t.settled, closed.height)
-		t.pushAll(closed.results)
+		t.control, next = t.control[:len(t.control)-1], c.results
 	}
-	t.last = -1
+	t.silent, t.last = here.silent, -1
+	t.cut(here.height)
+	t.pushAll(next)
 	t.settled = len(t.stack)
 }
 
@@ -645,9 +618,7 @@ func (t *translator) branchTable(it *wasm.Iter) {
 	entry, arity := 0, -1
 	for index := range it.Labels {
 		c, body := t.label(index)
-		if arity >= 0 && arity != len(c.carried()) {
-			t.fail("labels of different types")
-		}
+		t.check(arity < 0 || arity == len(c.carried()), "labels of different types")
 		arity = len(c.carried())
 		// Where nothing reaches the branch, its operands may be of any type for each label.
 		base := max(len(t.stack)-arity, t.top().height)
@@ -674,21 +645,16 @@ func (t *translator) branchTable(it *wasm.Iter) {
 func (t *translator) call(callee wasm.FuncType, o operation) {
 	t.expect(callee.Params)
 	base := len(t.stack) - len(callee.Params)
-	for h := base; h < len(t.stack); h++ {
-		t.put(t.slot(h), t.stack[h], h)
-	}
+	t.fill(base)
 	o.d = t.slot(base)
 	t.emit(o)
-	t.stack = t.stack[:base]
-	t.settled = min(t.settled, base)
+	t.cut(base)
 	t.pushAll(callee.Results)
 	t.last = -1
 }
 
 func (t *translator) local(op wasm.Op, index uint32) {
-	if int64(index) >= int64(len(t.types)) {
-		t.fail("local %d does not exist", index)
-	}
+	t.exists("local", index, len(t.types))
 	want, x := t.types[index], value{t.types[index], inLocal, uint64(index)}
 	if op == wasm.OpLocalGet {
 		if len(t.stack) > lazyStack {
@@ -719,17 +685,13 @@ func (t *translator) local(op wasm.Op, index uint32) {
 }
 
 func (t *translator) global(op wasm.Op, index uint32) {
-	if int64(index) >= int64(len(t.c.globals)) {
-		t.fail("global %d does not exist", index)
-	}
+	t.exists("global", index, len(t.c.globals))
 	g := t.c.globals[index]
 	if op == wasm.OpGlobalGet {
 		t.result(g.Type, operation{op: opGlobalGet, imm: uint64(index)})
 		return
 	}
-	if !g.Mutable {
-		t.fail("global %d is not mutable", index)
-	}
+	t.check(g.Mutable, "global %d is not mutable", index)
 	last := t.last
 	a := t.operand(g.Type)
 	fuel := int(index) == t.c.fuel
@@ -744,12 +706,6 @@ func (t *translator) global(op wasm.Op, index uint32) {
 		}
 	}
 	t.emit(operation{op: map[bool]uint16{true: opFuelSet, false: opGlobalSet}[fuel], a: a, imm: uint64(index)})
-}
-
-func (t *translator) needMemory() {
-	if len(t.m.Memories) == 0 {
-		t.fail("there is no memory")
-	}
 }
 
 // constantAt decodes the instruction of a constant.
@@ -785,42 +741,32 @@ func (t *translator) plain(in wasm.Instr) {
 	index := in.Op
 	if in.Op >= wasm.OpI32TruncSatF32S && in.Op <= wasm.OpI64TruncSatF64U {
 		index = 0xe0 + in.Op&7
-	} else if in.Op >= 0xe0 {
-		t.fail("%s is not known", in.Op)
 	}
-	row := plain[index]
-	params, result, ok := strings.Cut(row.signature, ":")
-	if !ok {
-		t.fail("%s is not known", in.Op)
-	}
+	row := plain[index&0xff]
+	t.check(index < 0x100 && row.slots != opNone, "%s is not known", in.Op)
 	o := operation{op: row.slots}
 	if in.Op >= wasm.OpI32Load && in.Op <= wasm.OpI64Store32 {
-		t.needMemory()
+		t.exists("memory", 0, len(t.m.Memories))
 		raw := t.m.Bytes(in.Pos, in.End)
 		r := wasm.NewReader(raw, 1, len(raw))
-		if align := r.U32(); align > alignment[in.Op-wasm.OpI32Load] {
-			t.fail("alignment %d", align)
-		}
+		align := r.U32()
+		t.check(align <= alignment[in.Op-wasm.OpI32Load], "alignment %d", align)
 		o.imm = uint64(r.U32())
 	}
-	if len(params) == 2 {
-		if v, height := t.pop(letter(params[1])); v.kind == constant && row.constant != 0 {
+	if len(row.params) == 2 {
+		if v, height := t.pop(row.params[1]); v.kind == constant && row.constant != 0 {
 			o.op, o.imm = row.constant, v.bits
 		} else {
 			o.b = t.slotOf(v, height)
 		}
 	}
-	o.a = t.operand(letter(params[0]))
-	if result == "" {
+	o.a = t.operand(row.params[0])
+	if len(row.results) == 0 {
 		t.emit(o)
 	} else {
-		t.result(letter(result[0]), o)
+		t.result(row.results[0], o)
 	}
 }
 
 // alignment has the logarithm of each load's and store's bytes, by opcode.
 var alignment = [...]uint32{2, 3, 2, 3, 0, 0, 1, 1, 0, 0, 1, 1, 2, 2, 2, 3, 2, 3, 0, 1, 0, 1, 2}
-
-func letter(c byte) wasm.ValType {
-	return map[byte]wasm.ValType{'i': wasm.I32, 'I': wasm.I64, 'f': wasm.F32, 'F': wasm.F64}[c]
-}
