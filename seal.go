@@ -2,6 +2,7 @@ package starling
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -86,7 +87,8 @@ func (db *DB) Receipts(ctx context.Context, run string) ([]*receipt.Receipt, err
 // Bundle collects runs with their modules and, if the database was ever sealed, proofs that
 // they are in its newest checkpoint. [DB.Find] resolves the names. The error is
 // [seal.ErrNotSealed] if the newest checkpoint lacks a run. Open runs are in no checkpoint,
-// so a bundle of open runs alone has no proofs.
+// so a bundle of open runs alone has no proofs. If [Options].Receipts signs them, the bundle has the
+// receipts of the calls.
 func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 	var b seal.Bundle
 	log, err := db.Log(ctx)
@@ -110,11 +112,33 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
 			open++
 		}
 	}
+	for _, id := range ids {
+		if err := db.bundleReceipts(ctx, &b, id); err != nil {
+			return b, err
+		}
+	}
 	_, b.Proofs, err = seal.Prove(ctx, log, ids...)
 	if errors.Is(err, seal.ErrNoLog) || errors.Is(err, seal.ErrNotSealed) && open == len(ids) {
 		err = nil
 	}
 	return b, err
+}
+
+// bundleReceipts adds the receipts of a run, if the database signs them. A run that is open, or cannot be
+// read, has none.
+func (db *DB) bundleReceipts(ctx context.Context, b *seal.Bundle, id string) error {
+	receipts, err := db.Receipts(ctx, id)
+	if errors.Is(err, ErrNoReceipts) || errors.Is(err, receipt.ErrOpen) || errors.Is(err, event.ErrEncrypted) {
+		return nil
+	}
+	for _, r := range receipts {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		b.Receipts = append(append(b.Receipts, line...), '\n')
+	}
+	return err
 }
 
 // BundleOptions configure the verification of a bundle. The zero value trusts no key and
@@ -137,6 +161,7 @@ type BundleVerdict struct {
 	Sealed      bool
 	Checkpoint  seal.Checkpoint  // if Sealed
 	Signatures  []seal.Signature // of the keys that the policy trusts
+	Receipts    int              // that the bundle has; each says what its run says
 	Runs        []Verdict        // of the runs that were executed, in their order
 }
 
@@ -167,7 +192,7 @@ func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVe
 		v.Invalid = errors.New("seal: the bundle is not sealed, so no key that you trust has signed it")
 		return v, nil
 	}
-	if o.WithoutReplay {
+	if v.Receipts, v.Invalid = receipt.CheckBundle(b, o.Policy); v.Invalid != nil || o.WithoutReplay {
 		return v, nil
 	}
 	// A bundle from somebody else may take years to execute. The verdict lists the runs
@@ -213,6 +238,7 @@ type BundleDocument struct {
 	Trusted    bool                     `json:"trusted"` // a key that was given has signed the checkpoint
 	Checkpoint *seal.CheckpointDocument `json:"checkpoint,omitempty"`
 	Signatures []SignatureDocument      `json:"signatures,omitempty"`
+	Receipts   int                      `json:"receipts,omitempty"`
 	Runs       []seal.RunFacts          `json:"runs,omitempty"`
 	Replays    []agent.ReplayDocument   `json:"replays,omitempty"`
 }
@@ -240,7 +266,7 @@ func Signatures(all []seal.Signature) (docs []SignatureDocument) {
 
 // Document returns the verdict as a document.
 func (v BundleVerdict) Document() BundleDocument {
-	doc := BundleDocument{Verdict: "valid", Sealed: v.Sealed, Trusted: len(v.Signatures) > 0, Signatures: Signatures(v.Signatures), Runs: v.Certificate.Runs}
+	doc := BundleDocument{Verdict: "valid", Sealed: v.Sealed, Trusted: len(v.Signatures) > 0, Signatures: Signatures(v.Signatures), Receipts: v.Receipts, Runs: v.Certificate.Runs}
 	if v.Sealed {
 		doc.Checkpoint = v.Checkpoint.Document()
 	}

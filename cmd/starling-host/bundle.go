@@ -41,7 +41,7 @@ const bundleExample = `  starling-host seal --key seal.key
   starling-host bundle @last --html -o dice.html`
 
 func (a *app) bundleCommand() *cobra.Command {
-	var out string
+	var out, receipts string
 	var html bool
 	cmd := &cobra.Command{
 		Use:     "bundle [DB] RUN...",
@@ -62,21 +62,26 @@ func (a *app) bundleCommand() *cobra.Command {
 			if isDatabase(args[0]) {
 				where, args = args[0], args[1:]
 			}
-			return a.bundle(cmd.Context(), where, args, out, html)
+			return a.bundle(cmd.Context(), where, args, out, html, receipts)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE`")
+	cmd.Flags().StringVar(&receipts, "receipts", "", "add receipts of the calls, signed with the key in `KEYFILE`")
 	cmd.Flags().BoolVar(&html, "html", false, "write a page that shows and verifies the runs in a browser")
 	return cmd
 }
 
-func (a *app) bundle(ctx context.Context, where string, runs []string, out string, html bool) error {
+func (a *app) bundle(ctx context.Context, where string, runs []string, out string, html bool, receipts string) error {
+	issuer, err := issuerOf(receipts)
+	if err != nil {
+		return err
+	}
 	log, err := openDatabase(ctx, where)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	b, err := starling.Over(log, starling.Options{}).Bundle(ctx, runs...)
+	b, err := starling.Over(log, starling.Options{Receipts: issuer}).Bundle(ctx, runs...)
 	if err != nil {
 		return notSealed(where, err)
 	}

@@ -368,6 +368,9 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 			a.stdout.printf("    asked     %s\n    answered  %s\n", asked, cmp.Or(answered, "nothing"))
 		}
 	}
+	if v.Receipts > 0 {
+		a.stdout.printf("  %s: each says what its run says\n", plural(v.Receipts, "receipt"))
+	}
 	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
 	if v.Sealed {
 		a.stdout.printf("  log         %s\n", v.Checkpoint.Origin)

@@ -449,3 +449,74 @@ func BenchmarkReceipt(b *testing.B) {
 		}
 	}
 }
+
+// TestReceiptsInABundle are made again from the runs beside them, so that a signature on anything else
+// does not help.
+func TestReceiptsInABundle(t *testing.T) {
+	key := fixedKey(t, "example.com/runs", 1)
+	trust, err := seal.Trust(key.VKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := seal.Bundle{Runs: runs(t), Modules: map[canon.Hash][]byte{canon.Sum([]byte("module")): []byte("module")}}
+	var statements []receipt.Statement
+	for i, events := range b.Runs {
+		leaf, err := b.Leaf(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		some, err := receipt.Of(events, leaf, receipt.Options{LeafOnly: i == 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		statements = append(statements, some...)
+	}
+	check := func(all ...receipt.Statement) (int, error) {
+		b.Receipts = nil
+		for _, s := range all {
+			r, err := s.Sign(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Receipts = append(append(b.Receipts, document(t, r)...), '\n')
+		}
+		file, err := b.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _, err := seal.OpenBundle(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return receipt.CheckBundle(again, trust)
+	}
+	if n, err := check(statements...); n != len(statements) || err != nil {
+		t.Errorf("%d of %d receipts are right: %v", n, len(statements), err)
+	}
+	for _, forge := range []func(s *receipt.Statement){
+		func(s *receipt.Statement) { s.Predicate.Tool.Name = "mice" },
+		func(s *receipt.Statement) { s.Predicate.Fuel++ },
+		func(s *receipt.Statement) { s.Subject[0].Digest = s.Subject[1].Digest },
+		func(s *receipt.Statement) { s.Predicate.Evidence = receipt.Recorded },
+		func(s *receipt.Statement) { s.Predicate.Run.ID = "run-elsewhere" },
+		func(s *receipt.Statement) {
+			s.Predicate.Tool.Digest = receipt.Digest{"sha256": strings.Repeat("0", 64)}
+		},
+	} {
+		c, err := receipt.Of(b.Runs[0], must(b.Leaf(0)), receipt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		forge(&c[0])
+		if _, err := check(c[0]); err == nil {
+			t.Errorf("taken: %s", c[0])
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -22,9 +22,10 @@ import (
 
 // Bundle is runs with everything that is needed to check them offline (spec/bundle.md).
 type Bundle struct {
-	Runs    [][]event.Event // each of them whole, or open
-	Modules map[canon.Hash][]byte
-	Proofs  []Proof // one for each run, or empty
+	Runs     [][]event.Event // each of them whole, or open
+	Modules  map[canon.Hash][]byte
+	Proofs   []Proof // one for each run, or empty
+	Receipts []byte  // of the calls, one a line, see package receipt; or empty
 }
 
 // Add adds a run, with the modules that it names and that the bundle lacks. It is
@@ -234,8 +235,13 @@ func (b Bundle) Bytes() ([]byte, error) {
 	for i, p := range b.Proofs {
 		all = append(all, entry{proofName(i), p.Text()})
 	}
+	if len(b.Receipts) > 0 {
+		all = append(all, entry{receiptsName, b.Receipts})
+	}
 	return archived(all)
 }
+
+const receiptsName = "receipts.ndjson"
 
 func moduleName(d canon.Hash) string { return "modules/" + d.String() + ".wasm" }
 func proofName(i int) string         { return fmt.Sprintf("proofs/%d.tlog-proof", i+1) }
@@ -290,7 +296,7 @@ func OpenBundle(file []byte) (Bundle, Certificate, error) {
 		}
 		b.Modules[sum], last = entries[0].content, name
 	}
-	for i := 0; err == nil && len(entries) > 0; i++ {
+	for i := 0; err == nil && len(entries) > 0 && entries[0].name != receiptsName; i++ {
 		var text []byte
 		var p Proof
 		if text, err = next(proofName(i)); err == nil {
@@ -299,6 +305,11 @@ func OpenBundle(file []byte) (Bundle, Certificate, error) {
 			}
 		}
 		b.Proofs = append(b.Proofs, p)
+	}
+	if err == nil && len(entries) > 0 {
+		if b.Receipts = entries[0].content; len(entries) > 1 || !bytes.HasSuffix(b.Receipts, []byte("\n")) {
+			err = fmt.Errorf("seal: %s is empty or cut off, or not the last entry", receiptsName)
+		}
 	}
 	if err != nil {
 		return b, Certificate{}, err

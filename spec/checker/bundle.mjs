@@ -2,11 +2,13 @@
 // compared with what it has to be.
 
 import { Buffer } from 'node:buffer'
+import { createHash } from 'node:crypto'
 import { blake3 } from './blake3.mjs'
-import { quote, refuse, within } from './bytes.mjs'
+import { quote, refuse, text, within } from './bytes.mjs'
 import { readExport } from './event.mjs'
 import { canonicalJSON } from './json.mjs'
-import { checkRunProof, readProof } from './seal.mjs'
+import { checkReceipt } from './receipt.mjs'
+import { checkRunProof, leafOf, readProof } from './seal.mjs'
 
 const MAX_RUNS = 10_000
 const LOCAL = 30, CENTRAL = 46, END = 22 // sizes of headers without names
@@ -67,7 +69,7 @@ export function readArchive(bytes) {
 }
 
 /** checkBundle makes the checks of section 4, says each, and returns the runs and their proofs. */
-export function checkBundle(bytes, readme, say) {
+export function checkBundle(bytes, readme, say, keys = []) {
   const entries = readArchive(bytes)
   say(`archive: ${entries.length} entries, every byte is as the format wants it`)
   for (const [i, name] of ['README.txt', 'certificate.json', 'runs.ndjson'].entries()) {
@@ -76,10 +78,12 @@ export function checkBundle(bytes, readme, say) {
   const [about, certificate, events] = entries
   if (!about.content.equals(readme)) refuse('README.txt is not the text of this version')
   const modules = [], proofs = []
+  let receipts = []
   for (const [i, entry] of entries.slice(3).entries()) {
     const digest = /^modules\/([0-9a-f]{64})\.wasm$/.exec(entry.name)?.[1]
     if (digest && proofs.length === 0 && (modules.length === 0 || digest > modules.at(-1).digest)) modules.push({ digest, ...entry })
     else if (entry.name === `proofs/${proofs.length + 1}.tlog-proof`) proofs.push(entry)
+    else if (entry.name === 'receipts.ndjson' && i + 4 === entries.length && text(entry.content).endsWith('\n')) receipts = text(entry.content).slice(0, -1).split('\n')
     else refuse(`entry ${i + 4}, ${quote(entry.name)}, is not the name that comes here`)
   }
 
@@ -104,6 +108,12 @@ export function checkBundle(bytes, readme, say) {
     if (!proof.note.equals(seals[0].note)) refuse('the checkpoint is not that of the first proof')
     checkRunProof(runs[i], proof)
   }))
+  receipts.forEach((line, i) => within(`receipts.ndjson: line ${i + 1}`, () => {
+    const { statement } = checkReceipt(Buffer.from(line), keys)
+    const run = runs.find((r) => r.runID === statement.run.get('id')) ?? refuse('of a run that is not here')
+    if (statement.subjects.get('leaf')?.get('sha256') !== createHash('sha256').update(leafOf(run)).digest('hex')) refuse('about another leaf')
+  }))
+  if (receipts.length > 0) say(`receipts: ${receipts.length}, of the leaves of the runs; NOT PROVEN that they say what the runs say`)
   return { runs, checkpoint: seals[0]?.checkpoint }
 }
 

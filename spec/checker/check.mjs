@@ -59,7 +59,7 @@ function checkFile(file, trust, print) {
   const bytes = read(file)
   if (bytes.subarray(0, 4).toString('latin1') === 'PK\x03\x04' || file.endsWith('.starling')) {
     const readme = readFileSync(new URL('../vectors/bundle-readme.txt', import.meta.url))
-    const { checkpoint, runs } = checkBundle(bytes, readme, say)
+    const { checkpoint, runs } = checkBundle(bytes, readme, say, [...trust.keys, ...trust.policy?.logs ?? []])
     if (checkpoint) {
       say(`proofs: ${runs.length} runs are in the checkpoint`)
       checkTrust(checkpoint, trust, say)
