@@ -253,18 +253,6 @@ func (k Kind) Family() string {
 	return "bad"
 }
 
-// Depth is how deep inside a run events of a kind happen, from 0 to 2.
-func (k Kind) Depth() int {
-	switch k {
-	case KindSideEffectRecorded:
-		return 2
-	case KindReasoningEmitted, KindAssistantMessageCompleted, KindToolCallScheduled,
-		KindToolCallCompleted, KindToolCallFailed, KindTurnFailed:
-		return 1
-	}
-	return 0
-}
-
 // DescribeRequest returns the request line of a message/http request without its protocol
 // version: "GET http://host/path".
 func DescribeRequest(request []byte) string {

@@ -2,7 +2,12 @@ package span
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/internal/display"
 )
 
 // Axis maps the time of a run to a line of the length 1. Long stretches in which nothing happens
@@ -79,6 +84,57 @@ type Row struct {
 	End    int64 // of the last of them
 	Hidden bool  // it stands for all further children of its parent
 }
+
+// Text returns the words for a row: what it is, and a detail. Both may be hostile.
+func (r Row) Text() (name, detail string) {
+	name = r.Name
+	switch {
+	case r.Hidden:
+		return fmt.Sprintf("%s more", display.Digits(uint64(r.Count))), "in the events"
+	case r.Kind == Call && r.Attempt > 1:
+		name += fmt.Sprintf(", attempt %d", r.Attempt)
+	case r.Kind == Answer:
+		name = cmp.Or(name, "model")
+		detail = fmt.Sprintf("%s tokens in, %s out", display.Digits(uint64(max(r.InputTokens, 0))), display.Digits(uint64(max(r.OutputTokens, 0))))
+	case r.Kind == Wait:
+		name = "wait " + name
+	case r.Kind == Effect && r.Request != "":
+		if method, address, _ := strings.Cut(r.Request, " "); name == r.Request && r.Host != "" { // room is for the path
+			_, path, _ := strings.Cut(address, r.Host)
+			name, detail = method+" "+path, r.Host+" "
+		}
+		if r.Status != 0 {
+			name, detail = fmt.Sprintf("%d %s", r.Status, name), detail+display.Size(uint64(r.Bytes))
+		}
+	}
+	if r.Count > 1 {
+		name += fmt.Sprintf(" ×%d", r.Count)
+	}
+	switch r.State {
+	case Failed:
+		detail = r.ErrorType + ": " + r.Error
+	case Cancelled, Lost:
+		detail = string(r.State)
+	}
+	return cmp.Or(name, "no name"), detail
+}
+
+// Took returns how long a row took, or nothing if it took no time.
+func (r Row) Took() string {
+	took := display.Duration(time.Duration(r.End - r.Start))
+	switch {
+	case r.State == Open:
+		return "open"
+	case r.End == r.Start:
+		return ""
+	case r.Approximate:
+		return "≤ " + took
+	}
+	return took
+}
+
+// Bad reports whether something failed, or was answered with an HTTP status of 400 or more.
+func (s *Span) Bad() bool { return s.State == Failed || s.Status >= 400 }
 
 // Rows returns the lines of a view: each span is followed by its children. If a span has more
 // children than most, one more line stands for the rest.

@@ -350,8 +350,8 @@ func (b *reader) choose(r *http.Request, view string) (chosen int) {
 		say("status", strconv.Itoa(s.Status))
 	}
 	say("began", "+"+duration(s.Start))
-	if s.End > s.Start {
-		say("took", tookOf(s))
+	if took := (span.Row{Span: s, End: s.End}).Took(); took != "" {
+		say("took", took)
 	}
 	if s.Error != "" {
 		p.Error = display.PrintableText(display.Clip(s.ErrorType+": "+s.Error, maxBody))
@@ -482,11 +482,3 @@ func nesting(doc []byte) (deepest int) {
 }
 
 func duration(ns int64) string { return display.Duration(time.Duration(ns)) }
-
-// tookOf returns how long a span took.
-func tookOf(s *span.Span) string {
-	if s.Approximate {
-		return "≤ " + duration(s.End-s.Start)
-	}
-	return duration(s.End - s.Start)
-}

@@ -63,9 +63,9 @@ func (b *reader) waterfall(r *http.Request) error {
 	for _, f := range axis.Folds {
 		w.Folds = append(w.Folds, percent((axis.At(f.From)+axis.At(f.To))/2))
 	}
-	var rows []span.Row
-	for most := maxBelow; rows == nil || len(rows) > maxRows && most > 0; most /= 3 { // a long run shows less of each call
-		rows = run.Rows(most)
+	rows := run.Rows(maxBelow)
+	if len(rows) > maxRows {
+		rows = run.Rows(maxBelow / 8) // a long run shows less of each call
 	}
 	if len(rows) > maxRows {
 		b.note(fmt.Sprintf("%s more rows are not drawn.", digits(len(rows)-maxRows)))
@@ -89,53 +89,18 @@ func (b *reader) waterfall(r *http.Request) error {
 
 // newSpanRow returns the bar of a row. The input is that of a call.
 func newSpanRow(row span.Row, axis span.Axis, input string) spanRow {
+	name, detail := row.Text()
 	r := spanRow{
-		Name: cmp.Or(line(row.Name), "no name"), Indent: make([]struct{}, min(row.Depth, 8)), Class: "b-" + string(row.Kind),
-		X: percent(axis.At(row.Start)), W: percent(max(axis.At(row.End)-axis.At(row.Start), 0.002)),
-		Took: duration(row.End - row.Start), Bad: row.State == span.Failed,
-	}
-	switch row.Kind {
-	case span.Call:
-		r.Sub = input
-		if row.Attempt > 1 {
-			r.Name += fmt.Sprintf(", attempt %d", row.Attempt)
-		}
-	case span.Answer:
-		r.Sub = fmt.Sprintf("%s tokens in, %s out", digits(row.InputTokens), digits(row.OutputTokens))
-	case span.Wait:
-		r.Name = "wait " + r.Name
-	case span.Effect:
-		if method, address, _ := strings.Cut(row.Request, " "); row.Name == row.Request && row.Host != "" { // room is for the path
-			_, path, _ := strings.Cut(address, row.Host)
-			r.Name, r.Sub = line(method+" "+path), line(row.Host)
-		}
-		if row.Status != 0 {
-			r.Name, r.Sub = fmt.Sprintf("%d %s", row.Status, r.Name), r.Sub+" "+display.Size(uint64(row.Bytes))
-		}
-		r.Bad = r.Bad || row.Status >= 400
-	}
-	switch row.State {
-	case span.Failed:
-		r.Sub = line(row.ErrorType + ": " + row.Error)
-	case span.Cancelled, span.Lost:
-		r.Sub = string(row.State)
-		r.Class += " b-lost"
-	case span.Open:
-		r.Took = "open"
-	}
-	if r.Bad {
-		r.Class += " b-bad"
+		Name: line(name), Sub: cmp.Or(line(detail), input), Took: row.Took(), Bad: row.Bad(), Indent: make([]struct{}, min(row.Depth, 8)),
+		Class: "b-" + string(row.Kind), X: percent(axis.At(row.Start)), W: percent(max(axis.At(row.End)-axis.At(row.Start), 0.002)),
 	}
 	switch {
-	case row.Hidden:
-		r.Name, r.Sub = digits(row.Count)+" more", "in the events"
-	case row.Count > 1:
-		r.Name += fmt.Sprintf(" ×%d", row.Count)
+	case r.Bad:
+		r.Class += " b-bad"
+	case row.State == span.Cancelled, row.State == span.Lost:
+		r.Class += " b-lost"
 	}
-	if row.Start == row.End && row.State != span.Open {
-		r.Took = ""
-	} else if row.Approximate {
-		r.Took = "≤ " + r.Took
+	if row.Approximate {
 		r.Class += " b-approximate"
 	}
 	return r
@@ -183,8 +148,8 @@ func (b *reader) requests(r *http.Request) error {
 			continue
 		}
 		row := requestRow{
-			Path: b.runPath(b.run.RunID, viewRequests, numberOf(s)), Status: strconv.Itoa(s.Status), Took: tookOf(s), Size: display.Size(uint64(s.Bytes)),
-			Bad: s.State == span.Failed || s.Status >= 400, Current: i == chosen,
+			Path: b.runPath(b.run.RunID, viewRequests, numberOf(s)), Status: strconv.Itoa(s.Status), Took: span.Row{Span: s, End: s.End}.Took(), Size: display.Size(uint64(s.Bytes)),
+			Bad: s.Bad(), Current: i == chosen,
 		}
 		row.Method, row.URL, _ = strings.Cut(display.Printable(display.Clip(s.Request, 8*maxLine)), " ")
 		if s.Status == 0 {

@@ -43,17 +43,41 @@ function showRun(run) {
 	make(h, "span", facts.encrypted ? "encrypted" : facts.status, `state ${facts.encrypted ? "mid" : states[facts.status]}`);
 	make(head, "div", run.run_id, "id");
 	const list = make(head, "div", undefined, "facts");
-	for (const [name, value] of [["started", run.started], ["duration", run.duration], ["events", facts.events.toLocaleString("en")], ["tool calls", run.calls], ["fuel", run.fuel]]) {
+	for (const [name, value] of [["started", run.started], ["duration", run.duration], ["events", facts.events.toLocaleString("en")], ["tool calls", run.calls], ["requests", run.requests], ["fuel", run.fuel]]) {
 		if (value) make(make(list, "span"), "b", name).after(String(value));
 	}
 	for (const digest of facts.modules) make(make(list, "span"), "b", "module").after(digest.slice(0, 16));
 	current = { head, rows: new Map(), outcome: make(head, "p", "executing …", "outcome soft") };
+	if (run.error) make(head, "p", run.error, "outcome bad");
+	const table = make(s, "table", undefined, "bars");
+	for (const bar of run.bars ?? []) {
+		const line = make(table, "tr"), what = make(line, "td");
+		for (let i = 0; i < bar.depth; i++) make(what, "i");
+		const link = make(what, "button", bar.name, bar.bad ? "plain bad" : "plain");
+		link.title = `event ${bar.seq}`;
+		link.addEventListener("click", () => {
+			const row = s.querySelector(`details[data-seq="${bar.seq}"]`);
+			if (!row) return;
+			row.open = true;
+			row.scrollIntoView({ block: "center" });
+		});
+		if (bar.detail) make(what, "small", ` ${bar.detail}`);
+		const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+		for (const [name, value] of [["class", bar.bad ? "bad" : bar.kind], ["x", bar.x], ["width", bar.w], ["y", "2"], ["height", "10"], ["rx", "2"]]) rect.setAttribute(name, value);
+		svg.append(rect);
+		make(line, "td").append(svg);
+		make(line, "td", bar.took, "seq");
+	}
 	for (const row of run.rows) {
 		const d = make(s, "details"), line = make(d, "summary");
+		d.dataset.seq = row.seq;
 		make(line, "span", row.seq, "seq");
 		make(line, "span", row.since, "since");
 		make(line, "span", row.kind, `kind d${row.depth} ${row.family === "run" ? "run-kind" : row.family}`);
-		make(line, "span", row.line, "text").title = row.line;
+		const text = make(line, "span", undefined, "text");
+		text.title = row.line;
+		if (row.call) make(text, "b", `${row.call} `);
+		text.append(row.line);
 		d.addEventListener("toggle", () => {
 			if (!d.open || d.querySelector(".inside")) return;
 			const inside = make(d, "div", undefined, "inside");

@@ -92,7 +92,7 @@ func (b *browser) verdict(t *testing.T, bundle []byte) (title, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if beside := len(page) - len(bundle)*4/3; beside > 5_500_000 {
+	if beside := len(page) - len(bundle)*4/3; beside > 5_700_000 {
 		t.Errorf("the page has %d bytes beside the bundle", beside)
 	}
 	path := filepath.Join(t.TempDir(), "page.html")
