@@ -1,11 +1,11 @@
-// Package sandbox executes untrusted tools. Only this package knows the engine: wazero, and on js the
-// engine of the browser or of Node.
+// Package sandbox executes untrusted tools. Only this package knows the engines: wazero's, our own in
+// host/internal/machine, and on js that of the browser or of Node.
 //
 // # How to think about it
 //
 // A guest is a function. Its arguments are its bytes, its input and what [Imports] answers; its
 // value is its output, its end, and its meter: fuel, memory and log. So the same arguments give the
-// same value on the compiler, on the interpreter, today and in ten years. Replay needs nothing
+// same value on every engine, today and in ten years. Replay needs nothing
 // more, and most of this package keeps other inputs out: the clock is virtual, randomness is
 // expanded from one recorded seed, fuel and depth are counted by the module's own rewritten code,
 // engine error texts and half-defined registers stay in here.
@@ -23,7 +23,7 @@
 // constant clock and randomness and without effects, so their result is a function of the module alone.
 // It is kept as the module's start: an image of the memory, the globals, and the virtual clock. Every
 // call begins with that, and not with a new instance. If it took long, the cache has it as well, in
-// place of the data that it was made of, and the next process begins with it. The interpreter has
+// place of the data that it was made of, and the next process begins with it. The slow engines have
 // no cache, and so remains a second opinion on start-ups.
 //
 // # Why a used instance is as good as a new one

@@ -40,6 +40,7 @@ type Recording struct {
 	journal   []entry
 	next      int  // entry of the journal
 	kept      int  // bytes of the journal
+	copied    int  // pages in the snapshots
 	answering bool // by the host
 	hit       Range
 	failed    error // see errReplay
@@ -116,7 +117,7 @@ func (m *Machine) record(ctx context.Context) error {
 	for !done && err == nil {
 		if done, err = m.protected(every); err == nil && !done {
 			r.snap()
-			if len(r.snapshots) > mostSnapshots || r.pages() > mostPages {
+			if len(r.snapshots) > mostSnapshots || r.copied > mostPages {
 				r.thin()
 				every *= 2
 			}
@@ -216,6 +217,7 @@ func (r *Recording) snap() {
 		pages[p] = (*page)(slices.Clone(m.mem[p<<pageBits : (p+1)<<pageBits]))
 		m.barrier[p] |= isClean
 	}
+	r.copied += len(r.dirty)
 	r.base, r.dirty = pages, r.dirty[:0]
 	r.snapshots = append(r.snapshots, &snapshot{
 		at: m.at, place: m.place, frames: slices.Clone(m.frames), slots: slices.Clone(m.stack[:m.fp+m.funcs[m.fn].size]),
@@ -223,27 +225,21 @@ func (r *Recording) snap() {
 	})
 }
 
-// pages counts the pages that the snapshots keep.
-func (r *Recording) pages() (n int) {
-	var before []*page
-	for _, s := range r.snapshots {
-		for i, p := range s.pages {
-			if p != nil && (i >= len(before) || before[i] != p) {
-				n++
-			}
-		}
-		before = s.pages
-	}
-	return n
-}
-
 // thin drops every other snapshot.
 func (r *Recording) thin() {
 	kept := r.snapshots[:0]
+	var before []*page
+	r.copied = 0
 	for i, s := range r.snapshots {
-		if i%2 == 0 {
-			kept = append(kept, s)
+		if i%2 == 1 {
+			continue
 		}
+		for p := range s.pages {
+			if s.pages[p] != nil && (p >= len(before) || before[p] != s.pages[p]) {
+				r.copied++
+			}
+		}
+		kept, before = append(kept, s), s.pages
 	}
 	clear(r.snapshots[len(kept):])
 	r.snapshots = kept

@@ -103,14 +103,21 @@ func Translate(b []byte, fuel string) (*Code, error) {
 			return nil, err
 		}
 	}
+	total := 0
 	for i := range m.Code {
 		t := &translator{c: c, m: m, f: c.funcs[m.NumImportedFuncs()+i]}
 		if err := t.body(i); err != nil {
 			return nil, fmt.Errorf("function %d: %w", t.f.index, err)
 		}
+		if total += len(t.f.code); total > mostOperations {
+			return nil, fmt.Errorf("more than %d operations", mostOperations)
+		}
 	}
 	return c, nil
 }
+
+// mostOperations bounds the operations of a module, since one branch can move 16 values.
+const mostOperations = 1 << 25
 
 // declare adds the function with the given index.
 func (c *Code) declare(m *wasm.Module, i int) {
