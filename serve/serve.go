@@ -20,10 +20,13 @@ func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store
 	return daemon.UsageOf(ctx, log, tenants, q, defaults, f)
 }
 
-// View is one reader's view of a log, and Operator adds the actions of an operator.
+// View is one reader's view of a log, Operator adds the actions of an operator, and an Executor
+// executes runs again in the way of an Execution.
 type (
-	View     = eventview.View
-	Operator = eventview.Operator
+	View      = eventview.View
+	Operator  = eventview.Operator
+	Execution = eventview.Execution
+	Executor  = eventview.Executor
 )
 
 // LocalWebView is the web view of one database, without a daemon.

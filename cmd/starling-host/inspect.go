@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve"
 )
@@ -57,7 +58,16 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	view.Replayer = replayerOf(r)
+	view.Replayer, view.Modules = replayerOf(r), log
+	view.Executor = func(ctx context.Context, o serve.Execution) (x serve.Executor, err error) {
+		r, err := starling.Over(log, starling.Options{}).Replayer(ctx, starling.ReplayOptions{
+			Module: o.Module, Engine: starling.EngineOptions{Warn: a.warn, Adjust: func(c *sandbox.Config) { c.Profile, c.Progress = o.Profile, o.Progress }},
+		})
+		if err == nil {
+			x = serve.Executor{Replay: replayerOf(r), Close: r.Close}
+		}
+		return x, err
+	}
 	c := serve.LocalWebViewConfig{Scope: serve.OnlyView(view, token)}
 	if !listener.Addr().(*net.TCPAddr).IP.IsUnspecified() { // which has too many names to know
 		c.Origins = serve.OriginsOf("http://"+listener.Addr().String(), listener.Addr())

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"strings"
@@ -20,6 +21,7 @@ type Symbols struct {
 	store   eventlog.ModuleReader
 	other   []byte                // replaces every module; nil for none
 	modules map[string]canon.Hash // by the tool
+	calls   map[string]string     // the names in the modules of tools that have another one
 
 	mu    sync.Mutex // guards names
 	names map[canon.Hash]map[uint32]string
@@ -28,14 +30,14 @@ type Symbols struct {
 // NewSymbols returns the names of the tools that a run began with. It reads modules until ctx ends.
 // If other is not nil it replaces all of them.
 func NewSymbols(ctx context.Context, started event.RunStarted, store eventlog.ModuleReader, other []byte) *Symbols {
-	s := &Symbols{ctx: ctx, store: store, other: other, modules: map[string]canon.Hash{}, names: map[canon.Hash]map[uint32]string{}}
+	s := &Symbols{ctx: ctx, store: store, other: other, modules: map[string]canon.Hash{}, calls: map[string]string{}, names: map[canon.Hash]map[uint32]string{}}
 	for _, ref := range started.ToolSchemas {
 		if ref.Sandbox == nil || len(ref.Sandbox.Module) != len(canon.Hash{}) {
 			continue
 		}
 		s.modules[ref.Name] = canon.Hash(ref.Sandbox.Module)
 		if original, ok := strings.CutPrefix(ref.Source, tool.SourceExport); ok {
-			s.modules[original] = canon.Hash(ref.Sandbox.Module) // calls have this name
+			s.modules[original], s.calls[ref.Name] = canon.Hash(ref.Sandbox.Module), original
 		}
 	}
 	return s
@@ -46,6 +48,9 @@ func (s *Symbols) Module(tool string) (digest canon.Hash, ok bool) {
 	digest, ok = s.modules[tool]
 	return digest, ok
 }
+
+// Original returns the name that a tool has in its module.
+func (s *Symbols) Original(tool string) string { return cmp.Or(s.calls[tool], tool) }
 
 // Function returns the name of a function of a tool's module, or "" if it is not known. It may be
 // hostile.
@@ -70,4 +75,20 @@ func (s *Symbols) Function(tool string, index uint32) string {
 		s.names[digest] = names
 	}
 	return names[index]
+}
+
+// Functions returns the names of all functions of a module by their index, or "" for those without
+// one, and how many of them, the first ones, are imports.
+func Functions(wasm []byte) (names []string, imports int, err error) {
+	module, err := sandbox.Decode(wasm)
+	if err != nil {
+		return nil, 0, err
+	}
+	names = make([]string, module.NumFuncs())
+	for index, name := range module.FuncNames {
+		if int64(index) < int64(len(names)) {
+			names[index] = name
+		}
+	}
+	return names, module.NumImportedFuncs(), nil
 }

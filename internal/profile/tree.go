@@ -16,16 +16,22 @@ type Frame struct {
 	Callees     []*Frame // those that spent most first
 }
 
-// maxFrames bounds the frames of one tree.
+// maxFrames bounds the frames of all trees of a profile.
 const maxFrames = 1 << 15
 
-// Tree returns the stacks of the call below a frame for the call itself. Functions that spent
-// less than least there have no frame.
-func (c *Call) Tree(least uint64) *Frame {
-	room := maxFrames
-	root := c.tree(c.stack[0], least, &room)
-	root.Name, root.Imported, root.Calls = c.Tool, true, 1
-	return root
+// Trees returns a frame for each call, with its stacks below. Functions that spent less than a share
+// of the whole profile where they stand have no frame.
+func (p *Profile) Trees(share uint64) []*Frame {
+	calls, all, room := p.Calls(), uint64(0), maxFrames
+	for _, c := range calls {
+		all += c.last
+	}
+	trees := make([]*Frame, len(calls))
+	for i, c := range calls {
+		trees[i] = c.tree(c.stack[0], max(all/share, 1), &room)
+		trees[i].Name, trees[i].Imported, trees[i].Calls = c.Tool, true, 1
+	}
+	return trees
 }
 
 func (c *Call) tree(n *node, least uint64, room *int) *Frame {
@@ -53,9 +59,6 @@ func (n *node) total() uint64 {
 	}
 	return sum
 }
-
-// Fuel returns the fuel that the call has spent by its last report.
-func (c *Call) Fuel() uint64 { return c.last }
 
 // Functions calls found for each stack of a function of the module with its calls and the fuel that
 // it spent itself there.

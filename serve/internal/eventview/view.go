@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/internal/share"
@@ -53,6 +54,13 @@ type View struct {
 	// Issuer signs the receipts of the run with this whole id. Nil signs none.
 	Issuer func(ctx context.Context, runID string) ([]*receipt.Receipt, error)
 
+	// Executor executes runs again in a way that the page chooses. Nil means that it cannot be done
+	// here.
+	Executor func(ctx context.Context, o Execution) (Executor, error)
+
+	// Modules has the modules of the log. Pages ask for those that runs of the view name.
+	Modules eventlog.ModuleReader
+
 	// Jobs returns the states of those runs that are in a queue and have not ended, by their ids in
 	// the view. It is nil without a queue.
 	Jobs func(ctx context.Context, ids ...string) (map[string]queue.Status, error)
@@ -64,6 +72,23 @@ type View struct {
 	// Operator shows the queue of all tenants. Nil for readers who are not operators. A view
 	// with it may be without a Log.
 	Operator *Operator
+}
+
+// Execution is a way to execute runs again.
+type Execution struct {
+	// Module is the digest of a module that takes the place of those of the runs. Empty for
+	// none.
+	Module string
+	// Profile watches the functions of calls, see [sandbox.Config]. Nil for none.
+	Profile func(tool string) sandbox.Profiler
+	// Progress receives the fuel that calls spend. Nil for none.
+	Progress func(fuel uint64)
+}
+
+// Executor executes runs again. It must be closed.
+type Executor struct {
+	Replay func(ctx context.Context, runID string) (agent.Verdict, error)
+	Close  func()
 }
 
 // Operator is what operators see beside runs, and do.
@@ -256,6 +281,18 @@ func (v View) Receipts(ctx context.Context, id string) ([]*receipt.Receipt, erro
 		return nil, err
 	}
 	return v.Issuer(ctx, runID)
+}
+
+// Execute begins to execute runs of the view again, or returns [ErrNoReplay]. The ids that Replay
+// takes are those of the view.
+func (v View) Execute(ctx context.Context, o Execution) (Executor, error) {
+	if v.Executor == nil {
+		return Executor{}, ErrNoReplay
+	}
+	x, err := v.Executor(ctx, o)
+	v.Replayer = x.Replay
+	x.Replay = v.Replay
+	return x, err
 }
 
 // Replay executes a run again and compares, or returns [ErrNoReplay].

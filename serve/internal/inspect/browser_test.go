@@ -33,10 +33,17 @@ func withForms(t *testing.T, view eventview.View) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", s)
 	mux.HandleFunc("/press/", func(w http.ResponseWriter, r *http.Request) {
-		press := httptest.NewRequest(http.MethodPost, "http://"+r.Host+strings.TrimPrefix(r.URL.Path, "/press"), nil)
-		answer := httptest.NewRecorder()
-		s.ServeHTTP(answer, press)
-		http.Redirect(w, r, answer.Header().Get("Location"), http.StatusSeeOther)
+		path, method := strings.TrimPrefix(r.URL.RequestURI(), "/press"), http.MethodPost
+		for {
+			answer := httptest.NewRecorder()
+			s.ServeHTTP(answer, httptest.NewRequest(method, "http://"+r.Host+path, nil))
+			if to := answer.Header().Get("Location"); to != "" {
+				path, method = to, http.MethodGet
+			} else if !strings.Contains(answer.Body.String(), `value="cancel"`) { // it has ended
+				http.Redirect(w, r, path, http.StatusSeeOther)
+				return
+			}
+		}
 	})
 	return mux
 }
@@ -121,6 +128,8 @@ func gallery(t *testing.T) *store.MemoryLog {
 	record(t, log, "01M7YVXBKAPRA01FTH0YHGNV7T", `{"city":"Oslo"}`)
 	record(t, log, "01M7YVXBTWAQ18W89FYG35WEMQ", `{"city":"Bergen"}`)
 	record(t, log, "01M7YVXC31FJQDHHQ422T2TSBM", `{}`)
+	rates(t, log, "")
+	recordUse(t, log, "SLOW", "slow", moduleTwo[:62]+"00", 200, 1000)
 	appendEvent(t, log, "HOSTILE", event.KindRunStarted, event.RunStarted{Goal: `<img src=x onerror="document.title='owned'">`, ModelID: hostile[0]})
 	appendEvent(t, log, "HOSTILE", event.KindUserMessageAppended, event.UserMessageAppended{Content: strings.Join(hostile, "\n")})
 	appendEvent(t, log, "HOSTILE", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: hostile[0]}) // a page that follows a run is never loaded
@@ -134,6 +143,7 @@ func gallery(t *testing.T) *store.MemoryLog {
 func galleryView(t *testing.T) eventview.View {
 	t.Helper()
 	view := viewOf(gallery(t), "")
+	view = executing(view)
 	view.Operator = operatorOf(busyQueue(t))
 	view.Usage = func(_ context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
 		used := tenant.Usage{Tenant: "acme", Modules: 3, ModuleBytes: 11 << 20, Limits: tenant.DefaultLimits(), Days: []tenant.DayUsage{
@@ -167,6 +177,7 @@ var galleryPages = map[string]string{
 	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
 	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE/events#e2", "incident": "/runs/INCIDENT", "selected": "/runs/INCIDENT?at=14", "selected-call": "/runs/INCIDENT?at=22", "incident-events": "/runs/INCIDENT/events", "requests": "/runs/INCIDENT/requests?at=17", "conversation": "/runs/INCIDENT/conversation", "busy": "/runs/BUSY", "compared": "/diff?a=INCIDENT&b=BUSY", "silent": "/runs/01M7YVXB018EN80T6T0GRJB4D9",
 	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "waterfall": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping",
+	"fuel-not-executed": "/runs/RATES03/fuel", "fuel": "/press/runs/RATES04/fuel", "tools": "/tools", "tool": "/tools/rates", "coverage": "/press/modules/" + moduleOne + "/coverage", "change": "/press/tools/rates/change?to=" + moduleTwo,
 }
 
 // TestWebViewInABrowser loads the pages in a real browser and checks the result after their
@@ -178,7 +189,7 @@ func TestWebViewInABrowser(t *testing.T) {
 	c := newChromium(t, withForms(t, galleryView(t)))
 	const oslo = "/runs/01M7YVXBKAPRA01FTH0YHGNV7T"
 
-	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "8 of 8", "<b>tokens in</b> 14,891", "<b>cost</b> $0.43", `id="keys-button">`) // the script has run: the button exists
+	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "21 of 21", "<b>tokens in</b> 14,891", "<b>cost</b> $0.43", `id="keys-button">`) // the script has run: the button exists
 	c.shows(oslo+"/events", "RunStarted", "mild in Oslo", `<span class="call">#1 weather</span>`)
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
 	c.shows(oslo, `<dt>calls</dt><dd>1</dd>`, `<tr data-row="">`, `<rect class="b-call" x="`, `aria-current="page">Waterfall</a>`)

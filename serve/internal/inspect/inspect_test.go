@@ -181,6 +181,10 @@ func asking(t *testing.T, id, own string) (requests []string) {
 			requests = append(requests, fill.Replace(r.Pattern))
 		case r.Pattern == "GET /diff":
 			requests = append(requests, "GET /diff?a="+own+"&b="+id, "GET /diff?a="+id+"&b="+own)
+		case r.Pattern == "GET /tools": // likewise, in TestToolPagesShowOwnRunsAlone
+		case strings.Contains(r.Pattern, "{tool}"), strings.Contains(r.Pattern, "{digest}"):
+			path := strings.NewReplacer("{tool}", url.PathEscape(id), "{digest}", moduleOne).Replace(r.Pattern)
+			requests = append(requests, path+"?to="+moduleOne)
 		case strings.Contains(r.Pattern, " /queue"), r.Pattern == "GET /usage": // which a view without an operator does not have
 			requests = append(requests, strings.Replace(r.Pattern, "{what}", "cancel", 1)+"?tenant="+id)
 		default:

@@ -25,6 +25,7 @@ const (
 	viewEvents       = "events"
 	viewConversation = "conversation"
 	viewRequests     = "requests"
+	viewFuel         = "fuel"
 )
 
 // Bounds of a page about a run.
@@ -51,6 +52,7 @@ type runPage struct {
 	Events       *timeline
 	Conversation []message
 	Requests     []requestRow
+	Fuel         *flame
 }
 
 // runHead is the header of the pages about a run.
@@ -118,6 +120,8 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.Vie
 		err = b.conversation(r)
 	case viewRequests:
 		err = b.requests(r)
+	case viewFuel:
+		err = b.fuel(w, r)
 	default:
 		err = b.waterfall(r)
 	}
@@ -178,6 +182,9 @@ func (b *reader) frame(r *http.Request, name string) {
 	}
 	if run.Requests > 0 || name == viewRequests {
 		tab("Requests", viewRequests, digits(run.Requests))
+	}
+	if run.Fuel > 0 || name == viewFuel {
+		tab("Fuel", viewFuel, "")
 	}
 	if run.State == span.Failed || run.State == span.Cancelled {
 		p.Failure = b.failure(run)

@@ -52,6 +52,7 @@ type Server struct {
 	handler  http.Handler
 	sessions cipher.AEAD // its key lives as long as the process
 	verdicts verdicts
+	tasks    tasks
 }
 
 // origin is a scheme and a host with its port.
@@ -124,6 +125,14 @@ var routes = []Route{
 	ofView("GET /runs/{run}/events/{seq}", (*Server).event),
 	ofView("GET /runs/{run}/live", (*Server).live),
 	ofView("GET /runs/{run}/raw/{seq}", (*Server).raw),
+	ofView("GET /runs/{run}/fuel", runView(viewFuel)),
+	ofView("POST /runs/{run}/fuel", (*Server).executeForFuel),
+	ofView("GET /modules/{digest}/coverage", (*Server).coverage),
+	ofView("POST /modules/{digest}/coverage", (*Server).coverage),
+	ofView("GET /tools", (*Server).toolList),
+	ofView("GET /tools/{tool}", (*Server).tool),
+	ofView("GET /tools/{tool}/change", (*Server).change),
+	ofView("POST /tools/{tool}/change", (*Server).change),
 	ofView("GET /diff", (*Server).diff),
 	ofView("GET /runs/{run}/validate", checked("validate")),
 	ofView("POST /runs/{run}/validate", check("validate")),
@@ -176,6 +185,7 @@ const (
 // Serve answers on a listener, which it closes, until ctx ends. Streams end then at
 // once; other requests have three seconds to get their answers.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.tasks.stop()
 	return web.Serve(ctx, &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },

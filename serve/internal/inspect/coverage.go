@@ -1,0 +1,264 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/profile"
+	"github.com/starling-host/starling/serve/internal/eventview"
+)
+
+// Bounds of what executes several runs again.
+const (
+	maxLooked   = 2000 // runs whose first event is read
+	maxExecuted = 50
+)
+
+// coveragePage shows which functions of a module recorded runs execute.
+type coveragePage struct {
+	Module   string
+	Tools    []link
+	Task     taskState
+	Facts    []fact
+	Notes    []string
+	Packages []coveredPackage
+	Opened   string // the package whose functions are shown
+	Back     string
+}
+
+// coveredPackage is a package of a module, or a function.
+type coveredPackage struct {
+	Name, Path     string
+	Functions, Hit int
+	Percent        string
+	Calls, Fuel    uint64
+	Executed       string
+}
+
+// coverage is what was found.
+type coverage struct {
+	runs, failed, more int // executed, not executed for a reason, and left out
+	reason             string
+	functions          []coveredFunction // all of the module, the imports first
+	imports            int
+	fuel               uint64
+}
+
+type coveredFunction struct {
+	name        string
+	calls, fuel uint64
+	runs        int
+}
+
+// moduleOf returns the digest that an address names.
+func moduleOf(text string) (digest canon.Hash, err error) {
+	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*len(digest))])); err != nil || n != len(digest) || len(text) != 2*n {
+		return digest, eventlog.ErrRunNotFound
+	}
+	return digest, nil
+}
+
+func (s *Server) coverage(w http.ResponseWriter, r *http.Request, v eventview.View) error {
+	digest, err := moduleOf(r.PathValue("digest"))
+	if err != nil {
+		return err
+	}
+	used, err := runsOf(r.Context(), v, "", digest)
+	if err != nil {
+		return err
+	}
+	if len(used.runs) == 0 {
+		return eventlog.ErrRunNotFound // also for a module of another tenant
+	}
+	page, key := s.path("modules", digest.String(), "coverage"), "coverage "+digest.String()
+	if r.Method == http.MethodPost {
+		return s.command(w, r, v, key, page, func(ctx context.Context, t *task) (any, error) { return cover(ctx, v, digest, used, t) })
+	}
+	p := coveragePage{Module: digest.String(), Back: page}
+	for _, name := range slices.Sorted(maps.Keys(used.tools)) {
+		p.Tools = append(p.Tools, link{Name: display.Printable(name), Path: s.path("tools", name)})
+	}
+	var result any
+	p.Task, result = s.look(w, v, key, page)
+	if found, ok := result.(*coverage); ok && found != nil {
+		p.show(found, page, r.URL.Query().Get("in"))
+	}
+	s.render(w, r, http.StatusOK, "coverage", "Coverage of "+digest.String(), v, p)
+	return nil
+}
+
+// usedRuns are runs that may call a tool, or a tool of a module.
+type usedRuns struct {
+	runs  []string        // the newest first
+	other int             // runs that also use other modules, which are left out
+	more  bool            // older runs were not looked at
+	tools map[string]bool // of the module
+}
+
+// runsOf returns the newest runs that use a tool and one module alone, or, if the tool is empty, that
+// use the module of a digest.
+func runsOf(ctx context.Context, v eventview.View, tool string, digest canon.Hash) (used usedRuns, err error) {
+	used.tools = map[string]bool{}
+	for id, err := range newest(ctx, v, maxLooked, &used.more) {
+		if err != nil {
+			return used, err
+		}
+		started, err := v.Started(ctx, id)
+		if err != nil {
+			continue // encrypted or corrupt, which its own page says
+		}
+		modules := map[string]bool{}
+		found := false
+		for _, ref := range started.ToolSchemas {
+			if ref.Sandbox == nil {
+				continue
+			}
+			modules[string(ref.Sandbox.Module)] = true
+			if tool != "" && ref.Name == tool || tool == "" && string(ref.Sandbox.Module) == string(digest[:]) {
+				found, used.tools[ref.Name] = true, true
+			}
+		}
+		switch {
+		case !found:
+		case tool != "" && len(modules) > 1:
+			used.other++
+		default:
+			used.runs = append(used.runs, id)
+		}
+	}
+	return used, nil
+}
+
+// newest yields the ids of the newest runs, and sets more if there are older ones.
+func newest(ctx context.Context, v eventview.View, most int, more *bool) func(yield func(string, error) bool) {
+	return func(yield func(string, error) bool) {
+		for o := (eventlog.RunPageOptions{Limit: maxPerPage}); o.Offset < most; {
+			page, err := v.Runs(ctx, o)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, run := range page.Runs {
+				if !yield(run.RunID, nil) {
+					return
+				}
+			}
+			o.Offset += len(page.Runs)
+			if *more = o.Offset < page.TotalMatching; !*more || len(page.Runs) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// cover executes runs again and adds up which functions of a module they execute.
+func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRuns, t *task) (*coverage, error) {
+	wasm, err := v.Modules.Module(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	names, imports, err := guest.Functions(wasm)
+	if err != nil {
+		return nil, err
+	}
+	found := &coverage{imports: imports, more: max(len(used.runs)-maxExecuted, 0), functions: make([]coveredFunction, len(names))}
+	for i, name := range names {
+		found.functions[i].name = name
+	}
+	var measured *profile.Profile
+	x, err := v.Execute(ctx, eventview.Execution{Profile: func(tool string) sandbox.Profiler { return measured.Call(tool) }})
+	if err != nil {
+		return nil, err
+	}
+	defer x.Close()
+	runs := used.runs[:min(len(used.runs), maxExecuted)]
+	for i, id := range runs {
+		t.report(uint64(i), uint64(len(runs)), "runs")
+		measured = profile.New("", nil)
+		symbols, err := symbolsOf(ctx, v, id)
+		if err == nil {
+			_, err = x.Replay(ctx, id)
+		}
+		if ctx.Err() != nil {
+			return found, ctx.Err()
+		}
+		if err != nil {
+			found.failed++
+			found.reason = cmp.Or(found.reason, display.PrintableError(err))
+			continue
+		}
+		found.runs++
+		hit := map[uint32]bool{}
+		for _, c := range measured.Calls() {
+			if of, _ := symbols.Module(c.Tool); of != digest {
+				continue
+			}
+			c.Functions(func(function uint32, calls, fuel uint64) {
+				if int64(function) >= int64(len(found.functions)) {
+					return
+				}
+				f := &found.functions[function]
+				f.calls, f.fuel, found.fuel = f.calls+calls, f.fuel+fuel, found.fuel+fuel
+				if !hit[function] {
+					hit[function] = true
+					f.runs++
+				}
+			})
+		}
+	}
+	return found, nil
+}
+
+func (p *coveragePage) show(found *coverage, page, in string) {
+	packages := map[string]*coveredPackage{}
+	hit, all := 0, len(found.functions)-found.imports
+	for i := found.imports; i < len(found.functions); i++ {
+		f := &found.functions[i]
+		name := cmp.Or(packageOf(f.name), "(no package)")
+		sum := packages[name]
+		if sum == nil {
+			sum = &coveredPackage{Name: display.Printable(name), Path: address(page, map[string][]string{"in": {name}})}
+			packages[name] = sum
+		}
+		sum.Functions, sum.Calls, sum.Fuel = sum.Functions+1, sum.Calls+f.calls, sum.Fuel+f.fuel
+		if f.runs > 0 {
+			hit++
+			sum.Hit++
+		}
+		if in == name {
+			p.Opened = display.Printable(in)
+			executed := "never"
+			if f.runs > 0 {
+				executed = display.Plural(f.runs, "run")
+			}
+			p.Packages = append(p.Packages, coveredPackage{Name: display.Printable(cmp.Or(f.name, fmt.Sprintf("func[%d]", i))), Calls: f.calls, Fuel: f.fuel, Executed: executed, Hit: f.runs})
+		}
+	}
+	p.Facts = []fact{{"runs executed", display.Digits(uint64(found.runs))}, {"functions executed", fmt.Sprintf("%s of %s, %s", display.Digits(uint64(hit)), display.Digits(uint64(all)), shareOf(uint64(hit), uint64(max(all, 1))))}, {"fuel", display.Digits(found.fuel)}}
+	if found.more > 0 {
+		p.Notes = append(p.Notes, display.Plural(found.more, "older run")+" not executed: a page executes the newest "+display.Digits(maxExecuted)+".")
+	}
+	if found.failed > 0 {
+		p.Notes = append(p.Notes, display.Plural(found.failed, "run")+" could not be executed: "+found.reason)
+	}
+	if p.Opened == "" {
+		for _, sum := range packages {
+			sum.Percent = percent(float64(sum.Hit) / float64(sum.Functions))
+			p.Packages = append(p.Packages, *sum)
+		}
+	}
+	slices.SortStableFunc(p.Packages, func(a, b coveredPackage) int {
+		return cmp.Or(cmp.Compare(b.Fuel, a.Fuel), cmp.Compare(b.Hit, a.Hit), strings.Compare(a.Name, b.Name))
+	})
+}

@@ -1,0 +1,272 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/profile"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/eventview"
+)
+
+// Bounds of a flame graph.
+const (
+	flameShare  = 1 << 13 // a function has a frame if it spent more than this part of the run
+	flameLevels = 40      // below the frame that is shown
+	flameFrames = 1500
+	flameWidth  = 0.0008 // of the narrowest frame
+	flameTop    = 30     // functions of the table
+)
+
+// flame shows where the fuel of a run went.
+type flame struct {
+	Task      taskState
+	Warning   string // the execution was not the one on record
+	Warned    string // path of the event where it was not
+	Crumbs    []link
+	Name      string // of the frame that is shown
+	Facts     []fact
+	Height    int
+	Frames    []flameFrame
+	Functions []flameFunction
+	Call      string // path of the call in the waterfall
+	Smaller   bool   // some frames are not drawn
+	None      bool   // nothing was executed
+}
+
+// flameFrame is a rectangle.
+type flameFrame struct {
+	Path, Name, Text, Class string
+	X, W                    string
+	Y                       int
+}
+
+// flameFunction is a function with what it spent in all stacks that are shown.
+type flameFunction struct {
+	Name, Path  string
+	Self, Calls uint64
+	Share       string
+}
+
+// fuelOfRun is what was measured.
+type fuelOfRun struct {
+	root    *profile.Frame
+	events  []uint64 // of the calls, by their index in root; 0 is unknown
+	verdict agent.Verdict
+}
+
+const fuelRow = 19 // pixels
+
+func fuelTask(run eventlog.RunSummary) string { return "fuel " + run.RunID + " " + run.Head.String() }
+
+// fuel shows what was measured of the run.
+func (b *reader) fuel(w http.ResponseWriter, r *http.Request) error {
+	if err := b.read(r, func(event.Event) {}); err != nil {
+		return err
+	}
+	p := &flame{}
+	var result any
+	p.Task, result = b.look(w, b.view, fuelTask(b.run), b.runPath(b.run.RunID, viewFuel, 0))
+	if found, ok := result.(*fuelOfRun); ok && found != nil {
+		p.draw(b, found, r.URL.Query().Get("in"))
+	}
+	b.page.Fuel = p
+	return nil
+}
+
+// executeForFuel begins or cancels the execution of a run.
+func (s *Server) executeForFuel(w http.ResponseWriter, r *http.Request, v eventview.View) error {
+	run, err := v.Run(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return err
+	}
+	return s.command(w, r, v, fuelTask(run), s.runPath(run.RunID, viewFuel, 0), func(ctx context.Context, t *task) (any, error) { return measureFuel(ctx, v, run, t) })
+}
+
+// measureFuel executes a run again and attributes its fuel to functions.
+func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary, t *task) (*fuelOfRun, error) {
+	if err := v.Reserve(ctx, run.RunID); err != nil {
+		return nil, err
+	}
+	var b span.Builder
+	for ev, err := range v.Events(ctx, run.RunID, 0) {
+		if err == nil {
+			err = b.Add(ev)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	symbols, err := symbolsOf(ctx, v, run.RunID)
+	if err != nil {
+		return nil, err
+	}
+	measured := profile.New("", symbols.Function)
+	x, err := v.Execute(ctx, eventview.Execution{
+		Profile:  func(tool string) sandbox.Profiler { return measured.Call(tool) },
+		Progress: t.spending(b.Run().Fuel),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer x.Close()
+	verdict, err := x.Replay(ctx, run.RunID)
+	if err != nil {
+		return nil, err
+	}
+	found := &fuelOfRun{root: &profile.Frame{Name: "run", Imported: true}, verdict: verdict}
+	calls := map[string][]uint64{} // their events, by tool and fuel: equal ones have equal frames
+	for i := range b.Run().Spans {
+		if c := &b.Run().Spans[i]; c.Kind == span.Call {
+			key := fmt.Sprint(c.Fuel, " ", symbols.Original(c.Name))
+			calls[key] = append(calls[key], c.First)
+		}
+	}
+	for _, tree := range measured.Trees(flameShare) {
+		found.root.Total += tree.Total
+		found.root.Callees = append(found.root.Callees, tree)
+		key, seq := fmt.Sprint(tree.Total, " ", tree.Name), uint64(0)
+		if same := calls[key]; len(same) > 0 {
+			seq, calls[key] = same[0], same[1:]
+		}
+		found.events = append(found.events, seq)
+	}
+	return found, nil
+}
+
+// symbolsOf returns the names of the functions that a run executes.
+func symbolsOf(ctx context.Context, v eventview.View, id string) (*guest.Symbols, error) {
+	started, err := v.Started(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return guest.NewSymbols(ctx, started, v.Modules, nil), nil
+}
+
+func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
+	id := b.run.RunID
+	if d := found.verdict.Divergence; d != nil {
+		p.Warning = "The execution was not the one on record: " + cmp.Or(display.Printable(d.Reason), "it diverged") + "."
+		if d.ExpectedKind != 0 {
+			p.Warned = b.path("runs", id, "events", strconv.FormatUint(d.Seq, 10))
+		}
+	}
+	if i := slices.Index(found.events, b.selected); in == "" && b.selected > 0 && i >= 0 {
+		in = strconv.Itoa(i)
+	}
+	path := func(in string) string { return address(b.runPath(id, viewFuel, 0), map[string][]string{"in": {in}}) }
+	shown, steps := found.root, []string(nil)
+	for step := range strings.SplitSeq(in, ".") {
+		i, err := strconv.ParseUint(step, 10, 31)
+		if err != nil || i >= uint64(len(shown.Callees)) {
+			break
+		}
+		p.Crumbs = append(p.Crumbs, link{Name: line(shown.Name), Path: path(strings.Join(steps, "."))})
+		if len(steps) == 0 && found.events[i] > 0 {
+			p.Call = b.runPath(id, viewWaterfall, found.events[i])
+		}
+		shown, steps = shown.Callees[i], append(steps, step)
+	}
+	all := max(found.root.Total, 1)
+	p.Name, p.None = display.Printable(shown.Name), found.root.Total == 0
+	p.Facts = []fact{{"fuel", display.Digits(shown.Total)}, {"of the run", shareOf(shown.Total, all)}}
+	if len(steps) > 0 {
+		p.Facts = append(p.Facts, fact{"by itself", display.Digits(shown.Self)}, fact{"calls", display.Digits(shown.Calls)})
+	}
+	type place struct {
+		*profile.Frame
+		in    string
+		depth int // below the frame that is shown
+		x     float64
+	}
+	functions := map[string]*flameFunction{}
+	largest := map[string]uint64{}
+	for next := []place{{shown, strings.Join(steps, "."), 0, 0}}; len(next) > 0; next = next[1:] {
+		f := next[0]
+		width := float64(f.Total) / float64(max(shown.Total, 1))
+		to, level := path(f.in), len(steps)+f.depth
+		if level > 1 { // not the run and its calls
+			sum := functions[f.Name]
+			if sum == nil {
+				sum = &flameFunction{Name: display.Printable(f.Name)}
+				functions[f.Name] = sum
+			}
+			sum.Self, sum.Calls = sum.Self+f.Self, sum.Calls+f.Calls
+			if f.Total >= largest[f.Name] {
+				largest[f.Name], sum.Path = f.Total, to
+			}
+		}
+		if f.depth >= flameLevels || width < flameWidth || len(p.Frames) >= flameFrames {
+			p.Smaller = true
+		} else {
+			frame := flameFrame{
+				Path: to, Class: flameClass(f.Frame, level), X: percent(f.x), W: percent(width), Y: f.depth * fuelRow,
+				Name: fmt.Sprintf("%s: %s of fuel, %s", display.Printable(f.Name), display.Fuel(f.Total), shareOf(f.Total, all)),
+			}
+			if width > 0.04 {
+				frame.Text = shortFunction(display.Printable(f.Name))
+			}
+			p.Frames = append(p.Frames, frame)
+			p.Height = max(p.Height, frame.Y+fuelRow)
+		}
+		x := f.x
+		for i, callee := range f.Callees {
+			next = append(next, place{callee, strings.TrimPrefix(f.in+"."+strconv.Itoa(i), "."), f.depth + 1, x})
+			x += float64(callee.Total) / float64(max(shown.Total, 1))
+		}
+	}
+	for _, f := range functions {
+		f.Share = shareOf(f.Self, max(shown.Total, 1))
+		p.Functions = append(p.Functions, *f)
+	}
+	slices.SortFunc(p.Functions, func(a, b flameFunction) int {
+		return cmp.Or(cmp.Compare(b.Self, a.Self), strings.Compare(a.Name, b.Name))
+	})
+	p.Functions = p.Functions[:min(len(p.Functions), flameTop)]
+}
+
+// flameClass returns the colour of a frame: functions of a package have the same.
+func flameClass(f *profile.Frame, depth int) string {
+	switch {
+	case depth <= 1:
+		return "fl-call"
+	case f.Imported:
+		return "fl-host"
+	}
+	hash := fnv.New32a()
+	hash.Write([]byte(packageOf(f.Name)))
+	return "fl-" + strconv.Itoa(int(hash.Sum32()%6))
+}
+
+// packageOf returns the part of the name of a function that others of its package, crate or class
+// begin with.
+func packageOf(name string) string {
+	name, _, _ = strings.Cut(name, "(")
+	if base := name[strings.LastIndex(name, "/")+1:]; strings.ContainsAny(base, ".:") {
+		return strings.TrimRight(name[:len(name)-len(base)+strings.IndexAny(base, ".:")], ".:")
+	}
+	return ""
+}
+
+// shortFunction leaves out the folders of a package.
+func shortFunction(name string) string {
+	head, args, _ := strings.Cut(name, "(")
+	if i := strings.LastIndex(head, "/"); i >= 0 {
+		return strings.TrimSuffix(head[i+1:]+"("+args, "(")
+	}
+	return name
+}
+
+func shareOf(n, all uint64) string { return fmt.Sprintf("%.1f%%", 100*float64(n)/float64(all)) }

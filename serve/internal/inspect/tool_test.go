@@ -1,0 +1,268 @@
+package inspect_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/serve/internal/eventview"
+)
+
+// The digests of two versions of a tool.
+var (
+	moduleOne = strings.Repeat("1a", 32)
+	moduleTwo = strings.Repeat("2b", 32)
+)
+
+// recordUse appends a run of a call of a module's tool, with a request.
+func recordUse(t testing.TB, log *store.MemoryLog, id, tool, module string, status int, fuel uint64) {
+	t.Helper()
+	digest, err := hex.DecodeString(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendEvent(t, log, id, event.KindRunStarted, event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: tool, ToolSchemas: []event.ToolSchemaRef{{Name: tool, Sandbox: &event.Sandbox{Module: digest}}}})
+	appendEvent(t, log, id, event.KindToolCallScheduled, event.ToolCallScheduled{CallID: "c", ToolName: tool, Attempt: 1})
+	exchange, err := canon.Marshal(event.Exchange{Response: fmt.Appendf(nil, "HTTP/1.1 %d x\r\n\r\n", status)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendEvent(t, log, id, event.KindSideEffectRecorded, event.SideEffectRecorded{
+		Name: "GET http://rates.example/eur", CallID: "c", Request: []byte("GET http://rates.example/eur HTTP/1.1\r\nHost: rates.example\r\n\r\n"), Value: exchange, Fuel: fuel / 2,
+	})
+	if status < 500 {
+		appendEvent(t, log, id, event.KindToolCallCompleted, event.ToolCallCompleted{CallID: "c", Attempt: 1, Meter: event.Meter{Fuel: fuel}})
+		appendEvent(t, log, id, event.KindRunCompleted, event.RunCompleted{})
+		return
+	}
+	appendEvent(t, log, id, event.KindToolCallFailed, event.ToolCallFailed{CallID: "c", Attempt: 1, ErrorType: "tool", Error: fmt.Sprintf("answered %d %s", status, hostile[0]), Final: true, Meter: event.Meter{Fuel: fuel}})
+	appendEvent(t, log, id, event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "it failed"})
+}
+
+// oneModule has the same module for every digest.
+type oneModule []byte
+
+func (m oneModule) Module(context.Context, canon.Hash) ([]byte, error) { return m, nil }
+
+// executing is a view whose runs are executed by a script: functions 1 and 2 of the tool rates spend
+// what is recorded, and version two asks for something else. A replay of SLOW waits until it is cancelled.
+func executing(view eventview.View) eventview.View {
+	names := []byte{4} // of that many functions
+	for i, name := range []string{"host.http", "main.run", hostile[0], "main.never"} {
+		names = append(append(names, byte(i), byte(len(name))), name...)
+	}
+	module := wasmtest.Module{
+		Imports: []wasmtest.Import{{Module: "env", Name: "f", Type: wasmtest.Type("i:")}}, Funcs: []wasmtest.Func{{}, {}, {}},
+		Customs: []wasmtest.Custom{{Name: "name", Body: "\x01" + string(byte(len(names))) + string(names)}},
+	}
+	view.Modules = oneModule(module.Bytes())
+	view.Executor = func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
+		return eventview.Executor{Close: func() {}, Replay: func(ctx context.Context, runID string) (agent.Verdict, error) {
+			if strings.HasSuffix(runID, "SLOW") {
+				<-ctx.Done()
+				return agent.Verdict{}, ctx.Err()
+			}
+			if strings.HasSuffix(runID, "GONE") {
+				return agent.Verdict{}, errors.New("its module is gone")
+			}
+			if o.Profile != nil {
+				c := o.Profile("rates")
+				c.Enter(1, 0)
+				c.Enter(2, 100)
+				c.EnterImport("starling:v1.http", 600)
+				c.Leave(700)
+				c.Leave(900)
+				c.End(1000)
+			}
+			if o.Module == moduleTwo {
+				return agent.Verdict{Events: 3, Divergence: &agent.Divergence{MismatchError: step.MismatchError{
+					Seq: 3, Kind: event.KindSideEffectRecorded, ExpectedKind: event.KindSideEffectRecorded, Expected: "GET /eur", Got: "GET /usd", Reason: "the request is another one"}}}, nil
+			}
+			return agent.Verdict{Events: 5}, nil
+		}}, nil
+	}
+	return view
+}
+
+// rates is a log in which a tool was used in two versions.
+func rates(t testing.TB, log *store.MemoryLog, namespace string) {
+	for i := range 12 {
+		module, status := moduleOne, 200
+		if i > 7 {
+			module, status = moduleTwo, []int{200, 404, 503}[i%3]
+		}
+		recordUse(t, log, fmt.Sprintf("%sRATES%02d", namespace, i), "rates", module, status, uint64(1000+i*i*100))
+	}
+}
+
+func TestFlameOfARun(t *testing.T) {
+	log := store.Memory()
+	recordUse(t, log, "R", "rates", moduleOne, 200, 1000)
+	recordUse(t, log, "GONE", "rates", moduleOne, 200, 1000)
+	b := openView(t, executing(viewOf(log, "")))
+	if body := b.wants("/runs/R/fuel", ">Execute</button>", `aria-current="page">Fuel`); strings.Contains(body, "<svg x=") {
+		t.Error("there is a graph before anything was executed")
+	}
+	finish(b, "/runs/R/fuel", nil)
+	b.wants("/runs/R/fuel", `aria-label="run: 1k of fuel, 100.0%"`, `aria-label="rates: 1k`, `x="0.000%" y="38" width="100.000%"`, `aria-label="main.run: 1k`,
+		`x="0.000%" y="57" width="80.000%"`, `aria-label="starling:v1.http: 100 of fuel, 10.0%"`, `class="fl-host"`, `<td class="number">700</td><td class="number">70.0%</td>`)
+	b.wants("/runs/R/fuel?in=0.0.0", `href="/runs/R/fuel?in=0.0">main.run</a>`, `y="0" width="100.000%"`, "by itself</b> 700", `href="/runs/R?at=2#at"`)
+	for _, at := range []string{"9", "0.0.0.0.0.0.0", "-1", "0..0", strings.Repeat("0.", 9000), "18446744073709551616"} {
+		b.wants("/runs/R/fuel?in="+at, "<svg x=")
+	}
+	finish(b, "/runs/GONE/fuel", nil)
+	b.wants("/runs/GONE/fuel", "its module is gone", ">Execute again</button>")
+}
+
+// finish presses the button of a task, and waits for its end.
+func finish(b *browser, path string, form url.Values) {
+	b.t.Helper()
+	code, body := b.post(path, form)
+	for code == http.StatusOK && strings.Contains(body, `value="cancel"`) {
+		code, body = b.get(path)
+	}
+	if code != http.StatusOK {
+		b.t.Fatalf("%s: %d", path, code)
+	}
+}
+
+// TestTasksAreBounded cancels an execution by its button and by the end of the server, and begins
+// more than may run at once.
+func TestTasksAreBounded(t *testing.T) {
+	log := store.Memory()
+	for _, id := range []string{"1SLOW", "2SLOW", "3SLOW"} {
+		recordUse(t, log, id, "rates", moduleOne, 200, 1000)
+	}
+	b := openView(t, executing(viewOf(log, "")))
+	for _, id := range []string{"1SLOW", "2SLOW"} {
+		if _, body := b.post("/runs/"+id+"/fuel", nil); !strings.Contains(body, ">Cancel</button>") {
+			t.Fatalf("it cannot be cancelled: %s", body)
+		}
+	}
+	if code, _ := b.post("/runs/3SLOW/fuel", nil); code != http.StatusTooManyRequests {
+		t.Errorf("a third one: %d", code)
+	}
+	if _, body := b.post("/runs/1SLOW/fuel", url.Values{"what": {"cancel"}}); !strings.Contains(body, "Cancelled.") {
+		t.Errorf("it is not cancelled: %s", body)
+	}
+	if code, _ := b.post("/runs/3SLOW/fuel", nil); code != http.StatusOK {
+		t.Errorf("after the end of the first: %d", code)
+	}
+	for _, id := range []string{"2SLOW", "3SLOW"} {
+		b.post("/runs/"+id+"/fuel", url.Values{"what": {"cancel"}})
+	}
+}
+
+func TestCoverageOfAModule(t *testing.T) {
+	log := store.Memory()
+	rates(t, log, "")
+	recordUse(t, log, "GONE", "rates", moduleOne, 200, 1000)
+	b := openView(t, executing(viewOf(log, "")))
+	path := "/modules/" + moduleOne + "/coverage"
+	b.wants(path, ">Execute</button>", `href="/tools/rates"`)
+	finish(b, path, nil)
+	b.wants(path, "runs executed</b> 8", "functions executed</b> 2 of 3, 66.7%", "1 run could not be executed: its module is gone", `href="`+path+`?in=main"`, "1 of 2")
+	b.wants(path+"?in=main", "Coverage of main", "main.never", ">never<", ">8 runs<")
+	for _, path := range []string{"/modules/" + strings.Repeat("0", 64) + "/coverage", "/modules/x/coverage", "/modules/" + moduleOne + "00/coverage"} {
+		if code, _ := b.get(path); code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}
+
+func TestPageOfATool(t *testing.T) {
+	log := store.Memory()
+	rates(t, log, "")
+	record(t, log, "OTHER", `{"city":"Oslo"}`)
+	b := openView(t, executing(viewOf(log, "")))
+	b.wants("/tools", `href="/tools/rates" data-open>rates</a></td><td class="number">12</td><td class="number">12</td><td class="number problem">2</td><td class="number">2</td>`, ">weather</a>")
+	b.wants("/tools/rates", moduleOne, moduleTwo, `href="/modules/`+moduleTwo+`/coverage"`, "2, 16.7%", `href="/?q=tool%3Arates&#43;error%3Atool"`, "answered 503",
+		`href="/?q=tool%3Arates&#43;host%3Arates.example"`, "first use of version ", `<b>p50</b> 3.5k`, `<b>max</b> 13.1k`)
+	change := "/tools/rates/change?to="
+	finish(b, change+moduleTwo, nil)
+	b.wants(change+moduleTwo, "differ</b> 12", "the same</b> 0", `href="/runs/RATES00/events/3"`, "GET /eur", "GET /usd")
+	finish(b, change+moduleOne, nil)
+	b.wants(change+moduleOne, "the same</b> 12")
+	if code, _ := b.get(change + "../../secret"); code != http.StatusBadRequest {
+		t.Errorf("a version that is not a digest: %d", code)
+	}
+}
+
+// TestToolPagesShowOwnRunsAlone: a tenant sees and executes nothing that only another one uses.
+func TestToolPagesShowOwnRunsAlone(t *testing.T) {
+	log := store.Memory()
+	recordUse(t, log, "acme/1", "rates", moduleOne, 200, 1000)
+	recordUse(t, log, "other/2", "rates", moduleTwo, 503, 9000)
+	recordUse(t, log, "other/3", "secret", moduleTwo, 200, 1000)
+	b := openView(t, executing(viewOf(log, "acme")))
+	if body := b.wants("/tools", "rates"); strings.Contains(body, "secret") || !strings.Contains(body, `<td class="number">1</td><td class="number">1</td><td class="number">0</td>`) {
+		t.Errorf("the list tells of others: %s", body)
+	}
+	if body := b.wants("/tools/rates"); strings.Contains(body, moduleTwo) || strings.Contains(body, "503") {
+		t.Errorf("the page tells of others: %s", body)
+	}
+	for _, path := range []string{"/tools/secret", "/modules/" + moduleTwo + "/coverage", "/tools/rates/change?to=" + moduleTwo} {
+		for _, ask := range []func() (int, string){func() (int, string) { return b.get(path) }, func() (int, string) { return b.post(path, nil) }} {
+			if code, _ := ask(); code != http.StatusNotFound && code != http.StatusMethodNotAllowed {
+				t.Errorf("%s: %d", path, code)
+			}
+		}
+	}
+}
+
+// TestToolsByClicks goes the ways of a user: from a failure of a tool to its runs, to the fuel of one,
+// and to what another version would have changed.
+func TestToolsByClicks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: a browser takes its time")
+	}
+	c := newChromium(t, withForms(t, galleryView(t)))
+	at := func(got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("the click leads to %s, not %s", got, want)
+		}
+		if c.console != "" {
+			t.Errorf("%s: the browser says: %s", got, c.console)
+		}
+	}
+	done := func(element string) {
+		c.until(fmt.Sprintf("!document.querySelector('[value=cancel]') && document.querySelector(%q)", element))
+	}
+	c.open("/")
+	at(c.follow(`nav a[href="/tools"]`), "/tools")
+	at(c.follow(`a[href="/tools/rates"]`), "/tools/rates")
+	at(c.follow(`a[href="/modules/`+moduleOne+`/coverage"]`), "/modules/"+moduleOne+"/coverage")
+	c.follow(".task button")
+	done("table")
+	at(c.follow(`td a[href$="in=main"]`), "/modules/"+moduleOne+"/coverage?in=main")
+	at(c.follow(`a[href="/tools/rates"]`), "/tools/rates")
+	c.eval(`document.querySelector("[name=to]").value = "`+moduleTwo+`"`, nil)
+	at(c.follow(".compare button"), "/tools/rates/change?to="+moduleTwo)
+	done("table")
+	c.follow("table a")
+	at(c.follow(".views a:last-child"), "/runs/RATES11/fuel")
+	c.follow(".task button")
+	done(".flame a")
+	at(c.follow(`.flame svg svg:nth-of-type(4) a`), "/runs/RATES11/fuel?in=0.0.0")
+	at(c.follow(".main .crumbs a:nth-of-type(2)"), "/runs/RATES11/fuel?in=0")
+	c.open("/runs/SLOW/fuel")
+	c.follow(".task button")
+	c.photograph("fuel-executing", "/runs/SLOW/fuel")
+	c.follow("[value=cancel]")
+	done(".task .note")
+	if dom := c.dom(); !strings.Contains(dom, "Cancelled.") {
+		t.Errorf("it was not cancelled: %s", dom)
+	}
+}

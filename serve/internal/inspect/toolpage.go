@@ -1,0 +1,460 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/internal/eventview"
+)
+
+// Bounds of what the pages of tools read: of the newest runs.
+const (
+	maxToolRuns   = 1000
+	maxToolEvents = 200_000
+	maxCalls      = 20_000 // of one tool, whose latency and fuel are kept
+	maxToolNames  = 200
+)
+
+// toolUse is what recorded runs say of a tool.
+type toolUse struct {
+	Name         string
+	Path         string
+	Calls        []useOfTool
+	Runs, Failed int
+	Versions     map[string]*toolVersion // by digest; "" is not a module
+	Reasons      map[string]*toolReason
+	Hosts        map[string]*toolHost
+}
+
+// useOfTool is one attempt of a call.
+type useOfTool struct {
+	at, took int64
+	fuel     uint64
+	failed   bool
+}
+
+type toolVersion struct {
+	Digest, Coverage string
+	First, Last      moment
+	first, last      int64
+	Runs             int
+	Calls, Failed    int
+}
+
+type toolReason struct {
+	Type, Example, Search string
+	Calls                 int
+}
+
+type toolHost struct {
+	Name, Search                                string
+	Requests, OK, Redirects, Client, Server, No int
+}
+
+// toolPage is a tool over time.
+type toolPage struct {
+	Name     string
+	Facts    []fact
+	Notes    []string
+	Versions []*toolVersion
+	Reasons  []*toolReason
+	Hosts    []*toolHost
+	Plots    []plot
+	Change   string // path of the comparison with another version, or empty
+	AnyOther bool   // the digest of a module without runs may be typed in
+}
+
+// gather reads the newest runs. Only the named tool is looked at, unless that is empty.
+func gather(ctx context.Context, v eventview.View, only string) (tools map[string]*toolUse, notes []string, err error) {
+	tools = map[string]*toolUse{}
+	var older bool
+	runs, unread, room := 0, 0, uint64(maxToolEvents)
+	for id, err := range newest(ctx, v, maxToolRuns, &older) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if runs++; room == 0 || runs > maxToolRuns {
+			older = true
+			break
+		}
+		var b span.Builder
+		versions := map[string]string{}
+		for ev, err := range v.Events(ctx, id, 0) {
+			if err == nil {
+				err = b.Add(ev)
+			}
+			if err != nil || room == 0 {
+				if ctx.Err() != nil {
+					return nil, nil, ctx.Err()
+				}
+				unread++
+				break
+			}
+			room--
+			if started, err := ev.AsRunStarted(); err == nil && ev.Seq == 1 {
+				for _, ref := range started.ToolSchemas {
+					if ref.Sandbox != nil && len(ref.Sandbox.Module) == event.HashSize {
+						versions[ref.Name] = canon.Hash(ref.Sandbox.Module).String()
+					}
+				}
+				if uses := func(ref event.ToolSchemaRef) bool { return ref.Name == only }; only != "" && !slices.ContainsFunc(started.ToolSchemas, uses) {
+					break
+				}
+			}
+		}
+		add(tools, b.Run(), versions, only)
+	}
+	if older {
+		notes = append(notes, fmt.Sprintf("Older runs are not counted: a page reads the newest %s runs and %s events.", display.Digits(maxToolRuns), display.Digits(maxToolEvents)))
+	}
+	if unread > 0 {
+		notes = append(notes, display.Plural(unread, "run")+" could not be read to the end.")
+	}
+	return tools, notes, nil
+}
+
+// add counts what a run did with tools.
+func add(tools map[string]*toolUse, run *span.Run, versions map[string]string, only string) {
+	seen := map[string]bool{}
+	for i := range run.Spans {
+		s := &run.Spans[i]
+		name := s.Name
+		if s.Kind == span.Effect && s.Parent >= 0 {
+			name = run.Spans[s.Parent].Name
+		}
+		use := tools[name]
+		if s.Kind != span.Call && (s.Kind != span.Effect || s.Host == "" || use == nil) || only != "" && name != only {
+			continue
+		}
+		if use == nil {
+			if len(tools) >= maxToolNames {
+				continue
+			}
+			use = &toolUse{Name: name, Versions: map[string]*toolVersion{}, Reasons: map[string]*toolReason{}, Hosts: map[string]*toolHost{}}
+			tools[name] = use
+		}
+		if s.Kind == span.Effect {
+			use.host(s)
+			continue
+		}
+		at := run.Began + s.Start
+		version := use.Versions[versions[name]]
+		if version == nil {
+			version = &toolVersion{Digest: versions[name], first: at, last: at}
+			use.Versions[version.Digest] = version
+		}
+		version.first, version.last = min(version.first, at), max(version.last, at)
+		version.Calls++
+		if !seen[name] {
+			seen[name] = true
+			use.Runs++
+			version.Runs++
+		}
+		if s.State == span.Failed {
+			use.Failed++
+			version.Failed++
+			reason := use.Reasons[s.ErrorType]
+			if reason == nil {
+				reason = &toolReason{Type: s.ErrorType, Example: display.Shorten(display.Printable(display.OneLine(s.Error)), maxLine)}
+				use.Reasons[s.ErrorType] = reason
+			}
+			reason.Calls++
+		}
+		if s.State != span.Open && len(use.Calls) < maxCalls {
+			use.Calls = append(use.Calls, useOfTool{at, s.End - s.Start, s.Fuel, s.State == span.Failed})
+		}
+	}
+}
+
+func (u *toolUse) host(s *span.Span) {
+	h := u.Hosts[s.Host]
+	if h == nil {
+		if len(u.Hosts) >= maxToolNames {
+			return
+		}
+		h = &toolHost{Name: s.Host}
+		u.Hosts[s.Host] = h
+	}
+	h.Requests++
+	switch s.Status / 100 {
+	case 2:
+		h.OK++
+	case 3:
+		h.Redirects++
+	case 4:
+		h.Client++
+	case 5:
+		h.Server++
+	default:
+		h.No++
+	}
+}
+
+// toolList shows the tools of the newest runs.
+func (s *Server) toolList(w http.ResponseWriter, r *http.Request, v eventview.View) error {
+	tools, notes, err := gather(r.Context(), v, "")
+	if err != nil {
+		return err
+	}
+	p := struct {
+		Tools []*toolUse
+		Notes []string
+	}{slices.SortedFunc(maps.Values(tools), func(a, b *toolUse) int {
+		return cmp.Or(cmp.Compare(b.Runs, a.Runs), strings.Compare(a.Name, b.Name))
+	}), notes}
+	for _, u := range p.Tools {
+		u.Path = s.path("tools", u.Name)
+	}
+	s.render(w, r, http.StatusOK, "tools", "Tools", v, p)
+	return nil
+}
+
+func (s *Server) tool(w http.ResponseWriter, r *http.Request, v eventview.View) error {
+	name := r.PathValue("tool")
+	tools, notes, err := gather(r.Context(), v, name)
+	if err != nil {
+		return err
+	}
+	use := tools[name]
+	if use == nil {
+		return eventlog.ErrRunNotFound
+	}
+	p := toolPage{Name: display.Printable(name), Notes: notes, Versions: slices.SortedFunc(maps.Values(use.Versions), func(a, b *toolVersion) int { return cmp.Compare(b.last, a.last) })}
+	p.Reasons = slices.SortedFunc(maps.Values(use.Reasons), func(a, b *toolReason) int {
+		return cmp.Or(cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Type, b.Type))
+	})
+	p.Hosts = slices.SortedFunc(maps.Values(use.Hosts), func(a, b *toolHost) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Name, b.Name))
+	})
+	find := func(words ...string) string {
+		return address(s.path(), map[string][]string{"q": {strings.Join(append([]string{search.Word("tool", name)}, words...), " ")}})
+	}
+	slices.SortFunc(use.Calls, func(a, b useOfTool) int { return cmp.Compare(a.at, b.at) })
+	now, modules := time.Now(), 0
+	for _, version := range p.Versions {
+		version.First, version.Last = newMoment(version.first, now), newMoment(version.last, now)
+		if version.Digest != "" {
+			modules++
+			version.Coverage = s.path("modules", version.Digest, "coverage")
+		}
+	}
+	for _, reason := range p.Reasons {
+		reason.Search = find(search.Word("error", reason.Type))
+		reason.Type = display.Printable(reason.Type)
+	}
+	for _, host := range p.Hosts {
+		host.Search = find(search.Word("host", host.Name))
+		host.Name = display.Printable(host.Name)
+	}
+	if v.Executor != nil && modules > 0 {
+		p.Change, p.AnyOther = s.path("tools", name, "change"), v.Namespace == ""
+	}
+	p.Facts = []fact{{"runs", digits(use.Runs)}, {"calls", digits(len(use.Calls))}, {"failed", fmt.Sprintf("%s, %s", digits(use.Failed), shareOf(uint64(use.Failed), uint64(max(len(use.Calls), 1))))}}
+	p.Plots = []plot{
+		newPlot("Latency", use.Calls, p.Versions, func(c useOfTool) float64 { return float64(c.took) / 1e6 }, func(x float64) string { return duration(int64(x * 1e6)) }),
+		newPlot("Fuel", use.Calls, p.Versions, func(c useOfTool) float64 { return float64(c.fuel) }, func(x float64) string { return display.Fuel(uint64(x)) }),
+	}
+	s.render(w, r, http.StatusOK, "tool", name, v, p)
+	return nil
+}
+
+// plot shows a figure of calls in their order, and its distribution.
+type plot struct {
+	Name, Empty string
+	Facts       []fact
+	Bars        []plotBar // of calls in a row
+	Counts      []plotBar // the distribution
+	Low, High   string
+	First, Last string
+}
+
+// plotBar is a rectangle, in percent.
+type plotBar struct{ X, Y, W, H, Class, Title string }
+
+const plotBuckets = 40
+
+// newPlot draws a figure, on a logarithmic scale. Calls are in the order of their beginning.
+func newPlot(name string, calls []useOfTool, versions []*toolVersion, of func(useOfTool) float64, text func(float64) string) plot {
+	p := plot{Name: name}
+	calls = slices.DeleteFunc(slices.Clone(calls), func(c useOfTool) bool { return of(c) <= 0 })
+	if len(calls) == 0 {
+		p.Empty = "No call has a figure."
+		return p
+	}
+	figures := func(calls []useOfTool) (values []float64) {
+		for _, c := range calls {
+			values = append(values, of(c))
+		}
+		slices.Sort(values)
+		return values
+	}
+	values := figures(calls)
+	low, high := values[0], values[len(values)-1]
+	p.Low, p.High = text(low), text(high)
+	p.Facts = []fact{{"p50", text(quantile(values, .5))}, {"p90", text(quantile(values, .9))}, {"max", p.High}}
+	at := func(c useOfTool) string { return time.Unix(0, c.at).UTC().Format("2006-01-02 15:04") }
+	p.First, p.Last = at(calls[0]), at(calls[len(calls)-1])
+	scale := func(x float64) float64 { return math.Log(x/low) / max(math.Log(high/low), 1e-9) }
+	var counts [plotBuckets]int
+	for _, x := range values {
+		counts[min(int(scale(x)*plotBuckets), plotBuckets-1)]++
+	}
+	most := float64(slices.Max(counts[:]))
+	bar := func(i, of int, top, bottom float64, class, title string) plotBar {
+		width := 1 / float64(of)
+		return plotBar{percent(float64(i)*width + width*.08), percent(top), percent(width * .84), percent(bottom - top), class, title}
+	}
+	for i, n := range counts {
+		if n > 0 {
+			p.Counts = append(p.Counts, bar(i, plotBuckets, 1-float64(n)/most, 1, "pl-call", display.Plural(n, "call")))
+		}
+	}
+	began := map[int64]string{}
+	for _, version := range versions {
+		if version.Digest != "" && len(versions) > 1 {
+			began[version.first] = version.Digest[:12]
+		}
+	}
+	n := min(len(calls), plotBuckets)
+	for i := range n {
+		some := calls[i*len(calls)/n : (i+1)*len(calls)/n]
+		failed := 0
+		for _, c := range some {
+			if c.failed {
+				failed++
+			}
+			if began[c.at] != "" {
+				p.Bars = append(p.Bars, bar(i, n, 0, 1, "pl-version", "first use of version "+began[c.at]))
+			}
+		}
+		values := figures(some)
+		p50, p90, top := quantile(values, .5), quantile(values, .9), values[len(values)-1]
+		title := fmt.Sprintf("%s from %s UTC: p50 %s, p90 %s, max %s, %d failed", display.Plural(len(some), "call"), at(some[0]), text(p50), text(p90), text(top), failed)
+		y := func(x float64) float64 { return .02 + .85*(1-scale(x)) }
+		p.Bars = append(p.Bars, bar(i, n, y(p90), max(y(p50), y(p90)+.03), "pl-call", title), bar(i, n, y(top), y(top)+.015, "pl-max", title))
+		if failed > 0 {
+			p.Bars = append(p.Bars, bar(i, n, 1-.08*float64(failed)/float64(len(some)), 1, "pl-failed", title))
+		}
+	}
+	return p
+}
+
+// quantile returns the smallest of sorted values that a share of them does not exceed.
+func quantile(values []float64, q float64) float64 {
+	return values[max(int(math.Ceil(q*float64(len(values))))-1, 0)]
+}
+
+// changePage shows what another version of a tool would have changed.
+type changePage struct {
+	Name, Tool, To string
+	Task           taskState
+	Facts          []fact
+	Notes          []string
+	Differ         []changedRun
+}
+
+// changedRun is a run that another version would have changed.
+type changedRun struct {
+	ID, Path, Where, Event string
+	Expected, Got          string
+}
+
+// change is what was found.
+type change struct {
+	same, refused int
+	reason        string
+	differ        []agent.Verdict
+}
+
+func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View) error {
+	name := r.PathValue("tool")
+	digest, err := moduleOf(strings.TrimSpace(r.FormValue("to")))
+	if err != nil {
+		return &status{http.StatusBadRequest, "Name a version by the 64 characters of its digest."}
+	}
+	if v.Namespace != "" { // a tenant executes only what its runs have used
+		if own, err := runsOf(r.Context(), v, "", digest); err != nil || len(own.runs) == 0 {
+			return cmp.Or(err, eventlog.ErrRunNotFound)
+		}
+	}
+	used, err := runsOf(r.Context(), v, name, digest)
+	if err != nil {
+		return err
+	}
+	if len(used.runs)+used.other == 0 {
+		return eventlog.ErrRunNotFound
+	}
+	page := address(s.path("tools", name, "change"), map[string][]string{"to": {digest.String()}})
+	key := "change " + digest.String() + " " + name
+	if r.Method == http.MethodPost {
+		return s.command(w, r, v, key, page, func(ctx context.Context, t *task) (any, error) { return changes(ctx, v, digest, used, t) })
+	}
+	p := changePage{Name: display.Printable(name), Tool: s.path("tools", name), To: digest.String()}
+	var result any
+	p.Task, result = s.look(w, v, key, page)
+	if found, ok := result.(*change); ok && found != nil {
+		p.Facts = []fact{{"the same", digits(found.same)}, {"differ", digits(len(found.differ))}}
+		if found.refused > 0 {
+			p.Notes = append(p.Notes, display.Plural(found.refused, "run")+" could not be executed: "+found.reason)
+		}
+		if used.other > 0 {
+			p.Notes = append(p.Notes, display.Plural(used.other, "run")+" with other modules left out.")
+		}
+		for _, verdict := range found.differ {
+			d := verdict.Divergence
+			one := changedRun{ID: display.Printable(verdict.RunID), Path: s.path("runs", verdict.RunID), Where: fmt.Sprintf("event %d: %s", d.Seq, display.Printable(d.Reason))}
+			if d.ExpectedKind != 0 {
+				one.Event = s.path("runs", verdict.RunID, "events", strconv.FormatUint(d.Seq, 10))
+			}
+			if one.Expected, one.Got, _ = display.AroundDifference(d.Expected, d.Got); d.Kind != d.ExpectedKind {
+				one.Expected, one.Got = agent.KindName(d.ExpectedKind), agent.KindName(d.Kind)
+			}
+			p.Differ = append(p.Differ, one)
+		}
+	}
+	s.render(w, r, http.StatusOK, "change", "Change of "+name, v, p)
+	return nil
+}
+
+// changes replays the newest runs of a tool with another version.
+func changes(ctx context.Context, v eventview.View, to canon.Hash, used usedRuns, t *task) (*change, error) {
+	x, err := v.Execute(ctx, eventview.Execution{Module: to.String()})
+	if err != nil {
+		return nil, err
+	}
+	defer x.Close()
+	found := &change{}
+	runs := used.runs[:min(len(used.runs), maxExecuted)]
+	for i, id := range runs {
+		t.report(uint64(i), uint64(len(runs)), "runs")
+		verdict, err := x.Replay(ctx, id)
+		switch {
+		case ctx.Err() != nil:
+			return found, ctx.Err()
+		case err != nil:
+			found.refused++
+			found.reason = cmp.Or(found.reason, display.PrintableError(err))
+		case verdict.Divergence != nil:
+			verdict.RunID = id
+			found.differ = append(found.differ, verdict)
+		default:
+			found.same++
+		}
+	}
+	return found, nil
+}
