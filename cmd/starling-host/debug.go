@@ -130,7 +130,7 @@ func (a *app) debug(ctx context.Context, args []string, f debugFlags) error {
 		if a.stderr.terminal {
 			defer a.stderr.doing("executing call " + target.Call.CallID)()
 		}
-		s, err := debug.Open(ctx, events, target, debug.Options{Modules: log, Symbols: symbols, Own: debug.NewFiles(f.source).Has, Engine: engine, Native: agentfile.Offline})
+		s, err := debug.Open(ctx, events, target, debug.Options{Modules: log, Symbols: symbols, Own: ownFiles(f.source), Engine: engine, Native: agentfile.Offline})
 		if err != nil {
 			return nil, a.noCall(err)
 		}
@@ -147,6 +147,16 @@ func (a *app) debug(ctx context.Context, args []string, f debugFlags) error {
 		return err
 	}
 	return newPrompt(a, s, events, target, f.source).loop(ctx)
+}
+
+// ownFiles returns a function that reports which source files motions by lines stop in: those below a
+// folder, without the SDK that "tool new" writes.
+func ownFiles(folder string) func(string) bool {
+	files := debug.NewFiles(folder)
+	return func(file string) bool {
+		path, _ := files.Lines(file)
+		return path != "" && !strings.Contains(filepath.ToSlash(path), "/sdk/")
+	}
 }
 
 // symbols finds the module of --symbols. Its folder has the source, unless --source is given.

@@ -286,15 +286,15 @@ func (p *prompt) describe(n int) string {
 	return p.cut(fmt.Sprintf("#%-3d%s%s", n, cmp.Or(functionName(f.Function), "?"), where))
 }
 
-// functionName shortens the name of a function in Go: to the last part of its package's path, and
-// without what its type parameters stand for.
+// functionName shortens the name of a function: to the last part of its package's path, and without
+// what its type parameters stand for.
 func functionName(name string) string {
-	head, rest, generic := strings.Cut(name, "[")
-	head = head[strings.LastIndexByte(head, '/')+1:]
-	if !generic {
-		return head
+	generic := strings.IndexAny(name, "[<")
+	if generic <= 0 {
+		return name[strings.LastIndexByte(name, '/')+1:]
 	}
-	return head + "[...]" + rest[strings.LastIndexByte(rest, ']')+1:]
+	head := name[:generic]
+	return head[strings.LastIndexByte(head, '/')+1:] + "[...]" + name[strings.LastIndexAny(name, "]>")+1:]
 }
 
 // cut shortens a line of hostile text to the width of the terminal.
@@ -514,6 +514,7 @@ func (p *prompt) locals(context.Context, string) error {
 		p.app.stdout.printf("no variables are known here\n")
 	}
 	for _, v := range all {
+		v.Children = nil // print has them
 		p.variable(v, 0)
 	}
 	return nil

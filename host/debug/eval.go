@@ -11,19 +11,16 @@ import (
 
 // Eval returns the variable that an expression names in a frame. An expression is the name of a
 // variable, followed by fields and elements, as in list.items[3], or an address, which means the
-// four bytes there: a number, such as 0x1000, or a local of WebAssembly with an offset, as in $2+8.
+// four bytes there: a number, such as 0x1000, or a local of WebAssembly with an offset, as in local2+8.
 // "&" before it takes the address.
 func (s *Session) Eval(f Frame, expression string) (Variable, error) {
 	text := strings.TrimSpace(expression)
-	if name, offset, _ := strings.Cut(text, "+"); strings.HasPrefix(text, "$") {
-		locals := s.slots(f)
-		i := slices.IndexFunc(locals, func(v Variable) bool { return v.Name == strings.TrimSpace(name) })
+	name, offset, _ := strings.Cut(text, "+")
+	locals := s.slots(f)
+	if i := slices.IndexFunc(locals, func(v Variable) bool { return v.Name == strings.TrimSpace(name) }); i >= 0 {
 		n, err := strconv.ParseUint(cmp.Or(strings.TrimSpace(offset), "0"), 0, 32)
-		if i < 0 || err != nil {
-			return Variable{}, fmt.Errorf("there is no %s in %s; see: locals", text, f.Function)
-		}
-		if v := locals[i]; offset == "" {
-			return v, nil
+		if offset == "" || err != nil {
+			return locals[i], err
 		}
 		text = fmt.Sprint(locals[i].Address + uint32(n))
 	}
@@ -42,7 +39,7 @@ func (s *Session) Eval(f Frame, expression string) (Variable, error) {
 		n := binary.LittleEndian.Uint32(b)
 		return Variable{Name: strings.TrimSpace(expression), Type: "u32", Value: fmt.Sprintf("%d (%#x)", n, n), Address: uint32(address), Size: 4}, nil
 	}
-	at := Variable{Children: s.Locals(f)}
+	at := Variable{Children: append(s.Locals(f), s.variables(f)...)}
 	path := strings.FieldsFunc(strings.NewReplacer("->", ".", "[", ".[").Replace(text), func(r rune) bool { return r == '.' })
 	for _, part := range path {
 		i := slices.IndexFunc(at.Children, func(v Variable) bool { return v.Name == part || v.Name == strings.Trim(part, "[]") })

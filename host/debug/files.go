@@ -40,12 +40,6 @@ func (f *Files) Lines(name string) (path string, lines []string) {
 	return known.path, known.lines
 }
 
-// Has reports whether the file that a module names is below the folder.
-func (f *Files) Has(name string) bool {
-	path, _ := f.Lines(name)
-	return path != ""
-}
-
 func (f *Files) read(name string) file {
 	const most = 4 << 20
 	root, err := os.OpenRoot(f.folder)

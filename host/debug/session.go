@@ -192,11 +192,15 @@ func (s *Session) choose(own func(string) bool) {
 	if len(files) > 0 {
 		s.own = files
 	}
-	for i := range s.module.Code {
-		if _, it, err := s.module.Body(i, nil); err == nil && it.Next() {
-			if at, ok := s.offsets.Rewritten(uint32(it.Instr.Pos)); ok && s.spotOf(at).line > 0 {
-				s.heads = append(s.heads, at)
+	for _, offset := range s.table.Begins(func(file string) bool { return s.own == nil || s.own[file] }) {
+		at, ok := s.offsets.Rewritten(offset)
+		if function, known := s.function(offset); !ok && known { // the line begins before the first instruction
+			if _, it, err := s.module.Body(function-s.module.NumImportedFuncs(), nil); err == nil && it.Next() {
+				at, ok = s.offsets.Rewritten(uint32(it.Instr.Pos))
 			}
+		}
+		if ok {
+			s.heads = append(s.heads, at)
 		}
 	}
 }
@@ -307,22 +311,27 @@ func (s *Session) name(function int) string {
 	return fmt.Sprintf("function %d", function)
 }
 
-// Locals returns the variables of a frame: those that the module describes and, unless their values
-// are known, the locals of WebAssembly, as $0.
+// Locals returns the variables of a frame: those that the module describes and, unless the values of
+// all are known, the locals of WebAssembly, as local0.
 func (s *Session) Locals(f Frame) []Variable {
-	if f.Script || f.physical >= s.rec.Depth() {
-		return f.variables
-	}
-	machine := s.rec.Frames()[f.physical]
-	memory, _ := s.rec.Read(0, s.rec.Size())
-	all := s.table.Variables(f.Offset, source.State{Locals: machine.Locals, Operands: machine.Operands, Globals: s.rec.Globals(), Memory: memory})
-	own := slices.DeleteFunc(all, func(v Variable) bool {
+	own := slices.DeleteFunc(s.variables(f), func(v Variable) bool {
 		return v.Function != "" && v.Function != f.Function || v.Function == "" && f.Inlined
 	})
-	if slices.ContainsFunc(own, func(v Variable) bool { return v.Value != "<optimized out>" }) {
+	if len(own) > 0 && !slices.ContainsFunc(own, func(v Variable) bool { return v.Value == "<optimized out>" }) {
 		return own
 	}
 	return append(own, s.slots(f)...)
+}
+
+// variables returns the variables of a frame, also those of the functions around it that it was
+// inlined into, and of its file.
+func (s *Session) variables(f Frame) []Variable {
+	if f.Script || f.physical >= s.rec.Depth() {
+		return slices.Clone(f.variables)
+	}
+	machine := s.rec.Frames()[f.physical]
+	memory, _ := s.rec.Read(0, s.rec.Size())
+	return s.table.Variables(f.Offset, source.State{Locals: machine.Locals, Operands: machine.Operands, Globals: s.rec.Globals(), Memory: memory})
 }
 
 // slots returns the locals of WebAssembly. The address of an i32 is what it points to.
@@ -338,7 +347,7 @@ func (s *Session) slots(f Frame) (all []Variable) {
 	}
 	values := s.rec.Frames()[f.physical].Locals
 	for i, t := range types[:min(len(types), len(values))] {
-		v := Variable{Name: fmt.Sprintf("$%d", i), Type: t.String(), Value: number(t, values[i])}
+		v := Variable{Name: fmt.Sprintf("local%d", i), Type: t.String(), Value: number(t, values[i])}
 		if t == wasm.I32 {
 			v.Address, v.Size = uint32(values[i]), 4
 		}

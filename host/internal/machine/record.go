@@ -384,10 +384,13 @@ func (r *Recording) breakAt(offset uint32) {
 	if &m.funcs[0] == &m.code.funcs[0] {
 		m.funcs = slices.Clone(m.funcs)
 	}
-	f := *at
-	f.code = slices.Clone(f.code)
-	f.code[pc].op = opBreak
-	m.funcs[f.index] = &f
+	if at == m.code.funcs[at.index] {
+		copied := *at
+		copied.code = slices.Clone(at.code)
+		at = &copied
+		m.funcs[at.index] = at
+	}
+	at.code[pc].op = opBreak
 }
 
 // forward executes up to a position, or to what is armed.

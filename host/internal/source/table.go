@@ -231,6 +231,27 @@ func (t *Table) Entries(function string) (all []uint32) {
 	return all
 }
 
+// Begins returns the offsets at which code of some files begins, also where other code was inlined into
+// it: where a function does, and behind the code of other files in the same function.
+func (t *Table) Begins(wanted func(file string) bool) (all []uint32) {
+	own := map[string]bool{}
+	for _, f := range t.files {
+		own[f] = wanted(f)
+	}
+	within, body := false, -1
+	for _, r := range t.rows {
+		if b := t.body(r.at); b != body {
+			within, body = false, b
+		}
+		here := slices.ContainsFunc(t.Lines(r.at), func(p Place) bool { return own[p.File] && p.Line > 0 })
+		if here && !within {
+			all = append(all, r.at)
+		}
+		within = here
+	}
+	return all
+}
+
 // Files returns the source files of the module.
 func (t *Table) Files() []string { return slices.Clone(t.files) }
 

@@ -70,7 +70,7 @@ assert.equal(code.body.instructions[1].address, end.instructionPointerReference)
 const { body: scopes } = await client.scopesRequest({ frameId: end.id });
 const reference = scopes.scopes[0].variablesReference;
 const { body: slots } = await client.variablesRequest({ variablesReference: reference });
-const slot = slots.variables.find((v) => v.name === "$2");
+const slot = slots.variables.find((v) => v.name === "local2");
 const info = await client.dataBreakpointInfoRequest({ variablesReference: reference, name: slot.name });
 assert.match(info.body.dataId, /^\d+:4$/);
 await client.setDataBreakpointsRequest({ breakpoints: [{ dataId: info.body.dataId, accessType: "write" }] });
