@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 )
 
@@ -112,7 +113,7 @@ func (r Row) Text() (name, detail string) {
 	}
 	switch r.State {
 	case Failed:
-		detail = r.ErrorType + ": " + r.Error
+		detail = event.RunFailed{ErrorType: r.ErrorType, Error: r.Error}.Reason()
 	case Cancelled, Lost:
 		detail = string(r.State)
 	}

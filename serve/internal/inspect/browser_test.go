@@ -257,3 +257,75 @@ func TestWebViewSignInByBrowser(t *testing.T) {
 		t.Error("a wrong token opens something")
 	}
 }
+
+// TestARunByClicks goes the ways of somebody who looks for the cause of a failure.
+func TestARunByClicks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED in short mode: a browser takes its time")
+	}
+	view := galleryView(t)
+	view.Database = "starling.db"
+	c := newChromium(t, withForms(t, view))
+	shown := func(where string, words ...string) {
+		t.Helper()
+		var text string
+		c.eval("document.body.textContent", &text)
+		for _, word := range words {
+			if !strings.Contains(text, word) {
+				t.Errorf("%s shows no %q in %s", where, word, text)
+			}
+		}
+	}
+	press := func(key string) (path string) {
+		t.Helper()
+		c.loading(func() {
+			for _, what := range []string{"keyDown", "keyUp"} {
+				c.call("Input.dispatchKeyEvent", map[string]any{"type": what, "key": key, "text": key}, nil)
+			}
+		})
+		c.eval("location.pathname + location.search", &path)
+		return path
+	}
+	goes := func(got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("it leads to %s, want %s", got, want)
+		}
+		if c.console != "" {
+			t.Errorf("%s: the browser says: %s", got, c.console)
+		}
+	}
+	// The cause of a failure, in every view.
+	c.open("/runs/INCIDENT")
+	goes(c.follow(".failure a"), "/runs/INCIDENT?at=22")
+	shown("the call", "#3 fetch, attempt 3", "retry later", "starling-host debug starling.db INCIDENT --at 22/350000")
+	goes(c.follow(`.views a[href*="requests"]`), "/runs/INCIDENT/requests?at=22")
+	goes(c.follow("tr:last-child a[data-open]"), "/runs/INCIDENT/requests?at=23")
+	shown("the request", "HTTP/1.1 503 Service Unavailable", `"error": "upstream said 503"`, "allowed by rule 2, line 14")
+	goes(c.follow(`.views a[href*="events"]`), "/runs/INCIDENT/events?at=23")
+	c.until(`document.querySelector("#e23.current details").open`)
+	goes(c.follow(`.views a[href*="conversation"]`), "/runs/INCIDENT/conversation?at=23")
+	shown("the conversation", "You dispatch parcels.", "I look at the address")
+	// The keys.
+	c.open("/runs/INCIDENT")
+	goes(press("f"), "/runs/INCIDENT?at=6")
+	goes(press("f"), "/runs/INCIDENT?at=14")
+	goes(press("o"), "/runs/INCIDENT/events?at=14")
+	// Verdicts in place, at an address.
+	c.open("/runs/01M7YVXC31FJQDHHQ422T2TSBM")
+	goes(c.follow(`button[data-busy="Replaying…"]`), "/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay")
+	shown("the verdict", "diverged", "Recorded", "Reproduced", "Waterfall")
+	c.open("/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay")
+	shown("the address of the verdict", "diverged", "Check again")
+	goes(c.follow("#verdict dd a"), "/runs/01M7YVXC31FJQDHHQ422T2TSBM?at=4")
+	// Two runs.
+	c.open("/runs/INCIDENT")
+	goes(c.follow(`.actions a[href*="diff"]`), "/diff?a=INCIDENT")
+	c.eval(`document.querySelector("select[name=b]").value = "INCIDENT2"`, nil)
+	goes(c.follow("button.primary"), "/diff?a=INCIDENT&b=INCIDENT2")
+	shown("the comparison", "the same", "25 events match.")
+	// Without scripts.
+	c.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
+	c.open("/runs/INCIDENT?at=17#at")
+	goes(c.follow(".panel .actions a:last-child"), "/runs/INCIDENT")
+}

@@ -233,13 +233,13 @@ func (s *Server) runHead(r *http.Request, v eventview.View, run eventlog.RunSumm
 
 // failure describes why a run ended.
 func (b *reader) failure(run *span.Run) *failure {
-	f := &failure{Text: display.PrintableText(display.Clip(run.Error, maxBody)), Where: display.Printable(run.ErrorType)}
+	f := &failure{Text: errorText(run.Error), Where: display.Printable(run.ErrorType)}
 	if run.Cause == span.None {
 		return f
 	}
 	cause := run.Spans[run.Cause]
 	if cause.Error != "" && strings.HasSuffix(run.Error, cause.Error) { // the rest is the class, which Where has
-		f.Text = display.PrintableText(display.Clip(cause.Error, maxBody))
+		f.Text = errorText(cause.Error)
 	}
 	f.Path = b.runPath(b.run.RunID, viewWaterfall, numberOf(&cause))
 	f.Where = line(cause.Name) + " failed"
@@ -251,13 +251,18 @@ func (b *reader) failure(run *span.Run) *failure {
 	return f
 }
 
+// errorText returns the whole text of an error for reading. Its class is told elsewhere.
+func errorText(text string) string {
+	return display.PrintableText(display.Clip(strings.TrimPrefix(text, "tool: "), maxBody))
+}
+
 // debugCommand returns the command that executes a call again as far as an amount of fuel, or
 // nothing if it cannot be executed or the reader has no database.
 func (b *reader) debugCommand(call *span.Span, fuel uint64) string {
 	if b.view.Database == "" || call.Kind != span.Call || call.Fuel == 0 {
 		return ""
 	}
-	return fmt.Sprintf("starling-host debug %s %s --at %s", display.ShellWord(b.view.Database), display.ShellWord(b.run.RunID), display.ShellWord(fmt.Sprintf("%s/%d", call.CallID, fuel)))
+	return fmt.Sprintf("starling-host debug %s %s --at %d/%d", display.ShellWord(b.view.Database), display.ShellWord(b.run.RunID), call.First, fuel)
 }
 
 // tiles returns the figures of a run, without zero ones.
@@ -361,7 +366,7 @@ func (b *reader) choose(r *http.Request, view string) (chosen int) {
 		say("took", took)
 	}
 	if s.Error != "" {
-		p.Error = display.PrintableText(display.Clip(s.ErrorType+": "+s.Error, maxBody))
+		p.Error = line(s.ErrorType) + ": " + errorText(s.Error)
 	}
 	p.Parts = parts(ev)
 	if s.Kind == span.Call && s.Last > 0 && ev.Seq == s.First { // with its outcome
