@@ -253,6 +253,9 @@ func TestVerdicts(t *testing.T) {
 	if body := b.wants("/runs/GOOD"); strings.Contains(body, "Replay") {
 		t.Error("a button promises what cannot be")
 	}
+	if code, _ := b.get("/runs/GOOD/replay"); code != http.StatusNotFound {
+		t.Errorf("the result of a replay without a replayer: %d", code)
+	}
 	if code, _ := b.post("/runs/GOOD/replay", url.Values{}); code != http.StatusNotFound {
 		t.Errorf("replay without a replayer: %d", code)
 	}

@@ -89,6 +89,7 @@ type reader struct {
 	attempts map[string]uint32 // at most, by tool
 	selected uint64            // number of an event, or zero
 	broken   bool              // an event cannot be read
+	input    string            // of the first call
 	page     runPage
 }
 
@@ -153,6 +154,9 @@ func (b *reader) read(r *http.Request, take func(event.Event)) error {
 				b.attempts[ref.Name] = ref.Attempts
 			}
 		}
+		if call, err := ev.AsToolCallScheduled(); err == nil && b.input == "" {
+			b.input = argumentsOf(call)
+		}
 		take(ev)
 		if ev.Seq == maxDrawn {
 			b.note(fmt.Sprintf("Only the first %s events are read.", display.Digits(maxDrawn)))
@@ -162,12 +166,21 @@ func (b *reader) read(r *http.Request, take func(event.Event)) error {
 	return nil
 }
 
+// argumentsOf returns the beginning of the arguments of a call.
+func argumentsOf(call event.ToolCallScheduled) string {
+	text, _ := canon.Render(call.Args)
+	return line(string(text))
+}
+
 func (b *reader) note(text string) { b.page.Notes = append(b.page.Notes, text) }
 
 // frame fills in what every view has around it.
 func (b *reader) frame(r *http.Request, name string) {
 	p, run := &b.page, b.spans.Run()
 	p.Run = b.runHead(r, b.view, b.run)
+	if run.Model == "" { // the goal is the name of the tool
+		p.Run.Goal = display.Shorten(strings.TrimSpace(p.Run.Goal+" "+b.input), maxGoal)
+	}
 	p.Tiles = tiles(run)
 	if run.Encrypted {
 		b.note("Some payloads are encrypted. What they did is not shown.")

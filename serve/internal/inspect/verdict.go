@@ -45,8 +45,11 @@ type verdicts struct {
 	keys [][2]string           // the oldest first; guarded by mu
 }
 
-// maxVerdicts bounds the results that are kept.
-const maxVerdicts = 256
+// Bounds of the results that are kept, and of the values that they compare.
+const (
+	maxVerdicts = 256
+	maxValue    = 8 << 10 // bytes
+)
 
 func (k *verdicts) put(key [2]string, v verdict) {
 	k.mu.Lock()
@@ -105,6 +108,9 @@ func check(what string) func(*Server, http.ResponseWriter, *http.Request, eventv
 // checked shows a run below the result of a check, if this process has it. It executes nothing.
 func checked(what string) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
 	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
+		if what == "replay" && !v.CanReplay() {
+			return eventlog.ErrRunNotFound
+		}
 		return s.showRun(w, r, v, viewWaterfall, func(run eventlog.RunSummary) *verdict {
 			out, known := s.verdicts.get([2]string{v.Namespace + "/" + run.RunID, what})
 			if !known {
@@ -235,7 +241,7 @@ func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdict) 
 	}
 	if d.Expected != "" || d.Got != "" {
 		p.Compared = true
-		p.Same, p.Expected, p.Got = apart(display.PrintableText(display.Clip(d.Expected, maxBody)), display.PrintableText(display.Clip(d.Got, maxBody)))
+		p.Same, p.Expected, p.Got = apart(display.PrintableText(display.Clip(d.Expected, maxValue)), display.PrintableText(display.Clip(d.Got, maxValue)))
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
@@ -50,8 +49,7 @@ func (b *reader) waterfall(r *http.Request) error {
 	inputs := map[uint64]string{} // the arguments of calls, by the number of their event
 	err := b.read(r, func(ev event.Event) {
 		if call, err := ev.AsToolCallScheduled(); err == nil && len(inputs) < maxRows {
-			text, _ := canon.Render(call.Args)
-			inputs[ev.Seq] = line(string(text[:min(len(text), 4*maxLine)]))
+			inputs[ev.Seq] = argumentsOf(call)
 		}
 	})
 	if err != nil {
