@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
@@ -165,7 +168,42 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 	if err := a.printVerdict(v, f); err != nil {
 		return err
 	}
+	if f.output == outputText && f.agent == "" {
+		a.printEnded(ctx, log, v, f.module)
+	}
 	return silent(verdictCode(v))
+}
+
+// printEnded prints where the run left its recording, or where its last call failed. Its modules were
+// replaced by the one that module names, unless it is empty.
+func (a *app) printEnded(ctx context.Context, log database, v starling.Verdict, module string) {
+	seq, said := uint64(0), ""
+	events, err := log.Read(ctx, v.RunID)
+	switch {
+	case err != nil || v.Refused != nil || v.Corrupt != nil:
+		return
+	case v.Divergence != nil:
+		if seq = v.Divergence.Seq; v.Divergence.ExpectedKind != event.KindSideEffectRecorded && v.Divergence.Kind != event.KindSideEffectRecorded {
+			return // the call has returned
+		}
+	default:
+		run, err := span.Of(events)
+		if err != nil || !slices.ContainsFunc(run.Spans, func(s span.Span) bool {
+			said += s.Error
+			return s.Kind == span.Call && endsInside(s.ErrorType)
+		}) {
+			return
+		}
+	}
+	var other guest.Source
+	if module != "" {
+		if other, err = guest.Find(ctx, module); err != nil {
+			return
+		}
+	}
+	for _, line := range endedAt(ctx, events, seq, log, other.Wasm, said) {
+		a.stdout.printf("  %s\n", line)
+	}
 }
 
 // newNode is the engine v8.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -242,6 +243,13 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		return err
 	}
 	err = a.reportRun(tool, run, err, f)
+	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil && endsInside(run.Failure.Type) {
+		if log, err := db.Log(ctx); err == nil {
+			if events, err := log.Read(ctx, runID); err == nil {
+				out.details = append(out.details, indented(strings.Join(endedAt(ctx, events, 0, log, nil, run.Failure.Message), "\n"))...)
+			}
+		}
+	}
 	if key != nil {
 		sealed, failed := db.Seal(context.WithoutCancel(ctx), key)
 		if failed != nil {

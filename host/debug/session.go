@@ -28,6 +28,8 @@ import (
 type Options struct {
 	// Modules has the modules of the run.
 	Modules eventlog.ModuleReader
+	// Other, unless it is nil, replaces every module of the run.
+	Other []byte
 	// Symbols, unless it is empty, is a module with the same code that describes its source, where
 	// the recorded one does not.
 	Symbols []byte
@@ -111,14 +113,18 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 	if l.others == nil {
 		l.others = l.machine
 	}
-	modules := guest.NewRecorded(l, o.Modules, nil, o.Native)
+	if o.Other != nil {
+		digest := sandbox.Sum(o.Other)
+		l.module = digest[:]
+	}
+	modules := guest.NewRecorded(l, o.Modules, o.Other, o.Native)
 	defer modules.Close()
 	lease := modules.Lease()
 	defer lease.Release()
 	replaying, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := false
-	v, err := agent.Replay(replaying, events, lease.Resolve, agent.ReplayOptions{Matched: func(ev event.Event) {
+	v, err := agent.Replay(replaying, events, lease.Resolve, agent.ReplayOptions{OtherModule: o.Other != nil, Matched: func(ev event.Event) {
 		if ev.Seq == t.Call.Last { // the rest of the run does not matter
 			ended = true
 			stop()
@@ -284,7 +290,7 @@ func (s *Session) Frames() (frames []Frame) {
 		if !ok || !known {
 			continue // the rewriter added it
 		}
-		places := s.table.Lines(offset)
+		places := s.table.Lines(offset, f.Locals...)
 		if len(places) == 0 {
 			places = []Place{{}}
 		}

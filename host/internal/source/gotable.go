@@ -147,7 +147,8 @@ func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
 		copies[index] = s
 		return s
 	}
-	last, in := row{file: -2}, int32(-1)
+	last, in := row{file: -2}, copies[-1]
+	t.marks = append(t.marks, mark{uint32(t.module.Code[body].Pos), in})
 	t.points(body, func(offset uint32, point uint64) {
 		r := row{at: offset, breakable: true}
 		if r.file, r.line = place(point); (r.file != last.file || r.line != last.line) && len(t.rows) < maxRows {
@@ -159,8 +160,9 @@ func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
 	})
 }
 
-// points yields where the code of resume points begins in a function body. The function begins with
-// a br_table, whose index is the point and whose labels are the ends of as many blocks around it.
+// points yields where the code of resume points begins in a function body, and the last of those that
+// begin there. The function begins with a loop around a br_table, whose index is the point and whose
+// labels are the ends of as many blocks around it. That belongs to no point.
 func (t *Table) points(body int, yield func(offset uint32, point uint64)) {
 	_, it, err := t.module.Body(body, nil)
 	var last []uint64 // the highest point of each label
@@ -177,7 +179,8 @@ func (t *Table) points(body int, yield func(offset uint32, point uint64)) {
 			}
 		}
 	}
-	if yield(uint32(t.module.Code[body].Pos), 0); last == nil {
+	if last == nil {
+		yield(uint32(t.module.Code[body].Pos), 0)
 		return
 	}
 	for label := 0; label < len(last) && it.Next(); {
@@ -187,4 +190,18 @@ func (t *Table) points(body int, yield func(offset uint32, point uint64)) {
 			label++
 		}
 	}
+}
+
+// resumed returns where execution goes on from an offset at which a function finds out where it is to
+// resume, by its first parameter.
+func (t *Table) resumed(body int, offset uint32, locals []uint64) uint32 {
+	at := offset
+	if t.format == Go && len(locals) > 0 {
+		t.points(body, func(from uint32, last uint64) {
+			if at == offset && last >= locals[0] && from > offset {
+				at = from
+			}
+		})
+	}
+	return at
 }

@@ -120,13 +120,16 @@ func (t *Table) Function(index uint32) string { return t.names[index] }
 
 // Lines returns the source line of the instruction at an offset of the module's bytes, and behind it
 // the lines of the functions that it was inlined into. The result is empty for an offset that is not
-// in the code of a function.
-func (t *Table) Lines(offset uint32) []Place {
+// in the code of a function. A loop of Go begins where the function does: the locals tell the line.
+func (t *Table) Lines(offset uint32, locals ...uint64) []Place {
 	body := t.body(offset)
 	if body < 0 {
 		return nil
 	}
 	begin := uint32(t.module.Code[body].Pos)
+	if t.rowAt(begin, offset).file < 0 {
+		offset = t.resumed(body, offset, locals)
+	}
 	p := Place{Function: t.names[uint32(t.module.NumImportedFuncs()+body)]}
 	if r := t.rowAt(begin, offset); r.file >= 0 {
 		p.File, p.Line, p.Column = t.files[r.file], int(r.line), int(r.column)

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/debug"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agentfile"
+)
+
+const (
+	endedTimeout = 30 * time.Second // of a look at how a call ended, which executes it again
+	endedFuel    = 300_000_000      // of a call that is executed again in a second or two
+	endedFrames  = 8
+)
+
+// endsInside reports whether a call that failed like that has been stopped within its code.
+func endsInside(errorType string) bool {
+	switch errorType {
+	case event.ErrorPanic, event.ErrorFuel, event.ErrorLimit, event.ErrorTimeout:
+		return true
+	}
+	return false
+}
+
+// endedAt returns the functions in which a call of a recorded run ended, "at FUNCTION (FILE:LINE)",
+// innermost first and with its instruction. The call is that of event seq, or for zero the one that failed last. A module
+// in other, unless it is nil, replaces those of the run. said is what the user has been told: if it
+// has the line already, there is nothing to add. Nor is there if it takes too long to find out.
+func endedAt(ctx context.Context, events []event.Event, seq uint64, modules eventlog.ModuleReader, other []byte, said string) (lines []string) {
+	ctx, stop := context.WithTimeout(ctx, endedTimeout)
+	defer stop()
+	call := ""
+	if seq > 0 {
+		call = strconv.FormatUint(seq, 10)
+	}
+	target, err := debug.Find(events, call)
+	if err != nil || target.Call.Fuel > endedFuel {
+		return nil
+	}
+	s, err := debug.Open(ctx, events, target, debug.Options{Modules: modules, Other: other, Native: agentfile.Offline})
+	if err != nil {
+		return nil
+	}
+	if _, end, _ := s.Position(); seq > 0 {
+		if _, err := s.Goto(ctx, end); err != nil {
+			return nil
+		}
+	}
+	frames := s.Frames()
+	again := 0 // recursion that the last line stands for
+	for i, f := range frames {
+		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 {
+			continue // the interpreter itself
+		}
+		text := "at " + display.Shorten(f.Function, 80)
+		if f.Line > 0 {
+			place := fmt.Sprintf("%s:%d", f.File, f.Line)
+			if strings.Contains(said, path.Base(place)) {
+				return nil
+			}
+			text += " (" + place + ")"
+		}
+		if text = printable(text); len(lines) > 0 && frames[i-1].Place == f.Place {
+			again++
+			lines[len(lines)-1] = text + ", " + plural(again+1, "call")
+			continue
+		}
+		if again = 0; len(lines) == endedFrames {
+			break
+		}
+		if len(lines) == 0 && !f.Script {
+			text += instruction(s, f)
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// instruction returns the instruction at which a function is, and its offset in the module.
+func instruction(s *debug.Session, f debug.Frame) string {
+	for _, c := range s.Disassemble(f) {
+		if c.Offset == f.Offset {
+			return fmt.Sprintf(": %s at %#x", c.Text, c.Offset)
+		}
+	}
+	return ""
+}
