@@ -30,7 +30,8 @@ database is opened read-only and needs to contain only the run and its module.
 
 The verdict goes to standard output: "identical", or the first event that differs. A
 run without a terminal event, because its process died, is identical if its events
-are.
+are. Where a call was stopped, or left its recording, is shown by function, source line
+and instruction, unless the error says it already or the call used over 300M fuel.
 
 --engine selects the engine. Compiler, machine, interpreter and v8 share no code, and
 compute the same bytes and the same fuel, so together they rule out a bug in one

@@ -5,8 +5,11 @@ import (
 	"strings"
 )
 
-// maxName bounds names of functions, files and types, in bytes.
-const maxName = 256
+// Bounds of names of functions, files and types, in bytes: of what is kept, and of what is read.
+const (
+	maxName = 256
+	maxText = 4096
+)
 
 // cursor reads little-endian numbers. After the end of its bytes it reads zeros and has failed.
 type cursor struct {
@@ -74,12 +77,12 @@ func (c *cursor) sleb() (v int64) {
 	return v
 }
 
-// text reads bytes up to a zero.
+// text reads bytes up to a zero. Many entries can point to one text, so it must not be long.
 func (c *cursor) text() string {
 	if c.failed {
 		return ""
 	}
-	n := bytes.IndexByte(c.b[c.pos:], 0)
+	n := bytes.IndexByte(c.b[c.pos:min(c.pos+maxText, len(c.b))], 0)
 	if n < 0 {
 		c.failed = true
 		return ""

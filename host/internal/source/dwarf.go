@@ -87,9 +87,11 @@ const (
 	atRanges, atCallColumn, atCallFile, atCallLine, atArtificial                  = 0x55, 0x57, 0x58, 0x59, 0x34
 	atStrBase, atAddrBase, atRngBase, atLocBase                                   = 0x72, 0x73, 0x74, 0x8c
 
-	maxAttrs  = 64
-	maxDepth  = 200 // of nested entries whose names count
-	tombstone = 0xfffffffe
+	maxAttrs   = 64
+	maxAbbrevs = 4 << 20 // bytes
+	maxDepth   = 200     // of nested entries whose names count
+	maxLevels  = 1 << 14 // of nested entries
+	maxDirs    = 1 << 14 // and files, of one line program
 )
 
 // readDWARF reads the sections of the module, and reports whether there is any line or function.
@@ -104,6 +106,9 @@ func (t *Table) readDWARF() bool {
 		if t.own != nil {
 			s.kept = make([]byte, len(s.b))
 		}
+	}
+	if len(d.abbrev.b) > maxAbbrevs {
+		return false
 	}
 	d.left, d.steps = 2*len(d.abbrev.b), 8<<20
 	t.dwarf = d
@@ -350,11 +355,11 @@ func (t *Table) readLines(offset uint64, dir, name string, left *int) []int32 {
 		})
 	} else {
 		dirs := []string{dir}
-		for s := c.text(); s != ""; s = c.text() {
+		for s := c.text(); s != "" && len(dirs) < maxDirs; s = c.text() {
 			dirs = append(dirs, under(dir, s))
 		}
 		files = []int32{join(dir, name)}
-		for s := c.text(); s != ""; s = c.text() {
+		for s := c.text(); s != "" && len(files) < maxDirs; s = c.text() {
 			in := c.uleb()
 			c.uleb()
 			c.uleb()
@@ -426,7 +431,7 @@ func (d *dwarf) fileTable(c *cursor, yield func(name string, dir uint64)) {
 	for range c.byte() {
 		formats = append(formats, [2]uint64{c.uleb(), c.uleb()})
 	}
-	for n := c.uleb(); n > 0 && !c.failed && len(formats) > 0; n-- {
+	for n := min(c.uleb(), maxDirs); n > 0 && !c.failed && len(formats) > 0; n-- {
 		name, dir, before := "", uint64(0), c.pos
 		for _, f := range formats {
 			text, number := "", uint64(0)
@@ -577,7 +582,7 @@ func (t *Table) readScopes() {
 			in := levels[len(levels)-1]
 			switch e.tag {
 			case tagSubprogram, tagInlined:
-				if name := d.text(&e, atName); name != "" {
+				if name := d.text(&e, atName); name != "" && len(names) < maxNames {
 					names[e.offset] = cut([]byte(in.prefix + name))
 				}
 				s := scope{parent: -1, file: -1, die: e.offset}
@@ -600,7 +605,9 @@ func (t *Table) readScopes() {
 				}
 			}
 			if e.children {
-				levels = append(levels, in)
+				if levels = append(levels, in); len(levels) > maxLevels {
+					break
+				}
 			}
 		}
 	}

@@ -47,10 +47,12 @@ func (t *Table) readGo() bool {
 		// Bodies count from the first function, in steps of 1 since Go 1.26, before that of 1<<16.
 		first := at(g.table, g.funcs).uint(4)
 		step := max(at(g.table, g.funcs+8).uint(4)-first, 1)
+		seen := make([]bool, len(t.module.Code))
 		for i := range count {
 			f := at(g.table, g.funcs+8*i)
 			body, offset := (f.uint(4)-first)/step, f.uint(4)
-			if body < uint64(len(t.module.Code)) && len(t.rows) < maxRows && len(t.scopes) < maxScopes {
+			if body < uint64(len(seen)) && !seen[body] && len(t.rows) < maxRows && len(t.scopes) < maxScopes {
+				seen[body] = true
 				t.readGoFunction(&g, int(body), at(g.table, g.funcs+offset))
 			}
 		}

@@ -1,7 +1,10 @@
 package source
 
-// maxCalls bounds the calls of a script that are read.
-const maxCalls = 512
+// Bounds of the calls of a script that are read, and of the bytes of a function's table of lines.
+const (
+	maxCalls = 512
+	maxLines = 1 << 18
+)
 
 // Call is a function of a script that an interpreter executes.
 type Call struct {

@@ -143,7 +143,7 @@ func running(locals [][]uint64, buffer, size, pc uint32) uint32 {
 // line finds the line of an offset in the code of a function.
 func (q *quickJS) line(code, offset uint32) (line, column int) {
 	line, column = int(int32(q.u32(code+60))), int(int32(q.u32(code+64)))
-	c := &cursor{b: q.part(q.u32(code+76), q.u32(code+72))}
+	c := &cursor{b: q.part(q.u32(code+76), min(q.u32(code+72), maxLines))}
 	signed := func() int {
 		u := c.uleb()
 		return int(int64(u>>1) ^ -int64(u&1))

@@ -68,7 +68,7 @@ func (p *python) calls() (all []Call) {
 // line finds the line of an offset in the code of a function: see Objects/locations.md of CPython.
 func (p *python) line(code, offset uint32) (line, column int) {
 	table := p.u32(code + p.o[codeLines])
-	c := &cursor{b: p.part(table+p.o[bytesText], p.u32(table+p.o[bytesSize]))}
+	c := &cursor{b: p.part(table+p.o[bytesText], min(p.u32(table+p.o[bytesSize]), maxLines))}
 	number := func() (v int) { // six bits in a byte
 		for shift := 0; !c.failed; shift += 6 {
 			b := int(c.byte())

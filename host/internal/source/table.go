@@ -16,6 +16,8 @@ import (
 const (
 	maxRows    = 4 << 20
 	maxScopes  = 1 << 20
+	maxNames   = 1 << 19
+	maxFiles   = 1 << 17
 	maxInlined = 64 // functions at one place
 )
 
@@ -264,6 +266,9 @@ func (t *Table) file(name string) int32 {
 		return -1
 	}
 	i, ok := t.byName[name]
+	if !ok && len(t.files) == maxFiles {
+		return -1
+	}
 	if !ok {
 		i = int32(len(t.files))
 		t.files, t.byName[name] = append(t.files, name), i

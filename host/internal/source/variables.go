@@ -87,6 +87,7 @@ func (t *Table) Variables(offset uint32, s State) []Variable {
 			}
 		case tagVariable, tagParameter:
 			if name, of := v.origin(&e); wanted && name != "" {
+				v.left--
 				x := Variable{Name: name, Function: function}
 				v.locate(&x, &e, of)
 				all = append(all, found{x, depth})
@@ -115,7 +116,7 @@ func (v *viewer) statics(u *unit) (all []Variable) {
 	if !v.entry(u, u.body, &e) || !e.children {
 		return nil
 	}
-	for pos := e.next; v.left > 0 && v.entry(u, pos, &e) && e.tag != 0; pos = v.behind(&e) {
+	for pos := e.next; v.left > 0 && v.steps > 0 && v.entry(u, pos, &e) && e.tag != 0; pos = v.behind(&e) {
 		a, ok := e.attr(atLocation)
 		if name, of := v.origin(&e); e.tag == tagVariable && ok && a.block != nil && name != "" {
 			x := Variable{Name: name}
@@ -420,7 +421,8 @@ func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) 
 	case tagEnum:
 		x.Value = strconv.FormatUint(n, 10)
 		var item entry
-		for pos := e.next; e.children && v.entry(e.u, pos, &item) && item.tag == tagEnumerator; pos = item.next {
+		for pos := e.next; e.children && v.steps > 0 && v.entry(e.u, pos, &item) && item.tag == tagEnumerator; pos = item.next {
+			v.steps--
 			if low := item.number(atConst) << (64 - 8*min(len(b), 8)) >> (64 - 8*min(len(b), 8)); low == n {
 				x.Value = v.text(&item, atName)
 				break
@@ -434,7 +436,7 @@ func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) 
 		x.Value = together(x, "[", "]", false)
 	case tagStruct, tagClass, tagUnion:
 		var member entry
-		for pos := e.next; e.children && depth < maxNesting && v.left > 0 && v.entry(e.u, pos, &member) && member.tag != 0; pos = v.behind(&member) {
+		for pos := e.next; e.children && depth < maxNesting && v.left > 0 && v.steps > 0 && v.entry(e.u, pos, &member) && member.tag != 0; pos = v.behind(&member) {
 			if member.tag == tagMember {
 				part(v.text(&member, atName), int(member.number(atType)), member.number(atMember))
 			}
@@ -452,6 +454,7 @@ func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) 
 // behind returns the offset of the entry after another one and its children.
 func (v *viewer) behind(e *entry) int {
 	pos, depth := e.next, 0
+	v.steps--
 	var child entry
 	for children := e.children; children || depth > 0; {
 		if children {
