@@ -84,7 +84,7 @@ const (
 
 	atLocation, atName, atByteSize, atStmtList, atLow, atHigh, atCompDir, atConst = 0x02, 0x03, 0x0b, 0x10, 0x11, 0x12, 0x1b, 0x1c
 	atUpper, atOrigin, atCount, atMember, atEncoding, atFrameBase, atSpec, atType = 0x2f, 0x31, 0x37, 0x38, 0x3e, 0x40, 0x47, 0x49
-	atRanges, atCallColumn, atCallFile, atCallLine, atArtificial                  = 0x55, 0x57, 0x58, 0x59, 0x34
+	atRanges, atCallColumn, atCallFile, atCallLine, atDeclFile                    = 0x55, 0x57, 0x58, 0x59, 0x3a
 	atStrBase, atAddrBase, atRngBase, atLocBase                                   = 0x72, 0x73, 0x74, 0x8c
 
 	maxAttrs   = 64

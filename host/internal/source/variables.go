@@ -110,7 +110,7 @@ func (t *Table) Variables(offset uint32, s State) []Variable {
 	return append(variables, v.statics(e.u)...)
 }
 
-// statics returns the variables of a unit that belong to no function.
+// statics returns the variables of a unit that belong to no function, without those of headers.
 func (v *viewer) statics(u *unit) (all []Variable) {
 	var e entry
 	if !v.entry(u, u.body, &e) || !e.children {
@@ -118,6 +118,9 @@ func (v *viewer) statics(u *unit) (all []Variable) {
 	}
 	for pos := e.next; v.left > 0 && v.steps > 0 && v.entry(u, pos, &e) && e.tag != 0; pos = v.behind(&e) {
 		a, ok := e.attr(atLocation)
+		if n := e.number(atDeclFile); n < uint64(len(u.files)) && u.files[n] != u.files[0] {
+			continue
+		}
 		if name, of := v.origin(&e); e.tag == tagVariable && ok && a.block != nil && name != "" {
 			x := Variable{Name: name}
 			v.locate(&x, &e, of)
@@ -411,7 +414,7 @@ func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) 
 			break
 		}
 		memory := v.Memory[n:]
-		if coding := pointee.number(atEncoding); pointee.tag == tagBase && (coding == 6 || coding == 8) && x.Type != "*const u8" && x.Type != "*mut u8" {
+		if pointee.isChar() && x.Type != "*const u8" && x.Type != "*mut u8" {
 			x.Value += " " + quoted(memory, bytes.IndexByte(memory[:min(len(memory), maxItems+1)], 0))
 		} else if depth < maxNesting {
 			child := Variable{Name: "*" + x.Name}
@@ -430,6 +433,11 @@ func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) 
 		}
 	case tagArray:
 		element, size := int(e.number(atType)), uint64(v.size(int(e.number(atType)), 0))
+		var of entry
+		if v.target(element, &of) && of.isChar() {
+			x.Value = quoted(b, bytes.IndexByte(append(slices.Clone(b[:min(len(b), maxItems)]), 0), 0))
+			break
+		}
 		for i := uint64(0); size > 0 && depth < maxNesting && i < min(v.length(&e), maxItems) && v.left > 0; i++ {
 			part(fmt.Sprintf("[%d]", i), element, i*size)
 		}
@@ -449,6 +457,12 @@ func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) 
 	default:
 		x.Value = fmt.Sprintf("%#x", n)
 	}
+}
+
+// isChar reports whether a type is a character of C.
+func (e *entry) isChar() bool {
+	coding := e.number(atEncoding)
+	return e.tag == tagBase && (coding == 6 || coding == 8)
 }
 
 // behind returns the offset of the entry after another one and its children.
