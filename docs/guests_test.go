@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/treetest"
 )
 
@@ -86,5 +87,31 @@ func TestGuestsInJavaScript(t *testing.T) {
 		if got := mask(string(printed)); err != nil || got != mask(c.output) {
 			t.Errorf("%s: %v, prints\n%s\nand the README says\n%s\n%s", c.line, err, got, mask(c.output), said.String())
 		}
+	}
+}
+
+// TestDebugTutorial types what docs/debug.md shows: the commands, and each hunt for a mistake.
+func TestDebugTutorial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
+	bin := t.TempDir()
+	treetest.BuildHost(t, bin)
+	text, tutorial, _ := strings.Cut(treetest.Read(t, "docs/debug.md"), "\n## Tutorial")
+	hunts := strings.Split(tutorial, "\n### ")[1:]
+	if len(hunts) != 4 {
+		t.Errorf("%d hunts", len(hunts))
+	}
+	typePage(t, bin, "    starling-host run tools-wasm/dice '{\"rolls\":1}'\n"+text)
+	for _, hunt := range hunts {
+		language, _, _ := strings.Cut(hunt, ":")
+		t.Run(language, func(t *testing.T) {
+			for _, c := range guest.Compilers(t.Context()) {
+				if c.Language == language && c.Err != nil {
+					t.Skipf("SKIPPED: needs a compiler: %v", c.Err)
+				}
+			}
+			typePage(t, bin, hunt)
+		})
 	}
 }

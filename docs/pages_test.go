@@ -198,6 +198,7 @@ var (
 	roots       = regexp.MustCompile(`[A-Za-z0-9+/]{43}=`)
 	vkeys       = regexp.MustCompile(`\+[0-9a-f]{8}\+[A-Za-z0-9+/]{44}`)
 	identifiers = regexp.MustCompile(`\b([0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16}|[0-9T:.-]{10,}Z)\b`)
+	addresses   = regexp.MustCompile(`\b0x[0-9a-f]+`)
 	numbers     = regexp.MustCompile(`[0-9][0-9.,]*(µs|ms|s|GiB|MiB|KiB|B)?|effects?`)
 	spaces      = regexp.MustCompile(` +`)
 	bars        = regexp.MustCompile(`(?m) [=|x]+( +<?[0-9][0-9.]*(µs|ms|s))?$`) // of a tree, with the duration
@@ -208,6 +209,7 @@ func mask(s string) string {
 	s = vkeys.ReplaceAllString(s, "+KEY")
 	s = roots.ReplaceAllString(s, "ROOT")
 	s = identifiers.ReplaceAllString(s, "ID")
+	s = addresses.ReplaceAllString(s, "N")
 	s = bars.ReplaceAllString(s, " BAR")
 	s = numbers.ReplaceAllString(s, "N")
 	return strings.TrimSpace(spaces.ReplaceAllString(s, " "))

@@ -294,7 +294,11 @@ func functionName(name string) string {
 		return name[strings.LastIndexByte(name, '/')+1:]
 	}
 	head := name[:generic]
-	return head[strings.LastIndexByte(head, '/')+1:] + "[...]" + name[strings.LastIndexAny(name, "]>")+1:]
+	tail := name[strings.LastIndexAny(name, "]>")+1:]
+	if strings.ContainsAny(tail, " \"") { // the name was cut
+		tail = ""
+	}
+	return head[strings.LastIndexByte(head, '/')+1:] + "[...]" + tail
 }
 
 // cut shortens a line of hostile text to the width of the terminal.

@@ -86,7 +86,7 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 		}
 	}
 	for _, offset := range offsets {
-		at, ok := s.offsets.Rewritten(offset)
+		at, ok := s.rewritten(offset)
 		if operation, found := s.rec.Operation(at); ok && found {
 			b.rewritten = append(b.rewritten, operation)
 		}

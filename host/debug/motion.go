@@ -383,7 +383,6 @@ func (s *Session) step(ctx context.Context, m Motion) (Stop, error) {
 	if m == Over && len(trail) == 0 { // no function of the user runs yet
 		m = Line
 	}
-	called := false // a function of the script, whose first line is known with its first operation
 	for before := began; ; {
 		if err := ctx.Err(); err != nil {
 			return Stop{}, err
@@ -393,9 +392,6 @@ func (s *Session) step(ctx context.Context, m Motion) (Stop, error) {
 			return stop, err
 		}
 		now, line := s.look(v)
-		if called = v == script && !called && before.above(now); called {
-			continue
-		}
 		begins := trail.enter(now, line)
 		if v == script && m != Out && begins && s.inScript(before.above(now)) != nil {
 			return Stop{Hit, s.inScript(before.above(now))}, nil
@@ -479,7 +475,7 @@ func (s *Session) search(ctx context.Context, m Motion, floor uint64, otherwise 
 			return Stop{}, err
 		}
 		trail := s.trail(v)
-		found, before, called := uint64(math.MaxUint64), began, false
+		found, before := uint64(math.MaxUint64), began
 		if from > 0 {
 			before, _ = s.look(v)
 		}
@@ -494,9 +490,6 @@ func (s *Session) search(ctx context.Context, m Motion, floor uint64, otherwise 
 				break
 			}
 			now, line := s.look(v)
-			if called = v == script && !called && before.above(now); called {
-				continue
-			}
 			if s.wanted(m, began, before, now, trail.enter(now, line)) {
 				found = s.rec.At()
 			}

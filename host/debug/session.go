@@ -199,16 +199,22 @@ func (s *Session) choose(own func(string) bool) {
 		s.own = files
 	}
 	for _, offset := range s.table.Begins(func(file string) bool { return s.own == nil || s.own[file] }) {
-		at, ok := s.offsets.Rewritten(offset)
-		if function, known := s.function(offset); !ok && known { // the line begins before the first instruction
-			if _, it, err := s.module.Body(function-s.module.NumImportedFuncs(), nil); err == nil && it.Next() {
-				at, ok = s.offsets.Rewritten(uint32(it.Instr.Pos))
-			}
-		}
-		if ok {
+		if at, ok := s.rewritten(offset); ok {
 			s.heads = append(s.heads, at)
 		}
 	}
+}
+
+// rewritten returns where the code at an offset of the module begins in the rewritten module. A line
+// may begin before the first instruction of its function.
+func (s *Session) rewritten(offset uint32) (uint32, bool) {
+	at, ok := s.offsets.Rewritten(offset)
+	if function, known := s.function(offset); !ok && known {
+		if _, it, err := s.module.Body(function-s.module.NumImportedFuncs(), nil); err == nil && it.Next() && offset < uint32(it.Instr.Pos) {
+			return s.offsets.Rewritten(uint32(it.Instr.Pos))
+		}
+	}
+	return at, ok
 }
 
 // place finds the effects of the call in its recording. The host charges its calls before it answers,
@@ -340,7 +346,7 @@ func (s *Session) variables(f Frame) []Variable {
 	return s.table.Variables(f.Offset, source.State{Locals: machine.Locals, Operands: machine.Operands, Globals: s.rec.Globals(), Memory: memory})
 }
 
-// slots returns the locals of WebAssembly. The address of an i32 is what it points to.
+// slots returns the locals of WebAssembly. The address of one is what it points to.
 func (s *Session) slots(f Frame) (all []Variable) {
 	function, ok := s.function(f.Offset)
 	if !ok || f.Script || f.physical >= s.rec.Depth() {
@@ -354,7 +360,7 @@ func (s *Session) slots(f Frame) (all []Variable) {
 	values := s.rec.Frames()[f.physical].Locals
 	for i, t := range types[:min(len(types), len(values))] {
 		v := Variable{Name: fmt.Sprintf("local%d", i), Type: t.String(), Value: number(t, values[i])}
-		if t == wasm.I32 {
+		if t.IsNumber() && values[i] < uint64(s.rec.Size()) { // Go has pointers of 64 bits
 			v.Address, v.Size = uint32(values[i]), 4
 		}
 		all = append(all, v)
