@@ -24,7 +24,7 @@
 // It is kept as the module's start: an image of the memory, the globals, and the virtual clock. Every
 // call begins with that, and not with a new instance. If it took long, the cache has it as well, in
 // place of the data that it was made of, and the next process begins with it. The slow engines have
-// no cache, and so remains a second opinion on start-ups.
+// no cache, and so remain a second opinion on start-ups.
 //
 // # Why a used instance is as good as a new one
 //

@@ -99,14 +99,23 @@ func BenchmarkRecording(b *testing.B) {
 		somewhere(b)
 		return time.Since(began)
 	})
-	timed("last write", func(b *testing.B) time.Duration {
-		at, addr := somewhere(b), uint32(random.Uint64N(uint64(r.Size()-4)))
-		began := time.Now()
-		if _, _, err := r.LastWrite(b.Context(), at, addr, 4); err != nil {
-			b.Fatal(err)
+	lastWrite := func(written bool) func(b *testing.B) time.Duration {
+		return func(b *testing.B) time.Duration {
+			for {
+				at, addr := somewhere(b), uint32(random.Uint64N(uint64(r.Size()-4)))
+				began := time.Now()
+				_, ok, err := r.LastWrite(b.Context(), at, addr, 4)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if ok == written {
+					return time.Since(began)
+				}
+			}
 		}
-		return time.Since(began)
-	})
+	}
+	timed("last write", lastWrite(true))
+	timed("no write", lastWrite(false))
 }
 
 // TestACallIsRecorded however it ends: the outcome and the count are those of a call that is not recorded, and the

@@ -8,13 +8,14 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/machine"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
-// machineConfig configures a runtime in which the machine executes the metered modules. Wazero's
-// compiler executes the rest, and the machine reaches the host through it.
+// machineConfig configures a runtime in which the machine executes the metered modules. Wazero
+// executes the rest, and the machine reaches the host through it.
 type machineConfig struct{ wazero.RuntimeConfig }
 
 func (c machineConfig) WithMemoryLimitPages(pages uint32) wazero.RuntimeConfig {
@@ -30,7 +31,7 @@ type machineInstance struct {
 	decoded    *wasm.Module
 }
 
-// instantiate makes an instance whose imports lead to a module of wazero that exports what it imports.
+// instantiate makes an instance whose imports lead to a module of wazero that exports functions which call them.
 func (r machineRuntime) instantiate(ctx context.Context, b []byte) (api.Module, error) {
 	code, err := machine.Translate(b, GlobalFuel)
 	if err != nil {
@@ -41,10 +42,15 @@ func (r machineRuntime) instantiate(ctx context.Context, b []byte) (api.Module, 
 		return nil, err
 	}
 	i := &machineInstance{decoded: m}
-	var bridge wasmtest.Module
+	bridge := wasmtest.Module{Memory: wasmtest.Pages(0)}
+	bridge.Exports = append(bridge.Exports, wasmtest.Export{Name: "memory", Kind: wasm.ExternMemory})
 	for n, im := range code.Imports {
 		bridge.Imports = append(bridge.Imports, wasmtest.Import(im))
-		bridge.Exports = append(bridge.Exports, wasmtest.Export{Name: strconv.Itoa(n), Index: uint32(n)})
+		var code wasm.Asm
+		for p := range im.Type.Params {
+			code.Index(wasm.OpLocalGet, uint32(p))
+		}
+		bridge.Funcs = append(bridge.Funcs, wasmtest.Func{Export: strconv.Itoa(n), Type: im.Type, Code: code.Index(wasm.OpCall, uint32(n))})
 	}
 	if i.Module, err = r.InstantiateWithConfig(ctx, bridge.Bytes(), wazero.NewModuleConfig().WithName("")); err != nil {
 		return nil, err
@@ -53,11 +59,21 @@ func (r machineRuntime) instantiate(ctx context.Context, b []byte) (api.Module, 
 	for n, im := range code.Imports {
 		f := i.Module.ExportedFunction(strconv.Itoa(n))
 		hosts[n] = func(slots []uint64) {
+			memory := i.Module.Memory() // what WASI reads and writes
+			if im.Module == abi.WASIModule {
+				memory.Grow((i.m.Size() - memory.Size()) / wasm.PageSize)
+				b, _ := i.m.Read(0, i.m.Size())
+				memory.Write(0, b)
+			}
 			results, err := f.Call(ctx, slots[:len(im.Type.Params)]...)
 			if err != nil {
 				panic(err)
 			}
 			copy(slots, results)
+			if im.Module == abi.WASIModule {
+				b, _ := memory.Read(0, i.m.Size())
+				i.m.Write(0, b)
+			}
 		}
 	}
 	i.m = machine.New(code, hosts)

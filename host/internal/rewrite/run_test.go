@@ -21,7 +21,7 @@ var errStopped = errors.New("stopped by refill")
 var engines = map[string]func() wazero.RuntimeConfig{
 	"compiler":    wazero.NewRuntimeConfigCompiler,
 	"interpreter": wazero.NewRuntimeConfigInterpreter,
-	"machine":     func() wazero.RuntimeConfig { return machineConfig{wazero.NewRuntimeConfigCompiler()} },
+	"machine":     func() wazero.RuntimeConfig { return machineConfig{wazero.NewRuntimeConfig()} },
 }
 
 // guest is an instance of a rewritten module.
