@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve"
@@ -92,7 +93,14 @@ func eventViewOf(ctx context.Context, path string, log database) (serve.View, er
 	}
 	q, err := queueIn(ctx, log)
 	if q != nil {
-		view.Operator, view.Jobs = &serve.Operator{Queue: q.Queue}, q.Lookup
+		view.Operator, view.Jobs = &serve.Operator{Queue: q.Queue, Names: func(ctx context.Context, jobs []serve.JobStatus) map[string]string {
+			names := map[string]string{}
+			for _, job := range jobs {
+				run := search.Read(ctx, log, eventlog.RunSummary{RunID: job.RunID})
+				names[job.RunID] = run.Name()
+			}
+			return names
+		}}, q.Lookup
 	}
 	return view, err
 }

@@ -132,11 +132,7 @@ func (a *app) lookAtHosts(ctx context.Context, q *jobs) (doc topDocument, err er
 	doc = topDocument{Hosts: hosts.Items, Tenants: load.Tenants, Jobs: []topJob{}}
 	for _, job := range load.Items {
 		run := search.Read(ctx, q.log, eventlog.RunSummary{RunID: job.RunID})
-		tool := cmp.Or(run.Calling, run.Tool, run.Did.Model)
-		if run.Did.Encrypted {
-			tool = "(encrypted)"
-		}
-		doc.Jobs = append(doc.Jobs, topJob{tool, run.Did.Fuel, job})
+		doc.Jobs = append(doc.Jobs, topJob{run.Name(), run.Did.Fuel, job})
 	}
 	query, err := search.Parse("since:"+topPeriod.String(), time.Now())
 	if err != nil {

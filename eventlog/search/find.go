@@ -39,6 +39,7 @@ type Run struct {
 	Partly    bool  // it has more events than are read
 	Unread    error // why its events could not be read to the end: validate says more
 
+	prefix string // of the namespace, in the id
 	errors []string
 	found  []string // those of the texts of a query that its events have
 }
@@ -89,7 +90,10 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 	bounds := eventlog.RunPageOptions{Limit: o.Limit, Offset: o.Offset}.Normal()
 	list, deep, texts := q.options(), q.deep(), q.texts()
 	list.Namespace, list.Limit, list.Begun = o.Namespace, eventlog.MaxPageLimit, o.Begun
-	room, failed := uint64(maxEvents), 0
+	room, failed, prefix := uint64(maxEvents), 0, ""
+	if o.Namespace != "" {
+		prefix = o.Namespace + "/"
+	}
 	var causes []Run
 	for f.Searched < maxRuns && room > 0 {
 		page, err := log.ListRunsPage(ctx, list)
@@ -102,7 +106,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			}
 			f.Searched++
 			f.Oldest = summary.StartedAt
-			r := Run{RunSummary: summary}
+			r := Run{RunSummary: summary, prefix: prefix}
 			if !q.match(&r, false) {
 				continue
 			}
@@ -110,6 +114,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			isFailed := summary.TerminalKind == event.KindRunFailed && failed < maxFailed
 			if deep || onPage || isFailed {
 				r = Read(ctx, log, summary, texts...)
+				r.prefix = prefix
 				room -= min(room, summary.LastSeq)
 			}
 			if r.Unread != nil && (ctx.Err() != nil || errors.Is(r.Unread, eventlog.ErrUnavailable)) {
@@ -204,6 +209,14 @@ func Read(ctx context.Context, log Log, s eventlog.RunSummary, texts ...string) 
 	return r
 }
 
+// Name returns what a run calls: the tool that it calls now, or its tool, or its model.
+func (r *Run) Name() string {
+	if r.Did.Encrypted {
+		return "(encrypted)"
+	}
+	return cmp.Or(r.Calling, r.Tool, r.Did.Model)
+}
+
 // Silent returns for how long an open run has recorded nothing.
 func (r *Run) Silent(now time.Time) time.Duration {
 	return max(now.Sub(r.StartedAt.Add(time.Duration(r.DurationMs)*time.Millisecond)), 0)
@@ -246,7 +259,7 @@ func reasons(q Query, failed []Run) (all []Reason) {
 		if !ok {
 			i, at[key] = len(all), len(all)
 			words := []string{q.With("state", eventlog.StatusFailed)}
-			if r.Blamed != "" && q.Value("tool") != eventlog.LowerASCII(r.Blamed) {
+			if r.Blamed != "" && q.Value("tool") != strings.ToLower(r.Blamed) {
 				words = append(words, Word("tool", r.Blamed))
 			}
 			if pattern != "" { // which is that of encrypted runs

@@ -96,7 +96,7 @@ func Parse(text string, now time.Time) (q Query, err error) {
 		if quoted >= 0 {
 			return fail(quoted, `close it: "no route"`, "a quotation mark is not closed")
 		}
-		t.source, t.value = text[at:end], eventlog.LowerASCII(value.String())
+		t.source, t.value = text[at:end], strings.ToLower(value.String())
 		if t.value == "" && t.field != "" {
 			return fail(at, "write "+example(t.field), "%s: has no value", t.field)
 		} else if t.value == "" {
@@ -265,10 +265,10 @@ func (q Query) match(r *Run, deep bool) bool {
 
 func (t term) matches(r *Run) bool {
 	any := func(texts []string) bool {
-		return slices.ContainsFunc(texts, func(s string) bool { return glob(t.value, eventlog.LowerASCII(s), false) })
+		return slices.ContainsFunc(texts, func(s string) bool { return glob(t.value, strings.ToLower(s), false) })
 	}
 	whole := func(texts []string) bool {
-		return slices.ContainsFunc(texts, func(s string) bool { return glob(t.value, eventlog.LowerASCII(s), true) })
+		return slices.ContainsFunc(texts, func(s string) bool { return glob(t.value, strings.ToLower(s), true) })
 	}
 	switch t.field {
 	case "state":
@@ -289,7 +289,7 @@ func (t term) matches(r *Run) bool {
 	case "error":
 		return any(r.errors)
 	case "reason":
-		return glob(t.value, eventlog.LowerASCII(r.Reason), false)
+		return glob(t.value, strings.ToLower(r.Reason), false)
 	case "fuel":
 		return t.compares(float64(r.Did.Fuel))
 	case "calls":
@@ -299,7 +299,7 @@ func (t term) matches(r *Run) bool {
 	case "cost":
 		return t.compares(r.Did.CostUSD)
 	case "":
-		if strings.Contains(eventlog.LowerASCII(r.RunID), t.value) {
+		if strings.Contains(strings.ToLower(strings.TrimPrefix(r.RunID, r.prefix)), t.value) {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
@@ -60,7 +61,28 @@ func (d *Daemon) jobStates(ctx context.Context, tenantID string, ids ...string) 
 
 // OperatorView returns what an operator sees in the web view.
 func (d *Daemon) OperatorView() eventview.View {
-	return eventview.View{Title: "operator", Usage: d.Usage, Operator: &eventview.Operator{Queue: d.config.Queue, Steer: d.Steer}}
+	return eventview.View{Title: "operator", Usage: d.Usage, Operator: &eventview.Operator{Queue: d.config.Queue, Names: d.names, Steer: d.Steer}}
+}
+
+// names returns what the runs of jobs call: tools, whose names operators also see in the metrics,
+// and models. It leaves out what cannot be read. Goals and arguments are the tenant's alone.
+func (d *Daemon) names(ctx context.Context, jobs []queue.Status) map[string]string {
+	names := map[string]string{}
+	for _, job := range jobs {
+		a, err := d.account(ctx, job.Tenant)
+		if err != nil {
+			continue
+		}
+		v, err := d.View(a)
+		if err != nil {
+			continue
+		}
+		started, err := v.Started(ctx, strings.TrimPrefix(job.RunID, job.Tenant+"/"))
+		if names[job.RunID] = started.ModelID; err == nil && started.ModelID == "" && len(started.ToolSchemas) == 1 {
+			names[job.RunID] = started.ToolSchemas[0].Name
+		}
+	}
+	return names
 }
 
 // open returns a log as a tenant sees it: with the tenant's own runs, decrypted.

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
@@ -94,6 +95,10 @@ type Executor struct {
 // Operator is what operators see beside runs, and do.
 type Operator struct {
 	Queue *queue.Queue
+
+	// Names returns what runs in the queue call, by their ids: tools, or the models of agents. It
+	// is nil if that is unknown.
+	Names func(ctx context.Context, jobs []queue.Status) map[string]string
 
 	// Steer controls runs and hosts: it cancels or retries a run by its whole id ("cancel",
 	// "retry"), and drains or resumes a host by its id ("drain", "resume"). It is nil for a
@@ -185,6 +190,16 @@ func (v View) Runs(ctx context.Context, o eventlog.RunPageOptions) (eventlog.Run
 	return page, nil
 }
 
+// Search finds runs, the newest first. It ignores the option Namespace and uses the view's.
+func (v View) Search(ctx context.Context, q search.Query, o search.Options) (search.Found, error) {
+	o.Namespace = v.Namespace
+	found, err := search.Find(ctx, v.Log, q, o)
+	for i := range found.Runs {
+		found.Runs[i].RunID = v.ShortID(found.Runs[i].RunID)
+	}
+	return found, err
+}
+
 // Run returns the summary of a run, or [eventlog.ErrRunNotFound].
 func (v View) Run(ctx context.Context, id string) (eventlog.RunSummary, error) {
 	runID, err := v.logID(id)
@@ -230,20 +245,6 @@ func (v View) Started(ctx context.Context, id string) (event.RunStarted, error) 
 		return event.RunStarted{}, err
 	}
 	return first.AsRunStarted()
-}
-
-// Failure returns why a run failed. It is empty for a run that did not fail, or whose last event
-// cannot be read.
-func (v View) Failure(ctx context.Context, run eventlog.RunSummary) event.RunFailed {
-	if run.TerminalKind != event.KindRunFailed {
-		return event.RunFailed{}
-	}
-	last, err := v.Event(ctx, run.RunID, run.LastSeq)
-	if err != nil {
-		return event.RunFailed{}
-	}
-	p, _ := last.AsRunFailed()
-	return p
 }
 
 // Stream delivers the events of a run that exists, from the first on and as they

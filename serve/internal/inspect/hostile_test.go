@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/eventlog/store"
 )
 
@@ -113,7 +114,7 @@ func shapes(t *testing.T, text string, events int) map[string]string {
 		pages[name] = shape(t, body)
 	}
 	load("list", "/")
-	load("list, searched", "/?q="+url.QueryEscape(text))
+	load("list, searched", "/?q="+url.QueryEscape(search.Word("text", text)))
 	load("sign-in", "/sign-in?to="+url.QueryEscape(text))
 	load("diff", "/diff?all=1&a="+url.QueryEscape(text)+"&b="+url.QueryEscape(text))
 	if text == "." || text == ".." {

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -44,21 +47,56 @@ func TestListOfRuns(t *testing.T) {
 	b := openView(t, viewOf(log, ""))
 	rows := func(path string) int { return strings.Count(b.wants(path), "<tr data-row>") }
 	for path, want := range map[string]int{
-		"/": 50, "/?offset=100": 32, "/?per_page=200": 132, "/?per_page=5000": 132, "/?per_page=x": 50, "/?status=failed": 1,
-		"/?status=open": 1, "/?q=run01": 10, "/?q=nothing": 0, "/?calls=1&per_page=200": 131, "/?offset=-5": 50,
+		"/": 50, "/?offset=100": 32, "/?per_page=200": 132, "/?per_page=5000": 132, "/?per_page=x": 50, "/?q=state:failed": 1,
+		"/?q=state:open": 1, "/?q=run01": 10, "/?q=nothing": 0, "/?q=tool:weather&per_page=200": 131, "/?offset=-5": 50,
 	} {
 		if got := rows(path); got != want {
 			t.Errorf("%s: %d rows, want %d", path, got, want)
 		}
 	}
-	b.wants("/", "completed<i>130</i>", "failed<i>1</i>", "open<i>1</i>", "all<i>132</i>", "1–50 of 132", `href="/?offset=50" rel="next"`)
+	page := b.wants("/", "completed<i>130</i>", "failed<i>1</i>", "open<i>1</i>", "all<i>132</i>", "1–50 of 132", `href="/?offset=50" rel="next"`, `<option value="tool:weather">`)
+	if strings.Contains(page, ">Cost<") || strings.Contains(page, ">5xx<") {
+		t.Error("a column of zeros is shown")
+	}
 	b.wants("/?offset=5000", "This page has no more runs", `href="/?offset=82" rel="prev"`, "0–0 of 132")
 	b.wants("/?offset=5000&q=run01", "This page has no more runs", `href="/?q=run01" rel="prev"`)
 	b.wants("/?offset=5000&q=nothing", "No run matches")
-	if code, page := b.get("/?status=in+progress"); code != http.StatusBadRequest || !strings.Contains(page, "Unknown status") {
-		t.Errorf("a status that there is not: %d, %s", code, page)
+	if code, page := b.get("/?q=run01+state:done"); code != http.StatusBadRequest || !strings.Contains(page, "Character 7: &#34;done&#34; is not the state of a run.") || !strings.Contains(page, `value="run01 state:done"`) {
+		t.Errorf("a state that there is not: %d, %s", code, page)
 	}
-	b.wants("/?q=run01&status=completed", "1–10 of 10", `name="status" value="completed"`, "completed<i>10</i>", "failed<i>0</i>")
+	b.wants("/?q=run01+state:completed", "1–10 of 10", `href="/?q=run01&#43;state%3Afailed">failed</a>`, "completed<i>10</i>")
+	newScript(t, log, "KILLED", time.Now().Add(-3*time.Minute).UnixNano()).at(0, event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: "x", ToolSchemas: []event.ToolSchemaRef{}})
+	b.wants("/?q=killed", `<span class="state warn">open</span>`, "silent for 3m")
+	b.wants("/?q=state:failed", "<h2>1 failed</h2>", "<b>1</b><span class=\"which\">weather</span>")
+}
+
+// TestTheListIsFollowed reads the list of a run that grows.
+func TestTheListIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := store.Memory()
+		long(t, log, "R", 3)
+		view := viewOf(log, "")
+		left := 0
+		view.Follow = func(context.Context) (func(), error) { return func() { left++ }, nil }
+		s, err := inspect.New(inspect.Config{Scope: inspect.Only(view, "")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, hangUp := context.WithCancel(t.Context())
+		answer, ended := httptest.NewRecorder(), make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/live", nil))
+		}()
+		time.Sleep(time.Minute)
+		long(t, log, "S", 1)
+		time.Sleep(time.Minute)
+		hangUp()
+		<-ended
+		if text := answer.Body.String(); strings.Count(text, "data: changed\n\n") != 1 || strings.Count(text, ": still here") < 4 || left != 1 {
+			t.Errorf("it was left %d times, after %q", left, text)
+		}
+	})
 }
 
 // TestAnEncryptedRunHasItsIdOnce shows a run whose goal is not visible: the id

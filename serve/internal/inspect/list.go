@@ -1,37 +1,52 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
+	"github.com/starling-host/starling/serve/internal/web"
 )
 
 // Bounds of a page of runs.
 const (
 	perPage    = 50
 	maxPerPage = 200
-	maxQuery   = 200 // bytes
+	maxReasons = 20
 )
 
 // listPage is a page of runs.
 type listPage struct {
+	Query, Error, Hint string
+	Fields             []search.Field
+	Words              []string // that complete the query
 	Tabs, Chips        []link
-	Query              string
-	Hidden             []field // of the search form
+	Bars               []bar
+	From, To           string // the times of the first bar and of the end of the last
+	Failed             string
+	Reasons            []reason
 	Runs               []runLine
-	Totals             []fact // of the runs of this page
-	From, To           int
+	Has                map[string]bool // the columns that are not all zeros
+	Totals             []fact          // of the runs of this page
+	First, Last        int
 	Total              string
 	Previous, Next     string // paths, or empty
-	Narrowed           bool   // some runs are left out
-	Everything, Action string // paths
+	Everything, Live   string // paths
+	Notes              []string
 }
 
 // link is a word that leads somewhere.
@@ -40,167 +55,175 @@ type link struct {
 	Current           bool
 }
 
-// field is a member of a form.
-type field struct{ Name, Value string }
+// bar is the runs that began in a stretch of time.
+type bar struct {
+	Name, Path            string
+	X, W, Y, H, BadY, Bad string // in percent
+}
+
+// reason is what some runs failed for.
+type reason struct{ Count, Tool, Text, Path string }
 
 // runLine is one run of a listing.
 type runLine struct {
-	eventlog.RunSummary
-	Goal, Model string
-	State       state
-	Job         string // its place in the queue, or empty
-	Error       string // why it failed, or empty
+	search.Run
+	What, Arguments, Model string
+	State                  state
+	Job                    string // its place in the queue, or for how long it is silent, or empty
+	Error                  string // why it failed, or empty
+	Took                   string // the width of its bar
 }
-
-// selection is the parsed address of a listing.
-type selection struct {
-	status, query, since string
-	calls                bool
-	perPage, offset      int
-}
-
-// sinces are the times that a listing can be narrowed to.
-var sinces = []struct {
-	key, name string
-	age       time.Duration
-}{{"1h", "last hour", time.Hour}, {"24h", "last day", 24 * time.Hour}, {"7d", "last week", 7 * 24 * time.Hour}}
-
-// readSelection reads the valid parts of an address; the rest gets its default. An
-// unknown state would then select all runs, so it is refused.
-func readSelection(q url.Values) (selection, error) {
-	sel := selection{status: q.Get("status"), query: strings.TrimSpace(q.Get("q")), since: q.Get("since"), calls: q.Get("calls") == "1"}
-	sel.query = sel.query[:min(len(sel.query), maxQuery)]
-	if (eventlog.RunPageOptions{Status: sel.status}).Valid() != nil {
-		return sel, &status{http.StatusBadRequest, "Unknown status. Use completed, failed, cancelled or open."}
-	}
-	sel.perPage, _ = strconv.Atoi(q.Get("per_page"))
-	if sel.perPage < 1 {
-		sel.perPage = perPage
-	}
-	sel.perPage = min(sel.perPage, maxPerPage)
-	sel.offset, _ = strconv.Atoi(q.Get("offset"))
-	sel.offset = max(sel.offset, 0)
-	return sel, nil
-}
-
-// options returns the query for the log.
-func (sel selection) options(now time.Time) eventlog.RunPageOptions {
-	o := eventlog.RunPageOptions{Limit: sel.perPage, Offset: sel.offset, Status: sel.status, Query: sel.query, RequireToolCalls: sel.calls}
-	for _, since := range sinces {
-		if sel.since == since.key {
-			o.StartedAfter = now.Add(-since.age)
-		}
-	}
-	return o
-}
-
-// parameters returns the selection as parameters of an address.
-func (sel selection) parameters() url.Values {
-	q := url.Values{"status": {sel.status}, "q": {sel.query}, "since": {sel.since}, "per_page": {unless(perPage, sel.perPage)}, "offset": {unless(0, sel.offset)}}
-	if sel.calls {
-		q.Set("calls", "1")
-	}
-	return q
-}
-
-// listPath is the address of a selection.
-func (s *Server) listPath(sel selection) string { return address(s.path(), sel.parameters()) }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) error {
-	sel, err := readSelection(r.URL.Query())
+	now, parameters := time.Now(), r.URL.Query()
+	limit, _ := strconv.Atoi(parameters.Get("per_page"))
+	if limit < 1 {
+		limit = perPage
+	}
+	limit = min(limit, maxPerPage)
+	offset, _ := strconv.Atoi(parameters.Get("offset"))
+	offset = max(offset, 0)
+	path := func(query string, offset int) string {
+		return address(s.path(), url.Values{"q": {query}, "per_page": {unless(perPage, limit)}, "offset": {unless(0, max(offset, 0))}})
+	}
+	text := strings.Trim(parameters.Get("q"), " \t\r\n")
+	p := listPage{Query: text, Fields: search.Fields, Everything: s.path(), Live: s.path("live")}
+	q, err := search.Parse(text, now)
+	if wrong := (*search.Error)(nil); errors.As(err, &wrong) {
+		p.Query = display.Clip(text, search.MaxBytes)
+		p.Error, p.Hint = display.Printable(fmt.Sprintf("Character %d: %s.", wrong.At, wrong.Why)), display.Printable(wrong.Hint)
+		p.Total = "0"
+		s.render(w, r, http.StatusBadRequest, "list", "Runs", v, p)
+		return nil
+	}
+	found, err := v.Search(r.Context(), q, search.Options{Limit: limit, Offset: offset})
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	found, err := v.Runs(r.Context(), sel.options(now))
-	if err != nil {
-		return err
+	p.Total, p.Words = display.Digits(uint64(found.Total)), found.Words()
+
+	states := map[string]int{}
+	for _, start := range found.Starts {
+		states[start.State]++
 	}
-	p := listPage{Query: sel.query, Total: display.Digits(uint64(found.TotalMatching)), Everything: s.path(), Action: s.path()}
-	p.Narrowed = sel.status != "" || sel.query != "" || sel.since != "" || sel.calls
-	if p.Tabs, err = s.tabs(r.Context(), v, sel, now); err != nil {
-		return err
+	for _, status := range []string{"", eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen} {
+		tab := link{cmp.Or(status, "all"), path(q.With("state", status), 0), "", q.Value("state") == status}
+		if n := states[status]; status != "" && (q.Value("state") == "" || n > 0) {
+			tab.Count = display.Digits(uint64(n))
+		} else if status == "" && q.Value("state") == "" {
+			tab.Count = p.Total
+		}
+		p.Tabs = append(p.Tabs, tab)
 	}
-	p.Chips, p.Hidden = s.chips(sel), hidden(sel)
-	jobs := v.OpenJobs(r.Context(), found.Runs...)
+	for _, since := range []struct{ age, name string }{{"1h", "last hour"}, {"24h", "last day"}, {"7d", "last week"}} {
+		chip := link{since.name, path(q.With("since", since.age), 0), "", q.Value("since") == since.age}
+		if chip.Current {
+			chip.Path = path(q.With("since", ""), 0)
+		}
+		p.Chips = append(p.Chips, chip)
+	}
+	p.bars(found.Starts, func(from, to time.Time) string {
+		ranged, _ := search.Parse(q.With("until", ""), now) // of words that were parsed before
+		return path(strings.TrimSpace(ranged.With("since", from.Format(time.RFC3339))+" "+search.Word("until", to.Format(time.RFC3339))), 0)
+	})
+	failed := 0
+	for i, one := range found.Reasons {
+		if failed += one.Runs; i < maxReasons {
+			p.Reasons = append(p.Reasons, reason{display.Digits(uint64(one.Runs)), line(one.Tool), line(one.Text), path(one.Query, 0)})
+		}
+	}
+	p.Failed = display.Digits(uint64(failed))
+
+	var summaries []eventlog.RunSummary
+	longest := int64(1)
 	for _, run := range found.Runs {
-		line := runLine{RunSummary: run, State: stateOf(run)}
-		line.Goal, line.Model = opening(r.Context(), v, run.RunID)
-		if failed := v.Failure(r.Context(), run); failed.ErrorType != "" {
-			line.Error = display.Shorten(display.Printable(failed.Reason()), maxGoal)
+		summaries, longest = append(summaries, run.RunSummary), max(longest, run.DurationMs)
+	}
+	jobs := v.OpenJobs(r.Context(), summaries...)
+	p.Has = map[string]bool{}
+	for _, run := range found.Runs {
+		one := runLine{Run: run, State: stateOf(run.RunSummary), What: line(cmp.Or(run.Tool, run.Did.Goal)), Model: display.Shorten(display.Printable(run.Did.Model), maxModel)}
+		if run.Arguments != "{}" && run.Tool != "" {
+			one.Arguments = line(run.Arguments)
 		}
+		one.Error = line(run.Reason)
+		one.Took = percent(float64(run.DurationMs) / float64(longest))
 		if job, ok := jobs[run.RunID]; ok {
-			line.State, line.Job = stateOfJob(job.State), sentenceOf(job)
+			one.State, one.Job = stateOfJob(job.State), sentenceOf(job)
+		} else if silent := run.Silent(now); run.TerminalKind == 0 && silent >= minSilence {
+			one.State.Class, one.Job = "warn", "silent for "+strings.TrimSuffix(ago(silent), " ago")
 		}
-		p.Runs = append(p.Runs, line)
+		for name, n := range map[string]uint64{"fuel": run.Did.Fuel, "http": uint64(run.Did.Status4xx + run.Did.Status5xx), "calls": uint64(run.Did.Calls)} {
+			p.Has[name] = p.Has[name] || n > 0
+		}
+		p.Has["cost"] = p.Has["cost"] || cost(run.Did.CostUSD) != ""
+		p.Runs = append(p.Runs, one)
 	}
 	if len(p.Runs) > 0 {
-		p.Totals = append([]fact{{"together", display.Plural(len(p.Runs), "run")}}, used(eventlog.Together(found.Runs))...)
-		p.From, p.To = found.Offset+1, found.Offset+len(p.Runs)
+		p.Totals = append([]fact{{"together", display.Plural(len(p.Runs), "run")}}, used(eventlog.Together(summaries))...)
+		p.First, p.Last = offset+1, offset+len(p.Runs)
 	}
-	if found.Offset > 0 {
-		p.Previous = s.listPath(sel.at(min(found.Offset, found.TotalMatching) - sel.perPage)) // runs may have been removed since
+	if offset > 0 {
+		p.Previous = path(text, min(offset, found.Total)-limit) // runs may have been removed since
 	}
-	if p.To > 0 && p.To < found.TotalMatching {
-		p.Next = s.listPath(sel.at(p.To))
+	if p.Last > 0 && p.Last < found.Total {
+		p.Next = path(text, p.Last)
+	}
+	if found.More {
+		p.Notes = append(p.Notes, fmt.Sprintf("Only the newest %s runs were searched. For older ones add until:%s", display.Digits(uint64(found.Searched)), found.Oldest.UTC().Format(time.RFC3339)))
+	}
+	if found.Unread > 0 {
+		p.Notes = append(p.Notes, display.Plural(found.Unread, "run")+" could not be read to the end. Validate tells why.")
 	}
 	s.render(w, r, http.StatusOK, "list", "Runs", v, p)
 	return nil
 }
 
-// at is the same selection from another run on.
-func (sel selection) at(offset int) selection {
-	sel.offset = max(offset, 0)
-	return sel
-}
+// minSilence is how long an open run records nothing until the list says so.
+const minSilence = 30 * time.Second
 
-// tabs are the states, with how many runs are in each.
-func (s *Server) tabs(ctx context.Context, v eventview.View, sel selection, now time.Time) ([]link, error) {
-	states := []string{"", eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen}
-	var tabs []link
-	for _, status := range states {
-		one := sel.at(0)
-		one.status = status
-		o := one.options(now)
-		o.Limit = 1
-		found, err := v.Runs(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		name := status
-		if name == "" {
-			name = "all"
-		}
-		tabs = append(tabs, link{name, s.listPath(one), display.Digits(uint64(found.TotalMatching)), sel.status == status})
+// widths are the stretches of time that a bar may stand for.
+var widths = []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour}
+
+const maxBars = 60
+
+// bars draws when runs began.
+func (p *listPage) bars(starts []search.Start, path func(from, to time.Time) string) {
+	if len(starts) < 2 {
+		return
 	}
-	return tabs, nil
-}
-
-// chips switch the other narrowings on and off.
-func (s *Server) chips(sel selection) []link {
-	var chips []link
-	for _, since := range sinces {
-		one := sel.at(0)
-		one.since = since.key
-		if sel.since == since.key {
-			one.since = ""
-		}
-		chips = append(chips, link{since.name, s.listPath(one), "", sel.since == since.key})
-	}
-	one := sel.at(0)
-	one.calls = !sel.calls
-	return append(chips, link{"with tool calls", s.listPath(one), "", sel.calls})
-}
-
-// hidden returns the parts of a selection that the search form keeps.
-func hidden(sel selection) []field {
-	var fields []field
-	for _, name := range []string{"status", "since", "calls", "per_page"} {
-		if value := sel.parameters().Get(name); value != "" {
-			fields = append(fields, field{name, value})
+	earlier := func(a, b search.Start) int { return a.At.Compare(b.At) }
+	first, last := slices.MinFunc(starts, earlier).At, slices.MaxFunc(starts, earlier).At
+	width := widths[len(widths)-1]
+	for _, wide := range slices.Backward(widths) {
+		if last.Sub(first)/wide < maxBars-1 {
+			width = wide
 		}
 	}
-	return fields
+	first = first.Truncate(width).UTC()
+	n := min(int(last.Sub(first)/width)+1, maxBars) // a log may claim times that are centuries apart
+	all, bad := make([]int, n), make([]int, n)
+	for _, start := range starts {
+		at := min(max(int(start.At.Sub(first)/width), 0), n-1)
+		all[at]++
+		if start.State == eventlog.StatusFailed {
+			bad[at]++
+		}
+	}
+	most := float64(slices.Max(all))
+	for i, count := range all {
+		if count == 0 {
+			continue
+		}
+		from := first.Add(time.Duration(i) * width)
+		name := fmt.Sprintf("%s, %s: %s", from.Format(time.DateTime), width, display.Plural(count, "run"))
+		if bad[i] > 0 {
+			name += fmt.Sprintf(", %d failed", bad[i])
+		}
+		h, b := float64(count)/most, float64(bad[i])/most
+		p.Bars = append(p.Bars, bar{name, path(from, from.Add(width)), percent(float64(i) / float64(n)), percent(0.9 / float64(n)), percent(1 - h), percent(h), percent(1 - b), percent(b)})
+	}
+	p.From, p.To = first.Format(time.DateTime), first.Add(time.Duration(n)*width).Format(time.DateTime)
 }
 
 // opening returns a run's goal, and the model it asked. It returns nothing for an
@@ -221,3 +244,57 @@ const (
 	maxGoal  = 160
 	maxModel = 80
 )
+
+// lookEvery is how often a list that is followed is looked at.
+const lookEvery = 2 * time.Second
+
+// follow returns a handler that tells a browser, by server-sent events, when something about a
+// page has changed. What has changed is read anew with the page.
+func follow(look func(s *Server, r *http.Request, v eventview.View) (any, error)) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
+	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
+		before, err := look(s, r, v)
+		if err != nil {
+			return err
+		}
+		if v.Follow != nil {
+			leave, err := v.Follow(r.Context())
+			if err != nil {
+				return err
+			}
+			defer leave()
+		}
+		digest := func(seen any) canon.Hash {
+			text, _ := json.Marshal(seen)
+			return canon.Sum(text)
+		}
+		out, last, beat := web.NewStream(w, writeTimeout), digest(before), time.Now()
+		out.Write(": following\n\n")
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		for out.Err == nil {
+			share.Of(r.Context()).Rest()
+			select {
+			case <-r.Context().Done():
+				return nil
+			case <-ticker.C:
+			}
+			now, err := look(s, r, v)
+			switch {
+			case err != nil:
+				return err
+			case digest(now) != last:
+				last, beat = digest(now), time.Now()
+				out.Write("data: changed\n\n")
+			case time.Since(beat) > heartbeat:
+				beat = time.Now()
+				out.Write(": still here\n\n")
+			}
+		}
+		return nil
+	}
+}
+
+// newestRuns is what the list of runs changes with.
+func newestRuns(_ *Server, r *http.Request, v eventview.View) (any, error) {
+	return v.Runs(r.Context(), eventlog.RunPageOptions{})
+}

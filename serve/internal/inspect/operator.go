@@ -24,10 +24,12 @@ type queuePage struct {
 	Tabs     []link
 	Tenants  []link
 	Jobs     []queue.Status
-	Next     string // path, or empty
-	Steers   bool   // there are buttons
-	Opens    bool   // runs can be looked at
-	Back     string // path of this page
+	Next     string            // path, or empty
+	Names    map[string]string // what runs call, by their ids
+	Live     string            // path
+	Steers   bool              // there are buttons
+	Opens    bool              // runs can be looked at
+	Back     string            // path of this page
 	Narrowed bool
 }
 
@@ -80,6 +82,10 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 	if doc.Next > 0 {
 		p.Next = s.queuePath(f.Tenant, q.Get("state"), doc.Next)
 	}
+	p.Live = s.path("queue", "live")
+	if v.Operator.Names != nil {
+		p.Names = v.Operator.Names(r.Context(), doc.Items)
+	}
 	all := link{Name: "all tenants", Path: s.queuePath("", q.Get("state"), 0), Current: f.Tenant == ""}
 	p.Tenants = append(p.Tenants, all)
 	counts := map[queue.State]int{}
@@ -100,6 +106,22 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 	}
 	s.render(w, r, http.StatusOK, "queue", "Queue", v, p)
 	return nil
+}
+
+// queueNow is what the page of the queue changes with.
+func queueNow(_ *Server, r *http.Request, v eventview.View) (any, error) {
+	if v.Operator == nil {
+		return nil, eventlog.ErrRunNotFound
+	}
+	doc, err := v.Operator.Queue.Overview(r.Context(), queue.Filter{Limit: perPage})
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := v.Operator.Queue.HostList(r.Context())
+	for i := range hosts.Items {
+		hosts.Items[i].Seen = hosts.Items[i].Seen.Truncate(heartbeat) // a lease is renewed every few seconds
+	}
+	return []any{doc, hosts}, err
 }
 
 // stateOfHost returns the state of a host, with its CSS class.

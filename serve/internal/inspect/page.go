@@ -62,6 +62,7 @@ var functions = template.FuncMap{
 	"plural":   display.Plural[uint64],
 	"relation": func(r eventview.Relation) state { return relations[r] },
 	"cost":     cost,
+	"fuel":     display.Fuel,
 }
 
 // line is the beginning of a text as one printable line.
@@ -180,10 +181,13 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, 
 	if v.Usage != nil {
 		f.Usage = s.path("usage")
 	}
+	if v.Log == nil { // a reader whose runs are not known sees no way to some
+		f.Diff = ""
+	}
 	if v.Operator != nil {
 		f.Queue = s.path("queue")
 		if v.Log == nil {
-			f.Home, f.Diff = f.Queue, ""
+			f.Home = f.Queue
 		}
 	}
 	var b bytes.Buffer

@@ -118,6 +118,7 @@ type Route struct {
 // routes are all there are.
 var routes = []Route{
 	ofView("GET /{$}", (*Server).list),
+	ofView("GET /live", follow(newestRuns)),
 	ofView("GET /runs/{run}", runView(viewWaterfall)),
 	ofView("GET /runs/{run}/events", runView(viewEvents)),
 	ofView("GET /runs/{run}/conversation", runView(viewConversation)),
@@ -140,6 +141,7 @@ var routes = []Route{
 	ofView("POST /runs/{run}/replay", check("replay")),
 	ofView("GET /usage", (*Server).usage),
 	ofView("GET /queue", (*Server).queue),
+	ofView("GET /queue/live", follow(queueNow)),
 	ofView("POST /queue/{what}", (*Server).steer),
 
 	open("GET /assets/{name}", (*Server).asset),

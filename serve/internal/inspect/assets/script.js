@@ -1,6 +1,6 @@
 // Everything here is comfort: each page works without it. Texts from the server are
 // set as texts; nothing builds markup, and the content security policy would not
-// let it.
+// let it. A list takes its fresh rows from the page as the server writes it.
 "use strict";
 
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -152,6 +152,55 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   act();
 });
+
+// A list that changes: the page is read again, and what is fresh takes the place of what was there.
+// A reader who types, or was asked something, is not disturbed.
+const list = $("#fresh");
+let stale = false, reading = false, pause = 1000;
+
+function freshen() {
+  if (!stale || reading || document.hidden || $(".ask[open]", list)) return;
+  const request = new XMLHttpRequest(), began = Date.now();
+  stale = false;
+  reading = true;
+  request.open("GET", location.href);
+  request.responseType = "document";
+  request.onload = () => {
+    const now = request.status === 200 && request.response && $("#fresh", request.response);
+    if (!now || $(".ask[open]", list)) return;
+    const rows = (root) => new Map($$("tr[data-row]", root).map((row) => [$("a[data-open], [data-copy]", row)?.href, row]));
+    const before = rows(list), current = $("tr.current a[data-open]", list)?.href, focus = list.contains(document.activeElement) && document.activeElement.href;
+    copies(now);
+    for (const [href, row] of rows(now)) {
+      if (before.size && !before.has(href)) row.classList.add("fresh");
+      if (current && href === current) row.classList.add("current");
+    }
+    list.replaceChildren(...now.childNodes);
+    if (focus) $$("a", list).find((a) => a.href === focus)?.focus({ preventScroll: true });
+  };
+  request.onloadend = () => {
+    reading = false;
+    pause = Math.max(1000, 10 * (Date.now() - began)); // a search that takes long is not repeated at once
+    setTimeout(freshen, pause);
+  };
+  request.send();
+}
+
+if (list) {
+  new EventSource(list.dataset.live).onmessage = () => { stale = true; if (!reading) setTimeout(freshen, pause); };
+  document.addEventListener("visibilitychange", freshen);
+  list.addEventListener("toggle", freshen, true);
+}
+
+// The field of the search completes its last word.
+const words = $("#words");
+if (words) {
+  const all = $$("option", words).map((o) => o.value), field = $("#search");
+  field.addEventListener("input", () => {
+    const head = field.value.slice(0, field.value.lastIndexOf(" ") + 1);
+    $$("option", words).forEach((o, i) => { o.value = head + all[i]; });
+  });
+}
 
 // A run in progress.
 const live = $("#live");
