@@ -174,7 +174,7 @@ func galleryView(t *testing.T) eventview.View {
 
 // galleryPages are the pages of the gallery, by name.
 var galleryPages = map[string]string{
-	"runs": "/", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
+	"runs": "/", "found": "/?q=state:failed", "wrong": "/?q=x+state:faild", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
 	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE/events#e2", "incident": "/runs/INCIDENT", "selected": "/runs/INCIDENT?at=14", "selected-call": "/runs/INCIDENT?at=22", "incident-events": "/runs/INCIDENT/events", "requests": "/runs/INCIDENT/requests?at=17", "conversation": "/runs/INCIDENT/conversation", "busy": "/runs/BUSY", "compared": "/diff?a=INCIDENT&b=BUSY", "silent": "/runs/01M7YVXB018EN80T6T0GRJB4D9",
 	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "waterfall": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping",
 	"fuel-not-executed": "/runs/RATES03/fuel", "fuel": "/press/runs/RATES04/fuel", "tools": "/tools", "tool": "/tools/rates", "coverage": "/press/modules/" + moduleOne + "/coverage", "change": "/press/tools/rates/change?to=" + moduleTwo,
@@ -198,7 +198,7 @@ func TestWebViewInABrowser(t *testing.T) {
 	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is in call #1 weather, event 2.")
 	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=777", `<li id="e777" data-row="" class="current">`)
 	c.shows("/", "running on host1, attempt 2 of 5, last error database: ")
-	c.shows("/queue", ">host1<", ">working</span>", ">drained</span>", ">waiting</span>", ">sleeping</span>", ">in ", "keys: ", "beta (suspended) 1", ">Drain</button>", ">Resume</button>", ">Cancel</button>", ">Retry</button>")
+	c.shows("/queue", ">host1<", ">working</span>", ">drained</span>", ">waiting</span>", ">sleeping</span>", ">in ", "keys: ", "beta (suspended) 1", ">Drain</button>", ">Resume</button>", ">Cancel</summary>", ">Retry</button>")
 	if dom := c.shows("/queue?state=sleeping&tenant=acme", ">sleeping</span>"); strings.Contains(dom, ">waiting</span>") {
 		t.Error("runs that wait are shown among those that sleep")
 	}

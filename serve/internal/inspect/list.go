@@ -124,7 +124,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	}
 	p.bars(found.Starts, func(from, to time.Time) string {
 		ranged, _ := search.Parse(q.With("until", ""), now) // of words that were parsed before
-		return path(strings.TrimSpace(ranged.With("since", from.Format(time.RFC3339))+" "+search.Word("until", to.Format(time.RFC3339))), 0)
+		return path(strings.TrimSpace(ranged.With("since", from.Format(time.RFC3339Nano))+" "+search.Word("until", to.Format(time.RFC3339Nano))), 0)
 	})
 	failed := 0
 	for i, one := range found.Reasons {
@@ -183,7 +183,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 const minSilence = 30 * time.Second
 
 // widths are the stretches of time that a bar may stand for.
-var widths = []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour}
+var widths = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour}
 
 const maxBars = 60
 
