@@ -153,6 +153,16 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
+// A stream ends with its page, which a browser may keep for the way back: it opens only a few
+// connections to a host.
+function listen(address, ready) {
+  let source;
+  const begin = () => { source = new EventSource(address); ready(source); };
+  begin();
+  addEventListener("pagehide", () => source.close());
+  addEventListener("pageshow", (event) => { if (event.persisted) begin(); });
+}
+
 // A list that changes: the page is read again, and what is fresh takes the place of what was there.
 // A reader who types, or was asked something, is not disturbed.
 const list = $("#fresh");
@@ -187,7 +197,9 @@ function freshen() {
 }
 
 if (list) {
-  new EventSource(list.dataset.live).onmessage = () => { stale = true; if (!reading) setTimeout(freshen, pause); };
+  listen(list.dataset.live, (source) => {
+    source.onmessage = () => { stale = true; if (!reading) setTimeout(freshen, pause); };
+  });
   document.addEventListener("visibilitychange", freshen);
   list.addEventListener("toggle", freshen, true);
 }
@@ -216,8 +228,7 @@ function tell() {
   say(quiet < 30 ? "on" : "silent", more + "Following the run. The last event came " + since + " ago.");
 }
 
-function follow() {
-  const source = new EventSource(live.dataset.live);
+function follow(source) {
   let timer;
   source.onopen = () => { tell(); clearInterval(timer); timer = setInterval(tell, 1000); };
   source.onerror = () => { clearInterval(timer); say("lost", "The connection was lost; trying again."); };
@@ -272,4 +283,4 @@ function newRow(ev) {
   return row;
 }
 
-if (live) follow();
+if (live) listen(live.dataset.live, follow);
