@@ -41,8 +41,8 @@ with --listen on a port, whose address is printed. --launch-json prints the
 configuration of an editor.`
 
 const debugExample = `  starling-host debug @last
-  starling-host debug starling.db @last --at 2
-  starling-host debug @last --at 2/1M --source .
+  starling-host debug starling.db @last --at 4
+  starling-host debug @last --at 4/1M --source .
   echo bt | starling-host debug @last
   starling-host debug @last --dap --listen 127.0.0.1:8301`
 
