@@ -637,7 +637,11 @@ func (p *prompt) info(_ context.Context, args string) error {
 	at, end, fuel := p.s.Position()
 	p.app.stdout.printf("instruction %s of %s, fuel %s\n", grouped(at), grouped(end), grouped(fuel))
 	for _, b := range p.s.Breakpoints() {
-		p.app.stdout.printf("breakpoint %d: %s\n", b.ID, b.What)
+		kind := debug.Hit
+		if b.Size > 0 {
+			kind = debug.Written
+		}
+		p.app.stdout.printf("%s %d: %s\n", kind, b.ID, b.What)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.marks)) {
 		p.app.stdout.printf("mark %s: instruction %s\n", name, grouped(p.marks[name]))

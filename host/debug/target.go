@@ -2,6 +2,7 @@ package debug
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,7 +33,7 @@ func (e *NoCallError) Error() string { return e.Reason }
 // call, or the id of the call, which means its last attempt. The session begins at that event: at
 // the first instruction for the event that scheduled the call, at the effect, or at the end. FUEL,
 // such as 1M, begins where the call has spent that much. The empty text means the end of the call
-// that failed last, or of the last call.
+// that failed last, or of the last call, of those that are modules.
 func Find(events []event.Event, at string) (Target, error) {
 	run, err := span.Of(events)
 	if err != nil {
@@ -51,7 +52,14 @@ func Find(events []event.Event, at string) (Target, error) {
 		return Target{}, &NoCallError{Reason: "the run has no call"}
 	}
 	if at == "" {
-		return Target{Call: latest(run, calls)}, nil
+		started, err := events[0].AsRunStarted()
+		modules := slices.DeleteFunc(slices.Clone(calls), func(c span.Span) bool {
+			return !slices.ContainsFunc(started.ToolSchemas, func(ref event.ToolSchemaRef) bool { return ref.Name == c.Name && ref.Sandbox != nil })
+		})
+		if len(modules) > 0 {
+			calls = modules
+		}
+		return Target{Call: latest(run, calls)}, err
 	}
 	name, t := at, Target{}
 	if cut := strings.LastIndexByte(at, '/'); cut >= 0 {
@@ -84,7 +92,7 @@ func Find(events []event.Event, at string) (Target, error) {
 
 // latest returns the call whose failure ended the run, the call that failed last, or the last one.
 func latest(run *span.Run, calls []span.Span) span.Span {
-	if run.Cause != span.None && run.Spans[run.Cause].Kind == span.Call {
+	if run.Cause != span.None && slices.Contains(calls, run.Spans[run.Cause]) {
 		return run.Spans[run.Cause]
 	}
 	last := calls[len(calls)-1]
