@@ -61,8 +61,12 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 	}
 	view.Replayer, view.Modules = replayerOf(r), log
 	view.Executor = func(ctx context.Context, o serve.Execution) (x serve.Executor, err error) {
+		var kind starling.EngineKind
+		if o.Counts != nil {
+			kind = starling.Machine // which alone counts
+		}
 		r, err := starling.Over(log, starling.Options{}).Replayer(ctx, starling.ReplayOptions{
-			Module: o.Module, Engine: starling.EngineOptions{Warn: a.warn, Adjust: func(c *sandbox.Config) { c.Profile, c.Progress = o.Profile, o.Progress }},
+			Module: o.Module, Engine: starling.EngineOptions{Kind: kind, Warn: a.warn, Adjust: func(c *sandbox.Config) { c.Profile, c.Counts, c.Progress = o.Profile, o.Counts, o.Progress }},
 		})
 		if err == nil {
 			x = serve.Executor{Replay: replayerOf(r), Close: r.Close}

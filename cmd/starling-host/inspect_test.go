@@ -32,6 +32,15 @@ func TestInspectShowsADatabase(t *testing.T) {
 	if page := ask(t, "POST", address, "/runs/"+run+"/replay"); !strings.Contains(page, "identical</span> The replay produced the same 6 events") {
 		t.Errorf("replay: %s", page)
 	}
+	fuel := ask(t, "POST", address, "/runs/"+run+"/fuel")
+	for strings.Contains(fuel, `value="cancel"`) {
+		fuel = ask(t, "GET", address, "/runs/"+run+"/fuel")
+	}
+	for _, word := range []string{`aria-label="draw: `, `aria-label="main.`, "of the run</b> 100.0%", `json.go:`} {
+		if !strings.Contains(fuel, word) {
+			t.Errorf("fuel: no %q in %s", word, fuel)
+		}
+	}
 	if page := ask(t, "POST", address, "/runs/"+run+"/validate"); !strings.Contains(page, "valid</span> All 6 events") {
 		t.Errorf("validate: %s", page)
 	}

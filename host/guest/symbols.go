@@ -21,7 +21,8 @@ type Symbols struct {
 	store   eventlog.ModuleReader
 	other   []byte                // replaces every module; nil for none
 	modules map[string]canon.Hash // by the tool
-	calls   map[string]string     // the names in the modules of tools that have another one
+	limits  map[string]event.SandboxLimits
+	calls   map[string]string // the names in the modules of tools that have another one
 
 	mu    sync.Mutex // guards names
 	names map[canon.Hash]map[uint32]string
@@ -30,14 +31,14 @@ type Symbols struct {
 // NewSymbols returns the names of the tools that a run began with. It reads modules until ctx ends.
 // If other is not nil it replaces all of them.
 func NewSymbols(ctx context.Context, started event.RunStarted, store eventlog.ModuleReader, other []byte) *Symbols {
-	s := &Symbols{ctx: ctx, store: store, other: other, modules: map[string]canon.Hash{}, calls: map[string]string{}, names: map[canon.Hash]map[uint32]string{}}
+	s := &Symbols{ctx: ctx, store: store, other: other, modules: map[string]canon.Hash{}, calls: map[string]string{}, names: map[canon.Hash]map[uint32]string{}, limits: map[string]event.SandboxLimits{}}
 	for _, ref := range started.ToolSchemas {
 		if ref.Sandbox == nil || len(ref.Sandbox.Module) != len(canon.Hash{}) {
 			continue
 		}
-		s.modules[ref.Name] = canon.Hash(ref.Sandbox.Module)
+		s.modules[ref.Name], s.limits[ref.Name] = canon.Hash(ref.Sandbox.Module), ref.Sandbox.Limits
 		if original, ok := strings.CutPrefix(ref.Source, tool.SourceExport); ok {
-			s.modules[original], s.calls[ref.Name] = canon.Hash(ref.Sandbox.Module), original
+			s.modules[original], s.limits[original], s.calls[ref.Name] = canon.Hash(ref.Sandbox.Module), ref.Sandbox.Limits, original
 		}
 	}
 	return s

@@ -238,13 +238,14 @@ func (m *Machine) countsOf(f *function) []uint64 {
 }
 
 // Counts yields how often each instruction was executed since Count, by its offset in the module.
-// Instructions that are part of another operation, such as constants, are missing.
+// Instructions that are part of a later operation, such as constants, are missing, and so are all of a
+// function that was not called.
 func (m *Machine) Counts() iter.Seq2[uint32, uint64] {
 	return func(yield func(uint32, uint64) bool) {
 		for fn, counts := range m.counts {
 			offsets := m.funcs[fn].offsets
 			for pc, n := range counts { // the last operation of an instruction counts
-				if more := pc+1 < len(counts) && offsets[pc+1] == offsets[pc]; n > 0 && !more && !yield(offsets[pc], n) {
+				if more := pc+1 < len(counts) && offsets[pc+1] == offsets[pc]; !more && !yield(offsets[pc], n) {
 					return
 				}
 			}

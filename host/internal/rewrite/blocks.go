@@ -89,7 +89,7 @@ func leaf(t wasm.FuncType, groups []wasm.LocalGroup, it wasm.Iter) int {
 	}
 	total := uint64(costEntry)
 	for it.Next() {
-		if total += cost(&it.Instr, 0); total > leafCost {
+		if total += Cost(&it.Instr, 0); total > leafCost {
 			return notLeaf
 		}
 		switch it.Op {
@@ -114,7 +114,7 @@ func (p *profile) profileBody(m *wasm.Module, it wasm.Iter, locals int, isLeaf b
 	p.open(it.Pos(), costEntry, !isLeaf)
 	imported := m.NumImportedFuncs()
 	for it.Next() {
-		c := cost(&it.Instr, imported)
+		c := Cost(&it.Instr, imported)
 		if c > 0 && p.since >= checkEvery && !p.dead && it.Op != wasm.OpLoop {
 			p.open(it.Instr.Pos, 0, true)
 		}

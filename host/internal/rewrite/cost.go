@@ -20,10 +20,10 @@ const (
 	bulkUnitsShift = 3 // log2 of bytesPerUnit
 )
 
-// cost returns what executing an instruction costs its block. Bulk operations
+// Cost returns what executing an instruction costs its block. Bulk operations
 // and memory.grow cost their block nothing: the helpers that replace them
 // charge for them.
-func cost(in *wasm.Instr, imported int) uint64 {
+func Cost(in *wasm.Instr, imported int) uint64 {
 	switch op := in.Op; {
 	case op == wasm.OpNop, op == wasm.OpBlock, op == wasm.OpElse, op == wasm.OpEnd,
 		op == wasm.OpMemoryGrow, op == wasm.OpMemoryCopy, op == wasm.OpMemoryFill:

@@ -82,6 +82,8 @@ type Execution struct {
 	Module string
 	// Profile watches the functions of calls, see [sandbox.Config]. Nil for none.
 	Profile func(tool string) sandbox.Profiler
+	// Counts receives how often each instruction was executed, see [guest.Lines]. Nil for none.
+	Counts func(tool string, counts iter.Seq2[uint32, uint64])
 	// Progress receives the fuel that calls spend. Nil for none.
 	Progress func(fuel uint64)
 }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -39,11 +42,13 @@ type coveragePage struct {
 
 // coveredPackage is a package of a module, or a function.
 type coveredPackage struct {
-	Name, Path     string
-	Functions, Hit int
-	Percent        string
-	Calls, Fuel    uint64
-	Executed       string
+	Name, Path      string
+	Functions, Hit  int
+	Percent         string
+	Calls, Fuel     uint64
+	Executed        string
+	Lines, LinesHit int
+	Missing         string // lines of a function that were not executed
 }
 
 // coverage is what was found.
@@ -59,6 +64,8 @@ type coveredFunction struct {
 	name        string
 	calls, fuel uint64
 	runs        int
+	lines, hit  int
+	missing     string // lines that were not executed
 }
 
 // moduleOf returns the digest that an address names.
@@ -177,7 +184,12 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 		found.functions[i].name = name
 	}
 	var measured *profile.Profile
-	x, err := v.Execute(ctx, eventview.Execution{Profile: func(tool string) sandbox.Profiler { return measured.Call(tool) }})
+	var symbols *guest.Symbols
+	lines := guest.NewLines(ctx, v.Modules)
+	x, err := v.Execute(ctx, eventview.Execution{
+		Profile: func(tool string) sandbox.Profiler { return measured.Call(tool) },
+		Counts:  func(tool string, counts iter.Seq2[uint32, uint64]) { lines.Add(symbols, tool, counts) },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -186,11 +198,11 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 	for i, id := range runs {
 		t.report(uint64(i), uint64(len(runs)), "runs")
 		measured = profile.New("", nil)
-		symbols, err := symbolsOf(ctx, v, id)
-		if err == nil {
+		if symbols, err = symbolsOf(ctx, v, id); err == nil {
 			_, err = x.Replay(ctx, id)
 		}
 		if ctx.Err() != nil {
+			found.addLines(lines.Of(&digest))
 			return found, ctx.Err()
 		}
 		if err != nil {
@@ -217,7 +229,28 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 			})
 		}
 	}
+	found.addLines(lines.Of(&digest))
 	return found, nil
+}
+
+// addLines takes the lines of the functions, in their order.
+func (found *coverage) addLines(lines []guest.Line) {
+	named := guest.Line{} // the last one with its file
+	for _, l := range lines {
+		f := &found.functions[l.Function]
+		f.lines++
+		switch {
+		case l.Executed > 0:
+			f.hit++
+		case f.runs == 0 || len(f.missing) > maxLine: // all are missing, or very many
+		default:
+			place := strconv.Itoa(l.Line)
+			if named.Function != l.Function || named.File != l.File {
+				place, named = path.Base(l.File)+":"+place, l
+			}
+			f.missing += ", " + place
+		}
+	}
 }
 
 func (p *coveragePage) show(found *coverage, page, in string) {
@@ -232,6 +265,7 @@ func (p *coveragePage) show(found *coverage, page, in string) {
 			packages[name] = sum
 		}
 		sum.Functions, sum.Calls, sum.Fuel = sum.Functions+1, sum.Calls+f.calls, sum.Fuel+f.fuel
+		sum.Lines, sum.LinesHit = sum.Lines+f.lines, sum.LinesHit+f.hit
 		if f.runs > 0 {
 			hit++
 			sum.Hit++
@@ -242,7 +276,7 @@ func (p *coveragePage) show(found *coverage, page, in string) {
 			if f.runs > 0 {
 				executed = display.Plural(f.runs, "run")
 			}
-			p.Packages = append(p.Packages, coveredPackage{Name: display.Printable(cmp.Or(f.name, fmt.Sprintf("func[%d]", i))), Calls: f.calls, Fuel: f.fuel, Executed: executed, Hit: f.runs})
+			p.Packages = append(p.Packages, coveredPackage{Name: display.Printable(cmp.Or(f.name, fmt.Sprintf("func[%d]", i))), Calls: f.calls, Fuel: f.fuel, Executed: executed, Hit: f.runs, Lines: f.lines, LinesHit: f.hit, Missing: display.Printable(strings.TrimPrefix(f.missing, ", "))})
 		}
 	}
 	p.Facts = []fact{{"runs executed", display.Digits(uint64(found.runs))}, {"functions executed", fmt.Sprintf("%s of %s, %s", display.Digits(uint64(hit)), display.Digits(uint64(all)), shareOf(uint64(hit), uint64(max(all, 1))))}, {"fuel", display.Digits(found.fuel)}}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -27,7 +28,8 @@ const (
 	flameLevels = 40      // below the frame that is shown
 	flameFrames = 1500
 	flameWidth  = 0.0008 // of the narrowest frame
-	flameTop    = 30     // functions of the table
+	flameTop    = 30     // functions and lines of the tables
+	maxLines    = 10_000 // that are kept
 )
 
 // flame shows where the fuel of a run went.
@@ -41,9 +43,10 @@ type flame struct {
 	Height    int
 	Frames    []flameFrame
 	Functions []flameFunction
-	Call      string // path of the call in the waterfall
-	Smaller   bool   // some frames are not drawn
-	None      bool   // nothing was executed
+	Lines     []guest.Line // of the function that is shown, or of all
+	Call      string       // path of the call in the waterfall
+	Smaller   bool         // some frames are not drawn
+	None      bool         // nothing was executed
 }
 
 // flameFrame is a rectangle.
@@ -63,7 +66,8 @@ type flameFunction struct {
 // fuelOfRun is what was measured.
 type fuelOfRun struct {
 	root    *profile.Frame
-	events  []uint64 // of the calls, by their index in root; 0 is unknown
+	events  []uint64     // of the calls, by their index in root; 0 is unknown
+	lines   []guest.Line // those that spent most first
 	verdict agent.Verdict
 }
 
@@ -113,9 +117,10 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 	if err != nil {
 		return nil, err
 	}
-	measured := profile.New("", symbols.Function)
+	measured, lines := profile.New("", symbols.Function), guest.NewLines(ctx, v.Modules)
 	x, err := v.Execute(ctx, eventview.Execution{
 		Profile:  func(tool string) sandbox.Profiler { return measured.Call(tool) },
+		Counts:   func(tool string, counts iter.Seq2[uint32, uint64]) { lines.Add(symbols, tool, counts) },
 		Progress: t.spending(b.Run().Fuel),
 	})
 	if err != nil {
@@ -143,6 +148,9 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 		}
 		found.events = append(found.events, seq)
 	}
+	found.lines = slices.DeleteFunc(lines.Of(nil), func(l guest.Line) bool { return l.Fuel == 0 })
+	slices.SortStableFunc(found.lines, func(a, b guest.Line) int { return cmp.Compare(b.Fuel, a.Fuel) })
+	found.lines = slices.Clone(found.lines[:min(len(found.lines), maxLines)])
 	return found, nil
 }
 
@@ -235,6 +243,12 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 		return cmp.Or(cmp.Compare(b.Self, a.Self), strings.Compare(a.Name, b.Name))
 	})
 	p.Functions = p.Functions[:min(len(p.Functions), flameTop)]
+	for _, l := range found.lines {
+		if len(p.Lines) < flameTop && (len(steps) < 2 || !shown.Imported && l.Function == shown.Function) {
+			l.Name, l.File = line(l.Name), line(l.File)
+			p.Lines = append(p.Lines, l)
+		}
+	}
 }
 
 // flameClass returns the colour of a frame: functions of a package have the same.
