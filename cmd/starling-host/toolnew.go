@@ -122,7 +122,7 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 	cases, err := toolcase.Load(dir)
 	if err == nil && len(cases) > 0 {
 		call = shellWord(string(cases[0].Input))
-		if len(cases) > 1 && title != titleOpenAPI {
+		if cases[0].Tool != "" && title != titleOpenAPI {
 			call = "--tool " + cases[0].Tool + " " + call
 		}
 	}
