@@ -60,6 +60,9 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 		return errors.Join(err, listener.Close())
 	}
 	view.Replayer, view.Modules = replayerOf(r), log
+	view.Ended = func(ctx context.Context, runID string, d *agent.Divergence) []string {
+		return endedIn(ctx, log, runID, d, nil)
+	}
 	view.Executor = func(ctx context.Context, o serve.Execution) (x serve.Executor, err error) {
 		var kind starling.EngineKind
 		if o.Counts != nil {

@@ -44,6 +44,15 @@ func TestInspectShowsADatabase(t *testing.T) {
 	if page := ask(t, "POST", address, "/runs/"+run+"/validate"); !strings.Contains(page, "valid</span> All 6 events") {
 		t.Errorf("validate: %s", page)
 	}
+	// A call that was stopped leads to its code.
+	if code := Main([]string{"run", filepath.Join("testdata", "tools", "draw"), "--db", db, "--fuel", "50k"}, strings.NewReader(""), io.Discard, io.Discard); code == exitOK {
+		t.Fatal("50,000 units were enough")
+	}
+	_, rest, _ = strings.Cut(ask(t, "GET", address, "/"), `href="/runs/`)
+	stopped, _, _ := strings.Cut(rest, `"`)
+	if page := ask(t, "POST", address, "/runs/"+stopped+"/replay"); stopped == run || !strings.Contains(page, "In the code of the tool</h3>") || !strings.Contains(page, ".go:") || !strings.Contains(page, "starling-host debug ") {
+		t.Errorf("replay of a call that was stopped: %s", page)
+	}
 }
 
 // TestInspectListensWhereItSays has all addresses of IPv4 be those and no others.

@@ -178,33 +178,43 @@ func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
 // printEnded prints where the run left its recording, or where its last call failed. Its modules were
 // replaced by the one that module names, unless it is empty.
 func (a *app) printEnded(ctx context.Context, log database, v starling.Verdict, module string) {
-	seq, said := uint64(0), ""
-	events, err := log.Read(ctx, v.RunID)
-	switch {
-	case err != nil || v.Refused != nil || v.Corrupt != nil:
+	if v.Refused != nil || v.Corrupt != nil {
 		return
-	case v.Divergence != nil:
-		if seq = v.Divergence.Seq; v.Divergence.ExpectedKind != event.KindSideEffectRecorded && v.Divergence.Kind != event.KindSideEffectRecorded {
-			return // the call has returned
+	}
+	var other guest.Source
+	if module != "" {
+		var err error
+		if other, err = guest.Find(ctx, module); err != nil {
+			return
 		}
-	default:
+	}
+	for _, line := range endedIn(ctx, log, v.RunID, v.Divergence, other.Wasm) {
+		a.stdout.printf("  %s\n", line)
+	}
+}
+
+// endedIn returns the functions in which a run left its recording, if it diverged, or in which its
+// last call was stopped. See [endedAt].
+func endedIn(ctx context.Context, log database, runID string, d *agent.Divergence, other []byte) []string {
+	seq, said := uint64(0), ""
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return nil
+	}
+	if d != nil {
+		if seq = d.Seq; d.ExpectedKind != event.KindSideEffectRecorded && d.Kind != event.KindSideEffectRecorded {
+			return nil // the call has returned
+		}
+	} else {
 		run, err := span.Of(events)
 		if err != nil || !slices.ContainsFunc(run.Spans, func(s span.Span) bool {
 			said += s.Error
 			return s.Kind == span.Call && endsInside(s.ErrorType)
 		}) {
-			return
+			return nil
 		}
 	}
-	var other guest.Source
-	if module != "" {
-		if other, err = guest.Find(ctx, module); err != nil {
-			return
-		}
-	}
-	for _, line := range endedAt(ctx, events, seq, log, other.Wasm, said) {
-		a.stdout.printf("  %s\n", line)
-	}
+	return endedAt(ctx, events, seq, log, other, said)
 }
 
 // newNode is the engine v8.

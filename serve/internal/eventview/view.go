@@ -62,6 +62,10 @@ type View struct {
 	// Modules has the modules of the log. Pages ask for those that runs of the view name.
 	Modules eventlog.ModuleReader
 
+	// Ended returns the functions, with their lines, in which a replayed run diverged or, if d is nil,
+	// in which its last call was stopped, the innermost first. It may be nil.
+	Ended func(ctx context.Context, runID string, d *agent.Divergence) []string
+
 	// Jobs returns the states of those runs that are in a queue and have not ended, by their ids in
 	// the view. It is nil without a queue.
 	Jobs func(ctx context.Context, ids ...string) (map[string]queue.Status, error)
@@ -310,4 +314,14 @@ func (v View) Replay(ctx context.Context, id string) (agent.Verdict, error) {
 	verdict, err := v.Replayer(ctx, runID)
 	verdict.RunID = v.ShortID(verdict.RunID)
 	return verdict, err
+}
+
+// Where returns the functions in which a replayed run diverged or was stopped, as far as that is
+// known. See [View].Ended.
+func (v View) Where(ctx context.Context, id string, d *agent.Divergence) []string {
+	runID, err := v.logID(id)
+	if err != nil || v.Ended == nil {
+		return nil
+	}
+	return v.Ended(ctx, runID, d)
 }

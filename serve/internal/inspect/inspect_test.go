@@ -250,6 +250,12 @@ func TestVerdicts(t *testing.T) {
 		}
 		return replays(ctx, id)
 	}
+	view.Ended = func(_ context.Context, id string, d *agent.Divergence) []string {
+		if id != "OPEN" || d != diverged {
+			return nil
+		}
+		return []string{"at lookup (shop.go:41): call 7 at 0x1f", "at main (<b>.go:9)"}
+	}
 	b := openView(t, view)
 	form := url.Values{}
 	for path, words := range map[string][]string{
@@ -257,7 +263,7 @@ func TestVerdicts(t *testing.T) {
 		"/runs/OPEN/validate": {"valid, open</span> All 3 events so far"},
 		"/runs/BAD/validate":  {"newer</span> schema version 99", "D5", `href="/runs/BAD?at=1#at"`},
 		"/runs/GOOD/replay":   {"identical</span> The replay produced the same 5 events"},
-		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", `href="/runs/OPEN?at=3#at"`},
+		"/runs/OPEN/replay":   {"diverged</span> they differ", "GET /customers/4<mark>1</mark>", "GET /customers/4<mark>2</mark>", "at lookup (shop.go:41): call 7 at 0x1f\nat main (&lt;b&gt;.go:9)</pre>", `href="/runs/OPEN?at=3#at"`},
 		"/runs/BAD/replay":    {"not replayed</span> its module is gone", "was not executed again"},
 	} {
 		code, body := b.post(path, form)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -27,6 +28,7 @@ type verdict struct {
 	Facts       []fact
 	Event       string // path of the event that it is about, or empty
 	EventName   string
+	Code        string // the functions in which it diverged or was stopped, innermost first, or empty
 	Compared    bool   // show the following fields
 	Same        string // the common beginning of the recorded and the replayed value
 	Expected    string // the rest of the recorded one
@@ -150,6 +152,9 @@ func (s *Server) replay(ctx context.Context, v eventview.View, id string, out *v
 		return err
 	}
 	s.describeReplay(id, result, err, out)
+	if err == nil {
+		out.Code = display.PrintableText(display.Clip(strings.Join(v.Where(ctx, id, result.Divergence), "\n"), maxValue))
+	}
 	return nil
 }
 
