@@ -76,13 +76,13 @@ func (p *agentPrinter) print(ev agent.AgentEvent) {
 		p.stderr.printf("retrying the request to the model\n")
 	case agent.ToolCallStarted:
 		p.line()
-		p.stderr.printf("-> %s %s%s\n", ev.Tool, shown(string(ev.Args)), attempt(ev.Attempt))
+		p.call("-> " + ev.Tool + " " + shown(string(ev.Args)) + attempt(ev.Attempt))
 	case agent.ToolCallEnded:
 		p.line()
 		if ev.Err != nil {
-			p.stderr.printf("<- %s failed: %s\n", ev.Tool, shown(ev.Err.Error()))
+			p.call("<- " + ev.Tool + " failed: " + shown(ev.Err.Error()))
 		} else {
-			p.stderr.printf("<- %s %s\n", ev.Tool, shown(string(ev.Result)))
+			p.call("<- " + ev.Tool + " " + shown(string(ev.Result)))
 		}
 	}
 }
@@ -94,6 +94,13 @@ func (p *agentPrinter) text(text string) {
 	}
 	fmt.Fprint(p.stdout.lines(), strings.NewReplacer("\r\n", "\n", "\t", "    ").Replace(text))
 	p.open = !strings.HasSuffix(text, "\n")
+}
+
+// call prints a line about a call, or about the run.
+func (p *agentPrinter) call(text string) {
+	for i, line := range p.stderr.wrap(text, 3) {
+		p.stderr.printf("%*s%s\n", 3*min(i, 1), "", line)
+	}
 }
 
 // line ends a line of text that is open.
@@ -147,9 +154,9 @@ type agentMeterDocument struct {
 
 // end prints the result of the run.
 func (p *agentPrinter) end(r *agent.Result, ended error) error {
-	p.stderr.printf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s\n",
+	p.call(fmt.Sprintf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s",
 		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),
-		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration))
+		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration)))
 	p.stderr.printf("replay: %s\n", pasteable("starling-host replay", named(p.flags.database), r.RunID))
 	if p.flags.output == outputJSON {
 		return p.writeValue(p.document(r, ended))

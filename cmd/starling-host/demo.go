@@ -48,7 +48,7 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 	if err := writeDemo(); err != nil {
 		return &failure{code: exitFailed, message: "demo: " + err.Error(), hint: "run it in a folder that you can write to"}
 	}
-	a.stderr.printf("A script plays the model, and its programs run in the sandbox. Its goal: %s\n\n", demoGoal)
+	a.stderr.printf("A script plays the model, and its programs run in the sandbox.\nIts goal: %s\n\n", demoGoal)
 	a.stderr.printf("$ %s\n", pasteable("starling-host agent run --db "+shellWord(f.database), f.file, demoGoal))
 	if err := a.agentRun(ctx, demoGoal, f); err != nil {
 		return err

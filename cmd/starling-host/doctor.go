@@ -65,6 +65,9 @@ func (a *app) doctorCommand() *cobra.Command {
 	return cmd
 }
 
+// findingIndent is where a finding begins on its line.
+const findingIndent = 25
+
 // finding is the result of one check.
 type finding struct {
 	check string
@@ -99,7 +102,11 @@ func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) erro
 		if f.state == stateBad {
 			code = exitFailed
 		}
-		a.stdout.printf("%s  %-14s  %s\n", styled{statusStyle(f.state), fmt.Sprintf("%-7s", f.state)}, f.check, f.found)
+		lines := a.stdout.wrap(f.found, findingIndent)
+		a.stdout.printf("%s  %-14s  %s\n", styled{statusStyle(f.state), fmt.Sprintf("%-7s", f.state)}, f.check, lines[0])
+		for _, line := range lines[1:] {
+			a.stdout.printf("%*s%s\n", findingIndent, "", line)
+		}
 		if f.fix != "" {
 			a.stdout.printf("%-7s  %-14s  fix: %s\n", "", "", f.fix)
 		}

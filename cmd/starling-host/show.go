@@ -229,10 +229,7 @@ func (a *app) showEvents(events []event.Event, full bool) {
 			facts = shorten(facts, showWidth)
 		}
 		after := fmt.Sprintf("%5d  %+8.3fs", ev.Seq, time.Duration(ev.Timestamp-events[0].Timestamp).Seconds())
-		lines := []string{facts}
-		if room := a.stdout.width() - showIndent; room >= minShowRoom {
-			lines = wrapped(facts, room)
-		}
+		lines := a.stdout.wrap(facts, showIndent)
 		a.stdout.printf("%s  %s  %s\n", styled{faint, after}, styled{kindStyle(ev.Kind), fmt.Sprintf("%-19s", ev.Kind.Short())}, lines[0])
 		for _, line := range lines[1:] {
 			a.stdout.printf("%*s%s\n", showIndent, "", line)
@@ -241,6 +238,15 @@ func (a *app) showEvents(events []event.Event, full bool) {
 			a.showTexts(ev)
 		}
 	}
+}
+
+// wrap returns the lines of a text that begins at a column of a terminal, or one line if there is
+// no terminal, or too narrow a one.
+func (p *printer) wrap(text string, column int) []string {
+	if width := p.width() - column; width >= minShowRoom {
+		return wrapped(printable(text), width)
+	}
+	return []string{text}
 }
 
 // wrapped returns the lines of a text, each of at most width characters. A line ends after a space
@@ -264,11 +270,7 @@ func wrapped(text string, width int) (lines []string) {
 func (a *app) showTexts(ev event.Event) {
 	block := func(mark, text string) {
 		for _, line := range printableLines(text) {
-			parts := []string{line}
-			if room := a.stdout.width() - textIndent; room >= minShowRoom {
-				parts = wrapped(line, room)
-			}
-			for _, part := range parts {
+			for _, part := range a.stdout.wrap(line, textIndent) {
 				a.stdout.printf("%16s  %s %s\n", "", mark, part)
 			}
 		}
