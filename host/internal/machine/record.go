@@ -79,7 +79,7 @@ type write struct {
 func (m *Machine) Record(every uint64) {
 	m.every = every
 	if every == 0 {
-		m.every = 1 << 20
+		m.every = 1 << 19
 	}
 }
 
