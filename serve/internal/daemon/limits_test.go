@@ -22,6 +22,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -150,8 +151,8 @@ func (w *world) accept(body string) string {
 	return run.ID
 }
 
-// awaitEvents returns when a run of alice's has that many events.
-func (w *world) awaitEvents(id string, n uint64) {
+// viewOfAlice returns what alice sees in the web view.
+func (w *world) viewOfAlice() eventview.View {
 	w.t.Helper()
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Header.Set("Authorization", "Bearer "+w.keys["alice"])
@@ -163,6 +164,56 @@ func (w *world) awaitEvents(id string, n uint64) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return view
+}
+
+// calls counts the functions that a call enters.
+type calls struct{ entered, fuel uint64 }
+
+func (c *calls) Enter(uint32, uint64)       { c.entered++ }
+func (c *calls) EnterImport(string, uint64) {}
+func (c *calls) Leave(uint64)               {}
+func (c *calls) End(fuel uint64)            { c.fuel = fuel }
+
+// TestRunsAreExecutedForTheWebView profiles a run of a tenant, and cancels an execution that does not
+// end.
+func TestRunsAreExecutedForTheWebView(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, name := range []string{"greet", "spin"} {
+		if got := w.do("alice", "POST", "/api/v1/modules?name="+name, "application/wasm", testModules[name]()); got.Code != http.StatusCreated {
+			t.Fatal(got.Body)
+		}
+	}
+	ended, open := w.accept(`{"tool":"greet"}`), w.accept(`{"tool":"spin"}`)
+	if got := w.awaitEnd(ended); got != "completed" {
+		t.Fatal(got)
+	}
+	w.awaitEvents(open, 2)
+	view := w.viewOfAlice()
+	var c calls
+	x, err := view.Execute(t.Context(), eventview.Execution{Profile: func(string) sandbox.Profiler { return &c }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	verdict, err := x.Replay(t.Context(), ended)
+	if err != nil || verdict.Divergence != nil || c.entered == 0 || c.fuel == 0 {
+		t.Errorf("%+v, %v, %+v", verdict, err, c)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if verdict, err := x.Replay(ctx, open); !errors.Is(err, context.Canceled) && !verdict.Open {
+		t.Errorf("cancelled: %+v, %v", verdict, err)
+	}
+	if _, err := view.Execute(t.Context(), eventview.Execution{Module: "../x"}); !errors.Is(err, eventlog.ErrModuleNotFound) {
+		t.Errorf("a module without a digest: %v", err)
+	}
+}
+
+// awaitEvents returns when a run of alice's has that many events.
+func (w *world) awaitEvents(id string, n uint64) {
+	w.t.Helper()
+	view := w.viewOfAlice()
 	events, err := view.Stream(w.t.Context(), id)
 	if err != nil {
 		w.t.Fatal(err)

@@ -29,9 +29,13 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 			return enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
 		},
 		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
-			return d.replay(ctx, a.Tenant, log, runID)
+			return d.replay(ctx, a.Tenant, log, runID, d.recorded, agent.ReplayOptions{})
 		},
-		Issuer: d.receiptsIn(log),
+		Executor: func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
+			return d.execute(ctx, a.Tenant, log, o)
+		},
+		Modules: d.config.Log,
+		Issuer:  d.receiptsIn(log),
 		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.Status, error) {
 			return d.jobStates(ctx, a.ID, ids...)
 		},

@@ -113,7 +113,7 @@ func (ts *tasks) start(ctx context.Context, namespace, key string, work func(ctx
 		defer end()
 		defer cancel()
 		result, err := work(ctx, t)
-		if err != nil && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
 		t.mu.Lock()
