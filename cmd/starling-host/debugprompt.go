@@ -75,7 +75,7 @@ func init() { // its help lists the commands
 		{"frame f", "N", "choose a function of the stack", (*prompt).choose},
 		{"up", "", "choose the caller", func(p *prompt, _ context.Context, _ string) error { return p.chooseFrame(p.frame + 1) }},
 		{"down", "", "choose the function that it called", func(p *prompt, _ context.Context, _ string) error { return p.chooseFrame(p.frame - 1) }},
-		{"locals", "", "the variables of the function", (*prompt).locals},
+		{"locals", "[all]", "the variables here; all: with the locals of WebAssembly", (*prompt).locals},
 		{"print p", "WHAT", "a variable, as in list.items[3]", (*prompt).print},
 		{"x", "WHAT [BYTES]", "memory", (*prompt).memory},
 		{"disassemble", "", "the instructions here", (*prompt).disassemble},
@@ -512,13 +512,17 @@ func (p *prompt) chooseFrame(n int) error {
 	return nil
 }
 
-func (p *prompt) locals(context.Context, string) error {
-	all := p.s.Locals(p.chosen())
-	if len(all) == 0 {
-		p.app.stdout.printf("no variables are known here\n")
-	}
+func (p *prompt) locals(_ context.Context, args string) error {
+	all, slots := p.s.Locals(p.chosen()), p.s.Slots(p.chosen())
 	for _, v := range all {
 		v.Children = nil // print has them
+		p.variable(v, 0)
+	}
+	if args != "all" && len(slots) > 0 {
+		p.app.stdout.printf("%s of WebAssembly: locals all\n", plural(len(slots), "local"))
+		return nil
+	}
+	for _, v := range slots {
 		p.variable(v, 0)
 	}
 	return nil

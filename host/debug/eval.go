@@ -16,7 +16,7 @@ import (
 func (s *Session) Eval(f Frame, expression string) (Variable, error) {
 	text := strings.TrimSpace(expression)
 	name, offset, _ := strings.Cut(text, "+")
-	locals := s.slots(f)
+	locals := s.Slots(f)
 	if i := slices.IndexFunc(locals, func(v Variable) bool { return v.Name == strings.TrimSpace(name) }); i >= 0 {
 		n, err := strconv.ParseUint(cmp.Or(strings.TrimSpace(offset), "0"), 0, 32)
 		if offset == "" || err != nil {

@@ -73,7 +73,7 @@ type sourceLine struct {
 }
 
 func (s *Session) lineID(p Place) int32 {
-	if p.Line == 0 || s.own != nil && !s.own[p.File] {
+	if p.Line == 0 || strings.HasPrefix(p.File, "<frozen ") || s.own != nil && !s.own[p.File] {
 		return 0
 	}
 	at := sourceLine{p.File, p.Line}

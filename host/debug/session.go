@@ -55,6 +55,7 @@ type Session struct {
 	effects  []Effect
 	outcome  string
 	diverged bool
+	returned bool // from its export, perhaps with an error of the tool
 
 	breaks []*Breakpoint
 	lastID int
@@ -259,7 +260,14 @@ func (s *Session) begin(ctx context.Context) error {
 	case i >= 0:
 		return s.rec.Seek(ctx, s.effects[i].At)
 	}
-	return s.rec.Seek(ctx, s.rec.End())
+	if err := s.rec.Seek(ctx, s.rec.End()); err != nil || slices.ContainsFunc(s.Frames(), func(f Frame) bool { return f.Own }) {
+		return err
+	}
+	stop, err := s.Move(ctx, Line, true) // the last line of the user's files
+	if err == nil && stop.Reason != Stepped {
+		err = s.rec.Seek(ctx, s.rec.End())
+	}
+	return err
 }
 
 // Outcome describes how the executed call ended, and whether that differs from the log.
@@ -297,8 +305,8 @@ func (s *Session) Frames() (frames []Frame) {
 			continue // the rewriter added it
 		}
 		places := s.table.Lines(offset, f.Locals...)
-		if len(places) == 0 {
-			places = []Place{{}}
+		if len(places) == 0 || i == 0 && s.returned && s.rec.At() == s.rec.End() {
+			places = []Place{{}} // what returns has the line of the code before it, if any
 		}
 		if outer := &places[len(places)-1]; outer.Function == "" {
 			outer.Function = s.name(function)
@@ -323,16 +331,11 @@ func (s *Session) name(function int) string {
 	return fmt.Sprintf("function %d", function)
 }
 
-// Locals returns the variables of a frame: those that the module describes and, unless the values of
-// all are known, the locals of WebAssembly, as local0.
+// Locals returns the variables of a frame that the module describes.
 func (s *Session) Locals(f Frame) []Variable {
-	own := slices.DeleteFunc(s.variables(f), func(v Variable) bool {
+	return slices.DeleteFunc(s.variables(f), func(v Variable) bool {
 		return v.Function != "" && v.Function != f.Function || v.Function == "" && f.Inlined
 	})
-	if len(own) > 0 && !slices.ContainsFunc(own, func(v Variable) bool { return v.Value == "<optimized out>" }) {
-		return own
-	}
-	return append(own, s.slots(f)...)
 }
 
 // variables returns the variables of a frame, also those of the functions around it that it was
@@ -346,8 +349,8 @@ func (s *Session) variables(f Frame) []Variable {
 	return s.table.Variables(f.Offset, source.State{Locals: machine.Locals, Operands: machine.Operands, Globals: s.rec.Globals(), Memory: memory})
 }
 
-// slots returns the locals of WebAssembly. The address of one is what it points to.
-func (s *Session) slots(f Frame) (all []Variable) {
+// Slots returns the locals of WebAssembly of a frame, as local0. The address of one is what it points to.
+func (s *Session) Slots(f Frame) (all []Variable) {
 	function, ok := s.function(f.Offset)
 	if !ok || f.Script || f.physical >= s.rec.Depth() {
 		return nil
@@ -448,6 +451,7 @@ func (m *loaded) Call(ctx context.Context, c sandbox.Call, imports sandbox.Impor
 	if info, _ := step.CallInfo(ctx); info.ID == s.target.Call.CallID && info.Attempt == s.target.Call.Attempt {
 		c.Recorded = func(r *machine.Recording) { s.rec = r }
 		r, err := m.Loaded.Call(ctx, c, imports)
+		s.returned = err == nil
 		if s.outcome = "the call returned"; err != nil {
 			s.outcome = firstLines(strings.TrimPrefix(err.Error(), "tool: "))
 		}

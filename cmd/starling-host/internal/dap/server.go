@@ -231,6 +231,7 @@ var handlers = map[string]handler{
 	"scopes": reads(func(v *server, a dap.ScopesArguments) (any, error) {
 		return dap.ScopesResponseBody{Scopes: []dap.Scope{
 			{Name: "Locals", PresentationHint: "locals", VariablesReference: v.group(v.s.Locals(v.frame(a.FrameId)))},
+			{Name: "WebAssembly", PresentationHint: "registers", VariablesReference: v.group(v.s.Slots(v.frame(a.FrameId))), Expensive: true},
 			{Name: "Call", VariablesReference: v.group(v.call())},
 		}}, nil
 	}),

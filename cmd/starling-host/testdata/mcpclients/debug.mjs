@@ -68,7 +68,7 @@ const end = await stops(() => client.send("untilFuel", { fuel: Number.MAX_SAFE_I
 const code = await client.send("disassemble", { memoryReference: end.instructionPointerReference, instructionCount: 2, instructionOffset: -1 });
 assert.equal(code.body.instructions[1].address, end.instructionPointerReference);
 const { body: scopes } = await client.scopesRequest({ frameId: end.id });
-const reference = scopes.scopes[0].variablesReference;
+const reference = scopes.scopes.find((s) => s.name === "WebAssembly").variablesReference;
 const { body: slots } = await client.variablesRequest({ variablesReference: reference });
 const slot = slots.variables.find((v) => v.name === "local2");
 const info = await client.dataBreakpointInfoRequest({ variablesReference: reference, name: slot.name });
