@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,9 +57,10 @@ func endedAt(ctx context.Context, events []event.Event, seq uint64, modules even
 	}
 	frames := s.Frames()
 	again := 0 // recursion that the last line stands for
+	own := slices.ContainsFunc(frames, func(f debug.Frame) bool { return f.File != "" && !path.IsAbs(f.File) })
 	for i, f := range frames {
-		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 {
-			continue // the interpreter itself
+		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 || own && path.IsAbs(f.File) {
+			continue // the interpreter itself, or the library of the compiler
 		}
 		text := "at " + display.Shorten(f.Function, 80)
 		if f.Line > 0 {

@@ -117,7 +117,7 @@ func (t *Table) readDWARF() bool {
 		c := d.info.at(uint64(start))
 		size := c.uint(4)
 		u := unit{start: start, end: start + 4 + int(size), version: int(c.uint(2))}
-		if c.failed || size < 7 || u.end > len(d.info.b) {
+		if c.failed || size < 7 || size > uint64(len(d.info.b)) || u.end > len(d.info.b) {
 			break
 		}
 		if start = u.end; u.version < 2 || u.version > 5 || t.own != nil && !t.own[u.start] {

@@ -62,15 +62,15 @@ func (t *Table) readGo() bool {
 
 // image returns the memory that the module begins with.
 func (t *Table) image() []byte {
-	size := 0
+	size := uint64(0)
 	for _, d := range t.module.Data {
-		if end := int(uint32(d.Start.Value)) + d.End - d.Pos; end <= maxImage {
+		if end := uint64(uint32(d.Start.Value)) + uint64(d.End-d.Pos); end <= maxImage {
 			size = max(size, end)
 		}
 	}
 	memory := make([]byte, size)
 	for _, d := range t.module.Data {
-		if start := int(uint32(d.Start.Value)); start < size {
+		if start := uint64(uint32(d.Start.Value)); start < size {
 			copy(memory[start:], t.module.Bytes(d.Pos, d.End))
 		}
 	}
