@@ -83,7 +83,7 @@ type Row struct {
 	Index  int   // of the first span, in [Run].Spans
 	Count  int   // how many it stands for
 	End    int64 // of the last of them
-	Hidden bool  // it stands for all further children of its parent
+	Hidden bool  // it stands for further children of its parent
 }
 
 // Text returns the words for a row: what it is, and a detail. Both may be hostile.
@@ -138,7 +138,7 @@ func (r Row) Took() string {
 func (s *Span) Bad() bool { return s.State == Failed || s.Status >= 400 }
 
 // Rows returns the lines of a view: each span is followed by its children. If a span has more
-// children than most, one more line stands for the rest.
+// children than most, one more line stands for the rest, except for what is bad.
 func (r *Run) Rows(most int) []Row {
 	children := make([][]int, len(r.Spans)+1) // by parent; those of no span come first
 	for i := range r.Spans {
@@ -155,9 +155,9 @@ func (r *Run) Rows(most int) []Row {
 			continue
 		}
 		row := Row{Span: &r.Spans[next[top][0]], Index: next[top][0]}
-		row.Hidden = shown[top] == most
+		row.Hidden = shown[top] >= most && !row.Bad()
 		for _, i := range next[top] {
-			if s := &r.Spans[i]; row.Hidden || row.Count == 0 || alike(row.Span, s) {
+			if s := &r.Spans[i]; row.Count == 0 || row.Hidden && !s.Bad() || !row.Hidden && alike(row.Span, s) {
 				row.Count++
 				row.End = max(row.End, s.End)
 				continue

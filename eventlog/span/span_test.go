@@ -270,8 +270,9 @@ func TestRowsFold(t *testing.T) {
 	for i := range 5 {
 		s.at(float64(i+1), named("a", event.EffectNow, i))
 	}
-	for i := range 5 {
-		s.at(float64(i+10), exchange("a", fmt.Sprintf("http://x/%d", i), "HTTP/1.1 200 OK\r\n\r\n", 10))
+	for i := range 8 {
+		status := 200 + 300*(i/5%2*(i%2)) // of the sixth and the eighth
+		s.at(float64(i+10), exchange("a", fmt.Sprintf("http://x/%d", i), fmt.Sprintf("HTTP/1.1 %d OK\r\n\r\n", status), 10))
 	}
 	s.at(20, done("a"))
 	s.at(21, event.RunCompleted{FinalText: "null"})
@@ -283,7 +284,7 @@ func TestRowsFold(t *testing.T) {
 	for _, row := range r.Rows(3) {
 		got = append(got, fmt.Sprintf("%s x%d until %v hidden %v", row.Name, row.Count, time.Duration(row.End), row.Hidden))
 	}
-	want := "tool-a x1 until 20ms hidden false, now x5 until 5ms hidden false, GET http://x/0 x1 until 10ms hidden false, GET http://x/1 x1 until 11ms hidden false, GET http://x/2 x3 until 14ms hidden true"
+	want := "tool-a x1 until 20ms hidden false, now x5 until 5ms hidden false, GET http://x/0 x1 until 10ms hidden false, GET http://x/1 x1 until 11ms hidden false, GET http://x/2 x3 until 14ms hidden true, GET http://x/5 x1 until 15ms hidden false, GET http://x/6 x1 until 16ms hidden true, GET http://x/7 x1 until 17ms hidden false"
 	if text := strings.Join(got, ", "); text != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
