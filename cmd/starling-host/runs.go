@@ -130,7 +130,7 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	} else {
 		a.printRuns(doc, f, now)
 	}
-	if found.More {
+	if found.More && f.query != "" {
 		a.stderr.printf("only the newest %d runs were searched; for older ones: until:%s\n", found.Searched, found.Oldest.UTC().Format(time.RFC3339))
 	}
 	if found.Unread > 0 {

@@ -51,9 +51,11 @@ type Options struct {
 	Begun         bool // likewise
 }
 
-// Bounds of a search. A listing of more runs, or more events, answers for the newest of them.
+// Bounds of a search. If more runs, or more events, have to be looked at, it answers for the newest
+// of them.
+var maxRuns = 10_000
+
 const (
-	maxRuns      = 10_000
 	maxEvents    = 1_000_000 // of all runs
 	maxRunEvents = 20_000
 	maxFailed    = 1_000 // that are grouped
@@ -89,27 +91,31 @@ type Reason struct {
 func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error) {
 	bounds := eventlog.RunPageOptions{Limit: o.Limit, Offset: o.Offset}.Normal()
 	list, deep, texts := q.options(), q.deep(), q.texts()
-	list.Namespace, list.Limit, list.Begun = o.Namespace, eventlog.MaxPageLimit, o.Begun
+	list.Namespace, list.Limit, list.Begun = o.Namespace, eventlog.MaxPageLimit, o.Begun && list.From.IsZero()
 	room, failed, prefix := uint64(maxEvents), 0, ""
 	if o.Namespace != "" {
 		prefix = o.Namespace + "/"
 	}
 	var causes []Run
-	for f.Searched < maxRuns && room > 0 {
+	most := maxRuns
+	if !deep { // a listing has them all
+		most = max(most, bounds.Offset+bounds.Limit)
+	}
+	for {
 		page, err := log.ListRunsPage(ctx, list)
 		if err != nil {
 			return f, err
 		}
 		for _, summary := range page.Runs {
-			if f.Searched == maxRuns || room == 0 {
-				break
-			}
-			f.Searched++
-			f.Oldest = summary.StartedAt
 			r := Run{RunSummary: summary, prefix: prefix}
 			if !q.match(&r, false) {
 				continue
 			}
+			if f.More = f.Searched == most || room == 0; f.More {
+				break
+			}
+			f.Searched++
+			f.Oldest = summary.StartedAt
 			onPage := f.Total >= bounds.Offset && len(f.Runs) < bounds.Limit
 			isFailed := summary.TerminalKind == event.KindRunFailed && failed < maxFailed
 			if deep || onPage || isFailed {
@@ -135,7 +141,10 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			}
 		}
 		list.Offset += len(page.Runs)
-		if f.More = list.Offset < page.TotalMatching; !f.More || len(page.Runs) == 0 {
+		if f.More || len(page.Runs) < list.Limit {
+			if f.More && q.listed() {
+				f.Total = page.TotalMatching
+			}
 			break
 		}
 	}

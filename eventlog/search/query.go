@@ -230,9 +230,16 @@ func (q Query) options() (o eventlog.RunPageOptions) {
 			o.Status = t.value
 		case t.field == "since" && !t.not && t.time.After(o.StartedAfter):
 			o.StartedAfter = t.time.Add(-1) // since includes the time itself
+		case t.field == "until" && !t.not && (o.From.IsZero() || t.time.Before(o.From)):
+			o.From = t.time
 		}
 	}
 	return o
+}
+
+// listed reports whether a listing answers the whole query, and counts what matches.
+func (q Query) listed() bool {
+	return !slices.ContainsFunc(q.terms, func(t term) bool { return t.not || t.field != "state" && t.field != "since" })
 }
 
 // shallow are the fields that a listing has.
