@@ -337,6 +337,7 @@ type panel struct {
 	Facts        []fact
 	Parts        []part
 	Command      string // that debugs the call from here, or empty
+	Fuel, Tool   string // paths: where the fuel of a call went, and its tool; or empty
 	Path, Close  string // of the event, and of the view without the panel
 }
 
@@ -390,7 +391,10 @@ func (b *reader) choose(r *http.Request, view string) (chosen int) {
 	if s.Kind == span.Call && s.Fuel > 0 {
 		say("fuel", digits(s.Fuel))
 		say("peak memory", display.Size(s.PeakMemory))
-		p.Command = b.debugCommand(s, s.Fuel)
+		p.Command, p.Fuel = b.debugCommand(s, s.Fuel), b.runPath(id, viewFuel, s.First)
+	}
+	if s.Kind == span.Call {
+		p.Tool = b.path("tools", s.Name)
 	}
 	effect, err := ev.AsSideEffectRecorded()
 	if err == nil && s.Kind == span.Effect {

@@ -340,6 +340,7 @@ func newPlot(name string, calls []useOfTool, versions []*toolVersion, of func(us
 			}
 			if began[c.at] != "" {
 				p.Bars = append(p.Bars, bar(i, n, 0, 1, "pl-version", "first use of version "+began[c.at]))
+				delete(began, c.at)
 			}
 		}
 		values := figures(some)
