@@ -421,7 +421,7 @@ func (p *prompt) area(args string, otherwise uint32) (address, size uint32, err 
 	what := strings.Join(words, " ")
 	v, err := p.s.Eval(p.chosen(), what)
 	if err == nil && v.Size == 0 {
-		err = fmt.Errorf("%s is not in memory", what)
+		err = fmt.Errorf("%s has no address: it is in a local of WebAssembly, or an object of the script; step to its change with reverse-next", what)
 	}
 	return v.Address, cmp.Or(size, otherwise, v.Size), err
 }

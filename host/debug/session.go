@@ -260,7 +260,7 @@ func (s *Session) begin(ctx context.Context) error {
 	case i >= 0:
 		return s.rec.Seek(ctx, s.effects[i].At)
 	}
-	if err := s.rec.Seek(ctx, s.rec.End()); err != nil || slices.ContainsFunc(s.Frames(), func(f Frame) bool { return f.Own }) {
+	if err := s.rec.Seek(ctx, s.rec.End()); err != nil || s.own == nil && !s.interpreted() || slices.ContainsFunc(s.Frames(), func(f Frame) bool { return f.Own }) {
 		return err
 	}
 	stop, err := s.Move(ctx, Line, true) // the last line of the user's files
