@@ -113,6 +113,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"verify":                   sealReport{},
 		"verify a bundle":          starling.BundleDocument{},
 		"verify a proof":           proofReport{},
+		"verify receipts":          receiptReport{},
 		"prune":                    pruneDocument{},
 		"tool describe":            moduleDocument{},
 		"tool check":               certificate{},

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -129,7 +131,7 @@ type receiptReport struct {
 	Error      string                       `json:"error,omitempty"`
 	Trusted    bool                         `json:"trusted"`
 	SignedBy   string                       `json:"signed_by,omitempty"` // the trusted key
-	Statement  *receipt.Statement           `json:"statement,omitempty"`
+	Statement  json.RawMessage              `json:"statement,omitempty"`
 	Checkpoint *seal.CheckpointDocument     `json:"checkpoint,omitempty"` // that has the run
 	Signatures []starling.SignatureDocument `json:"signatures,omitempty"` // of the checkpoint
 }
@@ -139,15 +141,31 @@ func isReceipt(doc []byte) bool {
 	return bytes.Contains(doc[:min(len(doc), 200)], []byte(`"payloadType"`))
 }
 
-// verifyReceipts checks receipts, one a line.
+// receiptsIn returns the receipts in a text: JSON documents one after the other, of one receipt each, or
+// an array of them, also as the items of a page of the API.
+func receiptsIn(doc []byte) (all []json.RawMessage) {
+	decoder := json.NewDecoder(bytes.NewReader(doc))
+	for {
+		var one json.RawMessage
+		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			return append(all, doc[decoder.InputOffset():]) // it has a clear error
+		}
+		var page struct{ Items []json.RawMessage }
+		if json.Unmarshal(one, &page.Items) != nil && (json.Unmarshal(one, &page) != nil || page.Items == nil) {
+			page.Items = []json.RawMessage{one}
+		}
+		all = append(all, page.Items...)
+	}
+}
+
+// verifyReceipts checks the receipts in a text.
 func (a *app) verifyReceipts(doc []byte, policy *seal.Policy, output string) error {
 	code := exitOK
-	for line := range bytes.Lines(doc) {
-		if line = bytes.TrimSpace(line); len(line) == 0 {
-			continue
-		}
+	for _, one := range receiptsIn(doc) {
 		var c receipt.Checked
-		r, err := receipt.Parse(line)
+		r, err := receipt.Parse(one)
 		if err == nil {
 			c, err = r.Check(policy)
 		}
@@ -155,10 +173,13 @@ func (a *app) verifyReceipts(doc []byte, policy *seal.Policy, output string) err
 			code = exitInvalid
 		}
 		if output == outputJSON {
-			report := receiptReport{Verdict: "valid", Trusted: c.SignedBy != "", SignedBy: c.SignedBy, Statement: &c.Statement, Signatures: starling.Signatures(c.Signatures)}
+			report := receiptReport{Verdict: "valid", Trusted: c.SignedBy != "", SignedBy: c.SignedBy, Signatures: starling.Signatures(c.Signatures)}
 			if err != nil {
 				report = receiptReport{Verdict: "invalid", Error: starling.PlainError(err)}
-			} else if c.Checkpoint != nil {
+			} else {
+				report.Statement = r.Payload
+			}
+			if err == nil && c.Checkpoint != nil {
 				report.Checkpoint = c.Checkpoint.Document()
 			}
 			if err := a.writeValue(report); err != nil {

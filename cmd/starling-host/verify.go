@@ -117,7 +117,7 @@ func kindOf(path string) (string, error) {
 		return "", err
 	case bytes.HasPrefix(head, []byte("PK")), isBundle(path):
 		return "bundle", nil
-	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")):
+	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")), bytes.HasPrefix(bytes.TrimSpace(head), []byte("[")):
 		return "proof", nil
 	}
 	return "", nil

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/seal"
 )
 
@@ -86,12 +87,25 @@ func Parse(doc []byte) (*Receipt, error) {
 	if len(doc) > MaxBytes {
 		return nil, fmt.Errorf("receipt: %d bytes; at most %d are read", len(doc), MaxBytes)
 	}
-	r := &Receipt{}
-	if err := strict(doc, r); err != nil {
+	given, err := canon.JSON(doc) // two readers must not see two receipts
+	if err != nil {
 		return nil, fmt.Errorf("receipt: this is not a receipt: %w", err)
 	}
-	if r.PayloadType != PayloadType || len(r.Signatures) == 0 {
-		return nil, fmt.Errorf("receipt: this is not a receipt: payloadType is %.60q, not %q, or nobody signed", r.PayloadType, PayloadType)
+	r := &Receipt{}
+	if json.Unmarshal(given, r) != nil {
+		return nil, errors.New("receipt: this is not a receipt: want an object with payloadType, payload and signatures")
+	}
+	again, err := json.Marshal(r)
+	if err == nil {
+		again, err = canon.JSON(again)
+	}
+	switch {
+	case err != nil || r.PayloadType != PayloadType:
+		return nil, fmt.Errorf("receipt: this is not a receipt: payloadType is %.60q, not %q", r.PayloadType, PayloadType)
+	case len(r.Signatures) == 0:
+		return nil, errors.New("receipt: nobody has signed it")
+	case !bytes.Equal(given, again):
+		return nil, errors.New("receipt: a member does not belong here, or its base64 is not written in its one form")
 	}
 	return r, nil
 }
