@@ -21,7 +21,9 @@ import (
 
 const inspectHelp = `Show the runs of a database in a browser: what each did and when, its events,
 conversation and HTTP requests, two runs side by side, a run as it grows, and the
-verdicts of validate and replay. The database is opened for reading only.
+verdicts of validate and replay. It executes runs again, offline, to show which functions
+and source lines spent their fuel, which of a module were ever executed, and what another
+version of a tool would have changed. The database is opened for reading only.
 
 Standard output has the address. It contains a token that the page exchanges for a
 cookie. STARLING_INSPECT_TOKEN sets a fixed token, which programs send as
