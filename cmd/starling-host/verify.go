@@ -369,7 +369,11 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 		}
 	}
 	if v.Receipts > 0 {
-		a.stdout.printf("  %s: each says what its run says\n", plural(v.Receipts, "receipt"))
+		by := styled{middle, "signatures not checked: no key was given"}
+		if v.ReceiptsBy != "" {
+			by = styled{good, "signed by " + v.ReceiptsBy}
+		}
+		a.stdout.printf("  %s: each says what its run says; %s\n", plural(v.Receipts, "receipt"), by)
 	}
 	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
 	if v.Sealed {

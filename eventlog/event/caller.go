@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"unicode/utf8"
 )
@@ -77,19 +76,18 @@ func ParseClaims(doc []byte) (Caller, error) {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(doc))
 	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&claims)
-	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = errors.New("text follows the object")
+	if err := decoder.Decode(&claims); err != nil {
+		return Caller{}, errors.New("caller: want an object with the texts issuer, subject and actor, and delegation, an array of SHA-256 digests in hexadecimal; all are optional")
 	}
 	c := Caller{Issuer: claims.Issuer, Subject: claims.Subject, Actor: claims.Actor}
 	for _, text := range claims.Delegation {
-		digest, bad := hex.DecodeString(text)
-		c.Delegation, err = append(c.Delegation, digest), errors.Join(err, bad)
+		digest, err := hex.DecodeString(text)
+		if err != nil {
+			digest = nil // which is no SHA-256
+		}
+		c.Delegation = append(c.Delegation, digest)
 	}
-	if err == nil {
-		err = c.Check()
-	}
-	if err != nil {
+	if err := c.Check(); err != nil {
 		return Caller{}, fmt.Errorf("caller: %w", err)
 	}
 	return c, nil

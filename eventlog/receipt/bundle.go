@@ -12,8 +12,9 @@ import (
 )
 
 // CheckBundle checks the receipts that a bundle has, under a policy, and makes each statement again from
-// the run that it is about. It returns their number. Of an encrypted run the leaf alone is compared.
-func CheckBundle(b seal.Bundle, policy *seal.Policy) (n int, err error) {
+// the run that it is about. It returns their number, and a trusted key that has signed them, or "". Of an
+// encrypted run the leaf alone is compared.
+func CheckBundle(b seal.Bundle, policy *seal.Policy) (n int, by string, err error) {
 	runs := map[string]int{}
 	for i, events := range b.Runs {
 		runs[events[0].RunID] = i
@@ -21,22 +22,21 @@ func CheckBundle(b seal.Bundle, policy *seal.Policy) (n int, err error) {
 	for line := range bytes.Lines(b.Receipts) {
 		n++
 		r, err := Parse(line)
+		var c Checked
 		if err == nil {
-			err = checkIn(b, runs, r, policy)
+			c, err = r.Check(policy)
+		}
+		if err == nil {
+			by, err = c.SignedBy, checkIn(b, runs, c.Statement)
 		}
 		if err != nil {
-			return n, fmt.Errorf("receipts.ndjson: line %d: %w", n, err)
+			return n, by, fmt.Errorf("receipts.ndjson: line %d: %w", n, err)
 		}
 	}
-	return n, nil
+	return n, by, nil
 }
 
-func checkIn(b seal.Bundle, runs map[string]int, r *Receipt, policy *seal.Policy) error {
-	c, err := r.Check(policy)
-	if err != nil {
-		return err
-	}
-	said := c.Statement
+func checkIn(b seal.Bundle, runs map[string]int, said Statement) error {
 	i, ok := runs[said.Predicate.Run.ID]
 	if !ok {
 		return fmt.Errorf("receipt: the bundle has no run %q", said.Predicate.Run.ID)

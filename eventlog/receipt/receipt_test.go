@@ -491,7 +491,8 @@ func TestReceiptsInABundle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return receipt.CheckBundle(again, trust)
+		n, _, err := receipt.CheckBundle(again, trust)
+		return n, err
 	}
 	if n, err := check(statements...); n != len(statements) || err != nil {
 		t.Errorf("%d of %d receipts are right: %v", n, len(statements), err)

@@ -92,7 +92,7 @@ func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logg
 		var answer, refused json.RawMessage
 		ctx, err := callerOf(ctx, r, local)
 		if err != nil {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: callerKey + ": " + err.Error()}
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: callerKey + ", " + err.Error()}
 		}
 		ctx = mcptool.For(ctx, assistantOf(ctx, r, t, func(result, code json.RawMessage) { answer, refused = result, code }))
 		result, err := tools.Call(ctx, Call{Name: t.Name, Method: method, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
