@@ -23,16 +23,13 @@ func fullID(tenantID, id string) string { return tenantID + "/" + id }
 // View returns the log as a tenant sees it.
 func (d *Daemon) View(a Account) (eventview.View, error) {
 	log, err := a.open(share.Log{Database: d.config.Log})
-	return eventview.View{
+	view := eventview.View{
 		Log: log, Namespace: a.ID, Title: a.ID,
 		Follow: func(ctx context.Context) (func(), error) {
 			return enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
 		},
 		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
 			return d.replay(ctx, a.Tenant, log, runID, d.recorded, agent.ReplayOptions{})
-		},
-		Executor: func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
-			return d.execute(ctx, a.Tenant, log, o)
 		},
 		Modules: d.config.Log,
 		Issuer:  d.receiptsIn(log),
@@ -43,7 +40,13 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 			f.Tenant = a.ID
 			return d.Usage(ctx, f)
 		},
-	}, err
+	}
+	if d.config.Isolated == d.config.Inline { // else no module of a tenant runs in this process, in any engine
+		view.Executor = func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
+			return d.execute(ctx, a.Tenant, log, o)
+		}
+	}
+	return view, err
 }
 
 // jobStates returns the states of those of a tenant's runs that are in the queue, by their ids. It
