@@ -73,7 +73,7 @@ type sourceLine struct {
 }
 
 func (s *Session) lineID(p Place) int32 {
-	if p.Line == 0 || strings.HasPrefix(p.File, "<frozen ") || s.own != nil && !s.own[p.File] {
+	if p.Line == 0 || strings.HasPrefix(p.File, "<frozen ") || p.File == "<string>" || s.own != nil && !s.own[p.File] {
 		return 0
 	}
 	at := sourceLine{p.File, p.Line}
@@ -118,15 +118,24 @@ func (s *Session) script() []source.Call {
 	return s.table.Interpreted(memory, locals...)
 }
 
+// innermost returns the place of the innermost function of the script, and how many there are.
+func (s *Session) innermost() (Place, int) {
+	memory, _ := s.rec.Read(0, s.rec.Size())
+	var locals [][]uint64
+	if s.table.Format() == source.JavaScript {
+		for _, f := range s.rec.Frames() {
+			locals = append(locals, f.Locals)
+		}
+	}
+	return s.table.Innermost(memory, locals...)
+}
+
 // look returns the level and the line of the next instruction. The lines of instructions are their
 // offsets.
 func (s *Session) look(v view) (level, int32) {
 	if v == script {
-		places := s.script()
-		if len(places) == 0 {
-			return level{}, 0
-		}
-		return level{depth: len(places)}, s.lineID(places[0].Place)
+		place, depth := s.innermost()
+		return level{depth: depth}, s.lineID(place)
 	}
 	_, offset := s.rec.Where()
 	here := s.spotOf(offset)
@@ -343,11 +352,10 @@ func (s *Session) scripted() (all []*Breakpoint) {
 // inScript returns the breakpoint in the script at which the session is, or nil. A line of it begins
 // here, perhaps in a function that was called.
 func (s *Session) inScript(called bool) *Breakpoint {
-	places := s.script()
-	if len(places) == 0 {
+	here, depth := s.innermost()
+	if depth == 0 {
 		return nil
 	}
-	here := places[0].Place
 	for _, b := range s.scripted() {
 		file := b.script.File // as much of its path as the user has given, or all of it
 		same := strings.HasSuffix("/"+here.File, "/"+file) || strings.HasSuffix("/"+file, "/"+here.File)

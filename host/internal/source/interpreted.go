@@ -17,16 +17,31 @@ type Call struct {
 // innermost is the line of its last operation that could fail. If locals are the locals of the
 // functions of WebAssembly on the stack, innermost first, it is exact in JavaScript, too.
 func (t *Table) Interpreted(memory []byte, locals ...[]uint64) []Call {
+	return t.calls(memory, locals, false)
+}
+
+// Innermost returns the place of the innermost call of [Table.Interpreted], and how many calls there
+// are, in a small part of the time.
+func (t *Table) Innermost(memory []byte, locals ...[]uint64) (Place, int) {
+	calls := t.calls(memory, locals, true)
+	if len(calls) == 0 {
+		return Place{}, 0
+	}
+	return calls[0].Place, len(calls)
+}
+
+// calls returns the calls of the script; if brief, without variables.
+func (t *Table) calls(memory []byte, locals [][]uint64, brief bool) []Call {
 	b := bytesOf(memory)
 	switch t.format {
 	case Python:
-		if p, ok := openPython(b); ok {
-			return p.calls()
+		if p, ok := t.openPython(b); ok {
+			return p.calls(brief)
 		}
 	case JavaScript:
 		if t.script.known {
 			q := quickJS{bytesOf: b, place: t.script.place, left: maxParts}
-			return q.calls(locals)
+			return q.calls(locals, brief)
 		}
 	}
 	return nil
@@ -39,7 +54,7 @@ func (t *Table) Pulse(memory []byte) []uint32 {
 	b := bytesOf(memory)
 	switch {
 	case t.format == Python:
-		if p, ok := openPython(b); ok {
+		if p, ok := t.openPython(b); ok {
 			return []uint32{p.thread + p.o[threadFrame], p.u32(p.thread+p.o[threadFrame]) + p.o[frameInstruction]}
 		}
 	case t.format == JavaScript && t.script.known:

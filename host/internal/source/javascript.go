@@ -95,7 +95,7 @@ const (
 	jsDoubles             = 0x7ff8000a << 32
 )
 
-func (q *quickJS) calls(locals [][]uint64) (all []Call) {
+func (q *quickJS) calls(locals [][]uint64, brief bool) (all []Call) {
 	frame := q.u32(quickJSFrame)
 	innermost := true
 	for n := 0; frame != 0 && n < maxCalls; n++ {
@@ -114,7 +114,9 @@ func (q *quickJS) calls(locals [][]uint64) (all []Call) {
 			c := Call{Place: Place{File: q.atom(q.u32(code + 56)), Function: q.name(function, code)}}
 			c.Line, c.Column = q.line(code, pc-buffer-1)
 			if q.place(&c.Place) {
-				c.Variables = q.variables(frame, code)
+				if !brief {
+					c.Variables = q.variables(frame, code)
+				}
 				all = append(all, c)
 			}
 		}

@@ -29,9 +29,13 @@ const (
 	longTag, longDigits, bytesSize, bytesText, textState, textLength, textASCII                             = 62, 63, 65, 66, 68, 69, 70
 )
 
-func openPython(b bytesOf) (*python, bool) {
+func (t *Table) openPython(b bytesOf) (*python, bool) {
 	p := &python{bytesOf: b, left: maxParts}
-	for from := 0; ; from++ {
+	from := int(t.python.Load()) // where it was the last time
+	if string(b.part(uint32(from), 8)) != "xdebugpy" {
+		from = 0
+	}
+	for ; ; from++ {
 		i := bytes.Index(b[from:], []byte("xdebugpy"))
 		if i < 0 {
 			return nil, false
@@ -40,6 +44,7 @@ func openPython(b bytesOf) (*python, bool) {
 			for n := range p.o {
 				p.o[n] = uint32(b.uint(uint32(from+8*n), 8))
 			}
+			t.python.Store(uint32(from))
 			interpreter := p.u32(uint32(from) + p.o[runtimeInterpreters])
 			p.thread = p.u32(interpreter + p.o[interpreterThreads])
 			return p, p.thread != 0
@@ -47,16 +52,21 @@ func openPython(b bytesOf) (*python, bool) {
 	}
 }
 
-func (p *python) calls() (all []Call) {
+func (p *python) calls(brief bool) (all []Call) {
 	frame := p.u32(p.thread + p.o[threadFrame])
 	for n := 0; frame != 0 && n < maxCalls; n++ {
 		code := p.u32(frame + p.o[frameExecutable])
 		if owner := p.uint(frame+p.o[frameOwner], 1); owner <= 2 && code != 0 { // not of C
 			at := p.u32(frame+p.o[frameInstruction]) - code - p.o[codeOf]
-			c := Call{Place: Place{File: p.text(p.u32(code + p.o[codeFile])), Function: p.text(p.u32(code + p.o[codeQualName]))}}
+			c := Call{Place: Place{File: p.text(p.u32(code + p.o[codeFile]))}}
 			if !strings.HasPrefix(c.File, "<frozen _starling_") { // what executes the tool
-				c.Line, c.Column = p.line(code, at)
-				c.Variables = p.variables(frame, code)
+				if len(all) == 0 || !brief {
+					c.Function = p.text(p.u32(code + p.o[codeQualName]))
+					c.Line, c.Column = p.line(code, at)
+				}
+				if !brief {
+					c.Variables = p.variables(frame, code)
+				}
 				all = append(all, c)
 			}
 		}

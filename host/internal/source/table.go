@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync/atomic"
 
 	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -42,6 +43,7 @@ type Table struct {
 	dwarf  *dwarf
 	own    map[int]bool // the units of DWARF to read, nil for all
 	script script
+	python atomic.Uint32 // where the memory of Python describes itself, or 0
 }
 
 // row is where the code of a line begins. A row without a file ends the code before it.
