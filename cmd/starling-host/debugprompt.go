@@ -283,7 +283,7 @@ func (p *prompt) describe(n int) string {
 	case f.Inlined:
 		where += " (inlined)"
 	}
-	return p.cut(fmt.Sprintf("#%-3d%s%s", n, cmp.Or(functionName(f.Function), "?"), where))
+	return p.cut(fmt.Sprintf("#%-2d %s%s", n, cmp.Or(functionName(f.Function), "?"), where))
 }
 
 // functionName shortens the name of a function: to the last part of its package's path, and without
@@ -473,13 +473,22 @@ func (p *prompt) remove(_ context.Context, args string) error {
 
 func (p *prompt) stack(_ context.Context, args string) error {
 	const most = 100
-	hidden := 0
+	hidden, shown, repeated := 0, 0, 0
 	script := len(p.frames) > 0 && p.frames[0].Script
 	for n, f := range p.frames {
-		if script && !f.Script && args != "all" || n >= most && args != "all" {
+		if script && !f.Script && args != "all" || shown >= most && args != "all" {
 			hidden++
 			continue
 		}
+		same := func(other debug.Frame) bool { return other.Place == f.Place && other.Offset == f.Offset }
+		if n > 1 && same(p.frames[n-1]) && same(p.frames[n-2]) { // of a recursion
+			if repeated++; n+1 == len(p.frames) || !same(p.frames[n+1]) {
+				p.app.stdout.printf("     the same %s more\n", plural(repeated, "time"))
+				repeated = 0
+			}
+			continue
+		}
+		shown++
 		p.app.stdout.printf("%s\n", p.describe(n))
 	}
 	if hidden > 0 {

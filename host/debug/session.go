@@ -136,10 +136,12 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 		return nil, context.Cause(ctx)
 	case s.rec == nil && v.Divergence != nil:
 		return nil, v.Divergence
-	case s.rec == nil && err != nil:
-		return nil, err
+	case s.rec == nil && t.Call.Last == 0:
+		return nil, &NoCallError{Reason: fmt.Sprintf("call %s of %q has not ended, and the log does not say how far it came", t.Call.CallID, t.Call.Name)}
+	case s.rec == nil && (ended || err == nil):
+		return nil, &NoCallError{Reason: fmt.Sprintf("call %s of %q executed nothing: %s", t.Call.CallID, t.Call.Name, firstLines(t.Call.Error))}
 	case s.rec == nil:
-		return nil, &NoCallError{Reason: fmt.Sprintf("call %s of %q executed nothing", t.Call.CallID, t.Call.Name)}
+		return nil, err
 	case v.Divergence != nil && !ended:
 		s.outcome, s.diverged = v.Divergence.MismatchError.Error(), true
 	}

@@ -23,7 +23,7 @@ type Target struct {
 // NoCallError is returned if a run has no call to execute again.
 type NoCallError struct {
 	Reason string
-	Calls  []span.Span // that the run has
+	Calls  []span.Span // that can be executed
 }
 
 // Error returns the reason.
@@ -51,15 +51,19 @@ func Find(events []event.Event, at string) (Target, error) {
 	if len(calls) == 0 {
 		return Target{}, &NoCallError{Reason: "the run has no call"}
 	}
-	if at == "" {
-		started, err := events[0].AsRunStarted()
-		modules := slices.DeleteFunc(slices.Clone(calls), func(c span.Span) bool {
-			return !slices.ContainsFunc(started.ToolSchemas, func(ref event.ToolSchemaRef) bool { return ref.Name == c.Name && ref.Sandbox != nil })
-		})
-		if len(modules) > 0 {
-			calls = modules
-		}
-		return Target{Call: latest(run, calls)}, err
+	started, err := events[0].AsRunStarted()
+	if err != nil {
+		return Target{}, err
+	}
+	module := func(c span.Span) bool {
+		return slices.ContainsFunc(started.ToolSchemas, func(ref event.ToolSchemaRef) bool { return ref.Name == c.Name && ref.Sandbox != nil })
+	}
+	modules := slices.DeleteFunc(slices.Clone(calls), func(c span.Span) bool { return !module(c) })
+	switch {
+	case len(modules) == 0:
+		return Target{}, &NoCallError{Reason: "no tool that the run has called is a module, so there is nothing to execute"}
+	case at == "":
+		return Target{Call: latest(run, modules)}, nil
 	}
 	name, t := at, Target{}
 	if cut := strings.LastIndexByte(at, '/'); cut >= 0 {
@@ -84,8 +88,11 @@ func Find(events []event.Event, at string) (Target, error) {
 			t.Call, t.head, found = s, begins, true
 		}
 	}
-	if !found {
-		return t, &NoCallError{fmt.Sprintf("%q is neither an event of a call nor the id of one", name), calls}
+	switch {
+	case !found:
+		return t, &NoCallError{fmt.Sprintf("%q is neither an event of a call nor the id of one", name), modules}
+	case !module(t.Call):
+		return t, &NoCallError{fmt.Sprintf("tool %q is not a module, so there is nothing to execute", t.Call.Name), modules}
 	}
 	return t, nil
 }
