@@ -403,6 +403,8 @@ func (p *prompt) breakAt(_ context.Context, args string) error {
 	where := ""
 	if len(b.Lines) > 0 && b.Lines[0].File != "" {
 		where = " at " + placeName(b.Lines[0])
+	} else if b.Unchecked {
+		where = ", once the script calls it"
 	}
 	p.app.stdout.printf("breakpoint %d: %s%s\n", b.ID, b.What, where)
 	return nil

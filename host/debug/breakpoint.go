@@ -20,6 +20,7 @@ type Breakpoint struct {
 	What          string // as the user wrote it
 	Address, Size uint32 // of a watchpoint; Size is zero for others
 	Lines         []Place
+	Unchecked     bool // it names a function of a script, which may have none of that name
 
 	rewritten []uint32 // offsets of operations in the rewritten module
 	places    []uint64 // positions
@@ -83,6 +84,8 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 			b.Lines = s.table.Lines(offsets[0])
 		} else if b.script = (Place{Function: what}); !s.interpreted() {
 			return nil, fmt.Errorf("the module has no function %q", what)
+		} else {
+			b.Unchecked = true
 		}
 	}
 	for _, offset := range offsets {
