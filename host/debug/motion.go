@@ -178,9 +178,9 @@ func (t *trail) enter(at level, line int32) bool {
 // trail returns the lines of the present stack.
 func (s *Session) trail(v view) (t trail) {
 	if v == script {
-		places := s.script()
-		for i, p := range slices.Backward(places) {
-			t.enter(level{depth: len(places) - i}, s.lineID(p.Place))
+		_, depth := s.innermost()
+		for i, p := range slices.Backward(s.script()) {
+			t.enter(level{depth: depth - i}, s.lineID(p.Place))
 		}
 		return t
 	}

@@ -2,8 +2,9 @@ package source
 
 // Bounds of the calls of a script that are read, and of the bytes of a function's table of lines.
 const (
-	maxCalls = 512
-	maxLines = 1 << 18
+	maxCalls  = 512
+	mostCalls = 1 << 17 // of calls that are only counted
+	maxLines  = 1 << 18
 )
 
 // Call is a function of a script that an interpreter executes.
@@ -17,21 +18,22 @@ type Call struct {
 // innermost is the line of its last operation that could fail. If locals are the locals of the
 // functions of WebAssembly on the stack, innermost first, it is exact in JavaScript, too.
 func (t *Table) Interpreted(memory []byte, locals ...[]uint64) []Call {
-	return t.calls(memory, locals, false)
+	calls, _ := t.calls(memory, locals, false)
+	return calls
 }
 
-// Innermost returns the place of the innermost call of [Table.Interpreted], and how many calls there
-// are, in a small part of the time.
+// Innermost returns the place of the innermost call of [Table.Interpreted], and how many there are with
+// those that it leaves out, in a small part of the time.
 func (t *Table) Innermost(memory []byte, locals ...[]uint64) (Place, int) {
-	calls := t.calls(memory, locals, true)
+	calls, n := t.calls(memory, locals, true)
 	if len(calls) == 0 {
 		return Place{}, 0
 	}
-	return calls[0].Place, len(calls)
+	return calls[0].Place, n
 }
 
-// calls returns the calls of the script; if brief, without variables.
-func (t *Table) calls(memory []byte, locals [][]uint64, brief bool) []Call {
+// calls returns the calls of the script, and their number; if brief, the innermost without variables.
+func (t *Table) calls(memory []byte, locals [][]uint64, brief bool) ([]Call, int) {
 	b := bytesOf(memory)
 	switch t.format {
 	case Python:
@@ -44,7 +46,7 @@ func (t *Table) calls(memory []byte, locals [][]uint64, brief bool) []Call {
 			return q.calls(locals, brief)
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // Pulse returns the addresses of the numbers of four bytes in memory that change whenever the

@@ -95,15 +95,17 @@ const (
 	jsDoubles             = 0x7ff8000a << 32
 )
 
-func (q *quickJS) calls(locals [][]uint64, brief bool) (all []Call) {
+func (q *quickJS) calls(locals [][]uint64, brief bool) (all []Call, count int) {
 	frame := q.u32(quickJSFrame)
 	innermost := true
-	for n := 0; frame != 0 && n < maxCalls; n++ {
+	for n := 0; frame != 0 && (n < maxCalls || brief && n < mostCalls); n++ {
 		function, tag := q.u32(frame+8), int32(q.u32(frame+12))
 		code := q.u32(function + 24)
 		// The code of a function of C would lie nowhere.
 		buffer, size, pc := q.u32(code+12), q.u32(code+16), q.u32(frame+28)
-		if class := q.uint(function+10, 2); tag == jsObject && code != 0 && q.isScript(class) {
+		if class := q.uint(function+10, 2); tag == jsObject && code != 0 && q.isScript(class) && brief && count > 0 {
+			count++
+		} else if tag == jsObject && code != 0 && q.isScript(class) {
 			if innermost {
 				pc = running(locals, buffer, size, pc)
 			}
@@ -118,11 +120,12 @@ func (q *quickJS) calls(locals [][]uint64, brief bool) (all []Call) {
 					c.Variables = q.variables(frame, code)
 				}
 				all = append(all, c)
+				count++
 			}
 		}
 		frame = q.u32(frame)
 	}
-	return all
+	return all, count
 }
 
 // isScript reports whether a class of objects is one of the functions in JavaScript.

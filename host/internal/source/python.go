@@ -52,27 +52,29 @@ func (t *Table) openPython(b bytesOf) (*python, bool) {
 	}
 }
 
-func (p *python) calls(brief bool) (all []Call) {
+func (p *python) calls(brief bool) (all []Call, count int) {
 	frame := p.u32(p.thread + p.o[threadFrame])
-	for n := 0; frame != 0 && n < maxCalls; n++ {
+	for n := 0; frame != 0 && (n < maxCalls || brief && n < mostCalls); n++ {
 		code := p.u32(frame + p.o[frameExecutable])
-		if owner := p.uint(frame+p.o[frameOwner], 1); owner <= 2 && code != 0 { // not of C
+		switch owner := p.uint(frame+p.o[frameOwner], 1); {
+		case owner > 2 || code == 0: // of C
+		case brief && count > 0:
+			count++
+		default:
 			at := p.u32(frame+p.o[frameInstruction]) - code - p.o[codeOf]
-			c := Call{Place: Place{File: p.text(p.u32(code + p.o[codeFile]))}}
-			if !strings.HasPrefix(c.File, "<frozen _starling_") { // what executes the tool
-				if len(all) == 0 || !brief {
-					c.Function = p.text(p.u32(code + p.o[codeQualName]))
-					c.Line, c.Column = p.line(code, at)
-				}
-				if !brief {
-					c.Variables = p.variables(frame, code)
-				}
-				all = append(all, c)
+			c := Call{Place: Place{File: p.text(p.u32(code + p.o[codeFile])), Function: p.text(p.u32(code + p.o[codeQualName]))}}
+			if strings.HasPrefix(c.File, "<frozen _starling_") { // what executes the tool
+				break
 			}
+			if c.Line, c.Column = p.line(code, at); !brief {
+				c.Variables = p.variables(frame, code)
+			}
+			all = append(all, c)
+			count++
 		}
 		frame = p.u32(frame + p.o[framePrevious])
 	}
-	return all
+	return all, count
 }
 
 // line finds the line of an offset in the code of a function: see Objects/locations.md of CPython.
