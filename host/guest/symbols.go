@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -71,6 +72,9 @@ func (s *Symbols) Function(tool string, index uint32) string {
 		if err == nil {
 			if module, err := sandbox.Decode(wasm); err == nil {
 				names = maps.Collect(module.FuncNames)
+				for index, name := range names {
+					names[index] = source.Readable(name)
+				}
 			}
 		}
 		s.names[digest] = names

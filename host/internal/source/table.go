@@ -95,7 +95,7 @@ func Open(module []byte) (*Table, error) {
 func open(m *wasm.Module, module []byte, own map[int]bool) *Table {
 	t := &Table{module: m, names: map[uint32]string{}, byName: map[string]int32{}, own: own}
 	for index, name := range m.FuncNames {
-		t.names[index] = name
+		t.names[index] = Readable(name)
 		t.format = Names
 	}
 	about := interp.Of(module)

@@ -267,7 +267,7 @@ func flameClass(f *profile.Frame, depth int) string {
 // packageOf returns the part of the name of a function that others of its package, crate or class
 // begin with.
 func packageOf(name string) string {
-	name, _, _ = strings.Cut(name, "(")
+	name, _, _ = strings.Cut(strings.TrimLeft(name, "_<"), "(") // a method of a trait begins with both
 	if base := name[strings.LastIndex(name, "/")+1:]; strings.ContainsAny(base, ".:") {
 		return strings.TrimRight(name[:len(name)-len(base)+strings.IndexAny(base, ".:")], ".:")
 	}

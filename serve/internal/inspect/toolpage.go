@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -392,6 +393,9 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 		if own, err := runsOf(r.Context(), v, "", digest); err != nil || len(own.runs) == 0 {
 			return cmp.Or(err, eventlog.ErrRunNotFound)
 		}
+	}
+	if _, err := v.Modules.Module(r.Context(), digest); errors.Is(err, eventlog.ErrModuleNotFound) {
+		return &status{http.StatusNotFound, "There is no module with this digest here."}
 	}
 	used, err := runsOf(r.Context(), v, name, digest)
 	if err != nil {
