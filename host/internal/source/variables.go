@@ -258,10 +258,11 @@ func (v *viewer) evaluate(u *unit, expression []byte) (n uint64, inMemory, ok bo
 			x := pop()
 			stack = append(stack, x, x)
 		case op == 0x1a: // and
-			stack = append(stack, pop()&pop())
+			x, y := pop(), pop()
+			stack = append(stack, x&y)
 		case op == 0x1c: // minus
-			x := pop()
-			stack = append(stack, pop()-x)
+			x, y := pop(), pop()
+			stack = append(stack, y-x)
 		case op == 0x1e: // mul
 			stack = append(stack, pop()*pop())
 		case op == 0x22: // plus
