@@ -94,6 +94,7 @@ func withoutOurs(answer map[string]any) (runID string) {
 	meta, _ := answer["_meta"].(map[string]any)
 	runID, _ = meta["starling/run_id"].(string)
 	delete(meta, "starling/run_id")
+	delete(meta, "io.github.starling-host/run_id")
 	delete(meta, "starling/replay")
 	if len(meta) == 0 {
 		delete(answer, "_meta")

@@ -97,7 +97,10 @@ func TestAnotherMasterKey(t *testing.T) {
 // key of its tenant does not open, what it is, and none that the host has failed.
 func TestARunOfAnotherKey(t *testing.T) {
 	logged := &syncBuffer{}
-	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Logger = logged.logger() })
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
+		c.Logger = logged.logger()
+		signing(c, nil)
+	})
 	key, err := store.NewDataKey(bytes.Repeat([]byte{7}, store.DataKeySize))
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,8 @@ var attacks = map[string]attack{
 	"GET /api/v1/runs/{id}/events":   {kind: "run"},
 	"GET /api/v1/runs/{id}/stream":   {kind: "run"},
 	"GET /api/v1/runs/{id}/export":   {kind: "run"},
+	"GET /api/v1/runs/{id}/receipt":  {kind: "run"},
+	"GET /api/v1/receipts":           {}, // testdata/receipts.http has bob ask for alice's result
 	"POST /api/v1/runs/{id}/cancel":  {kind: "run"},
 	"POST /api/v1/runs/{id}/replay":  {kind: "run"},
 	"POST /api/v1/modules":           {},
@@ -68,6 +70,7 @@ func TestTenantsAreKeptApart(t *testing.T) {
 			who, _ := daemon.AccountOf(r.Context())
 			fmt.Fprintf(w, "you are %s", who.ID)
 		})
+		signing(c, nil)
 	})
 	foreign := aliceHas(t, w)
 	n := 5000
