@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
@@ -244,19 +245,12 @@ func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (
 }
 
 // receipt returns the receipt of the call that a run makes, or nil. The run has its result in any case.
-func (l *LocalTools) receipt(ctx context.Context, runID string) json.RawMessage {
-	receipts, err := l.db.Receipts(context.WithoutCancel(ctx), runID)
-	if errors.Is(err, starling.ErrNoReceipts) || err == nil && len(receipts) == 0 {
-		return nil
-	}
-	var doc []byte
-	if err == nil {
-		doc, err = json.Marshal(receipts[0])
-	}
-	if err != nil {
+func (l *LocalTools) receipt(ctx context.Context, runID string) *receipt.Receipt {
+	all, err := l.db.Receipts(context.WithoutCancel(ctx), runID)
+	if err != nil && !errors.Is(err, starling.ErrNoReceipts) {
 		l.warn("run " + runID + " has no receipt: " + starling.PlainError(err))
 	}
-	return doc
+	return receipt.OfCall(all, "")
 }
 
 // reportProgress calls progress, unless it is nil, for each effect of a run. finish waits

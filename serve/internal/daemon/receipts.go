@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 
 	"github.com/starling-host/starling/eventlog"
@@ -68,10 +67,10 @@ func (d *Daemon) findReceipts(r *request) (page list[*receipt.Receipt], err erro
 				continue
 			}
 			calls, err := d.callsWith(r, run.RunID, [sha256.Size]byte(digest))
-			if err != nil || len(calls) == 0 {
-				if err != nil {
-					return page, err
-				}
+			if err != nil {
+				return page, err
+			}
+			if len(calls) == 0 {
 				continue
 			}
 			all, err := r.view.Receipts(r.Context(), run.RunID)
@@ -118,17 +117,10 @@ func noReceipts() *Problem {
 }
 
 // receiptOf returns the receipt of a run of one call, or nil: the call has its result in any case.
-func (d *Daemon) receiptOf(ctx context.Context, view eventview.View, id string) json.RawMessage {
+func (d *Daemon) receiptOf(ctx context.Context, view eventview.View, id string) *receipt.Receipt {
 	all, err := view.Receipts(ctx, id)
-	if errors.Is(err, eventview.ErrNoReceipts) || err == nil && len(all) == 0 {
-		return nil
-	}
-	var doc []byte
-	if err == nil {
-		doc, err = json.Marshal(all[0])
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, eventview.ErrNoReceipts) {
 		d.logger.Error("no receipt", "run_id", fullID(view.Namespace, id), "error", err.Error())
 	}
-	return doc
+	return receipt.OfCall(all, "")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
@@ -78,7 +79,7 @@ type Outcome struct {
 	Output json.RawMessage // of a call that succeeded
 	Error  string          // why it did not, or empty
 
-	Receipt json.RawMessage // nil if the host signs none
+	Receipt *receipt.Receipt // nil if the host signs none
 }
 
 // Call starts a run of one call of a tool and waits for its end, as the HTTP request does. An error

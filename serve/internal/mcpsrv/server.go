@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
@@ -120,7 +121,7 @@ type Result struct {
 	Replay string          // the command that replays the run, or empty
 	Log    string          // the tool's standard error
 
-	Receipt json.RawMessage // of the call; nil without (spec/receipt.md)
+	Receipt *receipt.Receipt // of the call; nil without
 
 	// Remote means that another server has answered; its answer is passed on unchanged.
 	Remote bool
