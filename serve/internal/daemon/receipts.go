@@ -40,7 +40,7 @@ func (d *Daemon) runReceipts(r *request) (page list[*receipt.Receipt], err error
 	}
 	page.Items, err = r.view.Receipts(r.Context(), s.RunID)
 	if errors.Is(err, receipt.ErrOpen) {
-		return page, notEnded.because("run %s has not ended", s.RunID).hint("wait for its end: GET " + base + "/runs/" + s.RunID + "?wait=60")
+		return page, notEnded.because("run %s has not ended", s.RunID).hint("wait for its end: GET " + base + "/runs/" + s.RunID + "/stream")
 	}
 	page.Items = append([]*receipt.Receipt{}, page.Items...)
 	return page, err
