@@ -51,12 +51,6 @@ func (a *app) receiptCommand() *cobra.Command {
 		Short:   "print signed receipts of the calls of a run",
 		Long:    receiptHelp,
 		Example: receiptExample,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if f.pem && len(args) == 0 {
-				return nil
-			}
-			return arguments(operands(cmd)...)(cmd, args)
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.key == "" {
 				return usagef("make one with: starling-host seal keygen seal.key", "receipt: --key FILE is missing")

@@ -96,11 +96,17 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 		return a.verifyBundle(ctx, where, policy, f)
 	case "proof":
 		return a.verifyProof(where, policy, f.output)
+	case "receipt":
+		doc, err := readBounded(where, seal.MaxStatementBytes)
+		if err != nil {
+			return err
+		}
+		return a.verifyReceipts(doc, policy, f.output)
 	}
 	return a.verifyDatabase(ctx, where, policy, f)
 }
 
-// kindOf returns "bundle" or "proof" for a file with the first bytes of one, and "" for any other.
+// kindOf returns "bundle", "proof" or "receipt" for a file with the first bytes of one, and "" for any other.
 func kindOf(path string) (string, error) {
 	if err := mustBeThere(path); err != nil {
 		return "", err
@@ -110,13 +116,15 @@ func kindOf(path string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	head := make([]byte, 4)
+	head := make([]byte, 200)
 	n, err := io.ReadFull(file, head)
 	switch head = head[:n]; {
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
 		return "", err
 	case bytes.HasPrefix(head, []byte("PK")), isBundle(path):
 		return "bundle", nil
+	case isReceipt(head):
+		return "receipt", nil
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")), bytes.HasPrefix(bytes.TrimSpace(head), []byte("[")):
 		return "proof", nil
 	}
@@ -409,9 +417,6 @@ func (a *app) verifyProof(path string, policy *seal.Policy, output string) error
 	doc, err := readBounded(path, seal.MaxStatementBytes)
 	if err != nil {
 		return err
-	}
-	if isReceipt(doc) {
-		return a.verifyReceipts(doc, policy, output)
 	}
 	s, err := seal.ParseStatement(doc)
 	var c seal.Checkpoint
