@@ -64,6 +64,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // its exit code.
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := a.root()
+	if len(args) > 0 && args[0] == "runs" {
+		args = excludedLast(args)
+	}
 	root.SetArgs(doubleDashes(root, args))
 	cmd, err := root.ExecuteContextC(ctx)
 	if a.stdout.err != nil {
@@ -253,6 +256,8 @@ func (a *app) root() *cobra.Command {
 			cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
 			if near := config.Nearest(unknown.GetSpecifiedName(), known); near != "" {
 				hint = "did you mean --" + near + "?"
+			} else if cmd.Name() == "runs" {
+				hint = "a word to exclude comes after --, as in: starling-host runs -- -timeout"
 			}
 		}
 		return usagef(hint, "%v", err)
@@ -371,6 +376,8 @@ func operands(cmd *cobra.Command) []string {
 		return names[:1]
 	case cmd.Name() == "archive" && on("check"): // of FILE alone
 		return names[1:]
+	case cmd.Name() == "receipt" && on("pem"): // which reads no database
+		return nil
 	}
 	return names
 }

@@ -71,6 +71,22 @@ func (a *app) runsCommand() *cobra.Command {
 	return cmd
 }
 
+// excludedLast moves words of a query that exclude, such as -state:failed, behind "--": they are no flags.
+func excludedLast(args []string) []string {
+	var before, words []string
+	for i, arg := range args {
+		if arg == "--" {
+			return slices.Concat(before, args[i:], words)
+		}
+		if slices.ContainsFunc(search.Fields, func(f search.Field) bool { return strings.HasPrefix(arg, "-"+f.Name+":") }) {
+			words = append(words, arg)
+		} else {
+			before = append(before, arg)
+		}
+	}
+	return slices.Concat(before, []string{"--"}, words)
+}
+
 // isQuery reports whether the first argument of "runs" is not a database.
 func isQuery(arg string) bool {
 	_, err := os.Stat(arg)
