@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -44,6 +46,10 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 	if err != nil {
 		return err
 	}
+	run, err := span.Of(events)
+	if err != nil && !list {
+		return err
+	}
 	first, last := events[0], events[len(events)-1]
 	status := terminalStatus(last.Kind)
 	a.stdout.printf("run      %s\nstarted  %s\nstatus   %s, %s\n", first.RunID,
@@ -57,7 +63,7 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 			return err
 		}
 		if job := jobs[first.RunID]; job != nil {
-			a.stdout.printf("job      %s\n", job)
+			a.head("job", plain, job.String())
 		}
 	}
 	if list {
@@ -65,133 +71,122 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 		a.showEvents(events, full)
 		return nil
 	}
-	run, err := span.Of(events)
-	if err != nil {
-		return err
+	if run.Goal != "" {
+		a.head("goal", plain, shorten(printable(run.Goal), treeWidth-headIndent-1))
+	}
+	if run.Error != "" {
+		text := display.Clip(run.Error, maxHead)
+		if more := len(run.Error) - maxHead; more > 0 {
+			text += fmt.Sprintf(" %s more bytes, see --full", grouped(uint64(more)))
+		}
+		where := run.ErrorType
+		if run.Cause != span.None {
+			where += fmt.Sprintf(" (event %d)", run.Spans[run.Cause].Last)
+		}
+		a.head("error", statusStyle(status), where+": "+text)
+	}
+	if run.Encrypted {
+		a.stdout.printf("some payloads are encrypted; the data key decrypts them\n")
 	}
 	a.showTree(run, events)
 	return nil
 }
 
-// The columns of a tree of 80 characters or more: the number of the event, the name, the bar and
-// the duration.
+// headIndent is where the texts at the head of a run begin, and maxHead how many bytes are shown of an
+// error there.
 const (
-	treeWidth    = 80
-	treeMost     = 140
-	treeBar      = 24
-	treeDuration = 9
-	treeRows     = 60 // of the spans directly below one other
+	headIndent = 9
+	maxHead    = 600
 )
 
-// showTree prints the spans of a run.
-func (a *app) showTree(run *span.Run, events []event.Event) {
-	if run.Goal != "" {
-		a.stdout.printf("goal     %s\n", shorten(printable(run.Goal), treeWidth-10))
-	}
-	if run.Error != "" {
-		where := ""
-		if run.Cause != span.None {
-			where = fmt.Sprintf(" (event %d)", run.Spans[run.Cause].Last)
+// head prints a named text, on lines below each other.
+func (a *app) head(name string, look style, text string) {
+	a.stdout.printf("%s", styled{look, fmt.Sprintf("%-*s", headIndent, name)})
+	for i, line := range printableLines(text) {
+		for j, part := range a.stdout.wrap(line, headIndent) {
+			a.stdout.printf("%*s%s\n", min(i+j, 1)*headIndent, "", part)
 		}
-		a.stdout.printf("%s    %s%s\n", styled{statusStyle(terminalStatus(events[len(events)-1].Kind)), "error"}, run.ErrorType+": "+run.Error, where)
-	}
-	if run.Encrypted {
-		a.stdout.printf("some payloads are encrypted; the data key decrypts them\n")
-	}
-	width := a.stdout.width()
-	if width == 0 {
-		width = treeWidth
-	}
-	name := min(max(width, treeWidth), treeMost) - 7 - treeBar - 2 - treeDuration
-	axis := span.NewAxis(run)
-	a.stdout.printf("\n%s\n", styled{faint, fmt.Sprintf("%5s  %-*s%-*s%*s", "event", name, "", treeBar-len(formatSpan(run.End)), "0", len(formatSpan(run.End)), formatSpan(run.End))})
-
-	for _, row := range run.Rows(treeRows) {
-		text, look := describeSpan(row, events)
-		bar, took := spanBar(axis, row), formatSpan(row.End-row.Start)
-		if row.Approximate {
-			took = "<" + took
-		}
-		switch {
-		case row.State == span.Open:
-			took = "open"
-		case row.Start == row.End:
-			took, bar = "", strings.TrimRight(bar, " ")
-		}
-		if took != "" {
-			took = fmt.Sprintf("  %*s", treeDuration-2, took)
-		}
-		text = shorten(strings.Repeat("  ", min(row.Depth, 8))+text, name-1)
-		a.stdout.printf("%s  %s%s%s%s\n", styled{faint, fmt.Sprintf("%5d", row.First)}, styled{look, text},
-			strings.Repeat(" ", max(name-utf8.RuneCountInString(text), 0)), styled{look, bar}, took)
-	}
-	var facts []string
-	for _, f := range []struct {
-		n    int
-		unit string
-	}{{run.Turns, "turn"}, {run.Calls, "call"}, {run.FailedCalls, "failed call"}, {run.Requests, "request"}, {run.Status4xx, "4xx response"}, {run.Status5xx, "5xx response"}} {
-		if f.n > 0 {
-			facts = append(facts, plural(f.n, f.unit))
-		}
-	}
-	if run.Fuel > 0 {
-		facts = append(facts, "fuel "+display.Digits(run.Fuel))
-	}
-	if run.InputTokens+run.OutputTokens > 0 {
-		facts = append(facts, fmt.Sprintf("%d tokens in, %d out", run.InputTokens, run.OutputTokens))
-	}
-	if run.CostUSD > 0 {
-		facts = append(facts, fmt.Sprintf("$%.4f", run.CostUSD))
-	}
-	if run.Waited > 0 {
-		facts = append(facts, "waited "+formatSpan(run.Waited))
-	}
-	if len(facts) > 0 {
-		a.stdout.printf("\n%s\n", strings.Join(facts, ", "))
 	}
 }
 
-// describeSpan returns the text of a row, and how it looks.
-func describeSpan(s span.Row, events []event.Event) (string, style) {
-	if s.Hidden {
-		return fmt.Sprintf("... %d more: show --events", s.Count), faint
+// The columns of a tree: the number of the event, the name, the bar and the duration. A terminal without
+// room for names and bars gets no bars.
+const (
+	treeWidth    = 80
+	treeMost     = 140
+	treeEvent    = 7
+	treeBar      = 24
+	treeDuration = 11
+	treeName     = 20
+	treeRows     = 60 // of the spans directly below one other
+)
+
+// showTree prints the spans of a run, and what they come to.
+func (a *app) showTree(run *span.Run, events []event.Event) {
+	width, bars := min(cmp.Or(a.stdout.width(), treeWidth), treeMost), treeBar
+	if width < treeEvent+treeName+treeBar+treeDuration {
+		bars = 0
 	}
-	text, look := s.Name, plain
-	switch s.Kind {
-	case span.Call:
+	name := max(width-treeEvent-bars-treeDuration, 1)
+	axis, all := span.NewAxis(run), formatSpan(run.End)
+	if bars > 0 {
+		all = fmt.Sprintf("0%*s", bars-1, all)
+	}
+	a.stdout.printf("\n%s\n", styled{faint, fmt.Sprintf("event  %-*s%s", name, "", all)})
+	for _, row := range run.Rows(treeRows) {
+		text, detail := row.Text()
 		// An event that the log lacks has no arguments: numbers come from the log.
-		if i := int(s.First) - 1; i < len(events) {
+		if i := int(row.First) - 1; row.Kind == span.Call && !row.Bad() && !row.Hidden && i < len(events) {
 			text = event.Line(events[i], treeMost)
 		}
-	case span.Answer:
-		text = fmt.Sprintf("%s: %d tokens in, %d out", s.Name, s.InputTokens, s.OutputTokens)
-	case span.Wait:
-		text, look = "wait "+s.Name, faint
-	case span.Effect:
-		if s.Status != 0 {
-			text = fmt.Sprintf("%d %s", s.Status, s.Name)
+		if detail != "" {
+			text += "  " + detail
 		}
-		if s.Status >= 400 {
+		look := plain
+		switch {
+		case row.Bad():
 			look = bad
+		case row.State == span.Cancelled, row.State == span.Lost:
+			look = middle
+		case row.Hidden, row.Kind == span.Wait:
+			look = faint
 		}
-		if s.Count > 1 {
-			text += fmt.Sprintf(" x%d", s.Count)
+		bar := ""
+		if bars > 0 {
+			bar = spanBar(axis, row)
+		}
+		took := row.Took()
+		if took != "" {
+			took = fmt.Sprintf("%*s", treeDuration, took)
+		} else {
+			bar = strings.TrimRight(bar, " ")
+		}
+		text = shorten(strings.Repeat("  ", min(row.Depth, 8))+printable(text), name-1)
+		a.stdout.printf("%s  %s%*s%s%s\n", styled{faint, fmt.Sprintf("%5d", row.First)}, styled{look, text},
+			max(name-utf8.RuneCountInString(text), 0), "", styled{look, bar}, took)
+	}
+	var facts []string
+	fact := func(there bool, text string) {
+		if there {
+			facts = append(facts, text)
 		}
 	}
-	switch s.State {
-	case span.Failed:
-		look = bad
-	case span.Cancelled, span.Lost:
-		look = middle
+	fact(run.Turns > 0, plural(run.Turns, "turn"))
+	fact(run.Calls > 0, plural(run.Calls, "call"))
+	fact(run.FailedCalls > 0, plural(run.FailedCalls, "failed call"))
+	fact(run.Requests > 0, plural(run.Requests, "request"))
+	fact(run.Status4xx > 0, plural(run.Status4xx, "4xx response"))
+	fact(run.Status5xx > 0, plural(run.Status5xx, "5xx response"))
+	fact(run.Fuel > 0, "fuel "+grouped(run.Fuel))
+	fact(run.InputTokens+run.OutputTokens > 0, fmt.Sprintf("%d tokens in, %d out", run.InputTokens, run.OutputTokens))
+	fact(run.CostUSD > 0, fmt.Sprintf("$%.4f", run.CostUSD))
+	fact(run.Waited > 0, "waited "+formatSpan(run.Waited))
+	if len(facts) > 0 {
+		a.stdout.printf("\n")
+		for _, line := range a.stdout.wrap(strings.Join(facts, ", "), 0) {
+			a.stdout.printf("%s\n", line)
+		}
 	}
-	switch {
-	case s.State == span.OK, s.State == span.Open, s.Kind == span.Turn:
-	case s.Kind != span.Call && s.ErrorType != "":
-		text = s.ErrorType + ": " + text
-	default:
-		text = string(s.State) + ": " + text
-	}
-	return printable(text), look
 }
 
 // spanBar draws when a row happened.
@@ -202,17 +197,14 @@ func spanBar(axis span.Axis, row span.Row) string {
 	}
 	begin := min(int(axis.At(row.Start)*treeBar), treeBar-1)
 	end := min(max(int(axis.At(row.End)*treeBar+0.5), begin+1), treeBar)
-	mark := byte('=')
+	mark := "="
 	switch {
 	case row.Start == row.End:
-		mark = '|'
+		mark = "|"
 	case row.State != span.OK && row.State != span.Open:
-		mark = 'x'
+		mark = "x"
 	}
-	for i := begin; i < end; i++ {
-		line[i] = mark
-	}
-	return string(line)
+	return string(line[:begin]) + strings.Repeat(mark, end-begin) + string(line[end:])
 }
 
 // formatSpan returns a duration in nanoseconds for a column.
@@ -249,17 +241,17 @@ func (p *printer) wrap(text string, column int) []string {
 	return []string{text}
 }
 
-// wrapped returns the lines of a text, each of at most width characters. A line ends after a space
-// if there is one near its end.
+// wrapped returns the lines of a text, each of at most width characters. Only words that are longer than
+// a line are broken.
 func wrapped(text string, width int) (lines []string) {
 	rest := []rune(text)
 	for len(rest) > width {
 		cut := width
-		for back := width; back > width/2; back-- {
-			if rest[back-1] == ' ' {
-				cut = back
-				break
-			}
+		for cut > 0 && rest[cut-1] != ' ' {
+			cut--
+		}
+		if word := rest[cut:]; len(word) > width && !slices.Contains(word[:width+1], ' ') {
+			cut = width
 		}
 		lines, rest = append(lines, string(rest[:cut])), rest[cut:]
 	}
