@@ -262,7 +262,7 @@ func TestTenantSeesItsRunsOverMCPAndWebView(t *testing.T) {
 	}
 	b := w.browser("alice")
 	for path, want := range map[string]string{
-		"/inspect/": run, "/inspect/runs/" + run: "<rect ", "/inspect/runs/" + run + "/events": canary, "/inspect/runs/" + run + "/events/3": canary, "/inspect/runs/" + run + "/live": canary,
+		"/inspect/": run, "/inspect/runs/" + run: "<rect ", "/inspect/runs/" + run + "/events": canary, "/inspect/runs/" + run + "/events/3": canary,
 	} {
 		if code, page := b.load(http.MethodGet, path, nil); code != http.StatusOK || !strings.Contains(page, want) || strings.Contains(page, "alice/") {
 			t.Errorf("%s: %d, %s", path, code, page)

@@ -225,17 +225,20 @@ func TestWebViewFollowsARunByBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var appending sync.Once
 	follows := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/live") {
-			appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "<b>while you watch</b>"})
-			appendEvent(t, log, "R", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "the end"})
+			appending.Do(func() {
+				appendEvent(t, log, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "<b>while you watch</b>"})
+				appendEvent(t, log, "R", event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "the end"})
+			})
 		}
 		s.ServeHTTP(w, r)
 	})
 	c := newChromium(t, follows)
-	dom := c.shows("/runs/R/events", `<li id="e4" data-row="" class="fresh">`, "&lt;b&gt;while you watch&lt;/b&gt;", `<li id="e5"`, "The run has ended.")
-	if got := strings.Count(dom, `id="e4"`); got != 1 {
-		t.Errorf("event 4 is there %d times", got)
+	dom := c.shows("/runs/R/events", `<li id="e4" data-row="" class="fresh">`, "&lt;b&gt;while you watch&lt;/b&gt;", `<li id="e5"`, `<span class="state bad">failed</span>`, "the end</pre>")
+	if strings.Count(dom, `id="e4"`) != 1 || strings.Contains(dom, `id="live"`) {
+		t.Errorf("it is still followed, or event 4 is there twice: %s", dom)
 	}
 }
 

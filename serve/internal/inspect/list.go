@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,12 +13,9 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
-	"github.com/starling-host/starling/serve/internal/share"
-	"github.com/starling-host/starling/serve/internal/web"
 )
 
 // Bounds of a page of runs.
@@ -244,57 +240,3 @@ const (
 	maxGoal  = 160
 	maxModel = 80
 )
-
-// lookEvery is how often a list that is followed is looked at.
-const lookEvery = 2 * time.Second
-
-// follow returns a handler that tells a browser, by server-sent events, when something about a
-// page has changed. What has changed is read anew with the page.
-func follow(look func(s *Server, r *http.Request, v eventview.View) (any, error)) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
-	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
-		before, err := look(s, r, v)
-		if err != nil {
-			return err
-		}
-		if v.Follow != nil {
-			leave, err := v.Follow(r.Context())
-			if err != nil {
-				return err
-			}
-			defer leave()
-		}
-		digest := func(seen any) canon.Hash {
-			text, _ := json.Marshal(seen)
-			return canon.Sum(text)
-		}
-		out, last, beat := web.NewStream(w, writeTimeout), digest(before), time.Now()
-		out.Write(": following\n\n")
-		ticker := time.NewTicker(lookEvery)
-		defer ticker.Stop()
-		for out.Err == nil {
-			share.Of(r.Context()).Rest()
-			select {
-			case <-r.Context().Done():
-				return nil
-			case <-ticker.C:
-			}
-			now, err := look(s, r, v)
-			switch {
-			case err != nil:
-				return err
-			case digest(now) != last:
-				last, beat = digest(now), time.Now()
-				out.Write("data: changed\n\n")
-			case time.Since(beat) > heartbeat:
-				beat = time.Now()
-				out.Write(": still here\n\n")
-			}
-		}
-		return nil
-	}
-}
-
-// newestRuns is what the list of runs changes with.
-func newestRuns(_ *Server, r *http.Request, v eventview.View) (any, error) {
-	return v.Runs(r.Context(), eventlog.RunPageOptions{})
-}

@@ -108,22 +108,6 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 	return nil
 }
 
-// queueNow is what the page of the queue changes with.
-func queueNow(_ *Server, r *http.Request, v eventview.View) (any, error) {
-	if v.Operator == nil {
-		return nil, eventlog.ErrRunNotFound
-	}
-	doc, err := v.Operator.Queue.Overview(r.Context(), queue.Filter{Limit: perPage})
-	if err != nil {
-		return nil, err
-	}
-	hosts, err := v.Operator.Queue.HostList(r.Context())
-	for i := range hosts.Items {
-		hosts.Items[i].Seen = hosts.Items[i].Seen.Truncate(heartbeat) // a lease is renewed every few seconds
-	}
-	return []any{doc, hosts}, err
-}
-
 // stateOfHost returns the state of a host, with its CSS class.
 func stateOfHost(h queue.Host) state {
 	class := map[string]string{queue.HostWorking: "good", queue.HostDraining: "warn", queue.HostDrained: "warn"}[h.State]

@@ -78,9 +78,6 @@ func digits(n any) string {
 	return display.Digits(reflect.ValueOf(n).Uint())
 }
 
-// page answers a request from the view.
-type page func(w http.ResponseWriter, r *http.Request, v eventview.View) error
-
 // status is an error with the code and the words that the browser gets.
 type status struct {
 	code int
@@ -89,29 +86,31 @@ type status struct {
 
 func (s *status) Error() string { return s.text }
 
-// scoped calls Scope before the page, and answers its errors.
-func (s *Server) scoped(p page) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+// answer calls Scope before the page of a route, and answers its errors.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, route Route) {
+	var v eventview.View
+	if !route.Open {
+		var err error
 		r = s.credited(r)
-		v, err := s.config.Scope(r)
-		if errors.Is(err, ErrSignIn) {
+		v, err = s.config.Scope(r)
+		switch {
+		case errors.Is(err, ErrSignIn):
 			s.askToSignIn(w, r)
 			return
-		}
-		if err == nil && v.Log == nil && !strings.HasPrefix(r.URL.Path, s.path("queue")) && r.URL.Path != s.path("usage") { // an operator's
-			if r.URL.Path != s.path() {
-				s.fail(w, r, v, eventlog.ErrRunNotFound)
-				return
-			}
+		case err != nil:
+			s.fail(w, r, v, err)
+			return
+		case v.Log != nil, strings.HasPrefix(r.URL.Path, s.path("queue")), r.URL.Path == s.path("usage"):
+		case r.URL.Path == s.path(): // an operator's
 			http.Redirect(w, r, s.path("queue"), http.StatusSeeOther)
 			return
+		default:
+			s.fail(w, r, v, eventlog.ErrRunNotFound)
+			return
 		}
-		if err == nil {
-			err = p(w, r, v)
-		}
-		if err != nil {
-			s.fail(w, r, v, err)
-		}
+	}
+	if err := route.page(s, w, r, v); err != nil {
+		s.fail(w, r, v, err)
 	}
 }
 
@@ -143,11 +142,6 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, v eventview.View, 
 		s.config.Logger.ErrorContext(r.Context(), "inspect: request failed", "path", r.URL.Path, "error", err)
 		s.refuse(w, r, v, http.StatusInternalServerError, "Internal error. See the server's log.")
 	}
-}
-
-// notFound answers requests for unknown paths.
-func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
-	s.fail(w, r, eventview.View{}, eventlog.ErrRunNotFound)
 }
 
 // refuse answers with a page of one sentence, which has the navigation of the view.
@@ -250,65 +244,16 @@ func shortHash(content []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
+func (s *Server) asset(w http.ResponseWriter, r *http.Request, _ eventview.View) error {
 	name := r.PathValue("name")
 	content, err := assetFiles.ReadFile("assets/" + name)
 	if err != nil || assetTypes[name] == "" {
-		s.notFound(w, r)
-		return
+		return eventlog.ErrRunNotFound
 	}
 	if r.URL.Query().Get("v") == shortHash(content) {
 		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	w.Header().Set("Content-Type", assetTypes[name])
 	write(w, r, http.StatusOK, content, true)
-}
-
-// askToSignIn answers with the form that leads back to where the browser was going.
-func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) {
-	to := s.path()
-	if r.Method == http.MethodGet {
-		to = r.URL.RequestURI()
-	}
-	w.Header().Set("WWW-Authenticate", "Bearer")
-	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{Action: s.path("sign-in"), To: to})
-}
-
-// signInPage is the form.
-type signInPage struct {
-	Action, To string
-	Wrong      bool // the credential typed in is not valid
-}
-
-func (s *Server) signInForm(w http.ResponseWriter, r *http.Request) {
-	s.render(w, r, http.StatusOK, "signin", "Sign in", eventview.View{}, signInPage{Action: s.path("sign-in"), To: s.ours(r.URL.Query().Get("to"))})
-}
-
-// signIn makes a session of a credential that Scope accepts.
-func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
-	token, to := strings.TrimSpace(r.PostFormValue("token")), s.ours(r.PostFormValue("to"))
-	_, err := s.config.Scope(withBearer(r, token))
-	switch {
-	case token == "" || errors.Is(err, ErrSignIn):
-		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{s.path("sign-in"), to, true})
-	case err != nil:
-		s.fail(w, r, eventview.View{}, err)
-	default:
-		s.setSession(w, r, s.encryptSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
-		http.Redirect(w, r, to, http.StatusSeeOther)
-	}
-}
-
-// ours returns a path of this server, and the first page's for anything else, such
-// as the name of another server.
-func (s *Server) ours(to string) string {
-	if !strings.HasPrefix(to, s.config.Prefix+"/") || strings.HasPrefix(to, "//") || strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r == '\\' }) {
-		return s.path()
-	}
-	return to
-}
-
-func (s *Server) signOut(w http.ResponseWriter, r *http.Request) {
-	s.setSession(w, r, "", -1)
-	http.Redirect(w, r, s.path("sign-in"), http.StatusSeeOther)
+	return nil
 }

@@ -45,7 +45,7 @@ type runPage struct {
 	Tabs    []link
 	Notes   []string // what is not shown
 	Panel   *panel
-	Live    string // path of the stream that continues from here, or empty
+	Live    string // path of the stream that tells when there is more, or empty
 
 	// One of the views.
 	Waterfall    *waterfall
@@ -94,7 +94,7 @@ type reader struct {
 }
 
 // runView answers with a view of a run.
-func runView(name string) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
+func runView(name string) page {
 	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
 		return s.showRun(w, r, v, name, nil)
 	}
@@ -202,8 +202,8 @@ func (b *reader) frame(r *http.Request, name string) {
 	if run.State == span.Failed || run.State == span.Cancelled {
 		p.Failure = b.failure(run)
 	}
-	if b.run.TerminalKind == 0 && p.Events == nil {
-		p.Live = b.path("runs", b.run.RunID, "live") + fmt.Sprintf("?after=%d", run.Events)
+	if b.run.TerminalKind == 0 && !b.broken && (p.Events == nil || p.Events.Next == "") {
+		p.Live = b.path("runs", b.run.RunID, "live") + fmt.Sprintf("?seen=%d", run.Events)
 	}
 }
 
@@ -315,6 +315,14 @@ func numberOf(s *span.Span) uint64 {
 		return s.Last
 	}
 	return s.First
+}
+
+// callName returns the name of the call that a span is in, or nothing.
+func callName(run *span.Run, at int) string {
+	if in := run.CallOf(at); in != span.None {
+		return line(run.Spans[in].CallName())
+	}
+	return ""
 }
 
 // find returns the index of the span that an event stands for or belongs to, or None.

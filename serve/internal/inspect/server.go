@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/web"
 )
@@ -85,12 +86,6 @@ func New(c Config) (*Server, error) {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// pattern puts the prefix into a pattern of the mux.
-func (s *Server) pattern(p string) string {
-	method, path, _ := strings.Cut(p, " ")
-	return method + " " + s.config.Prefix + path
-}
-
 // path is the path of a page; parts are escaped.
 func (s *Server) path(parts ...string) string {
 	path := s.config.Prefix
@@ -112,67 +107,60 @@ type Route struct {
 	// Open routes show nothing of a log, and need no credential.
 	Open bool
 
-	serve func(*Server) http.HandlerFunc
+	page page
 }
+
+// page answers a request from a view, which is empty for an open route.
+type page func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error
 
 // routes are all there are.
 var routes = []Route{
-	ofView("GET /{$}", (*Server).list),
-	ofView("GET /live", follow(newestRuns)),
-	ofView("GET /runs/{run}", runView(viewWaterfall)),
-	ofView("GET /runs/{run}/events", runView(viewEvents)),
-	ofView("GET /runs/{run}/conversation", runView(viewConversation)),
-	ofView("GET /runs/{run}/requests", runView(viewRequests)),
-	ofView("GET /runs/{run}/events/{seq}", (*Server).event),
-	ofView("GET /runs/{run}/live", (*Server).live),
-	ofView("GET /runs/{run}/raw/{seq}", (*Server).raw),
-	ofView("GET /runs/{run}/fuel", runView(viewFuel)),
-	ofView("POST /runs/{run}/fuel", (*Server).executeForFuel),
-	ofView("GET /modules/{digest}/coverage", (*Server).coverage),
-	ofView("POST /modules/{digest}/coverage", (*Server).coverage),
-	ofView("GET /tools", (*Server).toolList),
-	ofView("GET /tools/{tool}", (*Server).tool),
-	ofView("GET /tools/{tool}/change", (*Server).change),
-	ofView("POST /tools/{tool}/change", (*Server).change),
-	ofView("GET /diff", (*Server).diff),
-	ofView("GET /runs/{run}/validate", checked("validate")),
-	ofView("POST /runs/{run}/validate", check("validate")),
-	ofView("GET /runs/{run}/replay", checked("replay")),
-	ofView("POST /runs/{run}/replay", check("replay")),
-	ofView("GET /usage", (*Server).usage),
-	ofView("GET /queue", (*Server).queue),
-	ofView("GET /queue/live", follow(queueNow)),
-	ofView("POST /queue/{what}", (*Server).steer),
+	{"GET /{$}", false, (*Server).list},
+	{"GET /live", false, follow(newestRuns)},
+	{"GET /runs/{run}", false, runView(viewWaterfall)},
+	{"GET /runs/{run}/events", false, runView(viewEvents)},
+	{"GET /runs/{run}/conversation", false, runView(viewConversation)},
+	{"GET /runs/{run}/requests", false, runView(viewRequests)},
+	{"GET /runs/{run}/events/{seq}", false, (*Server).event},
+	{"GET /runs/{run}/live", false, follow(newestEvent)},
+	{"GET /runs/{run}/raw/{seq}", false, (*Server).raw},
+	{"GET /runs/{run}/fuel", false, runView(viewFuel)},
+	{"POST /runs/{run}/fuel", false, (*Server).executeForFuel},
+	{"GET /modules/{digest}/coverage", false, (*Server).coverage},
+	{"POST /modules/{digest}/coverage", false, (*Server).coverage},
+	{"GET /tools", false, (*Server).toolList},
+	{"GET /tools/{tool}", false, (*Server).tool},
+	{"GET /tools/{tool}/change", false, (*Server).change},
+	{"POST /tools/{tool}/change", false, (*Server).change},
+	{"GET /diff", false, (*Server).diff},
+	{"GET /runs/{run}/validate", false, checked("validate")},
+	{"POST /runs/{run}/validate", false, check("validate")},
+	{"GET /runs/{run}/replay", false, checked("replay")},
+	{"POST /runs/{run}/replay", false, check("replay")},
+	{"GET /usage", false, (*Server).usage},
+	{"GET /queue", false, (*Server).queue},
+	{"GET /queue/live", false, follow(queueNow)},
+	{"POST /queue/{what}", false, (*Server).steer},
 
-	open("GET /assets/{name}", (*Server).asset),
-	open("GET /sign-in", (*Server).signInForm),
-	open("POST /sign-in", (*Server).signIn),
-	open("POST /sign-out", (*Server).signOut),
+	{"GET /assets/{name}", true, (*Server).asset},
+	{"GET /sign-in", true, (*Server).signInForm},
+	{"POST /sign-in", true, (*Server).signIn},
+	{"POST /sign-out", true, (*Server).signOut},
 }
 
 // Routes returns all routes. Other paths are answered as missing.
 func Routes() []Route { return slices.Clone(routes) }
 
-// ofView returns a route of a page from a view.
-func ofView(pattern string, p func(*Server, http.ResponseWriter, *http.Request, eventview.View) error) Route {
-	return Route{Pattern: pattern, serve: func(s *Server) http.HandlerFunc {
-		return s.scoped(func(w http.ResponseWriter, r *http.Request, v eventview.View) error { return p(s, w, r, v) })
-	}}
-}
-
-func open(pattern string, h func(*Server, http.ResponseWriter, *http.Request)) Route {
-	return Route{Pattern: pattern, Open: true, serve: func(s *Server) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { h(s, w, r) }
-	}}
-}
-
 // mux makes the table a handler.
 func (s *Server) mux() http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range routes {
-		mux.HandleFunc(s.pattern(r.Pattern), r.serve(s))
+	for _, route := range routes {
+		method, path, _ := strings.Cut(route.Pattern, " ")
+		mux.HandleFunc(method+" "+s.config.Prefix+path, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, route) })
 	}
-	mux.HandleFunc("/", s.notFound)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, eventview.View{}, eventlog.ErrRunNotFound)
+	})
 	return mux
 }
 

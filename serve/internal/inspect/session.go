@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
@@ -116,6 +117,58 @@ func (s *Server) setSession(w http.ResponseWriter, r *http.Request, value string
 // whose address is one of the origins.
 func (s *Server) encrypted(r *http.Request) bool {
 	return r.TLS != nil || slices.ContainsFunc(s.origins, func(o origin) bool { return o.scheme == "https" && strings.EqualFold(r.Host, o.host) })
+}
+
+// signInPage is the form.
+type signInPage struct {
+	Action, To string
+	Wrong      bool // the credential typed in is not valid
+}
+
+// askToSignIn answers with the form that leads back to where the browser was going.
+func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) {
+	to := s.path()
+	if r.Method == http.MethodGet {
+		to = r.URL.RequestURI()
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{Action: s.path("sign-in"), To: to})
+}
+
+func (s *Server) signInForm(w http.ResponseWriter, r *http.Request, v eventview.View) error {
+	s.render(w, r, http.StatusOK, "signin", "Sign in", v, signInPage{Action: s.path("sign-in"), To: s.ours(r.URL.Query().Get("to"))})
+	return nil
+}
+
+// signIn makes a session of a credential that Scope accepts.
+func (s *Server) signIn(w http.ResponseWriter, r *http.Request, v eventview.View) error {
+	token, to := strings.TrimSpace(r.PostFormValue("token")), s.ours(r.PostFormValue("to"))
+	_, err := s.config.Scope(withBearer(r, token))
+	switch {
+	case token == "" || errors.Is(err, ErrSignIn):
+		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", v, signInPage{s.path("sign-in"), to, true})
+		return nil
+	case err != nil:
+		return err
+	}
+	s.setSession(w, r, s.encryptSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
+	http.Redirect(w, r, to, http.StatusSeeOther)
+	return nil
+}
+
+func (s *Server) signOut(w http.ResponseWriter, r *http.Request, _ eventview.View) error {
+	s.setSession(w, r, "", -1)
+	http.Redirect(w, r, s.path("sign-in"), http.StatusSeeOther)
+	return nil
+}
+
+// ours returns a path of this server, and the first page's for anything else, such
+// as the name of another server.
+func (s *Server) ours(to string) string {
+	if !strings.HasPrefix(to, s.config.Prefix+"/") || strings.HasPrefix(to, "//") || strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r == '\\' }) {
+		return s.path()
+	}
+	return to
 }
 
 // maxForm bounds a form, in bytes.

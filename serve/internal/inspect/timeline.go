@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,8 +14,6 @@ import (
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
-	"github.com/starling-host/starling/serve/internal/share"
-	"github.com/starling-host/starling/serve/internal/web"
 )
 
 // Bounds of a page of events. A longer payload is shown on the page of its event;
@@ -40,27 +37,20 @@ type timeline struct {
 
 // eventRow is one event of a timeline.
 type eventRow struct {
-	Seq      uint64 `json:"seq"`
-	Kind     string `json:"kind"`
-	Group    string `json:"group"` // the class that it is drawn with
-	Depth    int    `json:"depth"` // how far it is indented
-	Call     string `json:"call"`  // the tool that it belongs to, or empty
-	Since    string `json:"since"` // the beginning of the run
-	After    string `json:"after"` // the event before
-	Time     string `json:"time"`
-	Line     string `json:"line"`
-	Size     string `json:"size"`
-	Hash     string `json:"hash"`
-	Previous string `json:"previous"`
-	Payload  string `json:"payload"` // indented JSON, or empty where it is too long
-	Path     string `json:"path"`
+	Seq            uint64
+	Kind, Group    string // the group is the class that it is drawn with
+	Depth          int    // how far it is indented
+	Call           string // the tool that it belongs to, or empty
+	Since, After   string // how long since the beginning of the run, and since the event before
+	Time           string
+	Line, Size     string
+	Hash, Previous string
+	Payload        string // indented JSON, or empty where it is too long
+	Path           string
 }
 
 // Turns reports whether there are other pages.
 func (t timeline) Turns() bool { return t.Previous != "" || t.Next != "" }
-
-// Blank is the template of the script's rows of a run in progress.
-func (timeline) Blank() eventRow { return eventRow{Payload: "{}", Call: "-"} }
 
 // events lists a page of the events, with their payloads if those are short. It keeps no more of
 // an event than its line shows.
@@ -70,20 +60,19 @@ func (b *reader) events(r *http.Request) error {
 	from := (at-1)/eventsPerPage*eventsPerPage + 1
 	t := &timeline{At: at}
 	b.page.Events = t
-	var before int64 // the time of the last event
-	room := maxInlineOfPage
+	before, room := int64(0), maxInlineOfPage // the time of the last event, and the bytes left for payloads
 	take := func(ev event.Event) {
 		passed := since(before, ev)
 		before = ev.Timestamp
 		if ev.Seq < from || len(t.Rows) == eventsPerPage {
 			return
 		}
-		row := b.row(run.RunID, ev, maxInline)
-		row.place(&b.spans, ev, passed)
-		if len(row.Payload) <= room {
-			room -= len(row.Payload)
-		} else {
-			row.Payload = ""
+		row, did := b.row(run.RunID, ev, min(maxInline, room)), b.spans.Run()
+		room -= len(row.Payload)
+		row.Since, row.After = since(did.Began, ev), passed
+		if at := b.spans.At(); at != span.None && did.Events == ev.Seq {
+			row.Depth = min(did.Spans[at].Depth+1, 4)
+			row.Call = callName(did, at)
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -101,7 +90,20 @@ func (b *reader) events(r *http.Request) error {
 			}
 		}
 	}
-	b.turnPages(t, from-1)
+	last := from - 1
+	if n := len(t.Rows); n > 0 {
+		last = t.Rows[n-1].Seq
+		t.From, t.To = display.Digits(from), display.Digits(last)
+	}
+	page := func(at uint64) string { return b.path("runs", run.RunID, viewEvents) + fmt.Sprintf("?at=%d", at) }
+	t.Max = max(run.LastSeq, last)
+	t.Total = display.Digits(t.Max)
+	if from > 1 {
+		t.First, t.Previous = page(1), page(from-eventsPerPage)
+	}
+	if last < t.Max {
+		t.Next, t.Last = page(last+1), page(t.Max)
+	}
 	return nil
 }
 
@@ -111,41 +113,6 @@ func since(before int64, ev event.Event) string {
 		return ""
 	}
 	return "+" + duration(max(ev.Timestamp-before, 0))
-}
-
-// place fills in where in its run an event stands, and how long after the event before.
-func (e *eventRow) place(b *span.Builder, ev event.Event, after string) {
-	run := b.Run()
-	e.Since, e.After = since(run.Began, ev), after
-	at := b.At()
-	if at == span.None || run.Events != ev.Seq {
-		return
-	}
-	e.Depth = min(run.Spans[at].Depth+1, 4)
-	if in := run.CallOf(at); in != span.None {
-		e.Call = line(run.Spans[in].CallName())
-	}
-}
-
-// turnPages fills in where in its run a page stands, and the paths of the other pages.
-func (b *reader) turnPages(t *timeline, after uint64) {
-	page := func(at uint64) string { return b.path("runs", b.run.RunID, viewEvents) + fmt.Sprintf("?at=%d", at) }
-	last := after
-	if n := len(t.Rows); n > 0 {
-		last = t.Rows[n-1].Seq
-		t.From, t.To = display.Digits(t.Rows[0].Seq), display.Digits(last)
-	}
-	t.Max = max(b.run.LastSeq, last)
-	t.Total = display.Digits(t.Max)
-	if after > 0 {
-		t.First, t.Previous = page(1), page(after-eventsPerPage+1)
-	}
-	if last < t.Max {
-		t.Next, t.Last = page(last+1), page(t.Max)
-	}
-	if b.run.TerminalKind == 0 && last >= b.run.LastSeq && !b.broken {
-		b.page.Live = b.path("runs", b.run.RunID, "live") + fmt.Sprintf("?after=%d", last)
-	}
 }
 
 // row describes one event, with its payload if its stored size is at most the given number of
@@ -220,76 +187,4 @@ func (s *Server) find(r *http.Request, v eventview.View) (eventlog.RunSummary, e
 	}
 	ev, err := v.Event(context.WithoutCancel(r.Context()), run.RunID, seq)
 	return run, ev, err
-}
-
-// Bounds of a stream to a browser.
-const (
-	heartbeat    = 15 * time.Second // between comments, which reveal a browser that went away
-	writeTimeout = 10 * time.Second // for one write to a browser that does not read
-)
-
-// live sends the events of a run as they come, as server-sent events whose ids are
-// the events' numbers, so that a browser that was cut off continues where it was.
-// The last message is "end".
-func (s *Server) live(w http.ResponseWriter, r *http.Request, v eventview.View) error {
-	run, err := v.Run(r.Context(), r.PathValue("run"))
-	if err != nil {
-		return err
-	}
-	if v.Follow != nil {
-		leave, err := v.Follow(r.Context())
-		if err != nil {
-			return err
-		}
-		defer leave()
-	}
-	events, err := v.Stream(r.Context(), run.RunID)
-	if err != nil {
-		return err
-	}
-	after := resumeAfter(r)
-	out := web.NewStream(w, writeTimeout)
-	out.Write(": following\n\n")
-	var b span.Builder
-	var before int64
-	beat := time.NewTicker(heartbeat)
-	defer beat.Stop()
-	for out.Err == nil {
-		share.Of(r.Context()).Rest()
-		select {
-		case ev, open := <-events:
-			if !open {
-				out.Write("event: end\ndata: {}\n\n")
-				return nil
-			}
-			if err := share.Step(r.Context()); err != nil {
-				return err
-			}
-			_ = b.Add(ev) // an unreadable one has its own line
-			passed := since(before, ev)
-			before = ev.Timestamp
-			if ev.Seq <= after {
-				continue
-			}
-			row := s.row(run.RunID, ev, maxInline)
-			row.place(&b, ev, passed)
-			out.Send(fmt.Sprintf("id: %d\n", row.Seq), row)
-		case <-beat.C:
-			if _, err := v.Run(r.Context(), run.RunID); errors.Is(err, eventlog.ErrRunNotFound) {
-				return nil // it was removed: no event will tell
-			}
-			out.Write(": still here\n\n")
-		}
-	}
-	return nil
-}
-
-// resumeAfter is the number of the last event that the browser has.
-func resumeAfter(r *http.Request) uint64 {
-	text := r.Header.Get("Last-Event-ID")
-	if text == "" {
-		text = r.URL.Query().Get("after")
-	}
-	after, _ := strconv.ParseUint(text, 10, 64)
-	return after
 }

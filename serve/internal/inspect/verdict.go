@@ -89,7 +89,7 @@ var checks = map[string]struct {
 }
 
 // check checks a run, and leads to the address of the result.
-func check(what string) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
+func check(what string) page {
 	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
 		run, err := v.Run(r.Context(), r.PathValue("run"))
 		if err != nil {
@@ -108,7 +108,7 @@ func check(what string) func(*Server, http.ResponseWriter, *http.Request, eventv
 }
 
 // checked shows a run below the result of a check, if this process has it. It executes nothing.
-func checked(what string) func(*Server, http.ResponseWriter, *http.Request, eventview.View) error {
+func checked(what string) page {
 	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
 		if what == "replay" && !v.CanReplay() {
 			return eventlog.ErrRunNotFound

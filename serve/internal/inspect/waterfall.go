@@ -147,14 +147,11 @@ func (b *reader) requests(r *http.Request) error {
 		}
 		row := requestRow{
 			Path: b.runPath(b.run.RunID, viewRequests, numberOf(s)), Status: strconv.Itoa(s.Status), Took: span.Row{Span: s, End: s.End}.Took(), Size: display.Size(uint64(s.Bytes)),
-			Bad: s.Bad(), Current: i == chosen,
+			Bad: s.Bad(), Current: i == chosen, Call: callName(run, i),
 		}
 		row.Method, row.URL, _ = strings.Cut(display.Printable(display.Clip(s.Request, 8*maxLine)), " ")
 		if s.Status == 0 {
 			row.Status = line(cmp.Or(s.Error, string(s.State)))
-		}
-		if in := run.CallOf(i); in != span.None {
-			row.Call = line(run.Spans[in].CallName())
 		}
 		b.page.Requests = append(b.page.Requests, row)
 	}

@@ -1,6 +1,6 @@
 // Everything here is comfort: each page works without it. Texts from the server are
 // set as texts; nothing builds markup, and the content security policy would not
-// let it. A list takes its fresh rows from the page as the server writes it.
+// let it. A page that changes takes what is fresh from the page as the server writes it.
 "use strict";
 
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -44,7 +44,6 @@ function copies(root) {
   }
 }
 copies(document);
-if ($("#row")) copies($("#row").content);
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button.copy");
@@ -104,7 +103,7 @@ function mark(row) {
 }
 
 function move(step) {
-  const rows = $$("[data-row]").filter((r) => !r.closest("template"));
+  const rows = $$("[data-row]");
   if (!rows.length) return;
   const at = rows.findIndex((r) => r.classList.contains("current"));
   const next = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + step, 0), rows.length - 1)];
@@ -163,13 +162,15 @@ function listen(address, ready) {
   addEventListener("pageshow", (event) => { if (event.persisted) begin(); });
 }
 
-// A list that changes: the page is read again, and what is fresh takes the place of what was there.
-// A reader who types, or was asked something, is not disturbed.
-const list = $("#fresh");
-let stale = false, reading = false, pause = 1000;
+// A page that changes is read again, and what is fresh takes the place of what was there. A reader who
+// selects a text, or was asked something, is not disturbed.
+const list = $("#fresh[data-live]");
+let stream, stale = false, reading = false, pause = 1000;
+const disturbs = () => $(".ask[open]", list) || !getSelection().isCollapsed && list.contains(getSelection().anchorNode);
+const nameOf = (row) => $("a[data-open]", row)?.href ?? row.id;
 
 function freshen() {
-  if (!stale || reading || document.hidden || $(".ask[open]", list)) return;
+  if (!stale || reading || document.hidden || disturbs()) return;
   const request = new XMLHttpRequest(), began = Date.now();
   stale = false;
   reading = true;
@@ -177,16 +178,25 @@ function freshen() {
   request.responseType = "document";
   request.onload = () => {
     const now = request.status === 200 && request.response && $("#fresh", request.response);
-    if (!now || $(".ask[open]", list)) return;
-    const rows = (root) => new Map($$("tr[data-row]", root).map((row) => [$("a[data-open], [data-copy]", row)?.href, row]));
-    const before = rows(list), current = $("tr.current a[data-open]", list)?.href, focus = list.contains(document.activeElement) && document.activeElement.href;
+    if (!now || disturbs()) {
+      stale = true;
+      return;
+    }
+    const before = new Set($$("[data-row]", list).map(nameOf)), current = $(".current[data-row]", list), unfolded = $$("[data-row] details[open]", list).map((d) => nameOf(d.closest("[data-row]")));
+    const held = list.contains(document.activeElement) && document.activeElement, atEnd = innerHeight + scrollY >= document.body.scrollHeight - 80;
     copies(now);
-    for (const [href, row] of rows(now)) {
-      if (before.size && !before.has(href)) row.classList.add("fresh");
-      if (current && href === current) row.classList.add("current");
+    $$("pre.json.whole", now).forEach(colour);
+    for (const row of $$("[data-row]", now)) {
+      const name = nameOf(row);
+      row.classList.toggle("fresh", before.size > 0 && !before.has(name));
+      if (current && !$(".current[data-row]", now) && name === nameOf(current)) row.classList.add("current");
+      if (unfolded.includes(name)) $("details", row).open = true;
     }
     list.replaceChildren(...now.childNodes);
-    if (focus) $$("a", list).find((a) => a.href === focus)?.focus({ preventScroll: true });
+    if (held) $$(held.localName, list).find((e) => held.href ? e.href === held.href : e.textContent === held.textContent)?.focus({ preventScroll: true });
+    if (atEnd && $("#events")) scrollTo(0, document.body.scrollHeight);
+    if (!now.dataset.live) stream.close(); // nothing changes any more
+    tell();
   };
   request.onloadend = () => {
     reading = false;
@@ -196,11 +206,32 @@ function freshen() {
   request.send();
 }
 
+// How long a followed run has been silent: one whose process died is not to look alive.
+function tell() {
+  const live = $("#live");
+  if (!live || stream?.readyState !== EventSource.OPEN) {
+    if (live && stream) say(live, "lost", "The connection was lost; trying again.");
+    return;
+  }
+  const quiet = Math.max(Math.round((Date.now() - live.dataset.came) / 1000), 0);
+  const since = quiet < 60 ? quiet + " s" : quiet < 3600 ? Math.floor(quiet / 60) + " min" : Math.floor(quiet / 3600) + " h";
+  say(live, quiet < 30 ? "on" : "silent", "Following the run. The last event came " + since + " ago.");
+}
+
+function say(live, state, text) {
+  live.className = "live " + state;
+  live.textContent = text;
+}
+
 if (list) {
   listen(list.dataset.live, (source) => {
+    stream = source;
+    source.onopen = source.onerror = tell;
     source.onmessage = () => { stale = true; if (!reading) setTimeout(freshen, pause); };
   });
+  setInterval(tell, 1000);
   document.addEventListener("visibilitychange", freshen);
+  document.addEventListener("selectionchange", () => setTimeout(freshen));
   list.addEventListener("toggle", freshen, true);
 }
 
@@ -213,74 +244,3 @@ if (words) {
     $$("option", words).forEach((o, i) => { o.value = head + all[i]; });
   });
 }
-
-// A run in progress.
-const live = $("#live");
-const most = 3000; // rows of a page; more are on the next one
-
-// How long the run has been silent: one whose process died is not to look alive.
-let last = Number(live?.dataset.came) || Date.now(), fresh = 0;
-
-function tell() {
-  const quiet = Math.max(Math.round((Date.now() - last) / 1000), 0);
-  const since = quiet < 60 ? quiet + " s" : quiet < 3600 ? Math.floor(quiet / 60) + " min" : Math.floor(quiet / 3600) + " h";
-  const more = fresh && !events ? fresh + (fresh === 1 ? " new event: " : " new events: ") + "load the page again to see " + (fresh === 1 ? "it. " : "them. ") : "";
-  say(quiet < 30 ? "on" : "silent", more + "Following the run. The last event came " + since + " ago.");
-}
-
-function follow(source) {
-  let timer;
-  source.onopen = () => { tell(); clearInterval(timer); timer = setInterval(tell, 1000); };
-  source.onerror = () => { clearInterval(timer); say("lost", "The connection was lost; trying again."); };
-  source.onmessage = (message) => {
-    const ev = JSON.parse(message.data);
-    last = Date.now();
-    fresh++;
-    tell();
-    if (!events) return;
-    if (document.getElementById("e" + ev.seq)) return;
-    if (events.children.length >= most) {
-      source.close();
-      clearInterval(timer);
-      say("", "The run goes on. Load the page again to see more.");
-      return;
-    }
-    const atEnd = innerHeight + scrollY >= document.body.scrollHeight - 80;
-    events.append(newRow(ev));
-    $$("[data-last]").forEach((span) => { span.textContent = ev.seq.toLocaleString("en"); });
-    if (atEnd) scrollTo(0, document.body.scrollHeight);
-  };
-  source.addEventListener("end", () => {
-    source.close();
-    clearInterval(timer);
-    say("", "The run has ended. Load the page again for its totals.");
-  });
-}
-
-function say(state, text) {
-  live.className = "live " + state;
-  live.textContent = text;
-}
-
-function newRow(ev) {
-  const row = document.importNode($("#row").content, true).firstElementChild;
-  const set = (selector, text) => { const e = $(selector, row); if (e) e.textContent = text; return e; };
-  row.id = "e" + ev.seq;
-  row.classList.add("fresh");
-  set(".seq", ev.seq);
-  set(".since", ev.since);
-  set(".after", ev.after);
-  set(".call", ev.call);
-  set(".kind", ev.kind).className = "kind d" + ev.depth + " g-" + ev.group;
-  set(".text", ev.line);
-  set(".size", ev.size);
-  set("[data-f=time]", ev.time);
-  set("[data-f=hash]", ev.hash);
-  set("[data-f=previous]", ev.previous || "none");
-  const pre = set("pre.json", ev.payload);
-  $("[data-f=path]", row).href = ev.path;
-  if (!ev.payload) pre.textContent = "The payload is long. Open the event to see it.";
-  return row;
-}
-
-if (live) listen(live.dataset.live, follow);
