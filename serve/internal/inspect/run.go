@@ -96,24 +96,22 @@ type reader struct {
 // runView answers with a view of a run.
 func runView(name string) page {
 	return func(s *Server, w http.ResponseWriter, r *http.Request, v eventview.View) error {
-		return s.showRun(w, r, v, name, nil)
+		run, err := v.Run(r.Context(), r.PathValue("run"))
+		if err != nil {
+			return err
+		}
+		return s.showRun(w, r, v, run, name, nil)
 	}
 }
 
 // showRun answers with a view of a run, below the result of a check if there is one.
-func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.View, name string, judged func(eventlog.RunSummary) *verdict) error {
-	run, err := v.Run(r.Context(), r.PathValue("run"))
-	if err != nil {
-		return err
-	}
+func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.View, run eventlog.RunSummary, name string, judged *verdict) (err error) {
 	if err := v.Reserve(r.Context(), run.RunID); err != nil {
 		return err
 	}
 	b := &reader{Server: s, view: v, run: run, attempts: map[string]uint32{}}
 	b.selected, _ = strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
-	if judged != nil {
-		b.page.Verdict = judged(run)
-	}
+	b.page.Verdict = judged
 	switch name {
 	case viewEvents:
 		err = b.events(r)

@@ -52,7 +52,6 @@ type Server struct {
 	origins  []origin
 	handler  http.Handler
 	sessions cipher.AEAD // its key lives as long as the process
-	verdicts verdicts
 	tasks    tasks
 }
 
@@ -71,7 +70,7 @@ func New(c Config) (*Server, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: c, sessions: newSessionCipher(), verdicts: verdicts{of: map[[2]string]verdict{}}}
+	s := &Server{config: c, sessions: newSessionCipher()}
 	for _, text := range c.Origins {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {
@@ -133,9 +132,9 @@ var routes = []Route{
 	{"GET /tools/{tool}/change", false, (*Server).change},
 	{"POST /tools/{tool}/change", false, (*Server).change},
 	{"GET /diff", false, (*Server).diff},
-	{"GET /runs/{run}/validate", false, checked("validate")},
+	{"GET /runs/{run}/validate", false, check("validate")},
 	{"POST /runs/{run}/validate", false, check("validate")},
-	{"GET /runs/{run}/replay", false, checked("replay")},
+	{"GET /runs/{run}/replay", false, check("replay")},
 	{"POST /runs/{run}/replay", false, check("replay")},
 	{"GET /usage", false, (*Server).usage},
 	{"GET /queue", false, (*Server).queue},

@@ -19,15 +19,16 @@ const (
 	maxTaskTime  = 10 * time.Minute
 	unseenTime   = 2 * time.Minute // after which a task that no page looks at is cancelled
 	tasksRunning = 2               // of one namespace; of all twice as many
-	tasksKept    = 4               // likewise, with their results
+	tasksKept    = 4               // finished ones, of one namespace; of all four times as many
+	checksKept   = 256             // likewise
 )
 
-// task is an execution of runs again, which takes longer than a request. Its result is kept until
-// later tasks take its place.
+// task is an execution of runs again, which takes longer than a request, or a check of a run, which
+// does not. Its result is kept until later ones take its place.
 type task struct {
 	namespace, key string
 	began          time.Time
-	cancel         context.CancelFunc
+	cancel         context.CancelFunc // nil for a check
 	unseen         *time.Timer
 	finished       chan struct{}
 
@@ -105,9 +106,7 @@ func (ts *tasks) start(ctx context.Context, namespace, key string, work func(ctx
 	ctx, end := share.Fork(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTaskTime, errors.New("stopped after "+display.Duration(maxTaskTime)))
 	t := &task{namespace: namespace, key: key, began: time.Now(), cancel: cancel, unseen: time.AfterFunc(unseenTime, cancel), finished: make(chan struct{})}
-	ts.all = append(slices.DeleteFunc(ts.all, func(o *task) bool { return o.namespace == namespace && o.key == key }), t)
-	ts.drop(tasksKept, func(o *task) bool { return o.namespace == namespace })
-	ts.drop(4*tasksKept, func(*task) bool { return true })
+	ts.put(t, tasksKept)
 	go func() {
 		defer close(t.finished)
 		defer end()
@@ -123,16 +122,33 @@ func (ts *tasks) start(ctx context.Context, namespace, key string, work func(ctx
 	return nil
 }
 
-// drop removes the oldest finished tasks of those that are, but for the newest ones.
-func (ts *tasks) drop(most int, are func(*task) bool) {
-	for i, n := len(ts.all)-1, 0; i >= 0; i-- {
-		if !are(ts.all[i]) {
-			continue
+// keep keeps the result of a check. So it has an address, which can be shared.
+func (ts *tasks) keep(namespace, key string, began time.Time, result any) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t := &task{namespace: namespace, key: key, began: began, finished: make(chan struct{}), result: result, took: time.Since(began)}
+	close(t.finished)
+	ts.put(t, checksKept)
+}
+
+// put adds a task in place of the one with its key, and of the oldest finished ones of its kind. The
+// caller holds mu.
+func (ts *tasks) put(t *task, kept int) {
+	own, all := 0, 0
+	for i, o := range slices.Backward(ts.all) {
+		of := o.namespace == t.namespace
+		replaced := of && o.key == t.key
+		if !replaced && (o.cancel == nil) == (t.cancel == nil) && !o.running() {
+			if all++; of {
+				own++
+			}
+			replaced = of && own >= kept || all >= 4*kept
 		}
-		if n++; n > most && !ts.all[i].running() {
+		if replaced {
 			ts.all = slices.Delete(ts.all, i, i+1)
 		}
 	}
+	ts.all = append(ts.all, t)
 }
 
 // stop cancels all tasks, and waits until they have ended.
@@ -141,8 +157,10 @@ func (ts *tasks) stop() {
 	defer ts.mu.Unlock()
 	ts.closed = true
 	for _, t := range ts.all {
-		t.cancel()
-		<-t.finished
+		if t.running() {
+			t.cancel()
+			<-t.finished
+		}
 	}
 }
 
