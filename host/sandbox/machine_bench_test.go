@@ -92,7 +92,7 @@ func BenchmarkRecording(b *testing.B) {
 			for {
 				at, addr := somewhere(b), uint32(random.Uint64N(uint64(r.Size()-4)))
 				began := userTime(b)
-				_, ok, err := r.LastWrite(b.Context(), at, addr, 4)
+				_, ok, err := r.LastWrite(b.Context(), at, machine.Range{Addr: addr, Len: 4})
 				if err != nil {
 					b.Fatal(err)
 				}

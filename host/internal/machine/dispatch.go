@@ -2383,10 +2383,6 @@ func (m *Machine) run(budget uint64) (done bool, err error) {
 		f, code, pc, counts = callee, callee.code, 0, m.countsOf(callee)
 		fr = (*[maxSlots]uint64)(m.stack[fp:])
 		clear(fr[f.params:f.locals])
-		if len(m.frames) == m.above {
-			m.reason = Entered
-			goto paused
-		}
 		continue
 	returns:
 		if n := len(m.frames) - 1; n >= 0 {

@@ -64,10 +64,11 @@ type Machine struct {
 	recording *Recording
 
 	// What run stops at, before a call or position ends it, and why it did.
-	watched      []Range
-	fuelStop     uint64
-	above, below int // frames of callers
-	reason       Reason
+	watched  []Range
+	fuelStop uint64
+	below    int // frames of callers
+	reason   Reason
+	hit      Range // of those watched
 }
 
 // New makes an instance. There is a host for each import, in their order. Memory is empty where the
@@ -94,7 +95,6 @@ func (m *Machine) Call(ctx context.Context, export string, stack []uint64) (err 
 	copy(m.stack, stack[:f.params])
 	clear(m.stack[f.params:f.locals])
 	if m.every > 0 {
-		m.recording = newRecording(m)
 		err = m.record(ctx)
 	} else {
 		_, err = m.protected(math.MaxUint64)
@@ -166,9 +166,20 @@ func (m *Machine) resize(size int) {
 		clear(m.mem[size:])
 	}
 	m.mem, m.barrier = m.mem[:size], m.barrier[:size>>pageBits]
-	if m.recording != nil {
-		m.recording.clean(old>>pageBits, size>>pageBits)
+	for p := old >> pageBits; m.recording != nil && p < len(m.barrier); p++ {
+		m.barrier[p] = isClean
 	}
+	m.watch(true)
+}
+
+func (m *Machine) page(p int) []byte { return m.mem[p<<pageBits : (p+1)<<pageBits] }
+
+// spent returns the fuel that has been spent.
+func (m *Machine) spent() uint64 {
+	if m.code.fuel < 0 {
+		return 0
+	}
+	return m.globals[m.code.fuel]
 }
 
 // Write writes to memory.

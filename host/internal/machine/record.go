@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -36,14 +37,15 @@ type Recording struct {
 	finished  bool
 	snapshots []*snapshot // in the order of their positions, from 0
 	base      []*page     // memory at the last snapshot, taken or restored
-	dirty     []uint32    // pages written since
 	journal   []entry
-	next      int  // entry of the journal
-	kept      int  // bytes of the journal
-	copied    int  // pages in the snapshots
-	answering bool // by the host
-	hit       Range
+	next      int   // entry of the journal
+	kept      int   // bytes of the journal
+	copied    int   // pages in the snapshots
+	answering bool  // by the host
 	failed    error // see errReplay
+
+	offsets []uint32    // of breakpoints,
+	broken  []*function // and all functions with them
 }
 
 type page [pageBytes]byte
@@ -76,12 +78,7 @@ type write struct {
 
 // Record makes the machine record the calls that follow, with a snapshot every so many operations.
 // Zero chooses a distance that takes some milliseconds to execute. It must not be in a call.
-func (m *Machine) Record(every uint64) {
-	m.every = every
-	if every == 0 {
-		m.every = 1 << 19
-	}
-}
+func (m *Machine) Record(every uint64) { m.every = cmp.Or(every, 1<<19) }
 
 // Recording returns the recording of the last call, or nil. The machine becomes part of it and must not be used any
 // more. The state at the end is executed again, since what ended the call may have changed it.
@@ -95,23 +92,17 @@ func (m *Machine) Recording() *Recording {
 	return m.recording
 }
 
-func newRecording(m *Machine) *Recording {
-	r := &Recording{m: m}
+// record executes a call to its end.
+func (m *Machine) record(ctx context.Context) error {
+	r, every := &Recording{m: m}, m.every
 	m.recording = r
-	for p := range m.barrier {
-		m.barrier[p] = isClean
-		b := m.mem[p<<pageBits : (p+1)<<pageBits]
-		if zero := (page{}); string(b) != string(zero[:]) {
-			r.dirty = append(r.dirty, uint32(p))
+	var zero page
+	for p := range m.barrier { // the first snapshot has the other pages
+		if m.barrier[p] = 0; bytes.Equal(m.page(p), zero[:]) {
+			m.barrier[p] = isClean
 		}
 	}
 	r.snap()
-	return r
-}
-
-// record executes a call to its end.
-func (m *Machine) record(ctx context.Context) error {
-	r, every := m.recording, m.every
 	var done bool
 	var err error
 	for !done && err == nil {
@@ -139,38 +130,29 @@ const (
 
 // written notices a write to pages with a barrier. It reports whether to stop.
 func (m *Machine) written(at, n uint64) bool {
-	r := m.recording
-	if r == nil || n == 0 {
+	if n == 0 {
 		return false
 	}
 	for p := at >> pageBits; p <= (at+n-1)>>pageBits; p++ {
-		if m.barrier[p]&isClean != 0 {
-			m.barrier[p] &^= isClean
-			r.dirty = append(r.dirty, uint32(p))
-		}
+		m.barrier[p] &^= isClean
 	}
 	for _, w := range m.watched {
 		if at < uint64(w.Addr)+uint64(w.Len) && uint64(w.Addr) < at+n {
-			m.reason, r.hit = Written, w
+			m.reason, m.hit = Written, w
 			return true
 		}
 	}
 	return false
 }
 
-// clean sets the barrier of pages that memory has grown by.
-func (r *Recording) clean(from, to int) {
-	for p := from; p < to; p++ {
-		r.m.barrier[p] = isClean
-	}
-	r.watch(func(b byte) byte { return b | isWatched })
-}
-
-func (r *Recording) hostWrote(at uint32, b []byte) {
-	if r.answering {
-		e := &r.journal[len(r.journal)-1]
-		e.writes = append(e.writes, write{at, slices.Clone(b)})
-		r.kept += len(b)
+// watch sets the barrier of the watched pages that memory has, or takes it away.
+func (m *Machine) watch(watched bool) {
+	for _, w := range m.watched {
+		for p := w.Addr >> pageBits; uint64(p) < w.end() && int(p) < len(m.barrier); p++ {
+			if m.barrier[p] &^= isWatched; watched {
+				m.barrier[p] |= isWatched
+			}
+		}
 	}
 }
 
@@ -205,20 +187,31 @@ func (r *Recording) answer(f *function, slots []uint64) {
 	}
 }
 
+// hostWrote keeps what the host wrote to memory.
+func (r *Recording) hostWrote(at uint32, b []byte) {
+	if r.answering {
+		e := &r.journal[len(r.journal)-1]
+		e.writes = append(e.writes, write{at, slices.Clone(b)})
+		r.kept += len(b)
+	}
+}
+
 // snap keeps the state.
 func (r *Recording) snap() {
 	m := r.m
 	if n := len(r.snapshots); n > 0 && r.snapshots[n-1].at == m.at {
 		return
 	}
-	pages := make([]*page, len(m.mem)>>pageBits)
+	pages := make([]*page, len(m.barrier))
 	copy(pages, r.base)
-	for _, p := range r.dirty {
-		pages[p] = (*page)(slices.Clone(m.mem[p<<pageBits : (p+1)<<pageBits]))
-		m.barrier[p] |= isClean
+	for p := range pages {
+		if m.barrier[p]&isClean == 0 {
+			pages[p] = (*page)(slices.Clone(m.page(p)))
+			m.barrier[p] |= isClean
+			r.copied++
+		}
 	}
-	r.copied += len(r.dirty)
-	r.base, r.dirty = pages, r.dirty[:0]
+	r.base = pages
 	r.snapshots = append(r.snapshots, &snapshot{
 		at: m.at, place: m.place, frames: slices.Clone(m.frames), slots: slices.Clone(m.stack[:m.fp+m.funcs[m.fn].size]),
 		globals: slices.Clone(m.globals), pages: pages, next: len(r.journal),
@@ -252,25 +245,16 @@ func (r *Recording) restore(s *snapshot) {
 	m.place, m.frames, m.at, r.next = s.place, append(m.frames[:0], s.frames...), s.at, s.next
 	copy(m.stack, s.slots)
 	copy(m.globals, s.globals)
-	put := func(p int) {
-		if b := m.mem[p<<pageBits : (p+1)<<pageBits]; s.pages[p] != nil {
-			copy(b, s.pages[p][:])
-		} else {
-			clear(b)
+	for p, kept := range s.pages {
+		if before := p < len(r.base) && r.base[p] == kept || p >= len(r.base) && kept == nil; before && m.barrier[p]&isClean != 0 {
+			continue
+		}
+		if clear(m.page(p)); kept != nil {
+			copy(m.page(p), kept[:])
 		}
 		m.barrier[p] |= isClean
 	}
-	for _, p := range r.dirty {
-		if int(p) < len(s.pages) {
-			put(int(p))
-		}
-	}
-	for p := range s.pages {
-		if p >= len(r.base) && s.pages[p] != nil || p < len(r.base) && r.base[p] != s.pages[p] {
-			put(p)
-		}
-	}
-	r.base, r.dirty = s.pages, r.dirty[:0]
+	r.base = s.pages
 }
 
 // before returns the number of the last snapshot at or before a position.
@@ -281,13 +265,15 @@ func (r *Recording) before(at uint64) int {
 // A Range is Len bytes of memory from Addr.
 type Range struct{ Addr, Len uint32 }
 
+// end returns the number of the page behind the range.
+func (w Range) end() uint64 { return (uint64(w.Addr) + uint64(w.Len) + pageBytes - 1) >> pageBits }
+
 // Stop are the conditions at which an execution stops. Zero values are none.
 type Stop struct {
 	Offsets []uint32 // before the first operation of an instruction at one of these offsets in the module, or behind it
 	Writes  []Range  // after a write to one of these
 	Fuel    uint64   // once that much fuel has been spent
 	Below   int      // once fewer frames than this are left
-	Above   int      // once a call makes this many frames
 }
 
 // Reason is why an execution stopped.
@@ -300,7 +286,6 @@ const (
 	Written
 	Fuel
 	Returned
-	Entered
 )
 
 // End returns the last position.
@@ -310,47 +295,12 @@ func (r *Recording) End() uint64 { return r.end }
 func (r *Recording) At() uint64 { return r.m.at }
 
 // Fuel returns the fuel that has been spent.
-func (r *Recording) Fuel() uint64 {
-	if r.m.code.fuel < 0 {
-		return 0
-	}
-	return r.m.globals[r.m.code.fuel]
-}
-
-// arm sets what run stops at.
-func (r *Recording) arm(s Stop) {
-	m := r.m
-	m.watched, m.above, m.below, m.fuelStop = s.Writes, s.Above-1, s.Below-1, s.Fuel
-	if s.Fuel == 0 {
-		m.fuelStop = math.MaxUint64
-	}
-	r.watch(func(b byte) byte { return b | isWatched })
-	m.funcs = m.code.funcs
-	for _, offset := range s.Offsets {
-		r.breakAt(offset)
-	}
-}
-
-func (r *Recording) disarm() {
-	m := r.m
-	r.watch(func(b byte) byte { return b &^ isWatched })
-	m.watched, m.above, m.below, m.fuelStop, m.funcs = nil, 0, 0, math.MaxUint64, m.code.funcs
-}
-
-// watch changes the barrier of the watched pages that memory has.
-func (r *Recording) watch(change func(byte) byte) {
-	barrier := r.m.barrier
-	for _, w := range r.m.watched {
-		for p := uint64(w.Addr) >> pageBits; w.Len > 0 && p <= (uint64(w.Addr)+uint64(w.Len)-1)>>pageBits && p < uint64(len(barrier)); p++ {
-			barrier[p] = change(barrier[p])
-		}
-	}
-}
+func (r *Recording) Fuel() uint64 { return r.m.spent() }
 
 // locate returns the first operation at or behind an offset, in the same function. The first operation
 // of a function may be behind its first instruction.
-func (m *Machine) locate(offset uint32) (f *function, pc int) {
-	functions := m.funcs[len(m.code.Imports):]
+func (c *Code) locate(offset uint32) (f *function, pc int) {
+	functions := c.funcs[len(c.Imports):]
 	i := sort.Search(len(functions), func(i int) bool { return len(functions[i].offsets) > 0 && functions[i].offsets[0] > offset }) - 1
 	if i >= 0 {
 		f = functions[i]
@@ -367,33 +317,34 @@ func (m *Machine) locate(offset uint32) (f *function, pc int) {
 // Operation returns the offset at which a breakpoint at the given one stops, as Where returns it, and
 // whether there is an operation.
 func (r *Recording) Operation(offset uint32) (uint32, bool) {
-	f, pc := r.m.locate(offset)
+	f, pc := r.m.code.locate(offset)
 	if f == nil {
 		return 0, false
 	}
 	return f.offsets[pc], true
 }
 
-// breakAt puts a breakpoint at an offset, in a copy of the function.
-func (r *Recording) breakAt(offset uint32) {
-	m := r.m
-	at, pc := m.locate(offset)
-	if at == nil {
-		return
+// breakAt puts breakpoints at offsets, into copies of their functions.
+func (r *Recording) breakAt(offsets []uint32) {
+	code := r.m.code
+	if r.broken == nil || !slices.Equal(r.offsets, offsets) {
+		r.offsets, r.broken = slices.Clone(offsets), slices.Clone(code.funcs)
+		for _, offset := range offsets {
+			f, pc := code.locate(offset)
+			if f == nil {
+				continue
+			}
+			if r.broken[f.index] == f {
+				copied := *f
+				copied.code, r.broken[f.index] = slices.Clone(f.code), &copied
+			}
+			r.broken[f.index].code[pc].op = opBreak
+		}
 	}
-	if &m.funcs[0] == &m.code.funcs[0] {
-		m.funcs = slices.Clone(m.funcs)
-	}
-	if at == m.code.funcs[at.index] {
-		copied := *at
-		copied.code = slices.Clone(at.code)
-		at = &copied
-		m.funcs[at.index] = at
-	}
-	at.code[pc].op = opBreak
+	r.m.funcs = r.broken
 }
 
-// forward executes up to a position, or to what is armed.
+// forward executes up to a position, or to what stops the machine.
 func (r *Recording) forward(ctx context.Context, until uint64) (Reason, error) {
 	m := r.m
 	for m.reason = Position; m.at < until && m.reason == Position; {
@@ -409,25 +360,24 @@ func (r *Recording) forward(ctx context.Context, until uint64) (Reason, error) {
 	return reason, nil
 }
 
-// past executes one operation in spite of a breakpoint.
-func (r *Recording) past(ctx context.Context, until uint64) (Reason, error) {
-	broken := r.m.funcs
-	r.m.funcs = r.m.code.funcs
-	reason, err := r.forward(ctx, min(r.m.at+1, until))
-	r.m.funcs = broken
-	return reason, err
-}
-
 // Run executes from the position to another one, at most to End, unless it stops before. It executes at
 // least one operation. A breakpoint stops before its instruction; all else stops behind the operation that
 // caused it.
 func (r *Recording) Run(ctx context.Context, until uint64, s Stop) (Reason, error) {
+	m := r.m
 	until = min(until, r.end)
-	r.arm(s)
-	defer r.disarm()
-	reason, err := r.past(ctx, until)
-	if err != nil || reason != Position {
+	m.watched, m.below, m.fuelStop = s.Writes, s.Below-1, cmp.Or(s.Fuel, math.MaxUint64)
+	m.watch(true)
+	defer func() {
+		m.watch(false)
+		m.watched, m.below, m.fuelStop, m.funcs = nil, 0, math.MaxUint64, m.code.funcs
+	}()
+	reason, err := r.forward(ctx, min(m.at+1, until)) // even if there is a breakpoint
+	if err != nil || reason != Position || m.at >= until {
 		return reason, err
+	}
+	if len(s.Offsets) > 0 {
+		r.breakAt(s.Offsets)
 	}
 	return r.forward(ctx, until)
 }
@@ -455,86 +405,39 @@ func (r *Recording) SeekFuel(ctx context.Context, fuel uint64) error {
 	return err
 }
 
-// Back goes back to the last position, not before from, at which something holds: that the next
-// instruction is at one of the offsets; that the next operation writes one of the ranges, or makes that
-// many frames. If there is none, it goes to from. The other conditions do not count.
-func (r *Recording) Back(ctx context.Context, from uint64, s Stop) (Reason, error) {
-	s.Fuel, s.Below = 0, 0
-	here, end := r.m.at, r.m.at
-	found, why := from, Position
-	r.arm(s)
-	err := func() error {
-		defer r.disarm()
-		for i := r.before(end); i >= 0 && end > from && why == Position; i-- {
-			if r.untouched(i, end, s) {
-				end = r.snapshots[i].at
-				continue
-			}
-			r.restore(r.snapshots[i])
-			for {
-				reason, err := r.forward(ctx, end)
-				if err != nil {
-					return err
-				}
-				at := r.m.at
-				if reason == Written || reason == Entered {
-					at--
-				}
-				if reason != Position && at >= from && at < end {
-					found, why = at, reason
-				}
-				if r.m.at < end && reason == Offset {
-					if reason, err = r.past(ctx, end); err != nil {
-						return err
-					}
-					if reason != Position && r.m.at-1 >= from {
-						found, why = r.m.at-1, reason
-					}
-				}
-				if r.m.at >= end {
-					break
-				}
-			}
-			end = r.snapshots[i].at
+// LastWrite returns the position before the last write, before a position, to some bytes. It stays
+// where it is. It is false if the call did not write them.
+func (r *Recording) LastWrite(ctx context.Context, before uint64, w Range) (at uint64, ok bool, err error) {
+	here := r.m.at
+	err = ctx.Err()
+	for i := r.before(before); i >= 0 && !ok && err == nil; i-- {
+		s := r.snapshots[i]
+		if i+1 < len(r.snapshots) && r.snapshots[i+1].at <= before && slices.Equal(s.within(w), r.snapshots[i+1].within(w)) {
+			continue // nothing was written to the page in between
 		}
-		return nil
-	}()
-	if err != nil {
-		return Position, errors.Join(err, r.Seek(context.WithoutCancel(ctx), here))
+		r.restore(s)
+		end := before
+		if i+1 < len(r.snapshots) {
+			end = min(end, r.snapshots[i+1].at)
+		}
+		for r.m.at < end && err == nil {
+			var why Reason
+			if why, err = r.Run(ctx, end, Stop{Writes: []Range{w}}); why == Written {
+				at, ok = r.m.at-1, true
+			}
+		}
 	}
-	return why, r.Seek(ctx, found)
+	return at, ok && err == nil, errors.Join(err, r.Seek(context.WithoutCancel(ctx), here))
 }
 
-// untouched reports whether nothing that s watches was written between a snapshot and the next one.
-func (r *Recording) untouched(i int, end uint64, s Stop) bool {
-	if len(s.Offsets) > 0 || s.Above > 0 || i+1 >= len(r.snapshots) || r.snapshots[i+1].at > end {
-		return false
-	}
-	a, b := r.snapshots[i].pages, r.snapshots[i+1].pages
-	for _, w := range s.Writes {
-		for p := uint64(w.Addr) >> pageBits; w.Len > 0 && p <= (uint64(w.Addr)+uint64(w.Len)-1)>>pageBits && p < uint64(len(b)); p++ {
-			if p >= uint64(len(a)) && b[p] != nil || p < uint64(len(a)) && a[p] != b[p] {
-				return false
-			}
-		}
-	}
-	return true
+// within returns the pages of a range. What is written to is another page in the next snapshot.
+func (s *snapshot) within(w Range) []*page {
+	end := min(w.end(), uint64(len(s.pages)))
+	return s.pages[min(uint64(w.Addr)>>pageBits, end):end]
 }
 
 // Hit returns which of the watched ranges the last stop at a write was for.
-func (r *Recording) Hit() Range { return r.hit }
-
-// LastWrite returns the position before the last write, before a position, to some bytes. It stays
-// where it is. It is false if the call did not write them.
-func (r *Recording) LastWrite(ctx context.Context, before uint64, addr, n uint32) (at uint64, ok bool, err error) {
-	here := r.m.at
-	if err := r.Seek(ctx, before); err != nil {
-		return 0, false, err
-	}
-	reason, err := r.Back(ctx, 0, Stop{Writes: []Range{{addr, n}}})
-	at = r.m.at
-	return at, reason == Written, errors.Join(err, r.Seek(context.WithoutCancel(ctx), here))
-}
+func (r *Recording) Hit() Range { return r.m.hit }
 
 // Frame is one function on the call stack.
 type Frame struct {
@@ -581,15 +484,6 @@ func (r *Recording) Size() uint32 { return r.m.Size() }
 
 // Globals returns a copy of the globals by their index in the executed module.
 func (r *Recording) Globals() []uint64 { return slices.Clone(r.m.globals) }
-
-// Global returns an exported global.
-func (r *Recording) Global(name string) (uint64, bool) {
-	index, ok := r.m.code.exportedGlobals[name]
-	if !ok {
-		return 0, false
-	}
-	return r.m.globals[index], true
-}
 
 // Effect is one call of the host.
 type Effect struct {

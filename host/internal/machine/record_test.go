@@ -149,13 +149,13 @@ func TestGoingBack(t *testing.T) {
 				r.thin()
 			}
 		}
-		last := func(before, from uint64, holds func(at uint64) bool) (uint64, bool) {
-			for at := before; at > from; at-- {
+		last := func(before uint64, holds func(at uint64) bool) (uint64, bool) {
+			for at := before; at > 0; at-- {
 				if holds(at - 1) {
 					return at - 1, true
 				}
 			}
-			return from, false
+			return 0, false
 		}
 		first := func(after uint64, holds func(at uint64) bool) (uint64, bool) {
 			for at := after + 1; at <= end; at++ {
@@ -166,48 +166,24 @@ func TestGoingBack(t *testing.T) {
 			return end, false
 		}
 		for range 20 {
-			here, from := random.Uint64N(end+1), uint64(0)
-			if random.IntN(3) == 0 {
-				from = random.Uint64N(here + 1)
-			}
+			here := random.Uint64N(end + 1)
 			aim := states[random.Uint64N(end+1)]
 			f := r.m.code.funcs[aim.place.fn]
 			pc := slices.Index(f.offsets, f.offsets[aim.place.pc])
 			atOffset := func(at uint64) bool { return states[at].place.fn == f.index && states[at].place.pc == pc }
 			for i, s := range []Stop{
-				{Offsets: []uint32{f.offsets[pc]}}, {Writes: ranges[:1]}, {Writes: ranges[1:]}, {Above: aim.depth}, {Below: aim.depth}, {Fuel: aim.fuel},
+				{Offsets: []uint32{f.offsets[pc]}}, {Writes: ranges[:1]}, {Writes: ranges[1:]}, {Below: aim.depth}, {Fuel: aim.fuel},
 			} {
-				must(r.Seek(ctx, here))
-				back := [6]func(uint64) bool{
-					atOffset,
-					func(at uint64) bool { return states[at].wrote[0] },
-					func(at uint64) bool { return states[at].wrote[1] },
-					func(at uint64) bool {
-						return at < end && states[at].depth < aim.depth && states[at+1].depth == aim.depth
-					},
-				}[i]
-				if back != nil {
-					why, err := r.Back(ctx, from, s)
-					must(err)
-					want, ok := last(here, from, back)
-					if r.At() != want || (why != Position) != ok {
-						t.Errorf("back from %d to %+v: %d (%v), want %d", here, s, r.At(), why, want)
-					}
-					if got := sampled[want]; got != "" && got != r.digest() {
-						t.Errorf("back from %d to %+v: another state", here, s)
-					}
-				}
 				if s.Fuel > 0 && states[here].fuel >= s.Fuel {
 					continue
 				}
 				must(r.Seek(ctx, here))
 				why, err := r.Run(ctx, end, s)
 				must(err)
-				want, ok := first(here, [6]func(uint64) bool{
+				want, ok := first(here, [5]func(uint64) bool{
 					atOffset,
 					func(at uint64) bool { return states[at-1].wrote[0] },
 					func(at uint64) bool { return states[at-1].wrote[1] },
-					func(at uint64) bool { return states[at-1].depth < aim.depth && states[at].depth == aim.depth },
 					func(at uint64) bool { return states[at].depth < states[at-1].depth && states[at].depth < aim.depth },
 					func(at uint64) bool {
 						return states[at].fuel > states[at-1].fuel && states[at].fuel >= aim.fuel && aim.fuel > 0
@@ -223,14 +199,17 @@ func TestGoingBack(t *testing.T) {
 			if r.At() != want {
 				t.Errorf("fuel %d is spent at %d, not %d", aim.fuel, want, r.At())
 			}
-			at, ok, err := r.LastWrite(ctx, here, ranges[0].Addr, ranges[0].Len)
-			must(err)
-			if want, is := last(here, 0, func(at uint64) bool { return states[at].wrote[0] }); is != ok || ok && at != want {
-				t.Errorf("last write before %d: %d %v, want %d %v", here, at, ok, want, is)
+			for i, w := range ranges {
+				must(r.Seek(ctx, here))
+				at, ok, err := r.LastWrite(ctx, here, w)
+				must(err)
+				if want, is := last(here, func(at uint64) bool { return states[at].wrote[i] }); is != ok || ok && at != want || r.At() != here {
+					t.Errorf("last write before %d: %d %v, want %d %v, and it stands at %d", here, at, ok, want, is, r.At())
+				}
 			}
 		}
 	}
-	if len(found) != 6 || answers < 10 {
+	if len(found) != 5 || answers < 10 {
 		t.Errorf("not every reason was met: %v, with %d answers of the host", found, answers)
 	}
 }
@@ -240,8 +219,8 @@ func TestARecordingIsCancelled(t *testing.T) {
 	r := recorded(t, rand.New(rand.NewPCG(3, 4)), 100, 0)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.Back(cancelled, 0, Stop{Offsets: []uint32{1}}); !errors.Is(err, context.Canceled) || r.At() != r.End() {
-		t.Errorf("back: %v, at %d of %d", err, r.At(), r.End())
+	if _, ok, err := r.LastWrite(cancelled, r.End(), Range{0, 1 << 31}); ok || !errors.Is(err, context.Canceled) || r.At() != r.End() {
+		t.Errorf("last write: %v %v, at %d of %d", ok, err, r.At(), r.End())
 	}
 	if _, err := r.Run(cancelled, r.End(), Stop{}); err != nil {
 		t.Errorf("an execution that is over: %v", err)
