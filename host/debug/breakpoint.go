@@ -185,6 +185,20 @@ func (s *Session) watched() *Breakpoint {
 	return nil
 }
 
+// inScript returns the breakpoint in the script at which the session is, or nil. A line of it begins
+// here, perhaps in a function that was called.
+func (s *Session) inScript(called bool) *Breakpoint {
+	here, _ := s.table.Innermost(s.memory())
+	for _, b := range s.breaks {
+		file := b.script.File // as much of its path as the user has given, or all of it
+		same := strings.HasSuffix("/"+here.File, "/"+file) || strings.HasSuffix("/"+file, "/"+here.File)
+		if b.script.Line > 0 && here.Line == b.script.Line && same || b.script.Function != "" && called && here.Function == b.script.Function {
+			return b
+		}
+	}
+	return nil
+}
+
 // number formats a value of WebAssembly.
 func number(t wasm.ValType, bits uint64) string {
 	switch t {

@@ -3,6 +3,7 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,10 @@ export default tool({
 
 // open records a call of the script, and begins a session at its end.
 func open(t *testing.T) (*debug.Session, []event.Event, *store.MemoryLog) {
+	return openScript(t, script)
+}
+
+func openScript(t *testing.T, script string) (*debug.Session, []event.Event, *store.MemoryLog) {
 	t.Helper()
 	ctx, log := t.Context(), store.Memory()
 	path := filepath.Join(t.TempDir(), "tool.js")
@@ -143,6 +148,77 @@ func TestThereAndBack(t *testing.T) {
 		walkOne(t, s, debug.Instruction, true)
 		if again, _, _ := s.Position(); again != before {
 			t.Errorf("an instruction there and back from %d ends at %d", before, again)
+		}
+	}
+}
+
+const recursion = `import { tool } from "starling";
+
+function depth(n) {
+  if (n === 0) {
+    return Number(0);
+  }
+  const deeper = depth(n - 1);
+  return Number(deeper) + 1;
+}
+
+export default tool({
+  name: "recursion",
+  description: "Recurses.",
+
+  execute() {
+    const deep = depth(2);
+    return { deep };
+  },
+});
+`
+
+// TestRecursion steps through a function that calls itself, and stops at a breakpoint on the way.
+func TestRecursion(t *testing.T) {
+	s, _, _ := openScript(t, recursion)
+	if _, err := s.Goto(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Break("depth"); err != nil {
+		t.Fatal(err)
+	}
+	for i, move := range []struct {
+		motion debug.Motion
+		back   bool
+		want   string
+	}{
+		{debug.Continue, false, "breakpoint depth:3 execute:16"},
+		{debug.Line, false, "step depth:7 execute:16"},
+		{debug.Out, false, "breakpoint depth:3 depth:7 execute:16"},
+		{debug.Over, false, "step depth:7 depth:7 execute:16"},
+		{debug.Over, false, "breakpoint depth:3 depth:7 depth:7 execute:16"},
+		{debug.Line, false, "step depth:5 depth:7 depth:7 execute:16"},
+		{debug.Line, false, "step depth:8 depth:7 execute:16"},
+		{debug.Line, false, "step depth:8 execute:16"},
+		{debug.Out, false, "step execute:16"},
+		{debug.Line, false, "the end of the call"},
+		{debug.Line, true, "step depth:8 execute:16"},
+		{debug.Line, true, "step depth:8 depth:7 execute:16"},
+		{debug.Line, true, "step depth:5 depth:7 depth:7 execute:16"},
+		{debug.Over, true, "breakpoint depth:3 depth:7 depth:7 execute:16"},
+		{debug.Out, true, "step depth:7 depth:7 execute:16"},
+		{debug.Line, true, "breakpoint depth:3 depth:7 execute:16"},
+		{debug.Out, true, "step depth:7 execute:16"},
+		{debug.Line, true, "breakpoint depth:3 execute:16"},
+		{debug.Over, true, "step execute:16"},
+	} {
+		stop, err := s.Move(t.Context(), move.motion, move.back)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := string(stop.Reason)
+		for _, f := range s.Frames() {
+			if f.Script && f.Function != "" {
+				got += fmt.Sprintf(" %s:%d", f.Function, f.Line)
+			}
+		}
+		if got != move.want {
+			t.Errorf("%d: %s, not %s", i, got, move.want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package debug
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"strings"
 
@@ -72,6 +71,7 @@ type sourceLine struct {
 	line int
 }
 
+// lineID returns a number for a line to stop in, or 0.
 func (s *Session) lineID(p Place) int32 {
 	if p.Line == 0 || strings.HasPrefix(p.File, "<frozen ") || p.File == "<string>" || s.own != nil && !s.own[p.File] {
 		return 0
@@ -85,8 +85,8 @@ func (s *Session) lineID(p Place) int32 {
 	return id
 }
 
-// spotOf describes the instruction at an offset of the rewritten module.
-func (s *Session) spotOf(rewritten uint32) spot {
+// spot describes the instruction at an offset of the rewritten module.
+func (s *Session) spot(rewritten uint32) spot {
 	known, ok := s.spots[rewritten]
 	if ok {
 		return known
@@ -105,44 +105,10 @@ func (s *Session) spotOf(rewritten uint32) spot {
 	return known
 }
 
-// script returns the functions of the script that the module interprets, innermost first.
-func (s *Session) script() []source.Call {
-	if !s.interpreted() {
-		return nil
-	}
+// memory returns a view of all memory.
+func (s *Session) memory() []byte {
 	memory, _ := s.rec.Read(0, s.rec.Size())
-	var locals [][]uint64
-	for _, f := range s.rec.Frames() {
-		locals = append(locals, f.Locals)
-	}
-	return s.table.Interpreted(memory, locals...)
-}
-
-// innermost returns the place of the innermost function of the script, and how many there are.
-func (s *Session) innermost() (Place, int) {
-	memory, _ := s.rec.Read(0, s.rec.Size())
-	var locals [][]uint64
-	if s.table.Format() == source.JavaScript {
-		for _, f := range s.rec.Frames() {
-			locals = append(locals, f.Locals)
-		}
-	}
-	return s.table.Innermost(memory, locals...)
-}
-
-// look returns the level and the line of the next instruction. The lines of instructions are their
-// offsets.
-func (s *Session) look(v view) (level, int32) {
-	if v == script {
-		place, depth := s.innermost()
-		return level{depth: depth}, s.lineID(place)
-	}
-	_, offset := s.rec.Where()
-	here := s.spotOf(offset)
-	if v == instructions {
-		return level{depth: s.rec.Depth()}, int32(here.offset)
-	}
-	return level{s.rec.Depth(), here.inlined}, here.line
+	return memory
 }
 
 // trail has the line at which each function on the stack is, outermost first.
@@ -178,8 +144,8 @@ func (t *trail) enter(at level, line int32) bool {
 // trail returns the lines of the present stack.
 func (s *Session) trail(v view) (t trail) {
 	if v == script {
-		_, depth := s.innermost()
-		for i, p := range slices.Backward(s.script()) {
+		_, depth := s.table.Innermost(s.memory())
+		for i, p := range slices.Backward(s.table.Interpreted(s.memory())) {
 			t.enter(level{depth: depth - i}, s.lineID(p.Place))
 		}
 		return t
@@ -198,41 +164,225 @@ func (s *Session) trail(v view) (t trail) {
 	return t
 }
 
+// motion is a motion under way. It ends at the first place, or going back at the last one, that
+// ends finds.
+type motion struct {
+	*Session
+	kind   Motion
+	view   view
+	began  level
+	breaks machine.Stop // the breakpoints in the module
+
+	// The place where it is.
+	trail    trail
+	now      level
+	line     int32
+	follower source.Follower
+	pulse    [3]uint32 // what the interpreter changes when it goes on
+}
+
+// look returns the level and the line of the next instruction. The lines of instructions are their
+// offsets. In the middle of a call, and in a function of the interpreter, the level of the script is not known: zero.
+func (m *motion) look() (level, int32) {
+	if m.view == script {
+		place, depth, pulse, _ := m.follower.Look(m.memory())
+		m.pulse = pulse
+		return level{depth: depth}, m.lineID(place)
+	}
+	_, offset := m.rec.Where()
+	here := m.spot(offset)
+	if m.view == instructions {
+		return level{depth: m.rec.Depth()}, int32(here.offset)
+	}
+	return level{m.rec.Depth(), here.inlined}, here.line
+}
+
 // Move moves a session to the next such place, or back to the last one. When ctx ends, the session
 // is where it was, and the reason is Interrupted.
-func (s *Session) Move(ctx context.Context, m Motion, back bool) (stop Stop, err error) {
-	return s.undoing(ctx, func() (Stop, error) {
-		switch {
-		case !back && s.rec.At() == s.rec.End():
-			return Stop{Reason: Ending}, nil
-		case back && s.rec.At() == 0:
-			return Stop{Reason: Beginning}, nil
-		case m == Continue && back:
-			return s.backward(ctx)
-		case m == Continue && s.scripted() == nil:
-			return s.forward(ctx, s.rec.End(), machine.Stop{})
-		case back:
-			return s.search(ctx, m, 0, Stop{Reason: Beginning})
+func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error) {
+	m := &motion{Session: s, kind: kind, view: lines}
+	scripted := false
+	for _, b := range s.breaks {
+		m.breaks.Offsets = append(m.breaks.Offsets, b.rewritten...)
+		if b.Size > 0 {
+			m.breaks.Writes = append(m.breaks.Writes, machine.Range{Addr: b.Address, Len: b.Size})
 		}
-		return s.step(ctx, m)
+		scripted = scripted || b.script != (Place{})
+	}
+	switch {
+	case kind == Instruction:
+		m.view = instructions
+	case scripted || kind != Continue && s.interpreted():
+		m.view = script
+	}
+	m.follower.Table = s.table
+	m.began, _ = m.look()
+	if kind == Over && len(s.trail(m.view)) == 0 { // no function of the user runs
+		m.kind = Line
+	}
+	return s.undoing(ctx, func() (Stop, error) {
+		if back {
+			return m.backwards(ctx)
+		}
+		_, stop, err := m.scan(ctx, s.rec.End(), false)
+		if stop.Reason == "" {
+			stop.Reason = Ending
+		}
+		return stop, err
 	})
+}
+
+// backwards executes windows before the present place again, of growing size, and goes to the last
+// place in them that ends the motion. It need not look before a place that is known without.
+func (m *motion) backwards(ctx context.Context) (Stop, error) {
+	began, floor, known := m.rec.At(), uint64(0), Stop{Reason: Beginning}
+	for _, b := range m.Session.breaks {
+		for _, at := range b.places {
+			if at < began && at >= floor {
+				floor, known = at, Stop{Hit, b}
+			}
+		}
+		if m.kind == Continue && b.Size > 0 {
+			at, ok, err := m.rec.LastWrite(ctx, began, machine.Range{Addr: b.Address, Len: b.Size})
+			if err != nil {
+				return Stop{}, err
+			}
+			if ok && at >= floor {
+				floor, known = at, Stop{Written, b}
+			}
+		}
+	}
+	const least, most = 1 << 12, 1 << 24
+	size := uint64(least)
+	if m.kind == Instruction {
+		size = 1 << 5
+	}
+	looks := m.kind != Continue || m.view == script || len(m.breaks.Offsets) > 0
+	for to := began; looks && to > floor; size = min(8*size, most) {
+		from := to - min(to-floor, size)
+		if err := m.rec.Seek(ctx, from-min(from, 1)); err != nil {
+			return Stop{}, err
+		}
+		at, stop, err := m.scan(ctx, to, true)
+		if err != nil || stop.Reason != "" {
+			return stop, errors.Join(err, m.rec.Seek(ctx, at))
+		}
+		to = from
+	}
+	return known, m.rec.Seek(ctx, floor)
+}
+
+// scan executes up to a position, and returns the first place that ends the motion, or the last one
+// before the position. It stays there, or at the position.
+func (m *motion) scan(ctx context.Context, to uint64, last bool) (found uint64, stop Stop, err error) {
+	m.follower = source.Follower{Table: m.table}
+	m.trail = m.Session.trail(m.view)
+	m.now, m.line = m.look()
+	for m.rec.At() < to {
+		until, conditions := m.next(to)
+		why, err := m.rec.Run(ctx, until, conditions)
+		if err != nil {
+			return 0, Stop{}, err
+		}
+		at := m.rec.At()
+		ends := m.ends(at < to || !last, at < m.rec.End())
+		if ends.Reason == "" && why == machine.Written && m.watched() != nil {
+			ends = Stop{Written, m.watched()}
+			if last { // and goes before it
+				at--
+			}
+		}
+		if ends.Reason != "" {
+			if found, stop = at, ends; !last {
+				break
+			}
+		}
+	}
+	return found, stop, nil
+}
+
+// next returns how far the machine may run before something changes that the motion looks at.
+// Functions that it need not look into run at full speed.
+func (m *motion) next(to uint64) (until uint64, s machine.Stop) {
+	for _, b := range m.Session.breaks {
+		for _, at := range b.places {
+			if at > m.rec.At() {
+				to = min(to, at)
+			}
+		}
+	}
+	s = machine.Stop{Offsets: m.breaks.Offsets, Writes: slices.Clip(m.breaks.Writes)}
+	within := level{}
+	if n := len(m.trail); n > 0 {
+		within = m.trail[n-1].level
+	}
+	switch {
+	case m.view == script:
+		for _, address := range m.pulse {
+			s.Writes = append(s.Writes, machine.Range{Addr: address, Len: 4})
+		}
+	case m.kind == Continue:
+	case m.kind >= Over && m.now.depth > m.began.depth:
+		s.Below = m.began.depth + 1
+	case m.kind == Out && m.now == m.began && m.began.inlined == 0:
+		s.Below = m.began.depth
+	case m.view == lines && m.line == 0 && m.now.depth > within.depth && (within.depth > 0 || m.kind == Line):
+		s.Below = within.depth + 1 // in code of others, until it calls back or returns
+		if m.kind == Line {
+			s.Offsets = slices.Concat(s.Offsets, m.heads)
+		}
+	default:
+		to = min(to, m.rec.At()+1)
+	}
+	return to, s
+}
+
+// ends describes why the motion may end at the present place: there is a breakpoint, or it has arrived.
+func (m *motion) ends(breakpoints, arrives bool) (stop Stop) {
+	if b := m.here(); b != nil && breakpoints {
+		stop = Stop{Hit, b}
+	}
+	if m.kind == Continue && m.view != script {
+		return stop
+	}
+	before := m.now
+	m.now, m.line = m.look()
+	begins := m.trail.enter(m.now, m.line)
+	switch {
+	case stop.Reason != "" || m.now.depth == 0 || !breakpoints || !arrives:
+	case m.view == script && begins && m.inScript(before.above(m.now)) != nil:
+		stop = Stop{Hit, m.inScript(before.above(m.now))}
+	case m.kind == Out && m.now.above(m.began), m.kind == Over && begins && !m.began.above(m.now), m.kind <= Line && begins:
+		stop.Reason = Stepped
+	}
+	return stop
 }
 
 // Goto moves a session to a position.
 func (s *Session) Goto(ctx context.Context, at uint64) (Stop, error) {
-	return s.undoing(ctx, func() (Stop, error) { return s.at(s.rec.Seek(ctx, min(at, s.rec.End()))) })
+	return s.jump(ctx, func() error { return s.rec.Seek(ctx, min(at, s.rec.End())) })
 }
 
 // GotoFuel moves a session to the first instruction before which that much fuel is spent.
 func (s *Session) GotoFuel(ctx context.Context, fuel uint64) (Stop, error) {
-	return s.undoing(ctx, func() (Stop, error) { return s.at(s.rec.SeekFuel(ctx, fuel)) })
+	return s.jump(ctx, func() error { return s.rec.SeekFuel(ctx, fuel) })
+}
+
+func (s *Session) jump(ctx context.Context, to func() error) (Stop, error) {
+	return s.undoing(ctx, func() (Stop, error) {
+		err := to()
+		if s.rec.At() == s.rec.End() {
+			return Stop{Reason: Ending}, err
+		}
+		return Stop{Reason: Stepped}, err
+	})
 }
 
 // LastWrite moves a session back to the instruction that wrote last to n bytes at an address. The
 // reason is Beginning, and the session stays, if the call wrote nothing there before.
 func (s *Session) LastWrite(ctx context.Context, address, n uint32) (Stop, error) {
 	return s.undoing(ctx, func() (Stop, error) {
-		at, ok, err := s.rec.LastWrite(ctx, s.rec.At(), address, n)
+		at, ok, err := s.rec.LastWrite(ctx, s.rec.At(), machine.Range{Addr: address, Len: n})
 		if err != nil || !ok {
 			return Stop{Reason: Beginning}, err
 		}
@@ -240,276 +390,20 @@ func (s *Session) LastWrite(ctx context.Context, address, n uint32) (Stop, error
 	})
 }
 
-// at is the stop after a jump.
-func (s *Session) at(err error) (Stop, error) {
-	if s.rec.At() == s.rec.End() {
-		return Stop{Reason: Ending}, err
-	}
-	return Stop{Reason: Stepped}, err
-}
-
 // undoing returns to where a motion began if it was interrupted.
 func (s *Session) undoing(ctx context.Context, move func() (Stop, error)) (Stop, error) {
 	began := s.rec.At()
 	stop, err := move()
-	if err != nil || stop.Reason == Beginning && s.rec.At() != 0 {
-		if again := s.rec.Seek(context.WithoutCancel(ctx), began); again != nil {
-			return stop, errors.Join(err, again)
-		}
+	if err == nil {
+		return stop, nil
 	}
-	if err != nil && ctx.Err() != nil {
-		return Stop{Reason: Interrupted}, nil
+	if again := s.rec.Seek(context.WithoutCancel(ctx), began); again != nil || ctx.Err() == nil {
+		return Stop{}, errors.Join(err, again)
 	}
-	return stop, err
-}
-
-// forward runs to a position, to what more describes, or to a breakpoint.
-func (s *Session) forward(ctx context.Context, until uint64, more machine.Stop) (Stop, error) {
-	var hit *Breakpoint
-	for _, b := range s.breaks {
-		for _, at := range b.places {
-			if at > s.rec.At() && at < until {
-				until, hit = at, b
-			}
-		}
-		more.Offsets = slices.Concat(more.Offsets, b.rewritten)
-		if b.Size > 0 {
-			more.Writes = append(more.Writes, machine.Range{Addr: b.Address, Len: b.Size})
-		}
-	}
-	why, err := s.rec.Run(ctx, until, more)
-	switch {
-	case err != nil:
-		return Stop{}, err
-	case why == machine.Written && s.watched() != nil:
-		return Stop{Written, s.watched()}, nil
-	case why == machine.Offset && s.here() != nil:
-		return Stop{Hit, s.here()}, nil
-	case s.rec.At() == s.rec.End():
-		return Stop{Reason: Ending}, nil
-	case s.rec.At() == until && hit != nil:
-		return Stop{Hit, hit}, nil
-	}
-	return Stop{Reason: Stepped}, nil
-}
-
-// backward goes back to the last breakpoint, in the module or in the script.
-func (s *Session) backward(ctx context.Context) (Stop, error) {
-	began := s.rec.At()
-	stop, err := s.inModule(ctx)
-	if at := s.rec.At(); err == nil && s.scripted() != nil {
-		if err = s.rec.Seek(ctx, began); err == nil {
-			return s.search(ctx, Continue, at, stop)
-		}
-	}
-	return stop, err
-}
-
-// inModule goes back to the last breakpoint in the module.
-func (s *Session) inModule(ctx context.Context) (Stop, error) {
-	began := s.rec.At()
-	var floor uint64
-	var hit *Breakpoint
-	var more machine.Stop
-	for _, b := range s.breaks {
-		for _, at := range b.places {
-			if at < began && (hit == nil || at > floor) {
-				floor, hit = at, b
-			}
-		}
-		more.Offsets = slices.Concat(more.Offsets, b.rewritten)
-		if b.Size > 0 {
-			more.Writes = append(more.Writes, machine.Range{Addr: b.Address, Len: b.Size})
-		}
-	}
-	if len(more.Offsets) > 0 || len(more.Writes) > 0 {
-		why, err := s.rec.Back(ctx, floor, more)
-		switch {
-		case err != nil:
-			return Stop{}, err
-		case why == machine.Written:
-			return Stop{Written, s.watched()}, nil
-		case why == machine.Offset:
-			return Stop{Hit, s.here()}, nil
-		}
-	}
-	if hit != nil {
-		return Stop{Hit, hit}, s.rec.Seek(ctx, floor)
-	}
-	return Stop{Reason: Beginning}, s.rec.Seek(ctx, 0)
-}
-
-// scripted returns the breakpoints in the script.
-func (s *Session) scripted() (all []*Breakpoint) {
-	for _, b := range s.breaks {
-		if b.script != (Place{}) {
-			all = append(all, b)
-		}
-	}
-	return all
-}
-
-// inScript returns the breakpoint in the script at which the session is, or nil. A line of it begins
-// here, perhaps in a function that was called.
-func (s *Session) inScript(called bool) *Breakpoint {
-	here, depth := s.innermost()
-	if depth == 0 {
-		return nil
-	}
-	for _, b := range s.scripted() {
-		file := b.script.File // as much of its path as the user has given, or all of it
-		same := strings.HasSuffix("/"+here.File, "/"+file) || strings.HasSuffix("/"+file, "/"+here.File)
-		if b.script.Line > 0 && here.Line == b.script.Line && same || b.script.Line == 0 && called && here.Function == b.script.Function {
-			return b
-		}
-	}
-	return nil
-}
-
-// wanted reports whether a motion that began at a level ends at another, where a line may begin.
-func (s *Session) wanted(m Motion, began, before, now level, begins bool) bool {
-	if now.depth == 0 {
-		return false
-	}
-	switch m {
-	case Continue:
-		return begins && s.inScript(before.above(now)) != nil
-	case Over:
-		return begins && !began.above(now)
-	case Out:
-		return now.above(began)
-	}
-	return begins
-}
-
-// step moves forwards to the end of a motion. Functions that it need not look into run at full
-// speed.
-func (s *Session) step(ctx context.Context, m Motion) (Stop, error) {
-	v := s.view(m)
-	began, _ := s.look(v)
-	trail := s.trail(v)
-	if m == Over && len(trail) == 0 { // no function of the user runs yet
-		m = Line
-	}
-	for before := began; ; {
-		if err := ctx.Err(); err != nil {
-			return Stop{}, err
-		}
-		stop, err := s.advance(ctx, s.rec.End(), m, began, v, trail, true)
-		if err != nil || stop.Reason != Stepped {
-			return stop, err
-		}
-		now, line := s.look(v)
-		begins := trail.enter(now, line)
-		if v == script && m != Out && begins && s.inScript(before.above(now)) != nil {
-			return Stop{Hit, s.inScript(before.above(now))}, nil
-		}
-		if s.wanted(m, began, before, now, begins) {
-			return stop, nil
-		}
-		before = now
-	}
-}
-
-// view is what a motion looks at from here.
-func (s *Session) view(m Motion) view {
-	switch {
-	case m == Instruction:
-		return instructions
-	case s.interpreted():
-		return script
-	}
-	return lines
+	return Stop{Reason: Interrupted}, nil
 }
 
 // interpreted reports whether the module is an interpreter of a script.
 func (s *Session) interpreted() bool {
 	return s.table.Format() == source.Python || s.table.Format() == source.JavaScript
-}
-
-// advance executes instructions until something may have changed that a motion looks at.
-func (s *Session) advance(ctx context.Context, until uint64, m Motion, began level, v view, t trail, breaks bool) (Stop, error) {
-	var more machine.Stop
-	now, line := s.look(v)
-	switch {
-	case v == script:
-		memory, _ := s.rec.Read(0, s.rec.Size())
-		for _, address := range s.table.Pulse(memory) {
-			more.Writes = append(more.Writes, machine.Range{Addr: address, Len: 4})
-		}
-	case m >= Over && now.depth > began.depth:
-		more.Below = began.depth + 1
-	case m == Out && now == began && began.inlined == 0:
-		more.Below = began.depth
-	case v == lines && line == 0 && len(t) > 0 && now.depth > t[len(t)-1].depth: // in code of others, until it calls back or returns
-		more.Below = t[len(t)-1].depth + 1
-		if m == Line {
-			more.Offsets = s.heads
-		}
-	case v == lines && m == Line && line == 0 && len(t) == 0:
-		more.Offsets = s.heads
-	default:
-		until = min(until, s.rec.At()+1)
-	}
-	watching := slices.ContainsFunc(s.breaks, func(b *Breakpoint) bool { return b.Size > 0 })
-	if breaks && (watching || until > s.rec.At()+1) {
-		return s.forward(ctx, until, more)
-	}
-	_, err := s.rec.Run(ctx, until, more)
-	b := s.here()
-	switch {
-	case err != nil || !breaks:
-	case b != nil:
-		return Stop{Hit, b}, nil
-	case s.rec.At() == s.rec.End():
-		return Stop{Reason: Ending}, nil
-	}
-	return Stop{Reason: Stepped}, err
-}
-
-// search moves backwards: it executes windows before the present place again, of growing size, and
-// goes to the last place in them that the motion wants, or else to a floor.
-func (s *Session) search(ctx context.Context, m Motion, floor uint64, otherwise Stop) (Stop, error) {
-	v := s.view(m)
-	began, _ := s.look(v)
-	const least, most = 1 << 12, 1 << 24
-	size := uint64(least)
-	if m == Instruction {
-		size = 1 << 5
-	}
-	for to := s.rec.At(); to > floor; size = min(8*size, most) {
-		from := to - min(to-floor, size)
-		if err := s.rec.Seek(ctx, from-min(from, 1)); err != nil {
-			return Stop{}, err
-		}
-		trail := s.trail(v)
-		found, before := uint64(math.MaxUint64), began
-		if from > 0 {
-			before, _ = s.look(v)
-		}
-		for {
-			if err := ctx.Err(); err != nil {
-				return Stop{}, err
-			}
-			if _, err := s.advance(ctx, to, m, began, v, trail, false); err != nil {
-				return Stop{}, err
-			}
-			if s.rec.At() >= to {
-				break
-			}
-			now, line := s.look(v)
-			if s.wanted(m, began, before, now, trail.enter(now, line)) {
-				found = s.rec.At()
-			}
-			before = now
-		}
-		if found != math.MaxUint64 {
-			if err := s.rec.Seek(ctx, found); m != Continue || err != nil {
-				return Stop{Reason: Stepped}, err
-			}
-			return Stop{Hit, s.inScript(true)}, nil
-		}
-		to = from
-	}
-	return otherwise, s.rec.Seek(ctx, floor)
 }

@@ -297,10 +297,17 @@ func (s *Session) Memory(address, n uint32) []byte {
 
 // Frames returns the functions that run, innermost first.
 func (s *Session) Frames() (frames []Frame) {
-	for _, c := range s.script() {
-		frames = append(frames, Frame{Place: c.Place, Script: true, Own: s.lineID(c.Place) > 0, variables: c.Variables})
+	all := s.rec.Frames()
+	if s.interpreted() {
+		var locals [][]uint64
+		for _, f := range all {
+			locals = append(locals, f.Locals)
+		}
+		for _, c := range s.table.Interpreted(s.memory(), locals...) {
+			frames = append(frames, Frame{Place: c.Place, Script: true, Own: s.lineID(c.Place) > 0, variables: c.Variables})
+		}
 	}
-	for i, f := range s.rec.Frames() {
+	for i, f := range all {
 		offset, ok := s.offsets.Original(f.Offset)
 		function, known := s.function(offset)
 		if !ok || !known {
@@ -347,8 +354,7 @@ func (s *Session) variables(f Frame) []Variable {
 		return slices.Clone(f.variables)
 	}
 	machine := s.rec.Frames()[f.physical]
-	memory, _ := s.rec.Read(0, s.rec.Size())
-	return s.table.Variables(f.Offset, source.State{Locals: machine.Locals, Operands: machine.Operands, Globals: s.rec.Globals(), Memory: memory})
+	return s.table.Variables(f.Offset, source.State{Locals: machine.Locals, Operands: machine.Operands, Globals: s.rec.Globals(), Memory: s.memory()})
 }
 
 // Slots returns the locals of WebAssembly of a frame, as local0. The address of one is what it points to.

@@ -49,22 +49,6 @@ func (t *Table) calls(memory []byte, locals [][]uint64, brief bool) ([]Call, int
 	return nil, 0
 }
 
-// Pulse returns the addresses of the numbers of four bytes in memory that change whenever the
-// interpreter calls or returns, and with most operations that can fail. They tell when to look at
-// [Table.Interpreted] again.
-func (t *Table) Pulse(memory []byte) []uint32 {
-	b := bytesOf(memory)
-	switch {
-	case t.format == Python:
-		if p, ok := t.openPython(b); ok {
-			return []uint32{p.thread + p.o[threadFrame], p.u32(p.thread+p.o[threadFrame]) + p.o[frameInstruction]}
-		}
-	case t.format == JavaScript && t.script.known:
-		return []uint32{quickJSFrame, b.u32(quickJSFrame) + 28}
-	}
-	return nil
-}
-
 // bytesOf is the memory of a module. Reading outside of it gives zeros.
 type bytesOf []byte
 

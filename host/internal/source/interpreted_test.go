@@ -90,7 +90,9 @@ func atEffect(t *testing.T, wasm []byte, r *machine.Recording) (calls []source.C
 		t.Fatal(err)
 	}
 	memory, _ := r.Read(0, r.Size())
-	for _, address := range table.Pulse(memory) {
+	follower := source.Follower{Table: table}
+	_, _, pulse, _ := follower.Look(memory)
+	for _, address := range pulse {
 		if address == 0 || address%4 != 0 || address >= r.Size() {
 			t.Errorf("pulse %#x", address)
 		}
@@ -103,12 +105,14 @@ func atEffect(t *testing.T, wasm []byte, r *machine.Recording) (calls []source.C
 		for range 1 << random.IntN(14) {
 			binary.LittleEndian.PutUint32(changed[4*random.IntN(len(changed)/4):], random.Uint32N(uint32(len(changed))))
 		}
-		for _, address := range append(table.Pulse(changed), 0xff968, 0xffa68) {
+		for _, address := range append(pulse[:], 0xff968, 0xffa68) {
 			if address /= 4; int(address) < len(changed)/4 {
 				binary.LittleEndian.PutUint32(changed[4*address:], random.Uint32()>>random.IntN(32))
 			}
 		}
-		table.Interpreted(changed[:len(changed)>>random.IntN(4)])
+		changed = changed[:len(changed)>>random.IntN(4)]
+		table.Interpreted(changed)
+		follower.Look(changed)
 	}
 	return calls
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -20,6 +21,8 @@ const (
 	quickJSVersion = "3.6.2"
 	quickJSFrame   = 0x11d2e4 // JSRuntime.current_stack_frame
 	quickJSAtoms   = 0x11d288 // JSRuntime.atom_array
+
+	quickJSInstruction = 28 // JSStackFrame.cur_pc
 )
 
 // script is what a JavaScript module says of its source.
@@ -102,12 +105,12 @@ func (q *quickJS) calls(locals [][]uint64, brief bool) (all []Call, count int) {
 		function, tag := q.u32(frame+8), int32(q.u32(frame+12))
 		code := q.u32(function + 24)
 		// The code of a function of C would lie nowhere.
-		buffer, size, pc := q.u32(code+12), q.u32(code+16), q.u32(frame+28)
+		buffer, size, pc := q.u32(code+12), q.u32(code+16), q.u32(frame+quickJSInstruction)
 		if class := q.uint(function+10, 2); tag == jsObject && code != 0 && q.isScript(class) && brief && count > 0 {
 			count++
 		} else if tag == jsObject && code != 0 && q.isScript(class) {
 			if innermost {
-				pc = running(locals, buffer, size, pc)
+				pc = running(locals, frame, buffer, size, pc)
 			}
 			innermost = false
 			if pc <= buffer || pc > buffer+size {
@@ -133,10 +136,14 @@ func (q *quickJS) isScript(class uint64) bool {
 	return class == 13 || class == 17 || class == 55 || class == 59 // functions, generators, async ones of both
 }
 
-// running returns where the interpreter is, from its locals, or the given place.
-func running(locals [][]uint64, buffer, size, pc uint32) uint32 {
-	for _, frame := range locals {
-		for _, v := range frame {
+// running returns where the interpreter is in the code of a frame, from its locals, or the given place.
+// Its own function has both the frame and the place in locals. That of a caller has another frame.
+func running(locals [][]uint64, frame, buffer, size, pc uint32) uint32 {
+	for _, values := range locals {
+		if !slices.Contains(values, uint64(frame)) {
+			continue
+		}
+		for _, v := range values {
 			if at := uint32(v); v>>32 == 0 && at > buffer && at <= buffer+size {
 				return at
 			}

@@ -1,0 +1,43 @@
+package source
+
+// Follower follows the calls of a script while the interpreter executes it.
+type Follower struct {
+	Table *Table
+
+	frame   uint32 // of the innermost call, at the last look
+	between int    // looks since, in the middle of a call
+}
+
+// Look returns the place of the innermost call and how many there are, as [Table.Innermost], or false
+// while the interpreter is about to call: it has replaced the innermost frame, and not yet linked it to its
+// caller. Look again after a write to the words at the addresses: they change whenever the interpreter
+// calls or returns, and with most operations that can fail.
+func (f *Follower) Look(memory []byte) (at Place, depth int, addresses [3]uint32, ok bool) {
+	b := bytesOf(memory)
+	var head, previous, instruction uint32
+	switch t := f.Table; {
+	case t.format == Python:
+		p, ok := t.openPython(b)
+		if !ok {
+			return at, 0, addresses, false
+		}
+		head, previous, instruction = p.thread+p.o[threadFrame], p.o[framePrevious], p.o[frameInstruction]
+	case t.format == JavaScript && t.script.known:
+		head, instruction = quickJSFrame, quickJSInstruction
+	default:
+		return at, 0, addresses, false
+	}
+	frame := b.u32(head)
+	addresses = [3]uint32{head, frame + instruction, frame + previous}
+	linked := f.frame == 0 || frame == f.frame || b.u32(frame+previous) == f.frame
+	for caller, n := f.frame, 0; !linked && caller != 0 && n < mostCalls; n++ { // it may have returned
+		caller = b.u32(caller + previous)
+		linked = caller == frame
+	}
+	if f.between++; !linked && f.between <= len(addresses) {
+		return at, 0, addresses, false
+	}
+	f.frame, f.between = frame, 0
+	at, depth = f.Table.Innermost(memory)
+	return at, depth, addresses, true
+}
