@@ -2,6 +2,7 @@ package dap
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -9,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,11 +32,12 @@ const thread = 1
 type server struct {
 	open  Open
 	files *debug.Files
-	s     *debug.Session // nil before launch
-	ids   map[string][]int
+	s     *debug.Session   // nil before launch
+	ids   map[string][]int // of breakpoints, by what has set them
 	seq   int
 	w     io.Writer
-	err   error // the first error of w
+	err   error  // the first error of w
+	after func() // what follows the response in progress, such as the event of a stop
 
 	frames []debug.Frame
 	groups [][]debug.Variable // by variablesReference minus 1, since the last stop
@@ -48,6 +52,50 @@ type request struct {
 	Arguments json.RawMessage `json:"arguments"`
 }
 
+// arguments are those of all requests together: where two have the same name, they have the same type.
+type arguments struct {
+	FrameId, VariablesReference, StartFrame, Levels    int
+	Offset, Count, InstructionOffset, InstructionCount int
+	Name, Expression, Granularity, MemoryReference     string
+	Fuel                                               uint64
+	Filters                                            []string
+	Source                                             struct{ Path string }
+	Breakpoints                                        []breakpoint
+}
+
+// breakpoint is one to set, of any kind.
+type breakpoint struct {
+	Line, Offset                       int
+	Name, DataId, InstructionReference string
+}
+
+// decode parses JSON of the client. Its errors are for the client's author.
+func decode(text []byte, into any) error {
+	err := json.Unmarshal(text, into)
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err
+	}
+	must := "an object"
+	switch wrong.Type.Kind() {
+	case reflect.String:
+		must = "a string"
+	case reflect.Slice:
+		must = "an array"
+	case reflect.Int:
+		must = "a whole number"
+	case reflect.Uint64:
+		must = "a whole number of at least 0"
+	}
+	field := []byte(cmp.Or(wrong.Field, "the message"))
+	for i := range field {
+		if i == 0 || field[i-1] == '.' {
+			field[i] |= 'a' - 'A' // the names of Go's fields begin with a capital letter
+		}
+	}
+	return fmt.Errorf("%s must be %s, not %s", field, must, wrong.Value)
+}
+
 // Serve serves a client until it disconnects. Source files are read below a folder only.
 func Serve(ctx context.Context, r io.Reader, w io.Writer, open Open, folder string) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -58,18 +106,16 @@ func Serve(ctx context.Context, r io.Reader, w io.Writer, open Open, folder stri
 	go func() {
 		defer close(requests)
 		for in := bufio.NewReader(r); ; {
-			content, err := dap.ReadBaseMessage(in)
 			var q request
+			content, err := dap.ReadBaseMessage(in)
 			if err == nil {
-				err = json.Unmarshal(content, &q)
+				err = decode(content, &q)
 			}
-			if err != nil {
-				failed = err
-				v.interrupt()
-				return
-			}
-			if q.Command == "pause" || q.Command == "terminate" || q.Command == "disconnect" {
+			if err != nil || q.Command == "pause" || q.Command == "terminate" || q.Command == "disconnect" {
 				v.interrupt() // a motion in progress
+			}
+			if failed = err; err != nil {
+				return
 			}
 			select {
 			case requests <- q:
@@ -118,22 +164,29 @@ func (v *server) event(name string, body any) {
 	v.send(map[string]any{"seq": v.seq, "type": "event", "event": name, "body": body})
 }
 
-// handle answers a request. What follows the answer, such as the event of a stop, is sent behind it.
+// handle answers a request.
 func (v *server) handle(ctx context.Context, q request) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	v.mu.Lock()
 	v.cancel = cancel
 	v.mu.Unlock()
-	answer, known := handlers[q.Command]
+	v.after = func() {}
 	var body any
-	var after func()
-	err := fmt.Errorf("%s is not supported", q.Command)
+	var a arguments
+	var err error
+	answer, known := handlers[q.Command]
+	first := q.Command == "initialize" || q.Command == "launch" || q.Command == "attach" || q.Command == "disconnect"
 	switch {
-	case known && v.s == nil && q.Command != "initialize" && q.Command != "launch" && q.Command != "attach" && q.Command != "disconnect":
+	case !known:
+		err = fmt.Errorf("%s is not supported", q.Command)
+	case v.s == nil && !first:
 		err = errors.New("launch comes first")
-	case known:
-		body, after, err = answer(v, ctx, q.Arguments)
+	case !first && len(q.Arguments) > 0: // the arguments of the others are the editor's own
+		err = decode(q.Arguments, &a)
+	}
+	if err == nil {
+		body, err = answer(v, ctx, a)
 	}
 	v.seq++
 	response := map[string]any{"seq": v.seq, "type": "response", "request_seq": q.Seq, "command": q.Command, "success": err == nil}
@@ -144,55 +197,86 @@ func (v *server) handle(ctx context.Context, q request) {
 		response["message"] = display.Printable(err.Error())
 	}
 	v.send(response)
-	if err == nil && after != nil {
-		after()
+	if err == nil {
+		v.after()
 	}
 }
 
-type handler func(v *server, ctx context.Context, arguments json.RawMessage) (body any, after func(), err error)
-
-// reads makes a handler of a function that only answers.
-func reads[A any](f func(v *server, a A) (any, error)) handler {
-	return func(v *server, _ context.Context, arguments json.RawMessage) (any, func(), error) {
-		var a A
-		if err := json.Unmarshal(arguments, &a); err != nil && len(arguments) > 0 {
-			return nil, nil, err
-		}
-		body, err := f(v, a)
-		return body, nil, err
-	}
-}
+type handler func(v *server, ctx context.Context, a arguments) (body any, err error)
 
 // moves makes a handler of a motion.
 func moves(m debug.Motion, back bool) handler {
-	return func(v *server, ctx context.Context, arguments json.RawMessage) (any, func(), error) {
-		var a dap.NextArguments // all steps have these
-		_ = json.Unmarshal(arguments, &a)
+	return func(v *server, ctx context.Context, a arguments) (any, error) {
 		if a.Granularity == "instruction" && (m == debug.Line || m == debug.Over) {
 			m = debug.Instruction
 		}
-		return map[string]any{"allThreadsContinued": true}, func() { v.stopped(v.s.Move(ctx, m, back)) }, nil
+		v.after = func() { v.stopped(v.s.Move(ctx, m, back)) }
+		return map[string]any{"allThreadsContinued": true}, nil
 	}
 }
 
+// sets makes a handler that replaces the breakpoints of a kind, and in a file.
+func sets(kind string, place func(v *server, file string, b breakpoint) (*debug.Breakpoint, error)) handler {
+	return func(v *server, _ context.Context, a arguments) (any, error) {
+		kind := kind + " " + a.Source.Path
+		for _, id := range v.ids[kind] {
+			v.s.Delete(id)
+		}
+		v.ids[kind] = nil
+		for _, name := range a.Filters {
+			a.Breakpoints = append(a.Breakpoints, breakpoint{Name: name})
+		}
+		all := []dap.Breakpoint{}
+		for _, wanted := range a.Breakpoints {
+			b, err := place(v, a.Source.Path, wanted)
+			if err != nil {
+				all = append(all, dap.Breakpoint{Message: display.Printable(err.Error())})
+				continue
+			}
+			v.ids[kind] = append(v.ids[kind], b.ID)
+			verified := dap.Breakpoint{Id: b.ID, Verified: true}
+			if len(b.Lines) > 0 {
+				verified.Line = b.Lines[0].Line
+			}
+			all = append(all, verified)
+		}
+		return map[string]any{"breakpoints": all}, nil
+	}
+}
+
+func breakAtName(v *server, _ string, b breakpoint) (*debug.Breakpoint, error) {
+	return v.s.Break(b.Name)
+}
+
+// nothing answers requests that were obeyed before, see [Serve].
+func nothing(*server, context.Context, arguments) (any, error) { return nil, nil }
+
 var handlers = map[string]handler{
-	"initialize": reads(func(*server, struct{}) (any, error) {
+	"initialize": func(*server, context.Context, arguments) (any, error) {
 		return dap.Capabilities{
 			SupportsConfigurationDoneRequest: true, SupportsFunctionBreakpoints: true, SupportsEvaluateForHovers: true, SupportsStepBack: true,
 			SupportsDataBreakpoints: true, SupportsReadMemoryRequest: true, SupportsDisassembleRequest: true, SupportsSteppingGranularity: true,
 			SupportsInstructionBreakpoints: true, SupportsTerminateRequest: true,
 			ExceptionBreakpointFilters: []dap.ExceptionBreakpointsFilter{{Filter: "effect", Label: "Effects", Description: "Stop at each recorded host call"}},
 		}, nil
-	}),
+	},
 	"launch": (*server).launch,
 	"attach": (*server).launch,
-	"configurationDone": func(v *server, _ context.Context, _ json.RawMessage) (any, func(), error) {
-		return nil, func() {
+	"configurationDone": func(v *server, _ context.Context, _ arguments) (any, error) {
+		v.after = func() {
 			text, _ := v.s.Outcome()
 			v.event("output", dap.OutputEventBody{Category: "console", Output: "the recorded call ended: " + display.Printable(text) + "\n"})
 			v.stopped(debug.Stop{Reason: "entry"}, nil)
-		}, nil
+		}
+		return nil, nil
 	},
+	"pause":      nothing,
+	"disconnect": nothing,
+	"terminate": func(v *server, _ context.Context, _ arguments) (any, error) {
+		v.after = func() { v.event("terminated", struct{}{}) }
+		return nil, nil
+	},
+
 	"next":            moves(debug.Over, false),
 	"stepIn":          moves(debug.Line, false),
 	"stepOut":         moves(debug.Out, false),
@@ -201,41 +285,31 @@ var handlers = map[string]handler{
 	"reverseContinue": moves(debug.Continue, true),
 	"reverseStepIn":   moves(debug.Line, true),
 	"reverseStepOut":  moves(debug.Out, true),
-	"lastWrite": func(v *server, ctx context.Context, arguments json.RawMessage) (any, func(), error) {
-		var a dap.EvaluateArguments
-		if err := json.Unmarshal(arguments, &a); err != nil {
-			return nil, nil, err
-		}
+	"lastWrite": func(v *server, ctx context.Context, a arguments) (any, error) {
 		found, err := v.s.Eval(v.frame(a.FrameId), a.Expression)
 		if err == nil && found.Size == 0 {
 			err = fmt.Errorf("%s is not in memory", a.Expression)
 		}
-		return nil, func() { v.stopped(v.s.LastWrite(ctx, found.Address, found.Size)) }, err
+		v.after = func() { v.stopped(v.s.LastWrite(ctx, found.Address, found.Size)) }
+		return nil, err
 	},
-	"untilFuel": func(v *server, ctx context.Context, arguments json.RawMessage) (any, func(), error) {
-		var a struct {
-			Fuel uint64 `json:"fuel"`
-		}
-		err := json.Unmarshal(arguments, &a)
-		return nil, func() { v.stopped(v.s.GotoFuel(ctx, a.Fuel)) }, err
+	"untilFuel": func(v *server, ctx context.Context, a arguments) (any, error) {
+		v.after = func() { v.stopped(v.s.GotoFuel(ctx, a.Fuel)) }
+		return nil, nil
 	},
-	"pause": reads(func(*server, struct{}) (any, error) { return nil, nil }),
-	"terminate": func(v *server, _ context.Context, _ json.RawMessage) (any, func(), error) {
-		return nil, func() { v.event("terminated", struct{}{}) }, nil
-	},
-	"disconnect": reads(func(*server, struct{}) (any, error) { return nil, nil }),
-	"threads": reads(func(*server, struct{}) (any, error) {
+
+	"threads": func(*server, context.Context, arguments) (any, error) {
 		return dap.ThreadsResponseBody{Threads: []dap.Thread{{Id: thread, Name: "the call"}}}, nil
-	}),
-	"stackTrace": reads((*server).stackTrace),
-	"scopes": reads(func(v *server, a dap.ScopesArguments) (any, error) {
+	},
+	"stackTrace": (*server).stackTrace,
+	"scopes": func(v *server, _ context.Context, a arguments) (any, error) {
 		return dap.ScopesResponseBody{Scopes: []dap.Scope{
 			{Name: "Locals", PresentationHint: "locals", VariablesReference: v.group(v.s.Locals(v.frame(a.FrameId)))},
 			{Name: "WebAssembly", PresentationHint: "registers", VariablesReference: v.group(v.s.Slots(v.frame(a.FrameId))), Expensive: true},
 			{Name: "Call", VariablesReference: v.group(v.call())},
 		}}, nil
-	}),
-	"variables": reads(func(v *server, a dap.VariablesArguments) (any, error) {
+	},
+	"variables": func(v *server, _ context.Context, a arguments) (any, error) {
 		body := dap.VariablesResponseBody{Variables: []dap.Variable{}}
 		if a.VariablesReference < 1 || a.VariablesReference > len(v.groups) {
 			return nil, errors.New("these variables are of an earlier stop")
@@ -246,12 +320,12 @@ var handlers = map[string]handler{
 			})
 		}
 		return body, nil
-	}),
-	"evaluate": reads(func(v *server, a dap.EvaluateArguments) (any, error) {
+	},
+	"evaluate": func(v *server, _ context.Context, a arguments) (any, error) {
 		x, err := v.s.Eval(v.frame(a.FrameId), a.Expression)
 		return dap.EvaluateResponseBody{Result: x.Value, Type: x.Type, VariablesReference: v.group(x.Children), MemoryReference: reference(x)}, err
-	}),
-	"readMemory": reads(func(v *server, a dap.ReadMemoryArguments) (any, error) {
+	},
+	"readMemory": func(v *server, _ context.Context, a arguments) (any, error) {
 		address, err := strconv.ParseUint(a.MemoryReference, 0, 32)
 		from := int(address) + a.Offset
 		if err != nil || from < 0 || int64(from) > 1<<32-1 || a.Count < 0 {
@@ -259,40 +333,37 @@ var handlers = map[string]handler{
 		}
 		b := v.s.Memory(uint32(from), uint32(min(a.Count, 1<<20)))
 		return dap.ReadMemoryResponseBody{Address: fmt.Sprintf("%#x", from), Data: base64.StdEncoding.EncodeToString(b), UnreadableBytes: a.Count - len(b)}, nil
-	}),
-	"disassemble": reads((*server).disassemble),
-	"setBreakpoints": reads(func(v *server, a dap.SetBreakpointsArguments) (any, error) {
-		var places []string
-		for _, b := range a.Breakpoints {
-			places = append(places, fmt.Sprintf("%s:%d", a.Source.Path, b.Line))
+	},
+	"disassemble": (*server).disassemble,
+
+	"setBreakpoints": sets("line", func(v *server, file string, b breakpoint) (*debug.Breakpoint, error) {
+		for {
+			at, err := v.s.Break(fmt.Sprintf("%s:%d", file, b.Line))
+			_, shorter, more := strings.Cut(strings.TrimPrefix(file, "/"), "/")
+			if err == nil || !more {
+				return at, err
+			}
+			file = shorter // the compiler may have had the file elsewhere
 		}
-		return v.set("source "+a.Source.Path, places), nil
 	}),
-	"setFunctionBreakpoints": reads(func(v *server, a dap.SetFunctionBreakpointsArguments) (any, error) {
-		var places []string
-		for _, b := range a.Breakpoints {
-			places = append(places, b.Name)
+	"setFunctionBreakpoints":  sets("function", breakAtName),
+	"setExceptionBreakpoints": sets("exception", breakAtName),
+	"setInstructionBreakpoints": sets("instruction", func(v *server, _ string, b breakpoint) (*debug.Breakpoint, error) {
+		address, _ := strconv.ParseUint(b.InstructionReference, 0, 32)
+		return v.s.Break(fmt.Sprintf("%#x", int(address)+b.Offset))
+	}),
+	"setDataBreakpoints": sets("data", func(v *server, _ string, b breakpoint) (*debug.Breakpoint, error) {
+		var address, size uint32
+		if _, err := fmt.Sscanf(b.DataId, "%d:%d", &address, &size); err != nil {
+			return nil, errors.New("there is no such data")
 		}
-		return v.set("function", places), nil
+		return v.s.Watch(address, size)
 	}),
-	"setInstructionBreakpoints": reads(func(v *server, a dap.SetInstructionBreakpointsArguments) (any, error) {
-		var places []string
-		for _, b := range a.Breakpoints {
-			address, _ := strconv.ParseUint(b.InstructionReference, 0, 32)
-			places = append(places, fmt.Sprintf("%#x", int(address)+b.Offset))
-		}
-		return v.set("instruction", places), nil
-	}),
-	"setExceptionBreakpoints": reads(func(v *server, a dap.SetExceptionBreakpointsArguments) (any, error) {
-		return v.set("exception", a.Filters), nil
-	}),
-	"dataBreakpointInfo": reads(func(v *server, a dap.DataBreakpointInfoArguments) (any, error) {
+	"dataBreakpointInfo": func(v *server, _ context.Context, a arguments) (any, error) {
 		x, err := debug.Variable{}, error(nil)
 		if n := a.VariablesReference; 0 < n && n <= len(v.groups) {
-			for _, c := range v.groups[n-1] {
-				if c.Name == a.Name {
-					x = c
-				}
+			if i := slices.IndexFunc(v.groups[n-1], func(c debug.Variable) bool { return c.Name == a.Name }); i >= 0 {
+				x = v.groups[n-1][i]
 			}
 		} else {
 			x, err = v.s.Eval(v.frame(a.FrameId), a.Name)
@@ -301,22 +372,15 @@ var handlers = map[string]handler{
 			return dap.DataBreakpointInfoResponseBody{Description: a.Name + " is not in memory"}, nil
 		}
 		return dap.DataBreakpointInfoResponseBody{DataId: fmt.Sprintf("%d:%d", x.Address, x.Size), Description: a.Name, AccessTypes: []dap.DataBreakpointAccessType{"write"}}, nil
-	}),
-	"setDataBreakpoints": reads(func(v *server, a dap.SetDataBreakpointsArguments) (any, error) {
-		var places []string
-		for _, b := range a.Breakpoints {
-			places = append(places, b.DataId)
-		}
-		return v.set("data", places), nil
-	}),
+	},
 }
 
-func (v *server) launch(ctx context.Context, _ json.RawMessage) (any, func(), error) {
-	var err error
+func (v *server) launch(ctx context.Context, _ arguments) (_ any, err error) {
 	if v.s == nil {
 		v.s, err = v.open(ctx)
 	}
-	return nil, func() { v.event("initialized", struct{}{}) }, err
+	v.after = func() { v.event("initialized", struct{}{}) }
+	return nil, err
 }
 
 // stopped tells the client where a motion ended.
@@ -342,48 +406,7 @@ func (v *server) stopped(stop debug.Stop, err error) {
 	v.event("stopped", body)
 }
 
-// set replaces the breakpoints of one kind.
-func (v *server) set(kind string, places []string) any {
-	for _, id := range v.ids[kind] {
-		v.s.Delete(id)
-	}
-	v.ids[kind] = nil
-	all := []dap.Breakpoint{}
-	for _, place := range places {
-		b, err := v.place(kind, place)
-		if err != nil {
-			all = append(all, dap.Breakpoint{Message: display.Printable(err.Error())})
-			continue
-		}
-		v.ids[kind] = append(v.ids[kind], b.ID)
-		verified := dap.Breakpoint{Id: b.ID, Verified: true}
-		if len(b.Lines) > 0 {
-			verified.Line = b.Lines[0].Line
-		}
-		all = append(all, verified)
-	}
-	return map[string]any{"breakpoints": all}
-}
-
-func (v *server) place(kind, place string) (*debug.Breakpoint, error) {
-	if kind == "data" {
-		var address, size uint32
-		if _, err := fmt.Sscanf(place, "%d:%d", &address, &size); err != nil {
-			return nil, err
-		}
-		return v.s.Watch(address, size)
-	}
-	for {
-		b, err := v.s.Break(place)
-		_, shorter, more := strings.Cut(strings.TrimPrefix(place, "/"), "/")
-		if err == nil || !more || !strings.HasPrefix(kind, "source") {
-			return b, err
-		}
-		place = shorter // the compiler may have had the file elsewhere
-	}
-}
-
-func (v *server) stackTrace(a dap.StackTraceArguments) (any, error) {
+func (v *server) stackTrace(_ context.Context, a arguments) (any, error) {
 	body := dap.StackTraceResponseBody{StackFrames: []dap.StackFrame{}, TotalFrames: len(v.frames)}
 	for i, f := range v.frames {
 		if i < a.StartFrame || a.Levels > 0 && i >= a.StartFrame+a.Levels {
@@ -446,7 +469,7 @@ func (v *server) call() []debug.Variable {
 	return all
 }
 
-func (v *server) disassemble(a dap.DisassembleArguments) (any, error) {
+func (v *server) disassemble(_ context.Context, a arguments) (any, error) {
 	address, err := strconv.ParseUint(a.MemoryReference, 0, 32)
 	if err != nil || a.InstructionCount < 0 || a.InstructionCount > 1<<16 {
 		return nil, errors.New("no such instructions")

@@ -85,6 +85,7 @@ await stops(() => client.continueRequest(thread), "entry");
 const last = await stops(() => client.send("lastWrite", { expression: slot.memoryReference }), "data breakpoint");
 assert.equal(last.instructionPointerReference, writer.instructionPointerReference);
 
+await assert.rejects(client.send("untilFuel", { fuel: "much" }), /fuel must be a whole number/);
 await assert.rejects(client.send("setVariable", { variablesReference: 1, name: "a", value: "1" }), "nothing can be changed");
 await client.disconnectRequest();
 console.log("stepped back");
