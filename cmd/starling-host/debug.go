@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,129 +51,146 @@ type debugFlags struct {
 	symbols string
 	dap     bool
 	listen  string
-	launch  bool
-	read    readFlags
 }
 
 func (a *app) debugCommand() *cobra.Command {
 	var f debugFlags
+	var launch bool
 	cmd := &cobra.Command{
 		Use:     "debug [DB] RUN",
 		Short:   "step through a recorded call, forwards and backwards",
 		Long:    debugHelp,
 		Example: debugExample,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.listen != "" && !f.dap && !f.launch {
-				return usagef("", "debug: --listen requires --dap")
-			}
-			return a.debug(cmd.Context(), args, f)
-		},
 	}
+	readCommand(cmd, func(ctx context.Context, log database, args []string) error {
+		if f.listen != "" && !f.dap && !launch {
+			return usagef("", "debug: --listen requires --dap")
+		}
+		symbols, err := f.find(ctx)
+		if err != nil {
+			return err
+		}
+		events, target, err := a.debugged(ctx, log, args[1], f.at)
+		switch {
+		case err != nil:
+			return err
+		case launch:
+			return a.printLaunch(cmd, args[0], events[0].RunID, f)
+		}
+		return a.debug(ctx, log, events, target, symbols, f)
+	})
 	cmd.Flags().StringVar(&f.at, "at", "", "debug `CALL[/FUEL]`: an event of the call or its id, and the fuel to begin at")
 	cmd.Flags().StringVar(&f.source, "source", "", "show lines of the files below `FOLDER` (default the folder of --symbols, or this one)")
 	cmd.Flags().StringVar(&f.symbols, "symbols", "", "take lines and variables from `TOOL`, another build of the same code")
 	cmd.Flags().BoolVar(&f.dap, "dap", false, "speak the Debug Adapter Protocol on standard input and output")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "with --dap, listen on this `HOST:PORT` of this machine; port 0 picks a free port")
-	cmd.Flags().BoolVar(&f.launch, "launch-json", false, "print a launch.json for an editor")
-	f.read.add(cmd)
+	cmd.Flags().BoolVar(&launch, "launch-json", false, "print a launch.json for an editor")
 	return cmd
 }
 
-// debug opens sessions on a call: for a prompt, or for a client of the protocol.
-func (a *app) debug(ctx context.Context, args []string, f debugFlags) error {
-	log, err := f.read.open(ctx, args[0])
-	if err != nil {
-		return err
+// find returns the module of --symbols, if there is one, and sets the folder of the source.
+func (f *debugFlags) find(ctx context.Context) ([]byte, error) {
+	if info, err := os.Stat(f.symbols); err == nil && info.IsDir() {
+		f.source = cmp.Or(f.source, f.symbols)
 	}
-	defer log.Close()
+	f.source = cmp.Or(f.source, ".")
+	if info, err := os.Stat(f.source); err != nil || !info.IsDir() {
+		return nil, usagef("", "--source: there is no folder %q", f.source)
+	}
+	if f.symbols == "" {
+		return nil, nil
+	}
+	found, err := guest.Find(ctx, f.symbols)
+	return found.Wasm, err
+}
+
+// debugged returns the events of a run, if they are valid, and the call in it.
+func (a *app) debugged(ctx context.Context, log database, run, at string) ([]event.Event, debug.Target, error) {
 	db := starling.Over(log, starling.Options{})
 	defer db.Close()
-	runID, err := db.Find(ctx, args[1])
+	runID, err := db.Find(ctx, run)
 	if err != nil {
-		return err
+		return nil, debug.Target{}, err
 	}
 	checked, err := db.Validate(ctx, runID)
-	switch {
-	case err != nil:
-		return err
-	case checked.Err != nil:
-		return &failure{code: exitInvalid, message: "run " + runID + " is not valid, so it is not executed: " + starling.Corruption(checked.Err)}
+	if err == nil && checked.Err != nil {
+		err = &failure{code: exitInvalid, message: "run " + runID + " is not valid, so it is not executed: " + starling.Corruption(checked.Err)}
+	}
+	if err != nil {
+		return nil, debug.Target{}, err
 	}
 	events, err := log.Read(ctx, runID)
 	if err != nil {
-		return unreadable(ctx, err)
+		return nil, debug.Target{}, unreadable(ctx, err)
 	}
-	target, err := debug.Find(events, f.at)
-	if err != nil {
-		return a.noCall(err)
-	}
-	if f.symbols == "" || f.launch {
-		f.source = cmp.Or(f.source, f.symbols, ".")
-	}
-	if info, err := os.Stat(f.source); f.source != "" && (err != nil || !info.IsDir()) {
-		return usagef("", "--source: there is no folder %q", f.source)
-	}
-	if f.launch {
-		return a.printLaunch(args[0], runID, f)
-	}
-	symbols, err := a.symbols(ctx, &f)
-	if err != nil {
-		return err
-	}
+	target, err := debug.Find(events, at)
+	return events, target, a.noCall(err)
+}
+
+// debug opens sessions on a call: for a prompt, or for clients of the protocol, one after the other.
+func (a *app) debug(ctx context.Context, log database, events []event.Event, target debug.Target, symbols []byte, f debugFlags) error {
 	engine, err := starling.NewEngine(ctx, starling.EngineOptions{Warn: a.warn})
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
+	files := debug.NewFiles(f.source)
+	own := func(file string) bool { // motions by lines stop there: without the SDK that "tool new" writes
+		path, _ := files.Lines(file)
+		return path != "" && !strings.Contains(filepath.ToSlash(path), "/sdk/")
+	}
 	open := func(ctx context.Context) (*debug.Session, error) {
 		if a.stderr.terminal {
 			defer a.stderr.doing("executing call " + target.Call.CallID)()
 		}
-		s, err := debug.Open(ctx, events, target, debug.Options{Modules: log, Symbols: symbols, Own: ownFiles(f.source), Engine: engine, Native: agentfile.Offline})
-		if err != nil {
-			return nil, a.noCall(err)
-		}
-		return s, nil
+		s, err := debug.Open(ctx, events, target, debug.Options{Modules: log, Symbols: symbols, Own: own, Engine: engine, Native: agentfile.Offline})
+		return s, a.noCall(err)
 	}
-	switch {
-	case f.dap && f.listen != "":
-		return a.listenDAP(ctx, f.listen, open, f.source)
-	case f.dap:
+	if !f.dap {
+		s, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		p := &prompt{app: a, s: s, files: files, program: programOf(events[target.Call.First-1]), marks: map[string]uint64{}}
+		p.greet(events[0].RunID, target.Call)
+		return p.loop(ctx)
+	}
+	if f.listen == "" {
 		return dap.Serve(ctx, a.stdin, a.stdout.raw(), open, f.source)
 	}
-	s, err := open(ctx)
+	at, err := serve.ParseAddress(f.listen)
+	if err != nil || at.Network != "tcp" || !at.Local() {
+		return usagef("--listen 127.0.0.1:0", "--listen: %q is not an address of this machine alone", f.listen)
+	}
+	listener, err := at.Listen()
 	if err != nil {
-		return err
+		return usagef("", "--listen: %v", err)
 	}
-	return newPrompt(a, s, events, target, f.source).loop(ctx)
-}
-
-// ownFiles returns a function that reports which source files motions by lines stop in: those below a
-// folder, without the SDK that "tool new" writes.
-func ownFiles(folder string) func(string) bool {
-	files := debug.NewFiles(folder)
-	return func(file string) bool {
-		path, _ := files.Lines(file)
-		return path != "" && !strings.Contains(filepath.ToSlash(path), "/sdk/")
+	defer context.AfterFunc(ctx, func() { listener.Close() })()
+	defer listener.Close()
+	a.stdout.printf("%s\n", listener.Addr())
+	for {
+		client, err := listener.Accept()
+		if ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		stop := context.AfterFunc(ctx, func() { client.Close() })
+		if err := dap.Serve(ctx, client, client, open, f.source); err != nil && ctx.Err() == nil {
+			a.warn("the client has left: " + starling.PlainError(err))
+		}
+		stop()
+		client.Close()
 	}
-}
-
-// symbols finds the module of --symbols. Its folder has the source, unless --source is given.
-func (a *app) symbols(ctx context.Context, f *debugFlags) ([]byte, error) {
-	if f.symbols == "" {
-		return nil, nil
-	}
-	if info, err := os.Stat(f.symbols); err == nil && info.IsDir() {
-		f.source = cmp.Or(f.source, f.symbols)
-	}
-	found, err := guest.Find(ctx, f.symbols)
-	return found.Wasm, err
 }
 
 // noCall explains that there is nothing to debug.
 func (a *app) noCall(err error) error {
 	none, ok := errors.AsType[*debug.NoCallError](err)
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, debug.ErrOtherCode):
 		return &failure{code: exitUsage, message: "--symbols: " + err.Error(), hint: "build it from the same source with the same compiler"}
 	case errors.Is(err, event.ErrEncrypted):
@@ -192,58 +208,20 @@ func (a *app) noCall(err error) error {
 	return f
 }
 
-// listenDAP serves the protocol on a port of this machine, one client after the other.
-func (a *app) listenDAP(ctx context.Context, address string, open dap.Open, source string) error {
-	at, err := serve.ParseAddress(address)
-	if err != nil || at.Network != "tcp" || !at.Local() {
-		return usagef("--listen 127.0.0.1:0", "--listen: %q is not an address of this machine alone", address)
-	}
-	listener, err := at.Listen()
-	if err != nil {
-		return usagef("", "--listen: %v", err)
-	}
-	defer context.AfterFunc(ctx, func() { listener.Close() })()
-	defer listener.Close()
-	a.stdout.printf("%s\n", listener.Addr())
-	for {
-		client, err := listener.Accept()
-		if ctx.Err() != nil {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		a.serveDAP(ctx, client, open, source)
-	}
-}
-
-func (a *app) serveDAP(ctx context.Context, client net.Conn, open dap.Open, source string) {
-	defer client.Close()
-	defer context.AfterFunc(ctx, func() { client.Close() })()
-	if err := dap.Serve(ctx, client, client, open, source); err != nil && ctx.Err() == nil {
-		a.warn("the client has left: " + starling.PlainError(err))
-	}
-}
-
-// printLaunch prints a launch.json.
-func (a *app) printLaunch(where, runID string, f debugFlags) error {
-	if !onServer(where) {
-		if path, err := filepath.Abs(where); err == nil {
-			where = path
-		}
-	}
+// printLaunch prints a launch.json with the flags of the command.
+func (a *app) printLaunch(cmd *cobra.Command, where, runID string, f debugFlags) error {
 	folder, err := filepath.Abs(f.source)
 	if err != nil {
 		return err
 	}
+	if path, err := filepath.Abs(where); err == nil && !onServer(where) {
+		where = path
+	}
 	words := []string{"debug", "--dap", named(where), runID, "--source", folder}
-	if f.symbols != "" {
-		words = append(words, "--symbols", f.symbols)
-	}
-	if f.at != "" {
-		words = append(words, "--at", f.at)
-	}
-	if f.read.keyFile != "" {
-		words = append(words, "--key-file", f.read.keyFile)
+	for _, name := range []string{"symbols", "at", "key-file"} {
+		if value := cmd.Flag(name).Value.String(); value != "" {
+			words = append(words, "--"+name, value)
+		}
 	}
 	program, err := os.Executable()
 	if err != nil {

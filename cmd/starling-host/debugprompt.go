@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,27 +18,25 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/internal/display"
 )
 
 // prompt is the line prompt of one session.
 type prompt struct {
-	app     *app
+	*app
 	s       *debug.Session
-	target  debug.Target
-	started string
 	files   *debug.Files
-	frame   int // of the last stop's frames
+	program []string // lines of the script that the call got as its input
+	frame   int      // of the last stop's frames
 	frames  []debug.Frame
 	marks   map[string]uint64
 	listed  int // the last line that list has printed
 	failed  bool
-}
-
-func newPrompt(a *app, s *debug.Session, events []event.Event, t debug.Target, source string) *prompt {
-	return &prompt{app: a, s: s, target: t, started: events[0].RunID, files: debug.NewFiles(source), marks: map[string]uint64{}}
 }
 
 // debugCommand is one command of the prompt.
@@ -48,7 +47,10 @@ type debugCommand struct {
 	do    func(p *prompt, ctx context.Context, args string) error
 }
 
-var debugCommands []debugCommand
+var (
+	debugCommands []debugCommand
+	errLeave      = errors.New("quit")
+)
 
 func init() { // its help lists the commands
 	move := func(m debug.Motion, back bool) func(*prompt, context.Context, string) error {
@@ -73,8 +75,8 @@ func init() { // its help lists the commands
 		{"delete d", "[N]", "remove a breakpoint, or all", (*prompt).remove},
 		{"bt where backtrace", "[all]", "the stack; all: with the interpreter's own", (*prompt).stack},
 		{"frame f", "N", "choose a function of the stack", (*prompt).choose},
-		{"up", "", "choose the caller", func(p *prompt, _ context.Context, _ string) error { return p.chooseFrame(p.frame + 1) }},
-		{"down", "", "choose the function that it called", func(p *prompt, _ context.Context, _ string) error { return p.chooseFrame(p.frame - 1) }},
+		{"up", "", "choose the caller", func(p *prompt, ctx context.Context, _ string) error { return p.choose(ctx, strconv.Itoa(p.frame+1)) }},
+		{"down", "", "choose the function that it called", func(p *prompt, ctx context.Context, _ string) error { return p.choose(ctx, strconv.Itoa(p.frame-1)) }},
 		{"locals", "[all]", "the variables here; all: with the locals of WebAssembly", (*prompt).locals},
 		{"print p", "WHAT", "a variable, as in list.items[3]", (*prompt).print},
 		{"x", "WHAT [BYTES]", "memory", (*prompt).memory},
@@ -84,7 +86,7 @@ func init() { // its help lists the commands
 		{"list l", "[LINE]", "the source, if the file is below --source", (*prompt).list},
 		{"info i", "", "this place, breakpoints and marks", (*prompt).info},
 		{"help h", "", "this list", (*prompt).help},
-		{"quit q", "", "leave", func(*prompt, context.Context, string) error { return io.EOF }},
+		{"quit q", "", "leave", func(*prompt, context.Context, string) error { return errLeave }},
 	}
 }
 
@@ -115,12 +117,13 @@ func findDebugCommand(word string) (debugCommand, error) {
 
 // loop reads commands until the input ends. Ctrl-C interrupts a motion and keeps the session.
 func (p *prompt) loop(ctx context.Context) error {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	ctx = context.WithoutCancel(ctx) // the first Ctrl-C ends it
-	p.greet()
+	between := make(chan os.Signal, 1) // commands Ctrl-C does nothing
+	signal.Notify(between, os.Interrupt)
+	defer signal.Stop(between)
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGTERM) // the first Ctrl-C has ended the other
+	defer stop()
 	next, terminal := p.reader()
+	failed := false
 	for last := ""; ; {
 		line, err := next()
 		if err != nil {
@@ -132,32 +135,29 @@ func (p *prompt) loop(ctx context.Context) error {
 		}
 		last = line
 		if !terminal {
-			p.app.stdout.printf("%s %s\n", styled{faint, "(debug)"}, line)
+			p.stdout.printf("%s %s\n", styled{faint, "(debug)"}, line)
 		}
-		err = p.run(ctx, line, signals)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			p.failed = true
-			p.app.stderr.printf("%s %s\n", styled{bad, "error:"}, err)
-		}
-		select {
-		case s := <-signals:
-			if s != os.Interrupt {
-				return silent(exitCancelled)
-			}
-		default:
+		moving, stopped := signal.NotifyContext(ctx, os.Interrupt)
+		err = p.obey(moving, line)
+		stopped()
+		switch {
+		case ctx.Err() != nil:
+			return silent(exitCancelled)
+		case errors.Is(err, errLeave):
+			return nil
+		case err != nil:
+			failed = true
+			p.stderr.printf("%s %s\n", styled{bad, "error:"}, err)
 		}
 	}
-	if p.failed && !terminal {
+	if failed && !terminal {
 		return silent(exitFailed)
 	}
 	return nil
 }
 
-// run executes one command, which a signal interrupts.
-func (p *prompt) run(ctx context.Context, line string, signals chan os.Signal) error {
+// obey executes one command.
+func (p *prompt) obey(ctx context.Context, line string) error {
 	word, args, _ := strings.Cut(line, " ")
 	if rest, ok := strings.CutPrefix(line, "reverse "); ok { // as in gdb's "reverse step"
 		word, args, _ = strings.Cut("reverse-"+strings.TrimSpace(rest), " ")
@@ -169,30 +169,14 @@ func (p *prompt) run(ctx context.Context, line string, signals chan os.Signal) e
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case s := <-signals:
-			cancel()
-			if s != os.Interrupt {
-				signals <- s
-			}
-		case <-ctx.Done():
-		}
-	}()
-	err = c.do(p, ctx, strings.TrimSpace(args))
-	cancel()
-	<-done
-	return err
+	return c.do(p, ctx, strings.TrimSpace(args))
 }
 
 // reader returns a function that reads the next line: from a terminal, with history.
 func (p *prompt) reader() (next func() (string, error), terminal bool) {
-	in, ok := p.app.stdin.(*os.File)
-	if !ok || !isTerminal(in) || !p.app.stdout.terminal {
-		scanner := bufio.NewScanner(p.app.stdin)
+	in, ok := p.stdin.(*os.File)
+	if !ok || !isTerminal(in) || !p.stdout.terminal {
+		scanner := bufio.NewScanner(p.stdin)
 		return func() (string, error) {
 			if !scanner.Scan() {
 				return "", cmp.Or(scanner.Err(), io.EOF)
@@ -203,14 +187,14 @@ func (p *prompt) reader() (next func() (string, error), terminal bool) {
 	line := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{clearing{in}, p.app.stdout.raw()}, "(debug) ")
+	}{clearing{in}, p.stdout.raw()}, "(debug) ")
 	return func() (string, error) {
 		state, err := term.MakeRaw(int(in.Fd()))
 		if err != nil {
 			return "", err
 		}
 		defer term.Restore(int(in.Fd()), state)
-		if width, height := p.app.stdout.size(); width > 0 {
+		if width, height := p.stdout.size(); width > 0 {
 			_ = line.SetSize(width, height)
 		}
 		return line.ReadLine()
@@ -231,17 +215,17 @@ func (c clearing) Read(b []byte) (int, error) {
 }
 
 // greet describes the call, and where the session begins.
-func (p *prompt) greet() {
-	call := p.target.Call
+func (p *prompt) greet(runID string, call span.Span) {
 	_, end, _ := p.s.Position()
 	text, diverged := p.s.Outcome()
 	look := good
 	if call.Error != "" || diverged {
 		look = bad
 	}
-	p.app.stdout.printf("run      %s\ncall     %s %s, attempt %d, event %d\n", p.started, call.Name, call.CallID, call.Attempt, call.First)
-	p.app.stdout.printf("outcome  %s\n", styled{look, shorten(printable(text), 300)})
-	p.app.stdout.printf("size     %s instructions, fuel %s, %s; lines: %s\n", grouped(end), grouped(call.Fuel), plural(len(p.s.Effects()), "effect"), cmp.Or(p.s.Source(), "none"))
+	p.head("run", plain, runID)
+	p.head("call", plain, fmt.Sprintf("%s %s, attempt %d, event %d", printable(call.Name), printable(call.CallID), call.Attempt, call.First))
+	p.head("outcome", look, shorten(printable(text), 300))
+	p.head("size", plain, fmt.Sprintf("%s instructions, fuel %s, %s; lines: %s", grouped(end), grouped(call.Fuel), plural(len(p.s.Effects()), "effect"), cmp.Or(p.s.Source(), "none")))
 	p.stopped("")
 }
 
@@ -259,14 +243,14 @@ func (p *prompt) stopped(why string) {
 func (p *prompt) here(why string) {
 	_, _, fuel := p.s.Position()
 	if why != "" {
-		p.app.stdout.printf("%s, ", styled{strong, why})
+		p.stdout.printf("%s, ", styled{strong, why})
 	}
-	p.app.stdout.printf("fuel %s\n", grouped(fuel))
+	p.stdout.printf("fuel %s\n", grouped(fuel))
 	if p.frame < len(p.frames) {
 		f := p.frames[p.frame]
-		p.app.stdout.printf("%s\n", p.describe(p.frame))
+		p.stdout.printf("%s\n", p.describe(p.frame))
 		if text := p.sourceLine(f.File, f.Line); text != "" {
-			p.app.stdout.printf("%-6d%s\n", f.Line, text)
+			p.stdout.printf("%-6d%s\n", f.Line, text)
 		}
 	}
 }
@@ -303,7 +287,7 @@ func functionName(name string) string {
 
 // cut shortens a line of hostile text to the width of the terminal.
 func (p *prompt) cut(line string) string {
-	return shorten(printable(line), cmp.Or(p.app.stdout.width(), 120))
+	return shorten(printable(line), cmp.Or(p.stdout.width(), 120))
 }
 
 // placeName is a line as FILE:LINE, with the last folders of a long path.
@@ -318,8 +302,32 @@ func placeName(f debug.Place) string {
 	return fmt.Sprintf("%s:%d", name, f.Line)
 }
 
+// lines returns the source that a file of the module, or of the script, has.
+func (p *prompt) lines(file string) []string {
+	if file == "<input>" || file == "<program>" {
+		return p.program
+	}
+	_, lines := p.files.Lines(file)
+	return lines
+}
+
+// programOf returns the lines of the program of run_js or run_py, in the input of a call, as their
+// interpreters number them: run_js makes it the body of a function that begins two lines before.
+func programOf(scheduled event.Event) []string {
+	call, err := scheduled.AsToolCallScheduled()
+	var input struct{ Code string }
+	if doc, render := canon.Render(call.Args); err != nil || render != nil || json.Unmarshal(doc, &input) != nil {
+		return nil
+	}
+	lines := strings.Split(input.Code, "\n")
+	if call.ToolName == starling.RunJS {
+		lines = append(make([]string, 2), lines...)
+	}
+	return lines
+}
+
 func (p *prompt) sourceLine(file string, line int) string {
-	if _, lines := p.files.Lines(file); 0 < line && line <= len(lines) {
+	if lines := p.lines(file); 0 < line && line <= len(lines) {
 		return p.cut(strings.ReplaceAll(lines[line-1], "\t", "    "))
 	}
 	return ""
@@ -339,12 +347,14 @@ func (p *prompt) move(ctx context.Context, m debug.Motion, back bool, args strin
 			break
 		}
 	}
-	p.report(stop)
-	return nil
+	return p.report(stop, nil)
 }
 
 // report prints why a motion ended, and where.
-func (p *prompt) report(stop debug.Stop) {
+func (p *prompt) report(stop debug.Stop, err error) error {
+	if err != nil {
+		return err
+	}
 	why := string(stop.Reason)
 	switch {
 	case stop.Reason == debug.Stepped:
@@ -357,8 +367,9 @@ func (p *prompt) report(stop debug.Stop) {
 	}
 	p.stopped(why)
 	if b := stop.Breakpoint; b != nil && b.Size > 0 {
-		p.app.stdout.printf("%s\n", hexLine(b.Address, p.s.Memory(b.Address, min(b.Size, 16))))
+		p.stdout.printf("%s\n", hexLine(b.Address, p.s.Memory(b.Address, min(b.Size, 16))))
 	}
+	return nil
 }
 
 func (p *prompt) until(ctx context.Context, args string) error {
@@ -367,11 +378,7 @@ func (p *prompt) until(ctx context.Context, args string) error {
 	if word != "fuel" || err != nil {
 		return errors.New("until fuel N, such as: until fuel 10M")
 	}
-	stop, err := p.s.GotoFuel(ctx, fuel)
-	if err == nil {
-		p.report(stop)
-	}
-	return err
+	return p.report(p.s.GotoFuel(ctx, fuel))
 }
 
 func (p *prompt) jump(ctx context.Context, args string) error {
@@ -385,11 +392,7 @@ func (p *prompt) jump(ctx context.Context, args string) error {
 			return fmt.Errorf("there is no mark %q", args)
 		}
 	}
-	stop, err := p.s.Goto(ctx, at)
-	if err == nil {
-		p.report(stop)
-	}
-	return err
+	return p.report(p.s.Goto(ctx, at))
 }
 
 func (p *prompt) breakAt(_ context.Context, args string) error {
@@ -406,7 +409,7 @@ func (p *prompt) breakAt(_ context.Context, args string) error {
 	} else if b.Unchecked {
 		where = ", once the script calls it"
 	}
-	p.app.stdout.printf("breakpoint %d: %s%s\n", b.ID, b.What, where)
+	p.stdout.printf("breakpoint %d: %s%s\n", b.ID, b.What, where)
 	return nil
 }
 
@@ -435,7 +438,7 @@ func (p *prompt) watch(_ context.Context, args string) error {
 	}
 	b, err := p.s.Watch(address, size)
 	if err == nil {
-		p.app.stdout.printf("watchpoint %d: %s\n", b.ID, b.What)
+		p.stdout.printf("watchpoint %d: %s\n", b.ID, b.What)
 	}
 	return err
 }
@@ -450,24 +453,22 @@ func (p *prompt) lastWrite(ctx context.Context, args string) error {
 	case err != nil:
 		return err
 	case stop.Reason == debug.Beginning:
-		p.app.stdout.printf("the call has not written there before; it began with\n")
+		p.stdout.printf("the call has not written there before; it began with\n")
 	case stop.Reason == debug.Written:
 		p.stopped(fmt.Sprintf("before the last write of %#x", address))
 	}
-	p.app.stdout.printf("%s\n", hexLine(address, p.s.Memory(address, min(size, 16))))
+	p.stdout.printf("%s\n", hexLine(address, p.s.Memory(address, min(size, 16))))
 	return nil
 }
 
 func (p *prompt) remove(_ context.Context, args string) error {
+	found := args == ""
 	for _, b := range p.s.Breakpoints() {
 		if args == "" || args == strconv.Itoa(b.ID) {
-			p.s.Delete(b.ID)
-			if args != "" {
-				return nil
-			}
+			found = p.s.Delete(b.ID)
 		}
 	}
-	if args != "" {
+	if !found {
 		return fmt.Errorf("there is no breakpoint %s", args)
 	}
 	return nil
@@ -485,16 +486,16 @@ func (p *prompt) stack(_ context.Context, args string) error {
 		same := func(other debug.Frame) bool { return other.Place == f.Place && other.Offset == f.Offset }
 		if n > 1 && same(p.frames[n-1]) && same(p.frames[n-2]) { // of a recursion
 			if repeated++; n+1 == len(p.frames) || !same(p.frames[n+1]) {
-				p.app.stdout.printf("     the same %s more\n", plural(repeated, "time"))
+				p.stdout.printf("     the same %s more\n", plural(repeated, "time"))
 				repeated = 0
 			}
 			continue
 		}
 		shown++
-		p.app.stdout.printf("%s\n", p.describe(n))
+		p.stdout.printf("%s\n", p.describe(n))
 	}
 	if hidden > 0 {
-		p.app.stdout.printf("%s more; all of them: bt all\n", plural(hidden, "function"))
+		p.stdout.printf("%s more; all of them: bt all\n", plural(hidden, "function"))
 	}
 	return nil
 }
@@ -508,14 +509,7 @@ func (p *prompt) chosen() debug.Frame {
 
 func (p *prompt) choose(_ context.Context, args string) error {
 	n, err := strconv.Atoi(args)
-	if err != nil {
-		n = -1
-	}
-	return p.chooseFrame(n)
-}
-
-func (p *prompt) chooseFrame(n int) error {
-	if n < 0 || n >= len(p.frames) {
+	if err != nil || n < 0 || n >= len(p.frames) {
 		return errors.New("the stack has no such function; see: bt")
 	}
 	p.frame, p.listed = n, 0
@@ -530,7 +524,7 @@ func (p *prompt) locals(_ context.Context, args string) error {
 		p.variable(v, 0)
 	}
 	if args != "all" && len(slots) > 0 {
-		p.app.stdout.printf("%s of WebAssembly: locals all\n", plural(len(slots), "local"))
+		p.stdout.printf("%s of WebAssembly: locals all\n", plural(len(slots), "local"))
 		return nil
 	}
 	for _, v := range slots {
@@ -542,7 +536,7 @@ func (p *prompt) locals(_ context.Context, args string) error {
 // variable prints a variable and its parts.
 func (p *prompt) variable(v debug.Variable, depth int) {
 	const most = 40
-	p.app.stdout.printf("%s\n", p.cut(fmt.Sprintf("%*s%s %s = %s", 2*depth, "", v.Name, v.Type, v.Value)))
+	p.stdout.printf("%s\n", p.cut(fmt.Sprintf("%*s%s %s = %s", 2*depth, "", v.Name, v.Type, v.Value)))
 	for _, c := range v.Children[:min(len(v.Children), most)] {
 		p.variable(c, depth+1)
 	}
@@ -565,7 +559,7 @@ func (p *prompt) memory(_ context.Context, args string) error {
 	b := p.s.Memory(address, min(size, most))
 	for len(b) > 0 {
 		n := min(16, len(b))
-		p.app.stdout.printf("%s\n", hexLine(address, b[:n]))
+		p.stdout.printf("%s\n", hexLine(address, b[:n]))
 		address, b = address+16, b[n:]
 	}
 	return nil
@@ -592,7 +586,7 @@ func (p *prompt) disassemble(context.Context, string) error {
 		if i == at {
 			mark = ">"
 		}
-		p.app.stdout.printf("%s %#08x  %s\n", mark, all[i].Offset, all[i].Text)
+		p.stdout.printf("%s %#08x  %s\n", mark, all[i].Offset, all[i].Text)
 	}
 	return nil
 }
@@ -605,10 +599,10 @@ func (p *prompt) effects(context.Context, string) error {
 		if !passed && e.At >= at {
 			mark, passed = ">", true
 		}
-		p.app.stdout.printf("%s\n", p.cut(fmt.Sprintf("%s%3d  event %-5d fuel %-12s %s", mark, n+1, e.Seq, grouped(e.Fuel), e.Text)))
+		p.stdout.printf("%s\n", p.cut(fmt.Sprintf("%s%3d  event %-5d fuel %-12s %s", mark, n+1, e.Seq, grouped(e.Fuel), e.Text)))
 	}
 	if len(p.s.Effects()) == 0 {
-		p.app.stdout.printf("the call has no effects\n")
+		p.stdout.printf("the call has no effects\n")
 	}
 	return nil
 }
@@ -616,7 +610,7 @@ func (p *prompt) effects(context.Context, string) error {
 func (p *prompt) mark(_ context.Context, args string) error {
 	args = cmp.Or(args, strconv.Itoa(len(p.marks)+1))
 	p.marks[args], _, _ = p.s.Position()
-	p.app.stdout.printf("mark %s; back here: goto %s\n", args, args)
+	p.stdout.printf("mark %s; back here: goto %s\n", args, args)
 	return nil
 }
 
@@ -630,7 +624,7 @@ func (p *prompt) list(_ context.Context, args string) error {
 	if n, err := strconv.Atoi(args); err == nil {
 		from = max(n-size/2, 1)
 	}
-	_, lines := p.files.Lines(f.File)
+	lines := p.lines(f.File)
 	switch {
 	case f.File == "":
 		return errors.New("no source line is known here")
@@ -642,7 +636,7 @@ func (p *prompt) list(_ context.Context, args string) error {
 		if n == f.Line {
 			mark = ">"
 		}
-		p.app.stdout.printf("%-6s%s\n", strconv.Itoa(n)+mark, p.sourceLine(f.File, n))
+		p.stdout.printf("%-6s%s\n", strconv.Itoa(n)+mark, p.sourceLine(f.File, n))
 		p.listed = n
 	}
 	return nil
@@ -650,16 +644,16 @@ func (p *prompt) list(_ context.Context, args string) error {
 
 func (p *prompt) info(_ context.Context, args string) error {
 	at, end, fuel := p.s.Position()
-	p.app.stdout.printf("instruction %s of %s, fuel %s\n", grouped(at), grouped(end), grouped(fuel))
+	p.stdout.printf("instruction %s of %s, fuel %s\n", grouped(at), grouped(end), grouped(fuel))
 	for _, b := range p.s.Breakpoints() {
 		kind := debug.Hit
 		if b.Size > 0 {
 			kind = debug.Written
 		}
-		p.app.stdout.printf("%s %d: %s\n", kind, b.ID, b.What)
+		p.stdout.printf("%s %d: %s\n", kind, b.ID, b.What)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.marks)) {
-		p.app.stdout.printf("mark %s: instruction %s\n", name, grouped(p.marks[name]))
+		p.stdout.printf("mark %s: instruction %s\n", name, grouped(p.marks[name]))
 	}
 	return nil
 }
@@ -667,8 +661,8 @@ func (p *prompt) info(_ context.Context, args string) error {
 func (p *prompt) help(context.Context, string) error {
 	for _, c := range debugCommands {
 		name, short, _ := strings.Cut(c.name, " ")
-		p.app.stdout.printf("%-17s%-13s%s%s\n", name, c.args, c.usage, map[bool]string{true: " (" + short + ")"}[short != ""])
+		p.stdout.printf("%-17s%-13s%s%s\n", name, c.args, c.usage, map[bool]string{true: " (" + short + ")"}[short != ""])
 	}
-	p.app.stdout.printf("\nAn empty line repeats. Unambiguous beginnings of commands suffice.\n")
+	p.stdout.printf("\nAn empty line repeats. Unambiguous beginnings of commands suffice.\n")
 	return nil
 }
