@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/hex"
 	"errors"
@@ -256,14 +257,14 @@ func (k Kind) Family() string {
 // DescribeRequest returns the request line of a message/http request without its protocol
 // version: "GET http://host/path".
 func DescribeRequest(request []byte) string {
-	line, _, _ := strings.Cut(string(request), "\r\n")
-	return strings.TrimSuffix(line, " HTTP/1.1")
+	line, _, _ := bytes.Cut(request, []byte("\r\n"))
+	return string(bytes.TrimSuffix(line, []byte(" HTTP/1.1"))) // keeps no more of a large request
 }
 
 // IsHTTP reports whether the request of an effect is an HTTP request.
 func IsHTTP(request []byte) bool {
-	line, _, ok := strings.Cut(string(request), "\r\n")
-	return ok && strings.HasSuffix(line, " HTTP/1.1")
+	line, _, ok := bytes.Cut(request, []byte("\r\n"))
+	return ok && bytes.HasSuffix(line, []byte(" HTTP/1.1"))
 }
 
 // describeExchange returns the status line and the size of the response, or the failure.

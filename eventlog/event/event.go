@@ -137,7 +137,7 @@ func EncodePayload[T any](p T) (canon.Raw, error) {
 func Decode[T Payload](e Event) (T, error) {
 	var p T
 	if e.Kind != p.EventKind() {
-		return p, fmt.Errorf("event: seq %d of run %q is %s, not %s", e.Seq, e.RunID, e.Kind, p.EventKind())
+		return p, &otherKind{e.RunID, e.Seq, e.Kind, p.EventKind()}
 	}
 	if looksEncrypted(e.Payload) {
 		return p, fmt.Errorf("%w: %s at seq %d of run %q", ErrEncrypted, e.Kind, e.Seq, e.RunID)
@@ -150,6 +150,18 @@ func Decode[T Payload](e Event) (T, error) {
 		return p, fmt.Errorf("event: %s at seq %d of run %q: %w", e.Kind, e.Seq, e.RunID, err)
 	}
 	return p, nil
+}
+
+// otherKind is the error for an event of another kind. Callers that try several kinds never read its
+// text.
+type otherKind struct {
+	runID      string
+	seq        uint64
+	kind, want Kind
+}
+
+func (e *otherKind) Error() string {
+	return fmt.Sprintf("event: seq %d of run %q is %s, not %s", e.seq, e.runID, e.kind, e.want)
 }
 
 // NewID returns a new ULID: 26 characters that sort by the millisecond of
