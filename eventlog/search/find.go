@@ -15,7 +15,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
-	"github.com/starling-host/starling/internal/display"
 )
 
 // Log is the part of a log that is searched.
@@ -170,10 +169,6 @@ func Read(ctx context.Context, log Log, s eventlog.RunSummary, texts ...string) 
 		if b.Run().Encrypted {
 			continue
 		}
-		if ev.Kind == event.KindToolCallScheduled && r.Arguments == "" {
-			text, _ := event.Describe(ev)
-			r.Arguments = display.Clip(text, maxArguments)
-		}
 		if len(texts) > len(r.found) {
 			lower := bytes.ToLower(ev.Payload)
 			for _, text := range texts {
@@ -187,6 +182,9 @@ func Read(ctx context.Context, log Log, s eventlog.RunSummary, texts ...string) 
 	for _, s := range did.Spans {
 		if s.Kind == span.Call && s.State == span.Open {
 			r.Calling = s.Name
+		}
+		if s.Kind == span.Call && s.Number == 1 && did.Model == "" {
+			r.Arguments = s.Input
 		}
 		switch {
 		case s.Kind == span.Call && !slices.Contains(r.Tools, s.Name):
@@ -204,7 +202,6 @@ func Read(ctx context.Context, log Log, s eventlog.RunSummary, texts ...string) 
 	if did.Model == "" && did.Goal != "" {
 		r.Tool = did.Goal
 	}
-	r.Arguments = strings.TrimSpace(strings.TrimPrefix(r.Arguments, r.Tool))
 	if did.State == span.Failed {
 		r.Reason = event.RunFailed{ErrorType: did.ErrorType, Error: did.Error}.Reason()
 		r.errors = append(r.errors, did.ErrorType+": "+did.Error)
@@ -309,8 +306,4 @@ func patternOf(reason string) string {
 	return b.String()
 }
 
-// Bounds of a pattern and of arguments, in bytes.
-const (
-	maxPattern   = 160
-	maxArguments = 2000
-)
+const maxPattern = 160 // bytes

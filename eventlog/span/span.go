@@ -3,10 +3,13 @@ package span
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // Kind is what a span measures.
@@ -49,6 +52,7 @@ type Span struct {
 	Name    string
 	Number  int    // of a call in its run, from 1; its attempts share it
 	Attempt uint32 // of a call, from 1
+	Input   string // the arguments of a call as JSON, or their beginning
 	CallID  string // of a call and its effects
 	TurnID  string // of a turn and its answer
 
@@ -97,17 +101,20 @@ type Run struct {
 	CostUSD                        float64
 	Waited                         int64 // nanoseconds before repeated attempts
 	Encrypted                      bool  // some payloads cannot be read without the key
+
+	of    []int32 // the span of each event, or None
+	texts int     // bytes of the texts of spans
 }
 
 // Builder makes a [Run] of events that are added in order. The zero value is ready.
 type Builder struct {
-	run     Run
-	turn    int            // the open turn, or None
-	calls   map[string]int // the open attempt of each call
-	numbers map[string]int // of the calls so far
-	last    map[int]last   // of open attempts
-	open    []int          // spans without an end
-	at      int            // the span of the last event, or None
+	run    Run
+	turn   int            // the open turn, or None
+	answer int            // its open answer, or None
+	calls  map[string]int // the last attempt of each call
+	last   map[int]last   // of open attempts
+	open   []int          // spans without an end
+	at     int            // the span of the last event, or None
 
 	budget   string // which bound of the run was passed, or empty
 	budgetAt int    // the attempt that passed it, or None
@@ -123,6 +130,7 @@ type last struct {
 // Of returns the run that has these events.
 func Of(events []event.Event) (*Run, error) {
 	var b Builder
+	b.Grow(len(events))
 	for _, ev := range events {
 		if err := b.Add(ev); err != nil {
 			return nil, err
@@ -131,11 +139,47 @@ func Of(events []event.Event) (*Run, error) {
 	return b.Run(), nil
 }
 
+// Grow makes room for the spans of a number of events.
+func (b *Builder) Grow(events int) {
+	b.run.Spans, b.run.of = slices.Grow(b.run.Spans, events), slices.Grow(b.run.of, events)
+}
+
 // Run returns what the events so far say. It stays valid until the next Add.
 func (b *Builder) Run() *Run { return &b.run }
 
 // At returns the index of the span that the event added last belongs to, or [None].
 func (b *Builder) At() int { return b.at }
+
+// At returns the index of the span that the event with a number belongs to, or [None].
+func (r *Run) At(seq uint64) int {
+	if seq == 0 || seq > uint64(len(r.of)) {
+		return None
+	}
+	return int(r.of[seq-1])
+}
+
+// Size returns how many bytes of memory the run takes.
+func (r *Run) Size() int { return cap(r.Spans)*int(unsafe.Sizeof(Span{})) + 4*cap(r.of) + r.texts }
+
+// The texts of spans come from a log that anybody may have written. All of them together are bounded:
+// once they are many, only their beginnings are kept.
+const (
+	maxText  = 16 << 10
+	maxTexts = 16 << 20 // of a run
+	maxBrief = 64
+	maxInput = 2000
+)
+
+// keep returns a text as a span keeps it.
+func (r *Run) keep(text string) string {
+	most := maxText
+	if r.texts > maxTexts {
+		most = maxBrief
+	}
+	text = display.Clip(text, most)
+	r.texts += len(text)
+	return text
+}
 
 // CallName names a call and its attempt, such as "#3 fetch, attempt 2", among others of the same tool.
 func (s *Span) CallName() string {
@@ -159,13 +203,16 @@ func (r *Run) CallOf(at int) int {
 func (b *Builder) Add(ev event.Event) error {
 	r := &b.run
 	if b.calls == nil {
-		*b = Builder{turn: None, calls: map[string]int{}, numbers: map[string]int{}, last: map[int]last{}}
+		*b = Builder{run: Run{Spans: r.Spans, of: r.of}, turn: None, answer: None, calls: map[string]int{}, last: map[int]last{}}
 		r.ID, r.Began, r.State, r.Cause = ev.RunID, ev.Timestamp, Open, None
 	}
 	r.Events, b.at = ev.Seq, None
 	before := r.End
 	r.End = max(before, ev.Timestamp-r.Began)
 	err := b.take(ev, before)
+	if ev.Seq == uint64(len(r.of))+1 { // a log may skip numbers; the spans of later events are not looked up
+		r.of = append(r.of, int32(b.at))
+	}
 	if errors.Is(err, event.ErrEncrypted) {
 		r.Encrypted = true
 		return nil
@@ -173,110 +220,97 @@ func (b *Builder) Add(ev event.Event) error {
 	return err
 }
 
+// on gives the payload of an event to do.
+func on[P event.Payload](ev event.Event, do func(P)) error {
+	p, err := event.Decode[P](ev)
+	if err == nil {
+		do(p)
+	}
+	return err
+}
+
+// take takes an event into the spans. Until it came, the run had lasted for some nanoseconds.
 func (b *Builder) take(ev event.Event, before int64) error {
 	r := &b.run
 	switch ev.Kind {
 	case event.KindRunStarted:
-		p, err := ev.AsRunStarted()
-		if err != nil {
-			return err
-		}
-		r.Goal = p.Goal
-		if p.ModelID != "" {
-			r.Model = p.ProviderID + "/" + p.ModelID
-		}
+		return on(ev, func(p event.RunStarted) {
+			if r.Goal = p.Goal; p.ModelID != "" {
+				r.Model = p.ProviderID + "/" + p.ModelID
+			}
+		})
 	case event.KindTurnStarted:
-		p, err := ev.AsTurnStarted()
-		if err != nil {
-			return err
-		}
-		b.endTurn()
-		r.Turns++
-		b.turn = b.begin(ev, Span{Kind: Turn, Parent: None, Name: fmt.Sprintf("turn %d", r.Turns), TurnID: p.TurnID})
-		b.begin(ev, Span{Kind: Answer, Parent: b.turn, Name: r.Model, TurnID: p.TurnID})
-		b.at = b.turn
+		return on(ev, func(p event.TurnStarted) {
+			b.endTurn()
+			r.Turns++
+			b.turn = b.begin(ev, Span{Kind: Turn, Parent: None, Name: fmt.Sprintf("turn %d", r.Turns), TurnID: p.TurnID})
+			b.begin(ev, Span{Kind: Answer, Parent: b.turn, Name: r.Model, TurnID: p.TurnID})
+			b.at = b.turn
+		})
 	case event.KindReasoningEmitted:
-		b.at = b.answer()
+		b.at = b.answer
 	case event.KindAssistantMessageCompleted:
-		p, err := event.Decode[event.AssistantMessageCompleted](ev)
-		if err != nil {
-			return err
-		}
-		if at := b.answer(); at != None {
-			s := b.end(at, ev, OK)
+		return on(ev, func(p event.AssistantMessageCompleted) {
+			r.InputTokens, r.OutputTokens, r.CostUSD = r.InputTokens+p.InputTokens, r.OutputTokens+p.OutputTokens, r.CostUSD+p.CostUSD
+			if b.answer == None {
+				return
+			}
+			s := b.end(b.answer, ev, OK)
 			s.InputTokens, s.OutputTokens, s.CostUSD = p.InputTokens, p.OutputTokens, p.CostUSD
 			if p.Outcome == event.ErrorCut || p.Outcome == event.ErrorRefused {
 				s.State, s.ErrorType, s.Final = Failed, p.Outcome, true
 			}
-		}
-		r.InputTokens += p.InputTokens
-		r.OutputTokens += p.OutputTokens
-		r.CostUSD += p.CostUSD
+		})
 	case event.KindToolCallScheduled:
-		p, err := event.Decode[event.ToolCallScheduled](ev)
-		if err != nil {
-			return err
-		}
-		parent := b.turn
-		if at, ok := b.calls[p.ParentID]; ok && p.ParentID != "" {
-			parent = at
-		}
-		if p.Attempt <= 1 {
-			r.Calls++
-		}
-		if b.numbers[p.CallID] == 0 {
-			b.numbers[p.CallID] = len(b.numbers) + 1
-		}
-		at := b.begin(ev, Span{Kind: Call, Parent: parent, Name: p.ToolName, Number: b.numbers[p.CallID], CallID: p.CallID, Attempt: p.Attempt})
-		b.calls[p.CallID], b.last[at] = at, last{at: r.End, intent: None}
-	case event.KindToolCallCompleted:
-		p, err := event.Decode[event.ToolCallCompleted](ev)
-		if err != nil {
-			return err
-		}
-		b.outcome(ev, p.CallID, p.Attempt, p.Meter, OK)
-	case event.KindToolCallFailed:
-		p, err := event.Decode[event.ToolCallFailed](ev)
-		if err != nil {
-			return err
-		}
-		s := b.outcome(ev, p.CallID, p.Attempt, p.Meter, stateOf(p.ErrorType))
-		if s == nil {
-			return nil
-		}
-		s.ErrorType, s.Error, s.Final = p.ErrorType, p.Error, p.Final
-		if p.Final {
-			r.FailedCalls++
-		}
-		if !p.Final {
-			b.wait(ev, Span{Parent: s.Parent, CallID: p.CallID}, p.WaitMs)
-		}
-	case event.KindSideEffectRecorded:
-		p, err := event.Decode[event.SideEffectRecorded](ev)
-		if err != nil {
-			return err
-		}
-		if f, ok := p.ModelFailure(); ok {
-			b.modelFailed(ev, f)
-		} else {
-			b.effect(ev, p)
-		}
-	case event.KindBudgetExceeded:
-		p, err := event.Decode[event.BudgetExceeded](ev)
-		if err != nil {
-			return err
-		}
-		b.budget, b.budgetAt = p.Describe(), None
-		if at := b.answer(); at != None && p.TurnID == r.Spans[at].TurnID {
-			s := b.end(at, ev, Failed)
-			s.ErrorType, s.Error, s.Final = event.ErrorBudget, b.budget, true
-		}
-		for at := len(r.Spans) - 1; at >= 0 && p.CallID != ""; at-- {
-			if s := &r.Spans[at]; s.Kind == Call && s.CallID == p.CallID {
-				b.at, b.budgetAt = at, at
-				break
+		return on(ev, func(p event.ToolCallScheduled) {
+			parent, ok := b.attempt(p.ParentID)
+			if !ok || p.ParentID == "" {
+				parent = b.turn
 			}
-		}
+			if p.Attempt <= 1 {
+				r.Calls++
+			}
+			number := len(b.calls) + 1
+			if before, again := b.calls[p.CallID]; again {
+				number = r.Spans[before].Number
+			}
+			input, _ := canon.Render(p.Args)
+			at := b.begin(ev, Span{Kind: Call, Parent: parent, Name: p.ToolName, Number: number, CallID: p.CallID, Attempt: p.Attempt, Input: display.Clip(string(input), maxInput)})
+			b.calls[p.CallID], b.last[at] = at, last{at: r.End, intent: None}
+		})
+	case event.KindToolCallCompleted:
+		return on(ev, func(p event.ToolCallCompleted) { b.outcome(ev, p.CallID, p.Attempt, p.Meter, OK) })
+	case event.KindToolCallFailed:
+		return on(ev, func(p event.ToolCallFailed) {
+			s := b.outcome(ev, p.CallID, p.Attempt, p.Meter, stateOf(p.ErrorType))
+			if s == nil {
+				return
+			}
+			if s.ErrorType, s.Error, s.Final = r.keep(p.ErrorType), r.keep(p.Error), p.Final; p.Final {
+				r.FailedCalls++
+			} else {
+				b.wait(ev, Span{Parent: s.Parent, CallID: s.CallID}, p.WaitMs)
+			}
+		})
+	case event.KindSideEffectRecorded:
+		return on(ev, func(p event.SideEffectRecorded) {
+			if f, ok := p.ModelFailure(); ok {
+				b.modelFailed(ev, f)
+			} else {
+				b.effect(ev, p)
+			}
+		})
+	case event.KindBudgetExceeded:
+		return on(ev, func(p event.BudgetExceeded) {
+			b.budget, b.budgetAt = p.Describe(), None
+			if b.answer != None && p.TurnID == r.Spans[b.answer].TurnID {
+				s := b.end(b.answer, ev, Failed)
+				s.ErrorType, s.Error, s.Final = event.ErrorBudget, b.budget, true
+			}
+			if at, ok := b.calls[p.CallID]; ok && p.CallID != "" {
+				b.at, b.budgetAt = at, at
+			}
+		})
 	case event.KindRunResumed:
 		b.endTurn()
 		b.close(Lost, before)
@@ -286,17 +320,9 @@ func (b *Builder) take(ev event.Event, before int64) error {
 	case event.KindRunCompleted:
 		b.ended(OK, "", "")
 	case event.KindRunFailed:
-		p, err := event.Decode[event.RunFailed](ev)
-		if err != nil {
-			return err
-		}
-		b.ended(Failed, p.ErrorType, p.Error)
+		return on(ev, func(p event.RunFailed) { b.ended(Failed, p.ErrorType, p.Error) })
 	case event.KindRunCancelled:
-		p, err := event.Decode[event.RunCancelled](ev)
-		if err != nil {
-			return err
-		}
-		b.ended(Cancelled, event.ErrorCancelled, p.Reason)
+		return on(ev, func(p event.RunCancelled) { b.ended(Cancelled, event.ErrorCancelled, p.Reason) })
 	}
 	return nil
 }
@@ -307,32 +333,29 @@ func (b *Builder) begin(ev event.Event, s Span) int {
 		s.Depth = b.run.Spans[s.Parent].Depth + 1
 	}
 	s.First, s.Start, s.End, s.State = ev.Seq, b.run.End, b.run.End, Open
+	s.Name, s.CallID, s.TurnID, s.Input = b.run.keep(s.Name), b.run.keep(s.CallID), b.run.keep(s.TurnID), b.run.keep(s.Input)
 	b.run.Spans = append(b.run.Spans, s)
-	at := len(b.run.Spans) - 1
-	b.open = append(b.open, at)
-	b.at = at
-	return at
+	b.at = len(b.run.Spans) - 1
+	if b.open = append(b.open, b.at); s.Kind == Answer {
+		b.answer = b.at
+	}
+	return b.at
 }
 
 // end ends a span with an event.
 func (b *Builder) end(at int, ev event.Event, state State) *Span {
 	s := &b.run.Spans[at]
 	s.Last, s.End, s.State = ev.Seq, b.run.End, state
-	b.at = at
+	if b.at = at; at == b.answer {
+		b.answer = None
+	}
 	return s
 }
 
-// answer returns the open answer of the open turn, or None.
-func (b *Builder) answer() int {
-	if b.turn == None {
-		return None
-	}
-	for at := len(b.run.Spans) - 1; at > b.turn; at-- {
-		if s := &b.run.Spans[at]; s.Kind == Answer && s.Parent == b.turn && s.State == Open {
-			return at
-		}
-	}
-	return None
+// attempt returns the index of the open attempt of a call.
+func (b *Builder) attempt(call string) (at int, ok bool) {
+	at, ok = b.calls[call]
+	return at, ok && b.run.Spans[at].State == Open
 }
 
 // endTurn ends the open turn where its last part ended.
@@ -347,12 +370,12 @@ func (b *Builder) endTurn() {
 			turn.State = s.State
 		}
 	}
-	b.turn = None
+	b.turn, b.answer = None, None
 }
 
 // outcome ends the open attempt of a call.
 func (b *Builder) outcome(ev event.Event, call string, attempt uint32, m event.Meter, state State) *Span {
-	at, ok := b.calls[call]
+	at, ok := b.attempt(call)
 	if !ok || b.run.Spans[at].Attempt != attempt {
 		return nil
 	}
@@ -360,7 +383,6 @@ func (b *Builder) outcome(ev event.Event, call string, attempt uint32, m event.M
 	s.Fuel, s.PeakMemory = m.Fuel, m.PeakMemory
 	b.run.Fuel += m.Fuel
 	b.run.PeakMemory = max(b.run.PeakMemory, m.PeakMemory)
-	delete(b.calls, call)
 	delete(b.last, at)
 	return s
 }
@@ -369,8 +391,8 @@ func (b *Builder) outcome(ev event.Event, call string, attempt uint32, m event.M
 func (b *Builder) effect(ev event.Event, p event.SideEffectRecorded) {
 	r := &b.run
 	parent, now := b.turn, last{intent: None, at: r.End}
-	attempt, inCall := b.calls[p.CallID]
-	if inCall && p.CallID != "" {
+	attempt, inCall := b.attempt(p.CallID)
+	if inCall = inCall && p.CallID != ""; inCall {
 		parent, now = attempt, b.last[attempt]
 	}
 	b.at = parent
@@ -396,7 +418,7 @@ func (b *Builder) effect(ev event.Event, p event.SideEffectRecorded) {
 			s.Start, s.Approximate = since, p.DurationUs <= 0
 		}
 	}
-	if inCall && p.CallID != "" {
+	if inCall {
 		b.last[attempt] = now
 	}
 	if at == None {
@@ -412,13 +434,13 @@ func (b *Builder) effect(ev event.Event, p event.SideEffectRecorded) {
 // result sets what came back from an effect.
 func result(r *Run, s *Span, p event.SideEffectRecorded) {
 	if f := p.Error; f != nil {
-		s.State, s.ErrorType, s.Error = stateOf(f.Type), f.Type, f.Message
+		s.State, s.ErrorType, s.Error = stateOf(f.Type), r.keep(f.Type), r.keep(f.Message)
 	}
 	if !event.IsHTTP(p.Request) {
 		return
 	}
 	r.Requests++
-	s.Request = event.DescribeRequest(p.Request)
+	s.Request = r.keep(event.DescribeRequest(p.Request))
 	_, s.Host, _ = strings.Cut(s.Request, "://")
 	s.Host = s.Host[:strings.IndexAny(s.Host+"/", "/?#")]
 	var x event.Exchange
@@ -428,7 +450,7 @@ func result(r *Run, s *Span, p event.SideEffectRecorded) {
 	s.Bytes, s.Status = len(x.Response), x.StatusCode()
 	switch {
 	case x.Status != 0:
-		s.State, s.ErrorType, s.Error = Failed, x.Status.String(), x.Text
+		s.State, s.ErrorType, s.Error = Failed, x.Status.String(), r.keep(x.Text)
 	case s.Status >= 500:
 		r.Status5xx++
 	case s.Status >= 400:
@@ -440,12 +462,12 @@ func result(r *Run, s *Span, p event.SideEffectRecorded) {
 func (b *Builder) modelFailed(ev event.Event, f event.ModelFailure) {
 	r := &b.run
 	r.InputTokens, r.OutputTokens, r.CostUSD = r.InputTokens+f.InputTokens, r.OutputTokens+f.OutputTokens, r.CostUSD+f.CostUSD
-	failed := b.answer()
+	failed := b.answer
 	if failed == None {
 		return
 	}
 	s := b.end(failed, ev, stateOf(f.Class))
-	s.ErrorType, s.Error, s.Final = f.Class, f.Error, f.Final
+	s.ErrorType, s.Error, s.Final = r.keep(f.Class), r.keep(f.Error), f.Final
 	s.InputTokens, s.OutputTokens, s.CostUSD = f.InputTokens, f.OutputTokens, f.CostUSD
 	if next := *s; !f.Final {
 		wait := b.wait(ev, Span{Parent: b.turn, TurnID: next.TurnID}, f.WaitMs)
@@ -482,7 +504,6 @@ func (b *Builder) close(state State, at int64) {
 			s.State, s.End = state, max(s.Start, at)
 		}
 	}
-	clear(b.calls)
 	clear(b.last)
 	b.open = b.open[:0]
 }
@@ -490,6 +511,9 @@ func (b *Builder) close(state State, at int64) {
 // ended is the end of the run.
 func (b *Builder) ended(state State, errorType, text string) {
 	r := &b.run
+	if r.State != Open { // only of a log that nobody validated
+		return
+	}
 	b.endTurn()
 	b.close(Lost, r.End)
 	r.State, r.ErrorType, r.Error = state, errorType, text

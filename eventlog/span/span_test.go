@@ -328,3 +328,25 @@ func TestEventsBelongToSpans(t *testing.T) {
 		t.Errorf("%s, because of %s", r.Error, r.Spans[r.Cause].Name)
 	}
 }
+
+// TestTextsAreBounded builds a run whose requests are long, in a log that anybody may have written.
+func TestTextsAreBounded(t *testing.T) {
+	var s script
+	s.start("tool-a", "")
+	s.at(1, call("a", 1))
+	s.at(2, exchange("a", "http://x/1", "HTTP/1.1 200 OK\r\n\r\n", 10))
+	long := exchange("a", "http://y/"+strings.Repeat("y", 100_000), "HTTP/1.1 200 OK\r\n\r\n", 10)
+	for range 1000 {
+		s.at(3, long)
+	}
+	r, err := span.Of(s.events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := r.Size(); size > 20<<20 {
+		t.Errorf("the spans of %d events take %d bytes", len(s.events), size)
+	}
+	if first, last := r.Spans[1], r.Spans[len(r.Spans)-1]; first.Request != "GET http://x/1" || last.Host != "y" || last.Status != 200 {
+		t.Errorf("%+v, %+v", first, last)
+	}
+}
