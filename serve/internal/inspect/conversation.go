@@ -44,7 +44,7 @@ func (b *reader) conversation(r *http.Request) error {
 	}
 	text := func(s string) string { return display.PrintableText(display.Clip(s, maxMessage)) }
 	err := b.read(r, func(ev event.Event) {
-		run, in := b.spans.Run(), b.spans.At()
+		run, in := b.did, b.did.At(ev.Seq)
 		outer := in != span.None && (run.Spans[in].Parent == span.None || run.Spans[run.Spans[in].Parent].Kind == span.Turn)
 		switch ev.Kind {
 		case event.KindRunStarted:

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -77,7 +76,7 @@ func fuelTask(run eventlog.RunSummary) string { return "fuel " + run.RunID + " "
 
 // fuel shows what was measured of the run.
 func (b *reader) fuel(w http.ResponseWriter, r *http.Request) error {
-	if err := b.read(r, func(event.Event) {}); err != nil {
+	if err := b.read(r, nil); err != nil {
 		return err
 	}
 	p := &flame{}

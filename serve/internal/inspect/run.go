@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -85,11 +87,10 @@ type reader struct {
 	*Server
 	view     eventview.View
 	run      eventlog.RunSummary
-	spans    span.Builder
-	attempts map[string]uint32 // at most, by tool
-	selected uint64            // number of an event, or zero
-	broken   bool              // an event cannot be read
-	input    string            // of the first call
+	did      *span.Run   // once it was read
+	first    event.Event // of the run
+	selected uint64      // number of an event, or zero
+	broken   bool        // an event cannot be read
 	page     runPage
 }
 
@@ -109,7 +110,7 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.Vie
 	if err := v.Reserve(r.Context(), run.RunID); err != nil {
 		return err
 	}
-	b := &reader{Server: s, view: v, run: run, attempts: map[string]uint32{}}
+	b := &reader{Server: s, view: v, run: run}
 	b.selected, _ = strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
 	b.page.Verdict = judged
 	switch name {
@@ -132,52 +133,107 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.Vie
 	return nil
 }
 
-// read gives the events of the run to take, and makes its spans. What is unreadable ends it with
-// a note.
+// read makes the spans of the run, or finds those that it made for an earlier page. If take is not
+// nil, it receives each event once its spans are made. What is unreadable ends it with a note.
 func (b *reader) read(r *http.Request, take func(event.Event)) error {
-	for ev, err := range b.view.Events(r.Context(), b.run.RunID, 0) {
-		if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
-			return err
-		}
-		if err == nil {
-			err = b.spans.Add(ev)
-		}
-		if err != nil {
-			b.broken = true
-			b.note("The next event cannot be read: " + display.PrintableError(err))
-			return nil
-		}
-		if started, err := ev.AsRunStarted(); err == nil {
-			for _, ref := range started.ToolSchemas {
-				b.attempts[ref.Name] = ref.Attempts
+	b.first, _ = b.view.Event(r.Context(), b.run.RunID, 1)
+	key := builtKey{b.view.Namespace, b.run.RunID, b.run.Head, b.first.Hash()}
+	if b.did = b.built.get(key); b.did == nil || take != nil {
+		var spans span.Builder
+		b.did = spans.Run()
+		spans.Grow(int(min(b.run.LastSeq, maxDrawn)))
+		for ev, err := range b.view.Events(r.Context(), b.run.RunID, 0) {
+			if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
+				return err
+			}
+			if err == nil {
+				err = spans.Add(ev)
+			}
+			if err != nil {
+				b.broken = true
+				b.note("The next event cannot be read: " + display.PrintableError(err))
+				return nil
+			}
+			if take != nil {
+				take(ev)
+			}
+			if ev.Seq == maxDrawn {
+				break
 			}
 		}
-		if call, err := ev.AsToolCallScheduled(); err == nil && b.input == "" {
-			b.input = argumentsOf(call)
+		if b.run.TerminalKind != 0 {
+			b.built.put(key, *b.did)
 		}
-		take(ev)
-		if ev.Seq == maxDrawn {
-			b.note(fmt.Sprintf("Only the first %s events are read.", display.Digits(maxDrawn)))
-			return nil
-		}
+	}
+	if b.run.LastSeq > maxDrawn {
+		b.note(fmt.Sprintf("Only the first %s events are read.", display.Digits(maxDrawn)))
 	}
 	return nil
 }
 
-// argumentsOf returns the beginning of the arguments of a call.
-func argumentsOf(call event.ToolCallScheduled) string {
-	text, _ := canon.Render(call.Args)
-	return line(string(text))
+// built has the spans of ended runs whose pages were looked at, so that the next page of a long run
+// need not read it again. It keeps them for a while, and within bounds.
+type built struct {
+	mu   sync.Mutex
+	runs map[builtKey]*span.Run
+	size int
+}
+
+// builtKey names the content of a run, as a reader sees it: all of it by the head of its chain, and
+// that the reader can decrypt it by the hash of the first event, which the reader has read.
+type builtKey struct {
+	namespace, run string
+	head, first    canon.Hash
+}
+
+// Bounds of the spans that are kept.
+const (
+	maxBuilt  = 64 << 20 // bytes
+	builtTime = 5 * time.Minute
+)
+
+func (k *built) get(key builtKey) *span.Run {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.runs[key]
+}
+
+func (k *built) put(key builtKey, run span.Run) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.runs[key] != nil || run.Size() > maxBuilt || key.head == (canon.Hash{}) {
+		return
+	}
+	for old := range k.runs {
+		if k.size+run.Size() <= maxBuilt {
+			break
+		}
+		k.drop(old)
+	}
+	k.runs[key] = &run
+	k.size += run.Size()
+	time.AfterFunc(builtTime, func() { // so that nothing of a removed run stays
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.runs[key] == &run {
+			k.drop(key)
+		}
+	})
+}
+
+func (k *built) drop(key builtKey) {
+	k.size -= k.runs[key].Size()
+	delete(k.runs, key)
 }
 
 func (b *reader) note(text string) { b.page.Notes = append(b.page.Notes, text) }
 
 // frame fills in what every view has around it.
 func (b *reader) frame(r *http.Request, name string) {
-	p, run := &b.page, b.spans.Run()
+	p, run := &b.page, b.did
 	p.Run = b.runHead(r, b.view, b.run)
-	if run.Model == "" { // the goal is the name of the tool
-		p.Run.Goal = display.Shorten(strings.TrimSpace(p.Run.Goal+" "+b.input), maxGoal)
+	if at := slices.IndexFunc(run.Spans, func(s span.Span) bool { return s.Kind == span.Call }); run.Model == "" && at >= 0 { // the goal is the name of the tool
+		p.Run.Goal = display.Shorten(p.Run.Goal+" "+line(run.Spans[at].Input), maxGoal)
 	}
 	p.Tiles = tiles(run)
 	if run.Encrypted {
@@ -254,7 +310,15 @@ func (b *reader) failure(run *span.Run) *failure {
 	}
 	f.Path = b.runPath(b.run.RunID, viewWaterfall, numberOf(&cause))
 	f.Where = line(cause.Name) + " failed"
-	if most := max(b.attempts[cause.Name], cause.Attempt); most > 1 {
+	most := cause.Attempt
+	if started, err := b.first.AsRunStarted(); err == nil {
+		for _, ref := range started.ToolSchemas {
+			if ref.Name == cause.Name {
+				most = max(most, ref.Attempts)
+			}
+		}
+	}
+	if most > 1 {
 		f.Where += fmt.Sprintf(" at attempt %d of %d", cause.Attempt, most)
 	}
 	f.Where += " (" + line(run.ErrorType) + ")"
@@ -323,20 +387,6 @@ func callName(run *span.Run, at int) string {
 	return ""
 }
 
-// find returns the index of the span that an event stands for or belongs to, or None.
-func find(run *span.Run, seq uint64) int {
-	part := span.None
-	for i := range run.Spans {
-		switch s := &run.Spans[i]; {
-		case numberOf(s) == seq && s.Kind != span.Wait:
-			return i
-		case part == span.None && (s.First == seq || s.Last == seq):
-			part = i
-		}
-	}
-	return part
-}
-
 // panel is what is known of the selected event and its span.
 type panel struct {
 	Title, Error string
@@ -355,7 +405,7 @@ type part struct {
 
 // choose fills in the panel for the event with the selected number, if there is one.
 func (b *reader) choose(r *http.Request, view string) (chosen int) {
-	run, id := b.spans.Run(), b.run.RunID
+	run, id := b.did, b.run.RunID
 	if b.selected == 0 {
 		return span.None
 	}
@@ -366,7 +416,7 @@ func (b *reader) choose(r *http.Request, view string) (chosen int) {
 	p := &panel{Title: ev.Kind.Short(), Path: b.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)), Close: b.runPath(id, view, 0)}
 	b.page.Panel = p
 	say := func(name, value string) { p.Facts = append(p.Facts, fact{name, value}) }
-	if chosen = find(run, ev.Seq); chosen == span.None {
+	if chosen = run.At(ev.Seq); chosen == span.None {
 		say("event", digits(ev.Seq))
 		p.Parts = parts(ev)
 		say("hash", ev.Hash().String())

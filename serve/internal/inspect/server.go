@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/web"
 )
@@ -53,6 +54,7 @@ type Server struct {
 	handler  http.Handler
 	sessions cipher.AEAD // its key lives as long as the process
 	tasks    tasks
+	built    built
 }
 
 // origin is a scheme and a host with its port.
@@ -70,7 +72,7 @@ func New(c Config) (*Server, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: c, sessions: newSessionCipher()}
+	s := &Server{config: c, sessions: newSessionCipher(), built: built{runs: map[builtKey]*span.Run{}}}
 	for _, text := range c.Origins {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -52,43 +53,37 @@ type eventRow struct {
 // Turns reports whether there are other pages.
 func (t timeline) Turns() bool { return t.Previous != "" || t.Next != "" }
 
-// events lists a page of the events, with their payloads if those are short. It keeps no more of
-// an event than its line shows.
+// events lists a page of the events, with their payloads if those are short.
 func (b *reader) events(r *http.Request) error {
 	run := b.run
 	at := min(max(b.selected, 1), max(run.LastSeq, 1))
 	from := (at-1)/eventsPerPage*eventsPerPage + 1
 	t := &timeline{At: at}
 	b.page.Events = t
-	before, room := int64(0), maxInlineOfPage // the time of the last event, and the bytes left for payloads
-	take := func(ev event.Event) {
-		passed := since(before, ev)
-		before = ev.Timestamp
-		if ev.Seq < from || len(t.Rows) == eventsPerPage {
-			return
-		}
-		row, did := b.row(run.RunID, ev, min(maxInline, room)), b.spans.Run()
-		room -= len(row.Payload)
-		row.Since, row.After = since(did.Began, ev), passed
-		if at := b.spans.At(); at != span.None && did.Events == ev.Seq {
-			row.Depth = min(did.Spans[at].Depth+1, 4)
-			row.Call = callName(did, at)
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	if err := b.read(r, take); err != nil {
+	if err := b.read(r, nil); err != nil {
 		return err
 	}
-	if from > maxDrawn { // these rows have no call
-		before = 0
-		for ev, err := range b.view.Events(r.Context(), run.RunID, from-1) {
-			if err != nil {
-				return err
-			}
-			if take(ev); len(t.Rows) == eventsPerPage {
-				break
-			}
+	before, room := int64(0), maxInlineOfPage // the time of the last event, and the bytes left for payloads
+	for ev, err := range b.view.Events(r.Context(), run.RunID, from-min(from, 2)) {
+		if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
+			return err
 		}
+		if err != nil || len(t.Rows) == eventsPerPage { // an unreadable event was noted
+			break
+		}
+		passed := since(before, ev)
+		before = ev.Timestamp
+		if ev.Seq < from {
+			continue
+		}
+		row := b.row(run.RunID, ev, min(maxInline, room))
+		room -= len(row.Payload)
+		row.Since, row.After = since(b.did.Began, ev), passed
+		if at := b.did.At(ev.Seq); at != span.None {
+			row.Depth = min(b.did.Spans[at].Depth+1, 4)
+			row.Call = callName(b.did, at)
+		}
+		t.Rows = append(t.Rows, row)
 	}
 	last := from - 1
 	if n := len(t.Rows); n > 0 {

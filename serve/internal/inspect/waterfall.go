@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
 )
@@ -46,16 +45,10 @@ type spanRow struct {
 
 // waterfall draws the run.
 func (b *reader) waterfall(r *http.Request) error {
-	inputs := map[uint64]string{} // the arguments of calls, by the number of their event
-	err := b.read(r, func(ev event.Event) {
-		if call, err := ev.AsToolCallScheduled(); err == nil && len(inputs) < maxRows {
-			inputs[ev.Seq] = argumentsOf(call)
-		}
-	})
-	if err != nil {
+	if err := b.read(r, nil); err != nil {
 		return err
 	}
-	run, chosen := b.spans.Run(), b.choose(r, viewWaterfall)
+	run, chosen := b.did, b.choose(r, viewWaterfall)
 	axis := span.NewAxis(run)
 	w := &waterfall{Ticks: ticks(axis, run.End)}
 	for _, f := range axis.Folds {
@@ -73,7 +66,7 @@ func (b *reader) waterfall(r *http.Request) error {
 		if row.State == span.Open {
 			row.End = run.End
 		}
-		one := newSpanRow(row, axis, inputs[row.First])
+		one := newSpanRow(row, axis)
 		view := viewWaterfall
 		if row.Hidden {
 			view = viewEvents
@@ -85,11 +78,11 @@ func (b *reader) waterfall(r *http.Request) error {
 	return nil
 }
 
-// newSpanRow returns the bar of a row. The input is that of a call.
-func newSpanRow(row span.Row, axis span.Axis, input string) spanRow {
+// newSpanRow returns the bar of a row.
+func newSpanRow(row span.Row, axis span.Axis) spanRow {
 	name, detail := row.Text()
 	r := spanRow{
-		Name: line(name), Sub: cmp.Or(line(detail), input), Took: row.Took(), Bad: row.Bad(), Indent: make([]struct{}, min(row.Depth, 8)),
+		Name: line(name), Sub: cmp.Or(line(detail), line(row.Input)), Took: row.Took(), Bad: row.Bad(), Indent: make([]struct{}, min(row.Depth, 8)),
 		Class: "b-" + string(row.Kind), X: percent(axis.At(row.Start)), W: percent(max(axis.At(row.End)-axis.At(row.Start), 0.002)),
 	}
 	switch {
@@ -131,10 +124,10 @@ type requestRow struct {
 
 // requests lists the HTTP requests of the run, in the order in which they began.
 func (b *reader) requests(r *http.Request) error {
-	if err := b.read(r, func(event.Event) {}); err != nil {
+	if err := b.read(r, nil); err != nil {
 		return err
 	}
-	run, chosen := b.spans.Run(), b.choose(r, viewRequests)
+	run, chosen := b.did, b.choose(r, viewRequests)
 	more := 0
 	for i := range run.Spans {
 		s := &run.Spans[i]

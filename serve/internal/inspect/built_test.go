@@ -1,0 +1,78 @@
+package inspect_test
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/inspect"
+)
+
+// countingLog counts the events that are read.
+type countingLog struct {
+	eventlog.EventLog
+	events int
+}
+
+func (l *countingLog) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for ev, err := range l.EventLog.Events(ctx, runID, after) {
+			if l.events++; !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// stranger reads the summaries of a log, but its events from one without the key.
+type stranger struct {
+	eventlog.EventLog
+	events eventlog.EventLog
+}
+
+func (l stranger) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	return l.events.Events(ctx, runID, after)
+}
+
+// TestEndedRunsAreReadOnce looks at a run twice, with its key, without it, and after it was removed.
+func TestEndedRunsAreReadOnce(t *testing.T) {
+	key, err := store.NewDataKey([]byte(strings.Repeat("k", 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := store.Memory()
+	sealed, err := store.Encrypted(inner, key, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(t, sealed, "R", `{"City":"Oslo"}`)
+	log := &countingLog{EventLog: sealed}
+	b := open(t, inspect.Config{Scope: func(r *http.Request) (eventview.View, error) {
+		if r.URL.Query().Has("stranger") {
+			return eventview.View{Log: stranger{sealed, inner}}, nil
+		}
+		return eventview.View{Log: log}, nil
+	}})
+	b.wants("/runs/R", "Oslo", "weather")
+	whole := log.events
+	log.events = 0
+	b.wants("/runs/R?at=2", "Oslo", "weather")
+	if log.events >= whole {
+		t.Errorf("the second page read %d events, the first %d", log.events, whole)
+	}
+	if _, page := b.get("/runs/R?stranger"); strings.Contains(page, "Oslo") || strings.Contains(page, "weather") || !strings.Contains(page, "encrypted") {
+		t.Error("a reader without the key sees what another reader decrypted")
+	}
+	if _, err := inner.PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{"R"}}); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := b.get("/runs/R"); code != http.StatusNotFound {
+		t.Errorf("a removed run answers %d", code)
+	}
+}
