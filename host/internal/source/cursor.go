@@ -28,7 +28,7 @@ func at(b []byte, pos uint64) *cursor {
 }
 
 func (c *cursor) take(n uint64) []byte {
-	if c.failed || n > uint64(len(c.b)-c.pos) {
+	if c.failed || n > uint64(max(len(c.b)-c.pos, 0)) {
 		c.failed = true
 		return nil
 	}
@@ -75,6 +75,12 @@ func (c *cursor) sleb() (v int64) {
 		}
 	}
 	return v
+}
+
+// zigzag reads a signed number whose lowest bit is the sign.
+func (c *cursor) zigzag() int64 {
+	u := c.uleb()
+	return int64(u>>1) ^ -int64(u&1)
 }
 
 // text reads bytes up to a zero. Many entries can point to one text, so it must not be long.

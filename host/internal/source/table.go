@@ -41,7 +41,7 @@ type Table struct {
 	scopes []scope
 	marks  []mark // in ascending order
 	dwarf  *dwarf
-	own    map[int]bool // the units of DWARF to read, nil for all
+	own    map[uint64]bool // the units of DWARF to read, nil for all
 	script script
 	python atomic.Uint32 // where the memory of Python describes itself, or 0
 }
@@ -57,9 +57,9 @@ type row struct {
 // scope is a function, or the copy of one within the function that calls it.
 type scope struct {
 	name               string
-	parent             int32 // the scope of the caller, -1 for a function of its own
-	file, line, column int32 // of the call in the parent
-	die                int   // in DWARF
+	parent             int32  // the scope of the caller, -1 for a function of its own
+	file, line, column int32  // of the call in the parent
+	die                uint64 // in DWARF
 }
 
 // mark is where the code of a scope begins or goes on.
@@ -92,7 +92,7 @@ func Open(module []byte) (*Table, error) {
 
 // open reads the information of a module. Unless own is nil, only the units of DWARF at these offsets
 // are read, and what is read is kept.
-func open(m *wasm.Module, module []byte, own map[int]bool) *Table {
+func open(m *wasm.Module, module []byte, own map[uint64]bool) *Table {
 	t := &Table{module: m, names: map[uint32]string{}, byName: map[string]int32{}, own: own}
 	for index, name := range m.FuncNames {
 		t.names[index] = Readable(name)

@@ -35,32 +35,29 @@ func Trim(module []byte, own func(file string) bool) ([]byte, error) {
 	if err != nil || m.Section(wasm.SectionCode) == nil || m.Custom(".debug_info") == nil {
 		return module, err
 	}
-	units := map[int]bool{}
+	units := map[uint64]bool{}
+	var e entry
 	all := open(m, module, nil).dwarf
 	for i := range all.units {
-		var e entry
 		if u := &all.units[i]; all.entry(u, u.body, &e) && own(all.text(&e, atName)) {
 			units[u.start] = true
 		}
 	}
 	d := open(m, module, units).dwarf
+	d.steps = maxSteps
 	v := &viewer{dwarf: d, at: d.base, left: maxParts}
 	for i := range d.units {
-		var e entry
 		u := &d.units[i]
-		for pos := u.body; pos < u.end && d.entry(u, pos, &e); pos = e.next {
-			d.text(&e, atName)
-			d.rangesOf(&e)
-			if a, ok := e.attr(atLocation); ok && a.block == nil {
-				v.listed(u, a)
-			} else if ok {
-				v.evaluate(u, a.block) // which may have the index of an address
-			}
+		d.entry(u, u.body, &e)
+		for _, e := range d.below(&e) {
+			d.text(e, atName)
+			d.rangesOf(e)
+			v.evaluate(u, v.expression(e)) // which may have the index of an address
 		}
 	}
 	var kept []byte
-	for _, s := range d.sections() {
-		kept = append(binary.LittleEndian.AppendUint32(kept, uint32(len(s.kept))), s.kept...)
+	for _, s := range d.kept {
+		kept = append(binary.LittleEndian.AppendUint32(kept, uint32(len(s))), s...)
 	}
 	m.Sections = slices.DeleteFunc(m.Sections, func(s wasm.Section) bool { return strings.HasPrefix(s.Name, ".debug_") })
 	body := append(wasm.AppendName(nil, keptSection), zstd.Compress(kept)...)

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -48,86 +49,16 @@ func (t *Table) Variables(offset uint32, s State) []Variable {
 		root = t.scopes[root].parent
 	}
 	d := *t.dwarf // whose bounds are for this call
-	d.steps = maxRows
+	d.steps = maxSteps
 	v := &viewer{dwarf: &d, State: s, at: offset, left: maxParts}
-	var e entry
-	if root < 0 || !d.find(t.scopes[root].die, &e) || !e.children {
+	var function, file entry
+	if root < 0 || !d.find(t.scopes[root].die, &function) || !d.entry(function.u, function.u.body, &file) {
 		return nil
 	}
-	if base, ok := e.attr(atFrameBase); ok {
-		v.frame, _, _ = v.evaluate(e.u, base.block)
+	if base, ok := function.attr(atFrameBase); ok {
+		v.frame, _, _ = v.evaluate(function.u, base.block)
 	}
-	type found struct {
-		Variable
-		depth int
-	}
-	var all []found
-	functions := []string{""} // of the levels that are open
-	skip := 0                 // the level whose entries are not wanted
-	for pos, u := e.next, e.u; d.entry(u, pos, &e) && v.left > 0; pos = e.next {
-		depth := len(functions)
-		if e.tag == 0 {
-			if functions = functions[:depth-1]; len(functions) == 0 {
-				break
-			}
-			if skip == depth {
-				skip = 0
-			}
-			continue
-		}
-		function := functions[depth-1]
-		wanted := skip == 0
-		switch e.tag {
-		case tagInlined, tagLexical:
-			if ranges := d.rangesOf(&e); wanted && len(ranges) > 0 {
-				wanted = slices.ContainsFunc(ranges, func(r [2]uint32) bool { return r[0] <= offset && offset < r[1] })
-			}
-			if e.tag == tagInlined {
-				function, _ = v.origin(&e)
-			}
-		case tagVariable, tagParameter:
-			if name, of := v.origin(&e); wanted && name != "" {
-				v.left--
-				x := Variable{Name: name, Function: function}
-				v.locate(&x, &e, of)
-				all = append(all, found{x, depth})
-			}
-			wanted = false
-		default:
-			wanted = false
-		}
-		if e.children {
-			if functions = append(functions, function); !wanted && skip == 0 {
-				skip = depth + 1
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b found) int { return b.depth - a.depth })
-	variables := make([]Variable, len(all))
-	for i, f := range all {
-		variables[i] = f.Variable
-	}
-	return append(variables, v.statics(e.u)...)
-}
-
-// statics returns the variables of a unit that belong to no function, without those of headers.
-func (v *viewer) statics(u *unit) (all []Variable) {
-	var e entry
-	if !v.entry(u, u.body, &e) || !e.children {
-		return nil
-	}
-	for pos := e.next; v.left > 0 && v.steps > 0 && v.entry(u, pos, &e) && e.tag != 0; pos = v.behind(&e) {
-		a, ok := e.attr(atLocation)
-		if n := e.number(atDeclFile); n < uint64(len(u.files)) && u.files[n] != u.files[0] {
-			continue
-		}
-		if name, of := v.origin(&e); e.tag == tagVariable && ok && a.block != nil && name != "" {
-			x := Variable{Name: name}
-			v.locate(&x, &e, of)
-			all = append(all, x)
-		}
-	}
-	return all
+	return append(v.below(&function), v.below(&file)...)
 }
 
 // viewer reads the variables of one state.
@@ -139,89 +70,97 @@ type viewer struct {
 	left  int    // parts
 }
 
+// below returns the variables of a function, or those of a file that belong to no function and to no
+// header. Those of the innermost block come first.
+func (v *viewer) below(root *entry) (variables []Variable) {
+	type level struct {
+		function string // that was inlined
+		wanted   bool
+	}
+	type found struct {
+		Variable
+		depth int
+	}
+	levels, static := []level{{wanted: true}}, root.tag == tagCompileUnit
+	var all []found
+	for depth, e := range v.dwarf.below(root) {
+		in := levels[depth-1]
+		wanted := in.wanted && v.left > 0
+		in.wanted = wanted && (e.tag == tagInlined || e.tag == tagLexical || e.tag == tagNamespace && static)
+		switch {
+		case in.wanted:
+			if ranges := v.rangesOf(e); len(ranges) > 0 {
+				in.wanted = slices.ContainsFunc(ranges, func(r [2]uint32) bool { return r[0] <= v.at && v.at < r[1] })
+			}
+			if e.tag == tagInlined {
+				in.function, _ = v.origin(e, 0)
+			}
+		case wanted && (e.tag == tagVariable || e.tag == tagParameter):
+			if static {
+				at, _ := e.attr(atLocation)
+				if file := e.number(atDeclFile); at.block == nil || file < uint64(len(e.u.files)) && e.u.files[file] != e.u.files[0] {
+					break
+				}
+			}
+			if name, of := v.origin(e, 0); name != "" {
+				x := Variable{Name: name, Function: in.function}
+				b, address := v.locate(e)
+				v.read(&x, of, b, address, 0)
+				all = append(all, found{x, depth})
+			}
+		}
+		levels = append(levels[:depth], in)
+	}
+	slices.SortStableFunc(all, func(a, b found) int { return b.depth - a.depth })
+	for _, f := range all {
+		variables = append(variables, f.Variable)
+	}
+	return variables
+}
+
 // origin returns the name and the type of an entry, or of what it is a copy of.
-func (v *viewer) origin(e *entry) (name string, of int) {
+func (v *viewer) origin(e *entry, links int) (name string, of uint64) {
+	name, of = v.text(e, atName), e.number(atType)
 	var next entry
-	for range 4 {
-		if s := v.text(e, atName); name == "" {
-			name = s
-		}
-		if a, ok := e.attr(atType); ok && of == 0 {
-			of = int(a.n)
-		}
-		link, ok := e.attr(atOrigin)
-		if !ok {
-			link, ok = e.attr(atSpec)
-		}
-		if !ok || !v.find(int(link.n), &next) {
-			break
-		}
-		copied := next
-		copied.attrs = slices.Clone(next.attrs)
-		e = &copied
+	if links < 4 && v.find(cmp.Or(e.number(atOrigin), e.number(atSpec)), &next) {
+		n, o := v.origin(&next, links+1)
+		name, of = cmp.Or(name, n), cmp.Or(of, o)
 	}
 	return name, of
 }
 
-// locate finds a variable, and reads it.
-func (v *viewer) locate(x *Variable, e *entry, of int) {
-	x.Type, x.Value, x.Size = v.typeName(of, 0), optimizedOut, v.size(of, 0)
-	if c, ok := e.attr(atConst); ok {
-		b := c.block
-		if b == nil {
-			b = binary.LittleEndian.AppendUint64(nil, c.n)
+// locate returns the memory that begins with a variable, with its address, or a copy of its value. The
+// result is nil for one that is nowhere.
+func (v *viewer) locate(e *entry) (b []byte, address uint32) {
+	n, inMemory, ok := v.evaluate(e.u, v.expression(e))
+	if c, constant := e.attr(atConst); constant {
+		if c.block != nil {
+			return c.block, 0
 		}
-		v.read(x, of, b, 0, 0)
-		return
+		n, inMemory, ok = c.n, false, true
 	}
-	a, ok := e.attr(atLocation)
-	expression := a.block
-	if ok && expression == nil {
-		expression = v.listed(e.u, a)
-	}
-	if expression == nil {
-		return
-	}
-	n, inMemory, ok := v.evaluate(e.u, expression)
 	switch {
-	case !ok:
-	case inMemory && n < uint64(len(v.Memory)):
-		v.read(x, of, v.Memory[n:], uint32(n), 0)
-	case !inMemory:
-		v.read(x, of, binary.LittleEndian.AppendUint64(nil, n), 0, 0)
+	case ok && !inMemory:
+		return binary.LittleEndian.AppendUint64(nil, n), 0
+	case ok && n < uint64(len(v.Memory)):
+		return v.Memory[n:], uint32(n)
 	}
+	return nil, 0
 }
 
-// listed returns the expression of a list of locations that holds here, or nil.
-func (v *viewer) listed(u *unit, a attr) (expression []byte) {
-	pc, base := uint64(v.at-v.base), u.low
-	if u.version < 5 {
-		for c := v.loc.at(a.n); !c.failed && v.steps > 0; v.steps-- {
-			low, high := c.uint(4), c.uint(4)
-			switch {
-			case low == 0 && high == 0:
-				return nil
-			case low == 0xffffffff:
-				base = high
-			default:
-				if b := c.take(c.uint(2)); base+low <= pc && pc < base+high {
-					return b
-				}
-			}
-		}
-		return nil
+// expression returns how to find a variable here, or nil.
+func (v *viewer) expression(e *entry) []byte {
+	a, ok := e.attr(atLocation)
+	if !ok || a.block != nil {
+		return a.block
 	}
-	if a.form == 0x22 { // loclistx
-		a.n = u.locBase + v.locLists.at(u.locBase+4*min(a.n, 1<<32)).uint(4)
-	}
-	var b []byte
-	c := v.locLists.at(a.n)
-	v.list(u, c, func() { b = c.take(c.uleb()) }, func(low, high uint64) {
-		if low <= pc && pc < high && expression == nil {
-			expression = b
+	pc := uint64(v.at - v.base)
+	for r, expression := range v.list(e.u, a.n, secLoc) {
+		if r[0] <= pc && pc < r[1] {
+			return expression
 		}
-	})
-	return expression
+	}
+	return nil
 }
 
 // evaluate executes an expression: to an address in memory, or to a value.
@@ -240,7 +179,7 @@ func (v *viewer) evaluate(u *unit, expression []byte) (n uint64, inMemory, ok bo
 		case op == 0x03: // addr
 			stack = append(stack, c.uint(4))
 		case op == 0xa1 || op == 0xfb: // addrx
-			stack = append(stack, v.indexed(u, c.uleb()))
+			stack = append(stack, v.element(secAddr, u.addrBase, c.uleb()))
 		case op == 0x06: // deref
 			stack = append(stack, at(v.Memory, pop()&math.MaxUint32).uint(4))
 		case op >= 0x08 && op <= 0x0f: // const1u to const8s
@@ -257,16 +196,9 @@ func (v *viewer) evaluate(u *unit, expression []byte) (n uint64, inMemory, ok bo
 		case op == 0x12: // dup
 			x := pop()
 			stack = append(stack, x, x)
-		case op == 0x1a: // and
+		case op == 0x1a || op == 0x1c || op == 0x1e || op == 0x22: // and, minus, mul, plus
 			x, y := pop(), pop()
-			stack = append(stack, x&y)
-		case op == 0x1c: // minus
-			x, y := pop(), pop()
-			stack = append(stack, y-x)
-		case op == 0x1e: // mul
-			stack = append(stack, pop()*pop())
-		case op == 0x22: // plus
-			stack = append(stack, pop()+pop())
+			stack = append(stack, map[byte]uint64{0x1a: x & y, 0x1c: y - x, 0x1e: x * y, 0x22: x + y}[op])
 		case op == 0x23: // plus_uconst
 			stack = append(stack, pop()+c.uleb())
 		case op >= 0x30 && op <= 0x4f: // lit
@@ -276,18 +208,16 @@ func (v *viewer) evaluate(u *unit, expression []byte) (n uint64, inMemory, ok bo
 		case op == 0x9f: // stack_value
 			inMemory = false
 		case op == 0xed: // WASM_location
-			kind := c.byte()
-			index := uint64(0)
-			if kind == 3 {
+			from, index := v.Globals, uint64(0)
+			switch kind := c.byte(); kind {
+			case 0:
+				from, index = v.Locals, c.uleb()
+			case 2:
+				from, index = v.Operands, c.uleb()
+			case 3:
 				index = c.uint(4)
-			} else {
+			default:
 				index = c.uleb()
-			}
-			from := v.Globals
-			if kind == 0 {
-				from = v.Locals
-			} else if kind == 2 {
-				from = v.Operands
 			}
 			if index >= uint64(len(from)) {
 				return 0, false, false
@@ -300,99 +230,73 @@ func (v *viewer) evaluate(u *unit, expression []byte) (n uint64, inMemory, ok bo
 	return pop(), inMemory, !c.failed && len(expression) > 0
 }
 
-// target reads the type of an entry, without names for it and qualifiers.
-func (v *viewer) target(of int, e *entry) bool {
-	for range 16 {
-		if of == 0 || !v.find(of, e) {
-			return false
-		}
-		switch e.tag {
-		case tagTypedef, tagConst, tagVolatile, tagRestrict:
-			of = int(e.number(atType))
-		default:
-			return true
-		}
-	}
-	return false
+// kind is a type, without names for it and qualifiers.
+type kind struct {
+	entry
+	name   string // as C would write it, roughly
+	size   uint64 // in bytes
+	length uint64 // of an array, whose dimensions are flattened
+	of     uint64 // the type of its elements, or of what it points to
 }
 
-// size returns the bytes of a type.
-func (v *viewer) size(of, depth int) uint32 {
-	var e entry
-	switch {
-	case depth > maxNesting || !v.target(of, &e):
-		return 0
-	case e.tag == tagPointer || e.tag == tagReference || e.tag == tagRvalue:
-		return 4
-	case e.tag == tagArray:
-		element := int(e.number(atType))
-		return uint32(min(v.length(&e)*uint64(v.size(element, depth+1)), math.MaxUint32))
-	}
-	return uint32(e.number(atByteSize))
+// kindForms are the names of types that have none, around that of the type that they are made of.
+var kindForms = map[uint64]string{
+	tagPointer: "% *", tagReference: "% &", tagRvalue: "% &&", tagConst: "const %", tagArray: "%",
+	tagStruct: "struct", tagClass: "class", tagUnion: "union", tagEnum: "enum", tagVolatile: "%", tagRestrict: "%", tagTypedef: "%",
 }
 
-// length returns the number of elements of an array type, whose dimensions are flattened.
-func (v *viewer) length(e *entry) uint64 {
-	n, dims := uint64(1), 0
-	var dim entry
-	for pos := e.next; e.children && dims < 8 && v.entry(e.u, pos, &dim) && dim.tag == tagSubrange; pos = dim.next {
-		dims++
-		if count, ok := dim.attr(atCount); ok {
-			n *= count.n
-		} else if upper, ok := dim.attr(atUpper); ok {
-			n *= upper.n + 1
-		} else {
-			n = 0
+// kind reads the type at an offset.
+func (v *viewer) kind(at uint64, depth int) (k kind) {
+	if depth > 4*maxNesting || !v.find(at, &k.entry) {
+		return kind{name: "void"}
+	}
+	k.name, k.size, k.of = v.text(&k.entry, atName), k.number(atByteSize), k.number(atType)
+	inner := kind{name: "?"}
+	if strings.Contains(kindForms[k.tag], "%") {
+		inner = v.kind(k.of, depth+1)
+	}
+	if k.name == "" {
+		k.name = strings.Replace(cmp.Or(kindForms[k.tag], "?"), "%", inner.name, 1)
+	}
+	switch k.tag {
+	case tagTypedef, tagConst, tagVolatile, tagRestrict:
+		inner.name = k.name
+		k = inner
+	case tagPointer, tagReference, tagRvalue:
+		k.size = 4
+	case tagArray:
+		for dim := range v.children(&k.entry, tagSubrange) {
+			count, ok := dim.attr(atCount)
+			if upper, bound := dim.attr(atUpper); bound && !ok {
+				count.n = upper.n + 1
+			}
+			k.length = min(max(k.length, 1)*min(count.n, math.MaxUint32), math.MaxUint32)
 		}
+		k.name += fmt.Sprintf("[%d]", k.length)
+		k.size = min(k.length*min(inner.size, math.MaxUint32), math.MaxUint32)
 	}
-	if dims == 0 {
-		return 0
-	}
-	return min(n, math.MaxUint32)
+	k.name = cut([]byte(k.name))
+	return k
 }
 
-// typeName returns a type as C would write it, roughly.
-func (v *viewer) typeName(of, depth int) string {
-	var e entry
-	if of == 0 || depth > maxNesting || !v.find(of, &e) {
-		return "void"
-	}
-	name := v.text(&e, atName)
-	inner := func() string { return v.typeName(int(e.number(atType)), depth+1) }
-	switch {
-	case name != "":
-	case e.tag == tagPointer:
-		name = inner() + " *"
-	case e.tag == tagReference || e.tag == tagRvalue:
-		name = inner() + " &"
-	case e.tag == tagConst:
-		name = "const " + inner()
-	case e.tag == tagVolatile || e.tag == tagRestrict:
-		name = inner()
-	case e.tag == tagArray:
-		name = fmt.Sprintf("%s[%d]", inner(), v.length(&e))
-	case e.tag == tagStruct || e.tag == tagClass:
-		name = "struct"
-	case e.tag == tagUnion:
-		name = "union"
-	case e.tag == tagEnum:
-		name = "enum"
-	default:
-		name = "?"
-	}
-	return cut([]byte(name))
+// isChar reports whether a type is a character of C.
+func (k *kind) isChar() bool {
+	coding := k.number(atEncoding)
+	return k.tag == tagBase && (coding == 6 || coding == 8)
 }
 
 // read sets the value and the parts of a variable whose bytes begin b, at an address or 0.
-func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) {
-	x.Type, x.Size, x.Address = v.typeName(of, 0), v.size(of, 0), address
-	var e entry
-	if v.left--; v.left < 0 || !v.target(of, &e) || uint64(x.Size) > uint64(len(b)) {
-		x.Value = "?"
+func (v *viewer) read(x *Variable, of uint64, b []byte, address uint32, depth int) {
+	e := v.kind(of, 0)
+	x.Type, x.Size, x.Address, x.Value = e.name, uint32(e.size), address, "?"
+	if b == nil {
+		x.Value = optimizedOut
+	}
+	if v.left--; v.left < 0 || e.tag == 0 || e.size > uint64(len(b)) {
 		return
 	}
-	b = b[:x.Size]
-	part := func(name string, of int, offset uint64) {
+	b = b[:e.size]
+	part := func(name string, of uint64, offset uint64) {
 		child := Variable{Name: name, Value: "?"}
 		if offset <= uint64(len(b)) {
 			from := uint32(0)
@@ -403,51 +307,60 @@ func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) 
 		}
 		x.Children = append(x.Children, child)
 	}
-	n := (&cursor{b: b}).uint(min(len(b), 8))
+	n, bits := at(b, 0).uint(min(len(b), 8)), 8*min(len(b), 8)
 	switch e.tag {
 	case tagBase:
 		x.Value = baseValue(e.number(atEncoding), len(b), n)
 	case tagPointer, tagReference, tagRvalue:
 		x.Value = fmt.Sprintf("%#x", n)
-		to := int(e.number(atType))
-		var pointee entry
-		if n == 0 || n >= uint64(len(v.Memory)) || !v.target(to, &pointee) {
+		inner := v.kind(e.of, 0)
+		if n == 0 || n >= uint64(len(v.Memory)) || inner.tag == 0 {
 			break
 		}
-		memory := v.Memory[n:]
-		if pointee.isChar() && x.Type != "*const u8" && x.Type != "*mut u8" {
+		memory, child := v.Memory[n:], Variable{Name: "*" + x.Name}
+		switch isStruct := inner.tag == tagStruct || inner.tag == tagClass || inner.tag == tagUnion; {
+		case e.tag != tagPointer:
+			v.read(x, e.of, memory, uint32(n), depth)
+			x.Type = e.name
+		case inner.isChar() && x.Type != "*const u8" && x.Type != "*mut u8":
 			x.Value += " " + quoted(memory, bytes.IndexByte(memory[:min(len(memory), maxItems+1)], 0))
-		} else if depth < maxNesting {
-			child := Variable{Name: "*" + x.Name}
-			v.read(&child, to, memory, uint32(n), depth+1)
-			x.Children = append(x.Children, child)
+		case isStruct && depth == 0:
+			v.read(&child, e.of, memory, uint32(n), depth)
+			x.Children = child.Children // p->x is a part of p
+			x.Value += " " + child.Value
+		case depth < maxNesting:
+			v.read(&child, e.of, memory, uint32(n), depth+1)
+			if x.Children = []Variable{child}; isStruct {
+				x.Children = child.Children
+			}
 		}
 	case tagEnum:
 		x.Value = strconv.FormatUint(n, 10)
-		var item entry
-		for pos := e.next; e.children && v.steps > 0 && v.entry(e.u, pos, &item) && item.tag == tagEnumerator; pos = item.next {
-			v.steps--
-			if low := item.number(atConst) << (64 - 8*min(len(b), 8)) >> (64 - 8*min(len(b), 8)); low == n {
-				x.Value = v.text(&item, atName)
+		for item := range v.children(&e.entry, tagEnumerator) {
+			if item.number(atConst)<<(64-bits)>>(64-bits) == n {
+				x.Value = v.text(item, atName)
 				break
 			}
 		}
 	case tagArray:
-		element, size := int(e.number(atType)), uint64(v.size(int(e.number(atType)), 0))
-		var of entry
-		if v.target(element, &of) && of.isChar() {
+		inner := v.kind(e.of, 0)
+		if inner.isChar() {
 			x.Value = quoted(b, bytes.IndexByte(append(slices.Clone(b[:min(len(b), maxItems)]), 0), 0))
 			break
 		}
-		for i := uint64(0); size > 0 && depth < maxNesting && i < min(v.length(&e), maxItems) && v.left > 0; i++ {
-			part(fmt.Sprintf("[%d]", i), element, i*size)
+		for i := uint64(0); inner.size > 0 && depth < maxNesting && i < min(e.length, maxItems) && v.left > 0; i++ {
+			part(fmt.Sprintf("[%d]", i), e.of, i*inner.size)
 		}
 		x.Value = together(x, "[", "]", false)
 	case tagStruct, tagClass, tagUnion:
-		var member entry
-		for pos := e.next; e.children && depth < maxNesting && v.left > 0 && v.steps > 0 && v.entry(e.u, pos, &member) && member.tag != 0; pos = v.behind(&member) {
-			if member.tag == tagMember {
-				part(v.text(&member, atName), int(member.number(atType)), member.number(atMember))
+		for member := range v.children(&e.entry, tagMember, tagInheritance) {
+			name := v.text(member, atName)
+			if _, static := member.attr(atExternal); static || depth >= maxNesting || v.left <= 0 {
+				continue
+			}
+			part(name, member.number(atType), member.number(atMember))
+			if last := len(x.Children) - 1; name == "" { // a base class, or a struct without a name
+				x.Children = append(x.Children[:last], x.Children[last].Children...)
 			}
 		}
 		if x.Value = together(x, "{", "}", true); x.Type == "&str" && len(b) == 8 {
@@ -458,32 +371,6 @@ func (v *viewer) read(x *Variable, of int, b []byte, address uint32, depth int) 
 	default:
 		x.Value = fmt.Sprintf("%#x", n)
 	}
-}
-
-// isChar reports whether a type is a character of C.
-func (e *entry) isChar() bool {
-	coding := e.number(atEncoding)
-	return e.tag == tagBase && (coding == 6 || coding == 8)
-}
-
-// behind returns the offset of the entry after another one and its children.
-func (v *viewer) behind(e *entry) int {
-	pos, depth := e.next, 0
-	v.steps--
-	var child entry
-	for children := e.children; children || depth > 0; {
-		if children {
-			depth++
-		}
-		if v.steps--; v.steps < 0 || !v.entry(e.u, pos, &child) {
-			return e.u.end
-		}
-		if pos = child.next; child.tag == 0 {
-			depth--
-		}
-		children = child.children
-	}
-	return pos
 }
 
 // quoted returns the first n bytes of memory as text, or some of them.

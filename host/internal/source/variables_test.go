@@ -5,6 +5,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +44,8 @@ func stateOf(r *machine.Recording, f machine.Frame) State {
 	memory, _ := r.Read(0, r.Size())
 	return State{f.Locals, f.Operands, r.Globals(), memory}
 }
+
+var address = regexp.MustCompile("0x[0-9a-f]+")
 
 func TestVariables(t *testing.T) {
 	for _, flag := range []string{"-gdwarf-4", "-gdwarf-5"} {
@@ -88,8 +93,11 @@ func TestVariables(t *testing.T) {
 				}
 			}
 			// 0+1, 7+2, 14+3, doubled there, 21+4, 28+1.
-			want := `point * p = ADDRESS
-  point *p = {x: 0, y: 0, name: ADDRESS "hello", next: ADDRESS}
+			want := `point * p = ADDRESS {x: 0, y: 0, name: ADDRESS "hello", next: ADDRESS}
+  int x = 0
+  double y = 0
+  const char * name = ADDRESS "hello"
+  point * next = ADDRESS
 int n = 5
 int total = 108
 color c = GREEN
@@ -99,20 +107,18 @@ int[4] table = [1, 2, 3, 4]
   int [2] = 3
   int [3] = 4
 int n = 5
-point * p = ADDRESS
-  point *p = {x: 0, y: 0, name: ADDRESS "hello", next: ADDRESS}
+point * p = ADDRESS {x: 0, y: 0, name: ADDRESS "hello", next: ADDRESS}
+  int x = 0
+  double y = 0
+  const char * name = ADDRESS "hello"
+  point * next = ADDRESS
 int[4] table = [1, 2, 3, 4]
   int [0] = 1
   int [1] = 2
   int [2] = 3
   int [3] = 4
 `
-			for _, word := range strings.FieldsFunc(got, func(r rune) bool { return strings.ContainsRune(" \n,}", r) }) {
-				if strings.HasPrefix(word, "0x") {
-					got = strings.Replace(got, word, "ADDRESS", 1)
-				}
-			}
-			if got != want {
+			if got = address.ReplaceAllString(got, "ADDRESS"); got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
 		})
@@ -140,5 +146,62 @@ func TestTrapPlace(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", optimize, got, want)
 		}
+	}
+}
+
+// TestCPlusPlus reads methods, references, templates, base classes and namespaces.
+func TestCPlusPlus(t *testing.T) {
+	for _, flag := range []string{"-gdwarf-4", "-gdwarf-5"} {
+		t.Run(flag, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "shop.wasm")
+			text, err := exec.Command("clang++", flag, "--target=wasm32-wasi", "-fno-exceptions", "-fno-rtti", "-nostdlib++", "-mexec-model=reactor", "-o", out, "testdata/shop.cpp").CombinedOutput()
+			if err != nil {
+				t.Skipf("SKIPPED: no clang++ for WASI: %v\n%s", err, text)
+			}
+			r, offsets, err := recorded(t, out, 3)
+			if err == nil {
+				t.Fatal("no trap")
+			}
+			table := opened(t, out)
+			got := ""
+			for _, f := range r.Frames() {
+				at, _ := offsets.Original(f.Offset)
+				for _, p := range table.Lines(at) {
+					got += fmt.Sprintf("%s:%d\n", p.Function, p.Line)
+				}
+				for _, x := range table.Variables(at, stateOf(r, f)) {
+					got += fmt.Sprintf("  %s %s = %s\n", x.Type, x.Name, x.Value)
+				}
+			}
+			got = address.ReplaceAllString(got, "ADDRESS")
+			want := `shop::Item::half:41
+  const Item * this = ADDRESS {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A"}
+  int by = 10
+  int part = 90
+  int discounts = 270
+  int made = 1
+shop::Basket::total:57
+  Item & one = {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A"}
+  int i = 2
+  Basket * this = ADDRESS {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}
+  int discounts = 270
+  int made = 1
+run:72
+  int count = 3
+  Basket basket = {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}
+  Item item = {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A"}
+  class twice = {basket: {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}}
+  int discounts = 270
+  int made = 1
+`
+			if got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+			for _, name := range []string{"shop::Item::half", "Item::half", "half"} {
+				if all := table.Entries(name); len(all) != 1 {
+					t.Errorf("%s begins at %v", name, all)
+				}
+			}
+		})
 	}
 }
