@@ -13,25 +13,14 @@ type Follower struct {
 // caller. Look again after a write to the words at the addresses: they change whenever the interpreter
 // calls or returns, and with most operations that can fail.
 func (f *Follower) Look(memory []byte) (at Place, depth int, addresses [3]uint32, ok bool) {
-	b := bytesOf(memory)
-	var head, previous, instruction uint32
-	switch t := f.Table; {
-	case t.format == Python:
-		p, ok := t.openPython(b)
-		if !ok {
-			return at, 0, addresses, false
-		}
-		head, previous, instruction = p.thread+p.o[threadFrame], p.o[framePrevious], p.o[frameInstruction]
-	case t.format == JavaScript && t.script.known:
-		head, instruction = quickJSFrame, quickJSInstruction
-	default:
+	in, frame := f.Table.interpreter(memory, nil)
+	if in == nil {
 		return at, 0, addresses, false
 	}
-	frame := b.u32(head)
-	addresses = [3]uint32{head, frame + instruction, frame + previous}
-	linked := f.frame == 0 || frame == f.frame || b.u32(frame+previous) == f.frame
+	addresses = in.words(frame)
+	linked := f.frame == 0 || frame == f.frame || in.caller(frame) == f.frame
 	for caller, n := f.frame, 0; !linked && caller != 0 && n < mostCalls; n++ { // it may have returned
-		caller = b.u32(caller + previous)
+		caller = in.caller(caller)
 		linked = caller == frame
 	}
 	if f.between++; !linked && f.between <= len(addresses) {

@@ -89,11 +89,11 @@ type goValues []goValue
 func (g *goTable) read(offset uint64) (all goValues) {
 	c, last := at(g.table, g.values+offset), goValue{value: -1}
 	for offset != 0 && g.left > 0 {
-		u := c.uleb()
-		if u == 0 && last.end > 0 {
+		change := c.zigzag()
+		if change == 0 && last.end > 0 {
 			break
 		}
-		last.value += int64(u>>1) ^ -int64(u&1)
+		last.value += change
 		last.end += c.uleb()
 		if c.failed {
 			break

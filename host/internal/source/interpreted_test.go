@@ -117,6 +117,33 @@ func atEffect(t *testing.T, wasm []byte, r *machine.Recording) (calls []source.C
 	return calls
 }
 
+// lineOfWrite returns the line of the script that wrote a variable of the innermost call last.
+func lineOfWrite(t *testing.T, wasm []byte, r *machine.Recording, variables []source.Variable, name string) int {
+	t.Helper()
+	table, err := source.Open(wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(variables, func(x source.Variable) bool { return x.Name == name })
+	if i < 0 {
+		t.Fatalf("no %s", name)
+	}
+	at, ok, err := r.LastWrite(t.Context(), r.At(), machine.Range{Addr: variables[i].Address, Len: variables[i].Size})
+	if err != nil || !ok {
+		t.Fatalf("no write of %s: %v", name, err)
+	}
+	if err := r.Seek(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	memory, _ := r.Read(0, r.Size())
+	var locals [][]uint64
+	for _, f := range r.Frames() {
+		locals = append(locals, f.Locals)
+	}
+	place, _ := table.Innermost(memory, locals...)
+	return place.Line
+}
+
 // TestJavaScript compares the stack of QuickJS with what the script says of it.
 func TestJavaScript(t *testing.T) {
 	wasm, r, out, err := call(t, "tool.js", `function deepest(n, { big }) {
@@ -140,7 +167,11 @@ export default {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := callsText(atEffect(t, wasm, r))
+	calls := atEffect(t, wasm, r)
+	if line := lineOfWrite(t, wasm, r, calls[0].Variables, "inner"); line != 2 {
+		t.Errorf("line %d wrote inner", line)
+	}
+	got := callsText(calls)
 	want := `deepest tool.js:4:40
   number n = 2
   number big = 1099511627776
@@ -232,7 +263,11 @@ def x(n: int) -> dict:
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := callsText(atEffect(t, wasm, r))
+	calls := atEffect(t, wasm, r)
+	if line := lineOfWrite(t, wasm, r, calls[0].Variables, "half"); line != 4 {
+		t.Errorf("line %d wrote half", line)
+	}
+	got := callsText(calls)
 	got = regexp.MustCompile("0x[0-9a-f]+").ReplaceAllString(got, "ADDRESS")
 	want := `deepest tool.py:5:96
   int n = 3

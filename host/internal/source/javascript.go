@@ -2,7 +2,6 @@ package source
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 
 	"github.com/starling-host/starling/host/internal/interp"
 )
@@ -61,11 +59,14 @@ func (t *Table) readScript(about *interp.About) {
 	}
 }
 
-// place turns a place in the script into one in the author's files. It reports false for the
-// runtime, which is not the author's.
-func (s *script) place(p *Place) bool {
+// author turns a place in the script into one in the author's files. It has no file in the runtime,
+// which is not the author's.
+func (s *script) author(p Place) Place {
+	if p.File == "runtime" {
+		p.File = ""
+	}
 	if p.File != "tool" || len(s.runs) == 0 {
-		return p.File != "runtime"
+		return p
 	}
 	line, column := p.Line-1, p.Column-1
 	i := sort.Search(len(s.runs), func(i int) bool {
@@ -73,21 +74,22 @@ func (s *script) place(p *Place) bool {
 		return r.line > line || r.line == line && r.column > column
 	}) - 1
 	if i < 0 || s.runs[i].file < 0 || s.runs[i].file >= len(s.files) {
-		return false
+		return Place{}
 	}
 	r := s.runs[i]
 	p.File, p.Line, p.Column = cut([]byte(s.files[r.file])), p.Line+r.lines, max(p.Column+r.columns, 0)
 	if p.Column == 1 || strings.HasPrefix(p.File, "node_modules/") {
 		p.Column = 0 // not exact
 	}
-	return true
+	return p
 }
 
 // quickJS reads the state of QuickJS.
 type quickJS struct {
 	bytesOf
-	place func(*Place) bool
-	left  int // values that may still be read
+	script *script
+	locals [][]uint64 // of WebAssembly, until the innermost function is read
+	left   int        // values that may still be read
 }
 
 // Tags of values, which are doubles unless they have one of these.
@@ -98,37 +100,39 @@ const (
 	jsDoubles             = 0x7ff8000a << 32
 )
 
-func (q *quickJS) calls(locals [][]uint64, brief bool) (all []Call, count int) {
-	frame := q.u32(quickJSFrame)
-	innermost := true
-	for n := 0; frame != 0 && (n < maxCalls || brief && n < mostCalls); n++ {
-		function, tag := q.u32(frame+8), int32(q.u32(frame+12))
-		code := q.u32(function + 24)
-		// The code of a function of C would lie nowhere.
-		buffer, size, pc := q.u32(code+12), q.u32(code+16), q.u32(frame+quickJSInstruction)
-		if class := q.uint(function+10, 2); tag == jsObject && code != 0 && q.isScript(class) && brief && count > 0 {
-			count++
-		} else if tag == jsObject && code != 0 && q.isScript(class) {
-			if innermost {
-				pc = running(locals, frame, buffer, size, pc)
-			}
-			innermost = false
-			if pc <= buffer || pc > buffer+size {
-				pc = buffer + 1 // it has called nothing yet
-			}
-			c := Call{Place: Place{File: q.atom(q.u32(code + 56)), Function: q.name(function, code)}}
-			c.Line, c.Column = q.line(code, pc-buffer-1)
-			if q.place(&c.Place) {
-				if !brief {
-					c.Variables = q.variables(frame, code)
-				}
-				all = append(all, c)
-				count++
-			}
-		}
-		frame = q.u32(frame)
+func (q *quickJS) caller(frame uint32) uint32 { return q.u32(frame) }
+
+func (q *quickJS) words(frame uint32) [3]uint32 {
+	return [3]uint32{quickJSFrame, frame + quickJSInstruction, frame}
+}
+
+func (q *quickJS) code(frame uint32) uint32 {
+	function, tag := q.u32(frame+8), int32(q.u32(frame+12))
+	if tag != jsObject || !q.isScript(q.uint(function+10, 2)) {
+		return 0 // the code of a function of C would lie nowhere
 	}
-	return all, count
+	return q.u32(function + 24)
+}
+
+func (q *quickJS) place(frame, code uint32) Place {
+	buffer, size, pc := q.u32(code+12), q.u32(code+16), q.u32(frame+quickJSInstruction)
+	for _, locals := range q.locals {
+		if !slices.Contains(locals, uint64(frame)) {
+			continue // of another function than the one that executes this frame
+		}
+		i := slices.IndexFunc(locals, func(v uint64) bool { return v > uint64(buffer) && v <= uint64(buffer)+uint64(size) && v>>32 == 0 })
+		if i >= 0 {
+			pc = uint32(locals[i]) // where the interpreter is
+			break
+		}
+	}
+	q.locals = nil
+	if pc <= buffer || pc > buffer+size {
+		pc = buffer + 1 // it has called nothing yet
+	}
+	p := Place{File: q.atom(q.u32(code + 56)), Function: q.name(q.u32(frame+8), code)}
+	p.Line, p.Column = q.line(code, pc-buffer-1)
+	return q.script.author(p)
 }
 
 // isScript reports whether a class of objects is one of the functions in JavaScript.
@@ -136,39 +140,19 @@ func (q *quickJS) isScript(class uint64) bool {
 	return class == 13 || class == 17 || class == 55 || class == 59 // functions, generators, async ones of both
 }
 
-// running returns where the interpreter is in the code of a frame, from its locals, or the given place.
-// Its own function has both the frame and the place in locals. That of a caller has another frame.
-func running(locals [][]uint64, frame, buffer, size, pc uint32) uint32 {
-	for _, values := range locals {
-		if !slices.Contains(values, uint64(frame)) {
-			continue
-		}
-		for _, v := range values {
-			if at := uint32(v); v>>32 == 0 && at > buffer && at <= buffer+size {
-				return at
-			}
-		}
-	}
-	return pc
-}
-
 // line finds the line of an offset in the code of a function.
 func (q *quickJS) line(code, offset uint32) (line, column int) {
 	line, column = int(int32(q.u32(code+60))), int(int32(q.u32(code+64)))
 	c := &cursor{b: q.part(q.u32(code+76), min(q.u32(code+72), maxLines))}
-	signed := func() int {
-		u := c.uleb()
-		return int(int64(u>>1) ^ -int64(u&1))
-	}
 	for pc, next := uint32(0), line; c.pos < len(c.b) && !c.failed; {
 		if op := int(c.byte()); op == 0 {
 			pc += uint32(c.uleb())
-			next = line + signed()
+			next = line + int(c.zigzag())
 		} else {
 			pc += uint32(op-1) / 5
 			next = line + (op-1)%5 - 1
 		}
-		to := column + signed()
+		to := column + int(c.zigzag())
 		if offset < pc {
 			break
 		}
@@ -197,22 +181,11 @@ func (q *quickJS) atom(n uint32) string {
 
 // text returns the content of a string.
 func (q *quickJS) text(at uint32) string {
-	n, wide := q.u32(at)&^(1<<31), q.u32(at)>>31 != 0
-	if n = min(n, maxName); q.u32(at+4)>>28&3 != 0 {
+	head := q.u32(at)
+	if q.u32(at+4)>>28&3 != 0 {
 		return "" // a part of another string
 	}
-	if !wide {
-		var runes []rune // Latin-1
-		for _, b := range q.part(at+24, n) {
-			runes = append(runes, rune(b))
-		}
-		return cut([]byte(string(runes)))
-	}
-	var units []uint16
-	for b := q.part(at+24, 2*n); len(b) >= 2; b = b[2:] {
-		units = append(units, binary.LittleEndian.Uint16(b))
-	}
-	return cut([]byte(string(utf16.Decode(units))))
+	return q.bytesOf.text(at+24, head&^(1<<31), 1+head>>31)
 }
 
 func (q *quickJS) variables(frame, code uint32) (all []Variable) {
@@ -270,26 +243,19 @@ func (q *quickJS) read(x *Variable, at uint32, depth int) {
 // object sets the parts of a variable that is an array or another object.
 func (q *quickJS) object(x *Variable, at uint32, depth int) {
 	x.Type = "object"
-	part := func(name string, at uint32) {
-		c := Variable{Name: name}
-		q.read(&c, at, depth+1)
-		x.Children = append(x.Children, c)
-	}
 	switch class := q.uint(at+10, 2); {
 	case class == 2:
 		x.Type = "array"
-		for i := range min(q.u32(at+32), maxItems) {
-			part(fmt.Sprintf("[%d]", i), q.u32(at+28)+8*i)
-		}
-		x.Value = together(x, "[", "]", false)
+		items(x, q.u32(at+32), "[", "]", func(c *Variable, i uint32) { q.read(c, q.u32(at+28)+8*i, depth+1) })
 	case q.isScript(class):
 		x.Type, x.Value = "function", "function "+q.name(at, q.u32(at+24))
 	default:
 		shape := q.u32(at + 12)
 		names := shape + 40 + 4*(q.u32(shape+16)+1)
 		for i := range min(q.u32(shape+24), maxItems) {
-			if name := q.atom(q.u32(names + 8*i + 4)); name != "" && q.u32(names+8*i)>>26&0x30 == 0 { // no accessor
-				part(name, q.u32(at+16)+8*i)
+			if c := (Variable{Name: q.atom(q.u32(names + 8*i + 4))}); c.Name != "" && q.u32(names+8*i)>>26&0x30 == 0 { // no accessor
+				q.read(&c, q.u32(at+16)+8*i, depth+1)
+				x.Children = append(x.Children, c)
 			}
 		}
 		x.Value = together(x, "{", "}", true)

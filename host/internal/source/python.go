@@ -52,29 +52,26 @@ func (t *Table) openPython(b bytesOf) (*python, bool) {
 	}
 }
 
-func (p *python) calls(brief bool) (all []Call, count int) {
-	frame := p.u32(p.thread + p.o[threadFrame])
-	for n := 0; frame != 0 && (n < maxCalls || brief && n < mostCalls); n++ {
-		code := p.u32(frame + p.o[frameExecutable])
-		switch owner := p.uint(frame+p.o[frameOwner], 1); {
-		case owner > 2 || code == 0: // of C
-		case brief && count > 0:
-			count++
-		default:
-			at := p.u32(frame+p.o[frameInstruction]) - code - p.o[codeOf]
-			c := Call{Place: Place{File: p.text(p.u32(code + p.o[codeFile])), Function: p.text(p.u32(code + p.o[codeQualName]))}}
-			if strings.HasPrefix(c.File, "<frozen _starling_") { // what executes the tool
-				break
-			}
-			if c.Line, c.Column = p.line(code, at); !brief {
-				c.Variables = p.variables(frame, code)
-			}
-			all = append(all, c)
-			count++
-		}
-		frame = p.u32(frame + p.o[framePrevious])
+func (p *python) caller(frame uint32) uint32 { return p.u32(frame + p.o[framePrevious]) }
+
+func (p *python) words(frame uint32) [3]uint32 {
+	return [3]uint32{p.thread + p.o[threadFrame], frame + p.o[frameInstruction], frame + p.o[framePrevious]}
+}
+
+func (p *python) code(frame uint32) uint32 {
+	if p.uint(frame+p.o[frameOwner], 1) > 2 { // of C
+		return 0
 	}
-	return all, count
+	return p.u32(frame + p.o[frameExecutable])
+}
+
+func (p *python) place(frame, code uint32) Place {
+	c := Place{File: p.text(p.u32(code + p.o[codeFile])), Function: p.text(p.u32(code + p.o[codeQualName]))}
+	if strings.HasPrefix(c.File, "<frozen _starling_") { // what executes the tool
+		return Place{}
+	}
+	c.Line, c.Column = p.line(code, p.u32(frame+p.o[frameInstruction])-code-p.o[codeOf])
+	return c
 }
 
 // line finds the line of an offset in the code of a function: see Objects/locations.md of CPython.
@@ -131,15 +128,15 @@ func (p *python) line(code, offset uint32) (line, column int) {
 func (p *python) variables(frame, code uint32) (all []Variable) {
 	names, kinds := p.u32(code+p.o[codeLocalNames]), p.u32(code+p.o[codeLocalKinds])
 	for i := range min(p.u32(names+p.o[tupleSize]), maxItems) {
-		value := p.u32(frame + p.o[frameLocals] + 4*i)
-		if kind := p.uint(kinds+p.o[bytesText]+i, 1); kind&0xc0 != 0 && p.typeOf(value) == "cell" {
-			value = p.u32(value + 8)
+		at := frame + p.o[frameLocals] + 4*i
+		if kind := p.uint(kinds+p.o[bytesText]+i, 1); kind&0xc0 != 0 && p.typeOf(p.u32(at)) == "cell" {
+			at = p.u32(at) + 8
 		}
-		if value == 0 {
+		if p.u32(at) == 0 {
 			continue // not bound, or not any more
 		}
 		x := Variable{Name: p.text(p.u32(names + p.o[tupleItems] + 4*i))}
-		p.read(&x, value, 0)
+		p.read(&x, at, 0)
 		all = append(all, x)
 	}
 	return all
@@ -151,19 +148,15 @@ func (p *python) typeOf(object uint32) string {
 	return cut(text)
 }
 
-// read sets the type and the value of an object.
-func (p *python) read(x *Variable, object uint32, depth int) {
-	x.Type, x.Address, x.Value = p.typeOf(object), object, "…"
+// read sets the type and the value of a variable, whose object is at the address that is at an address.
+func (p *python) read(x *Variable, at uint32, depth int) {
+	object := p.u32(at)
+	x.Type, x.Address, x.Size, x.Value = p.typeOf(object), at, 4, "…"
 	if p.left--; p.left < 0 || depth > maxNesting {
 		return
 	}
-	items := func(at, n uint32, begin, end string) {
-		for i := range min(n, maxItems) {
-			c := Variable{Name: fmt.Sprintf("[%d]", i)}
-			p.read(&c, p.u32(at+4*i), depth+1)
-			x.Children = append(x.Children, c)
-		}
-		x.Value = together(x, begin, end, false)
+	item := func(at uint32) func(*Variable, uint32) {
+		return func(c *Variable, i uint32) { p.read(c, at+4*i, depth+1) }
 	}
 	switch x.Type {
 	case "NoneType":
@@ -194,9 +187,9 @@ func (p *python) read(x *Variable, object uint32, depth int) {
 		n := p.u32(object + p.o[bytesSize])
 		x.Value = "b" + quoted(p.part(object+p.o[bytesText], n), int(n))
 	case "tuple":
-		items(object+p.o[tupleItems], p.u32(object+p.o[tupleSize]), "(", ")")
+		items(x, p.u32(object+p.o[tupleSize]), "(", ")", item(object+p.o[tupleItems]))
 	case "list":
-		items(p.u32(object+p.o[listItems]), p.u32(object+p.o[listSize]), "[", "]")
+		items(x, p.u32(object+p.o[listSize]), "[", "]", item(p.u32(object+p.o[listItems])))
 	case "dict":
 		x.Value = fmt.Sprintf("a dict of %d", p.u32(object+8))
 	default:
@@ -214,9 +207,5 @@ func (p *python) text(object uint32) string {
 	if kind == 0 || kind > 4 || state>>5&1 == 0 {
 		return ""
 	}
-	var runes []rune
-	for i := range min(n, maxName) {
-		runes = append(runes, rune(p.uint(at+kind*i, int(kind))))
-	}
-	return cut([]byte(string(runes)))
+	return p.bytesOf.text(at, n, kind)
 }
