@@ -175,7 +175,7 @@ func galleryView(t *testing.T) eventview.View {
 // galleryPages are the pages of the gallery, by name.
 var galleryPages = map[string]string{
 	"runs": "/", "found": "/?q=state:failed", "wrong": "/?q=x+state:faild", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
-	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE/events#e2", "incident": "/runs/INCIDENT", "selected": "/runs/INCIDENT?at=14", "selected-call": "/runs/INCIDENT?at=22", "incident-events": "/runs/INCIDENT/events", "requests": "/runs/INCIDENT/requests?at=17", "conversation": "/runs/INCIDENT/conversation", "busy": "/runs/BUSY", "compared": "/diff?a=INCIDENT&b=BUSY", "silent": "/runs/01M7YVXB018EN80T6T0GRJB4D9",
+	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE/events#e2", "incident": "/runs/INCIDENT", "selected": "/runs/INCIDENT?at=14", "selected-call": "/runs/INCIDENT?at=22", "incident-events": "/runs/INCIDENT/events", "requests": "/runs/INCIDENT/requests?at=17", "conversation": "/runs/INCIDENT/conversation", "busy": "/runs/BUSY", "critical": "/runs/INCIDENT?only=path&from=1000000000&to=10840000000&at=22", "compared": "/diff?a=INCIDENT&b=BUSY", "silent": "/runs/01M7YVXB018EN80T6T0GRJB4D9",
 	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "waterfall": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping",
 	"fuel-not-executed": "/runs/RATES03/fuel", "fuel": "/press/runs/RATES04/fuel", "tools": "/tools", "tool": "/tools/rates", "coverage": "/press/modules/" + moduleOne + "/coverage", "change": "/press/tools/rates/change?to=" + moduleTwo,
 }
@@ -313,6 +313,10 @@ func TestARunByClicks(t *testing.T) {
 	c.open("/runs/INCIDENT")
 	goes(press("f"), "/runs/INCIDENT?at=6")
 	goes(press("f"), "/runs/INCIDENT?at=14")
+	goes(press("]"), "/runs/INCIDENT?at=14&from=0&to=5420000000")
+	goes(press("["), "/runs/INCIDENT?at=14")
+	goes(c.follow(".pills a:nth-child(3)"), "/runs/INCIDENT?at=14&only=path")
+	goes(c.follow(".strip a:last-of-type"), "/runs/INCIDENT?at=14&from=1072361703&only=path&to=10840000000")
 	goes(press("o"), "/runs/INCIDENT/events?at=14")
 	// Verdicts in place, at an address.
 	c.open("/runs/01M7YVXC31FJQDHHQ422T2TSBM")

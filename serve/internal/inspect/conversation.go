@@ -39,7 +39,8 @@ func (b *reader) conversation(r *http.Request) error {
 			return
 		}
 		room -= len(m.Text)
-		m.Path, m.Current = b.runPath(b.run.RunID, viewConversation, ev.Seq), ev.Seq == b.selected
+		m.Path, m.Current = b.pathOf(ev.Seq), ev.Seq == b.selected && !b.page.Anchored
+		b.drawn(ev.Seq, m.Current, m.Class == "bad")
 		b.page.Conversation = append(b.page.Conversation, m)
 	}
 	text := func(s string) string { return display.PrintableText(display.Clip(s, maxMessage)) }

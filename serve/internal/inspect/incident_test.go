@@ -159,6 +159,47 @@ func TestTheViewsOfARun(t *testing.T) {
 	}
 }
 
+// TestPartsOfAWaterfall selects kinds of rows and windows of time.
+func TestPartsOfAWaterfall(t *testing.T) {
+	log := store.Memory()
+	incident(t, log, "R", 1e18)
+	b := openView(t, viewOf(log, ""))
+	for query, c := range map[string]struct{ has, lacks []string }{
+		"":                                 {[]string{`href="/runs/R?only=errors">errors 6</a>`, `class="strip"`, `aria-label="0s to `, `href="/runs/R?from=`, `data-key="]">Zoom in`, `href="/runs/R?at=6#at" data-key="f"`}, []string{`class="window"`, "Zoom out"}},
+		"?only=errors&at=14":               {[]string{`href="/runs/R?at=14#at" aria-current="true">errors 6</a>`, "fetch, attempt 2", "turn 1", `id="at" class="current"`, `href="/runs/R?at=19&amp;only=errors#at" data-key="f"`}, []string{"dice", "wait before"}},
+		"?only=waits":                      {[]string{"wait before", "turn 1"}, []string{"fetch", "dice"}},
+		"?only=slow":                       {[]string{"slow 5", "/routes"}, []string{"dice"}},
+		"?only=path":                       {[]string{"script/script", "fetch, attempt 2", "fetch, attempt 3", "wait before", "503 GET"}, []string{"dice", "/routes", "/address"}},
+		"?from=0&to=100000000&only=x":      {[]string{"dice", `class="window"`, ">100ms</text>", `data-key="[">Zoom out`}, []string{"attempt 2", "wait before"}},
+		"?from=2000000000&to=3000000000":   {[]string{"wait before", `href="/runs/R?from=1500000000&amp;to=3500000000" data-key="["`}, []string{"dice", "attempt 3"}},
+		"?from=-5&to=99999999999999999999": {[]string{"dice", "attempt 3"}, []string{`class="window"`}},
+		"?from=9223372036854775807&to=1":   {[]string{"dice"}, []string{`class="window"`}},
+		"?from=10839999999&to=10840000000&only=waits": {[]string{"Nothing happened in this part."}, nil},
+		"/requests?at=14": {[]string{`href="/runs/R/requests?at=20#at" data-key="f"`}, nil},
+		"/events?at=14":   {[]string{`href="/runs/R/events?at=15#e15" data-key="f"`, `data-key="o"`}, nil},
+	} {
+		body := b.wants("/runs/R"+query, c.has...)
+		_, rows, _ := strings.Cut(body, "<tbody>")
+		for _, word := range c.lacks {
+			if strings.Contains(rows, word) || strings.HasPrefix(word, "class=") && strings.Contains(body, word) {
+				t.Errorf("%s has %s", query, word)
+			}
+		}
+	}
+	// Each event has the place that links to it lead to.
+	busy(t, log, "BUSY", 300)
+	for run, events := range map[string]int{"R": 25, "BUSY": 300} {
+		for seq := 1; seq <= events; seq++ {
+			for _, view := range []string{"", "/requests", "/conversation"} {
+				path := fmt.Sprintf("/runs/%s%s?at=%d", run, view, seq)
+				if _, body := b.get(path); strings.Count(body, `id="at"`) != 1 {
+					t.Errorf("%s has %d places", path, strings.Count(body, `id="at"`))
+				}
+			}
+		}
+	}
+}
+
 // TestAnOpenRunIsNotTakenForALivingOne shows a run whose process died.
 func TestAnOpenRunIsNotTakenForALivingOne(t *testing.T) {
 	log := store.Memory()

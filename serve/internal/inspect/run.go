@@ -46,8 +46,11 @@ type runPage struct {
 	Tiles   []fact
 	Tabs    []link
 	Notes   []string // what is not shown
+	Failing string   // path of the next failure, or empty
 	Panel   *panel
-	Live    string // path of the stream that tells when there is more, or empty
+	// Anchored means that a row stands for the selected event.
+	Anchored bool
+	Live     string // path of the stream that tells when there is more, or empty
 
 	// One of the views.
 	Waterfall    *waterfall
@@ -87,10 +90,12 @@ type reader struct {
 	*Server
 	view     eventview.View
 	run      eventlog.RunSummary
-	did      *span.Run   // once it was read
-	first    event.Event // of the run
-	selected uint64      // number of an event, or zero
-	broken   bool        // an event cannot be read
+	did      *span.Run              // once it was read
+	first    event.Event            // of the run
+	selected uint64                 // number of an event, or zero
+	broken   bool                   // an event cannot be read
+	bad      []uint64               // events of rows in which something failed
+	pathOf   func(at uint64) string // of the view with an event selected
 	page     runPage
 }
 
@@ -110,9 +115,9 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.Vie
 	if err := v.Reserve(r.Context(), run.RunID); err != nil {
 		return err
 	}
-	b := &reader{Server: s, view: v, run: run}
-	b.selected, _ = strconv.ParseUint(r.URL.Query().Get("at"), 10, 64)
+	b := &reader{Server: s, view: v, run: run, selected: uint64(asNumber(r, "at"))}
 	b.page.Verdict = judged
+	b.pathOf = func(at uint64) string { return s.runPath(run.RunID, name, at) }
 	switch name {
 	case viewEvents:
 		err = b.events(r)
@@ -239,6 +244,9 @@ func (b *reader) frame(r *http.Request, name string) {
 	if run.Encrypted {
 		b.note("Some payloads are encrypted. What they did is not shown.")
 	}
+	if len(b.bad) > 0 { // the one after the selected event, or the first
+		p.Failing = b.pathOf(b.bad[(slices.Index(b.bad, b.selected)+1)%len(b.bad)])
+	}
 	tab := func(title, view, count string) {
 		p.Tabs = append(p.Tabs, link{title, b.runPath(b.run.RunID, view, b.selected), count, name == view})
 	}
@@ -270,10 +278,33 @@ func (s *Server) runPath(id, view string, at uint64) string {
 	if at == 0 {
 		return path
 	}
-	if view == viewEvents {
-		return fmt.Sprintf("%s?at=%d#e%d", path, at, at)
+	return fmt.Sprintf("%s?at=%d%s", path, at, anchor(view, at))
+}
+
+// anchor is the end of the path of a view in which an event is selected.
+func anchor(view string, at uint64) string {
+	switch {
+	case at == 0, view == viewFuel: // which has no rows of events
+		return ""
+	case view == viewEvents:
+		return fmt.Sprintf("#e%d", at)
 	}
-	return fmt.Sprintf("%s?at=%d#at", path, at)
+	return "#at"
+}
+
+// drawn notes that a view has a row for an event, whether it is the selected one, and whether
+// something failed in it.
+func (b *reader) drawn(at uint64, current, bad bool) {
+	b.page.Anchored = b.page.Anchored || current
+	if bad {
+		b.bad = append(b.bad, at)
+	}
+}
+
+// asNumber returns a parameter of a request that is a number from zero on, or zero.
+func asNumber(r *http.Request, name string) int64 {
+	n, _ := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
+	return max(n, 0)
 }
 
 // runHead describes a run.

@@ -85,6 +85,10 @@ func (b *reader) events(r *http.Request) error {
 		}
 		t.Rows = append(t.Rows, row)
 	}
+	for i := range b.did.Spans {
+		b.drawn(b.did.Spans[i].Last, false, b.did.Spans[i].Bad())
+	}
+	slices.Sort(b.bad)
 	last := from - 1
 	if n := len(t.Rows); n > 0 {
 		last = t.Rows[n-1].Seq

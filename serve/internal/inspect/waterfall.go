@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -20,10 +22,24 @@ const (
 
 // waterfall is a run as bars on a time axis.
 type waterfall struct {
-	Ticks []tick
-	Folds []string // percent
-	Rows  []spanRow
+	Pills, Zoom  []link
+	Strip, Parts []rect // of the whole run: what happened when, and links to its tenths
+	Window       []rect // the part of it that is shown
+	Ticks        []tick
+	Folds        []string // percent
+	Rows         []spanRow
 }
+
+// rect is a rectangle of a drawing, in percent.
+type rect struct{ X, Y, W, H, Class, Title, Path string }
+
+// newRect returns the rectangle between two places on a line, of the height between two others from the
+// top, all from 0 to 1.
+func newRect(left, right, top, bottom float64, class, title, path string) rect {
+	return rect{percent(left), percent(top), percent(right - left), percent(bottom - top), class, title, path}
+}
+
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 3, 64) + "%" }
 
 // tick is a label of the time axis.
 type tick struct {
@@ -43,47 +59,249 @@ type spanRow struct {
 	Took         string
 }
 
-// waterfall draws the run.
+// waterfall draws the run, or the part of it that the address selects: a kind of spans, and a window of
+// time.
 func (b *reader) waterfall(r *http.Request) error {
 	if err := b.read(r, nil); err != nil {
 		return err
 	}
-	run, chosen := b.did, b.choose(r, viewWaterfall)
-	axis := span.NewAxis(run)
-	w := &waterfall{Ticks: ticks(axis, run.End)}
+	chosen := b.choose(r, viewWaterfall)
+	run := *b.did
+	run.Spans = slices.Clone(run.Spans)
+	for i := range run.Spans {
+		if s := &run.Spans[i]; s.State == span.Open {
+			s.End = run.End
+		}
+	}
+	only, from, to := r.URL.Query().Get("only"), int64(0), run.End
+	if x, y := asNumber(r, "from"), asNumber(r, "to"); x < y && y <= run.End {
+		from, to = x, y
+	}
+	path := func(only string, from, to int64, at uint64) string {
+		q := url.Values{"only": {only}, "from": {""}, "to": {""}, "at": {unless(0, at)}}
+		if from > 0 || to < run.End {
+			q["from"], q["to"] = []string{strconv.FormatInt(from, 10)}, []string{strconv.FormatInt(to, 10)}
+		}
+		return address(b.path("runs", b.run.RunID), q) + anchor(viewWaterfall, at)
+	}
+	b.pathOf = func(at uint64) string { return path(only, from, to, at) }
+	w := &waterfall{}
+	b.page.Waterfall = w
+	w.overview(&run, from, to, func(from, to int64) string { return path(only, from, to, b.selected) })
+	keep := func(int) bool { return true }
+	for _, pill := range pills(&run) {
+		n := 0
+		for i := range run.Spans {
+			if pill.keep(i) {
+				n++
+			}
+		}
+		one := link{pill.name, path(pill.key, from, to, b.selected), digits(n), pill.key == only}
+		if one.Current {
+			one.Path, keep = path("", from, to, b.selected), pill.keep
+		}
+		if n > 0 {
+			w.Pills = append(w.Pills, one)
+		}
+	}
+	around := func(middle, width int64) string {
+		left := max(min(middle-width/2, run.End-width), 0)
+		return path(only, left, left+width, b.selected)
+	}
+	middle, width := from+(to-from)/2, to-from
+	if width < run.End {
+		w.Zoom = append(w.Zoom, link{Name: "[", Path: around(middle, 2*width)})
+	}
+	if chosen != span.None {
+		middle = run.Spans[chosen].Start + (run.Spans[chosen].End-run.Spans[chosen].Start)/2
+	}
+	if width > 1 {
+		w.Zoom = append(w.Zoom, link{Name: "]", Path: around(middle, width/2)})
+	}
+
+	part, of := narrow(&run, func(i int) bool {
+		return run.Spans[i].Start <= to && run.Spans[i].End >= from && keep(i)
+	})
+	axis := window(&run, from, to)
+	w.Ticks = ticks(axis, from, to)
 	for _, f := range axis.Folds {
 		w.Folds = append(w.Folds, percent((axis.At(f.From)+axis.At(f.To))/2))
 	}
-	rows := run.Rows(maxBelow)
+	rows := part.Rows(maxBelow)
 	if len(rows) > maxRows {
-		rows = run.Rows(maxBelow / 8) // a long run shows less of each call
+		rows = part.Rows(maxBelow / 8) // a long run shows less of each call
 	}
 	if len(rows) > maxRows {
 		b.note(fmt.Sprintf("%s more rows are not drawn.", digits(len(rows)-maxRows)))
 		rows = rows[:maxRows]
 	}
-	for _, row := range rows {
-		if row.State == span.Open {
-			row.End = run.End
+	current := rowOf(rows, &part, slices.Index(of, chosen))
+	for i, row := range rows {
+		one := newSpanRow(row, axis, from)
+		at := numberOf(row.Span)
+		if one.Path = b.pathOf(at); row.Hidden {
+			one.Path = b.runPath(b.run.RunID, viewEvents, at)
 		}
-		one := newSpanRow(row, axis)
-		view := viewWaterfall
-		if row.Hidden {
-			view = viewEvents
-		}
-		one.Path, one.Current = b.runPath(b.run.RunID, view, numberOf(row.Span)), row.Index == chosen
+		one.Current = i == current
+		b.drawn(at, one.Current, one.Bad)
 		w.Rows = append(w.Rows, one)
 	}
-	b.page.Waterfall = w
 	return nil
 }
 
-// newSpanRow returns the bar of a row.
-func newSpanRow(row span.Row, axis span.Axis) spanRow {
+// pill selects some spans of a run.
+type pill struct {
+	name, key string
+	keep      func(i int) bool
+}
+
+// pills are what can be looked at alone.
+func pills(run *span.Run) []pill {
+	took := func(i int) int64 {
+		if s := &run.Spans[i]; s.Kind != span.Turn && s.Kind != span.Wait {
+			return s.End - s.Start
+		}
+		return 0
+	}
+	var all []int64
+	for i := range run.Spans {
+		all = append(all, took(i))
+	}
+	slices.Sort(all)
+	slow := int64(1) // how long the slowest ones took at least
+	if n := len(all) - maxSlow; n >= 0 {
+		slow = max(slow, all[n])
+	}
+	critical := criticalPath(run)
+	return []pill{
+		{"errors", "errors", func(i int) bool { return run.Spans[i].Bad() }},
+		{"slow", "slow", func(i int) bool { return took(i) >= slow }},
+		{"critical path", "path", func(i int) bool { return critical[i] }},
+		{"waits", "waits", func(i int) bool { return run.Spans[i].Kind == span.Wait }},
+	}
+}
+
+// maxSlow is how many spans are slow, if none took equally long.
+const maxSlow = 5
+
+// criticalPath returns which spans the end of the run waited for: the one that ended last, the one that
+// ended last before that began, and so on, and likewise among the children of each of these.
+func criticalPath(run *span.Run) []bool {
+	order := make([]int, len(run.Spans))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(run.Spans[j].End, run.Spans[i].End) })
+	on, began := make([]bool, len(order)), map[int]int64{} // where the path has come to, by parent
+	for _, i := range order {
+		s := &run.Spans[i]
+		at, begun := began[s.Parent]
+		if (s.Parent == span.None || on[s.Parent]) && (!begun || s.End <= at) {
+			on[i], began[s.Parent] = true, s.Start
+		}
+	}
+	return on
+}
+
+// narrow returns the run with some of its spans and those that contain them, and the indices that these
+// had.
+func narrow(run *span.Run, keep func(i int) bool) (part span.Run, of []int) {
+	kept, to := make([]bool, len(run.Spans)), make([]int, len(run.Spans))
+	for i := len(kept) - 1; i >= 0; i-- {
+		if kept[i] = kept[i] || keep(i); kept[i] && run.Spans[i].Parent != span.None {
+			kept[run.Spans[i].Parent] = true
+		}
+	}
+	part = *run
+	part.Spans = make([]span.Span, 0, len(kept))
+	for i, s := range run.Spans {
+		if !kept[i] {
+			continue
+		}
+		if to[i] = len(of); s.Parent != span.None {
+			s.Parent = to[s.Parent]
+		}
+		part.Spans, of = append(part.Spans, s), append(of, i)
+	}
+	return part, of
+}
+
+// window returns the axis of a stretch of time.
+func window(run *span.Run, from, to int64) span.Axis {
+	part := span.Run{End: to - from, Spans: make([]span.Span, 0, len(run.Spans))}
+	for _, s := range run.Spans {
+		if s.Start <= to && s.End >= from {
+			s.Start, s.End = max(s.Start, from)-from, min(s.End, to)-from
+			part.Spans = append(part.Spans, s)
+		}
+	}
+	return span.NewAxis(&part)
+}
+
+// rowOf returns the index of the row that stands for a span, or else for one that contains it, or None.
+func rowOf(rows []span.Row, run *span.Run, at int) int {
+	for ; at != span.None; at = run.Spans[at].Parent {
+		found := span.None
+		for i, row := range rows {
+			if row.Parent == run.Spans[at].Parent && row.Index <= at { // rows of a parent are in the order of its children
+				found = i
+			}
+		}
+		if found != span.None {
+			return found
+		}
+	}
+	return span.None
+}
+
+// overview fills in what happened when in the whole run.
+func (w *waterfall) overview(run *span.Run, from, to int64, path func(from, to int64) string) {
+	const columns, parts = 200, 10
+	axis, end := window(run, 0, run.End), max(run.End, 1)
+	var top [columns]int
+	levels := map[span.Kind]int{span.Wait: 1, span.Answer: 2, span.Call: 3}
+	classes := []string{"", "b-wait", "b-answer", "b-call", "b-bad"}
+	for i := range run.Spans {
+		s := &run.Spans[i]
+		level := levels[s.Kind]
+		if s.Bad() {
+			level = len(classes) - 1
+		}
+		for c := int(axis.At(s.Start) * columns); c <= int(axis.At(s.End)*columns) && c < columns; c++ {
+			top[c] = max(top[c], level)
+		}
+	}
+	for c := 0; c < columns; {
+		next := c + 1
+		for next < columns && top[next] == top[c] {
+			next++
+		}
+		if top[c] > 0 {
+			w.Strip = append(w.Strip, newRect(float64(c)/columns, float64(next)/columns, 0, 1, classes[top[c]], "", ""))
+		}
+		c = next
+	}
+	at := func(i int) int64 { // the time at a part of the axis
+		return int64(sort.Search(int(end), func(t int) bool { return axis.At(int64(t)) >= float64(i)/parts }))
+	}
+	for i := range parts {
+		left, right := at(i), at(i+1)
+		if left < right {
+			w.Parts = append(w.Parts, newRect(float64(i)/parts, float64(i+1)/parts, 0, 1, "whole", fmt.Sprintf("%s to %s", duration(left), duration(right)), path(left, right)))
+		}
+	}
+	if from > 0 || to < run.End {
+		w.Window = []rect{newRect(axis.At(from), max(axis.At(to), axis.At(from)+.003), 0, 1, "window", "", "")}
+	}
+}
+
+// newSpanRow returns the bar of a row on an axis that begins at a time.
+func newSpanRow(row span.Row, axis span.Axis, from int64) spanRow {
 	name, detail := row.Text()
+	left, right := axis.At(row.Start-from), axis.At(row.End-from)
 	r := spanRow{
 		Name: line(name), Sub: cmp.Or(line(detail), line(row.Input)), Took: row.Took(), Bad: row.Bad(), Indent: make([]struct{}, min(row.Depth, 8)),
-		Class: "b-" + string(row.Kind), X: percent(axis.At(row.Start)), W: percent(max(axis.At(row.End)-axis.At(row.Start), 0.002)),
+		Class: "b-" + string(row.Kind), X: percent(left), W: percent(max(right-left, 0.002)),
 	}
 	switch {
 	case r.Bad:
@@ -99,22 +317,21 @@ func newSpanRow(row span.Row, axis span.Axis) spanRow {
 
 // ticks returns the labels of an axis: its ends and its middle, or its longest fold. Labels need
 // room, so an end beside the fold has none.
-func ticks(axis span.Axis, end int64) []tick {
+func ticks(axis span.Axis, from, to int64) []tick {
+	first, last := tick{"0%", duration(from), "start"}, tick{"100%", duration(to), "end"}
 	if len(axis.Folds) == 0 {
-		return []tick{{"0%", "0s", "start"}, {"50%", duration(end / 2), "middle"}, {"100%", duration(end), "end"}}
+		return []tick{first, {"50%", duration(from + (to-from)/2), "middle"}, last}
 	}
 	longest := slices.MaxFunc(axis.Folds, func(a, b span.Fold) int { return cmp.Compare(a.To-a.From, b.To-b.From) })
 	all := []tick{{percent(longest.At), duration(longest.To-longest.From) + " idle", "fold"}}
 	if longest.At > 0.25 {
-		all = append(all, tick{"0%", "0s", "start"})
+		all = append(all, first)
 	}
 	if longest.At < 0.7 {
-		all = append(all, tick{"100%", duration(end), "end"})
+		all = append(all, last)
 	}
 	return all
 }
-
-func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 3, 64) + "%" }
 
 // requestRow is one HTTP request.
 type requestRow struct {
@@ -139,13 +356,14 @@ func (b *reader) requests(r *http.Request) error {
 			continue
 		}
 		row := requestRow{
-			Path: b.runPath(b.run.RunID, viewRequests, numberOf(s)), Status: strconv.Itoa(s.Status), Took: span.Row{Span: s, End: s.End}.Took(), Size: display.Size(uint64(s.Bytes)),
+			Path: b.pathOf(numberOf(s)), Status: strconv.Itoa(s.Status), Took: span.Row{Span: s, End: s.End}.Took(), Size: display.Size(uint64(s.Bytes)),
 			Bad: s.Bad(), Current: i == chosen, Call: callName(run, i),
 		}
 		row.Method, row.URL, _ = strings.Cut(display.Printable(display.Clip(s.Request, 8*maxLine)), " ")
 		if s.Status == 0 {
 			row.Status = line(cmp.Or(s.Error, string(s.State)))
 		}
+		b.drawn(numberOf(s), row.Current, row.Bad)
 		b.page.Requests = append(b.page.Requests, row)
 	}
 	if more > 0 {

@@ -124,12 +124,6 @@ const keys = {
   p: () => $("a[rel=prev]")?.click(),
   g: () => scrollTo(0, 0),
   G: () => scrollTo(0, document.body.scrollHeight),
-  f: () => {
-    const bad = $$("tr[data-row], .talk > li").filter((r) => $(".bad", r) || r.matches(".r-bad"));
-    const at = bad.findIndex((r) => r.matches(".current")), row = bad[(at + 1) % bad.length];
-    if (row) $("a[data-open]", row).click();
-  },
-  o: () => $$(".views a").find((a) => a.pathname.endsWith("/events"))?.click(),
   "/": () => { const s = $("#search"); if (s) { s.focus(); s.select(); } else $(".brand").click(); },
   r: () => $(".brand").click(),
   "?": () => help.showModal(),
@@ -146,7 +140,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") event.target.blur();
     return;
   }
-  const act = keys[event.key];
+  const link = $$("[data-key]").find((a) => a.dataset.key === event.key), act = keys[event.key] ?? (link && (() => link.click()));
   if (!act) return;
   event.preventDefault();
   act();
