@@ -584,19 +584,22 @@ func (t *Table) readScopes() {
 		for depth, e := range d.below(&top) {
 			in := levels[depth-1]
 			switch e.tag {
-			case tagSubprogram, tagInlined:
+			case tagSubprogram, tagInlined, tagLexical:
+				s := scope{parent: in.scope, function: t.function(in.scope), file: -1, die: e.offset}
+				if e.tag == tagSubprogram {
+					s.parent = -1
+				}
 				if name := d.text(e, atName); name != "" && len(names) < maxNames {
 					names[e.offset] = cut([]byte(in.prefix + name))
 				}
-				s := scope{parent: -1, file: -1, die: e.offset}
-				if e.tag == tagInlined {
-					s.parent, s.line, s.column = in.scope, int32(e.number(atCallLine)), int32(e.number(atCallColumn))
-					if n := e.number(atCallFile); n < uint64(len(u.files)) {
-						s.file = u.files[n]
-					}
+				if n := e.number(atCallFile); e.tag == tagInlined && n < uint64(len(u.files)) {
+					s.file = u.files[n]
 				}
+				s.line, s.column = int32(e.number(atCallLine)), int32(e.number(atCallColumn))
 				if ranges := d.rangesOf(e); len(ranges) > 0 && len(t.scopes) < maxScopes && len(t.marks) < maxRows {
-					in.scope = int32(len(t.scopes))
+					if in.scope = int32(len(t.scopes)); e.tag != tagLexical || s.function < 0 {
+						s.function = in.scope
+					}
 					t.scopes = append(t.scopes, s)
 					for _, r := range ranges[:min(len(ranges), maxRows)] {
 						t.marks = append(t.marks, mark{r[0], in.scope + 1}, mark{r[1], -s.parent - 1})

@@ -134,7 +134,7 @@ func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
 		return t.file(at(g.table, g.files+at(g.table, g.units+4*(unit+uint64(number))).uint(4)).text()), int32(lines.of(point))
 	}
 	copies := map[int64]int32{-1: int32(len(t.scopes))}
-	t.scopes = append(t.scopes, scope{name: name, parent: -1, file: -1})
+	t.scopes = append(t.scopes, scope{name: name, parent: -1, function: int32(len(t.scopes)), file: -1})
 	// copyOf returns the scope of an entry of the tree of inlined functions.
 	var copyOf func(index int64, depth int) int32
 	copyOf = func(index int64, depth int) int32 {
@@ -144,7 +144,7 @@ func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
 			file, line := place(caller)
 			parent := copyOf(inlined.of(caller), depth+1)
 			s = int32(len(t.scopes))
-			t.scopes = append(t.scopes, scope{name: name, parent: parent, file: file, line: line})
+			t.scopes = append(t.scopes, scope{name: name, parent: parent, function: s, file: file, line: line})
 		}
 		copies[index] = s
 		return s

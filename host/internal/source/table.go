@@ -58,6 +58,7 @@ type row struct {
 type scope struct {
 	name               string
 	parent             int32  // the scope of the caller, -1 for a function of its own
+	function           int32  // the scope itself, or that of the function that it is a block of
 	file, line, column int32  // of the call in the parent
 	die                uint64 // in DWARF
 }
@@ -139,7 +140,7 @@ func (t *Table) Lines(offset uint32, locals ...uint64) []Place {
 		p.File, p.Line, p.Column = t.files[r.file], int(r.line), int(r.column)
 	}
 	var all []Place
-	for i := t.scopeAt(begin, offset); i >= 0 && len(all) < maxInlined; i = t.scopes[i].parent {
+	for i := t.function(t.scopeAt(begin, offset)); i >= 0 && len(all) < maxInlined; i = t.function(t.scopes[i].parent) {
 		s, called := t.scopes[i], p
 		if s.name != "" || s.parent >= 0 {
 			called.Function = s.name
@@ -173,7 +174,7 @@ func (t *Table) rowAt(begin, offset uint32) row {
 		if i-back < 0 || t.rows[i-back].at < begin || t.rows[i-back].file < 0 {
 			break
 		}
-		if r := t.rows[i-back]; r.line > 0 && t.scopeAt(begin, r.at) == t.scopeAt(begin, offset) {
+		if r := t.rows[i-back]; r.line > 0 && t.function(t.scopeAt(begin, r.at)) == t.function(t.scopeAt(begin, offset)) {
 			return r
 		}
 	}
@@ -187,6 +188,14 @@ func (t *Table) scopeAt(begin, offset uint32) int32 {
 		return -1
 	}
 	return t.marks[i].scope
+}
+
+// function returns the scope of the function that a scope is or is a block of, or -1.
+func (t *Table) function(scope int32) int32 {
+	if scope < 0 {
+		return -1
+	}
+	return t.scopes[scope].function
 }
 
 // Addresses returns the offsets at which the code of a line begins, one or more for each function

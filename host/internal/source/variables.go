@@ -39,26 +39,36 @@ const optimizedOut = "<optimized out>"
 
 // Variables returns the parameters and variables that exist at an offset, those of the innermost
 // block first and those of the source file last. Only DWARF describes variables.
-func (t *Table) Variables(offset uint32, s State) []Variable {
+func (t *Table) Variables(offset uint32, s State) (all []Variable) {
 	body := t.body(offset)
 	if body < 0 || t.format != DWARF {
 		return nil
 	}
-	root := t.scopeAt(uint32(t.module.Code[body].Pos), offset)
-	for root >= 0 && t.scopes[root].parent >= 0 {
-		root = t.scopes[root].parent
+	var around []int32 // the scopes around the offset
+	for i := t.scopeAt(uint32(t.module.Code[body].Pos), offset); i >= 0; i = t.scopes[i].parent {
+		around = append(around, i)
 	}
 	d := *t.dwarf // whose bounds are for this call
-	d.steps = maxSteps
+	d.steps = maxRows
 	v := &viewer{dwarf: &d, State: s, at: offset, left: maxParts}
-	var function, file entry
-	if root < 0 || !d.find(t.scopes[root].die, &function) || !d.entry(function.u, function.u.body, &file) {
+	var e entry
+	if len(around) == 0 || !d.find(t.scopes[around[len(around)-1]].die, &e) {
 		return nil
 	}
-	if base, ok := function.attr(atFrameBase); ok {
-		v.frame, _, _ = v.evaluate(function.u, base.block)
+	if base, ok := e.attr(atFrameBase); ok {
+		v.frame, _, _ = v.evaluate(e.u, base.block)
 	}
-	return append(v.below(&function), v.below(&file)...)
+	for _, i := range around {
+		inlined := t.scopes[t.function(i)]
+		if inlined.parent < 0 {
+			inlined.name = ""
+		}
+		if d.find(t.scopes[i].die, &e) {
+			all = append(all, v.variables(&e, inlined.name)...)
+		}
+	}
+	d.entry(e.u, e.u.body, &e)
+	return append(all, v.variables(&e, "")...)
 }
 
 // viewer reads the variables of one state.
@@ -70,52 +80,32 @@ type viewer struct {
 	left  int    // parts
 }
 
-// below returns the variables of a function, or those of a file that belong to no function and to no
-// header. Those of the innermost block come first.
-func (v *viewer) below(root *entry) (variables []Variable) {
-	type level struct {
-		function string // that was inlined
-		wanted   bool
-	}
-	type found struct {
-		Variable
-		depth int
-	}
-	levels, static := []level{{wanted: true}}, root.tag == tagCompileUnit
-	var all []found
-	for depth, e := range v.dwarf.below(root) {
-		in := levels[depth-1]
-		wanted := in.wanted && v.left > 0
-		in.wanted = wanted && (e.tag == tagInlined || e.tag == tagLexical || e.tag == tagNamespace && static)
+// variables returns the variables of a block, or those of a file that belong to no function and to no
+// header.
+func (v *viewer) variables(root *entry, function string) (all []Variable) {
+	static, open := root.tag == tagCompileUnit, 1 // what is deeper than open is not read
+	for depth, e := range v.below(root) {
+		if depth > open {
+			continue
+		}
+		if open = depth; static && e.tag == tagNamespace {
+			open++
+		}
+		at, _ := e.attr(atLocation)
+		file := e.number(atDeclFile)
 		switch {
-		case in.wanted:
-			if ranges := v.rangesOf(e); len(ranges) > 0 {
-				in.wanted = slices.ContainsFunc(ranges, func(r [2]uint32) bool { return r[0] <= v.at && v.at < r[1] })
-			}
-			if e.tag == tagInlined {
-				in.function, _ = v.origin(e, 0)
-			}
-		case wanted && (e.tag == tagVariable || e.tag == tagParameter):
-			if static {
-				at, _ := e.attr(atLocation)
-				if file := e.number(atDeclFile); at.block == nil || file < uint64(len(e.u.files)) && e.u.files[file] != e.u.files[0] {
-					break
-				}
-			}
+		case e.tag != tagVariable && e.tag != tagParameter || v.left <= 0:
+		case static && (at.block == nil || file < uint64(len(e.u.files)) && e.u.files[file] != e.u.files[0]):
+		default:
 			if name, of := v.origin(e, 0); name != "" {
-				x := Variable{Name: name, Function: in.function}
+				x := Variable{Name: name, Function: function}
 				b, address := v.locate(e)
 				v.read(&x, of, b, address, 0)
-				all = append(all, found{x, depth})
+				all = append(all, x)
 			}
 		}
-		levels = append(levels[:depth], in)
 	}
-	slices.SortStableFunc(all, func(a, b found) int { return b.depth - a.depth })
-	for _, f := range all {
-		variables = append(variables, f.Variable)
-	}
-	return variables
+	return all
 }
 
 // origin returns the name and the type of an entry, or of what it is a copy of.

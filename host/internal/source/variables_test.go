@@ -153,11 +153,7 @@ func TestTrapPlace(t *testing.T) {
 func TestCPlusPlus(t *testing.T) {
 	for _, flag := range []string{"-gdwarf-4", "-gdwarf-5"} {
 		t.Run(flag, func(t *testing.T) {
-			out := filepath.Join(t.TempDir(), "shop.wasm")
-			text, err := exec.Command("clang++", flag, "--target=wasm32-wasi", "-fno-exceptions", "-fno-rtti", "-nostdlib++", "-mexec-model=reactor", "-o", out, "testdata/shop.cpp").CombinedOutput()
-			if err != nil {
-				t.Skipf("SKIPPED: no clang++ for WASI: %v\n%s", err, text)
-			}
+			out := compiledCPlusPlus(t, flag)
 			r, offsets, err := recorded(t, out, 3)
 			if err == nil {
 				t.Fatal("no trap")
@@ -204,4 +200,39 @@ run:72
 			}
 		})
 	}
+}
+
+// TestInlinedMethods compares whose the variables are with the functions at their place.
+func TestInlinedMethods(t *testing.T) {
+	out := compiledCPlusPlus(t, "-g", "-O2")
+	r, offsets, err := recorded(t, out, 3)
+	if err == nil {
+		t.Fatal("no trap")
+	}
+	table, inlined := opened(t, out), 0
+	for _, f := range r.Frames() {
+		at, _ := offsets.Original(f.Offset)
+		for _, x := range table.Variables(at, stateOf(r, f)) {
+			if x.Function != "" {
+				inlined++
+				if !slices.ContainsFunc(table.Lines(at), func(p Place) bool { return p.Function == x.Function }) {
+					t.Errorf("%s is of %s, and the lines are %v", x.Name, x.Function, table.Lines(at))
+				}
+			}
+		}
+	}
+	if inlined == 0 {
+		t.Error("no variables of inlined functions")
+	}
+}
+
+// compiledCPlusPlus returns the module that clang++ makes of testdata/shop.cpp.
+func compiledCPlusPlus(t *testing.T, flags ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "shop.wasm")
+	text, err := exec.Command("clang++", append(flags, "--target=wasm32-wasi", "-fno-exceptions", "-fno-rtti", "-nostdlib++", "-mexec-model=reactor", "-o", out, "testdata/shop.cpp")...).CombinedOutput()
+	if err != nil {
+		t.Skipf("SKIPPED: no clang++ for WASI: %v\n%s", err, text)
+	}
+	return out
 }
