@@ -239,9 +239,10 @@ const foreignWALHint = "to keep the backup, move the -wal away; the next time: s
 type access int
 
 const (
-	toRead   access = iota // changes nothing, and creates no table and no file
-	toChange               // changes an existing database
-	toCreate               // creates the database and its tables if they are missing
+	toRead    access = iota // changes nothing, and creates no table and no file
+	toMigrate               // changes an existing database of any layout
+	toChange                // changes an existing database
+	toCreate                // creates the database and its tables if they are missing
 )
 
 // openFor opens a database for the access of a command.
@@ -249,31 +250,17 @@ func openFor(ctx context.Context, where string, do access) (database, error) {
 	if do == toRead {
 		return openDatabase(ctx, where)
 	}
-	if do == toChange {
+	if do != toCreate {
 		if err := mustBeThere(where); err != nil {
 			return nil, err
 		}
 	}
-	return openForRuns(ctx, where)
-}
-
-// openForRuns opens a database to record runs in. A file that is not there is
-// created.
-func openForRuns(ctx context.Context, where string) (database, error) {
-	log, err := openToWrite(ctx, where)
-	if err != nil {
-		return nil, err
-	}
-	if err := eventlog.Preflight(ctx, log); err != nil {
-		log.Close()
-		return nil, &starling.OpenError{Where: where, Err: err}
-	}
-	return log, nil
-}
-
-// openToWrite opens a database of any layout.
-func openToWrite(ctx context.Context, where string) (database, error) {
 	log, err := store.Open(ctx, where, store.Options{})
+	if err == nil && do != toMigrate {
+		if err = eventlog.Preflight(ctx, log); err != nil {
+			log.Close()
+		}
+	}
 	if err != nil {
 		return nil, &starling.OpenError{Where: where, Err: err}
 	}
@@ -283,7 +270,7 @@ func openToWrite(ctx context.Context, where string) (database, error) {
 // completing completes words of a database, each followed by a tab and a description. The database
 // is the first argument or [defaultDatabase]. If none of its words begins like the typed text, it
 // offers files, which may be another database.
-func completing(words func(ctx context.Context, where string) []string) cobra.CompletionFunc {
+func completing(words func(ctx context.Context, log database) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) (list []string, _ cobra.ShellCompDirective) {
 		where, otherwise := defaultDatabase, cobra.ShellCompDirectiveDefault
 		if len(args) > 0 {
@@ -292,7 +279,12 @@ func completing(words func(ctx context.Context, where string) []string) cobra.Co
 		if len(args) > 1 || where == starling.LastRun {
 			return nil, otherwise
 		}
-		for _, line := range words(cmd.Context(), where) {
+		log, err := openDatabase(cmd.Context(), where)
+		if err != nil {
+			return nil, otherwise
+		}
+		defer log.Close()
+		for _, line := range words(cmd.Context(), log) {
 			word, _, _ := strings.Cut(line, "\t")
 			// A shell evaluates completions, so only single words are offered.
 			if (word == starling.LastRun || eventlog.CheckRunID(word) == nil) && strings.HasPrefix(strings.ToLower(word), strings.ToLower(toComplete)) {
@@ -304,12 +296,7 @@ func completing(words func(ctx context.Context, where string) []string) cobra.Co
 }
 
 // runWords are the newest runs' ids.
-func runWords(ctx context.Context, where string) []string {
-	log, err := openDatabase(ctx, where)
-	if err != nil {
-		return nil
-	}
-	defer log.Close()
+func runWords(ctx context.Context, log database) []string {
 	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: 50, Begun: true})
 	if err != nil {
 		return nil

@@ -54,7 +54,12 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	a.stderr.printf("\nNow replay the run from the log alone and compare every byte:\n\n$ %s\n", pasteable("starling-host replay", f.database, starling.LastRun))
-	if err := a.replay(ctx, []string{f.database, starling.LastRun}, replayFlags{output: outputText}); err != nil {
+	log, err := openDatabase(ctx, f.database)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if err := a.replay(ctx, log, []string{f.database, starling.LastRun}, replayFlags{output: outputText}); err != nil {
 		return err
 	}
 	a.stderr.printf(demoNext, pasteable("starling-host show", f.database, starling.LastRun), pasteable("starling-host replay --engine machine", f.database, starling.LastRun),
@@ -66,7 +71,7 @@ const demoNext = `
 What to try next:
 
   %s
-      what happened, event by event
+      what it did and when, as a tree
   %s
       the same on another engine, with the same fuel
   %s

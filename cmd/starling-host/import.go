@@ -54,7 +54,7 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 			return err
 		}
 	}
-	log, err := openForRuns(ctx, where)
+	log, err := openFor(ctx, where, toCreate)
 	if err != nil {
 		return err
 	}

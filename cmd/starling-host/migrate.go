@@ -58,7 +58,11 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 	if f.roles != (store.Roles{}) && !onServer(where) {
 		return usagef("", "--host-role, --retention-role and --reader-role require a PostgreSQL server")
 	}
-	log, err := openToMigrate(ctx, where, f.dryRun)
+	do := toMigrate
+	if f.dryRun {
+		do = toRead
+	}
+	log, err := openFor(ctx, where, do)
 	if err != nil {
 		return err
 	}
@@ -106,18 +110,6 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 	if roles := granted(f.roles); roles != "" {
 		a.stdout.printf("%s: %s\n", would("granted", "would grant"), roles)
 	}
-}
-
-// openToMigrate opens a database that must be there. To open a file for writing
-// would create it.
-func openToMigrate(ctx context.Context, where string, dryRun bool) (database, error) {
-	if dryRun {
-		return openDatabase(ctx, where)
-	}
-	if err := mustBeThere(where); err != nil {
-		return nil, err
-	}
-	return openToWrite(ctx, where)
 }
 
 // missingTables returns the sets of tables that the database lacks or has in an older version.

@@ -378,12 +378,11 @@ func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 
 // queueWords are words of the queue of a database.
 func queueWords(words func(context.Context, *jobs) []string) cobra.CompletionFunc {
-	return completing(func(ctx context.Context, where string) []string {
-		q, err := openQueue(ctx, where, toRead)
+	return completing(func(ctx context.Context, log database) []string {
+		q, err := queueOf(ctx, log)
 		if err != nil {
 			return nil
 		}
-		defer q.log.Close()
 		return words(ctx, q)
 	})
 }

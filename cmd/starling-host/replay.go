@@ -76,13 +76,11 @@ type replayFlags struct {
 	trace   bool
 	profile string
 	output  string
-
-	read readFlags
 }
 
 func (a *app) replayCommand() *cobra.Command {
 	var f replayFlags
-	cmd := &cobra.Command{
+	cmd := readCommand(&cobra.Command{
 		Use:     "replay [DB] RUN",
 		Short:   "execute a run again and compare every event",
 		Long:    replayHelp,
@@ -93,7 +91,7 @@ func (a *app) replayCommand() *cobra.Command {
 			}
 			return arguments(operands(cmd)...)(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if f.agent != "" && f.module != "" || f.force && f.agent == "" {
 				return usagef("", "replay: --agent and --module exclude each other, and --force requires --agent")
 			}
@@ -106,9 +104,9 @@ func (a *app) replayCommand() *cobra.Command {
 			if f.engine == engineV8 && (f.agent != "" || f.module != "" || f.trace || f.profile != "") {
 				return usagef("", "replay: --engine v8 excludes --agent, --module, --trace and --profile: it replays runs as they were recorded")
 			}
-			return a.replay(cmd.Context(), args, f)
+			return nil
 		},
-	}
+	}, func(ctx context.Context, log database, args []string) error { return a.replay(ctx, log, args, f) })
 	cmd.Flags().BoolVar(&f.all, "all", false, "replay every run of the database, on all processors")
 	cmd.Flags().StringVar(&f.module, "module", "", "replay against another `TOOL`: a .wasm file or a folder with a tool")
 	engineFlag(cmd, &f.engine)
@@ -117,17 +115,11 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "stop a replay after `DURATION`, without a verdict; 0 for no limit")
 	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "write the fuel by function to `FILE`, for go tool pprof; replaces an older profile")
-	f.read.add(cmd)
 	outputFlag(cmd, &f.output)
 	return cmd
 }
 
-func (a *app) replay(ctx context.Context, args []string, f replayFlags) error {
-	log, err := f.read.open(ctx, args[0])
-	if err != nil {
-		return err
-	}
-	defer log.Close()
+func (a *app) replay(ctx context.Context, log database, args []string, f replayFlags) error {
 	db := starling.Over(log, starling.Options{})
 	defer db.Close()
 	o := newObservers(a, f)

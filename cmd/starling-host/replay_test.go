@@ -90,10 +90,15 @@ func TestReplayProgressBar(t *testing.T) {
 	if code := Main(args, strings.NewReader(""), io.Discard, io.Discard); code != exitLimit {
 		t.Fatalf("run: exit code %d", code)
 	}
+	recorded, err := openDatabase(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorded.Close()
 	for _, terminal := range []bool{true, false} {
 		var out, log strings.Builder
 		a := &app{stdout: &printer{to: &out}, stderr: &printer{to: &log, terminal: terminal}}
-		if err := a.replay(t.Context(), []string{db, starling.LastRun}, replayFlags{engine: string(starling.Interpreter)}); err != nil {
+		if err := a.replay(t.Context(), recorded, []string{db, starling.LastRun}, replayFlags{engine: string(starling.Interpreter)}); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != "identical: 4 events\n" {

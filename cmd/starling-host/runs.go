@@ -94,12 +94,7 @@ func isQuery(arg string) bool {
 }
 
 // queryWords are words for the newest runs.
-func queryWords(ctx context.Context, where string) []string {
-	log, err := openDatabase(ctx, where)
-	if err != nil {
-		return nil
-	}
-	defer log.Close()
+func queryWords(ctx context.Context, log database) []string {
 	found, _ := search.Find(ctx, log, search.Query{}, search.Options{Begun: true})
 	return found.Words()
 }

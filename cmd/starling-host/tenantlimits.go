@@ -1,8 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"math"
+	"reflect"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -18,24 +19,20 @@ type limitFlags struct {
 	weight int
 }
 
-// limit is one of a tenant's limits, either a count or a size; the other field is nil.
-type limit struct {
+// limits are in the order in which they are printed. Each is a count, an *int, or a size, an *int64.
+var limits = []struct {
 	name, usage string
-	count       func(*tenant.Limits) *int
-	size        func(*tenant.Limits) *int64
-}
-
-// limits are in the order in which they are printed.
-var limits = []limit{
-	{"running", "calls and runs at work at once", func(l *tenant.Limits) *int { return &l.Running }, nil},
-	{"waiting", "runs in the queue", func(l *tenant.Limits) *int { return &l.Waiting }, nil},
-	{"compiling", "modules waiting for the compiler or in it", func(l *tenant.Limits) *int { return &l.Compiling }, nil},
-	{"connections", "connections of its tools at once", func(l *tenant.Limits) *int { return &l.Connections }, nil},
-	{"requests-per-second", "requests to the API", func(l *tenant.Limits) *int { return &l.RequestsPerSecond }, nil},
-	{"recorded-per-day", "bytes of events since midnight UTC", nil, func(l *tenant.Limits) *int64 { return &l.RecordedPerDay }},
-	{"recorded", "bytes of events in all its runs", nil, func(l *tenant.Limits) *int64 { return &l.Recorded }},
-	{"module-bytes", "bytes of its modules, and of removed ones that its runs name", nil, func(l *tenant.Limits) *int64 { return &l.Modules }},
-	{"uploads-per-hour", "modules that it uploads", func(l *tenant.Limits) *int { return &l.UploadsPerHour }, nil},
+	of          func(*tenant.Limits) any
+}{
+	{"running", "calls and runs at work at once", func(l *tenant.Limits) any { return &l.Running }},
+	{"waiting", "runs in the queue", func(l *tenant.Limits) any { return &l.Waiting }},
+	{"compiling", "modules waiting for the compiler or in it", func(l *tenant.Limits) any { return &l.Compiling }},
+	{"connections", "connections of its tools at once", func(l *tenant.Limits) any { return &l.Connections }},
+	{"requests-per-second", "requests to the API", func(l *tenant.Limits) any { return &l.RequestsPerSecond }},
+	{"recorded-per-day", "bytes of events since midnight UTC", func(l *tenant.Limits) any { return &l.RecordedPerDay }},
+	{"recorded", "bytes of events in all its runs", func(l *tenant.Limits) any { return &l.Recorded }},
+	{"module-bytes", "bytes of its modules, and of removed ones that its runs name", func(l *tenant.Limits) any { return &l.Modules }},
+	{"uploads-per-hour", "modules that it uploads", func(l *tenant.Limits) any { return &l.UploadsPerHour }},
 }
 
 const weightName = "weight"
@@ -43,11 +40,7 @@ const weightName = "weight"
 func (l *limitFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	for _, one := range limits {
-		if one.size != nil {
-			flags.Var(limitFlag(one.size(&l.Limits), "SIZE", parseSize), one.name, one.usage)
-		} else {
-			flags.Var(limitFlag(one.count(&l.Limits), "N", parseLimit), one.name, one.usage)
-		}
+		flags.Var(limitFlag(one.of(&l.Limits)), one.name, one.usage)
 	}
 	l.weight = 1
 	flags.Var(weightFlag(&l.weight), weightName, fmt.Sprintf("share of the host beside others, 1 to %d", tenant.MaxWeight))
@@ -57,15 +50,10 @@ func (l *limitFlags) add(cmd *cobra.Command) {
 func (l *limitFlags) apply(cmd *cobra.Command, t *tenant.Tenant) (any bool) {
 	given := cmd.Flags().Changed
 	for _, one := range limits {
-		switch {
-		case !given(one.name):
-			continue
-		case one.size != nil:
-			*one.size(&t.Limits) = *one.size(&l.Limits)
-		default:
-			*one.count(&t.Limits) = *one.count(&l.Limits)
+		if given(one.name) {
+			reflect.ValueOf(one.of(&t.Limits)).Elem().Set(reflect.ValueOf(one.of(&l.Limits)).Elem())
+			any = true
 		}
-		any = true
 	}
 	if given(weightName) {
 		t.Weight, any = l.weight, true
@@ -73,32 +61,29 @@ func (l *limitFlags) apply(cmd *cobra.Command, t *tenant.Tenant) (any bool) {
 	return any
 }
 
-// limitFlag is a number, "default" or "none".
-func limitFlag[T int | int64](value *T, kind string, parse func(string) (T, error)) *flagValue {
-	return &flagValue{kind: kind + "|default|none", set: func(s string) (err error) {
-		switch s {
-		case "default":
-			*value = 0
-		case "none":
-			*value = -1
-		default:
-			*value, err = parse(s)
+// limitFlag is the value of a limit: a number, "default" or "none".
+func limitFlag(limit any) *flagValue {
+	value, kind := reflect.ValueOf(limit).Elem(), "N"
+	if value.Kind() == reflect.Int64 {
+		kind = "SIZE"
+	}
+	return &flagValue{kind: kind + "|default|none", set: func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 31)
+		switch {
+		case s == "default":
+			value.SetInt(0)
+			return nil
+		case s == "none":
+			value.SetInt(-1)
+			return nil
+		case kind == "SIZE":
+			n, err = display.ParseCount(s, sizeUnits)
+		case err != nil || n == 0:
+			err = errors.New("must be a positive whole number, default or none")
 		}
+		value.SetInt(int64(n))
 		return err
 	}}
-}
-
-func parseSize(s string) (int64, error) {
-	n, err := display.ParseCount(s, sizeUnits)
-	return int64(n), err
-}
-
-func parseLimit(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > math.MaxInt32 {
-		return 0, fmt.Errorf("must be a positive whole number, default or none")
-	}
-	return n, nil
 }
 
 // weightFlag is the value of a weight flag; zero means no weight.
@@ -165,19 +150,15 @@ func (a *app) printLimits(t tenant.Tenant, output string) error {
 		return a.writeValue(now)
 	}
 	for _, one := range limits {
-		var set, value int64
-		var text string
-		if one.size != nil {
-			set, value = *one.size(&t.Limits), *one.size(&now)
-			text = formatSize(uint64(value))
-		} else {
-			set, value = int64(*one.count(&t.Limits)), int64(*one.count(&now))
-			text = strconv.FormatInt(value, 10)
-		}
-		if value < 0 {
+		value := reflect.ValueOf(one.of(&now)).Elem()
+		text := fmt.Sprint(value.Int())
+		switch {
+		case value.Int() < 0:
 			text = "none"
+		case value.Kind() == reflect.Int64:
+			text = formatSize(uint64(value.Int()))
 		}
-		if set == 0 {
+		if reflect.ValueOf(one.of(&t.Limits)).Elem().IsZero() {
 			text += " (default)"
 		}
 		a.stdout.printf("%-20s  %s\n", one.name, text)
