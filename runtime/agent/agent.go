@@ -356,14 +356,13 @@ func (a *Agent) stepConfig(runID string) step.Config {
 }
 
 // live completes the configuration of a live run.
-func (a *Agent) live(c step.Config, o step.Observer) step.Config {
+func (a *Agent) live(c step.Config, o step.Observer, t *observe.RunTrace) step.Config {
 	c.Log, c.ClockFn, c.EmitTimeout, c.Commit, c.Observer = a.Log, a.Config.ClockFn, a.Config.EmitTimeout, a.Config.Commit, o
 	if a.Metrics != nil {
 		c.Metrics = a.Metrics
 	}
-	if a.Tracer != nil {
-		c.Provider = traced{a.Provider, a.Tracer}
-		c.Tools = step.NewRegistry(tracedTools(a.Tracer, a.Tools)...)
+	if t != nil {
+		c.Tracer = t
 	}
 	return c
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -33,8 +32,6 @@ type conversation struct {
 	incomplete *AnswerError
 
 	reasoning []provider.Reasoning // of the answer being read from the log
-
-	tracer *observe.Tracer // of a live run; nil in a replay
 }
 
 // use is a tool use and its outcome.

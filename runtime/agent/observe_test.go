@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
@@ -69,7 +70,11 @@ func TestGuardedToolsAreTraced(t *testing.T) {
 	tracer := observe.NewTracer(trace.NewTracerProvider(trace.WithSyncer(spans)))
 	asked := 0
 	guard := func(context.Context, string, json.RawMessage) event.Verdicts { asked++; return nil }
-	echo := tool.NewFuncTool("echo", "", tool.ToolSchema{Type: "object"}, func(context.Context, json.RawMessage) (string, error) { return "heard", nil })
+	var inside oteltrace.SpanContext // of the last call
+	echo := tool.NewFuncTool("echo", "", tool.ToolSchema{Type: "object"}, func(ctx context.Context, _ json.RawMessage) (string, error) {
+		inside = oteltrace.SpanContextFromContext(ctx)
+		return "heard", nil
+	})
 	guarded := tool.Guarded(tool.Guarded(echo, guard), guard)
 	a := newAgent([]agenttest.Turn{agenttest.Calls(agenttest.Use{CallID: "c1", Tool: "echo", Args: `{}`}), agenttest.Say("done")}, guarded)
 	a.Tracer = tracer
@@ -78,6 +83,9 @@ func TestGuardedToolsAreTraced(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"provider.stream", "step.tool", "agent.turn", "provider.stream", "agent.turn", "agent.run"}, namesOf(spans)); diff != "" {
 		t.Errorf("spans of an agent (-want +got):\n%s", diff)
+	}
+	if call := spans.GetSpans()[1].SpanContext; !call.Equal(inside) {
+		t.Errorf("the tool is called in the span %v, want %v", inside, call)
 	}
 	spans.Reset()
 	d := agent.Direct{Log: store.Memory(), Tool: guarded, Tracer: tracer}

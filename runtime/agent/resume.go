@@ -103,7 +103,9 @@ func (a *Agent) resume(ctx context.Context, runID string, r resumption, o step.O
 	if a, err = a.prepared(ctx, a.Log, r.earlier); err != nil {
 		return nil, err
 	}
-	cfg := a.live(a.stepConfig(runID), o)
+	ctx, trace := a.Tracer.StartRun(ctx, runID, r.earlier)
+	defer trace.End()
+	cfg := a.live(a.stepConfig(runID), o, trace)
 	cfg.Earlier = r.earlier
 	c, err := step.NewContext(cfg)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
 )
@@ -126,7 +125,9 @@ func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*
 	if err := modulesStored(ctx, a.Log, started.ToolSchemas); err != nil {
 		return nil, err
 	}
-	c, err := step.NewContext(a.live(a.stepConfig(runID), o))
+	ctx, trace := a.Tracer.StartRun(ctx, runID, nil)
+	defer trace.End()
+	c, err := step.NewContext(a.live(a.stepConfig(runID), o, trace))
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +139,6 @@ func (a *Agent) run(ctx context.Context, runID, goal string, o step.Observer) (*
 
 // conduct makes a live run from beginning to end.
 func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.Context) (*conversation, error)) (*Result, error) {
-	info := a.info()
-	ctx, endSpan := a.Tracer.StartRun(ctx, observe.Run{RunID: c.RunID(), Provider: info.ID, Model: a.Config.Model})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if left, ok := c.TimeLeft(); ok {
@@ -147,35 +146,19 @@ func (a *Agent) conduct(ctx context.Context, c *step.Context, open func(context.
 		defer cancel()
 	}
 	began := a.clock()
-	traced := func(ctx context.Context) (*conversation, error) {
-		talk, err := open(ctx)
-		if talk != nil {
-			talk.tracer = a.Tracer
-		}
-		return talk, err
-	}
-	result, err := a.drive(step.WithContext(ctx, c), c, traced, began)
+	result, err := a.drive(step.WithContext(ctx, c), c, open, began)
 	if result != nil {
 		if lost := a.Log.Sync(context.WithoutCancel(ctx), c.RunID()); lost != nil {
 			result, err = nil, fmt.Errorf("starling: make run %s durable: %w", c.RunID(), lost)
 		}
 	}
-	a.report(ctx, c, result, endSpan, max(a.clock().Sub(began), 0))
-	return result, err
-}
-
-// report ends the span and reports the outcome to metrics and log.
-func (a *Agent) report(ctx context.Context, c *step.Context, r *Result, endSpan func(observe.RunEnd), took time.Duration) {
-	end := observe.RunEnd{}
-	if r != nil {
-		end = observe.RunEnd{
-			Terminal: r.TerminalKind, ErrorType: r.ErrorType,
-			InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CostUSD: r.TotalCostUSD,
-		}
+	took, terminal, errorType := max(a.clock().Sub(began), 0), event.Kind(0), ""
+	if result != nil {
+		terminal, errorType = result.TerminalKind, result.ErrorType
 	}
-	endSpan(end)
-	a.Metrics.RunEnded(end.Terminal, end.ErrorType, took)
-	c.LogEnded(ctx, end.Terminal, end.ErrorType, took)
+	a.Metrics.RunEnded(terminal, errorType, took)
+	c.LogEnded(ctx, terminal, errorType, took)
+	return result, err
 }
 
 // drive is the run, live and in a replay: open it, let the model work, end it.
@@ -223,10 +206,8 @@ func (a *Agent) work(ctx context.Context, c *step.Context, talk *conversation) e
 }
 
 // turn is one exchange with the model, and the calls that it asks for.
-func (a *Agent) turn(ctx context.Context, talk *conversation) (err error) {
+func (a *Agent) turn(ctx context.Context, talk *conversation) error {
 	id := event.NewID()
-	ctx, end := talk.tracer.StartTurn(ctx, id)
-	defer func() { end(observe.ProviderErrorType(err)) }()
 	resp, err := step.LLMCall(step.WithTurnID(ctx, id), a.request(talk.messages))
 	if err != nil {
 		return a.unanswered(ctx, err)

@@ -29,7 +29,9 @@ func ExampleNewMetrics() {
 // Without a provider of spans set, the global one makes none.
 func ExampleNewTracer() {
 	tracer := observe.NewTracer(otel.GetTracerProvider())
-	_, end := tracer.StartTool(context.Background(), observe.ToolCall{CallID: "call_1", Tool: "search", Attempt: 1})
-	end(observe.ToolEnd{})
+	_, run := tracer.StartRun(context.Background(), "R1", nil)
+	defer run.End()
+
+	_ = step.Config{RunID: "R1", Tracer: run} // turns and calls of the run
 	// Output:
 }

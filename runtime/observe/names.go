@@ -13,18 +13,11 @@ const (
 	other = "other" // a value in no set
 )
 
-// The types of errors: of tools, of runs, and the classes of package provider.
-const (
-	errorRateLimit = "rate_limit"
-	errorAuth      = "auth"
-	errorServer    = "server"
-	errorNetwork   = "network"
-)
-
+// errorTypes are the types of errors: of tools, of runs, and the classes of failures of models.
 var errorTypes = []string{
 	event.ErrorTool, event.ErrorPanic, event.ErrorCancelled, event.ErrorTimeout, event.ErrorFuel, event.ErrorLimit, event.ErrorLost,
 	event.ErrorBudget, event.ErrorMaxTurns, event.ErrorProvider, event.ErrorRefused, event.ErrorCut, event.ErrorInternal,
-	errorRateLimit, errorAuth, errorServer, errorNetwork,
+	"rate_limit", "auth", "server", "network", "invalid_stream", "no_hash",
 }
 
 // Scope is the name of the instrumentation scope of all spans.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/step"
 )
 
 // On js nothing is measured: a program there verifies runs, which are replayed.
@@ -37,21 +38,12 @@ func (*Metrics) ObserveBudgetExceeded(string) {}
 type Tracer struct{}
 
 // StartRun returns the context.
-func (*Tracer) StartRun(ctx context.Context, _ Run) (context.Context, func(RunEnd)) {
-	return ctx, func(RunEnd) {}
+func (*Tracer) StartRun(ctx context.Context, _ string, _ []event.Event) (context.Context, *RunTrace) {
+	return ctx, nil
 }
 
-// StartTurn returns the context.
-func (*Tracer) StartTurn(ctx context.Context, _ string) (context.Context, func(string)) {
-	return ctx, func(string) {}
-}
+// RunTrace makes no spans.
+type RunTrace struct{ step.Tracer }
 
-// StartProvider returns the context.
-func (*Tracer) StartProvider(ctx context.Context, _ Call) (context.Context, func(CallEnd)) {
-	return ctx, func(CallEnd) {}
-}
-
-// StartTool returns the context.
-func (*Tracer) StartTool(ctx context.Context, _ ToolCall) (context.Context, func(ToolEnd)) {
-	return ctx, func(ToolEnd) {}
-}
+// End does nothing.
+func (*RunTrace) End() {}

@@ -67,8 +67,8 @@ func TestTracesGoOn(t *testing.T) {
 		if got := asked.TraceID().String() == aTrace; got != c.goesOn || asked.TraceState().Len() != 0 {
 			t.Errorf("%q is in the trace %s with state %q", c.headers, asked.TraceID(), asked.TraceState())
 		}
-		_, done := tracer.StartRun(tracer.Continue(context.Background(), kept), observe.Run{})
-		done(observe.RunEnd{})
+		_, run := tracer.StartRun(tracer.Continue(context.Background(), kept), "R", nil)
+		run.End()
 		all := spans.Ended()
 		if last := all[len(all)-1]; last.Parent().SpanID() != asked.SpanID() || last.SpanContext().TraceID() != asked.TraceID() {
 			t.Errorf("%q: the run is the child of %v", c.headers, last.Parent())

@@ -3,12 +3,14 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,6 +19,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/runtime/step"
 )
 
 // Tracer makes the spans of runs, and of requests to a server:
@@ -26,9 +30,9 @@ import (
 //	    ├── provider.stream
 //	    └── step.tool
 //
-// Each Start method returns a context for what happens inside the span, and a
-// function that must be called once, with how it ended. A span whose end has an
-// error has the status Error and the type of the error, never its text.
+// Those of runs are what package span makes of the events: turns, answers of models, and attempts
+// of calls. A span whose end has an error has the status Error and the type of the error, never its
+// text.
 //
 // A nil *Tracer makes none. It is safe for concurrent use.
 type Tracer struct{ tracer trace.Tracer }
@@ -43,94 +47,179 @@ func NewTracer(p trace.TracerProvider) *Tracer {
 	return &Tracer{p.Tracer(Scope)}
 }
 
-// StartRun begins the span of a run.
-func (t *Tracer) StartRun(ctx context.Context, r Run) (context.Context, func(RunEnd)) {
-	id := r.RunID[strings.LastIndexByte(r.RunID, '/')+1:]
-	ctx, span := t.start(ctx, "agent.run", trace.SpanKindInternal, str("starling.run_id", id))
-	if r.Model != "" {
-		set(span, operation("invoke_agent"), str("gen_ai.conversation.id", id),
-			str(attrProvider, providerName(r.Provider)), str(attrModel, r.Model))
-	}
-	return ctx, func(end RunEnd) {
-		if end.Terminal != 0 {
-			set(span, str("starling.terminal", end.Terminal.String()))
-		}
-		set(span, num(attrInput, end.InputTokens), num(attrOutput, end.OutputTokens), cost(end.CostUSD))
-		finish(span, runErrorType(end))
-	}
+var _ step.Tracer = (*RunTrace)(nil)
+
+// RunTrace makes the spans of a live run while its events are recorded. It implements
+// [step.Tracer]. It must be ended. A nil *RunTrace makes none.
+type RunTrace struct {
+	tracer trace.Tracer
+	root   context.Context
+	run    trace.Span
+	id     string // without its namespace, which is the name of a tenant
+
+	mu      sync.Mutex // guards what follows
+	model   span.Builder
+	started event.RunStarted
+	looked  int // how many spans of the model were looked at
+	open    []openSpan
 }
 
-// runErrorType is "" for a run that completed.
-func runErrorType(end RunEnd) string {
-	switch end.Terminal {
-	case event.KindRunCompleted:
-		return ""
-	case event.KindRunCancelled:
-		return event.ErrorCancelled
-	case event.KindRunFailed:
-		return oneOf(end.ErrorType, errorTypes)
-	}
-	return event.ErrorInternal
+// openSpan is a span that has begun, and its index in the model of the run.
+type openSpan struct {
+	at int
+	trace.Span
 }
 
-// StartTurn begins the span of a turn. It ends with the type of the error that
-// ended the turn, or with "".
-func (t *Tracer) StartTurn(ctx context.Context, turnID string) (context.Context, func(errorType string)) {
-	ctx, span := t.start(ctx, "agent.turn", trace.SpanKindInternal, str("starling.turn_id", turnID))
-	return ctx, func(errorType string) { finish(span, errorType) }
-}
-
-// StartProvider begins the span of a request and the stream of its response.
-func (t *Tracer) StartProvider(ctx context.Context, c Call) (context.Context, func(CallEnd)) {
-	ctx, span := t.start(ctx, "provider.stream", trace.SpanKindClient, operation("chat"),
-		attribute.Bool("gen_ai.request.stream", true), str(attrProvider, providerName(c.Provider)),
-		str(attrModel, c.Model), num("gen_ai.request.max_tokens", int64(c.MaxOutputTokens)))
-	return ctx, func(end CallEnd) {
-		set(span, num(attrInput, end.Usage.InputTokens), num(attrOutput, end.Usage.OutputTokens),
-			num("gen_ai.usage.cache_read.input_tokens", end.Usage.CacheReadTokens), num("gen_ai.usage.cache_creation.input_tokens", end.Usage.CacheCreateTokens),
-			str("gen_ai.response.id", end.RequestID), cost(end.CostUSD))
-		if end.StopReason != "" {
-			set(span, attribute.StringSlice("gen_ai.response.finish_reasons", []string{bounded(end.StopReason)}))
-		}
-		finish(span, ProviderErrorType(end.Err))
-	}
-}
-
-// StartTool begins the span of an attempt of a tool.
-func (t *Tracer) StartTool(ctx context.Context, c ToolCall) (context.Context, func(ToolEnd)) {
-	ctx, span := t.start(ctx, "step.tool", trace.SpanKindInternal, operation("execute_tool"),
-		str("gen_ai.tool.name", c.Tool), str("gen_ai.tool.type", "function"), str("gen_ai.tool.call.id", c.CallID), num("starling.attempt", int64(c.Attempt)))
-	return ctx, func(end ToolEnd) {
-		set(span, unsigned("starling.fuel", end.Fuel), unsigned("starling.peak_memory", end.PeakMemory))
-		finish(span, end.ErrorType)
-	}
-}
-
-// start begins a span; without a Tracer, a span that records nothing. The
-// context then stays unchanged, so that a span around ours keeps its own
-// children.
-func (t *Tracer) start(ctx context.Context, name string, kind trace.SpanKind, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
+// StartRun begins the span of a run, which continues after earlier events if there are any. Its
+// other spans are below that of the returned context.
+func (t *Tracer) StartRun(ctx context.Context, runID string, earlier []event.Event) (context.Context, *RunTrace) {
 	if t == nil {
-		return ctx, trace.SpanFromContext(context.Background())
+		return ctx, nil
 	}
-	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
-	set(span, attrs...)
-	return ctx, span
+	r := &RunTrace{tracer: t.tracer, id: runID[strings.LastIndexByte(runID, '/')+1:]}
+	r.root, r.run = t.tracer.Start(ctx, "agent.run", trace.WithSpanKind(trace.SpanKindInternal))
+	set(r.run, str("starling.run_id", r.id))
+	for _, ev := range earlier {
+		r.add(ev)
+	}
+	r.looked = len(r.model.Run().Spans)
+	return r.root, r
 }
 
-// finish ends a span, as an error if there is one.
-func finish(span trace.Span, errorType string) {
-	if errorType != "" {
-		errorType = oneOf(errorType, errorTypes)
-		span.SetAttributes(attribute.String(attrError, errorType))
-		span.SetStatus(codes.Error, errorType)
+// add adds an event to the model, except for effects, which have no spans here.
+func (r *RunTrace) add(ev event.Event) {
+	if effect, err := ev.AsSideEffectRecorded(); err == nil {
+		if _, ok := effect.ModelFailure(); !ok {
+			return
+		}
 	}
-	span.End()
+	_ = r.model.Add(ev) // this program has encoded it, or read it
+	if started, err := ev.AsRunStarted(); err == nil {
+		if r.started = started; started.ModelID != "" {
+			set(r.run, operation("invoke_agent"), str("gen_ai.conversation.id", r.id),
+				str(attrProvider, providerName(started.ProviderID)), str(attrModel, started.ModelID))
+		}
+	}
+	if ev.Kind.Terminal() {
+		set(r.run, str("starling.terminal", ev.Kind.String()))
+	}
+}
+
+// Recorded implements [step.Tracer]. It begins and ends the spans that the event begins and ends.
+func (r *RunTrace) Recorded(ev event.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(ev)
+	run := r.model.Run()
+	for ; r.looked < len(run.Spans); r.looked++ {
+		s := &run.Spans[r.looked]
+		name, kind, attrs := "agent.turn", trace.SpanKindInternal, []attribute.KeyValue{str("starling.turn_id", s.TurnID)}
+		switch s.Kind {
+		case span.Turn:
+		case span.Answer:
+			name, kind, attrs = "provider.stream", trace.SpanKindClient, []attribute.KeyValue{operation("chat"),
+				attribute.Bool("gen_ai.request.stream", true), str(attrProvider, providerName(r.started.ProviderID)), str(attrModel, r.started.ModelID)}
+			if o := r.started.Request; o != nil {
+				attrs = append(attrs, num("gen_ai.request.max_tokens", o.MaxOutputTokens))
+			}
+		case span.Call:
+			name, attrs = "step.tool", []attribute.KeyValue{operation("execute_tool"), str("gen_ai.tool.name", s.Name), str("gen_ai.tool.type", "function"),
+				str("gen_ai.tool.call.id", s.CallID), num("starling.attempt", int64(s.Attempt))}
+			if !slices.ContainsFunc(r.started.ToolSchemas, func(ref event.ToolSchemaRef) bool { return ref.Name == s.Name }) {
+				continue // a model has invented the name
+			}
+		default:
+			continue
+		}
+		ctx := r.root
+		if in := r.find(func(o openSpan) bool { return o.at == s.Parent }); in != nil {
+			ctx = trace.ContextWithSpan(ctx, in)
+		}
+		_, begun := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithTimestamp(r.time(s.Start)))
+		set(begun, attrs...)
+		r.open = append(r.open, openSpan{r.looked, begun})
+	}
+	for i, o := range slices.Backward(r.open) { // a span ends before its parent
+		s := &run.Spans[o.at]
+		if s.State == span.Open {
+			continue
+		}
+		set(o, num(attrInput, s.InputTokens), num(attrOutput, s.OutputTokens), unsigned("starling.fuel", s.Fuel), unsigned("starling.peak_memory", s.PeakMemory), cost(s.CostUSD))
+		if answer, err := ev.AsAssistantMessageCompleted(); err == nil && s.Kind == span.Answer {
+			set(o, num("gen_ai.usage.cache_read.input_tokens", answer.CacheReadTokens), num("gen_ai.usage.cache_creation.input_tokens", answer.CacheCreateTokens),
+				str("gen_ai.response.id", answer.ProviderRequestID))
+			if answer.StopReason != "" {
+				set(o, attribute.StringSlice("gen_ai.response.finish_reasons", []string{bounded(answer.StopReason)}))
+			}
+		}
+		if turn := r.find(func(o openSpan) bool { return o.at == s.Parent }); turn != nil && s.Kind == span.Answer && s.Final {
+			fail(turn, s.ErrorType)
+		}
+		if s.State != span.OK && s.Kind != span.Turn {
+			fail(o, cmp.Or(s.ErrorType, event.ErrorLost))
+		}
+		o.End(trace.WithTimestamp(r.time(max(s.Start, s.End))))
+		r.open = slices.Delete(r.open, i, i+1)
+	}
+}
+
+// find returns the newest open span for which is reports true, or nil.
+func (r *RunTrace) find(is func(openSpan) bool) trace.Span {
+	for _, o := range slices.Backward(r.open) {
+		if is(o) {
+			return o
+		}
+	}
+	return nil
+}
+
+// time returns the time of the model.
+func (r *RunTrace) time(at int64) time.Time { return time.Unix(0, r.model.Run().Began+at) }
+
+// Within implements [step.Tracer]: what a tool or a provider makes spans of is below its own span.
+func (r *RunTrace) Within(ctx context.Context, callID string) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in := r.find(func(o openSpan) bool {
+		s := r.model.Run().Spans[o.at]
+		return s.CallID == callID && (callID == "") == (s.Kind == span.Answer)
+	})
+	if in == nil {
+		return ctx
+	}
+	return trace.ContextWithSpan(ctx, in)
+}
+
+// End ends the span of the run, and those that are still open because the run stopped without a
+// terminal event.
+func (r *RunTrace) End() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range slices.Backward(r.open) {
+		fail(o, event.ErrorLost)
+		o.End()
+	}
+	run := r.model.Run()
+	set(r.run, num(attrInput, run.InputTokens), num(attrOutput, run.OutputTokens), cost(run.CostUSD))
+	if run.State != span.OK {
+		fail(r.run, cmp.Or(run.ErrorType, event.ErrorInternal))
+	}
+	r.run.End()
+}
+
+// fail marks a span as failed.
+func fail(failed trace.Span, errorType string) {
+	errorType = oneOf(errorType, errorTypes)
+	failed.SetAttributes(attribute.String(attrError, errorType))
+	failed.SetStatus(codes.Error, errorType)
 }
 
 // set sets the non-empty attributes.
-func set(span trace.Span, attrs ...attribute.KeyValue) {
-	span.SetAttributes(slices.DeleteFunc(attrs, func(a attribute.KeyValue) bool { return !a.Valid() })...)
+func set(to trace.Span, attrs ...attribute.KeyValue) {
+	to.SetAttributes(slices.DeleteFunc(attrs, func(a attribute.KeyValue) bool { return !a.Valid() })...)
 }
 
 // str, num, unsigned and cost return no attribute for the zero value.
@@ -199,15 +288,15 @@ func (t *Tracer) StartRequest(r *http.Request, pattern string, began time.Time) 
 		ctx = t.Continue(ctx, parents[0])
 	}
 	method, route := methodOf(r.Method), pattern[strings.IndexByte(pattern, ' ')+1:]
-	ctx, span := t.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(began),
+	ctx, asked := t.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(began),
 		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route)))
 	return ctx, func(status int) {
-		set(span, num("http.response.status_code", int64(status)))
+		set(asked, num("http.response.status_code", int64(status)))
 		if status >= http.StatusInternalServerError {
-			span.SetAttributes(attribute.String(attrError, strconv.Itoa(status)))
-			span.SetStatus(codes.Error, "")
+			asked.SetAttributes(attribute.String(attrError, strconv.Itoa(status)))
+			asked.SetStatus(codes.Error, "")
 		}
-		span.End()
+		asked.End()
 	}
 }
 

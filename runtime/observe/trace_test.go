@@ -2,7 +2,6 @@ package observe_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -18,10 +17,10 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/internal/budget"
+	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/runtime/observe"
-	"github.com/starling-host/starling/runtime/provider"
 )
 
 func newTracer(t *testing.T) (*observe.Tracer, *tracetest.SpanRecorder) {
@@ -33,24 +32,45 @@ func newTracer(t *testing.T) (*observe.Tracer, *tracetest.SpanRecorder) {
 }
 
 // aRun makes the spans of a run of two turns; the first calls a tool that
-// fails once.
+// fails once, and one that the model has invented.
 func aRun(ctx context.Context, t *observe.Tracer) {
-	ctx, endRun := t.StartRun(ctx, observe.Run{RunID: "acme/R1", Provider: "gemini", Model: "gemini-3.8-flash"})
-	turn, endTurn := t.StartTurn(ctx, "T1")
-	_, endCall := t.StartProvider(turn, observe.Call{Provider: "gemini", Model: "gemini-3.8-flash", MaxOutputTokens: 500})
-	endCall(observe.CallEnd{
-		Usage: provider.Usage{InputTokens: 100, OutputTokens: 20, CacheReadTokens: 60, CacheCreateTokens: 5}, CostUSD: 0.25, StopReason: "tool_use", RequestID: "req_1",
-	})
-	for attempt, errorType := range []string{"timeout", ""} {
-		_, endTool := t.StartTool(turn, observe.ToolCall{CallID: "C1", Tool: "search", Attempt: uint32(attempt + 1)})
-		endTool(observe.ToolEnd{ErrorType: errorType, Fuel: 1000, PeakMemory: 65536})
+	ctx, r := t.StartRun(ctx, "acme/R1", nil)
+	defer r.End()
+	chain := logtest.Chain{RunID: "acme/R1", Clock: 1e18}
+	record := func(p event.Payload) {
+		if r != nil {
+			r.Recorded(chain.Next(p))
+		}
 	}
-	endTurn("")
-	turn, endTurn = t.StartTurn(ctx, "T2")
-	_, endCall = t.StartProvider(turn, observe.Call{Provider: "gemini", Model: "gemini-3.8-flash"})
-	endCall(observe.CallEnd{Err: fmt.Errorf("%w: the server said: 'secret'", provider.ErrRateLimit)})
-	endTurn("provider")
-	endRun(observe.RunEnd{Terminal: event.KindRunFailed, ErrorType: "provider", InputTokens: 100, OutputTokens: 20, CostUSD: 0.25})
+	record(event.RunStarted{
+		SchemaVersion: event.SchemaVersion, ProviderID: "gemini", ModelID: "gemini-3.8-flash", Goal: "secret",
+		ToolSchemas: []event.ToolSchemaRef{{Name: "search", SchemaHash: make([]byte, 32)}}, Request: &event.RequestOptions{MaxOutputTokens: 500},
+	})
+	record(event.TurnStarted{TurnID: "T1"})
+	record(event.AssistantMessageCompleted{
+		TurnID: "T1", Text: "secret", StopReason: "tool_use", ProviderRequestID: "req_1",
+		InputTokens: 100, OutputTokens: 20, CacheReadTokens: 60, CacheCreateTokens: 5, CostUSD: 0.25,
+	})
+	invented := event.ToolCallScheduled{CallID: "C2", TurnID: "T1", ToolName: "secret", Args: canon.Raw("\xa0"), Attempt: 1}
+	call := event.ToolCallScheduled{CallID: "C1", TurnID: "T1", ToolName: "search", Args: canon.Raw("\xa0"), Attempt: 1}
+	meter := event.Meter{Fuel: 1000, PeakMemory: 65536, Log: "secret"}
+	record(call)
+	record(invented)
+	record(event.SideEffectRecorded{Name: "secret", Value: canon.Raw("\xf6"), CallID: "C1", Request: []byte("secret")})
+	record(event.ToolCallFailed{CallID: "C2", Attempt: 1, ErrorType: "tool", Error: "secret", Final: true})
+	record(event.ToolCallFailed{CallID: "C1", Attempt: 1, ErrorType: "timeout", Error: "secret", Meter: meter})
+	call.Attempt = 2
+	record(call)
+	if r != nil {
+		in := r.Within(ctx, "C1")
+		_, own := trace.SpanFromContext(in).TracerProvider().Tracer("starling").Start(in, "own")
+		own.End()
+	}
+	record(event.ToolCallCompleted{CallID: "C1", Attempt: 2, Result: canon.Raw("\xf6"), Meter: meter})
+	record(event.TurnStarted{TurnID: "T2"})
+	value, _ := canon.Marshal(event.ModelFailure{TurnID: "T2", Attempt: 1, Class: "rate_limit", Error: "the server said: 'secret'", Final: true})
+	record(event.SideEffectRecorded{Name: event.EffectModel, Value: value})
+	record(event.RunFailed{ErrorType: "provider", Error: "secret"})
 }
 
 // draw writes spans as a tree, in the order in which they began.
@@ -98,10 +118,10 @@ func TestSpanTree(t *testing.T) {
       . gen_ai.request.max_tokens = 500
       . gen_ai.usage.input_tokens = 100
       . gen_ai.usage.output_tokens = 20
+      . starling.cost_usd = 0.25
       . gen_ai.usage.cache_read.input_tokens = 60
       . gen_ai.usage.cache_creation.input_tokens = 5
       . gen_ai.response.id = req_1
-      . starling.cost_usd = 0.25
       . gen_ai.response.finish_reasons = ["tool_use"]
     step.tool (internal) Error timeout
       . gen_ai.operation.name = execute_tool
@@ -120,14 +140,16 @@ func TestSpanTree(t *testing.T) {
       . starling.attempt = 2
       . starling.fuel = 1000
       . starling.peak_memory = 65536
-  agent.turn (internal) Error provider
+      own (internal) Unset 
+  agent.turn (internal) Error rate_limit
     . starling.turn_id = T2
-    . error.type = provider
+    . error.type = rate_limit
     provider.stream (client) Error rate_limit
       . gen_ai.operation.name = chat
       . gen_ai.request.stream = true
       . gen_ai.provider.name = gcp.gemini
       . gen_ai.request.model = gemini-3.8-flash
+      . gen_ai.request.max_tokens = 500
       . error.type = rate_limit
 `
 	if diff := cmp.Diff(want, draw(spans.Ended())); diff != "" {
@@ -183,49 +205,71 @@ func TestNilTracer(t *testing.T) {
 func TestEndOfARunSpan(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		end  observe.RunEnd
+		end  event.Payload
 		want string
 	}{
-		{"completed", observe.RunEnd{Terminal: event.KindRunCompleted}, ""},
-		{"cancelled", observe.RunEnd{Terminal: event.KindRunCancelled}, "cancelled"},
-		{"failed", observe.RunEnd{Terminal: event.KindRunFailed, ErrorType: "max_turns"}, "max_turns"},
-		{"failed of something new", observe.RunEnd{Terminal: event.KindRunFailed, ErrorType: "\xff secret"}, "other"},
-		{"stopped without a terminal event", observe.RunEnd{}, "internal"},
+		{"completed", event.RunCompleted{}, ""},
+		{"cancelled", event.RunCancelled{}, "cancelled"},
+		{"failed", event.RunFailed{ErrorType: "max_turns"}, "max_turns"},
+		{"failed of something new", event.RunFailed{ErrorType: "secret"}, "other"},
+		{"stopped without a terminal event", nil, "internal"},
 	} {
 		tracer, spans := newTracer(t)
-		_, end := tracer.StartRun(t.Context(), observe.Run{})
-		end(tc.end)
-		if got := spans.Ended()[0].Status().Description; got != tc.want {
-			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		_, r := tracer.StartRun(t.Context(), "R", nil)
+		chain := logtest.Chain{RunID: "R"}
+		r.Recorded(chain.Next(event.RunStarted{SchemaVersion: event.SchemaVersion, ToolSchemas: []event.ToolSchemaRef{}}))
+		r.Recorded(chain.Next(event.TurnStarted{TurnID: "T"}))
+		if tc.end != nil {
+			r.Recorded(chain.Next(tc.end))
 		}
+		r.End()
+		all := spans.Ended()
+		if got := all[len(all)-1].Status().Description; got != tc.want || len(all) != 3 {
+			t.Errorf("%s: %q, want %q, the last of %d spans", tc.name, got, tc.want, len(all))
+		}
+	}
+}
+
+// TestAContinuedRunHasNoSpansOfEarlierEvents continues a run whose process died in a call.
+func TestAContinuedRunHasNoSpansOfEarlierEvents(t *testing.T) {
+	tracer, spans := newTracer(t)
+	chain := logtest.Chain{RunID: "R"}
+	started := event.RunStarted{SchemaVersion: event.SchemaVersion, ToolSchemas: []event.ToolSchemaRef{{Name: "search", SchemaHash: make([]byte, 32)}}}
+	call := event.ToolCallScheduled{CallID: "C1", TurnID: "T", ToolName: "search", Args: canon.Raw("\xa0"), Attempt: 1}
+	_, r := tracer.StartRun(t.Context(), "R", []event.Event{chain.Next(started), chain.Next(call)})
+	again := call
+	again.CallID = "C2"
+	for _, p := range []event.Payload{event.RunResumed{AtSeq: 2}, again, event.ToolCallCompleted{CallID: "C2", Attempt: 1, Result: canon.Raw("\xf6")}, event.RunCompleted{}} {
+		r.Recorded(chain.Next(p))
+	}
+	r.End()
+	want := `agent.run (internal) Unset 
+  . starling.run_id = R
+  . starling.terminal = RunCompleted
+  step.tool (internal) Unset 
+    . gen_ai.operation.name = execute_tool
+    . gen_ai.tool.name = search
+    . gen_ai.tool.type = function
+    . gen_ai.tool.call.id = C2
+    . starling.attempt = 1
+`
+	if diff := cmp.Diff(want, draw(spans.Ended())); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 }
 
 func TestAttributesAreBounded(t *testing.T) {
 	tracer, spans := newTracer(t)
-	_, end := tracer.StartTool(t.Context(), observe.ToolCall{Tool: strings.Repeat("å", 100_000), CallID: "\xff\xfe"})
-	end(observe.ToolEnd{Fuel: math.MaxUint64})
+	_, r := tracer.StartRun(t.Context(), "R", nil)
+	chain := logtest.Chain{RunID: "R"}
+	name := strings.Repeat("å", 5000)
+	r.Recorded(chain.Next(event.RunStarted{SchemaVersion: event.SchemaVersion, ToolSchemas: []event.ToolSchemaRef{{Name: name}}}))
+	r.Recorded(chain.Next(event.ToolCallScheduled{CallID: name, TurnID: "T", ToolName: name, Args: canon.Raw("\xa0"), Attempt: 1}))
+	r.Recorded(chain.Next(event.ToolCallCompleted{CallID: name, Attempt: 1, Result: canon.Raw("\xf6"), Meter: event.Meter{Fuel: math.MaxUint64}}))
+	r.End()
 	for _, kv := range spans.Ended()[0].Attributes() {
 		if len(kv.Value.String()) > 128 || strings.Contains(kv.Value.String(), "\xff") || kv.Value.Type() == attribute.INT64 && kv.Value.AsInt64() < 0 {
 			t.Errorf("%s = %q", kv.Key, kv.Value.String())
-		}
-	}
-}
-
-func TestProviderErrorType(t *testing.T) {
-	for want, err := range map[string]error{
-		"":           nil,
-		"rate_limit": fmt.Errorf("x: %w", provider.ErrRateLimit),
-		"auth":       provider.ErrAuth,
-		"server":     provider.ErrServer,
-		"network":    provider.ErrNetwork,
-		"cancelled":  context.Canceled,
-		"timeout":    context.DeadlineExceeded,
-		"budget":     fmt.Errorf("x: %w", &budget.Exceeded{}),
-		"provider":   errors.New("status 400"),
-	} {
-		if got := observe.ProviderErrorType(err); got != want {
-			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package step
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"time"
@@ -107,6 +108,9 @@ type Config struct {
 	// Observer receives the progress of a live run. It may be nil.
 	Observer Observer
 
+	// Tracer follows a live run. It may be nil.
+	Tracer Tracer
+
 	// EmitTimeout bounds each append and each barrier. They continue when the run is cancelled,
 	// because its outcome must still be written. Zero means no bound.
 	EmitTimeout time.Duration
@@ -137,6 +141,16 @@ type Observer interface {
 
 	// ToolEnded reports the outcome of an attempt: its result as canonical JSON, or its failure.
 	ToolEnded(call event.ToolCallScheduled, result json.RawMessage, err *CallError)
+}
+
+// Tracer makes spans of the events of a live run. It must be safe for concurrent use.
+type Tracer interface {
+	// Recorded receives each event in order, once the log has taken it.
+	Recorded(ev event.Event)
+
+	// Within returns the context for an attempt at a call or, for an empty id, for a request to the
+	// model.
+	Within(ctx context.Context, callID string) context.Context
 }
 
 // Registry is an immutable set of tools by name.

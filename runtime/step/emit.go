@@ -173,6 +173,9 @@ func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error
 	hash := ev.Hash()
 	c.seq, c.prevHash = ev.Seq, hash[:]
 	c.leaves.Add(hash)
+	if t := c.cfg.Tracer; t != nil {
+		t.Recorded(ev)
+	}
 	return nil
 }
 

@@ -175,6 +175,9 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 	plain, own := t.req.PlainNames() // the log does not have them
 	a = &answer{own: own}
 	defer tool.Recover(&err)
+	if tracer := t.c.cfg.Tracer; tracer != nil {
+		ctx = tracer.Within(ctx, "")
+	}
 	stream, err := t.c.cfg.Provider.Stream(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), plain)
 	if err != nil {
 		return a, err

@@ -49,6 +49,9 @@ func (s *scope) enter(ctx context.Context, t tool.Tool) (context.Context, func()
 	native := t != nil && tool.SandboxOf(t) == nil
 	if !s.c.replaying() {
 		ctx = context.WithValue(ctx, scopeKey{}, s)
+		if tracer := s.c.cfg.Tracer; tracer != nil {
+			ctx = tracer.Within(ctx, s.attempt.callID)
+		}
 		if native && s.c.cfg.ToolTimeout > 0 {
 			return context.WithTimeout(ctx, s.c.cfg.ToolTimeout)
 		}
