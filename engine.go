@@ -66,7 +66,7 @@ func CodeCacheFolder() string {
 
 // Engine executes modules. It must be closed.
 type Engine struct {
-	guest.Engine
+	guest.Observable
 	stop func(context.Context) error
 }
 

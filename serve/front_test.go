@@ -12,6 +12,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,6 +29,11 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
+func TestMain(m *testing.M) {
+	guest.WorkerMain()
+	os.Exit(m.Run())
+}
+
 // canary is in everything of alice's.
 const canary = "canary-of-alice"
 
@@ -40,7 +46,7 @@ type world struct {
 	config daemon.Config // of the daemon
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, adjust ...func(*daemon.Config)) *world {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -71,6 +77,9 @@ func newWorld(t *testing.T) *world {
 	must(err)
 	c.MCP, err = h.mcp()
 	must(err)
+	for _, adjust := range adjust {
+		adjust(&c)
+	}
 	h.daemon, err = daemon.New(ctx, c)
 	must(err)
 	t.Cleanup(h.daemon.Close)

@@ -71,7 +71,7 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 			kind = starling.Machine // which alone counts
 		}
 		r, err := starling.Over(log, starling.Options{}).Replayer(ctx, starling.ReplayOptions{
-			Module: o.Module, Engine: starling.EngineOptions{Kind: kind, Warn: a.warn, Adjust: func(c *sandbox.Config) { c.Profile, c.Counts, c.Progress = o.Profile, o.Counts, o.Progress }},
+			Module: o.Module, Engine: starling.EngineOptions{Kind: kind, Warn: a.warn, Adjust: func(c *sandbox.Config) { c.Observers = o.Observers }},
 		})
 		if err == nil {
 			x = serve.Executor{Replay: replayerOf(r), Close: r.Close}

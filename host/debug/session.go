@@ -104,7 +104,7 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 	if i < 0 || started.ToolSchemas[i].Sandbox == nil {
 		return nil, &NoCallError{Reason: fmt.Sprintf("tool %q is not a module, so there is nothing to execute", t.Call.Name)}
 	}
-	engine, err := sandbox.New(ctx, sandbox.Config{Machine: true, Progress: o.Progress})
+	engine, err := sandbox.New(ctx, sandbox.Config{Machine: true, Observers: sandbox.Observers{Progress: o.Progress}})
 	if err != nil {
 		return nil, err
 	}

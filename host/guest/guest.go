@@ -35,15 +35,16 @@ type Options struct {
 	New bool
 }
 
-// Engine loads modules, into this process or into processes of their own, and Sandbox is
-// a module that it loaded.
+// Engine loads modules, into this process or into processes of their own, Observable is one
+// whose calls can be observed, and Sandbox is a module that it loaded.
 type (
-	Engine  = sandbox.Loader
-	Sandbox = sandbox.Loaded
+	Engine     = sandbox.Loader
+	Observable = sandbox.Observable
+	Sandbox    = sandbox.Loaded
 )
 
 // Inline returns the engine that executes modules in this process.
-func Inline(e *sandbox.Engine) Engine { return sandbox.Inline(e) }
+func Inline(e *sandbox.Engine) Observable { return sandbox.Inline(e) }
 
 // Module is a loaded module and the tools in it.
 type Module struct {

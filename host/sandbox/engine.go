@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -30,10 +29,6 @@ type Config struct {
 	// shares no code with the other engines, and can record a call to go back in it.
 	Machine bool
 
-	// Counts, if not nil, receives after each call how often each instruction was executed,
-	// by its offset in the rewritten module. Only the machine counts.
-	Counts func(tool string, counts iter.Seq2[uint32, uint64])
-
 	// CacheDir keeps compiled machine code, and what each version of this program has
 	// rewritten, so that both is done once on a machine and not once in a process. A
 	// user who can write to this folder chooses the code that this process runs: it is
@@ -53,18 +48,11 @@ type Config struct {
 	// best method that works here, see [Engine.Resets].
 	Reset Reset
 
-	// Profile, if not nil, is called at the beginning of each call and receives
-	// the reports of that call's functions. Modules are rewritten for it, and run
-	// some fifteen times slower, with the same fuel. It may return nil.
-	Profile func(tool string) Profiler
+	Observers
 
 	// Trace, if not nil, receives every import call of a guest, once it has been
 	// answered. All calls in progress use it.
 	Trace func(TraceEvent)
-
-	// Progress, if not nil, receives the fuel that a call has spent since the last report:
-	// every few milliseconds, and at its end. All calls in progress use it.
-	Progress func(fuel uint64)
 
 	// VerifyEvery is the number of resets between two comparisons of an instance with the
 	// module's start, including all memory. A difference, which no module should be able to
@@ -90,13 +78,11 @@ type Rung = image.Rung
 type Engine struct {
 	interpreter bool
 	machine     bool
-	counts      func(tool string, counts iter.Seq2[uint32, uint64])
 	compile     func(ctx context.Context, rewritten []byte, dir string) error // for the cache
 	verify      uint64
 	heavy       uint64 // fuel of a start-up whose result is kept
-	profile     func(tool string) Profiler
+	observers   Observers
 	trace       func(TraceEvent)
-	progress    func(fuel uint64)
 	store       *image.Store
 	cache       *cache
 	life        lifetime
@@ -119,7 +105,7 @@ const exclusive = 1 << 30
 // Config.Interpreter is not set, or when the cache folder is not safe.
 func New(ctx context.Context, c Config) (e *Engine, err error) {
 	e = &Engine{
-		interpreter: c.Interpreter, machine: c.Machine, counts: c.Counts, verify: c.VerifyEvery, profile: c.Profile, trace: c.Trace, progress: c.Progress,
+		interpreter: c.Interpreter, machine: c.Machine, verify: c.VerifyEvery, observers: c.Observers, trace: c.Trace,
 		cache: &cache{}, modules: map[*Module]bool{}, heavy: heavyStart,
 	}
 	for i := range e.compiling {

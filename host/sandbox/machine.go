@@ -83,8 +83,8 @@ func (f machineFunction) CallWithStack(_ context.Context, stack []uint64) error 
 // observed gives the observers of a call what the machine has seen of it.
 func (e *Engine) observed(i *instance, c Call) {
 	m := i.module.(*machineModule).m
-	if e.counts != nil {
-		e.counts(c.Tool, m.Counts())
+	if e.observers.Counts != nil {
+		e.observers.Counts(c.Tool, m.Counts())
 	}
 	if c.Recorded != nil {
 		c.Recorded(m.Recording())

@@ -84,11 +84,11 @@ func TestACallIsRecorded(t *testing.T) {
 func TestExecutionsAreCounted(t *testing.T) {
 	t.Parallel()
 	counted := map[uint64]int{} // instructions, by how often they were executed
-	e := engineWith(t, Config{Machine: true, Counts: func(tool string, counts iter.Seq2[uint32, uint64]) {
+	e := engineWith(t, Config{Machine: true, Observers: Observers{Counts: func(tool string, counts iter.Seq2[uint32, uint64]) {
 		for _, n := range counts {
 			counted[n]++
 		}
-	}})
+	}}})
 	loop := asm().Block(wasm.OpLoop, wasm.BlockEmpty).
 		Index(wasm.OpLocalGet, 2).I64(1).Op(wasm.OpI64Add).Index(wasm.OpLocalTee, 2).I64(777).Op(wasm.OpI64LtS).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
 	m := load(t, e, tiny((*wasm.Asm)(loop).I64(int64(abi.Pack(outputAt, 8)))).Bytes(), Limits{})

@@ -194,6 +194,15 @@ type Loader interface {
 	Load(ctx context.Context, wasm []byte, limits Limits) (Loaded, error)
 }
 
+// Observable is a loader whose calls can be observed.
+type Observable interface {
+	Loader
+
+	// Observed returns a loader whose modules are executed in the same place, by the
+	// machine and for observers. The caller must call close.
+	Observed(ctx context.Context, o Observers) (l Loader, close func(), err error)
+}
+
 // Loaded is a module that executes calls. Results, errors and meters are as documented
 // for [*Module].
 type Loaded interface {
@@ -208,7 +217,7 @@ type Loaded interface {
 }
 
 // Inline returns the loader that executes modules in this process.
-func Inline(e *Engine) Loader { return inline{e} }
+func Inline(e *Engine) Observable { return inline{e} }
 
 type inline struct{ engine *Engine }
 
@@ -219,4 +228,13 @@ func (i inline) Load(ctx context.Context, wasm []byte, limits Limits) (Loaded, e
 		return nil, err
 	}
 	return m, nil
+}
+
+// Observed implements [Observable].
+func (inline) Observed(ctx context.Context, o Observers) (Loader, func(), error) {
+	e, err := New(ctx, Config{Machine: true, Observers: o})
+	if err != nil {
+		return nil, nil, err
+	}
+	return inline{e}, func() { _ = e.Close(context.WithoutCancel(ctx)) }, nil
 }

@@ -118,7 +118,7 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 // memory with wasmBytes.
 func (e *Engine) check(wasmBytes []byte, digest Digest, limits Limits) (*Prepared, error) {
 	rewritten, err := rewrite.Rewrite(wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
-		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.profile != nil, Explain: explained,
+		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.observers.Profile != nil, Explain: explained,
 	})
 	if err != nil {
 		return nil, err

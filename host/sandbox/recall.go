@@ -63,7 +63,7 @@ func DecodePrepared(b []byte) (*Prepared, error) {
 // key returns the key of a prepared module: everything that determines the result. It
 // is empty if nothing is kept.
 func (e *Engine) key(digest Digest, l Limits) string {
-	if e.cache.program == "" || e.profile != nil {
+	if e.cache.program == "" || e.observers.Profile != nil {
 		return ""
 	}
 	b := append(digest[:], e.cache.program...)

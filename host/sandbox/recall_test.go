@@ -107,7 +107,7 @@ func TestASecondEngineDoesNotPrepareAgain(t *testing.T) {
 	if err != nil || string(got.Output) != "executed" {
 		t.Errorf("%q, %v", got.Output, err)
 	}
-	profiled, err := New(t.Context(), Config{CacheDir: dir, Profile: func(string) Profiler { return nil }})
+	profiled, err := New(t.Context(), Config{CacheDir: dir, Observers: Observers{Profile: func(string) Profiler { return nil }}})
 	must(t, err)
 	defer profiled.Close(context.Background())
 	if m := load(t, profiled, wasm, Limits{}); len(m.Imports()) != 0 {

@@ -2,10 +2,27 @@ package sandbox
 
 import (
 	"encoding/binary"
+	"iter"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/wasm"
 )
+
+// Observers receive what the calls of an engine do. Nil ones receive nothing.
+type Observers struct {
+	// Profile is called at the beginning of each call and receives the reports of that
+	// call's functions. Modules are rewritten for it, and run some fifteen times slower,
+	// with the same fuel. It may return nil.
+	Profile func(tool string) Profiler
+
+	// Counts receives after each call how often each instruction was executed, by its
+	// offset in the rewritten module. Only the machine counts.
+	Counts func(tool string, counts iter.Seq2[uint32, uint64])
+
+	// Progress receives the fuel that a call has spent since the last report: every few
+	// milliseconds, and at its end. All calls in progress use it.
+	Progress func(fuel uint64)
+}
 
 // Profiler receives the functions that a call enters and leaves, with the fuel
 // spent by then. It is used from one goroutine. A function entered and not
@@ -43,12 +60,13 @@ type watch struct {
 
 // watched returns the observers of a call of a tool, or nil.
 func (e *Engine) watched(tool string) *watch {
-	if e.profile == nil && e.trace == nil && e.progress == nil {
+	o := e.observers
+	if o.Profile == nil && e.trace == nil && o.Progress == nil {
 		return nil
 	}
-	w := &watch{trace: e.trace, progress: e.progress}
-	if e.profile != nil {
-		w.profiler = e.profile(tool)
+	w := &watch{trace: e.trace, progress: o.Progress}
+	if o.Profile != nil {
+		w.profiler = o.Profile(tool)
 	}
 	return w
 }

@@ -52,10 +52,10 @@ func (p *tally) End(fuel uint64) { p.spend(fuel); p.ended = true }
 func TestAProfileHasEveryUnit(t *testing.T) {
 	t.Parallel()
 	var p *tally
-	profiled := engineWith(t, Config{Profile: func(string) Profiler {
+	profiled := engineWith(t, Config{Observers: Observers{Profile: func(string) Profiler {
 		p = &tally{own: map[uint32]uint64{}}
 		return p
-	}})
+	}}})
 	plain := compiler()
 	compare := func(name string, unprofiled, m *Module, c Call) {
 		t.Helper()
@@ -135,7 +135,7 @@ func TestProgressHasAllFuel(t *testing.T) {
 	}{{"long", spinning, 3}, {"short", output("executed"), 1}} {
 		var spent uint64
 		told := 0
-		e := engineWith(t, Config{Progress: func(fuel uint64) { spent, told = spent+fuel, told+1 }})
+		e := engineWith(t, Config{Observers: Observers{Progress: func(fuel uint64) { spent, told = spent+fuel, told+1 }}})
 		r, err := load(t, e, tiny(c.code).Bytes(), Limits{Fuel: 5 * firstSlice}).Call(t.Context(), Call{Tool: "x"}, &world{})
 		if spent != r.Meter.Fuel || spent == 0 || told < c.least {
 			t.Errorf("%s: told %d times of %d units in all, of %d; %v", c.name, told, spent, r.Meter.Fuel, err)

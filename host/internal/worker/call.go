@@ -61,6 +61,7 @@ type call struct {
 
 	meter                sandbox.Meter // as of the last reading
 	effects, effectBytes uint64
+	seen                 seen // by the observers
 
 	deadline time.Time       // zero for no deadline
 	limited  context.Context // the context of exchanges; created when first needed
@@ -141,6 +142,8 @@ func (h *call) serve() (result, error) {
 		switch k {
 		case kindEffect:
 			err = h.effect(body)
+		case kindObserved:
+			err = h.observed(body)
 		case kindResult:
 			return h.finish(body)
 		default:

@@ -21,6 +21,9 @@
 // grow, and the limits of a call are held on this side as well. A worker that
 // breaks the protocol is killed.
 //
+// An engine that is observed ([Engine.Observed]) executes by the machine of package sandbox.
+// Its processes report functions, counts and fuel in frames between the others (observe.go).
+//
 // How many calls compute at once is bounded by CPU slots. Package scheduler decides which
 // tenant gets the next one; the call's context names the tenant. A call acquires its slot
 // before it takes a process and before its time begins. It releases the slot while it waits

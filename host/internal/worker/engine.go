@@ -21,6 +21,9 @@ type Config struct {
 	Machine     bool
 	CacheDir    string
 
+	// Observers are as in sandbox.Config, of calls in all processes.
+	sandbox.Observers
+
 	// Compiler bounds compilations.
 	Compiler Compiler
 
@@ -99,14 +102,14 @@ type Engine struct {
 	tidying *time.Timer    // calls tidy; set while there are more than MaxIdle
 }
 
-var _ sandbox.Loader = (*Engine)(nil)
+var _ sandbox.Observable = (*Engine)(nil)
 
 // New starts an engine. It fails where sandbox.New does. It does not try to
 // start a process: [Probe] does.
 func New(ctx context.Context, c Config) (*Engine, error) {
 	c = c.complete()
 	host, err := sandbox.New(ctx, sandbox.Config{
-		Interpreter: c.Interpreter, Machine: c.Machine, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh,
+		Interpreter: c.Interpreter, Machine: c.Machine, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh, Observers: c.Observers,
 	})
 	if err != nil {
 		return nil, err
@@ -213,6 +216,7 @@ func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted 
 	l := prepared.Limits
 	s := settings{
 		Interpreter: e.config.Interpreter, Machine: e.config.Machine, Folder: prepared.Folder, Demoted: demoted,
+		Profile: e.config.Profile != nil, Counts: e.config.Counts != nil, Progress: e.config.Progress != nil,
 		// Two instances: one makes the start, and one is called.
 		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,
 		CPU:    processorBound(l.Fuel),

@@ -28,6 +28,7 @@ const (
 	kindCancel                   // host: the call is not wanted any more
 	kindResult                   // worker: how the call ended
 	kindDescribe                 // host: the module's description is wanted
+	kindObserved                 // worker: reports to the observers of a call
 )
 
 // errProtocol is why a worker is not listened to any more.

@@ -115,7 +115,7 @@ func workers(t testing.TB, c Config) *Engine {
 	return e
 }
 
-func inline(t testing.TB) sandbox.Loader {
+func inline(t testing.TB) sandbox.Observable {
 	t.Helper()
 	e, err := sandbox.New(t.Context(), sandbox.Config{})
 	if err != nil {

@@ -21,6 +21,9 @@ type settings struct {
 	Foreground  bool          // see Compiler
 	Interpreter bool          // see sandbox.Config
 	Machine     bool          // the same
+	Profile     bool          // report to the Profile of sandbox.Observers
+	Counts      bool          // the same
+	Progress    bool          // the same
 	Folder      string        // where compiled code is, if any: read, or written to compile
 	Demoted     bool          // from the beginning
 	Memory      uint64        // bytes of writable memory, see jail.Config

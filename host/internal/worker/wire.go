@@ -64,6 +64,13 @@ func (f *fields) byte() byte {
 	return 0
 }
 
+func (f *fields) uvarint() uint64 {
+	v, n := binary.Uvarint(f.b)
+	f.bad = f.bad || n <= 0
+	f.take(uint64(max(n, 0)))
+	return v
+}
+
 func (f *fields) flag() bool {
 	v := f.byte()
 	f.bad = f.bad || v > 1

@@ -295,7 +295,7 @@ type Config struct {
 	// Inline executes modules that are trusted. Isolated executes all others; nil
 	// leaves them to Inline, which is for tests and for hosts whose only tenant is
 	// their operator.
-	Inline, Isolated guest.Engine
+	Inline, Isolated guest.Observable
 
 	// CPU has the slots in which requests compute, shared with Isolated. Nil means one for each
 	// processor.

@@ -191,7 +191,7 @@ func TestRunsAreExecutedForTheWebView(t *testing.T) {
 	w.awaitEvents(open, 2)
 	view := w.viewOfAlice()
 	var c calls
-	x, err := view.Execute(t.Context(), eventview.Execution{Profile: func(string) sandbox.Profiler { return &c }})
+	x, err := view.Execute(t.Context(), eventview.Execution{Observers: sandbox.Observers{Profile: func(string) sandbox.Profiler { return &c }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,14 +400,14 @@ func TestARequestEndsWhoseRunIsGone(t *testing.T) {
 
 // hung is an engine in which modules do not load, unless their upload is over.
 type hung struct {
-	guest.Engine
+	guest.Observable
 	loads chan bool // receives when a load begins that does not end
 	yes   *atomic.Bool
 }
 
 func (h hung) Load(ctx context.Context, wasm []byte, l sandbox.Limits) (guest.Sandbox, error) {
 	if !h.yes.Load() {
-		return h.Engine.Load(ctx, wasm, l)
+		return h.Observable.Load(ctx, wasm, l)
 	}
 	h.loads <- true
 	<-ctx.Done()
@@ -419,7 +419,7 @@ func TestACancelledRunDoesNotWaitForItsModule(t *testing.T) {
 	h := hung{loads: make(chan bool, 10), yes: new(atomic.Bool)}
 	paused := true
 	w := newWorld(t, func(c *daemon.Config, q *queue.Config) {
-		h.Engine = c.Inline
+		h.Observable = c.Inline
 		c.Inline = h
 		limits := queue.Limits{Paused: paused, MaxRunning: 1}
 		q.Grace, q.Limits = -1, func(string) queue.Limits { return limits }

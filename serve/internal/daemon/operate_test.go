@@ -37,7 +37,7 @@ func (b brokenLog) Module(ctx context.Context, digest canon.Hash) ([]byte, error
 
 // brokenEngine is an engine that can fail to load modules.
 type brokenEngine struct {
-	guest.Engine
+	guest.Observable
 	with *atomic.Pointer[error]
 }
 
@@ -45,7 +45,7 @@ func (b brokenEngine) Load(ctx context.Context, wasm []byte, limits sandbox.Limi
 	if err := b.with.Load(); err != nil {
 		return nil, *err
 	}
-	return b.Engine.Load(ctx, wasm, limits)
+	return b.Observable.Load(ctx, wasm, limits)
 }
 
 // records are what a logger was told.

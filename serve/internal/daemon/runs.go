@@ -18,9 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve/internal/eventview"
@@ -487,9 +485,8 @@ func notReplayed(err error) error {
 	return err
 }
 
-// execute is the Executor of a tenant's view. The modules are executed by the machine in this process,
-// which is memory-safe Go code and compiles nothing. It computes in the CPU slots of the request, and
-// takes as much memory as the calls took when they were recorded.
+// execute is the Executor of a tenant's view. The modules are executed where those of tenants are
+// always executed, but by the machine.
 func (d *Daemon) execute(ctx context.Context, t tenant.Tenant, log eventlog.EventLog, o eventview.Execution) (x eventview.Executor, err error) {
 	var other []byte
 	if o.Module != "" {
@@ -501,19 +498,14 @@ func (d *Daemon) execute(ctx context.Context, t tenant.Tenant, log eventlog.Even
 			return x, err
 		}
 	}
-	engine, err := sandbox.New(ctx, sandbox.Config{Machine: true, Profile: o.Profile, Counts: o.Counts, Progress: func(fuel uint64) {
-		if o.Progress != nil {
-			o.Progress(fuel)
-		}
-		_ = share.Step(ctx) // the end of ctx ends the call as well
-	}})
+	engine, done, err := d.config.Isolated.Observed(ctx, o.Observers)
 	if err != nil {
 		return x, err
 	}
-	recorded := guest.NewRecorded(guest.Inline(engine), d.config.Log, other, agentfile.Offline)
+	recorded := guest.NewRecorded(engine, d.config.Log, other, agentfile.Offline)
 	x.Close = func() {
 		recorded.Close()
-		_ = engine.Close(context.WithoutCancel(ctx))
+		done()
 	}
 	x.Replay = func(ctx context.Context, runID string) (agent.Verdict, error) {
 		return d.replay(ctx, t, log, runID, recorded, agent.ReplayOptions{OtherModule: other != nil})
@@ -543,20 +535,9 @@ func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.Event
 	if err != nil {
 		return agent.Verdict{}, err
 	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(guest.WithClaim(ctx, claimOf(t)))
 	defer context.AfterFunc(d.serving, stop)()
 	defer stop()
-	if recorded != d.recorded {
-		run, err := span.Of(events)
-		if err != nil {
-			return agent.Verdict{}, err
-		}
-		give, err := share.Take(ctx, int64(min(run.PeakMemory, math.MaxInt64)))
-		if err != nil {
-			return agent.Verdict{}, err
-		}
-		defer give()
-	}
 	share.Of(ctx).Rest() // its calls take slots of their own
 	lease := recorded.Lease()
 	defer lease.Release()

@@ -31,6 +31,9 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
 			return d.replay(ctx, a.Tenant, log, runID, d.recorded, agent.ReplayOptions{})
 		},
+		Executor: func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
+			return d.execute(ctx, a.Tenant, log, o)
+		},
 		Modules: d.config.Log,
 		Issuer:  d.receiptsIn(log),
 		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.Status, error) {
@@ -40,11 +43,6 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 			f.Tenant = a.ID
 			return d.Usage(ctx, f)
 		},
-	}
-	if d.config.Isolated == d.config.Inline { // else no module of a tenant runs in this process, in any engine
-		view.Executor = func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
-			return d.execute(ctx, a.Tenant, log, o)
-		}
 	}
 	return view, err
 }

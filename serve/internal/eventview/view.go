@@ -84,12 +84,8 @@ type Execution struct {
 	// Module is the digest of a module that takes the place of those of the runs. Empty for
 	// none.
 	Module string
-	// Profile watches the functions of calls, see [sandbox.Config]. Nil for none.
-	Profile func(tool string) sandbox.Profiler
-	// Counts receives how often each instruction was executed, see [guest.Lines]. Nil for none.
-	Counts func(tool string, counts iter.Seq2[uint32, uint64])
-	// Progress receives the fuel that calls spend. Nil for none.
-	Progress func(fuel uint64)
+	// Observers see what the calls do.
+	sandbox.Observers
 }
 
 // Executor executes runs again. It must be closed.

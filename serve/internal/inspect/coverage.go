@@ -186,10 +186,10 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 	var measured *profile.Profile
 	var symbols *guest.Symbols
 	lines := guest.NewLines(ctx, v.Modules)
-	x, err := v.Execute(ctx, eventview.Execution{
+	x, err := v.Execute(ctx, eventview.Execution{Observers: sandbox.Observers{
 		Profile: func(tool string) sandbox.Profiler { return measured.Call(tool) },
 		Counts:  func(tool string, counts iter.Seq2[uint32, uint64]) { lines.Add(symbols, tool, counts) },
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}

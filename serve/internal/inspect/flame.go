@@ -117,11 +117,11 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 		return nil, err
 	}
 	measured, lines := profile.New("", symbols.Function), guest.NewLines(ctx, v.Modules)
-	x, err := v.Execute(ctx, eventview.Execution{
+	x, err := v.Execute(ctx, eventview.Execution{Observers: sandbox.Observers{
 		Profile:  func(tool string) sandbox.Profiler { return measured.Call(tool) },
 		Counts:   func(tool string, counts iter.Seq2[uint32, uint64]) { lines.Add(symbols, tool, counts) },
 		Progress: t.spending(b.Run().Fuel),
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}
