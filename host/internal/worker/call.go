@@ -16,7 +16,8 @@ import (
 // Call makes one call in a process of its own. Results and errors are as for
 // sandbox.Module.Call, plus tool.ErrLost when the process died. Its meter is
 // then the reading at the last effect, also when a process had to be killed at
-// the end of its time or after a cancellation.
+// the end of its time or after a cancellation. In a replay, the death of the process is
+// a tool.ErrHost: it is not what happened on record.
 func (m *Module) Call(ctx context.Context, c sandbox.Call, imports sandbox.Imports) (sandbox.Result, error) {
 	h := &call{module: m, Call: c, ctx: ctx, imports: imports}
 	if c.Probe != nil {
@@ -209,6 +210,9 @@ func (h *call) died() error {
 	if first {
 		<-h.process.exited
 		h.process.logDeath()
+	}
+	if h.NoTimeout { // a replay, of a call whose process did not end here: it has no outcome
+		return hostFailed(lost())
 	}
 	return lost()
 }

@@ -97,7 +97,7 @@ func TestAnObservedCallEndsWithItsProcess(t *testing.T) {
 		end  func(t *testing.T, cancel func())
 		want error
 	}{
-		"killed":    {func(t *testing.T, _ func()) { killWorkers(t) }, tool.ErrLost},
+		"killed":    {func(t *testing.T, _ func()) { killWorkers(t) }, tool.ErrHost},
 		"cancelled": {func(_ *testing.T, cancel func()) { cancel() }, tool.ErrCancelled},
 		"hung":      {func(t *testing.T, cancel func()) { freezeWorkers(t); cancel() }, tool.ErrCancelled},
 	} {
