@@ -2,7 +2,7 @@
 //
 // The module may come from anybody, and so may its debug information. Every reader here is bounded
 // by the bytes it is given, and wrong bytes yield missing or wrong lines, never a panic. That is why
-// DWARF is read here: the reader of the standard library trusts the counts that it finds.
+// DWARF is read here, and not by the standard library: see RATIONALE.md.
 //
 //   - C, C++, Rust and others write DWARF: lines, inlined functions, variables.
 //   - Go writes its own line table and no DWARF for WebAssembly: lines, inlined functions, no

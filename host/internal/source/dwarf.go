@@ -477,26 +477,29 @@ func (t *Table) readLines(u *unit, offset uint64, dir, name string, left *uint64
 	return files
 }
 
-// rangesOf returns the code of an entry, as offsets of the module.
-func (d *dwarf) rangesOf(e *entry) (all [][2]uint32) {
-	add := func(r [2]uint64) {
-		if r[0] > 0 && r[0] < r[1] && r[1] <= d.limit {
-			all = append(all, [2]uint32{d.base + uint32(r[0]), d.base + uint32(r[1])})
+// rangesOf yields where the code of an entry begins and ends, as offsets of the module.
+func (d *dwarf) rangesOf(e *entry) iter.Seq2[uint32, uint32] {
+	return func(yield func(low, high uint32) bool) {
+		add := func(low, high uint64) bool {
+			return low == 0 || low >= high || high > d.limit || yield(d.base+uint32(low), d.base+uint32(high))
+		}
+		if low, ok := e.attr(atLow); ok {
+			high, _ := e.attr(atHigh)
+			if high.form != formAddr {
+				high.n += low.n
+			}
+			if !add(low.n, high.n) {
+				return
+			}
+		}
+		if a, ok := e.attr(atRanges); ok {
+			for r := range d.list(e.u, a.n, secRanges) {
+				if !add(r[0], r[1]) {
+					return
+				}
+			}
 		}
 	}
-	if low, ok := e.attr(atLow); ok {
-		high, _ := e.attr(atHigh)
-		if high.form != formAddr {
-			high.n += low.n
-		}
-		add([2]uint64{low.n, high.n})
-	}
-	if a, ok := e.attr(atRanges); ok {
-		for r := range d.list(e.u, a.n, secRanges) {
-			add(r)
-		}
-	}
-	return all
 }
 
 // listForms are the operands of the entries of a list of DWARF 5, by their kind: addresses (a), their
@@ -596,14 +599,19 @@ func (t *Table) readScopes() {
 					s.file = u.files[n]
 				}
 				s.line, s.column = int32(e.number(atCallLine)), int32(e.number(atCallColumn))
-				if ranges := d.rangesOf(e); len(ranges) > 0 && len(t.scopes) < maxScopes && len(t.marks) < maxRows {
-					if in.scope = int32(len(t.scopes)); e.tag != tagLexical || s.function < 0 {
-						s.function = in.scope
+				next := int32(len(t.scopes))
+				for low, high := range d.rangesOf(e) {
+					if next == maxScopes || len(t.marks) >= maxRows {
+						break
+					}
+					in.scope = next
+					t.marks = append(t.marks, mark{low, next + 1}, mark{high, -s.parent - 1})
+				}
+				if in.scope == next {
+					if e.tag != tagLexical || s.function < 0 {
+						s.function = next
 					}
 					t.scopes = append(t.scopes, s)
-					for _, r := range ranges[:min(len(ranges), maxRows)] {
-						t.marks = append(t.marks, mark{r[0], in.scope + 1}, mark{r[1], -s.parent - 1})
-					}
 				}
 			case tagNamespace, tagStruct, tagClass, tagUnion, tagEnum:
 				if name := d.text(e, atName); name != "" && depth < maxDepth && len(in.prefix) < maxName {

@@ -51,7 +51,7 @@ func Trim(module []byte, own func(file string) bool) ([]byte, error) {
 		d.entry(u, u.body, &e)
 		for _, e := range d.below(&e) {
 			d.text(e, atName)
-			d.rangesOf(e)
+			d.rangesOf(e)(func(uint32, uint32) bool { return true })
 			v.evaluate(u, v.expression(e)) // which may have the index of an address
 		}
 	}
