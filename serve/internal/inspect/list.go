@@ -31,7 +31,7 @@ type listPage struct {
 	Fields             []search.Field
 	Words              []string // that complete the query
 	Tabs, Chips        []link
-	Bars               []bar
+	Bars               []rect
 	From, To           string // the times of the first bar and of the end of the last
 	Failed             string
 	Reasons            []reason
@@ -49,12 +49,6 @@ type listPage struct {
 type link struct {
 	Name, Path, Count string
 	Current           bool
-}
-
-// bar is the runs that began in a stretch of time.
-type bar struct {
-	Name, Path            string
-	X, W, Y, H, BadY, Bad string // in percent
 }
 
 // reason is what some runs failed for.
@@ -216,8 +210,9 @@ func (p *listPage) bars(starts []search.Start, path func(from, to time.Time) str
 		if bad[i] > 0 {
 			name += fmt.Sprintf(", %d failed", bad[i])
 		}
-		h, b := float64(count)/most, float64(bad[i])/most
-		p.Bars = append(p.Bars, bar{name, path(from, from.Add(width)), percent(float64(i) / float64(n)), percent(0.9 / float64(n)), percent(1 - h), percent(h), percent(1 - b), percent(b)})
+		left, right := float64(i)/float64(n), (float64(i)+.9)/float64(n)
+		p.Bars = append(p.Bars, newRect(left, right, 1-float64(count)/most, 1, "all", "", ""), newRect(left, right, 1-float64(bad[i])/most, 1, "bad", "", ""),
+			newRect(left, right, 0, 1, "whole", name, path(from, from.Add(width))))
 	}
 	p.From, p.To = first.Format(time.DateTime), first.Add(time.Duration(n)*width).Format(time.DateTime)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,13 +34,10 @@ const (
 
 // toolUse is what recorded runs say of a tool.
 type toolUse struct {
-	Name         string
-	Path         string
-	Calls        []useOfTool
-	Runs, Failed int
-	Versions     map[string]*toolVersion // by digest; "" is not a module
-	Reasons      map[string]*toolReason
-	Hosts        map[string]*toolHost
+	Name, Path               string
+	Calls                    []useOfTool
+	Runs, Failed             int
+	Versions, Reasons, Hosts map[string]*tally // versions by digest, "" for a tool that is not a module
 }
 
 // useOfTool is one attempt of a call.
@@ -49,35 +47,42 @@ type useOfTool struct {
 	failed   bool
 }
 
-type toolVersion struct {
-	Digest, Coverage string
-	First, Last      moment
-	first, last      int64
-	Runs             int
-	Calls, Failed    int
+// tally counts the calls of a version, those that failed for a reason, or the requests to a host.
+type tally struct {
+	Name, Path, Example string
+	First, Last         moment
+	first, last         int64
+	Runs, Calls, Failed int
+	Status              [6]int // responses by their class, the first for none
 }
 
-type toolReason struct {
-	Type, Example, Search string
-	Calls                 int
+// of returns the tally of a name. One beyond the bound is not kept.
+func of(tallies map[string]*tally, name string) *tally {
+	t := tallies[name]
+	if t == nil {
+		if t = (&tally{Name: name}); len(tallies) < maxToolNames {
+			tallies[name] = t
+		}
+	}
+	return t
 }
 
-type toolHost struct {
-	Name, Search                                string
-	Requests, OK, Redirects, Client, Server, No int
+// sorted returns tallies, the last used and most frequent first.
+func sorted(tallies map[string]*tally) []*tally {
+	return slices.SortedFunc(maps.Values(tallies), func(a, b *tally) int {
+		return cmp.Or(cmp.Compare(b.last, a.last), cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Name, b.Name))
+	})
 }
 
 // toolPage is a tool over time.
 type toolPage struct {
-	Name     string
-	Facts    []fact
-	Notes    []string
-	Versions []*toolVersion
-	Reasons  []*toolReason
-	Hosts    []*toolHost
-	Plots    []plot
-	Change   string // path of the comparison with another version, or empty
-	AnyOther bool   // the digest of a module without runs may be typed in
+	Name                     string
+	Facts                    []fact
+	Notes                    []string
+	Versions, Reasons, Hosts []*tally
+	Plots                    []plot
+	Change                   string // path of the comparison with another version, or empty
+	AnyOther                 bool   // the digest of a module without runs may be typed in
 }
 
 // gather reads the newest runs. Only the named tool is looked at, unless that is empty.
@@ -146,21 +151,23 @@ func add(tools map[string]*toolUse, run *span.Run, versions map[string]string, o
 			if len(tools) >= maxToolNames {
 				continue
 			}
-			use = &toolUse{Name: name, Versions: map[string]*toolVersion{}, Reasons: map[string]*toolReason{}, Hosts: map[string]*toolHost{}}
+			use = &toolUse{Name: name, Versions: map[string]*tally{}, Reasons: map[string]*tally{}, Hosts: map[string]*tally{}}
 			tools[name] = use
 		}
 		if s.Kind == span.Effect {
-			use.host(s)
+			host, class := of(use.Hosts, s.Host), s.Status/100
+			if class < 0 || class >= len(host.Status) {
+				class = 0
+			}
+			host.Calls++
+			host.Status[class]++
 			continue
 		}
-		at := run.Began + s.Start
-		version := use.Versions[versions[name]]
-		if version == nil {
-			version = &toolVersion{Digest: versions[name], first: at, last: at}
-			use.Versions[version.Digest] = version
+		at, version := run.Began+s.Start, of(use.Versions, versions[name])
+		if version.Calls++; version.Calls == 1 {
+			version.first, version.last = at, at
 		}
 		version.first, version.last = min(version.first, at), max(version.last, at)
-		version.Calls++
 		if !seen[name] {
 			seen[name] = true
 			use.Runs++
@@ -169,40 +176,13 @@ func add(tools map[string]*toolUse, run *span.Run, versions map[string]string, o
 		if s.State == span.Failed {
 			use.Failed++
 			version.Failed++
-			reason := use.Reasons[s.ErrorType]
-			if reason == nil {
-				reason = &toolReason{Type: s.ErrorType, Example: display.Shorten(display.Printable(display.OneLine(s.Error)), maxLine)}
-				use.Reasons[s.ErrorType] = reason
-			}
+			reason := of(use.Reasons, s.ErrorType)
 			reason.Calls++
+			reason.Example = cmp.Or(reason.Example, line(display.OneLine(s.Error)))
 		}
 		if s.State != span.Open && len(use.Calls) < maxCalls {
 			use.Calls = append(use.Calls, useOfTool{at, s.End - s.Start, s.Fuel, s.State == span.Failed})
 		}
-	}
-}
-
-func (u *toolUse) host(s *span.Span) {
-	h := u.Hosts[s.Host]
-	if h == nil {
-		if len(u.Hosts) >= maxToolNames {
-			return
-		}
-		h = &toolHost{Name: s.Host}
-		u.Hosts[s.Host] = h
-	}
-	h.Requests++
-	switch s.Status / 100 {
-	case 2:
-		h.OK++
-	case 3:
-		h.Redirects++
-	case 4:
-		h.Client++
-	case 5:
-		h.Server++
-	default:
-		h.No++
 	}
 }
 
@@ -235,32 +215,24 @@ func (s *Server) tool(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	if use == nil {
 		return eventlog.ErrRunNotFound
 	}
-	p := toolPage{Name: display.Printable(name), Notes: notes, Versions: slices.SortedFunc(maps.Values(use.Versions), func(a, b *toolVersion) int { return cmp.Compare(b.last, a.last) })}
-	p.Reasons = slices.SortedFunc(maps.Values(use.Reasons), func(a, b *toolReason) int {
-		return cmp.Or(cmp.Compare(b.Calls, a.Calls), strings.Compare(a.Type, b.Type))
-	})
-	p.Hosts = slices.SortedFunc(maps.Values(use.Hosts), func(a, b *toolHost) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Name, b.Name))
-	})
-	find := func(words ...string) string {
-		return address(s.path(), map[string][]string{"q": {strings.Join(append([]string{search.Word("tool", name)}, words...), " ")}})
+	p := toolPage{Name: display.Printable(name), Notes: notes, Versions: sorted(use.Versions), Reasons: sorted(use.Reasons), Hosts: sorted(use.Hosts)}
+	find := func(field, value string) string {
+		return address(s.path(), url.Values{"q": {search.Word("tool", name) + " " + search.Word(field, value)}})
 	}
-	slices.SortFunc(use.Calls, func(a, b useOfTool) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(use.Calls, func(a, b useOfTool) int { return cmp.Compare(a.at, b.at) })
 	now, modules := time.Now(), 0
 	for _, version := range p.Versions {
 		version.First, version.Last = newMoment(version.first, now), newMoment(version.last, now)
-		if version.Digest != "" {
+		if version.Name != "" {
 			modules++
-			version.Coverage = s.path("modules", version.Digest, "coverage")
+			version.Path = s.path("modules", version.Name, "coverage")
 		}
 	}
 	for _, reason := range p.Reasons {
-		reason.Search = find(search.Word("error", reason.Type))
-		reason.Type = display.Printable(reason.Type)
+		reason.Path = find("error", reason.Name)
 	}
 	for _, host := range p.Hosts {
-		host.Search = find(search.Word("host", host.Name))
-		host.Name = display.Printable(host.Name)
+		host.Path = find("host", host.Name)
 	}
 	if v.Executor != nil && modules > 0 {
 		p.Change, p.AnyOther = s.path("tools", name, "change"), v.Namespace == ""
@@ -276,65 +248,58 @@ func (s *Server) tool(w http.ResponseWriter, r *http.Request, v eventview.View) 
 
 // plot shows a figure of calls in their order, and its distribution.
 type plot struct {
-	Name, Empty string
-	Facts       []fact
-	Bars        []plotBar // of calls in a row
-	Counts      []plotBar // the distribution
-	Low, High   string
-	First, Last string
+	Name, Empty  string
+	Facts        []fact
+	Bars, Counts []rect // of calls in a row, and the distribution
+	Low, High    string
+	First, Last  string
 }
-
-// plotBar is a rectangle, in percent.
-type plotBar struct{ X, Y, W, H, Class, Title string }
 
 const plotBuckets = 40
 
 // newPlot draws a figure, on a logarithmic scale. Calls are in the order of their beginning.
-func newPlot(name string, calls []useOfTool, versions []*toolVersion, of func(useOfTool) float64, text func(float64) string) plot {
+func newPlot(name string, calls []useOfTool, versions []*tally, of func(useOfTool) float64, text func(float64) string) plot {
 	p := plot{Name: name}
 	calls = slices.DeleteFunc(slices.Clone(calls), func(c useOfTool) bool { return of(c) <= 0 })
 	if len(calls) == 0 {
 		p.Empty = "No call has a figure."
 		return p
 	}
-	figures := func(calls []useOfTool) (values []float64) {
+	figures := func(calls []useOfTool) (p50, p90, most float64, values []float64) {
 		for _, c := range calls {
 			values = append(values, of(c))
 		}
 		slices.Sort(values)
-		return values
+		return quantile(values, .5), quantile(values, .9), values[len(values)-1], values
 	}
-	values := figures(calls)
-	low, high := values[0], values[len(values)-1]
+	p50, p90, high, values := figures(calls)
+	low := values[0]
 	p.Low, p.High = text(low), text(high)
-	p.Facts = []fact{{"p50", text(quantile(values, .5))}, {"p90", text(quantile(values, .9))}, {"max", p.High}}
+	p.Facts = []fact{{"p50", text(p50)}, {"p90", text(p90)}, {"max", p.High}}
 	at := func(c useOfTool) string { return time.Unix(0, c.at).UTC().Format("2006-01-02 15:04") }
 	p.First, p.Last = at(calls[0]), at(calls[len(calls)-1])
 	scale := func(x float64) float64 { return math.Log(x/low) / max(math.Log(high/low), 1e-9) }
+	bar := func(i, of int, top, bottom float64, class, title string) rect {
+		return newRect((float64(i)+.08)/float64(of), (float64(i)+.92)/float64(of), top, bottom, class, title, "")
+	}
 	var counts [plotBuckets]int
 	for _, x := range values {
 		counts[min(int(scale(x)*plotBuckets), plotBuckets-1)]++
 	}
-	most := float64(slices.Max(counts[:]))
-	bar := func(i, of int, top, bottom float64, class, title string) plotBar {
-		width := 1 / float64(of)
-		return plotBar{percent(float64(i)*width + width*.08), percent(top), percent(width * .84), percent(bottom - top), class, title}
-	}
 	for i, n := range counts {
 		if n > 0 {
-			p.Counts = append(p.Counts, bar(i, plotBuckets, 1-float64(n)/most, 1, "pl-call", display.Plural(n, "call")))
+			p.Counts = append(p.Counts, bar(i, plotBuckets, 1-float64(n)/float64(slices.Max(counts[:])), 1, "pl-call", display.Plural(n, "call")))
 		}
 	}
 	began := map[int64]string{}
 	for _, version := range versions {
-		if version.Digest != "" && len(versions) > 1 {
-			began[version.first] = version.Digest[:12]
+		if version.Name != "" && len(versions) > 1 {
+			began[version.first] = version.Name[:12]
 		}
 	}
 	n := min(len(calls), plotBuckets)
 	for i := range n {
-		some := calls[i*len(calls)/n : (i+1)*len(calls)/n]
-		failed := 0
+		some, failed := calls[i*len(calls)/n:(i+1)*len(calls)/n], 0
 		for _, c := range some {
 			if c.failed {
 				failed++
@@ -344,8 +309,7 @@ func newPlot(name string, calls []useOfTool, versions []*toolVersion, of func(us
 				delete(began, c.at)
 			}
 		}
-		values := figures(some)
-		p50, p90, top := quantile(values, .5), quantile(values, .9), values[len(values)-1]
+		p50, p90, top, _ := figures(some)
 		title := fmt.Sprintf("%s from %s UTC: p50 %s, p90 %s, max %s, %d failed", display.Plural(len(some), "call"), at(some[0]), text(p50), text(p90), text(top), failed)
 		y := func(x float64) float64 { return .02 + .85*(1-scale(x)) }
 		p.Bars = append(p.Bars, bar(i, n, y(p90), max(y(p50), y(p90)+.03), "pl-call", title), bar(i, n, y(top), y(top)+.015, "pl-max", title))
@@ -404,7 +368,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 	if len(used.runs)+used.other == 0 {
 		return eventlog.ErrRunNotFound
 	}
-	page := address(s.path("tools", name, "change"), map[string][]string{"to": {digest.String()}})
+	page := address(s.path("tools", name, "change"), url.Values{"to": {digest.String()}})
 	key := "change " + digest.String() + " " + name
 	if r.Method == http.MethodPost {
 		return s.command(w, r, v, key, page, func(ctx context.Context, t *task) (any, error) { return changes(ctx, v, digest, used, t) })
