@@ -21,9 +21,10 @@ const pickable = 100
 // diffPage is two runs side by side.
 type diffPage struct {
 	Action         string
-	A, B           picker
-	All            bool // matching pairs are shown as well
-	Chosen         bool // both runs are
+	A, B           string   // ids of the chosen runs, or empty
+	Runs           []option // that can be chosen
+	All            bool     // matching pairs are shown as well
+	Chosen         bool     // both runs are
 	Verdict        state
 	Sentence       string
 	Counts         []fact
@@ -41,32 +42,34 @@ type pairRow struct {
 	Head string
 }
 
-// picker is a choice among runs.
-type picker struct {
-	Name, Chosen string
-	Runs         []option
-}
-
 // option is a run in a picker.
 type option struct{ ID, Text string }
 
 func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	q := r.URL.Query()
-	a, b := q.Get("a"), q.Get("b")
-	p := diffPage{Action: s.path("diff"), All: q.Get("all") == "1", Chosen: a != "" && b != ""}
-	options, err := v.Runs(r.Context(), eventlog.RunPageOptions{Limit: pickable})
+	p := diffPage{Action: s.path("diff"), A: q.Get("a"), B: q.Get("b"), All: q.Get("all") == "1", Chosen: q.Get("a") != "" && q.Get("b") != ""}
+	newest, err := v.Runs(r.Context(), eventlog.RunPageOptions{Limit: pickable})
 	if err != nil {
 		return err
 	}
-	if p.A, err = newPicker(r.Context(), v, "a", a, options.Runs); err != nil {
-		return err
+	for _, id := range []string{p.A, p.B} {
+		if id == "" || slices.ContainsFunc(newest.Runs, func(run eventlog.RunSummary) bool { return run.RunID == id }) {
+			continue
+		}
+		run, err := v.Run(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		newest.Runs = append(newest.Runs, run)
 	}
-	if p.B, err = newPicker(r.Context(), v, "b", b, options.Runs); err != nil {
-		return err
+	for _, run := range newest.Runs {
+		goal, _ := opening(r.Context(), v, run.RunID)
+		id := display.Printable(run.RunID)
+		p.Runs = append(p.Runs, option{run.RunID, fmt.Sprintf("%s · %s, %s · …%s", display.Shorten(cmp.Or(goal, id), 60), run.Status(), ago(time.Since(run.StartedAt)), id[max(0, len(id)-6):])})
 	}
 	if p.Chosen {
 		from, _ := strconv.Atoi(q.Get("from"))
-		if err := s.compare(r.Context(), v, a, b, max(from, 1), &p); err != nil {
+		if err := s.compare(r.Context(), v, max(from, 1), &p); err != nil {
 			return err
 		}
 	}
@@ -74,32 +77,14 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	return nil
 }
 
-// newPicker offers the newest runs, and the chosen one if it exists.
-func newPicker(ctx context.Context, v eventview.View, name, chosen string, runs []eventlog.RunSummary) (picker, error) {
-	p := picker{Name: name, Chosen: chosen}
-	if chosen != "" && !slices.ContainsFunc(runs, func(run eventlog.RunSummary) bool { return run.RunID == chosen }) {
-		run, err := v.Run(ctx, chosen)
-		if err != nil {
-			return p, err
-		}
-		runs = append([]eventlog.RunSummary{run}, runs...)
-	}
-	for _, run := range runs {
-		goal, _ := opening(ctx, v, run.RunID)
-		id := display.Printable(run.RunID)
-		p.Runs = append(p.Runs, option{run.RunID, fmt.Sprintf("%s · %s, %s · …%s", display.Shorten(cmp.Or(goal, id), 60), run.Status(), ago(time.Since(run.StartedAt)), id[max(0, len(id)-6):])})
-	}
-	return p, nil
-}
-
 // compare fills in a page of pairs.
-func (s *Server) compare(ctx context.Context, v eventview.View, a, b string, from int, p *diffPage) error {
-	c, err := v.Compare(ctx, a, b, eventview.DiffOptions{From: from, Limit: eventsPerPage, DifferentOnly: !p.All})
+func (s *Server) compare(ctx context.Context, v eventview.View, from int, p *diffPage) error {
+	c, err := v.Compare(ctx, p.A, p.B, eventview.DiffOptions{From: from, Limit: eventsPerPage, DifferentOnly: !p.All})
 	if err != nil {
 		return err
 	}
 	path := func(from int, all bool) string {
-		q := url.Values{"a": {a}, "b": {b}, "from": {unless(1, from)}}
+		q := url.Values{"a": {p.A}, "b": {p.B}, "from": {unless(1, from)}}
 		if all {
 			q.Set("all", "1")
 		}
@@ -108,7 +93,7 @@ func (s *Server) compare(ctx context.Context, v eventview.View, a, b string, fro
 	p.Verdict, p.Sentence = verdictOf(c)
 	p.Counts = []fact{{"match", display.Digits(uint64(c.Match))}, {"differ", display.Digits(uint64(c.Diff))},
 		{"only in A", display.Digits(uint64(c.OnlyA))}, {"only in B", display.Digits(uint64(c.OnlyB))}}
-	p.Swap = address(s.path("diff"), url.Values{"a": {b}, "b": {a}})
+	p.Swap = address(s.path("diff"), url.Values{"a": {p.B}, "b": {p.A}})
 	p.SwitchPath, p.SwitchName = path(1, true), "Show matching events too"
 	if p.All {
 		p.SwitchPath, p.SwitchName = path(1, false), "Show differences only"

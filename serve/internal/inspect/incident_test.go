@@ -187,8 +187,8 @@ func TestPartsOfAWaterfall(t *testing.T) {
 		}
 	}
 	// Each event has the place that links to it lead to.
-	busy(t, log, "BUSY", 300)
-	for run, events := range map[string]int{"R": 25, "BUSY": 300} {
+	busy(t, log, "BUSY", 150)
+	for run, events := range map[string]int{"R": 25, "BUSY": 60} {
 		for seq := 1; seq <= events; seq++ {
 			for _, view := range []string{"", "/requests", "/conversation"} {
 				path := fmt.Sprintf("/runs/%s%s?at=%d", run, view, seq)

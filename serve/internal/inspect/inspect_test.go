@@ -64,6 +64,10 @@ func TestListOfRuns(t *testing.T) {
 	if code, page := b.get("/?q=run01+state:done"); code != http.StatusBadRequest || !strings.Contains(page, "Character 7: &#34;done&#34; is not the state of a run.") || !strings.Contains(page, `value="run01 state:done"`) {
 		t.Errorf("a state that there is not: %d, %s", code, page)
 	}
+	if code, page := b.get("/?since=foo"); code != http.StatusBadRequest || !strings.Contains(page, `value="since:foo"`) || !strings.Contains(page, "not a time") {
+		t.Errorf("a time that is not one: %d, %s", code, page)
+	}
+	b.wants("/?state=completed&q=run01", "1–10 of 10", `value="run01 state:completed"`)
 	b.wants("/?q=run01+state:completed", "1–10 of 10", `href="/?q=run01&#43;state%3Afailed">failed</a>`, "completed<i>10</i>")
 	newScript(t, log, "KILLED", time.Now().Add(-3*time.Minute).UnixNano()).at(0, event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: "x", ToolSchemas: []event.ToolSchemaRef{}})
 	b.wants("/?q=killed", `<span class="state warn">open</span>`, "silent for 3m")

@@ -77,6 +77,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		return address(s.path(), url.Values{"q": {query}, "per_page": {unless(perPage, limit)}, "offset": {unless(0, max(offset, 0))}})
 	}
 	text := strings.Trim(parameters.Get("q"), " \t\r\n")
+	for _, field := range search.Fields { // as an address may name them, such as /?since=1h
+		if value := parameters.Get(field.Name); value != "" {
+			text = strings.TrimSpace(text + " " + search.Word(field.Name, value))
+		}
+	}
 	p := listPage{Query: text, Fields: search.Fields, Everything: s.path(), Live: s.path("live")}
 	q, err := search.Parse(text, now)
 	if wrong := (*search.Error)(nil); errors.As(err, &wrong) {

@@ -63,6 +63,7 @@ type runPage struct {
 // runHead is the header of the pages about a run.
 type runHead struct {
 	ID, Goal, Model string
+	Input           string // of the call that a run without a model is
 	Status          state
 	Silent          string // how long nothing has come from an open run, or empty
 	Started         moment
@@ -238,7 +239,7 @@ func (b *reader) frame(r *http.Request, name string) {
 	p, run := &b.page, b.did
 	p.Run = b.runHead(r, b.view, b.run)
 	if at := slices.IndexFunc(run.Spans, func(s span.Span) bool { return s.Kind == span.Call }); run.Model == "" && at >= 0 { // the goal is the name of the tool
-		p.Run.Goal = display.Shorten(p.Run.Goal+" "+line(run.Spans[at].Input), maxGoal)
+		p.Run.Input = display.Shorten(line(run.Spans[at].Input), maxGoal)
 	}
 	p.Tiles = tiles(run)
 	if run.Encrypted {
@@ -531,8 +532,8 @@ func parts(ev event.Event) []part {
 		}
 		return all
 	}
-	if call, err := ev.AsToolCallScheduled(); err == nil {
-		return []part{value("Arguments", call.Args)}
+	if call, err := ev.AsToolCallScheduled(); err == nil { // a program among the arguments keeps its lines
+		return append([]part{value("Arguments", call.Args)}, texts(call.Args)...)
 	}
 	logged := func(m event.Meter, all ...part) []part {
 		if m.Log != "" {
@@ -546,13 +547,17 @@ func parts(ev event.Event) []part {
 	if failed, err := ev.AsToolCallFailed(); err == nil {
 		return logged(failed.Meter)
 	}
-	var all []part
-	if len(ev.Payload) <= maxShown {
-		for _, t := range event.LongTexts(ev.Payload) {
+	return append(texts(ev.Payload), value("Payload", ev.Payload))
+}
+
+// texts returns the texts of a value that have several lines or are long.
+func texts(raw canon.Raw) (all []part) {
+	if len(raw) <= maxShown {
+		for _, t := range event.LongTexts(raw) {
 			all = append(all, part{cmp.Or(t.Path, "Text"), t.Text, false})
 		}
 	}
-	return append(all, value("Payload", ev.Payload))
+	return all
 }
 
 // value returns a value as indented JSON, or as its size if it is long.

@@ -100,7 +100,7 @@ func (b *reader) waterfall(r *http.Request) error {
 		if one.Current {
 			one.Path, keep = path("", from, to, b.selected), pill.keep
 		}
-		if n > 0 {
+		if n > 0 && n < len(run.Spans) {
 			w.Pills = append(w.Pills, one)
 		}
 	}
