@@ -8,12 +8,14 @@ import (
 
 	"github.com/starling-host/starling/host/internal/machine"
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/source"
 )
 
 // machineCode is a module that host/internal/machine executes.
 type machineCode struct {
-	code  *machine.Code
-	count bool
+	code   *machine.Code
+	count  bool
+	script *source.Table // nil for none
 }
 
 // translated makes the machine translate a module.
@@ -22,7 +24,11 @@ func translated(p *Prepared, count bool) (executable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &machineCode{code, count}, nil
+	c := &machineCode{code: code, count: count}
+	if p.Script != nil {
+		c.script, err = source.Open(p.Script)
+	}
+	return c, err
 }
 
 func (c *machineCode) close(context.Context) error { return nil }
@@ -39,12 +45,13 @@ func (c *machineCode) instantiate(i *instance) (running, error) {
 	if c.count {
 		m.Count()
 	}
-	return &machineModule{m, i}, nil
+	return &machineModule{m, i, c.script}, nil
 }
 
 type machineModule struct {
-	m *machine.Machine
-	i *instance
+	m      *machine.Machine
+	i      *instance
+	script *source.Table
 }
 
 func (m *machineModule) memory() memory { return m.m }
@@ -73,11 +80,34 @@ func (f machineFunction) CallWithStack(_ context.Context, stack []uint64) error 
 		f.m.Record(0)
 		ctx = s.ctx
 	}
+	f.m.Observe(s.watch.lines(f.m, f.script))
 	err := f.m.Call(ctx, f.name, stack)
 	if err != nil && errors.Is(err, ctx.Err()) {
 		err = &guestStopped{s.interruption()}
 	}
 	return err
+}
+
+// lines returns what reports the lines of a script, or nil.
+func (w *watch) lines(m *machine.Machine, script *source.Table) func() []machine.Range {
+	if w == nil || w.profiler == nil || script == nil {
+		return nil
+	}
+	w.script = true
+	follower, last, deep := source.Follower{Table: script}, source.Place{}, -1
+	return func() []machine.Range {
+		memory, _ := m.Read(0, m.Size())
+		at, depth, addresses, ok := follower.Look(memory)
+		if at.Line, at.Column = max(at.Line, 0), 0; ok && (at != last || depth != deep) && (at.File != "" || depth == 0) {
+			last, deep = at, depth
+			w.profiler.Line(depth, at.Function, at.File, at.Line, m.Fuel())
+		}
+		ranges := make([]machine.Range, 0, len(addresses))
+		for _, address := range addresses {
+			ranges = append(ranges, machine.Range{Addr: address, Len: 4})
+		}
+		return ranges
+	}
 }
 
 // observed gives the observers of a call what the machine has seen of it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
@@ -23,6 +24,7 @@ type Prepared struct {
 	First   []string          // the exports that run before every call, in their order
 	Start   []byte            // unless empty, First has run: the state after it, and Data is the memory then
 	Reserve uint64            // bytes of memory that an instance can have
+	Script  []byte            // see source.Script; only for an engine that reports lines
 
 	// Folder has only the code. It is empty without a cache: then the process that loads
 	// the module compiles or interprets it.
@@ -127,8 +129,12 @@ func (e *Engine) check(wasmBytes []byte, digest Digest, limits Limits) (*Prepare
 	if err != nil {
 		return nil, err
 	}
+	var script []byte
+	if e.machine && e.observers.Profile != nil {
+		script = source.Script(wasmBytes)
+	}
 	return &Prepared{
-		Digest: digest, ABI: kind, Imports: importNames(rewritten.Info), Limits: limits,
+		Script: script, Digest: digest, ABI: kind, Imports: importNames(rewritten.Info), Limits: limits,
 		Wasm: rewritten.Wasm, Size: len(rewritten.Wasm), Data: rewritten.Data, Globals: rewritten.Globals, First: preparation(rewritten.Info, kind),
 		Reserve: uint64(min(rewritten.Info.Memory.Max, limits.MemoryPages)) * wasm.PageSize,
 	}, nil

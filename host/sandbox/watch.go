@@ -32,6 +32,10 @@ type Profiler interface {
 	Enter(function uint32, fuel uint64)
 	// EnterImport reports a function of the host.
 	EnterImport(name string, fuel uint64)
+	// Line reports that from now on so many functions of a script run, and where the innermost of them
+	// is. Only the machine reads that, from the memory of an interpreter it knows, and it then
+	// reports no function of the interpreter itself. Texts have at most 1 KiB.
+	Line(depth int, function, file string, line int, fuel uint64)
 	// Leave reports the return of the function entered last.
 	Leave(fuel uint64)
 	// End reports the end of the call.
@@ -56,6 +60,7 @@ type watch struct {
 	trace    func(TraceEvent)
 	progress func(fuel uint64)
 	told     uint64 // fuel already reported to progress
+	script   bool   // the profiler receives lines of a script instead of functions of the module
 }
 
 // watched returns the observers of a call of a tool, or nil.
@@ -73,14 +78,14 @@ func (e *Engine) watched(tool string) *watch {
 
 // entered is the import by which a profiled module reports.
 func entered(s *session, a args) {
-	if s.watch != nil && s.watch.profiler != nil {
+	if s.watch != nil && s.watch.profiler != nil && !s.watch.script {
 		s.watch.profiler.Enter(a.u32(0), s.instance.fuel.Get())
 	}
 }
 
 // left is the other one.
 func left(s *session, _ args) {
-	if s.watch != nil && s.watch.profiler != nil {
+	if s.watch != nil && s.watch.profiler != nil && !s.watch.script {
 		s.watch.profiler.Leave(s.instance.fuel.Get())
 	}
 }

@@ -39,6 +39,8 @@ func (p *tally) EnterImport(_ string, fuel uint64) {
 	p.imports++
 }
 
+func (p *tally) Line(int, string, string, int, uint64) {}
+
 func (p *tally) Leave(fuel uint64) {
 	p.spend(fuel)
 	p.stack = p.stack[:len(p.stack)-1]

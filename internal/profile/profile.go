@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ const (
 	maxDepth  = 256
 	maxStacks = 1 << 15
 	maxAll    = 1 << 18 // stacks of all calls
+	maxLines  = 1 << 14 // of the script of a call
 )
 
 // Profile collects calls. It is safe for concurrent use, but each call is for one goroutine.
@@ -53,10 +55,10 @@ func (p *Profile) Calls() []*Call {
 	return slices.Clone(p.calls)
 }
 
-// frame names a function: one of the module's by its index, or an import.
+// frame names a function: one of the module's by its index, an import, or one in a file of a script.
 type frame struct {
-	index    uint32
-	imported string
+	index      uint32
+	name, file string
 }
 
 // node is one call stack: the frame of the function that runs, below its caller.
@@ -80,13 +82,53 @@ type Call struct {
 	beyond  *node   // nil until it is needed
 	nodes   int
 	last    uint64 // fuel at the last report
+
+	depths []int // of the functions of a script on the stack
+	lines  map[line]*spent
+	line   *spent // the line that runs, or nil
 }
+
+type line struct {
+	frame
+	number int
+}
+
+type spent struct{ times, fuel uint64 }
 
 // Enter reports that a function of the module is entered.
 func (c *Call) Enter(function uint32, fuel uint64) { c.enter(frame{index: function}, fuel) }
 
 // EnterImport reports that an imported function is called.
-func (c *Call) EnterImport(name string, fuel uint64) { c.enter(frame{imported: name}, fuel) }
+func (c *Call) EnterImport(name string, fuel uint64) { c.enter(frame{name: name}, fuel) }
+
+// Line reports that from now on so many functions of a script run, and where the innermost of them is.
+func (c *Call) Line(depth int, function, file string, number int, fuel uint64) {
+	c.spend(fuel)
+	at := line{frame{name: cmp.Or(function, "(anonymous)"), file: cmp.Or(file, "(script)")}, number}
+	before := len(c.depths)
+	for n := before; n > 0 && (c.depths[n-1] > depth || c.depths[n-1] == depth && c.top().frame != at.frame); n-- {
+		c.depths, c.stack = c.depths[:n-1], c.stack[:n]
+	}
+	returned := len(c.depths) < before
+	if n := len(c.depths); depth > 0 && (n == 0 || c.depths[n-1] < depth) {
+		c.enter(at.frame, fuel)
+		c.depths, returned = append(c.depths, depth), false
+	}
+	c.line = nil
+	if depth == 0 {
+		return
+	}
+	if c.line = c.lines[at]; c.line == nil && len(c.lines) < maxLines {
+		if c.lines == nil {
+			c.lines = map[line]*spent{}
+		}
+		c.line = &spent{}
+		c.lines[at] = c.line
+	}
+	if c.line != nil && !returned {
+		c.line.times++
+	}
+}
 
 // Leave reports that the function entered last returns.
 func (c *Call) Leave(fuel uint64) {
@@ -100,13 +142,16 @@ func (c *Call) Leave(fuel uint64) {
 // of them.
 func (c *Call) End(fuel uint64) {
 	c.spend(fuel)
-	c.stack = c.stack[:1]
+	c.stack, c.depths, c.line = c.stack[:1], nil, nil
 }
 
 func (c *Call) top() *node { return c.stack[len(c.stack)-1] }
 
 func (c *Call) spend(fuel uint64) {
 	c.top().fuel += fuel - c.last
+	if c.line != nil {
+		c.line.fuel += fuel - c.last
+	}
 	c.last = fuel
 }
 
@@ -131,7 +176,7 @@ func (c *Call) callee(caller *node, f frame) *node {
 
 func (c *Call) furtherCallee(f frame) *node {
 	if c.beyond == nil {
-		c.beyond = c.add(c.stack[0], frame{imported: Beyond})
+		c.beyond = c.add(c.stack[0], frame{name: Beyond})
 		c.beyond.overflow = true
 	}
 	if n, ok := c.beyond.callees[f]; ok {
@@ -209,7 +254,7 @@ func (b *builder) samples(n *node, stack []*profile.Location) {
 // location returns the place of a function, which has no lines.
 func (b *builder) location(f frame) *profile.Location {
 	at := location{frame: f}
-	if f.imported == "" {
+	if f.name == "" {
 		at.tool = b.tool
 	}
 	if l, ok := b.locations[at]; ok {
@@ -226,8 +271,8 @@ func (b *builder) location(f frame) *profile.Location {
 }
 
 func (p *Profile) nameOf(tool string, f frame) string {
-	if f.imported != "" {
-		return f.imported
+	if f.name != "" {
+		return f.name
 	}
 	if name := p.name(tool, f.index); name != "" {
 		return name

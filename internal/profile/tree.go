@@ -9,7 +9,8 @@ import (
 type Frame struct {
 	Name     string
 	Function uint32
-	Imported bool // of the host; Function means nothing
+	File     string // of a script; Function means nothing
+	Imported bool   // of the host; Function means nothing
 
 	Calls       uint64
 	Self, Total uint64   // fuel of the function itself, and with its callees
@@ -38,7 +39,8 @@ func (c *Call) tree(n *node, least uint64, room *int) *Frame {
 	*room--
 	f := &Frame{Calls: n.calls, Self: n.fuel, Total: n.fuel}
 	if n.caller != nil {
-		f.Name, f.Function, f.Imported = c.profile.nameOf(c.Tool, n.frame), n.frame.index, n.frame.imported != ""
+		f.Name, f.Function, f.File = c.profile.nameOf(c.Tool, n.frame), n.frame.index, n.frame.file
+		f.Imported = n.frame.name != "" && f.File == ""
 	}
 	for _, callee := range n.order {
 		total := callee.total()
@@ -60,15 +62,23 @@ func (n *node) total() uint64 {
 	return sum
 }
 
-// Functions calls found for each stack of a function of the module with its calls and the fuel that
-// it spent itself there.
-func (c *Call) Functions(found func(function uint32, calls, fuel uint64)) {
+// Functions calls found for each stack of a function of the module, or of the script, with its calls and
+// the fuel that it spent itself there.
+func (c *Call) Functions(found func(name, file string, function uint32, calls, fuel uint64)) {
 	next := slices.Clone(c.stack[0].order)
 	for len(next) > 0 {
 		n := next[len(next)-1]
 		next = append(next[:len(next)-1], n.order...)
-		if n.frame.imported == "" {
-			found(n.frame.index, n.calls, n.fuel)
+		if n.frame.name == "" || n.frame.file != "" {
+			found(n.frame.name, n.frame.file, n.frame.index, n.calls, n.fuel)
 		}
+	}
+}
+
+// Lines calls found for each line of the script that was reported, with how often and the fuel spent
+// from there to the next report.
+func (c *Call) Lines(found func(name, file string, line int, times, fuel uint64)) {
+	for l, s := range c.lines {
+		found(l.name, l.file, l.number, s.times, s.fuel)
 	}
 }

@@ -58,6 +58,7 @@ type Machine struct {
 	frames  []place    // of the callers
 	place              // of the function that runs
 	counts  [][]uint64 // of each function's operations; nil unless they are counted
+	observe func() []Range
 
 	at        uint64 // operations executed in this call
 	every     uint64 // operations between two snapshots; 0 when the machine does not record
@@ -97,7 +98,15 @@ func (m *Machine) Call(ctx context.Context, export string, stack []uint64) (err 
 	if m.every > 0 {
 		err = m.record(ctx)
 	} else {
-		_, err = m.protected(math.MaxUint64)
+		for done := false; !done && err == nil; {
+			m.watch(false)
+			if m.watched = nil; m.observe != nil {
+				m.watched = m.observe()
+			}
+			m.watch(true)
+			m.reason = 0
+			done, err = m.protected(math.MaxUint64)
+		}
 	}
 	copy(stack, m.stack[:f.results])
 	return err
@@ -174,8 +183,8 @@ func (m *Machine) resize(size int) {
 
 func (m *Machine) page(p int) []byte { return m.mem[p<<pageBits : (p+1)<<pageBits] }
 
-// spent returns the fuel that has been spent.
-func (m *Machine) spent() uint64 {
+// Fuel returns the fuel that has been spent.
+func (m *Machine) Fuel() uint64 {
 	if m.code.fuel < 0 {
 		return 0
 	}
@@ -234,6 +243,10 @@ func (g *Global) Get() uint64 { return g.m.globals[g.index] }
 
 // Set changes the value of a mutable global.
 func (g *Global) Set(v uint64) { g.m.globals[g.index] = v }
+
+// Observe makes the machine call a function at the beginning of each call that it does not record, and
+// after each write to one of the ranges that the function returned last. Nil is none.
+func (m *Machine) Observe(f func() []Range) { m.observe = f }
 
 // Count makes the machine count how often each operation is executed.
 func (m *Machine) Count() { m.counts = make([][]uint64, len(m.funcs)) }

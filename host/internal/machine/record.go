@@ -295,7 +295,7 @@ func (r *Recording) End() uint64 { return r.end }
 func (r *Recording) At() uint64 { return r.m.at }
 
 // Fuel returns the fuel that has been spent.
-func (r *Recording) Fuel() uint64 { return r.m.spent() }
+func (r *Recording) Fuel() uint64 { return r.m.Fuel() }
 
 // locate returns the first operation at or behind an offset, in the same function. The first operation
 // of a function may be behind its first instruction.

@@ -23,6 +23,9 @@ const (
 	quickJSInstruction = 28 // JSStackFrame.cur_pc
 )
 
+// placeTable begins the table that the host adds to the script of a tool: see placeTable in registry.
+const placeTable = ", lines: {"
+
 // script is what a JavaScript module says of its source.
 type script struct {
 	known bool // whether the engine is the version above
@@ -33,17 +36,17 @@ type script struct {
 // run is a part of the script whose lines and columns are as far from each other as in a file.
 type run struct{ line, column, file, lines, columns int }
 
-// readScript reads the table that the host adds to the script of a tool: see placeTable in registry.
+// readScript reads the table of places.
 func (t *Table) readScript(about *interp.About) {
 	t.script.known = about.Version == quickJSVersion
 	for _, d := range t.module.Data {
 		b := t.module.Bytes(d.Pos, d.End)
-		i := bytes.LastIndex(b, []byte(", lines: {"))
+		i := bytes.LastIndex(b, []byte(placeTable))
 		var lines struct {
 			Files []string `json:"files"`
 			Runs  string   `json:"runs"`
 		}
-		if i < 0 || json.NewDecoder(bytes.NewReader(b[i+len(", lines: "):])).Decode(&lines) != nil || len(lines.Files) == 0 {
+		if i < 0 || json.NewDecoder(bytes.NewReader(b[i+len(placeTable)-1:])).Decode(&lines) != nil || len(lines.Files) == 0 {
 			continue
 		}
 		t.script.files = lines.Files

@@ -18,6 +18,7 @@ const (
 	reportEnter    = iota + 1 // the index of a function, fuel
 	reportImport              // the place of its name in Module.Imports, fuel
 	reportLeave               // 0, fuel
+	reportLine                // how many functions of a script run, fuel; the line, the innermost function, its file
 	reportEnd                 // 0, fuel
 	reportCount               // the offset of an instruction, how often it was executed
 	reportCounted             // 0, 0: these were all
@@ -30,6 +31,9 @@ const (
 	// maxCounts is how many instructions of a call are counted, and so what the host keeps of
 	// them: twice as many as a Go program of 10 MB has in the functions that it calls.
 	maxCounts = 1 << 21
+
+	maxScript = 1 << 17 // functions of a script on its stack, and
+	maxText   = 1 << 10 // bytes of the name of one or of its file
 )
 
 // Observed implements [sandbox.Observable], by an engine with processes of its own that compute in the
@@ -88,6 +92,12 @@ func (r *reporter) EnterImport(name string, fuel uint64) {
 
 func (r *reporter) Leave(fuel uint64) { r.spent(reportLeave, 0, fuel) }
 
+func (r *reporter) Line(depth int, function, file string, line int, fuel uint64) {
+	where := appendBytes(appendBytes(binary.AppendUvarint(nil, uint64(line)), function), file)
+	r.report(reportLine, uint64(depth), fuel-r.fuel, where...)
+	r.fuel = fuel
+}
+
 func (r *reporter) End(fuel uint64) {
 	r.spent(reportEnd, 0, fuel)
 	r.send()
@@ -98,11 +108,11 @@ func (r *reporter) spent(kind byte, a, fuel uint64) {
 	r.fuel = fuel
 }
 
-func (r *reporter) report(kind byte, a, b uint64) {
+func (r *reporter) report(kind byte, a, b uint64, more ...byte) {
 	if len(r.frame) == 0 {
 		r.frame = begin(r.frame, kindObserved)
 	}
-	r.frame = binary.AppendUvarint(binary.AppendUvarint(append(r.frame, kind), a), b)
+	r.frame = append(binary.AppendUvarint(binary.AppendUvarint(append(r.frame, kind), a), b), more...)
 	if len(r.frame) >= batch {
 		r.send()
 	}
@@ -136,6 +146,10 @@ func (h *call) observed(body []byte) error {
 	mayNest := func() bool { s.depth++; return s.depth <= uint64(m.Limits.Depth)+8 }
 	for f := (fields{b: body}); len(f.b) > 0; {
 		kind, a, b := f.byte(), f.uvarint(), f.uvarint()
+		line, function, file := uint64(0), "", ""
+		if kind == reportLine {
+			line, function, file = f.uvarint(), f.text(), f.text()
+		}
 		if kind <= reportEnd {
 			if s.profiler == nil && o.Profile != nil {
 				s.profiler = o.Profile(h.Tool)
@@ -154,6 +168,8 @@ func (h *call) observed(body []byte) error {
 		case kind == reportLeave:
 			s.depth -= min(s.depth, 1)
 			s.profiler.Leave(s.fuel)
+		case kind == reportLine && a <= maxScript && line <= math.MaxInt32 && max(len(function), len(file)) <= maxText:
+			s.profiler.Line(int(a), function, file, int(line), s.fuel)
 		case kind == reportEnd:
 			s.profiler.End(s.fuel)
 		case kind == reportCount && o.Counts != nil && a <= math.MaxUint32 && len(s.counts) < maxCounts:

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/wasmtest"
@@ -26,6 +29,10 @@ type record struct {
 func (r *record) Enter(function uint32, fuel uint64) { r.add("enter", function, fuel) }
 
 func (r *record) EnterImport(name string, fuel uint64) { r.add(name, fuel) }
+
+func (r *record) Line(depth int, function, file string, line int, fuel uint64) {
+	r.add("line ", depth, function, file, line, fuel)
+}
 
 func (r *record) Leave(fuel uint64) { r.add("leave", fuel) }
 
@@ -70,6 +77,7 @@ func TestObserversSeeTheSameOfAnotherProcess(t *testing.T) {
 		"asks":     {asksForTheTime().Bytes(), sandbox.Limits{}},
 		"computes": {asksForEver().Bytes(), sandbox.Limits{Fuel: 400_000}}, // less than the host lets run at a time
 		"traps":    {traps.Bytes(), sandbox.Limits{}}, "nests": {nests.Bytes(), sandbox.Limits{Depth: 10_000, Effects: 50_000}},
+		"run_js": {interp.Tools["run_js"].Wasm(), sandbox.Limits{}}, // with lines of its script
 	} {
 		var here, there record
 		inside := observable(t, inline(t), here.observers(), tt.wasm, tt.limits)
@@ -84,6 +92,12 @@ func TestObserversSeeTheSameOfAnotherProcess(t *testing.T) {
 		}
 		if len(here.reports) < 8 || len(here.counts) == 0 || here.fuel == 0 {
 			t.Fatalf("%s: %+v", name, here)
+		}
+		if script := slices.ContainsFunc(here.reports, func(r string) bool { return strings.Contains(r, "line ") }); script != (name == "run_js") {
+			t.Errorf("%s: lines of a script: %v", name, script)
+		}
+		if name == "run_js" { // its start-up is counted where it is executed
+			here.counts, there.counts = nil, nil
 		}
 		if diff := cmp.Diff(here, there, cmp.AllowUnexported(record{})); diff != "" {
 			t.Errorf("%s (-here +there):\n%.2000s", name, diff)

@@ -170,10 +170,11 @@ func (w *world) viewOfAlice() eventview.View {
 // calls counts the functions that a call enters.
 type calls struct{ entered, fuel uint64 }
 
-func (c *calls) Enter(uint32, uint64)       { c.entered++ }
-func (c *calls) EnterImport(string, uint64) {}
-func (c *calls) Leave(uint64)               {}
-func (c *calls) End(fuel uint64)            { c.fuel = fuel }
+func (c *calls) Enter(uint32, uint64)                  { c.entered++ }
+func (c *calls) EnterImport(string, uint64)            {}
+func (c *calls) Line(int, string, string, int, uint64) {}
+func (c *calls) Leave(uint64)                          {}
+func (c *calls) End(fuel uint64)                       { c.fuel = fuel }
 
 // TestRunsAreExecutedForTheWebView profiles a run of a tenant, and cancels an execution that does not
 // end.

@@ -26,6 +26,7 @@ import (
 const (
 	maxLooked   = 2000 // runs whose first event is read
 	maxExecuted = 50
+	maxScripted = 10_000 // functions of a script
 )
 
 // coveragePage shows which functions of a module recorded runs execute.
@@ -49,14 +50,16 @@ type coveredPackage struct {
 	Executed        string
 	Lines, LinesHit int
 	Missing         string // lines of a function that were not executed
+	Reached         string // lines of a function of a script that were
 }
 
 // coverage is what was found.
 type coverage struct {
 	runs, failed, more int // executed, not executed for a reason, and left out
 	reason             string
-	functions          []coveredFunction // all of the module, the imports first
-	imports            int
+	functions          []coveredFunction // all of the module, the imports first, and those of its script that ran
+	first              int               // the first that is shown
+	scripted           map[[2]string]int // the index of functions of a script, by file and name
 	fuel               uint64
 }
 
@@ -66,6 +69,26 @@ type coveredFunction struct {
 	runs        int
 	lines, hit  int
 	missing     string // lines that were not executed
+	file        string // of a script
+	reached     map[int]bool
+}
+
+// index returns where a function of the module is, or of its script if it has a file.
+func (found *coverage) index(name, file string, function uint32) (i int, ok bool) {
+	if file == "" {
+		return int(function), int64(function) < int64(len(found.functions))
+	}
+	key := [2]string{file, name}
+	if i, ok = found.scripted[key]; ok || len(found.scripted) == maxScripted {
+		return i, ok
+	}
+	if len(found.scripted) == 0 { // those of the interpreter are not shown
+		found.scripted, found.first = map[[2]string]int{}, len(found.functions)
+	}
+	i = len(found.functions)
+	found.scripted[key] = i
+	found.functions = append(found.functions, coveredFunction{name: name, file: file, reached: map[int]bool{}})
+	return i, true
 }
 
 // moduleOf returns the digest that an address names.
@@ -179,7 +202,7 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 	if err != nil {
 		return nil, err
 	}
-	found := &coverage{imports: imports, more: max(len(used.runs)-maxExecuted, 0), functions: make([]coveredFunction, len(names))}
+	found := &coverage{first: imports, more: max(len(used.runs)-maxExecuted, 0), functions: make([]coveredFunction, len(names))}
 	for i, name := range names {
 		found.functions[i].name = name
 	}
@@ -211,20 +234,27 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 			continue
 		}
 		found.runs++
-		hit := map[uint32]bool{}
+		hit := map[int]bool{}
 		for _, c := range measured.Calls() {
 			if of, _ := symbols.Module(c.Tool); of != digest {
 				continue
 			}
-			c.Functions(func(function uint32, calls, fuel uint64) {
-				if int64(function) >= int64(len(found.functions)) {
+			c.Functions(func(name, file string, index uint32, calls, fuel uint64) {
+				i, ok := found.index(name, file, index)
+				if !ok {
 					return
 				}
-				f := &found.functions[function]
+				f := &found.functions[i]
 				f.calls, f.fuel, found.fuel = f.calls+calls, f.fuel+fuel, found.fuel+fuel
-				if !hit[function] {
-					hit[function] = true
+				if !hit[i] {
+					hit[i] = true
 					f.runs++
+				}
+			})
+			c.Lines(func(name, file string, line int, _, _ uint64) {
+				if i, ok := found.index(name, file, 0); ok && line > 0 {
+					found.functions[i].reached[line] = true
+					found.functions[i].hit = len(found.functions[i].reached)
 				}
 			})
 		}
@@ -255,10 +285,10 @@ func (found *coverage) addLines(lines []guest.Line) {
 
 func (p *coveragePage) show(found *coverage, page, in string) {
 	packages := map[string]*coveredPackage{}
-	hit, all := 0, len(found.functions)-found.imports
-	for i := found.imports; i < len(found.functions); i++ {
+	hit, all := 0, len(found.functions)-found.first
+	for i := found.first; i < len(found.functions); i++ {
 		f := &found.functions[i]
-		name := cmp.Or(packageOf(f.name), "(no package)")
+		name := cmp.Or(f.file, packageOf(f.name), "(no package)")
 		sum := packages[name]
 		if sum == nil {
 			sum = &coveredPackage{Name: display.Printable(name), Path: address(page, map[string][]string{"in": {name}})}
@@ -276,10 +306,16 @@ func (p *coveragePage) show(found *coverage, page, in string) {
 			if f.runs > 0 {
 				executed = display.Plural(f.runs, "run")
 			}
-			p.Packages = append(p.Packages, coveredPackage{Name: display.Printable(cmp.Or(f.name, fmt.Sprintf("func[%d]", i))), Calls: f.calls, Fuel: f.fuel, Executed: executed, Hit: f.runs, Lines: f.lines, LinesHit: f.hit, Missing: display.Printable(strings.TrimPrefix(f.missing, ", "))})
+			reached := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(f.reached))), "[]")
+			p.Packages = append(p.Packages, coveredPackage{Reached: reached, Name: display.Printable(cmp.Or(f.name, fmt.Sprintf("func[%d]", i))), Calls: f.calls, Fuel: f.fuel, Executed: executed, Hit: f.runs, Lines: f.lines, LinesHit: f.hit, Missing: display.Printable(strings.TrimPrefix(f.missing, ", "))})
 		}
 	}
-	p.Facts = []fact{{"runs executed", display.Digits(uint64(found.runs))}, {"functions executed", fmt.Sprintf("%s of %s, %s", display.Digits(uint64(hit)), display.Digits(uint64(all)), shareOf(uint64(hit), uint64(max(all, 1))))}, {"fuel", display.Digits(found.fuel)}}
+	executed := fmt.Sprintf("%s of %s, %s", display.Digits(uint64(hit)), display.Digits(uint64(all)), shareOf(uint64(hit), uint64(max(all, 1))))
+	if len(found.scripted) > 0 {
+		executed = display.Digits(uint64(hit)) + " of the script"
+		p.Notes = append(p.Notes, "Functions and lines are those of the script that runs have reached: those that none has are not known. "+scriptLines)
+	}
+	p.Facts = []fact{{"runs executed", display.Digits(uint64(found.runs))}, {"functions executed", executed}, {"fuel", display.Digits(found.fuel)}}
 	if found.more > 0 {
 		p.Notes = append(p.Notes, display.Plural(found.more, "older run")+" not executed: a page executes the newest "+display.Digits(maxExecuted)+".")
 	}

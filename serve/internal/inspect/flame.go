@@ -46,6 +46,7 @@ type flame struct {
 	Call      string       // path of the call in the waterfall
 	Smaller   bool         // some frames are not drawn
 	None      bool         // nothing was executed
+	Script    string       // how exact the lines of a script are
 }
 
 // flameFrame is a rectangle.
@@ -67,10 +68,14 @@ type fuelOfRun struct {
 	root    *profile.Frame
 	events  []uint64     // of the calls, by their index in root; 0 is unknown
 	lines   []guest.Line // those that spent most first
+	script  bool         // some of them are of a script
 	verdict agent.Verdict
 }
 
 const fuelRow = 19 // pixels
+
+// scriptLines tells how exact the lines of a script are.
+const scriptLines = "Calls of a script are exact. A line begins with its first operation that calls or can fail; what a line does before that counts for the line before it."
 
 func fuelTask(run eventlog.RunSummary) string { return "fuel " + run.RunID + " " + run.Head.String() }
 
@@ -147,8 +152,25 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 		}
 		found.events = append(found.events, seq)
 	}
-	found.lines = slices.DeleteFunc(lines.Of(nil), func(l guest.Line) bool { return l.Fuel == 0 })
-	slices.SortStableFunc(found.lines, func(a, b guest.Line) int { return cmp.Compare(b.Fuel, a.Fuel) })
+	found.lines = lines.Of(nil)
+	scripts := map[guest.Line]*guest.Line{} // by what is not a sum
+	for _, c := range measured.Calls() {
+		c.Lines(func(name, file string, number int, times, fuel uint64) {
+			key := guest.Line{Name: name, File: file, Line: number}
+			if scripts[key] == nil {
+				scripts[key] = &guest.Line{Name: name, File: file, Line: number}
+			}
+			scripts[key].Executed += times
+			scripts[key].Fuel += fuel
+		})
+	}
+	for _, l := range scripts {
+		found.lines, found.script = append(found.lines, *l), true
+	}
+	found.lines = slices.DeleteFunc(found.lines, func(l guest.Line) bool { return l.Fuel == 0 })
+	slices.SortStableFunc(found.lines, func(a, b guest.Line) int {
+		return cmp.Or(cmp.Compare(b.Fuel, a.Fuel), strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
 	found.lines = slices.Clone(found.lines[:min(len(found.lines), maxLines)])
 	return found, nil
 }
@@ -188,6 +210,9 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 	}
 	all := max(found.root.Total, 1)
 	p.Name, p.None = display.Printable(shown.Name), found.root.Total == 0
+	if found.script {
+		p.Script = scriptLines
+	}
 	p.Facts = []fact{{"fuel", display.Digits(shown.Total)}, {"of the run", shareOf(shown.Total, all)}}
 	if len(steps) > 0 {
 		p.Facts = append(p.Facts, fact{"by itself", display.Digits(shown.Self)}, fact{"calls", display.Digits(shown.Calls)})
@@ -243,11 +268,19 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 	})
 	p.Functions = p.Functions[:min(len(p.Functions), flameTop)]
 	for _, l := range found.lines {
-		if len(p.Lines) < flameTop && (len(steps) < 2 || !shown.Imported && l.Function == shown.Function) {
+		if len(p.Lines) < flameTop && (len(steps) < 2 || lineOf(shown, l)) {
 			l.Name, l.File = line(l.Name), line(l.File)
 			p.Lines = append(p.Lines, l)
 		}
 	}
+}
+
+// lineOf reports whether a line is one of a function.
+func lineOf(f *profile.Frame, l guest.Line) bool {
+	if f.File != "" {
+		return l.File == f.File && l.Name == f.Name
+	}
+	return !f.Imported && l.Function == f.Function
 }
 
 // flameClass returns the colour of a frame: functions of a package have the same.
@@ -259,7 +292,7 @@ func flameClass(f *profile.Frame, depth int) string {
 		return "fl-host"
 	}
 	hash := fnv.New32a()
-	hash.Write([]byte(packageOf(f.Name)))
+	hash.Write([]byte(cmp.Or(f.File, packageOf(f.Name))))
 	return "fl-" + strconv.Itoa(int(hash.Sum32()%6))
 }
 

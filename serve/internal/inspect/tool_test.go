@@ -83,6 +83,13 @@ func executing(view eventview.View) eventview.View {
 				c.EnterImport("starling:v1.http", 600)
 				c.Leave(700)
 				c.Leave(900)
+				if strings.HasSuffix(runID, "SCRIPT") {
+					c.End(900)
+					c = o.Profile("rates")
+					c.Line(1, "execute", "tool.js", 3, 10)
+					c.Line(2, hostile[0], "tool.js", 7, 110)
+					c.Line(1, "execute", "tool.js", 3, 700)
+				}
 				c.End(1000)
 			}
 			if o.Module == moduleTwo {
@@ -121,6 +128,10 @@ func TestFlameOfARun(t *testing.T) {
 	for _, at := range []string{"9", "0.0.0.0.0.0.0", "-1", "0..0", strings.Repeat("0.", 9000), "18446744073709551616"} {
 		b.wants("/runs/R/fuel?in="+at, "<svg x=")
 	}
+	recordUse(t, log, "SCRIPT", "rates", moduleOne, 200, 1000)
+	finish(b, "/runs/SCRIPT/fuel", nil)
+	b.wants("/runs/SCRIPT/fuel", `aria-label="execute: 990 of fuel, `, `tool.js:3 <span class="note">execute</span></td><td class="number">400</td><td class="number">1</td>`,
+		`tool.js:7`, "Calls of a script are exact.")
 	finish(b, "/runs/GONE/fuel", nil)
 	b.wants("/runs/GONE/fuel", "its module is gone", ">Execute again</button>")
 }
@@ -179,6 +190,13 @@ func TestCoverageOfAModule(t *testing.T) {
 			t.Errorf("%s: %d", path, code)
 		}
 	}
+
+	log = store.Memory()
+	recordUse(t, log, "SCRIPT", "rates", moduleOne, 200, 1000)
+	b = openView(t, executing(viewOf(log, "")))
+	finish(b, path, nil)
+	b.wants(path, "2 of the script", "tool.js</a>")
+	b.wants(path+"?in=tool.js", "execute<", `<div class="note">reached: 3</div>`, `<div class="note">reached: 7</div>`)
 }
 
 func TestPageOfATool(t *testing.T) {
