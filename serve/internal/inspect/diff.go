@@ -25,9 +25,7 @@ type diffPage struct {
 	Runs           []option // that can be chosen
 	All            bool     // matching pairs are shown as well
 	Chosen         bool     // both runs are
-	Verdict        state
-	Sentence       string
-	Counts         []fact
+	Found          eventview.Comparison
 	FirstPath      string
 	Pairs          []pairRow
 	Previous, Next string
@@ -90,9 +88,7 @@ func (s *Server) compare(ctx context.Context, v eventview.View, from int, p *dif
 		}
 		return address(s.path("diff"), q)
 	}
-	p.Verdict, p.Sentence = verdictOf(c)
-	p.Counts = []fact{{"match", display.Digits(uint64(c.Match))}, {"differ", display.Digits(uint64(c.Diff))},
-		{"only in A", display.Digits(uint64(c.OnlyA))}, {"only in B", display.Digits(uint64(c.OnlyB))}}
+	p.Found = c
 	p.Swap = address(s.path("diff"), url.Values{"a": {p.B}, "b": {p.A}})
 	p.SwitchPath, p.SwitchName = path(1, true), "Show matching events too"
 	if p.All {
@@ -110,33 +106,9 @@ func (s *Server) compare(ctx context.Context, v eventview.View, from int, p *dif
 	for _, pair := range c.Pairs {
 		row := pairRow{Pair: pair}
 		if n := len(p.Pairs); n == 0 || p.Pairs[n-1].Call != pair.Call {
-			row.Head = line(pair.Call)
+			row.Head = pair.Call
 		}
 		p.Pairs = append(p.Pairs, row)
 	}
 	return nil
-}
-
-// verdictOf describes the comparison of two runs in a sentence.
-func verdictOf(c eventview.Comparison) (state, string) {
-	capped := ""
-	if c.Capped {
-		capped = fmt.Sprintf(" Only the first %s were compared.", display.Plural(c.Examined, "event"))
-	}
-	if c.First.Position == 0 {
-		return state{"the same", "good"}, fmt.Sprintf("%s match.%s", display.Plural(c.Match, "event"), capped)
-	}
-	where := fmt.Sprintf("event %d", c.First.Seq())
-	if c.First.Relation == eventview.OnlyB {
-		where += " of B"
-	}
-	if c.First.Call != "" {
-		where = "call " + line(c.First.Call) + ", " + where
-	}
-	return state{"different", "warn"}, fmt.Sprintf("The first difference is in %s.%s", where, capped)
-}
-
-// relations are how the pairs are marked.
-var relations = map[eventview.Relation]state{
-	eventview.Match: {"match", "good"}, eventview.Diff: {"differ", "warn"}, eventview.OnlyA: {"only A", "open"}, eventview.OnlyB: {"only B", "open"},
 }

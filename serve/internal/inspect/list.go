@@ -36,8 +36,8 @@ type listPage struct {
 	Failed             string
 	Reasons            []reason
 	Runs               []runLine
-	Has                map[string]bool // the columns that are not all zeros
-	Totals             []fact          // of the runs of this page
+	Has                map[string]bool     // the columns that are not all zeros
+	Together           eventlog.RunSummary // the runs of this page
 	First, Last        int
 	Total              string
 	Previous, Next     string // paths, or empty
@@ -137,14 +137,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	jobs := v.OpenJobs(r.Context(), summaries...)
 	p.Has = map[string]bool{}
 	for _, run := range found.Runs {
-		one := runLine{Run: run, State: stateOf(run.RunSummary), What: line(cmp.Or(run.Tool, run.Did.Goal)), Model: display.Shorten(display.Printable(run.Did.Model), maxModel)}
+		one := runLine{Run: run, State: stateOf(run.Status()), What: line(cmp.Or(run.Tool, run.Did.Goal)), Model: display.Shorten(display.Printable(run.Did.Model), maxModel)}
 		if run.Arguments != "{}" && run.Tool != "" {
 			one.Arguments = line(run.Arguments)
 		}
 		one.Error = line(run.Reason)
 		one.Took = percent(float64(run.DurationMs) / float64(longest))
 		if job, ok := jobs[run.RunID]; ok {
-			one.State, one.Job = stateOfJob(job.State), sentenceOf(job)
+			one.State, one.Job = stateOf(job.State), sentenceOf(job)
 		} else if silent := run.Silent(now); run.TerminalKind == 0 && silent >= minSilence {
 			one.State.Class, one.Job = "warn", "silent for "+strings.TrimSuffix(ago(silent), " ago")
 		}
@@ -155,7 +155,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		p.Runs = append(p.Runs, one)
 	}
 	if len(p.Runs) > 0 {
-		p.Totals = append([]fact{{"together", display.Plural(len(p.Runs), "run")}}, used(eventlog.Together(summaries))...)
+		p.Together = eventlog.Together(summaries)
 		p.First, p.Last = offset+1, offset+len(p.Runs)
 	}
 	if offset > 0 {

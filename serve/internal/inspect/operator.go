@@ -33,12 +33,6 @@ type queuePage struct {
 	Narrowed bool
 }
 
-// stateOfJob returns the word for the state of a job, and its CSS class.
-func stateOfJob(s queue.State) state {
-	class := map[queue.State]string{queue.Running: "good", queue.Sleeping: "warn", queue.Cancelling: "warn"}[s]
-	return state{string(s), cmp.Or(class, "open")}
-}
-
 func sentenceOf(job queue.Status) string {
 	return display.Shorten(display.Printable(job.Sentence()), maxLine)
 }
@@ -106,12 +100,6 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 	}
 	s.render(w, r, http.StatusOK, "queue", "Queue", v, p)
 	return nil
-}
-
-// stateOfHost returns the state of a host, with its CSS class.
-func stateOfHost(h queue.Host) state {
-	class := map[string]string{queue.HostWorking: "good", queue.HostDraining: "warn", queue.HostDrained: "warn"}[h.State]
-	return state{h.State, cmp.Or(class, "bad")}
 }
 
 // queuePath is the address of a page of the queue.

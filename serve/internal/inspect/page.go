@@ -7,6 +7,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"reflect"
@@ -44,25 +45,27 @@ var functions = template.FuncMap{
 	"text":   display.Printable,
 	"line":   line,
 	"digits": digits,
-	"size":   func(n int64) string { return display.Size(uint64(n)) },
+	"size":   size,
+	"ns":     duration,
 	"of": func(used, bound int64) string {
 		if bound < 0 {
-			return display.Size(uint64(used)) + ", no bound"
+			return size(used) + ", no bound"
 		}
-		return display.Size(uint64(used)) + " of " + display.Size(uint64(bound))
+		return size(used) + " of " + size(bound)
 	},
-	"moment":   func(at time.Time) moment { return newMoment(at.UnixNano(), time.Now()) },
-	"job":      stateOfJob,
-	"host":     stateOfHost,
-	"when":     whenOfJob,
-	"took":     took,
-	"kind":     event.Kind.Short,
-	"group":    event.Kind.Family,
-	"facts":    func(ev event.Event) string { return event.Line(ev, maxLine) },
-	"plural":   display.Plural[uint64],
-	"relation": func(r eventview.Relation) state { return relations[r] },
-	"cost":     cost,
-	"fuel":     display.Fuel,
+	"moment": func(at time.Time) moment { return newMoment(at.UnixNano(), time.Now()) },
+	"state":  func(word any) state { return stateOf(fmt.Sprint(word)) },
+	"when":   whenOfJob,
+	"took":   took,
+	"kind":   event.Kind.Short,
+	"group":  event.Kind.Family,
+	"facts":  func(ev event.Event) string { return event.Line(ev, maxLine) },
+	"plural": func(n any, noun string) string { return display.Plural(number(n), noun) },
+	"relation": func(r eventview.Relation) state {
+		return stateOf(map[eventview.Relation]string{eventview.Match: "match", eventview.Diff: "differ", eventview.OnlyA: "only A", eventview.OnlyB: "only B"}[r])
+	},
+	"cost": cost,
+	"fuel": display.Fuel,
 }
 
 // line is the beginning of a text as one printable line.
@@ -70,13 +73,17 @@ func line(s string) string {
 	return display.Shorten(display.Printable(s[:min(len(s), 4*maxLine)]), maxLine)
 }
 
-// digits writes a count. A log may claim that it is negative.
-func digits(n any) string {
+// number returns a count or a size of any type. A log may claim that it is negative.
+func number(n any) uint64 {
 	if v := reflect.ValueOf(n); v.CanInt() {
-		return display.Digits(uint64(max(v.Int(), 0)))
+		return uint64(max(v.Int(), 0))
 	}
-	return display.Digits(reflect.ValueOf(n).Uint())
+	return reflect.ValueOf(n).Uint()
 }
+
+func digits(n any) string { return display.Digits(number(n)) }
+
+func size(n any) string { return display.Size(number(n)) }
 
 // status is an error with the code and the words that the browser gets.
 type status struct {

@@ -43,7 +43,7 @@ type runPage struct {
 	Run     runHead
 	Verdict *verdict
 	Failure *failure
-	Tiles   []fact
+	Did     *span.Run
 	Tabs    []link
 	Notes   []string // what is not shown
 	Failing string   // path of the next failure, or empty
@@ -81,9 +81,11 @@ func (f fact) Hash() bool { return len(f.Value) == 2*event.HashSize }
 
 // failure is why a run did not complete.
 type failure struct {
-	Text, Where string
-	Path        string // of the row that failed, or empty
-	Command     string // that helps to find out, or empty
+	Text, Type string
+	Cause      *span.Span // whose failure ended the run, or nil
+	Attempts   uint32     // that it could have
+	Path       string     // of its row
+	Command    string     // that helps to find out, or empty
 }
 
 // reader builds a page of the events of a run.
@@ -241,26 +243,24 @@ func (b *reader) frame(r *http.Request, name string) {
 	if at := slices.IndexFunc(run.Spans, func(s span.Span) bool { return s.Kind == span.Call }); run.Model == "" && at >= 0 { // the goal is the name of the tool
 		p.Run.Input = display.Shorten(line(run.Spans[at].Input), maxGoal)
 	}
-	p.Tiles = tiles(run)
+	p.Did = run
 	if run.Encrypted {
 		b.note("Some payloads are encrypted. What they did is not shown.")
 	}
 	if len(b.bad) > 0 { // the one after the selected event, or the first
 		p.Failing = b.pathOf(b.bad[(slices.Index(b.bad, b.selected)+1)%len(b.bad)])
 	}
-	tab := func(title, view, count string) {
-		p.Tabs = append(p.Tabs, link{title, b.runPath(b.run.RunID, view, b.selected), count, name == view})
-	}
-	tab("Waterfall", viewWaterfall, "")
-	tab("Events", viewEvents, digits(b.run.LastSeq))
-	if run.Turns > 0 || name == viewConversation {
-		tab("Conversation", viewConversation, "")
-	}
-	if run.Requests > 0 || name == viewRequests {
-		tab("Requests", viewRequests, digits(run.Requests))
-	}
-	if run.Fuel > 0 || name == viewFuel {
-		tab("Fuel", viewFuel, "")
+	for _, tab := range []struct {
+		title, view string
+		count       string
+		shown       bool
+	}{
+		{"Waterfall", viewWaterfall, "", true}, {"Events", viewEvents, digits(b.run.LastSeq), true}, {"Conversation", viewConversation, "", run.Turns > 0},
+		{"Requests", viewRequests, digits(run.Requests), run.Requests > 0}, {"Fuel", viewFuel, "", run.Fuel > 0},
+	} {
+		if tab.shown || tab.view == name {
+			p.Tabs = append(p.Tabs, link{tab.title, b.runPath(b.run.RunID, tab.view, b.selected), tab.count, tab.view == name})
+		}
 	}
 	if run.State == span.Failed || run.State == span.Cancelled {
 		p.Failure = b.failure(run)
@@ -312,11 +312,11 @@ func asNumber(r *http.Request, name string) int64 {
 func (s *Server) runHead(r *http.Request, v eventview.View, run eventlog.RunSummary) runHead {
 	goal, model := opening(r.Context(), v, run.RunID)
 	h := runHead{
-		ID: display.Printable(run.RunID), Goal: goal, Model: model, Status: stateOf(run), Started: newMoment(run.StartedAt.UnixNano(), time.Now()),
+		ID: display.Printable(run.RunID), Goal: goal, Model: model, Status: stateOf(run.Status()), Started: newMoment(run.StartedAt.UnixNano(), time.Now()),
 		RunID: run.RunID, Replays: v.CanReplay(),
 	}
 	if job, ok := v.OpenJobs(r.Context(), run)[run.RunID]; ok {
-		h.Status, h.Job = stateOfJob(job.State), sentenceOf(job)
+		h.Status, h.Job = stateOf(job.State), sentenceOf(job)
 	}
 	last := run.StartedAt.Add(time.Duration(run.DurationMs) * time.Millisecond)
 	h.Last = last.UnixMilli()
@@ -332,29 +332,23 @@ func (s *Server) runHead(r *http.Request, v eventview.View, run eventlog.RunSumm
 
 // failure describes why a run ended.
 func (b *reader) failure(run *span.Run) *failure {
-	f := &failure{Text: errorText(run.Error), Where: display.Printable(run.ErrorType)}
+	f := &failure{Text: errorText(run.Error), Type: run.ErrorType}
 	if run.Cause == span.None {
 		return f
 	}
-	cause := run.Spans[run.Cause]
-	if cause.Error != "" && strings.HasSuffix(run.Error, cause.Error) { // the rest is the class, which Where has
-		f.Text = errorText(cause.Error)
+	f.Cause = &run.Spans[run.Cause]
+	if f.Cause.Error != "" && strings.HasSuffix(run.Error, f.Cause.Error) { // the rest is the class
+		f.Text = errorText(f.Cause.Error)
 	}
-	f.Path = b.runPath(b.run.RunID, viewWaterfall, numberOf(&cause))
-	f.Where = line(cause.Name) + " failed"
-	most := cause.Attempt
+	f.Attempts = f.Cause.Attempt
 	if started, err := b.first.AsRunStarted(); err == nil {
 		for _, ref := range started.ToolSchemas {
-			if ref.Name == cause.Name {
-				most = max(most, ref.Attempts)
+			if ref.Name == f.Cause.Name {
+				f.Attempts = max(f.Attempts, ref.Attempts)
 			}
 		}
 	}
-	if most > 1 {
-		f.Where += fmt.Sprintf(" at attempt %d of %d", cause.Attempt, most)
-	}
-	f.Where += " (" + line(run.ErrorType) + ")"
-	f.Command = b.debugCommand(&cause, cause.Fuel)
+	f.Path, f.Command = b.runPath(b.run.RunID, viewWaterfall, numberOf(f.Cause)), b.debugCommand(f.Cause, f.Cause.Fuel)
 	return f
 }
 
@@ -370,36 +364,6 @@ func (b *reader) debugCommand(call *span.Span, fuel uint64) string {
 		return ""
 	}
 	return fmt.Sprintf("starling-host debug %s %s --at %d/%d", display.ShellWord(b.view.Database), display.ShellWord(b.run.RunID), call.First, fuel)
-}
-
-// tiles returns the figures of a run, without zero ones.
-func tiles(run *span.Run) (all []fact) {
-	tile := func(name, value string, shown bool) {
-		if shown {
-			all = append(all, fact{name, value})
-		}
-	}
-	some := func(n, failed int, what string) string {
-		text := digits(n)
-		if failed > 0 {
-			text += fmt.Sprintf(" · %d %s", failed, what)
-		}
-		return text
-	}
-	tile("duration", duration(run.End), true)
-	tile("turns", digits(run.Turns), run.Turns > 0)
-	tile("calls", some(run.Calls, run.FailedCalls, "failed"), run.Calls > 0)
-	requests := some(run.Requests, run.Status4xx, "× 4xx")
-	if run.Status5xx > 0 {
-		requests += fmt.Sprintf(" · %d × 5xx", run.Status5xx)
-	}
-	tile("requests", requests, run.Requests > 0)
-	tile("fuel", display.Fuel(run.Fuel), run.Fuel > 0)
-	tile("peak memory", display.Size(run.PeakMemory), run.PeakMemory > 0)
-	tile("tokens in / out", digits(run.InputTokens)+" / "+digits(run.OutputTokens), run.InputTokens+run.OutputTokens > 0)
-	tile("cost", cost(run.CostUSD), run.CostUSD > 0)
-	tile("waited", duration(run.Waited), run.Waited > 0)
-	return all
 }
 
 // numberOf returns the number of the event that stands for a span: the one with the request of an
@@ -421,12 +385,16 @@ func callName(run *span.Run, at int) string {
 
 // panel is what is known of the selected event and its span.
 type panel struct {
-	Title, Error string
-	Facts        []fact
-	Parts        []part
-	Command      string // that debugs the call from here, or empty
-	Fuel, Tool   string // paths: where the fuel of a call went, and its tool; or empty
-	Path, Close  string // of the event, and of the view without the panel
+	Event       event.Event
+	Hash        string
+	Span        *span.Span // nil for an event without one
+	Took, Error string
+	Call        string // that an effect is in, or empty
+	Decision    []fact
+	Parts       []part
+	Command     string // that debugs the call from here, or empty
+	Fuel, Tool  string // paths: where the fuel of a call went, and its tool; or empty
+	Path, Close string // of the event, and of the view without the panel
 }
 
 // part is a titled text.
@@ -445,58 +413,35 @@ func (b *reader) choose(r *http.Request, view string) (chosen int) {
 	if err != nil {
 		return span.None // an unreadable one is noted
 	}
-	p := &panel{Title: ev.Kind.Short(), Path: b.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)), Close: b.runPath(id, view, 0)}
+	p := &panel{Event: ev, Hash: ev.Hash().String(), Parts: parts(ev), Path: b.path("runs", id, "events", strconv.FormatUint(ev.Seq, 10)), Close: b.runPath(id, view, 0)}
 	b.page.Panel = p
-	say := func(name, value string) { p.Facts = append(p.Facts, fact{name, value}) }
 	if chosen = run.At(ev.Seq); chosen == span.None {
-		say("event", digits(ev.Seq))
-		p.Parts = parts(ev)
-		say("hash", ev.Hash().String())
 		return chosen
 	}
 	s := &run.Spans[chosen]
-	p.Title = line(s.Name)
-	if s.Kind == span.Call {
-		p.Title = line(s.CallName())
-	}
-	say("state", string(s.State))
-	if s.Status != 0 {
-		say("status", strconv.Itoa(s.Status))
-	}
-	say("began", "+"+duration(s.Start))
-	if took := (span.Row{Span: s, End: s.End}).Took(); took != "" {
-		say("took", took)
-	}
+	p.Span, p.Took = s, span.Row{Span: s, End: s.End}.Took()
 	if s.Error != "" {
 		p.Error = line(s.ErrorType) + ": " + errorText(s.Error)
 	}
-	p.Parts = parts(ev)
-	if s.Kind == span.Call && s.Last > 0 && ev.Seq == s.First { // with its outcome
-		if end, err := b.view.Event(r.Context(), id, s.Last); err == nil {
-			p.Parts = append(p.Parts, parts(end)...)
-		}
-	}
-	if s.Kind == span.Call && s.Fuel > 0 {
-		say("fuel", digits(s.Fuel))
-		say("peak memory", display.Size(s.PeakMemory))
-		p.Command, p.Fuel = b.debugCommand(s, s.Fuel), b.runPath(id, viewFuel, s.First)
-	}
-	if s.Kind == span.Call {
+	switch s.Kind {
+	case span.Call:
 		p.Tool = b.path("tools", s.Name)
-	}
-	effect, err := ev.AsSideEffectRecorded()
-	if err == nil && s.Kind == span.Effect {
-		if in := run.CallOf(chosen); in != span.None {
-			say("call", line(run.Spans[in].CallName()))
-			p.Command = b.debugCommand(&run.Spans[in], effect.Fuel)
-		}
 		if s.Fuel > 0 {
-			say("fuel since the effect before", digits(s.Fuel))
+			p.Command, p.Fuel = b.debugCommand(s, s.Fuel), b.runPath(id, viewFuel, s.First)
 		}
-		p.Facts = append(p.Facts, decision(effect)...)
+		if s.Last > 0 && ev.Seq == s.First { // with its outcome
+			if end, err := b.view.Event(r.Context(), id, s.Last); err == nil {
+				p.Parts = append(p.Parts, parts(end)...)
+			}
+		}
+	case span.Effect:
+		if effect, err := ev.AsSideEffectRecorded(); err == nil {
+			p.Decision = decision(effect)
+			if p.Call = callName(run, chosen); p.Call != "" {
+				p.Command = b.debugCommand(&run.Spans[run.CallOf(chosen)], effect.Fuel)
+			}
+		}
 	}
-	say("event", digits(ev.Seq))
-	say("hash", ev.Hash().String())
 	return chosen
 }
 

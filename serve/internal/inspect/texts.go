@@ -1,14 +1,15 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/serve/internal/queue"
 )
 
 // address is a path with those parameters that have a value.
@@ -28,19 +29,20 @@ func unless[N int | int64 | uint64](standard, n N) string {
 	return fmt.Sprint(n)
 }
 
-// state is the word for the state of a run, and the class that it is drawn with.
+// state is the word for a state, and the class that it is drawn with.
 type state struct{ Word, Class string }
 
-func stateOf(run eventlog.RunSummary) state {
-	switch run.TerminalKind {
-	case event.KindRunCompleted:
-		return state{run.Status(), "good"}
-	case event.KindRunFailed:
-		return state{run.Status(), "bad"}
-	case event.KindRunCancelled:
-		return state{run.Status(), "warn"}
-	}
-	return state{run.Status(), "open"}
+func stateOf[S ~string](word S) state {
+	return state{string(word), cmp.Or(classes[string(word)], "open")}
+}
+
+// classes are how states are drawn that are not open.
+var classes = map[string]string{
+	eventlog.StatusCompleted: "good", eventlog.StatusFailed: "bad", eventlog.StatusCancelled: "warn", // of runs
+	string(queue.Running): "good", string(queue.Sleeping): "warn", string(queue.Cancelling): "warn", // of jobs
+	queue.HostWorking: "good", queue.HostDraining: "warn", queue.HostDrained: "warn", queue.HostSilent: "bad", queue.HostGone: "bad", // of hosts
+	"valid": "good", "invalid": "bad", "newer": "warn", "identical": "good", "diverged": "bad", "not replayed": "warn", // of checks
+	"the same": "good", "different": "warn", "match": "good", "differ": "warn", // of two runs
 }
 
 // moment is a point in time: for machines, for people, and how long ago it was.
@@ -84,18 +86,4 @@ func cost(usd float64) string {
 		return fmt.Sprintf("$%.4f", usd)
 	}
 	return fmt.Sprintf("$%.2f", usd)
-}
-
-// used returns the totals of one or several runs, without zero ones.
-func used(run eventlog.RunSummary) (facts []fact) {
-	count := func(n int64) string { return display.Digits(uint64(max(n, 0))) }
-	for _, f := range []fact{
-		{"events", display.Digits(run.LastSeq)}, {"turns", count(int64(run.TurnCount))}, {"tool calls", count(int64(run.ToolCallCount))},
-		{"tokens in", count(run.InputTokens)}, {"tokens out", count(run.OutputTokens)}, {"cost", cost(run.CostUSD)},
-	} {
-		if f.Value != "" && f.Value != "0" {
-			facts = append(facts, f)
-		}
-	}
-	return facts
 }

@@ -84,7 +84,7 @@ func check(what string) page {
 				out.Facts = append(out.Facts, fact{"since then", display.Plural(last-out.events, "event")})
 			}
 		} else {
-			out.Status, out.Sentence = state{"not known", "open"}, checks[what].never
+			out.Status, out.Sentence = stateOf("not known"), checks[what].never
 		}
 		return s.showRun(w, r, v, run, viewWaterfall, &out)
 	}
@@ -103,10 +103,10 @@ func (s *Server) validate(ctx context.Context, v eventview.View, id string, p *v
 		s.describeCorruption(id, err, p)
 		return nil
 	case report.Open:
-		p.Status = state{"valid, open", "open"}
+		p.Status = stateOf("valid, open")
 		p.Sentence = fmt.Sprintf("All %s so far are unchanged. The run has not ended: it is in progress, or its process died.", events)
 	default:
-		p.Status, p.Sentence = state{"valid", "good"}, fmt.Sprintf("All %s are unchanged.", events)
+		p.Status, p.Sentence = stateOf("valid"), fmt.Sprintf("All %s are unchanged.", events)
 		p.Facts = append(p.Facts, fact{"Merkle root", report.Root.String()})
 	}
 	p.Facts = append(p.Facts, fact{"hash of the last event", report.Head.String()})
@@ -131,13 +131,13 @@ func (s *Server) replay(ctx context.Context, v eventview.View, id string, p *ver
 	case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, eventlog.ErrSchemaTooNew):
 		s.describeCorruption(id, err, p)
 	case err != nil:
-		p.Status, p.Sentence = state{"not replayed", "warn"}, display.PrintableError(err)
+		p.Status, p.Sentence = stateOf("not replayed"), display.PrintableError(err)
 	case d != nil:
 		s.describeDivergence(id, d, p)
 	case result.Open:
-		p.Status, p.Sentence = state{"identical so far", "open"}, fmt.Sprintf("The replay produced the same %s; the recording ends there.", events)
+		p.Status, p.Sentence = stateOf("identical so far"), fmt.Sprintf("The replay produced the same %s; the recording ends there.", events)
 	default:
-		p.Status, p.Sentence = state{"identical", "good"}, fmt.Sprintf("The replay produced the same %s, byte for byte.", events)
+		p.Status, p.Sentence = stateOf("identical"), fmt.Sprintf("The replay produced the same %s, byte for byte.", events)
 	}
 	if err == nil {
 		p.Code = display.PrintableText(display.Clip(strings.Join(v.Where(ctx, id, d), "\n"), maxValue))
@@ -147,14 +147,14 @@ func (s *Server) replay(ctx context.Context, v eventview.View, id string, p *ver
 
 // describeCorruption describes where a run breaks a rule.
 func (s *Server) describeCorruption(id string, err error, p *verdict) {
-	p.Status = state{"invalid", "bad"}
+	p.Status = stateOf("invalid")
 	var corrupt *eventlog.CorruptError
 	if !errors.As(err, &corrupt) {
 		p.Sentence = display.PrintableError(err)
 		return
 	}
 	if corrupt.Newer {
-		p.Status = state{"newer", "warn"}
+		p.Status = stateOf("newer")
 	}
 	p.Sentence = display.Printable(corrupt.Reason)
 	if corrupt.Invariant != "" {
@@ -176,7 +176,7 @@ func (s *Server) point(id string, seq uint64, kind event.Kind, p *verdict) {
 }
 
 func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdict) {
-	p.Status, p.Sentence = state{"diverged", "bad"}, display.Printable(d.Reason)
+	p.Status, p.Sentence = stateOf("diverged"), display.Printable(d.Reason)
 	if p.Sentence == "" {
 		p.Sentence = "The replay diverged from the recording."
 	}
