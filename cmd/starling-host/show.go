@@ -15,7 +15,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
-	"github.com/starling-host/starling/internal/display"
 )
 
 const treeHelp = `Print what a run did as a tree: turns, calls, requests and waits, each with the
@@ -75,9 +74,12 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 		a.head("goal", plain, shorten(printable(run.Goal), treeWidth-headIndent-1))
 	}
 	if run.Error != "" {
-		text := display.Clip(run.Error, maxHead)
-		if more := len(run.Error) - maxHead; more > 0 {
-			text += fmt.Sprintf(" %s more bytes, see --full", grouped(uint64(more)))
+		text := run.Error[:min(len(run.Error), maxHead)]
+		if lines := strings.SplitAfterN(text, "\n", maxHeadLines+1); len(lines) > maxHeadLines {
+			text = text[:len(text)-len(lines[maxHeadLines])]
+		}
+		if more := len(run.Error) - len(text); more > 0 {
+			text = strings.ToValidUTF8(text, "") + fmt.Sprintf("... %s more bytes, see --full", grouped(uint64(more)))
 		}
 		where := run.ErrorType
 		if run.Cause != span.None {
@@ -93,10 +95,11 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 }
 
 // headIndent is where the texts at the head of a run begin, and maxHead how many bytes are shown of an
-// error there.
+// error there, on at most maxHeadLines lines.
 const (
-	headIndent = 9
-	maxHead    = 600
+	headIndent   = 9
+	maxHead      = 600
+	maxHeadLines = 6
 )
 
 // head prints a named text, on lines below each other.
@@ -155,15 +158,18 @@ func (a *app) showTree(run *span.Run, events []event.Event) {
 		if bars > 0 {
 			bar = spanBar(axis, row)
 		}
+		text = shorten(strings.Repeat("  ", min(row.Depth, 8))+printable(text), name-1)
+		pad := fmt.Sprintf("%*s", name-utf8.RuneCountInString(text), "")
 		took := row.Took()
-		if took != "" {
+		switch {
+		case took != "":
 			took = fmt.Sprintf("%*s", treeDuration, took)
-		} else {
+		case bars == 0:
+			pad = ""
+		default:
 			bar = strings.TrimRight(bar, " ")
 		}
-		text = shorten(strings.Repeat("  ", min(row.Depth, 8))+printable(text), name-1)
-		a.stdout.printf("%s  %s%*s%s%s\n", styled{faint, fmt.Sprintf("%5d", row.First)}, styled{look, text},
-			max(name-utf8.RuneCountInString(text), 0), "", styled{look, bar}, took)
+		a.stdout.printf("%s  %s%s%s%s\n", styled{faint, fmt.Sprintf("%5d", row.First)}, styled{look, text}, pad, styled{look, bar}, took)
 	}
 	var facts []string
 	fact := func(there bool, text string) {
@@ -253,7 +259,10 @@ func wrapped(text string, width int) (lines []string) {
 		if word := rest[cut:]; len(word) > width && !slices.Contains(word[:width+1], ' ') {
 			cut = width
 		}
-		lines, rest = append(lines, string(rest[:cut])), rest[cut:]
+		if line := string(rest[:cut]); strings.TrimSpace(line) != "" { // or it is the indent of a long word
+			lines = append(lines, line)
+		}
+		rest = rest[cut:]
 	}
 	return append(lines, string(rest))
 }
