@@ -47,6 +47,11 @@ type debugCommand struct {
 	do    func(p *prompt, ctx context.Context, args string) error
 }
 
+// help describes the command on a line of 80 characters.
+func (c debugCommand) help() string {
+	return fmt.Sprintf("%-30s%s", strings.ReplaceAll(c.name, " ", ", ")+" "+c.args, c.usage)
+}
+
 var (
 	debugCommands []debugCommand
 	errLeave      = errors.New("quit")
@@ -57,27 +62,27 @@ func init() { // its help lists the commands
 		return func(p *prompt, ctx context.Context, args string) error { return p.move(ctx, m, back, args) }
 	}
 	debugCommands = []debugCommand{
-		{"step s", "[N]", "to the next line, also of a function that is called", move(debug.Line, false)},
+		{"step s", "[N]", "to the next line, also in a called function", move(debug.Line, false)},
 		{"next n", "[N]", "to the next line of this function", move(debug.Over, false)},
 		{"finish fin", "", "to the return of this function", move(debug.Out, false)},
 		{"stepi si", "[N]", "to the next instruction", move(debug.Instruction, false)},
 		{"continue c", "[N]", "to the next breakpoint, or the end", move(debug.Continue, false)},
-		{"reverse-step rs", "[N]", "back to the line before, also of a function", move(debug.Line, true)},
+		{"reverse-step rs", "[N]", "back to the line before, also in a called function", move(debug.Line, true)},
 		{"reverse-next rn", "[N]", "back to the line before of this function", move(debug.Over, true)},
 		{"reverse-finish rf", "", "back to the call of this function", move(debug.Out, true)},
 		{"back reverse-stepi rsi", "[N]", "back one instruction", move(debug.Instruction, true)},
 		{"reverse-continue rc", "[N]", "back to the breakpoint before, or the start", move(debug.Continue, true)},
 		{"until u", "fuel N", "to where N units of fuel are spent", (*prompt).until},
 		{"goto", "MARK|N|end", "to a mark, or to the instruction of a number", (*prompt).jump},
-		{"break b", "PLACE", "FILE:LINE, FUNCTION, 0xOFFSET, effect [NAME|N], fuel N", (*prompt).breakAt},
-		{"watch", "WHAT [BYTES]", "stop when memory is written: a variable or an address", (*prompt).watch},
+		{"break b", "PLACE", "FILE:LINE, FUNCTION, 0xOFFSET, effect [X], fuel N", (*prompt).breakAt},
+		{"watch", "WHAT [BYTES]", "stop when a variable or an address is written", (*prompt).watch},
 		{"last-write lw", "WHAT [BYTES]", "back to the last write of a variable or an address", (*prompt).lastWrite},
 		{"delete d", "[N]", "remove a breakpoint, or all", (*prompt).remove},
 		{"bt where backtrace", "[all]", "the stack; all: with the interpreter's own", (*prompt).stack},
 		{"frame f", "N", "choose a function of the stack", (*prompt).choose},
 		{"up", "", "choose the caller", func(p *prompt, ctx context.Context, _ string) error { return p.choose(ctx, strconv.Itoa(p.frame+1)) }},
 		{"down", "", "choose the function that it called", func(p *prompt, ctx context.Context, _ string) error { return p.choose(ctx, strconv.Itoa(p.frame-1)) }},
-		{"locals", "[all]", "the variables here; all: with the locals of WebAssembly", (*prompt).locals},
+		{"locals", "[all]", "the variables; all: also WebAssembly's locals", (*prompt).locals},
 		{"print p", "WHAT", "a variable, as in list.items[3]", (*prompt).print},
 		{"x", "WHAT [BYTES]", "memory", (*prompt).memory},
 		{"disassemble", "", "the instructions here", (*prompt).disassemble},
@@ -249,8 +254,8 @@ func (p *prompt) here(why string) {
 	if p.frame < len(p.frames) {
 		f := p.frames[p.frame]
 		p.stdout.printf("%s\n", p.describe(p.frame))
-		if text := p.sourceLine(f.File, f.Line); text != "" {
-			p.stdout.printf("%-6d%s\n", f.Line, text)
+		if text := p.sourceLine(f.File, f.Line, ""); text != "" {
+			p.stdout.printf("%s\n", text)
 		}
 	}
 }
@@ -326,9 +331,10 @@ func programOf(scheduled event.Event) []string {
 	return lines
 }
 
-func (p *prompt) sourceLine(file string, line int) string {
+// sourceLine is a line with its number and a mark, or nothing if it is not known.
+func (p *prompt) sourceLine(file string, line int, mark string) string {
 	if lines := p.lines(file); 0 < line && line <= len(lines) {
-		return p.cut(strings.ReplaceAll(lines[line-1], "\t", "    "))
+		return p.cut(fmt.Sprintf("%-6s%s", strconv.Itoa(line)+mark, strings.ReplaceAll(lines[line-1], "\t", "    ")))
 	}
 	return ""
 }
@@ -636,7 +642,7 @@ func (p *prompt) list(_ context.Context, args string) error {
 		if n == f.Line {
 			mark = ">"
 		}
-		p.stdout.printf("%-6s%s\n", strconv.Itoa(n)+mark, p.sourceLine(f.File, n))
+		p.stdout.printf("%s\n", p.sourceLine(f.File, n, mark))
 		p.listed = n
 	}
 	return nil
@@ -660,8 +666,7 @@ func (p *prompt) info(_ context.Context, args string) error {
 
 func (p *prompt) help(context.Context, string) error {
 	for _, c := range debugCommands {
-		name, short, _ := strings.Cut(c.name, " ")
-		p.stdout.printf("%-17s%-13s%s%s\n", name, c.args, c.usage, map[bool]string{true: " (" + short + ")"}[short != ""])
+		p.stdout.printf("%s\n", c.help())
 	}
 	p.stdout.printf("\nAn empty line repeats. Unambiguous beginnings of commands suffice.\n")
 	return nil
