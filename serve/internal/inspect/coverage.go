@@ -173,7 +173,7 @@ func runsOf(ctx context.Context, v eventview.View, tool string, digest canon.Has
 // newest yields the ids of the newest runs, and sets more if there are older ones.
 func newest(ctx context.Context, v eventview.View, most int, more *bool) func(yield func(string, error) bool) {
 	return func(yield func(string, error) bool) {
-		for o := (eventlog.RunPageOptions{Limit: maxPerPage}); o.Offset < most; {
+		for o := (eventlog.RunPageOptions{Limit: eventlog.MaxPageLimit}); o.Offset < most; {
 			page, err := v.Runs(ctx, o)
 			if err != nil {
 				yield("", err)

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 // Bounds of a page of runs.
 const (
 	perPage    = 50
-	maxPerPage = 200
 	maxReasons = 20
 )
 
@@ -57,24 +55,16 @@ type reason struct{ Count, Tool, Text, Path string }
 // runLine is one run of a listing.
 type runLine struct {
 	search.Run
-	What, Arguments, Model string
-	State                  state
-	Job                    string // its place in the queue, or for how long it is silent, or empty
-	Error                  string // why it failed, or empty
-	Took                   string // the width of its bar
+	State state
+	Job   string // its place in the queue, or for how long it is silent, or empty
+	Took  string // the width of its bar
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	now, parameters := time.Now(), r.URL.Query()
-	limit, _ := strconv.Atoi(parameters.Get("per_page"))
-	if limit < 1 {
-		limit = perPage
-	}
-	limit = min(limit, maxPerPage)
-	offset, _ := strconv.Atoi(parameters.Get("offset"))
-	offset = max(offset, 0)
+	offset := int(min(asNumber(r, "offset"), 1e9))
 	path := func(query string, offset int) string {
-		return address(s.path(), url.Values{"q": {query}, "per_page": {unless(perPage, limit)}, "offset": {unless(0, max(offset, 0))}})
+		return address(s.path(), url.Values{"q": {query}, "offset": {unless(0, max(offset, 0))}})
 	}
 	text := strings.Trim(parameters.Get("q"), " \t\r\n")
 	for _, field := range search.Fields { // as an address may name them, such as /?since=1h
@@ -91,7 +81,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		s.render(w, r, http.StatusBadRequest, "list", "Runs", v, p)
 		return nil
 	}
-	found, err := v.Search(r.Context(), q, search.Options{Limit: limit, Offset: offset})
+	found, err := v.Search(r.Context(), q, search.Options{Limit: perPage, Offset: offset})
 	if err != nil {
 		return err
 	}
@@ -137,12 +127,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	jobs := v.OpenJobs(r.Context(), summaries...)
 	p.Has = map[string]bool{}
 	for _, run := range found.Runs {
-		one := runLine{Run: run, State: stateOf(run.Status()), What: line(cmp.Or(run.Tool, run.Did.Goal)), Model: display.Shorten(display.Printable(run.Did.Model), maxModel)}
-		if run.Arguments != "{}" && run.Tool != "" {
-			one.Arguments = line(run.Arguments)
-		}
-		one.Error = line(run.Reason)
-		one.Took = percent(float64(run.DurationMs) / float64(longest))
+		one := runLine{Run: run, State: stateOf(run.Status()), Took: percent(float64(run.DurationMs) / float64(longest))}
 		if job, ok := jobs[run.RunID]; ok {
 			one.State, one.Job = stateOf(job.State), sentenceOf(job)
 		} else if silent := run.Silent(now); run.TerminalKind == 0 && silent >= minSilence {
@@ -159,7 +144,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		p.First, p.Last = offset+1, offset+len(p.Runs)
 	}
 	if offset > 0 {
-		p.Previous = path(text, min(offset, found.Total)-limit) // runs may have been removed since
+		p.Previous = path(text, min(offset, found.Total)-perPage) // runs may have been removed since
 	}
 	if p.Last > 0 && p.Last < found.Total {
 		p.Next = path(text, p.Last)

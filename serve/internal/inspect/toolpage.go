@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -336,8 +335,8 @@ type changePage struct {
 
 // changedRun is a run that another version would have changed.
 type changedRun struct {
-	ID, Path, Where, Event string
-	Expected, Got          string
+	agent.Verdict
+	Expected, Got string // around the first difference
 }
 
 // change is what was found.
@@ -385,11 +384,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 			p.Notes = append(p.Notes, display.Plural(used.other, "run")+" with other modules left out.")
 		}
 		for _, verdict := range found.differ {
-			d := verdict.Divergence
-			one := changedRun{ID: display.Printable(verdict.RunID), Path: s.path("runs", verdict.RunID), Where: fmt.Sprintf("event %d: %s", d.Seq, display.Printable(d.Reason))}
-			if d.ExpectedKind != 0 {
-				one.Event = s.path("runs", verdict.RunID, "events", strconv.FormatUint(d.Seq, 10))
-			}
+			one, d := changedRun{Verdict: verdict}, verdict.Divergence
 			if one.Expected, one.Got, _ = display.AroundDifference(d.Expected, d.Got); d.Kind != d.ExpectedKind {
 				one.Expected, one.Got = agent.KindName(d.ExpectedKind), agent.KindName(d.Kind)
 			}

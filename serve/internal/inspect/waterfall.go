@@ -256,11 +256,10 @@ func rowOf(rows []span.Row, run *span.Run, at int) int {
 
 // overview fills in what happened when in the whole run.
 func (w *waterfall) overview(run *span.Run, from, to int64, path func(from, to int64) string) {
-	const columns, parts = 200, 10
+	const columns, parts = 150, 10
 	axis, end := window(run, 0, run.End), max(run.End, 1)
 	var top [columns]int
-	levels := map[span.Kind]int{span.Wait: 1, span.Answer: 2, span.Call: 3}
-	classes := []string{"", "b-wait", "b-answer", "b-call", "b-bad"}
+	levels, classes := map[span.Kind]int{span.Wait: 1, span.Answer: 2, span.Call: 3}, []string{"", "b-wait", "b-answer", "b-call", "b-bad"}
 	for i := range run.Spans {
 		s := &run.Spans[i]
 		level := levels[s.Kind]
@@ -271,15 +270,10 @@ func (w *waterfall) overview(run *span.Run, from, to int64, path func(from, to i
 			top[c] = max(top[c], level)
 		}
 	}
-	for c := 0; c < columns; {
-		next := c + 1
-		for next < columns && top[next] == top[c] {
-			next++
+	for c, level := range top {
+		if level > 0 {
+			w.Strip = append(w.Strip, newRect(float64(c)/columns, float64(c+1)/columns, 0, 1, classes[level], "", ""))
 		}
-		if top[c] > 0 {
-			w.Strip = append(w.Strip, newRect(float64(c)/columns, float64(next)/columns, 0, 1, classes[top[c]], "", ""))
-		}
-		c = next
 	}
 	at := func(i int) int64 { // the time at a part of the axis
 		return int64(sort.Search(int(end), func(t int) bool { return axis.At(int64(t)) >= float64(i)/parts }))
@@ -335,8 +329,9 @@ func ticks(axis span.Axis, from, to int64) []tick {
 
 // requestRow is one HTTP request.
 type requestRow struct {
-	Path, Method, URL, Status, Took, Size, Call string
-	Bad, Current                                bool
+	*span.Span
+	Path, Method, URL, Took, Call string
+	Current                       bool
 }
 
 // requests lists the HTTP requests of the run, in the order in which they began.
@@ -344,30 +339,20 @@ func (b *reader) requests(r *http.Request) error {
 	if err := b.read(r, nil); err != nil {
 		return err
 	}
-	run, chosen := b.did, b.choose(r, viewRequests)
-	more := 0
-	for i := range run.Spans {
-		s := &run.Spans[i]
+	chosen := b.choose(r, viewRequests)
+	for i := range b.did.Spans {
+		s := &b.did.Spans[i]
 		if s.Request == "" {
 			continue
 		}
 		if len(b.page.Requests) == maxRows {
-			more++
-			continue
+			b.note(fmt.Sprintf("Only the first %s requests are listed.", digits(maxRows)))
+			break
 		}
-		row := requestRow{
-			Path: b.pathOf(numberOf(s)), Status: strconv.Itoa(s.Status), Took: span.Row{Span: s, End: s.End}.Took(), Size: display.Size(uint64(s.Bytes)),
-			Bad: s.Bad(), Current: i == chosen, Call: callName(run, i),
-		}
+		row := requestRow{Span: s, Path: b.pathOf(numberOf(s)), Took: span.Row{Span: s, End: s.End}.Took(), Call: callName(b.did, i), Current: i == chosen}
 		row.Method, row.URL, _ = strings.Cut(display.Printable(display.Clip(s.Request, 8*maxLine)), " ")
-		if s.Status == 0 {
-			row.Status = line(cmp.Or(s.Error, string(s.State)))
-		}
-		b.drawn(numberOf(s), row.Current, row.Bad)
+		b.drawn(numberOf(s), row.Current, s.Bad())
 		b.page.Requests = append(b.page.Requests, row)
-	}
-	if more > 0 {
-		b.note(fmt.Sprintf("%s more requests are not listed.", digits(more)))
 	}
 	return nil
 }
