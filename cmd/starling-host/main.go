@@ -39,7 +39,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/display"
 )
 
 func main() {
@@ -254,7 +254,7 @@ func (a *app) root() *cobra.Command {
 		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 			var known []string
 			cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
-			if near := config.Nearest(unknown.GetSpecifiedName(), known); near != "" {
+			if near := display.Nearest(unknown.GetSpecifiedName(), known); near != "" {
 				hint = "did you mean --" + near + "?"
 			} else if cmd.Name() == "runs" {
 				hint = "a word to exclude comes after --, as in: starling-host runs -- -timeout"

@@ -3,9 +3,10 @@
 //
 //	state:failed tool:xfetch host:api.example status:5xx error:timeout since:1h fuel:>1G text:"no route"
 //
-// A run must match every word. [Fields] are the fields that a word may name; any other word
-// is part of a run's id, or of a text in its events. A hyphen before a word excludes what matches
-// it, quotation marks hold spaces together, and * in a value stands for any text.
+// A run must match every word. [Fields] are the fields that a word may name, in any case; any other
+// word is part of a run's id, or of a text in its events. A word that names a field that does not
+// exist is an error, unless it is an address or in quotation marks, which also hold spaces together.
+// A hyphen before a word excludes what matches it, and * in a value stands for any text.
 //
 // [Find] answers a query from a listing of the runs and, if that lacks the facts, from the events
 // of each run, within bounds. It keeps nothing: what the reader of the log may not decrypt is

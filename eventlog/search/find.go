@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -282,28 +283,21 @@ func reasons(q Query, failed []Run) (all []Reason) {
 // patternOf returns a pattern for errors that differ in numbers, ids and addresses alone: * stands
 // for a word with a digit, unless it is the status of a response.
 func patternOf(reason string) string {
-	var b strings.Builder
-	word := ""
-	end := func() {
+	text := strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return '*'
+		}
+		return c
+	}, strings.ToValidUTF8(reason[:min(len(reason), maxPattern)], "*"))
+	return wordForm.ReplaceAllStringFunc(text, func(word string) string {
 		n, err := strconv.Atoi(word)
 		if strings.ContainsFunc(word, unicode.IsDigit) && (err != nil || n < 400 || n > 599) {
-			word = "*"
+			return "*"
 		}
-		b.WriteString(word)
-		word = ""
-	}
-	for _, c := range strings.ToValidUTF8(reason[:min(len(reason), maxPattern)], "*") {
-		if unicode.IsDigit(c) || unicode.IsLetter(c) {
-			word += string(c)
-			continue
-		}
-		if end(); !unicode.IsPrint(c) {
-			c = '*'
-		}
-		b.WriteRune(c)
-	}
-	end()
-	return b.String()
+		return word
+	})
 }
+
+var wordForm = regexp.MustCompile(`[\pL\p{Nd}]+`)
 
 const maxPattern = 160 // bytes

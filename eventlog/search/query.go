@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -47,13 +48,14 @@ type Query struct{ terms []term }
 
 // term is a word.
 type term struct {
-	source string // as it was written
-	field  string // empty for a word without one
-	value  string // without quotation marks, in lower case
-	not    bool
-	op     string  // of a comparison
-	number float64 // that it compares with: units, dollars or nanoseconds
-	time   time.Time
+	source  string // as it was written
+	field   string // empty for a word without one
+	value   string // without quotation marks, in lower case
+	not     bool
+	pattern *regexp.Regexp // of texts in lower case
+	op      string         // of a comparison
+	number  float64        // that it compares with: units, dollars or nanoseconds
+	time    time.Time
 }
 
 // MaxBytes bounds a query.
@@ -64,6 +66,7 @@ func Parse(text string, now time.Time) (q Query, err error) {
 	if len(text) > MaxBytes {
 		return q, &Error{MaxBytes, fmt.Sprintf("the query is longer than %d bytes", MaxBytes), "leave out some words"}
 	}
+	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	for at := 0; at < len(text); {
 		if r, n := utf8.DecodeRuneInString(text[at:]); strings.ContainsRune(" \t\r\n", r) {
 			at += n
@@ -71,7 +74,7 @@ func Parse(text string, now time.Time) (q Query, err error) {
 		}
 		t, end, quoted := term{}, at, -1
 		var value strings.Builder
-		colon := false
+		plain, unknown := true, "" // neither a quotation mark nor a colon has come; what looks like a field
 		for ; end < len(text) && (quoted >= 0 || !strings.ContainsRune(" \t\r\n", rune(text[end]))); end++ {
 			switch c := text[end]; {
 			case c == '\\' && quoted >= 0 && end+1 < len(text):
@@ -80,12 +83,19 @@ func Parse(text string, now time.Time) (q Query, err error) {
 			case c == '"' && quoted >= 0:
 				quoted = -1
 			case c == '"':
-				quoted = end
+				quoted, plain = end, false
 			case c == '-' && end == at:
 				t.not = true
-			case c == ':' && !colon && slices.ContainsFunc(Fields, func(f Field) bool { return f.Name == value.String() }):
-				t.field, colon = value.String(), true
-				value.Reset()
+			case c == ':' && plain:
+				plain = false
+				if name := strings.ToLower(value.String()); slices.Contains(fieldNames(), name) {
+					t.field = name
+					value.Reset()
+					continue
+				} else if fieldForm.MatchString(name) && !textAfterColon.MatchString(text[end+1:]) {
+					unknown = name
+				}
+				value.WriteByte(c)
 			default:
 				value.WriteByte(c)
 			}
@@ -97,6 +107,13 @@ func Parse(text string, now time.Time) (q Query, err error) {
 			return fail(quoted, `close it: "no route"`, "a quotation mark is not closed")
 		}
 		t.source, t.value = text[at:end], strings.ToLower(value.String())
+		if unknown != "" {
+			hint := fmt.Sprintf("write %q to find the text", value.String())
+			if near := display.Nearest(unknown, fieldNames()); near != "" {
+				hint = fmt.Sprintf("did you mean %s%s? %s", near, value.String()[len(unknown):], hint)
+			}
+			return fail(at, hint, "there is no field %q", unknown)
+		}
 		if t.value == "" && t.field != "" {
 			return fail(at, "write "+example(t.field), "%s: has no value", t.field)
 		} else if t.value == "" {
@@ -111,28 +128,43 @@ func Parse(text string, now time.Time) (q Query, err error) {
 	return q, nil
 }
 
+func fieldNames() (names []string) {
+	for _, f := range Fields {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
 func example(field string) string {
-	f := Fields[slices.IndexFunc(Fields, func(f Field) bool { return f.Name == field })]
+	f := Fields[slices.Index(fieldNames(), field)]
 	return f.Example + " (" + f.Meaning + ")"
 }
 
 var (
-	statusForm  = regexp.MustCompile(`^[1-5](xx|\d\d)$`)
-	compareForm = regexp.MustCompile(`^(>=|<=|>|<|=)?(.+)$`)
+	fieldForm      = regexp.MustCompile(`^[a-z_]+$`)
+	textAfterColon = regexp.MustCompile(`^(//|:|\s|$)`) // as in http://x, a::b and "why: because"
+	statusForm     = regexp.MustCompile(`^[1-5](xx|\d\d)$`)
+	compareForm    = regexp.MustCompile(`^(>=|<=|>|<|=)?(.+)$`)
 )
 
 // parse reads the value of a term, and returns why it has none of its kind.
 func (t *term) parse(now time.Time) (why string) {
 	var err error
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(t.value), `\*`, ".*")
 	switch t.field {
 	case "state":
 		if _, ok := eventlog.StatusKind(t.value); !ok {
 			return fmt.Sprintf("%q is not the state of a run", t.value)
 		}
+	case "tool", "host":
+		t.pattern = regexp.MustCompile("(?s)^" + pattern + "$")
+	case "error", "reason":
+		t.pattern = regexp.MustCompile("(?s)" + pattern)
 	case "status":
 		if !statusForm.MatchString(t.value) {
 			return fmt.Sprintf("%q is not the status of a response", t.value)
 		}
+		t.pattern = regexp.MustCompile("^" + strings.ReplaceAll(t.value, "x", ".") + "$")
 	case "since", "until":
 		if t.time, err = parseTime(t.value, now); err != nil {
 			return fmt.Sprintf("%q is not a time", t.value)
@@ -154,7 +186,7 @@ func (t *term) parse(now time.Time) (why string) {
 		default:
 			t.number, err = strconv.ParseFloat(parts[2], 64)
 		}
-		if err != nil {
+		if err != nil || t.number != t.number {
 			return fmt.Sprintf("%q is not an amount for %s", parts[2], t.field)
 		}
 	}
@@ -271,12 +303,7 @@ func (q Query) match(r *Run, deep bool) bool {
 }
 
 func (t term) matches(r *Run) bool {
-	any := func(texts []string) bool {
-		return slices.ContainsFunc(texts, func(s string) bool { return glob(t.value, strings.ToLower(s), false) })
-	}
-	whole := func(texts []string) bool {
-		return slices.ContainsFunc(texts, func(s string) bool { return glob(t.value, strings.ToLower(s), true) })
-	}
+	fits := func(text string) bool { return t.pattern.MatchString(strings.ToLower(text)) }
 	switch t.field {
 	case "state":
 		return r.Status() == t.value
@@ -285,18 +312,15 @@ func (t term) matches(r *Run) bool {
 	case "until":
 		return r.StartedAt.Before(t.time)
 	case "tool":
-		return whole(r.Tools)
+		return slices.ContainsFunc(r.Tools, fits)
 	case "host":
-		return whole(r.Hosts)
+		return slices.ContainsFunc(r.Hosts, fits)
 	case "status":
-		return slices.ContainsFunc(r.Statuses, func(n int) bool {
-			code := strconv.Itoa(n)
-			return code == t.value || code[:1]+"xx" == t.value
-		})
+		return slices.ContainsFunc(r.Statuses, func(n int) bool { return fits(strconv.Itoa(n)) })
 	case "error":
-		return any(r.errors)
+		return slices.ContainsFunc(r.errors, fits)
 	case "reason":
-		return glob(t.value, strings.ToLower(r.Reason), false)
+		return fits(r.Reason)
 	case "fuel":
 		return t.compares(float64(r.Did.Fuel))
 	case "calls":
@@ -313,40 +337,9 @@ func (t term) matches(r *Run) bool {
 	return slices.Contains(r.found, t.value)
 }
 
-func (t term) compares(n float64) bool {
-	switch t.op {
-	case ">":
-		return n > t.number
-	case ">=":
-		return n >= t.number
-	case "<":
-		return n < t.number
-	case "<=":
-		return n <= t.number
-	}
-	return n == t.number
-}
+// comparisons are the results of [cmp.Compare] for which an operator holds.
+var comparisons = map[string][]int{">": {1}, ">=": {0, 1}, "<": {-1}, "<=": {-1, 0}, "=": {0}, "": {0}}
 
-// glob reports whether a text matches a pattern, in which * stands for any text, or some part of
-// the text does.
-func glob(pattern, text string, whole bool) bool {
-	parts := strings.Split(pattern, "*")
-	for i, part := range parts {
-		if whole && i == 0 {
-			if !strings.HasPrefix(text, part) {
-				return false
-			}
-			text = text[len(part):]
-			continue
-		}
-		if whole && i == len(parts)-1 {
-			return strings.HasSuffix(text, part)
-		}
-		at := strings.Index(text, part)
-		if at < 0 {
-			return false
-		}
-		text = text[at+len(part):]
-	}
-	return !whole || text == ""
+func (t term) compares(n float64) bool {
+	return slices.Contains(comparisons[t.op], cmp.Compare(n, t.number))
 }

@@ -115,7 +115,8 @@ func TestFind(t *testing.T) {
 			"fuel:>1G": "A2 A3 B1 B2", "fuel:<=1k": "A1 C1", "fuel:1k": "A1", "calls:1": "A1 A2 A3 B1 B2 C1", "calls:>1": "", "cost:>0.5": "",
 			"since:4m": "A3 B1 B2 C1", "since:2026-03-02T10:03": "B1 B2 C1", "until:4m": "A1 A2", "since:2026-03-02 until:2026-03-03": "A1 A2 A3 B1 B2 C1",
 			"duration:>1h": "", "duration:<1h": "A1 A2 A3 B1 B2 C1",
-			"rome": "B1 B2 C1", "a2": "A2", "text:nimbus -text:oslo": "A2 A3 B1 B2", `text:"answered 404"`: "B1", "nowhere:x": "", `"\"in\""`: "B2",
+			"rome": "B1 B2 C1", "a2": "A2", "text:nimbus -text:oslo": "A2 A3 B1 B2", `text:"answered 404"`: "B1", `"\"in\""`: "B2",
+			"Tool:fetch": "A1 A2 A3 B1", "-STATE:failed": "A1 C1", `"tool:fetch"`: "", "http://api.x/w": "A1", "10.0.0.1:4711": "A2 B1", "timeout:": "",
 		} {
 			if got := ids(find(t, log, text)); got != want {
 				t.Errorf("%s: %s finds %q, want %q", name, text, got, want)
@@ -178,6 +179,9 @@ func TestParseErrors(t *testing.T) {
 		`ab "c d`:                              {4, "a quotation mark is not closed", `"no route"`},
 		"since:yesterday":                      {1, `"yesterday" is not a time`, "since:1h"},
 		"x fuel:>lots":                         {3, `"lots" is not an amount for fuel`, "fuel:>1G"},
+		"x tol:fetch":                          {3, `there is no field "tol"`, `did you mean tool:fetch? write "tol:fetch" to find the text`},
+		"-Staus:5xx":                           {1, `there is no field "staus"`, "did you mean status:5xx?"},
+		"localhost:8080":                       {1, `there is no field "localhost"`, `write "localhost:8080" to find the text`},
 		"x -":                                  {3, "there is no word", "no route"},
 		"duration:>5":                          {1, `"5" is not an amount for duration`, "duration:>10s"},
 		strings.Repeat("x", search.MaxBytes+1): {search.MaxBytes, "longer than", "leave out"},

@@ -394,7 +394,7 @@ func (s *Schema) checkKeys(n *Node) *Error {
 func (n *Node) unknown(known []string) *Error {
 	key := n.value.(string)
 	err := n.wrong("the keys are "+strings.Join(known, ", "), "unknown key %q", clip(key))
-	if near := Nearest(key, known); near != "" {
+	if near := display.Nearest(key, known); near != "" {
 		err.Hint = fmt.Sprintf("did you mean %q?", near)
 	}
 	source, end := []rune(err.Source), n.column-1+len([]rune(key))
