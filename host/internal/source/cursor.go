@@ -50,31 +50,25 @@ func (c *cursor) uint(n int) (v uint64) {
 
 func (c *cursor) byte() byte { return byte(c.uint(1)) }
 
-// uleb reads an unsigned LEB128 number.
-func (c *cursor) uleb() (v uint64) {
-	for shift := 0; !c.failed; shift += 7 {
-		b := c.byte()
-		v |= uint64(b&0x7f) << min(shift, 64)
-		if b < 0x80 {
-			break
-		}
+// leb reads a LEB128 number, and returns how many bits it has.
+func (c *cursor) leb() (v uint64, bits int) {
+	for b := byte(0x80); b >= 0x80 && !c.failed; bits += 7 {
+		b = c.byte()
+		v |= uint64(b&0x7f) << min(bits, 64)
 	}
+	return v, bits
+}
+
+func (c *cursor) uleb() uint64 {
+	v, _ := c.leb()
 	return v
 }
 
 // sleb reads a signed LEB128 number.
-func (c *cursor) sleb() (v int64) {
-	for shift := 0; !c.failed; shift += 7 {
-		b := c.byte()
-		v |= int64(b&0x7f) << min(shift, 64)
-		if b < 0x80 {
-			if b&0x40 != 0 && shift+7 < 64 {
-				v |= -1 << (shift + 7)
-			}
-			break
-		}
-	}
-	return v
+func (c *cursor) sleb() int64 {
+	v, bits := c.leb()
+	unused := 64 - min(bits, 64)
+	return int64(v<<unused) >> unused
 }
 
 // zigzag reads a signed number whose lowest bit is the sign.
