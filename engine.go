@@ -82,7 +82,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (*Engine, error) {
 	var failed error
 	for _, config := range o.configs() {
 		p, err := guest.NewProcesses(ctx, guest.ProcessConfig{
-			Interpreter: config.Interpreter, Machine: config.Machine, CacheDir: config.CacheDir, MaxCalls: o.MaxCalls, Compiler: o.compiler(), Scheduler: o.Scheduler,
+			Machine: config.Machine, CacheDir: config.CacheDir, MaxCalls: o.MaxCalls, Compiler: o.compiler(), Scheduler: o.Scheduler,
 		})
 		if err == nil {
 			return &Engine{p, p.Close}, nil

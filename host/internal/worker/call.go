@@ -190,7 +190,7 @@ func (h *call) outcome(f *failure) error {
 
 // interruption is the error of an interrupted call.
 func (h *call) interruption() error {
-	if h.ctx.Err() == nil && h.process.watch.timedOut() {
+	if late, _ := h.process.watch.ended(); late && h.ctx.Err() == nil {
 		return fmt.Errorf("%w: the call took longer than %d ms", tool.ErrTimeout, h.module.prepared.Limits.TimeoutMs)
 	}
 	return tool.ErrCancelled
@@ -201,10 +201,10 @@ func (h *call) interruption() error {
 func (h *call) died() error {
 	first := !h.process.killed.Swap(true)
 	h.process.kill()
-	switch {
+	switch _, killed := h.process.watch.ended(); {
 	case h.ended != nil:
 		return h.ended
-	case h.process.watch.killed():
+	case killed:
 		return h.interruption()
 	}
 	if first {

@@ -16,12 +16,9 @@ import (
 
 // Config sets the number of workers and their limits.
 type Config struct {
-	// Interpreter, Machine and CacheDir are as in sandbox.Config.
-	Interpreter bool
-	Machine     bool
-	CacheDir    string
-
-	// Observers are as in sandbox.Config, of calls in all processes.
+	// Machine, CacheDir and Observers are as in sandbox.Config.
+	Machine  bool
+	CacheDir string
 	sandbox.Observers
 
 	// Compiler bounds compilations.
@@ -109,7 +106,7 @@ var _ sandbox.Observable = (*Engine)(nil)
 func New(ctx context.Context, c Config) (*Engine, error) {
 	c = c.complete()
 	host, err := sandbox.New(ctx, sandbox.Config{
-		Interpreter: c.Interpreter, Machine: c.Machine, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh, Observers: c.Observers,
+		Machine: c.Machine, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh, Observers: c.Observers,
 	})
 	if err != nil {
 		return nil, err
@@ -215,7 +212,7 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted bool) (*process, error) {
 	l := prepared.Limits
 	s := settings{
-		Interpreter: e.config.Interpreter, Machine: e.config.Machine, Folder: prepared.Folder, Demoted: demoted,
+		Machine: e.config.Machine, Folder: prepared.Folder, Demoted: demoted,
 		Profile: e.config.Profile != nil, Counts: e.config.Counts != nil, Progress: e.config.Progress != nil,
 		// Two instances: one makes the start, and one is called.
 		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,

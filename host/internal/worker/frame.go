@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,13 +39,13 @@ var errProtocol = errors.New("worker: the process broke the protocol")
 type frameReader struct {
 	r      *bufio.Reader
 	limit  uint64
-	piece  int // bytes of a body that are made room for at first
+	honest bool // lengths are believed
 	header [headerBytes]byte
-	body   []byte
+	body   bytes.Buffer
 }
 
 func newFrameReader(r io.Reader, limit uint64) *frameReader {
-	return &frameReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit, piece: maxKept}
+	return &frameReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit}
 }
 
 // maxKept is the size up to which a buffer is kept for the next frame.
@@ -59,32 +60,19 @@ func (f *frameReader) next() (kind, []byte, error) {
 	if uint64(length) > f.limit {
 		return 0, nil, fmt.Errorf("%w: a frame of %d bytes, more than %d", errProtocol, length, f.limit)
 	}
-	if cap(f.body) > maxKept || cap(f.body) < int(length) {
-		f.body = nil
+	if f.body.Cap() > maxKept {
+		f.body = bytes.Buffer{}
 	}
-	if err := f.fill(int(length)); err != nil {
+	f.body.Reset()
+	room := int(length)
+	if !f.honest { // it grows with what comes, so that a false length takes no more memory
+		room = min(room, maxKept)
+	}
+	f.body.Grow(room + bytes.MinRead) // so that reading an honest one never grows it
+	if _, err := io.CopyN(&f.body, f.r, int64(length)); err != nil {
 		return 0, nil, err
 	}
-	return kind(f.header[4]), f.body, nil
-}
-
-// fill reads the body in pieces, so that a false length takes no more memory
-// than the bytes sent.
-func (f *frameReader) fill(length int) error {
-	if cap(f.body) >= length {
-		f.body = f.body[:length]
-		_, err := io.ReadFull(f.r, f.body)
-		return err
-	}
-	f.body = f.body[:0]
-	for len(f.body) < length {
-		have := len(f.body)
-		f.body = append(f.body, make([]byte, min(length-have, max(have, f.piece)))...)
-		if _, err := io.ReadFull(f.r, f.body[have:]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return kind(f.header[4]), f.body.Bytes(), nil
 }
 
 // begin starts a frame in a buffer that may be used again.

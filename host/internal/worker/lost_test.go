@@ -209,7 +209,7 @@ func TestAProcessThatWaitsForTheHostIsNotKilled(t *testing.T) {
 // outlast returns when the watch has seen a call's time pass, and the grace, which it
 // takes to be over at once.
 func (w *watch) outlast() {
-	for !w.timedOut() {
+	for late, _ := w.ended(); !late; late, _ = w.ended() {
 		time.Sleep(time.Millisecond)
 	}
 	w.mu.Lock()

@@ -48,7 +48,7 @@ func (s settings) serve() error {
 	ctx := context.Background()
 	w := &worker{out: os.Stdout, inbox: newInbox(os.Stdin)}
 	if !s.Compile {
-		engine, err := sandbox.New(ctx, sandbox.Config{Interpreter: s.Interpreter, Machine: s.Machine, Observers: s.observers(w)})
+		engine, err := sandbox.New(ctx, sandbox.Config{Machine: s.Machine, Observers: s.observers(w)})
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,7 @@ const (
 // CPU slots of e.
 func (e *Engine) Observed(ctx context.Context, o sandbox.Observers) (sandbox.Loader, func(), error) {
 	c := e.config
-	c.Interpreter, c.Machine, c.CacheDir, c.Observers = false, true, "", o
+	c.Machine, c.CacheDir, c.Observers = true, "", o
 	observed, err := New(ctx, c)
 	if err != nil {
 		return nil, nil, err

@@ -164,7 +164,7 @@ func TestSizeIsOfWhatIsKept(t *testing.T) {
 	if m := mustLoad(t, workers(t, Config{}), grows.Bytes(), sandbox.Limits{}); m.Size() == 0 || m.Size() > len(grows.Bytes())/10 {
 		t.Errorf("in processes, the size of a module of %d bytes is %d", len(grows.Bytes()), m.Size())
 	}
-	if m := mustLoad(t, workers(t, Config{Interpreter: true}), grows.Bytes(), sandbox.Limits{}); m.Size() < 2*len(grows.Bytes()) {
+	if m := mustLoad(t, workers(t, Config{Machine: true}), grows.Bytes(), sandbox.Limits{}); m.Size() < 2*len(grows.Bytes()) {
 		t.Errorf("in processes that interpret, the size of a module of %d bytes is %d", len(grows.Bytes()), m.Size())
 	}
 }

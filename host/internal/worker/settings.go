@@ -17,18 +17,17 @@ const mark = "STARLING_HOST_WORKER"
 // settings are what a worker receives before it is locked down. The host
 // makes them: nothing in them comes from a module.
 type settings struct {
-	Compile     bool          // compile one module into Folder and exit
-	Foreground  bool          // see Compiler
-	Interpreter bool          // see sandbox.Config
-	Machine     bool          // the same
-	Profile     bool          // report to the Profile of sandbox.Observers
-	Counts      bool          // the same
-	Progress    bool          // the same
-	Folder      string        // where compiled code is, if any: read, or written to compile
-	Demoted     bool          // from the beginning
-	Memory      uint64        // bytes of writable memory, see jail.Config
-	CPU         time.Duration // see jail.Config
-	Processors  int           // how many goroutines run at once
+	Compile    bool          // compile one module into Folder and exit
+	Foreground bool          // see Compiler
+	Machine    bool          // see sandbox.Config
+	Profile    bool          // report to the Profile of sandbox.Observers
+	Counts     bool          // the same
+	Progress   bool          // the same
+	Folder     string        // where compiled code is, if any: read, or written to compile
+	Demoted    bool          // from the beginning
+	Memory     uint64        // bytes of writable memory, see jail.Config
+	CPU        time.Duration // see jail.Config
+	Processors int           // how many goroutines run at once
 }
 
 // maxOpenFiles is more than a worker needs.

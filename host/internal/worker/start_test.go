@@ -34,7 +34,7 @@ func TestProcessesBeginWithAHeavyStart(t *testing.T) {
 		return string(got.Output)
 	}
 	dir := filepath.Join(t.TempDir(), "cache")
-	for _, c := range []Config{{CacheDir: dir}, {CacheDir: dir}, {}, {Interpreter: true}, {Machine: true}} {
+	for _, c := range []Config{{CacheDir: dir}, {CacheDir: dir}, {}, {Machine: true}} {
 		e := workers(t, c)
 		m := mustLoad(t, e, heavy().Bytes(), sandbox.Limits{}).(*Module)
 		if got := call(m); got != `{"output":1}` {

@@ -182,16 +182,10 @@ func (w *watch) end() {
 // stop is called when the process is.
 func (w *watch) stop() { w.timer.Stop() }
 
-// timedOut reports whether the process was asked to end because the time was over.
-func (w *watch) timedOut() bool {
+// ended reports whether the process was asked to end the call because the time was over, and
+// whether it was killed because it did not.
+func (w *watch) ended() (late, killed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.late
-}
-
-// killed reports whether the process was killed because it did not end the call.
-func (w *watch) killed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.kills
+	return w.late, w.kills
 }
