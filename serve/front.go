@@ -56,14 +56,11 @@ func (h *Host) mcp() (http.Handler, error) {
 
 // origins returns the URLs under which browsers reach the host; empty accepts every host
 // name.
-func (h *Host) origins() (list []string) {
-	for _, o := range h.file.Origins {
-		list = append(list, string(o))
-	}
-	if len(list) == 0 && h.file.Listen.Network == "tcp" {
+func (h *Host) origins() []string {
+	if len(h.file.Origins) == 0 && h.file.Listen.Network == "tcp" {
 		return OriginsOf(h.Origin, h.listener.Addr())
 	}
-	return list
+	return h.file.Origins
 }
 
 // OriginsOf returns the URLs of a server that listens at an address: first the one to

@@ -184,11 +184,8 @@ const (
 	fewestInKey = 5  // different ones
 )
 
-// keyIn returns the key in the variable that a part of the file names, or "" without one.
+// keyIn returns the key in the variable that a part of the file names.
 func (f *File) keyIn(part string, name string) (string, error) {
-	if name == "" {
-		return "", nil
-	}
 	key := os.Getenv(name)
 	hint := "export " + name + "=$(openssl rand -hex 32)"
 	if key == "" {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -38,14 +39,10 @@ func (h *Host) openSealing() *sealing {
 	if key == nil {
 		return nil
 	}
-	s := &sealing{h: h, sealer: seal.NewSealer(h.log, key), every: defaultSealEvery, runs: defaultSealRuns, due: make(chan struct{}, 1)}
-	if f.Every > 0 {
-		s.every = f.Every
+	return &sealing{
+		h: h, sealer: seal.NewSealer(h.log, key), due: make(chan struct{}, 1),
+		every: cmp.Or(f.Every, defaultSealEvery), runs: int64(cmp.Or(f.Runs, defaultSealRuns)),
 	}
-	if f.Runs > 0 {
-		s.runs = int64(f.Runs)
-	}
-	return s
 }
 
 // runEnded counts an ended run.

@@ -312,31 +312,60 @@ func describeRun(ctx context.Context, view eventview.View, id string) (*runDocum
 
 // add takes in what one event says.
 func (doc *runDocument) add(ev event.Event) error {
+	use := func(meter event.Meter, effects int) {
+		if doc.Meter == nil {
+			doc.Meter = &meterDocument{}
+		}
+		doc.Meter.Fuel += meter.Fuel
+		doc.Meter.PeakMemoryBytes = max(doc.Meter.PeakMemoryBytes, meter.PeakMemory)
+		doc.Meter.Effects += effects
+		doc.Log += meter.Log
+	}
+	end := func(root []byte, failure *errorDocument) {
+		doc.MerkleRoot, doc.Error = hex.EncodeToString(root), failure
+	}
 	switch ev.Kind {
 	case event.KindRunStarted:
-		return with(ev, doc.started)
+		return with(ev, func(p event.RunStarted) {
+			if p.ModelID != "" {
+				doc.Goal = p.Goal
+				return
+			}
+			doc.Tool = p.Goal
+			if len(p.ToolSchemas) == 1 && p.ToolSchemas[0].Sandbox != nil {
+				doc.Module = hex.EncodeToString(p.ToolSchemas[0].Sandbox.Module)
+			}
+		})
 	case event.KindSideEffectRecorded:
 		return with(ev, func(p event.SideEffectRecorded) {
 			if p.IsHostCall() {
-				doc.meter().Effects++
+				use(event.Meter{}, 1)
 			}
 		})
 	case event.KindToolCallCompleted:
-		return with(ev, func(p event.ToolCallCompleted) { doc.used(p.Meter) })
+		return with(ev, func(p event.ToolCallCompleted) { use(p.Meter, 0) })
 	case event.KindToolCallFailed:
-		return with(ev, func(p event.ToolCallFailed) { doc.used(p.Meter) })
+		return with(ev, func(p event.ToolCallFailed) { use(p.Meter, 0) })
+	case event.KindBudgetExceeded: // before the end of the run, which does not name the bound
+		return with(ev, func(p event.BudgetExceeded) { doc.passed = ": " + p.Describe() })
 	case event.KindRunCompleted:
-		return with(ev, doc.completed)
-	case event.KindBudgetExceeded:
-		return with(ev, func(p event.BudgetExceeded) {
-			doc.passed = ": " + p.Describe()
+		return with(ev, func(p event.RunCompleted) {
+			end(p.MerkleRoot, nil)
+			if doc.Tool == "" {
+				doc.FinalText = p.FinalText // of a model
+			} else {
+				doc.Output = json.RawMessage(p.FinalText)
+			}
 		})
 	case event.KindRunFailed:
-		return with(ev, doc.failed)
-	case event.KindRunCancelled:
-		return with(ev, func(p event.RunCancelled) {
-			doc.Error, doc.MerkleRoot = &errorDocument{event.ErrorCancelled, p.Reason}, hex.EncodeToString(p.MerkleRoot)
+		return with(ev, func(p event.RunFailed) {
+			end(p.MerkleRoot, &errorDocument{p.ErrorType, p.Error})
+			if p.ErrorType == event.ErrorBudget {
+				doc.Error.Message += doc.passed
+			}
 		})
+	case event.KindRunCancelled:
+		return with(ev, func(p event.RunCancelled) { end(p.MerkleRoot, &errorDocument{event.ErrorCancelled, p.Reason}) })
 	}
 	return nil
 }
@@ -347,50 +376,6 @@ func with[P event.Payload](ev event.Event, take func(P)) error {
 		take(p)
 	}
 	return err
-}
-
-func (doc *runDocument) started(p event.RunStarted) {
-	if p.ModelID != "" {
-		doc.Goal = p.Goal
-		return
-	}
-	doc.Tool = p.Goal
-	if len(p.ToolSchemas) == 1 && p.ToolSchemas[0].Sandbox != nil {
-		doc.Module = hex.EncodeToString(p.ToolSchemas[0].Sandbox.Module)
-	}
-}
-
-// completed takes the end of a run: the result of a tool, which is JSON, or the
-// answer of a model.
-func (doc *runDocument) completed(p event.RunCompleted) {
-	doc.MerkleRoot = hex.EncodeToString(p.MerkleRoot)
-	if doc.Tool == "" {
-		doc.FinalText = p.FinalText
-		return
-	}
-	doc.Output = json.RawMessage(p.FinalText)
-}
-
-// failed takes an end that the run did not mean. Which bound of its budget it passed is
-// in an event before.
-func (doc *runDocument) failed(p event.RunFailed) {
-	doc.Error, doc.MerkleRoot = &errorDocument{p.ErrorType, p.Error}, hex.EncodeToString(p.MerkleRoot)
-	if p.ErrorType == event.ErrorBudget {
-		doc.Error.Message += doc.passed
-	}
-}
-
-func (doc *runDocument) meter() *meterDocument {
-	if doc.Meter == nil {
-		doc.Meter = &meterDocument{}
-	}
-	return doc.Meter
-}
-
-func (doc *runDocument) used(m event.Meter) {
-	doc.meter().Fuel += m.Fuel
-	doc.meter().PeakMemoryBytes = max(doc.meter().PeakMemoryBytes, m.PeakMemory)
-	doc.Log += m.Log
 }
 
 // cursor is the position at the end of a page of a listing: the runs that began at the same time as
