@@ -79,7 +79,8 @@ func (s *Session) lineID(p Place) int32 {
 	at := sourceLine{p.File, p.Line}
 	id, ok := s.lines[at]
 	if !ok {
-		id = int32(len(s.lines) + 1)
+		s.byID = append(s.byID, at)
+		id = int32(len(s.byID))
 		s.lines[at] = id
 	}
 	return id
@@ -99,6 +100,9 @@ func (s *Session) spot(rewritten uint32) spot {
 				known.inlined = len(places) - 1 - i
 				break
 			}
+		}
+		if !s.table.Statement(offset) {
+			known.line = 0
 		}
 	}
 	s.spots[rewritten] = known
@@ -169,9 +173,14 @@ func (s *Session) trail(v view) (t trail) {
 type motion struct {
 	*Session
 	kind   Motion
+	back   bool
 	view   view
-	began  level
 	breaks machine.Stop // the breakpoints in the module
+
+	// Where it began.
+	began level
+	from  int32 // line
+	fuel  uint64
 
 	// The place where it is.
 	trail    trail
@@ -200,7 +209,7 @@ func (m *motion) look() (level, int32) {
 // Move moves a session to the next such place, or back to the last one. When ctx ends, the session
 // is where it was, and the reason is Interrupted.
 func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error) {
-	m := &motion{Session: s, kind: kind, view: lines}
+	m := &motion{Session: s, kind: kind, back: back, view: lines, fuel: s.rec.Fuel()}
 	scripted := false
 	for _, b := range s.breaks {
 		m.breaks.Offsets = append(m.breaks.Offsets, b.rewritten...)
@@ -217,7 +226,9 @@ func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error
 	}
 	m.follower.Table = s.table
 	m.began, _ = m.look()
-	if kind == Over && len(s.trail(m.view)) == 0 { // no function of the user runs
+	if t := s.trail(m.view); len(t) > 0 {
+		m.from = t[len(t)-1].line
+	} else if kind == Over { // no function of the user runs
 		m.kind = Line
 	}
 	return s.undoing(ctx, func() (Stop, error) {
@@ -352,10 +363,21 @@ func (m *motion) ends(breakpoints, arrives bool) (stop Stop) {
 	case stop.Reason != "" || m.now.depth == 0 || !breakpoints || !arrives:
 	case m.view == script && begins && m.inScript(before.above(m.now)) != nil:
 		stop = Stop{Hit, m.inScript(before.above(m.now))}
+	case m.view == lines && m.kind != Out && m.mixed():
 	case m.kind == Out && m.now.above(m.began), m.kind == Over && begins && !m.began.above(m.now), m.kind <= Line && begins:
 		stop.Reason = Stepped
 	}
 	return stop
+}
+
+// mixed reports whether the line is not beyond the one where the motion began, in code without a
+// branch: a compiler mixes the instructions of such lines.
+func (m *motion) mixed() bool {
+	if m.from == 0 || m.line == 0 || m.now != m.began || m.rec.Fuel() != m.fuel {
+		return false
+	}
+	from, to := m.byID[m.from-1], m.byID[m.line-1]
+	return from.file == to.file && (m.back && to.line >= from.line || !m.back && to.line <= from.line)
 }
 
 // Goto moves a session to a position.

@@ -63,6 +63,7 @@ type Session struct {
 	own    map[string]bool // the files to stop in; nil for all
 	heads  []uint32        // where functions begin that have a line to stop in, in the rewritten module
 	lines  map[sourceLine]int32
+	byID   []sourceLine // the lines, by their numbers less one
 }
 
 // Effect is a recorded host call, and where the call made it.

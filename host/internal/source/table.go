@@ -157,6 +157,13 @@ func (t *Table) Lines(offset uint32, locals ...uint64) []Place {
 	return append(all, p)
 }
 
+// Statement reports whether the line at an offset is one to stop at. The compiler moves instructions
+// of a line, and says of most that the line does not begin there.
+func (t *Table) Statement(offset uint32) bool {
+	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].at > offset }) - 1
+	return i >= 0 && t.rows[i].breakable
+}
+
 // body returns the index of the function body at an offset, or -1.
 func (t *Table) body(offset uint32) int {
 	i := sort.Search(len(t.module.Code), func(i int) bool { return t.module.Code[i].End > int(offset) })

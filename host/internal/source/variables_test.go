@@ -60,6 +60,9 @@ func TestVariables(t *testing.T) {
 			line := 1 + slices.Index(strings.Split(string(text), "\n"), "\treturn total;")
 			var stops []uint32
 			for _, at := range table.Addresses("points.c", line) {
+				if !table.Statement(at) {
+					t.Errorf("line %d does not begin at %#x", line, at)
+				}
 				stop, _ := offsets.Rewritten(at)
 				stops = append(stops, stop)
 			}
