@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -133,7 +134,7 @@ func (q *quickJS) place(frame, code uint32) Place {
 	if pc <= buffer || pc > buffer+size {
 		pc = buffer + 1 // it has called nothing yet
 	}
-	p := Place{File: q.atom(q.u32(code + 56)), Function: q.name(q.u32(frame+8), code)}
+	p := Place{File: q.atom(q.u32(code + 56)), Function: cmp.Or(q.name(q.u32(frame+8), code), "(anonymous)")}
 	p.Line, p.Column = q.line(code, pc-buffer-1)
 	return q.script.author(p)
 }

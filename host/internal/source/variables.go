@@ -64,11 +64,14 @@ func (t *Table) Variables(offset uint32, s State) (all []Variable) {
 			inlined.name = ""
 		}
 		if d.find(t.scopes[i].die, &e) {
-			all = append(all, v.variables(&e, inlined.name)...)
+			all = append(all, v.variables(&e, inlined.name, false)...)
+			if origin := e.number(atOrigin); d.find(origin, &e) { // statics are only there
+				all = append(all, v.variables(&e, inlined.name, true)...)
+			}
 		}
 	}
 	d.entry(e.u, e.u.body, &e)
-	return append(all, v.variables(&e, "")...)
+	return append(all, v.variables(&e, "", true)...)
 }
 
 // viewer reads the variables of one state.
@@ -80,22 +83,23 @@ type viewer struct {
 	left  int    // parts
 }
 
-// variables returns the variables of a block, or those of a file that belong to no function and to no
-// header.
-func (v *viewer) variables(root *entry, function string) (all []Variable) {
-	static, open := root.tag == tagCompileUnit, 1 // what is deeper than open is not read
+// variables returns the variables of a block, or the static ones of a function or a file. Those of
+// headers do not belong to a file.
+func (v *viewer) variables(root *entry, function string, static bool) (all []Variable) {
+	open := 1 // what is deeper is not read
 	for depth, e := range v.below(root) {
 		if depth > open {
 			continue
 		}
-		if open = depth; static && e.tag == tagNamespace {
+		if open = depth; static && (e.tag == tagNamespace || e.tag == tagLexical) {
 			open++
 		}
 		at, _ := e.attr(atLocation)
 		file := e.number(atDeclFile)
+		header := root.tag == tagCompileUnit && file < uint64(len(e.u.files)) && e.u.files[file] != e.u.files[0]
 		switch {
 		case e.tag != tagVariable && e.tag != tagParameter || v.left <= 0:
-		case static && (at.block == nil || file < uint64(len(e.u.files)) && e.u.files[file] != e.u.files[0]):
+		case static && (at.block == nil || header):
 		default:
 			if name, of := v.origin(e, 0); name != "" {
 				x := Variable{Name: name, Function: function}
@@ -346,6 +350,10 @@ func (v *viewer) read(x *Variable, of uint64, b []byte, address uint32, depth in
 		for member := range v.children(&e.entry, tagMember, tagInheritance) {
 			name := v.text(member, atName)
 			if _, static := member.attr(atExternal); static || depth >= maxNesting || v.left <= 0 {
+				continue
+			}
+			if _, bits := member.attr(atBitSize); bits {
+				x.Children = append(x.Children, Variable{Name: name, Value: "?"})
 				continue
 			}
 			part(name, member.number(atType), member.number(atMember))

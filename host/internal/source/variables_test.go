@@ -173,22 +173,23 @@ func TestCPlusPlus(t *testing.T) {
 				}
 			}
 			got = address.ReplaceAllString(got, "ADDRESS")
-			want := `shop::Item::half:41
-  const Item * this = ADDRESS {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A"}
+			want := `shop::Item::half:44
+  int halved = 3
+  const Item * this = ADDRESS {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A", gift: ?, fragile: ?}
   int by = 10
   int part = 90
   int discounts = 270
   int made = 1
-shop::Basket::total:57
-  Item & one = {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A"}
+shop::Basket::total:60
+  Item & one = {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A", gift: ?, fragile: ?}
   int i = 2
   Basket * this = ADDRESS {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}
   int discounts = 270
   int made = 1
-run:72
+run:75
   int count = 3
   Basket basket = {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}
-  Item item = {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A"}
+  Item item = {_vptr$Named: ADDRESS, name: ADDRESS "book", kind: Gift, cents: 900, weight: 65, code: "A", gift: ?, fragile: ?}
   class twice = {basket: {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}}
   int discounts = 270
   int made = 1
@@ -212,20 +213,22 @@ func TestInlinedMethods(t *testing.T) {
 	if err == nil {
 		t.Fatal("no trap")
 	}
-	table, inlined := opened(t, out), 0
+	table, inlined, statics := opened(t, out), 0, 0
 	for _, f := range r.Frames() {
 		at, _ := offsets.Original(f.Offset)
 		for _, x := range table.Variables(at, stateOf(r, f)) {
 			if x.Function != "" {
-				inlined++
+				if inlined++; x.Name == "halved" && x.Value == "3" {
+					statics++
+				}
 				if !slices.ContainsFunc(table.Lines(at), func(p Place) bool { return p.Function == x.Function }) {
 					t.Errorf("%s is of %s, and the lines are %v", x.Name, x.Function, table.Lines(at))
 				}
 			}
 		}
 	}
-	if inlined == 0 {
-		t.Error("no variables of inlined functions")
+	if inlined == 0 || statics == 0 {
+		t.Errorf("%d variables of inlined functions, %d static ones", inlined, statics)
 	}
 }
 

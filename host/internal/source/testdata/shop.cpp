@@ -27,7 +27,8 @@ struct Item : Named {
 		int weight;
 		char code[4];
 	};
-	Item(const char *n, int c) : kind(Kind::Gift), cents(c), weight(65) { name = n; made++; }
+	unsigned gift : 1, fragile : 3;
+	Item(const char *n, int c) : kind(Kind::Gift), cents(c), weight(65), gift(1), fragile(2) { name = n; made++; }
 	int price() const override { return cents; }
 	int half(int by) const;
 };
@@ -35,7 +36,9 @@ struct Item : Named {
 int Item::made = 0;
 
 int Item::half(int by) const {
+	static int halved;
 	int part = cents / by;
+	halved++;
 	discounts += part;
 	if (discounts > 250)
 		__builtin_trap();
