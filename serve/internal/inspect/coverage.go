@@ -47,7 +47,6 @@ type coveredPackage struct {
 	Functions, Hit  int
 	Percent         string
 	Calls, Fuel     uint64
-	Executed        string
 	Lines, LinesHit int
 	Missing         string // lines of a function that were not executed
 	Reached         string // lines of a function of a script that were
@@ -302,12 +301,8 @@ func (p *coveragePage) show(found *coverage, page, in string) {
 		}
 		if in == name {
 			p.Opened = display.Printable(in)
-			executed := "never"
-			if f.runs > 0 {
-				executed = display.Plural(f.runs, "run")
-			}
 			reached := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(f.reached))), "[]")
-			p.Packages = append(p.Packages, coveredPackage{Reached: reached, Name: display.Printable(cmp.Or(f.name, fmt.Sprintf("func[%d]", i))), Calls: f.calls, Fuel: f.fuel, Executed: executed, Hit: f.runs, Lines: f.lines, LinesHit: f.hit, Missing: display.Printable(strings.TrimPrefix(f.missing, ", "))})
+			p.Packages = append(p.Packages, coveredPackage{Reached: reached, Name: display.Printable(cmp.Or(f.name, fmt.Sprintf("func[%d]", i))), Calls: f.calls, Fuel: f.fuel, Hit: f.runs, Lines: f.lines, LinesHit: f.hit, Missing: display.Printable(strings.TrimPrefix(f.missing, ", "))})
 		}
 	}
 	executed := fmt.Sprintf("%s of %s, %s", display.Digits(uint64(hit)), display.Digits(uint64(all)), shareOf(uint64(hit), uint64(max(all, 1))))

@@ -34,18 +34,16 @@ const (
 // flame shows where the fuel of a run went.
 type flame struct {
 	Task      taskState
-	Warning   string // the execution was not the one on record
-	Warned    string // path of the event where it was not
+	Diverged  *agent.Divergence // the execution was not the one on record
 	Crumbs    []link
-	Name      string // of the frame that is shown
-	Facts     []fact
+	Shown     *profile.Frame
+	Share     string // of the run, that the frame spent
 	Height    int
 	Frames    []flameFrame
 	Functions []flameFunction
 	Lines     []guest.Line // of the function that is shown, or of all
 	Call      string       // path of the call in the waterfall
 	Smaller   bool         // some frames are not drawn
-	None      bool         // nothing was executed
 	Script    string       // how exact the lines of a script are
 }
 
@@ -186,12 +184,6 @@ func symbolsOf(ctx context.Context, v eventview.View, id string) (*guest.Symbols
 
 func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 	id := b.run.RunID
-	if d := found.verdict.Divergence; d != nil {
-		p.Warning = "The execution was not the one on record: " + cmp.Or(display.Printable(d.Reason), "it diverged") + "."
-		if d.ExpectedKind != 0 {
-			p.Warned = b.path("runs", id, "events", strconv.FormatUint(d.Seq, 10))
-		}
-	}
 	if i := slices.Index(found.events, b.selected); in == "" && b.selected > 0 && i >= 0 {
 		in = strconv.Itoa(i)
 	}
@@ -209,13 +201,9 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 		shown, steps = shown.Callees[i], append(steps, step)
 	}
 	all := max(found.root.Total, 1)
-	p.Name, p.None = display.Printable(shown.Name), found.root.Total == 0
+	p.Diverged, p.Shown, p.Share = found.verdict.Divergence, shown, shareOf(shown.Total, all)
 	if found.script {
 		p.Script = scriptLines
-	}
-	p.Facts = []fact{{"fuel", display.Digits(shown.Total)}, {"of the run", shareOf(shown.Total, all)}}
-	if len(steps) > 0 {
-		p.Facts = append(p.Facts, fact{"by itself", display.Digits(shown.Self)}, fact{"calls", display.Digits(shown.Calls)})
 	}
 	type place struct {
 		*profile.Frame
