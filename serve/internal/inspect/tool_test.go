@@ -270,7 +270,7 @@ func TestToolsByClicks(t *testing.T) {
 	at(c.follow(".compare button"), "/tools/rates/change?to="+moduleTwo)
 	done("table")
 	c.follow("table a")
-	at(c.follow(".views a:last-child"), "/runs/RATES11/fuel")
+	at(c.follow(`.views a[href*="fuel"]`), "/runs/RATES11/fuel")
 	c.follow(".task button")
 	done(".flame a")
 	at(c.follow(`.flame svg svg:nth-of-type(4) a`), "/runs/RATES11/fuel?in=0.0.0")
