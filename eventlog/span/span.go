@@ -113,7 +113,7 @@ type Builder struct {
 	answer int            // its open answer, or None
 	calls  map[string]int // the last attempt of each call
 	last   map[int]last   // of open attempts
-	open   []int          // spans without an end
+	closed int            // all spans before this index have an end
 	at     int            // the span of the last event, or None
 
 	budget   string // which bound of the run was passed, or empty
@@ -335,8 +335,7 @@ func (b *Builder) begin(ev event.Event, s Span) int {
 	s.First, s.Start, s.End, s.State = ev.Seq, b.run.End, b.run.End, Open
 	s.Name, s.CallID, s.TurnID, s.Input = b.run.keep(s.Name), b.run.keep(s.CallID), b.run.keep(s.TurnID), b.run.keep(s.Input)
 	b.run.Spans = append(b.run.Spans, s)
-	b.at = len(b.run.Spans) - 1
-	if b.open = append(b.open, b.at); s.Kind == Answer {
+	if b.at = len(b.run.Spans) - 1; s.Kind == Answer {
 		b.answer = b.at
 	}
 	return b.at
@@ -499,13 +498,12 @@ const maxWaitMs = 366 * 24 * 3600 * 1000
 
 // close ends everything that is open.
 func (b *Builder) close(state State, at int64) {
-	for _, i := range b.open {
-		if s := &b.run.Spans[i]; s.State == Open {
+	for ; b.closed < len(b.run.Spans); b.closed++ {
+		if s := &b.run.Spans[b.closed]; s.State == Open {
 			s.State, s.End = state, max(s.Start, at)
 		}
 	}
 	clear(b.last)
-	b.open = b.open[:0]
 }
 
 // ended is the end of the run.

@@ -66,8 +66,8 @@ type RunTrace struct {
 
 // openSpan is a span that has begun, and its index in the model of the run.
 type openSpan struct {
-	at int
-	trace.Span
+	at      int
+	own, in trace.Span // the span and its parent
 }
 
 // StartRun begins the span of a run, which continues after earlier events if there are any. Its
@@ -131,46 +131,38 @@ func (r *RunTrace) Recorded(ev event.Event) {
 		default:
 			continue
 		}
-		ctx := r.root
-		if in := r.find(func(o openSpan) bool { return o.at == s.Parent }); in != nil {
-			ctx = trace.ContextWithSpan(ctx, in)
+		o := openSpan{at: r.looked, in: r.run}
+		for _, p := range r.open {
+			if p.at == s.Parent {
+				o.in = p.own
+			}
 		}
-		_, begun := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithTimestamp(r.time(s.Start)))
-		set(begun, attrs...)
-		r.open = append(r.open, openSpan{r.looked, begun})
+		_, o.own = r.tracer.Start(trace.ContextWithSpan(r.root, o.in), name, trace.WithSpanKind(kind), trace.WithTimestamp(r.time(s.Start)))
+		set(o.own, attrs...)
+		r.open = append(r.open, o)
 	}
 	for i, o := range slices.Backward(r.open) { // a span ends before its parent
 		s := &run.Spans[o.at]
 		if s.State == span.Open {
 			continue
 		}
-		set(o, num(attrInput, s.InputTokens), num(attrOutput, s.OutputTokens), unsigned("starling.fuel", s.Fuel), unsigned("starling.peak_memory", s.PeakMemory), cost(s.CostUSD))
+		set(o.own, num(attrInput, s.InputTokens), num(attrOutput, s.OutputTokens), unsigned("starling.fuel", s.Fuel), unsigned("starling.peak_memory", s.PeakMemory), cost(s.CostUSD))
 		if answer, err := ev.AsAssistantMessageCompleted(); err == nil && s.Kind == span.Answer {
-			set(o, num("gen_ai.usage.cache_read.input_tokens", answer.CacheReadTokens), num("gen_ai.usage.cache_creation.input_tokens", answer.CacheCreateTokens),
+			set(o.own, num("gen_ai.usage.cache_read.input_tokens", answer.CacheReadTokens), num("gen_ai.usage.cache_creation.input_tokens", answer.CacheCreateTokens),
 				str("gen_ai.response.id", answer.ProviderRequestID))
 			if answer.StopReason != "" {
-				set(o, attribute.StringSlice("gen_ai.response.finish_reasons", []string{bounded(answer.StopReason)}))
+				set(o.own, attribute.StringSlice("gen_ai.response.finish_reasons", []string{bounded(answer.StopReason)}))
 			}
 		}
-		if turn := r.find(func(o openSpan) bool { return o.at == s.Parent }); turn != nil && s.Kind == span.Answer && s.Final {
-			fail(turn, s.ErrorType)
+		if s.Kind == span.Answer && s.Final {
+			fail(o.in, s.ErrorType)
 		}
 		if s.State != span.OK && s.Kind != span.Turn {
-			fail(o, cmp.Or(s.ErrorType, event.ErrorLost))
+			fail(o.own, cmp.Or(s.ErrorType, event.ErrorLost))
 		}
-		o.End(trace.WithTimestamp(r.time(max(s.Start, s.End))))
+		o.own.End(trace.WithTimestamp(r.time(max(s.Start, s.End))))
 		r.open = slices.Delete(r.open, i, i+1)
 	}
-}
-
-// find returns the newest open span for which is reports true, or nil.
-func (r *RunTrace) find(is func(openSpan) bool) trace.Span {
-	for _, o := range slices.Backward(r.open) {
-		if is(o) {
-			return o
-		}
-	}
-	return nil
 }
 
 // time returns the time of the model.
@@ -180,14 +172,12 @@ func (r *RunTrace) time(at int64) time.Time { return time.Unix(0, r.model.Run().
 func (r *RunTrace) Within(ctx context.Context, callID string) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	in := r.find(func(o openSpan) bool {
-		s := r.model.Run().Spans[o.at]
-		return s.CallID == callID && (callID == "") == (s.Kind == span.Answer)
-	})
-	if in == nil {
-		return ctx
+	for _, o := range r.open {
+		if s := &r.model.Run().Spans[o.at]; s.Kind == span.Answer && callID == "" || s.Kind == span.Call && s.CallID == callID {
+			ctx = trace.ContextWithSpan(ctx, o.own)
+		}
 	}
-	return trace.ContextWithSpan(ctx, in)
+	return ctx
 }
 
 // End ends the span of the run, and those that are still open because the run stopped without a
@@ -199,8 +189,8 @@ func (r *RunTrace) End() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range slices.Backward(r.open) {
-		fail(o, event.ErrorLost)
-		o.End()
+		fail(o.own, event.ErrorLost)
+		o.own.End()
 	}
 	run := r.model.Run()
 	set(r.run, num(attrInput, run.InputTokens), num(attrOutput, run.OutputTokens), cost(run.CostUSD))
