@@ -32,7 +32,7 @@ const (
 // coveragePage shows which functions of a module recorded runs execute.
 type coveragePage struct {
 	Module   string
-	Tools    []link
+	Tools    []string
 	Task     taskState
 	Facts    []fact
 	Notes    []string
@@ -114,10 +114,7 @@ func (s *Server) coverage(w http.ResponseWriter, r *http.Request, v eventview.Vi
 	if r.Method == http.MethodPost {
 		return s.command(w, r, v, key, page, func(ctx context.Context, t *task) (any, error) { return cover(ctx, v, digest, used, t) })
 	}
-	p := coveragePage{Module: digest.String(), Back: page}
-	for _, name := range slices.Sorted(maps.Keys(used.tools)) {
-		p.Tools = append(p.Tools, link{Name: display.Printable(name), Path: s.path("tools", name)})
-	}
+	p := coveragePage{Module: digest.String(), Tools: slices.Sorted(maps.Keys(used.tools)), Back: page}
 	var result any
 	p.Task, result = s.look(w, v, key, page)
 	if found, ok := result.(*coverage); ok && found != nil {

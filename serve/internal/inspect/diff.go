@@ -20,7 +20,6 @@ const pickable = 100
 
 // diffPage is two runs side by side.
 type diffPage struct {
-	Action         string
 	A, B           string   // ids of the chosen runs, or empty
 	Runs           []option // that can be chosen
 	All            bool     // matching pairs are shown as well
@@ -45,7 +44,7 @@ type option struct{ ID, Text string }
 
 func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	q := r.URL.Query()
-	p := diffPage{Action: s.path("diff"), A: q.Get("a"), B: q.Get("b"), All: q.Get("all") == "1", Chosen: q.Get("a") != "" && q.Get("b") != ""}
+	p := diffPage{A: q.Get("a"), B: q.Get("b"), All: q.Get("all") == "1", Chosen: q.Get("a") != "" && q.Get("b") != ""}
 	newest, err := v.Runs(r.Context(), eventlog.RunPageOptions{Limit: pickable})
 	if err != nil {
 		return err

@@ -39,7 +39,6 @@ type listPage struct {
 	First, Last        int
 	Total              string
 	Previous, Next     string // paths, or empty
-	Everything, Live   string // paths
 	Notes              []string
 }
 
@@ -72,7 +71,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 			text = strings.TrimSpace(text + " " + search.Word(field.Name, value))
 		}
 	}
-	p := listPage{Query: text, Fields: search.Fields, Everything: s.path(), Live: s.path("live")}
+	p := listPage{Query: text, Fields: search.Fields}
 	q, err := search.Parse(text, now)
 	if wrong := (*search.Error)(nil); errors.As(err, &wrong) {
 		p.Query = display.Clip(text, search.MaxBytes)

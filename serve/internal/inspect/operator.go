@@ -26,7 +26,6 @@ type queuePage struct {
 	Jobs     []queue.Status
 	Next     string            // path, or empty
 	Names    map[string]string // what runs call, by their ids
-	Live     string            // path
 	Steers   bool              // there are buttons
 	Opens    bool              // runs can be looked at
 	Back     string            // path of this page
@@ -76,7 +75,6 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 	if doc.Next > 0 {
 		p.Next = s.queuePath(f.Tenant, q.Get("state"), doc.Next)
 	}
-	p.Live = s.path("queue", "live")
 	if v.Operator.Names != nil {
 		p.Names = v.Operator.Names(r.Context(), doc.Items)
 	}
@@ -129,9 +127,9 @@ func (s *Server) steer(w http.ResponseWriter, r *http.Request, v eventview.View)
 
 // usagePage is the tenants' usage, by day.
 type usagePage struct {
-	Tenants   []tenant.Usage
-	Several   bool   // each has a page of its own
-	All, Next string // paths, or empty
+	Tenants []tenant.Usage
+	Several bool   // each has a page of its own
+	Next    string // path, or empty
 }
 
 // overviewDays is how many days are shown of each tenant where several are shown.
@@ -156,9 +154,6 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request, v eventview.View)
 		return err
 	}
 	p := usagePage{Tenants: doc.Items, Several: several}
-	if v.Operator != nil && !several {
-		p.All = s.path("usage")
-	}
 	if doc.Next != "" {
 		p.Next = address(s.path("usage"), url.Values{"after": {doc.Next}})
 	}

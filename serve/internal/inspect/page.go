@@ -158,11 +158,10 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v eventview.View
 
 // frame is the part around every page.
 type frame struct {
-	Title, View                        string
-	Home, SignOut, Style, Script, Icon string // paths
-	Diff, Queue, Usage                 string // paths, or empty where the page does not exist
-	SignedIn                           bool
-	Body                               any
+	Title    string
+	View     eventview.View
+	SignedIn bool
+	Body     any
 
 	server *Server
 }
@@ -170,27 +169,25 @@ type frame struct {
 // Path is the path of a page.
 func (f frame) Path(parts ...string) string { return f.server.path(parts...) }
 
+// Asset is the path of a file with its version, so that a browser may keep it.
+func (f frame) Asset(name string) string {
+	content, _ := assetFiles.ReadFile("assets/" + name)
+	return f.Path("assets", name) + "?v=" + shortHash(content)
+}
+
+// Home is the path of the first page, which for a reader whose runs are not known is the queue.
+func (f frame) Home() string {
+	if f.View.Log == nil && f.View.Operator != nil {
+		return f.Path("queue")
+	}
+	return f.Path()
+}
+
 // render writes a page. The page is complete before its first byte leaves, so that
 // a failing page is never sent in half.
 func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v eventview.View, body any) {
 	_, err := r.Cookie(sessionName(r))
-	f := frame{
-		Title: display.Printable(title), View: v.Title, Home: s.path(), Diff: s.path("diff"), SignOut: s.path("sign-out"),
-		Style: s.assetPath("style.css"), Script: s.assetPath("script.js"), Icon: s.assetPath("icon.svg"),
-		SignedIn: err == nil, Body: body, server: s,
-	}
-	if v.Usage != nil {
-		f.Usage = s.path("usage")
-	}
-	if v.Log == nil { // a reader whose runs are not known sees no way to some
-		f.Diff = ""
-	}
-	if v.Operator != nil {
-		f.Queue = s.path("queue")
-		if v.Log == nil {
-			f.Home = f.Queue
-		}
-	}
+	f := frame{display.Printable(title), v, err == nil, body, s}
 	var b bytes.Buffer
 	if err := templates()[name].ExecuteTemplate(&b, "frame", f); err != nil {
 		s.config.Logger.ErrorContext(r.Context(), "inspect: page failed", "page", name, "error", err)
@@ -238,12 +235,6 @@ var assetTypes = map[string]string{
 	"style.css": "text/css; charset=utf-8",
 	"script.js": "text/javascript; charset=utf-8",
 	"icon.svg":  "image/svg+xml",
-}
-
-// assetPath names the version of a file, so that a browser may keep it.
-func (s *Server) assetPath(name string) string {
-	content, _ := assetFiles.ReadFile("assets/" + name)
-	return s.path("assets", name) + "?v=" + shortHash(content)
 }
 
 func shortHash(content []byte) string {

@@ -41,15 +41,9 @@ func Only(v eventview.View, token string) func(*http.Request) (eventview.View, e
 // process, so a restart signs everybody out.
 func newSessionCipher() cipher.AEAD {
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		panic(err) // the key has the right length
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		panic(err) // AES has the right block
-	}
+	_, _ = rand.Read(key)          // never fails
+	block, _ := aes.NewCipher(key) // the key has the right length
+	aead, _ := cipher.NewGCMWithRandomNonce(block)
 	return aead
 }
 
@@ -121,8 +115,8 @@ func (s *Server) encrypted(r *http.Request) bool {
 
 // signInPage is the form.
 type signInPage struct {
-	Action, To string
-	Wrong      bool // the credential typed in is not valid
+	To    string
+	Wrong bool // the credential typed in is not valid
 }
 
 // askToSignIn answers with the form that leads back to where the browser was going.
@@ -132,11 +126,11 @@ func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) {
 		to = r.URL.RequestURI()
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
-	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{Action: s.path("sign-in"), To: to})
+	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{To: to})
 }
 
 func (s *Server) signInForm(w http.ResponseWriter, r *http.Request, v eventview.View) error {
-	s.render(w, r, http.StatusOK, "signin", "Sign in", v, signInPage{Action: s.path("sign-in"), To: s.ours(r.URL.Query().Get("to"))})
+	s.render(w, r, http.StatusOK, "signin", "Sign in", v, signInPage{To: s.ours(r.URL.Query().Get("to"))})
 	return nil
 }
 
@@ -146,7 +140,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request, v eventview.View
 	_, err := s.config.Scope(withBearer(r, token))
 	switch {
 	case token == "" || errors.Is(err, ErrSignIn):
-		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", v, signInPage{s.path("sign-in"), to, true})
+		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", v, signInPage{to, true})
 		return nil
 	case err != nil:
 		return err

@@ -33,7 +33,7 @@ const (
 
 // toolUse is what recorded runs say of a tool.
 type toolUse struct {
-	Name, Path               string
+	Name                     string
 	Calls                    []useOfTool
 	Runs, Failed             int
 	Versions, Reasons, Hosts map[string]*tally // versions by digest, "" for a tool that is not a module
@@ -197,9 +197,6 @@ func (s *Server) toolList(w http.ResponseWriter, r *http.Request, v eventview.Vi
 	}{slices.SortedFunc(maps.Values(tools), func(a, b *toolUse) int {
 		return cmp.Or(cmp.Compare(b.Runs, a.Runs), strings.Compare(a.Name, b.Name))
 	}), notes}
-	for _, u := range p.Tools {
-		u.Path = s.path("tools", u.Name)
-	}
 	s.render(w, r, http.StatusOK, "tools", "Tools", v, p)
 	return nil
 }
@@ -224,7 +221,6 @@ func (s *Server) tool(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		version.First, version.Last = newMoment(version.first, now), newMoment(version.last, now)
 		if version.Name != "" {
 			modules++
-			version.Path = s.path("modules", version.Name, "coverage")
 		}
 	}
 	for _, reason := range p.Reasons {
@@ -326,11 +322,11 @@ func quantile(values []float64, q float64) float64 {
 
 // changePage shows what another version of a tool would have changed.
 type changePage struct {
-	Name, Tool, To string
-	Task           taskState
-	Facts          []fact
-	Notes          []string
-	Differ         []changedRun
+	Tool, To string
+	Task     taskState
+	Facts    []fact
+	Notes    []string
+	Differ   []changedRun
 }
 
 // changedRun is a run that another version would have changed.
@@ -372,7 +368,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 	if r.Method == http.MethodPost {
 		return s.command(w, r, v, key, page, func(ctx context.Context, t *task) (any, error) { return changes(ctx, v, digest, used, t) })
 	}
-	p := changePage{Name: display.Printable(name), Tool: s.path("tools", name), To: digest.String()}
+	p := changePage{Tool: name, To: digest.String()}
 	var result any
 	p.Task, result = s.look(w, v, key, page)
 	if found, ok := result.(*change); ok && found != nil {
