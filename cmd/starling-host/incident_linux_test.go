@@ -28,7 +28,7 @@ func TestIncidentInTheTerminal(t *testing.T) {
 		lines := strings.Split(strings.TrimRight(plain(stdout), "\n"), "\n")
 		screen := strings.Join(lines[max(len(lines)-23, 0):], "\n") + stderr
 		for _, want := range []string{
-			fmt.Sprintf("^%d failed:$", incidenttest.Failed),
+			fmt.Sprintf("^%d( of all %d)? failed:$", incidenttest.Failed, incidenttest.Runs),
 			fmt.Sprintf("^ +%d  customers: tool: status 503$", incidenttest.Broken),
 			fmt.Sprintf("^ +%d  get: timeout: ", incidenttest.Silent),
 			fmt.Sprintf("^ +%d  spin: fuel: ", incidenttest.Spinning),

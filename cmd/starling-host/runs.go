@@ -209,14 +209,22 @@ func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 		if t.tokens() > 0 || t.CostUSD != 0 {
 			model = fmt.Sprintf(", %s tokens in, %s out, $%s", grouped(t.InputTokens), grouped(t.OutputTokens), dollars(t.CostUSD))
 		}
-		a.stdout.printf("%s: %s, %s%s\n", plural(len(doc.Runs), "run"), plural(t.Events, "event"), plural(t.ToolCalls, "call"), model)
+		listed := ""
+		if doc.Total > len(doc.Runs) {
+			listed = " listed"
+		}
+		a.stdout.printf("%s%s: %s, %s%s\n", plural(len(doc.Runs), "run"), listed, plural(t.Events, "event"), plural(t.ToolCalls, "call"), model)
 	}
 	failed := 0
 	for _, r := range doc.Reasons {
 		failed += r.Runs
 	}
 	if failed > 1 {
-		a.stdout.printf("\n%d failed:\n", failed)
+		of := ""
+		if doc.Total > len(doc.Runs) {
+			of = fmt.Sprintf(" of all %d", doc.Total)
+		}
+		a.stdout.printf("\n%d%s failed:\n", failed, of)
 		for _, r := range doc.Reasons[:min(len(doc.Reasons), maxReasons)] {
 			text := r.Text
 			if r.Tool != "" {

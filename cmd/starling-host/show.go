@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -70,8 +72,10 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 		a.showEvents(events, full)
 		return nil
 	}
-	if run.Goal != "" {
-		a.head("goal", plain, shorten(printable(run.Goal), treeWidth-headIndent-1))
+	if what := run.Goal; run.Model == "" && len(run.Spans) > 0 { // a call without an agent
+		a.head("call", plain, shorten(printable(what+" "+run.Spans[0].Input), maxGoalShown))
+	} else if what != "" {
+		a.head("goal", plain, shorten(printable(what), maxGoalShown))
 	}
 	if run.Error != "" {
 		text := run.Error[:min(len(run.Error), maxHead)]
@@ -86,18 +90,22 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 			where += fmt.Sprintf(" (event %d)", run.Spans[run.Cause].Last)
 		}
 		a.head("error", statusStyle(status), where+": "+text)
+		if run.Cause != span.None && run.Spans[run.Cause].Kind == span.Call && run.Spans[run.Cause].Fuel > 0 { // a module's
+			a.stdout.printf("debug    %s --at %d\n", pasteable("starling-host debug", named(args[0]), first.RunID), run.Spans[run.Cause].Last)
+		}
 	}
 	if run.Encrypted {
 		a.stdout.printf("some payloads are encrypted; the data key decrypts them\n")
 	}
-	a.showTree(run, events)
+	a.showTree(run)
 	return nil
 }
 
-// headIndent is where the texts at the head of a run begin, and maxHead how many bytes are shown of an
-// error there, on at most maxHeadLines lines.
+// The head of a run: where its texts begin, how many characters are shown of a goal or a call, and how
+// many bytes and lines of an error.
 const (
 	headIndent   = 9
+	maxGoalShown = 200
 	maxHead      = 600
 	maxHeadLines = 6
 )
@@ -113,7 +121,7 @@ func (a *app) head(name string, look style, text string) {
 }
 
 // The columns of a tree: the number of the event, the name, the bar and the duration. A terminal without
-// room for names and bars gets no bars.
+// room for names and bars gets no bars. A file gets whole names, unless COLUMNS is set.
 const (
 	treeWidth    = 80
 	treeMost     = 140
@@ -125,26 +133,37 @@ const (
 )
 
 // showTree prints the spans of a run, and what they come to.
-func (a *app) showTree(run *span.Run, events []event.Event) {
-	width, bars := min(cmp.Or(a.stdout.width(), treeWidth), treeMost), treeBar
+func (a *app) showTree(run *span.Run) {
+	columns, _ := strconv.Atoi(os.Getenv("COLUMNS"))
+	columns = cmp.Or(a.stdout.width(), columns)
+	width, bars := min(cmp.Or(columns, treeWidth), treeMost), treeBar
 	if width < treeEvent+treeName+treeBar+treeDuration {
 		bars = 0
 	}
 	name := max(width-treeEvent-bars-treeDuration, 1)
+	rows := run.Rows(treeRows)
+	texts := make([]string, len(rows))
+	for i, row := range rows {
+		text, detail := row.Text()
+		if detail != "" {
+			text += "  " + detail
+		} else if row.Kind == span.Call {
+			text += " " + row.Input
+		}
+		texts[i] = strings.Repeat("  ", min(row.Depth, 8)) + printable(text)
+		if columns > 0 {
+			texts[i] = shorten(texts[i], name-1)
+		}
+	}
+	for _, text := range texts {
+		name = max(name, min(utf8.RuneCountInString(text)+1, treeMost-treeBar))
+	}
 	axis, all := span.NewAxis(run), formatSpan(run.End)
 	if bars > 0 {
 		all = fmt.Sprintf("0%*s", bars-1, all)
 	}
 	a.stdout.printf("\n%s\n", styled{faint, fmt.Sprintf("event  %-*s%s", name, "", all)})
-	for _, row := range run.Rows(treeRows) {
-		text, detail := row.Text()
-		// An event that the log lacks has no arguments: numbers come from the log.
-		if i := int(row.First) - 1; row.Kind == span.Call && !row.Bad() && !row.Hidden && i < len(events) {
-			text = event.Line(events[i], treeMost)
-		}
-		if detail != "" {
-			text += "  " + detail
-		}
+	for i, row := range rows {
 		look := plain
 		switch {
 		case row.Bad():
@@ -154,13 +173,10 @@ func (a *app) showTree(run *span.Run, events []event.Event) {
 		case row.Hidden, row.Kind == span.Wait:
 			look = faint
 		}
-		bar := ""
+		pad, bar, took := fmt.Sprintf("%*s", max(name-utf8.RuneCountInString(texts[i]), 1), ""), "", row.Took()
 		if bars > 0 {
 			bar = spanBar(axis, row)
 		}
-		text = shorten(strings.Repeat("  ", min(row.Depth, 8))+printable(text), name-1)
-		pad := fmt.Sprintf("%*s", name-utf8.RuneCountInString(text), "")
-		took := row.Took()
 		switch {
 		case took != "":
 			took = fmt.Sprintf("%*s", treeDuration, took)
@@ -169,7 +185,7 @@ func (a *app) showTree(run *span.Run, events []event.Event) {
 		default:
 			bar = strings.TrimRight(bar, " ")
 		}
-		a.stdout.printf("%s  %s%s%s%s\n", styled{faint, fmt.Sprintf("%5d", row.First)}, styled{look, text}, pad, styled{look, bar}, took)
+		a.stdout.printf("%s  %s%s%s%s\n", styled{faint, fmt.Sprintf("%5d", row.First)}, styled{look, texts[i]}, pad, styled{look, bar}, took)
 	}
 	var facts []string
 	fact := func(there bool, text string) {
