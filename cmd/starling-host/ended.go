@@ -32,17 +32,14 @@ func endsInside(errorType string) bool {
 }
 
 // endedAt returns the functions in which a call of a recorded run ended, "at FUNCTION (FILE:LINE)",
-// innermost first and with its instruction. The call is that of event seq, or for zero the one that failed last. A module
-// in other, unless it is nil, replaces those of the run. said is what the user has been told: if it
-// has the line already, there is nothing to add. Nor is there if it takes too long to find out.
-func endedAt(ctx context.Context, events []event.Event, seq uint64, modules eventlog.ModuleReader, other []byte, said string) (lines []string) {
+// innermost first and with its instruction. The call is that of event seq; if it left its recording there,
+// the functions are those at its end now. A module in other, unless it is nil, replaces those of the run.
+// said is what the user has been told: if it has the line already, there is nothing to add. Nor is there
+// if it takes too long to find out.
+func endedAt(ctx context.Context, events []event.Event, seq uint64, left bool, modules eventlog.ModuleReader, other []byte, said string) (lines []string) {
 	ctx, stop := context.WithTimeout(ctx, endedTimeout)
 	defer stop()
-	call := ""
-	if seq > 0 {
-		call = strconv.FormatUint(seq, 10)
-	}
-	target, err := debug.Find(events, call)
+	target, err := debug.Find(events, strconv.FormatUint(seq, 10))
 	if err != nil || target.Call.Fuel > endedFuel {
 		return nil
 	}
@@ -50,7 +47,7 @@ func endedAt(ctx context.Context, events []event.Event, seq uint64, modules even
 	if err != nil {
 		return nil
 	}
-	if _, end, _ := s.Position(); seq > 0 {
+	if _, end, _ := s.Position(); left {
 		if _, err := s.Goto(ctx, end); err != nil {
 			return nil
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -186,27 +185,27 @@ func (a *app) printEnded(ctx context.Context, log database, v starling.Verdict, 
 }
 
 // endedIn returns the functions in which a run left its recording, if it diverged, or in which its
-// last call was stopped. See [endedAt].
+// last call that was stopped was. See [endedAt].
 func endedIn(ctx context.Context, log database, runID string, d *agent.Divergence, other []byte) []string {
-	seq, said := uint64(0), ""
 	events, err := log.Read(ctx, runID)
 	if err != nil {
 		return nil
 	}
-	if d != nil {
-		if seq = d.Seq; d.ExpectedKind != event.KindSideEffectRecorded && d.Kind != event.KindSideEffectRecorded {
-			return nil // the call has returned
-		}
-	} else {
-		run, err := span.Of(events)
-		if err != nil || !slices.ContainsFunc(run.Spans, func(s span.Span) bool {
+	seq, said := uint64(0), ""
+	if d != nil && (d.ExpectedKind == event.KindSideEffectRecorded || d.Kind == event.KindSideEffectRecorded) { // or it has returned
+		seq = d.Seq
+	} else if run, err := span.Of(events); d == nil && err == nil {
+		for _, s := range run.Spans {
 			said += s.Error
-			return s.Kind == span.Call && endsInside(s.ErrorType)
-		}) {
-			return nil
+			if s.Kind == span.Call && endsInside(s.ErrorType) {
+				seq = s.Last
+			}
 		}
 	}
-	return endedAt(ctx, events, seq, log, other, said)
+	if seq == 0 {
+		return nil
+	}
+	return endedAt(ctx, events, seq, d != nil, log, other, said)
 }
 
 // newNode is the engine v8.

@@ -243,11 +243,9 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		return err
 	}
 	err = a.reportRun(tool, run, err, f)
-	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil && endsInside(run.Failure.Type) {
+	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil {
 		if log, err := db.Log(ctx); err == nil {
-			if events, err := log.Read(ctx, runID); err == nil {
-				out.details = append(out.details, indented(strings.Join(endedAt(ctx, events, 0, log, nil, run.Failure.Message), "\n"))...)
-			}
+			out.details = append(out.details, indented(strings.Join(endedIn(ctx, log, runID, nil, nil), "\n"))...)
 		}
 	}
 	if key != nil {
