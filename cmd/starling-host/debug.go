@@ -48,6 +48,7 @@ const debugExample = `  starling-host debug @last
 type debugFlags struct {
 	at      string
 	source  string
+	given   bool // source is
 	symbols string
 	dap     bool
 	listen  string
@@ -66,6 +67,7 @@ func (a *app) debugCommand() *cobra.Command {
 		if f.listen != "" && !f.dap && !launch {
 			return usagef("", "debug: --listen requires --dap")
 		}
+		f.given = f.source != ""
 		symbols, err := f.find(ctx)
 		if err != nil {
 			return err
@@ -134,9 +136,10 @@ func (a *app) debug(ctx context.Context, log database, events []event.Event, tar
 		return err
 	}
 	defer engine.Close()
-	files := debug.NewFiles(f.source)
+	files, found := debug.NewFiles(f.source), false
 	own := func(file string) bool { // motions by lines stop there: without the SDK that "tool new" writes
 		path, _ := files.Lines(file)
+		found = found || path != ""
 		return path != "" && !strings.Contains(filepath.ToSlash(path), "/sdk/")
 	}
 	open := func(ctx context.Context) (*debug.Session, error) {
@@ -153,6 +156,9 @@ func (a *app) debug(ctx context.Context, log database, events []event.Event, tar
 		}
 		p := &prompt{app: a, s: s, files: files, program: programOf(events[target.Call.First-1]), marks: map[string]uint64{}}
 		p.greet(events[0].RunID, target.Call)
+		if f.given && !found && !p.frames[p.frame].Script {
+			a.warn("no source file of the module is below " + f.source)
+		}
 		return p.loop(ctx)
 	}
 	if f.listen == "" {

@@ -90,7 +90,7 @@ func init() { // its help lists the commands
 		{"mark", "[NAME]", "name this place for goto", (*prompt).mark},
 		{"list l", "[LINE]", "the source, if the file is below --source", (*prompt).list},
 		{"info i", "", "this place, breakpoints and marks", (*prompt).info},
-		{"help h", "", "this list", (*prompt).help},
+		{"help h", "[COMMAND]", "this list, or a line of it", (*prompt).help},
 		{"quit q", "", "leave", func(*prompt, context.Context, string) error { return errLeave }},
 	}
 }
@@ -394,7 +394,8 @@ func (p *prompt) jump(ctx context.Context, args string) error {
 	}
 	if !ok {
 		var err error
-		if at, err = strconv.ParseUint(strings.ReplaceAll(args, ",", ""), 10, 64); err != nil {
+		number := strings.ReplaceAll(args, ",", "")
+		if at, err = display.ParseCount(number, fuelUnits); err != nil && number != "0" {
 			return fmt.Errorf("there is no mark %q", args)
 		}
 	}
@@ -419,6 +420,9 @@ func (p *prompt) breakAt(_ context.Context, args string) error {
 	return nil
 }
 
+// lowAddress is where the memory of a module begins that compilers use.
+const lowAddress = 1024
+
 // area parses WHAT [BYTES].
 func (p *prompt) area(args string, otherwise uint32) (address, size uint32, err error) {
 	words := strings.Fields(args)
@@ -433,6 +437,9 @@ func (p *prompt) area(args string, otherwise uint32) (address, size uint32, err 
 	v, err := p.s.Eval(p.chosen(), what)
 	if err == nil && v.Size == 0 {
 		err = fmt.Errorf("%s has no address: it is in a local of WebAssembly, or an object of the script; step to its change with reverse-next", what)
+	}
+	if err == nil && strings.HasPrefix(what, "local") && v.Address < lowAddress {
+		p.stdout.printf("%s is %#x, hardly an address: a local of WebAssembly is not in memory itself\n", what, v.Address)
 	}
 	return v.Address, cmp.Or(size, otherwise, v.Size), err
 }
@@ -529,7 +536,9 @@ func (p *prompt) locals(_ context.Context, args string) error {
 		v.Children = nil // print has them
 		p.variable(v, 0)
 	}
-	if args != "all" && len(slots) > 0 {
+	if len(all) == 0 && len(slots) == 0 {
+		p.stdout.printf("no variable is known here; try bt and frame N, effects, or x ADDRESS\n")
+	} else if args != "all" && len(slots) > 0 {
 		p.stdout.printf("%s of WebAssembly: locals all\n", plural(len(slots), "local"))
 		return nil
 	}
@@ -664,7 +673,14 @@ func (p *prompt) info(_ context.Context, args string) error {
 	return nil
 }
 
-func (p *prompt) help(context.Context, string) error {
+func (p *prompt) help(_ context.Context, args string) error {
+	if args != "" {
+		c, err := findDebugCommand(args)
+		if err == nil {
+			p.stdout.printf("%s\n", c.help())
+		}
+		return err
+	}
 	for _, c := range debugCommands {
 		p.stdout.printf("%s\n", c.help())
 	}
