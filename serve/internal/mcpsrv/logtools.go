@@ -25,7 +25,7 @@ import (
 // they are made once.
 var logTools = sync.OnceValue(func() []tool.Tool {
 	return []tool.Tool{
-		tool.Typed("list_runs", "List recorded runs, the newest first, with their state, size, tool calls, tokens and cost.", onView(listRuns)),
+		tool.Typed("list_runs", "Find recorded runs, the newest first, with what they call, their state, size, usage and error. Failed runs are also counted by their reason.", onView(listRuns)),
 		tool.Typed("get_run", "One run: why it failed, its state and totals, and its events from one number on, each with the call that it belongs to, when it came and how long it took, and its payload if that is short.", onView(getRun)),
 		tool.Typed("get_event", "One event of a run, with its hash and its whole payload.", onView(getEvent)),
 		tool.Typed("summarize_run", "Why a run failed, its goal and usage, and each attempt of its calls: who made it, when, how long, its HTTP requests with their status, its error and the wait after it. Start here.", onView(summarizeRun)),
@@ -194,9 +194,6 @@ func diffRuns(ctx context.Context, v eventview.View, in diffArgs) (runDiff, erro
 }
 
 func newEventDiff(pair eventview.Pair) eventDiff {
-	short := func(s string) string {
-		return display.Shorten(display.Printable(bounded(s, 4*maxFacts)), maxFacts)
-	}
 	side := func(ev event.Event) string {
 		if ev.Seq == 0 {
 			return ""
@@ -204,7 +201,7 @@ func newEventDiff(pair eventview.Pair) eventDiff {
 		return ev.Kind.String() + ": " + newEventInfo(ev, 0).Facts
 	}
 	return eventDiff{Position: pair.Position, Call: oneLine(pair.Call), SeqA: pair.A.Seq, SeqB: pair.B.Seq, Relation: string(pair.Relation), A: side(pair.A), B: side(pair.B),
-		Field: short(pair.Field), InA: short(pair.InA), InB: short(pair.InB)}
+		Field: oneLine(pair.Field), InA: oneLine(pair.InA), InB: oneLine(pair.InB)}
 }
 
 type searchArgs struct {

@@ -75,8 +75,8 @@ func TestArgumentsHaveBounds(t *testing.T) {
 		{"list_runs", `{"limit":201}`, "200"},
 		{"list_runs", `{"limit":0}`, "1"},
 		{"list_runs", `{"offset":-1}`, "0"},
-		{"list_runs", `{"status":"done"}`, "completed"},
-		{"list_runs", `{"since":"yesterday"}`, "RFC 3339"},
+		{"list_runs", `{"query":"state:done"}`, "query: \"done\" is not the state of a run: write state:failed"},
+		{"list_runs", `{"status":"failed"}`, "status"},
 		{"list_runs", `{"namespace":"other"}`, "namespace"},
 		{"get_run", `{}`, "run_id"},
 		{"get_run", `{"run_id":"acme/1","limit":1001}`, "1000"},
@@ -242,11 +242,17 @@ func TestTheFinalTextIsWhole(t *testing.T) {
 			t.Errorf("%s: %d characters of %d", id, len(sum.Final), len(want))
 		}
 	}
-	// A query is also part of a state, if it is part of no id.
-	for query, want := range map[string]int{"FAIL": 1, "completed": 1, "d": 2, "none": 0, "e": 2, "open": 0} {
-		var list struct{ Total int }
-		if call(t, s, "list_runs", `{"query":"`+query+`"}`, &list); list.Total != want {
+	for query, want := range map[string]int{"FAIL": 1, "state:completed": 1, "-state:completed": 1, "LINE": 2, "first more": 2, "none": 0, "reason:max_turns": 1} {
+		var list struct {
+			Total   int
+			Runs    []struct{ Error string }
+			Reasons []struct{ Query string }
+		}
+		if call(t, s, "list_runs", `{"query":"`+query+`"}`, &list); list.Total != want || len(list.Runs) != want {
 			t.Errorf("the query %q has %d runs, want %d", query, list.Total, want)
+		}
+		if query == "FAIL" && (list.Runs[0].Error != "max_turns: " || len(list.Reasons) != 1 || list.Reasons[0].Query != `FAIL state:failed reason:"max_turns: "`) {
+			t.Errorf("got %+v", list)
 		}
 	}
 }

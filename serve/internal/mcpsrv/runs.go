@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
@@ -26,22 +26,26 @@ const (
 	maxEvent   = 256 << 10 // bytes of the payload of a single event
 	maxFacts   = 300       // characters of the line about an event
 	maxGoal    = 2000      // characters
+	maxReasons = 20        // in a list of runs
 )
 
 type listArgs struct {
-	Status        string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=open,description=Only runs in this state"`
-	Query         string `json:"query,omitempty" jsonschema:"maxLength=200,description=Part of the run's id or if no id has it of a state such as failed"`
-	Since         string `json:"since,omitempty" jsonschema:"description=Only runs that started after this time of RFC 3339"`
-	WithToolCalls bool   `json:"with_tool_calls,omitempty" jsonschema:"description=Only runs that called a tool"`
-	Limit         int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=200"`
-	Offset        int    `json:"offset" jsonschema:"default=0,minimum=0"`
+	Query  string `json:"query,omitempty" jsonschema:"maxLength=1000,description=Words that all have to match such as state:failed tool:fetch host:api.example status:5xx error:timeout since:1h fuel:>1G calls:>3 -tool:dice; a word without a field is part of the id or of an event"`
+	Limit  int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=200"`
+	Offset int    `json:"offset" jsonschema:"default=0,minimum=0"`
 }
 
 type runList struct {
-	Runs   []runInfo `json:"runs"`
-	Total  int       `json:"total"` // on all pages
-	Limit  int       `json:"limit"`
-	Offset int       `json:"offset"`
+	Runs    []listedRun     `json:"runs"`
+	Total   int             `json:"total"`             // on all pages
+	More    bool            `json:"more,omitempty"`    // older runs were not looked at
+	Reasons []search.Reason `json:"reasons,omitempty"` // why runs failed, each with the query that finds them
+}
+
+type listedRun struct {
+	runInfo
+	Calls string `json:"calls,omitempty"` // a tool, or the model of an agent
+	Error string `json:"error,omitempty"` // why it failed
 }
 
 // runInfo is a run as all tools describe one.
@@ -83,36 +87,26 @@ func describe(ctx context.Context, v eventview.View, runs ...eventlog.RunSummary
 func formatTime(unixNano int64) string { return time.Unix(0, unixNano).UTC().Format(time.RFC3339Nano) }
 
 func listRuns(ctx context.Context, v eventview.View, in listArgs) (runList, error) {
-	o := eventlog.RunPageOptions{Limit: in.Limit, Offset: in.Offset, Status: in.Status, Query: in.Query, RequireToolCalls: in.WithToolCalls}
-	if in.Since != "" {
-		since, err := time.Parse(time.RFC3339Nano, in.Since)
-		if err != nil {
-			return runList{}, &mistake{"since: not a time of RFC 3339, such as 2026-11-21T10:00:00Z"}
-		}
-		o.StartedAfter = since
+	q, err := search.Parse(in.Query, time.Now())
+	if wrong := (*search.Error)(nil); errors.As(err, &wrong) {
+		return runList{}, &mistake{fmt.Sprintf("query: %s: %s", wrong.Why, wrong.Hint)}
 	}
-	page, err := v.Runs(ctx, o)
-	if status := statusNamed(in.Query); err == nil && page.TotalMatching == 0 && in.Status == "" && status != "" {
-		o.Status, o.Query = status, ""
-		page, err = v.Runs(ctx, o)
-	}
+	found, err := v.Search(ctx, q, search.Options{Limit: in.Limit, Offset: in.Offset})
 	if err != nil {
 		return runList{}, err
 	}
-	return runList{Runs: describe(ctx, v, page.Runs...), Total: page.TotalMatching, Limit: page.Limit, Offset: page.Offset}, nil
-}
-
-// statusNamed returns the only state of a run that a text is part of, or nothing.
-func statusNamed(text string) (status string) {
-	for _, s := range []string{eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen} {
-		if text != "" && strings.Contains(s, eventlog.LowerASCII(text)) {
-			if status != "" {
-				return ""
-			}
-			status = s
-		}
+	out := runList{Runs: []listedRun{}, Total: found.Total, More: found.More, Reasons: found.Reasons[:min(len(found.Reasons), maxReasons)]}
+	for i := range out.Reasons {
+		out.Reasons[i].Text = oneLine(out.Reasons[i].Text)
 	}
-	return status
+	summaries := make([]eventlog.RunSummary, len(found.Runs))
+	for i, run := range found.Runs {
+		summaries[i] = run.RunSummary
+	}
+	for i, info := range describe(ctx, v, summaries...) {
+		out.Runs = append(out.Runs, listedRun{info, oneLine(found.Runs[i].Name()), oneLine(found.Runs[i].Reason)})
+	}
+	return out, nil
 }
 
 type getRunArgs struct {
@@ -206,7 +200,7 @@ func newFailure(run *span.Run) *failure {
 	if run.State == span.Open || run.State == span.OK {
 		return nil
 	}
-	f := &failure{Type: oneLine(run.ErrorType), Error: display.Shorten(display.Printable(bounded(run.Error, 4*maxGoal)), maxGoal)}
+	f := &failure{Type: oneLine(run.ErrorType), Error: severalLines(run.Error)}
 	if run.Cause != span.None {
 		cause := &run.Spans[run.Cause]
 		if f.Seq = cause.Last; cause.Kind == span.Call {
@@ -214,6 +208,11 @@ func newFailure(run *span.Run) *failure {
 		}
 	}
 	return f
+}
+
+// severalLines returns a text from a run as a printable one of bounded length.
+func severalLines(text string) string {
+	return display.Shorten(display.Printable(bounded(text, 4*maxGoal)), maxGoal)
 }
 
 // oneLine returns a text from a run as one printable line of bounded length.
@@ -230,7 +229,7 @@ func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents
 		return runWithEvents{}, err
 	}
 	after := max(in.After, in.Offset)
-	out := runWithEvents{Run: describe(ctx, v, run)[0], Goal: goalOf(ctx, v, in.RunID), Events: []eventInfo{}, TotalEvents: run.LastSeq, Offset: after}
+	out := runWithEvents{Run: describe(ctx, v, run)[0], Events: []eventInfo{}, TotalEvents: run.LastSeq, Offset: after}
 	room := maxList
 	var b span.Builder
 	for ev, err := range v.Events(ctx, in.RunID, 0) { // from the first on: an event does not name the tool of its call
@@ -253,17 +252,8 @@ func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents
 		room -= len(info.Payload)
 		out.Events = append(out.Events, info)
 	}
-	out.Failure = newFailure(b.Run())
+	out.Failure, out.Goal = newFailure(b.Run()), severalLines(b.Run().Goal)
 	return out, nil
-}
-
-// goalOf returns a run's goal, or "" if its first event has none.
-func goalOf(ctx context.Context, v eventview.View, id string) string {
-	started, err := v.Started(ctx, id)
-	if err != nil {
-		return ""
-	}
-	return display.Shorten(display.Printable(started.Goal), maxGoal)
 }
 
 type getEventArgs struct {
@@ -389,7 +379,7 @@ func summarizeRun(ctx context.Context, v eventview.View, in summaryArgs) (summar
 
 // fill fills in what the spans of the run have.
 func (s *summary) fill(run *span.Run) {
-	s.Failure, s.Goal, s.Model = newFailure(run), display.Shorten(display.Printable(bounded(run.Goal, 4*maxGoal)), maxGoal), oneLine(run.Model)
+	s.Failure, s.Goal, s.Model = newFailure(run), severalLines(run.Goal), oneLine(run.Model)
 	s.FailedCalls, s.Requests, s.Status4xx, s.Status5xx = run.FailedCalls, run.Requests, run.Status4xx, run.Status5xx
 	s.Fuel, s.WaitedMs = run.Fuel, milliseconds(run.Waited)
 	listed := map[int]int{}     // index in Calls, by that of the span
