@@ -96,6 +96,8 @@ const (
 	formImplicit, formStrx, formAddrx, formLocListx, formRngListx         = 0x21, 0x1a, 0x1b, 0x22, 0x23
 	formRef1, formRefUdata, formStrx1, formStrx4, formAddrx1, formAddrx4  = 0x11, 0x15, 0x25, 0x28, 0x29, 0x2c
 
+	opAddr, opAddrx, opAddrIndex = 0x03, 0xa1, 0xfb
+
 	maxAttrs   = 64
 	maxAbbrevs = 4 << 20 // bytes
 	maxSteps   = 8 << 20

@@ -63,46 +63,55 @@ func (t *Table) Variables(offset uint32, s State) (all []Variable) {
 		if inlined.parent < 0 {
 			inlined.name = ""
 		}
-		if d.find(t.scopes[i].die, &e) {
-			all = append(all, v.variables(&e, inlined.name, false)...)
-			if origin := e.number(atOrigin); d.find(origin, &e) { // statics are only there
-				all = append(all, v.variables(&e, inlined.name, true)...)
-			}
+		if v.function = t.scopes[i].die; d.find(v.function, &e) {
+			all = append(all, v.variables(&e, inlined.name)...)
 		}
 	}
 	d.entry(e.u, e.u.body, &e)
-	return append(all, v.variables(&e, "", true)...)
+	return append(all, v.variables(&e, "")...)
 }
 
 // viewer reads the variables of one state.
 type viewer struct {
 	*dwarf
 	State
-	at    uint32
-	frame uint64 // the address that variables of the frame count from
-	left  int    // parts
+	at       uint32
+	function uint64 // the entry of the function of the module
+	frame    uint64 // the address that variables of the frame count from
+	left     int    // parts
 }
 
-// variables returns the variables of a block, or the static ones of a function or a file. Those of
-// headers do not belong to a file.
-func (v *viewer) variables(root *entry, function string, static bool) (all []Variable) {
-	open := 1 // what is deeper is not read
+// variables returns the variables of a block, or the static ones of a file and of other functions in it,
+// without those of headers. A static variable of an inlined function is in another copy of the function,
+// in that which the copies are from, or in one without a name.
+func (v *viewer) variables(root *entry, function string) (all []Variable) {
+	static, open := root.tag == tagCompileUnit, 1 // what is deeper than open is not read
+	var inside entry
+	owner, within := uint64(0), 0 // the function that an entry is in, and its depth
 	for depth, e := range v.below(root) {
 		if depth > open {
 			continue
 		}
-		if open = depth; static && (e.tag == tagNamespace || e.tag == tagLexical) {
+		if open = depth; static && (e.tag == tagNamespace || e.tag == tagLexical || e.tag == tagSubprogram) {
 			open++
+		}
+		if e.tag == tagSubprogram {
+			owner, within = e.offset, depth
+		} else if depth <= within {
+			owner = 0
 		}
 		at, _ := e.attr(atLocation)
 		file := e.number(atDeclFile)
-		header := root.tag == tagCompileUnit && file < uint64(len(e.u.files)) && e.u.files[file] != e.u.files[0]
 		switch {
 		case e.tag != tagVariable && e.tag != tagParameter || v.left <= 0:
-		case static && (at.block == nil || header):
+		case static && (owner == v.function || len(at.block) == 0 || !slices.Contains([]byte{opAddr, opAddrx, opAddrIndex}, at.block[0])):
+		case static && file < uint64(len(e.u.files)) && e.u.files[file] != e.u.files[0]:
 		default:
 			if name, of := v.origin(e, 0); name != "" {
 				x := Variable{Name: name, Function: function}
+				if v.find(owner, &inside) {
+					x.Function, _ = v.origin(&inside, 0)
+				}
 				b, address := v.locate(e)
 				v.read(&x, of, b, address, 0)
 				all = append(all, x)
@@ -170,9 +179,9 @@ func (v *viewer) evaluate(u *unit, expression []byte) (n uint64, inMemory, ok bo
 	c := &cursor{b: expression}
 	for c.pos < len(c.b) && !c.failed && len(stack) < 64 {
 		switch op := c.byte(); {
-		case op == 0x03: // addr
+		case op == opAddr:
 			stack = append(stack, c.uint(4))
-		case op == 0xa1 || op == 0xfb: // addrx
+		case op == opAddrx || op == opAddrIndex:
 			stack = append(stack, v.element(secAddr, u.addrBase, c.uleb()))
 		case op == 0x06: // deref
 			stack = append(stack, at(v.Memory, pop()&math.MaxUint32).uint(4))

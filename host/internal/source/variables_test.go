@@ -186,6 +186,7 @@ shop::Basket::total:60
   Basket * this = ADDRESS {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}
   int discounts = 270
   int made = 1
+  int halved = 3
 run:75
   int count = 3
   Basket basket = {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}
@@ -193,6 +194,7 @@ run:75
   class twice = {basket: {items: {items: [ADDRESS, ADDRESS, ADDRESS, ADDRESS], used: 6}, sum: 5220}}
   int discounts = 270
   int made = 1
+  int halved = 3
 `
 			if got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
@@ -217,10 +219,10 @@ func TestInlinedMethods(t *testing.T) {
 	for _, f := range r.Frames() {
 		at, _ := offsets.Original(f.Offset)
 		for _, x := range table.Variables(at, stateOf(r, f)) {
-			if x.Function != "" {
-				if inlined++; x.Name == "halved" && x.Value == "3" {
-					statics++
-				}
+			if x.Name == "halved" && x.Value == "3" {
+				statics++
+			} else if x.Function != "" {
+				inlined++
 				if !slices.ContainsFunc(table.Lines(at), func(p Place) bool { return p.Function == x.Function }) {
 					t.Errorf("%s is of %s, and the lines are %v", x.Name, x.Function, table.Lines(at))
 				}
