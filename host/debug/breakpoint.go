@@ -165,7 +165,7 @@ func (s *Session) positionOf(fuel uint64) (uint64, error) {
 
 // here returns the breakpoint at the next instruction, or nil.
 func (s *Session) here() *Breakpoint {
-	_, offset := s.rec.Where()
+	offset, _ := s.rec.Where()
 	for _, b := range s.breaks {
 		if slices.Contains(b.rewritten, offset) || slices.Contains(b.places, s.rec.At()) {
 			return b

@@ -49,22 +49,11 @@ func (l level) above(other level) bool { // closer to the outermost function
 	return l.depth < other.depth || l.depth == other.depth && l.inlined < other.inlined
 }
 
-// spot is what is known of an instruction: how many functions are inlined there, the line, or 0,
-// and the offset in the module, or 0 for code that the rewriter added.
+// spot is what is known of an instruction: how many functions are inlined there, and the line, or 0.
 type spot struct {
 	inlined int
 	line    int32
-	offset  uint32
 }
-
-// view is what a motion looks at.
-type view int
-
-const (
-	instructions view = iota
-	lines
-	script // lines of the script that the module interprets
-)
 
 type sourceLine struct {
 	file string
@@ -93,7 +82,6 @@ func (s *Session) spot(rewritten uint32) spot {
 		return known
 	}
 	if offset, ok := s.offsets.Original(rewritten); ok {
-		known.offset = offset
 		places := s.table.Lines(offset)
 		for i, p := range places {
 			if known.line = s.lineID(p); known.line > 0 {
@@ -146,8 +134,8 @@ func (t *trail) enter(at level, line int32) bool {
 }
 
 // trail returns the lines of the present stack.
-func (s *Session) trail(v view) (t trail) {
-	if v == script {
+func (s *Session) trail(script bool) (t trail) {
+	if script {
 		_, depth := s.table.Innermost(s.memory())
 		for i, p := range slices.Backward(s.table.Interpreted(s.memory())) {
 			t.enter(level{depth: depth - i}, s.lineID(p.Place))
@@ -156,10 +144,8 @@ func (s *Session) trail(v view) (t trail) {
 	}
 	frames := s.rec.Frames()
 	for i, f := range slices.Backward(frames) {
-		offset, ok := s.offsets.Original(f.Offset)
-		if v == instructions {
-			t.enter(level{depth: len(frames) - i}, int32(offset))
-		} else if places := s.table.Lines(offset); ok {
+		if offset, ok := s.offsets.Original(f.Offset); ok {
+			places := s.table.Lines(offset)
 			for j, p := range slices.Backward(places) {
 				t.enter(level{len(frames) - i, len(places) - 1 - j}, s.lineID(p))
 			}
@@ -174,7 +160,7 @@ type motion struct {
 	*Session
 	kind   Motion
 	back   bool
-	view   view
+	script bool         // it looks at the script that the module interprets
 	breaks machine.Stop // the breakpoints in the module
 
 	// Where it began.
@@ -190,43 +176,33 @@ type motion struct {
 	pulse    [3]uint32 // what the interpreter changes when it goes on
 }
 
-// look returns the level and the line of the next instruction. The lines of instructions are their
-// offsets. In the middle of a call, and in a function of the interpreter, the level of the script is not known: zero.
+// look returns the level and the line of the next instruction. In the middle of a call, and in a function of the interpreter, the level of the script is not known: zero.
 func (m *motion) look() (level, int32) {
-	if m.view == script {
+	if m.script {
 		place, depth, pulse, _ := m.follower.Look(m.memory())
 		m.pulse = pulse
 		return level{depth: depth}, m.lineID(place)
 	}
-	_, offset := m.rec.Where()
+	offset, _ := m.rec.Where()
 	here := m.spot(offset)
-	if m.view == instructions {
-		return level{depth: m.rec.Depth()}, int32(here.offset)
-	}
 	return level{m.rec.Depth(), here.inlined}, here.line
 }
 
 // Move moves a session to the next such place, or back to the last one. When ctx ends, the session
 // is where it was, and the reason is Interrupted.
 func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error) {
-	m := &motion{Session: s, kind: kind, back: back, view: lines, fuel: s.rec.Fuel()}
-	scripted := false
+	m := &motion{Session: s, kind: kind, back: back, fuel: s.rec.Fuel(), script: s.interpreted() && kind != Continue}
 	for _, b := range s.breaks {
 		m.breaks.Offsets = append(m.breaks.Offsets, b.rewritten...)
 		if b.Size > 0 {
 			m.breaks.Writes = append(m.breaks.Writes, machine.Range{Addr: b.Address, Len: b.Size})
 		}
-		scripted = scripted || b.script != (Place{})
+		m.script = m.script || b.script != (Place{})
 	}
-	switch {
-	case kind == Instruction:
-		m.view = instructions
-	case scripted || kind != Continue && s.interpreted():
-		m.view = script
-	}
+	m.script = m.script && kind != Instruction
 	m.follower.Table = s.table
 	m.began, _ = m.look()
-	if t := s.trail(m.view); len(t) > 0 {
+	if t := s.trail(m.script); len(t) > 0 {
 		m.from = t[len(t)-1].line
 	} else if kind == Over { // no function of the user runs
 		m.kind = Line
@@ -268,7 +244,7 @@ func (m *motion) backwards(ctx context.Context) (Stop, error) {
 	if m.kind == Instruction {
 		size = 1 << 5
 	}
-	looks := m.kind != Continue || m.view == script || len(m.breaks.Offsets) > 0
+	looks := m.kind != Continue || m.script || len(m.breaks.Offsets) > 0
 	for to := began; looks && to > floor; size = min(8*size, most) {
 		from := to - min(to-floor, size)
 		if err := m.rec.Seek(ctx, from-min(from, 1)); err != nil {
@@ -287,7 +263,7 @@ func (m *motion) backwards(ctx context.Context) (Stop, error) {
 // before the position. It stays there, or at the position.
 func (m *motion) scan(ctx context.Context, to uint64, last bool) (found uint64, stop Stop, err error) {
 	m.follower = source.Follower{Table: m.table}
-	m.trail = m.Session.trail(m.view)
+	m.trail = m.Session.trail(m.script)
 	m.now, m.line = m.look()
 	for m.rec.At() < to {
 		until, conditions := m.next(to)
@@ -328,7 +304,7 @@ func (m *motion) next(to uint64) (until uint64, s machine.Stop) {
 		within = m.trail[n-1].level
 	}
 	switch {
-	case m.view == script:
+	case m.script:
 		for _, address := range m.pulse {
 			s.Writes = append(s.Writes, machine.Range{Addr: address, Len: 4})
 		}
@@ -337,7 +313,7 @@ func (m *motion) next(to uint64) (until uint64, s machine.Stop) {
 		s.Below = m.began.depth + 1
 	case m.kind == Out && m.now == m.began && m.began.inlined == 0:
 		s.Below = m.began.depth
-	case m.view == lines && m.line == 0 && m.now.depth > within.depth && (within.depth > 0 || m.kind == Line):
+	case m.kind != Instruction && m.line == 0 && m.now.depth > within.depth && (within.depth > 0 || m.kind == Line):
 		s.Below = within.depth + 1 // in code of others, until it calls back or returns
 		if m.kind == Line {
 			s.Offsets = slices.Concat(s.Offsets, m.heads)
@@ -353,7 +329,13 @@ func (m *motion) ends(breakpoints, arrives bool) (stop Stop) {
 	if b := m.here(); b != nil && breakpoints {
 		stop = Stop{Hit, b}
 	}
-	if m.kind == Continue && m.view != script {
+	switch offset, first := m.rec.Where(); {
+	case m.kind == Instruction:
+		if _, ok := m.offsets.Original(offset); ok && first && stop.Reason == "" && breakpoints && arrives {
+			stop.Reason = Stepped
+		}
+		return stop
+	case m.kind == Continue && !m.script:
 		return stop
 	}
 	before := m.now
@@ -361,10 +343,10 @@ func (m *motion) ends(breakpoints, arrives bool) (stop Stop) {
 	begins := m.trail.enter(m.now, m.line)
 	switch {
 	case stop.Reason != "" || m.now.depth == 0 || !breakpoints || !arrives:
-	case m.view == script && begins && m.inScript(before.above(m.now)) != nil:
+	case m.script && begins && m.inScript(before.above(m.now)) != nil:
 		stop = Stop{Hit, m.inScript(before.above(m.now))}
-	case m.view == lines && m.kind != Out && m.mixed():
-	case m.kind == Out && m.now.above(m.began), m.kind == Over && begins && !m.began.above(m.now), m.kind <= Line && begins:
+	case !m.script && m.kind != Out && m.mixed():
+	case m.kind == Out && m.now.above(m.began), m.kind == Over && begins && !m.began.above(m.now), m.kind == Line && begins:
 		stop.Reason = Stepped
 	}
 	return stop

@@ -3,7 +3,6 @@ package debug
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -394,35 +393,22 @@ func (s *Session) Disassemble(f Frame) (all []Code) {
 	}
 	_, it, err := s.module.Body(function-s.module.NumImportedFuncs(), nil)
 	for err == nil && it.Next() {
-		text := it.Op.String()
+		text, raw := it.Op.String(), s.module.Bytes(it.Instr.Pos, it.Instr.End)
+		operands := wasm.NewReader(raw, 1, len(raw))
 		switch op := it.Op; {
 		case op == wasm.OpCall:
 			text += " " + s.name(int(it.Index))
 		case op >= wasm.OpBr && op <= wasm.OpBrIf, op >= wasm.OpLocalGet && op <= wasm.OpGlobalSet:
 			text += fmt.Sprintf(" %d", it.Index)
 		case op >= wasm.OpI32Load && op < wasm.OpMemorySize:
-			align, offset := s.module.Bytes(it.Instr.Pos+1, it.Instr.End), uint64(0)
-			if _, n := binary.Uvarint(align); n > 0 {
-				offset, _ = binary.Uvarint(align[n:])
-			}
-			text += fmt.Sprintf(" offset=%d", offset)
+			operands.U32() // the alignment
+			text += fmt.Sprintf(" offset=%d", operands.U32())
 		case op == wasm.OpI32Const || op == wasm.OpI64Const:
-			text += fmt.Sprintf(" %d", signed(s.module.Bytes(it.Instr.Pos+1, it.Instr.End)))
+			text += fmt.Sprintf(" %d", operands.S64())
 		}
 		all = append(all, Code{uint32(it.Instr.Pos), text})
 	}
 	return all
-}
-
-// signed decodes a number in LEB128.
-func signed(b []byte) (n int64) {
-	for i, c := range b[:min(len(b), 10)] {
-		n |= int64(c&0x7f) << (7 * i)
-		if c&0xc0 == 0x40 && i < 9 {
-			n |= -1 << (7 * (i + 1))
-		}
-	}
-	return n
 }
 
 // loader loads the module of the call into the machine, and other modules into another engine.

@@ -54,7 +54,7 @@ func TestACallIsRecorded(t *testing.T) {
 			}
 			p, err := own().check(tt.module, Digest{}, m.limits)
 			must(t, err)
-			if _, offset := r.Where(); tt.last != 0 && wasm.Op(p.Wasm[offset]) != tt.last {
+			if offset, _ := r.Where(); tt.last != 0 && wasm.Op(p.Wasm[offset]) != tt.last {
 				t.Errorf("it ends at %#x", p.Wasm[offset])
 			}
 			frames := fmt.Sprint(r.Frames()[0].Locals)

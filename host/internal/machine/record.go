@@ -450,10 +450,11 @@ type Frame struct {
 	Operands []uint64
 }
 
-// Where returns the function that runs and the offset of its instruction.
-func (r *Recording) Where() (function, offset uint32) {
-	f := r.m.code.funcs[r.m.fn]
-	return f.index, f.offsets[r.m.pc]
+// Where returns the offset of the next instruction in the executed module, and whether the next
+// operation is its first.
+func (r *Recording) Where() (offset uint32, first bool) {
+	offsets, pc := r.m.code.funcs[r.m.fn].offsets, r.m.pc
+	return offsets[pc], pc == 0 || offsets[pc-1] != offsets[pc]
 }
 
 // Depth returns the number of frames.
