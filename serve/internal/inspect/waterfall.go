@@ -73,7 +73,11 @@ func (b *reader) waterfall(r *http.Request) error {
 			s.End = run.End
 		}
 	}
-	only, from, to := r.URL.Query().Get("only"), int64(0), run.End
+	from, to, pills, only := int64(0), run.End, pills(&run), ""
+	keep := func(int) bool { return true }
+	if i := slices.IndexFunc(pills, func(p pill) bool { return p.key == r.URL.Query().Get("only") }); i >= 0 { // the page repeats no other text
+		only, keep = pills[i].key, pills[i].keep
+	}
 	if x, y := asNumber(r, "from"), asNumber(r, "to"); x < y && y <= run.End {
 		from, to = x, y
 	}
@@ -88,8 +92,7 @@ func (b *reader) waterfall(r *http.Request) error {
 	w := &waterfall{}
 	b.page.Waterfall = w
 	w.overview(&run, from, to, func(from, to int64) string { return path(only, from, to, b.selected) })
-	keep := func(int) bool { return true }
-	for _, pill := range pills(&run) {
+	for _, pill := range pills {
 		n := 0
 		for i := range run.Spans {
 			if pill.keep(i) {
@@ -98,9 +101,9 @@ func (b *reader) waterfall(r *http.Request) error {
 		}
 		one := link{pill.name, path(pill.key, from, to, b.selected), digits(n), pill.key == only}
 		if one.Current {
-			one.Path, keep = path("", from, to, b.selected), pill.keep
+			one.Path = path("", from, to, b.selected)
 		}
-		if n > 0 && n < len(run.Spans) {
+		if n > 0 && n < len(run.Spans) || one.Current {
 			w.Pills = append(w.Pills, one)
 		}
 	}
