@@ -111,7 +111,7 @@ type Builder struct {
 	run    Run
 	turn   int            // the open turn, or None
 	answer int            // its open answer, or None
-	calls  map[string]int // the last attempt of each call
+	calls  map[string]int // the last attempt of each call, by keyOf its id
 	last   map[int]last   // of open attempts
 	closed int            // all spans before this index have an end
 	at     int            // the span of the last event, or None
@@ -271,12 +271,12 @@ func (b *Builder) take(ev event.Event, before int64) error {
 				r.Calls++
 			}
 			number := len(b.calls) + 1
-			if before, again := b.calls[p.CallID]; again {
+			if before, again := b.calls[keyOf(p.CallID)]; again {
 				number = r.Spans[before].Number
 			}
 			input, _ := canon.Render(p.Args)
 			at := b.begin(ev, Span{Kind: Call, Parent: parent, Name: p.ToolName, Number: number, CallID: p.CallID, Attempt: p.Attempt, Input: display.Clip(string(input), maxInput)})
-			b.calls[p.CallID], b.last[at] = at, last{at: r.End, intent: None}
+			b.calls[keyOf(p.CallID)], b.last[at] = at, last{at: r.End, intent: None}
 		})
 	case event.KindToolCallCompleted:
 		return on(ev, func(p event.ToolCallCompleted) { b.outcome(ev, p.CallID, p.Attempt, p.Meter, OK) })
@@ -307,7 +307,7 @@ func (b *Builder) take(ev event.Event, before int64) error {
 				s := b.end(b.answer, ev, Failed)
 				s.ErrorType, s.Error, s.Final = event.ErrorBudget, b.budget, true
 			}
-			if at, ok := b.calls[p.CallID]; ok && p.CallID != "" {
+			if at, ok := b.calls[keyOf(p.CallID)]; ok && p.CallID != "" {
 				b.at, b.budgetAt = at, at
 			}
 		})
@@ -351,9 +351,17 @@ func (b *Builder) end(at int, ev event.Event, state State) *Span {
 	return s
 }
 
+// keyOf returns the id of a call or, if it is long, its hash.
+func keyOf(id string) string {
+	if len(id) > maxBrief {
+		id = canon.Sum([]byte(id)).String()
+	}
+	return id
+}
+
 // attempt returns the index of the open attempt of a call.
 func (b *Builder) attempt(call string) (at int, ok bool) {
-	at, ok = b.calls[call]
+	at, ok = b.calls[keyOf(call)]
 	return at, ok && b.run.Spans[at].State == Open
 }
 
