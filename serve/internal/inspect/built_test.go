@@ -40,8 +40,8 @@ func (l stranger) Events(ctx context.Context, runID string, after uint64) iter.S
 	return l.events.Events(ctx, runID, after)
 }
 
-// TestEndedRunsAreReadOnce looks at a run twice, with its key, without it, and after it was removed.
-func TestEndedRunsAreReadOnce(t *testing.T) {
+// TestRunsAreReadOnce looks at a run twice, with its key, without it, and after it was removed.
+func TestRunsAreReadOnce(t *testing.T) {
 	key, err := store.NewDataKey([]byte(strings.Repeat("k", 32)))
 	if err != nil {
 		t.Fatal(err)
@@ -74,5 +74,28 @@ func TestEndedRunsAreReadOnce(t *testing.T) {
 	}
 	if code, _ := b.get("/runs/R"); code != http.StatusNotFound {
 		t.Errorf("a removed run answers %d", code)
+	}
+}
+
+// TestAGrowingRunIsReadOn looks at a run before and after an event came, and after the log has another run
+// in its place.
+func TestAGrowingRunIsReadOn(t *testing.T) {
+	inner := store.Memory()
+	long(t, inner, "R", 600)
+	log := &countingLog{EventLog: inner}
+	b := openView(t, eventview.View{Log: log})
+	b.wants("/runs/R")
+	whole := log.events
+	log.events = 0
+	appendEvent(t, inner, "R", event.KindToolCallScheduled, event.ToolCallScheduled{CallID: "c", TurnID: "t", ToolName: "lookup", Attempt: 1})
+	b.wants("/runs/R", "lookup")
+	if log.events > whole/2 {
+		t.Errorf("the second page read %d events, the first %d", log.events, whole)
+	}
+	other := store.Memory()
+	long(t, other, "R", 700)
+	log.EventLog = other
+	if page := b.wants("/runs/R"); strings.Contains(page, "lookup") {
+		t.Error("the page shows what another run did")
 	}
 }

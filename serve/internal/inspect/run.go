@@ -141,57 +141,69 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.Vie
 	return nil
 }
 
-// read makes the spans of the run, or finds those that it made for an earlier page. If take is not
-// nil, it receives each event once its spans are made. What is unreadable ends it with a note.
+// read makes the spans of the run, or continues those of an earlier page. If take is not nil, it
+// receives each event once its spans are made. What is unreadable ends it with a note.
 func (b *reader) read(r *http.Request, take func(event.Event)) error {
 	b.first, _ = b.view.Event(r.Context(), b.run.RunID, 1)
-	key := builtKey{b.view.Namespace, b.run.RunID, b.run.Head, b.first.Hash()}
-	if b.did = b.built.get(key); b.did == nil || take != nil {
-		var spans span.Builder
-		b.did = spans.Run()
-		spans.Grow(int(min(b.run.LastSeq, maxDrawn)))
-		for ev, err := range b.view.Events(r.Context(), b.run.RunID, 0) {
-			if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
-				return err
-			}
-			if err == nil {
-				err = spans.Add(ev)
-			}
-			if err != nil {
-				b.broken = true
-				b.note("The next event cannot be read: " + display.PrintableError(err))
-				return nil
-			}
-			if take != nil {
-				take(ev)
-			}
-			if ev.Seq == maxDrawn {
-				break
-			}
+	key := builtKey{b.view.Namespace, b.run.RunID, b.first.Hash()}
+	k := &kept{}
+	if take == nil {
+		k = b.built.take(key)
+	}
+	n := k.spans.Run().Events
+	last, err := b.view.Event(r.Context(), b.run.RunID, n)
+	if err != nil || last.Hash() != k.last {
+		k, n = &kept{}, 0
+		k.spans.Grow(int(min(b.run.LastSeq, maxDrawn)))
+	}
+	b.did = k.spans.Run()
+	for ev, err := range b.view.Events(r.Context(), b.run.RunID, n) {
+		if err != nil && !errors.Is(err, eventlog.ErrLogCorrupt) {
+			return err
 		}
-		if b.run.TerminalKind != 0 {
-			b.built.put(key, *b.did)
+		if ev.Seq > maxDrawn {
+			b.note(fmt.Sprintf("Only the first %s events are read.", display.Digits(maxDrawn)))
+			break
+		}
+		if err == nil {
+			err = k.spans.Add(ev)
+		}
+		if err != nil {
+			b.broken = true
+			b.note("The next event cannot be read: " + display.PrintableError(err))
+			return nil
+		}
+		if last = ev; take != nil {
+			take(ev)
 		}
 	}
-	if b.run.LastSeq > maxDrawn {
-		b.note(fmt.Sprintf("Only the first %s events are read.", display.Digits(maxDrawn)))
-	}
+	did := *b.did
+	did.Spans = slices.Clone(did.Spans)
+	b.did, k.last = &did, last.Hash()
+	b.built.put(key, k)
 	return nil
 }
 
-// built has the spans of ended runs whose pages were looked at, so that the next page of a long run
-// need not read it again. It keeps them for a while, and within bounds.
+// built has the spans of runs whose pages were looked at, so that the next page of a long run need
+// not read all of it again. It keeps them for a while, and within bounds.
 type built struct {
 	mu   sync.Mutex
-	runs map[builtKey]*span.Run
+	runs map[builtKey]*kept
 	size int
 }
 
-// builtKey names the content of a run, as a reader sees it: all of it by the head of its chain, and
-// that the reader can decrypt it by the hash of the first event, which the reader has read.
+// builtKey names a run that begins with an event, as its reader has read it. A reader without the key
+// of an encrypted run has read another one.
 type builtKey struct {
 	namespace, run string
-	head, first    canon.Hash
+	first          canon.Hash
+}
+
+// kept are the spans of a run up to an event. They are of use to who reads the same event, whose hash
+// covers those before.
+type kept struct {
+	spans span.Builder
+	last  canon.Hash
 }
 
 // Bounds of the spans that are kept.
@@ -200,38 +212,47 @@ const (
 	builtTime = 5 * time.Minute
 )
 
-func (k *built) get(key builtKey) *span.Run {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.runs[key]
+// take returns what is kept of a run, for one page at a time.
+func (b *built) take(key builtKey) *kept {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.runs[key]
+	if k == nil {
+		return &kept{}
+	}
+	b.drop(key)
+	return k
 }
 
-func (k *built) put(key builtKey, run span.Run) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.runs[key] != nil || run.Size() > maxBuilt || key.head == (canon.Hash{}) {
-		return
-	}
-	for old := range k.runs {
-		if k.size+run.Size() <= maxBuilt {
+func (b *built) put(key builtKey, k *kept) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop(key)
+	for other := range b.runs {
+		if b.size+k.spans.Run().Size() <= maxBuilt {
 			break
 		}
-		k.drop(old)
+		b.drop(other)
 	}
-	k.runs[key] = &run
-	k.size += run.Size()
+	if b.size+k.spans.Run().Size() > maxBuilt {
+		return
+	}
+	b.runs[key] = k
+	b.size += k.spans.Run().Size()
 	time.AfterFunc(builtTime, func() { // so that nothing of a removed run stays
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.runs[key] == &run {
-			k.drop(key)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.runs[key] == k {
+			b.drop(key)
 		}
 	})
 }
 
-func (k *built) drop(key builtKey) {
-	k.size -= k.runs[key].Size()
-	delete(k.runs, key)
+func (b *built) drop(key builtKey) {
+	if k := b.runs[key]; k != nil {
+		b.size -= k.spans.Run().Size()
+		delete(b.runs, key)
+	}
 }
 
 func (b *reader) note(text string) { b.page.Notes = append(b.page.Notes, text) }
