@@ -32,7 +32,7 @@ type Breakpoint struct {
 //	tool.c:12    a line of a file, or 12 in the file of the present line
 //	parse        a function
 //	0x1a2b       an instruction, by its offset in the module
-//	effect       each effect; "effect http" those of a name, "effect 3" the third
+//	effect       each effect; "effect http" the requests, "effect GET" or "effect now" those of a name, "effect 3" the third
 //	fuel 10M     where so much fuel is spent
 func (s *Session) Break(what string) (*Breakpoint, error) {
 	what = strings.TrimSpace(what)
@@ -54,7 +54,7 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 	case kind == "effect" || kind == "effects":
 		n, _ := strconv.Atoi(strings.TrimPrefix(rest, "#"))
 		for i, e := range s.effects {
-			if rest == "" || n == i+1 || e.Name == rest || strings.HasPrefix(e.Name, rest+" ") {
+			if name, _, request := strings.Cut(e.Name, " "); rest == "" || n == i+1 || rest == name || rest == e.Name || request && rest == "http" {
 				b.places = append(b.places, e.At)
 			}
 		}
@@ -147,8 +147,8 @@ func (s *Session) file() string {
 func (s *Session) effectNames() string {
 	var names []string
 	for _, e := range s.effects {
-		if !slices.Contains(names, e.Name) {
-			names = append(names, e.Name)
+		if name, _, _ := strings.Cut(e.Name, " "); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")

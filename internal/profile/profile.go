@@ -19,7 +19,7 @@ const Beyond = "[deeper or further stacks]"
 const (
 	maxDepth  = 256
 	maxStacks = 1 << 15
-	maxAll    = 1 << 18 // stacks of all calls
+	maxAll    = 1 << 16 // stacks of all calls
 	maxLines  = 1 << 14 // of the script of a call
 )
 
