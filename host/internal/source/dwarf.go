@@ -2,6 +2,7 @@ package source
 
 import (
 	"cmp"
+	"debug/dwarf"
 	"iter"
 	"path"
 	"slices"
@@ -11,9 +12,9 @@ import (
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
-// dwarf is the debug information of a module, of the versions 2 to 5 in the 32-bit format. Its
+// debugInfo is the debug information of a module, of the versions 2 to 5 in the 32-bit format. Its
 // addresses count from the body of the code section.
-type dwarf struct {
+type debugInfo struct {
 	sections, kept [len(sectionNames)][]byte // what is read of sections is copied to kept, unless that is nil
 
 	units    []unit
@@ -34,14 +35,14 @@ const (
 var sectionNames = [...]string{"info", "abbrev", "line", "line_str", "str", "str_offsets", "addr", "ranges", "rnglists", "loc", "loclists"}
 
 // at returns a cursor at an offset of a section.
-func (d *dwarf) at(section int, pos uint64) *cursor {
+func (d *debugInfo) at(section int, pos uint64) *cursor {
 	c := at(d.sections[section], pos)
 	c.kept = d.kept[section]
 	return c
 }
 
 // element returns a number of a table of numbers.
-func (d *dwarf) element(section int, table, index uint64) uint64 {
+func (d *debugInfo) element(section int, table, index uint64) uint64 {
 	return d.at(section, table+4*min(index, 1<<32)).uint(4)
 }
 
@@ -55,43 +56,35 @@ type unit struct {
 }
 
 type abbrev struct {
-	tag      uint64
+	tag      dwarf.Tag
 	children bool
 	fields   []field
 }
 
 type field struct {
-	attr, form uint64
-	constant   int64
+	attr     dwarf.Attr
+	form     uint64
+	constant int64
 }
 
 // entry is a debugging information entry with the attributes that it has.
 type entry struct {
 	offset, next uint64
-	tag          uint64
+	tag          dwarf.Tag
 	children     bool
 	attrs        []attr
 	u            *unit
 }
 
 type attr struct {
-	name, form uint64
-	n          uint64 // a number, an address, or an offset in a section
-	block      []byte // of a block or an inline string
+	name  dwarf.Attr
+	form  uint64
+	n     uint64 // a number, an address, or an offset in a section
+	block []byte // of a block or an inline string
 }
 
-// Tags, attributes and forms, by the names of the standard without their prefix.
+// Forms, by the names of the standard without their prefix, operations, and bounds.
 const (
-	tagArray, tagEnum, tagParameter, tagLexical, tagMember, tagPointer, tagReference = 0x01, 0x04, 0x05, 0x0b, 0x0d, 0x0f, 0x10
-	tagCompileUnit, tagStruct, tagTypedef, tagUnion, tagInlined, tagSubrange         = 0x11, 0x13, 0x16, 0x17, 0x1d, 0x21
-	tagBase, tagConst, tagEnumerator, tagSubprogram, tagVariable, tagVolatile        = 0x24, 0x26, 0x28, 0x2e, 0x34, 0x35
-	tagClass, tagNamespace, tagRestrict, tagRvalue, tagInheritance                   = 0x02, 0x39, 0x37, 0x42, 0x1c
-
-	atLocation, atName, atByteSize, atStmtList, atLow, atHigh, atCompDir, atConst     = 0x02, 0x03, 0x0b, 0x10, 0x11, 0x12, 0x1b, 0x1c
-	atUpper, atOrigin, atCount, atMember, atEncoding, atFrameBase, atSpec, atType     = 0x2f, 0x31, 0x37, 0x38, 0x3e, 0x40, 0x47, 0x49
-	atRanges, atCallColumn, atCallFile, atCallLine, atDeclFile, atExternal, atBitSize = 0x55, 0x57, 0x58, 0x59, 0x3a, 0x3f, 0x0d
-	atStrBase, atAddrBase, atRngBase, atLocBase                                       = 0x72, 0x73, 0x74, 0x8c
-
 	formAddr, formString, formStrp, formUdata, formIndirect, formLineStrp = 0x01, 0x08, 0x0e, 0x0f, 0x16, 0x1f
 	formImplicit, formStrx, formAddrx, formLocListx, formRngListx         = 0x21, 0x1a, 0x1b, 0x22, 0x23
 	formRef1, formRefUdata, formStrx1, formStrx4, formAddrx1, formAddrx4  = 0x11, 0x15, 0x25, 0x28, 0x29, 0x2c
@@ -114,7 +107,7 @@ const forms = "?4?bd248tva11s4u41248u*4v0uu44x48iuu812341234"
 // readDWARF reads the sections of the module, and reports whether there is any line or function.
 func (t *Table) readDWARF() bool {
 	code := t.module.Section(wasm.SectionCode)
-	d := &dwarf{tables: map[uint64]map[uint64]abbrev{}, programs: map[uint64][]int32{}, base: uint32(code.Offset), limit: uint64(len(code.Body)), steps: maxSteps}
+	d := &debugInfo{tables: map[uint64]map[uint64]abbrev{}, programs: map[uint64][]int32{}, base: uint32(code.Offset), limit: uint64(len(code.Body)), steps: maxSteps}
 	d.sections = t.keptSections()
 	for i, name := range sectionNames {
 		if d.sections[i] == nil {
@@ -157,12 +150,12 @@ func (t *Table) readDWARF() bool {
 		if u.abbrevs = d.abbrevs(table); kind != 1 || c.failed || !d.entry(&u, u.body, &e) {
 			continue
 		}
-		u.strBase, u.addrBase, u.rangesBase, u.locBase = e.number(atStrBase), e.number(atAddrBase), e.number(atRngBase), e.number(atLocBase)
+		u.strBase, u.addrBase, u.rangesBase, u.locBase = e.number(dwarf.AttrStrOffsetsBase), e.number(dwarf.AttrAddrBase), e.number(dwarf.AttrRnglistsBase), e.number(dwarf.AttrLoclistsBase)
 		d.entry(&u, u.body, &e) // with what the bases are for
-		u.low = e.number(atLow)
-		if program, ok := e.attr(atStmtList); ok {
+		u.low = e.number(dwarf.AttrLowpc)
+		if program, ok := e.attr(dwarf.AttrStmtList); ok {
 			if u.files, ok = d.programs[program.n]; !ok {
-				u.files = t.readLines(&u, program.n, d.text(&e, atCompDir), d.text(&e, atName), &lines)
+				u.files = t.readLines(&u, program.n, d.text(&e, dwarf.AttrCompDir), d.text(&e, dwarf.AttrName), &lines)
 				d.programs[program.n] = u.files
 			}
 		}
@@ -172,8 +165,10 @@ func (t *Table) readDWARF() bool {
 	return len(t.rows) > 0 || len(t.scopes) > 0
 }
 
+func (c *cursor) field() field { return field{attr: dwarf.Attr(c.uleb()), form: c.uleb()} }
+
 // abbrevs reads a table of abbreviations.
-func (d *dwarf) abbrevs(offset uint64) map[uint64]abbrev {
+func (d *debugInfo) abbrevs(offset uint64) map[uint64]abbrev {
 	if table, ok := d.tables[offset]; ok {
 		return table
 	}
@@ -184,8 +179,8 @@ func (d *dwarf) abbrevs(offset uint64) map[uint64]abbrev {
 		if code == 0 || c.failed {
 			break
 		}
-		a := abbrev{tag: c.uleb(), children: c.byte() != 0}
-		for f := (field{attr: c.uleb(), form: c.uleb()}); f.attr|f.form != 0; f = (field{attr: c.uleb(), form: c.uleb()}) {
+		a := abbrev{tag: dwarf.Tag(c.uleb()), children: c.byte() != 0}
+		for f := c.field(); f != (field{}); f = c.field() {
 			if f.form == formImplicit {
 				f.constant = c.sleb()
 			}
@@ -203,7 +198,7 @@ func (d *dwarf) abbrevs(offset uint64) map[uint64]abbrev {
 
 // entry reads the entry at an offset of info into e, and reports whether it could. The null entry
 // has the tag 0.
-func (d *dwarf) entry(u *unit, offset uint64, e *entry) bool {
+func (d *debugInfo) entry(u *unit, offset uint64, e *entry) bool {
 	*e = entry{offset: offset, attrs: e.attrs[:0], u: u}
 	c := d.at(secInfo, offset)
 	c.b = c.b[:u.end]
@@ -219,7 +214,7 @@ func (d *dwarf) entry(u *unit, offset uint64, e *entry) bool {
 
 // value reads the value of an attribute. Indexes become what they are of, and references offsets of
 // info.
-func (d *dwarf) value(u *unit, c *cursor, f field) attr {
+func (d *debugInfo) value(u *unit, c *cursor, f field) attr {
 	v := attr{name: f.attr, form: f.form}
 	if v.form == formIndirect {
 		v.form = c.uleb()
@@ -265,7 +260,7 @@ func (d *dwarf) value(u *unit, c *cursor, f field) attr {
 	return v
 }
 
-func (e *entry) attr(name uint64) (attr, bool) {
+func (e *entry) attr(name dwarf.Attr) (attr, bool) {
 	for _, a := range e.attrs {
 		if a.name == name {
 			return a, true
@@ -275,18 +270,18 @@ func (e *entry) attr(name uint64) (attr, bool) {
 }
 
 // number returns an attribute that is a number, or 0.
-func (e *entry) number(name uint64) uint64 {
+func (e *entry) number(name dwarf.Attr) uint64 {
 	a, _ := e.attr(name)
 	return a.n
 }
 
 // text returns an attribute that is a string, or "".
-func (d *dwarf) text(e *entry, name uint64) string {
+func (d *debugInfo) text(e *entry, name dwarf.Attr) string {
 	a, _ := e.attr(name)
 	return d.string(a)
 }
 
-func (d *dwarf) string(a attr) string {
+func (d *debugInfo) string(a attr) string {
 	switch a.form {
 	case formStrp:
 		return d.at(secStr, a.n).text()
@@ -298,7 +293,7 @@ func (d *dwarf) string(a attr) string {
 
 // below yields the entries below another one, with their depth below it. The entry that it yields is
 // read again for the next.
-func (d *dwarf) below(e *entry) iter.Seq2[int, *entry] {
+func (d *debugInfo) below(e *entry) iter.Seq2[int, *entry] {
 	return func(yield func(int, *entry) bool) {
 		var child entry
 		depth := 1
@@ -320,7 +315,7 @@ func (d *dwarf) below(e *entry) iter.Seq2[int, *entry] {
 }
 
 // children yields the entries with some tags that are right below another one.
-func (d *dwarf) children(e *entry, tags ...uint64) iter.Seq[*entry] {
+func (d *debugInfo) children(e *entry, tags ...dwarf.Tag) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for depth, child := range d.below(e) {
 			if depth == 1 && slices.Contains(tags, child.tag) && !yield(child) {
@@ -331,7 +326,7 @@ func (d *dwarf) children(e *entry, tags ...uint64) iter.Seq[*entry] {
 }
 
 // find reads the entry at an offset of any unit.
-func (d *dwarf) find(offset uint64, e *entry) bool {
+func (d *debugInfo) find(offset uint64, e *entry) bool {
 	i := sort.Search(len(d.units), func(i int) bool { return d.units[i].end > offset })
 	return i < len(d.units) && offset >= d.units[i].body && d.entry(&d.units[i], offset, e)
 }
@@ -370,7 +365,7 @@ func (t *Table) readLines(u *unit, offset uint64, dir, name string, left *uint64
 		if version == 5 {
 			forms = nil
 			for range c.byte() {
-				forms = append(forms, field{attr: c.uleb(), form: c.uleb()})
+				forms = append(forms, c.field())
 			}
 			n = min(c.uleb(), n)
 		}
@@ -480,13 +475,13 @@ func (t *Table) readLines(u *unit, offset uint64, dir, name string, left *uint64
 }
 
 // rangesOf yields where the code of an entry begins and ends, as offsets of the module.
-func (d *dwarf) rangesOf(e *entry) iter.Seq2[uint32, uint32] {
+func (d *debugInfo) rangesOf(e *entry) iter.Seq2[uint32, uint32] {
 	return func(yield func(low, high uint32) bool) {
 		add := func(low, high uint64) bool {
 			return low == 0 || low >= high || high > d.limit || yield(d.base+uint32(low), d.base+uint32(high))
 		}
-		if low, ok := e.attr(atLow); ok {
-			high, _ := e.attr(atHigh)
+		if low, ok := e.attr(dwarf.AttrLowpc); ok {
+			high, _ := e.attr(dwarf.AttrHighpc)
 			if high.form != formAddr {
 				high.n += low.n
 			}
@@ -494,7 +489,7 @@ func (d *dwarf) rangesOf(e *entry) iter.Seq2[uint32, uint32] {
 				return
 			}
 		}
-		if a, ok := e.attr(atRanges); ok {
+		if a, ok := e.attr(dwarf.AttrRanges); ok {
 			for r := range d.list(e.u, a.n, secRanges) {
 				if !add(r[0], r[1]) {
 					return
@@ -510,7 +505,7 @@ var listForms = [...]string{0: "", 1: "x", 2: "xx", 3: "xl", 4: "oo", 5: "", 6: 
 
 // list yields the ranges of a list, and of a list of locations the expression that holds there. The
 // section is that of such lists before DWARF 5.
-func (d *dwarf) list(u *unit, offset uint64, section int) iter.Seq2[[2]uint64, []byte] {
+func (d *debugInfo) list(u *unit, offset uint64, section int) iter.Seq2[[2]uint64, []byte] {
 	return func(yield func([2]uint64, []byte) bool) {
 		locations, old := section == secLoc, u.version < 5
 		if !old {
@@ -589,18 +584,18 @@ func (t *Table) readScopes() {
 		for depth, e := range d.below(&top) {
 			in := levels[depth-1]
 			switch e.tag {
-			case tagSubprogram, tagInlined, tagLexical:
+			case dwarf.TagSubprogram, dwarf.TagInlinedSubroutine, dwarf.TagLexDwarfBlock:
 				s := scope{parent: in.scope, function: t.function(in.scope), file: -1, die: e.offset}
-				if e.tag == tagSubprogram {
+				if e.tag == dwarf.TagSubprogram {
 					s.parent = -1
 				}
-				if name := d.text(e, atName); name != "" && len(names) < maxNames {
+				if name := d.text(e, dwarf.AttrName); name != "" && len(names) < maxNames {
 					names[e.offset] = cut([]byte(in.prefix + name))
 				}
-				if n := e.number(atCallFile); e.tag == tagInlined && n < uint64(len(u.files)) {
+				if n := e.number(dwarf.AttrCallFile); e.tag == dwarf.TagInlinedSubroutine && n < uint64(len(u.files)) {
 					s.file = u.files[n]
 				}
-				s.line, s.column = int32(e.number(atCallLine)), int32(e.number(atCallColumn))
+				s.line, s.column = int32(e.number(dwarf.AttrCallLine)), int32(e.number(dwarf.AttrCallColumn))
 				next := int32(len(t.scopes))
 				for low, high := range d.rangesOf(e) {
 					if next == maxScopes || len(t.marks) >= maxRows {
@@ -610,13 +605,13 @@ func (t *Table) readScopes() {
 					t.marks = append(t.marks, mark{low, next + 1}, mark{high, -s.parent - 1})
 				}
 				if in.scope == next {
-					if e.tag != tagLexical || s.function < 0 {
+					if e.tag != dwarf.TagLexDwarfBlock || s.function < 0 {
 						s.function = next
 					}
 					t.scopes = append(t.scopes, s)
 				}
-			case tagNamespace, tagStruct, tagClass, tagUnion, tagEnum:
-				if name := d.text(e, atName); name != "" && depth < maxDepth && len(in.prefix) < maxName {
+			case dwarf.TagNamespace, dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType, dwarf.TagEnumerationType:
+				if name := d.text(e, dwarf.AttrName); name != "" && depth < maxDepth && len(in.prefix) < maxName {
 					in.prefix += name + "::"
 				}
 			}
@@ -635,13 +630,13 @@ func (t *Table) readScopes() {
 }
 
 // named returns the name of an entry, or of what it is a copy of.
-func (d *dwarf) named(offset uint64, names map[uint64]string) string {
+func (d *debugInfo) named(offset uint64, names map[uint64]string) string {
 	var e entry
 	for range 4 {
 		if name := names[offset]; name != "" || !d.find(offset, &e) {
 			return name
 		}
-		offset = cmp.Or(e.number(atOrigin), e.number(atSpec))
+		offset = cmp.Or(e.number(dwarf.AttrAbstractOrigin), e.number(dwarf.AttrSpecification))
 	}
 	return ""
 }

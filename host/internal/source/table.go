@@ -40,7 +40,7 @@ type Table struct {
 	rows   []row            // in ascending order
 	scopes []scope
 	marks  []mark // in ascending order
-	dwarf  *dwarf
+	dwarf  *debugInfo
 	own    map[uint64]bool // the units of DWARF to read, nil for all
 	script script
 	python atomic.Uint32 // where the memory of Python describes itself, or 0

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"debug/dwarf"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -39,18 +40,18 @@ func Trim(module []byte, own func(file string) bool) ([]byte, error) {
 	var e entry
 	all := open(m, module, nil).dwarf
 	for i := range all.units {
-		if u := &all.units[i]; all.entry(u, u.body, &e) && own(all.text(&e, atName)) {
+		if u := &all.units[i]; all.entry(u, u.body, &e) && own(all.text(&e, dwarf.AttrName)) {
 			units[u.start] = true
 		}
 	}
 	d := open(m, module, units).dwarf
 	d.steps = maxSteps
-	v := &viewer{dwarf: d, at: d.base, left: maxParts}
+	v := &viewer{debugInfo: d, at: d.base, left: maxParts}
 	for i := range d.units {
 		u := &d.units[i]
 		d.entry(u, u.body, &e)
 		for _, e := range d.below(&e) {
-			d.text(e, atName)
+			d.text(e, dwarf.AttrName)
 			d.rangesOf(e)(func(uint32, uint32) bool { return true })
 			v.evaluate(u, v.expression(e)) // which may have the index of an address
 		}

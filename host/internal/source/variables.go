@@ -3,6 +3,7 @@ package source
 import (
 	"bytes"
 	"cmp"
+	"debug/dwarf"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -50,12 +51,12 @@ func (t *Table) Variables(offset uint32, s State) (all []Variable) {
 	}
 	d := *t.dwarf // whose bounds are for this call
 	d.steps = maxRows
-	v := &viewer{dwarf: &d, State: s, at: offset, left: maxParts}
+	v := &viewer{debugInfo: &d, State: s, at: offset, left: maxParts}
 	var e entry
 	if len(around) == 0 || !d.find(t.scopes[around[len(around)-1]].die, &e) {
 		return nil
 	}
-	if base, ok := e.attr(atFrameBase); ok {
+	if base, ok := e.attr(dwarf.AttrFrameBase); ok {
 		v.frame, _, _ = v.evaluate(e.u, base.block)
 	}
 	for _, i := range around {
@@ -73,7 +74,7 @@ func (t *Table) Variables(offset uint32, s State) (all []Variable) {
 
 // viewer reads the variables of one state.
 type viewer struct {
-	*dwarf
+	*debugInfo
 	State
 	at       uint32
 	function uint64 // the entry of the function of the module
@@ -85,25 +86,25 @@ type viewer struct {
 // without those of headers. A static variable of an inlined function is in another copy of the function,
 // in that which the copies are from, or in one without a name.
 func (v *viewer) variables(root *entry, function string) (all []Variable) {
-	static, open := root.tag == tagCompileUnit, 1 // what is deeper than open is not read
+	static, open := root.tag == dwarf.TagCompileUnit, 1 // what is deeper than open is not read
 	var inside entry
 	owner, within := uint64(0), 0 // the function that an entry is in, and its depth
 	for depth, e := range v.below(root) {
 		if depth > open {
 			continue
 		}
-		if open = depth; static && (e.tag == tagNamespace || e.tag == tagLexical || e.tag == tagSubprogram) {
+		if open = depth; static && (e.tag == dwarf.TagNamespace || e.tag == dwarf.TagLexDwarfBlock || e.tag == dwarf.TagSubprogram) {
 			open++
 		}
-		if e.tag == tagSubprogram {
+		if e.tag == dwarf.TagSubprogram {
 			owner, within = e.offset, depth
 		} else if depth <= within {
 			owner = 0
 		}
-		at, _ := e.attr(atLocation)
-		file := e.number(atDeclFile)
+		at, _ := e.attr(dwarf.AttrLocation)
+		file := e.number(dwarf.AttrDeclFile)
 		switch {
-		case e.tag != tagVariable && e.tag != tagParameter || v.left <= 0:
+		case e.tag != dwarf.TagVariable && e.tag != dwarf.TagFormalParameter || v.left <= 0:
 		case static && (owner == v.function || len(at.block) == 0 || !slices.Contains([]byte{opAddr, opAddrx, opAddrIndex}, at.block[0])):
 		case static && file < uint64(len(e.u.files)) && e.u.files[file] != e.u.files[0]:
 		default:
@@ -123,9 +124,9 @@ func (v *viewer) variables(root *entry, function string) (all []Variable) {
 
 // origin returns the name and the type of an entry, or of what it is a copy of.
 func (v *viewer) origin(e *entry, links int) (name string, of uint64) {
-	name, of = v.text(e, atName), e.number(atType)
+	name, of = v.text(e, dwarf.AttrName), e.number(dwarf.AttrType)
 	var next entry
-	if links < 4 && v.find(cmp.Or(e.number(atOrigin), e.number(atSpec)), &next) {
+	if links < 4 && v.find(cmp.Or(e.number(dwarf.AttrAbstractOrigin), e.number(dwarf.AttrSpecification)), &next) {
 		n, o := v.origin(&next, links+1)
 		name, of = cmp.Or(name, n), cmp.Or(of, o)
 	}
@@ -136,7 +137,7 @@ func (v *viewer) origin(e *entry, links int) (name string, of uint64) {
 // result is nil for one that is nowhere.
 func (v *viewer) locate(e *entry) (b []byte, address uint32) {
 	n, inMemory, ok := v.evaluate(e.u, v.expression(e))
-	if c, constant := e.attr(atConst); constant {
+	if c, constant := e.attr(dwarf.AttrConstValue); constant {
 		if c.block != nil {
 			return c.block, 0
 		}
@@ -153,7 +154,7 @@ func (v *viewer) locate(e *entry) (b []byte, address uint32) {
 
 // expression returns how to find a variable here, or nil.
 func (v *viewer) expression(e *entry) []byte {
-	a, ok := e.attr(atLocation)
+	a, ok := e.attr(dwarf.AttrLocation)
 	if !ok || a.block != nil {
 		return a.block
 	}
@@ -243,9 +244,9 @@ type kind struct {
 }
 
 // kindForms are the names of types that have none, around that of the type that they are made of.
-var kindForms = map[uint64]string{
-	tagPointer: "% *", tagReference: "% &", tagRvalue: "% &&", tagConst: "const %", tagArray: "%",
-	tagStruct: "struct", tagClass: "class", tagUnion: "union", tagEnum: "enum", tagVolatile: "%", tagRestrict: "%", tagTypedef: "%",
+var kindForms = map[dwarf.Tag]string{
+	dwarf.TagPointerType: "% *", dwarf.TagReferenceType: "% &", dwarf.TagRvalueReferenceType: "% &&", dwarf.TagConstType: "const %", dwarf.TagArrayType: "%",
+	dwarf.TagStructType: "struct", dwarf.TagClassType: "class", dwarf.TagUnionType: "union", dwarf.TagEnumerationType: "enum", dwarf.TagVolatileType: "%", dwarf.TagRestrictType: "%", dwarf.TagTypedef: "%",
 }
 
 // kind reads the type at an offset.
@@ -253,7 +254,7 @@ func (v *viewer) kind(at uint64, depth int) (k kind) {
 	if depth > 4*maxNesting || !v.find(at, &k.entry) {
 		return kind{name: "void"}
 	}
-	k.name, k.size, k.of = v.text(&k.entry, atName), k.number(atByteSize), k.number(atType)
+	k.name, k.size, k.of = v.text(&k.entry, dwarf.AttrName), k.number(dwarf.AttrByteSize), k.number(dwarf.AttrType)
 	inner := kind{name: "?"}
 	if strings.Contains(kindForms[k.tag], "%") {
 		inner = v.kind(k.of, depth+1)
@@ -262,15 +263,15 @@ func (v *viewer) kind(at uint64, depth int) (k kind) {
 		k.name = strings.Replace(cmp.Or(kindForms[k.tag], "?"), "%", inner.name, 1)
 	}
 	switch k.tag {
-	case tagTypedef, tagConst, tagVolatile, tagRestrict:
+	case dwarf.TagTypedef, dwarf.TagConstType, dwarf.TagVolatileType, dwarf.TagRestrictType:
 		inner.name = k.name
 		k = inner
-	case tagPointer, tagReference, tagRvalue:
+	case dwarf.TagPointerType, dwarf.TagReferenceType, dwarf.TagRvalueReferenceType:
 		k.size = 4
-	case tagArray:
-		for dim := range v.children(&k.entry, tagSubrange) {
-			count, ok := dim.attr(atCount)
-			if upper, bound := dim.attr(atUpper); bound && !ok {
+	case dwarf.TagArrayType:
+		for dim := range v.children(&k.entry, dwarf.TagSubrangeType) {
+			count, ok := dim.attr(dwarf.AttrCount)
+			if upper, bound := dim.attr(dwarf.AttrUpperBound); bound && !ok {
 				count.n = upper.n + 1
 			}
 			k.length = min(max(k.length, 1)*min(count.n, math.MaxUint32), math.MaxUint32)
@@ -284,8 +285,8 @@ func (v *viewer) kind(at uint64, depth int) (k kind) {
 
 // isChar reports whether a type is a character of C.
 func (k *kind) isChar() bool {
-	coding := k.number(atEncoding)
-	return k.tag == tagBase && (coding == 6 || coding == 8)
+	coding := k.number(dwarf.AttrEncoding)
+	return k.tag == dwarf.TagBaseType && (coding == 6 || coding == 8)
 }
 
 // read sets the value and the parts of a variable whose bytes begin b, at an address or 0.
@@ -312,17 +313,17 @@ func (v *viewer) read(x *Variable, of uint64, b []byte, address uint32, depth in
 	}
 	n, bits := at(b, 0).uint(min(len(b), 8)), 8*min(len(b), 8)
 	switch e.tag {
-	case tagBase:
-		x.Value = baseValue(e.number(atEncoding), len(b), n)
-	case tagPointer, tagReference, tagRvalue:
+	case dwarf.TagBaseType:
+		x.Value = baseValue(e.number(dwarf.AttrEncoding), len(b), n)
+	case dwarf.TagPointerType, dwarf.TagReferenceType, dwarf.TagRvalueReferenceType:
 		x.Value = fmt.Sprintf("%#x", n)
 		inner := v.kind(e.of, 0)
 		if n == 0 || n >= uint64(len(v.Memory)) || inner.tag == 0 {
 			break
 		}
 		memory, child := v.Memory[n:], Variable{Name: "*" + x.Name}
-		switch isStruct := inner.tag == tagStruct || inner.tag == tagClass || inner.tag == tagUnion; {
-		case e.tag != tagPointer:
+		switch isStruct := inner.tag == dwarf.TagStructType || inner.tag == dwarf.TagClassType || inner.tag == dwarf.TagUnionType; {
+		case e.tag != dwarf.TagPointerType:
 			v.read(x, e.of, memory, uint32(n), depth)
 			x.Type = e.name
 		case inner.isChar() && x.Type != "*const u8" && x.Type != "*mut u8":
@@ -337,15 +338,15 @@ func (v *viewer) read(x *Variable, of uint64, b []byte, address uint32, depth in
 				x.Children = child.Children
 			}
 		}
-	case tagEnum:
+	case dwarf.TagEnumerationType:
 		x.Value = strconv.FormatUint(n, 10)
-		for item := range v.children(&e.entry, tagEnumerator) {
-			if item.number(atConst)<<(64-bits)>>(64-bits) == n {
-				x.Value = v.text(item, atName)
+		for item := range v.children(&e.entry, dwarf.TagEnumerator) {
+			if item.number(dwarf.AttrConstValue)<<(64-bits)>>(64-bits) == n {
+				x.Value = v.text(item, dwarf.AttrName)
 				break
 			}
 		}
-	case tagArray:
+	case dwarf.TagArrayType:
 		inner := v.kind(e.of, 0)
 		if inner.isChar() {
 			x.Value = quoted(b, bytes.IndexByte(append(slices.Clone(b[:min(len(b), maxItems)]), 0), 0))
@@ -355,17 +356,17 @@ func (v *viewer) read(x *Variable, of uint64, b []byte, address uint32, depth in
 			part(fmt.Sprintf("[%d]", i), e.of, i*inner.size)
 		}
 		x.Value = together(x, "[", "]", false)
-	case tagStruct, tagClass, tagUnion:
-		for member := range v.children(&e.entry, tagMember, tagInheritance) {
-			name := v.text(member, atName)
-			if _, static := member.attr(atExternal); static || depth >= maxNesting || v.left <= 0 {
+	case dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType:
+		for member := range v.children(&e.entry, dwarf.TagMember, dwarf.TagInheritance) {
+			name := v.text(member, dwarf.AttrName)
+			if _, static := member.attr(dwarf.AttrExternal); static || depth >= maxNesting || v.left <= 0 {
 				continue
 			}
-			if _, bits := member.attr(atBitSize); bits {
+			if _, bits := member.attr(dwarf.AttrBitSize); bits {
 				x.Children = append(x.Children, Variable{Name: name, Value: "?"})
 				continue
 			}
-			part(name, member.number(atType), member.number(atMember))
+			part(name, member.number(dwarf.AttrType), member.number(dwarf.AttrDataMemberLoc))
 			if last := len(x.Children) - 1; name == "" { // a base class, or a struct without a name
 				x.Children = append(x.Children[:last], x.Children[last].Children...)
 			}
