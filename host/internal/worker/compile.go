@@ -51,7 +51,7 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 		return ctx.Err()
 	}
 	if err != nil {
-		return hostFailed(notStarted{err})
+		return hostFailed(err, ErrNoProcess)
 	}
 	defer p.end()
 	defer context.AfterFunc(ctx, p.kill)()
@@ -76,12 +76,6 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 // ErrNoProcess is why a compilation or a call has not begun.
 var ErrNoProcess = errors.New("worker: no process could be started")
 
-// notStarted is an ErrNoProcess in the system's words.
-type notStarted struct{ error }
-
-func (notStarted) Is(target error) bool { return target == ErrNoProcess }
-func (e notStarted) Unwrap() error      { return e.error }
-
 // maxCompileAnswer bounds the answer of a compiling process.
 const maxCompileAnswer = 64 << 10
 
@@ -103,10 +97,15 @@ func (p *process) load(body []byte) (*failure, *started, error) {
 	return parseDone(answer)
 }
 
-// hostFailure is a failure of the host, independent of the module.
-type hostFailure struct{ cause error }
+// hostFailure is a failure of the host, independent of the module, in the words of its cause. It
+// matches further errors as well.
+type hostFailure struct {
+	error
+	as []error
+}
 
-func hostFailed(cause error) error { return &hostFailure{cause} }
+func hostFailed(cause error, also ...error) error {
+	return &hostFailure{cause, append(also, tool.ErrHost, cause)}
+}
 
-func (e *hostFailure) Error() string   { return e.cause.Error() }
-func (e *hostFailure) Unwrap() []error { return []error{tool.ErrHost, e.cause} }
+func (e *hostFailure) Unwrap() []error { return e.as }

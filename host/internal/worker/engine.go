@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/internal/scheduler"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -205,21 +204,6 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 		err = e.host.Close(ctx)
 	})
 	return err
-}
-
-// start starts a process that is not the engine's yet, within the module's
-// bounds, demoted from the beginning or not.
-func (e *Engine) start(ctx context.Context, prepared *sandbox.Prepared, demoted bool) (*process, error) {
-	l := prepared.Limits
-	s := settings{
-		Machine: e.config.Machine, Folder: prepared.Folder, Demoted: demoted,
-		Profile: e.config.Profile != nil, Counts: e.config.Counts != nil, Progress: e.config.Progress != nil,
-		// Two instances: one makes the start, and one is called.
-		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,
-		CPU:    processorBound(l.Fuel),
-	}
-	e.reapers.Add(1)
-	return start(ctx, s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)
 }
 
 // maxTexts is how much longer a frame may be than its limited parts: numbers and

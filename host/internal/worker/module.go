@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -84,13 +85,23 @@ func (m *Module) start(ctx context.Context) (*process, error) {
 	return m.startNow(ctx, false)
 }
 
+// startNow starts a process within the module's bounds, demoted from the beginning or not.
 func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
-	p, err := m.engine.start(ctx, &m.prepared, demoted)
+	e, l := m.engine, m.prepared.Limits
+	s := settings{
+		Machine: e.config.Machine, Folder: m.prepared.Folder, Demoted: demoted,
+		Profile: e.config.Profile != nil, Counts: e.config.Counts != nil, Progress: e.config.Progress != nil,
+		// Two instances: one makes the start, and one is called.
+		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,
+		CPU:    processorBound(l.Fuel),
+	}
+	e.reapers.Add(1)
+	p, err := start(ctx, s, l.EffectBytes+l.OutputBytes+l.LogBytes+maxTexts, e.config.Grace, e.config.Logger, e.reapers.Done)
 	if ctx.Err() != nil && err != nil {
 		return nil, tool.ErrCancelled
 	}
 	if err != nil {
-		return nil, hostFailed(notStarted{err})
+		return nil, hostFailed(err, ErrNoProcess)
 	}
 	defer time.AfterFunc(p.within(loadTimeout), p.kill).Stop()
 	undo := context.AfterFunc(ctx, p.kill)
@@ -107,16 +118,10 @@ func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
 		return nil, tool.ErrCancelled
 	}
 	if err != nil {
-		return nil, hostFailed(endedLoading{})
+		return nil, hostFailed(errors.New("worker: the process ended while it loaded the module"), sandbox.ErrSpoiled) // its code may be at fault
 	}
 	return nil, hostFailed(fmt.Errorf("worker: loading the module: %w", failed))
 }
-
-// endedLoading is the error of a start whose process ended. The code may be at fault.
-type endedLoading struct{}
-
-func (endedLoading) Error() string        { return "worker: the process ended while it loaded the module" }
-func (endedLoading) Is(target error) bool { return target == sandbox.ErrSpoiled }
 
 // acquire returns a process for one call. A module has one process started at a time, so
 // that many calls of one module take a single place in the queue for starts.
