@@ -117,7 +117,6 @@ type runAndEvents struct {
 		TooLong  bool `json:"payload_too_long"`
 	}
 	Next        int
-	Offset      int
 	Truncated   bool
 	TotalEvents int `json:"total_events"`
 }
@@ -128,7 +127,7 @@ func TestLookingAtARun(t *testing.T) {
 	if failure := call(t, s, "get_run", `{"run_id":"acme/1","limit":3}`, &run); failure != "" {
 		t.Fatal(failure)
 	}
-	if !run.Truncated || run.TotalEvents != 4 || run.Offset != 0 || len(run.Events[0].Hash) != 64 || run.Events[0].PrevHash != "" || run.Events[1].PrevHash != run.Events[0].Hash {
+	if !run.Truncated || run.TotalEvents != 4 || len(run.Events[0].Hash) != 64 || run.Events[0].PrevHash != "" || run.Events[1].PrevHash != run.Events[0].Hash {
 		t.Errorf("the events have no hashes, or it is not said that there are more: %+v", run)
 	}
 	if run.Run.Events != 4 || run.Goal != "weather" || len(run.Events) != 3 || run.Next != 3 || run.Events[1].Facts != `weather {"city":"Oslo"}` {
@@ -136,12 +135,8 @@ func TestLookingAtARun(t *testing.T) {
 	}
 	run = runAndEvents{}
 	call(t, s, "get_run", `{"run_id":"acme/1","after":3}`, &run)
-	if len(run.Events) != 1 || run.Events[0].Kind != "RunCompleted" || run.Next != 0 || run.Truncated || run.Offset != 3 {
+	if len(run.Events) != 1 || run.Events[0].Kind != "RunCompleted" || run.Next != 0 || run.Truncated {
 		t.Errorf("the rest: %+v", run)
-	}
-	var same runAndEvents
-	if call(t, s, "get_run", `{"run_id":"acme/1","offset":3}`, &same); fmt.Sprintf("%+v", same) != fmt.Sprintf("%+v", run) {
-		t.Errorf("after and offset differ: %+v, %+v", run, same)
 	}
 	var ev struct {
 		Hash     string

@@ -110,10 +110,9 @@ func listRuns(ctx context.Context, v eventview.View, in listArgs) (runList, erro
 }
 
 type getRunArgs struct {
-	RunID  string `json:"run_id" jsonschema:"minLength=1"`
-	After  uint64 `json:"after" jsonschema:"default=0,minimum=0,description=Only events with numbers above this one"`
-	Offset uint64 `json:"offset" jsonschema:"default=0,minimum=0,description=The same as after: events are numbered from 1 without gaps"`
-	Limit  int    `json:"limit" jsonschema:"default=200,minimum=1,maximum=1000,description=Events at most"`
+	RunID string `json:"run_id" jsonschema:"minLength=1"`
+	After uint64 `json:"after" jsonschema:"default=0,minimum=0,description=Only events with numbers above this one"`
+	Limit int    `json:"limit" jsonschema:"default=200,minimum=1,maximum=1000,description=Events at most"`
 }
 
 type runWithEvents struct {
@@ -122,9 +121,8 @@ type runWithEvents struct {
 	Goal        string      `json:"goal,omitempty"`
 	Events      []eventInfo `json:"events"`
 	TotalEvents uint64      `json:"total_events"`
-	Offset      uint64      `json:"offset"`         // events before the first of these
 	Truncated   bool        `json:"truncated"`      // events follow
-	Next        uint64      `json:"next,omitempty"` // the value of after, or offset, for them
+	Next        uint64      `json:"next,omitempty"` // the value of after for them
 }
 
 // eventInfo is an event as all tools describe one.
@@ -228,19 +226,18 @@ func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents
 	if err := v.Reserve(ctx, in.RunID); err != nil {
 		return runWithEvents{}, err
 	}
-	after := max(in.After, in.Offset)
-	out := runWithEvents{Run: describe(ctx, v, run)[0], Events: []eventInfo{}, TotalEvents: run.LastSeq, Offset: after}
+	out := runWithEvents{Run: describe(ctx, v, run)[0], Events: []eventInfo{}, TotalEvents: run.LastSeq}
 	room := maxList
 	var b span.Builder
 	for ev, err := range v.Events(ctx, in.RunID, 0) { // from the first on: an event does not name the tool of its call
 		if err != nil {
 			return runWithEvents{}, err
 		}
-		if ev.Seq > max(maxSummarized, after+uint64(in.Limit)) {
+		if ev.Seq > max(maxSummarized, in.After+uint64(in.Limit)) {
 			break
 		}
 		_ = b.Add(ev) // an unreadable one says so in its facts
-		if ev.Seq <= after || out.Truncated {
+		if ev.Seq <= in.After || out.Truncated {
 			continue
 		}
 		if len(out.Events) == in.Limit {
