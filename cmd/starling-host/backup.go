@@ -137,7 +137,16 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 	if err := mustBeFile(src, "backup, pg_dump and a database of its own"); err != nil {
 		return err
 	}
-	summary, err := findRun(ctx, src, run)
+	log, err := openDatabase(ctx, src)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	runID, err := starling.FindRun(ctx, log, run)
+	if err != nil {
+		return err
+	}
+	summary, err := log.Run(ctx, runID)
 	if err != nil {
 		return err
 	}
@@ -153,17 +162,4 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 	}
 	a.stdout.printf("%s has %d of %s in %s\n", summary.RunID, kept, plural(summary.LastSeq, "event"), dst)
 	return nil
-}
-
-func findRun(ctx context.Context, where, run string) (eventlog.RunSummary, error) {
-	log, err := openDatabase(ctx, where)
-	if err != nil {
-		return eventlog.RunSummary{}, err
-	}
-	defer log.Close()
-	runID, err := starling.FindRun(ctx, log, run)
-	if err != nil {
-		return eventlog.RunSummary{}, err
-	}
-	return log.Run(ctx, runID)
 }

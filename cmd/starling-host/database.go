@@ -73,18 +73,20 @@ func isBundle(path string) bool {
 	return !onServer(path) && (beginsAs(path, "PK\x03\x04") || beginsAs(path, "<!doctype html>\n<html"))
 }
 
-func beginsAs(path, magic string) bool {
+func beginsAs(path, magic string) bool { return strings.HasPrefix(headOf(path), magic) }
+
+// headOf returns the first bytes of a regular file, or nothing.
+func headOf(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return false
+		return ""
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return false
+		return ""
 	}
 	defer f.Close()
-	head := make([]byte, len(magic))
-	_, err = io.ReadFull(f, head)
-	return err == nil && string(head) == magic
+	head, _ := io.ReadAll(io.LimitReader(f, 200))
+	return string(head)
 }
 
 // readBundle reads a bundle, or the one in a page.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/serve"
@@ -67,9 +66,9 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 		return err
 	}
 	defer log.Close()
-	var hostStep string
+	var missing []string
 	if onServer(where) {
-		if hostStep, err = hostTablesToMake(ctx, where); err != nil {
+		if missing, err = missingTables(ctx, log); err != nil {
 			return err
 		}
 	}
@@ -82,8 +81,8 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 			return err
 		}
 	}
-	if hostStep != "" {
-		report.Steps = append(report.Steps, hostStep)
+	if len(missing) > 0 {
+		report.Steps = append(report.Steps, "make the tables of a host: "+strings.Join(missing, ", "))
 	}
 	a.printMigration(report, f)
 	return nil
@@ -136,20 +135,6 @@ func (a *app) migrateHost(ctx context.Context, log database, roles store.Roles) 
 	return log.(*store.Server).Grant(ctx, roles, serve.Tables()...)
 }
 
-// hostTablesToMake describes the step that migrateHost is about to take, if any.
-func hostTablesToMake(ctx context.Context, where string) (step string, err error) {
-	log, err := openDatabase(ctx, where)
-	if err != nil {
-		return "", err
-	}
-	defer log.Close()
-	missing, err := missingTables(ctx, log)
-	if err != nil || len(missing) == 0 {
-		return "", err
-	}
-	return "make the tables of a host: " + strings.Join(missing, ", "), nil
-}
-
 // granted describes the roles and their rights.
 func granted(r store.Roles) string {
 	var parts []string
@@ -161,52 +146,37 @@ func granted(r store.Roles) string {
 	return strings.Join(parts, ", ")
 }
 
-// rights are the role of a user on a server, and the rights that it lacks for each use.
-type rights struct {
-	role               string
-	serve, prune, read []string
-}
-
-// rightsOn asks a server, where all tables are, about the role that the log was opened as.
-func rightsOn(ctx context.Context, log database) (r rights, err error) {
-	needs := store.NeedsOf(serve.Tables()...)
-	for _, use := range []struct {
-		needs   []store.Need
-		lacking *[]string
-	}{{needs.Writer, &r.serve}, {needs.Retention, &r.prune}, {needs.Reader, &r.read}} {
-		if r.role, *use.lacking, err = log.(*store.Server).Lacking(ctx, use.needs...); err != nil {
-			return rights{}, err
-		}
-	}
-	return r, nil
-}
-
-// checkRights reports the uses for which the role has the rights. A role that may not serve can be
-// intended.
+// checkRights reports the uses of a server, where all tables are, for which the role that the log was
+// opened as has the rights. A role that may not serve can be intended.
 func checkRights(ctx context.Context, log database) finding {
 	const check = "rights"
-	r, err := rightsOn(ctx, log)
-	if err != nil {
-		return finding{check, stateBad, starling.PlainError(err), ""}
-	}
-	var may []string
+	needs := store.NeedsOf(serve.Tables()...)
+	var role string
+	var may, toServe []string
 	for _, use := range []struct {
-		name    string
-		lacking []string
-	}{{"serve", r.serve}, {"prune", r.prune}, {"read", r.read}} {
-		if len(use.lacking) == 0 {
+		name  string
+		needs []store.Need
+	}{{"serve", needs.Writer}, {"prune", needs.Retention}, {"read", needs.Reader}} {
+		as, lacking, err := log.(*store.Server).Lacking(ctx, use.needs...)
+		if err != nil {
+			return refusal(check, err)
+		}
+		if role = as; len(lacking) == 0 {
 			may = append(may, use.name)
+		} else if use.name == "serve" {
+			toServe = lacking
 		}
 	}
-	found := r.role + " may " + strings.Join(may, ", ")
-	if len(r.serve) == 0 {
-		return finding{check, stateOK, found, ""}
+	f := finding{check, stateOK, role + " may " + strings.Join(may, ", "), ""}
+	if len(toServe) == 0 {
+		return f
 	}
-	state := stateLimited
-	if len(may) == 0 {
-		state, found = stateBad, r.role+" may not even read all tables"
+	if f.state = stateLimited; len(may) == 0 {
+		f.state, f.found = stateBad, role+" may not even read all tables"
 	}
-	return finding{check, state, found + "; to serve it lacks " + someOf(r.serve), "for a host, as the owner of the tables: " + grantCommand(r.role, "host")}
+	f.found += "; to serve it lacks " + someOf(toServe)
+	f.fix = "for a host, as the owner of the tables: " + grantCommand(role, "host")
+	return f
 }
 
 // grantCommand returns the command that gives a role the rights for a use.

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -108,27 +106,16 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 
 // kindOf returns "bundle", "proof" or "receipt" for a file with the first bytes of one, and "" for any other.
 func kindOf(path string) (string, error) {
-	if err := mustBeThere(path); err != nil {
-		return "", err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	head := make([]byte, 200)
-	n, err := io.ReadFull(file, head)
-	switch head = head[:n]; {
-	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
-		return "", err
-	case bytes.HasPrefix(head, []byte("PK")), isBundle(path):
+	head := headOf(path)
+	switch text := strings.TrimSpace(head); {
+	case strings.HasPrefix(head, "PK"), isBundle(path):
 		return "bundle", nil
-	case isReceipt(head):
+	case isReceipt([]byte(head)):
 		return "receipt", nil
-	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")), bytes.HasPrefix(bytes.TrimSpace(head), []byte("[")):
+	case strings.HasPrefix(text, "{"), strings.HasPrefix(text, "["):
 		return "proof", nil
 	}
-	return "", nil
+	return "", mustBeThere(path)
 }
 
 // readBounded reads a file of at most limit bytes.

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/google/go-dap"
 
@@ -42,8 +42,7 @@ type server struct {
 	frames []debug.Frame
 	groups [][]debug.Variable // by variablesReference minus 1, since the last stop
 
-	mu     sync.Mutex
-	cancel context.CancelFunc // of the request in progress
+	cancel atomic.Pointer[context.CancelFunc] // of the request in progress
 }
 
 // request is any request of the protocol.
@@ -143,10 +142,8 @@ func Serve(ctx context.Context, r io.Reader, w io.Writer, open Open, folder stri
 }
 
 func (v *server) interrupt() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.cancel != nil {
-		v.cancel()
+	if cancel := v.cancel.Load(); cancel != nil {
+		(*cancel)()
 	}
 }
 
@@ -168,9 +165,7 @@ func (v *server) event(name string, body any) {
 func (v *server) handle(ctx context.Context, q request) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	v.mu.Lock()
-	v.cancel = cancel
-	v.mu.Unlock()
+	v.cancel.Store(&cancel)
 	v.after = func() {}
 	var body any
 	var a arguments

@@ -43,7 +43,7 @@ at = await stops(() => client.stepOutRequest(thread), "step");
 assert.equal(at.name, "execute");
 at = await stops(() => client.send("reverseStepIn", thread), "step");
 assert.equal(at.name, "split");
-at = await stops(() => client.send("reverseStepOut", thread), "step");
+at = await stops(() => client.send("reverseStepOut", thread), "breakpoint"); // that of line 21
 assert.equal(at.name, "execute");
 at = await stops(() => client.stepBackRequest(thread), "step");
 assert.match(at.script, /^execute:(19|20)$/); // which has no operation that can fail
