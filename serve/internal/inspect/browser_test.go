@@ -192,7 +192,7 @@ func TestWebViewInABrowser(t *testing.T) {
 	c.shows("/", "01M7YVXBKAPRA01FTH0YHGNV7T", "21 of 21", "<b>tokens in</b> 14,891", "<b>cost</b> $0.43", `id="keys-button">`) // the script has run: the button exists
 	c.shows(oslo+"/events", "RunStarted", "mild in Oslo", `<span class="call">#1 weather</span>`)
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
-	c.shows(oslo, `<h1>weather <small>{"city":"Oslo"}</small> <span`, `<dt>calls</dt><dd>1</dd>`, `<tr data-row="">`, `<rect class="b-call" x="`, `aria-current="page">Waterfall</a>`)
+	c.shows(oslo, `<h1>weather <span class="state good">completed</span> <small>{"city":"Oslo"}</small></h1>`, `<dt>calls</dt><dd>1</dd>`, `<tr data-row="">`, `<rect class="b-call" x="`, `aria-current="page">Waterfall</a>`)
 	c.shows(oslo+"?at=2", `<tr data-row="" id="at" class="current">`, `<span class="j-string">"Oslo"</span>`)
 	c.shows("/press"+oslo+"/validate", "All 5 events are unchanged.")
 	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is in call #1 weather, event 2.")

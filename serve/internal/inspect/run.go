@@ -412,14 +412,14 @@ type panel struct {
 	Took, Error string
 	Call        string // that an effect is in, or empty
 	Decision    []fact
-	Parts       []part
+	Parts       []titled
 	Command     string // that debugs the call from here, or empty
 	Fuel, Tool  string // paths: where the fuel of a call went, and its tool; or empty
 	Path, Close string // of the event, and of the view without the panel
 }
 
-// part is a titled text.
-type part struct {
+// titled is a text with a title.
+type titled struct {
 	Title, Text string
 	JSON        bool
 }
@@ -489,21 +489,21 @@ func decision(effect event.SideEffectRecorded) (facts []fact) {
 }
 
 // parts returns the texts of an event that people look for.
-func parts(ev event.Event) []part {
+func parts(ev event.Event) []titled {
 	if effect, err := ev.AsSideEffectRecorded(); err == nil && event.IsHTTP(effect.Request) {
-		all := []part{{"Request", httpMessage(effect.Request), false}}
+		all := []titled{{"Request", httpMessage(effect.Request), false}}
 		var x event.Exchange
 		if canon.Unmarshal(effect.Value, &x) == nil && len(x.Response) > 0 {
-			all = append(all, part{"Response", httpMessage(x.Response), false})
+			all = append(all, titled{"Response", httpMessage(x.Response), false})
 		}
 		return all
 	}
 	if call, err := ev.AsToolCallScheduled(); err == nil { // a program among the arguments keeps its lines
-		return append([]part{value("Arguments", call.Args)}, texts(call.Args)...)
+		return append(texts(call.Args), value("Arguments", call.Args))
 	}
-	logged := func(m event.Meter, all ...part) []part {
+	logged := func(m event.Meter, all ...titled) []titled {
 		if m.Log != "" {
-			all = append(all, part{"Log", display.PrintableText(display.Clip(m.Log, maxBody)), false})
+			all = append(all, titled{"Log", display.PrintableText(display.Clip(m.Log, maxBody)), false})
 		}
 		return all
 	}
@@ -517,21 +517,21 @@ func parts(ev event.Event) []part {
 }
 
 // texts returns the texts of a value that have several lines or are long.
-func texts(raw canon.Raw) (all []part) {
+func texts(raw canon.Raw) (all []titled) {
 	if len(raw) <= maxShown {
 		for _, t := range event.LongTexts(raw) {
-			all = append(all, part{cmp.Or(t.Path, "Text"), t.Text, false})
+			all = append(all, titled{cmp.Or(t.Path, "Text"), t.Text, false})
 		}
 	}
 	return all
 }
 
 // value returns a value as indented JSON, or as its size if it is long.
-func value(title string, raw canon.Raw) part {
+func value(title string, raw canon.Raw) titled {
 	if len(raw) > maxBody {
-		return part{title, display.Size(uint64(len(raw))) + ": open the event to see it.", false}
+		return titled{title, display.Size(uint64(len(raw))) + ": open the event to see it.", false}
 	}
-	return part{title, event.Indented(raw), true}
+	return titled{title, event.Indented(raw), true}
 }
 
 // httpMessage returns an HTTP message for reading: its head, and its body, indented if it is JSON.

@@ -133,11 +133,11 @@ func (s *Server) row(id string, ev event.Event, most int) eventRow {
 type eventPage struct {
 	Run            runHead
 	Event          eventRow
-	Kind           string // in full
-	Envelope       string // hexadecimal, the hashed bytes; empty where it is long
-	Parts          []part // the texts of the payload, with their line breaks
-	Previous, Next uint64 // numbers, or zero
-	Back           string // path of the run with the event selected
+	Kind           string   // in full
+	Envelope       string   // hexadecimal, the hashed bytes; empty where it is long
+	Parts          []titled // the texts of the payload, with their line breaks
+	Previous, Next uint64   // numbers, or zero
+	Back           string   // path of the run with the event selected
 }
 
 func (s *Server) event(w http.ResponseWriter, r *http.Request, v eventview.View) error {
@@ -147,7 +147,7 @@ func (s *Server) event(w http.ResponseWriter, r *http.Request, v eventview.View)
 	}
 	p := eventPage{Run: s.runHead(r, v, run), Kind: ev.Kind.String(), Event: s.row(run.RunID, ev, maxShown), Previous: ev.Seq - 1, Back: s.runPath(run.RunID, viewWaterfall, ev.Seq)}
 	p.Event.Since = since(run.StartedAt.UnixNano(), ev)
-	p.Parts = slices.DeleteFunc(parts(ev), func(p part) bool { return p.JSON }) // the payload has these
+	p.Parts = slices.DeleteFunc(parts(ev), func(p titled) bool { return p.JSON }) // the payload has these
 	if len(ev.Payload) <= maxInline {
 		p.Envelope = hex.EncodeToString(event.AppendEnvelope(nil, ev))
 	}

@@ -73,74 +73,44 @@ func (b *reader) waterfall(r *http.Request) error {
 			s.End = run.End
 		}
 	}
-	from, to, pills, only := int64(0), run.End, pills(&run), ""
-	keep := func(int) bool { return true }
+	w, shown, keep := &waterfall{}, part{to: run.End}, func(int) bool { return true }
+	pills := pills(&run)
 	if i := slices.IndexFunc(pills, func(p pill) bool { return p.key == r.URL.Query().Get("only") }); i >= 0 { // the page repeats no other text
-		only, keep = pills[i].key, pills[i].keep
+		shown.only, keep = pills[i].key, pills[i].keep
 	}
-	if x, y := asNumber(r, "from"), asNumber(r, "to"); x < y && y <= run.End {
-		from, to = x, y
+	if from, to := asNumber(r, "from"), asNumber(r, "to"); from < to && to <= run.End {
+		shown.from, shown.to = from, to
 	}
-	path := func(only string, from, to int64, at uint64) string {
-		q := url.Values{"only": {only}, "from": {""}, "to": {""}, "at": {unless(0, at)}}
-		if from > 0 || to < run.End {
-			q["from"], q["to"] = []string{strconv.FormatInt(from, 10)}, []string{strconv.FormatInt(to, 10)}
+	path := func(p part, at uint64) string {
+		q := url.Values{"only": {p.only}, "from": {""}, "to": {""}, "at": {unless(0, at)}}
+		if p.from > 0 || p.to < run.End {
+			q["from"], q["to"] = []string{strconv.FormatInt(p.from, 10)}, []string{strconv.FormatInt(p.to, 10)}
 		}
 		return address(b.path("runs", b.run.RunID), q) + anchor(viewWaterfall, at)
 	}
-	b.pathOf = func(at uint64) string { return path(only, from, to, at) }
-	w := &waterfall{}
+	b.pathOf = func(at uint64) string { return path(shown, at) }
+	w.controls(&run, chosen, pills, shown, func(p part) string { return path(p, b.selected) })
 	b.page.Waterfall = w
-	w.overview(&run, from, to, func(from, to int64) string { return path(only, from, to, b.selected) })
-	for _, pill := range pills {
-		n := 0
-		for i := range run.Spans {
-			if pill.keep(i) {
-				n++
-			}
-		}
-		one := link{pill.name, path(pill.key, from, to, b.selected), digits(n), pill.key == only}
-		if one.Current {
-			one.Path = path("", from, to, b.selected)
-		}
-		if n > 0 && n < len(run.Spans) || one.Current {
-			w.Pills = append(w.Pills, one)
-		}
-	}
-	around := func(middle, width int64) string {
-		left := max(min(middle-width/2, run.End-width), 0)
-		return path(only, left, left+width, b.selected)
-	}
-	middle, width := from+(to-from)/2, to-from
-	if width < run.End {
-		w.Zoom = append(w.Zoom, link{Name: "[", Path: around(middle, 2*width)})
-	}
-	if chosen != span.None {
-		middle = run.Spans[chosen].Start + (run.Spans[chosen].End-run.Spans[chosen].Start)/2
-	}
-	if width > 1 {
-		w.Zoom = append(w.Zoom, link{Name: "]", Path: around(middle, width/2)})
-	}
 
-	part, of := narrow(&run, func(i int) bool {
-		return run.Spans[i].Start <= to && run.Spans[i].End >= from && keep(i)
+	some, of := narrow(&run, func(i int) bool {
+		return run.Spans[i].Start <= shown.to && run.Spans[i].End >= shown.from && keep(i)
 	})
-	axis := window(&run, from, to)
-	w.Ticks = ticks(axis, from, to)
+	axis := window(&run, shown.from, shown.to)
+	w.Ticks = ticks(axis, shown.from, shown.to)
 	for _, f := range axis.Folds {
 		w.Folds = append(w.Folds, percent((axis.At(f.From)+axis.At(f.To))/2))
 	}
-	rows := part.Rows(maxBelow)
+	rows := some.Rows(maxBelow)
 	if len(rows) > maxRows {
-		rows = part.Rows(maxBelow / 8) // a long run shows less of each call
+		rows = some.Rows(maxBelow / 8) // a long run shows less of each call
 	}
 	if len(rows) > maxRows {
 		b.note(fmt.Sprintf("%s more rows are not drawn.", digits(len(rows)-maxRows)))
 		rows = rows[:maxRows]
 	}
-	current := rowOf(rows, &part, slices.Index(of, chosen))
+	current := rowOf(rows, &some, slices.Index(of, chosen))
 	for i, row := range rows {
-		one := newSpanRow(row, axis, from)
+		one := newSpanRow(row, axis, shown.from)
 		at := numberOf(row.Span)
 		if one.Path = b.pathOf(at); row.Hidden {
 			one.Path = b.runPath(b.run.RunID, viewEvents, at)
@@ -150,6 +120,12 @@ func (b *reader) waterfall(r *http.Request) error {
 		w.Rows = append(w.Rows, one)
 	}
 	return nil
+}
+
+// part is what is shown of a run: the spans of a pill, or all, in a window of time.
+type part struct {
+	only     string
+	from, to int64
 }
 
 // pill selects some spans of a run.
@@ -208,15 +184,15 @@ func criticalPath(run *span.Run) []bool {
 
 // narrow returns the run with some of its spans and those that contain them, and the indices that these
 // had.
-func narrow(run *span.Run, keep func(i int) bool) (part span.Run, of []int) {
+func narrow(run *span.Run, keep func(i int) bool) (some span.Run, of []int) {
 	kept, to := make([]bool, len(run.Spans)), make([]int, len(run.Spans))
 	for i := len(kept) - 1; i >= 0; i-- {
 		if kept[i] = kept[i] || keep(i); kept[i] && run.Spans[i].Parent != span.None {
 			kept[run.Spans[i].Parent] = true
 		}
 	}
-	part = *run
-	part.Spans = make([]span.Span, 0, len(kept))
+	some = *run
+	some.Spans = make([]span.Span, 0, len(kept))
 	for i, s := range run.Spans {
 		if !kept[i] {
 			continue
@@ -224,9 +200,9 @@ func narrow(run *span.Run, keep func(i int) bool) (part span.Run, of []int) {
 		if to[i] = len(of); s.Parent != span.None {
 			s.Parent = to[s.Parent]
 		}
-		part.Spans, of = append(part.Spans, s), append(of, i)
+		some.Spans, of = append(some.Spans, s), append(of, i)
 	}
-	return part, of
+	return some, of
 }
 
 // window returns the axis of a stretch of time.
@@ -257,8 +233,40 @@ func rowOf(rows []span.Row, run *span.Run, at int) int {
 	return span.None
 }
 
-// overview fills in what happened when in the whole run.
-func (w *waterfall) overview(run *span.Run, from, to int64, path func(from, to int64) string) {
+// controls fills in what leads to other parts of a run: pills, the zoom, and what happened when in the
+// whole run.
+func (w *waterfall) controls(run *span.Run, chosen int, pills []pill, shown part, path func(part) string) {
+	for _, pill := range pills {
+		n := 0
+		for i := range run.Spans {
+			if pill.keep(i) {
+				n++
+			}
+		}
+		one := link{pill.name, path(part{pill.key, shown.from, shown.to}), digits(n), pill.key == shown.only}
+		if one.Current {
+			one.Path = path(part{"", shown.from, shown.to})
+		}
+		if n > 0 && n < len(run.Spans) || one.Current {
+			w.Pills = append(w.Pills, one)
+		}
+	}
+	around := func(middle, width int64) string {
+		left := max(min(middle-width/2, run.End-width), 0)
+		return path(part{shown.only, left, left + width})
+	}
+	width := shown.to - shown.from
+	middle := shown.from + width/2
+	if width < run.End {
+		w.Zoom = append(w.Zoom, link{Name: "[", Path: around(middle, 2*width)})
+	}
+	if chosen != span.None {
+		middle = run.Spans[chosen].Start + (run.Spans[chosen].End-run.Spans[chosen].Start)/2
+	}
+	if width > 1 {
+		w.Zoom = append(w.Zoom, link{Name: "]", Path: around(middle, width/2)})
+	}
+
 	const columns, parts = 150, 10
 	axis, end := window(run, 0, run.End), max(run.End, 1)
 	var top [columns]int
@@ -284,11 +292,11 @@ func (w *waterfall) overview(run *span.Run, from, to int64, path func(from, to i
 	for i := range parts {
 		left, right := at(i), at(i+1)
 		if left < right {
-			w.Parts = append(w.Parts, newRect(float64(i)/parts, float64(i+1)/parts, 0, 1, "whole", fmt.Sprintf("%s to %s", duration(left), duration(right)), path(left, right)))
+			w.Parts = append(w.Parts, newRect(float64(i)/parts, float64(i+1)/parts, 0, 1, "whole", fmt.Sprintf("%s to %s", duration(left), duration(right)), path(part{shown.only, left, right})))
 		}
 	}
-	if from > 0 || to < run.End {
-		w.Window = []rect{newRect(axis.At(from), max(axis.At(to), axis.At(from)+.003), 0, 1, "window", "", "")}
+	if left, right := axis.At(shown.from), axis.At(shown.to); width < run.End {
+		w.Window = []rect{newRect(left, max(right, left+.003), 0, 1, "window", "", "")}
 	}
 }
 

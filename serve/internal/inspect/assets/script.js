@@ -157,10 +157,10 @@ function listen(address, ready) {
 }
 
 // A page that changes is read again, and what is fresh takes the place of what was there. A reader who
-// selects a text, or was asked something, is not disturbed.
+// types, selects a text, or was asked something, is not disturbed.
 const list = $("#fresh[data-live]");
 let stream, stale = false, reading = false, pause = 1000;
-const disturbs = () => $(".ask[open]", list) || !getSelection().isCollapsed && list.contains(getSelection().anchorNode);
+const disturbs = () => $(".ask[open], input:focus", list) || !getSelection().isCollapsed && list.contains(getSelection().anchorNode);
 const nameOf = (row) => $("a[data-open]", row)?.href ?? row.id;
 
 function freshen() {
@@ -186,7 +186,9 @@ function freshen() {
       if (current && !$(".current[data-row]", now) && name === nameOf(current)) row.classList.add("current");
       if (unfolded.includes(name)) $("details", row).open = true;
     }
+    const scrolled = $(".panel", list)?.scrollTop;
     list.replaceChildren(...now.childNodes);
+    if (scrolled) $(".panel", list)?.scrollTo(0, scrolled);
     if (held) $$(held.localName, list).find((e) => held.href ? e.href === held.href : e.textContent === held.textContent)?.focus({ preventScroll: true });
     if (atEnd && $("#events")) scrollTo(0, document.body.scrollHeight);
     if (!now.dataset.live) stream.close(); // nothing changes any more
