@@ -273,7 +273,7 @@ func (m *motion) scan(ctx context.Context, to uint64, last bool) (found uint64, 
 		}
 		at := m.rec.At()
 		ends := m.ends(at < to || !last, at < m.rec.End())
-		if ends.Reason == "" && why == machine.Written && m.watched() != nil {
+		if why == machine.Written && m.watched() != nil && (ends.Reason == "" || ends.Reason == Stepped && !last) {
 			ends = Stop{Written, m.watched()}
 			if last { // and goes before it
 				at--
