@@ -69,7 +69,7 @@ func TestFlameGraphsAreMadeInWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { processes.Close(context.Background()) })
-		c.Isolated, c.Calls.Fuel = processes, 1_000_000_000
+		c.Isolated, c.Calls.Fuel, c.Requests.Replays = processes, 1_000_000_000, 1
 	})
 	w.upload("alice", "say", canary)
 	w.load("alice", "spin", spinning())
@@ -100,7 +100,10 @@ func TestFlameGraphsAreMadeInWorkers(t *testing.T) {
 	}
 	execute(long, "")
 	b.until(long, "Executed ")
-	run("bob", "say")
+	replay := strings.TrimSuffix(strings.Replace(run("bob", "say"), "/inspect/", "/api/v1/", 1), "fuel") + "replay"
+	if code, answer, _ := w.ask(t.Context(), "bob", "POST", replay, "", ""); code != http.StatusOK || !strings.Contains(answer, `"identical"`) {
+		t.Errorf("beside it, bob cannot replay: %d %s", code, answer)
+	}
 	signalWorkers(t, unix.SIGKILL)
 	if page := b.until(long, "Execute again"); !strings.Contains(page, "its process ended") || strings.Contains(page, "not the one on record") {
 		t.Errorf("the page does not say that the process died: %s", page)

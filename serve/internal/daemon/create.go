@@ -363,12 +363,11 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, also along
 // run used them.
 func (d *Daemon) storeModules(ctx context.Context, modules []canon.Hash) error {
 	for _, a := range d.config.Agents {
-		for digest, wasm := range a.Modules {
-			if !slices.Contains(modules, digest) {
-				continue
-			}
-			if _, err := d.config.Log.PutModule(ctx, wasm); err != nil {
-				return err
+		for _, digest := range modules {
+			if wasm, ok := a.Modules[digest]; ok {
+				if _, err := d.config.Log.PutModule(ctx, wasm); err != nil {
+					return err
+				}
 			}
 		}
 	}

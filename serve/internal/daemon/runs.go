@@ -498,11 +498,8 @@ func (d *Daemon) execute(ctx context.Context, t tenant.Tenant, log eventlog.Even
 	return x, nil
 }
 
-// replay is the Replayer of a tenant's view.
-func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.EventLog, runID string, recorded *guest.RecordedModules, o agent.ReplayOptions) (agent.Verdict, error) {
-	if err := d.takesWork(); err != nil {
-		return agent.Verdict{}, err
-	}
+// replayInSlot is the Replayer of a tenant's view.
+func (d *Daemon) replayInSlot(ctx context.Context, t tenant.Tenant, log eventlog.EventLog, runID string) (agent.Verdict, error) {
 	if err := share.Reserve(ctx, true, runID); err != nil { // before the slot, which is short of supply
 		return agent.Verdict{}, err
 	}
@@ -513,6 +510,18 @@ func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.Event
 		return agent.Verdict{}, cmp.Or(context.Cause(patient), err)
 	}
 	defer leave()
+	return d.replay(ctx, t, log, runID, d.recorded, agent.ReplayOptions{})
+}
+
+// replay executes a run again and compares. It takes no slot, since a page may let it take minutes;
+// the web view bounds how many of those there are.
+func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.EventLog, runID string, recorded *guest.RecordedModules, o agent.ReplayOptions) (agent.Verdict, error) {
+	if err := d.takesWork(); err != nil {
+		return agent.Verdict{}, err
+	}
+	if err := share.Reserve(ctx, true, runID); err != nil {
+		return agent.Verdict{}, err
+	}
 	if _, err := eventlog.CheckRun(ctx, log, runID, eventlog.CheckOptions{Strict: true, AllowOpen: true}); err != nil {
 		return agent.Verdict{}, err
 	}
@@ -520,8 +529,7 @@ func (d *Daemon) replay(ctx context.Context, t tenant.Tenant, log eventlog.Event
 	if err != nil {
 		return agent.Verdict{}, err
 	}
-	ctx, stop := context.WithCancel(guest.WithClaim(ctx, claimOf(t)))
-	defer context.AfterFunc(d.serving, stop)()
+	ctx, stop := d.whileServing(guest.WithClaim(ctx, claimOf(t)))
 	defer stop()
 	share.Of(ctx).Rest() // its calls take slots of their own
 	lease := recorded.Lease()

@@ -29,7 +29,7 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 			return enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
 		},
 		Replayer: func(ctx context.Context, runID string) (agent.Verdict, error) {
-			return d.replay(ctx, a.Tenant, log, runID, d.recorded, agent.ReplayOptions{})
+			return d.replayInSlot(ctx, a.Tenant, log, runID)
 		},
 		Executor: func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
 			return d.execute(ctx, a.Tenant, log, o)
