@@ -135,26 +135,28 @@ func (t *Table) Lines(offset uint32, locals ...uint64) []Place {
 	if t.rowAt(begin, offset).file < 0 {
 		offset = t.resumed(body, offset, locals)
 	}
-	p := Place{Function: t.names[uint32(t.module.NumImportedFuncs()+body)]}
-	if r := t.rowAt(begin, offset); r.file >= 0 {
-		p.File, p.Line, p.Column = t.files[r.file], int(r.line), int(r.column)
-	}
+	name, r := t.names[uint32(t.module.NumImportedFuncs()+body)], t.rowAt(begin, offset)
+	p := t.place(name, r.file, r.line, r.column)
 	var all []Place
 	for i := t.function(t.scopeAt(begin, offset)); i >= 0 && len(all) < maxInlined; i = t.function(t.scopes[i].parent) {
-		s, called := t.scopes[i], p
+		s := t.scopes[i]
 		if s.name != "" || s.parent >= 0 {
-			called.Function = s.name
+			p.Function = s.name
 		}
-		if s.parent < 0 {
-			return append(all, called)
+		if all = append(all, p); s.parent < 0 {
+			return all
 		}
-		all = append(all, called)
-		p.File, p.Line, p.Column = "", int(s.line), int(s.column)
-		if s.file >= 0 {
-			p.File = t.files[s.file]
-		}
+		p = t.place(name, s.file, s.line, s.column)
 	}
 	return append(all, p)
+}
+
+func (t *Table) place(function string, file, line, column int32) Place {
+	p := Place{Line: int(line), Column: int(column), Function: function}
+	if file >= 0 {
+		p.File = t.files[file]
+	}
+	return p
 }
 
 // Statement reports whether the line at an offset is one to stop at. The compiler moves instructions

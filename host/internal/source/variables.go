@@ -186,16 +186,9 @@ func (v *viewer) evaluate(u *unit, expression []byte) (n uint64, inMemory, ok bo
 			stack = append(stack, v.element(secAddr, u.addrBase, c.uleb()))
 		case op == 0x06: // deref
 			stack = append(stack, at(v.Memory, pop()&math.MaxUint32).uint(4))
-		case op >= 0x08 && op <= 0x0f: // const1u to const8s
-			size := 1 << ((op - 0x08) / 2)
-			x := c.uint(size)
-			if op&1 != 0 {
-				x = uint64(int64(x<<(64-8*size)) >> (64 - 8*size))
-			}
-			stack = append(stack, x)
-		case op == 0x10:
+		case op == 0x10: // constu
 			stack = append(stack, c.uleb())
-		case op == 0x11:
+		case op == 0x11: // consts
 			stack = append(stack, uint64(c.sleb()))
 		case op == 0x12: // dup
 			x := pop()
