@@ -88,6 +88,10 @@ func (f machineFunction) CallWithStack(_ context.Context, stack []uint64) error 
 	return err
 }
 
+// mostWalked bounds the frames that are read to follow a script. What it spends afterwards belongs to no
+// function of it.
+const mostWalked = 1 << 26
+
 // lines returns what reports the lines of a script, or nil.
 func (w *watch) lines(m *machine.Machine, script *source.Table) func() []machine.Range {
 	if w == nil || w.profiler == nil || script == nil {
@@ -96,6 +100,10 @@ func (w *watch) lines(m *machine.Machine, script *source.Table) func() []machine
 	w.script = true
 	follower, last, deep := source.Follower{Table: script}, source.Place{}, -1
 	return func() []machine.Range {
+		if follower.Walked > mostWalked {
+			w.profiler.Line(0, "", "", 0, m.Fuel())
+			return nil
+		}
 		memory, _ := m.Read(0, m.Size())
 		at, depth, addresses, ok := follower.Look(memory)
 		if at.Line, at.Column = max(at.Line, 0), 0; ok && (at != last || depth != deep) && (at.File != "" || depth == 0) {

@@ -29,7 +29,8 @@ func Script(module []byte) []byte {
 
 // Follower follows the calls of a script while the interpreter executes it.
 type Follower struct {
-	Table *Table
+	Table  *Table
+	Walked int // frames that all looks have read; a hostile module has 131,072 for each
 
 	frame   uint32 // of the innermost call, at the last look
 	between int    // looks since, in the middle of a call
@@ -45,10 +46,15 @@ func (f *Follower) Look(memory []byte) (at Place, depth int, addresses [3]uint32
 		return at, 0, addresses, false
 	}
 	addresses = in.words(frame)
+	for caller, n := frame, 0; caller != 0 && n < mostCalls; n++ {
+		caller = in.caller(caller)
+		f.Walked++
+	}
 	linked := f.frame == 0 || frame == f.frame || in.caller(frame) == f.frame
 	for caller, n := f.frame, 0; !linked && caller != 0 && n < mostCalls; n++ { // it may have returned
 		caller = in.caller(caller)
 		linked = caller == frame
+		f.Walked++
 	}
 	if f.between++; !linked && f.between <= len(addresses) {
 		return at, 0, addresses, false
