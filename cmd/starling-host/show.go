@@ -141,7 +141,7 @@ func (a *app) showTree(run *span.Run) {
 		bars = 0
 	}
 	name := max(width-treeEvent-bars-treeDuration, 1)
-	rows := run.Rows(treeRows)
+	rows := run.Rows(treeRows, nil)
 	texts := make([]string, len(rows))
 	for i, row := range rows {
 		text, detail := row.Text()
@@ -158,7 +158,7 @@ func (a *app) showTree(run *span.Run) {
 	for _, text := range texts {
 		name = max(name, min(utf8.RuneCountInString(text)+1, treeMost-treeBar))
 	}
-	axis, all := span.NewAxis(run), formatSpan(run.End)
+	axis, all := span.NewAxis(run, 0, run.End), formatSpan(run.End)
 	if bars > 0 {
 		all = fmt.Sprintf("0%*s", bars-1, all)
 	}

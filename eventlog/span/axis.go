@@ -11,11 +11,11 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// Axis maps the time of a run to a line of the length 1. Long stretches in which nothing happens
-// are folded: each takes a small, fixed part of the line.
+// Axis maps a part of the time of a run to a line of the length 1. Long stretches in which nothing
+// happens are folded: each takes a small, fixed part of the line.
 type Axis struct {
-	Folds []Fold
-	end   int64
+	Folds    []Fold
+	from, to int64
 }
 
 // Fold is a stretch of an axis in nanoseconds since the beginning of the run, and where it begins
@@ -31,19 +31,20 @@ const (
 	maxFolds  = 10
 )
 
-// NewAxis returns the axis of a run.
-func NewAxis(r *Run) Axis {
+// NewAxis returns the axis of a run between two times in nanoseconds since it began. The whole run is
+// between 0 and its End.
+func NewAxis(r *Run, from, to int64) Axis {
 	type stretch struct{ from, to int64 }
 	var busy []stretch
 	for i := range r.Spans {
-		if s := &r.Spans[i]; s.Kind != Wait && s.Kind != Turn && s.State != Open {
-			busy = append(busy, stretch{s.Start, s.End})
+		if s := &r.Spans[i]; s.Kind != Wait && s.Kind != Turn && s.State != Open && s.Start <= to && s.End >= from {
+			busy = append(busy, stretch{max(s.Start, from), min(s.End, to)})
 		}
 	}
 	slices.SortFunc(busy, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
-	a := Axis{end: max(r.End, 1)}
-	var worked, at int64
-	for _, b := range append(busy, stretch{a.end, a.end}) {
+	a := Axis{from: from, to: max(to, from+1)}
+	worked, at := int64(0), from
+	for _, b := range append(busy, stretch{a.to, a.to}) {
 		if b.from > at {
 			a.Folds = append(a.Folds, Fold{From: at, To: b.from})
 		}
@@ -63,8 +64,8 @@ func NewAxis(r *Run) Axis {
 
 // At returns the place of a time on the line, from 0 to 1.
 func (a Axis) At(t int64) float64 {
-	t = min(max(t, 0), a.end)
-	shown, folded, passed := a.end, 0.0, t
+	t = min(max(t, a.from), a.to)
+	shown, folded, passed := a.to-a.from, 0.0, t-a.from
 	for _, f := range a.Folds {
 		shown -= f.To - f.From
 		if inside := min(t, f.To) - f.From; inside > 0 {
@@ -138,12 +139,20 @@ func (r Row) Took() string {
 func (s *Span) Bad() bool { return s.State == Failed || s.Status >= 400 }
 
 // Rows returns the lines of a view: each span is followed by its children. If a span has more
-// children than most, one more line stands for the rest, except for what is bad.
-func (r *Run) Rows(most int) []Row {
+// children than most, one more line stands for the rest, except for what is bad. If keep is not nil,
+// only the spans that it keeps have lines, and those that contain them.
+func (r *Run) Rows(most int, keep func(i int) bool) []Row {
+	kept := make([]bool, len(r.Spans)+1) // by the number of the span
+	for i := len(r.Spans) - 1; i >= 0; i-- {
+		if kept[i+1] = kept[i+1] || keep == nil || keep(i); kept[i+1] {
+			kept[r.Spans[i].Parent+1] = true
+		}
+	}
 	children := make([][]int, len(r.Spans)+1) // by parent; those of no span come first
 	for i := range r.Spans {
-		at := r.Spans[i].Parent + 1
-		children[at] = append(children[at], i)
+		if at := r.Spans[i].Parent + 1; kept[i+1] {
+			children[at] = append(children[at], i)
+		}
 	}
 	var rows []Row
 	next := [][]int{children[0]} // the remaining children of a span, after those of its ancestors

@@ -31,7 +31,7 @@ func Example() {
 			panic(err)
 		}
 	}
-	for _, row := range b.Run().Rows(10) {
+	for _, row := range b.Run().Rows(10, nil) {
 		fmt.Printf("%s%s %s: %s\n", strings.Repeat("  ", row.Depth), row.Kind, row.Name, row.State)
 	}
 	// Output:

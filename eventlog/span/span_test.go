@@ -223,7 +223,7 @@ func TestAxisFoldsIdleTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := span.NewAxis(r)
+	a := span.NewAxis(r, 0, r.End)
 	if len(a.Folds) != 1 || a.Folds[0].From != 100e6 || a.Folds[0].To != 3_600_000e6 {
 		t.Fatalf("folded %+v", a.Folds)
 	}
@@ -254,12 +254,19 @@ func TestRowsFollowTheTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, row := range r.Rows(10) {
+	for _, row := range r.Rows(10, nil) {
 		got = append(got, row.Name)
 	}
 	want := "tool-a, GET http://a/0, GET http://a/2, tool-b, GET http://b/1, GET http://b/3"
 	if text := strings.Join(got, ", "); text != want {
 		t.Errorf("got  %s\nwant %s", text, want)
+	}
+	rows := r.Rows(10, func(i int) bool { return strings.HasSuffix(r.Spans[i].Name, "/3") })
+	if len(rows) != 2 || rows[0].Name != "tool-b" || r.Spans[rows[1].Index].Name != "GET http://b/3" {
+		t.Errorf("of one span there are the rows %+v", rows)
+	}
+	if a := span.NewAxis(r, 2e6, 4e6); a.At(1e6) != 0 || a.At(3e6) != 0.5 || a.At(9e6) != 1 {
+		t.Errorf("on an axis from 2 to 4 ms, 1, 3 and 9 ms are at %g, %g and %g", a.At(1e6), a.At(3e6), a.At(9e6))
 	}
 }
 
@@ -281,7 +288,7 @@ func TestRowsFold(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, row := range r.Rows(3) {
+	for _, row := range r.Rows(3, nil) {
 		got = append(got, fmt.Sprintf("%s x%d until %v hidden %v", row.Name, row.Count, time.Duration(row.End), row.Hidden))
 	}
 	want := "tool-a x1 until 20ms hidden false, now x5 until 5ms hidden false, GET http://x/0 x1 until 10ms hidden false, GET http://x/1 x1 until 11ms hidden false, GET http://x/2 x3 until 14ms hidden true, GET http://x/5 x1 until 15ms hidden false, GET http://x/6 x1 until 16ms hidden true, GET http://x/7 x1 until 17ms hidden false"

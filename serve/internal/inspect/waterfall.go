@@ -66,15 +66,14 @@ func (b *reader) waterfall(r *http.Request) error {
 		return err
 	}
 	chosen := b.choose(r, viewWaterfall)
-	run := *b.did
-	run.Spans = slices.Clone(run.Spans)
+	run := b.did
 	for i := range run.Spans {
 		if s := &run.Spans[i]; s.State == span.Open {
 			s.End = run.End
 		}
 	}
 	w, shown, keep := &waterfall{}, part{to: run.End}, func(int) bool { return true }
-	pills := pills(&run)
+	pills := pills(run)
 	if i := slices.IndexFunc(pills, func(p pill) bool { return p.key == r.URL.Query().Get("only") }); i >= 0 { // the page repeats no other text
 		shown.only, keep = pills[i].key, pills[i].keep
 	}
@@ -89,28 +88,26 @@ func (b *reader) waterfall(r *http.Request) error {
 		return address(b.path("runs", b.run.RunID), q) + anchor(viewWaterfall, at)
 	}
 	b.pathOf = func(at uint64) string { return path(shown, at) }
-	w.controls(&run, chosen, pills, shown, func(p part) string { return path(p, b.selected) })
+	w.controls(run, chosen, pills, shown, func(p part) string { return path(p, b.selected) })
 	b.page.Waterfall = w
 
-	some, of := narrow(&run, func(i int) bool {
-		return run.Spans[i].Start <= shown.to && run.Spans[i].End >= shown.from && keep(i)
-	})
-	axis := window(&run, shown.from, shown.to)
+	some := func(i int) bool { return run.Spans[i].Start <= shown.to && run.Spans[i].End >= shown.from && keep(i) }
+	axis := span.NewAxis(run, shown.from, shown.to)
 	w.Ticks = ticks(axis, shown.from, shown.to)
 	for _, f := range axis.Folds {
 		w.Folds = append(w.Folds, percent((axis.At(f.From)+axis.At(f.To))/2))
 	}
-	rows := some.Rows(maxBelow)
+	rows := run.Rows(maxBelow, some)
 	if len(rows) > maxRows {
-		rows = some.Rows(maxBelow / 8) // a long run shows less of each call
+		rows = run.Rows(maxBelow/8, some) // a long run shows less of each call
 	}
 	if len(rows) > maxRows {
 		b.note(fmt.Sprintf("%s more rows are not drawn.", digits(len(rows)-maxRows)))
 		rows = rows[:maxRows]
 	}
-	current := rowOf(rows, &some, slices.Index(of, chosen))
+	current := rowOf(rows, run, chosen, some)
 	for i, row := range rows {
-		one := newSpanRow(row, axis, shown.from)
+		one := newSpanRow(row, axis)
 		at := numberOf(row.Span)
 		if one.Path = b.pathOf(at); row.Hidden {
 			one.Path = b.runPath(b.run.RunID, viewEvents, at)
@@ -182,47 +179,12 @@ func criticalPath(run *span.Run) []bool {
 	return on
 }
 
-// narrow returns the run with some of its spans and those that contain them, and the indices that these
-// had.
-func narrow(run *span.Run, keep func(i int) bool) (some span.Run, of []int) {
-	kept, to := make([]bool, len(run.Spans)), make([]int, len(run.Spans))
-	for i := len(kept) - 1; i >= 0; i-- {
-		if kept[i] = kept[i] || keep(i); kept[i] && run.Spans[i].Parent != span.None {
-			kept[run.Spans[i].Parent] = true
-		}
-	}
-	some = *run
-	some.Spans = make([]span.Span, 0, len(kept))
-	for i, s := range run.Spans {
-		if !kept[i] {
-			continue
-		}
-		if to[i] = len(of); s.Parent != span.None {
-			s.Parent = to[s.Parent]
-		}
-		some.Spans, of = append(some.Spans, s), append(of, i)
-	}
-	return some, of
-}
-
-// window returns the axis of a stretch of time.
-func window(run *span.Run, from, to int64) span.Axis {
-	part := span.Run{End: to - from, Spans: make([]span.Span, 0, len(run.Spans))}
-	for _, s := range run.Spans {
-		if s.Start <= to && s.End >= from {
-			s.Start, s.End = max(s.Start, from)-from, min(s.End, to)-from
-			part.Spans = append(part.Spans, s)
-		}
-	}
-	return span.NewAxis(&part)
-}
-
 // rowOf returns the index of the row that stands for a span, or else for one that contains it, or None.
-func rowOf(rows []span.Row, run *span.Run, at int) int {
+func rowOf(rows []span.Row, run *span.Run, at int, some func(i int) bool) int {
 	for ; at != span.None; at = run.Spans[at].Parent {
 		found := span.None
 		for i, row := range rows {
-			if row.Parent == run.Spans[at].Parent && row.Index <= at { // rows of a parent are in the order of its children
+			if row.Index == at || row.Parent == run.Spans[at].Parent && row.Index < at && some(at) { // rows of a parent are in the order of its children
 				found = i
 			}
 		}
@@ -268,7 +230,7 @@ func (w *waterfall) controls(run *span.Run, chosen int, pills []pill, shown part
 	}
 
 	const columns, parts = 150, 10
-	axis, end := window(run, 0, run.End), max(run.End, 1)
+	axis, end := span.NewAxis(run, 0, run.End), max(run.End, 1)
 	var top [columns]int
 	levels, classes := map[span.Kind]int{span.Wait: 1, span.Answer: 2, span.Call: 3}, []string{"", "b-wait", "b-answer", "b-call", "b-bad"}
 	for i := range run.Spans {
@@ -300,10 +262,10 @@ func (w *waterfall) controls(run *span.Run, chosen int, pills []pill, shown part
 	}
 }
 
-// newSpanRow returns the bar of a row on an axis that begins at a time.
-func newSpanRow(row span.Row, axis span.Axis, from int64) spanRow {
+// newSpanRow returns the bar of a row on an axis.
+func newSpanRow(row span.Row, axis span.Axis) spanRow {
 	name, detail := row.Text()
-	left, right := axis.At(row.Start-from), axis.At(row.End-from)
+	left, right := axis.At(row.Start), axis.At(row.End)
 	r := spanRow{
 		Name: line(name), Sub: cmp.Or(line(detail), line(row.Input)), Took: row.Took(), Bad: row.Bad(), Indent: make([]struct{}, min(row.Depth, 8)),
 		Class: "b-" + string(row.Kind), X: percent(left), W: percent(max(right-left, 0.002)),

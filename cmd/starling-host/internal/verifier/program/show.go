@@ -98,7 +98,7 @@ func show(events []event.Event) *shown {
 	if run.Fuel > 0 {
 		s.Fuel = display.Digits(run.Fuel)
 	}
-	axis, rows := span.NewAxis(run), run.Rows(mostBelow)
+	axis, rows := span.NewAxis(run, 0, run.End), run.Rows(mostBelow, nil)
 	percent := func(x float64) string { return strconv.FormatFloat(100*x, 'f', 2, 64) + "%" }
 	for _, r := range rows[:min(len(rows), mostBars)] {
 		name, detail := r.Text()
