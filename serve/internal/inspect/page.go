@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
 )
@@ -53,14 +54,15 @@ var functions = template.FuncMap{
 		}
 		return size(used) + " of " + size(bound)
 	},
-	"moment": func(at time.Time) moment { return newMoment(at.UnixNano(), time.Now()) },
-	"state":  func(word any) state { return stateOf(fmt.Sprint(word)) },
-	"when":   whenOfJob,
-	"took":   took,
-	"kind":   event.Kind.Short,
-	"group":  event.Kind.Family,
-	"facts":  func(ev event.Event) string { return event.Line(ev, maxLine) },
-	"plural": func(n any, noun string) string { return display.Plural(number(n), noun) },
+	"moment":   func(at time.Time) moment { return newMoment(at.UnixNano(), time.Now()) },
+	"state":    func(word any) state { return stateOf(fmt.Sprint(word)) },
+	"when":     whenOfJob,
+	"took":     took,
+	"kindName": agent.KindName,
+	"kind":     event.Kind.Short,
+	"group":    event.Kind.Family,
+	"facts":    func(ev event.Event) string { return event.Line(ev, maxLine) },
+	"plural":   func(n any, noun string) string { return display.Plural(number(n), noun) },
 	"relation": func(r eventview.Relation) state {
 		return stateOf(map[eventview.Relation]string{eventview.Match: "match", eventview.Diff: "differ", eventview.OnlyA: "only A", eventview.OnlyB: "only B"}[r])
 	},

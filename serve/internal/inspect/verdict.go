@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,10 @@ type verdict struct {
 	Status      state
 	Sentence    string
 	Facts       []fact
-	Event       string // path of the event that it is about, or empty
-	EventName   string
+	Seq         uint64     // of the event that it is about, or zero
+	Kind        event.Kind // zero for an event that the run does not have
+	Event       string     // path of that event
+	Divergence  *agent.Divergence
 	Code        string // the functions in which it diverged or was stopped, innermost first, or empty
 	Compared    bool   // show the following fields
 	Same        string // the common beginning of the recorded and the replayed value
@@ -48,10 +51,10 @@ const (
 // checks are what can be done with a run.
 var checks = map[string]struct {
 	name, never string
-	do          func(s *Server, ctx context.Context, v eventview.View, id string, out *verdict) error
+	do          func(p *verdict, ctx context.Context, v eventview.View, id string) error
 }{
-	"validate": {"Validation", "This server has not validated the run yet, or no longer has the result.", (*Server).validate},
-	"replay":   {"Replay", "This server has not executed the run again yet, or no longer has the result.", (*Server).replay},
+	"validate": {"Validation", "This server has not validated the run yet, or no longer has the result.", (*verdict).validate},
+	"replay":   {"Replay", "This server has not executed the run again yet, or no longer has the result.", (*verdict).replay},
 }
 
 // check shows a run below the result of a check, if this process has it. A form checks the run first,
@@ -69,9 +72,10 @@ func check(what string) page {
 		out := verdict{What: checks[what].name, Again: path, events: run.LastSeq}
 		if r.Method == http.MethodPost {
 			began := time.Now()
-			if err := checks[what].do(s, r.Context(), v, run.RunID, &out); err != nil {
+			if err := checks[what].do(&out, r.Context(), v, run.RunID); err != nil {
 				return err
 			}
+			out.Event = s.runPath(run.RunID, viewWaterfall, out.Seq)
 			s.tasks.keep(v.Namespace, key, began, out)
 			http.Redirect(w, r, path, http.StatusSeeOther)
 			return nil
@@ -90,7 +94,7 @@ func check(what string) page {
 	}
 }
 
-func (s *Server) validate(ctx context.Context, v eventview.View, id string, p *verdict) error {
+func (p *verdict) validate(ctx context.Context, v eventview.View, id string) error {
 	report, err := v.Check(ctx, id)
 	p.Explanation = aboutValidation
 	events := display.Plural(report.Events, "event")
@@ -100,7 +104,7 @@ func (s *Server) validate(ctx context.Context, v eventview.View, id string, p *v
 	case err != nil && (errors.Is(err, share.ErrBusy) || !eventlog.IsVerdict(err)):
 		return err
 	case err != nil:
-		s.describeCorruption(id, err, p)
+		p.describeCorruption(err)
 		return nil
 	case report.Open:
 		p.Status = stateOf("valid, open")
@@ -116,7 +120,7 @@ func (s *Server) validate(ctx context.Context, v eventview.View, id string, p *v
 	return nil
 }
 
-func (s *Server) replay(ctx context.Context, v eventview.View, id string, p *verdict) error {
+func (p *verdict) replay(ctx context.Context, v eventview.View, id string) error {
 	result, err := v.Replay(ctx, id)
 	p.Explanation = aboutReplay
 	if err != nil {
@@ -129,11 +133,11 @@ func (s *Server) replay(ctx context.Context, v eventview.View, id string, p *ver
 	case errors.Is(err, share.ErrBusy), errors.Is(err, eventlog.ErrUnavailable):
 		return err
 	case errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, eventlog.ErrSchemaTooNew):
-		s.describeCorruption(id, err, p)
+		p.describeCorruption(err)
 	case err != nil:
 		p.Status, p.Sentence = stateOf("not replayed"), display.PrintableError(err)
 	case d != nil:
-		s.describeDivergence(id, d, p)
+		p.describeDivergence(d)
 	case result.Open:
 		p.Status, p.Sentence = stateOf("identical so far"), fmt.Sprintf("The replay produced the same %s; the recording ends there.", events)
 	default:
@@ -146,48 +150,24 @@ func (s *Server) replay(ctx context.Context, v eventview.View, id string, p *ver
 }
 
 // describeCorruption describes where a run breaks a rule.
-func (s *Server) describeCorruption(id string, err error, p *verdict) {
-	p.Status = stateOf("invalid")
+func (p *verdict) describeCorruption(err error) {
+	p.Status, p.Sentence = stateOf("invalid"), display.PrintableError(err)
 	var corrupt *eventlog.CorruptError
 	if !errors.As(err, &corrupt) {
-		p.Sentence = display.PrintableError(err)
 		return
 	}
 	if corrupt.Newer {
 		p.Status = stateOf("newer")
 	}
-	p.Sentence = display.Printable(corrupt.Reason)
+	p.Sentence, p.Seq, p.Kind = display.Printable(corrupt.Reason), corrupt.Seq, corrupt.Kind
 	if corrupt.Invariant != "" {
 		p.Facts = append(p.Facts, fact{"rule", corrupt.Invariant})
 	}
-	s.point(id, corrupt.Seq, corrupt.Kind, p)
 }
 
-// point leads to an event. One past the last does not exist.
-func (s *Server) point(id string, seq uint64, kind event.Kind, p *verdict) {
-	if seq == 0 {
-		return
-	}
-	p.EventName = fmt.Sprintf("event %d", seq)
-	if kind != 0 {
-		p.EventName += ", " + kind.String()
-		p.Event = s.runPath(id, viewWaterfall, seq)
-	}
-}
-
-func (s *Server) describeDivergence(id string, d *agent.Divergence, p *verdict) {
-	p.Status, p.Sentence = stateOf("diverged"), display.Printable(d.Reason)
-	if p.Sentence == "" {
-		p.Sentence = "The replay diverged from the recording."
-	}
-	s.point(id, d.Seq, d.ExpectedKind, p)
-	p.Facts = append(p.Facts, fact{"class", string(d.Class)})
-	if d.Kind != d.ExpectedKind {
-		p.Facts = append(p.Facts, fact{"recorded", agent.KindName(d.ExpectedKind)}, fact{"replayed", agent.KindName(d.Kind)})
-	}
-	if d.Field != "" {
-		p.Facts = append(p.Facts, fact{"field", display.Printable(d.Field)})
-	}
+func (p *verdict) describeDivergence(d *agent.Divergence) {
+	p.Divergence, p.Seq, p.Kind = d, d.Seq, d.ExpectedKind
+	p.Status, p.Sentence = stateOf("diverged"), cmp.Or(display.Printable(d.Reason), "The replay diverged from the recording.")
 	if d.Expected != "" || d.Got != "" {
 		p.Compared = true
 		p.Same, p.Expected, p.Got = apart(display.PrintableText(display.Clip(d.Expected, maxValue)), display.PrintableText(display.Clip(d.Got, maxValue)))
