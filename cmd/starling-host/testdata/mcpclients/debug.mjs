@@ -77,7 +77,7 @@ await client.setDataBreakpointsRequest({ breakpoints: [{ dataId: info.body.dataI
 await client.setBreakpointsRequest({ source: { path }, breakpoints: [] });
 const writer = await stops(() => client.reverseContinueRequest(thread), "data breakpoint");
 const before = (await client.send("readMemory", { memoryReference: slot.memoryReference, count: 4 })).body.data;
-await stops(() => client.nextRequest({ threadId: 1, granularity: "instruction" }), "data breakpoint");
+await stops(() => client.nextRequest({ threadId: 1, granularity: "instruction" }), "step");
 const after = (await client.send("readMemory", { memoryReference: slot.memoryReference, count: 4 })).body.data;
 assert.notEqual(before, after);
 await client.setDataBreakpointsRequest({ breakpoints: [] });
