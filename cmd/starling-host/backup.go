@@ -27,26 +27,22 @@ func (a *app) backupCommand() *cobra.Command {
 		Long:    backupHelp,
 		Example: "  starling-host backup starling.db starling-$(date +%F).db",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.backup(cmd.Context(), args[0], args[1])
+			ctx, src, dst := cmd.Context(), args[0], args[1]
+			if err := mustBeFile(src, "pg_dump"); err != nil {
+				return err
+			}
+			log, err := openDatabase(ctx, src) // which says best why it cannot be read
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			report, err := store.Backup(ctx, src, dst)
+			if err != nil {
+				return copyFailed(ctx, dst, err)
+			}
+			return a.stdout.printf("copied %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), dst)
 		},
 	}
-}
-
-func (a *app) backup(ctx context.Context, src, dst string) error {
-	if err := mustBeFile(src, "pg_dump"); err != nil {
-		return err
-	}
-	log, err := openDatabase(ctx, src) // which says best why it cannot be read
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	report, err := store.Backup(ctx, src, dst)
-	if err != nil {
-		return copyFailed(ctx, dst, err)
-	}
-	a.stdout.printf("copied %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), dst)
-	return nil
 }
 
 const restoreHelp = `Replace a database with a backup. FILE is copied and checked. First end all programs

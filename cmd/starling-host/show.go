@@ -113,7 +113,11 @@ const (
 // head prints a named text, on lines below each other.
 func (a *app) head(name string, look style, text string) {
 	a.stdout.printf("%s", styled{look, fmt.Sprintf("%-*s", headIndent, name)})
-	for i, line := range printableLines(text) {
+	lines := printableLines(text)
+	if len(lines) == 0 {
+		lines = []string{""}
+	}
+	for i, line := range lines {
 		for j, part := range a.stdout.wrap(line, headIndent) {
 			a.stdout.printf("%*s%s\n", min(i+j, 1)*headIndent, "", part)
 		}

@@ -26,25 +26,21 @@ func (a *app) toolCommand() *cobra.Command {
 		Long:    describeHelp,
 		Example: "  starling-host tool describe dice.wasm\n  starling-host tool describe dice.wasm -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.describe(cmd.Context(), args[0], output)
+			_, doc, err := a.examine(cmd.Context(), args[0], artifact.Finder{})
+			if err != nil {
+				return err
+			}
+			if output == outputJSON {
+				return a.writeValue(doc)
+			}
+			a.printModule(doc)
+			return nil
 		},
 	}
 	outputFlag(describe, &output)
 	return parent("tool", "write tools, and look at them", "Write a tool, build it, test it, and look at the module.",
 		a.toolNewCommand(), a.toolBuildCommand(), a.toolDevCommand(), a.toolTestCommand(), a.toolBenchCommand(), describe, a.checkCommand(),
 		a.pushCommand(), a.pullCommand(), a.listCommand(), a.signCommand(), a.verifyToolCommand(), a.toolDiffCommand())
-}
-
-func (a *app) describe(ctx context.Context, ref, output string) error {
-	_, doc, err := a.examine(ctx, ref, artifact.Finder{})
-	if err != nil {
-		return err
-	}
-	if output == outputJSON {
-		return a.writeValue(doc)
-	}
-	a.printModule(doc)
-	return nil
 }
 
 // examine loads a module and describes it. Nothing is recorded.
