@@ -119,7 +119,7 @@ func (v *verifier) check(ctx context.Context, file []byte, o verifyOptions) erro
 	v.tell(message{Certificate: &certificate})
 	v.tell(message{Proofs: proofsOf(b, certificate, o.policy)})
 	if v.recorded == nil {
-		engine, err := sandbox.New(ctx, sandbox.Config{Progress: func(fuel uint64) { v.now.Fuel += fuel; v.progress() }})
+		engine, err := sandbox.New(ctx, sandbox.Config{Observers: sandbox.Observers{Progress: func(fuel uint64) { v.now.Fuel += fuel; v.progress() }}})
 		if err != nil {
 			return err
 		}
