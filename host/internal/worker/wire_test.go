@@ -5,12 +5,14 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/profile"
 	"pgregory.net/rapid"
 )
 
@@ -103,6 +105,7 @@ func FuzzFromWorker(f *testing.F) {
 		append(begin(nil, kindReady), `{"Layers":[{"Name":"landlock","On":true}]}`...),
 		appendDone(begin(nil, kindDone), &failure{classOwn, "no"}, started{[]byte("{}"), []rewrite.Segment{{Offset: 5, Bytes: []byte("b")}}}),
 		appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), sandbox.Meter{Fuel: 3, Log: "a"}, true), "GET"),
+		append(begin(nil, kindObserved), reportEnter, 3, 1, reportImport, 0, 2, reportLeave, 0, 1, reportLine, 2, 1, 7, 1, 0, 0, 0, 'f', 0, 0, 0, 0, reportEnd, 0, 1, reportCount, 9, 2, reportCounted, 0, 0, reportProgress, 0, 9),
 		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}")}.append(begin(nil, kindResult), false),
 	} {
 		if err := send(&good, frame); err != nil {
@@ -113,6 +116,14 @@ func FuzzFromWorker(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		r := newFrameReader(bytes.NewReader(stream), 1<<20)
 		var last sandbox.Meter
+		measured := profile.New("", func(string, uint32) string { return "" })
+		h := &call{module: &Module{engine: &Engine{config: Config{Observers: sandbox.Observers{
+			Profile:  func(tool string) sandbox.Profiler { return measured.Call(tool) },
+			Counts:   func(string, iter.Seq2[uint32, uint64]) {},
+			Progress: func(uint64) {},
+		}}}}}
+		h.module.prepared.Limits.Depth, h.module.prepared.Imports = 100, []string{"starling:v1.now"}
+		defer measured.Trees(1)
 		for {
 			k, b, err := r.next()
 			if err != nil {
@@ -130,6 +141,8 @@ func FuzzFromWorker(f *testing.F) {
 				if e, err = parseEffect(b, last); err == nil {
 					last = e.meter
 				}
+			case kindObserved:
+				err = h.observed(b)
 			case kindResult:
 				var res result
 				if res, err = parseResult(b, last); err == nil && res.meter.Fuel < last.Fuel {
