@@ -29,7 +29,7 @@ type Breakpoint struct {
 
 // Break adds a breakpoint. The place is one of
 //
-//	tool.c:12    a line of a file, or 12 in the file of the present line
+//	tool.c:12    a line of a file, or the next one with code; 12 is one of the file of the present line
 //	parse        a function
 //	0x1a2b       an instruction, by its offset in the module
 //	effect       each effect; "effect http" the requests, "effect GET" or "effect now" those of a name, "effect 3" the third
@@ -69,8 +69,12 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 		}
 		if s.interpreted() {
 			b.script = Place{File: strings.TrimPrefix(file, "/"), Line: line}
-		} else if offsets = s.table.Addresses(file, line); len(offsets) == 0 {
-			return nil, fmt.Errorf("no code of the module comes from %s:%d", file, line)
+		} else {
+			var found int
+			if offsets, found = s.table.Addresses(file, line); found == 0 {
+				return nil, fmt.Errorf("no code of the module comes from %s:%d or a line below it", file, line)
+			}
+			line = found
 		}
 		b.Lines = []Place{{File: file, Line: line}}
 	case strings.HasPrefix(what, "0x"):
@@ -83,7 +87,11 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 		if offsets = s.table.Entries(what); len(offsets) > 0 {
 			b.Lines = s.table.Lines(offsets[0])
 		} else if b.script = (Place{Function: what}); !s.interpreted() {
-			return nil, fmt.Errorf("the module has no function %q", what)
+			err := fmt.Errorf("the module has no function %q", what)
+			if near := display.Nearest(what, s.table.Functions()); near != "" {
+				err = fmt.Errorf("%w; did you mean %s?", err, display.Printable(near))
+			}
+			return nil, err
 		} else {
 			b.Unchecked = true
 		}

@@ -49,9 +49,15 @@ func TestDWARF(t *testing.T) {
 			compareWithLLVM(t, table, path)
 			text, _ := os.ReadFile("testdata/points.c")
 			line := 1 + slices.Index(strings.Split(string(text), "\n"), "\treturn total;")
-			all := table.Addresses("points.c", line)
-			if len(all) == 0 {
-				t.Fatalf("no address of line %d", line)
+			all, found := table.Addresses("points.c", line)
+			if len(all) == 0 || found != line {
+				t.Fatalf("line %d is found as %d, at %d places", line, found, len(all))
+			}
+			if slid, found := table.Addresses("points.c", line-1); found != line && found != line-1 || found == line && !slices.Equal(slid, all) {
+				t.Errorf("line %d is found as %d, at %#x", line-1, found, slid)
+			}
+			if all, found := table.Addresses("points.c", 10_000); len(all) > 0 || found != 0 {
+				t.Errorf("a line behind the last one is found as %d", found)
 			}
 			for _, at := range all {
 				if p := table.Lines(at)[0]; p.Line != line || p.Function != "sum" || filepath.Base(p.File) != "points.c" {

@@ -208,15 +208,20 @@ func (t *Table) function(scope int32) int32 {
 }
 
 // Addresses returns the offsets at which the code of a line begins, one or more for each function
-// that has code of it. The file may be the end of a path.
-func (t *Table) Addresses(file string, line int) []uint32 {
-	var all []uint32
+// that has code of it. A line without code is that of the next one with code, which is returned as
+// well. The file may be the end of a path.
+func (t *Table) Addresses(file string, line int) (all []uint32, found int) {
 	wanted := make([]bool, len(t.files))
 	for i, f := range t.files {
 		wanted[i] = f == file || strings.HasSuffix(f, "/"+strings.TrimPrefix(path.Clean(file), "/"))
 	}
+	for _, r := range t.rows {
+		if r.file >= 0 && wanted[r.file] && r.breakable && int(r.line) >= line && (found == 0 || int(r.line) < found) {
+			found = int(r.line)
+		}
+	}
 	for i, r := range t.rows {
-		if r.file < 0 || !wanted[r.file] || int(r.line) != line || !r.breakable {
+		if r.file < 0 || !wanted[r.file] || int(r.line) != found || !r.breakable {
 			continue
 		}
 		if i > 0 && t.rows[i-1].file == r.file && t.rows[i-1].line == r.line && t.body(t.rows[i-1].at) == t.body(r.at) {
@@ -224,7 +229,7 @@ func (t *Table) Addresses(file string, line int) []uint32 {
 		}
 		all = append(all, r.at)
 	}
-	return slices.Compact(all)
+	return slices.Compact(all), found
 }
 
 // Entries returns the offsets at which functions of a name begin, behind what sets up their frames,
@@ -254,6 +259,24 @@ func (t *Table) Entries(function string) (all []uint32) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// Functions returns the names of functions that [Table.Entries] finds, without what is before the
+// last "." or "::".
+func (t *Table) Functions() (all []string) {
+	add := func(name string) {
+		if i := strings.LastIndexAny(name, ".:"); name != "" {
+			all = append(all, name[i+1:])
+		}
+	}
+	for _, s := range t.scopes {
+		add(s.name)
+	}
+	for _, name := range t.names {
+		add(name)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Begins returns the offsets at which code of some files begins, also where other code was inlined into
