@@ -1,14 +1,19 @@
 package display
 
-// Nearest returns the known word that was probably meant, or "": the word with the fewest
-// changes, at most one for every three characters or part of them, preferably with the same
-// beginning.
+import "strings"
+
+// Nearest returns the known word that was probably meant, or "": the first that continues the word,
+// or the word with the fewest changes, at most one for every three characters or part of them,
+// preferably with the same beginning.
 func Nearest(word string, known []string) string {
 	best, fewest := "", (len(word)+2)/3+1
 	if len(word) > 64 {
 		return ""
 	}
 	for _, k := range known {
+		if len(word) > 1 && strings.HasPrefix(k, word) {
+			return k
+		}
 		d := distance(word, k)
 		if d < fewest || d == fewest && best != "" && best[0] != word[0] && k[0] == word[0] {
 			best, fewest = k, d
