@@ -21,12 +21,12 @@ type Field struct{ Name, Example, Meaning string }
 var Fields = []Field{
 	{"state", "state:failed", "completed, failed, cancelled or open"},
 	{"tool", "tool:fetch", "the name of a tool that the run called"},
-	{"host", "host:api.example", "a host that the run sent a request to"},
+	{"host", "host:api.example", "a host, or host:port, that the run sent a request to"},
 	{"status", "status:5xx", "the status of a response that it got"},
 	{"error", "error:timeout", "part of the type or text of any error in it"},
 	{"reason", "reason:timeout", "part of the error that made it fail"},
-	{"since", "since:1h", "it started later: an age, a date or a time"},
-	{"until", "until:2026-03-02", "it started earlier"},
+	{"since", "since:1h", "it started later; also 04:20, 2026-03-02T04:20 (UTC)"},
+	{"until", "until:2026-03-02", "it started earlier; also 1h, 04:20 (UTC)"},
 	{"fuel", "fuel:>1G", "the fuel that it used"},
 	{"calls", "calls:>3", "the calls that it made"},
 	{"duration", "duration:>10s", "the time from its first event to its last"},
@@ -144,6 +144,7 @@ var (
 	fieldForm      = regexp.MustCompile(`^[a-z_]+$`)
 	textAfterColon = regexp.MustCompile(`^(//|:|\s|$)`) // as in http://x, a::b and "why: because"
 	statusForm     = regexp.MustCompile(`^[1-5](xx|\d\d)$`)
+	portForm       = regexp.MustCompile(`:(\d+|\*)$`)
 	compareForm    = regexp.MustCompile(`^(>=|<=|>|<|=)?(.+)$`)
 )
 
@@ -157,6 +158,9 @@ func (t *term) parse(now time.Time) (why string) {
 			return fmt.Sprintf("%q is not the state of a run", t.value)
 		}
 	case "tool", "host":
+		if t.field == "host" && !portForm.MatchString(t.value) {
+			pattern += `(:\d+)?`
+		}
 		t.pattern = regexp.MustCompile("(?s)^" + pattern + "$")
 	case "error", "reason":
 		t.pattern = regexp.MustCompile("(?s)" + pattern)
@@ -209,9 +213,14 @@ func parseTime(text string, now time.Time) (t time.Time, err error) {
 	if age, err := parseAge(text); err == nil {
 		return now.Add(-age), nil
 	}
-	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly, time.TimeOnly, "15:04"} {
 		if t, err = time.Parse(form, strings.ToUpper(text)); err == nil {
 			break
+		}
+	}
+	if err == nil && t.Year() == 0 { // a time without a date
+		if t = now.UTC().Truncate(24 * time.Hour).Add(t.Sub(time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC))); t.After(now) {
+			t = t.AddDate(0, 0, -1)
 		}
 	}
 	return t, err
