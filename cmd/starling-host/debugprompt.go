@@ -36,7 +36,6 @@ type prompt struct {
 	frames  []debug.Frame
 	marks   map[string]uint64
 	listed  int // the last line that list has printed
-	failed  bool
 }
 
 // debugCommand is one command of the prompt.
