@@ -28,10 +28,10 @@ func TestIncidentInTheTerminal(t *testing.T) {
 		lines := strings.Split(strings.TrimRight(plain(stdout), "\n"), "\n")
 		screen := strings.Join(lines[max(len(lines)-23, 0):], "\n") + stderr
 		for _, want := range []string{
-			fmt.Sprintf("^%d( of all %d)? failed:$", incidenttest.Failed, incidenttest.Runs),
-			fmt.Sprintf("^ +%d  customers: tool: status 503$", incidenttest.Broken),
+			fmt.Sprintf("^%d( of %d runs)? failed:$", incidenttest.Failed, incidenttest.Runs),
+			fmt.Sprintf("^ +%d  customers: status 503   [0-9: -]+( to [0-9: -]+)?$", incidenttest.Broken),
 			fmt.Sprintf("^ +%d  get: timeout: ", incidenttest.Silent),
-			fmt.Sprintf("^ +%d  spin: fuel: ", incidenttest.Spinning),
+			fmt.Sprintf("^ +%d  spin: out of fuel: ", incidenttest.Spinning),
 		} {
 			if !regexp.MustCompile("(?m)" + want).MatchString(screen) {
 				t.Errorf("%s: the last screen has no %q:\n%s", query, want, screen)

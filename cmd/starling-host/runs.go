@@ -221,8 +221,8 @@ func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 	}
 	if failed > 1 {
 		of := ""
-		if doc.Total > len(doc.Runs) {
-			of = fmt.Sprintf(" of all %d", doc.Total)
+		if doc.Total > max(failed, len(doc.Runs)) {
+			of = fmt.Sprintf(" of %s", plural(doc.Total, "run"))
 		}
 		a.stdout.printf("\n%d%s failed:\n", failed, of)
 		for _, r := range doc.Reasons[:min(len(doc.Reasons), maxReasons)] {
@@ -230,7 +230,11 @@ func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 			if r.Tool != "" {
 				text = r.Tool + ": " + text
 			}
-			a.stdout.printf("%5d  %s\n", r.Runs, styled{bad, shorten(printable(text), cmp.Or(max(a.stdout.width()-7, 0), maxReason))})
+			when, to := display.Period(r.First, r.Last, now)
+			if to != "" {
+				when += " to " + to
+			}
+			a.stdout.printf("%5d  %s   %s\n", r.Runs, styled{bad, shorten(printable(text), cmp.Or(max(a.stdout.width()-10-len(when), 0), maxReason))}, when)
 		}
 	}
 	if shown := f.offset + len(doc.Runs); shown < doc.Total {

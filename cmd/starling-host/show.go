@@ -78,14 +78,18 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 		a.head("goal", plain, shorten(printable(what), maxGoalShown))
 	}
 	if run.Error != "" {
-		text := run.Error[:min(len(run.Error), maxHead)]
+		tool, why := run.Reason()
+		text := why[:min(len(why), maxHead)]
 		if lines := strings.SplitAfterN(text, "\n", maxHeadLines+1); len(lines) > maxHeadLines {
 			text = text[:len(text)-len(lines[maxHeadLines])]
 		}
-		if more := len(run.Error) - len(text); more > 0 {
+		if more := len(why) - len(text); more > 0 {
 			text = strings.ToValidUTF8(text, "") + fmt.Sprintf("... %s more bytes, see --full", grouped(uint64(more)))
 		}
-		where := run.ErrorType
+		if tool == "" {
+			tool, text = run.ErrorType, strings.TrimPrefix(text, run.ErrorType+": ")
+		}
+		where := shorten(printable(tool), maxGoalShown)
 		if run.Cause != span.None {
 			where += fmt.Sprintf(" (event %d)", run.Spans[run.Cause].Last)
 		}

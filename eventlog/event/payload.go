@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -457,12 +456,6 @@ type RunFailed struct {
 	ErrorType  string `cbor:"error_type"` // an Error constant, or budget, max_turns, provider, internal
 	MerkleRoot []byte `cbor:"merkle_root"`
 	DurationMs int64  `cbor:"duration_ms"`
-}
-
-// Reason returns the class of the error and the first line of the error.
-func (p RunFailed) Reason() string {
-	first, _, _ := strings.Cut(p.Error, "\n")
-	return p.ErrorType + ": " + strings.TrimPrefix(first, "tool: ")
 }
 
 // RunCancelled ends a run that was cancelled.

@@ -30,8 +30,7 @@ type Run struct {
 	Did       span.Run // without its spans
 	Tool      string   // of a run that is one call of a tool
 	Arguments string   // of that call, as JSON; it may be hostile, like every text here
-	Reason    string   // why it failed, on one line
-	Blamed    string   // the tool whose failure made it fail, or empty
+	Reason    string   // why it failed, on one line, after the tool that failed if it is another one
 	Calling   string   // the tool of its last open call, or empty
 	Tools     []string
 	Hosts     []string
@@ -40,6 +39,8 @@ type Run struct {
 	Unread    error // why its events could not be read to the end: validate says more
 
 	prefix string // of the namespace, in the id
+	blamed string // the tool that made it fail, or empty
+	cause  string // why it failed, on one line, after that tool
 	errors []string
 	found  []string // those of the texts of a query that its events have
 }
@@ -81,10 +82,14 @@ type Start struct {
 
 // Reason is what some of the runs failed for.
 type Reason struct {
-	Tool  string `json:"tool,omitempty"`
-	Text  string `json:"reason"` // of the newest of them
-	Runs  int    `json:"runs"`
-	Query string `json:"query"` // that finds them
+	Tool string `json:"tool,omitempty"`
+	Text string `json:"reason"` // of the newest of them
+	Runs int    `json:"runs"`
+
+	// First and Last are when the first and the last of them began.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	Query string    `json:"query"` // that finds them
 }
 
 // Find answers a query.
@@ -137,7 +142,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			f.Starts = append(f.Starts, Start{r.StartedAt, r.Status()})
 			if isFailed {
 				failed++
-				causes = append(causes, Run{Blamed: r.Blamed, Reason: r.Reason})
+				causes = append(causes, Run{RunSummary: summary, blamed: r.blamed, cause: r.cause})
 			}
 		}
 		list.Offset += len(page.Runs)
@@ -204,11 +209,14 @@ func Read(ctx context.Context, log Log, s eventlog.RunSummary, texts ...string) 
 		r.Tool = did.Goal
 	}
 	if did.State == span.Failed {
-		r.Reason = event.RunFailed{ErrorType: did.ErrorType, Error: did.Error}.Reason()
 		r.errors = append(r.errors, did.ErrorType+": "+did.Error)
-		r.Blamed = r.Tool
-		if did.Cause >= 0 && did.Spans[did.Cause].Kind == span.Call {
-			r.Blamed = did.Spans[did.Cause].Name
+		r.blamed, r.Reason = did.Reason()
+		r.Reason, _, _ = strings.Cut(r.Reason, "\n")
+		if r.cause = r.Reason; r.blamed != "" {
+			r.cause = r.blamed + ": " + r.Reason
+		}
+		if r.blamed != r.Tool {
+			r.Reason = r.cause
 		}
 	}
 	r.Did = *did
@@ -256,39 +264,33 @@ func (f Found) Words() []string {
 
 const maxWords = 40
 
-// reasons counts the failed runs of each tool and error, the most frequent first.
+// reasons counts the failed runs of each tool and error, the most frequent first. The newest run is the first one.
 func reasons(q Query, failed []Run) (all []Reason) {
-	at := map[[2]string]int{}
+	at := map[string]int{}
 	for _, r := range failed {
-		pattern := patternOf(r.Reason)
-		key := [2]string{r.Blamed, pattern}
-		i, ok := at[key]
+		pattern := patternOf(r.cause)
+		i, ok := at[pattern]
 		if !ok {
-			i, at[key] = len(all), len(all)
-			words := []string{q.With("state", eventlog.StatusFailed)}
-			if r.Blamed != "" && q.Value("tool") != strings.ToLower(r.Blamed) {
-				words = append(words, Word("tool", r.Blamed))
-			}
-			if pattern != "" { // which is that of encrypted runs
-				words = append(words, Word("reason", pattern))
-			}
-			all = append(all, Reason{Tool: r.Blamed, Text: cmp.Or(r.Reason, "(encrypted)"), Query: strings.Join(words, " ")})
+			i, at[pattern] = len(all), len(all)
+			text := strings.TrimPrefix(r.cause, r.blamed+": ")
+			all = append(all, Reason{Tool: r.blamed, Text: cmp.Or(text, "(encrypted)"), Last: r.StartedAt.UTC(), Query: q.With("state", eventlog.StatusFailed) + " " + Word("reason", "="+pattern)})
 		}
 		all[i].Runs++
+		all[i].First = r.StartedAt.UTC()
 	}
 	slices.SortStableFunc(all, func(a, b Reason) int { return b.Runs - a.Runs })
 	return all
 }
 
 // patternOf returns a pattern for errors that differ in numbers, ids and addresses alone: * stands
-// for a word with a digit, unless it is the status of a response.
+// for a word with a digit, unless it is the status of a response. It is in lower case.
 func patternOf(reason string) string {
 	text := strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
 			return '*'
 		}
 		return c
-	}, strings.ToValidUTF8(reason[:min(len(reason), maxPattern)], "*"))
+	}, strings.ToValidUTF8(strings.ToLower(reason[:min(len(reason), maxPattern)]), "*"))
 	return wordForm.ReplaceAllStringFunc(text, func(word string) string {
 		n, err := strconv.Atoi(word)
 		if strings.ContainsFunc(word, unicode.IsDigit) && (err != nil || n < 400 || n > 599) {

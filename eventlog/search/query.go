@@ -24,7 +24,7 @@ var Fields = []Field{
 	{"host", "host:api.example", "a host, or host:port, that the run sent a request to"},
 	{"status", "status:5xx", "the status of a response that it got"},
 	{"error", "error:timeout", "part of the type or text of any error in it"},
-	{"reason", "reason:timeout", "part of the error that made it fail"},
+	{"reason", "reason:timeout", "part of the error that made it fail, or of the name of its tool"},
 	{"since", "since:1h", "it started later; also 04:20, 2026-03-02T04:20 (UTC)"},
 	{"until", "until:2026-03-02", "it started earlier; also 1h, 04:20 (UTC)"},
 	{"fuel", "fuel:>1G", "the fuel that it used"},
@@ -329,7 +329,10 @@ func (t term) matches(r *Run) bool {
 	case "error":
 		return slices.ContainsFunc(r.errors, fits)
 	case "reason":
-		return fits(r.Reason)
+		if whole, ok := strings.CutPrefix(t.value, "="); ok {
+			return patternOf(r.cause) == whole
+		}
+		return fits(r.cause)
 	case "fuel":
 		return t.compares(float64(r.Did.Fuel))
 	case "calls":

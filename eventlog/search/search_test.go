@@ -129,12 +129,12 @@ func TestFind(t *testing.T) {
 		var counts []string
 		for _, r := range found.Reasons {
 			again := find(t, log, r.Query)
-			counts = append(counts, fmt.Sprintf("%d %s %s", r.Runs, r.Tool, r.Text))
+			counts = append(counts, fmt.Sprintf("%d %s %s %v", r.Runs, r.Tool, r.Text, r.Last.Sub(r.First)))
 			if again.Total != r.Runs {
 				t.Errorf("%s: %s finds %d of %d", name, r.Query, again.Total, r.Runs)
 			}
 		}
-		if got := strings.Join(counts, "; "); got != "2 fetch tool: 10.0.0.2:4712 answered 503; 1 sum timeout: \x1b[2Jno answer \"in\" 5s; 1 fetch tool: 10.0.0.1:4711 answered 404" {
+		if got := strings.Join(counts, "; "); got != "2 fetch 10.0.0.2:4712 answered 503 1m0s; 1 sum timeout: \x1b[2Jno answer \"in\" 5s 0s; 1 fetch 10.0.0.1:4711 answered 404 0s" {
 			t.Errorf("%s: the reasons are %q", name, got)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 )
 
@@ -114,7 +113,7 @@ func (r Row) Text() (name, detail string) {
 	}
 	switch r.State {
 	case Failed:
-		detail = event.RunFailed{ErrorType: r.ErrorType, Error: r.Error}.Reason()
+		detail, _, _ = strings.Cut(worded(r.ErrorType, r.Error), "\n")
 	case Cancelled, Lost:
 		detail = string(r.State)
 	}

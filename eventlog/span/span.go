@@ -91,7 +91,8 @@ type Run struct {
 	State     State // Open until the terminal event
 	ErrorType string
 	Error     string
-	// Cause is the index of the attempt or the answer whose failure ended the run, or None.
+	// Cause is the index of the attempt or the answer whose failure ended the run, or None. If a call
+	// failed with the error of a call that it made, it is that one.
 	Cause int
 
 	Turns, Calls, FailedCalls      int // a call counts once, whatever the number of its attempts
@@ -535,12 +536,65 @@ func (b *Builder) ended(state State, errorType, text string) {
 			return
 		}
 	}
-	for at := len(r.Spans) - 1; at >= 0; at-- {
-		if s := &r.Spans[at]; s.Final && s.State == Failed {
-			r.Cause = at
+	for at := len(r.Spans) - 1; at >= 0 && r.Cause == None; at-- {
+		s := &r.Spans[at]
+		if nested := s.Parent != None && r.Spans[s.Parent].Kind == Call; nested || s.Kind != Call && s.Kind != Answer {
+			continue
+		}
+		if !s.Final || s.State != Failed { // the model could answer, or its last call succeeded
 			return
 		}
+		r.Cause = at
 	}
+	if r.Cause == None {
+		return
+	}
+	failing := map[int]string{r.Cause: brief(r.Spans[r.Cause].Error)} // calls that failed with one another's error
+	for at, s := range r.Spans {
+		if outer, ok := failing[s.Parent]; ok && s.Kind == Call && s.Final && s.State == Failed && s.Error != "" && strings.Contains(outer, brief(s.Error)) {
+			r.Cause, failing[at] = at, brief(s.Error)
+		}
+	}
+}
+
+// brief returns the beginning of the first line of an error.
+func brief(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	return text[:min(len(text), maxInput)]
+}
+
+// Reason returns the tool that made a run fail, or an empty name, and its error. The first line is
+// the same wherever the call was. If the run, or the call around it, has another error, it follows.
+func (r *Run) Reason() (tool, text string) {
+	class, text := r.ErrorType, strings.TrimPrefix(r.Error, "tool: ")
+	if r.Model == "" {
+		tool = r.Goal
+	}
+	outer := ""
+	if r.Cause != None && r.Spans[r.Cause].Kind == Call {
+		s := &r.Spans[r.Cause]
+		if class == event.ErrorBudget {
+			tool = s.Name
+		} else if own := brief(s.Error); own != "" && (class == event.ErrorMaxTurns || strings.Contains(brief(text), own)) {
+			if !strings.HasPrefix(text, own) {
+				outer = "\n" + class + ": " + text
+			}
+			tool, class, text = s.Name, s.ErrorType, s.Error
+		}
+	}
+	return tool, worded(class, text) + outer
+}
+
+// worded returns an error after its class, unless the text is enough to tell it.
+func worded(class, text string) string {
+	text = strings.TrimPrefix(text, "tool: ")
+	if trap, ok := strings.CutPrefix(text, "panicked: trap: "); ok {
+		text = "trap: " + trap
+	}
+	if text != "" && (class == event.ErrorTool || class == event.ErrorPanic || class == event.ErrorFuel) {
+		return text
+	}
+	return strings.TrimSuffix(class+": "+text, ": ")
 }
 
 // stateOf returns the state of a span that failed with this type of error.

@@ -211,6 +211,42 @@ func TestTotals(t *testing.T) {
 	}
 }
 
+// TestReasonIsTheSame fails for one trap in a call of the run, in a nested call and in an agent.
+func TestReasonIsTheSame(t *testing.T) {
+	const trap = "panicked: trap: out of bounds"
+	failed := func(id, class, text string) event.Payload {
+		return event.ToolCallFailed{CallID: id, Attempt: 1, ErrorType: class, Error: text, Final: true}
+	}
+	nested := call("b", 1)
+	nested.ParentID = "a"
+	caught := call("c", 1)
+	caught.ParentID = "a"
+	for name, c := range map[string]struct {
+		model, want string
+		do          []event.Payload
+	}{
+		"direct":           {"", "tool-b|trap: out of bounds", []event.Payload{call("b", 1), failed("b", "panic", trap), event.RunFailed{ErrorType: "panic", Error: "tool: " + trap}}},
+		"nested":           {"", "tool-b|trap: out of bounds\ntool: ToolError: b: tool: " + trap + "\nat line 3", []event.Payload{call("a", 1), nested, failed("b", "panic", trap), caught, failed("c", "tool", "gone"), failed("a", "tool", "ToolError: b: tool: "+trap+"\nat line 3"), event.RunFailed{ErrorType: "tool", Error: "tool: ToolError: b: tool: " + trap + "\nat line 3"}}},
+		"nested in agent":  {"m", "tool-b|trap: out of bounds\nmax_turns: too many", []event.Payload{event.TurnStarted{TurnID: "t"}, event.AssistantMessageCompleted{TurnID: "t"}, call("a", 1), nested, failed("b", "panic", trap), failed("a", "tool", "ToolError: b: tool: "+trap), event.RunFailed{ErrorType: "max_turns", Error: "too many"}}},
+		"survived":         {"m", "|max_turns: too many", []event.Payload{event.TurnStarted{TurnID: "t"}, call("b", 1), failed("b", "panic", trap), call("d", 1), done("d"), event.RunFailed{ErrorType: "max_turns", Error: "too many"}}},
+		"of the model":     {"m", "|provider: no answer", []event.Payload{call("b", 1), failed("b", "panic", trap), event.RunFailed{ErrorType: "provider", Error: "no answer"}}},
+		"without any text": {"", "tool-b|fuel", []event.Payload{call("b", 1), failed("b", "fuel", ""), event.RunFailed{ErrorType: "fuel"}}},
+	} {
+		var s script
+		s.start("tool-b", c.model)
+		for i, p := range c.do {
+			s.at(float64(i+1), p)
+		}
+		r, err := span.Of(s.events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tool, text := r.Reason(); tool+"|"+text != c.want {
+			t.Errorf("%s: the reason is %q, want %q", name, tool+"|"+text, c.want)
+		}
+	}
+}
+
 func TestAxisFoldsIdleTime(t *testing.T) {
 	var s script
 	s.start("tool-a", "")

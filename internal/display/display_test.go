@@ -87,3 +87,17 @@ func FuzzPrintable(f *testing.F) {
 		}
 	})
 }
+
+func TestPeriod(t *testing.T) {
+	now := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+	for want, ago := range map[string][2]time.Duration{
+		"09:00:00 09:30:00":                       {time.Hour, 30 * time.Minute},
+		"09:00:00 ":                               {time.Hour, time.Hour - time.Millisecond},
+		"2026-03-01 09:00:00 10:00:00":            {25 * time.Hour, 24 * time.Hour},
+		"2026-03-01 09:00:00 2026-03-02 09:00:00": {25 * time.Hour, time.Hour},
+	} {
+		if from, to := display.Period(now.Add(-ago[0]), now.Add(-ago[1]), now); from+" "+to != want {
+			t.Errorf("got %s %s, want %s", from, to, want)
+		}
+	}
+}

@@ -88,3 +88,18 @@ func Digits(n uint64) string {
 	}
 	return s
 }
+
+// Period returns two times in UTC. The first one is without a date if that is today, and the last one
+// if it is the date of the first. The last one is empty if both are in the same second.
+func Period(first, last, now time.Time) (from, to string) {
+	form := func(t, before time.Time) string {
+		if text := t.UTC().Format(time.DateTime); text[:len(time.DateOnly)] != before.UTC().Format(time.DateOnly) {
+			return text
+		}
+		return t.UTC().Format(time.TimeOnly)
+	}
+	if from = form(first, now); last.Unix() > first.Unix() {
+		to = form(last, first)
+	}
+	return from, to
+}

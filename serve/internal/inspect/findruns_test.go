@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -54,15 +55,18 @@ func TestIncidentOnThePage(t *testing.T) {
 		t.Errorf("the reasons end at %d px, below the first screen", bottom)
 	}
 	for i, want := range []string{
-		fmt.Sprint(incidenttest.Broken, "customerstool: status 503"), fmt.Sprint(incidenttest.Silent, "gettimeout: "), fmt.Sprint(incidenttest.Spinning, "spinfuel: "),
+		fmt.Sprint(incidenttest.Broken, "customersstatus 503"), fmt.Sprint(incidenttest.Silent, "gettimeout: "), fmt.Sprint(incidenttest.Spinning, "spinout of fuel: "),
 	} {
 		if got := text(fmt.Sprintf(".reasons li:nth-child(%d)", i+1)); !strings.HasPrefix(got, want) {
 			t.Errorf("reason %d is %q, want %q", i+1, got, want)
 		}
 	}
+	if got := text(".reasons li:first-child .when time:last-child"); number(`document.querySelectorAll(".reasons time[datetime]").length`) < 3 || !regexp.MustCompile(`^[0-9: -]+$`).MatchString(got) {
+		t.Errorf("the last run of the first reason was at %q", got)
+	}
 	c.photograph("incident-list", "/")
 	c.open("/")
-	if to := c.follow(".reasons li:nth-child(2) a"); number(rows) != incidenttest.Silent || !strings.Contains(to, "tool%3Aget") {
+	if to := c.follow(".reasons li:nth-child(2) a"); number(rows) != incidenttest.Silent || !strings.Contains(to, "%22%3Dget%3A+timeout") {
 		t.Errorf("%s shows %d runs", to, number(rows))
 	}
 	c.photograph("incident-found", "/?q=state%3Afailed+tool%3Aget")

@@ -49,7 +49,11 @@ type link struct {
 }
 
 // reason is what some runs failed for.
-type reason struct{ Count, Tool, Text, Path string }
+type reason struct {
+	Count, Tool, Text, Path string
+	From, To                string // when the first and the last of them began
+	First, Last             time.Time
+}
 
 // runLine is one run of a listing.
 type runLine struct {
@@ -113,7 +117,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	failed := 0
 	for i, one := range found.Reasons {
 		if failed += one.Runs; i < maxReasons {
-			p.Reasons = append(p.Reasons, reason{display.Digits(uint64(one.Runs)), line(one.Tool), line(one.Text), path(one.Query, 0)})
+			from, to := display.Period(one.First, one.Last, now)
+			p.Reasons = append(p.Reasons, reason{display.Digits(uint64(one.Runs)), line(one.Tool), line(one.Text), path(one.Query, 0), from, to, one.First, one.Last})
 		}
 	}
 	p.Failed = display.Digits(uint64(failed))

@@ -353,14 +353,12 @@ func (s *Server) runHead(r *http.Request, v eventview.View, run eventlog.RunSumm
 
 // failure describes why a run ended.
 func (b *reader) failure(run *span.Run) *failure {
-	f := &failure{Text: errorText(run.Error), Type: run.ErrorType}
+	_, why := run.Reason()
+	f := &failure{Text: errorText(why), Type: run.ErrorType}
 	if run.Cause == span.None {
 		return f
 	}
 	f.Cause = &run.Spans[run.Cause]
-	if f.Cause.Error != "" && strings.HasSuffix(run.Error, f.Cause.Error) { // the rest is the class
-		f.Text = errorText(f.Cause.Error)
-	}
 	f.Attempts = f.Cause.Attempt
 	if started, err := b.first.AsRunStarted(); err == nil {
 		for _, ref := range started.ToolSchemas {

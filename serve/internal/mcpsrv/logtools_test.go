@@ -191,7 +191,7 @@ func TestAnAssistantSeesWhoseCallIsWhose(t *testing.T) {
 		t.Fatal(failure)
 	}
 	for _, want := range []string{
-		`"failure":{"type":"tool","error":"tool: busy","call":"#1 fetch, attempt 2","seq":10}`, `"waited_ms":50`, `"http_5xx":1`,
+		`"failure":{"type":"tool","error":"busy","call":"#1 fetch, attempt 2","seq":10}`, `"waited_ms":50`, `"http_5xx":1`,
 		`{"call":"#1 fetch","seq":2,"state":"failed","error":"tool: busy","at_ms":1,"took_ms":9,"effects":1,"http_requests":["503 GET http://h/, 4ms"],"wait_ms":50}`,
 		`{"call":"#2 fetch","seq":3,"state":"ok","at_ms":2,"took_ms":28}`, `{"call":"#3 dice","seq":6,"made_by":"#2 fetch","state":"ok","at_ms":20,"took_ms":2}`,
 		`{"call":"#1 fetch, attempt 2","seq":9,"state":"failed","error":"tool: busy","at_ms":60,"took_ms":10}`,
@@ -246,7 +246,7 @@ func TestTheFinalTextIsWhole(t *testing.T) {
 		if call(t, s, "list_runs", `{"query":"`+query+`"}`, &list); list.Total != want || len(list.Runs) != want {
 			t.Errorf("the query %q has %d runs, want %d", query, list.Total, want)
 		}
-		if query == "FAIL" && (list.Runs[0].Error != "max_turns: " || len(list.Reasons) != 1 || list.Reasons[0].Query != `FAIL state:failed reason:"max_turns: "`) {
+		if query == "FAIL" && (list.Runs[0].Error != "max_turns" || len(list.Reasons) != 1 || list.Reasons[0].Query != `FAIL state:failed reason:=max_turns`) {
 			t.Errorf("got %+v", list)
 		}
 	}

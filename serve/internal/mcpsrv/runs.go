@@ -198,7 +198,8 @@ func newFailure(run *span.Run) *failure {
 	if run.State == span.Open || run.State == span.OK {
 		return nil
 	}
-	f := &failure{Type: oneLine(run.ErrorType), Error: severalLines(run.Error)}
+	_, why := run.Reason()
+	f := &failure{Type: oneLine(run.ErrorType), Error: severalLines(why)}
 	if run.Cause != span.None {
 		cause := &run.Spans[run.Cause]
 		if f.Seq = cause.Last; cause.Kind == span.Call {
