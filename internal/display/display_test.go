@@ -101,3 +101,15 @@ func TestPeriod(t *testing.T) {
 		}
 	}
 }
+
+// TestShorten cuts a text to any width, even one without room for the dots.
+func TestShorten(t *testing.T) {
+	for width, want := range []string{"", ".", "..", "...", "é...", "éxyza", "éxyza"} {
+		if got := display.Shorten("éxyza", width); got != want {
+			t.Errorf("to %d: %q, want %q", width, got, want)
+		}
+	}
+	if got := display.Shorten("ab", -1); got != "" {
+		t.Errorf("to -1: %q", got)
+	}
+}

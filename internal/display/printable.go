@@ -116,7 +116,8 @@ func Shorten(s string, width int) string {
 	if utf8.RuneCountInString(s) <= width {
 		return s
 	}
-	return string([]rune(s)[:width-3]) + "..."
+	dots := min(max(width, 0), 3)
+	return string([]rune(s)[:max(width-dots, 0)]) + "..."[:dots]
 }
 
 // ShellWord returns s as one word for a POSIX shell. Characters that are not printable are shown as
