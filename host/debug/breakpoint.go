@@ -27,6 +27,12 @@ type Breakpoint struct {
 	script    Place    // in a script: a line of a file, or a function
 }
 
+// maxBreaks bounds the breakpoints and watchpoints of a session. Each instruction is compared with
+// all of them, and the place of one may take seconds to find.
+const maxBreaks = 1000
+
+var errTooMany = fmt.Errorf("the session has %d breakpoints already: delete some", maxBreaks)
+
 // Break adds a breakpoint. The place is one of
 //
 //	tool.c:12    a line of a file, or the next one with code; 12 is one of the file of the present line
@@ -35,6 +41,9 @@ type Breakpoint struct {
 //	effect       each effect; "effect http" the requests, "effect GET" or "effect now" those of a name, "effect 3" the third
 //	fuel 10M     where so much fuel is spent
 func (s *Session) Break(what string) (*Breakpoint, error) {
+	if len(s.breaks) >= maxBreaks {
+		return nil, errTooMany
+	}
 	what = strings.TrimSpace(what)
 	b := &Breakpoint{What: what}
 	kind, rest, _ := strings.Cut(what, " ")
@@ -110,6 +119,9 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 
 // Watch adds a watchpoint on n bytes at an address.
 func (s *Session) Watch(address, n uint32) (*Breakpoint, error) {
+	if len(s.breaks) >= maxBreaks {
+		return nil, errTooMany
+	}
 	if n == 0 || uint64(address)+uint64(n) > uint64(s.rec.Size()) {
 		return nil, fmt.Errorf("%d bytes at %#x are not in memory, which has %d", n, address, s.rec.Size())
 	}

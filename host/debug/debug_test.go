@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/event"
@@ -314,5 +315,24 @@ func TestExpressions(t *testing.T) {
 		if b, err := s.Break(what); err == nil && what != "" && what != "nowhere.c:" { // which may be functions of the script
 			t.Errorf("%q is %+v", what, b)
 		}
+	}
+}
+
+// TestBreakpointsAreBounded adds breakpoints until they are refused. Room comes from deleting some.
+func TestBreakpointsAreBounded(t *testing.T) {
+	s, _, _ := open(t)
+	n := 0
+	for ; n < 2000; n++ {
+		if _, err := s.Break("twice"); err != nil {
+			break
+		}
+	}
+	_, err := s.Watch(0, 4)
+	if n != 1000 || err == nil || !strings.Contains(err.Error(), "1000 breakpoints") {
+		t.Errorf("%d breakpoints, then a watchpoint: %v", n, err)
+	}
+	s.Delete(1)
+	if _, err := s.Watch(0, 4); err != nil {
+		t.Error(err)
 	}
 }

@@ -212,7 +212,7 @@ func moves(m debug.Motion, back bool) handler {
 
 // sets makes a handler that replaces the breakpoints of a kind, and in a file.
 func sets(kind string, place func(v *server, file string, b breakpoint) (*debug.Breakpoint, error)) handler {
-	return func(v *server, _ context.Context, a arguments) (any, error) {
+	return func(v *server, ctx context.Context, a arguments) (any, error) {
 		kind := kind + " " + a.Source.Path
 		for _, id := range v.ids[kind] {
 			v.s.Delete(id)
@@ -223,6 +223,9 @@ func sets(kind string, place func(v *server, file string, b breakpoint) (*debug.
 		}
 		all := []dap.Breakpoint{}
 		for _, wanted := range a.Breakpoints {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			b, err := place(v, a.Source.Path, wanted)
 			if err != nil {
 				all = append(all, dap.Breakpoint{Message: display.Printable(err.Error())})
