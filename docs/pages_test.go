@@ -74,7 +74,7 @@ func TestPages(t *testing.T) {
 	}
 	for _, page := range []string{
 		"README.md", recordedSession, "docs/write-a-tool.md", "docs/embed.md", "docs/serve.md", "docs/assistants.md", "docs/agents.md", "docs/network.md", "docs/commands.md", "docs/proof.md", "docs/share-tools.md",
-		"docs/branching.md", "docs/budgets.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md",
+		"docs/branching.md", "docs/budgets.md", "docs/incident.md", "tools-wasm/dice/README.md", "tools-wasm/json-transform/README.md",
 	} {
 		text := strings.Replace(treetest.Read(t, page), "demo\n    go test ./...\n", "demo\n", 1) // or it would run itself
 		if page == recordedSession {
