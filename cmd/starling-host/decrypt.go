@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,7 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 	if errors.Is(err, tenant.ErrNoTables) {
 		return log, nil
 	}
-	return whole(&decrypting{database: log, tenants: store, logs: make(map[string]eventlog.EventLog)}, err)
+	return whole(&decrypting{database: log, tenants: store, logs: make(map[string]opened)}, err)
 }
 
 // readCommand makes a command that reads the database of its argument DB, which is closed
@@ -74,9 +75,18 @@ type decrypting struct {
 	database
 	tenants *tenant.Store
 
-	mu   sync.Mutex                   // guards logs
-	logs map[string]eventlog.EventLog // by tenant
+	mu   sync.Mutex        // guards logs
+	logs map[string]opened // by tenant
 }
+
+// opened is the log from which to read a tenant's runs, until its key is read again.
+type opened struct {
+	eventlog.EventLog
+	until time.Time
+}
+
+// keyTime bounds how long a key is used: another process may erase the tenant, or create it.
+const keyTime = time.Second
 
 // of returns the log from which to read a run: the log of its tenant, if the tenant has a key.
 func (u *decrypting) of(ctx context.Context, runID string) (eventlog.EventLog, error) {
@@ -86,19 +96,19 @@ func (u *decrypting) of(ctx context.Context, runID string) (eventlog.EventLog, e
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if log := u.logs[id]; log != nil {
-		return log, nil
+	if o := u.logs[id]; time.Now().Before(o.until) {
+		return o.EventLog, nil
 	}
+	var log eventlog.EventLog = u.database
 	key, err := u.tenants.DataKey(ctx, id)
-	if errors.Is(err, tenant.ErrNotFound) || errors.Is(err, tenant.ErrErased) {
-		u.logs[id] = u.database
-		return u.database, nil
+	if err == nil {
+		log, err = store.Encrypted(u.database, key, id)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, tenant.ErrNotFound) && !errors.Is(err, tenant.ErrErased) {
 		return nil, err
 	}
-	u.logs[id], err = store.Encrypted(u.database, key, id)
-	return u.logs[id], err
+	u.logs[id] = opened{log, time.Now().Add(keyTime)}
+	return log, nil
 }
 
 // Erased implements [starling.Decrypting]. Without the master key it returns false, because the run

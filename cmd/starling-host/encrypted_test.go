@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/store"
@@ -114,6 +115,37 @@ func TestServedEncryptedRuns(t *testing.T) {
 		if answer := askAssistant(t, args); strings.Contains(answer, "payload is encrypted") == opened || !strings.Contains(answer, "ToolCallScheduled") {
 			t.Errorf("mcp with the key %q: %s", file, answer)
 		}
+	}
+}
+
+// TestErasedWhileServed erases a tenant in another process while a page shows one of its runs.
+func TestErasedWhileServed(t *testing.T) {
+	t.Parallel()
+	db, key := sealedDatabase(t)
+	const run = "/runs/acme%2F01JGQ4T0000000000000000000"
+	address := inspected(t, readFlags{keyFile: key}, db)
+	page := ask(t, "GET", address, run+"/events")
+	if strings.Contains(page, "the payload is encrypted") {
+		t.Fatalf("with the key: %s", page)
+	}
+	ask(t, "GET", address, run)
+	if page := ask(t, "POST", address, run+"/validate"); !strings.Contains(page, "All 7 events are unchanged.") {
+		t.Errorf("validated: %s", page)
+	}
+	var out bytes.Buffer
+	if code := Main([]string{"tenant", "erase", "acme", "--yes", "--db", db}, strings.NewReader(""), &out, &out); code != exitOK {
+		t.Fatalf("erase: exit code %d\n%s", code, out.String())
+	}
+	for end := time.Now().Add(time.Minute); !strings.Contains(page, "the payload is encrypted"); page = ask(t, "GET", address, run+"/events") {
+		if time.Now().After(end) {
+			t.Fatalf("a minute after the tenant was erased: %s", page)
+		}
+	}
+	if page := ask(t, "GET", address, run); strings.Contains(page, "n&#34;:3") || !strings.Contains(page, "encrypted") {
+		t.Errorf("waterfall: %s", page)
+	}
+	if page := ask(t, "GET", address, run+"/validate"); !strings.Contains(page, "has not validated the run yet") {
+		t.Errorf("the result of a check before: %s", page)
 	}
 }
 

@@ -75,7 +75,9 @@ const fuelRow = 19 // pixels
 // scriptLines tells how exact the lines of a script are.
 const scriptLines = "Calls of a script are exact. A line begins with its first operation that calls or can fail; what a line does before that counts for the line before it."
 
-func fuelTask(run eventlog.RunSummary) string { return "fuel " + run.RunID + " " + run.Head.String() }
+func fuelTask(ctx context.Context, v eventview.View, run eventlog.RunSummary) string {
+	return taskOf(ctx, v, "fuel "+run.Head.String(), run.RunID)
+}
 
 // fuel shows what was measured of the run.
 func (b *reader) fuel(w http.ResponseWriter, r *http.Request) error {
@@ -84,7 +86,7 @@ func (b *reader) fuel(w http.ResponseWriter, r *http.Request) error {
 	}
 	p := &flame{}
 	var result any
-	p.Task, result = b.look(w, b.view, fuelTask(b.run), b.runPath(b.run.RunID, viewFuel, 0))
+	p.Task, result = b.look(w, b.view, fuelTask(r.Context(), b.view, b.run), b.runPath(b.run.RunID, viewFuel, 0))
 	if found, ok := result.(*fuelOfRun); ok && found != nil {
 		p.draw(b, found, r.URL.Query().Get("in"))
 	}
@@ -98,7 +100,7 @@ func (s *Server) executeForFuel(w http.ResponseWriter, r *http.Request, v eventv
 	if err != nil {
 		return err
 	}
-	return s.command(w, r, v, fuelTask(run), s.runPath(run.RunID, viewFuel, 0), func(ctx context.Context, t *task) (any, error) { return measureFuel(ctx, v, run, t) })
+	return s.command(w, r, v, fuelTask(r.Context(), v, run), s.runPath(run.RunID, viewFuel, 0), func(ctx context.Context, t *task) (any, error) { return measureFuel(ctx, v, run, t) })
 }
 
 // measureFuel executes a run again and attributes its fuel to functions.

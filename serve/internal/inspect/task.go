@@ -40,6 +40,13 @@ type task struct {
 	took   time.Duration
 }
 
+// taskOf returns the key of a task on a run as the reader reads it: once the key of the run is
+// destroyed, its first event is another one and no page shows earlier results.
+func taskOf(ctx context.Context, v eventview.View, what, run string) string {
+	first, _ := v.Event(ctx, run, 1)
+	return what + " " + run + " " + first.Hash().String()
+}
+
 // report tells the pages how far the task is, such as 3 of 50 runs.
 func (t *task) report(n, all uint64, unit string) {
 	t.mu.Lock()

@@ -380,6 +380,9 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 			p.Notes = append(p.Notes, display.Plural(used.other, "run")+" with other modules left out.")
 		}
 		for _, verdict := range found.differ {
+			if !slices.Contains(used.runs, verdict.RunID) {
+				continue // erased since then
+			}
 			one, d := changedRun{Verdict: verdict}, verdict.Divergence
 			if one.Expected, one.Got, _ = display.AroundDifference(d.Expected, d.Got); d.Kind != d.ExpectedKind {
 				one.Expected, one.Got = agent.KindName(d.ExpectedKind), agent.KindName(d.Kind)

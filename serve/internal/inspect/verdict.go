@@ -68,7 +68,7 @@ func check(what string) page {
 		if what == "replay" && !v.CanReplay() {
 			return eventlog.ErrRunNotFound
 		}
-		key, path := what+" "+run.RunID, s.path("runs", run.RunID, what)
+		key, path := taskOf(r.Context(), v, what, run.RunID), s.path("runs", run.RunID, what)
 		out := verdict{What: checks[what].name, Again: path, events: run.LastSeq}
 		if r.Method == http.MethodPost {
 			began := time.Now()
