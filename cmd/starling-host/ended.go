@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,14 +32,15 @@ func endsInside(errorType string) bool {
 }
 
 // endedAt returns the functions in which a call of a recorded run ended, "at FUNCTION (FILE:LINE)",
-// innermost first and with its instruction. The call is that of event seq; if it left its recording there,
-// the functions are those at its end now. A module in other, unless it is nil, replaces those of the run.
+// innermost first and with its instruction. The call is the one that at names, as in [debug.Find]; if it
+// left its recording there, the functions are those at its end now, unless it returned. A module in
+// other, unless it is nil, replaces those of the run.
 // said is what the user has been told: if it has the line already, there is nothing to add. Nor is there
 // if it takes too long to find out.
-func endedAt(ctx context.Context, events []event.Event, seq uint64, left bool, modules eventlog.ModuleReader, other []byte, said string) (lines []string) {
+func endedAt(ctx context.Context, events []event.Event, at string, left bool, modules eventlog.ModuleReader, other []byte, said string) (lines []string) {
 	ctx, stop := context.WithTimeout(ctx, endedTimeout)
 	defer stop()
-	target, err := debug.Find(events, strconv.FormatUint(seq, 10))
+	target, err := debug.Find(events, at)
 	if err != nil || target.Call.Fuel > endedFuel {
 		return nil
 	}
@@ -47,16 +48,18 @@ func endedAt(ctx context.Context, events []event.Event, seq uint64, left bool, m
 	if err != nil {
 		return nil
 	}
-	if _, end, _ := s.Position(); left {
+	if left && s.Returned() {
+		return nil
+	} else if _, end, _ := s.Position(); left {
 		if _, err := s.Goto(ctx, end); err != nil {
 			return nil
 		}
 	}
 	frames := s.Frames()
 	again := 0 // recursion that the last line stands for
-	own := slices.ContainsFunc(frames, func(f debug.Frame) bool { return f.File != "" && !path.IsAbs(f.File) })
+	own := slices.ContainsFunc(frames, func(f debug.Frame) bool { return f.File != "" && !library.MatchString(f.File) })
 	for i, f := range frames {
-		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 || own && path.IsAbs(f.File) {
+		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 || own && library.MatchString(f.File) {
 			continue // the interpreter itself, or the library of the compiler
 		}
 		text := "at " + display.Shorten(f.Function, 80)
@@ -82,6 +85,10 @@ func endedAt(ctx context.Context, events []event.Event, seq uint64, left bool, m
 	}
 	return lines
 }
+
+// library matches the files that come with a compiler, such as the standard library of Rust. Those of a
+// user may be absolute or relative.
+var library = regexp.MustCompile(`^/rustc/|/rustc-[0-9.]+/|/rustlib/|/include/c\+\+/`)
 
 // instruction returns the instruction at which a function is, and its offset in the module.
 func instruction(s *debug.Session, f debug.Frame) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -184,28 +185,33 @@ func (a *app) printEnded(ctx context.Context, log database, v starling.Verdict, 
 	}
 }
 
-// endedIn returns the functions in which a run left its recording, if it diverged, or in which its
-// last call that was stopped was. See [endedAt].
+// endedIn returns the functions in which a run left its recording, if it diverged, in which the call
+// whose failure ended it was stopped or, if it went on, the last call that was. See [endedAt].
 func endedIn(ctx context.Context, log database, runID string, d *agent.Divergence, other []byte) []string {
 	events, err := log.Read(ctx, runID)
 	if err != nil {
 		return nil
 	}
-	seq, said := uint64(0), ""
-	if d != nil && (d.ExpectedKind == event.KindSideEffectRecorded || d.Kind == event.KindSideEffectRecorded) { // or it has returned
-		seq = d.Seq
-	} else if run, err := span.Of(events); d == nil && err == nil {
-		for _, s := range run.Spans {
+	at, said := uint64(0), ""
+	if d != nil {
+		at = d.Seq
+		if 0 < at && at <= uint64(len(events)) && events[at-1].Kind == event.KindToolCallScheduled { // by the call around it
+			if p, err := events[at-1].AsToolCallScheduled(); err == nil && p.ParentID != "" {
+				return endedAt(ctx, events, p.ParentID, true, log, other, said)
+			}
+		}
+	} else if run, err := span.Of(events); err == nil {
+		for i, s := range run.Spans {
 			said += s.Error
-			if s.Kind == span.Call && endsInside(s.ErrorType) {
-				seq = s.Last
+			if s.Kind == span.Call && endsInside(s.ErrorType) && (i == run.Cause || run.State != span.Failed) {
+				at = s.Last
 			}
 		}
 	}
-	if seq == 0 {
+	if at == 0 {
 		return nil
 	}
-	return endedAt(ctx, events, seq, d != nil, log, other, said)
+	return endedAt(ctx, events, strconv.FormatUint(at, 10), d != nil, log, other, said)
 }
 
 // newNode is the engine v8.

@@ -229,6 +229,7 @@ func TestReasonIsTheSame(t *testing.T) {
 		"nested":           {"", "tool-b|trap: out of bounds\ntool: ToolError: b: tool: " + trap + "\nat line 3", []event.Payload{call("a", 1), nested, failed("b", "panic", trap), caught, failed("c", "tool", "gone"), failed("a", "tool", "ToolError: b: tool: "+trap+"\nat line 3"), event.RunFailed{ErrorType: "tool", Error: "tool: ToolError: b: tool: " + trap + "\nat line 3"}}},
 		"nested in agent":  {"m", "tool-b|trap: out of bounds\nmax_turns: too many", []event.Payload{event.TurnStarted{TurnID: "t"}, event.AssistantMessageCompleted{TurnID: "t"}, call("a", 1), nested, failed("b", "panic", trap), failed("a", "tool", "ToolError: b: tool: "+trap), event.RunFailed{ErrorType: "max_turns", Error: "too many"}}},
 		"survived":         {"m", "|max_turns: too many", []event.Payload{event.TurnStarted{TurnID: "t"}, call("b", 1), failed("b", "panic", trap), call("d", 1), done("d"), event.RunFailed{ErrorType: "max_turns", Error: "too many"}}},
+		"caught":           {"", "tool-a|mine", []event.Payload{call("a", 1), nested, failed("b", "panic", trap), failed("a", "tool", "mine"), event.RunFailed{ErrorType: "tool", Error: "mine"}}},
 		"of the model":     {"m", "|provider: no answer", []event.Payload{call("b", 1), failed("b", "panic", trap), event.RunFailed{ErrorType: "provider", Error: "no answer"}}},
 		"without any text": {"", "tool-b|fuel", []event.Payload{call("b", 1), failed("b", "fuel", ""), event.RunFailed{ErrorType: "fuel"}}},
 	} {

@@ -275,6 +275,9 @@ func (s *Session) begin(ctx context.Context) error {
 // Outcome describes how the executed call ended, and whether that differs from the log.
 func (s *Session) Outcome() (text string, diverged bool) { return s.outcome, s.diverged }
 
+// Returned reports whether the executed call returned, perhaps with an error of the tool.
+func (s *Session) Returned() bool { return s.returned }
+
 // Effects returns the recorded effects of the call in their order.
 func (s *Session) Effects() []Effect { return slices.Clone(s.effects) }
 
