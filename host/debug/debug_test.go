@@ -46,11 +46,17 @@ func open(t *testing.T) (*debug.Session, []event.Event, *store.MemoryLog) {
 
 func openScript(t *testing.T, script string) (*debug.Session, []event.Event, *store.MemoryLog) {
 	t.Helper()
-	ctx, log := t.Context(), store.Memory()
 	path := filepath.Join(t.TempDir(), "tool.js")
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return openFile(t, path, `{}`, nil)
+}
+
+// openFile records a call of the tool in a file, and begins a session at its end.
+func openFile(t *testing.T, path, input string, own func(file string) bool) (*debug.Session, []event.Event, *store.MemoryLog) {
+	t.Helper()
+	ctx, log := t.Context(), store.Memory()
 	source, err := guest.Find(ctx, path)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +74,7 @@ func openScript(t *testing.T, script string) (*debug.Session, []event.Event, *st
 		t.Fatal(err)
 	}
 	defer module.Close(ctx)
-	result, err := agent.Direct{Log: log, Tool: module.Tools()[0]}.Run(ctx, []byte(`{}`))
+	result, err := agent.Direct{Log: log, Tool: module.Tools()[0]}.Run(ctx, []byte(input))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +86,7 @@ func openScript(t *testing.T, script string) (*debug.Session, []event.Event, *st
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := debug.Open(ctx, events, target, debug.Options{Modules: log})
+	s, err := debug.Open(ctx, events, target, debug.Options{Modules: log, Own: own})
 	if err != nil {
 		t.Fatal(err)
 	}

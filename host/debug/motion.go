@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -49,10 +50,28 @@ func (l level) above(other level) bool { // closer to the outermost function
 	return l.depth < other.depth || l.depth == other.depth && l.inlined < other.inlined
 }
 
-// spot is what is known of an instruction: how many functions are inlined there, and the line, or 0.
+// spot is what is known of an instruction.
 type spot struct {
+	known    bool    // whether it has a line, of any file; those that the rewriter has added have none
+	chain    []entry // the functions of the user that run there, outermost first
+	function string  // the innermost of them
+	begins   bool    // whether it is a good place to stop in the line of the innermost
+	own      bool    // whether its function has lines of the user anywhere
+}
+
+// entry is a function in a spot: how many functions around it are inlined, and its line.
+type entry struct {
 	inlined int
-	line    int32
+	line    int32 // -1 before the first statement
+}
+
+// innermost returns the level of the innermost function of the user, if there is any, and its line or 0.
+func (h spot) innermost(depth int) (level, int32) {
+	if len(h.chain) == 0 {
+		return level{depth: depth}, 0
+	}
+	last := h.chain[len(h.chain)-1]
+	return level{depth, last.inlined}, last.line
 }
 
 type sourceLine struct {
@@ -75,26 +94,34 @@ func (s *Session) lineID(p Place) int32 {
 	return id
 }
 
-// spot describes the instruction at an offset of the rewritten module.
-func (s *Session) spot(rewritten uint32) spot {
-	known, ok := s.spots[rewritten]
+// spot describes the instruction at an offset of the rewritten module. All of it follows from the offset:
+// so a line begins at the same places for motions in both directions.
+func (s *Session) spot(rewritten uint32) (here spot) {
+	here, ok := s.spots[rewritten]
 	if ok {
-		return known
+		return here
 	}
 	if offset, ok := s.offsets.Original(rewritten); ok {
 		places := s.table.Lines(offset)
-		for i, p := range places {
-			if known.line = s.lineID(p); known.line > 0 {
-				known.inlined = len(places) - 1 - i
-				break
+		function, _ := s.function(offset)
+		here.own = s.ownFunctions[function]
+		here.known = len(places) > 0 && places[0].Line > 0
+		for i, p := range slices.Backward(places) {
+			line := s.lineID(p)
+			if line == 0 {
+				continue
 			}
-		}
-		if !s.table.Statement(offset) {
-			known.line = 0
+			here.begins = s.table.Statement(offset)
+			if i == 0 && !here.begins { // it belongs to the statement before it
+				p.Line = s.table.StatementBefore(offset)
+				line = cmp.Or(s.lineID(p), -1)
+			}
+			here.function = p.Function
+			here.chain = append(here.chain, entry{len(places) - 1 - i, line})
 		}
 	}
-	s.spots[rewritten] = known
-	return known
+	s.spots[rewritten] = here
+	return here
 }
 
 // memory returns a view of all memory.
@@ -103,34 +130,35 @@ func (s *Session) memory() []byte {
 	return memory
 }
 
-// trail has the line at which each function on the stack is, outermost first.
+// trail has the functions of the user on the stack, outermost first.
 type trail []struct {
-	level
-	line int32
+	depth int
+	chain []entry
 }
 
 // enter takes the next instruction, and reports whether a line begins there. To return into the
 // middle of a line does not begin it.
-func (t *trail) enter(at level, line int32) bool {
-	if at.depth == 0 { // in a function of the interpreter, the calls of the script are not known
+func (t *trail) enter(depth int, here spot) bool {
+	if depth == 0 { // in a function of the interpreter, the calls of the script are not known
 		return false
 	}
-	for len(*t) > 0 && at.above((*t)[len(*t)-1].level) {
+	for len(*t) > 0 && (*t)[len(*t)-1].depth > depth {
 		*t = (*t)[:len(*t)-1]
 	}
-	if line == 0 {
+	if !here.known {
 		return false
 	}
-	if last := len(*t) - 1; last >= 0 && (*t)[last].level == at {
-		begins := (*t)[last].line != line
-		(*t)[last].line = line
-		return begins
+	var before []entry
+	if last := len(*t) - 1; last >= 0 && (*t)[last].depth == depth {
+		before, *t = (*t)[last].chain, (*t)[:last]
 	}
-	*t = append(*t, struct {
-		level
-		line int32
-	}{at, line})
-	return true
+	if len(here.chain) > 0 {
+		*t = append(*t, struct {
+			depth int
+			chain []entry
+		}{depth, here.chain})
+	}
+	return here.begins && !slices.Equal(before[:min(len(here.chain), len(before))], here.chain)
 }
 
 // trail returns the lines of the present stack.
@@ -138,20 +166,49 @@ func (s *Session) trail(script bool) (t trail) {
 	if script {
 		_, depth := s.table.Innermost(s.memory())
 		for i, p := range slices.Backward(s.table.Interpreted(s.memory())) {
-			t.enter(level{depth: depth - i}, s.lineID(p.Place))
+			t.enter(depth-i, s.scriptSpot(p.Place))
 		}
 		return t
 	}
 	frames := s.rec.Frames()
 	for i, f := range slices.Backward(frames) {
-		if offset, ok := s.offsets.Original(f.Offset); ok {
-			places := s.table.Lines(offset)
-			for j, p := range slices.Backward(places) {
-				t.enter(level{len(frames) - i, len(places) - 1 - j}, s.lineID(p))
-			}
-		}
+		t.enter(len(frames)-i, s.spot(f.Offset))
 	}
 	return t
+}
+
+// scriptSpot describes a place in the script. One that is not the user's is as unknown as an instruction
+// that the rewriter has added.
+func (s *Session) scriptSpot(p Place) (here spot) {
+	if line := s.lineID(p); line > 0 {
+		here = spot{known: true, begins: true, function: p.Function, chain: []entry{{line: line}}}
+	}
+	return here
+}
+
+// block has the lines of instructions that run one after the other, without a branch or a call. A
+// compiler mixes the instructions of such lines: only a line beyond those before it begins there.
+type block struct {
+	fuel uint64
+	seen map[int32]bool
+	last map[part]int // the last line of each part
+}
+
+// part is a file's part in a function that runs.
+type part struct {
+	level
+	function, file string
+}
+
+// enter takes the next instruction, and reports whether its line may begin there.
+func (b *block) enter(fuel uint64, at level, function string, id int32, line sourceLine) bool {
+	if b.seen == nil || fuel != b.fuel {
+		*b = block{fuel, map[int32]bool{}, map[part]int{}}
+	}
+	here := part{at, function, line.file}
+	beyond := !b.seen[id] && line.line > b.last[here]
+	b.seen[id], b.last[here] = true, max(b.last[here], line.line)
+	return beyond
 }
 
 // motion is a motion under way. It ends at the first place, or going back at the last one, that
@@ -165,33 +222,36 @@ type motion struct {
 
 	// Where it began.
 	began level
-	from  int32 // line
-	fuel  uint64
 
 	// The place where it is.
 	trail    trail
+	block    block
 	now      level
 	line     int32
+	spot     spot
 	follower source.Follower
 	pulse    [3]uint32 // what the interpreter changes when it goes on
 }
 
-// look returns the level and the line of the next instruction. In the middle of a call, and in a function of the interpreter, the level of the script is not known: zero.
-func (m *motion) look() (level, int32) {
+// look looks at the next instruction. In the middle of a call, and in a function of the interpreter,
+// the depth of the script is not known: zero.
+func (m *motion) look() {
+	depth := m.rec.Depth()
 	if m.script {
-		place, depth, pulse, _ := m.follower.Look(m.memory())
-		m.pulse = pulse
-		return level{depth: depth}, m.lineID(place)
+		var place Place
+		place, depth, m.pulse, _ = m.follower.Look(m.memory())
+		m.spot = m.scriptSpot(place)
+	} else {
+		offset, _ := m.rec.Where()
+		m.spot = m.Session.spot(offset)
 	}
-	offset, _ := m.rec.Where()
-	here := m.spot(offset)
-	return level{m.rec.Depth(), here.inlined}, here.line
+	m.now, m.line = m.spot.innermost(depth)
 }
 
 // Move moves a session to the next such place, or back to the last one. When ctx ends, the session
 // is where it was, and the reason is Interrupted.
 func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error) {
-	m := &motion{Session: s, kind: kind, back: back, fuel: s.rec.Fuel(), script: s.interpreted() && kind != Continue}
+	m := &motion{Session: s, kind: kind, back: back, script: s.interpreted() && kind != Continue}
 	for _, b := range s.breaks {
 		m.breaks.Offsets = append(m.breaks.Offsets, b.rewritten...)
 		if b.Size > 0 {
@@ -201,17 +261,16 @@ func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error
 	}
 	m.script = m.script && kind != Instruction
 	m.follower.Table = s.table
-	m.began, _ = m.look()
-	if t := s.trail(m.script); len(t) > 0 {
-		m.from = t[len(t)-1].line
-	} else if kind == Over { // no function of the user runs
+	m.look()
+	m.began = m.now
+	if kind == Over && len(s.trail(m.script)) == 0 { // no function of the user runs
 		m.kind = Line
 	}
 	return s.undoing(ctx, func() (Stop, error) {
 		if back {
 			return m.backwards(ctx)
 		}
-		_, stop, err := m.scan(ctx, s.rec.End(), false)
+		_, stop, err := m.scan(ctx, s.rec.At(), s.rec.End(), false)
 		if stop.Reason == "" {
 			stop.Reason = Ending
 		}
@@ -247,10 +306,7 @@ func (m *motion) backwards(ctx context.Context) (Stop, error) {
 	looks := m.kind != Continue || m.script || len(m.breaks.Offsets) > 0
 	for to := began; looks && to > floor; size = min(8*size, most) {
 		from := to - min(to-floor, size)
-		if err := m.rec.Seek(ctx, from-min(from, 1)); err != nil {
-			return Stop{}, err
-		}
-		at, stop, err := m.scan(ctx, to, true)
+		at, stop, err := m.scan(ctx, from-min(from, 1), to, true)
 		if err != nil || stop.Reason != "" {
 			return stop, errors.Join(err, m.rec.Seek(ctx, at))
 		}
@@ -259,12 +315,32 @@ func (m *motion) backwards(ctx context.Context) (Stop, error) {
 	return known, m.rec.Seek(ctx, floor)
 }
 
-// scan executes up to a position, and returns the first place that ends the motion, or the last one
-// before the position. It stays there, or at the position.
-func (m *motion) scan(ctx context.Context, to uint64, last bool) (found uint64, stop Stop, err error) {
+// scan executes from one position up to another, and returns the first place in between that ends the
+// motion, or the last one before the other. It stays there, or at the position.
+func (m *motion) scan(ctx context.Context, from, to uint64, last bool) (found uint64, stop Stop, err error) {
+	if err := m.rec.Seek(ctx, from); err != nil {
+		return 0, Stop{}, err
+	}
+	if !m.script && (m.kind == Line || m.kind == Over) { // the lines of the block before it matter
+		const before = 32 // enough for an instruction of the module, behind what the rewriter adds to each block
+		if err := m.rec.SeekFuel(ctx, m.rec.Fuel()); err != nil {
+			return 0, Stop{}, err
+		}
+		at := min(m.rec.At(), from)
+		if err := m.rec.Seek(ctx, at-min(at, before)); err != nil {
+			return 0, Stop{}, err
+		}
+	}
 	m.follower = source.Follower{Table: m.table}
-	m.trail = m.Session.trail(m.script)
-	m.now, m.line = m.look()
+	m.trail, m.block = m.Session.trail(m.script), block{}
+	m.look()
+	for m.rec.At() < from {
+		until, conditions := m.next(from)
+		if _, err := m.rec.Run(ctx, until, conditions); err != nil {
+			return 0, Stop{}, err
+		}
+		m.ends(false, false)
+	}
 	for m.rec.At() < to {
 		until, conditions := m.next(to)
 		why, err := m.rec.Run(ctx, until, conditions)
@@ -299,9 +375,9 @@ func (m *motion) next(to uint64) (until uint64, s machine.Stop) {
 		}
 	}
 	s = machine.Stop{Offsets: m.breaks.Offsets, Writes: slices.Clip(m.breaks.Writes)}
-	within := level{}
+	within := 0
 	if n := len(m.trail); n > 0 {
-		within = m.trail[n-1].level
+		within = m.trail[n-1].depth
 	}
 	switch {
 	case m.script:
@@ -313,8 +389,8 @@ func (m *motion) next(to uint64) (until uint64, s machine.Stop) {
 		s.Below = m.began.depth + 1
 	case m.kind == Out && m.now == m.began && m.began.inlined == 0:
 		s.Below = m.began.depth
-	case m.kind != Instruction && m.line == 0 && m.now.depth > within.depth && (within.depth > 0 || m.kind == Line):
-		s.Below = within.depth + 1 // in code of others, until it calls back or returns
+	case m.kind != Instruction && m.line == 0 && !m.spot.own && m.now.depth > within && (within > 0 || m.kind == Line):
+		s.Below = within + 1 // in code of others, until it calls back or returns
 		if m.kind == Line {
 			s.Offsets = slices.Concat(s.Offsets, m.heads)
 		}
@@ -339,27 +415,20 @@ func (m *motion) ends(breakpoints, arrives bool) (stop Stop) {
 		return stop
 	}
 	before := m.now
-	m.now, m.line = m.look()
-	begins := m.trail.enter(m.now, m.line)
+	m.look()
+	begins := m.trail.enter(m.now.depth, m.spot)
+	if !m.script && m.line > 0 {
+		beyond := m.block.enter(m.rec.Fuel(), m.now, m.spot.function, m.line, m.byID[m.line-1])
+		begins = begins && beyond
+	}
 	switch {
 	case stop.Reason != "" || m.now.depth == 0 || !breakpoints || !arrives:
 	case m.script && begins && m.inScript(before.above(m.now)) != nil:
 		stop = Stop{Hit, m.inScript(before.above(m.now))}
-	case !m.script && m.kind != Out && m.mixed():
 	case m.kind == Out && m.now.above(m.began), m.kind == Over && begins && !m.began.above(m.now), m.kind == Line && begins:
 		stop.Reason = Stepped
 	}
 	return stop
-}
-
-// mixed reports whether the line is not beyond the one where the motion began, in code without a
-// branch: a compiler mixes the instructions of such lines.
-func (m *motion) mixed() bool {
-	if m.from == 0 || m.line == 0 || m.now != m.began || m.rec.Fuel() != m.fuel {
-		return false
-	}
-	from, to := m.byID[m.from-1], m.byID[m.line-1]
-	return from.file == to.file && (m.back && to.line >= from.line || !m.back && to.line <= from.line)
 }
 
 // Goto moves a session to a position.

@@ -62,7 +62,9 @@ type Session struct {
 	own    map[string]bool // the files to stop in; nil for all
 	heads  []uint32        // where functions begin that have a line to stop in, in the rewritten module
 	lines  map[sourceLine]int32
-	byID   []sourceLine // the lines, by their numbers less one
+
+	ownFunctions map[int]bool // those with heads
+	byID         []sourceLine // the lines, by their numbers less one
 }
 
 // Effect is a recorded host call, and where the call made it.
@@ -109,7 +111,7 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 		return nil, err
 	}
 	defer engine.Close(ctx)
-	s := &Session{target: t, spots: map[uint32]spot{}, lines: map[sourceLine]int32{}}
+	s := &Session{target: t, spots: map[uint32]spot{}, lines: map[sourceLine]int32{}, ownFunctions: map[int]bool{}}
 	l := &loader{s: s, module: started.ToolSchemas[i].Sandbox.Module, machine: guest.Inline(engine), others: o.Engine}
 	if l.others == nil {
 		l.others = l.machine
@@ -203,7 +205,8 @@ func (s *Session) choose(own func(string) bool) {
 	}
 	for _, offset := range s.table.Begins(func(file string) bool { return s.own == nil || s.own[file] }) {
 		if at, ok := s.rewritten(offset); ok {
-			s.heads = append(s.heads, at)
+			function, _ := s.function(offset)
+			s.heads, s.ownFunctions[function] = append(s.heads, at), true
 		}
 	}
 }

@@ -166,6 +166,23 @@ func (t *Table) Statement(offset uint32) bool {
 	return i >= 0 && t.rows[i].breakable
 }
 
+// StatementBefore returns the line of the last statement before an offset in the same function of the
+// source, or 0.
+func (t *Table) StatementBefore(offset uint32) int {
+	body := t.body(offset)
+	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].at > offset }) - 1
+	for back := 0; body >= 0 && back < maxInlined && back <= i; back++ {
+		r, begin := t.rows[i-back], uint32(t.module.Code[body].Pos)
+		if r.at < begin || r.file < 0 {
+			break
+		}
+		if r.breakable && r.line > 0 && t.function(t.scopeAt(begin, r.at)) == t.function(t.scopeAt(begin, offset)) {
+			return int(r.line)
+		}
+	}
+	return 0
+}
+
 // body returns the index of the function body at an offset, or -1.
 func (t *Table) body(offset uint32) int {
 	i := sort.Search(len(t.module.Code), func(i int) bool { return t.module.Code[i].End > int(offset) })
