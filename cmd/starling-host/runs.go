@@ -110,13 +110,13 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 		return err
 	}
 	var all []eventlog.RunSummary
-	doc := runsDocument{Runs: []runDocumentLine{}, Reasons: found.Reasons, Total: found.Total, Limit: min(f.limit, eventlog.MaxPageLimit), Offset: f.offset}
+	doc := runsDocument{Runs: []runDocumentLine{}, Reasons: found.Reasons, Total: found.Total, Limit: min(f.limit, eventlog.MaxPageLimit), Offset: f.offset, More: found.More && f.query != "", Partly: found.Partly}
 	var open []string
 	for _, run := range found.Runs {
 		line := runDocumentLine{
 			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs,
 			Tool: shorten(run.Tool, maxGoalOfARun), Arguments: run.Arguments, Goal: shorten(run.Did.Goal, maxGoalOfARun), Model: shorten(run.Did.Model, maxGoalOfARun),
-			ErrorType: shorten(run.Did.ErrorType, maxGoalOfARun), Error: shorten(run.Did.Error, maxGoalOfARun), Fuel: run.Did.Fuel,
+			ErrorType: shorten(run.Did.ErrorType, maxGoalOfARun), Error: shorten(run.Did.Error, maxGoalOfARun), Fuel: run.Did.Fuel, Partly: run.Partly,
 			Status4xx: run.Did.Status4xx, Status5xx: run.Did.Status5xx, Encrypted: run.Did.Encrypted, usedDocument: newUsed(run.RunSummary),
 			run: run,
 		}
@@ -143,6 +143,9 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	}
 	if found.More && f.query != "" {
 		a.stderr.printf("only the newest %d runs were searched; for older ones: until:%s\n", found.Searched, found.Oldest.UTC().Format(time.RFC3339))
+	}
+	if note := found.Note(); note != "" {
+		a.stderr.printf("%s\n", note)
 	}
 	if found.Unread > 0 {
 		a.stderr.printf("%s could not be read: starling-host validate\n", plural(found.Unread, "run"))
@@ -269,6 +272,8 @@ type runsDocument struct {
 	Total   int               `json:"total"`
 	Limit   int               `json:"limit"`
 	Offset  int               `json:"offset"`
+	More    bool              `json:"more,omitempty"`
+	Partly  int               `json:"partly,omitempty"`
 }
 
 type runDocumentLine struct {
@@ -284,6 +289,7 @@ type runDocumentLine struct {
 	Error      string `json:"error,omitempty"`
 	DurationMs int64  `json:"duration_ms"`
 	usedDocument
+	Partly    bool         `json:"partly,omitempty"`
 	Fuel      uint64       `json:"fuel,omitempty"`
 	Status4xx int          `json:"status_4xx,omitempty"`
 	Status5xx int          `json:"status_5xx,omitempty"`

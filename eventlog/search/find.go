@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // Log is the part of a log that is searched.
@@ -35,7 +37,7 @@ type Run struct {
 	Tools     []string
 	Hosts     []string
 	Statuses  []int // of HTTP responses
-	Partly    bool  // it has more events than are read
+	Partly    bool  // it has more events than are read: its figures are too low
 	Unread    error // why its events could not be read to the end: validate says more
 
 	prefix string // of the namespace, in the id
@@ -53,13 +55,16 @@ type Options struct {
 }
 
 // Bounds of a search. If more runs, or more events, have to be looked at, it answers for the newest
-// of them.
-var maxRuns = 10_000
+// of them. Of a run with more events than one may have, it reads the first and the last.
+var (
+	maxRuns      = 10_000
+	maxEvents    = 1_000_000 // of all runs
+	maxRunEvents = 250_000
+)
 
 const (
-	maxEvents    = 1_000_000 // of all runs
-	maxRunEvents = 20_000
-	maxFailed    = 1_000 // that are grouped
+	maxFailed = 1_000  // that are grouped
+	maxLook   = 20_000 // events that [Read] reads
 )
 
 // Found is the answer to a query.
@@ -69,6 +74,7 @@ type Found struct {
 	Searched int       // runs that were looked at
 	More     bool      // older runs were not looked at
 	Unread   int       // runs whose events could not be read to the end
+	Partly   int       // runs of which not all events were read, because they are too many
 	Oldest   time.Time // when the last of them began
 	Starts   []Start
 	Reasons  []Reason
@@ -97,7 +103,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 	bounds := eventlog.RunPageOptions{Limit: o.Limit, Offset: o.Offset}.Normal()
 	list, deep, texts := q.options(), q.deep(), q.texts()
 	list.Namespace, list.Limit, list.Begun = o.Namespace, eventlog.MaxPageLimit, o.Begun && list.From.IsZero()
-	room, failed, prefix := uint64(maxEvents), 0, ""
+	room, failed, prefix := maxEvents, 0, ""
 	if o.Namespace != "" {
 		prefix = o.Namespace + "/"
 	}
@@ -116,7 +122,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			if !q.match(&r, false) {
 				continue
 			}
-			if f.More = f.Searched == most || room == 0; f.More {
+			if f.More = f.Searched == most || deep && min(summary.LastSeq, uint64(maxRunEvents)) > uint64(room); f.More {
 				break
 			}
 			f.Searched++
@@ -124,9 +130,12 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			onPage := f.Total >= bounds.Offset && len(f.Runs) < bounds.Limit
 			isFailed := summary.TerminalKind == event.KindRunFailed && failed < maxFailed
 			if deep || onPage || isFailed {
-				r = Read(ctx, log, summary, texts...)
+				var n int
+				r, n = read(ctx, log, summary, min(room, maxRunEvents), texts)
 				r.prefix = prefix
-				room -= min(room, summary.LastSeq)
+				if room -= n; r.Partly {
+					f.Partly++
+				}
 			}
 			if r.Unread != nil && (ctx.Err() != nil || errors.Is(r.Unread, eventlog.ErrUnavailable)) {
 				return f, r.Unread
@@ -157,31 +166,54 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 	return f, nil
 }
 
-// Read returns a run with what its events say of it, and which of some texts, in lower case, they
-// have.
-func Read(ctx context.Context, log Log, s eventlog.RunSummary, texts ...string) (r Run) {
+// Note says which runs of an answer were not read whole. It is empty if all were.
+func (f Found) Note() string {
+	if f.Partly == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s not read to the end: a search reads %s events, and %s of a run. Their figures are too low, and words may miss them.",
+		display.Plural(f.Partly, "run"), display.Digits(uint64(maxEvents)), display.Digits(uint64(maxRunEvents)))
+}
+
+// Read returns a run with what its first events say of it.
+func Read(ctx context.Context, log Log, s eventlog.RunSummary) Run {
+	r, _ := read(ctx, log, s, maxLook, nil)
+	return r
+}
+
+// read returns a run with what its events say of it, which of some texts, in lower case, they
+// have, and how many events it read: at most as many as given, and the terminal event.
+func read(ctx context.Context, log Log, s eventlog.RunSummary, most int, texts []string) (r Run, n int) {
 	r.RunSummary = s
 	var b span.Builder
-	n := 0
+	take := func(ev event.Event) {
+		_ = b.Add(ev) // an event that does not fit its kind says nothing
+		if b.Run().Encrypted || len(texts) == len(r.found) {
+			return
+		}
+		lower := bytes.ToLower(ev.Payload)
+		for _, text := range texts {
+			if !slices.Contains(r.found, text) && bytes.Contains(lower, []byte(text)) {
+				r.found = append(r.found, text)
+			}
+		}
+	}
 	for ev, err := range log.Events(ctx, r.RunID, 0) {
 		if r.Unread = err; err != nil {
 			break
 		}
-		if n++; n > maxRunEvents {
-			r.Partly = true
+		if r.Partly = n == most; r.Partly {
 			break
 		}
-		_ = b.Add(ev) // an event that does not fit its kind says nothing
-		if b.Run().Encrypted {
-			continue
-		}
-		if len(texts) > len(r.found) {
-			lower := bytes.ToLower(ev.Payload)
-			for _, text := range texts {
-				if !slices.Contains(r.found, text) && bytes.Contains(lower, []byte(text)) {
-					r.found = append(r.found, text)
-				}
+		n++
+		take(ev)
+	}
+	if r.Partly && s.TerminalKind.Terminal() {
+		for ev, err := range log.Events(ctx, r.RunID, s.LastSeq-1) {
+			if r.Unread = err; err == nil && ev.Kind.Terminal() {
+				take(ev)
 			}
+			break
 		}
 	}
 	did := b.Run()
@@ -221,7 +253,7 @@ func Read(ctx context.Context, log Log, s eventlog.RunSummary, texts ...string) 
 	}
 	r.Did = *did
 	r.Did.Spans = nil
-	return r
+	return r, n
 }
 
 // Name returns what a run calls: the tool that it calls now, or its tool, or its model.

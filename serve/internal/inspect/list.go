@@ -156,6 +156,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	if found.More {
 		p.Notes = append(p.Notes, fmt.Sprintf("Only the newest %s runs were searched. For older ones add until:%s", display.Digits(uint64(found.Searched)), found.Oldest.UTC().Format(time.RFC3339)))
 	}
+	if note := found.Note(); note != "" {
+		p.Notes = append(p.Notes, note)
+	}
 	if found.Unread > 0 {
 		p.Notes = append(p.Notes, display.Plural(found.Unread, "run")+" could not be read to the end. Validate tells why.")
 	}

@@ -39,6 +39,7 @@ type runList struct {
 	Runs    []listedRun     `json:"runs"`
 	Total   int             `json:"total"`             // on all pages
 	More    bool            `json:"more,omitempty"`    // older runs were not looked at
+	Partly  int             `json:"partly,omitempty"`  // runs with too many events to read all: their figures are too low
 	Reasons []search.Reason `json:"reasons,omitempty"` // why runs failed, each with the query that finds them
 }
 
@@ -95,7 +96,7 @@ func listRuns(ctx context.Context, v eventview.View, in listArgs) (runList, erro
 	if err != nil {
 		return runList{}, err
 	}
-	out := runList{Runs: []listedRun{}, Total: found.Total, More: found.More, Reasons: found.Reasons[:min(len(found.Reasons), maxReasons)]}
+	out := runList{Runs: []listedRun{}, Total: found.Total, More: found.More, Partly: found.Partly, Reasons: found.Reasons[:min(len(found.Reasons), maxReasons)]}
 	for i := range out.Reasons {
 		out.Reasons[i].Text = oneLine(out.Reasons[i].Text)
 	}
