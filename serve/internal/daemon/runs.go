@@ -493,6 +493,7 @@ func (d *Daemon) execute(ctx context.Context, t tenant.Tenant, log eventlog.Even
 		done()
 	}
 	x.Replay = func(ctx context.Context, runID string) (agent.Verdict, error) {
+		share.Of(ctx).Keep(0) // of the run before
 		return d.replay(ctx, t, log, runID, recorded, agent.ReplayOptions{OtherModule: other != nil})
 	}
 	return x, nil
@@ -500,6 +501,8 @@ func (d *Daemon) execute(ctx context.Context, t tenant.Tenant, log eventlog.Even
 
 // replayInSlot is the Replayer of a tenant's view.
 func (d *Daemon) replayInSlot(ctx context.Context, t tenant.Tenant, log eventlog.EventLog, runID string) (agent.Verdict, error) {
+	ctx, end := share.Aside(ctx)
+	defer end()
 	if err := share.Reserve(ctx, true, runID); err != nil { // before the slot, which is short of supply
 		return agent.Verdict{}, err
 	}

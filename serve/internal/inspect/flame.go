@@ -29,6 +29,7 @@ const (
 	flameWidth  = 0.0008 // of the narrowest frame
 	flameTop    = 30     // functions and lines of the tables
 	maxLines    = 10_000 // that are kept
+	maxAgain    = 5000   // events of a run that is read for each look at the progress
 )
 
 // flame shows where the fuel of a run went.
@@ -79,14 +80,17 @@ func fuelTask(ctx context.Context, v eventview.View, run eventlog.RunSummary) st
 	return taskOf(ctx, v, "fuel "+run.Head.String(), run.RunID)
 }
 
-// fuel shows what was measured of the run.
+// fuel shows what was measured of the run. While a long one is executed the page loads again and
+// again, and does not read it.
 func (b *reader) fuel(w http.ResponseWriter, r *http.Request) error {
-	if err := b.read(r, nil); err != nil {
-		return err
-	}
 	p := &flame{}
 	var result any
 	p.Task, result = b.look(w, b.view, fuelTask(r.Context(), b.view, b.run), b.runPath(b.run.RunID, viewFuel, 0))
+	if p.Task.Running && b.run.LastSeq > maxAgain {
+		b.did = &span.Run{}
+	} else if err := b.read(r, nil); err != nil {
+		return err
+	}
 	if found, ok := result.(*fuelOfRun); ok && found != nil {
 		p.draw(b, found, r.URL.Query().Get("in"))
 	}
@@ -121,11 +125,20 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 	if err != nil {
 		return nil, err
 	}
+	calls := map[string][]uint64{} // their events, by tool and fuel: equal ones have equal frames
+	for i := range b.Run().Spans {
+		if c := &b.Run().Spans[i]; c.Kind == span.Call {
+			key := fmt.Sprint(c.Fuel, " ", symbols.Original(c.Name))
+			calls[key] = append(calls[key], c.First)
+		}
+	}
+	all := b.Run().Fuel
+	b = span.Builder{} // an execution may last minutes
 	measured, lines := profile.New("", symbols.Function), guest.NewLines(ctx, v.Modules)
 	x, err := v.Execute(ctx, eventview.Execution{Observers: sandbox.Observers{
 		Profile:  func(tool string) sandbox.Profiler { return measured.Call(tool) },
 		Counts:   func(tool string, counts iter.Seq2[uint32, uint64]) { lines.Add(symbols, tool, counts) },
-		Progress: t.spending(b.Run().Fuel),
+		Progress: t.spending(all),
 	}})
 	if err != nil {
 		return nil, err
@@ -136,13 +149,6 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 		return nil, err
 	}
 	found := &fuelOfRun{root: &profile.Frame{Name: "run", Imported: true}, verdict: verdict}
-	calls := map[string][]uint64{} // their events, by tool and fuel: equal ones have equal frames
-	for i := range b.Run().Spans {
-		if c := &b.Run().Spans[i]; c.Kind == span.Call {
-			key := fmt.Sprint(c.Fuel, " ", symbols.Original(c.Name))
-			calls[key] = append(calls[key], c.First)
-		}
-	}
 	for _, tree := range measured.Trees(flameShare) {
 		found.root.Total += tree.Total
 		found.root.Callees = append(found.root.Callees, tree)

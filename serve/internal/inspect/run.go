@@ -43,7 +43,7 @@ type runPage struct {
 	Run     runHead
 	Verdict *verdict
 	Failure *failure
-	Did     *span.Run
+	Did     *span.Run // nil if nothing was read
 	Tabs    []link
 	Notes   []string // what is not shown
 	Failing string   // path of the next failure, or empty
@@ -115,9 +115,6 @@ func runView(name string) page {
 
 // showRun answers with a view of a run, below the result of a check if there is one.
 func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.View, run eventlog.RunSummary, name string, judged *verdict) (err error) {
-	if err := v.Reserve(r.Context(), run.RunID); err != nil {
-		return err
-	}
 	b := &reader{Server: s, view: v, run: run, selected: uint64(asNumber(r, "at"))}
 	b.page.Verdict = judged
 	b.pathOf = func(at uint64) string { return s.runPath(run.RunID, name, at) }
@@ -144,6 +141,9 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.Vie
 // read makes the spans of the run, or continues those of an earlier page. If take is not nil, it
 // receives each event once its spans are made. What is unreadable ends it with a note.
 func (b *reader) read(r *http.Request, take func(event.Event)) error {
+	if err := b.view.Reserve(r.Context(), b.run.RunID); err != nil {
+		return err
+	}
 	b.first, _ = b.view.Event(r.Context(), b.run.RunID, 1)
 	key := builtKey{b.view.Namespace, b.run.RunID, b.first.Hash()}
 	k := &kept{}
@@ -264,7 +264,9 @@ func (b *reader) frame(r *http.Request, name string) {
 	if at := slices.IndexFunc(run.Spans, func(s span.Span) bool { return s.Kind == span.Call }); run.Model == "" && at >= 0 { // the goal is the name of the tool
 		p.Run.Input = display.Shorten(line(run.Spans[at].Input), maxGoal)
 	}
-	p.Did = run
+	if run.Events > 0 {
+		p.Did = run
+	}
 	if run.Encrypted {
 		b.note("Some payloads are encrypted. What they did is not shown.")
 	}
@@ -286,7 +288,7 @@ func (b *reader) frame(r *http.Request, name string) {
 	if run.State == span.Failed || run.State == span.Cancelled {
 		p.Failure = b.failure(run)
 	}
-	if b.run.TerminalKind == 0 && !b.broken && (p.Events == nil || p.Events.Next == "") {
+	if b.run.TerminalKind == 0 && p.Did != nil && !b.broken && (p.Events == nil || p.Events.Next == "") {
 		p.Live = b.path("runs", b.run.RunID, "live") + fmt.Sprintf("?seen=%d", run.Events)
 	}
 }

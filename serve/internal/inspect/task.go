@@ -110,7 +110,7 @@ func (ts *tasks) start(ctx context.Context, namespace, key string, work func(ctx
 	if ts.closed || running >= tasksRunning || ofAll >= 2*tasksRunning {
 		return share.ErrBusy
 	}
-	ctx, end := share.Fork(context.WithoutCancel(ctx))
+	ctx, end := share.Aside(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTaskTime, errors.New("stopped after "+display.Duration(maxTaskTime)))
 	t := &task{namespace: namespace, key: key, began: time.Now(), cancel: cancel, unseen: time.AfterFunc(unseenTime, cancel), finished: make(chan struct{})}
 	ts.put(t, tasksKept)

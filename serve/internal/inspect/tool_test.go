@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -172,6 +174,46 @@ func TestTasksAreBounded(t *testing.T) {
 	}
 	for _, id := range []string{"2SLOW", "3SLOW"} {
 		b.post("/runs/"+id+"/fuel", url.Values{"what": {"cancel"}})
+	}
+}
+
+// counting is a log that counts the events that are read.
+type counting struct {
+	*store.MemoryLog
+	read atomic.Int64
+}
+
+func (c *counting) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for ev, err := range c.MemoryLog.Events(ctx, id, after) {
+			if c.read.Add(1); !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestProgressOfALongRunReadsNothingOfIt: the page loads each second, and its Cancel must be in reach.
+func TestProgressOfALongRunReadsNothingOfIt(t *testing.T) {
+	log := &counting{MemoryLog: store.Memory()}
+	long(t, log.MemoryLog, "SLOW", 6000)
+	appendEvent(t, log.MemoryLog, "SLOW", event.KindToolCallScheduled, event.ToolCallScheduled{CallID: "c", ToolName: "rates", Attempt: 1})
+	appendEvent(t, log.MemoryLog, "SLOW", event.KindToolCallCompleted, event.ToolCallCompleted{CallID: "c", Attempt: 1, Meter: event.Meter{Fuel: 1000}})
+	b := openView(t, executing(viewOf(log, "")))
+	path := "/runs/SLOW/fuel"
+	if code, _ := b.post(path, nil); code != http.StatusOK {
+		t.Fatal(code)
+	}
+	for body := ""; !strings.Contains(body, "Executed 0 of"); { // until the task has read the run
+		_, body = b.get(path)
+	}
+	b.wants(path, ">Cancel</button>", `aria-current="page">Fuel`)
+	if n := log.read.Load(); n > 7000 { // by the execution
+		t.Errorf("%d events are read", n)
+	}
+	_, body := b.post(path, url.Values{"what": {"cancel"}})
+	if !strings.Contains(body, "Cancelled.") || !strings.Contains(body, "<dt>duration</dt>") {
+		t.Errorf("after the end the run is not shown: %s", body)
 	}
 }
 

@@ -70,6 +70,8 @@ func most() int { return max(1, min(2, runtime.GOMAXPROCS(0)/2)) }
 type Share struct {
 	host *Host
 
+	aside bool // see [Aside]
+
 	mu    sync.Mutex // guards what follows
 	claim guest.Claim
 	slot  *guest.Slot // nil for no slot
@@ -104,6 +106,15 @@ func Fork(ctx context.Context) (_ context.Context, end func()) {
 	return ctx, s.End
 }
 
+// Aside returns a context with a share as [Fork] does, for work of a tenant that lasts longer than its
+// other requests are patient. Its memory is counted apart from theirs, so they do not wait for its end,
+// and it takes half of what a tenant may hold at most.
+func Aside(ctx context.Context) (_ context.Context, end func()) {
+	ctx, end = Fork(ctx)
+	Of(ctx).aside = true
+	return ctx, end
+}
+
 // Claim notes whose share it is, before the request holds anything.
 func (s *Share) Claim(c guest.Claim) {
 	s.Rest()
@@ -116,6 +127,14 @@ func (s *Share) who() guest.Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claim
+}
+
+// account returns who holds the memory of the request in the pool, and how much it takes at most.
+func (s *Share) account() (holder string, most int64) {
+	if s.aside { // no tenant has a name with a space
+		return s.claim.Tenant + " aside", s.host.Memory.Share() / 2
+	}
+	return s.claim.Tenant, s.host.Memory.Share()
 }
 
 // End gives everything back.
@@ -175,11 +194,13 @@ func Take(ctx context.Context, bytes int64) (give func(), err error) {
 	if bytes > guest.SmallBytes {
 		s.Rest()
 	}
-	id := s.who().Tenant
+	s.mu.Lock()
+	holder, most := s.account()
+	s.mu.Unlock()
 	patient, cancel := context.WithTimeoutCause(ctx, patience, ErrBusy)
 	defer cancel()
-	taken, err := s.host.Memory.Take(patient, id, bytes)
-	return func() { s.host.Memory.Give(id, taken) }, err
+	taken, err := s.host.Memory.Take(patient, holder, min(bytes, most))
+	return func() { s.host.Memory.Give(holder, taken) }, err
 }
 
 // Hold takes bytes until the end of the request, or until it keeps less.
@@ -195,17 +216,21 @@ func Hold(ctx context.Context, bytes int64) error {
 		give()
 		return nil
 	}
-	s.bytes += min(bytes, s.host.Memory.Share())
+	_, most := s.account()
+	s.bytes += min(bytes, most)
 	return nil
 }
 
-// Keep gives back all but a number of the bytes that the request holds, before it waits.
+// Keep gives back all but a number of the bytes that the request holds, before it waits. Runs that it
+// reads later are paid for again.
 func (s *Share) Keep(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.runs = nil
 	if back := s.bytes - bytes; back > 0 {
+		holder, _ := s.account()
 		s.bytes = bytes
-		s.host.Memory.Give(s.claim.Tenant, back)
+		s.host.Memory.Give(holder, back)
 	}
 }
 

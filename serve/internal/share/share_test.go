@@ -104,6 +104,38 @@ func TestWhatAShareHoldsEndsWithIt(t *testing.T) {
 	})
 }
 
+// TestWorkAsideLeavesMemoryToPages: executions of one tenant that last keep neither its pages waiting
+// nor another tenant.
+func TestWorkAsideLeavesMemoryToPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(1, 64<<20)
+		ctx, s := h.Begin(t.Context(), guest.Claim{Tenant: "a"})
+		defer s.End()
+		work, end := share.Aside(ctx)
+		if err := share.Hold(work, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		if err := share.Hold(ctx, 12<<20); err != nil {
+			t.Errorf("a page beside it: %v", err)
+		}
+		other, o := h.Begin(t.Context(), guest.Claim{Tenant: "b"})
+		defer o.End()
+		if err := share.Hold(other, 16<<20); err != nil {
+			t.Errorf("another tenant: %v", err)
+		}
+		if held := h.Memory.Held("a"); held != 12<<20 {
+			t.Errorf("the tenant holds %d", held)
+		}
+		share.Of(work).Keep(1 << 20)
+		end()
+		last, l := h.Begin(t.Context(), guest.Claim{Tenant: "c"})
+		defer l.End()
+		if err := share.Hold(last, 16<<20); err != nil {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}
+
 // TestEventsAreChargedBeforeTheyAreRead: reading a run takes its events' cost while they
 // are read, and once for what is held for the whole request.
 func TestEventsAreChargedBeforeTheyAreRead(t *testing.T) {
