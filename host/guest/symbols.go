@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
@@ -25,14 +26,14 @@ type Symbols struct {
 	limits  map[string]event.SandboxLimits
 	calls   map[string]string // the names in the modules of tools that have another one
 
-	mu    sync.Mutex // guards names
-	names map[canon.Hash]map[uint32]string
+	mu    sync.Mutex // guards named
+	named map[canon.Hash]named
 }
 
 // NewSymbols returns the names of the tools that a run began with. It reads modules until ctx ends.
 // If other is not nil it replaces all of them.
 func NewSymbols(ctx context.Context, started event.RunStarted, store eventlog.ModuleReader, other []byte) *Symbols {
-	s := &Symbols{ctx: ctx, store: store, other: other, modules: map[string]canon.Hash{}, calls: map[string]string{}, names: map[canon.Hash]map[uint32]string{}, limits: map[string]event.SandboxLimits{}}
+	s := &Symbols{ctx: ctx, store: store, other: other, modules: map[string]canon.Hash{}, calls: map[string]string{}, named: map[canon.Hash]named{}, limits: map[string]event.SandboxLimits{}}
 	for _, ref := range started.ToolSchemas {
 		if ref.Sandbox == nil || len(ref.Sandbox.Module) != len(canon.Hash{}) {
 			continue
@@ -56,30 +57,45 @@ func (s *Symbols) Original(tool string) string { return cmp.Or(s.calls[tool], to
 
 // Function returns the name of a function of a tool's module, or "" if it is not known. It may be
 // hostile.
-func (s *Symbols) Function(tool string, index uint32) string {
+func (s *Symbols) Function(tool string, index uint32) string { return s.module(tool).names[index] }
+
+// Language returns the language of the scripts that a tool's module interprets, such as "Python", or "".
+func (s *Symbols) Language(tool string) string { return s.module(tool).language }
+
+// named is what is read of a module.
+type named struct {
+	names    map[uint32]string
+	language string
+}
+
+func (s *Symbols) module(tool string) named {
 	digest, ok := s.modules[tool]
 	if !ok {
-		return ""
+		return named{}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names, ok := s.names[digest]
-	if !ok {
-		wasm, err := s.other, error(nil)
-		if wasm == nil {
-			wasm, err = s.store.Module(s.ctx, digest)
+	m, ok := s.named[digest]
+	if ok {
+		return m
+	}
+	wasm, err := s.other, error(nil)
+	if wasm == nil {
+		wasm, err = s.store.Module(s.ctx, digest)
+	}
+	if err == nil {
+		if about := interp.Of(wasm); about != nil {
+			m.language = about.Language
 		}
-		if err == nil {
-			if module, err := sandbox.Decode(wasm); err == nil {
-				names = maps.Collect(module.FuncNames)
-				for index, name := range names {
-					names[index] = source.Readable(name)
-				}
+		if module, err := sandbox.Decode(wasm); err == nil {
+			m.names = maps.Collect(module.FuncNames)
+			for index, name := range m.names {
+				m.names[index] = source.Readable(name)
 			}
 		}
-		s.names[digest] = names
 	}
-	return names[index]
+	s.named[digest] = m
+	return m
 }
 
 // Functions returns the names of all functions of a module by their index, or "" for those without

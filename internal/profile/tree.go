@@ -15,7 +15,13 @@ type Frame struct {
 	Calls       uint64
 	Self, Total uint64   // fuel of the function itself, and with its callees
 	Callees     []*Frame // those that spent most first
+
+	Smaller     int    // functions below that have no frame, counted wherever they were called
+	SmallerFuel uint64 // that these spent
 }
+
+// Interpreter is the frame of what a call spent outside the functions of its script.
+const Interpreter = "(interpreter: start and library)"
 
 // maxFrames bounds the frames of all trees of a profile.
 const maxFrames = 1 << 15
@@ -30,6 +36,11 @@ func (p *Profile) Trees(share uint64) []*Frame {
 	trees := make([]*Frame, len(calls))
 	for i, c := range calls {
 		trees[i] = c.tree(c.stack[0], max(all/share, 1), &room)
+		if t := trees[i]; len(c.lines) > 0 && t.Self > 0 {
+			t.Callees = append(t.Callees, &Frame{Name: Interpreter, Imported: true, Self: t.Self, Total: t.Self})
+			t.Self = 0
+			slices.SortStableFunc(t.Callees, byTotal)
+		}
 		trees[i].Name, trees[i].Imported, trees[i].Calls = c.Tool, true, 1
 	}
 	return trees
@@ -43,23 +54,29 @@ func (c *Call) tree(n *node, least uint64, room *int) *Frame {
 		f.Imported = n.frame.name != "" && f.File == ""
 	}
 	for _, callee := range n.order {
-		total := callee.total()
+		total, functions := callee.total()
 		f.Total += total
 		if total >= least && *room > 0 {
 			f.Callees = append(f.Callees, c.tree(callee, least, room))
+		} else {
+			f.Smaller, f.SmallerFuel = f.Smaller+functions, f.SmallerFuel+total
 		}
 	}
-	slices.SortStableFunc(f.Callees, func(a, b *Frame) int { return cmp.Compare(b.Total, a.Total) })
+	slices.SortStableFunc(f.Callees, byTotal)
 	return f
 }
 
-// total returns the fuel of a function and its callees. It recurses as deep as a stored stack.
-func (n *node) total() uint64 {
-	sum := n.fuel
+func byTotal(a, b *Frame) int { return cmp.Compare(b.Total, a.Total) }
+
+// total returns the fuel of a function and its callees, and how many these are. It recurses as deep as a
+// stored stack.
+func (n *node) total() (fuel uint64, functions int) {
+	fuel, functions = n.fuel, 1
 	for _, callee := range n.order {
-		sum += callee.total()
+		more, below := callee.total()
+		fuel, functions = fuel+more, functions+below
 	}
-	return sum
+	return fuel, functions
 }
 
 // Functions calls found for each stack of a function of the module, or of the script, with its calls and

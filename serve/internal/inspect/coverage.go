@@ -59,6 +59,7 @@ type coverage struct {
 	functions          []coveredFunction // all of the module, the imports first, and those of its script that ran
 	first              int               // the first that is shown
 	scripted           map[[2]string]int // the index of functions of a script, by file and name
+	language           string            // of the script
 	fuel               uint64
 }
 
@@ -247,6 +248,7 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 					f.runs++
 				}
 			})
+			found.language = symbols.Language(c.Tool)
 			c.Lines(func(name, file string, line int, _, _ uint64) {
 				if i, ok := found.index(name, file, 0); ok && line > 0 {
 					found.functions[i].reached[line] = true
@@ -305,7 +307,7 @@ func (p *coveragePage) show(found *coverage, page, in string) {
 	executed := fmt.Sprintf("%s of %s, %s", display.Digits(uint64(hit)), display.Digits(uint64(all)), shareOf(uint64(hit), uint64(max(all, 1))))
 	if len(found.scripted) > 0 {
 		executed = display.Digits(uint64(hit)) + " of the script"
-		p.Notes = append(p.Notes, "Functions and lines are those of the script that runs have reached: those that none has are not known. "+scriptLines)
+		p.Notes = append(p.Notes, "Functions and lines are those of the script that runs have reached: those that none has are not known. "+scriptNote(found.language))
 	}
 	p.Facts = []fact{{"runs executed", display.Digits(uint64(found.runs))}, {"functions executed", executed}, {"fuel", display.Digits(found.fuel)}}
 	if found.more > 0 {

@@ -45,7 +45,7 @@ type flame struct {
 	Lines     []guest.Line // of the function that is shown, or of all
 	Call      string       // path of the call in the waterfall
 	Smaller   bool         // some frames are not drawn
-	Script    string       // how exact the lines of a script are
+	Notes     []string     // what the figures mean
 }
 
 // flameFrame is a rectangle.
@@ -67,14 +67,20 @@ type fuelOfRun struct {
 	root    *profile.Frame
 	events  []uint64     // of the calls, by their index in root; 0 is unknown
 	lines   []guest.Line // those that spent most first
-	script  bool         // some of them are of a script
+	scripts []string     // their languages, if they are of scripts
 	verdict agent.Verdict
 }
 
 const fuelRow = 19 // pixels
 
-// scriptLines tells how exact the lines of a script are.
-const scriptLines = "Calls of a script are exact. A line begins with its first operation that calls or can fail; what a line does before that counts for the line before it."
+// scriptNote returns what the figures of a script mean.
+func scriptNote(language string) string {
+	const calls = " A function that continues after an await or a yield counts as another call."
+	if language == "Python" {
+		return "A line of Python counts as executed when its function begins with it, or comes to it from another line; a loop within a line counts once." + calls
+	}
+	return "QuickJS tells its place only with operations that call or can fail. So lines of JavaScript without one are missing, and how often a line was executed is not known." + calls
+}
 
 func fuelTask(ctx context.Context, v eventview.View, run eventlog.RunSummary) string {
 	return taskOf(ctx, v, "fuel "+run.Head.String(), run.RunID)
@@ -161,7 +167,14 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 	found.lines = lines.Of(nil)
 	scripts := map[guest.Line]*guest.Line{} // by what is not a sum
 	for _, c := range measured.Calls() {
+		language := symbols.Language(c.Tool)
 		c.Lines(func(name, file string, number int, times, fuel uint64) {
+			if !slices.Contains(found.scripts, language) {
+				found.scripts = append(found.scripts, language)
+			}
+			if language != "Python" {
+				times = 0 // not known
+			}
 			key := guest.Line{Name: name, File: file, Line: number}
 			if scripts[key] == nil {
 				scripts[key] = &guest.Line{Name: name, File: file, Line: number}
@@ -171,7 +184,7 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 		})
 	}
 	for _, l := range scripts {
-		found.lines, found.script = append(found.lines, *l), true
+		found.lines = append(found.lines, *l)
 	}
 	found.lines = slices.DeleteFunc(found.lines, func(l guest.Line) bool { return l.Fuel == 0 })
 	slices.SortStableFunc(found.lines, func(a, b guest.Line) int {
@@ -210,8 +223,14 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 	}
 	all := max(found.root.Total, 1)
 	p.Diverged, p.Shown, p.Share = found.verdict.Divergence, shown, shareOf(shown.Total, all)
-	if found.script {
-		p.Script = scriptLines
+	for _, language := range found.scripts {
+		p.Notes = append(p.Notes, scriptNote(language))
+		if language != "Python" {
+			p.Notes = append(p.Notes, "The fuel of a line of JavaScript is approximate: it includes that of missing lines behind it.")
+		}
+	}
+	if len(found.scripts) > 0 {
+		p.Notes = append(p.Notes, profile.Interpreter+" is what was spent outside of the script's functions: to start the interpreter, and in its own code and that of the SDK.")
 	}
 	type place struct {
 		*profile.Frame
@@ -220,6 +239,8 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 		x     float64
 	}
 	functions := map[string]*flameFunction{}
+	var smaller flameFunction // those without a row
+	others := 0
 	largest := map[string]uint64{}
 	for next := []place{{shown, strings.Join(steps, "."), 0, 0}}; len(next) > 0; next = next[1:] {
 		f := next[0]
@@ -236,6 +257,7 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 				largest[f.Name], sum.Path = f.Total, to
 			}
 		}
+		others, smaller.Self, p.Smaller = others+f.Smaller, smaller.Self+f.SmallerFuel, p.Smaller || f.Smaller > 0
 		if f.depth >= flameLevels || width < flameWidth || len(p.Frames) >= flameFrames {
 			p.Smaller = true
 		} else {
@@ -256,13 +278,22 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 		}
 	}
 	for _, f := range functions {
-		f.Share = shareOf(f.Self, max(shown.Total, 1))
 		p.Functions = append(p.Functions, *f)
 	}
 	slices.SortFunc(p.Functions, func(a, b flameFunction) int {
 		return cmp.Or(cmp.Compare(b.Self, a.Self), strings.Compare(a.Name, b.Name))
 	})
+	for _, f := range p.Functions[min(len(p.Functions), flameTop):] {
+		others, smaller.Self, smaller.Calls = others+1, smaller.Self+f.Self, smaller.Calls+f.Calls
+	}
 	p.Functions = p.Functions[:min(len(p.Functions), flameTop)]
+	if others > 0 {
+		smaller.Name = display.Plural(others, "smaller function") + ", counted wherever they were called"
+		p.Functions = append(p.Functions, smaller)
+	}
+	for i, f := range p.Functions {
+		p.Functions[i].Share = shareOf(f.Self, max(shown.Total, 1))
+	}
 	for _, l := range found.lines {
 		if len(p.Lines) < flameTop && (len(steps) < 2 || lineOf(shown, l)) {
 			l.Name, l.File = line(l.Name), line(l.File)

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,8 @@ import (
 var (
 	moduleOne = strings.Repeat("1a", 32)
 	moduleTwo = strings.Repeat("2b", 32)
+
+	modulePython = strings.Repeat("3c", 32)
 )
 
 // recordUse appends a run of a call of a module's tool, with a request.
@@ -52,10 +55,16 @@ func recordUse(t testing.TB, log *store.MemoryLog, id, tool, module string, stat
 	appendEvent(t, log, id, event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "it failed"})
 }
 
-// oneModule has the same module for every digest.
-type oneModule []byte
+// oneModule has the same module for every digest. That of modulePython is said to interpret Python.
+type oneModule wasmtest.Module
 
-func (m oneModule) Module(context.Context, canon.Hash) ([]byte, error) { return m, nil }
+func (m oneModule) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
+	module := wasmtest.Module(m)
+	if digest.String() == modulePython {
+		module.Customs = append(slices.Clip(module.Customs), wasmtest.Custom{Name: "starling.interpreter", Body: `{"language":"Python"}`})
+	}
+	return module.Bytes(), nil
+}
 
 // executing is a view whose runs are executed by a script: functions 1 and 2 of the tool rates spend
 // what is recorded, and version two asks for something else. A replay of SLOW waits until it is cancelled.
@@ -68,7 +77,7 @@ func executing(view eventview.View) eventview.View {
 		Imports: []wasmtest.Import{{Module: "env", Name: "f", Type: wasmtest.Type("i:")}}, Funcs: []wasmtest.Func{{}, {}, {}},
 		Customs: []wasmtest.Custom{{Name: "name", Body: "\x01" + string(byte(len(names))) + string(names)}},
 	}
-	view.Modules = oneModule(module.Bytes())
+	view.Modules = oneModule(module)
 	view.Executor = func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
 		return eventview.Executor{Close: func() {}, Replay: func(ctx context.Context, runID string) (agent.Verdict, error) {
 			if strings.HasSuffix(runID, "SLOW") {
@@ -92,7 +101,13 @@ func executing(view eventview.View) eventview.View {
 					c.Line(2, hostile[0], "tool.js", 7, 110)
 					c.Line(1, "execute", "tool.js", 3, 700)
 				}
-				c.End(1000)
+				end := uint64(1000)
+				for strings.HasSuffix(runID, "MANY") && end < 21_000 { // functions of a unit each
+					c.Enter(uint32(end), end)
+					end++
+					c.Leave(end)
+				}
+				c.End(end)
 			}
 			if o.Module == moduleTwo {
 				return agent.Verdict{Events: 3, Divergence: &agent.Divergence{MismatchError: step.MismatchError{
@@ -132,8 +147,16 @@ func TestFlameOfARun(t *testing.T) {
 	}
 	recordUse(t, log, "SCRIPT", "rates", moduleOne, 200, 1000)
 	finish(b, "/runs/SCRIPT/fuel", nil)
-	b.wants("/runs/SCRIPT/fuel", `aria-label="execute: 990 of fuel, `, `tool.js:3 <span class="note">execute</span></td><td class="number">400</td><td class="number">1</td>`,
-		`tool.js:7`, "Calls of a script are exact.")
+	b.wants("/runs/SCRIPT/fuel", `aria-label="execute: 990 of fuel, `, `aria-label="(interpreter: start and library): 10 of fuel, `, `(interpreter: start and library)</a></td><td class="number">10</td><td class="number">0.5%`,
+		`tool.js:3 <span class="note">execute</span></td><td class="number">400</td><td class="number">reached</td>`, `tool.js:7`, "how often a line was executed is not known", "The fuel of a line of JavaScript is approximate")
+	recordUse(t, log, "PYTHON-SCRIPT", "rates", modulePython, 200, 1000)
+	finish(b, "/runs/PYTHON-SCRIPT/fuel", nil)
+	if body := b.wants("/runs/PYTHON-SCRIPT/fuel", `<td class="number">400</td><td class="number">1</td>`, "A line of Python counts as executed when"); strings.Contains(body, "JavaScript") {
+		t.Error("the notes on Python speak of JavaScript")
+	}
+	recordUse(t, log, "MANY", "rates", moduleOne, 200, 1000)
+	finish(b, "/runs/MANY/fuel", nil)
+	b.wants("/runs/MANY/fuel", "Smaller or deeper functions are not drawn.", `20000 smaller functions, counted wherever they were called</td><td class="number">20,000`)
 	finish(b, "/runs/GONE/fuel", nil)
 	b.wants("/runs/GONE/fuel", "its module is gone", ">Execute again</button>")
 }
@@ -237,7 +260,7 @@ func TestCoverageOfAModule(t *testing.T) {
 	recordUse(t, log, "SCRIPT", "rates", moduleOne, 200, 1000)
 	b = openView(t, executing(viewOf(log, "")))
 	finish(b, path, nil)
-	b.wants(path, "2 of the script", "tool.js</a>")
+	b.wants(path, "2 of the script", "tool.js</a>", "lines of JavaScript without one are missing")
 	b.wants(path+"?in=tool.js", "execute<", `<div class="note">reached: 3</div>`, `<div class="note">reached: 7</div>`)
 }
 
