@@ -30,7 +30,8 @@ standard input is not a terminal, the commands come from there, one on a line.
 
 --at CALL chooses the call, by the number of one of its events or by its id, and begins
 at that event. --at CALL/FUEL begins where the call has spent that much fuel. Without it,
-the call that failed last is executed, or the last one.
+the call whose failure ended the run is executed, or else the one that failed last, or
+the last one.
 
 Lines and variables come from the module. If it was stripped, --symbols names a build of
 the same code that was not. Source files are read below --source, never elsewhere.

@@ -33,7 +33,8 @@ func (e *NoCallError) Error() string { return e.Reason }
 // call, or the id of the call, which means its last attempt. The session begins at that event: at
 // the first instruction for the event that scheduled the call, at the effect, or at the end. FUEL,
 // such as 1M, begins where the call has spent that much. The empty text means the end of the call
-// that failed last, or of the last call, of those that are modules.
+// whose failure ended the run, or else of the one that failed last, or of the last call, of those that
+// are modules.
 func Find(events []event.Event, at string) (Target, error) {
 	run, err := span.Of(events)
 	if err != nil {
