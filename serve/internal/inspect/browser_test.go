@@ -301,7 +301,7 @@ func TestARunByClicks(t *testing.T) {
 	// The cause of a failure, in every view.
 	c.open("/runs/INCIDENT")
 	goes(c.follow(".failure a"), "/runs/INCIDENT?at=22")
-	shown("the call", "#3 fetch, attempt 3", "retry later", "starling-host debug starling.db INCIDENT --at 22/350000")
+	shown("the call", "#3 fetch, attempt 3", "retry later", "starling-host debug starling.db INCIDENT --at 24")
 	goes(c.follow(`.views a[href*="requests"]`), "/runs/INCIDENT/requests?at=22")
 	goes(c.follow("tr:last-child a[data-open]"), "/runs/INCIDENT/requests?at=23")
 	shown("the request", "HTTP/1.1 503 Service Unavailable", `"error": "upstream said 503"`, "allowed by rule 2, line 14")

@@ -138,7 +138,7 @@ func TestTheViewsOfARun(t *testing.T) {
 	view.Database = "star ling.db"
 	b := openView(t, view)
 	failure := []string{`<a href="/runs/R?at=22#at">fetch failed at attempt 3 of 3 (tool)</a>`, "/weather: upstream answered 503</pre>",
-		"starling-host debug &#39;star ling.db&#39; R --at 22/350000"}
+		"starling-host debug &#39;star ling.db&#39; R --at 24"}
 	b.wants("/runs/R", append(failure, "<dd>5 · 3 × 5xx</dd>", "503 GET /weather?city=Oslo</a> <small>api.example 148B</small>", "rand ×4", "wait before the next attempt", "9.71s idle")...)
 	b.wants("/runs/R/events?at=14", append(failure, `<span class="since">&#43;230ms</span><span class="since after">&#43;10ms</span><span class="call">#3 fetch</span><span class="kind d3 g-effect">`, `<span class="call">#3 fetch, attempt 2</span>`)...)
 	b.wants("/runs/R/requests", "https://api.example/weather?city=Oslo</a></td><td class=\"bad\">503</td><td>#3 fetch, attempt 3</td>", `<td class="number">600ms</td><td class="number">1.1MiB</td>`)
@@ -146,7 +146,7 @@ func TestTheViewsOfARun(t *testing.T) {
 	// One selection in all views.
 	b.wants("/runs/R/requests?at=14", `id="at" class="current"`, `href="/runs/R?at=14#at"`, `href="/runs/R/events?at=14#e14"`,
 		"GET https://api.example/weather?city=Oslo HTTP/1.1\nHost: api.example", "HTTP/1.1 503 Service Unavailable", "{\n  &#34;error&#34;: &#34;upstream said 503&#34;,",
-		"<dt>operator&#39;s policy</dt><dd>allowed by rule 2, line 14</dd>", "<dt>fuel since the effect before</dt><dd>300,000</dd>", "debug &#39;star ling.db&#39; R --at 6/300000")
+		"<dt>operator&#39;s policy</dt><dd>allowed by rule 2, line 14</dd>", "<dt>fuel since the effect before</dt><dd>300,000</dd>", "debug &#39;star ling.db&#39; R --at 14")
 	b.wants("/runs/R?at=22", "<h2>#3 fetch, attempt 3</h2>", "<h3>Arguments</h3>", "GET /weather\nretry later")
 	// A megabyte shows its head and its beginning.
 	if body := b.wants("/runs/R?at=17", "HTTP/1.1 200 OK", "… the first 64KiB of 1.1MiB"); len(body) > 100_000 {

@@ -369,7 +369,7 @@ func (b *reader) failure(run *span.Run) *failure {
 			}
 		}
 	}
-	f.Path, f.Command = b.runPath(b.run.RunID, viewWaterfall, numberOf(f.Cause)), b.debugCommand(f.Cause, f.Cause.Fuel)
+	f.Path, f.Command = b.runPath(b.run.RunID, viewWaterfall, numberOf(f.Cause)), b.debugCommand(f.Cause, f.Cause.Last)
 	return f
 }
 
@@ -378,13 +378,14 @@ func errorText(text string) string {
 	return display.PrintableText(display.Clip(strings.TrimPrefix(text, "tool: "), maxBody))
 }
 
-// debugCommand returns the command that executes a call again as far as an amount of fuel, or
-// nothing if it cannot be executed or the reader has no database.
-func (b *reader) debugCommand(call *span.Span, fuel uint64) string {
+// debugCommand returns the command that executes a call again as far as one of its events, or
+// nothing if it cannot be executed or the reader has no database. The end of a call is named by its
+// event and not by its fuel: that is spent after the place at which it failed.
+func (b *reader) debugCommand(call *span.Span, seq uint64) string {
 	if b.view.Database == "" || call.Kind != span.Call || call.Fuel == 0 {
 		return ""
 	}
-	return fmt.Sprintf("starling-host debug %s %s --at %d/%d", display.ShellWord(b.view.Database), display.ShellWord(b.run.RunID), call.First, fuel)
+	return fmt.Sprintf("starling-host debug %s %s --at %d", display.ShellWord(b.view.Database), display.ShellWord(b.run.RunID), seq)
 }
 
 // numberOf returns the number of the event that stands for a span: the one with the request of an
@@ -448,7 +449,7 @@ func (b *reader) choose(r *http.Request, view string) (chosen int) {
 	case span.Call:
 		p.Tool = b.path("tools", s.Name)
 		if s.Fuel > 0 {
-			p.Command, p.Fuel = b.debugCommand(s, s.Fuel), b.runPath(id, viewFuel, s.First)
+			p.Command, p.Fuel = b.debugCommand(s, cmp.Or(s.Last, s.First)), b.runPath(id, viewFuel, s.First)
 		}
 		if s.Last > 0 && ev.Seq == s.First { // with its outcome
 			if end, err := b.view.Event(r.Context(), id, s.Last); err == nil {
@@ -459,7 +460,7 @@ func (b *reader) choose(r *http.Request, view string) (chosen int) {
 		if effect, err := ev.AsSideEffectRecorded(); err == nil {
 			p.Decision = decision(effect)
 			if p.Call = callName(run, chosen); p.Call != "" {
-				p.Command = b.debugCommand(&run.Spans[run.CallOf(chosen)], effect.Fuel)
+				p.Command = b.debugCommand(&run.Spans[run.CallOf(chosen)], ev.Seq)
 			}
 		}
 	}
