@@ -57,10 +57,13 @@ func endedAt(ctx context.Context, events []event.Event, at string, left bool, mo
 	}
 	frames := s.Frames()
 	again := 0 // recursion that the last line stands for
-	own := slices.ContainsFunc(frames, func(f debug.Frame) bool { return f.File != "" && !library.MatchString(f.File) })
+	users := func(f debug.Frame) bool { return f.File != "" && !library.MatchString(f.File) }
+	own := slices.ContainsFunc(frames, users)
+	met := false // a function of the user
 	for i, f := range frames {
-		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 || own && library.MatchString(f.File) {
-			continue // the interpreter itself, or the library of the compiler
+		met = met || users(f)
+		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 || own && library.MatchString(f.File) || own && !met && i > 0 {
+			continue // the interpreter itself, or a library between the user's code and the place where it was stopped
 		}
 		text := "at " + display.Shorten(f.Function, 80)
 		if f.Line > 0 {
