@@ -277,7 +277,7 @@ func TestTenantSeesItsRunsOverMCPAndWebView(t *testing.T) {
 			t.Errorf("%s: %d, %s", path, code, page)
 		}
 	}
-	for what, want := range map[string]string{"validate": "are unchanged", "replay": "byte for byte.</p>"} {
+	for what, want := range map[string]string{"validate": "were unchanged", "replay": "byte for byte.</p>"} {
 		if code, page := b.load(http.MethodPost, "/inspect/runs/"+run+"/"+what, nil); code != http.StatusOK || !strings.Contains(page, want) {
 			t.Errorf("%s: %d, %s", what, code, page)
 		}

@@ -129,7 +129,7 @@ func TestErasedWhileServed(t *testing.T) {
 		t.Fatalf("with the key: %s", page)
 	}
 	ask(t, "GET", address, run)
-	if page := ask(t, "POST", address, run+"/validate"); !strings.Contains(page, "All 7 events are unchanged.") {
+	if page := ask(t, "POST", address, run+"/validate"); !strings.Contains(page, "All 7 events were unchanged.") {
 		t.Errorf("validated: %s", page)
 	}
 	var out bytes.Buffer

@@ -36,8 +36,13 @@ func NewAxis(r *Run, from, to int64) Axis {
 	type stretch struct{ from, to int64 }
 	var busy []stretch
 	for i := range r.Spans {
-		if s := &r.Spans[i]; s.Kind != Wait && s.Kind != Turn && s.State != Open && s.Start <= to && s.End >= from {
-			busy = append(busy, stretch{max(s.Start, from), min(s.End, to)})
+		s := &r.Spans[i]
+		end := s.End
+		if s.State == Open {
+			end = r.End
+		}
+		if s.Kind != Wait && s.Kind != Turn && s.Start <= to && end >= from {
+			busy = append(busy, stretch{max(s.Start, from), min(end, to)})
 		}
 	}
 	slices.SortFunc(busy, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })

@@ -274,6 +274,21 @@ func TestAxisFoldsIdleTime(t *testing.T) {
 	}
 }
 
+// TestAxisOfARunThatWorks: the time of a call that has not ended is not idle.
+func TestAxisOfARunThatWorks(t *testing.T) {
+	var s script
+	s.start("tool-a", "")
+	s.at(0, call("a", 1))
+	s.at(60_000, exchange("a", "http://a/0", "HTTP/1.1 200 OK\r\n\r\n", 10))
+	r, err := span.Of(s.events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := span.NewAxis(r, 0, r.End); len(a.Folds) > 0 {
+		t.Errorf("folded %+v", a.Folds)
+	}
+}
+
 // TestRowsFollowTheTree draws two calls whose effects took turns.
 func TestRowsFollowTheTree(t *testing.T) {
 	var s script

@@ -194,7 +194,7 @@ func TestWebViewInABrowser(t *testing.T) {
 	c.shows(oslo+"/events/2", `<span class="j-key">"city"</span>`, `<span class="j-string">"Oslo"</span>`)
 	c.shows(oslo, `<h1>weather <span class="state good">completed</span> <small>{"city":"Oslo"}</small></h1>`, `<dt>calls</dt><dd>1</dd>`, `<tr data-row="">`, `<rect class="b-call" x="`, `aria-current="page">Waterfall</a>`)
 	c.shows(oslo+"?at=2", `<tr data-row="" id="at" class="current">`, `<span class="j-string">"Oslo"</span>`)
-	c.shows("/press"+oslo+"/validate", "All 5 events are unchanged.")
+	c.shows("/press"+oslo+"/validate", "All 5 events were unchanged.")
 	c.shows("/diff?a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "The first difference is in call #1 weather, event 2.")
 	c.shows("/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=777", `<li id="e777" data-row="" class="current">`)
 	c.shows("/", "running on host1, attempt 2 of 5, last error database: ")

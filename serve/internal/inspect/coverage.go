@@ -27,6 +27,7 @@ const (
 	maxLooked   = 2000 // runs whose first event is read
 	maxExecuted = 50
 	maxScripted = 10_000 // functions of a script
+	maxCovered  = 1000   // rows
 )
 
 // coveragePage shows which functions of a module recorded runs execute.
@@ -54,7 +55,8 @@ type coveredPackage struct {
 
 // coverage is what was found.
 type coverage struct {
-	runs, failed, more int // executed, not executed for a reason, and left out
+	of                 []string // the runs that it was made of
+	runs, failed, more int      // executed, not executed for a reason, and left out
 	reason             string
 	functions          []coveredFunction // all of the module, the imports first, and those of its script that ran
 	first              int               // the first that is shown
@@ -118,7 +120,10 @@ func (s *Server) coverage(w http.ResponseWriter, r *http.Request, v eventview.Vi
 	p := coveragePage{Module: digest.String(), Tools: slices.Sorted(maps.Keys(used.tools)), Back: page}
 	var result any
 	p.Task, result = s.look(w, v, key, page)
-	if found, ok := result.(*coverage); ok && found != nil {
+	gone := func(id string) bool { return !slices.Contains(used.runs, id) }
+	if found, ok := result.(*coverage); ok && found != nil && slices.ContainsFunc(found.of, gone) {
+		p.Notes = append(p.Notes, "A run that was executed has been removed since then. Execute again.")
+	} else if ok && found != nil {
 		p.show(found, page, r.URL.Query().Get("in"))
 	}
 	s.render(w, r, http.StatusOK, "coverage", "Coverage of "+digest.String(), v, p)
@@ -230,6 +235,7 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 			found.reason = cmp.Or(found.reason, display.PrintableError(err))
 			continue
 		}
+		found.of = append(found.of, id)
 		found.runs++
 		hit := map[int]bool{}
 		for _, c := range measured.Calls() {
@@ -325,4 +331,8 @@ func (p *coveragePage) show(found *coverage, page, in string) {
 	slices.SortStableFunc(p.Packages, func(a, b coveredPackage) int {
 		return cmp.Or(cmp.Compare(b.Fuel, a.Fuel), cmp.Compare(b.Hit, a.Hit), strings.Compare(a.Name, b.Name))
 	})
+	if more := len(p.Packages) - maxCovered; more > 0 {
+		p.Packages = p.Packages[:maxCovered]
+		p.Notes = append(p.Notes, "Only the first "+display.Digits(maxCovered)+" rows are shown, those that spent most; "+display.Digits(uint64(more))+" are left out.")
+	}
 }

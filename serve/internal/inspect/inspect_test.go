@@ -117,7 +117,11 @@ func TestAnEncryptedRunHasItsIdOnce(t *testing.T) {
 	}
 	record(t, sealed, "SEALED", `{"city":"Oslo"}`)
 	record(t, log, "CLEAR", `{"city":"Oslo"}`)
-	page := openView(t, viewOf(log, "")).wants("/")
+	b := openView(t, viewOf(log, ""))
+	if body := b.wants("/runs/SEALED", "What the run did cannot be read here."); strings.Contains(body, "Nothing is recorded yet.") {
+		t.Error("nothing is recorded of an encrypted run")
+	}
+	page := b.wants("/")
 	for id, want := range map[string]int{"SEALED": 1, "CLEAR": 1} {
 		if got := strings.Count(page, ">"+id+"<"); got != want {
 			t.Errorf("%s stands there %d times, want %d", id, got, want)

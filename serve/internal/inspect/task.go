@@ -18,7 +18,7 @@ import (
 const (
 	maxTaskTime  = 10 * time.Minute
 	unseenTime   = 2 * time.Minute // after which a task that no page looks at is cancelled
-	tasksRunning = 2               // of one namespace; of all twice as many
+	tasksRunning = 6               // of one namespace 2, while half are free, and 1 later
 	tasksKept    = 4               // finished ones, of one namespace; of all four times as many
 	checksKept   = 256             // likewise
 )
@@ -107,8 +107,12 @@ func (ts *tasks) start(ctx context.Context, namespace, key string, work func(ctx
 			ofAll++
 		}
 	}
-	if ts.closed || running >= tasksRunning || ofAll >= 2*tasksRunning {
-		return share.ErrBusy
+	most := 1
+	if ofAll < tasksRunning/2 {
+		most = 2
+	}
+	if ts.closed || running >= most || ofAll >= tasksRunning {
+		return &status{http.StatusTooManyRequests, "Other runs are being executed. Wait until one of those executions has ended, or cancel it."}
 	}
 	ctx, end := share.Aside(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTaskTime, errors.New("stopped after "+display.Duration(maxTaskTime)))

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
@@ -20,6 +22,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/inspect"
 )
 
 // The digests of two versions of a tool.
@@ -240,6 +243,41 @@ func TestProgressOfALongRunReadsNothingOfIt(t *testing.T) {
 	}
 }
 
+// TestTasksLeaveRoomForOtherTenants: those that have more than one take at most half.
+func TestTasksLeaveRoomForOtherTenants(t *testing.T) {
+	log := store.Memory()
+	for _, tenant := range []string{"a", "b", "c", "d", "e", "f"} {
+		for _, id := range []string{"/1SLOW", "/2SLOW", "/3SLOW"} {
+			recordUse(t, log, tenant+id, "rates", moduleOne, 200, 1000)
+		}
+	}
+	s, err := inspect.New(inspect.Config{Scope: func(r *http.Request) (eventview.View, error) {
+		return executing(viewOf(log, r.Header.Get("Tenant"))), nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func(tenant, id, what string) int {
+		r := httptest.NewRequest(http.MethodPost, "/runs/"+id+"/fuel?what="+what, nil)
+		r.Header.Set("Tenant", tenant)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, c := range []struct {
+		tenant, id string
+		want       int
+	}{{"a", "1SLOW", 303}, {"a", "2SLOW", 303}, {"a", "3SLOW", 429}, {"b", "1SLOW", 303}, {"b", "2SLOW", 429}, {"c", "1SLOW", 303}, {"d", "1SLOW", 303}, {"e", "1SLOW", 303}, {"f", "1SLOW", 429}} {
+		if code := post(c.tenant, c.id, ""); code != c.want {
+			t.Errorf("%s of %s: %d, want %d", c.id, c.tenant, code, c.want)
+		}
+	}
+	for _, tenant := range []string{"a", "b", "c", "d", "e"} {
+		post(tenant, "1SLOW", "cancel")
+		post(tenant, "2SLOW", "cancel")
+	}
+}
+
 func TestCoverageOfAModule(t *testing.T) {
 	log := store.Memory()
 	rates(t, log, "")
@@ -262,6 +300,29 @@ func TestCoverageOfAModule(t *testing.T) {
 	finish(b, path, nil)
 	b.wants(path, "2 of the script", "tool.js</a>", "lines of JavaScript without one are missing")
 	b.wants(path+"?in=tool.js", "execute<", `<div class="note">reached: 3</div>`, `<div class="note">reached: 7</div>`)
+}
+
+// TestCoverageIsBounded: of a module with many functions the page shows some, and nothing of runs that
+// were removed since they were executed.
+func TestCoverageIsBounded(t *testing.T) {
+	log := store.Memory()
+	recordUse(t, log, "R", "rates", moduleOne, 200, 1000)
+	view := executing(viewOf(log, ""))
+	module := wasmtest.Module{Funcs: make([]wasmtest.Func, 1200)}
+	view.Modules = oneModule(module)
+	b := openView(t, view)
+	path := "/modules/" + moduleOne + "/coverage"
+	finish(b, path, nil)
+	if body := b.wants(path+"?in=(no+package)", "200 are left out.", "<td class=\"number\">1 run</td>"); strings.Count(body, "<tr data-row") != 1000 {
+		t.Errorf("%d rows", strings.Count(body, "<tr data-row"))
+	}
+	recordUse(t, log, "LATER", "rates", moduleOne, 200, 1000)
+	if _, err := log.PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{"R"}}); err != nil {
+		t.Fatal(err)
+	}
+	if body := b.wants(path, "has been removed since then"); strings.Contains(body, "<tr data-row") {
+		t.Error("what a removed run did is shown")
+	}
 }
 
 func TestPageOfATool(t *testing.T) {

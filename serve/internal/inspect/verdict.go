@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
@@ -36,7 +37,8 @@ type verdict struct {
 	Got         string // the rest of the replayed one
 	Explanation string
 
-	events uint64 // of the run, when it was checked
+	events uint64     // of the run, when it was checked
+	last   canon.Hash // of them
 }
 
 // maxValue bounds the values that are compared, in bytes.
@@ -69,7 +71,11 @@ func check(what string) page {
 			return eventlog.ErrRunNotFound
 		}
 		key, path := taskOf(r.Context(), v, what, run.RunID), s.path("runs", run.RunID, what)
-		out := verdict{What: checks[what].name, Again: path, events: run.LastSeq}
+		last := func(n uint64) canon.Hash {
+			ev, _ := v.Event(r.Context(), run.RunID, n) // of one that cannot be read, the hash of none
+			return ev.Hash()
+		}
+		out := verdict{What: checks[what].name, Again: path, events: run.LastSeq, last: last(run.LastSeq)}
 		if r.Method == http.MethodPost {
 			began := time.Now()
 			if err := checks[what].do(&out, r.Context(), v, run.RunID); err != nil {
@@ -80,15 +86,19 @@ func check(what string) page {
 			http.Redirect(w, r, path, http.StatusSeeOther)
 			return nil
 		}
-		if t := s.tasks.find(v.Namespace, key); t != nil {
-			last := out.events
+		t := s.tasks.find(v.Namespace, key)
+		switch {
+		case t == nil:
+			out.Status, out.Sentence = stateOf("not known"), checks[what].never
+		case t.result.(verdict).last != last(t.result.(verdict).events):
+			out.Status, out.Sentence = stateOf("not known"), "The run was changed after the last check."
+		default:
+			now := out.events
 			out = t.result.(verdict)
 			out.Facts = append(slices.Clip(out.Facts), fact{"took", display.Duration(t.took)}, fact{"checked", ago(time.Since(t.began))})
-			if last != out.events {
-				out.Facts = append(out.Facts, fact{"since then", display.Plural(last-out.events, "event")})
+			if now > out.events {
+				out.Facts = append(out.Facts, fact{"since then", display.Plural(now-out.events, "event")})
 			}
-		} else {
-			out.Status, out.Sentence = stateOf("not known"), checks[what].never
 		}
 		return s.showRun(w, r, v, run, viewWaterfall, &out)
 	}
@@ -108,9 +118,9 @@ func (p *verdict) validate(ctx context.Context, v eventview.View, id string) err
 		return nil
 	case report.Open:
 		p.Status = stateOf("valid, open")
-		p.Sentence = fmt.Sprintf("All %s so far are unchanged. The run has not ended: it is in progress, or its process died.", events)
+		p.Sentence = fmt.Sprintf("All %s so far were unchanged. The run has not ended: it is in progress, or its process died.", events)
 	default:
-		p.Status, p.Sentence = stateOf("valid"), fmt.Sprintf("All %s are unchanged.", events)
+		p.Status, p.Sentence = stateOf("valid"), fmt.Sprintf("All %s were unchanged.", events)
 		p.Facts = append(p.Facts, fact{"Merkle root", report.Root.String()})
 	}
 	p.Facts = append(p.Facts, fact{"hash of the last event", report.Head.String()})

@@ -28,6 +28,7 @@ type waterfall struct {
 	Ticks        []tick
 	Folds        []string // percent
 	Rows         []spanRow
+	Unread       bool // what the run did cannot be read
 }
 
 // rect is a rectangle of a drawing, in percent.
@@ -72,7 +73,7 @@ func (b *reader) waterfall(r *http.Request) error {
 			s.End = run.End
 		}
 	}
-	w, shown, keep := &waterfall{}, part{to: run.End}, func(int) bool { return true }
+	w, shown, keep := &waterfall{Unread: b.broken || run.Encrypted}, part{to: run.End}, func(int) bool { return true }
 	pills := pills(run)
 	if i := slices.IndexFunc(pills, func(p pill) bool { return p.key == r.URL.Query().Get("only") }); i >= 0 { // the page repeats no other text
 		shown.only, keep = pills[i].key, pills[i].keep
