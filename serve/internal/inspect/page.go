@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -43,11 +44,12 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 
 // functions format values in templates. The texts of a log pass through text or line.
 var functions = template.FuncMap{
-	"text":   display.Printable,
-	"line":   line,
-	"digits": digits,
-	"size":   size,
-	"ns":     duration,
+	"text":      display.Printable,
+	"line":      line,
+	"arguments": arguments,
+	"digits":    digits,
+	"size":      size,
+	"ns":        duration,
 	"of": func(used, bound int64) string {
 		if bound < 0 {
 			return size(used) + ", no bound"
@@ -73,6 +75,29 @@ var functions = template.FuncMap{
 // line is the beginning of a text as one printable line.
 func line(s string) string {
 	return display.Shorten(display.Printable(s[:min(len(s), 4*maxLine)]), maxLine)
+}
+
+// arguments returns the arguments of a call, or their beginning, as one line: of a program its first.
+func arguments(input string) string {
+	code, ok := strings.CutPrefix(input, `{"code":"`)
+	if !ok {
+		return line(input)
+	}
+	for strings.HasPrefix(code, `\n`) {
+		code = code[2:]
+	}
+	end := 0
+	for end < len(code) && code[end] != '"' && !strings.HasPrefix(code[end:], `\n`) {
+		if code[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	var first string
+	if end > len(code) || json.Unmarshal([]byte(`"`+code[:end]+`"`), &first) != nil {
+		return line(input)
+	}
+	return line(first)
 }
 
 // number returns a count or a size of any type. A log may claim that it is negative.

@@ -262,7 +262,7 @@ func (b *reader) frame(r *http.Request, name string) {
 	p, run := &b.page, b.did
 	p.Run = b.runHead(r, b.view, b.run)
 	if at := slices.IndexFunc(run.Spans, func(s span.Span) bool { return s.Kind == span.Call }); run.Model == "" && at >= 0 { // the goal is the name of the tool
-		p.Run.Input = display.Shorten(line(run.Spans[at].Input), maxGoal)
+		p.Run.Input = display.Shorten(arguments(run.Spans[at].Input), maxGoal)
 	}
 	if run.Events > 0 {
 		p.Did = run

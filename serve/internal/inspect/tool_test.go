@@ -87,6 +87,9 @@ func executing(view eventview.View) eventview.View {
 				<-ctx.Done()
 				return agent.Verdict{}, ctx.Err()
 			}
+			if strings.HasSuffix(runID, "NOTOOL") {
+				return agent.Verdict{}, errors.New(`replay: tool "rates" of run NOTOOL: recorded: the module has no tool "rates"`)
+			}
 			if strings.HasSuffix(runID, "GONE") {
 				return agent.Verdict{}, errors.New("its module is gone")
 			}
@@ -338,8 +341,33 @@ func TestPageOfATool(t *testing.T) {
 	b.wants(change+moduleTwo, "differ</b> 12", "the same</b> 0", `href="/runs/RATES00/events/3"`, "GET /eur", "GET /usd")
 	finish(b, change+moduleOne, nil)
 	b.wants(change+moduleOne, "the same</b> 12")
+	b.wants("/tools/rates", `<option value="`+moduleTwo+`">2b2b2b2b2b2b, last used `, `<li class="pl-failed">failed</li>`)
+	finish(b, "/tools/rates/change", url.Values{"to": {moduleOne}, "other": {strings.Repeat("3c", 32)}})
+	b.wants(change+strings.Repeat("3c", 32), "the same</b> 12")
+	recordUse(t, log, "NOTOOL", "rates", moduleOne, 200, 1000)
+	finish(b, change+moduleTwo, nil)
+	b.wants(change+moduleTwo, "1 run could not be executed: this version has no tool &#34;rates&#34;")
 	if code, _ := b.get(change + "../../secret"); code != http.StatusBadRequest {
 		t.Errorf("a version that is not a digest: %d", code)
+	}
+}
+
+// TestProgramsAreToldByTheirFirstLine, and a response by its status, which may be red although the
+// effect is well.
+func TestProgramsAreToldByTheirFirstLine(t *testing.T) {
+	log := store.Memory()
+	recordUse(t, log, "R", "rates", moduleOne, 404, 1000)
+	if body := openView(t, viewOf(log, "")).wants("/runs/R?at=3"); strings.Contains(body, "<dt>state</dt>") || !strings.Contains(body, "<dt>status</dt><dd>404</dd>") {
+		t.Errorf("the panel of a request: %s", body)
+	}
+	for id, code := range map[string]string{"A": "\n\nprint(\"a\\n\")\nprint(2)", "B": "print(\"a\\n\")", "C": "print(\"a\\n\")\n" + strings.Repeat("# \\", 3000)} {
+		appendEvent(t, log, id, event.KindRunStarted, event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: "run_py"})
+		args, err := canon.Marshal(map[string]string{"code": code})
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendEvent(t, log, id, event.KindToolCallScheduled, event.ToolCallScheduled{CallID: "c", ToolName: "run_py", Attempt: 1, Args: args})
+		openView(t, viewOf(log, "")).wants("/runs/"+id, `<small>print(&#34;a\n&#34;)</small></h1>`)
 	}
 }
 

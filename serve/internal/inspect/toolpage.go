@@ -344,7 +344,7 @@ type change struct {
 
 func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	name := r.PathValue("tool")
-	digest, err := moduleOf(strings.TrimSpace(r.FormValue("to")))
+	digest, err := moduleOf(strings.TrimSpace(cmp.Or(r.FormValue("other"), r.FormValue("to"))))
 	if err != nil {
 		return &status{http.StatusBadRequest, "Name a version by the 64 characters of its digest."}
 	}
@@ -411,7 +411,11 @@ func changes(ctx context.Context, v eventview.View, to canon.Hash, used usedRuns
 			return found, ctx.Err()
 		case err != nil:
 			found.refused++
-			found.reason = cmp.Or(found.reason, display.PrintableError(err))
+			reason := display.PrintableError(err)
+			if _, missing, ok := strings.Cut(reason, "recorded: the module has no tool"); ok {
+				reason = "this version has no tool" + missing
+			}
+			found.reason = cmp.Or(found.reason, reason)
 		case verdict.Divergence != nil:
 			verdict.RunID = id
 			found.differ = append(found.differ, verdict)

@@ -268,7 +268,7 @@ func newSpanRow(row span.Row, axis span.Axis) spanRow {
 	name, detail := row.Text()
 	left, right := axis.At(row.Start), axis.At(row.End)
 	r := spanRow{
-		Name: line(name), Sub: cmp.Or(line(detail), line(row.Input)), Took: row.Took(), Bad: row.Bad(), Indent: make([]struct{}, min(row.Depth, 8)),
+		Name: line(name), Sub: cmp.Or(line(detail), arguments(row.Input)), Took: row.Took(), Bad: row.Bad(), Indent: make([]struct{}, min(row.Depth, 8)),
 		Class: "b-" + string(row.Kind), X: percent(left), W: percent(max(right-left, 0.002)),
 	}
 	switch {
