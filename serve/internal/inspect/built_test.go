@@ -2,10 +2,13 @@ package inspect_test
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -97,5 +100,77 @@ func TestAGrowingRunIsReadOn(t *testing.T) {
 	log.EventLog = other
 	if page := b.wants("/runs/R"); strings.Contains(page, "lookup") {
 		t.Error("the page shows what another run did")
+	}
+}
+
+// slowLog keeps its first readers waiting.
+type slowLog struct {
+	eventlog.EventLog
+	free, waiting chan struct{} // readers that may wait, and those that do
+	release       chan struct{}
+}
+
+func (l slowLog) Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error] {
+	select {
+	case <-l.free:
+		l.waiting <- struct{}{}
+		<-l.release
+	default:
+	}
+	return l.EventLog.Events(ctx, runID, after)
+}
+
+// TestPagesAtATime asks a server that is used alone for a page of a run while it makes as many as it does
+// at a time.
+func TestPagesAtATime(t *testing.T) {
+	const most = 4
+	inner := store.Memory()
+	long(t, inner, "R", 10)
+	log := slowLog{inner, make(chan struct{}, most), make(chan struct{}), make(chan struct{})}
+	s, err := inspect.New(inspect.Config{Scope: func(*http.Request) (eventview.View, error) { return eventview.View{Log: log}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() { served <- s.Serve(ctx, l) }()
+	ask := func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+l.Addr().String()+"/runs/R", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	answers := make(chan error, most)
+	for range most {
+		log.free <- struct{}{}
+		go func() { answers <- ask(t.Context()) }()
+		<-log.waiting
+	}
+	impatient, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := ask(impatient); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("one page more: %v", err)
+	}
+	close(log.release)
+	for range most {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := ask(t.Context()); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }

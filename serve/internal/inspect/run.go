@@ -115,6 +115,14 @@ func runView(name string) page {
 
 // showRun answers with a view of a run, below the result of a check if there is one.
 func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.View, run eventlog.RunSummary, name string, judged *verdict) (err error) {
+	if s.alone != nil {
+		select {
+		case s.alone <- struct{}{}:
+			defer func() { <-s.alone }()
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
 	b := &reader{Server: s, view: v, run: run, selected: uint64(asNumber(r, "at"))}
 	b.page.Verdict = judged
 	b.pathOf = func(at uint64) string { return s.runPath(run.RunID, name, at) }
@@ -200,7 +208,7 @@ type builtKey struct {
 }
 
 // kept are the spans of a run up to an event. They are of use to who reads the same event, whose hash
-// covers those before.
+// covers those before in a valid run. Whether a run is one, only its validation tells.
 type kept struct {
 	spans span.Builder
 	last  canon.Hash

@@ -54,6 +54,7 @@ type Server struct {
 	sessions cipher.AEAD // its key lives as long as the process
 	tasks    tasks
 	built    built
+	alone    chan struct{} // the pages of runs that are made now, if no host bounds their memory
 }
 
 // origin is a scheme and a host with its port.
@@ -170,12 +171,14 @@ const (
 	readTimeout   = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10 // bytes
+	maxPages      = 4        // of runs, which take 60 MB for 100,000 events, at a time
 )
 
 // Serve answers on a listener, which it closes, until ctx ends. Streams end then at
 // once; other requests have three seconds to get their answers.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.tasks.stop()
+	s.alone = make(chan struct{}, maxPages)
 	return web.Serve(ctx, &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },
