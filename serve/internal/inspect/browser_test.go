@@ -40,6 +40,9 @@ func withForms(t *testing.T, view eventview.View) http.Handler {
 			if to := answer.Header().Get("Location"); to != "" {
 				path, method = to, http.MethodGet
 			} else if !strings.Contains(answer.Body.String(), `value="cancel"`) { // it has ended
+				if !strings.Contains(path, "?") && r.URL.RawQuery != "" { // a part of the result
+					path += "?" + r.URL.RawQuery
+				}
 				http.Redirect(w, r, path, http.StatusSeeOther)
 				return
 			}
@@ -177,7 +180,7 @@ var galleryPages = map[string]string{
 	"runs": "/", "found": "/?q=state:failed", "wrong": "/?q=x+state:faild", "timeline": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events?at=2#e2", "long": "/runs/01M7YVXB018EN80T6T0GRJB4D9/events?at=801", "event": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T/events/1",
 	"valid": "/press/runs/01M7YVXBKAPRA01FTH0YHGNV7T/validate", "diverged": "/press/runs/01M7YVXC31FJQDHHQ422T2TSBM/replay", "hostile": "/runs/HOSTILE/events#e2", "incident": "/runs/INCIDENT", "selected": "/runs/INCIDENT?at=14", "selected-call": "/runs/INCIDENT?at=22", "incident-events": "/runs/INCIDENT/events", "requests": "/runs/INCIDENT/requests?at=17", "conversation": "/runs/INCIDENT/conversation", "busy": "/runs/BUSY", "critical": "/runs/INCIDENT?only=path&from=1000000000&to=10840000000&at=22", "compared": "/diff?a=INCIDENT&b=BUSY", "silent": "/runs/01M7YVXB018EN80T6T0GRJB4D9",
 	"diff": "/diff?all=1&a=01M7YVXBKAPRA01FTH0YHGNV7T&b=01M7YVXBTWAQ18W89FYG35WEMQ", "absent": "/runs/none", "signin": "/sign-in", "choose": "/diff", "queue": "/queue", "usage": "/usage", "waterfall": "/runs/01M7YVXBKAPRA01FTH0YHGNV7T?at=2", "acme": "/usage?tenant=acme", "sleeping": "/queue?state=sleeping",
-	"fuel-not-executed": "/runs/RATES03/fuel", "fuel": "/press/runs/RATES04/fuel", "tools": "/tools", "tool": "/tools/rates", "coverage": "/press/modules/" + moduleOne + "/coverage", "change": "/press/tools/rates/change?to=" + moduleTwo,
+	"fuel-not-executed": "/runs/RATES03/fuel", "fuel": "/press/runs/RATES04/fuel", "fuel-inside": "/press/runs/RATES04/fuel?in=0", "nothing": "/?q=nosuchword", "tools": "/tools", "tool": "/tools/rates", "coverage": "/press/modules/" + moduleOne + "/coverage", "change": "/press/tools/rates/change?to=" + moduleTwo,
 }
 
 // TestWebViewInABrowser loads the pages in a real browser and checks the result after their

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -454,6 +455,42 @@ func (d damaged) Events(ctx context.Context, id string, after uint64) iter.Seq2[
 				return
 			}
 		}
+	}
+}
+
+// altered is a log whose last events are others after some time.
+type altered struct {
+	*store.MemoryLog
+	now atomic.Bool
+}
+
+func (a *altered) Events(ctx context.Context, id string, after uint64) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		for ev, err := range a.MemoryLog.Events(ctx, id, after) {
+			if a.now.Load() && ev.Seq > 4 {
+				ev.Timestamp++
+			}
+			if !yield(ev, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestACheckIsOfWhatItRead: a page does not say that a run is unchanged which was changed after its
+// check.
+func TestACheckIsOfWhatItRead(t *testing.T) {
+	log := &altered{MemoryLog: store.Memory()}
+	long(t, log.MemoryLog, "R", 5)
+	b := openView(t, viewOf(log, ""))
+	if code, body := b.post("/runs/R/validate", url.Values{}); code != http.StatusOK || !strings.Contains(body, "All 5 events so far were unchanged.") {
+		t.Fatalf("%d %s", code, body)
+	}
+	appendEvent(t, log.MemoryLog, "R", event.KindUserMessageAppended, event.UserMessageAppended{Content: "again"})
+	b.wants("/runs/R/validate", "were unchanged.", "<dt>since then</dt><dd>1 event</dd>")
+	log.now.Store(true)
+	if body := b.wants("/runs/R/validate", "The run was changed after the last check."); strings.Contains(body, "were unchanged") {
+		t.Error("a changed run is unchanged")
 	}
 }
 
