@@ -205,10 +205,9 @@ func (s *Session) watched() *Breakpoint {
 	return nil
 }
 
-// inScript returns the breakpoint in the script at which the session is, or nil. A line of it begins
-// here, perhaps in a function that was called.
-func (s *Session) inScript(called bool) *Breakpoint {
-	here, _ := s.table.Innermost(s.memory())
+// inScript returns the breakpoint at a place in the script, or nil. A line begins there, perhaps in a
+// function that was called.
+func (s *Session) inScript(here Place, called bool) *Breakpoint {
 	for _, b := range s.breaks {
 		file := b.script.File // as much of its path as the user has given, or all of it
 		same := strings.HasSuffix("/"+here.File, "/"+file) || strings.HasSuffix("/"+file, "/"+here.File)

@@ -122,7 +122,7 @@ func TestThereAndBack(t *testing.T) {
 	back, _ := walk(t, s, debug.Line, true, debug.Beginning)
 	there, lines := walk(t, s, debug.Line, false, debug.Ending)
 	slices.Reverse(back)
-	if !slices.Equal(there, back) || len(there) < 10 {
+	if !slices.Equal(there, back) || len(there) < 9 {
 		t.Errorf("by lines:\nthere %d\nback  %d", there, back)
 	}
 	for _, line := range []int{13, 15, 3, 5} {

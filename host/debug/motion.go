@@ -221,7 +221,8 @@ type motion struct {
 	breaks machine.Stop // the breakpoints in the module
 
 	// Where it began.
-	began level
+	began  level
+	frames map[uint32]bool // of the script, on the stack
 
 	// The place where it is.
 	trail    trail
@@ -229,6 +230,7 @@ type motion struct {
 	now      level
 	line     int32
 	spot     spot
+	place    Place // in the script
 	follower source.Follower
 	pulse    [3]uint32 // what the interpreter changes when it goes on
 }
@@ -240,7 +242,7 @@ func (m *motion) look() {
 	if m.script {
 		var place Place
 		place, depth, m.pulse, _ = m.follower.Look(m.memory())
-		m.spot = m.scriptSpot(place)
+		m.spot, m.place = m.scriptSpot(place), place
 	} else {
 		offset, _ := m.rec.Where()
 		m.spot = m.Session.spot(offset)
@@ -263,6 +265,12 @@ func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error
 	m.follower.Table = s.table
 	m.look()
 	m.began = m.now
+	if m.script && kind == Over {
+		m.frames = map[uint32]bool{}
+		for _, frame := range s.table.Stack(s.memory()) {
+			m.frames[frame] = true
+		}
+	}
 	if kind == Over && len(s.trail(m.script)) == 0 { // no function of the user runs
 		m.kind = Line
 	}
@@ -321,7 +329,13 @@ func (m *motion) scan(ctx context.Context, from, to uint64, last bool) (found ui
 	if err := m.rec.Seek(ctx, from); err != nil {
 		return 0, Stop{}, err
 	}
-	if !m.script && (m.kind == Line || m.kind == Over) { // the lines of the block before it matter
+	const pulses = 1 << 14 // enough for an interpreter to say where it is
+	switch at := m.rec.At(); {
+	case m.script:
+		if err := m.rec.Seek(ctx, at-min(at, pulses)); err != nil {
+			return 0, Stop{}, err
+		}
+	case m.kind == Line || m.kind == Over: // the lines of the block before it matter
 		const before = 32 // enough for an instruction of the module, behind what the rewriter adds to each block
 		if err := m.rec.SeekFuel(ctx, m.rec.Fuel()); err != nil {
 			return 0, Stop{}, err
@@ -346,6 +360,10 @@ func (m *motion) scan(ctx context.Context, from, to uint64, last bool) (found ui
 		why, err := m.rec.Run(ctx, until, conditions)
 		if err != nil {
 			return 0, Stop{}, err
+		}
+		m.follower.Wrote = 0
+		if why == machine.Written {
+			m.follower.Wrote = m.rec.Hit().Addr
 		}
 		at := m.rec.At()
 		ends := m.ends(at < to || !last, at < m.rec.End())
@@ -414,18 +432,18 @@ func (m *motion) ends(breakpoints, arrives bool) (stop Stop) {
 	case m.kind == Continue && !m.script:
 		return stop
 	}
-	before := m.now
 	m.look()
-	begins := m.trail.enter(m.now.depth, m.spot)
+	begins := m.trail.enter(m.now.depth, m.spot) && !(m.script && m.follower.Resumed)
 	if !m.script && m.line > 0 {
 		beyond := m.block.enter(m.rec.Fuel(), m.now, m.spot.function, m.line, m.byID[m.line-1])
 		begins = begins && beyond
 	}
 	switch {
 	case stop.Reason != "" || m.now.depth == 0 || !breakpoints || !arrives:
-	case m.script && begins && m.inScript(before.above(m.now)) != nil:
-		stop = Stop{Hit, m.inScript(before.above(m.now))}
-	case m.kind == Out && m.now.above(m.began), m.kind == Over && begins && !m.began.above(m.now), m.kind == Line && begins:
+	case m.script && begins && m.inScript(m.place, m.follower.Called) != nil:
+		stop = Stop{Hit, m.inScript(m.place, m.follower.Called)}
+	case m.kind == Out && m.now.above(m.began), m.kind == Line && begins,
+		m.kind == Over && begins && (m.frames[m.follower.Function] || !m.script && !m.began.above(m.now)):
 		stop.Reason = Stepped
 	}
 	return stop

@@ -16,6 +16,7 @@ const (
 type Call struct {
 	Place
 	Variables []Variable
+	frame     uint32
 }
 
 // Interpreted returns the calls of the script on the stack of a Python or JavaScript module, the
@@ -23,28 +24,32 @@ type Call struct {
 // innermost is the line of its last operation that could fail. If locals are the locals of the
 // functions of WebAssembly on the stack, innermost first, it is exact in JavaScript, too.
 func (t *Table) Interpreted(memory []byte, locals ...[]uint64) []Call {
-	calls, _ := t.calls(memory, locals, false)
+	calls, _ := t.calls(memory, locals, false, false)
 	return calls
 }
 
 // Innermost returns the place of the innermost call of [Table.Interpreted], and how many there are with
 // those that it leaves out, in a small part of the time.
 func (t *Table) Innermost(memory []byte, locals ...[]uint64) (Place, int) {
-	calls, n := t.calls(memory, locals, true)
+	calls, n := t.calls(memory, locals, true, false)
 	if len(calls) == 0 {
 		return Place{}, 0
 	}
 	return calls[0].Place, n
 }
 
-// calls returns the calls of the script, and their number; if brief, the innermost without variables.
-func (t *Table) calls(memory []byte, locals [][]uint64, brief bool) (all []Call, count int) {
+// calls returns the calls of the script, and their number; if brief, the innermost without variables. If
+// fresh, the innermost has just been called.
+func (t *Table) calls(memory []byte, locals [][]uint64, brief, fresh bool) (all []Call, count int) {
 	in, frame := t.interpreter(memory, locals)
+	if q, ok := in.(*quickJS); ok {
+		q.fresh = fresh
+	}
 	for n := 0; frame != 0 && (n < maxCalls || brief && n < mostCalls); n++ {
 		if code := in.code(frame); brief && count > 0 && code != 0 {
 			count++
 		} else if code != 0 {
-			c := Call{}
+			c := Call{frame: frame}
 			if c.Place = in.place(frame, code); c.File != "" {
 				if !brief {
 					c.Variables = in.variables(frame, code)
@@ -61,6 +66,7 @@ func (t *Table) calls(memory []byte, locals [][]uint64, brief bool) (all []Call,
 type interpreter interface {
 	caller(frame uint32) uint32              // or 0
 	code(frame uint32) uint32                // or 0 for a function that is not of a script
+	suspended(frame uint32) bool             // whether a new frame is one that has run before
 	place(frame, code uint32) Place          // without a file for what is not the author's; called from the innermost
 	variables(frame, code uint32) []Variable // of the function
 	words(frame uint32) [3]uint32            // the addresses of what changes with calls and operations: see [Follower.Look]

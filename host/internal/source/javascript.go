@@ -93,6 +93,7 @@ type quickJS struct {
 	bytesOf
 	script *script
 	locals [][]uint64 // of WebAssembly, until the innermost function is read
+	fresh  bool       // the innermost function has just been called
 	left   int        // values that may still be read
 }
 
@@ -130,13 +131,23 @@ func (q *quickJS) place(frame, code uint32) Place {
 			break
 		}
 	}
-	q.locals = nil
-	if pc <= buffer || pc > buffer+size {
+	// The frame of an ordinary function has the place of an older one, until it says where it is.
+	old := q.fresh && q.ordinary(frame)
+	q.locals, q.fresh = nil, false
+	if old || pc <= buffer || pc > buffer+size {
 		pc = buffer + 1 // it has called nothing yet
 	}
 	p := Place{File: q.atom(q.u32(code + 56)), Function: cmp.Or(q.name(q.u32(frame+8), code), "(anonymous)")}
 	p.Line, p.Column = q.line(code, pc-buffer-1)
 	return q.script.author(p)
+}
+
+// ordinary reports whether a frame is of a function that cannot suspend itself.
+func (q *quickJS) ordinary(frame uint32) bool { return q.uint(q.u32(frame+8)+10, 2) == 13 }
+
+func (q *quickJS) suspended(frame uint32) bool {
+	code := q.code(frame)
+	return code != 0 && !q.ordinary(frame) && q.u32(frame+quickJSInstruction) > q.u32(code+12)
 }
 
 // isScript reports whether a class of objects is one of the functions in JavaScript.

@@ -65,6 +65,11 @@ func (p *python) code(frame uint32) uint32 {
 	return p.u32(frame + p.o[frameExecutable])
 }
 
+func (p *python) suspended(frame uint32) bool {
+	code := p.code(frame)
+	return code != 0 && p.u32(frame+p.o[frameInstruction]) > code+p.o[codeOf]
+}
+
 func (p *python) place(frame, code uint32) Place {
 	c := Place{File: p.text(p.u32(code + p.o[codeFile])), Function: p.text(p.u32(code + p.o[codeQualName]))}
 	if strings.HasPrefix(c.File, "<frozen _starling_") { // what executes the tool
