@@ -162,7 +162,7 @@ func TestFlameOfARun(t *testing.T) {
 	}
 	recordUse(t, log, "MANY", "rates", moduleOne, 200, 1000)
 	finish(b, "/runs/MANY/fuel", nil)
-	b.wants("/runs/MANY/fuel", "Smaller or deeper functions are not drawn.", `20000 smaller functions, counted wherever they were called</td><td class="number">20,000`)
+	b.wants("/runs/MANY/fuel", "Smaller or deeper functions are not drawn.", `20000 smaller functions, counted wherever they were called</td><td class="number">20k`)
 	finish(b, "/runs/GONE/fuel", nil)
 	b.wants("/runs/GONE/fuel", "its module is gone", ">Execute again</button>")
 }
