@@ -108,6 +108,13 @@ func findDebugCommand(word string) (debugCommand, error) {
 	}
 	switch len(found) {
 	case 0:
+		var names []string
+		for _, c := range debugCommands {
+			names = append(names, strings.Fields(c.name)...)
+		}
+		if near := display.Nearest(word, names); near != "" {
+			return debugCommand{}, fmt.Errorf("unknown command %q; did you mean %s?", word, near)
+		}
 		return debugCommand{}, fmt.Errorf("unknown command %q; type help", word)
 	case 1:
 		return found[0], nil
@@ -130,7 +137,11 @@ func (p *prompt) loop(ctx context.Context) error {
 	failed := false
 	for last := ""; ; {
 		line, err := next()
-		if err != nil {
+		if errors.Is(err, bufio.ErrBufferFull) {
+			failed = true
+			p.stderr.printf("%s a command of more than 64 KiB; it is ignored\n", styled{bad, "error:"})
+			continue
+		} else if err != nil {
 			break
 		}
 		line = strings.TrimSpace(line)
@@ -180,12 +191,16 @@ func (p *prompt) obey(ctx context.Context, line string) error {
 func (p *prompt) reader() (next func() (string, error), terminal bool) {
 	in, ok := p.stdin.(*os.File)
 	if !ok || !isTerminal(in) || !p.stdout.terminal {
-		scanner := bufio.NewScanner(p.stdin)
+		lines := bufio.NewReaderSize(p.stdin, 64<<10)
 		return func() (string, error) {
-			if !scanner.Scan() {
-				return "", cmp.Or(scanner.Err(), io.EOF)
+			line, more, err := lines.ReadLine()
+			if err != nil || !more {
+				return string(line), err
 			}
-			return scanner.Text(), nil
+			for more && err == nil {
+				_, more, err = lines.ReadLine()
+			}
+			return "", bufio.ErrBufferFull
 		}, false
 	}
 	line := term.NewTerminal(struct {
@@ -410,10 +425,13 @@ func (p *prompt) breakAt(_ context.Context, args string) error {
 		return err
 	}
 	where := ""
-	if len(b.Lines) > 0 && b.Lines[0].File != "" {
-		where = " at " + placeName(b.Lines[0])
-	} else if b.Unchecked {
+	switch {
+	case b.Unchecked && len(b.Lines) > 0:
+		where = ", if a line of the script begins there"
+	case b.Unchecked:
 		where = ", once the script calls it"
+	case len(b.Lines) > 0 && b.Lines[0].File != "":
+		where = " at " + placeName(b.Lines[0])
 	}
 	p.stdout.printf("breakpoint %d: %s%s\n", b.ID, b.What, where)
 	return nil

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -20,5 +22,20 @@ func TestDebugCommandsAreDocumented(t *testing.T) {
 		if name != "help" && name != "quit" && !strings.Contains(string(manual), "`"+name) {
 			t.Errorf("docs/debug.md does not name %s", name)
 		}
+	}
+}
+
+// A line that is too long does not end a session, and a misspelt command finds the right one.
+func TestDebugInput(t *testing.T) {
+	p := &prompt{app: &app{stdin: strings.NewReader(strings.Repeat("a", 100_000) + "\ninfo\n")}}
+	next, _ := p.reader()
+	if _, err := next(); !errors.Is(err, bufio.ErrBufferFull) {
+		t.Errorf("a long line: %v", err)
+	}
+	if line, err := next(); line != "info" || err != nil {
+		t.Errorf("the line behind it is %q, %v", line, err)
+	}
+	if _, err := findDebugCommand("brek"); err == nil || !strings.Contains(err.Error(), "did you mean break?") {
+		t.Errorf("brek: %v", err)
 	}
 }

@@ -20,7 +20,7 @@ type Breakpoint struct {
 	What          string // as the user wrote it
 	Address, Size uint32 // of a watchpoint; Size is zero for others
 	Lines         []Place
-	Unchecked     bool // it names a function of a script, which may have none of that name
+	Unchecked     bool // it names a function or a line of a script, which may not have it, or never stop there
 
 	rewritten []uint32 // offsets of operations in the rewritten module
 	places    []uint64 // positions
@@ -48,6 +48,9 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 	b := &Breakpoint{What: what}
 	kind, rest, _ := strings.Cut(what, " ")
 	rest = strings.TrimSpace(rest)
+	if what == "" {
+		return nil, errors.New("a breakpoint needs a place")
+	}
 	var offsets []uint32
 	switch file, line, number := lineOf(what); {
 	case kind == "fuel" && rest != "":
@@ -77,7 +80,7 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 			}
 		}
 		if s.interpreted() {
-			b.script = Place{File: strings.TrimPrefix(file, "/"), Line: line}
+			b.script, b.Unchecked = Place{File: strings.TrimPrefix(file, "/"), Line: line}, true
 		} else {
 			var found int
 			if offsets, found = s.table.Addresses(file, line); found == 0 {

@@ -173,6 +173,8 @@ func (v *server) handle(ctx context.Context, q request) {
 	answer, known := handlers[q.Command]
 	first := q.Command == "initialize" || q.Command == "launch" || q.Command == "attach" || q.Command == "disconnect"
 	switch {
+	case q.Type != "" && q.Type != "request": // nothing is to be answered
+		return
 	case !known:
 		err = fmt.Errorf("%s is not supported", q.Command)
 	case v.s == nil && !first:
@@ -232,7 +234,10 @@ func sets(kind string, place func(v *server, file string, b breakpoint) (*debug.
 				continue
 			}
 			v.ids[kind] = append(v.ids[kind], b.ID)
-			verified := dap.Breakpoint{Id: b.ID, Verified: true}
+			verified := dap.Breakpoint{Id: b.ID, Verified: !b.Unchecked}
+			if b.Unchecked {
+				verified.Message = "stops if a line or a function of the script begins there"
+			}
 			if len(b.Lines) > 0 {
 				verified.Line = b.Lines[0].Line
 			}
