@@ -49,7 +49,6 @@ const debugExample = `  starling-host debug @last
 type debugFlags struct {
 	at      string
 	source  string
-	given   bool // source is
 	symbols string
 	dap     bool
 	listen  string
@@ -68,7 +67,6 @@ func (a *app) debugCommand() *cobra.Command {
 		if f.listen != "" && !f.dap && !launch {
 			return usagef("", "debug: --listen requires --dap")
 		}
-		f.given = f.source != ""
 		symbols, err := f.find(ctx)
 		if err != nil {
 			return err
@@ -156,10 +154,7 @@ func (a *app) debug(ctx context.Context, log database, events []event.Event, tar
 			return err
 		}
 		p := &prompt{app: a, s: s, files: files, program: programOf(events[target.Call.First-1]), marks: map[string]uint64{}}
-		p.greet(events[0].RunID, target.Call)
-		if f.given && !found && !p.frames[p.frame].Script {
-			a.warn("no source file of the module is below " + f.source)
-		}
+		p.greet(events[0].RunID, target.Call, found)
 		return p.loop(ctx)
 	}
 	if f.listen == "" {

@@ -234,7 +234,7 @@ func (c clearing) Read(b []byte) (int, error) {
 }
 
 // greet describes the call, and where the session begins.
-func (p *prompt) greet(runID string, call span.Span) {
+func (p *prompt) greet(runID string, call span.Span, sources bool) {
 	_, end, _ := p.s.Position()
 	text, diverged := p.s.Outcome()
 	look := good
@@ -245,6 +245,9 @@ func (p *prompt) greet(runID string, call span.Span) {
 	p.head("call", plain, fmt.Sprintf("%s %s, attempt %d, event %d", printable(call.Name), printable(call.CallID), call.Attempt, call.First))
 	p.head("outcome", look, shorten(printable(text), 300))
 	p.head("size", plain, fmt.Sprintf("%s instructions, fuel %s, %s; lines: %s", grouped(end), grouped(call.Fuel), plural(len(p.s.Effects()), "effect"), cmp.Or(p.s.Source(), "none")))
+	if lines := p.s.Source(); !sources && (lines == "DWARF" || lines == "Go") { // the files of a script are not known beforehand
+		p.head("source", plain, "no file of the module is below "+p.files.Folder()+": --source FOLDER")
+	}
 	p.stopped("")
 }
 

@@ -28,6 +28,9 @@ func NewFiles(folder string) *Files {
 	return &Files{folder: folder, known: map[string]file{}}
 }
 
+// Folder returns the absolute path of the folder.
+func (f *Files) Folder() string { return f.folder }
+
 // Lines returns the lines of the file that a module names, and its absolute path, or nothing if it is not
 // below the folder. Of the name as the compiler wrote it, the longest end that is there counts:
 // /build/tool/src/parse.c may be src/parse.c.
