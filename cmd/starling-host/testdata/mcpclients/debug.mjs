@@ -63,7 +63,7 @@ assert.equal(at.event.text, "fuel 1000");
 await client.setFunctionBreakpointsRequest({ breakpoints: [] });
 await stops(() => client.send("untilFuel", { fuel: 2000 }), "step");
 
-// Memory: who wrote it, and what it is. An instruction of the module is a step, too.
+// Memory: who wrote it, and what it is.
 const end = await stops(() => client.send("untilFuel", { fuel: Number.MAX_SAFE_INTEGER }), "entry");
 const code = await client.send("disassemble", { memoryReference: end.instructionPointerReference, instructionCount: 2, instructionOffset: -1 });
 assert.equal(code.body.instructions[1].address, end.instructionPointerReference);
@@ -77,7 +77,7 @@ await client.setDataBreakpointsRequest({ breakpoints: [{ dataId: info.body.dataI
 await client.setBreakpointsRequest({ source: { path }, breakpoints: [] });
 const writer = await stops(() => client.reverseContinueRequest(thread), "data breakpoint");
 const before = (await client.send("readMemory", { memoryReference: slot.memoryReference, count: 4 })).body.data;
-await stops(() => client.nextRequest({ threadId: 1, granularity: "instruction" }), "step");
+await stops(() => client.nextRequest({ threadId: 1, granularity: "instruction" }), "data breakpoint"); // it writes there
 const after = (await client.send("readMemory", { memoryReference: slot.memoryReference, count: 4 })).body.data;
 assert.notEqual(before, after);
 await client.setDataBreakpointsRequest({ breakpoints: [] });
