@@ -210,7 +210,7 @@ func parseAge(text string) (time.Duration, error) {
 }
 
 func parseTime(text string, now time.Time) (t time.Time, err error) {
-	if age, err := parseAge(text); err == nil {
+	if age, err := parseAge(text); err == nil && age >= 0 {
 		return now.Add(-age), nil
 	}
 	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly, time.TimeOnly, "15:04"} {

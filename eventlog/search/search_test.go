@@ -182,6 +182,7 @@ func TestParseErrors(t *testing.T) {
 		"-Staus:5xx":                           {1, `there is no field "staus"`, "did you mean status:5xx?"},
 		"statu:5xx":                            {1, `there is no field "statu"`, "did you mean status:5xx?"},
 		"since:yesterday":                      {1, `"yesterday" is not a time`, "write since:1h (it started later; also 04:20, 2026-03-02T04:20 (UTC))"},
+		"since:-1h":                            {1, `"-1h" is not a time`, "write since:1h"},
 		"localhost:8080":                       {1, `there is no field "localhost"`, `write "localhost:8080" to find the text`},
 		"x -":                                  {3, "there is no word", "no route"},
 		"duration:>5":                          {1, `"5" is not an amount for duration`, "duration:>10s"},
@@ -219,7 +220,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q is %q, and that is %q, %v", text, q, again, err)
 		}
 		word := search.Word("tool", text)
-		if q, err := search.Parse(word, began); err == nil && q.Value("tool") != strings.ToLower(text) {
+		if q, err := search.Parse(word, began); err == nil && q.Value("tool") != strings.ToLower(strings.ToValidUTF8(text, "\ufffd")) {
 			t.Errorf("%q is written as %s, which is %q", text, word, q.Value("tool"))
 		}
 	})
