@@ -42,6 +42,7 @@ type runsFlags struct {
 
 func (a *app) runsCommand() *cobra.Command {
 	var f runsFlags
+	var failed bool
 	var fields strings.Builder
 	for _, field := range search.Fields {
 		fmt.Fprintf(&fields, "  %-18s  %s\n", field.Example, field.Meaning)
@@ -63,8 +64,12 @@ func (a *app) runsCommand() *cobra.Command {
 		},
 	}, func(ctx context.Context, log database, args []string) error {
 		f.query = strings.Join(args[1:], " ")
+		if failed {
+			f.query = strings.TrimSpace("state:failed " + f.query)
+		}
 		return a.runs(ctx, log, f)
 	})
+	cmd.Flags().BoolVar(&failed, "failed", false, "list only failed runs, as the word state:failed does")
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
 	outputFlag(cmd, &f.output)
