@@ -35,6 +35,7 @@ func For(ctx context.Context, c Claim) context.Context { return context.WithValu
 type Scheduler struct {
 	now  func() time.Time
 	each int // slots that one tenant may hold at once
+	all  int // slots that there are
 
 	mu       sync.Mutex         // guards what follows, and the fields of tenants and slots
 	free     int                // slots that are not held
@@ -86,7 +87,7 @@ type waiter struct {
 // at most that many of them at once.
 func New(n int, each ...int) *Scheduler {
 	n = max(n, 1)
-	return &Scheduler{now: time.Now, free: n, each: slices.Min(append(each, n)), tenants: map[string]*tenant{}, waiting: map[*tenant]bool{}}
+	return &Scheduler{now: time.Now, free: n, all: n, each: slices.Min(append(each, n)), tenants: map[string]*tenant{}, waiting: map[*tenant]bool{}}
 }
 
 // Slot lets its holder compute until Release.
@@ -119,6 +120,13 @@ func (s *Scheduler) Acquire(ctx context.Context) (*Slot, error) {
 		s.leave(w)
 		return nil, ctx.Err()
 	}
+}
+
+// Idle reports whether no slot is held.
+func (s *Scheduler) Idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free == s.all
 }
 
 // join queues a caller behind those of its tenant. A tenant without waiting callers

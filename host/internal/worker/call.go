@@ -242,12 +242,14 @@ func (h *call) effect(body []byte) error {
 var errFault = errors.New("worker: the host's import panicked")
 
 // perform answers an effect. Those of demoted calls are paced: they share a few slots, and
-// each waits a moment first. An exchange waits for a server, so it keeps no slot.
+// each waits a moment first unless nothing else computes. An exchange waits for a server, so it keeps no slot.
 func (h *call) perform(e effect) (kind, []byte) {
 	if h.process.demoted.Load() {
 		if slot, err := h.module.engine.demotedEffects.Acquire(h.outside()); err == nil { // otherwise the process was asked to end the call
 			defer slot.Release()
-			time.Sleep(effectPause)
+			if e := h.module.engine; !e.config.Scheduler.Idle() {
+				e.pause(effectPause)
+			}
 			if e.op == opHTTP {
 				slot.Release()
 			}

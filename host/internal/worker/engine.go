@@ -91,7 +91,8 @@ type Engine struct {
 	// demoted from the beginning, and for effects of demoted calls.
 	starts, demotedStarts, demotedEffects *scheduler.Scheduler
 
-	linger time.Duration // see idle.go
+	linger time.Duration       // see idle.go
+	pause  func(time.Duration) // see effectPause
 
 	mu      sync.Mutex     // guards what follows
 	idle    []*idleProcess // least recently used first
@@ -112,7 +113,7 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	}
 	quarter := runtime.GOMAXPROCS(0) / 4
 	e := &Engine{
-		config: c, host: host, closing: make(chan struct{}), places: make(chan struct{}, c.MaxCalls), linger: linger,
+		config: c, host: host, closing: make(chan struct{}), places: make(chan struct{}, c.MaxCalls), linger: linger, pause: time.Sleep,
 		starts: scheduler.New(quarter), demotedStarts: scheduler.New(quarter), demotedEffects: scheduler.New(quarter),
 	}
 	e.tidying = time.AfterFunc(time.Hour, e.tidy)

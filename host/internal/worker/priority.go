@@ -15,8 +15,9 @@ import (
 // queue. A tenant gains nothing by many calls that are just short enough: they share CPU
 // slots.
 const (
-	// effectPause is how long the host waits before each effect of a demoted call, because
-	// the host itself, which performs the effect, is not demoted. Many effects count as
+	// effectPause is how long, at least, the host waits before each effect of a demoted call
+	// while others hold CPU slots, because the host itself, which performs the effect, is not
+	// demoted. An idle system rounds it up to a millisecond. Many effects count as
 	// computing. Together, demoted calls have a quarter of the processors for their
 	// effects.
 	effectPause = 200 * time.Microsecond

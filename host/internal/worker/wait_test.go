@@ -106,3 +106,34 @@ func TestAnEffectThatWaitsEndsAtTheDeadline(t *testing.T) {
 		t.Errorf("the call ended with %v", err)
 	}
 }
+
+// TestEffectsOfDemotedCallsWaitForOthers makes a demoted call while something else computes, and while
+// nothing does.
+func TestEffectsOfDemotedCallsWaitForOthers(t *testing.T) {
+	for _, busy := range []bool{true, false} {
+		e := workers(t, Config{})
+		m := mustLoad(t, e, asksForEver().Bytes(), sandbox.Limits{}).(*Module)
+		p := e.take(m)
+		p.demoted.Store(true)
+		m.giveBack(p)
+		release := func() {}
+		if busy {
+			slot, err := e.config.Scheduler.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			release = slot.Release
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		paused := false
+		e.pause = func(time.Duration) { paused = true }
+		_, err := m.Call(ctx, sandbox.Call{Input: envelope("t", "1")}, &world{at: func(effect int) {
+			if effect == 20 {
+				cancel()
+			}
+		}})
+		if release(); !errors.Is(err, tool.ErrCancelled) || paused != busy {
+			t.Errorf("beside others %v: paused %v, %v", busy, paused, err)
+		}
+	}
+}
