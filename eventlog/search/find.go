@@ -42,7 +42,7 @@ type Run struct {
 
 	prefix string // of the namespace, in the id
 	blamed string // the tool that made it fail, or empty
-	cause  string // why it failed, on one line, after that tool
+	failed string // why it failed, on one line
 	errors []string
 	found  []string // those of the texts of a query that its events have
 }
@@ -74,7 +74,7 @@ type Found struct {
 	Searched int       // runs that were looked at
 	More     bool      // older runs were not looked at
 	Unread   int       // runs whose events could not be read to the end
-	Partly   int       // runs of which not all events were read, because they are too many
+	Partly   int       // runs with too many events to read all of them
 	Oldest   time.Time // when the last of them began
 	Starts   []Start
 	Reasons  []Reason
@@ -151,7 +151,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			f.Starts = append(f.Starts, Start{r.StartedAt, r.Status()})
 			if isFailed {
 				failed++
-				causes = append(causes, Run{RunSummary: summary, blamed: r.blamed, cause: r.cause})
+				causes = append(causes, Run{RunSummary: summary, blamed: r.blamed, failed: r.failed})
 			}
 		}
 		list.Offset += len(page.Runs)
@@ -242,18 +242,23 @@ func read(ctx context.Context, log Log, s eventlog.RunSummary, most int, texts [
 	}
 	if did.State == span.Failed {
 		r.errors = append(r.errors, did.ErrorType+": "+did.Error)
-		r.blamed, r.Reason = did.Reason()
-		r.Reason, _, _ = strings.Cut(r.Reason, "\n")
-		if r.cause = r.Reason; r.blamed != "" {
-			r.cause = r.blamed + ": " + r.Reason
-		}
-		if r.blamed != r.Tool {
-			r.Reason = r.cause
+		r.blamed, r.failed = did.Reason()
+		r.failed, _, _ = strings.Cut(r.failed, "\n")
+		if r.Reason = r.failed; r.blamed != r.Tool {
+			r.Reason = r.cause()
 		}
 	}
 	r.Did = *did
 	r.Did.Spans = nil
 	return r, n
+}
+
+// cause returns why the run failed, after the tool that made it fail.
+func (r *Run) cause() string {
+	if r.blamed == "" {
+		return r.failed
+	}
+	return r.blamed + ": " + r.failed
 }
 
 // Name returns what a run calls: the tool that it calls now, or its tool, or its model.
@@ -300,12 +305,11 @@ const maxWords = 40
 func reasons(q Query, failed []Run) (all []Reason) {
 	at := map[string]int{}
 	for _, r := range failed {
-		pattern := patternOf(r.cause)
+		pattern := patternOf(r.cause())
 		i, ok := at[pattern]
 		if !ok {
 			i, at[pattern] = len(all), len(all)
-			text := strings.TrimPrefix(r.cause, r.blamed+": ")
-			all = append(all, Reason{Tool: r.blamed, Text: cmp.Or(text, "(encrypted)"), Last: r.StartedAt.UTC(), Query: q.With("state", eventlog.StatusFailed) + " " + Word("reason", "="+pattern)})
+			all = append(all, Reason{Tool: r.blamed, Text: cmp.Or(r.failed, "(encrypted)"), Last: r.StartedAt.UTC(), Query: q.With("state", eventlog.StatusFailed) + " " + Word("reason", "="+pattern)})
 		}
 		all[i].Runs++
 		all[i].First = r.StartedAt.UTC()

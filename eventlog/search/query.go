@@ -330,9 +330,9 @@ func (t term) matches(r *Run) bool {
 		return slices.ContainsFunc(r.errors, fits)
 	case "reason":
 		if whole, ok := strings.CutPrefix(t.value, "="); ok {
-			return patternOf(r.cause) == whole
+			return patternOf(r.cause()) == whole
 		}
-		return fits(r.cause)
+		return fits(r.cause())
 	case "fuel":
 		return t.compares(float64(r.Did.Fuel))
 	case "calls":
