@@ -518,7 +518,7 @@ func (b *Builder) close(state State, at int64) {
 // ended is the end of the run.
 func (b *Builder) ended(state State, errorType, text string) {
 	r := &b.run
-	if r.State != Open { // only of a log that nobody validated
+	if r.State != Open { // a second terminal event, which only an invalid log has
 		return
 	}
 	b.endTurn()

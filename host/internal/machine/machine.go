@@ -245,7 +245,7 @@ func (g *Global) Get() uint64 { return g.m.globals[g.index] }
 func (g *Global) Set(v uint64) { g.m.globals[g.index] = v }
 
 // Observe makes the machine call a function at the beginning of each call that it does not record, and
-// after each write to one of the ranges that the function returned last. Nil is none.
+// after each write to one of the ranges that the function returned last. Nil removes it.
 func (m *Machine) Observe(f func() []Range) { m.observe = f }
 
 // Count makes the machine count how often each operation is executed.

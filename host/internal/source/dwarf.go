@@ -629,7 +629,7 @@ func (t *Table) readScopes() {
 	}
 }
 
-// named returns the name of an entry, or of what it is a copy of.
+// named returns the name of an entry, or of the entry that it copies.
 func (d *debugInfo) named(offset uint64, names map[uint64]string) string {
 	var e entry
 	for range 4 {

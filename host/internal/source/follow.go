@@ -35,7 +35,7 @@ type Follower struct {
 	Wrote    uint32 // of the addresses that Look returned, the one that was written since, if known
 	Function uint32 // the frame of the innermost function of the script, at the last look
 
-	// Called and Resumed report that the innermost function has begun, or goes on where it had suspended
+	// Called and Resumed report that the innermost function has begun, or continues after it suspended
 	// itself, since the look before.
 	Called, Resumed bool
 

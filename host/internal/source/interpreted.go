@@ -69,7 +69,7 @@ type interpreter interface {
 	suspended(frame uint32) bool             // whether a new frame is one that has run before
 	place(frame, code uint32) Place          // without a file for what is not the author's; called from the innermost
 	variables(frame, code uint32) []Variable // of the function
-	words(frame uint32) [3]uint32            // the addresses of what changes with calls and operations: see [Follower.Look]
+	words(frame uint32) [3]uint32            // the addresses of words that change with calls and operations: see [Follower.Look]
 }
 
 // interpreter returns that of the module, and its innermost frame or 0.

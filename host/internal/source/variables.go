@@ -122,7 +122,7 @@ func (v *viewer) variables(root *entry, function string) (all []Variable) {
 	return all
 }
 
-// origin returns the name and the type of an entry, or of what it is a copy of.
+// origin returns the name and the type of an entry, or of the entry that it copies.
 func (v *viewer) origin(e *entry, links int) (name string, of uint64) {
 	name, of = v.text(e, dwarf.AttrName), e.number(dwarf.AttrType)
 	var next entry
@@ -233,7 +233,7 @@ type kind struct {
 	name   string // as C would write it, roughly
 	size   uint64 // in bytes
 	length uint64 // of an array, whose dimensions are flattened
-	of     uint64 // the type of its elements, or of what it points to
+	of     uint64 // the type of its elements, or of its target
 }
 
 // kindForms are the names of types that have none, around that of the type that they are made of.

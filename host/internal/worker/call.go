@@ -247,8 +247,8 @@ func (h *call) perform(e effect) (kind, []byte) {
 	if h.process.demoted.Load() {
 		if slot, err := h.module.engine.demotedEffects.Acquire(h.outside()); err == nil { // otherwise the process was asked to end the call
 			defer slot.Release()
-			if e := h.module.engine; !e.config.Scheduler.Idle() {
-				e.pause(effectPause)
+			if engine := h.module.engine; !engine.config.Scheduler.Idle() {
+				engine.pause(effectPause)
 			}
 			if e.op == opHTTP {
 				slot.Release()

@@ -157,7 +157,7 @@ func TestReportsAreBounded(t *testing.T) {
 		"deeper":                    {every, many(110, report(reportEnter, 3, 1)), false},
 		"deeper imports":            {every, many(110, report(reportImport, 0, 1)), false},
 		"an import that is not one": {every, report(reportImport, 1, 1), false},
-		"a function that is none":   {every, report(reportEnter, 1<<32, 1), false},
+		"an unknown function":       {every, report(reportEnter, 1<<32, 1), false},
 		"fuel beyond all numbers":   {every, many(2, report(reportLeave, 0, 1<<63)), false},
 		"an unknown report":         {every, report(reportProgress+1, 0, 0), false},
 		"no report":                 {every, report(0, 0, 0), false},

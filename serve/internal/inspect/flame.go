@@ -177,7 +177,8 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 			}
 			key := guest.Line{Name: name, File: file, Line: number}
 			if scripts[key] == nil {
-				scripts[key] = &guest.Line{Name: name, File: file, Line: number}
+				sum := key
+				scripts[key] = &sum
 			}
 			scripts[key].Executed += times
 			scripts[key].Fuel += fuel
