@@ -1,0 +1,68 @@
+package work
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+)
+
+func TestABudgetEndsAtItsLimits(t *testing.T) {
+	b := New(t.Context(), Limits{Steps: 10, Bytes: 10})
+	if err := b.Spend(10); err != nil {
+		t.Error("the last step was refused:", err)
+	}
+	for range 2 {
+		if err := b.Spend(1); !errors.Is(err, ErrExceeded) {
+			t.Error("a step too many:", err)
+		}
+	}
+	if err := b.Hold(10); err != nil {
+		t.Error("the last byte was refused:", err)
+	}
+	if err := b.Hold(1); !errors.Is(err, ErrExceeded) {
+		t.Error("a byte too many:", err)
+	}
+	b.Release(11)
+	if err := b.Hold(10); err != nil {
+		t.Error("bytes that were given back are refused:", err)
+	}
+}
+
+func TestABudgetEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	b := Trusted(ctx)
+	cause := errors.New("hung up")
+	cancel(cause)
+	if err := b.Hold(1); err != cause {
+		t.Error("held after the end:", err)
+	}
+	var err error
+	for steps := 0; err == nil; steps++ {
+		if steps > stride {
+			t.Fatal("the budget never looks at its context")
+		}
+		err = b.Spend(1)
+	}
+	if err != cause {
+		t.Error(err)
+	}
+}
+
+func TestReadAllHoldsWhatItReads(t *testing.T) {
+	data := bytes.Repeat([]byte("x"), 100_000)
+	b := New(t.Context(), ForSize(len(data)))
+	got, err := b.ReadAll(iotest.OneByteReader(bytes.NewReader(data)))
+	if err != nil || !bytes.Equal(got, data) {
+		t.Error(len(got), err)
+	}
+	small := New(t.Context(), Limits{Steps: 1 << 40, Bytes: 50_000})
+	if got, err := small.ReadAll(bytes.NewReader(data)); !errors.Is(err, ErrExceeded) || len(got) > 50_000 {
+		t.Error(len(got), err)
+	}
+	if _, err := Trusted(t.Context()).ReadAll(iotest.ErrReader(io.ErrClosedPipe)); err != io.ErrClosedPipe {
+		t.Error(err)
+	}
+}
