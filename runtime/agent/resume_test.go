@@ -259,9 +259,13 @@ func TestResumeAfterALostAcknowledgement(t *testing.T) {
 		a := newAgent(eventful(), clocked, failing)
 		a.Config.MaxParallelTools = 1
 		inner := a.Log
-		a.Log = &forgetful{inner, n}
+		log := &forgetful{inner, n}
+		a.Log = log
 		r, err := a.Run(context.Background(), "go")
 		if err == nil {
+			if log.barriers <= 0 {
+				t.Errorf("the run does not notice that barrier %d failed", n)
+			}
 			if n < 5 {
 				t.Errorf("the run has only %d barriers", n-1)
 			}
@@ -281,5 +285,22 @@ func TestResumeAfterALostAcknowledgement(t *testing.T) {
 			}
 		}
 		mustReplay(t, a, nil, eventsOf(t, a, runs[0].RunID, false))
+	}
+}
+
+// TestAbandonIsDurable: Abandon reports that the end of the run may not be durable.
+func TestAbandonIsDurable(t *testing.T) {
+	a := newAgent(eventful(), clocked, failing)
+	inner := a.Log
+	a.Log = &forgetful{inner, 1} // so the run stays open
+	if _, err := a.Run(context.Background(), "go"); !errors.Is(err, errForgotten) {
+		t.Fatal(err)
+	}
+	runs, err := inner.ListRuns(context.Background())
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("%d runs, %v", len(runs), err)
+	}
+	if err := agent.Abandon(context.Background(), &forgetful{inner, 1}, runs[0].RunID, "no host can run it"); !errors.Is(err, errForgotten) {
+		t.Errorf("the end is reported as durable: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package archive_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -202,6 +203,20 @@ func TestImportIntoALogThatHasSomeOfIt(t *testing.T) {
 	}
 	if runs, err := l.ListRuns(t.Context()); err != nil || len(runs) != 1 {
 		t.Errorf("%d runs after an import that was refused, %v", len(runs), err)
+	}
+}
+
+// undurable is a log whose barriers fail.
+type undurable struct{ log }
+
+var errUndurable = errors.New("the disk is broken")
+
+func (undurable) Sync(context.Context, string) error { return errUndurable }
+
+func TestAnImportReportsThatItMayNotBeDurable(t *testing.T) {
+	text, _ := write(t, filled(t, memlog.New()), eventlog.PruneOptions{})
+	if _, err := archive.Import(t.Context(), undurable{file(t)}, strings.NewReader(text)); !errors.Is(err, errUndurable) {
+		t.Errorf("the import is reported as durable: %v", err)
 	}
 }
 

@@ -1,6 +1,8 @@
 package cipherlog_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -44,5 +46,24 @@ func TestRunsWithoutAKeyEnd(t *testing.T) {
 	}
 	if err := cipherlog.End(t.Context(), below, "nobody's"); err != nil {
 		t.Error(err)
+	}
+}
+
+// undurable is a log whose barriers fail.
+type undurable struct{ eventlog.EventLog }
+
+var errUndurable = errors.New("the disk is broken")
+
+func (undurable) Sync(context.Context, string) error { return errUndurable }
+
+func TestAnEndReportsThatItMayNotBeDurable(t *testing.T) {
+	t.Parallel()
+	below := store.Memory()
+	first := logtest.Finished("run", 3)[0]
+	if err := over(t, below, 1).Append(t.Context(), "run", first); err != nil {
+		t.Fatal(err)
+	}
+	if err := cipherlog.End(t.Context(), undurable{below}, "run"); !errors.Is(err, errUndurable) {
+		t.Errorf("the end is reported as durable: %v", err)
 	}
 }
