@@ -1,0 +1,385 @@
+package starling_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// parsers are the functions whose cost is up to the data that they read, by the import path of their
+// package.
+var parsers = map[string][]string{
+	"archive/tar":           {"NewReader"},
+	"archive/zip":           {"NewReader", "OpenReader"},
+	"bufio":                 {"NewReader", "NewReaderSize", "NewScanner"},
+	"compress/bzip2":        {"NewReader"},
+	"compress/flate":        {"NewReader"},
+	"compress/gzip":         {"NewReader"},
+	"compress/lzw":          {"NewReader"},
+	"compress/zlib":         {"NewReader"},
+	"debug/dwarf":           {"New"},
+	"debug/gosym":           {"NewTable"},
+	"encoding/asn1":         {"Unmarshal"},
+	"encoding/csv":          {"NewReader"},
+	"encoding/gob":          {"NewDecoder"},
+	"encoding/json":         {"Compact", "Indent", "NewDecoder", "Unmarshal", "Valid"},
+	"encoding/pem":          {"Decode"},
+	"encoding/xml":          {"NewDecoder", "Unmarshal"},
+	"go/parser":             {"ParseDir", "ParseExpr", "ParseFile"},
+	"io":                    {"ReadAll"},
+	"io/ioutil":             {"ReadAll", "ReadFile"},
+	"os":                    {"ReadFile"},
+	"regexp":                {"Compile", "CompilePOSIX", "Match", "MatchString"},
+	"regexp/syntax":         {"Parse"},
+	"golang.org/x/net/html": {"NewTokenizer", "Parse", "ParseFragment"},
+
+	"github.com/fxamacker/cbor/v2":             {"NewDecoder", "Unmarshal", "UnmarshalFirst", "Wellformed"},
+	"github.com/goccy/go-yaml":                 {"NewDecoder", "Unmarshal", "UnmarshalWithOptions", "YAMLToJSON"},
+	"github.com/goccy/go-yaml/lexer":           {"Tokenize"},
+	"github.com/goccy/go-yaml/parser":          {"Parse", "ParseBytes", "ParseFile"},
+	"github.com/google/pprof/profile":          {"Parse", "ParseData"},
+	"github.com/klauspost/compress/zstd":       {"NewReader"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"NewCompiler", "UnmarshalJSON"},
+	"golang.org/x/tools/txtar":                 {"Parse", "ParseFile"},
+	"oras.land/oras-go/v2/content":             {"FetchAll", "ReadAll"},
+	modulePath + "/eventlog/canon":             {"DocOf", "FromJSON", "JSON", "Parse", "Unmarshal"},
+	modulePath + "/internal/zstd":              {"Decompress"},
+}
+
+// byHand are the packages that parse without a library. Each exported function of theirs that takes
+// bytes is a parser, unless it appends to them.
+var byHand = []string{"host/internal/component", "host/internal/interp", "host/internal/rewrite", "host/internal/source", "host/internal/wasm"}
+
+// reading is a group of functions that parse without a budget.
+type reading struct {
+	whose     string // data
+	why       string // it needs no budget
+	functions string // in the form folder.Function or folder.Type.Method, separated by spaces
+}
+
+// TestParsersHaveBudgets finds all functions of the product that parse. Each of them draws from a
+// [work.Budget], or a reading says why it needs none.
+func TestParsersHaveBudgets(t *testing.T) {
+	found := findParsers(t)
+	listed := map[string]bool{}
+	for _, r := range slices.Concat(withoutBudget, owed) {
+		if r.whose == "" || r.why == "" {
+			t.Errorf("the reading of %q does not say whose data it is, and why it needs no budget", r.functions)
+		}
+		for _, f := range strings.Fields(r.functions) {
+			budgeted, parses := found[f]
+			switch {
+			case listed[f]:
+				t.Errorf("%s is listed twice", f)
+			case !parses:
+				t.Errorf("%s is listed, and parses nothing: remove it from the list", f)
+			case budgeted:
+				t.Errorf("%s is listed, and has a budget: remove it from the list", f)
+			}
+			listed[f] = true
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(found)) {
+		if !found[f] && !listed[f] {
+			t.Errorf("%s parses, and draws from no *work.Budget: give it one, or list in parsers_test.go whose data it reads and why it needs none", f)
+		}
+	}
+}
+
+// findParsers returns the functions of the product that parse, and whether they draw from a budget: one
+// that they make, or that a parameter or the receiver is or holds.
+func findParsers(t *testing.T) map[string]bool {
+	t.Helper()
+	files := map[string]*ast.File{}
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		name = filepath.ToSlash(name)
+		folder := path.Base(name)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(folder, ".") || strings.HasSuffix(folder, "test") || folder == "testdata" || folder == "node_modules" ||
+			folder == "guest-sdk" || slices.Contains(folders, name)):
+			return fs.SkipDir
+		case d.IsDir() || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		files[name], err = parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		return err
+	})
+	if err != nil || len(files) < 300 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	holders := budgetHolders(files)
+	found := map[string]bool{}
+	for name, file := range files {
+		folder, imports := folderOf(name), importsOf(file)
+		for _, decl := range file.Decls {
+			f, isFunction := decl.(*ast.FuncDecl)
+			id := folder + "." + strings.TrimSuffix(path.Base(name), ".go") // of variables
+			if isFunction {
+				id = folder + "." + f.Name.Name
+				if f.Recv != nil {
+					id = folder + "." + typeName(f.Recv.List[0].Type) + "." + f.Name.Name
+				}
+			}
+			parses := isFunction && f.Recv == nil && f.Name.IsExported() && slices.Contains(byHand, folder) && takesBytes(f.Type) && !strings.HasPrefix(f.Name.Name, "Append")
+			ast.Inspect(decl, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok {
+					x, ok := s.X.(*ast.Ident)
+					parses = parses || ok && slices.Contains(parsers[imports[x.Name]], s.Sel.Name)
+				}
+				return true
+			})
+			if parses {
+				found[id] = isFunction && drawsFromBudget(f, folder, imports, holders)
+			}
+		}
+	}
+	return found
+}
+
+const budgetType = "internal/work.Budget"
+
+// budgetHolders returns the types that are or hold a budget, in the form folder.Type, with the names of
+// the fields that do.
+func budgetHolders(files map[string]*ast.File) map[string][]string {
+	holders := map[string][]string{budgetType: {"Spend", "Hold", "ReadAll", "Context"}}
+	for more := true; more; { // a holder of a holder is one
+		more = false
+		for name, file := range files {
+			folder, imports := folderOf(name), importsOf(file)
+			ast.Inspect(file, func(n ast.Node) bool {
+				spec, ok := n.(*ast.TypeSpec)
+				if !ok {
+					return true
+				}
+				s, ok := spec.Type.(*ast.StructType)
+				if id := folder + "." + spec.Name.Name; ok && holders[id] == nil {
+					for _, field := range s.Fields.List {
+						if is := qualified(field.Type, folder, imports); holders[is] != nil {
+							holders[id], more = append(holders[id], is[strings.LastIndex(is, ".")+1:]), true
+							for _, name := range field.Names {
+								holders[id] = append(holders[id], name.Name)
+							}
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
+	return holders
+}
+
+// drawsFromBudget reports whether a function names a budget: one that a parameter, a parameter of a
+// function within it, or its receiver is or holds, or one that it makes.
+func drawsFromBudget(f *ast.FuncDecl, folder string, imports map[string]string, holders map[string][]string) bool {
+	budgets, uses := map[string]bool{}, false
+	list := func(fields *ast.FieldList) {
+		if fields == nil {
+			return
+		}
+		for _, field := range fields.List {
+			if is := qualified(field.Type, folder, imports); holders[is] != nil {
+				for _, name := range field.Names {
+					budgets[name.Name] = budgets[name.Name] || is == budgetType
+				}
+				for _, name := range holders[is] {
+					budgets[name] = true
+				}
+			}
+		}
+	}
+	list(f.Recv)
+	ast.Inspect(f, func(n ast.Node) bool {
+		if function, ok := n.(*ast.FuncType); ok {
+			list(function.Params)
+		}
+		return true
+	})
+	if f.Body == nil {
+		return false
+	}
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		switch x := n.(type) {
+		case *ast.Ident:
+			uses = uses || budgets[x.Name]
+		case *ast.SelectorExpr:
+			p, ok := x.X.(*ast.Ident)
+			uses = uses || budgets[x.Sel.Name] || ok && imports[p.Name] == modulePath+"/internal/work" && (x.Sel.Name == "New" || x.Sel.Name == "Trusted")
+		}
+		return !uses
+	})
+	return uses
+}
+
+// folderOf returns the folder of a file, as [local] does.
+func folderOf(file string) string {
+	if folder := path.Dir(file); folder != "." {
+		return folder
+	}
+	return "starling"
+}
+
+func importsOf(file *ast.File) map[string]string {
+	imports := map[string]string{}
+	for _, spec := range file.Imports {
+		imported := strings.Trim(spec.Path.Value, `"`)
+		name := path.Base(imported)
+		if len(name) > 1 && name[0] == 'v' && strings.Trim(name[1:], "0123456789") == "" {
+			name = path.Base(path.Dir(imported))
+		}
+		if name = strings.TrimPrefix(name, "go-"); spec.Name != nil {
+			name = spec.Name.Name
+		}
+		imports[name] = imported
+	}
+	return imports
+}
+
+// qualified returns a type in the form folder.Type, without pointers to it.
+func qualified(e ast.Expr, folder string, imports map[string]string) string {
+	switch x := e.(type) {
+	case *ast.StarExpr:
+		return qualified(x.X, folder, imports)
+	case *ast.SelectorExpr:
+		if p, ok := x.X.(*ast.Ident); ok {
+			in, _ := local(imports[p.Name])
+			return in + "." + x.Sel.Name
+		}
+	case *ast.Ident:
+		return folder + "." + x.Name
+	}
+	return ""
+}
+
+// typeName returns the name of a receiver's type.
+func typeName(e ast.Expr) string {
+	switch x := e.(type) {
+	case *ast.StarExpr:
+		return typeName(x.X)
+	case *ast.IndexExpr:
+		return typeName(x.X)
+	case *ast.Ident:
+		return x.Name
+	}
+	return "?"
+}
+
+func takesBytes(f *ast.FuncType) bool {
+	return slices.ContainsFunc(f.Params.List, func(p *ast.Field) bool {
+		array, ok := p.Type.(*ast.ArrayType)
+		if !ok {
+			return false
+		}
+		element, ok := array.Elt.(*ast.Ident)
+		return ok && array.Len == nil && element.Name == "byte"
+	})
+}
+
+// withoutBudget are the functions that need none.
+var withoutBudget = []reading{
+	{"events of a log", "An event has at most eventlog.MaxPayloadBytes; canon decodes in linear time and bounds the depth; a host reserves 16 bytes for each that it reads", `
+		cmd/starling-host.app.said cmd/starling-host.app.showTexts cmd/starling-host.canonical cmd/starling-host.headOf eventlog.RunSummary.add
+		eventlog.decodePart eventlog/event.Decode eventlog/event.FromJSON eventlog/event.Indented eventlog/event.LongTexts
+		eventlog/event.ParseClaims eventlog/event.SideEffectRecorded.ModelFailure eventlog/event.Unmarshal eventlog/event.summarizeEffect
+		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect
+		eventlog/span.result host/policy.Run.resume host/policy.history.countEffect host/policy.history.effect starling.lastDenied
+		runtime/agent.conversation.readCall runtime/agent.recordedInput runtime/internal/script.refuseParams runtime/step.Context.earlierResult
+		runtime/step.Do runtime/step.Input runtime/step.Now runtime/step.ParseValue runtime/step.Random runtime/step.ReplayDurationMs
+		runtime/step.Seed runtime/step.readable runtime/step.scope.earlierCall runtime/step.scope.judge runtime/step.setVariables
+		serve/internal/eventview.without serve/internal/inspect.arguments serve/internal/inspect.decision serve/internal/inspect.httpMessage
+		serve/internal/inspect.parts`},
+	{"frames of stored modules and payloads", "Its caller gives the most bytes that it may become", `
+		eventlog/internal/dblog.unpack internal/zstd.Decompress`},
+	{"the input of a call", "The input limit of the tool bounds it, and canon parses in linear time with a bound on the depth", `
+		starling.Tool.Input cmd/starling-host.app.readInput runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute
+		runtime/tool.WithVariablesJSON runtime/tool.checkDefaults runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.isObject
+		runtime/tool.search.Execute runtime/tool.variable`},
+	{"schemas of tools", "They are compiled, which bounds them, before a type is written of them; the text has at most maxTypeSchema bytes", `
+		runtime/tool.typer.at runtime/tool.typer.object runtime/tool.typer.own runtime/tool.typer.typeAt`},
+	{"a server that a tool called", "The limits on a response bound it, which the log records whole; each function is linear", `
+		runtime/egress.Client.readBody runtime/egress.Client.receive runtime/egress.ParseResponse runtime/egress.Request.oneWay
+		runtime/egress.filler.body runtime/internal/builtin.read`},
+	{"a model and its provider", "An event of a stream has at most converse.MaxEvent bytes, and an error maxFault; each function is linear", `
+		runtime/internal/anthropic.fault runtime/internal/bedrock.checkJSON runtime/internal/bedrock.fault
+		runtime/internal/bedrock.piece.UnmarshalJSON runtime/internal/converse.API.post runtime/internal/converse.Declare
+		runtime/internal/converse.Decode runtime/internal/converse.NewEventReader runtime/internal/converse.Option runtime/internal/converse.Params
+		runtime/internal/gemini.fault runtime/internal/gemini.outcome runtime/internal/openai.arguments.UnmarshalJSON
+		runtime/internal/openai.call.isOver runtime/internal/openai.parseFault`},
+	{"the user of the command", "A terminal, a pipe or a file that the user names, with a bound on what is read of it", `
+		cmd/starling-host.app.confirm cmd/starling-host.app.readSecret cmd/starling-host.app.sign cmd/starling-host.app.writeCase
+		cmd/starling-host.holdsSomethingElse cmd/starling-host.programOf cmd/starling-host.prompt.reader cmd/starling-host/internal/dap.Serve
+		cmd/starling-host/internal/dap.decode cmd/starling-host/internal/toolcase.Body.bytes
+		cmd/starling-host/internal/toolcase.Headers.UnmarshalJSON cmd/starling-host/internal/toolcase.Load cmd/starling-host/internal/toolcase.Parse
+		cmd/starling-host/internal/toolcase.canonical cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody
+		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect host/debug.Files.read`},
+	{"files of the host itself", "Only the owner of the host can write them", `
+		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/worker/internal/jail.programFiles
+		internal/keyfile.Read runtime/mcptool.authorizer.token serve.Host.openDevelopment serve.Pins.note serve.Pins.read serve.otlpTLS
+		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines`},
+	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
+		host/internal/worker.newFrameReader host/internal/worker.ownSettings host/internal/worker.process.greet
+		host/internal/worker/internal/jail.startAgain`},
+	{"a service that the operator configured", "At most some KiB of an answer are read", `
+		serve.Cosign serve.File.Ready serve.ServeWitness serve.otlpClient.post`},
+	{"modules", "It compares the first eight bytes, or makes a reader that its caller charges", `
+		host/internal/wasm.IsComponent`},
+}
+
+// owed are the functions that need one and have none yet. Remove a function as it gets its budget.
+var owed = []reading{
+	{"modules of tenants, authors and registries", "host/internal/component, rewrite and wasm: the readers of modules are being given one", `
+		host/internal/component.IsPlugin host/internal/component.Link host/internal/component.ProvenanceOf host/internal/component.Prune
+		host/internal/component.comment.UnmarshalJSON host/internal/component.documentation host/internal/component.linker.provenance
+		host/internal/interp.Of host/internal/interp.Pack host/internal/rewrite.Check host/internal/rewrite.NewBridge host/internal/rewrite.Rewrite
+		host/internal/rewrite.Shell host/internal/wasm.Decode host/internal/wasm.DecodeLibrary host/internal/wasm.NewReader host/internal/wasm.Split`},
+	{"modules of tenants", "host/internal/source: debug information", `
+		host/internal/source.Open host/internal/source.Script host/internal/source.Table.keptSections host/internal/source.Table.readScript
+		host/internal/source.Trim`},
+	{"registries and servers of tools", "host/artifact and host/internal/registry: pulls and builds", `
+		host/artifact.blob host/artifact.choose host/artifact.cosigned.verify host/artifact.get host/artifact.layout.Predecessors
+		host/artifact.layout.index host/artifact.lockFile.read host/artifact.manifestOf host/artifact.readCosignKey host/artifact.unpack
+		host/internal/registry.buildScript host/internal/registry.decodePackages host/internal/registry.folder.options
+		host/internal/registry.folder.read host/internal/registry.isTool host/internal/registry.keyText.addFile host/internal/registry.linkExtension
+		host/internal/registry.listedModule.sdk host/internal/registry.native.checkRead host/internal/registry.native.compileAsc
+		host/internal/registry.native.compileRust host/internal/registry.native.findAsc host/internal/registry.native.readCargo
+		host/internal/registry.native.readWorld host/internal/registry.placeTable host/internal/registry.toolchain.module`},
+	{"bundles, receipts and archives of others", "eventlog/seal, eventlog/receipt, eventlog/internal/archive and verify", `
+		cmd/starling-host.readBounded cmd/starling-host.receiptsIn cmd/starling-host.trustFlags.trusted cmd/starling-host.vkeysIn
+		cmd/starling-host/internal/verifier.Bundle cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.Page
+		cmd/starling-host/internal/verifier.process.replay eventlog/internal/archive.parseLine eventlog/internal/archive.read
+		eventlog/receipt.OfCall eventlog/receipt.Parse eventlog/receipt.Receipt.Check eventlog/receipt.Statement.effect eventlog/receipt.Text
+		eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/seal.ParseLeaf eventlog/seal.ParseStatement eventlog/seal.Witness.load
+		eventlog/seal.statementJSON.is`},
+	{"policies, schemas, configurations and documents of an API", "host/policy, runtime/config, runtime/internal/validate, internal/schema", `
+		cmd/starling-host.componentFiles cmd/starling-host.filesFrom host/policy.callQuestion host/policy.checkPattern host/policy.side.call
+		internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject internal/schema.ParseDefaults internal/schema.decode
+		internal/schema.node.value runtime/config.MustSchema runtime/config.ReadFile runtime/config.Schema.UnmarshalJSON
+		runtime/config.document.parse runtime/internal/validate.Compile runtime/internal/validate.IsObject runtime/internal/validate.PatternSteps
+		runtime/internal/validate.Subschemas runtime/internal/validate.patterns.compile runtime/internal/validate.values.string
+		runtime/internal/validate.valuesOf`},
+	{"requests of tenants", "serve/internal/daemon and serve/internal/mcpsrv", `
+		serve/internal/daemon.Daemon.Call serve/internal/daemon.Daemon.describe serve/internal/daemon.Daemon.openTool
+		serve/internal/daemon.decodeJSON serve/internal/daemon.decodeMembers serve/internal/daemon.merge serve/internal/daemon.order.decode
+		serve/internal/daemon.parseCursor serve/internal/mcpsrv.ServeStdio serve/internal/mcpsrv.addTool serve/internal/mcpsrv.assistantOf
+		serve/internal/mcpsrv.calling serve/internal/mcpsrv.cancelledID serve/internal/mcpsrv.checkMessages serve/internal/mcpsrv.idAtEdge
+		serve/internal/mcpsrv.lines.Read serve/internal/mcpsrv.passing serve/internal/mcpsrv.peeked serve/internal/mcpsrv.text
+		serve/internal/mcpsrv.wholeResult.MarshalJSON`},
+	{"MCP servers", "runtime/mcptool and serve: lists and answers of servers", `
+		runtime/mcptool.Client.call runtime/mcptool.Definition.Canonical runtime/mcptool.ToolError.Error runtime/mcptool.connection.pages
+		runtime/mcptool.definition runtime/mcptool.eventStream.Read runtime/mcptool.inFlight.elicit runtime/mcptool.presented.newTool
+		runtime/mcptool.processConn.decode runtime/mcptool.processConn.read runtime/mcptool.remade runtime/mcptool.remoteTool.OutputSchema
+		runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
+		runtime/mcptool.withoutCopies serve.LocalTools.itemsOf serve.LocalTools.owners serve.LocalTools.request serve.pin.values serve.renamed`},
+	{"modules of tenants", "host/guest and host/sandbox: descriptions, envelopes, start images", `
+		host/guest.openOutput host/guest.parseDescription host/guest.printed host/guest.program.answer host/guest.program.receive
+		host/guest.reported host/guest.textOf host/guest.withSidecar host/sandbox.DecodePrepared host/sandbox.Prepared.saved`},
+}
