@@ -213,12 +213,16 @@ func nested(n int) []byte {
 }
 
 func ended(t *testing.T, log eventlog.EventLog) {
-	c := Chain{RunID: "run-1"}
-	first := c.Start("g")
-	store(t, log, first, c.Complete())
-	for name, e := range map[string]event.Event{"an effect": c.Effect(1), "the first event again": first} {
-		if err := log.Append(t.Context(), "run-1", e); !errors.Is(err, eventlog.ErrInvalidAppend) {
-			t.Errorf("%s: %v", name, err)
+	for _, end := range []event.Payload{event.RunCompleted{FinalText: "null"}, event.RunFailed{Error: "e", ErrorType: event.ErrorTool}, event.RunCancelled{Reason: "r"}} {
+		c := Chain{RunID: "run-" + end.EventKind().String()}
+		first := c.Start("g")
+		whole := Relink([]event.Event{first, c.Next(end)}) // with the root in its end
+		store(t, log, whole...)
+		c = Resume(whole)
+		for name, e := range map[string]event.Event{"an effect": c.Effect(1), "the end again": c.Next(end), "the first event again": first} {
+			if err := log.Append(t.Context(), c.RunID, e); !errors.Is(err, eventlog.ErrInvalidAppend) {
+				t.Errorf("%s after %v: %v", name, end.EventKind(), err)
+			}
 		}
 	}
 }

@@ -313,7 +313,7 @@ func TestReasoningIsSensitive(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := eventsOf(t, a, r.RunID, false)
-	older, blocks := slices.Clone(events), 0
+	older, blocks, turnID := slices.Clone(events), 0, ""
 	var tree canon.Tree
 	for i := range older {
 		ev := &older[i]
@@ -322,9 +322,14 @@ func TestReasoningIsSensitive(t *testing.T) {
 			ev.PrevHash = head[:]
 		}
 		switch ev.Kind {
+		case event.KindTurnStarted:
+			p, err := ev.AsTurnStarted()
+			if turnID = p.TurnID; err != nil || turnID == "" {
+				t.Errorf("event %d: %+v, %v", ev.Seq, p, err)
+			}
 		case event.KindReasoningEmitted:
 			p, err := ev.AsReasoningEmitted()
-			if err != nil || !p.Sensitive {
+			if err != nil || !p.Sensitive || p.TurnID != turnID {
 				t.Errorf("event %d: %+v, %v", ev.Seq, p, err)
 			}
 			p.Sensitive = p.Redacted
