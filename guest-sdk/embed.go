@@ -30,7 +30,7 @@ type Language struct {
 //go:embed go.zip
 var goArchive []byte
 
-//go:embed as/README.md as/assembly as/template c/README.md c/starling.h c/template js/starling.d.ts js/template js/template-js python/starling.pyi python/template rust/Cargo.toml rust/README.md rust/src rust/template rust/template-wit
+//go:embed as/README.md as/assembly as/template c/README.md c/starling.h c/template js/starling.d.ts js/template js/template-js python/starling.pyi python/template rust/Cargo.toml rust/README.md rust/src rust/template
 var folders embed.FS
 
 var languages = []Language{
@@ -48,11 +48,6 @@ var languages = []Language{
 		"as/README.md": "sdk/README.md", "as/assembly": "sdk",
 	}},
 }
-
-// Component is the folder of a component in Rust, without its interface and its source.
-var Component = Language{Title: "Rust, as a component", Needs: "rustc", template: "rust/template-wit", sdk: map[string]string{
-	"rust/template/dot.gitignore": ".gitignore", "rust/template/dot.vscode": ".vscode",
-}}
 
 // Languages returns the languages that have a template.
 func Languages() []Language {

@@ -23,7 +23,6 @@ import (
 	guestsdk "github.com/starling-host/starling/guest-sdk"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
-	"github.com/starling-host/starling/internal/wit"
 	"github.com/starling-host/starling/runtime/config"
 )
 
@@ -33,9 +32,9 @@ the SDK of the language. The folder needs no network and no clone of starling-ho
 NAME is the new folder, and the name of the tool. Without NAME the command lists the
 languages, with the compiler that each needs.
 
---from makes the tool from a description of its functions: a file or folder in WIT becomes a
-component in Rust, and an OpenAPI document a module in Python with a tool for each operation.
-A module has at most 64 tools, so --only chooses the operations of a large document.`
+--from makes the tool from an OpenAPI document: a module in Python with a tool for each
+operation. A module has at most 64 tools, so --only chooses the operations of a large
+document.`
 
 func (a *app) toolNewCommand() *cobra.Command {
 	lang, from := "", ""
@@ -60,7 +59,7 @@ func (a *app) toolNewCommand() *cobra.Command {
 		names = append(names, l.Name)
 	}
 	cmd.Flags().StringVar(&lang, "lang", "", "`LANGUAGE` of the tool: "+strings.Join(names, ", "))
-	cmd.Flags().StringVar(&from, "from", "", "`FILE` that describes the functions: WIT, or OpenAPI in JSON or YAML")
+	cmd.Flags().StringVar(&from, "from", "", "OpenAPI document in `FILE`, JSON or YAML")
 	cmd.Flags().StringArrayVar(&only, "only", nil, "with --from, take only the operations of `WORD`: a tag, an operationId or a /path; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -99,7 +98,7 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 	chosen := slices.IndexFunc(languages, func(l guestsdk.Language) bool { return l.Name == lang })
 	switch {
 	case from != "":
-		title, files, err = filesFrom(dir, tool, pkg, lang, from, only)
+		title, files, err = filesFrom(dir, tool, lang, from, only)
 	case only != nil:
 		return usagef("such as: starling-host tool new shop --from openapi.yaml --only orders", "new: --only requires --from")
 	case chosen < 0:
@@ -122,9 +121,6 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 	cases, err := toolcase.Load(dir)
 	if err == nil && len(cases) > 0 {
 		call = shellWord(string(cases[0].Input))
-		if cases[0].Tool != "" && title != titleOpenAPI {
-			call = "--tool " + cases[0].Tool + " " + call
-		}
 	}
 	a.stdout.printf("written  %s (%s, %s)\n", dir, title, plural(len(files), "file"))
 	if title == titleOpenAPI {
@@ -141,84 +137,28 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 const titleOpenAPI = "Python, from OpenAPI"
 
 // filesFrom returns the files of a tool whose functions the file from describes, and what they are.
-func filesFrom(dir, tool, pkg, lang, from string, only []string) (title string, files map[string][]byte, err error) {
+func filesFrom(dir, tool, lang, from string, only []string) (title string, files map[string][]byte, err error) {
 	again := "starling-host tool new " + shellWord(dir) + " --from " + shellWord(from)
-	language := "rust"
+	interfaces, _ := filepath.Glob(filepath.Join(from, "*.wit")) // in a folder
 	info, err := os.Stat(from)
 	switch {
 	case err != nil:
 		return "", nil, &failure{code: exitUsage, message: "new: --from: " + err.Error()}
-	case info.IsDir(), filepath.Ext(from) == ".wit":
-	case slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(from)):
-		language = "python"
-	default:
-		return "", nil, usagef("give a .wit file, a folder of such files, or an OpenAPI document in .json or .yaml", "new: --from: %s describes no functions", from)
+	case filepath.Ext(from) == ".wit" || len(interfaces) > 0:
+		return "", nil, usagef("build a component from it, which the host runs: cargo build --target wasm32-wasip2 (with the crate wit-bindgen), cargo component build, wit-bindgen c, or npx @bytecodealliance/jco componentize (componentize-js)",
+			"new: --from: %s is an interface in WIT, and --from reads OpenAPI documents", from)
+	case !slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(from)):
+		return "", nil, usagef("give an OpenAPI document in .json or .yaml", "new: --from: %s describes no functions", from)
+	case lang != "" && lang != "python":
+		return "", nil, usagef(again, "new: --from %s makes a tool in python, not in %s", from, lang)
+	case !info.Mode().IsRegular() || info.Size() > config.MaxData:
+		return "", nil, usagef("choose a part of it in an editor", "new: --from: %s is not a file of at most %d bytes", from, config.MaxData)
 	}
-	if lang != "" && lang != language {
-		return "", nil, usagef(again, "new: --from %s makes a tool in %s, not in %s", from, language, lang)
+	spec, err := os.ReadFile(from)
+	if err == nil {
+		files, err = openapi.Folder(tool, from, spec, only)
 	}
-	if language == "python" {
-		if !info.Mode().IsRegular() || info.Size() > config.MaxData {
-			return "", nil, usagef("choose a part of it in an editor", "new: --from: %s is not a file of at most %d bytes", from, config.MaxData)
-		}
-		spec, err := os.ReadFile(from)
-		if err == nil {
-			files, err = openapi.Folder(tool, from, spec, only)
-		}
-		return titleOpenAPI, files, err
-	}
-	if only != nil {
-		return "", nil, usagef(again, "new: --only is a part of an OpenAPI document, and %s is none", from)
-	}
-	return componentFiles(from, tool, pkg)
-}
-
-// componentFiles returns the files of a component in Rust that implements the interface in a file
-// or folder.
-func componentFiles(from, tool, pkg string) (title string, files map[string][]byte, err error) {
-	interfaces := map[string][]byte{}
-	base := from
-	if info, err := os.Stat(from); err == nil && !info.IsDir() {
-		base = filepath.Dir(from)
-	}
-	err = filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(base, path)
-		if d.IsDir() && name != "." && name != "deps" && !strings.HasPrefix(filepath.ToSlash(name), "deps/") {
-			return filepath.SkipDir
-		}
-		if info, failed := os.Stat(path); failed == nil && info.Mode().IsRegular() && filepath.Ext(path) == ".wit" {
-			interfaces[filepath.ToSlash(name)], err = os.ReadFile(path)
-		}
-		return err
-	})
-	if err != nil {
-		return "", nil, &failure{code: exitUsage, message: "new: --from: " + err.Error()}
-	}
-	if len(interfaces) == 0 {
-		return "", nil, usagef("give a .wit file, or a folder of such files", "new: --from: %s has no .wit files", from)
-	}
-	world, err := wit.Parse(interfaces)
-	if err != nil {
-		return "", nil, &failure{code: exitUsage, message: "new: --from: " + filepath.Join(base, err.Error())}
-	}
-	if files, err = guestsdk.Component.Files(tool, pkg); err != nil {
-		return "", nil, err
-	}
-	for name, text := range interfaces {
-		files["wit/"+name] = text
-	}
-	source, samples := world.Source()
-	files["src/lib.rs"], files["src/bindings.rs"] = source, world.Bindings()
-	policy := "version: \"1.0\"\npermissions:\n  tools:\n"
-	for _, s := range samples {
-		policy += "    " + s.Tool + ": {}\n"
-		files["cases/"+s.Tool+".txtar"] = fmt.Appendf(nil, "# what %[1]s returns before it is written\n-- tool --\n%[1]s\n-- input.json --\n%s\n-- output.json --\n%s\n", s.Tool, s.Input, s.Output)
-	}
-	files["policy.yaml"] = []byte(policy)
-	return guestsdk.Component.Title, files, nil
+	return titleOpenAPI, files, err
 }
 
 // writeFolder writes a new folder: all of it, or nothing.
@@ -252,9 +192,8 @@ func writeFolder(dir string, files map[string][]byte) error {
 }
 
 const toolBuildHelp = `Build a tool, and write the module that the host runs to one file: of a folder in any
-language, of a file with its sidecar, of a component. A folder with an interface in wit/
-becomes a component. The file has everything that the tool needs, so it can be uploaded to
-"serve" and given to others. No tool runs.
+language, of a file with its sidecar, of a component. The file has everything that the tool
+needs, so it can be uploaded to "serve" and given to others. No tool runs.
 
 If a compiler is missing, the error names it, and the command that installs it.`
 
@@ -286,14 +225,10 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 			return usagef("write another file: "+pasteable("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
 		}
 	}
-	built := module.Wasm
-	if module.Component != nil {
-		built = module.Component
-	}
-	if err := keyfile.Replace(out, built, 0o644); err != nil {
+	if err := keyfile.Replace(out, module.Wasm, 0o644); err != nil {
 		return &failure{code: exitFailed, message: starling.PlainError(err)}
 	}
-	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(len(built))))
+	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(len(module.Wasm))))
 	a.stdout.printf("digest   %s\n", doc.Digest)
 	imports := slices.DeleteFunc(slices.Clone(doc.Imports), func(name string) bool { return strings.HasPrefix(name, abi.WASIModule+".") })
 	if n := len(doc.Imports) - len(imports); n > 0 {

@@ -13,7 +13,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/internal/wit"
 )
 
 // tool is an exported function that is a tool.
@@ -378,22 +377,11 @@ func (c *comment) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(c))
 }
 
-// documentation reads the comments of a component, whose sections begin with their version. A
-// section that is not as it should be has none.
+// documentation reads the comments of a component, whose section begins with its version. A
+// section that is malformed has none.
 func documentation(notes map[string][]byte) (d docs) {
-	for _, name := range []string{"package-docs", wit.DocsSection} {
-		if section := notes[name]; len(section) > 1 {
-			var more docs
-			if json.Unmarshal(section[1:], &more) != nil {
-				return docs{}
-			}
-			if more.Worlds != nil {
-				d.Worlds = more.Worlds
-			}
-			if more.Interfaces != nil {
-				d.Interfaces = more.Interfaces
-			}
-		}
+	if section := notes["package-docs"]; len(section) > 1 && json.Unmarshal(section[1:], &d) != nil {
+		return docs{}
 	}
 	return d
 }

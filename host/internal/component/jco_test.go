@@ -9,13 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/internal/wit"
 )
 
 // TestRandomTypes makes components whose types are random. A function returns the value that it is
@@ -44,73 +40,6 @@ func TestRandomTypes(t *testing.T) {
 		}
 		if ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { compareWithJco(t, node, r, name+".wasm", nil, calls) }); !ok {
 			t.Fatalf("with these types: %s", wit)
-		}
-	}
-}
-
-// TestRustTypes makes components in Rust of random interfaces, whose functions return what they are
-// given: as core values, or at an address. On jco and Node they return the same. With
-// STARLING_NIGHTLY, 7,200 calls of 6 components.
-func TestRustTypes(t *testing.T) {
-	node := needJco(t)
-	rustc := "/usr/bin/rustc" // of Debian: the first in PATH can be one without the target
-	if out, err := exec.Command(rustc, "--print", "target-libdir", "--target", "wasm32-unknown-unknown").Output(); err != nil {
-		t.Skipf("SKIPPED: there is no rustc of Debian: %v", err)
-	} else if _, err := os.Stat(strings.TrimSpace(string(out))); err != nil {
-		t.Skipf("SKIPPED: rustc has no library for wasm32-unknown-unknown (Debian: libstd-rust-dev-wasm32): %v", err)
-	}
-	components, calls := 1, 4
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		components, calls = 6, 20
-	}
-	for seed := range components {
-		r := rand.New(rand.NewPCG(uint64(seed), 7))
-		m := &typeMaker{Rand: r}
-		var functions strings.Builder
-		for i := range 30 {
-			text, _ := m.next(1+i%4, false)
-			fmt.Fprintf(&functions, "  f%d: func(v: %s) -> tuple<%[2]s>;\n", i, text) // a result alone would fail
-			fmt.Fprintf(&functions, "  g%d: func(v: tuple<%s, pad>) -> tuple<tuple<%[2]s, pad>>;\n", i, text)
-		}
-		text := "package test:values;\n\ninterface api {\n  type pad = tuple<u8" + strings.Repeat(", u64", 11) + ">;\n  " + strings.Join(m.declarations, "\n  ") + "\n" + functions.String() + "}\n\nworld values {\n  export api;\n}\n"
-		world, err := wit.Parse(map[string][]byte{"values.wit": []byte(text)})
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
-		dir := t.TempDir()
-		source, _ := world.Source()
-		body := regexp.MustCompile(`(?m)( \{\n) {8}.*\n`)
-		for name, text := range map[string][]byte{"bindings.rs": world.Bindings(), "lib.rs": body.ReplaceAll(source, []byte("${1}(v,)\n"))} {
-			if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		core := filepath.Join(dir, "core.wasm")
-		if out, err := exec.Command(rustc, "--target=wasm32-unknown-unknown", "--crate-type=cdylib", "--edition=2021", "-Copt-level=1", "-Cpanic=abort", "-o", core, filepath.Join(dir, "lib.rs")).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s\n%s", err, out, text)
-		}
-		module, err := os.ReadFile(core)
-		if err != nil {
-			t.Fatal(err)
-		}
-		decoded, err := wasm.Decode(module)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var exports []string
-		for _, ex := range decoded.Exports {
-			exports = append(exports, ex.Name)
-		}
-		component, err := world.Component(module, nil, exports)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(dir, "values.wasm")
-		if err := os.WriteFile(file, component, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if ok := t.Run(fmt.Sprint(seed), func(t *testing.T) { compareWithJco(t, node, r, file, nil, calls) }); !ok {
-			t.Fatalf("with these types: %s", text)
 		}
 	}
 }

@@ -308,9 +308,9 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	return nil, fmt.Errorf("registry: %s %s: %w", filepath.Base(t.path), args[0], err)
 }
 
-// relativePlace matches the place in a message of the Go command, the bundler or the reader of WIT,
-// which begins at the tool's folder.
-var relativePlace = regexp.MustCompile(`(?m)^([ \t]*)(?:\./)?([^/\s:][^\n:]*\.(?:go|wit|[cm]?[jt]sx?):\d+)`)
+// relativePlace matches the place in a message of the Go command or the bundler, which
+// begins at the tool's folder.
+var relativePlace = regexp.MustCompile(`(?m)^([ \t]*)(?:\./)?([^/\s:][^\n:]*\.(?:go|[cm]?[jt]sx?):\d+)`)
 
 // placedIn returns messages with the places in a folder as the user calls it.
 func placedIn(folder, output string) string {

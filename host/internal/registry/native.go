@@ -15,8 +15,6 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/source"
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/internal/wit"
 )
 
 // A native tool is compiled from a copy of its folder, by a compiler and not by the build
@@ -32,7 +30,6 @@ type native struct {
 	tmp     string            // the folder of dir, and of what the compiler writes
 	out     string            // the module
 	files   map[string]string // digests of the files in dir, by name with slashes
-	world   *wit.World        // that the tool implements, if it is to be a component
 	cache   cache
 }
 
@@ -64,11 +61,6 @@ func (l nativeLanguage) build(ctx context.Context, ref, dir, _ string) ([]byte, 
 	if n.version, err = l.find(n, ctx); err != nil {
 		return nil, err
 	}
-	if l.name == "Rust" {
-		if err := n.readWorld(); err != nil {
-			return nil, err
-		}
-	}
 	key := n.key(".", l.name, n.version)
 	module, cached := n.cache.get(key)
 	if !cached {
@@ -84,9 +76,6 @@ func (l nativeLanguage) build(ctx context.Context, ref, dir, _ string) ([]byte, 
 			return nil, err
 		}
 		n.cache.put(key, module)
-	}
-	if n.world != nil {
-		return n.component(module)
 	}
 	return module, nil
 }
@@ -145,52 +134,6 @@ func (n *native) copy(dir string) error {
 		n.files[filepath.ToSlash(name)] = canon.Sum(content).String()
 		return os.WriteFile(to, content, 0o600)
 	})
-}
-
-// readWorld reads the interface in the folder wit of a tool in Rust, and writes the bindings of the
-// copy. The bindings that the folder has are for editors.
-func (n *native) readWorld() (err error) {
-	files := map[string][]byte{}
-	for name := range n.files {
-		if in, ok := strings.CutPrefix(name, "wit/"); ok && strings.HasSuffix(name, ".wit") {
-			if files[in], err = os.ReadFile(filepath.Join(n.dir, filepath.FromSlash(name))); err != nil {
-				return fmt.Errorf("registry: %w", err)
-			}
-		}
-	}
-	if len(files) == 0 {
-		return nil
-	}
-	if n.world, err = wit.Parse(files); err != nil {
-		return &Error{Ref: n.ref, Reason: "its interface cannot be used", Output: "wit/" + err.Error()}
-	}
-	bindings := n.world.Bindings()
-	n.files["src/bindings.rs"] = canon.Sum(bindings).String()
-	if err := os.MkdirAll(filepath.Join(n.dir, "src"), 0o700); err != nil {
-		return fmt.Errorf("registry: %w", err)
-	}
-	return os.WriteFile(filepath.Join(n.dir, "src", "bindings.rs"), bindings, 0o600)
-}
-
-// component puts the module into a component.
-func (n *native) component(module []byte) ([]byte, error) {
-	m, err := wasm.Decode(module)
-	if err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	var imports [][2]string
-	for _, im := range m.Imports {
-		imports = append(imports, [2]string{im.Module, im.Name})
-	}
-	var exports []string
-	for _, ex := range m.Exports {
-		exports = append(exports, ex.Name)
-	}
-	out, err := n.world.Component(module, imports, exports)
-	if err != nil {
-		return nil, &Error{Ref: n.ref, Reason: err.Error(), Hint: "src/lib.rs begins with: mod bindings; and makes a type the tool: bindings::export!(Tool);"}
-	}
-	return out, nil
 }
 
 // key returns the digest of the files below a folder of the copy and of parts.

@@ -26,8 +26,6 @@ type Module struct {
 	Wasm   []byte // the module's bytes: as on disk, or of the core module that a component became
 	Name   string // the file's name without ".wasm" or ".py", or the folder's: the name of a WASI command
 	Source string // the absolute path that it was read or built from; empty for run_js and run_py
-
-	Component []byte // that Wasm was joined of, if a folder was built to one
 }
 
 // Error is the reason why a reference leads to no module.
@@ -55,7 +53,7 @@ var sources = map[string]struct{ language, hint string }{
 	".zig":  {"Zig", "compile it: zig build-exe -target wasm32-wasi -O ReleaseSmall FILE"},
 	".rb":   {"Ruby", "a tool is WebAssembly; write it in a language that compiles to that"},
 	".wat":  {"the text format of WebAssembly", "assemble it: wat2wasm -o tool.wasm FILE, or wasm-tools parse FILE -o tool.wasm"},
-	".wit":  {"the interface of a component", "give the component that implements it, or write one: starling-host tool new NAME --from FILE"},
+	".wit":  {"the interface of a component", "give the component that implements it; build one: cargo build --target wasm32-wasip2 (with the crate wit-bindgen), cargo component build, wit-bindgen c, or npx @bytecodealliance/jco componentize (componentize-js)"},
 	".zip":  {"an archive", "unpack it, and give the .wasm file in it, or the folder of its source: unzip FILE"},
 	".yaml": {"YAML", "the file of an agent is run with a goal: starling-host agent run FILE GOAL"},
 }
@@ -123,9 +121,6 @@ func Open(ctx context.Context, ref string) (Module, error) {
 		failed.Output = placedIn(folder, failed.Output)
 	}
 	if err == nil {
-		if info.IsDir() && wasm.IsComponent(m.Wasm) {
-			m.Component = m.Wasm
-		}
 		m, err = m.joined()
 	}
 	if err == nil && !info.IsDir() && file != pythonTool {
