@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/egress"
 )
 
@@ -123,7 +124,7 @@ func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line
 	segments, readable := splitPath(r.Path)
 	path := func(p Pattern) bool { return readable && p.match(segments) }
 	for i, rule := range s.policy.Network {
-		m := rule.misses(r, path, used[Place{s.name, i + 1}])
+		m := rule.misses(r, path, func() string { return s.policy.strangeHeader(&rule, r.Access) }, used[Place{s.name, i + 1}])
 		if m.why == "" {
 			v := s.verdict(rule.Line, "")
 			v.Rule = uint32(i + 1)
@@ -153,8 +154,8 @@ type miss struct {
 const missesPath = 5
 
 // misses returns the first respect in which the rule does not allow the request. The function path reports whether a
-// pattern matches the path of the request.
-func (r *Rule) misses(q Request, path func(Pattern) bool, used Used) miss {
+// pattern matches the path of the request; strange returns a header that the rule does not allow.
+func (r *Rule) misses(q Request, path func(Pattern) bool, strange func() string, used Used) miss {
 	switch {
 	case !r.host.MatchesHost(q.Host):
 		return miss{0, "is about another host"}
@@ -168,12 +169,32 @@ func (r *Rule) misses(q Request, path func(Pattern) bool, used Used) miss {
 		return miss{4, fmt.Sprintf("allows %s, not %s", strings.Join(r.Methods, ", "), q.Method)}
 	case len(r.patterns) > 0 && !slices.ContainsFunc(r.patterns, path):
 		return miss{missesPath, "does not allow this path"}
+	}
+	if header := strange(); header != "" {
+		return miss{6, fmt.Sprintf("allows some methods or paths alone, and servers could take the header %s for another one: name it under headers of the rule", display.Clip(header, 100))}
+	}
+	switch {
 	case r.MaxCalls > 0 && used.Calls >= r.MaxCalls:
-		return miss{6, fmt.Sprintf("allows %d requests in a run, and they have been made", r.MaxCalls)}
+		return miss{7, fmt.Sprintf("allows %d requests in a run, and they have been made", r.MaxCalls)}
 	case r.MaxBytes > 0 && (used.Bytes >= r.MaxBytes || q.Bytes >= r.MaxBytes-used.Bytes):
-		return miss{7, fmt.Sprintf("allows %d bytes in a run, and too few are left", r.MaxBytes)}
+		return miss{8, fmt.Sprintf("allows %d bytes in a run, and too few are left", r.MaxBytes)}
 	}
 	return miss{}
+}
+
+// strangeHeader returns a header of a request that a rule about methods or paths does not allow, or
+// "". It allows the ordinary headers, those that it names, and those that have a secret of the policy.
+func (p *Policy) strangeHeader(r *Rule, a egress.Access) string {
+	if len(r.Methods) == 0 && len(r.patterns) == 0 {
+		return ""
+	}
+	for _, name := range a.Headers {
+		secret := func(b Binding) bool { return b.Header == name && b.forHost(a) }
+		if !egress.OrdinaryHeader(name) && !slices.Contains(r.Headers, name) && !slices.ContainsFunc(p.Secrets, secret) {
+			return name
+		}
+	}
+	return ""
 }
 
 func (r *Rule) port(q Request) bool {

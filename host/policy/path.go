@@ -25,7 +25,7 @@ type segment struct {
 	any  bool   // it is *, which matches any one segment that is not empty
 }
 
-var errTwoReadings = errors.New("this could be read as another path: write it without dot segments, empty segments, backslashes, semicolons, spaces at the edge of a segment, invisible characters beside dots alone, and encoded slashes, ? and #")
+var errTwoReadings = errors.New("this could be read as another path: write it without dot segments, empty segments, dots with punctuation alone, backslashes, semicolons, spaces at the edge of a segment, invisible characters beside dots alone, and encoded slashes, ? and #")
 
 // ParsePattern parses a pattern: a slash, and segments between slashes. A segment matches itself, * matches one
 // segment that is not empty, and ** at the end matches any number of segments, including zero.
@@ -104,7 +104,7 @@ const maxDecoded = 16
 func oneReading(s string) bool {
 	for range maxDecoded {
 		if !utf8.ValidString(s) || strings.ContainsFunc(s, separates) || strings.Contains(strings.ToLower(s), "%u") ||
-			s != "" && strings.Trim(strings.Map(dropUnseen, s), ".") == "" || strings.TrimSpace(s) != s {
+			s != "" && strings.Trim(strings.Map(dropUnseen, s), ".") == "" || strings.TrimSpace(s) != s || dotsAndMarks.MatchString(s) {
 			return false
 		}
 		decoded := escape.ReplaceAllStringFunc(s, func(e string) string { c, _ := hex.DecodeString(e[1:]); return string(c) })
@@ -115,6 +115,10 @@ func oneReading(s string) bool {
 	}
 	return false
 }
+
+// dotsAndMarks finds a segment of dots and punctuation, as "..+" and "..:". A server that reads a
+// plus as a space, or ends a name at a mark, sees a dot segment.
+var dotsAndMarks = regexp.MustCompile(`^[\pP\pS\pZ\pM\pC]*\.[\pP\pS\pZ\pM\pC]*$`)
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 

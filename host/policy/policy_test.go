@@ -177,6 +177,8 @@ var bad = map[string]struct {
 	"no calls":               {rules("{host: a.b, max_calls: 0}"), "this must be 1 or more", false},
 	"calls below zero":       {rules("{host: a.b, max_calls: -1}"), "this must be 1 or more", false},
 	"half a call":            {rules("{host: a.b, max_calls: 1.5}"), "this must be a whole number; hint: write a number, or one with k, M, G or T", false},
+	"a line as a header":     {rules("{host: a.b, headers: ['X: y']}"), "this must be the name of a header", false},
+	"no headers":             {rules("{host: a.b, headers: []}"), "this list is empty", false},
 	"too many bytes":         {rules("{host: a.b, max_bytes: 99999999999999999999}"), "is too large; hint: write a smaller one", true},
 	"the name of a tool":     {head + "permissions: {tools: {'a b': {}}}", "this must be the name of a tool", false},
 	"a tool that is null":    {head + "permissions:\n  tools:\n    t:\n", "4:5: this must be a map, but is empty", false},
@@ -299,9 +301,23 @@ func TestSchemaHasEveryKey(t *testing.T) {
 			}
 		}
 	}
-	for where, want := range map[string]int{"rule": 13, "argument": 16, "secret": 6, "limits": 8} {
+	for where, want := range map[string]int{"rule": 14, "argument": 16, "secret": 6, "limits": 8} {
 		if got := len(s.Defs[where].Properties); got != want {
 			t.Errorf("the schema's %s has %d keys, and 'everything' was written for %d", where, got, want)
+		}
+	}
+}
+
+// TestPatternsAreWhole tries each clause of what makes a pattern match a whole text alone.
+func TestPatternsAreWhole(t *testing.T) {
+	for _, pattern := range []string{"cus_[0-9]+$", "^cus_[0-9]+", "cus_[0-9]+", "^a|b$", "(?m)^a$", "^(?m:a$)", "(?m:^a)$", "", "^", "$", "^a", "a$", "\\Aa", "a\\z", "^a$|b", "(^a$)?"} {
+		if err := checkPattern(pattern); err == nil {
+			t.Errorf("%q is accepted", pattern)
+		}
+	}
+	for _, pattern := range []string{"^a$", "^(?:a|b)$", "\\Acus_[0-9]+\\z", "^$"} {
+		if err := checkPattern(pattern); err != nil {
+			t.Errorf("%q: %v", pattern, err)
 		}
 	}
 }
@@ -327,6 +343,7 @@ func TestDigest(t *testing.T) {
 	seen := map[string]string{digest(same): "the rule"}
 	for name, text := range map[string]string{
 		"another host":     rules("{host: a.c, methods: [GET, POST], paths: [/a, /b]}"),
+		"a header":         rules("{host: a.b, methods: [GET, POST], paths: [/a, /b], headers: [x-plan]}"),
 		"a bound":          rules("{host: a.b, methods: [GET, POST], paths: [/a, /b], max_calls: 1}"),
 		"nothing":          head,
 		"no tools":         head + "permissions: {tools: {}}",

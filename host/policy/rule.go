@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"net/textproto"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ type Rule struct {
 	Ports    []uint16 `yaml:"ports" cbor:"ports,omitempty"` // if empty, the default port of the scheme
 	Methods  []string `yaml:"methods" cbor:"methods,omitempty"`
 	Paths    []string `yaml:"paths" cbor:"paths,omitempty"` // see ParsePattern
+	Headers  []string `yaml:"headers" cbor:"headers,omitempty"` // that a rule with methods or paths allows beside the ordinary ones
 	Tools    []string `yaml:"tools" cbor:"tools,omitempty"`
 	MaxCalls uint64   `yaml:"max_calls" cbor:"max_calls,omitempty"` // per run; zero means no bound
 	MaxBytes uint64   `yaml:"max_bytes" cbor:"max_bytes,omitempty"` // of requests and responses per run; zero means no bound
@@ -55,7 +57,10 @@ func (r *Rule) compile(n *config.Node) {
 	r.Line = n.Line()
 	r.host, _ = egress.ParseRule(r.Host) // the schema has accepted it, and the paths
 	r.Host = r.host.String()
-	for _, list := range []*[]string{&r.Schemes, &r.Methods, &r.Tools, &r.Paths} {
+	for i, name := range r.Headers {
+		r.Headers[i] = textproto.CanonicalMIMEHeaderKey(name)
+	}
+	for _, list := range []*[]string{&r.Schemes, &r.Methods, &r.Tools, &r.Paths, &r.Headers} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}

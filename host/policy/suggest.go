@@ -66,6 +66,11 @@ func RuleFor(r Request) Rule {
 	if r.Tool != "" {
 		rule.Tools = []string{r.Tool}
 	}
+	for _, name := range r.Access.Headers {
+		if !egress.OrdinaryHeader(name) {
+			rule.Headers = append(rule.Headers, name)
+		}
+	}
 	return rule
 }
 
@@ -99,6 +104,7 @@ func (r Rule) YAML() string {
 	}
 	list("methods", slices.Clone(r.Methods))
 	list("paths", slices.Clone(r.Paths))
+	list("headers", slices.Clone(r.Headers))
 	list("tools", slices.Clone(r.Tools))
 	if r.MaxCalls > 0 {
 		parts = append(parts, fmt.Sprintf("max_calls: %d", r.MaxCalls))

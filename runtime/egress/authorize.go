@@ -22,6 +22,9 @@ type Access struct {
 	Port   uint16
 	Path   string // begins with a slash; percent-encoded as the guest wrote it, without the query
 
+	// Headers are the canonical names of the headers, sorted.
+	Headers []string
+
 	// Secrets are the placeholders in the request.
 	Secrets []Placeholder
 }
@@ -42,7 +45,7 @@ func (r *Request) Access() (Access, error) {
 
 func (r *Request) access(t target) (Access, error) {
 	path, _, _ := strings.Cut(t.uri, "?")
-	a := Access{Method: r.Method, Scheme: t.scheme, Host: t.host, Port: t.port, Path: path}
+	a := Access{Method: r.Method, Scheme: t.scheme, Host: t.host, Port: t.port, Path: path, Headers: sortedNames(r.Header)}
 	var err error
 	a.Secrets, err = r.placeholders(t)
 	return a, err
