@@ -19,7 +19,7 @@ type Rule struct {
 	Schemes  []string `yaml:"schemes" cbor:"schemes"`
 	Ports    []uint16 `yaml:"ports" cbor:"ports,omitempty"` // if empty, the default port of the scheme
 	Methods  []string `yaml:"methods" cbor:"methods,omitempty"`
-	Paths    []string `yaml:"paths" cbor:"paths,omitempty"` // see ParsePattern
+	Paths    []string `yaml:"paths" cbor:"paths,omitempty"`     // see ParsePattern
 	Headers  []string `yaml:"headers" cbor:"headers,omitempty"` // that a rule with methods or paths allows beside the ordinary ones
 	Tools    []string `yaml:"tools" cbor:"tools,omitempty"`
 	MaxCalls uint64   `yaml:"max_calls" cbor:"max_calls,omitempty"` // per run; zero means no bound

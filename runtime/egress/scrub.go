@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -22,8 +23,9 @@ import (
 // scrubber replaces the secrets in a response by their placeholders. It finds a secret
 //
 //   - as it is, or with any of its characters escaped as in a URL, a string of JSON or C,
-//     HTML, or mail (quoted-printable);
-//   - in base64, base64url, base32 or hexadecimal, alone or inside of something longer;
+//     Markdown, HTML, or mail (quoted-printable);
+//   - in letters of other shapes, such as full-width ones, or with invisible characters between;
+//   - in base64, base64url, base32, uuencode or hexadecimal, alone or inside of something longer;
 //   - as the numbers of its bytes in a list;
 //   - with spaces, line ends, commas, colons, quotes or NULs between the characters of any of these,
 //     as in a dump of bytes, base64 in mail, and UTF-16;
@@ -141,6 +143,13 @@ func (s *scrubber) spellings(value string) []string {
 	}
 	for i, text := range all {
 		all[i] = folded(text)
+		if strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
+			var plain []byte // as escapes of it are read
+			for _, r := range text {
+				plain = appendPlain(plain, r)
+			}
+			all = append(all, folded(string(plain)))
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -202,8 +211,11 @@ func decoded(value string) (all []string) {
 	return slices.DeleteFunc(all, func(s string) bool { return s == value || len(s) < MinSecretBytes })
 }
 
-// encodings returns the value in hexadecimal, as the decimal numbers of its bytes, and in base32 and
-// both alphabets of base64 the part that does not depend on the bytes before and after the value:
+// uuencode has the alphabet of uuencode, with a grave accent for zero, as most encoders write it.
+var uuencode = base64.NewEncoding("`!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_").WithPadding(base64.NoPadding)
+
+// encodings returns the value in hexadecimal, as the decimal numbers of its bytes, and in base32,
+// uuencode and both alphabets of base64 the part that does not depend on the bytes before and after the value:
 // once for each of the places where it may begin in a group of five or three bytes.
 func encodings(value string) []string {
 	digits := hex.EncodeToString([]byte(value))
@@ -216,10 +228,13 @@ func encodings(value string) []string {
 		whole := base32.StdEncoding.EncodeToString(append(make([]byte, before), value...))
 		all = append(all, whole[(before*8+4)/5:(before+len(value))*8/5])
 	}
-	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding, uuencode} {
 		for before := range 3 {
 			whole := alphabet.EncodeToString(append(make([]byte, before), value...))
 			all = append(all, whole[(before*8+5)/6:(before+len(value))*8/6])
+			if alphabet == uuencode { // a space may stand for zero, too
+				all = append(all, strings.ReplaceAll(all[len(all)-1], "`", " "))
+			}
 		}
 	}
 	return all
@@ -238,7 +253,7 @@ func (s *scrubber) clean(b []byte) ([]byte, error) {
 	}
 	var found []span
 	for i := range readings {
-		if r := &readings[i]; r.decode == nil || bytes.ContainsAny(b, r.opens) {
+		if r := &readings[i]; r.decode == nil || slices.ContainsFunc(b, func(c byte) bool { return r.opening[c] }) {
 			found = s.search(b, r, found)
 		}
 	}
@@ -323,13 +338,12 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span 
 
 // reading is a way to read a response: plain, or with one kind of escape undone.
 type reading struct {
-	opens   string                                    // the bytes that begin an escape
 	decode  func(into, b []byte) (text []byte, n int) // n is 0 if b begins with no escape
-	opening [256]bool                                 // the first bytes of opens
+	opening [256]bool                                 // the bytes that begin an escape
 }
 
 func newReading(opens string, decode func(into, b []byte) ([]byte, int)) reading {
-	r := reading{opens: opens, decode: decode}
+	r := reading{decode: decode}
 	for _, c := range []byte(opens) {
 		r.opening[c] = true
 	}
@@ -363,8 +377,66 @@ var (
 		{}, spaced,
 		newReading("%", percentEscape), newReading("\\", jsonEscape), newReading("&", entity), newReading("=", quotedPrintable),
 		newReading("%", doubled(percentEscape)), newReading("\\", doubled(jsonEscape)), newReading("&", doubled(entity)),
+		newReading("\xc2\xcc\xcd\xd8\xe1\xe2\xe3\xef\xf0\xf3", otherShape), newReading(" &", spacedEntity),
+		newReading("% \t\r\n", unbroken(percentEscape)), newReading("\\ \t\r\n", unbroken(jsonEscape)), newReading("& \t\r\n", unbroken(entity)),
+		newReading("\r\n", uuencodedBreak),
 	}
 )
+
+// unbroken undoes an escape and skips white space, escaped or not, as of base64 in lines in JSON.
+func unbroken(decode func(into, b []byte) ([]byte, int)) func(into, b []byte) ([]byte, int) {
+	white := func(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+	return func(into, b []byte) ([]byte, int) {
+		if white(b[0]) {
+			return into, 1
+		}
+		text, n := decode(into, b)
+		if n > 0 && len(text) == 1 && white(text[0]) {
+			return into, n
+		}
+		return text, n
+	}
+}
+
+// uuencodedBreak skips the end of a line and the character behind it, which is the line's length.
+func uuencodedBreak(into, b []byte) ([]byte, int) {
+	n := 1
+	if bytes.HasPrefix(b, []byte("\r\n")) {
+		n = 2
+	}
+	return into, min(n+1, len(b))
+}
+
+// otherShape reads a character that is one of ASCII in another shape, and skips an invisible one.
+func otherShape(into, b []byte) ([]byte, int) {
+	r, n := utf8.DecodeRune(b)
+	if text := appendPlain(into, r); r != utf8.RuneError && (len(text) == 0 || text[0] < utf8.RuneSelf) {
+		return text, n
+	}
+	return nil, 0
+}
+
+// appendPlain appends a character: as the one of ASCII of which it is another shape (full-width,
+// mathematical, circled, a tag), not at all if it is invisible or a mark on the one before, or as it is.
+func appendPlain(into []byte, r rune) []byte {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	switch {
+	case r < utf8.RuneSelf:
+	case 0xff01 <= r && r <= 0xff5e:
+		r -= 0xfee0
+	case 0xe0020 <= r && r <= 0xe007e:
+		r -= 0xe0000
+	case 0x1d400 <= r && r <= 0x1d6a3:
+		r = rune(letters[(r-0x1d400)%52])
+	case 0x1d7ce <= r && r <= 0x1d7ff:
+		r = '0' + (r-0x1d7ce)%10
+	case 0x24b6 <= r && r <= 0x24e9:
+		r = rune(letters[r-0x24b6])
+	case unicode.In(r, unicode.Cf, unicode.Mn, unicode.Zs, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector):
+		return into
+	}
+	return utf8.AppendRune(into, r)
+}
 
 // separator skips the characters that separate those of a text that is broken up or listed, and the
 // 0x of a number. It skips a hyphen only before two hexadecimal digits.
@@ -410,29 +482,45 @@ func doubled(decode func(into, b []byte) ([]byte, int)) func(into, b []byte) ([]
 }
 
 func percentEscape(into, b []byte) ([]byte, int) {
-	if c := number(b[1:], 2, 16); c >= 0 {
+	if c := number(b[1:], 2, 16); c >= utf8.RuneSelf {
+		var char []byte
+		for i := 0; i < len(b) && b[i] == '%' && number(b[i+1:], 2, 16) >= 0 && len(char) < utf8.UTFMax; i += 3 {
+			char = append(char, byte(number(b[i+1:], 2, 16)))
+		}
+		if text, n := otherShape(into, char); n > 0 {
+			return text, 3 * n
+		}
+		return append(into, byte(c)), 3
+	} else if c >= 0 {
 		return append(into, byte(c)), 3
 	}
 	if len(b) > 1 && b[1]|0x20 == 'u' {
 		if c := number(b[2:], 4, 16); c >= 0 {
-			return utf8.AppendRune(into, c), 6
+			return appendPlain(into, c), 6
 		}
 	}
 	return nil, 0
 }
 
-// jsonEscape reads the escapes of JSON, the \xXX and \u{XX} of JavaScript and the \103 of C.
+// jsonEscape reads the escapes of JSON, the \xXX, \u{XX} and \U000000XX of other languages, the \103
+// of C, a backslash before punctuation, as Markdown and re.escape write it, and one before a line's end.
 func jsonEscape(into, b []byte) ([]byte, int) {
 	if len(b) < 2 {
 		return nil, 0
 	}
 	switch c := b[1]; c {
-	case '"', '\\', '/':
-		return append(into, c), 2
+	case '\n':
+		return into, 2
+	case '\r':
+		return into, min(len(b), 3)
+	case 'U':
+		if r := number(b[2:], 8, 16); r >= 0 {
+			return appendPlain(into, r), 10
+		}
 	case 'x', 'u':
 		if end := bytes.IndexByte(b[:min(len(b), 12)], '}'); end > 3 && b[2] == '{' {
 			if r := number(b[3:], end-3, 16); r >= 0 {
-				return utf8.AppendRune(into, r), end + 1
+				return appendPlain(into, r), end + 1
 			}
 		}
 		if c == 'x' {
@@ -448,9 +536,12 @@ func jsonEscape(into, b []byte) ([]byte, int) {
 			}
 		}
 		if r >= 0 {
-			return utf8.AppendRune(into, r), n
+			return appendPlain(into, r), n
 		}
 	default:
+		if c >= ' ' && c <= '~' && (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') {
+			return append(into, c), 2
+		}
 		digits, most := 0, 3
 		if c == '0' {
 			most = 4 // as echo writes them
@@ -488,16 +579,54 @@ func number(b []byte, digits int, base rune) (n rune) {
 	return n
 }
 
-// entity reads a reference to a character: &amp; &#38; &#x26;. With more leading zeros than
-// any encoder writes it is not one.
+// entity reads a reference to a character: &amp; &#38; &#x26; and, as pages are read, &amp &#38 &#x26.
+// With more leading zeros than any encoder writes it is not one.
 func entity(into, b []byte) ([]byte, int) {
-	end := bytes.IndexByte(b[:min(len(b), 40)], ';')
-	if end < 2 || bytes.IndexByte(b[1:end], '&') >= 0 {
+	isWord := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
+	end := 1
+	if len(b) > 1 && b[1] == '#' {
+		end = 2
+	}
+	for end < min(len(b), 40) && isWord(b[end]) {
+		end++
+	}
+	if end < len(b) && b[end] == ';' {
+		end++
+	} else if len(b) > 1 && b[1] == '#' { // the number ends where its digits do
+		base, first := rune(10), 2
+		if len(b) > 2 && b[2]|0x20 == 'x' {
+			base, first = 16, 3
+		}
+		for end = first; end < min(len(b), 40) && number(b[end:], 1, base) >= 0; end++ {
+		}
+	} else {
+		at := slices.IndexFunc(bareNames, func(name string) bool { return bytes.HasPrefix(b[1:], []byte(name)) })
+		if at < 0 {
+			return nil, 0
+		}
+		end = 1 + len(bareNames[at])
+	}
+	reference := string(b[:end])
+	text := html.UnescapeString(reference)
+	if text == reference {
 		return nil, 0
 	}
-	reference := string(b[:end+1])
-	if text := html.UnescapeString(reference); text != reference {
-		return append(into, text...), end + 1
+	for _, r := range text {
+		into = appendPlain(into, r)
+	}
+	return into, end
+}
+
+// bareNames are the names of ASCII characters that need no semicolon behind them.
+var bareNames = []string{"amp", "AMP", "lt", "LT", "gt", "GT", "quot", "QUOT", "nbsp", "shy"}
+
+// spacedEntity reads a reference, and skips a space before one, which stands for a missing semicolon.
+func spacedEntity(into, b []byte) ([]byte, int) {
+	if b[0] != ' ' {
+		return entity(into, b)
+	}
+	if len(b) > 1 && b[1] == '&' {
+		return into, 1
 	}
 	return nil, 0
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/ascii85"
 	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -227,19 +229,197 @@ var echoes = twice(map[string]func(s string) string{
 		b, _ := json.Marshal(strings.Split(hex.EncodeToString([]byte(s)), ""))
 		return string(b)
 	},
-	"in hex with colons": func(s string) string { return strings.TrimSuffix(everyByte(s, "%02X:"), ":") },
-	"in hex with spaces": func(s string) string { return fmt.Sprintf("% x", s) },
-	"in hex of .NET":     func(s string) string { return strings.TrimSuffix(everyByte(s, "%02X-"), "-") },
-	"in base32":          func(s string) string { return base32.StdEncoding.EncodeToString([]byte(s)) },
-	"in base32, behind":  func(s string) string { return strings.ToLower(base32.StdEncoding.EncodeToString([]byte("abc" + s))) },
-	"in braces":          func(s string) string { return everyRune(s, `\u{%x}`) },
-	"in braces of Perl":  func(s string) string { return everyRune(s, `\x{%04X}`) },
-	"in short octal":     func(s string) string { return everyByte(s, `\%o`) },
-	"in octal of echo":   func(s string) string { return everyByte(s, `\0%03o`) },
-	"percent, twice":     func(s string) string { return everyByte(everyByte(s, "%%%02x"), "%%%02x") },
-	"in JSON, twice":     func(s string) string { return everyByte(everyRune(s, `\u%04x`), `\u%04x`) },
-	"in capital hex":     func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
+	"in hex with colons":  func(s string) string { return strings.TrimSuffix(everyByte(s, "%02X:"), ":") },
+	"in hex with spaces":  func(s string) string { return fmt.Sprintf("% x", s) },
+	"in hex of .NET":      func(s string) string { return strings.TrimSuffix(everyByte(s, "%02X-"), "-") },
+	"in base32":           func(s string) string { return base32.StdEncoding.EncodeToString([]byte(s)) },
+	"in base32, behind":   func(s string) string { return strings.ToLower(base32.StdEncoding.EncodeToString([]byte("abc" + s))) },
+	"in braces":           func(s string) string { return everyRune(s, `\u{%x}`) },
+	"in braces of Perl":   func(s string) string { return everyRune(s, `\x{%04X}`) },
+	"in short octal":      func(s string) string { return everyByte(s, `\%o`) },
+	"in octal of echo":    func(s string) string { return everyByte(s, `\0%03o`) },
+	"in Markdown":         func(s string) string { return punctuated(s, `\`) },
+	"full-width":          func(s string) string { return shifted(s, 0xfee0) },
+	"full-width, in JSON": func(s string) string { return ascii(shifted(s, 0xfee0)) },
+	"in tags":             func(s string) string { return shifted(s, 0xe0000) },
+	"with zero width":     func(s string) string { return strings.Join(strings.Split(s, ""), "\u200b") },
+	"with soft hyphens":   func(s string) string { return strings.Join(strings.Split(s, ""), "&shy;") },
+	"in HTML, bare":       func(s string) string { return everyRune(s, "&#%d") },
+	"in HTML, spaced":     func(s string) string { return everyRune(s, "&#%d ") },
+	"in HTML, bare hex":   func(s string) string { return everyRune(s, "&#x%x ") },
+	"in long escapes":     func(s string) string { return everyRune(s, `\U%08x`) },
+	"percent, twice":      func(s string) string { return everyByte(everyByte(s, "%%%02x"), "%%%02x") },
+	"in JSON, twice":      func(s string) string { return everyByte(everyRune(s, `\u%04x`), `\u%04x`) },
+	"in capital hex":      func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
 })
+
+// punctuated puts a text before each character that is no letter, digit or _.
+func punctuated(s, before string) string {
+	var b strings.Builder
+	for _, c := range s {
+		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') {
+			b.WriteString(before)
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// shifted moves each character but the space, which has no counterpart, and is one that is skipped.
+func shifted(s string, by rune) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' {
+			return r
+		}
+		return r + by
+	}, s)
+}
+
+// uuencoded returns a text as the program writes it, in lines of 45 bytes.
+func uuencoded(s string, zero byte) string {
+	b := "begin 644 x\n"
+	char := func(n byte) string {
+		if n &= 63; n == 0 {
+			return string(zero)
+		} else {
+			return string(n + 32)
+		}
+	}
+	for len(s) > 0 {
+		line := s[:min(45, len(s))]
+		s = s[len(line):]
+		b += char(byte(len(line)))
+		for line += "\x00\x00"; len(line) > 2; line = line[3:] {
+			b += char(line[0]>>2) + char(line[0]<<4|line[1]>>4) + char(line[1]<<2|line[2]>>6) + char(line[2])
+		}
+		b += "\n"
+	}
+	return b + string(zero) + "\nend\n"
+}
+
+// inLines breaks a text into lines.
+func inLines(s, end string, width int) string {
+	var b strings.Builder
+	for len(s) > width {
+		b.WriteString(s[:width] + end)
+		s = s[width:]
+	}
+	return b.String() + s
+}
+
+// TestEchoesAreFoundOrNamed tries each way of returning a secret, and compares what is found with
+// what spec/policy.md says of it. Every line of the document's two lists has a way of its kind here.
+func TestEchoesAreFoundOrNamed(t *testing.T) {
+	data, err := os.ReadFile("../../spec/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(data), "### Responses")
+	yes, rest, _ := strings.Cut(section, "The search treats both cases")
+	_, no, _ := strings.Cut(rest, "These are examples of them:")
+	no, _, _ = strings.Cut(no, "If so many secrets")
+	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	var tried []string
+	long := "sk-live_" + strings.Repeat("a1B2-c3D4_e5F6+", 8) + "~end"
+	for _, c := range []struct {
+		found  bool
+		phrase string // in the document
+		echo   func(s string) string
+	}{
+		{true, "unchanged", func(s string) string { return s }},
+		{true, "percent-encoded or as `%uXXXX`", func(s string) string { return everyByte(everyByte(s, "%%%02x"), "%%%02x") }},
+		{true, "punctuation or a space, as in Markdown and `re.escape`", func(s string) string { return punctuated(s, `\`) }},
+		{true, "a string of JSON", func(s string) string { return inJSON(punctuated(s, `\`)) }},
+		{true, "also without the semicolon", func(s string) string { return everyRune(s, "&#%d") }},
+		{true, "with a space in its place", func(s string) string { return everyRune(s, "&#%d ") }},
+		{true, "character reference of HTML of at most 40", func(s string) string {
+			return strings.NewReplacer("_", "&lowbar;", "+", "&plus;", "~", "&#126;").Replace(s)
+		}},
+		{true, "with soft line breaks", func(s string) string { return inLines(s, "=\r\n", 7) }},
+		{true, "full-width", func(s string) string { return shifted(s, 0xfee0) }},
+		{true, "These characters may be escaped in one of the ways before", func(s string) string { return ascii(shifted(s, 0xfee0)) }},
+		{true, "These characters may be escaped in one of the ways before", func(s string) string { return escapeQuery(shifted(s, 0xfee0)) }},
+		{true, "These characters may be escaped in one of the ways before", func(s string) string { return strings.Join(strings.Split(s, ""), "&#8203;") }},
+		{true, "mathematical", func(s string) string {
+			return strings.Map(func(r rune) rune {
+				if r >= 'a' && r <= 'z' {
+					return r - 'a' + 0x1d41a
+				}
+				return r
+			}, s)
+		}},
+		{true, "circled", func(s string) string { return strings.ReplaceAll(s, "a", "\u24d0") }},
+		{true, "as a tag", func(s string) string { return shifted(s, 0xe0000) }},
+		{true, "with invisible characters", func(s string) string { return strings.Join(strings.Split(s, ""), "\u2060") }},
+		{true, "spaces outside ASCII", func(s string) string { return strings.Join(strings.Split(s, ""), "\u00a0") }},
+		{true, "a backslash at the end of a line", func(s string) string { return inLines(s, "\\\n", 9) }},
+		{true, "uuencode", func(s string) string { return uuencoded("a: "+s, '`') }},
+		{true, "uuencode", func(s string) string { return uuencoded("key: "+s, ' ') }},
+		{true, "in lines or in one", func(s string) string { return inLines(base64.URLEncoding.EncodeToString([]byte("x"+s)), "\r\n", 12) }},
+		{true, "in lines or in one", func(s string) string { return inJSON(inLines(b64("xy"+s), "\n", 20)) }},
+		{true, "in lines or in one", func(s string) string {
+			return inJSON(inLines(base64.URLEncoding.EncodeToString([]byte(s)), "\r\n", 16))
+		}},
+		{true, "in hexadecimal", func(s string) string { return fmt.Sprintf("% X", s) }},
+		{true, "as the decimal numbers of its bytes", func(s string) string { return fmt.Sprint([]byte(s)) }},
+		{true, "as any of these with white space", func(s string) string { return strings.Join(strings.Split(s, ""), "\x00") }},
+		{true, "after two of these steps", func(s string) string { return escapeQuery(inJSON(s)) }},
+		{false, "octal or binary dumps", func(s string) string { return everyByte(s, "%03o ") }},
+		{false, "dumps with offsets", func(s string) string { return hex.Dump([]byte(s)) }},
+		{false, "`\\115` of Lua", func(s string) string { return everyByte(s, "\\%d") }},
+		{false, "`U+0073`", func(s string) string { return everyRune(s, "U+%04X ") }},
+		{false, "`chr(115)`", func(s string) string { return everyRune(s, "chr(%d)") }},
+		{false, "CSS escapes", func(s string) string { return everyRune(s, "\\%06x") }},
+		{false, "any escape three times", func(s string) string { return everyByte(everyByte(everyByte(s, "%%%02x"), "%%%02x"), "%%%02x") }},
+		{false, "Punycode", func(s string) string { return strings.Map(func(r rune) rune { return 'a' + (r*7)%26 }, s) }},
+		{false, "base85", func(s string) string {
+			b := make([]byte, ascii85.MaxEncodedLen(len(s)))
+			return string(b[:ascii85.Encode(b, []byte(s))])
+		}},
+		{false, "base64 of UTF-16", func(s string) string { return b64(strings.Join(strings.Split(s, ""), "\x00") + "\x00") }},
+		{false, "base64 twice", func(s string) string { return b64(b64(b64(s))) }},
+		{false, "encoded words of mail", func(s string) string { return inLines(s, "?= =?utf-8?q?", 6) }},
+		{false, "quotes doubled", func(s string) string { return strings.ReplaceAll(s, "-", "''") }},
+		{false, "letters of other scripts", func(s string) string { return strings.ReplaceAll(s, "e", "\u0435") }},
+		{false, "with other characters between", func(s string) string { return strings.Join(strings.Split(s, ""), "|") }},
+		{false, "the text reversed", func(s string) string {
+			b := []byte(s)
+			slices.Reverse(b)
+			return string(b)
+		}},
+		{false, "compressed bytes", func(s string) string {
+			var b bytes.Buffer
+			w := gzip.NewWriter(&b)
+			w.Write([]byte(s))
+			w.Close()
+			return b.String()
+		}},
+	} {
+		list := no
+		if c.found {
+			list = yes
+		}
+		if !strings.Contains(list, c.phrase) {
+			t.Errorf("spec/policy.md does not have %q in its list", c.phrase)
+		}
+		for _, value := range []string{canary, "sk-live_4eC39~a+b/aZ", long} {
+			if value == canary && (!c.found || strings.HasPrefix(c.phrase, "a backslash")) {
+				continue // it has characters that these steps change
+			}
+			got := cleaned(t, "<"+c.echo(value)+">", value)
+			if found := strings.Contains(got, "{{secret:K0}}"); found != c.found {
+				t.Errorf("%s: %q: found is %v: %q", c.phrase, value, found, got)
+			}
+		}
+		tried = append(tried, c.phrase)
+	}
+	for line := range strings.Lines(yes + no) {
+		has := func(phrase string) bool { return strings.Contains(line, phrase) }
+		if strings.HasPrefix(line, "- ") && !slices.ContainsFunc(tried, has) && !strings.HasPrefix(line, "- decoded") && !strings.HasPrefix(line, "- without") && !strings.HasPrefix(line, "- as a number") {
+			t.Errorf("nothing here tries what spec/policy.md says: %s", line)
+		}
+	}
+}
 
 // ints returns the bytes of a string as numbers.
 func ints(s string) iter.Seq[int] {
