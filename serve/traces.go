@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/observe"
 )
 
@@ -106,10 +107,11 @@ func (d *delivery) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 // https://opentelemetry.io/docs/specs/otlp/ describes the protocol, and
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/ the variables.
 type otlpClient struct {
-	url    string
-	header http.Header
-	gzip   bool
-	client *http.Client
+	url     string
+	header  http.Header
+	gzip    bool
+	client  *http.Client
+	fetcher *egress.Fetcher
 }
 
 // newOTLPClient returns the client for a URL, by default the URL of the environment.
@@ -144,9 +146,8 @@ func newOTLPClient(endpoint string, getenv func(string) string) (*otlpClient, er
 	if err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = trusted
-	c.client = &http.Client{Timeout: time.Duration(timeout) * time.Millisecond, Transport: transport}
+	c.fetcher = egress.NewFetcher(trusted, 0)
+	c.client = &http.Client{Timeout: time.Duration(timeout) * time.Millisecond, Transport: c.fetcher.Origin(c.url)}
 	return c, nil
 }
 
@@ -174,7 +175,7 @@ func otlpTLS(variable func(string) string) (*tls.Config, error) {
 
 // Start and Stop implement otlptrace.Client.
 func (c *otlpClient) Start(context.Context) error { return nil }
-func (c *otlpClient) Stop(context.Context) error  { c.client.CloseIdleConnections(); return nil }
+func (c *otlpClient) Stop(context.Context) error  { c.fetcher.CloseIdleConnections(); return nil }
 
 // UploadTraces sends spans. If the collector is temporarily unavailable, it retries up to
 // three times, after one, two and four seconds, or as the collector asks.

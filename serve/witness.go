@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/runtime/egress"
 )
 
 // Bounds on a request to a witness.
@@ -127,7 +128,7 @@ func Cosign(ctx context.Context, db eventlog.Transactor, witness string) (signed
 	if err != nil {
 		return nil, err
 	}
-	client := &http.Client{Timeout: witnessTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: egress.Fetch(witness), Timeout: witnessTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	r := seal.Request{Signed: signed}
 	for range 3 { // the answer shows the state of the witness
 		if r.Proof, err = seal.Consistency(ctx, db, c, r.Old); err != nil {

@@ -9,13 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path"
-	"sync/atomic"
-	"syscall"
+	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -66,41 +63,19 @@ func (f Finder) open(n name, write bool) (oras.GraphTarget, error) {
 	return repo, nil
 }
 
-// client returns an HTTP client for a host. A redirect leads neither to plain http nor, from a
-// public host, to an address that is not public: the host would choose what this machine asks.
+// fetcher has the connections to registries and other servers of modules.
+var fetcher = sync.OnceValue(func() *egress.Fetcher { return egress.NewFetcher(nil, time.Minute) })
+
+// client returns an HTTP client for a host that the user has named. See [egress.Origin] for where
+// redirects and the addresses in answers may lead.
 func client(host string, plain bool) *http.Client {
-	to := &url.URL{Scheme: "https", Host: host}
+	origin := "https://" + host
 	if plain {
-		to.Scheme = "http"
+		origin = "http://" + host
 	}
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	var inside atomic.Bool // the host has an address that is not public
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.ResponseHeaderTimeout, t.MaxResponseHeaderBytes = time.Minute, 64<<10
-	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to}); err == nil && proxy == nil {
-		t.DialContext = func(ctx context.Context, network, at string) (net.Conn, error) {
-			d := net.Dialer{Timeout: 15 * time.Second}
-			d.Control = func(_, resolved string, _ syscall.RawConn) error {
-				address, _, _ := net.SplitHostPort(resolved)
-				why := egress.RefusedAddress(address, false)
-				if named, _, _ := net.SplitHostPort(at); named == host {
-					inside.Store(why != "")
-				} else if why != "" && !inside.Load() {
-					return fmt.Errorf("a redirect to %s is not followed: %s", resolved, why)
-				}
-				return nil
-			}
-			return d.DialContext(ctx, network, at)
-		}
-	}
-	return &http.Client{Transport: t, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		switch {
-		case len(via) > 5:
+	return &http.Client{Transport: fetcher().Origin(origin), CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+		if len(via) > 5 {
 			return errors.New("too many redirects")
-		case r.URL.Scheme != "https" && via[0].URL.Scheme == "https":
-			return errors.New("a redirect to plain http is not followed")
 		}
 		return nil
 	}}

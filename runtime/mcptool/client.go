@@ -22,6 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -86,16 +87,21 @@ func NewCommand(ctx context.Context, cmd *exec.Cmd, o Options) (*Client, error) 
 	}, true, o)
 }
 
-// NewHTTP connects to an endpoint over streamable HTTP. The operator chooses the endpoint, so the
-// connection does not go through package egress. If the server has ended the session, the next call
+// NewHTTP connects to an endpoint over streamable HTTP. The operator chooses the endpoint, which may be
+// anywhere. Where the server leads, as in a login, package egress decides. If the server has ended the session, the next call
 // opens a new one.
 func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("mcptool: %q is not an http or https URL", o.hide(endpoint))
 	}
+	var origin *egress.Origin
+	if o.HTTP == nil {
+		origin = egress.Fetch(endpoint)
+		o.HTTP = origin
+	}
 	var oauth auth.OAuthHandler
 	if hasKey := slices.ContainsFunc(slices.Collect(maps.Keys(o.Headers)), func(name string) bool { return strings.EqualFold(name, "Authorization") }); o.Tokens != "" && !hasKey {
-		a := newAuthorizer(endpoint, o)
+		a := newAuthorizer(endpoint, o, origin)
 		oauth, o.moreSecrets = a, a.secrets
 	}
 	return open(ctx, func(w *wire) mcp.Transport {

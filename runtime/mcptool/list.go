@@ -82,7 +82,8 @@ type Options struct {
 	// "starling" and "1".
 	ClientName, ClientVersion string
 
-	// HTTP is the transport of requests over HTTP. Nil means [http.DefaultTransport].
+	// HTTP is the transport of requests over HTTP. Nil means the one of
+	// package egress for what an operator names.
 	HTTP http.RoundTripper
 
 	// Transient reports whether an unanswered call may succeed if repeated. Its failure

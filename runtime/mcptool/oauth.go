@@ -24,6 +24,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/runtime/egress"
 )
 
 // oauthTime bounds one request to an authorization server.
@@ -37,6 +38,7 @@ type authorizer struct {
 	file     string
 	login    *Login // nil if there is no user to ask
 	http     *http.Client
+	origin   *egress.Origin // decides where the documents of servers may lead; nil for a transport of the caller
 
 	mu     sync.Mutex
 	grant  grant    // as last read or written; mu guards it and the fields below
@@ -51,9 +53,14 @@ type grant struct {
 	Token  *oauth2.Token
 }
 
-func newAuthorizer(endpoint string, o Options) *authorizer {
-	a := &authorizer{endpoint: endpoint, file: o.Tokens, login: o.Login, http: &http.Client{
-		Transport: o.HTTP, Timeout: oauthTime,
+// newAuthorizer returns an authorizer for an endpoint, whose origin is nil if o has a transport.
+func newAuthorizer(endpoint string, o Options, origin *egress.Origin) *authorizer {
+	transport := o.HTTP
+	if origin != nil {
+		transport = origin.Linked()
+	}
+	a := &authorizer{endpoint: endpoint, file: o.Tokens, login: o.Login, origin: origin, http: &http.Client{
+		Transport: transport, Timeout: oauthTime,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if via[0].Method != http.MethodGet || len(via) > 5 {
 				return errors.New("refused to follow a redirect with codes or tokens")
@@ -245,6 +252,11 @@ func (a *authorizer) redirected(ctx context.Context, l net.Listener, address str
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, err
+	}
+	if a.origin != nil {
+		if err := a.origin.Check(ctx, u); err != nil {
+			return nil, err
+		}
 	}
 	state := u.Query().Get("state")
 	got := make(chan url.Values, 1)

@@ -5,7 +5,6 @@ package mcptool
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -270,7 +269,7 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body = io.NopCloser(bytes.NewReader(sent))
 		defer t.outgoing(req.Context(), sent)()
 	}
-	resp, err := cmp.Or(t.options.HTTP, http.DefaultTransport).RoundTrip(req)
+	resp, err := t.options.HTTP.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
