@@ -159,7 +159,7 @@ type lazyEngine struct {
 	closed  bool
 }
 
-func (e *lazyEngine) start(ctx context.Context) (guest.Engine, error) {
+func (e *lazyEngine) start(ctx context.Context) (*Engine, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {

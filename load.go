@@ -181,7 +181,11 @@ func (db *DB) Load(ctx context.Context, ref string, o ToolOptions) (*Tool, error
 // LoadBytes is [DB.Load] for the bytes of a module. The name is used if it is a WASI
 // command.
 func (db *DB) LoadBytes(ctx context.Context, name string, wasm []byte, o ToolOptions) (*Tool, error) {
-	source, err := guest.FromBytes(name, bytes.Clone(wasm))
+	engine, err := db.engine.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	source, err := guest.FromBytes(ctx, engine, name, bytes.Clone(wasm))
 	if err == nil {
 		err = db.o.Finder.Check(name, source.Wasm, nil)
 	}

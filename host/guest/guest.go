@@ -10,10 +10,12 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -35,16 +37,34 @@ type Options struct {
 	New bool
 }
 
-// Engine loads modules, into this process or into processes of their own, Observable is one
-// whose calls can be observed, and Sandbox is a module that it loaded.
+// Engine loads modules, into this process or into processes of their own, and Sandbox is a module
+// that it loaded.
 type (
-	Engine     = sandbox.Loader
-	Observable = sandbox.Observable
-	Sandbox    = sandbox.Loaded
+	Engine  = sandbox.Loader
+	Sandbox = sandbox.Loaded
 )
 
+// Linker makes a core module of a component or a plug-in for Extism.
+type Linker interface {
+	Link(ctx context.Context, component []byte) (module []byte, err error)
+}
+
+// Observable is an engine that links components where it loads modules, and whose calls can be
+// observed.
+type Observable interface {
+	sandbox.Observable
+	Linker
+}
+
 // Inline returns the engine that executes modules in this process.
-func Inline(e *sandbox.Engine) Observable { return sandbox.Inline(e) }
+func Inline(e *sandbox.Engine) Observable { return inline{sandbox.Inline(e)} }
+
+type inline struct{ sandbox.Observable }
+
+// Link implements [Linker] in this process, within the budget of the component's size.
+func (inline) Link(ctx context.Context, b []byte) ([]byte, error) {
+	return component.Link(work.New(ctx, work.ForSize(len(b))), b)
+}
 
 // Module is a loaded module and the tools in it.
 type Module struct {

@@ -21,9 +21,20 @@ type (
 // a refused component, which is a [*rewrite.Refusal].
 func Find(ctx context.Context, ref string) (Source, error) { return registry.Open(ctx, ref) }
 
-// FromBytes returns the module in bytes. The name is used if it is a WASI command. The error of a
-// refused component is a [*rewrite.Refusal].
-func FromBytes(name string, wasm []byte) (Source, error) { return registry.FromBytes(name, wasm) }
+// FromBytes returns the module in bytes. The name is used if it is a WASI command. A component is
+// linked where the engine compiles: [Processes] do it in a process of its own, which dies with ctx.
+// Without an engine it is linked here. The error of a refused component is a [*rewrite.Refusal].
+func FromBytes(ctx context.Context, engine Linker, name string, wasm []byte) (s Source, err error) {
+	s = Source{Name: name, Wasm: wasm}
+	if !component.Needed(wasm) {
+		return s, nil
+	}
+	if engine == nil {
+		engine = inline{}
+	}
+	s.Wasm, err = engine.Link(ctx, wasm)
+	return s, err
+}
 
 // Provenance identifies the component from which a module was made.
 type Provenance = component.Provenance

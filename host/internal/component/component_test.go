@@ -21,21 +21,22 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // fixtures are the components that testdata/build.mjs makes, with the digests of the modules
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"act":     "2831e8f326a4b9115d963eadec01f68901f65b15347130b05ad96903c5298329",
-	"values":  "31fb01e5ef5de97548a485ebf3c0456fde56c91749b16079843127d59a1528c6",
-	"adapter": "6a54da913cafdd94956c4137500e9b12cc3efb90bc9ed81dc8dd871f1a72723e",
-	"linked":  "ae936b27249c3a4c6c8452c97153648e717730bf396ff34e29c8d6063a6850c6",
-	"parts":   "1af3bfa015935234db712303f881cf8424a25d865ed7850052df3d882e53fd98",
-	"mcp":     "1efea4539690a7ddd546e09d8d7e9b474485eae64a8c08fa50f882281b5e3e35",
-	"command": "77c98f730a6377fd27566754e6538c82213679c8e7edc2e033bb2e3d6c93bb22",
-	"context": "053afe17f1ade71a9acc19a7e9974518f9e829e4060fddc8dbe3c23265c91a93",
-	"plugin":  "19a1676fad12419160c5098acca4c5cf243c3d38928e1fe604569b233631c53a",
+	"act":     "4c511c1e04f56e50704e72da9fcef759c38b53f5b2ff661d65f0714561adcef7",
+	"values":  "86aff7df56b0927ad60918a7a650af4a05b4d59c03b12f7efdbe666e23485d6e",
+	"adapter": "950540793f656135f19ab133ef5a55bef3ca8efbbf3542c10d0cd03a6cb32607",
+	"linked":  "5aea5162cf6f8226c3fdf6a64fa61b9f7e1bc69c2369fbc875f0c10d68d5d6e1",
+	"parts":   "8b5ff20ed959085c0b03b554266100d920c19a0d6377fcfe0e10f533746a866f",
+	"mcp":     "090d2c671d4859ece7c060931213164134734bc72bef0321500106136b68250c",
+	"command": "6b8a7727d59434b0d199c560fd6f2b24dfe9d5e04a07c8808865bca4ff37b594",
+	"context": "9cc636ffb93c242c5956735ada5760b0f0c14bf39afcace839d6ce2bfb115f66",
+	"plugin":  "0d6cfd7bc0924e94df7f23bd76cae7985df93c3ce597228519f4d4384a31f5be",
 }
 
 // world is what the tools of the tests see.
@@ -62,9 +63,14 @@ func readFixture(t testing.TB, name string) []byte {
 	return b
 }
 
+// budget is the budget of a module that is linked by itself.
+func budget(t testing.TB, b []byte) *work.Budget {
+	return work.New(t.Context(), work.ForSize(len(b)))
+}
+
 func link(t testing.TB, name string) []byte {
 	t.Helper()
-	out, err := Link(readFixture(t, name))
+	out, err := Link(budget(t, readFixture(t, name)), readFixture(t, name))
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -89,7 +95,7 @@ func loadBytes(t *testing.T, b []byte, actions ...Action) *loaded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := Link(b, actions...)
+	out, err := Link(budget(t, b), b, actions...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,6 +212,9 @@ func TestDescription(t *testing.T) {
 	var names []string
 	for _, tool := range d.Tools {
 		names = append(names, tool.Name)
+		if tool.Name == "access-of" && strings.Count(string(tool.InputSchema), `"additionalProperties":false`) != 2 { // the input, and the flags in it
+			t.Errorf("a misspelt member is not refused by %s", tool.InputSchema)
+		}
 		if tool.Name == "numbers" && !strings.Contains(string(tool.InputSchema), `"i":{"maximum":18446744073709551615,"minimum":0,"type":"integer"}`) {
 			t.Errorf("the schema of numbers is %s", tool.InputSchema)
 		}
@@ -232,7 +241,7 @@ func TestDescription(t *testing.T) {
 		body := append(wasm.AppendName(nil, note.name), note.text...)
 		noted = append(binary.AppendUvarint(append(noted, byte(wasm.SectionCustom)), uint64(len(body))), body...)
 	}
-	if out, err = Link(noted); err != nil {
+	if out, err = Link(budget(t, noted), noted); err != nil {
 		t.Fatal(err)
 	}
 	p = ProvenanceOf(out)
@@ -257,7 +266,8 @@ func TestDocs(t *testing.T) {
 	b := readFixture(t, "values")
 	section := append(wasm.AppendName(nil, "package-docs"), "\x01"+`{"worlds":{"values":{"func_exports":{"today":{"docs":"The day."}}}},"interfaces":{"api":{"funcs":{"upper":"Makes\u200b capitals.\n"}}}}`...)
 	b = append(append(b, 0), sized(section)...)
-	d := documentation(custom(b))
+	l := &reading{budget: budget(t, b)}
+	d := l.documentation(l.custom(b))
 	if today, upper := d.of("", "today"), d.of("test:values/api@1.0.0", "upper"); today != "The day." || upper != "Makes capitals." {
 		t.Errorf("the comments are %q and %q", today, upper)
 	}
@@ -297,13 +307,13 @@ func TestRefusals(t *testing.T) {
 	tuples = string(append([]byte{4}, sized([]byte(header+tuples))...))
 	for name, c := range map[string]struct{ component, want string }{
 		"empty":                     {header, "it exports nothing"},
-		"instances that double":     {nested, "it has more than 1000 instances"},
-		"types that double":         {header + section(7, types...), "a type of more than 20000 parts"},
+		"instances that double":     {nested, "costs more than its size allows"},
+		"types that double":         {header + section(7, types...), "a type of more than 2 GiB"},
 		"deep types":                {header + section(7, deep...), "nested deeper than 100"},
 		"deep instance types":       {header + section(7, instanceType), "nested deeper than 100"},
-		"modules that double":       {header + large + section(2, slices.Repeat([]string{"\x00\x00\x00"}, 40)...), "more than 33554432 bytes together"},
-		"many globals":              {header + globals + section(2, slices.Repeat([]string{"\x00\x00\x00"}, 60)...) + callable, "more than 100000 types, functions and other definitions"},
-		"many tuples":               {header + tuples + section(5, slices.Repeat([]string{"\x00\x00\x00"}, 60)...), "more than 100000 types"},
+		"modules that double":       {header + large + section(2, slices.Repeat([]string{"\x00\x00\x00"}, 40)...), "it exports nothing"},
+		"many globals":              {header + globals + section(2, slices.Repeat([]string{"\x00\x00\x00"}, 60)...) + callable, "costs more than its size allows"},
+		"many tuples":               {header + tuples + section(5, slices.Repeat([]string{"\x00\x00\x00"}, 60)...), "costs more than its size allows"},
 		"values":                    {header + section(12, "\x00"), "values"},
 		"an index out of range":     {header + section(2, "\x00\x05\x00"), "core module index 5"},
 		"a count that is a lie":     {header + "\x07\x05\xff\xff\xff\xff\x0f", "4294967295 items in 0 bytes"},
@@ -311,7 +321,7 @@ func TestRefusals(t *testing.T) {
 		"a module that is imported": {header + section(10, "\x00\x01m\x00\x11\x00"), "it imports a module or component: m"},
 		"a nested module":           {header + "\x04\x08\x00asm\x01\x00\x00\x00", "a nested component without a header"},
 	} {
-		_, err := Link([]byte(c.component))
+		_, err := Link(budget(t, []byte(c.component)), []byte(c.component))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
@@ -331,10 +341,10 @@ func TestVersions(t *testing.T) {
 	}
 	// A 0.3 interface with a signature that 0.2 has is not the one of 0.2.
 	b := bytes.ReplaceAll(readFixture(t, "values"), []byte("wasi:random/random@0.2.0"), []byte("wasi:random/random@0.3.0"))
-	if _, err := Link(b); err == nil || !strings.Contains(err.Error(), "wasi:random/random@0.3.0, and this host has WASI 0.2") {
+	if _, err := Link(budget(t, b), b); err == nil || !strings.Contains(err.Error(), "wasi:random/random@0.3.0, and this host has WASI 0.2") {
 		t.Errorf("an interface of WASI 0.3: %v", err)
 	}
-	if r, ok := errors.AsType[*rewrite.Refusal](func() error { _, err := Link(b); return err }()); !ok || r.Hint == "" {
+	if r, ok := errors.AsType[*rewrite.Refusal](func() error { _, err := Link(budget(t, b), b); return err }()); !ok || r.Hint == "" {
 		t.Error("a refusal without a hint")
 	}
 }
@@ -364,7 +374,7 @@ func TestMutatedComponents(t *testing.T) {
 					m = slices.Insert(m, at, m[at])
 				}
 			}
-			out, err := Link(m)
+			out, err := Link(budget(t, m), m)
 			if err == nil {
 				accepted++
 				_, err = rewrite.Check(out, rewrite.DefaultLimits())
@@ -382,7 +392,7 @@ func FuzzLink(f *testing.F) {
 		f.Add(readFixture(f, name))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, err := Link(b); err != nil && strings.Contains(err.Error(), "panics") {
+		if _, err := Link(budget(t, b), b); err != nil && strings.Contains(err.Error(), "panics") {
 			t.Fatal(err)
 		}
 	})

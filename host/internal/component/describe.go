@@ -33,7 +33,8 @@ func (k *linker) chooseTools(docs docs) {
 	var all, not []string
 	taken := map[string]bool{}
 	add := func(iface, name string, f *function) {
-		all = append(all, strings.TrimPrefix(iface+"#"+name, "#"))
+		k.hold(namedBytes)
+		all = append(all, strings.TrimPrefix(k.text(iface+"#"+name), "#"))
 		params, r := f.t.params, f.t.result
 		switch {
 		case f.lift == nil:
@@ -59,6 +60,7 @@ func (k *linker) chooseTools(docs docs) {
 			not = append(not, name+" takes or returns a resource")
 			return
 		}
+		k.spend(len(docs.Worlds))
 		if len(k.tools) == maxTools {
 			failf("export fewer functions", "it has more than %d functions that are tools", maxTools)
 		}
@@ -77,6 +79,7 @@ func (k *linker) chooseTools(docs docs) {
 		case *function:
 			add("", name, v)
 		case *instance:
+			k.spend(len(v.names))
 			for _, fn := range v.names {
 				if f, ok := v.items[fn].v.(*function); ok {
 					add(name, fn, f)
@@ -85,14 +88,10 @@ func (k *linker) chooseTools(docs docs) {
 		}
 	}
 	k.chooseWorld()
-	parts := 0
 	for _, t := range k.tools {
-		parts += t.f.t.params.parts
 		k.called = append(k.called, called{t.f, noCaller}) // also a second time, under another name
 	}
 	switch {
-	case parts > maxTypeParts:
-		failf("", "the parameters of its functions have more than %d parts together", maxTypeParts)
 	case len(k.tools) > 0:
 	case slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, "wasi:http/") }):
 		failf("export functions from its world: each becomes a tool", "it is a server (%s), and a tool is called with a document", all[0])
@@ -200,6 +199,7 @@ func (d *descriptors) put(at int, words ...uint32) {
 }
 
 func (d *descriptors) text(s string) (at, n uint32) {
+	d.k.text(s)
 	at = uint32(len(d.b))
 	d.b = append(d.b, s...)
 	d.b = append(d.b, make([]byte, -len(s)&3)...)
@@ -214,6 +214,8 @@ func (d *descriptors) node(t *valueType) uint32 {
 	if at, ok := d.types[t]; ok {
 		return at
 	}
+	d.k.spend(1 + len(t.items))
+	d.k.hold(namedBytes * (1 + len(t.items)))
 	order := make([]int, len(t.items))
 	for i := range order {
 		order[i] = i
@@ -241,7 +243,7 @@ func (d *descriptors) node(t *valueType) uint32 {
 	case kindOwn, kindBorrow:
 		a = hostResource
 		if t.res.own {
-			a = numbered(&d.k.resources, t.res, "resources")
+			a = numbered(d.k, &d.k.resources, t.res)
 		}
 	}
 	words := append([]uint32{uint32(t.kind), t.size, t.align, uint32(len(t.flat)), uint32(len(t.items)), a, t.at}, rows...)
@@ -256,7 +258,7 @@ func (d *descriptors) node(t *valueType) uint32 {
 func (k *linker) description() []byte {
 	var d abi.Description
 	for _, t := range k.tools {
-		d.Tools = append(d.Tools, abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(schema(t.input))})
+		d.Tools = append(d.Tools, abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(k.schema(t.input))})
 	}
 	if len(k.actions) > 0 {
 		d.Tools = nil
@@ -283,8 +285,23 @@ var integers = map[kind][2]any{
 	kindU32: {0, int64(1<<32 - 1)}, kindS64: {int64(-1 << 63), int64(1<<63 - 1)}, kindU64: {0, uint64(1<<64 - 1)},
 }
 
+// members is the JSON Schema of an object. It has no members but these, so that a misspelt one is
+// refused and not ignored. The input of a plug-in is a document of any form.
+func (k *linker) members(properties object, required []string) object {
+	o := object{"type": "object", "properties": properties}
+	if required != nil {
+		o["required"] = required
+	}
+	if !k.plugin {
+		o["additionalProperties"] = false
+	}
+	return o
+}
+
 // schema is the JSON Schema of a type, in the forms that Wassette gives components.
-func schema(t *valueType) object {
+func (k *linker) schema(t *valueType) object {
+	k.spend(1)
+	k.hold(2 * scopeBytes) // an object is a map in a map, and text after that
 	if t == nil {
 		return object{"type": "null"}
 	}
@@ -302,45 +319,48 @@ func schema(t *valueType) object {
 	case kindString:
 		return object{"type": "string"}
 	case kindList:
-		return object{"type": "array", "items": schema(t.elem)}
+		return object{"type": "array", "items": k.schema(t.elem)}
 	case kindOption:
-		return object{"anyOf": []object{{"type": "null"}, schema(t.elem)}}
+		return object{"anyOf": []object{{"type": "null"}, k.schema(t.elem)}}
 	case kindTuple:
 		var items []object
 		for _, f := range t.items {
-			items = append(items, schema(f.t))
+			items = append(items, k.schema(f.t))
 		}
 		return object{"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
 	case kindRecord:
 		for _, f := range t.items {
-			properties[f.name] = schema(f.t)
+			k.text(f.name)
+			properties[f.name] = k.schema(f.t)
 			if f.t.kind != kindOption {
 				required = append(required, f.name)
 			}
 		}
-		return object{"type": "object", "properties": properties, "required": required}
+		return k.members(properties, required)
 	case kindFlags:
 		for _, f := range t.items {
+			k.text(f.name)
 			properties[f.name] = object{"type": "boolean"}
 		}
-		return object{"type": "object", "properties": properties}
+		return k.members(properties, nil)
 	case kindEnum:
 		for _, f := range t.items {
-			required = append(required, f.name)
+			required = append(required, k.text(f.name))
 		}
 		return object{"type": "string", "enum": required}
 	}
 	var cases []object
 	for _, f := range t.items {
 		if t.kind == kindResult {
-			cases = append(cases, object{"type": "object", "properties": object{f.name: schema(f.t)}, "required": []string{f.name}})
+			cases = append(cases, k.members(object{f.name: k.schema(f.t)}, []string{f.name}))
 			continue
 		}
-		properties, required := object{"tag": object{"const": f.name}}, []string{"tag"}
+		k.hold(scopeBytes)
+		properties, required := object{"tag": object{"const": k.text(f.name)}}, []string{"tag"}
 		if f.t != nil {
-			properties["val"], required = schema(f.t), append(required, "val")
+			properties["val"], required = k.schema(f.t), append(required, "val")
 		}
-		cases = append(cases, object{"type": "object", "properties": properties, "required": required})
+		cases = append(cases, k.members(properties, required))
 	}
 	return object{"oneOf": cases}
 }
@@ -379,8 +399,11 @@ func (c *comment) UnmarshalJSON(b []byte) error {
 
 // documentation reads the comments of a component, whose section begins with its version. A
 // section that is malformed has none.
-func documentation(notes map[string][]byte) (d docs) {
-	if section := notes["package-docs"]; len(section) > 1 && json.Unmarshal(section[1:], &d) != nil {
+func (l *reading) documentation(notes map[string][]byte) (d docs) {
+	section := notes["package-docs"]
+	l.spend(len(section))
+	l.hold(32 * len(section)) // of a map for each few bytes
+	if len(section) > 1 && json.Unmarshal(section[1:], &d) != nil {
 		return docs{}
 	}
 	return d

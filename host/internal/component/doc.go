@@ -6,7 +6,7 @@
 //
 //   - read.go follows the instantiation of the component as far as nothing runs: index spaces,
 //     aliases, nested components, canonical definitions. types.go has the value types with their
-//     layout. What is too large is refused here, before anything is built.
+//     layout. All of it draws from a work.Budget of the caller.
 //   - join.go puts the core modules, which share one memory, into one: it resolves their imports,
 //     computes their constants, and moves every index. Tables never change, so a call of a constant
 //     entry, which adapters consist of, becomes a direct call. What nothing reaches is left out.

@@ -219,7 +219,7 @@ func compareWithJco(t *testing.T, node string, r *rand.Rand, component string, f
 		t.Fatal(err)
 	}
 	l := loadBytes(t, b)
-	_, exports := read(b)
+	exports := (&reading{budget: budget(t, b), buf: b}).component(&section{pos: 8, end: len(b)}, nil, -1, 0)
 	api := exports.items["test:values/api"].v.(*instance)
 	type call struct {
 		Function string         `json:"function"`

@@ -68,16 +68,26 @@ type constant struct {
 }
 
 func (k *linker) typeIndex(t wasm.FuncType) uint32 {
+	k.spend(1 + len(t.Params) + len(t.Results))
 	key := string(t.Append(nil))
 	i, ok := k.typeOf[key]
 	if !ok {
 		i = uint32(len(k.types))
+		k.hold(namedBytes + len(key))
 		k.types, k.typeOf[key] = append(k.types, t), i
 	}
 	return i
 }
 
+// same reports whether two types are equal. They can be long.
+func (k *linker) same(a, b wasm.FuncType) bool {
+	k.spend(1 + (len(a.Params)+len(a.Results))/8)
+	return a.Equal(b)
+}
+
 func (k *linker) add(f *fn) *fn {
+	k.spend(1)
+	k.hold(funcBytes)
 	k.fns = append(k.fns, f)
 	return f
 }
@@ -88,6 +98,7 @@ func (k *linker) global() uint32 {
 }
 
 func (k *linker) addGlobal(c constant) uint32 {
+	k.hold(namedBytes)
 	k.globals = append(k.globals, c)
 	return uint32(len(k.globals) - 1)
 }
@@ -99,7 +110,7 @@ func (k *linker) join(p *part, argument func(wasm.Import) any) {
 	for _, im := range p.Imports {
 		switch v := argument(im).(type) {
 		case *fn:
-			if want := at(p.Types, im.Type, "type"); !want.Equal(v.t) && v.refuse == nil {
+			if want := at(p.Types, im.Type, "type"); !k.same(want, v.t) && v.refuse == nil {
 				failf("", "%s imports %q %q as %s, which is %s", p.name, im.Module, im.Name, want, v.t)
 			}
 			p.funcs = append(p.funcs, v)
@@ -110,7 +121,7 @@ func (k *linker) join(p *part, argument func(wasm.Import) any) {
 		case *part: // that defines the memory
 			if k.main == nil {
 				k.memory, k.main = &v.Memories[0], v
-			} else if k.main != v && p.usesMemory() {
+			} else if k.main != v && k.usesMemory(p) {
 				failf(oneMemory, "it has more than one memory")
 			}
 		}
@@ -120,19 +131,21 @@ func (k *linker) join(p *part, argument func(wasm.Import) any) {
 		p.funcs = append(p.funcs, f)
 	}
 	for i, name := range p.FuncNames {
+		k.spend(1)
 		if int64(i) >= int64(p.NumImportedFuncs()) && int64(i) < int64(len(p.funcs)) && name != "" {
-			p.funcs[i].name = p.name + "." + name
+			p.funcs[i].name = k.text(p.name + "." + name)
 		}
 	}
 	for _, t := range p.Tables {
 		if t.Elem != wasm.FuncRef {
 			failf("build without reference types", "%s has a table of %s", p.name, t.Elem)
 		}
+		k.hold(namedBytes)
 		p.tables = append(p.tables, &table{size: t.Limits.Min, items: map[uint32]*fn{}})
 	}
 	for i := range p.Memories {
 		switch {
-		case p.Memories[i].Min == 0 && !p.usesMemory(): // the stub of a build step, unless another part uses it
+		case p.Memories[i].Min == 0 && !k.usesMemory(p): // the stub of a build step, unless another part uses it
 		case k.main != nil:
 			failf(oneMemory, "it has more than one memory")
 		default:
@@ -153,9 +166,8 @@ func (k *linker) join(p *part, argument func(wasm.Import) any) {
 		if e.Mode != wasm.Active {
 			continue
 		}
-		if k.items += e.Count; k.items > rewrite.DefaultLimits().ElementItems {
-			failf("", "its tables have more than %d entries together", rewrite.DefaultLimits().ElementItems)
-		}
+		k.spend(e.Count)
+		k.hold(e.Count * itemBytes)
 		t, slot := at(p.tables, e.Table, "table"), uint32(k.constant(p, e.Start).value)
 		if uint64(slot)+uint64(e.Count) > uint64(t.size) {
 			failf("", "%s has a segment of elements that leaves its table", p.name)
@@ -169,14 +181,20 @@ func (k *linker) join(p *part, argument func(wasm.Import) any) {
 	}
 }
 
+// body returns the locals and the instructions of a function, and charges for its bytes.
+func (k *linker) body(p *part, i int) ([]wasm.LocalGroup, wasm.Iter, error) {
+	k.spend(1 + p.Code[i].End - p.Code[i].Pos)
+	return p.Body(i, nil)
+}
+
 // usesMemory reports whether a module has data or instructions that reach memory.
-func (p *part) usesMemory() bool {
+func (k *linker) usesMemory(p *part) bool {
 	if p.memory != nil {
 		return *p.memory
 	}
 	uses := len(p.Data) > 0
 	for i := 0; i < len(p.Code) && !uses; i++ {
-		_, it, err := p.Body(i, nil)
+		_, it, err := k.body(p, i)
 		for err == nil && !uses && it.Next() {
 			uses = it.Op >= wasm.OpI32Load && it.Op <= wasm.OpMemoryGrow || it.Op == wasm.OpMemoryCopy || it.Op == wasm.OpMemoryFill
 		}
@@ -200,6 +218,8 @@ func (k *linker) constant(p *part, c wasm.Const) constant {
 		stack = append(stack, constant{*a.Op(wasm.OpEnd), v, wasm.GlobalType{Type: t}})
 	}
 	expr := p.Bytes(c.Pos, c.End)
+	k.spend(len(expr))
+	k.hold(itemBytes * len(expr))
 	r := wasm.NewReader(expr, 0, len(expr))
 	for r.Err() == nil {
 		start := r.Pos()
@@ -264,10 +284,12 @@ func (k *linker) reach(f *fn) {
 	}
 	keep(f)
 	for len(todo) > 0 {
+		k.spend(1)
 		f, todo = todo[len(todo)-1], todo[:len(todo)-1]
 		if f.refuse != nil {
 			panic(failure{f.refuse})
 		}
+		k.spend(len(f.calls))
 		for _, c := range f.calls {
 			keep(c.to)
 		}
@@ -275,7 +297,7 @@ func (k *linker) reach(f *fn) {
 			continue
 		}
 		p := f.part
-		_, it, err := p.Body(f.body, nil)
+		_, it, err := k.body(p, f.body)
 		constant := false
 		for err == nil && it.Next() {
 			switch it.Op {
@@ -290,6 +312,7 @@ func (k *linker) reach(f *fn) {
 				} else if !t.dynamic {
 					t.dynamic = true
 					k.dynamic(t)
+					k.spend(len(t.items))
 					for _, slot := range t.slots() {
 						keep(t.items[slot])
 					}
@@ -310,7 +333,7 @@ func (k *linker) entry(p *part, t *table, it wasm.Iter) *fn {
 	raw := p.Bytes(k.last.Pos, k.last.End)
 	r := wasm.NewReader(raw, 1, len(raw))
 	f := t.items[uint32(r.S32())]
-	if f == nil || !f.t.Equal(at(p.Types, it.Index, "type")) {
+	if f == nil || !k.same(f.t, at(p.Types, it.Index, "type")) {
 		return nil
 	}
 	return f
@@ -350,7 +373,7 @@ func (k *linker) function(a wasm.Asm, f *fn) wasm.Asm {
 		return a
 	}
 	p := f.part
-	groups, it, err := p.Body(f.body, nil)
+	groups, it, err := k.body(p, f.body)
 	unreadable(p.name, err)
 	a = wasm.AppendU32(a, uint32(len(groups)))
 	for _, g := range groups {
@@ -419,6 +442,7 @@ func (k *linker) encode(exports []export, notes ...[]byte) []byte {
 			k.reach(e.f)
 		}
 	}
+	k.spend(2 * len(k.fns))
 	var order []*fn
 	for _, imported := range []bool{true, false} {
 		for _, f := range k.fns {
@@ -438,6 +462,7 @@ func (k *linker) encode(exports []export, notes ...[]byte) []byte {
 			continue
 		}
 		buf = k.function(buf[:0], f)
+		k.hold(2*len(buf) + len(f.name))
 		funcs, code = append(funcs, t), append(code, sized(buf))
 		if name := wasm.AppendName(wasm.AppendU32(nil, f.index), f.name); f.name != "" && nameBytes+len(name) < maxNameBytes {
 			names, nameBytes = append(names, name), nameBytes+len(name)
@@ -448,6 +473,7 @@ func (k *linker) encode(exports []export, notes ...[]byte) []byte {
 			if d.Memory != 0 {
 				failf(oneMemory, "it has more than one memory")
 			}
+			k.hold(namedBytes + 2*(d.End-d.Pos))
 			if d.Mode == wasm.Active { // the gate refuses the instructions that read another
 				data = append(data, append(append([]byte{0}, k.constant(p, d.Start).expr...), sized(p.Bytes(d.Pos, d.End))...))
 			}

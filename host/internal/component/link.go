@@ -4,7 +4,7 @@ import (
 	"cmp"
 	_ "embed"
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,11 +12,12 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Version is the version of the linker. It changes when a component gives another module. A
 // module that an earlier version made keeps its digest, and replays.
-const Version = 1
+const Version = 2
 
 //go:embed guest/guest.wasm
 var guestSide []byte
@@ -38,7 +39,6 @@ type linker struct {
 	fns     []*fn
 	globals []constant
 	table   *table
-	items   int // entries of all tables
 	memory  *wasm.Limits
 	main    *part // defines the memory
 	last    wasm.Instr
@@ -60,44 +60,59 @@ type linker struct {
 	resources []*resource
 }
 
-// Link returns the core module of a component: a tool of the contract starling:v1, or a WASI
-// command. The actions are those of the manifest of a tool for IronClaw. The error is a
-// [*rewrite.Refusal]. The same bytes and actions give the same module.
-func Link(b []byte, actions ...Action) (out []byte, err error) {
+// Link returns the core module of a component or of a plug-in for Extism: a tool of the contract
+// starling:v1, or a WASI command. The actions are those of the manifest of a tool for IronClaw. Other core modules stay as they are. All
+// that is read, visited and kept draws from the budget. The error is a [*rewrite.Refusal], or the
+// cause of the end of the budget's context. The same bytes and actions give the same module.
+func Link(budget *work.Budget, b []byte, actions ...Action) (out []byte, err error) {
 	defer func() {
+		var refused *rewrite.Refusal
 		switch v := recover().(type) {
 		case nil:
+			return
 		case failure:
-			if !wasm.IsComponent(b) {
-				v.What = "plug-in: " + strings.TrimPrefix(v.What, "component: ")
+			refused = v.Refusal
+		case exhausted:
+			if !errors.Is(v.error, work.ErrExceeded) {
+				out, err = nil, v.error
+				return
 			}
-			out, err = nil, v.Refusal
+			refused = refusal("remove what repeats: the same types, names or parts are read again and again", "%v", v.error)
 		default: // a mistake of this package that some component found; the process lives
-			out, err = nil, &rewrite.Refusal{What: fmt.Sprintf("component: the linker panics: %v", v), Func: -1, Offset: -1}
+			refused = refusal("", "the linker panics: %v", v)
 		}
+		if !wasm.IsComponent(b) {
+			refused.What = "plug-in: " + strings.TrimPrefix(refused.What, "component: ")
+		}
+		out, err = nil, refused
 	}()
-	if most := rewrite.DefaultLimits().ModuleBytes; len(b) > most {
+	most := rewrite.DefaultLimits().ModuleBytes // the gate's, which is asked next
+	if len(b) > most {
 		failf(rewrite.Strip, "it has %d bytes, the limit is %d", len(b), most)
 	}
 	k := &linker{
-		typeOf: map[string]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
+		reading: &reading{budget: budget, buf: b},
+		typeOf:  map[string]uint32{}, links: map[string]*fn{}, stubs: map[*coreFunc]*fn{},
 		exported: map[*part]map[string]wasm.Export{}, actions: actions,
 	}
 	for _, g := range []*uint32{&k.base, &k.stack, &k.realloc, &k.instance, &k.busy} {
 		*g = k.global()
 	}
 	k.joinGuest()
-	notes := custom(b)
+	notes := k.custom(b)
 	if wasm.IsComponent(b) {
-		k.reading, k.exports = read(b)
+		k.exports = k.component(&section{pos: 8, end: len(b)}, nil, -1, 0)
 		if k.tasks {
 			k.context, k.callers = []uint32{k.global(), k.global()}, []uint32{k.global(), k.global()}
 		}
-		k.chooseTools(documentation(notes))
-	} else {
-		k.readPlugin(b)
+		k.chooseTools(k.documentation(notes))
+	} else if !k.readPlugin(b) {
+		return b, nil // the name of Extism's module stands elsewhere in the imports
 	}
-	return k.link(k.provenance(b, notes)), nil
+	if out = k.link(k.provenance(b, notes)); len(out) > most {
+		failf(rewrite.Strip, "its parts become a module of %d bytes, the limit is %d", len(out), most)
+	}
+	return out, nil
 }
 
 // link joins what was read. The note is a custom section for the joined module.
@@ -105,11 +120,7 @@ func (k *linker) link(note []byte) []byte {
 	started := false
 	starts := k.add(&fn{name: "start", code: wasm.Asm{0}})
 	for i, inst := range k.reading.parts {
-		m := decode(inst.module, i)
-		k.reading.declared += len(m.Types) + len(m.Imports) + len(m.Funcs) + len(m.Globals) + len(m.Exports) + len(m.Data)
-		if k.reading.declared > maxDeclarations {
-			failf("", "it has more than %d types, functions and other definitions", maxDeclarations)
-		}
+		m := k.decode(inst.module, i)
 		p := &part{Module: m, name: cmp.Or(m.Name(), "module"+strconv.Itoa(i))}
 		k.join(p, func(im wasm.Import) any {
 			if k.plugin {
@@ -123,7 +134,7 @@ func (k *linker) link(note []byte) []byte {
 		}
 		if m.Start != nil {
 			starts.call(at(p.funcs, *m.Start, "function"))
-			started = started || p.usesMemory()
+			started = started || k.usesMemory(p)
 		}
 	}
 	if k.plugin {
@@ -135,7 +146,7 @@ func (k *linker) link(note []byte) []byte {
 	exports := []export{{abi.ExportMemory, nil}}
 	if k.command {
 		f := k.resolve(k.tools[0].f.lift)
-		if want := (wasm.FuncType{Results: []wasm.ValType{wasm.I32}}); !f.t.Equal(want) {
+		if want := (wasm.FuncType{Results: []wasm.ValType{wasm.I32}}); !k.same(f.t, want) {
 			failf("", "malformed: run is %s, not %s", f.t, want)
 		}
 		starts.call(k.start)
@@ -153,14 +164,25 @@ func (k *linker) link(note []byte) []byte {
 	return k.encode(exports, note)
 }
 
-// decode reads core module i.
-func decode(b []byte, i int) *wasm.Module {
-	m, err := wasm.DecodeLibrary(b)
-	unreadable("core module "+strconv.Itoa(i), err)
-	const most = 10_000 // libraries have the most
-	if len(m.Imports) > most {
-		failf("", "core module %d has %d imports, the limit is %d", i, len(m.Imports), most)
+// decode reads core module i. It charges for the lists before the decoder makes them.
+func (k *linker) decode(b []byte, i int) *wasm.Module {
+	k.spend(len(b))
+	name := "core module " + strconv.Itoa(i)
+	frame, err := wasm.Split(b)
+	unreadable(name, err)
+	for _, s := range frame.Sections {
+		held := namedBytes
+		switch s.ID {
+		case wasm.SectionCustom, wasm.SectionStart, wasm.SectionDataCount:
+			continue
+		case wasm.SectionFunction, wasm.SectionCode: // there are many, and they are small
+			held = 16
+		}
+		r := wasm.NewReader(s.Body, 0, len(s.Body))
+		k.count(&r, "items", 1, held)
 	}
+	m, err := wasm.DecodeLibrary(b)
+	unreadable(name, err)
 	return m
 }
 
@@ -170,6 +192,8 @@ func (k *linker) argument(i *coreInstance, im wasm.Import) any {
 	if from == nil {
 		failf("", "malformed: a core module lacks the argument %q", im.Module)
 	}
+	k.hold(funcBytes)
+	k.text(im.Name)
 	it := from.export(im.Kind, im.Name)
 	if it.kind == wasm.ExternFunc {
 		return k.resolve(it.fn)
@@ -181,6 +205,7 @@ func (k *linker) argument(i *coreInstance, im wasm.Import) any {
 	case wasm.ExternGlobal:
 		return at(p.globals, index, "global")
 	}
+	k.spend(len(p.Imports))
 	for _, im := range p.Imports {
 		if im.Kind == wasm.ExternMemory { // it exports what it imports
 			return k.main
@@ -316,6 +341,7 @@ func (k *linker) guestBytes() uint32 {
 // write makes f write bytes to the address in its local 0, in functions of a few kilobytes.
 func (k *linker) write(f *fn, b []byte) {
 	const most = 8 << 10
+	k.hold(2 * len(b))
 	for start := 0; start < len(b); start += most {
 		piece := make([]byte, alignTo(uint32(min(most, len(b)-start)), 8))
 		copy(piece, b[start:])
@@ -346,17 +372,14 @@ func (k *linker) describeFunc() *fn {
 	return f
 }
 
-// maxNumbered bounds what functions find by a number: tools and calls between parts, allocators,
-// and resources.
-const maxNumbered = 1_000
-
-// numbered returns the number of v in list, to which it is added once.
-func numbered[T comparable](list *[]T, v T, what string) uint32 {
+// numbered returns the number of v in list, to which it is added once: functions find by a number
+// tools and calls between parts, allocators, and resources.
+func numbered[T comparable](k *linker, list *[]T, v T) uint32 {
+	k.spend(1 + len(*list))
 	i := slices.Index(*list, v)
 	if i < 0 {
-		if i = len(*list); i == maxNumbered {
-			failf("", "it has more than %d %s", maxNumbered, what)
-		}
+		i = len(*list)
+		k.hold(funcBytes) // with the code that compares the number
 		*list = append(*list, v)
 	}
 	return uint32(i)
@@ -374,10 +397,10 @@ func (k *linker) reallocOf(f *coreFunc) int32 {
 		return 0
 	}
 	r := k.resolve(f)
-	if want := rewrite.Signature("iiii:i"); !r.t.Equal(want) {
+	if want := rewrite.Signature("iiii:i"); !k.same(r.t, want) {
 		failf("", "malformed: realloc is %s, not %s", r.t, want)
 	}
-	return int32(numbered(&k.reallocs, r, "allocators") + 1)
+	return int32(numbered(k, &k.reallocs, r) + 1)
 }
 
 // mainRealloc is the allocator of the component itself, or nil.

@@ -12,41 +12,48 @@ import (
 // pluginHost is the module of the functions that Extism has for its plug-ins.
 const pluginHost = "extism:host/env"
 
-// IsPlugin reports whether a core module is a plug-in for Extism.
-func IsPlugin(b []byte) bool {
+// Needed reports whether bytes must be linked before the gate may see them: they are a component,
+// or look like a plug-in for Extism. It reads nothing but the frame of a module, since every module
+// that is loaded or uploaded comes by here.
+func Needed(b []byte) bool {
+	if wasm.IsComponent(b) {
+		return true
+	}
 	m, err := wasm.Split(b)
 	if err != nil {
 		return false
 	}
-	// Every module that is loaded comes by here: most are not decoded for it.
-	if imports := m.Section(wasm.SectionImport); imports == nil || !bytes.Contains(imports.Body, []byte(pluginHost)) {
-		return false
-	}
-	m, err = wasm.DecodeLibrary(b)
-	return err == nil && slices.ContainsFunc(m.Imports, func(im wasm.Import) bool { return im.Module == pluginHost })
+	imports := m.Section(wasm.SectionImport)
+	return imports != nil && bytes.Contains(imports.Body, []byte(pluginHost))
 }
 
 // readPlugin makes a plug-in the only part, and its exported functions tools. Each takes its
-// input from the host, and returns 0 if it succeeds.
-func (k *linker) readPlugin(b []byte) {
+// input from the host, and returns 0 if it succeeds. It reports whether b is a plug-in.
+func (k *linker) readPlugin(b []byte) bool {
 	k.plugin, k.prefix = true, "extism_"
 	inst := &coreInstance{module: b}
-	k.reading, k.exports = &reading{parts: []*coreInstance{inst}}, &instance{}
-	m := decode(b, 0)
+	k.reading.parts, k.exports = []*coreInstance{inst}, &instance{}
+	m := k.decode(b, 0)
+	if !slices.ContainsFunc(m.Imports, func(im wasm.Import) bool { return im.Module == pluginHost }) {
+		return false
+	}
 	input := newType(valueType{kind: kindOption, elem: newType(valueType{kind: kindString})})
 	document := newType(valueType{kind: kindRecord, items: []field{{"input", input}}})
 	nothing := newType(valueType{kind: kindRecord})
 	taken := map[string]bool{}
 	for _, im := range m.Imports {
-		k.imports = append(k.imports, im.Module+"#"+im.Name)
+		k.hold(itemBytes)
+		k.imports = append(k.imports, k.text(im.Module+"#"+im.Name))
 	}
 	for _, e := range m.Exports {
+		k.text(e.Name)
+		k.hold(funcBytes)
 		if e.Kind != wasm.ExternFunc || int(e.Index) < m.NumImportedFuncs() || slices.Contains(pluginStarts, e.Name) || strings.HasPrefix(e.Name, "asyncify_") {
 			continue
 		}
 		t := at(m.Types, at(m.Funcs, e.Index-uint32(m.NumImportedFuncs()), "function"), "type")
 		name := toolName(e.Name)
-		if taken[name] || !t.Equal(rewrite.Signature(":i")) && !t.Equal(rewrite.Signature(":")) {
+		if taken[name] || !k.same(t, rewrite.Signature(":i")) && !k.same(t, rewrite.Signature(":")) {
 			continue
 		}
 		taken[name] = true
@@ -66,7 +73,7 @@ func (k *linker) readPlugin(b []byte) {
 		}
 	}
 	for _, t := range k.tools {
-		numbered(&k.called, called{t.f, noCaller}, "tools")
+		numbered(k, &k.called, called{t.f, noCaller})
 	}
 	// Without a malloc the guest side makes memory grow, and Go believes that it alone does.
 	exported := func(name string) bool {
@@ -81,6 +88,7 @@ func (k *linker) readPlugin(b []byte) {
 	if len(k.tools) == 0 {
 		failf("export a function without parameters that returns an i32", "it exports no function that Extism could call")
 	}
+	return true
 }
 
 // notifications are functions of hyper-mcp that return nothing that matters, and do nothing here.
@@ -110,8 +118,9 @@ func (k *linker) pluginArgument(p *part, im wasm.Import) any {
 		return k.refused(t, "run a plug-in without them", "it needs functions of the program that embeds it (%s %s)", im.Module, im.Name)
 	}
 	if im.Module != pluginHost {
+		k.spend(len(k.fns))
 		for _, f := range k.fns { // the gate knows which the host has
-			if f.module == im.Module && f.name == im.Name && f.t.Equal(t) {
+			if f.module == im.Module && f.name == im.Name && k.same(f.t, t) {
 				return f
 			}
 		}
@@ -129,7 +138,7 @@ func (k *linker) pluginArgument(p *part, im wasm.Import) any {
 // pluginFunc returns an exported function of the plug-in, or nil.
 func (k *linker) pluginFunc(name, t string) *fn {
 	if i, ok := k.find(k.main, wasm.ExternFunc, name); ok {
-		if f := at(k.main.funcs, i, "function"); f.t.Equal(rewrite.Signature(t)) {
+		if f := at(k.main.funcs, i, "function"); k.same(f.t, rewrite.Signature(t)) {
 			return f
 		}
 	}

@@ -1,14 +1,19 @@
 package component
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import (
+	"context"
+
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
+)
 
 // Prune returns a module without the imports that drop reports: a call of one of them traps. The
 // imports of a module list everything it can do, and an interpreter has the imports that any of its
 // programs may use. The module keeps its memory, data and exported functions, and the custom
 // section keep. It must be one that this project built: Prune panics if it is malformed.
 func Prune(b []byte, keep string, drop func(module, name string) bool) []byte {
-	k := &linker{typeOf: map[string]uint32{}}
-	p := &part{Module: decode(b, 0)}
+	k := &linker{reading: &reading{budget: work.Trusted(context.Background())}, typeOf: map[string]uint32{}}
+	p := &part{Module: k.decode(b, 0)}
 	k.join(p, func(im wasm.Import) any {
 		t := at(p.Types, im.Type, "type")
 		if drop(im.Module, im.Name) {

@@ -7,13 +7,21 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 )
 
-// The bounds of what is read before anything is built.
+// maxNesting bounds components in components and types in types, as they are instantiated and not
+// only as they are written. It protects the stack: each level is a few calls of this package. What
+// reading costs is bounded by the budget.
+const maxNesting = 100
+
+// What one thing of a kind holds in memory, at most: with its part of the lists and maps that have it.
 const (
-	maxInstances    = 1_000   // of components and core modules
-	maxDeclarations = 100_000 // types, their parts, and what modules define, as often as they are read
-	maxNesting      = 100     // of instance and component types
+	itemBytes  = 64  // in an index space
+	namedBytes = 192 // under a name in a map, without the bytes of the name
+	typeBytes  = 320 // a value type
+	scopeBytes = 1 << 10
+	funcBytes  = 512 // a function of the joined module, without its code
 )
 
 // coreInstance is an instance of a core module, or a bundle of exports.
@@ -119,7 +127,6 @@ type section struct {
 	pos, end int
 	scope    *scope
 	isType   bool
-	nesting  int
 }
 
 // scope holds the index spaces of a component that is being instantiated, or of a type with
@@ -127,8 +134,8 @@ type section struct {
 type scope struct {
 	*reading
 	up      *scope
-	number  int // of the component instance
-	nesting int
+	number  int             // of the component instance
+	nesting int             // of the instances and types that are being read
 	args    map[string]item // nil: imports come from the outside
 	out     *instance
 
@@ -144,18 +151,49 @@ type scope struct {
 // reading is what a component comes to once its instantiation is followed as far as nothing
 // runs.
 type reading struct {
-	buf       []byte
-	parts     []*coreInstance // instances of core modules, in their order
-	imports   []string
-	parents   []int // of component instances: the one that instantiates it, or -1
-	instances int
-	declared  int
-	bytes     int  // of all modules, as often as they are instantiated
-	tasks     bool // it has context.get or context.set
+	budget  *work.Budget
+	buf     []byte
+	parts   []*coreInstance // instances of core modules, in their order
+	imports []string
+	parents []int // of component instances: the one that instantiates it, or -1
+	tasks   bool  // it has context.get or context.set
 }
 
 // failure is the panic of a component that is refused; Link recovers it.
 type failure struct{ *rewrite.Refusal }
+
+// exhausted is the panic at the end of the budget, or of its context.
+type exhausted struct{ error }
+
+// spend charges n items that are visited.
+func (l *reading) spend(n int) {
+	if err := l.budget.Spend(n); err != nil {
+		panic(exhausted{err})
+	}
+}
+
+// hold charges n bytes, which are kept until the component is linked.
+func (l *reading) hold(n int) {
+	if err := l.budget.Hold(n); err != nil {
+		panic(exhausted{err})
+	}
+}
+
+// count reads the length of a list whose items take least bytes in the component and held bytes in
+// memory, and charges for them.
+func (l *reading) count(r *wasm.Reader, what string, least, held int) int {
+	n := r.Count(what, least)
+	l.spend(n)
+	l.hold(n * held)
+	return n
+}
+
+// text charges for a name, which is compared and kept.
+func (l *reading) text(name string) string {
+	l.spend(1 + len(name)/8)
+	l.hold(len(name))
+	return name
+}
 
 func failf(hint, format string, args ...any) { panic(failure{refusal(hint, format, args...)}) }
 
@@ -193,24 +231,24 @@ func entity[T any](list []any, i uint32, what string) T {
 	return v
 }
 
-// read follows the instantiation of a component and returns what it exports.
-func read(b []byte) (*reading, *instance) {
-	l := &reading{buf: b}
-	return l, l.component(&section{pos: 8, end: len(b)}, nil, -1)
-}
-
-func (l *reading) count(n *int, most int, what string) {
-	if *n++; *n > most {
-		failf("", "it has more than %d %s", most, what)
+// within returns the scope of a component or type that is read next, in one of this nesting.
+func (l *reading) within(nesting int, up *scope) *scope {
+	if nesting++; nesting > maxNesting {
+		failf("", "it has components or types of instances that are nested deeper than %d", maxNesting)
 	}
+	l.hold(scopeBytes)
+	return &scope{reading: l, up: up, nesting: nesting, out: &instance{items: map[string]item{}}}
 }
 
-func (l *reading) component(c *section, args map[string]item, parent int) *instance {
-	l.count(&l.instances, maxInstances, "instances")
-	s := &scope{reading: l, up: c.scope, number: len(l.parents), args: args, out: &instance{items: map[string]item{}}}
+// component follows the instantiation of a component, in another one of this nesting, and returns
+// what it exports.
+func (l *reading) component(c *section, args map[string]item, parent, nesting int) *instance {
+	s := l.within(nesting, c.scope)
+	s.number, s.args = len(l.parents), args
 	l.parents = append(l.parents, parent)
 	r := wasm.NewReader(l.buf, c.pos, c.end)
 	for r.Len() > 0 {
+		l.spend(1)
 		id, size := r.Byte(), r.U32()
 		start := r.Pos()
 		r.Bytes(size)
@@ -227,6 +265,7 @@ func (s *scope) section(id byte, start, end int) {
 	case 0:
 		return
 	case 1:
+		s.hold(itemBytes)
 		s.coreModules = append(s.coreModules, s.buf[start:end])
 		return
 	case 2:
@@ -237,6 +276,7 @@ func (s *scope) section(id byte, start, end int) {
 		if !wasm.IsComponent(s.buf[start:end]) {
 			failf("", "malformed: a nested component without a header")
 		}
+		s.hold(itemBytes)
 		s.comps = append(s.comps, &section{pos: start + 8, end: end, scope: s})
 		return
 	case 5:
@@ -255,7 +295,7 @@ func (s *scope) section(id byte, start, end int) {
 		failf("build it without values", "it has a section %d, which holds values", id)
 	}
 	r := wasm.NewReader(s.buf, start, end)
-	for n := r.Count("items", 1); n > 0 && r.Err() == nil; n-- {
+	for n := s.count(&r, "items", 1, itemBytes); n > 0 && r.Err() == nil; n-- {
 		read(&r)
 	}
 	malformed(&r)
@@ -265,10 +305,10 @@ func (s *scope) section(id byte, start, end int) {
 }
 
 // named reads a list of names, each followed by what item reads.
-func named[T any](r *wasm.Reader, item func(name string) T) map[string]T {
+func named[T any](l *reading, r *wasm.Reader, item func(name string) T) map[string]T {
 	all := map[string]T{}
-	for n := r.Count("arguments", 3); n > 0 && r.Err() == nil; n-- {
-		key := r.Name()
+	for n := l.count(r, "arguments", 3, namedBytes); n > 0 && r.Err() == nil; n-- {
+		key := l.text(r.Name())
 		if _, ok := all[key]; ok {
 			failf("", "malformed: two arguments are named %q", key)
 		}
@@ -282,19 +322,15 @@ func (s *scope) coreInstance(r *wasm.Reader) {
 	switch form := r.Byte(); form {
 	case 0:
 		i.module = at(s.coreModules, r.U32(), "core module")
-		i.args = named(r, func(string) *coreInstance {
+		i.args = named(s.reading, r, func(string) *coreInstance {
 			r.Byte()
 			return at(s.coreInsts, r.U32(), "core instance")
 		})
-		s.count(&s.instances, maxInstances, "instances")
-		if most := rewrite.DefaultLimits().ModuleBytes; len(i.module) > most-s.bytes {
-			failf(rewrite.Strip, "its core modules have more than %d bytes together", most)
-		}
-		s.bytes += len(i.module)
+		s.hold(scopeBytes)
 		i.number = len(s.parts)
 		s.parts = append(s.parts, i)
 	case 1:
-		i.inline = named(r, func(string) coreItem { return s.coreItem(wasm.ExternKind(r.Byte()), r.U32()) })
+		i.inline = named(s.reading, r, func(string) coreItem { return s.coreItem(wasm.ExternKind(r.Byte()), r.U32()) })
 	default:
 		r.Failf("unknown form %d of a core instance", form)
 	}
@@ -373,13 +409,13 @@ func (s *scope) instance(r *wasm.Reader) {
 	switch form := r.Byte(); form {
 	case 0:
 		c := at(s.comps, r.U32(), "component")
-		args := named(r, func(string) item { return s.item(r) })
+		args := named(s.reading, r, func(string) item { return s.item(r) })
 		malformed(r)
-		s.insts = append(s.insts, s.component(c, args, s.number))
+		s.insts = append(s.insts, s.component(c, args, s.number, s.nesting))
 	case 1:
 		i := &instance{items: map[string]item{}}
-		for n := r.Count("exports", 3); n > 0 && r.Err() == nil; n-- {
-			i.add(externName(r), s.item(r))
+		for n := s.count(r, "exports", 3, namedBytes); n > 0 && r.Err() == nil; n-- {
+			i.add(s.externName(r), s.item(r))
 		}
 		s.insts = append(s.insts, i)
 	default:
@@ -387,15 +423,15 @@ func (s *scope) instance(r *wasm.Reader) {
 	}
 }
 
-func externName(r *wasm.Reader) string {
+func (s *scope) externName(r *wasm.Reader) string {
 	form := r.Byte()
-	name := r.Name()
+	name := s.text(r.Name())
 	switch form {
 	case 0, 1:
 	case 2:
-		for n := r.Count("attributes", 2); n > 0 && r.Err() == nil; n-- {
+		for n := s.count(r, "attributes", 2, 0); n > 0 && r.Err() == nil; n-- {
 			r.Byte()
-			r.Name()
+			s.text(r.Name())
 		}
 	default:
 		r.Failf("unknown form %d of a name", form)
@@ -410,7 +446,7 @@ func (s *scope) alias(r *wasm.Reader) {
 	}
 	switch form := r.Byte(); form {
 	case 0:
-		i, name := at(s.insts, r.U32(), "instance"), r.Name()
+		i, name := at(s.insts, r.U32(), "instance"), s.text(r.Name())
 		it, ok := i.items[name]
 		if !ok || it.sort != sort {
 			failf("", "malformed: an instance does not export %q as an item of sort %d", name, sort)
@@ -418,14 +454,15 @@ func (s *scope) alias(r *wasm.Reader) {
 		s.push(it)
 	case 1:
 		i := at(s.coreInsts, r.U32(), "core instance")
-		it := i.export(wasm.ExternKind(core), r.Name())
+		s.hold(funcBytes)
+		it := i.export(wasm.ExternKind(core), s.text(r.Name()))
 		if int(it.kind) >= len(s.core) {
 			failf("", "a core item of sort %d is not supported (4 is exception handling)", it.kind)
 		}
 		s.core[it.kind] = append(s.core[it.kind], it)
 	case 2:
 		from := s
-		for n := r.U32(); n > 0 && from != nil; n-- {
+		for n := r.U32(); n > 0 && from != nil; n-- { // not more often than things are nested
 			from = from.up
 		}
 		i := r.U32()
@@ -443,11 +480,10 @@ func (s *scope) alias(r *wasm.Reader) {
 
 // define reads the definition of a type.
 func (s *scope) define(r *wasm.Reader) any {
-	s.count(&s.declared, maxDeclarations, "types")
+	s.hold(typeBytes)
 	switch b := r.Byte(); b {
 	case 0x40, 0x43:
 		f := &funcType{async: b == 0x43, params: newType(valueType{kind: kindRecord, items: s.fields(r)})}
-		s.declared += len(f.params.items)
 		switch form := r.Byte(); {
 		case form == 0:
 			f.result = s.value(r)
@@ -456,7 +492,7 @@ func (s *scope) define(r *wasm.Reader) any {
 		}
 		return f
 	case 0x41, 0x42:
-		d := &section{pos: r.Pos(), scope: s, isType: b == 0x42, nesting: s.nesting + 1}
+		d := &section{pos: r.Pos(), scope: s, isType: b == 0x42}
 		s.declarations(r, d, "") // to find its end
 		d.end = r.Pos()
 		return d
@@ -477,14 +513,15 @@ func (s *scope) value(r *wasm.Reader) *valueType {
 	i := r.S33()
 	malformed(r)
 	if k, ok := primitives[byte(i&0x7f)]; ok && i < 0 && i >= -64 {
+		s.hold(typeBytes)
 		return newType(valueType{kind: k})
 	}
 	return entity[*valueType](s.types, uint32(i), "a value type")
 }
 
 func (s *scope) fields(r *wasm.Reader) (items []field) {
-	for n := r.Count("fields", 2); n > 0 && r.Err() == nil; n-- {
-		items = append(items, field{r.Name(), s.value(r)})
+	for n := s.count(r, "fields", 2, namedBytes); n > 0 && r.Err() == nil; n-- {
+		items = append(items, field{s.text(r.Name()), s.value(r)})
 	}
 	distinct(items)
 	return items
@@ -513,8 +550,8 @@ func (s *scope) defineValue(r *wasm.Reader, b byte) *valueType {
 		t.kind, t.items = kindRecord, s.fields(r)
 	case 0x71:
 		t.kind = kindVariant
-		for n := r.Count("cases", 3); n > 0 && r.Err() == nil; n-- {
-			t.items = append(t.items, field{r.Name(), maybe()})
+		for n := s.count(r, "cases", 3, namedBytes); n > 0 && r.Err() == nil; n-- {
+			t.items = append(t.items, field{s.text(r.Name()), maybe()})
 			r.Byte()
 		}
 		distinct(t.items)
@@ -522,13 +559,13 @@ func (s *scope) defineValue(r *wasm.Reader, b byte) *valueType {
 		t.kind, t.elem = kindList, s.value(r)
 	case 0x6f:
 		t.kind = kindTuple
-		for n := r.Count("elements", 1); n > 0 && r.Err() == nil; n-- {
+		for n := s.count(r, "elements", 1, namedBytes); n > 0 && r.Err() == nil; n-- {
 			t.items = append(t.items, field{t: s.value(r)})
 		}
 	case 0x6e, 0x6d:
 		t.kind = map[byte]kind{0x6e: kindFlags, 0x6d: kindEnum}[b]
-		for n := r.Count("names", 1); n > 0 && r.Err() == nil; n-- {
-			t.items = append(t.items, field{name: r.Name()})
+		for n := s.count(r, "names", 1, namedBytes); n > 0 && r.Err() == nil; n-- {
+			t.items = append(t.items, field{name: s.text(r.Name())})
 		}
 		distinct(t.items)
 	case 0x6b:
@@ -558,7 +595,6 @@ func (s *scope) defineValue(r *wasm.Reader, b byte) *valueType {
 		}
 	}
 	malformed(r)
-	s.declared += len(t.items)
 	if t.what != "" {
 		t.kind = kindOther
 	}
@@ -568,12 +604,8 @@ func (s *scope) defineValue(r *wasm.Reader, b byte) *valueType {
 // declarations reads those of an instance or component type. The functions and resources that
 // it declares become imports of the interface.
 func (s *scope) declarations(r *wasm.Reader, d *section, iface string) *instance {
-	if d.nesting > maxNesting {
-		failf("", "it has instance types that are nested deeper than %d", maxNesting)
-	}
-	in := &scope{reading: s.reading, up: d.scope, nesting: d.nesting, out: &instance{items: map[string]item{}}}
-	for n := r.Count("declarations", 1); n > 0 && r.Err() == nil; n-- {
-		in.count(&in.declared, maxDeclarations, "types")
+	in := s.within(s.nesting, d.scope)
+	for n := s.count(r, "declarations", 1, itemBytes); n > 0 && r.Err() == nil; n-- {
 		switch form := r.Byte(); form {
 		case 0:
 			failf("", "it has the type of a core module in the type of an instance")
@@ -582,9 +614,10 @@ func (s *scope) declarations(r *wasm.Reader, d *section, iface string) *instance
 		case 2:
 			in.alias(r)
 		case 3:
-			in.push(in.external(r, "", externName(r)))
+			in.push(in.external(r, "", in.externName(r)))
 		case 4:
-			name := externName(r)
+			name := in.externName(r)
+			in.hold(namedBytes)
 			it := in.external(r, iface, name)
 			in.push(it)
 			in.out.add(name, it)
@@ -598,6 +631,7 @@ func (s *scope) declarations(r *wasm.Reader, d *section, iface string) *instance
 
 // external reads the type of an import or export, and makes an import of that type.
 func (s *scope) external(r *wasm.Reader, iface, name string) item {
+	s.hold(namedBytes)
 	switch sort := r.Byte(); sort {
 	case sortFunc:
 		return item{sort, &function{iface: iface, name: name, t: entity[*funcType](s.types, r.U32(), "a function type")}}
@@ -622,7 +656,7 @@ func (s *scope) external(r *wasm.Reader, iface, name string) item {
 }
 
 func (s *scope) importItem(r *wasm.Reader) {
-	name := externName(r)
+	name := s.externName(r)
 	if s.args == nil {
 		it := s.external(r, "", name)
 		if it.sort != sortType {
@@ -646,7 +680,8 @@ func (s *scope) importItem(r *wasm.Reader) {
 }
 
 func (s *scope) exportItem(r *wasm.Reader) {
-	name := externName(r)
+	name := s.externName(r)
+	s.hold(namedBytes)
 	it := s.item(r)
 	if r.Byte() == 1 {
 		s.external(r, "", name) // a view of it
@@ -660,6 +695,7 @@ func (s *scope) exportItem(r *wasm.Reader) {
 
 // canon reads a canonical definition.
 func (s *scope) canon(r *wasm.Reader) {
+	s.hold(funcBytes)
 	code := builtin(r.Byte())
 	f := &coreFunc{kind: code, owner: s.number}
 	switch code {
@@ -712,11 +748,12 @@ var immediates = map[builtin]string{
 }
 
 func (s *scope) options(r *wasm.Reader) (o options) {
-	for n := r.Count("options", 1); n > 0 && r.Err() == nil; n-- {
+	for n := s.count(r, "options", 1, 0); n > 0 && r.Err() == nil; n-- {
 		switch k := r.Byte(); k {
 		case 0, 1, 2:
 			o.encoding = k
 		case 3:
+			s.hold(itemBytes)
 			m := s.coreItem(wasm.ExternMemory, r.U32())
 			o.memory = &m
 		case 4:
@@ -735,17 +772,19 @@ func (s *scope) options(r *wasm.Reader) (o options) {
 }
 
 // custom returns the custom sections of a component by name: the first of each.
-func custom(b []byte) map[string][]byte {
+func (l *reading) custom(b []byte) map[string][]byte {
 	all := map[string][]byte{}
 	r := wasm.NewReader(b, 8, len(b))
 	for r.Len() > 0 {
+		l.spend(1)
 		id := r.Byte()
 		body := r.Bytes(r.U32())
 		if id != 0 {
 			continue
 		}
+		l.hold(namedBytes)
 		sub := wasm.NewReader(body, 0, len(body))
-		name := sub.Name()
+		name := l.text(sub.Name())
 		if _, ok := all[name]; !ok && sub.Err() == nil {
 			all[name] = body[sub.Pos():]
 		}

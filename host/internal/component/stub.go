@@ -106,10 +106,11 @@ func versioned(iface string) string {
 
 // provided returns the function of the guest side that an import is, or why there is none.
 func (k *linker) provided(iface, name string, t wasm.FuncType) *fn {
-	full := versioned(iface) + "#" + name
+	k.text(iface)
+	full := k.text(versioned(iface) + "#" + name)
 	f := k.guestFunc(full)
 	switch {
-	case f != nil && f.t.Equal(t):
+	case f != nil && k.same(f.t, t):
 		return f
 	case f != nil:
 		return k.refused(t, buildFor02, "%s is %s here, and %s in the component", full, f.t, t)
@@ -128,6 +129,8 @@ const mayImport = "a component may import WASI 0.2: wasi:cli, clocks, config, fi
 // lower makes the core function of a component-level function: of the host, or of another part.
 func (k *linker) lower(c *coreFunc) *fn {
 	t := c.fn.t.core(true)
+	k.text(c.fn.iface)
+	k.text(c.fn.name)
 	switch {
 	case c.opts.async:
 		return k.refused(t, buildFor02, "it calls %s asynchronously", c.fn)
@@ -170,7 +173,7 @@ func (k *linker) between(c *coreFunc, t wasm.FuncType) *fn {
 	for _, slot := range k.context { // the callee has its own
 		f.code.Index(wasm.OpGlobalGet, slot).I32(0).Index(wasm.OpGlobalSet, slot)
 	}
-	f.code.I32(int32(numbered(&k.called, called{to, c.owner}, "calls between parts"))).Index(wasm.OpGlobalGet, k.stack)
+	f.code.I32(int32(numbered(k, &k.called, called{to, c.owner}))).Index(wasm.OpGlobalGet, k.stack)
 	f.code.Index(wasm.OpGlobalGet, k.stack).I32(8 * (slots - 1)).Op(wasm.OpI32Add)
 	f.call(k.guestFunc("pass"))
 	for i := range k.context {
@@ -219,7 +222,7 @@ func (k *linker) resourceStub(c *coreFunc) *fn {
 		} else {
 			k.enter(f, c.owner)
 		}
-		return pass(f, k.guestFunc(name), int32(c.owner), int32(numbered(&k.resources, c.res, "resources")))
+		return pass(f, k.guestFunc(name), int32(c.owner), int32(numbered(k, &k.resources, c.res)))
 	case c.kind != builtinDrop:
 		failf("", "malformed: %s of a resource that is imported", name)
 	}
@@ -393,7 +396,7 @@ func (k *linker) checkLift(f *function) {
 		}
 		return
 	}
-	if got, want := k.resolve(f.lift).t, f.t.core(false); !got.Equal(want) {
+	if got, want := k.resolve(f.lift).t, f.t.core(false); !k.same(got, want) {
 		failf("", "malformed: an exported function is %s, not %s", got, want)
 	}
 }
@@ -412,7 +415,7 @@ func (k *linker) callOf(f *fn, c *function) {
 	switch {
 	case c.opts.async: // a task may yield, but what it would wait for never happens
 		again, want := k.resolve(c.opts.callback), rewrite.Signature("iii:i")
-		if !again.t.Equal(want) || len(target.t.Results) != 1 || target.t.Results[0] != wasm.I32 {
+		if !k.same(again.t, want) || len(target.t.Results) != 1 || target.t.Results[0] != wasm.I32 {
 			failf("", "malformed: an asynchronous function is %s, and its callback %s", target.t, again.t)
 		}
 		f.code.Index(wasm.OpLocalSet, 0).Block(wasm.OpLoop, wasm.BlockEmpty).Index(wasm.OpLocalGet, 0)
@@ -431,7 +434,7 @@ func (k *linker) postOf(f *fn, c *function) {
 		return
 	}
 	target := k.resolve(c.opts.post)
-	if got, want := target.t, (wasm.FuncType{Params: k.resolve(c.lift).t.Results}); !got.Equal(want) {
+	if got, want := target.t, (wasm.FuncType{Params: k.resolve(c.lift).t.Results}); !k.same(got, want) {
 		failf("", "malformed: a post-return is %s, not %s", got, want)
 	}
 	for _, p := range target.t.Params {

@@ -1,6 +1,8 @@
 package component
 
 import (
+	"math"
+
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
@@ -40,12 +42,8 @@ var primitives = map[byte]kind{
 	0x76: kindF32, 0x75: kindF64, 0x74: kindChar, 0x73: kindString,
 }
 
-// The bounds of one value type: a few bytes can double a type again and again, and the guest
-// side recurses into it.
-const (
-	maxTypeParts = 20_000
-	maxTypeDepth = 100
-)
+// maxTypeDepth bounds the nesting of a value type: the guest side and this package recurse into it.
+const maxTypeDepth = 100
 
 // valueType is a value type with its references resolved. newType fills in what follows from
 // the parts.
@@ -60,7 +58,6 @@ type valueType struct {
 	disc  uint32     // bytes of the discriminant
 	at    uint32     // offset of the payload
 	flat  flat       // the core values that it is passed as
-	parts int        // types in it, itself included, each time that it is used
 	depth int        // of the types in it
 	odd   string     // the unsupported type in it, or ""
 	owns  bool       // it has handles
@@ -98,24 +95,20 @@ type resource struct {
 
 func alignTo(n, to uint32) uint32 { return (n + to - 1) / to * to }
 
-// newType computes the layout, the flat form and the bounds of t, whose parts have theirs.
+// newType computes the layout, the flat form and the depth of t, whose parts have theirs.
 func newType(t valueType) *valueType {
-	t.parts, t.depth = 1, 1
+	t.depth = 1
 	for _, f := range append([]field{{t: t.elem}}, t.items...) {
-		t.parts += len(f.name) / 64 // a long name counts as several parts
 		if f.t == nil {
 			continue
 		}
-		t.parts, t.depth = t.parts+f.t.parts, max(t.depth, f.t.depth+1)
+		t.depth = max(t.depth, f.t.depth+1)
 		t.owns, t.text = t.owns || f.t.owns, t.text || f.t.text
 		if t.odd == "" {
 			t.odd = f.t.odd
 		}
 	}
-	switch {
-	case t.parts > maxTypeParts:
-		failf("", "it has a type of more than %d parts", maxTypeParts)
-	case t.depth > maxTypeDepth:
+	if t.depth > maxTypeDepth {
 		failf("", "it has a type that is nested deeper than %d", maxTypeDepth)
 	}
 	scalar := func(size uint32, core wasm.ValType) { t.size, t.align, t.flat = size, size, flat{core} }
@@ -151,12 +144,13 @@ func newType(t valueType) *valueType {
 	case kindRecord, kindTuple:
 		t.align = 1
 		for _, f := range t.items {
-			t.size = alignTo(t.size, f.t.align) + f.t.size
+			t.size = fits(uint64(alignTo(t.size, f.t.align)) + uint64(f.t.size))
 			t.align = max(t.align, f.t.align)
-			t.flat = append(t.flat[:len(t.flat):len(t.flat)], f.t.flat...)
+			if room := maxFlatParams + 1 - len(t.flat); room > 0 {
+				t.flat = append(t.flat, f.t.flat[:min(len(f.t.flat), room)]...)
+			}
 		}
 		t.size = alignTo(t.size, t.align)
-		t.flat = t.flat[:min(len(t.flat), maxFlatParams+1)]
 	case kindVariant, kindEnum, kindOption, kindResult:
 		t.variant()
 	default:
@@ -201,7 +195,15 @@ func (t *valueType) variant() {
 		}
 	}
 	t.at, t.align = alignTo(t.disc, payload), max(t.disc, payload)
-	t.size = alignTo(t.at+t.size, t.align)
+	t.size = alignTo(fits(uint64(t.at)+uint64(t.size)), t.align)
+}
+
+// fits returns the size of a type, and refuses one of which a memory has no room for a value.
+func fits(size uint64) uint32 {
+	if size > math.MaxInt32 {
+		failf("", "it has a type of more than 2 GiB")
+	}
+	return uint32(size)
 }
 
 // core is the type of the core function that implements f, or that lowering f gives.

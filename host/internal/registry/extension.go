@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/component"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // manifestName is the file that makes a folder an extension of IronClaw.
@@ -21,7 +22,7 @@ const maxManifestBytes = 1 << 20
 
 // linkExtension returns the module of an extension of IronClaw: a component, and a manifest that
 // lists its tools with their schemas. Files outside of the folder are not read.
-func linkExtension(_ context.Context, ref, dir, _ string) ([]byte, error) {
+func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 	broken := func(format string, args ...any) error {
 		return &Error{Ref: ref, Reason: manifestName + ": " + fmt.Sprintf(format, args...)}
 	}
@@ -78,7 +79,7 @@ func linkExtension(_ context.Context, ref, dir, _ string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return component.Link(b, actions...)
+	return component.Link(work.New(ctx, work.ForSize(len(b))), b, actions...)
 }
 
 // audience finds the host that a credential of a manifest is for.

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // MaxModuleBytes is the size of the largest module that is read or kept: 64
@@ -121,7 +121,7 @@ func Open(ctx context.Context, ref string) (Module, error) {
 		failed.Output = placedIn(folder, failed.Output)
 	}
 	if err == nil {
-		m, err = m.joined()
+		m, err = m.joined(ctx)
 	}
 	if err == nil && !info.IsDir() && file != pythonTool {
 		m, err = m.besides()
@@ -132,19 +132,14 @@ func Open(ctx context.Context, ref string) (Module, error) {
 	return m, nil
 }
 
-// FromBytes returns the module that bytes are. The name is that of a WASI command.
-func FromBytes(name string, b []byte) (Module, error) {
-	return Module{Wasm: b, Name: name}.joined()
-}
-
-// joined makes a core module of a component or a plug-in for Extism. It is the one place where
-// these become something that the rest of the host knows. The error is a [*rewrite.Refusal].
-func (m Module) joined() (Module, error) {
-	if !wasm.IsComponent(m.Wasm) && !component.IsPlugin(m.Wasm) {
+// joined makes a core module of a component or a plug-in for Extism, here: it was found by the user
+// of this process. The error is a [*rewrite.Refusal], or the cause of the end of ctx.
+func (m Module) joined(ctx context.Context) (Module, error) {
+	if !component.Needed(m.Wasm) {
 		return m, nil
 	}
 	var err error
-	m.Wasm, err = component.Link(m.Wasm)
+	m.Wasm, err = component.Link(work.New(ctx, work.ForSize(len(m.Wasm))), m.Wasm)
 	return m, err
 }
 

@@ -44,9 +44,48 @@ const (
 // process that could not be started an [ErrNoProcess] besides. It fits the field Compile
 // of a sandbox.Config.
 func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) error {
+	var failed *failure
+	err := c.alone(ctx, settings{Compile: true, Folder: dir}, maxCompileAnswer, func(p *process) (err error) {
+		failed, _, err = p.load(rewritten)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case failed != nil && failed.class == classHost:
+		return hostFailed(failed)
+	case failed != nil:
+		return &rewrite.Refusal{What: "the engine cannot compile it: " + failed.text, Func: -1, Offset: -1}
+	}
+	return nil
+}
+
+// Link returns the module that a component or a plug-in for Extism becomes. The errors are as for
+// Compile.
+func (c Compiler) Link(ctx context.Context, b []byte) (module []byte, err error) {
+	var refused rewrite.Refusal
+	most := uint64(rewrite.DefaultLimits().ModuleBytes + maxCompileAnswer)
+	err = c.alone(ctx, settings{Compile: true}, most, func(p *process) error {
+		answer, err := p.exchange(kindModule, b, kindDone)
+		f := fields{b: answer}
+		refused = rewrite.Refusal{What: f.text(), Func: -1, Offset: -1, Hint: f.text()}
+		module = f.bytes()
+		return cmp.Or(err, f.end())
+	})
+	if err == nil && refused.What != "" {
+		err = &refused
+	}
+	if err != nil {
+		return nil, err
+	}
+	return module, nil
+}
+
+// alone starts a process for one compilation or one linking, which work asks for and waits for.
+func (c Compiler) alone(ctx context.Context, s settings, answer uint64, work func(*process) error) error {
 	c.CPU, c.Memory = cmp.Or(c.CPU, defaultCompileCPU), cmp.Or(c.Memory, defaultCompileMemory)
-	s := settings{Compile: true, Foreground: c.Foreground, Folder: dir, Memory: c.Memory, CPU: c.CPU}
-	p, err := start(ctx, s, maxCompileAnswer, 0, slog.New(slog.DiscardHandler), func() {})
+	s.Foreground, s.Memory, s.CPU = c.Foreground, c.Memory, c.CPU
+	p, err := start(ctx, s, answer, 0, slog.New(slog.DiscardHandler), func() {})
 	if ctx.Err() != nil && err != nil {
 		return ctx.Err()
 	}
@@ -56,21 +95,17 @@ func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) err
 	defer p.end()
 	defer context.AfterFunc(ctx, p.kill)()
 	timer := time.AfterFunc(waiting*c.CPU, p.kill)
-	failed, _, err := p.load(rewritten)
+	err = work(p)
 	inTime := timer.Stop()
 	switch {
+	case err == nil:
+		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil && !inTime: // it used less processor time than it may, so the module is not at fault
+	case !inTime: // it used less processor time than it may, so the module is not at fault
 		return hostFailed(fmt.Errorf("worker: this machine is too busy: a compilation did not end within %v", waiting*c.CPU))
-	case err != nil:
-		return c.exceeded()
-	case failed != nil && failed.class == classHost:
-		return hostFailed(failed)
-	case failed != nil:
-		return &rewrite.Refusal{What: "the engine cannot compile it: " + failed.text, Func: -1, Offset: -1}
 	}
-	return nil
+	return c.exceeded()
 }
 
 // ErrNoProcess is why a compilation or a call has not begun.

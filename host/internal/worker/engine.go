@@ -167,6 +167,16 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	return m, nil
 }
 
+// Link returns the module that a component or a plug-in for Extism becomes, see [Compiler.Link].
+func (e *Engine) Link(ctx context.Context, component []byte) ([]byte, error) {
+	leave, err := e.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return e.config.Compiler.Link(ctx, component)
+}
+
 // enter waits for a place among the calls in progress, and returns what gives it back. A
 // call that is made from within another one has the place of that: if it waited for one,
 // all places could be of calls that wait for such as it.

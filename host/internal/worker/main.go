@@ -12,8 +12,11 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/host/internal/component"
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/worker/internal/jail"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // called is set once Main has found that this process is not a worker. A program that does
@@ -65,7 +68,10 @@ func (s settings) serve() error {
 	if err := w.send(append(begin(nil, kindReady), text...)); err != nil {
 		return err
 	}
-	if s.Compile {
+	switch {
+	case s.Compile && s.Folder == "":
+		return w.link(ctx)
+	case s.Compile:
 		return w.compile(ctx, s.Folder)
 	}
 	return w.run(ctx, s.Folder)
@@ -111,6 +117,23 @@ func (w *worker) compile(ctx context.Context, folder string) error {
 	}
 	err = sandbox.CompileAlone(ctx, m.body, folder)
 	return w.send(appendDone(begin(w.frame, kindDone), failureOf(err), started{}))
+}
+
+// link links one component and sends the module, or why it is refused and a hint.
+func (w *worker) link(ctx context.Context) error {
+	m, err := w.expect(kindModule)
+	if err != nil {
+		return err
+	}
+	module, err := component.Link(work.New(ctx, work.ForSize(len(m.body))), m.body)
+	refused, ok := errors.AsType[*rewrite.Refusal](err)
+	if err != nil && !ok {
+		return err
+	}
+	if !ok {
+		refused = &rewrite.Refusal{}
+	}
+	return w.send(appendBytes(appendBytes(appendBytes(begin(w.frame, kindDone), refused.What), refused.Hint), module))
 }
 
 // run loads one module, whose code is in the folder, and then makes one call after the other.

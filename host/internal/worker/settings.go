@@ -17,7 +17,7 @@ const mark = "STARLING_HOST_WORKER"
 // settings are what a worker receives before it is locked down. The host
 // makes them: nothing in them comes from a module.
 type settings struct {
-	Compile    bool          // compile one module into Folder and exit
+	Compile    bool          // compile one module into Folder and exit; link one without a Folder
 	Foreground bool          // see Compiler
 	Machine    bool          // see sandbox.Config
 	Profile    bool          // report to the Profile of sandbox.Observers
@@ -68,9 +68,10 @@ func ownSettings() (s settings, marked bool, err error) {
 func (s settings) jail() jail.Config {
 	c := jail.Config{Memory: s.Memory, CPU: s.CPU, FileSize: s.Memory, Files: maxOpenFiles}
 	switch {
+	case s.Folder == "":
 	case s.Compile:
 		c.Write = []string{s.Folder}
-	case s.Folder != "":
+	default:
 		c.Read = []string{s.Folder}
 	}
 	return c

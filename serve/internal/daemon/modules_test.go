@@ -1,10 +1,13 @@
 package daemon_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -148,5 +151,52 @@ func TestUploadsAreCounted(t *testing.T) {
 	refusedForNow(t, upload("carol", 3), http.StatusTooManyRequests, "rate-limited")
 	if answer := upload("bob", 3); answer.Code != http.StatusCreated {
 		t.Errorf("another tenant: %d %s", answer.Code, answer.Body)
+	}
+}
+
+// hanging links nothing until the client hangs up.
+type hanging struct {
+	guest.Observable
+	linking chan struct{}
+}
+
+func (h hanging) Link(ctx context.Context, _ []byte) ([]byte, error) {
+	h.linking <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestComponentsAreLinkedWhereModulesAreIsolated: the engine for modules of tenants links a component
+// and a plug-in. A client that hangs up ends that, and its place is free for the next one.
+func TestComponentsAreLinkedWhereModulesAreIsolated(t *testing.T) {
+	h := hanging{linking: make(chan struct{})}
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
+		h.Observable = c.Inline
+		c.Isolated = h
+	})
+	plugin := []byte("\x00asm\x01\x00\x00\x00\x02\x15\x01\x0fextism:host/env\x01f\x00\x00")
+	for i := range 2 * runtime.GOMAXPROCS(0) { // more than there are places
+		ctx, hangUp := context.WithCancel(t.Context())
+		upload := [][]byte{[]byte("\x00asm\x0d\x00\x01\x00"), plugin}[i%2]
+		r, err := http.NewRequestWithContext(ctx, "POST", w.url+"/api/v1/modules?name=m", bytes.NewReader(upload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+w.keys["alice"])
+		r.Header.Set("Content-Type", "application/wasm")
+		ended := make(chan struct{})
+		go func() {
+			if answer, err := http.DefaultClient.Do(r); err == nil {
+				answer.Body.Close()
+			}
+			close(ended)
+		}()
+		select {
+		case <-h.linking:
+		case <-ended:
+			t.Fatalf("upload %d: the engine for modules of tenants was not asked", i)
+		}
+		hangUp()
+		<-ended
 	}
 }
