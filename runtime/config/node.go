@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Kind is the kind of a node.
@@ -36,6 +38,7 @@ type document struct {
 	lenient bool // of [ParseData]
 	lines   []string
 	schema  *Schema // of [Schema.Load]
+	budget  *work.Budget
 }
 
 // fail is an error about the file as a whole.
@@ -87,14 +90,16 @@ func (n *Node) JSON() (raw canon.Raw, doc []byte, err error) {
 	return raw, doc, nil
 }
 
-// Get returns the value of a key, or nil if the key is missing or n is not a map.
+// Get returns the value of a key, or nil if the key is missing or n is not a map. It charges the
+// budget of the document; whoever calls it in a loop looks at the budget there.
 func (n *Node) Get(key string) *Node {
-	for i, k := range n.keys {
-		if k.value == key {
-			return n.items[i]
-		}
+	at := slices.IndexFunc(n.keys, func(k *Node) bool { return k.value == key })
+	if at < 0 {
+		_ = n.doc.budget.Spend(len(n.keys))
+		return nil
 	}
-	return nil
+	_ = n.doc.budget.Spend(at)
+	return n.items[at]
 }
 
 // Pairs iterates over the keys of a map and their values in order. To Get each value would

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Bounds on a file. The parser recurses, and its time grows with the square of the nesting.
@@ -33,14 +35,16 @@ const (
 // A byte order mark at the beginning, which some Windows editors write, is not part of the
 // text. Lines end with a line feed, or a carriage return and a line feed.
 func Parse(name string, data []byte) (*Node, error) {
-	return (&document{name: name, limit: MaxBytes}).parse(data)
+	b := work.New(context.Background(), work.ForSize(len(data)))
+	return (&document{name: name, limit: MaxBytes, budget: b}).parse(data)
 }
 
 // ParseData reads a document that was not written for this program, such as the description of
 // an API. It may have [MaxData] bytes. Keys that are not text are taken as they are written, and
-// so are scalars that are not values of JSON, such as 017. Anchors and aliases stay refused.
-func ParseData(name string, data []byte) (*Node, error) {
-	return (&document{name: name, limit: MaxData, lenient: true}).parse(data)
+// so are scalars that are not values of JSON, such as 017. Anchors and aliases stay refused. The
+// budget pays for the parsing, and for each key that [Node.Get] looks at afterwards.
+func ParseData(b *work.Budget, name string, data []byte) (*Node, error) {
+	return (&document{name: name, limit: MaxData, lenient: true, budget: b}).parse(data)
 }
 
 func (doc *document) parse(data []byte) (*Node, error) {
@@ -56,6 +60,9 @@ func (doc *document) parse(data []byte) (*Node, error) {
 		return nil, err
 	}
 	tokens := lexer.Tokenize(string(data))
+	if err := doc.budget.Spend(len(data)/64 + len(tokens)); err != nil {
+		return nil, doc.fail("%v", err)
+	}
 	if err := doc.bound(tokens); err != nil {
 		return nil, err
 	}
@@ -139,6 +146,9 @@ func (d *document) convert(from ast.Node, depth int) (*Node, error) {
 	n := d.at(from.GetToken())
 	if depth > MaxDepth {
 		return nil, n.Errorf("", "this is nested deeper than %d", MaxDepth)
+	}
+	if err := d.budget.Spend(1); err != nil {
+		return nil, n.Errorf("", "%v", err)
 	}
 	switch from := from.(type) {
 	case *ast.MappingNode:

@@ -135,12 +135,18 @@ func (s *Schema) Load(name string, data []byte, v any) (*Node, error) {
 	if err := s.check(root); err != nil {
 		return nil, err
 	}
+	if err := root.doc.budget.Spend(0); err != nil { // which a schema under not or if has hidden
+		return nil, root.wrong("", "%v", err)
+	}
 	return root, root.decode(reflect.ValueOf(v).Elem())
 }
 
 // check returns an error about the first value of a node that the schema refuses, or nil.
 // Within a node, it checks for misplaced secrets first.
 func (s *Schema) check(n *Node) *Error {
+	if err := n.doc.budget.Spend(1); err != nil {
+		return n.wrong("", "%v", err)
+	}
 	hint := s.Hint
 	if n.kind != Map { // its description names the contents
 		hint = cmp.Or(hint, s.Description)

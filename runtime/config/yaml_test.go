@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 )
 
@@ -280,7 +281,7 @@ func TestUnknownKeyword(t *testing.T) {
 }
 
 func TestParseData(t *testing.T) {
-	n, err := config.ParseData("f.yaml", []byte("200: a\nok: {min: -9223372036854776000, code: 017, no: .nan, 1.5: x}\n"))
+	n, err := config.ParseData(work.Trusted(t.Context()), "f.yaml", []byte("200: a\nok: {min: -9223372036854776000, code: 017, no: .nan, 1.5: x}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestParseData(t *testing.T) {
 		"? [a]\n: b":                             "",
 		"# " + strings.Repeat("x", 2<<20) + "\n": "it is empty",
 	} {
-		if _, err := config.ParseData("f.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := config.ParseData(work.Trusted(t.Context()), "f.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v", text, err)
 		}
 	}
