@@ -23,6 +23,7 @@ import (
 	guestsdk "github.com/starling-host/starling/guest-sdk"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 )
 
@@ -34,24 +35,28 @@ languages, with the compiler that each needs.
 
 --from makes the tool from an OpenAPI document: a module in Python with a tool for each
 operation. A module has at most 64 tools, so --only chooses the operations of a large
-document.`
+document.
+
+The tools have the secrets of one host, the one with most operations. README.md lists
+the others. A server on this machine or in a private network needs --private.`
 
 func (a *app) toolNewCommand() *cobra.Command {
 	lang, from := "", ""
 	var only []string
+	private := false
 	cmd := &cobra.Command{
 		Use:     "new [NAME]",
 		Short:   "write the folder of a new tool",
 		Long:    toolNewHelp,
 		Example: "  starling-host tool new weather --lang go\n  starling-host tool new shop --from openapi.yaml --only books",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, line := range listLanguages() {
 					a.stdout.printf("%s\n", line)
 				}
 				return a.stdout.printf("\nmake one: starling-host tool new NAME --lang %s\n", cmp.Or(lang, guestsdk.Languages()[0].Name))
 			}
-			return a.toolNew(args[0], lang, from, only)
+			return a.toolNew(cmd.Context(), args[0], lang, from, only, private)
 		},
 	}
 	var names []string
@@ -61,6 +66,7 @@ func (a *app) toolNewCommand() *cobra.Command {
 	cmd.Flags().StringVar(&lang, "lang", "", "`LANGUAGE` of the tool: "+strings.Join(names, ", "))
 	cmd.Flags().StringVar(&from, "from", "", "OpenAPI document in `FILE`, JSON or YAML")
 	cmd.Flags().StringArrayVar(&only, "only", nil, "with --from, take only the operations of `WORD`: a tag, an operationId or a /path; may be repeated")
+	cmd.Flags().BoolVar(&private, "private", false, "with --from, take operations of a server that is not public")
 	_ = cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -82,7 +88,7 @@ func listLanguages() (lines []string) {
 	return lines
 }
 
-func (a *app) toolNew(dir, lang, from string, only []string) error {
+func (a *app) toolNew(ctx context.Context, dir, lang, from string, only []string, private bool) error {
 	dir = filepath.Clean(dir) // a shell completes a folder with a slash
 	tool, pkg, err := guestsdk.Name(filepath.Base(dir))
 	if err != nil {
@@ -98,7 +104,9 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 	chosen := slices.IndexFunc(languages, func(l guestsdk.Language) bool { return l.Name == lang })
 	switch {
 	case from != "":
-		title, files, err = filesFrom(dir, tool, lang, from, only)
+		title, files, err = filesFrom(ctx, dir, tool, lang, from, only, private)
+	case private:
+		return usagef("such as: starling-host tool new shop --from openapi.yaml --private", "new: --private requires --from with an OpenAPI document")
 	case only != nil:
 		return usagef("such as: starling-host tool new shop --from openapi.yaml --only orders", "new: --only requires --from")
 	case chosen < 0:
@@ -137,7 +145,7 @@ func (a *app) toolNew(dir, lang, from string, only []string) error {
 const titleOpenAPI = "Python, from OpenAPI"
 
 // filesFrom returns the files of a tool whose functions the file from describes, and what they are.
-func filesFrom(dir, tool, lang, from string, only []string) (title string, files map[string][]byte, err error) {
+func filesFrom(ctx context.Context, dir, tool, lang, from string, only []string, private bool) (title string, files map[string][]byte, err error) {
 	again := "starling-host tool new " + shellWord(dir) + " --from " + shellWord(from)
 	interfaces, _ := filepath.Glob(filepath.Join(from, "*.wit")) // in a folder
 	info, err := os.Stat(from)
@@ -156,7 +164,7 @@ func filesFrom(dir, tool, lang, from string, only []string) (title string, files
 	}
 	spec, err := os.ReadFile(from)
 	if err == nil {
-		files, err = openapi.Folder(tool, from, spec, only)
+		files, err = openapi.Folder(work.New(ctx, work.ForSize(len(spec))), tool, from, spec, only, private)
 	}
 	return titleOpenAPI, files, err
 }

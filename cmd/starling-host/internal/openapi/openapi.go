@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
@@ -25,6 +27,8 @@ var changes = map[string]bool{"get": false, "head": false, "put": true, "post": 
 
 // document is an OpenAPI document.
 type document struct {
+	budget            *work.Budget
+	private           bool // operations of servers that are not public become tools, too
 	tool, file, title string
 	root              *config.Node
 	refs              map[string]*config.Node
@@ -78,9 +82,12 @@ type property struct {
 
 // Folder returns the files of a module that has one tool for each operation of an OpenAPI document,
 // in JSON or YAML. only chooses operations by tag, by operationId or tool, or by the beginning of
-// the path. Errors are of type [*config.Error] and mention the file.
-func Folder(name, file string, spec []byte, only []string) (map[string][]byte, error) {
-	root, err := config.ParseData(file, spec)
+// the path. All operations are of one host, which alone gets the secrets; private allows one that is
+// not public. Errors are of type [*config.Error] and mention the file.
+//
+// The document is a stranger's: what reading it costs is drawn from the budget.
+func Folder(b *work.Budget, name, file string, spec []byte, only []string, private bool) (map[string][]byte, error) {
+	root, err := config.ParseData(b, file, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +98,7 @@ func Folder(name, file string, spec []byte, only []string) (map[string][]byte, e
 	case version == nil || !strings.HasPrefix(fmt.Sprint(version.Value()), "3"):
 		return nil, cmp.Or(version, root).Errorf(`it begins with: openapi: "3.1.0"`, "this is not an OpenAPI document of version 3")
 	}
-	d := &document{tool: name, file: file, title: cmp.Or(line(root.At("info", "title"), 80), name), root: root, refs: map[string]*config.Node{}}
+	d := &document{budget: b, private: private, tool: name, file: file, title: cmp.Or(line(root.At("info", "title"), 80), name), root: root, refs: map[string]*config.Node{}}
 	if err := d.collect(); err != nil {
 		return nil, err
 	}
@@ -101,6 +108,7 @@ func Folder(name, file string, spec []byte, only []string) (map[string][]byte, e
 	if err := d.keep(d.build); err != nil {
 		return nil, err
 	}
+	d.oneHost()
 	if err := d.fit(); err != nil {
 		return nil, err
 	}
@@ -128,6 +136,9 @@ func (reason leftOut) Error() string { return string(reason) }
 func (d *document) keep(do func(*operation) error) error {
 	kept := d.operations[:0]
 	for _, op := range d.operations {
+		if err := d.spend(op.node, 1); err != nil {
+			return err
+		}
 		switch err := do(op).(type) {
 		case nil:
 			kept = append(kept, op)
@@ -141,9 +152,20 @@ func (d *document) keep(do func(*operation) error) error {
 	return nil
 }
 
+// spend charges the budget, and returns its error as one about a node.
+func (d *document) spend(n *config.Node, steps int) error {
+	if err := d.budget.Spend(steps); err != nil {
+		return cmp.Or(n, d.root).Errorf("cut out what you need of the document: npx @redocly/cli split "+d.file+" --outDir parts", "%v", err)
+	}
+	return nil
+}
+
 // follow returns the node that a reference stands for, or n itself. It reads no other files.
 func (d *document) follow(n *config.Node) (*config.Node, error) {
 	for range 32 {
+		if err := d.spend(n, 1); err != nil {
+			return nil, err
+		}
 		at := n.At("$ref")
 		ref := text(at)
 		if at == nil || ref == "" {
@@ -329,8 +351,62 @@ func (d *document) address(op *operation) (address string, err error) {
 	if _, err := egress.ParseRule(u.Host); err != nil || strings.ContainsAny(u.Host, "*") {
 		return "", at.Errorf(hint, "%q is not a host", display.Clip(u.Host, 100))
 	}
+	if why := egress.RefusedAddress(u.Hostname(), true); why != "" {
+		return "", leftOut("its server " + u.Host + " has an address that no policy can allow (" + why + ")")
+	}
+	if isPrivate(u.Hostname()) && !d.private {
+		return "", leftOut("its server " + u.Host + " is not public, and a document of somebody else can name any server of your network: if you trust it, add --private")
+	}
 	u = &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host), Path: u.Path}
 	return strings.TrimRight(u.String(), "/"), nil
+}
+
+// localNames are the ends of names that are not in the public DNS (RFC 6761, RFC 6762, RFC 8375 and
+// what networks use).
+var localNames = []string{".localhost", ".local", ".internal", ".intranet", ".private", ".corp", ".home", ".lan", ".home.arpa", ".localdomain", ".cluster.local", ".consul"}
+
+// isPrivate reports whether a host is known not to be public without asking for its addresses.
+func isPrivate(host string) bool {
+	host = strings.ToLower(host)
+	if _, err := netip.ParseAddr(host); err == nil {
+		return egress.RefusedAddress(host, false) != ""
+	}
+	return !strings.Contains(host, ".") || slices.ContainsFunc(localNames, func(end string) bool { return strings.HasSuffix(host, end) })
+}
+
+// oneHost keeps the operations of the host that has most of them: it alone gets the secrets. The
+// document could name any other host for one operation.
+func (d *document) oneHost() {
+	count := map[string]int{}
+	origin := func(op *operation) string {
+		u, _ := url.Parse(op.Server)
+		return u.Scheme + "://" + u.Host
+	}
+	chosen := ""
+	for _, op := range d.operations {
+		if at := origin(op); count[at] == 0 && chosen == "" {
+			chosen = at
+		}
+		count[origin(op)]++
+	}
+	for _, op := range d.operations {
+		if at := origin(op); count[at] > count[chosen] {
+			chosen = at
+		}
+	}
+	var notes []string
+	for _, op := range d.operations {
+		if at := origin(op); at != chosen && count[at] > 0 {
+			more := ""
+			if count[at] > 1 {
+				more = fmt.Sprintf(" and %d more operations", count[at]-1)
+			}
+			notes = append(notes, fmt.Sprintf("%s %s%s is left out: its server is %s, and a module has the secrets of one, here %s", op.Method, op.Path, more, at, chosen))
+			count[at] = 0
+		}
+	}
+	d.notes = append(notes, d.notes...)
+	d.operations = slices.DeleteFunc(d.operations, func(op *operation) bool { return origin(op) != chosen })
 }
 
 // parameters adds the parameters of an operation to its input.
@@ -342,6 +418,7 @@ func (d *document) parameters(op *operation, keys map[string]int) (err error) {
 		if n, err = d.follow(n); err != nil {
 			return err
 		}
+		_ = d.budget.Spend(len(op.Path) / 64) // searched for each parameter
 		p := place{text(n.At("in")), text(n.At("name"))}
 		if p.name == "" || !slices.Contains([]string{"path", "query", "header", "cookie"}, p.in) {
 			return n.Errorf("", `a parameter has a name, and "in" is path, query, header or cookie`)
@@ -353,6 +430,9 @@ func (d *document) parameters(op *operation, keys map[string]int) (err error) {
 		}
 	}
 	for _, m := range variable.FindAllStringSubmatch(op.Path, -1) {
+		if err := d.spend(op.node, len(order)); err != nil {
+			return err
+		}
 		if p := (place{"path", m[1]}); !slices.Contains(order, p) {
 			order = append(order, p) // the document does not describe it
 		}

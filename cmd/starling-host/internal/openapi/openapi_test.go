@@ -2,6 +2,7 @@ package openapi_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/starling-host/starling/cmd/starling-host/internal/openapi"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -36,7 +38,7 @@ func TestFolder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files, err := openapi.Folder(filepath.Base(dir), filepath.Base(document), spec, nil)
+			files, err := openapi.Folder(budget(t), filepath.Base(dir), filepath.Base(document), spec, nil, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,6 +61,97 @@ func TestFolder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func budget(t testing.TB) *work.Budget { return work.New(t.Context(), work.ForSize(1<<20)) }
+
+// TestOneHostGetsTheSecret names other hosts in all places where a document can, and looks for them
+// in everything that is written.
+func TestOneHostGetsTheSecret(t *testing.T) {
+	const auth = `,"security":[{"k":[]}],"components":{"securitySchemes":{"k":{"type":"http","scheme":"bearer"}}}`
+	plain := `"/a":{"get":{}},"/b":{"get":{}}`
+	for name, other := range map[string]string{
+		"loopback": "http://localhost:2375", "metadata": "http://169.254.169.254", "an address": "http://127.0.0.1", "private": "https://10.1.2.3", "IPv6": "http://[::1]:8080", "unique local": "http://[fd00::1]",
+		"shared": "http://100.100.100.200", "Docker's name": "http://docker:2375", "a local name": "https://vault.internal", "mDNS": "http://printer.local", "another public one": "https://evil.example", "another port": "https://a.test:8443", "no TLS": "http://a.test",
+	} {
+		for place, doc := range map[string]string{
+			"an operation": parts(plain+`,"/c":{"post":{"servers":[{"url":"`+other+`/x"}]}}`, auth),
+			"a path":       parts(plain+`,"/c":{"servers":[{"url":"`+other+`"}],"get":{}}`, auth),
+			"a variable":   parts(plain+`,"/c":{"get":{"servers":[{"url":"{all}","variables":{"all":{"default":"`+other+`"}}}]}}`, auth),
+			"an enum":      parts(plain+`,"/c":{"get":{"servers":[{"url":"{all}","variables":{"all":{"enum":["`+other+`","https://a.test"]}}}]}}`, auth),
+		} {
+			for _, private := range []bool{false, true} {
+				files, err := openapi.Folder(budget(t), "t", "api.json", []byte(doc), nil, private)
+				if err != nil {
+					t.Errorf("%s, %s: %v", name, place, err)
+					continue
+				}
+				host := strings.TrimPrefix(strings.TrimPrefix(other, "http://"), "https://")
+				for file, text := range files {
+					if file != "README.md" && (bytes.Contains(text, []byte(other)) || host != "a.test" && bytes.Contains(text, []byte(host))) {
+						t.Errorf("%s, %s: %s has it:\n%s", name, place, file, text)
+					}
+				}
+				if readme := string(files["README.md"]); !strings.Contains(readme, "/c is left out: its server") || !strings.Contains(readme, host) {
+					t.Errorf("%s, %s: README.md does not name it:\n%s", name, place, readme)
+				}
+			}
+		}
+		// Of the whole API, a server that is not public needs the user's word.
+		doc := strings.Replace(parts(plain, auth), "https://a.test", other, 1)
+		for _, private := range []bool{false, true} {
+			files, err := openapi.Folder(budget(t), "t", "api.json", []byte(doc), nil, private)
+			public := strings.Contains(other, "a.test") || strings.Contains(other, "evil")
+			never := name == "metadata" || name == "shared"
+			if allowed := public || private && !never; allowed != (err == nil) {
+				t.Errorf("%s, with --private %v: %v", name, private, err)
+			} else if !allowed && !never && !strings.Contains(err.Error(), "--private") {
+				t.Errorf("%s: no hint: %v", name, err)
+			} else if allowed && strings.Contains(string(files["policy.yaml"]), "private: true") == public {
+				t.Errorf("%s: %s", name, files["policy.yaml"])
+			}
+		}
+	}
+}
+
+// TestDocumentsThatMultiply reads small documents whose reading multiplies what they have.
+func TestDocumentsThatMultiply(t *testing.T) {
+	wide := strings.Builder{}
+	for i := range 2000 {
+		fmt.Fprintf(&wide, `"p%d":{"type":"string"},`, i)
+	}
+	tower, operations, variables := strings.Builder{}, strings.Builder{}, strings.Builder{}
+	for i := range 12 { // each level has the next one eight times
+		tower.WriteString(fmt.Sprintf(`"s%d":{"properties":{`, i))
+		for j := range 8 {
+			fmt.Fprintf(&tower, `"%c":{"$ref":"#/components/schemas/s%d"},`, 'a'+j, i+1)
+		}
+		tower.WriteString(`"x":{}}},`)
+	}
+	for i := range 64 {
+		fmt.Fprintf(&operations, `"/p%d":{"post":{"requestBody":{"content":{"application/json":{"schema":{"$ref":"#/components/schemas/s0"}}}}}},`, i)
+	}
+	for i := range 20000 {
+		fmt.Fprintf(&variables, "{v%d}", i)
+	}
+	enum := `{"enum":["` + strings.Repeat(`a","b`, 20000) + `"]}`
+	end := `"s12":{}}}`
+	for name, doc := range map[string]string{
+		"references in a tower, wide below": parts(strings.TrimSuffix(operations.String(), ","), `,"components":{"schemas":{`+tower.String()+`"s12":{"properties":{`+strings.TrimSuffix(wide.String(), ",")+`}}}}`),
+		"references to a large enum":        parts(strings.TrimSuffix(operations.String(), ","), `,"components":{"schemas":{"s0":{"properties":{`+strings.TrimSuffix(strings.Repeat(`"q":{"$ref":"#/components/schemas/e"},`, 1), ",")+`},"allOf":[`+strings.TrimSuffix(strings.Repeat(`{"$ref":"#/components/schemas/e"},`, 2000), ",")+`]},"e":`+enum+`,`+end),
+		"variables in a path":               parts(`"/`+variables.String()+`":{"get":{}}`, ""),
+	} {
+		b := work.New(t.Context(), work.Limits{Steps: 1 << 20, Bytes: 64 << 20})
+		_, err := openapi.Folder(b, "t", "api.json", []byte(doc), nil, false)
+		if err == nil || !strings.Contains(err.Error(), work.ErrExceeded.Error()) {
+			t.Errorf("%s: %d steps, %v", name, b.Steps(), err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := openapi.Folder(work.New(ended, work.ForSize(len(doc))), "t", "api.json", []byte(doc), nil, false); err == nil {
+			t.Errorf("%s: it is read after its context has ended", name)
+		}
 	}
 }
 
@@ -103,7 +196,7 @@ func TestFolderRefuses(t *testing.T) {
 			if c.only != "" {
 				only = []string{c.only}
 			}
-			_, err := openapi.Folder("t", "api.json", []byte(c.spec), only)
+			_, err := openapi.Folder(budget(t), "t", "api.json", []byte(c.spec), only, true)
 			if _, ok := err.(*config.Error); !ok || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
@@ -114,7 +207,7 @@ func TestFolderRefuses(t *testing.T) {
 func TestFolderOnly(t *testing.T) {
 	spec := parts(`"/a":{"get":{"tags":["One"]},"post":{"operationId":"makeA"}},"/a/b":{"get":{}},"/ab":{"get":{"tags":["two"]}}`, "")
 	for only, want := range map[string]string{"one": "get_a", "makeA": "make_a", "make_a": "make_a", "/a": "get_a make_a get_a_b", "/a/": "get_a_b", "two /a/b": "get_a_b get_ab"} {
-		files, err := openapi.Folder("t", "api.json", []byte(spec), strings.Fields(only))
+		files, err := openapi.Folder(budget(t), "t", "api.json", []byte(spec), strings.Fields(only), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +248,7 @@ func TestLargeSchemasFit(t *testing.T) {
 	for i := range 12 {
 		fmt.Fprintf(&wide, `,"f%d":{"anyOf":[{"$ref":"#/components/schemas/a"},{"type":"string"}]}`, i)
 	}
-	files, err := openapi.Folder("t", "api.json", []byte(parts(spec.String()[1:], `,"components":{"schemas":{"a":{"properties":{`+wide.String()[1:]+`}}}}`)), nil)
+	files, err := openapi.Folder(budget(t), "t", "api.json", []byte(parts(spec.String()[1:], `,"components":{"schemas":{"a":{"properties":{`+wide.String()[1:]+`}}}}`)), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +282,7 @@ func FuzzFolder(f *testing.F) {
 		if len(spec) > 20_000 {
 			return
 		}
-		files, err := openapi.Folder("t", "api.yaml", []byte(spec), strings.Fields(only))
+		files, err := openapi.Folder(budget(t), "t", "api.yaml", []byte(spec), strings.Fields(only), true)
 		if err != nil {
 			if _, ok := err.(*config.Error); !ok {
 				t.Fatalf("%T: %v", err, err)

@@ -113,6 +113,10 @@ func (t *translator) schema(n *config.Node, depth int, above []*config.Node) map
 	if n == nil || n.Kind() != config.Map {
 		return out
 	}
+	if err := t.doc.spend(n, 1); err != nil {
+		t.err = cmp.Or(t.err, err)
+		return out
+	}
 	if t.left--; t.left < 0 {
 		t.cut = true
 		return out
@@ -193,7 +197,10 @@ func (t *translator) scalars(out map[string]any, n *config.Node) {
 		if value == nil || keyword == "enum" && len(value.Items()) == 0 {
 			continue
 		}
-		if v := value.Value(); len(encode(v)) <= maxEnumBytes {
+		v := value.Value()
+		doc := encode(v)
+		_ = t.doc.budget.Spend(len(doc) / 8) // each time that it is read; the next schema looks at the sum
+		if len(doc) <= maxEnumBytes {
 			out[keyword] = v
 		} else {
 			t.cut = true

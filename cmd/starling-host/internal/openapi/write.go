@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/netip"
+	"net/textproto"
 	"net/url"
 	"regexp"
 	"slices"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/runtime/egress"
 )
 
 var (
@@ -55,7 +56,7 @@ func (d *document) files() map[string][]byte {
 
 // policy returns a policy for the hosts, tools and secrets of the operations.
 func (d *document) policy() []byte {
-	methods, audiences := map[string][]string{}, map[string][]string{}
+	methods, headers, audiences := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	tools := ""
 	for _, op := range d.operations {
 		rule := "ask: true"
@@ -75,11 +76,17 @@ func (d *document) policy() []byte {
 		if u.Port() != "" {
 			target += "        ports: [" + u.Port() + "]\n"
 		}
-		if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "localhost" || err == nil && (ip.IsLoopback() || ip.IsPrivate()) {
+		if isPrivate(u.Hostname()) {
 			target += "        private: true\n"
 		}
 		if !slices.Contains(methods[target], op.Method) {
 			methods[target] = append(methods[target], op.Method)
+		}
+		for _, p := range op.Parameters { // a rule with methods allows other headers by name alone
+			name := textproto.CanonicalMIMEHeaderKey(cmp.Or(p.Name, p.Key))
+			if p.In == "header" && headerName.MatchString(name) && !egress.OrdinaryHeader(name) && !slices.Contains(headers[target], name) {
+				headers[target] = append(headers[target], name)
+			}
 		}
 		for _, s := range op.Secrets {
 			place := s[0] + ": " + string(encode(s[1]))
@@ -96,6 +103,9 @@ func (d *document) policy() []byte {
 	fmt.Fprintf(&b, "version: \"1.0\"\ndescription: What %s needs. Calls that may change something need your approval.\n\npermissions:\n  network:\n    allow:\n", d.tool)
 	for _, target := range slices.Sorted(maps.Keys(methods)) {
 		fmt.Fprintf(&b, "%s        methods: [%s]\n", target, strings.Join(slices.Sorted(slices.Values(methods[target])), ", "))
+		if len(headers[target]) > 0 {
+			fmt.Fprintf(&b, "        headers: %s\n", encode(slices.Sorted(slices.Values(headers[target]))))
+		}
 	}
 	b.WriteString("\n  tools:\n" + tools)
 	if len(audiences) > 0 {
