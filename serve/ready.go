@@ -54,7 +54,11 @@ func (f *File) Ready(ctx context.Context) error {
 	_ = json.NewDecoder(io.LimitReader(response.Body, 1<<16)).Decode(&doc) // without them, the status must do
 	var failed []string
 	for check, state := range doc.Checks {
-		if state != "ok" && state != "low" {
+		switch state {
+		case "ok", "low":
+		case "draining":
+			failed = append(failed, "it drains, as an operator wishes")
+		default:
 			failed = append(failed, check+" "+state)
 		}
 	}

@@ -10,18 +10,23 @@ import (
 )
 
 func TestReadyAsksTheHostAtTheAddress(t *testing.T) {
-	status := http.StatusServiceUnavailable
+	status, answer := http.StatusServiceUnavailable, `{"status":"not-ready","checks":{"serving":"failed","log":"ok","disk":"low","keys":"failed"}}`
 	host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/readyz" {
 			t.Error(r.URL)
 		}
 		w.WriteHeader(status)
-		io.WriteString(w, `{"status":"not-ready","checks":{"serving":"failed","log":"ok","disk":"low","keys":"failed"}}`)
+		io.WriteString(w, answer)
 	}))
 	defer host.Close()
 	at := serve.Address{Network: "tcp", Address: host.Listener.Addr().String()}
 	file := &serve.File{Listen: at, TLS: serve.FileTLS{Cert: "cert.pem", Key: "key.pem"}}
 	want := "the host at " + at.Address + " is not ready: 503 Service Unavailable: keys failed, serving failed"
+	if err := file.Ready(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	answer = `{"status":"not-ready","checks":{"serving":"draining","log":"ok"}}`
+	want = "the host at " + at.Address + " is not ready: 503 Service Unavailable: it drains, as an operator wishes"
 	if err := file.Ready(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

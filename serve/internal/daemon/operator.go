@@ -70,7 +70,7 @@ func (d *Daemon) healthz(*request) (map[string]string, error) {
 // readiness reports whether the daemon can take work, and which checks failed.
 type readiness struct {
 	Status string            `json:"status"` // ready or not-ready
-	Checks map[string]string `json:"checks"` // ok or failed, or low for the disk; nothing of any tenant's
+	Checks map[string]string `json:"checks"` // ok or failed, low for the disk, draining for serving; nothing of any tenant's
 
 	Keys []string `json:"master_keys"` // ids, which reveal nothing about the keys
 }
@@ -92,14 +92,15 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	}
 	checks := d.checks(ctx)
 	_, checks["queue"] = d.config.Queue.Stats(ctx)
-	if checks["serving"] = d.taking.Err(); d.config.Queue.Draining() {
-		checks["serving"] = errDraining
-	}
+	checks["serving"] = d.taking.Err()
 	for check, err := range checks {
 		doc.Checks[check] = stateOf(err)
 		if check != "serving" && r.Context().Err() == nil { // or it is the client that has failed
 			d.failing.note(d.logger, check, err)
 		}
+	}
+	if checks["serving"] == nil && d.config.Queue.Draining() {
+		doc.Checks["serving"] = "draining"
 	}
 	status := http.StatusOK
 	for _, state := range doc.Checks {
@@ -110,8 +111,6 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	writeJSON(w, status, doc)
 	return nil
 }
-
-var errDraining = errors.New("daemon: the host drains")
 
 // checks looks at what every run needs.
 func (d *Daemon) checks(ctx context.Context) map[string]error {
