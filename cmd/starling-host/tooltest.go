@@ -236,6 +236,10 @@ func (a *app) recordCase(ctx context.Context, t trial, c *toolcase.Case, f toolT
 	if err != nil {
 		return err
 	}
+	if run == nil && c.Error == "" {
+		return &failure{code: exitRefused, message: c.Path + ": the input was refused before a call; nothing is recorded", details: strings.Split(message, "\n"),
+			hint: "correct input.json of the case, or, if the case is about this error, write it below: -- error.txt --"}
+	}
 	recorded := &toolcase.Recorded{}
 	if run != nil {
 		all, err := recordedCalls(ctx, t.db, run.ID)
