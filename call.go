@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -200,6 +201,10 @@ type Denied struct {
 	Host        string // HOST[:PORT] of the request; empty when the call was refused
 	Method, URL string // of the request
 	Reason      string
+
+	// Request is the request, with placeholders where secrets would stand; nil for one of the
+	// built-in fetch.
+	Request *egress.Request
 }
 
 // lastDenied returns the last request of a run, or its call, if it was refused: that is the
@@ -224,7 +229,9 @@ func lastDenied(ctx context.Context, log eventlog.EventLog, runID string) *Denie
 		}
 		method, target, _ := strings.Cut(event.DescribeRequest(effect.Request), " ")
 		if u, err := url.Parse(target); err == nil && u.Host != "" {
-			return &Denied{Host: u.Host, Method: method, URL: target, Reason: v.Text}
+			denied := &Denied{Host: u.Host, Method: method, URL: target, Reason: v.Text}
+			denied.Request, _ = egress.ParseRequest(effect.Request)
+			return denied
 		}
 		return nil
 	}

@@ -6,10 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/textproto"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
@@ -257,16 +261,21 @@ If no rule allows the request, the command names the closest rule, or the line o
 file that lacks one, and prints a rule that would allow it. --tenant adds a tenant's
 policy to the first, the operator's, and both must allow the request.
 
+Write a secret as its placeholder, {{secret:NAME}}, in the URL, --header or --body. Its
+value comes from the environment variable STARLING_SECRET_NAME, as in a run; without
+it, the command says so and does not check the value. Names are not resolved.
+
 The exit code is 0 if the request is allowed, and 4 if it is not.`
 
 func (a *app) policyExplainCommand() *cobra.Command {
-	method, tenant, output := "", "", ""
+	method, tenant, body, output := "", "", "", ""
+	var headers []string
 	cmd := &cobra.Command{
 		Use:     "explain FILE TOOL URL",
 		Short:   "find the rule that decides about a request",
 		Long:    explainHelp,
 		Example: "  starling-host policy explain policy.yaml charge https://api.stripe.com/v1/charges --method POST",
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])
 			if err != nil {
 				return err
@@ -277,14 +286,25 @@ func (a *app) policyExplainCommand() *cobra.Command {
 					return err
 				}
 			}
-			access, err := (&egress.Request{Method: method, URL: args[2]}).Access()
+			request := &egress.Request{Method: method, URL: args[2], Header: map[string][]string{}, Body: []byte(body)}
+			for _, header := range headers {
+				name, value, ok := strings.Cut(header, ":")
+				if !ok {
+					return usagef("write it as in: --header 'Authorization: Bearer {{secret:API_KEY}}'", "policy explain: --header %q is not NAME: VALUE", header)
+				}
+				name = textproto.CanonicalMIMEHeaderKey(name)
+				request.Header[name] = append(request.Header[name], strings.TrimSpace(value))
+			}
+			access, err := request.Access()
 			if bad, ok := errors.AsType[*egress.Error](err); ok { // the URL, or a placeholder in it, is invalid
 				return usagef("", "%s", bad.Text)
 			}
-			return a.policyExplain(p, second, policy.Request{Access: access, Tool: args[1]}, output)
+			return a.policyExplain(newExplanation(cmd.Context(), p, second, request, access, args[1]), output)
 		},
 	}
 	cmd.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
+	cmd.Flags().StringArrayVar(&headers, "header", nil, "`NAME: VALUE` of a header of the request; may be repeated")
+	cmd.Flags().StringVar(&body, "body", "", "`TEXT` of the request's body")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "`FILE` of a tenant's policy, which must allow the request as well")
 	outputFlag(cmd, &output)
 	return cmd
@@ -297,8 +317,9 @@ type explanationDocument struct {
 	Allowed  bool              `json:"allowed"`
 	Verdicts []verdictOnPolicy `json:"verdicts"`
 	Address  string            `json:"address,omitempty"`
+	Refused  string            `json:"refused,omitempty"` // why the host refuses what the policies allow
 	Suggest  string            `json:"suggestion,omitempty"`
-	Caution  string            `json:"caution,omitempty"` // about the suggestion
+	Caution  string            `json:"caution,omitempty"` // about the suggestion, or about secrets
 }
 
 // verdictOnPolicy is the verdict of one policy.
@@ -313,10 +334,33 @@ type verdictOnPolicy struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// newExplanation decides about a request and explains the decision.
-func newExplanation(operator, tenant *policy.Policy, r policy.Request) explanationDocument {
+// secretsHere has the secrets of the environment, and long values for those that are not there.
+type secretsHere struct{ missing []string }
+
+// Secret implements [policy.Secrets].
+func (s *secretsHere) Secret(ctx context.Context, name string) (value []byte, ok bool, err error) {
+	if value, ok, err = (starling.EnvSecrets{}).Secret(ctx, name); ok {
+		return value, ok, err
+	}
+	s.missing = append(s.missing, name)
+	return []byte("NotTheValueOf" + strings.ReplaceAll(name, "_", "")), true, nil
+}
+
+// newExplanation decides about a request as a run does, and explains the decision.
+func newExplanation(ctx context.Context, operator, tenant *policy.Policy, request *egress.Request, access egress.Access, tool string) explanationDocument {
+	r := policy.Request{Access: access, Tool: tool, Bytes: uint64(len(request.Text()))}
 	d := policy.Decide(operator, tenant, r, nil)
-	doc := explanationDocument{Tool: r.Tool, Request: r.Method + " " + r.Access.Origin() + r.Path, Allowed: d.Allowed()}
+	doc := explanationDocument{Tool: tool, Request: r.Method + " " + access.Origin() + r.Path}
+	secrets := &secretsHere{}
+	ctx = policy.WithAsker(ctx, func(context.Context, policy.Question) (string, error) { return policy.Accept, nil })
+	live := egress.New(egress.Config{Authorize: policy.NewRun(operator, tenant, secrets).Exchange(tool, int(r.Bytes))})
+	refused := live.Check(ctx, request)
+	doc.Allowed = refused == nil
+	for _, at := range access.Secrets {
+		if slices.Contains(secrets.missing, at.Name) {
+			doc.Caution = "The value of " + at.Name + " was not checked: STARLING_SECRET_" + at.Name + " is not set here."
+		}
+	}
 	for _, v := range d.Verdicts {
 		p := map[string]*policy.Policy{policy.Operator: operator, policy.Tenant: tenant}[v.Side]
 		one := verdictOnPolicy{
@@ -329,7 +373,10 @@ func newExplanation(operator, tenant *policy.Policy, r policy.Request) explanati
 	}
 	doc.Verdicts[len(doc.Verdicts)-1].Line = d.Line
 	if doc.Address = refusedAddress(r.Host, d); doc.Address != "" {
-		doc.Allowed = false
+		return doc
+	}
+	if bad, ok := errors.AsType[*egress.Error](refused); ok && d.Allowed() {
+		doc.Refused = bad.Text
 		return doc
 	}
 	if !doc.Allowed && len(r.Access.Secrets) == 0 && policy.NamesTool(operator, tenant, r.Tool) {
@@ -355,8 +402,7 @@ func refusedAddress(host string, d policy.Decision) string {
 	return ""
 }
 
-func (a *app) policyExplain(operator, tenant *policy.Policy, r policy.Request, output string) error {
-	doc := newExplanation(operator, tenant, r)
+func (a *app) policyExplain(doc explanationDocument, output string) error {
 	code := exitOK
 	if !doc.Allowed {
 		code = exitRefused
@@ -374,6 +420,9 @@ func (a *app) policyExplain(operator, tenant *policy.Policy, r policy.Request, o
 	}
 	if doc.Address != "" {
 		a.stdout.printf("denied   %s\n", doc.Address)
+	}
+	if doc.Refused != "" {
+		a.stdout.printf("denied   %s\n", doc.Refused)
 	}
 	if doc.Suggest != "" {
 		a.stdout.printf("\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", doc.Suggest)

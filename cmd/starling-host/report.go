@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
@@ -134,11 +136,21 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 	case f.policy != "" && d.Host == "":
 		return "give it other arguments, or change " + shellWord(f.policy)
 	case f.policy != "":
-		method := ""
+		flags := ""
 		if d.Method != "GET" {
-			method = " --method " + shellWord(d.Method)
+			flags = " --method " + shellWord(d.Method)
 		}
-		return why + "see what would allow it: " + pasteable("starling-host policy explain", f.policy, e.Run.Tool, d.URL) + method
+		if r := d.Request; r != nil { // with what the decision was about, so that explain decides the same
+			for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+				for _, value := range r.Header[name] {
+					flags += " --header " + shellWord(name+": "+value)
+				}
+			}
+			if len(r.Body) > 0 && len(r.Body) <= 1000 && utf8.Valid(r.Body) {
+				flags += " --body " + shellWord(string(r.Body))
+			}
+		}
+		return why + "see what would allow it: " + pasteable("starling-host policy explain", f.policy, e.Run.Tool, d.URL) + flags
 	}
 	flags := allowFlags(d.Host, f.callFlags)
 	if flags == "" || !unreachable.MatchString(d.Reason) {

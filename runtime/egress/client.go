@@ -128,6 +128,19 @@ func (c *Client) Do(ctx context.Context, r *Request, idempotencyKey string) (res
 	return nil, err
 }
 
+// Check returns the error with which Do refuses a request before it resolves a name, or nil. It
+// decides as Do does, but sends nothing.
+func (c *Client) Check(ctx context.Context, r *Request) error {
+	t, grant, _, err := c.decide(ctx, r, "")
+	if err == nil {
+		_, err = c.within(grant.Limits, r.Timeout).message(r, t, "", grant)
+	}
+	if err == nil && t.addr.IsValid() {
+		_, err = c.resolve(ctx, t, grant.Private)
+	}
+	return err
+}
+
 // over reports whether ctx has ended. A dialer and a resolver look at its deadline
 // themselves, and can fail at it before ctx has noticed.
 func over(ctx context.Context) bool {

@@ -55,6 +55,19 @@ func (r *Request) wire(t target, idempotencyKey string) (head, message []byte) {
 	return b.Bytes()[:n], b.Bytes()
 }
 
+// Text returns the request as [ParseRequest] reads it.
+func (r *Request) Text() []byte {
+	header := http.Header{}
+	maps.Copy(header, r.Header)
+	if len(r.Body) > 0 {
+		header["Content-Length"] = []string{strconv.Itoa(len(r.Body))}
+	}
+	var b bytes.Buffer
+	writeHead(&b, r.Method+" "+r.URL+" HTTP/1.1", header)
+	b.Write(r.Body)
+	return b.Bytes()
+}
+
 func setDefault(header http.Header, name, value string) {
 	if _, ok := header[name]; !ok {
 		header[name] = []string{value}
