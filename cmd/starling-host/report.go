@@ -52,7 +52,7 @@ func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFla
 	}
 	err = outcome(t, failed, f)
 	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil && run.Failure.Type == event.ErrorFuel {
-		out.hint += ", or see what used it: " + pasteable("starling-host replay --profile fuel.pprof", run.Database, run.ID) + " && go tool pprof -top fuel.pprof"
+		out.hint += ", or see the line where it stopped: " + pasteable("starling-host debug", run.Database, run.ID)
 	}
 	return err
 }
