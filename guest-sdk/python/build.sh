@@ -5,7 +5,7 @@
 # place of its own program, and the library inside. The same sources give the same bytes in any folder, which a test
 # compares at night.
 #
-# It needs deb-src lines for trixie and bookworm (see source_packages in .ci/run) and the packages clang lld llvm wasi-libc
+# It needs the sources of APT that .ci/setup adds at night, and the packages clang lld llvm wasi-libc
 # libclang-rt-dev-wasm32 dpkg-dev patch gcc libc6-dev make tcl8.6 tzdata.
 # Freezing the library needs a Python of the same version for this machine: PYTHON, or one that is built here in three
 # minutes of a processor. FOLDER keeps what is built, so a second run takes seconds.
@@ -35,6 +35,17 @@ fetch pyyaml 6.0.2-1 --tar-only
 fetch python-dateutil 2.9.0-4 --tar-only
 fetch tzdata 2026b-0+deb12u1 --tar-only
 fetch sqlite3 3.46.1-7+deb13u2
+
+# The libraries in Python come as Debian has built them: their sources with Debian's patches.
+libraries=$work/libraries
+if [ ! -d "$libraries" ]; then
+	mkdir -p "$libraries.new" && cd "$libraries.new"
+	apt-get download -qq python3-requests=2.32.3+dfsg-5+deb13u1 python3-urllib3=2.3.0-3+deb13u2 python3-idna=3.10-1+deb13u1 \
+		python3-charset-normalizer=3.4.2-1
+	for package in *.deb; do dpkg-deb -x "$package" .; done
+	mv "$libraries.new" "$libraries"
+fi
+
 python=$work/src/python3.13
 [ -f "$python/.patched" ] || { patch -s -p1 -d "$python" <"$here/src/cpython.patch" && touch "$python/.patched"; }
 
@@ -97,7 +108,8 @@ fi
 link=$work/link
 mkdir -p "$link"
 cd "$link"
-"$native" -X no_debug_ranges "$here/src/freeze.py" . "$zones" "$here/lib" "$python/Lib" "$work/src/pyyaml/lib" "$work/src/python-dateutil/src"
+"$native" -X no_debug_ranges "$here/src/freeze.py" . "$zones" "$here/lib" "$python/Lib" "$work/src/pyyaml/lib" "$work/src/python-dateutil/src" \
+	"$libraries/usr/lib/python3/dist-packages"
 $CC -c "$here/src/data.s" -o data.o
 for f in main json files; do
 	$CC -O2 -DNDEBUG $CFLAGS -I. -I"$work/wasm" -I"$python/Include" -I"$q" -c "$here/src/$f.c" -o $f.o

@@ -200,7 +200,23 @@ func TestRunPyForms(t *testing.T) {
 			`[{"at":"2024-02-29","n":"1.10"},"red",[1,2,3],[1,2],{"a":2,"b":1},"bytes","/tmp/a",[0,1,2],{"2024-01-01":1}]`},
 		{"a tool", "sum(tools.dice(rolls=3)['rolls']) > 2 and tools['dice']({'rolls': 2})['rolls'].__len__()", `2`},
 		{"a tool that fails", "try:\n    tools.dice(rolls=-1)\nexcept ToolError as e:\n    return [e.tool, e.type, 'rolls' in e.message]", `["dice","tool",true]`},
-		{"a tool with await", "await tools.dice(rolls=1)", "tools are called without await"},
+		{"a tool with await", "await tools.dice(rolls=1)", `"rolls":[`},
+		{"a tool with await in an expression", "x = 1 + (await tools.dice(rolls=3))['total'] * 0\nasync def f():\n    if x: await tools['dice'](rolls=1)\n    return [len((await\n      tools.dice(rolls=2))['rolls']), 'await tools.dice()']\n[x, await f()]", `[1,[2,"await tools.dice()"]]`},
+		{"a tool with await that is a mistake", "s = 'ä'; await tools.dice(rolls=1); 1 / 0", "at line 1, column 37"},
+		{"tools in gather", "import asyncio\n[len(a['rolls']) for a in await asyncio.gather(*[tools.dice(rolls=n) for n in (1, 2)], tools.dice(rolls=3))]", `[1,2,3]`},
+		{"tools in tasks", "import asyncio\nasync with asyncio.TaskGroup() as g: a = g.create_task(tools.dice(rolls=1))\nb = asyncio.create_task(tools.dice(rolls=2))\n[len(t['rolls']) for t in (a.result(), await b)]", `[1,2]`},
+		{"tools that are waited for", "import asyncio\na = await asyncio.wait_for(tools.dice(rolls=1), 5)\nb = [await f for f in asyncio.as_completed([tools.dice(rolls=2)])]\nc = await asyncio.ensure_future(tools.dice(rolls=3))\n" +
+			"d = await asyncio.to_thread(tools.dice, rolls=4)\n[len(t['rolls']) for t in (a, *b, c, d)]", `[1,2,3,4]`},
+		{"a tool in asyncio.run", "import asyncio\nlen(asyncio.run(tools.dice(rolls=2))['rolls'])", `2`},
+		{"a question", "name = input('who? ')", "(`input` is the value that is given beside the code"},
+		{"a question in a function", "def ask():\n    return [int(input())]\nask()", "(`input` is the value that is given beside the code"},
+		{"a mistake like a question", "x = {}\nx('input(')", "TypeError: 'dict' object is not callable\n"},
+		{"a list of the tools", "list(tools)", "the tools cannot be listed: call one by its name"},
+		{"a search for a tool", "'dice' in tools", "the tools cannot be listed"},
+		{"a response as the result", "import requests\n{'a': requests.Response()}", "return response.json() or response.text"},
+		{"a file that is not there", "open('data.csv')", "(there are no files but those that the program itself writes, below /tmp)"},
+		{"TLS", "import ssl", "use requests, urllib.request or http.client"},
+		{"another module of the library", "import ctypes", "no sockets, processes, terminals or C libraries for this module"},
 		{"files", "import os, tempfile, pathlib, csv\nwith open('/tmp/a.csv', 'w', newline='') as f:\n    csv.writer(f).writerows([[1, 'x'], [2, 'y']])\n" +
 			"pathlib.Path('/tmp/d/e').mkdir(parents=True)\npathlib.Path('/tmp/d/e/f.txt').write_text('ö')\n" +
 			"with tempfile.TemporaryDirectory() as d:\n    open(os.path.join(d, 'z'), 'wb').write(b'123')\n    n = os.path.getsize(os.path.join(d, 'z'))\n" +

@@ -140,6 +140,12 @@ func TestWhatIsNoTool(t *testing.T) {
 		{"def f(x):\n    'Does it.'\n", "tool.py:1:7: the parameter x has no type\n1 | def f(x):\n          ^"},
 		{"def f(x: complex):\n    'Does it.'\n", "tool.py:1:10: a tool cannot take or return complex"},
 		{"def F() -> int:\n    'Does it.'\n", "the tool's name 'F'"},
+		{"import requests\nrequests.get('http://example.com')\n", "tool.py:2:1: RuntimeError: code at the top of the file runs once, before all calls, and makes no requests"},
+		{"import urllib.request\nx = urllib.request.urlopen('http://example.com')\n", "tool.py:2:5: RuntimeError: code at the top of the file"},
+		{"import starling\nstarling.request('GET', 'http://example.com')\n", "tool.py:2:1: RuntimeError: code at the top of the file"},
+		{"import starling\nstarling.tools.dice(rolls=1)\n", "tool.py:2:1: RuntimeError: code at the top of the file"},
+		{"from pathlib import Path\nDATA = (Path(__file__).parent / 'data.json').read_text()\n", "No such file or directory: '/tool/data.json' (a tool has the modules beside its tool.py and no other files"},
+		{"import ssl\n", "tool.py:1:1: ModuleNotFoundError: No module named 'ssl' (the host makes the HTTPS connections"},
 		{"import numpy\n", "tool.py:1:1: ModuleNotFoundError: No module named 'numpy'"},
 		{"print('x')\n1 / 0\n", "tool.py:2:1: ZeroDivisionError: division by zero\n2 | 1 / 0\n    ^^^^^"},
 	} {

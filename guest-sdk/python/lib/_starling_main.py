@@ -1,6 +1,7 @@
 """What main.c calls: start once, then describe or execute."""
 
 import builtins
+import contextlib
 import gc
 import io
 import json
@@ -44,8 +45,10 @@ class Tool:
 
 def start():
     """Returns the reason why the packed tool is none, or None."""
-    for name in WARM.split():
-        __import__(name)
+    with _patterns():
+        import _starling_http
+        for name in WARM.split():
+            __import__(name)
     import _starling_world
     _starling_world.fit()
     _start_program()
@@ -54,8 +57,31 @@ def start():
         import _starling_tool
         tools.clear()
         refusal = _starling_tool.load(files, tools, Tool)
+    starling._starting = False
     gc.collect()
     return refusal
+
+
+@contextlib.contextmanager
+def _patterns():
+    """Regular expressions that freeze.py has compiled. To compile them here is a quarter of the start."""
+    import _sre
+    import array
+    import re._compiler as compiler
+
+    import _starling_patterns
+    plain = compiler.compile
+
+    def compile(pattern, flags=0):
+        found = _starling_patterns.TABLE.get((pattern, int(flags))) if isinstance(pattern, (str, bytes)) else None
+        if found is None:
+            return plain(pattern, flags)
+        return _sre.compile(pattern, found[0], array.array("I", found[1]).tolist(), *found[2:])
+
+    compiler.compile = compile
+    yield
+    compiler.compile = plain
+    del sys.modules["_starling_patterns"]
 
 
 def _start_program():

@@ -2,6 +2,7 @@
 
 import _starling
 import linecache
+import os
 import sys
 import types
 
@@ -69,6 +70,8 @@ def execute(arguments, encode=_starling.encode):
 
 
 def program(code):
+    if "await" in code and "tools" in code:
+        code = without_await(code)
     try:
         return _starling.compile(code, FILE)
     except IndentationError:  # of all lines, as in a text that was quoted
@@ -81,6 +84,25 @@ def program(code):
         except SyntaxError:
             pass
         raise
+
+
+def without_await(code):
+    """Leaves out each await of a tool's output, which is there when the call returns. All columns stay as they are."""
+    import ast
+    try:
+        nodes = list(ast.walk(ast.parse(code)))
+    except (SyntaxError, ValueError, RecursionError):
+        return code
+    lines, starts = code.encode("utf-8", "surrogatepass").split(b"\n"), {(node.lineno, node.col_offset) for node in nodes if isinstance(node, ast.stmt)}
+    for node in nodes:
+        value = node.value if isinstance(node, ast.Await) else None
+        while isinstance(value, (ast.Call, ast.Attribute, ast.Subscript)):
+            value = value.func if isinstance(value, ast.Call) else value.value
+        if isinstance(value, ast.Name) and value.id == "tools" and node.lineno <= len(lines):
+            line, at = lines[node.lineno - 1], node.col_offset
+            if line[at:at + 5] == b"await":
+                lines[node.lineno - 1] = line[:at] + (b"0 or " if (node.lineno, at) in starts else b"     ") + line[at + 5:]
+    return b"\n".join(lines).decode("utf-8", "surrogatepass")
 
 
 def run(code, names):
@@ -129,6 +151,8 @@ def convert(value):
             return value.decode()
         except UnicodeDecodeError:
             raise TypeError("the result has bytes that are not UTF-8: return base64.b64encode(value).decode(), or value.hex()") from None
+    if hasattr(value, "iter_content"):
+        raise TypeError("the result has a Response of requests: return response.json() or response.text")
     if isinstance(value, type) or callable(value):
         return NotImplemented
     if hasattr(value, "keys") and hasattr(value, "__getitem__"):
@@ -150,6 +174,8 @@ def located(error, code, file):
     text, shown, last, count = describe(error), "", None, 0
     for trace in reversed(frames(error, (file,))):
         line, start, end = place(trace, lines)
+        if last is None and file == FILE and isinstance(error, TypeError) and 1 <= line <= len(lines) and lines[line - 1][start - 1:].startswith("input("):
+            text += " (`input` is the value that is given beside the code, and there is nobody to ask)"
         name = trace.tb_frame.f_code.co_name
         frame = f"\n  at line {line}, column {start}" + ("" if name == "<module>" else f" in {name}")
         if frame != last and count < 10:  # a recursion is one line
@@ -170,7 +196,10 @@ def describe(error):
         if isinstance(error, starling.ToolError):
             return f"ToolError: {error.tool}: {error.message}"
         if isinstance(error, ModuleNotFoundError):
-            text += " (the standard library, requests, yaml and dateutil are here)"
+            text += f" ({missing(error.name)})"
+        if isinstance(error, FileNotFoundError):
+            text += " (a tool has the modules beside its tool.py and no other files: put data into a .py file)" if os.path.isdir("/tool") else (
+                " (there are no files but those that the program itself writes, below /tmp)")
         if isinstance(error, TypeError) and "'await' expression" in text:
             text += " (tools are called without await)"
         if isinstance(error, MemoryError) and not text:
@@ -180,6 +209,15 @@ def describe(error):
         return f"{name}: {text}" if text else name
     except BaseException:
         return f"{name}, whose text cannot be read"
+
+
+def missing(name):
+    """Why a module is not here."""
+    if name == "ssl":
+        return "the host makes the HTTPS connections and checks certificates: use requests, urllib.request or http.client, without a context"
+    if name and name.partition(".")[0] in sys.stdlib_module_names:
+        return "the sandbox has no sockets, processes, terminals or C libraries for this module of the standard library"
+    return "the standard library, requests, yaml and dateutil are here"
 
 
 def frames(error, files):

@@ -165,7 +165,7 @@ def make(function, sources):
 
 def failed(error, sources):
     """The failure that an error is. One that the tool raises itself is shown without its place, which the log has."""
-    kind = {"network": "transient", "timeout": "transient", "denied": "cancel"}.get(getattr(error, "kind", None), "tool")
+    kind = {"network": "transient", "timeout": "transient", "denied": "cancel"}.get(starling._kind(error), "tool")
     traces = program.frames(error, sources)
     if kind != "tool" and traces:  # of an exchange, the line of the tool that made it
         frame = traceback.extract_tb(traces[-1], limit=1)[0]

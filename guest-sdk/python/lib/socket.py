@@ -27,6 +27,13 @@ SocketType = socket
 create_connection = create_server = socketpair = fromfd = getaddrinfo = gethostbyname = gethostbyaddr = getnameinfo = getfqdn = _refuse
 
 
+_default_timeout = None
+
+
 def gethostname(): return "localhost"
-def getdefaulttimeout(): return None
-def setdefaulttimeout(value): pass
+def getdefaulttimeout(): return _default_timeout
+
+
+def setdefaulttimeout(value):
+    global _default_timeout
+    _default_timeout = value

@@ -50,6 +50,14 @@ class HTTPError(OSError):
         self.kind = kind
 
 
+def _kind(error):
+    """The kind of the exchange without a response that an error of a library stands for, or None."""
+    while isinstance(error, OSError) or type(error).__module__.startswith("urllib3."):
+        if isinstance(error, HTTPError):
+            return error.kind
+        error = error.__cause__ or error.__context__ or next((part for part in error.args if isinstance(part, Exception)), None)
+
+
 class ToolError(Exception):
     """The failure of a tool that was called: its tool, type and message."""
 
@@ -106,12 +114,18 @@ class Response:
         return _json.loads(self.body)
 
 
+_starting = True  # until the code at the top of a tool's file has run
+
+
 def _exchange(message, http=_starling.http):
+    """Makes an exchange, or a call of another tool, and returns the bytes of the response."""
+    if _starting:
+        raise RuntimeError("code at the top of the file runs once, before all calls, and makes no requests and no calls of tools: "
+                           "make them in the function of the tool")
     code, answer = http(message)
     if code < 0:
         raise HTTPError(_KINDS.get(code, "failure"), answer.decode("utf-8", "replace"))
-    head, _, body = answer.partition(b"\r\n\r\n")
-    return head.decode("latin-1"), body
+    return answer
 
 
 def _ascii(url):
@@ -142,8 +156,8 @@ def request(method, url, *, headers=None, body=None, json=None, effect=None):
         if "\n" in f"{name}{value}" or "\r" in f"{name}{value}":
             raise ValueError(f"the header {name!r} has a line break in it")
     head = f"{method.upper()} {_ascii(url)} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in fields.items()) + "\r\n"
-    head, answer = _exchange(head.encode() + (body or b""))
-    first, *lines = head.split("\r\n")
+    head, _, answer = _exchange(head.encode() + (body or b"")).partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
     found = Headers(line.split(": ", 1) for line in lines)
     if answer and found.get("content-encoding", "").lower() in ("gzip", "x-gzip", "deflate"):
         answer = _zlib.decompress(answer, 47)
@@ -166,7 +180,7 @@ class _Tools:
                 raise TypeError(f"tools.{name} takes keyword arguments, or one dict")
             body = encode({"tool": name, "input": args[0] if args else kwargs}).encode()
             try:
-                answer = decode(exchange(b"POST starling:call HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))[1])
+                answer = decode(exchange(b"POST starling:call HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)).partition(b"\r\n\r\n")[2])
             except HTTPError as error:
                 raise ToolError(name, "denied", str(error)) from None
             if "error" in answer:
@@ -175,6 +189,11 @@ class _Tools:
 
         call.__name__ = name
         return call
+
+    def __iter__(self, name=None):
+        raise TypeError("the tools cannot be listed: call one by its name, as in tools.NAME(key=value)")
+
+    __contains__ = __len__ = __iter__
 
     def __repr__(self):
         return "tools"

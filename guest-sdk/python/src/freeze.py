@@ -1,14 +1,19 @@
-"""freeze.py OUT ZONES FOLDER...: writes the modules of modules.txt, from the first FOLDER that has them, and the time zones.
+"""freeze.py OUT ZONES FOLDER...: writes the modules of modules.txt, from the first FOLDER that has them, the
+regular expressions of patterns.txt, and the time zones.
 
 OUT/data.bin has the code of the modules and the files of the zones, OUT/frozen.h and OUT/zones.h the tables that main.c includes.
 The interpreter that runs this has to be of the version that the modules are for.
 """
 
+import array
+import ast
 import marshal
 import os
+import re
 import sys
 
-SKIPPED = ("test", "tests", "idle_test", "__pycache__", "__main__.py", "cyaml.py", "rebuild.py", "tzwin.py", "windows_events.py", "windows_utils.py")
+SKIPPED = ("test", "tests", "idle_test", "__pycache__", "__main__.py", "cyaml.py", "rebuild.py", "tzwin.py", "windows_events.py", "windows_utils.py",
+           "emscripten", "pyopenssl.py", "socks.py", "cli", "help.py")
 
 
 def find(name, folders):
@@ -46,11 +51,28 @@ def modules(listing, folders):
     return found
 
 
+def patterns(listing):
+    """The module with the regular expressions of a file, compiled for 32 bits."""
+    re._parser.MAXREPEAT = re._constants._NamedIntConstant(2**31 - 1, "MAXREPEAT")
+    table = {}
+    for line in open(listing):
+        if line.startswith("#"):
+            continue
+        pattern, flags = ast.literal_eval(line)
+        parsed = re._parser.parse(pattern, flags)
+        groups = parsed.state.groupdict
+        names = {number: name for name, number in groups.items()}
+        table[pattern, flags] = (flags | parsed.state.flags, array.array("I", re._compiler._code(parsed, flags)).tobytes(), parsed.state.groups - 1,
+                                 groups, tuple(names.get(number) for number in range(parsed.state.groups)))
+    return f"TABLE = __import__('marshal').loads({marshal.dumps(table)!r})"
+
+
 def main():
     out, zones, *folders = sys.argv[1:]
-    data, rows = bytearray(), []
-    for name, (path, package) in modules(os.path.join(os.path.dirname(os.path.abspath(__file__)), "modules.txt"), folders).items():
-        code = marshal.dumps(compile(open(path, "rb").read(), f"<frozen {name}>", "exec", dont_inherit=True, optimize=2))
+    data, rows, here = bytearray(), [], os.path.dirname(os.path.abspath(__file__))
+    texts = [(name, open(path, "rb").read(), package) for name, (path, package) in modules(os.path.join(here, "modules.txt"), folders).items()]
+    for name, text, package in texts + [("_starling_patterns", patterns(os.path.join(here, "patterns.txt")), False)]:
+        code = marshal.dumps(compile(text, f"<frozen {name}>", "exec", dont_inherit=True, optimize=2))
         data.extend(bytes(-len(data) % 4))
         rows.append((len(code), f'{{"{name}", frozen_data + {len(data)}, {len(code)}, {int(package)}}},\n'))
         data.extend(code)

@@ -103,6 +103,8 @@ static const struct {
 static void add_files(void) {
 	add_folder("tmp");
 	add_urandom();
+	static const char authorities[] = "# The host checks certificates, with the authorities of its system.\n"; // see certifi.py
+	add_file("usr/share/ca-certificates.crt", authorities, sizeof authorities - 1);
 	for (size_t i = 0; i < sizeof zones / sizeof *zones; i++) add_file(zones[i].path, zones[i].data, zones[i].size);
 	Source source;
 	for (uint32_t at = 4; next_source(&at, &source);) {
