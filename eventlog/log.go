@@ -45,16 +45,29 @@ var (
 )
 
 // MissingTableError means that the database lacks a table that it had: it was dropped, or only
-// a part of a backup was restored. It wraps [ErrLogCorrupt].
-type MissingTableError struct{ Table string }
+// a part of a backup was restored. It wraps [ErrLogCorrupt], or [ErrSchemaOutdated] if an earlier
+// version of this program made the database, which had no such table.
+type MissingTableError struct {
+	Table   string
+	Earlier bool
+}
 
 // Error names the table.
 func (e *MissingTableError) Error() string {
-	return ErrLogCorrupt.Error() + ": the database has no table " + e.Table
+	text := e.Unwrap().Error() + ": the database has no table " + e.Table
+	if e.Earlier {
+		text += ", because an earlier version wrote it"
+	}
+	return text
 }
 
-// Unwrap returns [ErrLogCorrupt].
-func (e *MissingTableError) Unwrap() error { return ErrLogCorrupt }
+// Unwrap returns [ErrLogCorrupt] or [ErrSchemaOutdated].
+func (e *MissingTableError) Unwrap() error {
+	if e.Earlier {
+		return ErrSchemaOutdated
+	}
+	return ErrLogCorrupt
+}
 
 // Limits of a log. Append refuses events beyond them, and strict checking
 // reports such events.
@@ -127,6 +140,10 @@ type EventLog interface {
 type Store interface {
 	EventLog
 	ModuleStore
+
+	// Import is Append of an event of a run that was begun elsewhere. The run may have any
+	// id of valid UTF-8 and at most [MaxRunIDBytes], see [CheckRunID].
+	Import(ctx context.Context, ev event.Event) error
 
 	// PruneRuns removes the runs that match, all of them or none, and reports what it
 	// removed, or would remove. Only whole runs can be removed: a run that lacks an

@@ -219,7 +219,17 @@ func (c *Cursor) Run() RunSummary { return c.run }
 // Append checks that ev continues the run and moves past it. On an error,
 // which is [ErrInvalidAppend], the cursor stays.
 func (c *Cursor) Append(runID string, ev event.Event) error {
-	if err := c.check(runID, ev); err != nil {
+	return c.take(runID, ev, CheckRunID)
+}
+
+// Import is [Cursor.Append] of a run that was begun elsewhere, perhaps under an id that a new run
+// cannot have.
+func (c *Cursor) Import(runID string, ev event.Event) error {
+	return c.take(runID, ev, func(string) error { return nil })
+}
+
+func (c *Cursor) take(runID string, ev event.Event, begin func(id string) error) error {
+	if err := c.check(runID, ev, begin); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidAppend, err)
 	}
 	c.advance(ev, ev.Hash())
@@ -247,7 +257,7 @@ func (c *Cursor) advance(ev event.Event, hash canon.Hash) {
 	c.run.Head = hash
 }
 
-func (c *Cursor) check(runID string, ev event.Event) error {
+func (c *Cursor) check(runID string, ev event.Event, begin func(id string) error) error {
 	if err := checkRunID(runID, ev.RunID); err != nil {
 		return err
 	}
@@ -255,7 +265,7 @@ func (c *Cursor) check(runID string, ev event.Event) error {
 		return err
 	}
 	if ev.Seq == 1 {
-		if err := CheckRunID(runID); err != nil {
+		if err := begin(runID); err != nil {
 			return err
 		}
 	}
@@ -286,7 +296,7 @@ func checkRunID(param, inEvent string) error {
 // characters: 1 to [MaxRunIDBytes] of the letters and digits of ASCII and "/_-.:", the
 // first not a hyphen.
 //
-// Runs of other programs may have any id, and are read and continued as usual.
+// Runs of other programs may have any id, and are read, continued and imported as usual.
 func CheckRunID(id string) error {
 	switch at := strings.IndexFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/_-.:", r))

@@ -114,7 +114,7 @@ func unpack(ctx context.Context, path string) (db database, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b, _, err := seal.OpenBundle(file)
+	b, _, err := seal.OpenBundle(ctx, file)
 	if err != nil {
 		return nil, &failure{code: exitInvalid, message: path + ": " + starling.PlainError(err)}
 	}
@@ -134,7 +134,7 @@ func unpack(ctx context.Context, path string) (db database, err error) {
 	db = unpacked{log, folder}
 	for _, events := range b.Runs {
 		for _, e := range events {
-			err = cmp.Or(err, log.Append(ctx, e.RunID, e))
+			err = cmp.Or(err, log.Import(ctx, e))
 		}
 		err = cmp.Or(err, log.Sync(ctx, events[0].RunID))
 	}
@@ -199,7 +199,7 @@ func mustBeThere(where string) error {
 // of an event. A missing file, a lock, and failures of a disk or a server do not make a log
 // invalid. The end of ctx and a database of a newer program keep their own errors.
 func unreadable(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, eventlog.ErrSchemaTooNew) {
+	if ctx.Err() != nil || errors.Is(err, eventlog.ErrSchemaTooNew) || errors.Is(err, eventlog.ErrSchemaOutdated) {
 		return err
 	}
 	f := &failure{code: exitFailed, message: "the log cannot be read: " + starling.PlainError(err)}

@@ -183,6 +183,8 @@ func explain(err error) *failure {
 			f.message = starling.PlainError(host)
 		}
 		f.code, f.message, f.hint = exitRefused, "this host cannot make the call: "+f.message, "check this machine: starling-host doctor"
+	case errors.As(err, new(*eventlog.MissingTableError)) && is(eventlog.ErrSchemaOutdated):
+		f.hint = "its runs can be read; to add to them, take them to a new database: starling-host archive DB runs.ndjson, then: starling-host import NEW.db runs.ndjson"
 	case errors.As(err, new(*eventlog.MissingTableError)):
 		f.code, f.hint = exitInvalid, missingHint
 	case is(eventlog.ErrLogCorrupt):

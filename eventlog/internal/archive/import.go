@@ -65,9 +65,6 @@ func (c *compare) event(e event.Event) error {
 	if e.Seq == 1 {
 		s, err := c.log.Run(c.ctx, e.RunID)
 		if errors.Is(err, eventlog.ErrRunNotFound) {
-			if err := eventlog.CheckRunID(e.RunID); err != nil {
-				return fmt.Errorf("archive: %w", err)
-			}
 			return nil
 		}
 		if err != nil {
@@ -113,7 +110,7 @@ func (i *importer) event(e event.Event) error {
 	if e.Seq <= i.have[e.RunID].LastSeq {
 		return nil
 	}
-	return i.log.Append(i.ctx, e.RunID, e)
+	return i.log.Import(i.ctx, e)
 }
 
 func (i *importer) end(last event.Event) error {

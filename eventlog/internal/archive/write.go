@@ -16,6 +16,7 @@ import (
 type Log interface {
 	eventlog.EventLog
 	eventlog.ModuleStore
+	Import(ctx context.Context, ev event.Event) error // see [eventlog.Store]
 }
 
 // Write writes the runs that o selects, with the modules that they name: the runs

@@ -92,6 +92,7 @@ type Runs interface {
 	Events(ctx context.Context, runID string, after uint64, page tail.Page) iter.Seq2[event.Event, error]
 	Writable() error
 	AtWork() []string
+	Import(ctx context.Context, ev event.Event) error
 }
 
 // Use is the purpose of a call of [Backend].Behind.

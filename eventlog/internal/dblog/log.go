@@ -32,6 +32,9 @@ func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
 	return l.x.Runs.Append(ctx, runID, 0, ev)
 }
 
+// Import implements [eventlog.Store].
+func (l *Log) Import(ctx context.Context, ev event.Event) error { return l.x.Runs.Import(ctx, ev) }
+
 // Sync implements [eventlog.EventLog]. For a run without pending events it costs
 // only a look into a map.
 func (l *Log) Sync(ctx context.Context, runID string) error { return l.x.Runs.Sync(ctx, runID, 0) }

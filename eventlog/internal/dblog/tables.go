@@ -12,7 +12,7 @@ import (
 )
 
 // ErrNoUses means that a database cannot be written, because what uses its modules is not known.
-var ErrNoUses = fmt.Errorf("%w: if an earlier commit made it, archive its runs and import them into a new one", &eventlog.MissingTableError{Table: "module_use"})
+var ErrNoUses error = &eventlog.MissingTableError{Table: "module_use", Earlier: true}
 
 // setName is the pattern for names of table sets.
 var setName = regexp.MustCompile(`^[a-z_]+$`)

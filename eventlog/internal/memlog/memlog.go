@@ -50,10 +50,15 @@ func New() *Log {
 
 // Append implements [eventlog.EventLog]. It never blocks.
 func (l *Log) Append(_ context.Context, runID string, ev event.Event) error {
-	return l.append(runID, 0, ev)
+	return l.append(runID, 0, ev, (*eventlog.Cursor).Append)
 }
 
-func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
+// Import implements [eventlog.Store].
+func (l *Log) Import(_ context.Context, ev event.Event) error {
+	return l.append(ev.RunID, 0, ev, (*eventlog.Cursor).Import)
+}
+
+func (l *Log) append(runID string, epoch uint64, ev event.Event, past func(*eventlog.Cursor, string, event.Event) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -66,7 +71,7 @@ func (l *Log) append(runID string, epoch uint64, ev event.Event) error {
 	if r == nil {
 		r = &run{order: l.begun}
 	}
-	if err := r.cursor.Append(runID, ev); err != nil {
+	if err := past(&r.cursor, runID, ev); err != nil {
 		return err
 	}
 	if ev.Seq == 1 {
@@ -263,7 +268,7 @@ type epochs struct{ log *Log }
 
 // Append appends under an epoch.
 func (e epochs) Append(_ context.Context, runID string, epoch uint64, ev event.Event) error {
-	return e.log.append(runID, epoch, ev)
+	return e.log.append(runID, epoch, ev, (*eventlog.Cursor).Append)
 }
 
 // Sync has nothing to wait for in any epoch.

@@ -341,8 +341,9 @@ type Run[W any] struct {
 	// Writer is the backend writer's state of the run. No other code touches it.
 	Writer W
 
-	// appending serialises Append, and guards cursor and row.
+	// appending serialises Append, and guards the next three fields.
 	appending sync.Mutex
+	imported  bool // the event at hand is of a run that was begun elsewhere
 	cursor    eventlog.Cursor
 	row       int64 // see Place
 
@@ -407,6 +408,15 @@ var errMoved = errors.New("pending: the run has moved")
 // it. Only the first event that this process appends to a run in an epoch looks into
 // the database. Epoch zero is the log's own, outside every epoch.
 func (s *Runs[W]) Append(ctx context.Context, runID string, epoch uint64, ev event.Event) error {
+	return s.append(ctx, runID, epoch, ev, false)
+}
+
+// Import is Append, outside of every epoch, of a run that was begun elsewhere.
+func (s *Runs[W]) Import(ctx context.Context, ev event.Event) error {
+	return s.append(ctx, ev.RunID, 0, ev, true)
+}
+
+func (s *Runs[W]) append(ctx context.Context, runID string, epoch uint64, ev event.Event, imported bool) error {
 	r, err := s.hold(runID, epoch)
 	if err != nil {
 		return err
@@ -414,6 +424,7 @@ func (s *Runs[W]) Append(ctx context.Context, runID string, epoch uint64, ev eve
 	defer s.release(r)
 	r.appending.Lock()
 	defer r.appending.Unlock()
+	r.imported = imported
 	for err = errMoved; err == errMoved; {
 		err = s.appendTo(ctx, r, ev)
 	}
@@ -426,8 +437,11 @@ func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event) error
 	if err := s.load(ctx, r); err != nil {
 		return err
 	}
-	next := r.cursor
-	if err := next.Append(r.ID, ev); err != nil {
+	next, past := r.cursor, (*eventlog.Cursor).Append
+	if r.imported {
+		past = (*eventlog.Cursor).Import
+	}
+	if err := past(&next, r.ID, ev); err != nil {
 		s.Lock()
 		idle := r.queued == r.durable
 		s.Unlock()
