@@ -95,6 +95,13 @@ func Check(events []event.Event, o CheckOptions) (Report, error) {
 // flat. If the log keeps the head of the run ([EventLog].Run), the whole summary is computed
 // again and compared, so that a change in the last event is noticed as well.
 func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (Report, error) {
+	return VisitRun(ctx, log, runID, o, func(event.Event) error { return nil })
+}
+
+// VisitRun is [CheckRun], and passes each event on to visit. What visit got is valid only if VisitRun
+// returns no error, because a later event or the end of the run may show that an earlier one was
+// changed. An error of visit ends the check.
+func VisitRun(ctx context.Context, log EventLog, runID string, o CheckOptions, visit func(event.Event) error) (Report, error) {
 	c := NewChecker(o)
 	c.runID = runID
 	switch indexed, err := log.Run(ctx, runID); {
@@ -106,6 +113,9 @@ func CheckRun(ctx context.Context, log EventLog, runID string, o CheckOptions) (
 	for e, err := range log.Events(ctx, runID, 0) {
 		if err == nil {
 			err = c.Add(e)
+		}
+		if err == nil {
+			err = visit(e)
 		}
 		if err != nil && !(errors.Is(err, ErrRunNotFound) && c.promised() > 0) {
 			return Report{}, err

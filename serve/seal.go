@@ -91,7 +91,11 @@ func (s *sealing) sign(ctx context.Context) {
 	case err != nil:
 		s.h.logger.Error("runs not sealed", "error", err.Error())
 		return
-	case !sealed.New:
+	}
+	for _, r := range sealed.Refused {
+		s.h.logger.Error("run not sealed: it is invalid", "run_id", r.RunID, "error", r.Err.Error())
+	}
+	if !sealed.New {
 		s.metrics.Sealed(0)
 		return
 	}

@@ -48,7 +48,7 @@ func (b *bench) sealing(ctx context.Context) error {
 
 // flowingSealed enqueues and works, and signs checkpoints meanwhile.
 func flowingSealed(name string, h queuetest.Host, workers int, key *seal.Key) contender {
-	sealer, c := seal.NewSealer(h.Log.(eventlog.Transactor), key), flowing(sealed(name), h.EmptyRuns(workers))
+	sealer, c := seal.NewSealer(h.Log.(eventlog.Database), key), flowing(sealed(name), h.EmptyRuns(workers))
 	run := c.rate
 	c.rate = func(ctx context.Context, d time.Duration) (float64, error) {
 		var failed error

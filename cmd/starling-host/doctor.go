@@ -539,7 +539,7 @@ func checkHostTables(ctx context.Context, log database, where string) finding {
 	case err != nil:
 		return finding{check, stateBad, starling.PlainError(err), ""}
 	case len(missing) > 0:
-		return finding{check, stateLimited, "older or not there: " + strings.Join(missing, ", "), pasteable("starling-host migrate", named(where))}
+		return finding{check, stateLimited, "older or not there: " + namesOf(missing), pasteable("starling-host migrate", named(where))}
 	}
 	return finding{check, stateOK, "as this program makes them", ""}
 }

@@ -66,11 +66,9 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 		return err
 	}
 	defer log.Close()
-	var missing []string
-	if onServer(where) {
-		if missing, err = missingTables(ctx, log); err != nil {
-			return err
-		}
+	missing, err := missingTables(ctx, log)
+	if err != nil {
+		return err
 	}
 	report, err := log.MigrateSchema(ctx, f.dryRun)
 	if err != nil {
@@ -80,9 +78,15 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 		if err := a.migrateHost(ctx, log, f.roles); err != nil {
 			return err
 		}
+	} else if !f.dryRun {
+		for _, set := range missing {
+			if err := log.CreateTables(ctx, set); err != nil {
+				return err
+			}
+		}
 	}
 	if len(missing) > 0 {
-		report.Steps = append(report.Steps, "make the tables of a host: "+strings.Join(missing, ", "))
+		report.Steps = append(report.Steps, "make the tables of a host: "+namesOf(missing))
 	}
 	a.printMigration(report, f)
 	return nil
@@ -111,18 +115,28 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 	}
 }
 
-// missingTables returns the sets of tables that the database lacks or has in an older version.
-func missingTables(ctx context.Context, log database) (missing []string, err error) {
+// missingTables returns the sets of tables that the database has in an older version, and on a server
+// also those that it lacks: in a file, whatever needs them creates them.
+func missingTables(ctx context.Context, log database) (missing []eventlog.TableSet, err error) {
+	_, server := log.(*store.Server)
 	for _, set := range serve.Tables() {
 		taken, err := log.TableSteps(ctx, set)
 		switch {
-		case errors.Is(err, eventlog.ErrSchemaOutdated), err == nil && taken < len(set.Steps):
-			missing = append(missing, set.Name)
-		case err != nil:
+		case server && errors.Is(err, eventlog.ErrSchemaOutdated), err == nil && taken < len(set.Steps) && (server || taken > 0):
+			missing = append(missing, set)
+		case err != nil && !errors.Is(err, eventlog.ErrSchemaOutdated):
 			return nil, err
 		}
 	}
 	return missing, nil
+}
+
+func namesOf(sets []eventlog.TableSet) string {
+	names := make([]string, len(sets))
+	for i, set := range sets {
+		names[i] = set.Name
+	}
+	return strings.Join(names, ", ")
 }
 
 // migrateHost makes the tables of a host on a server, and gives roles their rights.

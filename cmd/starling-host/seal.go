@@ -38,8 +38,9 @@ leaf too. The command prints the removals that it seals. Review them: anyone who
 write to the database can also record a removal. The formats are those of C2SP
 (spec/seal.md).
 
-Nothing is signed unless this key signed the newest checkpoint in the database and
-every leaf since then matches the events of its run. To change to another key of the
+Nothing is signed unless this key signed the newest checkpoint in the database. Each
+run is validated first: a run that is invalid is named and left out, the others are
+sealed, and the command exits with 3. To change to another key of the
 same name, pass the old public key: --old-key VKEY.
 
 A database restored from a backup cannot continue its log if more was sealed since:
@@ -114,6 +115,7 @@ type sealedDocument struct {
 	Signed     string                   `json:"signed"` // the checkpoint as a note
 	Removed    int64                    `json:"removed"`
 	Removals   []seal.Removal           `json:"removals,omitempty"` // that are sealed now for the first time
+	Refused    []problemDocument        `json:"refused,omitempty"`  // runs that are invalid, and were left out
 }
 
 // printRemovals prints the newest removals.
@@ -174,9 +176,17 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 			return &failure{code: exitFailed, message: "the checkpoint is signed, but not written to a file: " + err.Error()}
 		}
 	}
-	c := sealed.Checkpoint
+	c, code := sealed.Checkpoint, exitOK
+	var refused []problemDocument
+	for _, r := range sealed.Refused {
+		code = exitInvalid
+		refused = append(refused, problemDocument{RunID: r.RunID, Error: starling.PlainError(r.Err)})
+	}
 	if f.output == outputJSON {
-		return a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, sealed.Removals})
+		if err := a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, sealed.Removals, refused}); err != nil {
+			return err
+		}
+		return silent(code)
 	}
 	what := "sealed"
 	if !sealed.New {
@@ -189,7 +199,17 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		a.stdout.printf("cosigned by %s\n", plural(n, "witness"))
 	}
 	a.stdout.printf("log %s\n", sealed.VKey)
-	return nil
+	for i, r := range refused {
+		if i == mostProblems {
+			a.stdout.printf("not sealed: %d more\n", len(refused)-i)
+			break
+		}
+		a.stdout.printf("%s: %s\n", styled{bad, "not sealed"}, r.Error)
+	}
+	if code != exitOK {
+		a.hint(pasteable("starling-host validate", named(where)))
+	}
+	return silent(code)
 }
 
 // explainKey is a file of a key that cannot be used.

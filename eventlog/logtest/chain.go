@@ -118,3 +118,21 @@ func changed[P event.Payload](e event.Event, change func(*P)) canon.Raw {
 	}
 	return e.Payload
 }
+
+// Lenient returns runs that [eventlog.Check] accepts and refuses in strict mode, by what is wrong.
+func Lenient(runID string) map[string][]event.Event {
+	runs := map[string][]event.Event{}
+	for name, change := range map[string]func(e *event.Event){
+		"an unknown kind (S1)": func(e *event.Event) { e.Kind = 77 },
+		"a foreign shape (S2)": func(e *event.Event) { e.Kind, e.Payload = event.KindSideEffectRecorded, []byte{0xa1, 0x61, 'x', 1} },
+		"an effect of no call (S5)": func(e *event.Event) {
+			*e = (&Chain{}).Next(event.SideEffectRecorded{Name: "now", CallID: "none", Value: []byte{1}})
+		},
+	} {
+		c := Chain{RunID: runID, Clock: 1_700_000_000_000_000_000}
+		events := []event.Event{c.Start("call"), c.Effect(1), c.Complete()}
+		change(&events[1])
+		runs[name] = Relink(events)
+	}
+	return runs
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Bundle is runs with everything that is needed to check them offline (spec/bundle.md).
@@ -26,6 +27,17 @@ type Bundle struct {
 	Modules  map[canon.Hash][]byte
 	Proofs   []Proof // one for each run, or empty
 	Receipts []byte  // of the calls, one a line, see package receipt; or empty
+
+	work *work.Budget // of the reading that opened it; nil for a bundle that was made here
+}
+
+// Work returns the budget of whatever reads the bundle: the one of [OpenBundle], or a budget without
+// limits for a bundle that this program made.
+func (b Bundle) Work() *work.Budget {
+	if b.work == nil {
+		return work.Trusted(context.Background())
+	}
+	return b.work
 }
 
 // Add adds a run, with the modules that it names and that the bundle lacks. It is
@@ -111,6 +123,9 @@ func (b Bundle) Certificate() (Certificate, error) {
 		return c, fmt.Errorf("seal: a bundle of %d runs; it has at least one and at most %d", len(b.Runs), MaxBundleRuns)
 	}
 	for _, events := range b.Runs {
+		if err := b.Work().Spend(len(events)); err != nil {
+			return c, err
+		}
 		r, err := eventlog.Check(events, eventlog.CheckOptions{Strict: true, AllowOpen: len(b.Proofs) == 0})
 		if err != nil {
 			return c, err
@@ -126,6 +141,9 @@ func (b Bundle) Certificate() (Certificate, error) {
 		}
 		texts := []string{}
 		for _, d := range digests {
+			if err := b.Work().Spend(1); err != nil {
+				return c, err
+			}
 			if _, ok := b.Modules[d]; !ok {
 				return c, fmt.Errorf("seal: run %q names the module %v, which is not in the bundle", first.RunID, d)
 			}
@@ -186,6 +204,9 @@ func (b Bundle) Leaf(i int) (Leaf, error) {
 func (b Bundle) CheckProofs(policy *Policy) (c Checkpoint, signatures []Signature, err error) {
 	for i, p := range b.Proofs {
 		l, err := b.Leaf(i)
+		if err == nil {
+			err = b.Work().Spend(1 + len(p.Checkpoint)/64 + len(p.Hashes))
+		}
 		if err != nil {
 			return c, nil, err
 		}
@@ -254,14 +275,15 @@ func (c Certificate) text() ([]byte, error) {
 	return append(doc, '\n'), err
 }
 
-// OpenBundle reads a bundle and checks everything but the proofs, as specified in
-// spec/bundle.md. An error names the place of the first fault. The bundle keeps the bytes.
-func OpenBundle(file []byte) (Bundle, Certificate, error) {
-	entries, err := unarchived(file)
+// OpenBundle reads a bundle and checks everything but the proofs and the receipts, as specified in
+// spec/bundle.md. An error names the place of the first fault. The bundle keeps the bytes. All that
+// is done with it may cost what its size allows, and ends with ctx.
+func OpenBundle(ctx context.Context, file []byte) (Bundle, Certificate, error) {
+	b := Bundle{Modules: map[canon.Hash][]byte{}, work: work.New(ctx, work.ForSize(len(file)))}
+	entries, err := unarchived(b.work, file)
 	if err != nil {
 		return Bundle{}, Certificate{}, err
 	}
-	b := Bundle{Modules: map[canon.Hash][]byte{}}
 	next := func(name string) ([]byte, error) {
 		if len(entries) == 0 || entries[0].name != name {
 			return nil, fmt.Errorf("seal: the bundle has no %s where it belongs", name)
@@ -335,6 +357,9 @@ func (b *Bundle) readRuns(text []byte) error {
 			return fmt.Errorf("seal: runs.ndjson: line %d is cut off", n)
 		}
 		text = rest
+		if err := b.work.Spend(1 + len(line)/64); err != nil {
+			return err
+		}
 		e, err := event.FromJSON(line)
 		if err != nil {
 			return fmt.Errorf("seal: runs.ndjson: line %d: %w", n, err)
@@ -389,9 +414,9 @@ func archived(entries []entry) ([]byte, error) {
 var errLargeBundle = fmt.Errorf("seal: the bundle would be larger than %d bytes: put the runs into several", MaxBundleBytes)
 
 // unarchived returns the entries of an archive that [archived] has written.
-func unarchived(file []byte) (entries []entry, err error) {
-	if len(file) > MaxBundleBytes {
-		return nil, fmt.Errorf("seal: a bundle of %d bytes; at most %d are read", len(file), MaxBundleBytes)
+func unarchived(budget *work.Budget, file []byte) (entries []entry, err error) {
+	if err := budget.Hold(2 * len(file)); err != nil { // written again, to compare, and as events
+		return nil, err
 	}
 	if !bytes.HasPrefix(file, []byte("PK\x03\x04")) {
 		return nil, errors.New("seal: this is not a bundle: it does not begin as a ZIP archive does")
@@ -413,6 +438,9 @@ func unarchived(file []byte) (entries []entry, err error) {
 			return nil, wrong("is not that of a bundle")
 		case size != size2 || name > 200 || uint64(len(file)-at-fixed) < name+size:
 			return nil, wrong("has lengths that do not fit")
+		}
+		if err := budget.Spend(1 + int(size)/64); err != nil {
+			return nil, err
 		}
 		e := entry{string(file[at+fixed : at+fixed+int(name)]), file[at+fixed+int(name) : at+fixed+int(name+size)]}
 		if crc32.ChecksumIEEE(e.content) != sum {

@@ -3,6 +3,7 @@ package seal_test
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -82,7 +83,7 @@ func archive(all []content) []byte {
 
 // open does all that can be done with a bundle without executing it.
 func open(file []byte, policy *seal.Policy) error {
-	b, _, err := seal.OpenBundle(file)
+	b, _, err := seal.OpenBundle(context.Background(), file)
 	if err == nil {
 		_, _, err = b.CheckProofs(policy)
 	}
@@ -210,7 +211,7 @@ func FuzzOpenBundle(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		b, _, err := seal.OpenBundle(file)
+		b, _, err := seal.OpenBundle(t.Context(), file)
 		if err != nil {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -114,27 +115,43 @@ func Cosign(signed []byte, k *Key, now time.Time) (line []byte, err error) {
 
 // AddCosignatures returns the checkpoint with lines of signatures, as [Cosign] returns
 // them, at its end. A line that exists is not added again; a line by the same key with
-// another time replaces it.
+// another time replaces it. It refuses lines after which the checkpoint could not be read any more,
+// and those in the name of the key that signed it: nobody else adds a signature of that key.
 func AddCosignatures(signed, lines []byte) ([]byte, error) {
 	if _, err := ParseCheckpoint(signed); err != nil {
 		return nil, err
 	}
 	text, rest, _ := bytes.Cut(signed, []byte("\n\n"))
 	all := strings.Split(strings.TrimSuffix(string(rest), "\n"), "\n")
+	places := map[string]int{}
+	for i, line := range all {
+		key, err := signatureKey(line)
+		if err != nil {
+			return nil, err
+		}
+		places[key] = i
+	}
 	for line := range strings.SplitSeq(strings.TrimSuffix(string(lines), "\n"), "\n") {
 		key, err := signatureKey(line)
 		if err != nil {
 			return nil, err
 		}
-		kept := all[:1] // the log's own
-		for _, have := range all[1:] {
-			if k, err := signatureKey(have); err != nil || k != key {
-				kept = append(kept, have)
-			}
+		at, known := places[key]
+		switch {
+		case known && at == 0 && all[0] != line:
+			return nil, fmt.Errorf("seal: %.80q is in the name of the key that signed the checkpoint: a witness has a key of its own", line)
+		case known && at == 0:
+			continue
+		case known:
+			all[at] = ""
 		}
-		all = append(kept, line)
+		places[key] = len(all)
+		all = append(all, line)
 	}
-	return fmt.Appendf(nil, "%s\n\n%s\n", text, strings.Join(all, "\n")), nil
+	all = slices.DeleteFunc(all, func(line string) bool { return line == "" })
+	more := fmt.Appendf(nil, "%s\n\n%s\n", text, strings.Join(all, "\n"))
+	_, err := ParseCheckpoint(more)
+	return more, err
 }
 
 // signatureKey returns the name and the hash of the key that made a line of signatures.

@@ -2,6 +2,7 @@ package seal
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +20,7 @@ import (
 // for the first time.
 //
 //	run_log         its origin
-//	run_leaf        the leaves of runs
+//	run_leaf        the leaves of runs; a run that was removed and came back has another one
 //	run_removal     removals of runs that are leaves; their own leaf is NULL until they are sealed
 //	run_leaf_hash   the hashes of complete subtrees, in the order of package tlog
 //	run_checkpoint  the checkpoints that were signed
@@ -28,7 +29,7 @@ import (
 // leaves that no checkpoint has again from events, and [Verify] goes by signatures.
 var Tables = eventlog.TableSet{
 	Name: "seal", Tables: []string{"run_log", "run_leaf", "run_removal", "run_leaf_hash", "run_checkpoint"},
-	Steps:     []string{createTables},
+	Steps:     []string{createTables, createRemovals, allowReturns},
 	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT", "run_removal": "SELECT, INSERT"},
 }
 
@@ -60,16 +61,59 @@ CREATE TABLE run_checkpoint (
 	made   INTEGER NOT NULL
 )`
 
+// createRemovals is for the databases of earlier commits, whose first step had no such table.
+const createRemovals = `CREATE TABLE IF NOT EXISTS run_removal (
+	run_id        TEXT    COLLATE BINARY PRIMARY KEY NOT NULL,
+	removed       INTEGER NOT NULL,
+	removed_by    TEXT    NOT NULL,
+	why           TEXT    NOT NULL,
+	leaf          INTEGER UNIQUE
+)`
+
+// allowReturns lets a run have a leaf and a removal each time it is sealed and removed.
+const allowReturns = `CREATE TABLE run_leaf_again (
+	leaf          INTEGER PRIMARY KEY,
+	run_id        TEXT    COLLATE BINARY NOT NULL,
+	events        INTEGER NOT NULL,
+	merkle_root   BLOB    NOT NULL,
+	terminal_hash BLOB    NOT NULL
+);
+INSERT INTO run_leaf_again SELECT leaf, run_id, events, merkle_root, terminal_hash FROM run_leaf;
+DROP TABLE run_leaf;
+ALTER TABLE run_leaf_again RENAME TO run_leaf;
+CREATE INDEX run_leaf_by_run ON run_leaf (run_id);
+CREATE TABLE run_removal_again (
+	run_id        TEXT    COLLATE BINARY NOT NULL,
+	removed       INTEGER NOT NULL,
+	removed_by    TEXT    NOT NULL,
+	why           TEXT    NOT NULL,
+	leaf          INTEGER UNIQUE,
+	PRIMARY KEY (run_id, removed)
+);
+INSERT INTO run_removal_again SELECT run_id, removed, removed_by, why, leaf FROM run_removal;
+DROP TABLE run_removal;
+ALTER TABLE run_removal_again RENAME TO run_removal`
+
 // ErrNoLog: the database has never been sealed.
 var ErrNoLog = errors.New("seal: the database has never been sealed")
 
 // Kept reports whether the database keeps a log of runs. It may have the tables alone.
+// Tables of an earlier commit are [eventlog.ErrSchemaOutdated].
 func Kept(ctx context.Context, db eventlog.Transactor) (bool, error) {
-	if steps, err := db.TableSteps(ctx, Tables); err != nil || steps == 0 {
+	switch steps, err := db.TableSteps(ctx, Tables); {
+	case err != nil || steps == 0:
 		return false, err
+	case steps < len(Tables.Steps):
+		return false, Outdated(steps)
 	}
 	origin, err := eventlog.View(ctx, db, originOf)
 	return origin != "", err
+}
+
+// Outdated is the error of [Tables] of an earlier version, by their last step. What such a table lacks
+// was not lost.
+func Outdated(steps int) error {
+	return fmt.Errorf("%w: an earlier version made the tables %q (step %d of %d)", eventlog.ErrSchemaOutdated, Tables.Name, steps, len(Tables.Steps))
 }
 
 // extendStep is how many leaves one transaction adds at most.
@@ -87,18 +131,24 @@ func MarkRemoved(now time.Time, why string) string {
 		return "'" + strings.ReplaceAll(text[:len(strings.ToValidUTF8(text[:min(len(text), maxReason)], ""))], "'", "''") + "'"
 	}
 	return fmt.Sprintf("INSERT INTO run_removal (run_id, removed, removed_by, why) SELECT run_id, %d, %s, %s FROM doomed"+
-		" WHERE run_id IN (SELECT run_id FROM run_leaf) ON CONFLICT (run_id) DO NOTHING", now.UnixNano(), literal(by), literal(why))
+		" WHERE NOT "+unsealed("doomed")+" ON CONFLICT DO NOTHING", now.UnixNano(), literal(by), literal(why))
+}
+
+// unsealed is the condition that each leaf of a run has its removal, as with a run that has none: the
+// run was never sealed, or was removed and is back.
+func unsealed(table string) string {
+	return "(SELECT count(*) FROM run_leaf AS l WHERE l.run_id = " + table + ".run_id) <= (SELECT count(*) FROM run_removal AS m WHERE m.run_id = " + table + ".run_id)"
 }
 
 // maxReason bounds the reason of a removal, in bytes.
 const maxReason = 500
 
-// ended returns ended runs that are not in the log of runs, by their last events, and the
+// ended returns the ids of ended runs that are not in the log of runs, by their last events, and the
 // value of after for the next call: nil if there are no more. If after is a time, these
 // are the runs that began then or later and whose rows have an end; if it is a text, all
 // runs after it, whatever their rows contain.
-func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []leafRow, last any, err error) {
-	const fresh = " AND NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = x.run_id) "
+func ended(ctx context.Context, db eventlog.Transactor, after any) (ids []string, last any, err error) {
+	fresh := " AND " + unsealed("x") + " "
 	// In SQLite a text in place of a time sorts above all integers: such a run waits for the look at
 	// all runs.
 	sql := "SELECT started, run_id, last_seq AS seq FROM run AS x WHERE started BETWEEN $2 AND 9223372036854775807 AND terminal <> 0" + fresh + "ORDER BY started, run_id LIMIT $1"
@@ -106,22 +156,16 @@ func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []lea
 	if all {
 		sql = "SELECT 0 AS started, run_id, max(seq) AS seq FROM eventlog_events AS x WHERE run_id > $2" + fresh + "GROUP BY run_id ORDER BY run_id LIMIT $1"
 	}
-	sql = "SELECT e.run_id, e.seq, e.prev_hash, e.ts, e.kind, e.payload, r.started FROM (" + sql + ") AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq ORDER BY r.started, r.run_id"
+	sql = "SELECT e.run_id, e.kind, r.started FROM (" + sql + ") AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq ORDER BY r.started, r.run_id"
 	err = db.View(ctx, func(q eventlog.Querier) error {
-		leaves, last = nil, nil
+		ids, last = nil, nil
 		began, n := int64(0), 0
 		err := q.Query(sql, []any{int64(extendStep), after}, func(r eventlog.Row) error {
-			var e event.Event
 			var kind int64
-			var payload []byte
-			err := r.Scan(&e.RunID, &e.Seq, &e.PrevHash, &e.Timestamp, &kind, &payload, &began)
-			e.Kind, e.Payload = event.Kind(kind), payload
-			n, text = n+1, e.RunID
-			if err != nil || !e.Kind.Terminal() {
-				return err
+			err := r.Scan(&text, &kind, &began)
+			if n++; err == nil && event.Kind(kind).Terminal() {
+				ids = append(ids, text)
 			}
-			l, err := LeafOf(e, e.Hash())
-			leaves = append(leaves, leafRow{Leaf: l})
 			return err
 		})
 		if n == extendStep {
@@ -131,13 +175,13 @@ func ended(ctx context.Context, db eventlog.Transactor, after any) (leaves []lea
 		}
 		return err
 	})
-	return leaves, last, err
+	return ids, last, err
 }
 
 // removals returns recorded removals that are not leaves yet.
 func removals(ctx context.Context, db eventlog.Transactor) (leaves []leafRow, err error) {
-	const sql = `SELECT m.run_id, l.leaf, m.removed, m.removed_by, m.why FROM run_removal AS m JOIN run_leaf AS l ON l.run_id = m.run_id
-	WHERE m.leaf IS NULL ORDER BY m.removed, m.run_id LIMIT $1`
+	const sql = `SELECT m.run_id, (SELECT max(l.leaf) FROM run_leaf AS l WHERE l.run_id = m.run_id), m.removed, m.removed_by, m.why FROM run_removal AS m
+	WHERE m.leaf IS NULL AND EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = m.run_id) ORDER BY m.removed, m.run_id LIMIT $1`
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		leaves = nil
 		return q.Query(sql, []any{int64(extendStep)}, func(r eventlog.Row) error {
@@ -162,7 +206,7 @@ func addLeaves(tx eventlog.Tx, n int64, leaves []leafRow) (added []Hash, err err
 			return nil, err
 		}
 		if l.removal != nil {
-			if _, err := tx.Exec("UPDATE run_removal SET leaf = $1 WHERE run_id = $2", n, l.removal.RunID); err != nil {
+			if _, err := tx.Exec("UPDATE run_removal SET leaf = $1 WHERE run_id = $2 AND removed = $3", n, l.removal.RunID, l.removal.At.UnixNano()); err != nil {
 				return nil, err
 			}
 		} else {
@@ -308,6 +352,13 @@ func Consistency(ctx context.Context, db eventlog.Transactor, c Checkpoint, leav
 // KeepCosignatures adds lines of cosignatures to a checkpoint that the database keeps, and
 // returns it.
 func KeepCosignatures(ctx context.Context, db eventlog.Transactor, c Checkpoint, lines []byte) (signed []byte, err error) {
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(lines), "\n"), "\n") {
+		if _, sig, err := signatureOf(line); err != nil {
+			return nil, err
+		} else if len(sig) != 4+8+ed25519.SignatureSize {
+			return nil, fmt.Errorf("seal: %.80q is not a cosignature: it has %d bytes", line, len(sig))
+		}
+	}
 	err = db.Transact(ctx, func(tx eventlog.Tx) error {
 		signed = nil
 		err := tx.Query("SELECT signed FROM run_checkpoint WHERE leaves = $1", []any{c.Leaves}, func(r eventlog.Row) error { return r.Scan(&signed) })
@@ -325,7 +376,8 @@ func KeepCosignatures(ctx context.Context, db eventlog.Transactor, c Checkpoint,
 // ErrNotSealed: no checkpoint has the run.
 var ErrNotSealed = errors.New("seal: no checkpoint has the run")
 
-// Prove proves that runs are in the newest checkpoint, in their order.
+// Prove proves that runs are in the newest checkpoint, in their order. It does not look at their
+// events, which may have been removed: a run that is there is proven by [ProveRuns].
 func Prove(ctx context.Context, db eventlog.Transactor, runIDs ...string) (leaves []Leaf, proofs []Proof, err error) {
 	if _, _, err := Newest(ctx, db); err != nil {
 		return nil, nil, err
@@ -338,11 +390,12 @@ func Prove(ctx context.Context, db eventlog.Transactor, runIDs ...string) (leave
 		}
 		for _, id := range runIDs {
 			number := int64(-1)
-			err := q.Query("SELECT leaf FROM run_leaf WHERE run_id = $1", []any{id}, func(r eventlog.Row) error { return r.Scan(&number) })
+			const newestLeaf = "SELECT leaf FROM run_leaf WHERE run_id = $1 AND leaf < $2 ORDER BY leaf DESC LIMIT 1"
+			err := q.Query(newestLeaf, []any{id, c.Leaves}, func(r eventlog.Row) error { return r.Scan(&number) })
 			switch {
 			case err != nil:
 				return err
-			case number < 0 || number >= c.Leaves:
+			case number < 0:
 				return fmt.Errorf("%w: %q; the newest has the tree size %d", ErrNotSealed, id, c.Leaves)
 			}
 			rows, err := leafRows(q, number, number+1)
@@ -353,7 +406,11 @@ func Prove(ctx context.Context, db eventlog.Transactor, runIDs ...string) (leave
 			if err != nil {
 				return err
 			}
-			leaves, proofs = append(leaves, rows[0].Leaf), append(proofs, Proof{Index: number, Hashes: hashes, Checkpoint: signed})
+			p := Proof{Index: number, Hashes: hashes, Checkpoint: signed}
+			if _, _, err := p.Check(rows[0].Leaf, nil); err != nil { // the tables are not to be believed
+				return fmt.Errorf("%w: %w", eventlog.ErrLogCorrupt, err)
+			}
+			leaves, proofs = append(leaves, rows[0].Leaf), append(proofs, p)
 		}
 		return nil
 	})
@@ -379,8 +436,8 @@ func (l leafRow) Marshal() []byte {
 func leafRows(q eventlog.Querier, from, to int64) (rows []leafRow, err error) {
 	const sql = `SELECT leaf, run_id, events, merkle_root, terminal_hash, 0 AS of_leaf, 0 AS removed, '' AS removed_by, '' AS why
 	FROM run_leaf WHERE leaf >= $1 AND leaf < $2
-	UNION ALL SELECT m.leaf, m.run_id, 0, NULL, NULL, coalesce(l.leaf, -1), m.removed, m.removed_by, m.why
-	FROM run_removal AS m LEFT JOIN run_leaf AS l ON l.run_id = m.run_id WHERE m.leaf >= $1 AND m.leaf < $2
+	UNION ALL SELECT m.leaf, m.run_id, 0, NULL, NULL, coalesce((SELECT max(l.leaf) FROM run_leaf AS l WHERE l.run_id = m.run_id AND l.leaf < m.leaf), -1),
+		m.removed, m.removed_by, m.why FROM run_removal AS m WHERE m.leaf >= $1 AND m.leaf < $2
 	ORDER BY 1`
 	err = q.Query(sql, []any{from, to}, func(r eventlog.Row) error {
 		var l leafRow
@@ -433,6 +490,9 @@ func ProveEvent(ctx context.Context, db eventlog.Database, runID string, seq uin
 		if s.Path, err = canon.Prove(hashes, int(seq-1)); err != nil {
 			return s, err
 		}
+	}
+	if _, _, err := s.Check(nil); err != nil { // the events are not those that were sealed
+		return s, fmt.Errorf("%w: %w", eventlog.ErrLogCorrupt, err)
 	}
 	return s, nil
 }

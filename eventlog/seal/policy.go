@@ -193,7 +193,7 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 	switch {
 	case !byLog:
 		return c, all, fmt.Errorf("%w: its origin is %s", ErrUntrusted, c.Origin)
-	case p.quorum != "" && !p.satisfied(p.quorum, by):
+	case p.quorum != "" && !p.satisfied(p.quorum, by, map[string]bool{}):
 		return c, all, fmt.Errorf("%w: %q is not satisfied", ErrQuorum, p.quorum)
 	}
 	return c, all, nil
@@ -201,6 +201,9 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 
 // Logs returns the keys of logs that the policy names.
 func (p *Policy) Logs() (keys []PublicKey) {
+	if p == nil {
+		return nil
+	}
 	for _, v := range p.logs {
 		keys = append(keys, PublicKey{v.name, v.public, vkey(v.name, algLog, v.public)})
 	}
@@ -218,16 +221,22 @@ func (p *Policy) of(origin string) (known []verifier) {
 	return known
 }
 
-func (p *Policy) satisfied(name string, by []bool) bool {
-	g := p.groups[name]
-	if g.witness >= 0 {
-		return by[g.witness]
+// satisfied reports whether enough members of a group have signed. A group may be a member of
+// several, so known keeps the answers: without it, groups of groups would double the work at each
+// level.
+func (p *Policy) satisfied(name string, by []bool, known map[string]bool) bool {
+	if answer, ok := known[name]; ok {
+		return answer
 	}
-	signed := 0
+	g, signed := p.groups[name], 0
 	for _, m := range g.members {
-		if p.satisfied(m, by) {
+		if p.satisfied(m, by, known) {
 			signed++
 		}
 	}
-	return signed >= g.need
+	known[name] = signed >= g.need
+	if g.witness >= 0 {
+		known[name] = by[g.witness]
+	}
+	return known[name]
 }

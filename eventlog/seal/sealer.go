@@ -17,7 +17,7 @@ import (
 
 // Sealer seals one database again and again. It is not safe for concurrent use.
 type Sealer struct {
-	db  eventlog.Transactor
+	db  eventlog.Database
 	key *Key
 
 	looked time.Time // when all runs were looked at
@@ -25,7 +25,7 @@ type Sealer struct {
 }
 
 // NewSealer returns a sealer.
-func NewSealer(db eventlog.Transactor, k *Key) *Sealer { return &Sealer{db: db, key: k} }
+func NewSealer(db eventlog.Database, k *Key) *Sealer { return &Sealer{db: db, key: k} }
 
 // lookEvery is how often a sealer looks at all runs, which takes longer the more there are.
 // In between it looks at the runs that can have ended since: it begins with the oldest run
@@ -70,6 +70,13 @@ type Result struct {
 	VKey       string    // under which it is signed
 	Removed    int64     // leaves that are removals
 	Removals   []Removal // removals that no earlier checkpoint has
+	Refused    []Refusal // runs that have ended and are invalid, so that nothing was signed about them
+}
+
+// Refusal is a run that was not sealed.
+type Refusal struct {
+	RunID string
+	Err   error
 }
 
 // ErrOtherKey means that the newest checkpoint is signed by a key other than the signing one.
@@ -77,14 +84,14 @@ var ErrOtherKey = errors.New("seal: the newest checkpoint is signed by another k
 
 // Seal is [Sealer.Seal], once. Older are the public keys that k replaces: one of them, or
 // k, must have signed the newest checkpoint.
-func Seal(ctx context.Context, db eventlog.Transactor, k *Key, older ...string) (Result, error) {
+func Seal(ctx context.Context, db eventlog.Database, k *Key, older ...string) (Result, error) {
 	return sealFrom(ctx, db, k, math.MinInt64, older...)
 }
 
 // errMoved: another process seals the database at the same time.
 var errMoved = errors.New("seal: another process seals this database")
 
-func sealFrom(ctx context.Context, db eventlog.Transactor, k *Key, from int64, older ...string) (s Result, err error) {
+func sealFrom(ctx context.Context, db eventlog.Database, k *Key, from int64, older ...string) (s Result, err error) {
 	trusted, err := Trust(append(older, k.VKey())...)
 	if err == nil {
 		err = db.CreateTables(ctx, Tables)
@@ -114,6 +121,7 @@ type extension struct {
 	leaves   int64
 	fresh    map[int64]Hash // computed hashes after the checkpoint
 	removals []Removal
+	refused  []Refusal
 }
 
 // begin checks the signature of the newest checkpoint, and removes the leaves after it:
@@ -160,10 +168,11 @@ func begin(ctx context.Context, db eventlog.Transactor, k *Key, trusted *Policy)
 	return e, err
 }
 
-// extend adds the runs that have ended, by their events, and the recorded removals. It adds
-// the runs that began at from or later, in nanoseconds since 1970, or all for
-// [math.MinInt64].
-func (e *extension) extend(ctx context.Context, db eventlog.Transactor, from int64) error {
+// extend adds the recorded removals, and then the runs that have ended, so that a run that was removed
+// and is back gets its new leaf behind its removal. The leaf of a run is what the check of its events
+// returned: a run that is invalid gets none. It adds the runs that began at from or later, in
+// nanoseconds since 1970, or all for [math.MinInt64].
+func (e *extension) extend(ctx context.Context, db eventlog.Database, from int64) error {
 	add := func(leaves []leafRow) error {
 		var added []Hash
 		err := db.Transact(ctx, func(tx eventlog.Tx) (err error) {
@@ -176,21 +185,7 @@ func (e *extension) extend(ctx context.Context, db eventlog.Transactor, from int
 		e.leaves += int64(len(leaves))
 		return err
 	}
-	var next any = from
-	if from == math.MinInt64 {
-		next = ""
-	}
-	for next != nil {
-		leaves, after, err := ended(ctx, db, next)
-		if err == nil && len(leaves) > 0 {
-			err = add(leaves)
-		}
-		if err != nil {
-			return err
-		}
-		next = after
-	}
-	for {
+	for more := true; more; {
 		leaves, err := removals(ctx, db)
 		if err == nil && len(leaves) > 0 {
 			err = add(leaves)
@@ -198,15 +193,44 @@ func (e *extension) extend(ctx context.Context, db eventlog.Transactor, from int
 		for _, l := range leaves {
 			e.removals = append(e.removals, *l.removal)
 		}
-		if err != nil || len(leaves) < extendStep {
+		if err != nil {
 			return err
 		}
+		more = len(leaves) == extendStep
 	}
+	var next any = from
+	if from == math.MinInt64 {
+		next = ""
+	}
+	for next != nil {
+		ids, after, err := ended(ctx, db, next)
+		if err != nil {
+			return err
+		}
+		var leaves []leafRow
+		for _, id := range ids {
+			switch r, err := eventlog.CheckRun(ctx, db, id, eventlog.CheckOptions{Strict: true}); {
+			case err == nil:
+				leaves = append(leaves, leafRow{Leaf: leafOf(id, r)})
+			case ctx.Err() == nil && eventlog.IsVerdict(err):
+				e.refused = append(e.refused, Refusal{id, err})
+			default:
+				return err
+			}
+		}
+		if len(leaves) > 0 {
+			if err := add(leaves); err != nil {
+				return err
+			}
+		}
+		next = after
+	}
+	return nil
 }
 
 // sign signs a checkpoint of the leaves, by the computed hashes of the new ones.
 func (e *extension) sign(ctx context.Context, db eventlog.Transactor, k *Key) (Result, error) {
-	s := Result{VKey: k.For(e.last.Origin).VKey(), Checkpoint: Checkpoint{Origin: e.last.Origin, Leaves: e.leaves}, Removals: e.removals}
+	s := Result{VKey: k.For(e.last.Origin).VKey(), Checkpoint: Checkpoint{Origin: e.last.Origin, Leaves: e.leaves}, Removals: e.removals, Refused: e.refused}
 	err := db.Transact(ctx, func(tx eventlog.Tx) error {
 		_, still, err := newest(tx)
 		if err != nil {

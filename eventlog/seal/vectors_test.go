@@ -2,6 +2,7 @@ package seal_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -206,7 +207,7 @@ func (v vector) check() error {
 		if err != nil {
 			return err
 		}
-		b, _, err := seal.OpenBundle(file)
+		b, _, err := seal.OpenBundle(context.Background(), file)
 		if err == nil && len(b.Proofs) > 0 {
 			_, _, err = b.CheckProofs(policy)
 		}

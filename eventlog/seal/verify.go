@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -62,7 +64,7 @@ const verifyStep = 1000
 // Problems are in the report. An error means that there is no report: [ErrNoLog] for a database that
 // has never been sealed.
 func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][]byte, check RunChecker) (r Report, err error) {
-	v := &verification{report: &r, policy: policy, check: check}
+	v := &verification{report: &r, policy: policy, check: check, faults: map[int64]fault{}, newestOf: map[string]int64{}}
 	if r.Newest, v.newest, err = Newest(ctx, db); err != nil {
 		return r, err
 	}
@@ -74,7 +76,15 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 		if err == nil && origin != r.Newest.Origin {
 			v.problem(-1, "", "the table run_log has the log %s, but the newest checkpoint is of %s", origin, r.Newest.Origin)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return q.Query("SELECT DISTINCT run_id FROM run_removal", nil, func(row eventlog.Row) error {
+			var id string
+			err := row.Scan(&id)
+			v.newestOf[id] = -1
+			return err
+		})
 	})
 	if err != nil {
 		return r, err
@@ -102,7 +112,8 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 		r.Unsealed, r.Open = 0, 0
 		// By the events: the table run may lack a run, or have any content.
 		const rest = `SELECT e.kind, count(*) FROM (SELECT run_id, max(seq) AS seq FROM eventlog_events AS x
-	WHERE NOT EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = x.run_id AND l.leaf < $1) GROUP BY run_id) AS r
+	WHERE (SELECT count(*) FROM run_leaf AS l WHERE l.run_id = x.run_id AND l.leaf < $1)
+		<= (SELECT count(*) FROM run_removal AS m WHERE m.run_id = x.run_id AND m.leaf < $1) GROUP BY run_id) AS r
 	JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq GROUP BY e.kind`
 		return q.Query(rest, []any{r.Newest.Leaves}, func(row eventlog.Row) error {
 			var kind, runs int64
@@ -115,18 +126,42 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 			return err
 		})
 	})
-	removed := map[string]bool{}
+	v.explain()
+	return r, err
+}
+
+// explain takes the removals off the faults. A removal explains that the run of one leaf is away, and
+// no other leaf of the run: what came back must be there, or have a removal of its own.
+func (v *verification) explain() {
+	removed, r := map[int64]bool{}, v.report
 	for _, m := range r.Removals {
-		removed[m.RunID] = true
-	}
-	for _, p := range v.missing {
-		if removed[p.RunID] {
+		if removed[m.Leaf] {
+			continue
+		}
+		removed[m.Leaf] = true
+		back := v.newestOf[m.RunID] > m.Leaf // what is there is compared with that leaf
+		if _, wrong := v.faults[m.Leaf]; !wrong && back {
+			r.Present--
 			r.Gone++
-		} else {
-			r.Unexplained = append(r.Unexplained, p)
+		}
+		if fault := v.faults[m.Leaf]; fault.missing || fault.RunID != "" && back {
+			delete(v.faults, m.Leaf)
+			r.Gone++
 		}
 	}
-	return r, err
+	for _, leaf := range slices.Sorted(maps.Keys(v.faults)) {
+		if fault := v.faults[leaf]; fault.missing {
+			r.Unexplained = append(r.Unexplained, fault.Problem)
+		} else {
+			r.Problems = append(r.Problems, fault.Problem)
+		}
+	}
+}
+
+// fault is a run that is not there as its leaf says.
+type fault struct {
+	Problem
+	missing bool
 }
 
 // verification is the state of a verification.
@@ -139,7 +174,9 @@ type verification struct {
 	awaited map[int64][]awaited // by number of leaves
 	hashes  []Hash              // of the tree, in the order of package tlog
 	sound   int64               // leaves of the last checkpoint that fits
-	missing []Problem           // missing runs
+
+	faults   map[int64]fault  // of runs, by the numbers of their leaves
+	newestOf map[string]int64 // the newest leaf of each run for which the tables have a removal
 }
 
 // awaited is a checkpoint whose number of leaves the tree has not reached.
@@ -245,6 +282,9 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 			v.report.Removals = append(v.report.Removals, *l.removal)
 		} else {
 			ids, runs = append(ids, l.RunID), append(runs, l)
+			if _, removed := v.newestOf[l.RunID]; removed {
+				v.newestOf[l.RunID] = l.number
+			}
 		}
 		v.hashes = append(v.hashes, stored...)
 		v.reached(l.number + 1)
@@ -253,15 +293,18 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 	return v.check(ctx, ids, func(id string, r eventlog.Report, err error) error {
 		i++
 		l := runs[i]
+		wrong := func(format string, args ...any) {
+			v.faults[l.number] = fault{Problem{id, l.number, fmt.Sprintf(format, args...)}, errors.Is(err, eventlog.ErrRunNotFound)}
+		}
 		switch {
 		case errors.Is(err, eventlog.ErrRunNotFound):
-			v.missing = append(v.missing, Problem{id, l.number, "is missing, and no sealed removal explains it"})
+			wrong("is missing, and no sealed removal explains it")
 		case err != nil:
-			v.problem(l.number, id, "%v", plain(err))
+			wrong("%v", plain(err))
 		case r.Open || r.Events != l.Events:
-			v.problem(l.number, id, "has %d events; %d were sealed", r.Events, l.Events)
-		case r.Head != l.TerminalHash || r.Root != l.MerkleRoot:
-			v.problem(l.number, id, "is not the run that was sealed: it is whole, and its last event has the hash %v, sealed was %v", r.Head, l.TerminalHash)
+			wrong("has %d events; %d were sealed", r.Events, l.Events)
+		case leafOf(id, r) != l.Leaf:
+			wrong("is not the run that was sealed: it is whole, and its last event has the hash %v, sealed was %v", r.Head, l.TerminalHash)
 		default:
 			v.report.Present++
 		}

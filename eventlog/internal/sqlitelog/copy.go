@@ -257,6 +257,9 @@ func endLogOfRuns(ctx context.Context, c *conn) error {
 	if err != nil || steps == 0 {
 		return err
 	}
+	if steps < len(seal.Tables.Steps) {
+		return seal.Outdated(steps)
+	}
 	for _, table := range seal.Tables.Tables {
 		if err := c.exec(ctx, "DELETE FROM "+table); err != nil {
 			return err
