@@ -81,64 +81,63 @@ func (db *DB) Receipts(ctx context.Context, run string) ([]*receipt.Receipt, err
 	if err != nil {
 		return nil, err
 	}
-	return db.o.Receipts.Issue(ctx, log, stored(log), id)
+	return db.o.Receipts.Issue(ctx, stored(log), opener(log), id)
 }
 
 // Bundle collects runs with their modules and, if the database was ever sealed, proofs that
 // they are in its newest checkpoint. [DB.Find] resolves the names. The error is
-// [seal.ErrNotSealed] if the newest checkpoint lacks a run. Open runs are in no checkpoint,
+// [seal.ErrNotSealed] if the newest checkpoint lacks a run, and [eventlog.ErrLogCorrupt] if a run is
+// invalid or is not the one that was sealed. Open runs are in no checkpoint,
 // so a bundle of open runs alone has no proofs. If [Options].Receipts signs them, the bundle has the
 // receipts of the calls.
-func (db *DB) Bundle(ctx context.Context, runs ...string) (seal.Bundle, error) {
-	var b seal.Bundle
+func (db *DB) Bundle(ctx context.Context, runs ...string) (b seal.Bundle, err error) {
 	log, err := db.Log(ctx)
 	if err != nil {
 		return b, err
 	}
-	log = stored(log)
-	ids, open := make([]string, len(runs)), 0
-	for i, run := range runs {
-		if ids[i], err = FindRun(ctx, log, run); err != nil {
+	below := stored(log)
+	read, open := make([]seal.Run, len(runs)), 0
+	for i, name := range runs {
+		id, err := FindRun(ctx, below, name)
+		if err != nil {
 			return b, err
 		}
-		events, err := log.Read(ctx, ids[i])
-		if err == nil {
-			err = b.Add(ctx, events, log)
+		// A run that cannot be decrypted is in the bundle as it is stored, like any run of a tenant.
+		if read[i], err = seal.ReadRun(ctx, below, opener(log), id); err == nil || errors.Is(err, event.ErrEncrypted) {
+			err = b.Add(ctx, read[i].Stored, below)
 		}
 		if err != nil && !errors.Is(err, event.ErrEncrypted) {
 			return b, err
 		}
-		if !events[len(events)-1].Kind.Terminal() {
+		if read[i].Leaf.Events == 0 {
 			open++
 		}
 	}
-	for _, id := range ids {
-		if err := db.bundleReceipts(ctx, &b, id); err != nil {
+	b.Proofs, err = seal.ProveRuns(ctx, below, read...)
+	if err != nil && !errors.Is(err, seal.ErrNoLog) && !(errors.Is(err, seal.ErrNotSealed) && open == len(runs)) {
+		return b, err
+	}
+	for i, run := range read {
+		if db.o.Receipts == nil || run.Leaf.Events == 0 || run.Events == nil {
+			continue
+		}
+		var proof seal.Proof
+		if b.Proofs != nil {
+			proof = b.Proofs[i]
+		}
+		receipts, err := db.o.Receipts.Sign(ctx, below, run, proof)
+		if err != nil {
 			return b, err
 		}
-	}
-	_, b.Proofs, err = seal.Prove(ctx, log, ids...)
-	if errors.Is(err, seal.ErrNoLog) || errors.Is(err, seal.ErrNotSealed) && open == len(ids) {
-		err = nil
-	}
-	return b, err
-}
-
-// bundleReceipts adds the receipts of a run, if the database signs them. A run that is open, or cannot be
-// read, has none.
-func (db *DB) bundleReceipts(ctx context.Context, b *seal.Bundle, id string) error {
-	receipts, err := db.Receipts(ctx, id)
-	if errors.Is(err, ErrNoReceipts) || errors.Is(err, receipt.ErrOpen) || errors.Is(err, event.ErrEncrypted) {
-		return nil
-	}
-	for _, r := range receipts {
-		line, err := json.Marshal(r)
-		if err != nil {
-			return err
+		for _, r := range receipts {
+			line, err := json.Marshal(r)
+			if err != nil {
+				return b, err
+			}
+			b.Receipts = append(append(b.Receipts, line...), '\n')
 		}
-		b.Receipts = append(append(b.Receipts, line...), '\n')
 	}
-	return err
+	return b, nil
 }
 
 // BundleOptions configure the verification of a bundle. The zero value trusts no key and
@@ -181,19 +180,14 @@ func (v BundleVerdict) Identical() bool {
 // signatures. Then it executes each run again and compares every event. The verdict reports
 // defects; an error means that there is no verdict.
 func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVerdict, err error) {
-	b, certificate, err := seal.OpenBundle(file)
+	b, certificate, err := seal.OpenBundle(ctx, file)
 	if v.Bundle, v.Certificate, v.Invalid = b, certificate, err; err != nil {
 		return v, nil
 	}
 	if v.Sealed = len(b.Proofs) > 0; v.Sealed {
-		if v.Checkpoint, v.Signatures, v.Invalid = b.CheckProofs(o.Policy); v.Invalid != nil {
-			return v, nil
-		}
-	} else if !o.Policy.TrustsNobody() && len(b.Receipts) == 0 {
-		v.Invalid = errors.New("seal: the bundle is not sealed, so no key that you trust has signed it")
-		return v, nil
+		v.Checkpoint, _ = seal.ParseCheckpoint(b.Proofs[0].Checkpoint) // which OpenBundle has parsed
 	}
-	if v.Receipts, v.ReceiptsBy, v.Invalid = receipt.CheckBundle(b, o.Policy); v.Invalid != nil || o.WithoutReplay {
+	if v.Signatures, v.Receipts, v.ReceiptsBy, v.Invalid = receipt.CheckEvidence(b, o.Policy); v.Invalid != nil || o.WithoutReplay {
 		return v, nil
 	}
 	// A bundle from somebody else may take years to execute. The verdict lists the runs

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 )
 
@@ -16,6 +17,7 @@ import (
 // encrypted runs both as stored and decrypted.
 type Decrypting interface {
 	store.Database
+	seal.Opener
 	// Stored returns the underlying log with the encrypted runs.
 	Stored() store.Database
 	// Opens reports whether the log decrypts a run.
@@ -38,6 +40,14 @@ func stored(log store.Database) store.Database {
 		return u.Stored()
 	}
 	return log
+}
+
+// opener returns what decrypts the runs of a log, or nil.
+func opener(log store.Database) seal.Opener {
+	if u := decrypting(log); u != nil {
+		return u
+	}
+	return nil
 }
 
 // Validation is the result of checking one run.

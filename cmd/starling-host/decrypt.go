@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -135,6 +137,19 @@ func (u *decrypting) Events(ctx context.Context, runID string, after uint64) ite
 		return func(yield func(event.Event, error) bool) { yield(event.Event{}, err) }
 	}
 	return log.Events(ctx, runID, after)
+}
+
+// Open implements [starling.Decrypting].
+func (u *decrypting) Open(ctx context.Context, stored event.Event) (event.Event, error) {
+	log, err := u.of(ctx, stored.RunID)
+	if err != nil {
+		return event.Event{}, err
+	}
+	opener, ok := log.(seal.Opener)
+	if !ok { // without a key: the tenant was erased, or is of another host
+		return event.Event{}, fmt.Errorf("event %d: %w", stored.Seq, event.ErrEncrypted)
+	}
+	return opener.Open(ctx, stored)
 }
 
 // Stream implements [eventlog.EventLog].

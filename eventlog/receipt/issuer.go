@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Issuer signs receipts of the runs of a log. Key is required. It is safe for concurrent use.
@@ -29,42 +30,42 @@ type Issuer struct {
 // ErrOpen is returned for a run that has not ended.
 var ErrOpen = errors.New("receipt: the run has not ended, and has no receipts yet")
 
-// Issue returns the receipts of the calls of a run, in the order in which the calls began. Log reads
-// the run, and stored has it as it is stored: they differ for a run that is encrypted. If stored is
-// sealed and has the run, the receipts have the proofs.
-func (i *Issuer) Issue(ctx context.Context, log, stored eventlog.EventLog, runID string) ([]*Receipt, error) {
-	events, err := log.Read(ctx, runID)
+// Issue returns the receipts of the calls of a run, in the order in which the calls began. It signs
+// what [seal.ReadRun] has validated: stored has the run as it is stored, and open decrypts it; open may
+// be nil. If stored is sealed and has the run, the receipts have the proofs, and a run that is not the
+// one that was sealed is [eventlog.ErrLogCorrupt].
+func (i *Issuer) Issue(ctx context.Context, stored eventlog.EventLog, open seal.Opener, runID string) ([]*Receipt, error) {
+	run, err := seal.ReadRun(ctx, stored, open, runID)
 	if err != nil {
 		return nil, err
 	}
-	last := events[len(events)-1]
-	if !last.Kind.Terminal() {
-		return nil, ErrOpen
-	}
-	if stored != log {
-		for ev, err := range stored.Events(ctx, runID, last.Seq-1) {
-			if err != nil {
-				return nil, err
-			}
-			last = ev
+	var proof seal.Proof
+	if db, ok := stored.(eventlog.Transactor); ok && run.Leaf.Events > 0 {
+		switch proofs, err := seal.ProveRuns(ctx, db, run); {
+		case err == nil:
+			proof = proofs[0]
+		case !errors.Is(err, seal.ErrNoLog) && !errors.Is(err, seal.ErrNotSealed):
+			return nil, err
 		}
 	}
-	leaf, err := seal.LeafOf(last, last.Hash())
-	if err != nil {
-		return nil, err
+	return i.Sign(ctx, stored, run, proof)
+}
+
+// Sign is [Issuer.Issue] for a run that was read. Modules has its modules, if it is an
+// [eventlog.ModuleReader], and proof is that of the run, or empty.
+func (i *Issuer) Sign(ctx context.Context, modules eventlog.EventLog, run seal.Run, proof seal.Proof) ([]*Receipt, error) {
+	if run.Leaf.Events == 0 {
+		return nil, ErrOpen
 	}
-	statements, err := Of(events, leaf, Options{LeafOnly: i.LeafOnly, Module: i.module(ctx, stored)})
-	if err != nil {
-		return nil, err
-	}
-	proof, proven, err := proofOf(ctx, stored, runID)
-	if err != nil {
+	var failed error
+	statements, err := statementsOf(work.Trusted(ctx), run.Events, run.Leaf, Options{LeafOnly: i.LeafOnly, Module: i.module(ctx, modules, &failed)})
+	if err = errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	receipts := make([]*Receipt, len(statements))
 	for n, s := range statements {
-		if receipts[n], err = s.Sign(i.Key); err == nil && proven {
-			err = receipts[n].Attach(i.Key, leaf, proof)
+		if receipts[n], err = s.Sign(i.Key); err == nil && proof.Checkpoint != nil {
+			err = receipts[n].Attach(i.Key, run.Leaf, proof)
 		}
 		if err != nil {
 			return nil, err
@@ -73,8 +74,9 @@ func (i *Issuer) Issue(ctx context.Context, log, stored eventlog.EventLog, runID
 	return receipts, nil
 }
 
-// module returns the SHA-256 of modules that a log has. Each is read once.
-func (i *Issuer) module(ctx context.Context, log eventlog.EventLog) func(canon.Hash) ([sha256.Size]byte, bool) {
+// module returns the SHA-256 of modules that a log has. Each is read once. A module that is there and
+// was changed is an error in failed.
+func (i *Issuer) module(ctx context.Context, log eventlog.EventLog, failed *error) func(canon.Hash) ([sha256.Size]byte, bool) {
 	reader, ok := log.(eventlog.ModuleReader)
 	if !ok {
 		return nil
@@ -85,28 +87,15 @@ func (i *Issuer) module(ctx context.Context, log eventlog.EventLog) func(canon.H
 		}
 		wasm, err := reader.Module(ctx, digest)
 		if err != nil { // of a tenant, or pruned: its BLAKE3-256 is there
+			if !errors.Is(err, eventlog.ErrModuleNotFound) {
+				*failed = err
+			}
 			return [sha256.Size]byte{}, false
 		}
 		sum := sha256.Sum256(wasm)
 		i.sums.Store(digest, sum)
 		return sum, true
 	}
-}
-
-// proofOf returns the proof of a run in the newest checkpoint, if there is one.
-func proofOf(ctx context.Context, stored eventlog.EventLog, runID string) (seal.Proof, bool, error) {
-	db, ok := stored.(eventlog.Transactor)
-	if !ok {
-		return seal.Proof{}, false, nil
-	}
-	_, proofs, err := seal.Prove(ctx, db, runID)
-	if errors.Is(err, seal.ErrNoLog) || errors.Is(err, seal.ErrNotSealed) {
-		return seal.Proof{}, false, nil
-	}
-	if err != nil {
-		return seal.Proof{}, false, err
-	}
-	return proofs[0], true, nil
 }
 
 // OfCall returns the receipt of a call, by its id, or of the first call for "". It is nil if there is
@@ -140,7 +129,8 @@ func (i *Issuer) Commit(first, scheduling event.Event) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := scheduled(scheduling, call, started, Options{})
+	of := &maker{work: work.Trusted(context.Background()), started: started}
+	s, err := of.scheduled(scheduling, call)
 	if err != nil {
 		return nil, err
 	}

@@ -73,10 +73,23 @@ func (s Statement) marshal() ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// Attach adds the proof that the run is in a checkpoint, in both forms. A checkpoint of a single leaf
-// has no COSE receipt: RFC 9942 has none without a path.
-func (r *Receipt) Attach(k *seal.Key, leaf seal.Leaf, proof seal.Proof) (err error) {
+// Attach adds the proof that the run is in a checkpoint, in both forms. Both are checked first. There
+// is no COSE receipt of a checkpoint that this key has not signed, because it signs the same root, nor
+// of a checkpoint of a single leaf: RFC 9942 has none without a path.
+func (r *Receipt) Attach(k *seal.Key, leaf seal.Leaf, proof seal.Proof) error {
+	if _, _, err := proof.Check(leaf, nil); err != nil {
+		return fmt.Errorf("receipt: %w", err)
+	}
 	r.Leaf, r.Proof = leaf.Marshal(), string(proof.Text())
+	own, err := seal.Trust(k.VKey())
+	if err != nil {
+		return err
+	}
+	if _, _, err := own.Check(proof.Checkpoint); errors.Is(err, seal.ErrUntrusted) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("receipt: %w", err)
+	}
 	r.COSE, err = cose(k, proof)
 	return err
 }
@@ -147,9 +160,10 @@ func (r *Receipt) signer(policy *seal.Policy, issuer string) (string, error) {
 	}
 	message := signed(r.PayloadType, r.Payload)
 	for _, key := range policy.Logs() {
+		id := KeyID(key.Public)
 		for _, s := range r.Signatures {
 			switch {
-			case s.KeyID != KeyID(key.Public):
+			case s.KeyID != id:
 			case !ed25519.Verify(key.Public, message, s.Sig):
 				return "", fmt.Errorf("receipt: the signature of %s is wrong", key.Name)
 			case !key.Is(issuer):

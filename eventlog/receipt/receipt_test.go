@@ -487,7 +487,7 @@ func TestReceiptsInABundle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, _, err := seal.OpenBundle(file)
+		again, _, err := seal.OpenBundle(t.Context(), file)
 		if err != nil {
 			t.Fatal(err)
 		}

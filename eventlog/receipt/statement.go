@@ -1,6 +1,8 @@
 package receipt
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,10 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // The types of a receipt (spec/receipt.md, section 2).
@@ -166,46 +170,72 @@ func blake3Of(digest []byte) Digest {
 func timeOf(unixNano int64) string { return time.Unix(0, unixNano).UTC().Format(time.RFC3339Nano) }
 
 // Of returns the statements of the calls of a run that has ended, in the order in which the calls
-// began. Leaf is the run's leaf; the events are readable: of an encrypted run, they were decrypted.
+// began. The events must be a valid run, see [eventlog.Check]. Leaf is the run's leaf; the events are
+// readable: of an encrypted run, they were decrypted.
 func Of(events []event.Event, leaf seal.Leaf, o Options) ([]Statement, error) {
-	if len(events) == 0 || uint64(len(events)) != leaf.Events || !events[len(events)-1].Kind.Terminal() || events[0].RunID == "" {
+	if _, err := eventlog.Check(events, eventlog.CheckOptions{Strict: true}); err != nil {
+		return nil, err
+	}
+	return statementsOf(work.Trusted(context.Background()), events, leaf, o)
+}
+
+// statementsOf is [Of] for events that were validated.
+func statementsOf(budget *work.Budget, events []event.Event, leaf seal.Leaf, o Options) ([]Statement, error) {
+	if len(events) == 0 || uint64(len(events)) != leaf.Events || !events[len(events)-1].Kind.Terminal() || events[0].RunID != leaf.RunID {
 		return nil, errors.New("receipt: these are not the events of a run that has ended")
 	}
 	started, err := events[0].AsRunStarted()
 	if err != nil {
 		return nil, fmt.Errorf("receipt: event 1: %w", err)
 	}
-	var all []*Statement
-	calls := map[string]*Statement{}
+	m := &maker{work: budget, started: started, o: o, leaf: leaf, calls: map[string]*Statement{}}
 	for _, ev := range events {
-		if err := take(ev, started, leaf, o, calls, &all); err != nil {
+		err := budget.Spend(1 + len(ev.Payload)/64)
+		if err == nil {
+			err = m.take(ev)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("receipt: event %d: %w", ev.Seq, err)
 		}
 	}
-	statements := make([]Statement, len(all))
-	for i, s := range all {
-		s.Subject = append(s.Subject, Subject{SubjectLeaf, sha256Of(leaf.Marshal())})
+	statements, subject := make([]Statement, len(m.all)), Subject{SubjectLeaf, sha256Of(leaf.Marshal())}
+	for i, s := range m.all {
+		s.Subject = append(s.Subject, subject)
 		statements[i] = *s
 	}
 	return statements, nil
 }
 
+// maker makes the statements of one run. What RunStarted says of tools and caller is read once, and
+// not again for each call.
+type maker struct {
+	work    *work.Budget
+	started event.RunStarted
+	o       Options
+	leaf    seal.Leaf
+
+	tools  map[string]Predicate // nil until a call needs it; what RunStarted says of each tool
+	caller *Caller
+	calls  map[string]*Statement
+	all    []*Statement
+}
+
 // take adds what one event says of the calls.
-func take(ev event.Event, started event.RunStarted, leaf seal.Leaf, o Options, calls map[string]*Statement, all *[]*Statement) error {
+func (m *maker) take(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindToolCallScheduled:
 		p, err := ev.AsToolCallScheduled()
 		if err != nil {
 			return err
 		}
-		s := calls[p.CallID]
+		s := m.calls[p.CallID]
 		if s == nil {
-			if s, err = scheduled(ev, p, started, o); err != nil {
+			if s, err = m.scheduled(ev, p); err != nil {
 				return err
 			}
-			s.Predicate.Run.ID, s.Predicate.Run.Events = leaf.RunID, leaf.Events
-			calls[p.CallID] = s
-			*all = append(*all, s)
+			s.Predicate.Run.ID, s.Predicate.Run.Events = m.leaf.RunID, m.leaf.Events
+			m.calls[p.CallID] = s
+			m.all = append(m.all, s)
 		}
 		s.Predicate.Attempts = p.Attempt
 	case event.KindToolCallCompleted:
@@ -213,8 +243,8 @@ func take(ev event.Event, started event.RunStarted, leaf seal.Leaf, o Options, c
 		if err != nil {
 			return err
 		}
-		if s := calls[p.CallID]; s != nil {
-			if !o.LeafOnly {
+		if s := m.calls[p.CallID]; s != nil {
+			if !m.o.LeafOnly {
 				doc, err := canon.ToJSON(p.Result)
 				if err != nil {
 					return err
@@ -228,7 +258,7 @@ func take(ev event.Event, started event.RunStarted, leaf seal.Leaf, o Options, c
 		if err != nil {
 			return err
 		}
-		if s := calls[p.CallID]; s != nil {
+		if s := m.calls[p.CallID]; s != nil {
 			s.end(ev, Failed, p.ErrorType, p.Meter)
 		}
 	case event.KindSideEffectRecorded:
@@ -236,7 +266,7 @@ func take(ev event.Event, started event.RunStarted, leaf seal.Leaf, o Options, c
 		if err != nil {
 			return err
 		}
-		if s := calls[p.CallID]; s != nil {
+		if s := m.calls[p.CallID]; s != nil {
 			return s.effect(p)
 		}
 	}
@@ -244,33 +274,53 @@ func take(ev event.Event, started event.RunStarted, leaf seal.Leaf, o Options, c
 }
 
 // scheduled begins the statement of a call.
-func scheduled(ev event.Event, p event.ToolCallScheduled, started event.RunStarted, o Options) (*Statement, error) {
+func (m *maker) scheduled(ev event.Event, p event.ToolCallScheduled) (*Statement, error) {
+	if m.tools == nil {
+		if err := m.read(); err != nil {
+			return nil, err
+		}
+	}
+	tool := m.tools[p.ToolName]
 	s := &Statement{Type: StatementType, PredicateType: PredicateType, Subject: []Subject{}}
 	s.Predicate = Predicate{
 		Run:  Run{ID: ev.RunID, CallID: p.CallID, ParentCallID: p.ParentID, Scheduled: ev.Seq},
-		Tool: Tool{Name: p.ToolName}, Evidence: Recorded, Attempts: p.Attempt, ScheduledAt: timeOf(ev.Timestamp),
+		Tool: Tool{Name: p.ToolName, Digest: tool.Tool.Digest, Source: tool.Tool.Source}, Evidence: cmp.Or(tool.Evidence, Recorded),
+		Caller: m.caller, Attempts: p.Attempt, ScheduledAt: timeOf(ev.Timestamp),
 	}
-	if !o.LeafOnly {
+	if tool.Policy != nil {
+		policy := *tool.Policy
+		s.Predicate.Policy = &policy // the decision is that of the call
+	}
+	if !m.o.LeafOnly {
 		doc, err := canon.ToJSON(p.Args)
 		if err != nil {
 			return nil, err
 		}
 		s.Predicate.Input = sha256Of(doc)
 	}
-	for _, ref := range started.ToolSchemas {
-		if ref.Name == p.ToolName {
-			s.Predicate.tool(ref, o)
+	return s, nil
+}
+
+// read reads what RunStarted says of the tools and the caller.
+func (m *maker) read() error {
+	m.tools = map[string]Predicate{}
+	for _, ref := range m.started.ToolSchemas {
+		if err := m.work.Spend(1); err != nil {
+			return err
 		}
+		p := m.tools[ref.Name]
+		p.tool(ref, m.o)
+		m.tools[ref.Name] = p
 	}
-	if c := started.Caller; c != nil {
-		s.Predicate.Caller = &Caller{
+	if c := m.started.Caller; c != nil {
+		m.caller = &Caller{
 			KeyID: c.KeyID, Client: c.Client, Version: c.Version, Session: c.Session, Issuer: c.Issuer, Subject: c.Subject, Actor: c.Actor, TraceParent: c.TraceParent,
 		}
 		for _, d := range c.Delegation {
-			s.Predicate.Caller.Delegation = append(s.Predicate.Caller.Delegation, Digest{"sha256": hex.EncodeToString(d)})
+			m.caller.Delegation = append(m.caller.Delegation, Digest{"sha256": hex.EncodeToString(d)})
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // tool fills in what the run says of the tool.

@@ -177,6 +177,16 @@ func (l *Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[
 	}
 }
 
+// Open returns an event of the log below as it was before it was encrypted.
+func (l *Log) Open(_ context.Context, stored event.Event) (event.Event, error) {
+	c, err := l.cipher(stored.RunID)
+	if err != nil {
+		return event.Event{}, err
+	}
+	plain, _, err := c.open(stored)
+	return plain, err
+}
+
 // cipher returns the cipher of a run that the log may know.
 func (l *Log) cipher(runID string) (runCipher, error) {
 	if !eventlog.InNamespace(runID, l.namespace) {

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
 )
@@ -25,7 +26,8 @@ func (d *Daemon) receiptsIn(log eventlog.EventLog) func(ctx context.Context, run
 		if err := share.Reserve(ctx, false, runID); err != nil {
 			return nil, err
 		}
-		return d.config.Receipts.Issue(ctx, log, d.config.Log, runID)
+		opener, _ := log.(seal.Opener)
+		return d.config.Receipts.Issue(ctx, d.config.Log, opener, runID)
 	}
 }
 
