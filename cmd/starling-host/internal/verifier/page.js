@@ -143,6 +143,7 @@ function who() {
 	const c = proofs.checkpoint, div = at("who");
 	div.textContent = "";
 	if (!c) {
+		if (proofs.error) make(div, "p", proofs.error, "bad");
 		make(div, "p", "The runs are not sealed: whoever made this page may have invented them. The page only shows what the tools do.");
 		return;
 	}
@@ -164,7 +165,11 @@ function heard(m) {
 		proofs = m.proofs;
 		who();
 		if (again) verdict();
-		else if (proofs.checkpoint) check(proofs.error ? "bad" : "good", proofs.error ?? "Proofs that the checkpoint contains the runs");
+		else if (proofs.error) check("bad", proofs.error);
+		else {
+			if (proofs.checkpoint) check("good", "Proofs that the checkpoint contains the runs");
+			if (proofs.receipts) check("good", `${plural(proofs.receipts, "receipt")} of calls: each says what its run says`);
+		}
 	}
 	if (m.run) showRun(m.run);
 	if (m.progress) {

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -38,6 +39,7 @@ type message struct {
 type proofs struct {
 	Checkpoint *seal.CheckpointDocument `json:"checkpoint,omitempty"` // nil: the bundle has no proofs
 	Signed     []string                 `json:"signed,omitempty"`     // by these keys, which the policy trusts
+	Receipts   int                      `json:"receipts,omitempty"`   // each says what its run says
 	Error      string                   `json:"error,omitempty"`
 }
 
@@ -108,7 +110,7 @@ func (v *verifier) verify(file []byte, o verifyOptions) {
 }
 
 func (v *verifier) check(ctx context.Context, file []byte, o verifyOptions) error {
-	b, certificate, err := seal.OpenBundle(file)
+	b, certificate, err := seal.OpenBundle(ctx, file)
 	if err != nil {
 		return err
 	}
@@ -137,12 +139,10 @@ func (v *verifier) check(ctx context.Context, file []byte, o verifyOptions) erro
 	return nil
 }
 
-// proofsOf checks the proofs, and the signatures as the policy wants them, if there is one.
+// proofsOf checks the proofs and the receipts, and the signatures as the policy wants them, if there is
+// one.
 func proofsOf(b seal.Bundle, c seal.Certificate, text string) *proofs {
 	p := &proofs{Checkpoint: c.Checkpoint}
-	if len(b.Proofs) == 0 {
-		return p
-	}
 	var policy *seal.Policy
 	var err error
 	if text != "" {
@@ -150,7 +150,7 @@ func proofsOf(b seal.Bundle, c seal.Certificate, text string) *proofs {
 	}
 	var signatures []seal.Signature
 	if err == nil {
-		_, signatures, err = b.CheckProofs(policy)
+		signatures, p.Receipts, _, err = receipt.CheckEvidence(b, policy)
 	}
 	if err != nil {
 		p.Error = err.Error()
