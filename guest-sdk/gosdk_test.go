@@ -155,16 +155,17 @@ func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
 type goWorld struct {
 	later    time.Duration // than the clock's reading otherwise
 	requests []string
+	took     time.Duration // by each exchange
 	answer   func(request string) (string, abi.Status)
 }
 
 func (w *goWorld) Now(context.Context) int64   { return 1_767_323_045_000_000_007 + int64(w.later) }
 func (*goWorld) Random(context.Context) uint64 { return 1<<63 + 5 }
 func (*goWorld) Seed(context.Context) [32]byte { return [32]byte{1} }
-func (w *goWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
+func (w *goWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status, time.Duration) {
 	w.requests = append(w.requests, string(request))
 	answer, status := w.answer(string(request))
-	return []byte(answer), status
+	return []byte(answer), status, w.took
 }
 
 func load(t *testing.T, dir string, c sandbox.Config) *sandbox.Module {

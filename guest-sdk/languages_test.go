@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
@@ -20,18 +21,19 @@ import (
 type world struct {
 	answers  []string
 	requests []string
+	took     time.Duration // by each exchange
 }
 
 func (*world) Now(context.Context) int64     { return 1_767_323_045_678_000_000 }
 func (*world) Random(context.Context) uint64 { return 5 }
 func (*world) Seed(context.Context) [32]byte { return [32]byte{1} }
 
-func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
+func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status, time.Duration) {
 	w.requests = append(w.requests, string(request))
 	if len(w.answers) < len(w.requests) || w.answers[len(w.requests)-1] == "" {
-		return []byte("no route"), abi.StatusNetwork
+		return []byte("no route"), abi.StatusNetwork, w.took
 	}
-	return []byte(w.answers[len(w.requests)-1]), 0
+	return []byte(w.answers[len(w.requests)-1]), 0, w.took
 }
 
 const (

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
@@ -37,14 +38,15 @@ type jsWorld struct {
 	requests []string
 	answer   string
 	status   abi.Status
+	took     time.Duration // by each exchange
 }
 
 func (*jsWorld) Now(context.Context) int64     { return 1_767_323_045_678_000_000 }
 func (*jsWorld) Random(context.Context) uint64 { return 1<<63 + 5 }
 func (*jsWorld) Seed(context.Context) [32]byte { return [32]byte{1} }
-func (w *jsWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
+func (w *jsWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status, time.Duration) {
 	w.requests = append(w.requests, string(request))
-	return []byte(w.answer), w.status
+	return []byte(w.answer), w.status, w.took
 }
 
 // engine is for what one engine can show. All tools with the same imports have the same code.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
@@ -54,14 +55,14 @@ func endAsRecorded(ctx context.Context) {
 // network failure is an answer like any other. The deadline of the call, or the end of the
 // log, panics and so ends the guest. A request to [abi.NestedTarget] is a call of another
 // tool.
-func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) {
+func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status, time.Duration) {
 	if rest, nested := bytes.CutPrefix(request, nestedRequest); nested {
 		return i.call(ctx, rest)
 	}
 	req, err := egress.ParseRequest(request)
 	if err != nil { // a function of the bytes alone: nothing to record
 		ex, _ := record(nil, err)
-		return answer(ex)
+		return answer(ex, 0)
 	}
 	effect := step.Effect{Name: req.Effect, Request: request, Unsafe: !req.Safe()}
 	tool := ""
@@ -79,7 +80,7 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) 
 		panic(err)
 	}
 	endAsRecorded(ctx)
-	return answer(ex)
+	return answer(ex, step.Took(ctx))
 }
 
 // exchange carries out a request, if the client and the policies of the run allow it.
@@ -106,10 +107,10 @@ func record(response []byte, err error) (event.Exchange, error) {
 	return event.Exchange{}, err
 }
 
-// answer returns the guest's answer for an exchange.
-func answer(ex event.Exchange) ([]byte, abi.Status) {
+// answer returns the guest's answer for an exchange that took some time.
+func answer(ex event.Exchange, took time.Duration) ([]byte, abi.Status, time.Duration) {
 	if ex.Status != 0 {
-		return []byte(ex.Text), ex.Status
+		return []byte(ex.Text), ex.Status, took
 	}
-	return ex.Response, 0
+	return ex.Response, 0, took
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/internal/schema"
@@ -32,19 +33,19 @@ var nestedRequest = []byte("POST " + abi.NestedTarget + " HTTP/1.1\r\n")
 
 // call answers a request for a nested call; rest is the request after its first line. A
 // malformed request is answered without a record, like any other.
-func (i imports) call(ctx context.Context, rest []byte) ([]byte, abi.Status) {
+func (i imports) call(ctx context.Context, rest []byte) ([]byte, abi.Status, time.Duration) {
 	// Otherwise the request has the form of a request to a server.
 	req, err := egress.ParseRequest(append([]byte("POST http://tool/ HTTP/1.1\r\n"), rest...))
 	if err != nil {
 		ex, _ := record(nil, err)
-		return answer(ex)
+		return answer(ex, 0)
 	}
 	var asked struct {
 		Tool  string          `json:"tool"`
 		Input json.RawMessage `json:"input"`
 	}
 	if err := schema.Decode(req.Body, &asked); err != nil || asked.Input == nil {
-		return []byte(`the body must be {"tool": NAME, "input": VALUE}`), abi.StatusMalformed
+		return []byte(`the body must be {"tool": NAME, "input": VALUE}`), abi.StatusMalformed, 0
 	}
 	var refuse error
 	switch self, _ := step.CallInfo(ctx); {
@@ -57,15 +58,15 @@ func (i imports) call(ctx context.Context, rest []byte) ([]byte, abi.Status) {
 	var refused *step.EffectError
 	switch {
 	case errors.Is(err, step.ErrInvalidCall):
-		return []byte(err.Error()), abi.StatusMalformed
+		return []byte(err.Error()), abi.StatusMalformed, 0
 	case errors.As(err, &refused) && !errors.Is(err, tool.ErrTimeout) && !errors.Is(err, tool.ErrCancelled):
 		endAsRecorded(ctx)
-		return []byte(refused.Message), abi.StatusDenied
+		return []byte(refused.Message), abi.StatusDenied, step.Took(ctx)
 	case err != nil:
 		panic(err)
 	}
 	endAsRecorded(ctx)
-	return response(result), 0
+	return response(result), 0, step.Took(ctx)
 }
 
 // response returns the answer to a nested call with an outcome: the document of the called

@@ -17,8 +17,8 @@ const sealedName = "tool"
 // sealedSeed is the key of the generator while a guest is sealed.
 var sealedSeed = [32]byte([]byte("starling:v1 sealed random_get   "))
 
-// clock is a guest's virtual clock. It moves when the guest reads it, sleeps or
-// spends fuel (a nanosecond for each unit), and never by itself. It gets the
+// clock is a guest's virtual clock. It moves when the guest reads it, sleeps, makes an
+// exchange or spends fuel (a nanosecond for each unit), and never by itself. It gets the
 // time of day once.
 type clock struct {
 	mono     uint64 // ns since the instance began

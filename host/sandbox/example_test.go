@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -17,8 +18,8 @@ type fixed struct{}
 func (fixed) Now(context.Context) int64     { return 1_790_000_000_000_000_000 }
 func (fixed) Random(context.Context) uint64 { return 4 }
 func (fixed) Seed(context.Context) [32]byte { return [32]byte{} }
-func (fixed) HTTP(context.Context, []byte) ([]byte, abi.Status) {
-	return []byte("no network here"), abi.StatusDenied
+func (fixed) HTTP(context.Context, []byte) ([]byte, abi.Status, time.Duration) {
+	return []byte("no network here"), abi.StatusDenied, 0
 }
 
 // The smallest possible tool: it has room for its input at 1024, and whatever

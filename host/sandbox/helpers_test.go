@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
@@ -22,6 +23,7 @@ type world struct {
 	effects  []string
 	requests []string
 	http     func(request string) (string, abi.Status)
+	took     time.Duration // by each exchange
 	meter    func() Meter
 	fuel     []uint64 // the meter at each effect
 }
@@ -45,14 +47,14 @@ func (w *world) Random(context.Context) uint64 { w.record("random"); return 0x01
 
 func (w *world) Seed(context.Context) [32]byte { w.record("seed"); return [32]byte{1, 2, 3} }
 
-func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
+func (w *world) HTTP(_ context.Context, request []byte) ([]byte, abi.Status, time.Duration) {
 	w.record("http")
 	w.requests = append(w.requests, string(request))
 	if w.http == nil {
-		return []byte("HTTP/1.1 204 No Content\r\n\r\n"), 0
+		return []byte("HTTP/1.1 204 No Content\r\n\r\n"), 0, w.took
 	}
 	answer, status := w.http(string(request))
-	return []byte(answer), status
+	return []byte(answer), status, w.took
 }
 
 var (

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 )
@@ -25,8 +26,9 @@ type Imports interface {
 
 	// HTTP makes one exchange. The request is the guest's, unchecked. With status
 	// zero the first result is the response in message/http form; otherwise the
-	// status names the failure and the result is a text.
-	HTTP(ctx context.Context, request []byte) ([]byte, abi.Status)
+	// status names the failure and the result is a text. The guest's clock moves by the time
+	// that the exchange took, as it is recorded.
+	HTTP(ctx context.Context, request []byte) ([]byte, abi.Status, time.Duration)
 }
 
 // starlingFuncs is the import module of spec/abi.md.
@@ -80,7 +82,8 @@ func (s *session) exchange(request, length, buf, capacity uint32) int64 {
 	s.effect("starling:v1.http", uint64(length))
 	message := s.copyOut(request, length)
 	answer := cross(s, func() held {
-		data, status := s.imports.HTTP(s.outside(), message)
+		data, status, took := s.imports.HTTP(s.outside(), message)
+		s.clock.advance(uint64(max(took, 0)))
 		return held{data, status}
 	})
 	s.held = &answer

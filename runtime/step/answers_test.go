@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/store"
@@ -27,6 +28,10 @@ func TestWithAnswers(t *testing.T) {
 		return json.Marshal(map[string]any{"bits": bits, "text": text})
 	})
 	cfg := step.Config{Tools: step.NewRegistry(guest)}
+	marshal := func(value any) (canon.Raw, time.Duration, error) {
+		raw, err := canon.Marshal(value)
+		return raw, 0, err
+	}
 	answering := func(answer step.Answer) body {
 		return func(ctx context.Context) error {
 			result, err := step.CallTool(step.WithAnswers(ctx, answer), step.ToolCall{TurnID: "1", Name: "guest", Args: json.RawMessage(`{}`)})
@@ -37,30 +42,30 @@ func TestWithAnswers(t *testing.T) {
 		}
 	}
 	var asked []string
-	events := recordRun(t, cfg, answering(func(name string, request []byte) (canon.Raw, error) {
+	events := recordRun(t, cfg, answering(func(name string, request []byte) (canon.Raw, time.Duration, error) {
 		asked = append(asked, name+" "+string(request))
 		if name == "rand" {
-			return canon.Marshal(uint64(7))
+			return marshal(uint64(7))
 		}
-		return canon.Marshal("because")
+		return marshal("because")
 	}))
 	if len(asked) != 2 || asked[0] != "rand " || asked[1] != "ask why" || performed {
 		t.Errorf("asked %q, performed %v", asked, performed)
 	}
-	mustReplay(t, events, cfg, answering(func(string, []byte) (canon.Raw, error) {
+	mustReplay(t, events, cfg, answering(func(string, []byte) (canon.Raw, time.Duration, error) {
 		t.Error("a replay asked")
-		return nil, nil
+		return nil, 0, nil
 	}))
 
 	unknown := errors.New("not in the case")
 	for _, until := range []int{0, 1} {
 		cfg.Log, cfg.RunID = store.Memory(), "run"
 		n := 0
-		err := drive(t.Context(), step.MustNewContext(cfg), answering(func(string, []byte) (canon.Raw, error) {
+		err := drive(t.Context(), step.MustNewContext(cfg), answering(func(string, []byte) (canon.Raw, time.Duration, error) {
 			if n++; n > until {
-				return nil, unknown
+				return nil, 0, unknown
 			}
-			return canon.Marshal(uint64(7))
+			return marshal(uint64(7))
 		}))
 		if !errors.Is(err, unknown) {
 			t.Errorf("after %d answers: %v", until, err)

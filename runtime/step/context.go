@@ -36,6 +36,7 @@ type Context struct {
 	closed   bool          // the terminal event exists
 	err      error         // the reason why nothing more can be recorded
 
+	timeless    map[string]bool        // tools on whose clocks effects take no time, see [Took]; not changed
 	nested      map[string]*nestedCall // nested calls in the earlier events, by id
 	carried     carried                // effects of calls without an outcome; live only, not changed
 	began       time.Time              // when this process took over the run; live only
@@ -71,6 +72,16 @@ func NewContext(cfg Config) (*Context, error) {
 	}
 	if err := c.continueFrom(cfg.Earlier); err != nil {
 		return nil, fmt.Errorf("%w: Earlier: %w", ErrInvalidConfig, err)
+	}
+	if first := c.first(); first != nil && first.Kind == event.KindRunStarted {
+		started, err := first.AsRunStarted()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
+		}
+		c.timeless = make(map[string]bool)
+		for _, ref := range started.ToolSchemas {
+			c.timeless[ref.Name] = ref.Sandbox != nil && ref.Sandbox.Clock == 0
+		}
 	}
 	switch {
 	case cfg.RunID == "":
@@ -190,6 +201,7 @@ func (c *Context) count(a *attempt, payload any) {
 	switch p := payload.(type) {
 	case *event.SideEffectRecorded:
 		_ = c.meter.Effect(*p) // [Checkpoint] checks the caps
+		a.took = p.DurationUs
 		t.addEffect(p)
 	case *event.TurnStarted:
 		t.Turns++

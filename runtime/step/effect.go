@@ -80,7 +80,7 @@ func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key s
 		}
 		began := s.c.clock()
 		happened.Value, happened.Error = perform(ctx, key, len(e.Request), fn)
-		happened.DurationUs = max(s.c.clock().Sub(began), 0).Microseconds()
+		happened.DurationUs = s.c.since(began)
 	}
 	happened, err = s.recordEffect(ctx, happened, readable[T])
 	if err != nil {
@@ -92,6 +92,9 @@ func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key s
 	}
 	return value, canon.Unmarshal(happened.Value, &value)
 }
+
+// since returns the microseconds that have passed, in a live run.
+func (c *Context) since(began time.Time) int64 { return max(c.clock().Sub(began), 0).Microseconds() }
 
 // check refuses an effect that could not be recorded.
 func (e Effect) check() error {

@@ -41,13 +41,13 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 		return ToolResult{}, err
 	}
 	effect := event.SideEffectRecorded{Name: event.NestedCallPrefix + name, CallID: s.attempt.callID}
-	earlier, refused := s.earlierCall(effect.Name, name, doc.CBOR)
+	earlier := s.earlierCall(&effect, name, doc.CBOR)
 	key, calls := s.recordedCall()
+	began := s.c.clock()
 	var result ToolResult
 	switch {
 	case s.c.replaying() && !calls: // it was refused, or an earlier process had made the call
-	case refused != nil:
-		effect.Error = refused
+	case effect.Error != nil:
 	case earlier != nil && earlier.ended:
 		result = earlier.result
 	default:
@@ -65,6 +65,11 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 		if err := ctx.Err(); err != nil && !s.c.replaying() {
 			effect.Error = effectFailure(ctx, err)
 		}
+		effect.DurationUs = s.c.since(began)
+	}
+	if answer, ok := ctx.Value(answerKey{}).(Answer); ok && !s.c.replaying() {
+		_, took, _ := answer(effect.Name, nil)
+		effect.DurationUs = took.Microseconds()
 	}
 	if result.CallID != "" && effect.Error == nil {
 		if effect.Value, err = canon.Marshal(event.NestedCall{CallID: result.CallID}); err != nil {
@@ -159,30 +164,31 @@ func (c *Context) takeNested(ev event.Event, keys map[string]string) error {
 }
 
 // earlierCall returns the nested call that an earlier process made at this point, if the parent is
-// repeated and has reached it, or else its refusal there. It prefers a call with an outcome to an
-// interrupted one.
-func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedCall, refused *event.EffectError) {
+// repeated and has reached it. It prefers a call with an outcome to an interrupted one. It fills in
+// what the parent has recorded of the effect: a refusal, and the time that it took.
+func (s *scope) earlierCall(effect *event.SideEffectRecorded, name string, args canon.Raw) (found *nestedCall) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if s.c.replaying() || s.attempt.number > 1 || s.attempt.strayed {
-		return nil, nil
+		return nil
 	}
 	if rest := s.attempt.carried; len(rest) > 0 {
 		var named event.NestedCall
 		switch failed := rest[0].Error; {
-		case rest[0].Name != effect:
+		case rest[0].Name != effect.Name:
 		case failed != nil && !isInterruption(failed.Type):
 			s.attempt.carried = rest[1:]
-			return nil, failed
+			effect.Error, effect.DurationUs = failed, rest[0].DurationUs
+			return nil
 		case failed == nil && canon.Unmarshal(rest[0].Value, &named) == nil:
 			if found = s.c.nested[named.CallID]; found != nil && found.ended && bytes.Equal(found.args, args) {
-				s.attempt.carried = rest[1:]
+				s.attempt.carried, effect.DurationUs = rest[1:], rest[0].DurationUs
 				s.c.take(found)
-				return found, nil
+				return found
 			}
 		}
 		s.stray()
-		return nil, nil
+		return nil
 	}
 	for _, n := range s.c.nested {
 		same := !n.taken && n.parent == s.attempt.keyID && n.name == name && bytes.Equal(n.args, args)
@@ -190,11 +196,10 @@ func (s *scope) earlierCall(effect, name string, args canon.Raw) (found *nestedC
 			found = n
 		}
 	}
-	if found == nil {
-		return nil, nil
+	if found != nil {
+		s.c.take(found)
 	}
-	s.c.take(found)
-	return found, nil
+	return found
 }
 
 // take marks an earlier call as replaced by a call of this process. It may occur several times,

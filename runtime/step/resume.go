@@ -104,7 +104,7 @@ func (c *Context) first() *event.Event {
 	switch {
 	case len(c.cfg.Earlier) > 0:
 		return &c.cfg.Earlier[0]
-	case c.replaying():
+	case c.replaying() && len(c.cfg.Recorded) > 0:
 		return &c.cfg.Recorded[0]
 	}
 	return nil
@@ -196,15 +196,16 @@ func settle(open map[string]*openCall, callID string) {
 	}
 }
 
-// Answer answers an effect in place of the world, see [WithAnswers].
-type Answer func(name string, request []byte) (value canon.Raw, err error)
+// Answer answers an effect in place of the world, see [WithAnswers]. The effect took some time.
+type Answer func(name string, request []byte) (value canon.Raw, took time.Duration, err error)
 
 type answerKey struct{}
 
 // WithAnswers returns a context for a live run whose effects are not performed: answer is called
 // with the name and the request of each, and returns the value to record. Its error is final: the
 // run ends there without an outcome, and [Context.Err] returns the error. Calls of answer follow the
-// calls of the tool. It has no influence on a replay.
+// calls of the tool. A call of another tool is made, and then answer returns only the time that it
+// took. WithAnswers has no influence on a replay.
 func WithAnswers(ctx context.Context, answer Answer) context.Context {
 	return context.WithValue(ctx, answerKey{}, answer)
 }
@@ -215,11 +216,11 @@ func WithAnswers(ctx context.Context, answer Answer) context.Context {
 // records.
 func (s *scope) recordedEffect(ctx context.Context, name string, request []byte) (event.SideEffectRecorded, bool, error) {
 	if answer, ok := ctx.Value(answerKey{}).(Answer); ok && !s.c.replaying() {
-		value, err := answer(name, request)
+		value, took, err := answer(name, request)
 		if err != nil {
 			err = s.c.stop(err)
 		}
-		return event.SideEffectRecorded{Value: value}, true, err
+		return event.SideEffectRecorded{Value: value, DurationUs: took.Microseconds()}, true, err
 	}
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -34,6 +35,7 @@ type attempt struct {
 	ended   bool         // its outcome is recorded; nothing may follow
 	output  *canon.Doc   // nil unless SetOutput was called
 	effects uint64       // begun with Do
+	took    int64        // microseconds of the last effect, as recorded
 	probe   func() Meter // nil unless SetProbe was called
 
 	// recordedEnd is the context of a native tool in a replay. It ends where the recording shows an
@@ -149,6 +151,19 @@ func SetProbe(ctx context.Context, probe func() Meter) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	s.attempt.probe = probe
+}
+
+// Took returns how long the last effect of the attempt that ctx belongs to took, as it is recorded.
+// It is the same in a replay. It is zero outside of an attempt, and for a tool of a run that was
+// recorded before effects took time on its clock (see [event.ClockVersion]).
+func Took(ctx context.Context) time.Duration {
+	s, ok := ctx.Value(scopeKey{}).(*scope)
+	if !ok || s == nil || s.c.timeless[s.attempt.tool] {
+		return 0
+	}
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return time.Duration(max(s.attempt.took, 0)) * time.Microsecond
 }
 
 // Consumed returns the consumption so far of the attempt that ctx belongs to. It is zero outside of

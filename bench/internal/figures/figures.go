@@ -28,10 +28,12 @@ func Timed(slice time.Duration, one func() ([]byte, error)) (float64, error) {
 // NoWorld is an outside that no guest of a benchmark asks for anything.
 type NoWorld struct{}
 
-func (NoWorld) Now(context.Context) int64                         { return 0 }
-func (NoWorld) Random(context.Context) uint64                     { return 0 }
-func (NoWorld) Seed(context.Context) [32]byte                     { return [32]byte{} }
-func (NoWorld) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, abi.StatusDenied }
+func (NoWorld) Now(context.Context) int64     { return 0 }
+func (NoWorld) Random(context.Context) uint64 { return 0 }
+func (NoWorld) Seed(context.Context) [32]byte { return [32]byte{} }
+func (NoWorld) HTTP(context.Context, []byte) ([]byte, abi.Status, time.Duration) {
+	return nil, abi.StatusDenied, 0
+}
 
 // Median returns the middle one of the values, of which there is at least one.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/starling-host/starling/abi"
@@ -47,11 +48,11 @@ type world struct {
 func (world) Now(context.Context) int64     { return 1_790_000_000_000_000_000 }
 func (world) Random(context.Context) uint64 { return 4 }
 func (world) Seed(context.Context) [32]byte { return [32]byte{1} }
-func (w world) HTTP(_ context.Context, r []byte) ([]byte, abi.Status) {
+func (w world) HTTP(_ context.Context, r []byte) ([]byte, abi.Status, time.Duration) {
 	if w.http == nil {
-		return []byte("no network"), abi.StatusDenied
+		return []byte("no network"), abi.StatusDenied, 0
 	}
-	return []byte(w.http(string(r))), 0
+	return []byte(w.http(string(r))), 0, 0
 }
 
 func readFixture(t testing.TB, name string) []byte {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
@@ -26,8 +27,8 @@ type world struct{}
 func (world) Now(context.Context) int64     { return 1_767_323_045_678_000_000 }
 func (world) Random(context.Context) uint64 { return 7 }
 func (world) Seed(context.Context) [32]byte { return [32]byte{1} }
-func (world) HTTP(context.Context, []byte) ([]byte, abi.Status) {
-	return []byte("HTTP/1.1 200 OK\r\n\r\n"), 0
+func (world) HTTP(context.Context, []byte) ([]byte, abi.Status, time.Duration) {
+	return []byte("HTTP/1.1 200 OK\r\n\r\n"), 0, 0
 }
 
 // call executes the tool x of a file, and returns its module and the recording.

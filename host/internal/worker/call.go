@@ -282,16 +282,16 @@ func (h *call) answer(e effect) (k kind, body []byte) {
 		seed := h.imports.Seed(h.ctx)
 		body = seed[:]
 	case opHTTP:
-		data, status := h.exchange(slices.Clone(e.request))
+		data, status, took := h.exchange(slices.Clone(e.request))
 		h.effectBytes += uint64(len(data))
-		body = append(appendUint(nil, uint64(status)), data...)
+		body = append(appendUint(appendUint(nil, uint64(status)), uint64(took)), data...)
 	}
 	return kindAnswer, body
 }
 
 // exchange makes an HTTP exchange. The call waits for a server, so it releases its CPU
 // slot and acquires another one afterwards. Its deadline does not move.
-func (h *call) exchange(request []byte) ([]byte, abi.Status) {
+func (h *call) exchange(request []byte) ([]byte, abi.Status, time.Duration) {
 	ctx := h.outside()
 	h.slot.release()
 	defer h.slot.acquire(ctx) // which fails only if the call is about to end

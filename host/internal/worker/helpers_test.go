@@ -30,6 +30,7 @@ type world struct {
 	fuel    []uint64 // the meter at each effect
 	meter   func() sandbox.Meter
 	http    func(ctx context.Context, request string) (string, abi.Status)
+	took    time.Duration    // by each exchange
 	at      func(effect int) // called at each effect
 }
 
@@ -56,13 +57,13 @@ func (w *world) Random(context.Context) uint64 { w.record("random"); return 0x01
 
 func (w *world) Seed(context.Context) [32]byte { w.record("seed"); return [32]byte{1, 2, 3} }
 
-func (w *world) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status) {
+func (w *world) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status, time.Duration) {
 	w.record("http " + string(request))
 	if w.http == nil {
-		return []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), 0
+		return []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"), 0, w.took
 	}
 	answer, status := w.http(ctx, string(request))
-	return []byte(answer), status
+	return []byte(answer), status, w.took
 }
 
 // buildGuest builds a Go package for the sandbox.
@@ -142,10 +143,12 @@ func envelope(tool, input string) []byte {
 // quiet answers at once and keeps nothing.
 type quiet struct{}
 
-func (quiet) Now(context.Context) int64                         { return 1 }
-func (quiet) Random(context.Context) uint64                     { return 1 }
-func (quiet) Seed(context.Context) [32]byte                     { return [32]byte{} }
-func (quiet) HTTP(context.Context, []byte) ([]byte, abi.Status) { return nil, abi.StatusNetwork }
+func (quiet) Now(context.Context) int64     { return 1 }
+func (quiet) Random(context.Context) uint64 { return 1 }
+func (quiet) Seed(context.Context) [32]byte { return [32]byte{} }
+func (quiet) HTTP(context.Context, []byte) ([]byte, abi.Status, time.Duration) {
+	return nil, abi.StatusNetwork, 0
+}
 
 // Where a hand-built tool has its input and its output.
 const (

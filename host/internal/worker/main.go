@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/component"
@@ -256,8 +257,8 @@ func (a *asking) Seed(context.Context) (seed [32]byte) {
 }
 
 // HTTP is the import starling:v1.http.
-func (a *asking) HTTP(_ context.Context, request []byte) ([]byte, abi.Status) {
+func (a *asking) HTTP(_ context.Context, request []byte) ([]byte, abi.Status, time.Duration) {
 	f := fields{b: a.ask(opHTTP, request)}
-	status := abi.Status(int64(f.uint()))
-	return append([]byte(nil), f.b...), status
+	status, took := abi.Status(int64(f.uint())), time.Duration(f.uint())
+	return append([]byte(nil), f.b...), status, took
 }

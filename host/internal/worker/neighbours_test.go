@@ -127,7 +127,7 @@ func asksTheWeb() *wasmtest.Module {
 // slow is a web that does not answer.
 type slow struct{ quiet }
 
-func (slow) HTTP(ctx context.Context, _ []byte) ([]byte, abi.Status) {
+func (slow) HTTP(ctx context.Context, _ []byte) ([]byte, abi.Status, time.Duration) {
 	<-ctx.Done()
-	return nil, abi.StatusTimeout
+	return nil, abi.StatusTimeout, 0
 }

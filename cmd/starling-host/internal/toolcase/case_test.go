@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -57,7 +58,7 @@ func TestRecordedExchange(t *testing.T) {
 		{"an unknown status", "GET http://a.test/ HTTP/1.1\r\n\r\n", "HTTP/1.1 299 \r\nContent-Length: 0\r\n\r\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			recorded := event.SideEffectRecorded{Name: "effect", Request: []byte(c.request), Value: marshal(t, event.Exchange{Response: []byte(c.response)})}
+			recorded := event.SideEffectRecorded{Name: "effect", Request: []byte(c.request), Value: marshal(t, event.Exchange{Response: []byte(c.response)}), DurationUs: 1_500_250}
 			e, err := newEffect(recorded, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -68,11 +69,12 @@ func TestRecordedExchange(t *testing.T) {
 				t.Fatalf("%v\n%s", err, text)
 			}
 			a := &answers{left: read}
-			value, err := a.answer("effect", []byte(c.request))
+			value, took, err := a.answer("effect", []byte(c.request))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
-			if diff := cmp.Diff(string(recorded.Value), string(value)); diff != "" {
+			if diff := cmp.Diff(string(recorded.Value), string(value)); diff != "" || took != 1_500_250*time.Microsecond {
+				t.Errorf("it took %v", took)
 				t.Errorf("%s\n%s", diff, text)
 			}
 			if got := strings.Contains(string(text), "Content-Length"); got != (c.name == "a head") {
@@ -113,7 +115,7 @@ func TestAnswers(t *testing.T) {
 		{"x", get("/1", "Any: header\r\n"), event.Exchange{Response: []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")}},
 		{"x", get("/2", "A: b\r\n"), event.Exchange{Status: (&egress.Error{Status: -3}).Status, Text: "late"}},
 	} {
-		value, err := a.answer(ask.name, ask.request)
+		value, _, err := a.answer(ask.name, ask.request)
 		if err != nil || string(value) != string(marshal(t, ask.want)) {
 			t.Errorf("answer %d is %x, %v", i, value, err)
 		}
@@ -132,7 +134,7 @@ func TestAnswers(t *testing.T) {
 		{"x", recorded[2:], get("/2", "A: c\r\n"), "the tool makes another request than the case records"},
 		{"x", recorded[2:], get("/2", ""), "the tool makes another request than the case records"},
 	} {
-		if _, err := (&answers{left: ask.left}).answer(ask.name, ask.request); err == nil || err.Error() != ask.want {
+		if _, _, err := (&answers{left: ask.left}).answer(ask.name, ask.request); err == nil || err.Error() != ask.want {
 			t.Errorf("%s %s: %v, want %s", ask.name, ask.request, err, ask.want)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // Effect is an answer of the world: one of Now, Random and Seed, a Request with its Response or
-// Failure, or a Call with its Output or Failure.
+// Failure, or a Call with its Output or Failure. The last two took some time, a Go duration.
 type Effect struct {
 	Now      string          `json:"now,omitempty"`    // RFC 3339
 	Random   string          `json:"random,omitempty"` // 16 hexadecimal digits
@@ -30,6 +30,7 @@ type Effect struct {
 	Call     *Nested         `json:"call,omitempty"`
 	Output   json.RawMessage `json:"output,omitempty"`
 	Failure  *Failure        `json:"failure,omitempty"`
+	Took     string          `json:"took,omitempty"`
 }
 
 // Nested is a call of another tool.
@@ -136,7 +137,12 @@ func (e *Effect) check() error {
 		return n
 	}
 	answers := count(e.Response != nil, e.Output != nil, e.Failure != nil)
+	took, err := e.duration()
 	switch {
+	case err != nil:
+		return err
+	case took < 0 || took != 0 && e.Request == nil && e.Call == nil:
+		return errors.New("took is a positive time, of a request or a call")
 	case count(e.Now != "", e.Random != "", e.Seed != "", e.Request != nil, e.Call != nil) != 1:
 		return errors.New("it must be one of now, random, seed, request and call")
 	case e.Request != nil && (answers != 1 || e.Output != nil):
@@ -153,7 +159,6 @@ func (e *Effect) check() error {
 	case e.Failure != nil && !slices.Contains(failures, e.Failure.Status):
 		return fmt.Errorf("failure: a call does not fail with the status %q: %s", e.Failure.Status, strings.Join(failures, ", "))
 	}
-	var err error
 	e.Call.Input, err = canonical(e.Call.Input)
 	return err
 }
@@ -164,6 +169,25 @@ func canonical(text []byte) (json.RawMessage, error) {
 		return nil, fmt.Errorf("the input of a call: %w", err)
 	}
 	return doc.JSON, nil
+}
+
+// duration returns the time that a request or a call took.
+func (e *Effect) duration() (time.Duration, error) {
+	if e.Took == "" {
+		return 0, nil
+	}
+	took, err := time.ParseDuration(e.Took)
+	if err != nil {
+		err = fmt.Errorf("took: %q is not a time such as 1.5s or 300ms", e.Took)
+	}
+	return took, err
+}
+
+// answer returns the answer, and the time that it took.
+func (e *Effect) answer() (canon.Raw, time.Duration, error) {
+	value, err := e.value()
+	took, _ := e.duration() // which was checked
+	return value, took, err
 }
 
 // value returns the answer as the log records it.
@@ -223,7 +247,12 @@ var ErrRefused = errors.New("the call was refused")
 
 // newEffect returns a recorded effect as cases have it. It is nil for an effect of the runtime. calls
 // has the calls of the run by their ids.
-func newEffect(recorded event.SideEffectRecorded, calls map[string]*Recorded) (*Effect, error) {
+func newEffect(recorded event.SideEffectRecorded, calls map[string]*Recorded) (e *Effect, err error) {
+	defer func() {
+		if e != nil && recorded.DurationUs > 0 {
+			e.Took = (time.Duration(recorded.DurationUs) * time.Microsecond).String()
+		}
+	}()
 	other, isCall := strings.CutPrefix(recorded.Name, event.NestedCallPrefix)
 	isCall = isCall && len(recorded.Request) == 0
 	switch {
@@ -265,7 +294,7 @@ func newEffect(recorded event.SideEffectRecorded, calls map[string]*Recorded) (*
 	if err != nil {
 		return nil, err
 	}
-	e := &Effect{Request: request, Response: &Response{response.Status, Headers(response.Header), newBody(response.Body)}}
+	e = &Effect{Request: request, Response: &Response{response.Status, Headers(response.Header), newBody(response.Body)}}
 	// The length of the body need not be written, unless it says something else.
 	kept := e.Response.Headers["Content-Length"]
 	delete(e.Response.Headers, "Content-Length")

@@ -81,6 +81,7 @@ func (o other) Execute(_ context.Context, input json.RawMessage) (json.RawMessag
 		}
 		return nil, &unanswered{*problem}
 	}
+	o.took, _ = next.duration() // which was checked
 	if next.Failure != nil {
 		return nil, failed(*next.Failure)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -114,7 +115,8 @@ func (e *unanswered) Error() string { return e.What }
 // answers are those of a case that are left.
 type answers struct {
 	left  []Effect
-	wrong *Problem // the first call of another tool that was not answered
+	took  time.Duration // by the last call of another tool
+	wrong *Problem      // the first call of another tool that was not answered
 }
 
 // take removes the next answer of a kind, or returns nil.
@@ -129,7 +131,12 @@ func (a *answers) take(kind func(*Effect) bool) *Effect {
 }
 
 // answer is a [step.Answer].
-func (a *answers) answer(name string, raw []byte) (canon.Raw, error) {
+func (a *answers) answer(name string, raw []byte) (canon.Raw, time.Duration, error) {
+	if strings.HasPrefix(name, event.NestedCallPrefix) && raw == nil {
+		took := a.took
+		a.took = 0 // a call that is refused takes none
+		return nil, took, nil
+	}
 	kind := func(e *Effect) bool { return e.Request != nil }
 	asked := "the tool makes another request than the case records"
 	switch name {
@@ -143,16 +150,16 @@ func (a *answers) answer(name string, raw []byte) (canon.Raw, error) {
 	next := a.take(kind)
 	if raw == nil {
 		if next == nil {
-			return nil, &unanswered{Problem{What: asked}}
+			return nil, 0, &unanswered{Problem{What: asked}}
 		}
-		return next.value()
+		return next.answer()
 	}
 	made, err := newRequest(raw)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if next == nil {
-		return nil, &unanswered{Problem{What: fmt.Sprintf("the tool requests %s %s, and the case records no more requests", made.Method, made.URL)}}
+		return nil, 0, &unanswered{Problem{What: fmt.Sprintf("the tool requests %s %s, and the case records no more requests", made.Method, made.URL)}}
 	}
 	recorded := *next.Request
 	recorded.Body = newBody(recorded.bytes())
@@ -160,7 +167,7 @@ func (a *answers) answer(name string, raw []byte) (canon.Raw, error) {
 		made.Headers = nil
 	}
 	if diff := display.LineDifference(pretty(recorded), pretty(made)); diff != nil {
-		return nil, &unanswered{Problem{asked, diff}}
+		return nil, 0, &unanswered{Problem{asked, diff}}
 	}
-	return next.value()
+	return next.answer()
 }
