@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -153,13 +154,12 @@ func TestMinimalModuleIsSmallAndAsksForNothing(t *testing.T) {
 
 // goWorld is the outside of a module under test.
 type goWorld struct {
-	later    time.Duration // than the clock's reading otherwise
 	requests []string
 	took     time.Duration // by each exchange
 	answer   func(request string) (string, abi.Status)
 }
 
-func (w *goWorld) Now(context.Context) int64   { return 1_767_323_045_000_000_007 + int64(w.later) }
+func (*goWorld) Now(context.Context) int64     { return 1_767_323_045_000_000_007 }
 func (*goWorld) Random(context.Context) uint64 { return 1<<63 + 5 }
 func (*goWorld) Seed(context.Context) [32]byte { return [32]byte{1} }
 func (w *goWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status, time.Duration) {
@@ -234,6 +234,30 @@ func TestGoModule(t *testing.T) {
 	}
 }
 
+// TestGoMeasuresExchanges: an exchange takes its recorded time on every clock of a tool, and timers
+// that are due before its end fire first, on all engines.
+func TestGoMeasuresExchanges(t *testing.T) {
+	for name, c := range map[string]sandbox.Config{"compiler": {}, "machine": {Machine: true}, "interpreter": {Interpreter: true}} {
+		t.Run(name, func(t *testing.T) {
+			m := load(t, "guest-sdk/go/testdata/probe", c)
+			for _, took := range []time.Duration{0, 3 * time.Second, 90 * time.Second} {
+				first, last, ctx := "exchange", "exchange", ""
+				if took > time.Second {
+					first, ctx = "timer", "context deadline exceeded"
+				}
+				if took > time.Minute {
+					last = "timer"
+				}
+				w := &goWorld{took: took, answer: func(string) (string, abi.Status) { return "HTTP/1.1 204 No Content\r\n\r\n", 0 }}
+				want := fmt.Sprintf(`{"output":{"TookMs":%[1]d,"RealtimeMs":%[1]d,"First":%[2]q,"Context":%[3]q,"BeforeItsEnd":%[4]q}}`, took.Milliseconds(), first, ctx, last)
+				if got, err := call(t, m, w, "latency", `{"url":"http://h/"}`); err != nil || got != want {
+					t.Errorf("got %s (%v)\nwant %s", got, err, want)
+				}
+			}
+		})
+	}
+}
+
 // TestOrdinaryClientsRun runs an http.Client on the machine, which is ready
 // at once where the compiler needs ten seconds for ten megabytes. The timeout of
 // that client is five seconds.
@@ -259,7 +283,7 @@ func TestOrdinaryClientsRun(t *testing.T) {
 				if strings.HasPrefix(request, "GET http://h/old ") {
 					return "HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n", 0
 				}
-				w.later += c.took
+				w.took = c.took
 				return "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 0
 			}
 			got, err := call(t, m, w, "get", c.input)

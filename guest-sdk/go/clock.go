@@ -8,9 +8,8 @@ import "github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 // time.Unix(0, starling.Now()) is the time.
 //
 // time.Now is safe as well: within a call it starts from one recorded reading
-// and runs in virtual time, which costs no further record. That time stands
-// still during an exchange; the difference of two Nows is the time an
-// exchange took. And package starlingtest can set only Now.
+// and runs in virtual time, which costs no further record. An exchange moves it
+// by the time that the host recorded for it. And package starlingtest can set only Now.
 func Now() int64 { return hostcall.Now() }
 
 // Random returns 64 uniform random bits. Each draw is recorded.

@@ -19,10 +19,9 @@
 // An exchange is a single step. The request body is read to its end before, the response is in memory
 // afterwards, and nothing of the tool runs in between. A context that is cancelled meanwhile is noticed
 // after the exchange. A deadline goes with the request, in a header that the host does not send: the
-// host ends the exchange then. Time in a module is virtual and stands still during an exchange. If the
-// context has a deadline, as with a client's Timeout, [Transport] asks the host for the time before and
-// after, which adds two effects to the record, and moves the module's clock on by the difference: a
-// timeout is measured on that clock, live and on replay.
+// host ends the exchange then. Time in a module is virtual, and an exchange moves it by the time that
+// the host recorded: a timeout is measured on that clock, live and on replay. Timers that were due
+// during an exchange fire before it returns.
 //
 // If the host refuses or fails, http.Client returns a *[starling.HTTPError] inside its *url.Error, so
 // errors.Is finds [starling.ErrDenied] and its siblings, and the error is a net.Error.

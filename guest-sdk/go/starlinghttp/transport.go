@@ -37,7 +37,7 @@ func (Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := over(req.Context()); err != nil {
 		return nil, err
 	}
-	answer, err := exchange(req.Context(), message)
+	answer, err := starling.HTTP(message) // the clock moves by the time that it takes
 	if err != nil {
 		return nil, err
 	}
@@ -81,27 +81,14 @@ func unpack(resp *http.Response) error {
 	return nil
 }
 
-// exchange makes the exchange. The module's clock stands still meanwhile, so if
-// ctx has a deadline, exchange moves the clock on by the time that the host
-// measured.
-func exchange(ctx context.Context, message []byte) ([]byte, error) {
-	if _, timed := ctx.Deadline(); !timed {
-		return starling.HTTP(message)
-	}
-	began, here := starling.Now(), time.Now()
-	answer, err := starling.HTTP(message)
-	took := time.Duration(starling.Now() - began)
-	time.Sleep(took - time.Since(here)) // Now moves the clock as well, but not of a tool that has slept
-	return answer, err
-}
-
-// over returns why ctx has ended. It compares the deadline with the clock
-// itself, because a timer cannot fire while the tool waits for the host.
+// over returns why ctx has ended. It compares the deadline with the clock itself, and
+// waits for the timers that were due before it, such as that of an http.Client.
 func over(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		time.Sleep(time.Nanosecond)
 		return context.DeadlineExceeded
 	}
 	return nil

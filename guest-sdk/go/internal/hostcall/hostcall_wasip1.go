@@ -26,10 +26,14 @@ func Random() uint64 { return random() }
 
 // HTTP hands req to the host, which writes its answer to buf. The result is
 // the length of the answer, which may exceed len(buf), or a negative status.
-// An empty req fetches the rest of the last answer.
+// An empty req fetches the rest of the last answer. An exchange takes time on the clock of
+// package time, so timers that were due meanwhile fire before HTTP returns.
 func HTTP(req, buf []byte) int64 {
 	n := http(unsafe.Pointer(unsafe.SliceData(req)), uint32(len(req)), unsafe.Pointer(unsafe.SliceData(buf)), uint32(len(buf)))
 	runtime.KeepAlive(req)
 	runtime.KeepAlive(buf)
+	if len(req) > 0 {
+		runtime.Gosched()
+	}
 	return n
 }

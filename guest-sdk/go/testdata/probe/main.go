@@ -2,6 +2,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ func init() {
 	starling.Register(
 		typed.Tool("world", "Makes every host call.", world),
 		typed.Tool("fail", "Fails in the way that it is told.", fail),
+		typed.Tool("latency", "Measures an exchange, and races timers with it.", latency),
 		starling.Tool{Name: "garbage", Execute: garbage},
 	)
 }
@@ -62,6 +64,43 @@ func fail(_ *starling.Call, in struct{ How string }) (any, error) {
 		panic("the tool is broken")
 	}
 	return nil, errors.New("as asked")
+}
+
+type measured struct {
+	TookMs       int64
+	RealtimeMs   int64
+	First        string // of an exchange and a timer of a second
+	Context      string // with a timeout of a second, after an exchange
+	BeforeItsEnd string // of an exchange and a timer of a minute
+}
+
+func latency(_ *starling.Call, in worldIn) (m measured, err error) {
+	began := time.Now()
+	if _, err := starling.Get(in.URL); err != nil {
+		return m, err
+	}
+	m.TookMs, m.RealtimeMs = time.Since(began).Milliseconds(), time.Now().Round(0).Sub(began.Round(0)).Milliseconds()
+	race := func(after time.Duration) string {
+		done := make(chan string)
+		go func() {
+			_, _ = starling.Get(in.URL)
+			done <- "exchange"
+		}()
+		select {
+		case winner := <-done:
+			return winner
+		case <-time.After(after):
+			return "timer"
+		}
+	}
+	m.First, m.BeforeItsEnd = race(time.Second), race(time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = starling.Get(in.URL)
+	if err := ctx.Err(); err != nil {
+		m.Context = err.Error()
+	}
+	return m, nil
 }
 
 // garbage keeps the collector busy while the input and the result are in use.
