@@ -12,10 +12,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
 )
 
@@ -187,6 +189,49 @@ func TestWASIClock(t *testing.T) {
 	if e := wasiCall(s, "clock_time_get", 0, 0, 65529); e != eFault {
 		t.Errorf("errno %d for an address outside of memory", e)
 	}
+}
+
+// TestExchangesTakeTime: an exchange moves both clocks by the time that Imports reports, on all
+// engines, and a subscription that was due meanwhile is over at once. Nothing else that http does
+// takes time.
+func TestExchangesTakeTime(t *testing.T) {
+	read := func(code *wasm.Asm, at, id int32) {
+		code.I32(id).I64(0).I32(outputAt+at).Index(wasm.OpCall, 1).Op(wasm.OpDrop)
+	}
+	http := func(code *wasm.Asm, request, length int32) {
+		code.I32(request).I32(length).I32(bufferAt).I32(64).Index(wasm.OpCall, 0).Op(wasm.OpDrop)
+	}
+	code := asm()
+	for i, length := range []int32{26, 0, 26} { // an exchange, a fetch, an exchange
+		read(code, int32(32*i), 1)
+		read(code, int32(32*i+8), 0)
+		http(code, requestAt, length)
+		read(code, int32(32*i+16), 1)
+		read(code, int32(32*i+24), 0)
+	}
+	m := tiny(code.I64(int64(abi.Pack(outputAt, 96))), "http", "clock_time_get")
+	m.Data = append(m.Data, wasmtest.Data{Offset: requestAt, Bytes: "GET http://h/ HTTP/1.1\r\n\r\n"})
+	onEveryEngine(t, func(t *testing.T, e *Engine) {
+		for _, took := range []time.Duration{-time.Second, 0, 1, 3 * time.Second, 1000 * time.Hour} {
+			got, err := load(t, e, m.Bytes(), Limits{}).Call(t.Context(), Call{Tool: "t", Input: []byte("{}")}, &world{took: took})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 3 {
+				at := func(n int) uint64 { return binary.LittleEndian.Uint64(got.Output[32*i+8*n:]) }
+				want := uint64(max(took, 0))
+				if i == 1 {
+					want = 0
+				}
+				// Beside that there are four readings, and a nanosecond for each unit of fuel.
+				for clock := range 2 {
+					if passed := at(2+clock) - at(clock) - want; passed < 2*tick || passed > 4*tick {
+						t.Errorf("an exchange of %v, step %d: clock %d is %d ns too late", took, i, clock, passed)
+					}
+				}
+			}
+		}
+	})
 }
 
 func TestWASIClockIsAnchoredByNowToo(t *testing.T) {
