@@ -356,10 +356,11 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 }
 
 // noEmptyFlag refuses a flag that is given without a value, as by a script whose variable
-// is not set: prune --namespace "$TENANT" would remove the runs of all tenants.
+// is not set: prune --namespace "$TENANT" would remove the runs of all tenants. The standard input
+// of a program may be empty.
 func noEmptyFlag(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" {
+		if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "stdin" {
 			err = usagef("omit it for the default", "--%s has no value", f.Name)
 		}
 	})
