@@ -3,7 +3,7 @@
 
 import { transform } from "sucrase";
 
-const { callTool, listen, now, random } = starling; // the argument of the script: engine.mjs
+const { callTool, listen, now, placed, plain, random } = starling; // the argument of the script: engine.mjs
 
 const AsyncFunction = (async () => {}).constructor;
 const above = 2; // lines of the function before the first line of the program
@@ -22,13 +22,15 @@ class ToolError extends Error {
 // knows the right ones. It is neither a promise nor JSON, and has nothing of Object.prototype.
 const absent = (name) => typeof name !== "string" || name === "then" || name === "toJSON";
 const tools = new Proxy(Object.freeze(Object.create(null)), {
-  get: (_, name) => (absent(name) ? undefined : async (input = {}) => {
-    const { output, error } = callTool(name, input);
-    if (error) throw new ToolError(name, error.type, error.message);
-    return output;
-  }),
+  get: (_, name) => (absent(name) ? undefined : (input = {}) => call(name, input, new Error())),
   has: (_, name) => !absent(name),
 });
+
+async function call(name, input, at) {
+  const { output, error } = await callTool(name, input);
+  if (error) throw placed(new ToolError(name, error.type, error.message), at);
+  return output;
+}
 
 export default {
   name: "run_js",
@@ -55,6 +57,7 @@ export default {
       program = compile(program.text);
       let result = await program.run(input, tools, now, random, ToolError);
       if (typeof result === "function") result = await result(input, tools);
+      result = await plain(result, "result");
       const note = result === undefined ? "the program returned nothing: end it with return VALUE" : result === null ? "the program returned null" : undefined;
       return printed || note ? { result: result ?? null, console: printed || undefined, note } : result;
     } catch (error) {

@@ -62,10 +62,12 @@ export class EventTarget {
 const aborted = () => new DOMException("This operation was aborted", "AbortError");
 const late = () => new DOMException("The operation was aborted due to timeout", "TimeoutError");
 let abort; // of a signal, for whoever made it
+export let deadlineOf; // of a signal, on the clock of performance.now
 
 export class AbortSignal extends EventTarget {
   #aborted = false;
   #reason;
+  #deadline = Infinity;
   onabort = null;
 
   static {
@@ -75,6 +77,7 @@ export class AbortSignal extends EventTarget {
       signal.#reason = reason;
       signal.dispatchEvent(new Event("abort"));
     };
+    deadlineOf = (signal) => signal.#deadline;
   }
 
   constructor() {
@@ -91,6 +94,7 @@ export class AbortSignal extends EventTarget {
   static timeout(ms) {
     const signal = new AbortSignal();
     setTimeout(() => abort(signal, late()), ms);
+    signal.#deadline = performance.now() + Number(ms);
     return signal;
   }
 
@@ -98,7 +102,10 @@ export class AbortSignal extends EventTarget {
     const all = [...signals], any = new AbortSignal();
     const first = all.find((signal) => signal.aborted);
     if (first) abort(any, first.reason);
-    else for (const signal of all) signal.addEventListener("abort", () => abort(any, signal.reason));
+    else for (const signal of all) {
+      signal.addEventListener("abort", () => abort(any, signal.reason));
+      any.#deadline = Math.min(any.#deadline, signal.#deadline);
+    }
     return any;
   }
 

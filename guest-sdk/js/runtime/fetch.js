@@ -1,10 +1,10 @@
-// fetch, over the import http. The exchange is made at once; the promise that it
-// returns is settled already.
+// fetch, over the import http. The exchange is made when no code runs: see loop.js.
 
-import { AbortSignal } from "./events.js";
+import { AbortSignal, deadlineOf } from "./events.js";
 import { guard, http } from "./host.js";
 import { codings } from "./inflate.js";
 import { read } from "./json.js";
+import { exchange } from "./loop.js";
 import { Blob, ReadableStream, join, streamOf } from "./streams.js";
 import { TextDecoder, TextEncoder, toBuffer } from "./text.js";
 import { URL, URLSearchParams } from "./url.js";
@@ -51,7 +51,9 @@ export class Headers {
   *values() { for (const [, value] of this) yield value; }
   entries() { return this[Symbol.iterator](); }
   *[Symbol.iterator]() {
-    for (const name of [...this.#fields.keys()].sort()) yield [name, this.get(name)];
+    for (const name of [...this.#fields.keys()].sort()) {
+      for (const value of name === "set-cookie" ? this.getSetCookie() : [this.get(name)]) yield [name, value];
+    }
   }
 }
 
@@ -138,15 +140,21 @@ export class Request extends Message {
 // promise of a tool that starts up.
 export function fetch(resource, init) {
   guard("the network");
-  return exchange(resource, init);
+  return answered(resource, init, new Error());
 }
 
-async function exchange(resource, init) {
+// placed returns an error with the stack of the place from which an exchange was asked for.
+export const placed = (error, at) => Object.defineProperty(error, "stack", { value: at.stack, writable: true, configurable: true });
+
+async function answered(resource, init, at) {
   const request = new Request(resource, init);
-  request.signal.throwIfAborted();
-  const { status, bytes } = http(message(request));
-  if (status < 0) throw new HTTPError(reasons[status] ?? "network", new TextDecoder().decode(bytes));
-  return parse(bytes, request.url);
+  const { status, bytes } = await exchange(() => http(message(request)), request.signal);
+  try {
+    if (status < 0) throw new HTTPError(reasons[status] ?? "network", new TextDecoder().decode(bytes));
+    return parse(bytes, request.url);
+  } catch (error) {
+    throw placed(error, at);
+  }
 }
 
 // message returns a request in the form of RFC 9112 with an absolute target.
@@ -156,6 +164,8 @@ function message(request) {
   const url = new URL(request.url);
   url.hash = "";
   if (hasBody || ["POST", "PUT", "PATCH"].includes(method)) headers.set("content-length", body.length);
+  const left = Math.ceil(deadlineOf(request.signal) - performance.now());
+  if (left < Infinity && !headers.has("starling-timeout")) headers.set("starling-timeout", Math.min(Math.max(left, 1), 2 ** 32 - 1));
   const fields = [...headers].map(([name, value]) => `${name}: ${value}\r\n`).join("");
   const head = new TextEncoder().encode(`${method} ${url.href} HTTP/1.1\r\n${fields}\r\n`);
   const all = new Uint8Array(head.length + body.length);

@@ -5,6 +5,8 @@ import { structuredClone } from "./clone.js";
 import { AbortController, AbortSignal, CustomEvent, Event, EventTarget } from "./events.js";
 import { Headers, Request, Response, fetch } from "./fetch.js";
 import { digits, read } from "./json.js";
+import { localize } from "./locale.js";
+import { clearTimer, setTimer } from "./loop.js";
 import { Blob, DecompressionStream, ReadableStream, TransformStream, WritableStream } from "./streams.js";
 import { TextDecoder, TextEncoder } from "./text.js";
 import { describe, packageLoads, trace } from "./trace.js";
@@ -33,62 +35,14 @@ const readDate = RealDate.now;
 define({ now: () => (guard(clock), readDate()) }, RealDate);
 define({ constructor: guardedDate }, RealDate.prototype);
 
-// ---- timers: waiting moves the clock, and takes no time ----
-
-const timers = []; // a heap: each is due before those at twice its place and one or two more
-const waiting = new Map(); // the timers that nobody has cleared, by id
-let lastTimer = 0;
-
-const setTimer = (repeat) => (action, ms = 0, ...args) => {
-  const every = Math.max(Number(ms) || 0, 1);
-  const timer = { id: ++lastTimer, at: performance.now() + every, every: repeat && every, action, args };
-  waiting.set(timer.id, timer);
-  push(timer);
-  return timer.id;
-};
-const clearTimer = (id) => { waiting.delete(id); };
-
-// nextTimer waits for the timer that is due first and fires it. It returns
-// whether there was one.
-export function nextTimer() {
-  while (timers.length > 0) {
-    const timer = pop();
-    if (!waiting.has(timer.id)) continue;
-    host.sleep(Math.max(timer.at - performance.now(), 0) * 1e6);
-    if (timer.every) {
-      timer.at += timer.every;
-      push(timer);
-    } else clearTimer(timer.id);
-    timer.action(...timer.args);
-    return true;
-  }
-  return false;
-}
-
-const before = (a, b) => a.at < b.at || (a.at === b.at && a.id < b.id);
-
-function push(timer) {
-  let i = timers.push(timer) - 1;
-  for (let above; i > 0 && before(timer, timers[above = (i - 1) >> 1]); i = above) timers[i] = timers[above];
-  timers[i] = timer;
-}
-
-function pop() {
-  const first = timers[0], last = timers.pop();
-  let i = 0;
-  for (let below; (below = 2 * i + 1) < timers.length; i = below) {
-    if (below + 1 < timers.length && before(timers[below + 1], timers[below])) below++;
-    if (!before(timers[below], last)) break;
-    timers[i] = timers[below];
-  }
-  if (timers.length > 0) timers[i] = last;
-  return first;
-}
-
 // ---- JSON: integers keep their digits ----
 
 define({ parse: read }, JSON);
 define({ toJSON() { return digits(this); } }, BigInt.prototype);
+
+// ---- text in a language: that of en-US, or an error ----
+
+localize(define);
 
 // ---- randomness: the generator of WASI, from one recorded seed ----
 

@@ -2,10 +2,12 @@
 // answers calls. A script is a function of what it can import, and returns the start-up
 // code of a tool, its name, the lines of its files, and the imports of the module.
 
+import { placed } from "./fetch.js";
 import { listen } from "./host.js";
+import { plain } from "./json.js";
 import { load } from "./module.js";
 import * as starling from "./starling.js";
 import "./subtle.js";
 import { callTool } from "./tools.js";
 
-export default (script) => load(script({ ...starling, callTool, listen }));
+export default (script) => load(script({ ...starling, callTool, listen, placed, plain }));

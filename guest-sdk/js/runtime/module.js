@@ -1,9 +1,10 @@
 // The module that a tool's source becomes: what it registers, and how one call
 // goes from the host's envelope to the answer.
 
-import { nextTimer } from "./globals.js";
+import "./globals.js";
 import { setDoors, start, started } from "./host.js";
-import { read, write } from "./json.js";
+import { plain, read, write } from "./json.js";
+import { exchanging, next } from "./loop.js";
 import { describe as text, messageOf, setLines, trace } from "./trace.js";
 
 const members = ["name", "description", "inputSchema", "outputSchema", "effects", "idempotent", "limits", "execute"];
@@ -77,7 +78,7 @@ async function execute(envelope) {
     const tool = tools.get(name);
     const { run_id: runId, call_id: callId, attempt, variables } = context;
     const output = await tool.execute(input, { runId, callId, attempt, variables });
-    return `{"output":${serialize(output)}}`;
+    return `{"output":${serialize(await plain(output, "output"))}}`;
   } catch (error) {
     return failure(error);
   }
@@ -98,19 +99,23 @@ function uncaught(error) {
   if (!failed) answer = failure(error);
 }
 
-// turn returns the answer, if there is one. If not, the tool waits for a promise,
-// and all that can settle one now is a timer.
+// turn returns the answer, if there is one. If not, the tool waits for a promise, and all that can
+// settle one now is a timer or an exchange. Exchanges that nobody awaits are made, too.
 function turn() {
+  let busy = false;
   try {
     for (const reason of rejected.values()) {
       if (!failed) console.error("a promise was rejected, and nobody awaits it:");
       uncaught(reason);
     }
-    if (started() && answer === undefined && !nextTimer()) throw new Error("execute waits for a promise that nothing will ever settle");
+    if (started() && (answer === undefined || exchanging())) {
+      busy = next();
+      if (!busy) throw new Error("execute waits for a promise that nothing will ever settle");
+    }
   } catch (error) {
     uncaught(error);
   }
-  return answer;
+  return busy ? undefined : answer;
 }
 
 function failure(error) {

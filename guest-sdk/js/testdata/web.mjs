@@ -95,6 +95,17 @@ const scenes = {
         caught(() => post.clone()), caught(() => new Request("http://h", { method: "a b" })), post.signal.aborted]);
   },
 
+  headers({ Headers, Response, Request }) {
+    const list = [["set-cookie", "a=1"], ["B", "2"], ["Set-Cookie", "b=2; Expires=Wed, 09 Jun 2032 10:18:14 GMT"], ["b", "3"]];
+    const all = new Headers(list), copy = new Headers(all), response = new Response("x", { headers: all }), record = new Headers({ "set-cookie": "c=3" });
+    const of = (headers) => [headers.getSetCookie(), headers.get("set-cookie"), [...headers], [...headers.keys()], [...headers.values()], [...headers.entries()].length, headers.has("SET-COOKIE")];
+    copy.append("set-cookie", "d=4");
+    record.set("set-cookie", "e=5");
+    const each = [];
+    all.forEach((value, name) => each.push([name, value]));
+    return [all, copy, response.headers, response.clone().headers, new Headers([...all]), record].map(of).concat(each);
+  },
+
   async responses({ Response }) {
     const json = Response.json({ a: [1] }, { status: 201 }), copy = json.clone();
     return [json.status, json.ok, [...json.headers], await json.json(), json.bodyUsed, await copy.text(), caught(() => json.clone()),
