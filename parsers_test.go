@@ -323,7 +323,7 @@ var withoutBudget = []reading{
 		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect host/debug.Files.read`},
 	{"files of the host itself", "Only the owner of the host can write them", `
 		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/worker/internal/jail.programFiles
-		internal/keyfile.Read runtime/mcptool.authorizer.token serve.Host.openDevelopment serve.Pins.note serve.Pins.read serve.otlpTLS
+		internal/keyfile.Read runtime/mcptool.authorizer.token serve.Pins.note serve.Pins.read serve.otlpTLS
 		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines`},
 	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
 		host/internal/worker.newFrameReader host/internal/worker.ownSettings host/internal/worker.process.greet
@@ -337,21 +337,19 @@ var withoutBudget = []reading{
 // owed are the functions that need one and have none yet. Remove a function as it gets its budget.
 var owed = []reading{
 	{"modules of tenants, authors and registries", "host/internal/component, rewrite and wasm: the readers of modules are being given one", `
-		host/internal/component.IsPlugin host/internal/component.Link host/internal/component.ProvenanceOf host/internal/component.Prune
-		host/internal/component.comment.UnmarshalJSON host/internal/component.documentation host/internal/component.linker.provenance
+		host/internal/component.Needed host/internal/component.reading.documentation
+		host/internal/component.ProvenanceOf 
+		host/internal/component.comment.UnmarshalJSON host/internal/component.linker.provenance
 		host/internal/interp.Of host/internal/interp.Pack host/internal/rewrite.Check host/internal/rewrite.NewBridge host/internal/rewrite.Rewrite
 		host/internal/rewrite.Shell host/internal/wasm.Decode host/internal/wasm.DecodeLibrary host/internal/wasm.NewReader host/internal/wasm.Split`},
-	{"modules of tenants", "host/internal/source: debug information", `
-		host/internal/source.Open host/internal/source.Script host/internal/source.Table.keptSections host/internal/source.Table.readScript
-		host/internal/source.Trim`},
 	{"registries and servers of tools", "host/artifact and host/internal/registry: pulls and builds", `
 		host/artifact.blob host/artifact.choose host/artifact.cosigned.verify host/artifact.get host/artifact.layout.Predecessors
 		host/artifact.layout.index host/artifact.lockFile.read host/artifact.manifestOf host/artifact.readCosignKey host/artifact.unpack
 		host/internal/registry.buildScript host/internal/registry.decodePackages host/internal/registry.folder.options
-		host/internal/registry.folder.read host/internal/registry.isTool host/internal/registry.keyText.addFile host/internal/registry.linkExtension
+		host/internal/registry.folder.read host/internal/registry.isTool host/internal/registry.keyText.addFile 
 		host/internal/registry.listedModule.sdk host/internal/registry.native.checkRead host/internal/registry.native.compileAsc
 		host/internal/registry.native.compileRust host/internal/registry.native.findAsc host/internal/registry.native.readCargo
-		host/internal/registry.native.readWorld host/internal/registry.placeTable host/internal/registry.toolchain.module`},
+		host/internal/registry.placeTable host/internal/registry.toolchain.module`},
 	{"bundles, receipts and archives of others", "eventlog/seal, eventlog/receipt, eventlog/internal/archive and verify", `
 		cmd/starling-host.readBounded cmd/starling-host.receiptsIn cmd/starling-host.trustFlags.trusted cmd/starling-host.vkeysIn
 		cmd/starling-host/internal/verifier.Bundle cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.Page
@@ -360,10 +358,10 @@ var owed = []reading{
 		eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/seal.ParseLeaf eventlog/seal.ParseStatement eventlog/seal.Witness.load
 		eventlog/seal.statementJSON.is`},
 	{"policies, schemas, configurations and documents of an API", "host/policy, runtime/config, runtime/internal/validate, internal/schema", `
-		cmd/starling-host.componentFiles cmd/starling-host.filesFrom host/policy.callQuestion host/policy.checkPattern host/policy.side.call
+		host/policy.callQuestion host/policy.checkPattern host/policy.side.call
 		internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject internal/schema.ParseDefaults internal/schema.decode
 		internal/schema.node.value runtime/config.MustSchema runtime/config.ReadFile runtime/config.Schema.UnmarshalJSON
-		runtime/config.document.parse runtime/internal/validate.Compile runtime/internal/validate.IsObject runtime/internal/validate.PatternSteps
+		runtime/internal/validate.Compile runtime/internal/validate.IsObject runtime/internal/validate.PatternSteps
 		runtime/internal/validate.Subschemas runtime/internal/validate.patterns.compile runtime/internal/validate.values.string
 		runtime/internal/validate.valuesOf`},
 	{"requests of tenants", "serve/internal/daemon and serve/internal/mcpsrv", `

@@ -455,8 +455,8 @@ func (p *prompt) area(args string, otherwise uint32) (address, size uint32, err 
 	}
 	what := strings.Join(words, " ")
 	v, err := p.s.Eval(p.chosen(), what)
-	if err == nil && v.Size == 0 {
-		err = fmt.Errorf("%s has no address: it is in a local of WebAssembly, or an object of the script; step to its change with reverse-next", what)
+	if err == nil {
+		err = v.NotInMemory(what)
 	}
 	if err == nil && strings.HasPrefix(what, "local") && v.Address < lowAddress {
 		p.stdout.printf("%s is %#x, hardly an address: a local of WebAssembly is not in memory itself\n", what, v.Address)

@@ -67,7 +67,7 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 	}
 	view.Executor = func(ctx context.Context, o serve.Execution) (x serve.Executor, err error) {
 		var kind starling.EngineKind
-		if o.Counts != nil {
+		if o.Source != nil {
 			kind = starling.Machine // which alone counts
 		}
 		r, err := starling.Over(log, starling.Options{}).Replayer(ctx, starling.ReplayOptions{

@@ -26,8 +26,8 @@ func (s *Session) Eval(f Frame, expression string) (Variable, error) {
 	}
 	if rest, ok := strings.CutPrefix(text, "&"); ok {
 		v, err := s.Eval(f, rest)
-		if err == nil && v.Size == 0 {
-			err = fmt.Errorf("%s is not in memory", rest)
+		if err == nil {
+			err = v.NotInMemory(rest)
 		}
 		return Variable{Name: text, Type: "address", Value: fmt.Sprintf("%#x", v.Address), Address: v.Address, Size: v.Size}, err
 	}

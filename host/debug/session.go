@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
 )
@@ -48,6 +49,7 @@ type Session struct {
 	target  Target
 	rec     *machine.Recording
 	table   *source.Table
+	limits  work.Limits // of reading what the module says of its source
 	offsets *rewrite.Offsets
 	module  *wasm.Module
 
@@ -147,7 +149,7 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 	case v.Divergence != nil && !ended:
 		s.outcome, s.diverged = v.Divergence.MismatchError.Error(), true
 	}
-	if err := s.describe(l.wasm, o.Symbols, started.ToolSchemas[i].Sandbox.Limits); err != nil {
+	if err := s.describe(ctx, l.wasm, o.Symbols, started.ToolSchemas[i].Sandbox.Limits); err != nil {
 		return nil, err
 	}
 	if t.Call.State != span.OK && !s.diverged && t.Call.Error != "" {
@@ -168,7 +170,7 @@ func firstLines(text string) string {
 }
 
 // describe reads what the module, or the one with the symbols, says of its source.
-func (s *Session) describe(module, symbols []byte, limits event.SandboxLimits) (err error) {
+func (s *Session) describe(ctx context.Context, module, symbols []byte, limits event.SandboxLimits) (err error) {
 	rewritten, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth, Offsets: true})
 	if err != nil {
 		return err
@@ -188,7 +190,8 @@ func (s *Session) describe(module, symbols []byte, limits event.SandboxLimits) (
 		}
 		module = symbols
 	}
-	s.table, err = source.Open(module)
+	s.limits = work.ForSize(len(module))
+	s.table, err = source.Open(work.New(ctx, s.limits), module)
 	return err
 }
 
@@ -360,7 +363,7 @@ func (s *Session) variables(f Frame) []Variable {
 		return slices.Clone(f.variables)
 	}
 	machine := s.rec.Frames()[f.physical]
-	return s.table.Variables(f.Offset, source.State{Locals: machine.Locals, Operands: machine.Operands, Globals: s.rec.Globals(), Memory: s.memory()})
+	return s.table.Variables(work.New(context.Background(), s.limits), f.Offset, source.State{Locals: machine.Locals, Globals: s.rec.Globals(), Memory: s.memory()})
 }
 
 // Slots returns the locals of WebAssembly of a frame, as local0. The address of one is what it points to.

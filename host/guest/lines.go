@@ -2,147 +2,152 @@ package guest
 
 import (
 	"cmp"
-	"context"
-	"iter"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/source"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 )
 
-// Lines counts how often the source lines of modules are executed. They are safe for concurrent use.
-type Lines struct {
-	ctx   context.Context
-	store eventlog.ModuleReader
-
-	mu      sync.Mutex // guards modules
-	modules map[recordedKey]*lines
-}
-
-// lines are those of a module within limits, which are part of its code.
-type lines struct {
-	module  *wasm.Module
-	table   *source.Table
-	offsets *rewrite.Offsets
-	counts  map[uint32]uint64 // by the offset of an instruction
-}
-
 // Line is a source line of a function. Its texts may be hostile.
-type Line struct {
-	Function uint32 // index of the one that it was compiled into
-	Name     string // of the function of the source
-	File     string
-	Line     int
-	Executed uint64 // how often, at most, one of its instructions was
-	Fuel     uint64 // that its instructions cost, but for the bytes that bulk operations move
+type Line = sandbox.SourceLine
+
+// Sources collect what modules say of their source, where calls of them are executed and observed, and
+// which lines of it these calls execute. They are safe for concurrent use.
+type Sources struct {
+	work *work.Budget
+
+	mu      sync.Mutex // guards what follows
+	modules map[canon.Hash]*sourceOf
+	texts   map[string]string // each once
+	problem string
 }
 
-// NewLines returns lines that were not executed. It reads modules until ctx ends.
-func NewLines(ctx context.Context, store eventlog.ModuleReader) *Lines {
-	return &Lines{ctx: ctx, store: store, modules: map[recordedKey]*lines{}}
+// sourceOf is the source of one module.
+type sourceOf struct {
+	all       *Sources
+	imports   int
+	language  string
+	functions []Function      // by their index
+	lines     map[Line]*spent // by what is not a sum
 }
 
-// Add adds what [sandbox.Config.Counts] reports of a call of a tool, which is profiled as well. It
-// ignores a module that cannot be read.
-func (l *Lines) Add(s *Symbols, tool string, counts iter.Seq2[uint32, uint64]) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	key := recordedKey{digest: s.modules[tool], limits: s.limits[tool]}
-	m, ok := l.modules[key]
-	if !ok {
-		m = l.open(key)
-		l.modules[key] = m
-	}
+// Function is a function of a module.
+type Function struct {
+	Name  string // or ""; it may be hostile
+	Lines int    // of the source
+}
+
+type spent struct{ executed, fuel uint64 }
+
+// NewSources returns empty ones, which keep as much as b allows.
+func NewSources(b *work.Budget) *Sources {
+	return &Sources{work: b, modules: map[canon.Hash]*sourceOf{}, texts: map[string]string{}}
+}
+
+// Add returns what collects the source of a module for [sandbox.Observers].
+func (s *Sources) Add(module canon.Hash) sandbox.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.modules[module]
 	if m == nil {
-		return
-	}
-	call := map[uint32]uint64{}
-	for rewritten, n := range counts {
-		if at, ok := m.offsets.Original(rewritten); ok {
-			call[at] = max(call[at], n)
-		}
-	}
-	for at, n := range call {
-		m.counts[at] += n
-	}
-}
-
-func (l *Lines) open(key recordedKey) *lines {
-	module, err := l.store.Module(l.ctx, key.digest)
-	if err != nil {
-		return nil
-	}
-	limits := sandbox.WithDefaults(sandbox.Limits(key.limits))
-	rewritten, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: true, Offsets: true})
-	if err != nil {
-		return nil
-	}
-	m := &lines{offsets: rewritten.Offsets, counts: map[uint32]uint64{}}
-	if m.module, err = wasm.Decode(module); err != nil {
-		return nil
-	}
-	m.table, err = source.Open(module)
-	if err != nil {
-		return nil
+		m = &sourceOf{all: s, lines: map[Line]*spent{}}
+		s.modules[module] = m
 	}
 	return m
 }
 
-// Of returns the lines of the functions of a module, or of all modules that were executed if digest is
-// nil, by their functions. Those that were not executed are among them.
-func (l *Lines) Of(digest *canon.Hash) (all []Line) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	sums := map[Line]*Line{}
-	for key, m := range l.modules {
-		if m != nil && (digest == nil || key.digest == *digest) {
-			m.add(sums)
-		}
+// hold charges bytes that are kept. The caller holds mu.
+func (s *Sources) hold(n int) bool {
+	err := s.work.Hold(n)
+	if err != nil {
+		s.problem = cmp.Or(s.problem, err.Error())
 	}
-	for _, sum := range sums {
-		all = append(all, *sum)
+	return err == nil
+}
+
+// text returns the one copy of a text. The caller holds mu.
+func (s *Sources) text(text string) string {
+	kept, ok := s.texts[text]
+	if !ok && s.hold(len(text)+64) {
+		kept = strings.Clone(text)
+		s.texts[kept] = kept
+	}
+	return kept
+}
+
+// Module implements [sandbox.Source].
+func (m *sourceOf) Module(functions, imports int, language, problem string) {
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	m.imports, m.language = imports, m.all.text(language)
+	m.all.problem = cmp.Or(m.all.problem, m.all.text(problem))
+	if n := functions - len(m.functions); n > 0 && m.all.hold(24*n) {
+		m.functions = append(m.functions, make([]Function, n)...)
+	}
+}
+
+// Function implements [sandbox.Source].
+func (m *sourceOf) Function(index uint32, name string, lines int) {
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	if int64(index) < int64(len(m.functions)) {
+		m.functions[index] = Function{m.all.text(name), lines}
+	}
+}
+
+// SourceLine implements [sandbox.Source].
+func (m *sourceOf) SourceLine(l Line) {
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	key := Line{Function: l.Function, Name: m.all.text(l.Name), File: m.all.text(l.File), Line: l.Line}
+	sum := m.lines[key]
+	if sum == nil && int64(l.Function) < int64(len(m.functions)) && m.all.hold(160) {
+		sum = &spent{}
+		m.lines[key] = sum
+	}
+	if sum != nil {
+		sum.executed, sum.fuel = sum.executed+l.Executed, sum.fuel+l.Fuel
+	}
+}
+
+// Problem returns why some names and lines are missing, or "".
+func (s *Sources) Problem() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem
+}
+
+// Functions returns the functions of a module that was called, by their index, how many of them, the
+// first ones, are imports, and the language of the scripts that it interprets, such as "Python", or "".
+func (s *Sources) Functions(module canon.Hash) (all []Function, imports int, language string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.modules[module]
+	if m == nil {
+		return nil, 0, ""
+	}
+	return m.functions, min(m.imports, len(m.functions)), m.language
+}
+
+// Lines returns the lines of the functions that were called, of a module or, if module is nil, of all, by
+// their functions. Those that were not executed are among them.
+func (s *Sources) Lines(module *canon.Hash) (all []Line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for digest, m := range s.modules {
+		if module != nil && digest != *module {
+			continue
+		}
+		for l, sum := range m.lines {
+			l.Executed, l.Fuel = sum.executed, sum.fuel
+			all = append(all, l)
+		}
 	}
 	slices.SortFunc(all, func(a, b Line) int {
 		return cmp.Or(cmp.Compare(a.Function, b.Function), strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), strings.Compare(a.Name, b.Name))
 	})
 	return all
-}
-
-// add adds the lines to sums, by what is not a sum of them.
-func (m *lines) add(sums map[Line]*Line) {
-	type instruction struct {
-		at   uint32
-		cost uint64
-	}
-	imports := m.module.NumImportedFuncs()
-	for body := range m.module.Code {
-		_, it, err := m.module.Body(body, nil)
-		var code []instruction
-		for err == nil && it.Next() {
-			code = append(code, instruction{uint32(it.Instr.Pos), rewrite.Cost(&it.Instr, imports)})
-		}
-		var n uint64
-		for _, in := range slices.Backward(code) {
-			if counted, ok := m.counts[in.at]; ok {
-				n = counted
-			} // else it is part of the operation behind it
-			places := m.table.Lines(in.at)
-			if len(places) == 0 || places[0].Line == 0 {
-				continue
-			}
-			key := Line{Function: uint32(imports + body), Name: places[0].Function, File: places[0].File, Line: places[0].Line}
-			sum := sums[key]
-			if sum == nil {
-				sum = &Line{key.Function, key.Name, key.File, key.Line, 0, 0}
-				sums[key] = sum
-			}
-			sum.Executed, sum.Fuel = max(sum.Executed, n), sum.Fuel+n*in.cost
-		}
-	}
 }

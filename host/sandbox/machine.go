@@ -15,18 +15,18 @@ import (
 type machineCode struct {
 	code   *machine.Code
 	count  bool
-	script *source.Table // nil for none
+	source *sourceOf // nil if nothing observes it
 }
 
 // translated makes the machine translate a module.
-func translated(p *Prepared, count bool) (executable, error) {
+func translated(p *Prepared, o Observers) (executable, error) {
 	code, err := machine.Translate(p.Wasm, rewrite.GlobalFuel)
 	if err != nil {
 		return nil, err
 	}
-	c := &machineCode{code: code, count: count}
-	if p.Script != nil {
-		c.script, err = source.Open(p.Script)
+	c := &machineCode{code: code, count: o.Source != nil}
+	if p.Module != nil {
+		c.source, err = describe(p, o)
 	}
 	return c, err
 }
@@ -45,13 +45,13 @@ func (c *machineCode) instantiate(i *instance) (running, error) {
 	if c.count {
 		m.Count()
 	}
-	return &machineModule{m, i, c.script}, nil
+	return &machineModule{m, i, c.source}, nil
 }
 
 type machineModule struct {
 	m      *machine.Machine
 	i      *instance
-	script *source.Table
+	source *sourceOf
 }
 
 func (m *machineModule) memory() memory { return m.m }
@@ -80,7 +80,7 @@ func (f machineFunction) CallWithStack(_ context.Context, stack []uint64) error 
 		f.m.Record(0)
 		ctx = s.ctx
 	}
-	f.m.Observe(s.watch.lines(f.m, f.script))
+	f.m.Observe(s.watch.lines(f.m, f.source.script()))
 	err := f.m.Call(ctx, f.name, stack)
 	if err != nil && errors.Is(err, ctx.Err()) {
 		err = &guestStopped{s.interruption()}
@@ -115,16 +115,5 @@ func (w *watch) lines(m *machine.Machine, script *source.Table) func() []machine
 			ranges = append(ranges, machine.Range{Addr: address, Len: 4})
 		}
 		return ranges
-	}
-}
-
-// observed gives the observers of a call what the machine has seen of it.
-func (e *Engine) observed(i *instance, c Call) {
-	m := i.module.(*machineModule).m
-	if e.observers.Counts != nil {
-		e.observers.Counts(c.Tool, m.Counts())
-	}
-	if c.Recorded != nil {
-		c.Recorded(m.Recording())
 	}
 }

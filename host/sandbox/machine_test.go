@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,18 +83,22 @@ func TestACallIsRecorded(t *testing.T) {
 func TestExecutionsAreCounted(t *testing.T) {
 	t.Parallel()
 	counted := map[uint64]int{} // instructions, by how often they were executed
-	e := engineWith(t, Config{Machine: true, Observers: Observers{Counts: func(tool string, counts iter.Seq2[uint32, uint64]) {
-		for _, n := range counts {
-			counted[n]++
-		}
-	}}})
+	e := engineWith(t, Config{Machine: true, Observers: Observers{Source: func(string) Source { return nil }}})
 	loop := asm().Block(wasm.OpLoop, wasm.BlockEmpty).
 		Index(wasm.OpLocalGet, 2).I64(1).Op(wasm.OpI64Add).Index(wasm.OpLocalTee, 2).I64(777).Op(wasm.OpI64LtS).Index(wasm.OpBrIf, 0).Op(wasm.OpEnd)
 	m := load(t, e, tiny((*wasm.Asm)(loop).I64(int64(abi.Pack(outputAt, 8)))).Bytes(), Limits{})
-	clear(counted)
-	if _, err := m.Call(t.Context(), Call{Tool: "x", Input: []byte("x")}, &world{}); err != nil {
-		t.Fatal(err)
+	s, err := m.begin()
+	must(t, err)
+	s.unseal()
+	s.imports = &world{}
+	s.attend(t.Context(), false)
+	s.allow(m.limits.Fuel)
+	_, err = s.execute([]byte("x"))
+	must(t, err)
+	for _, n := range s.instance.module.(*machineModule).m.Counts() {
+		counted[n]++
 	}
+	must(t, m.end(s))
 	if counted[777] < 2 || counted[1] == 0 || counted[0] == 0 || len(counted) != 3 { // 0 is not executed, in a function that was called
 		t.Errorf("%v", counted)
 	}

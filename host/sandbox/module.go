@@ -47,7 +47,8 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits Limits) (*Mo
 }
 
 // LoadPrepared does the rest of Load for a module prepared by an engine with the same limits and
-// profile, perhaps in another process. It trusts that source and repeats no check. The module keeps
+// profile, perhaps in another process. It trusts that source and repeats no check, unless p is [Engine.Unread].
+// The module keeps
 // p.Wasm, which must not be changed. After a heavy start-up p has the resulting start, so that other
 // processes begin with it; its data is then valid until the module is closed. The error may be
 // [ErrSpoiled].
@@ -56,6 +57,13 @@ func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error)
 		return nil, ErrClosed
 	}
 	defer e.life.leave()
+	if p.Wasm == nil {
+		read, err := e.check(p.Module, Sum(p.Module), p.Limits)
+		if err != nil {
+			return nil, err
+		}
+		*p = *read
+	}
 	return e.build(ctx, p)
 }
 

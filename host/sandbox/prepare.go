@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/internal/wasm"
 )
 
@@ -24,7 +23,7 @@ type Prepared struct {
 	First   []string          // the exports that run before every call, in their order
 	Start   []byte            // unless empty, First has run: the state after it, and Data is the memory then
 	Reserve uint64            // bytes of memory that an instance can have
-	Script  []byte            // see source.Script; only for an engine that reports lines
+	Module  []byte            // as it came; only for an engine whose calls are observed by the machine
 
 	// Folder has only the code. It is empty without a cache: then the process that loads
 	// the module compiles or interprets it.
@@ -116,6 +115,13 @@ func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared)
 	return err
 }
 
+// Unread returns a module that the engine which loads it, perhaps in another process, checks and rewrites
+// itself.
+func (e *Engine) Unread(wasmBytes []byte, limits Limits) (*Prepared, error) {
+	limits, err := e.complete(limits)
+	return &Prepared{Digest: Sum(wasmBytes), Module: wasmBytes, Limits: limits}, err
+}
+
 // check gates and rewrites a module. The result is not compiled yet, and its data shares
 // memory with wasmBytes.
 func (e *Engine) check(wasmBytes []byte, digest Digest, limits Limits) (*Prepared, error) {
@@ -129,12 +135,12 @@ func (e *Engine) check(wasmBytes []byte, digest Digest, limits Limits) (*Prepare
 	if err != nil {
 		return nil, err
 	}
-	var script []byte
-	if e.machine && e.observers.Profile != nil {
-		script = source.Script(wasmBytes)
+	var module []byte
+	if e.machine && (e.observers.Profile != nil || e.observers.Source != nil) {
+		module = wasmBytes
 	}
 	return &Prepared{
-		Script: script, Digest: digest, ABI: kind, Imports: importNames(rewritten.Info), Limits: limits,
+		Module: module, Digest: digest, ABI: kind, Imports: importNames(rewritten.Info), Limits: limits,
 		Wasm: rewritten.Wasm, Size: len(rewritten.Wasm), Data: rewritten.Data, Globals: rewritten.Globals, First: preparation(rewritten.Info, kind),
 		Reserve: uint64(min(rewritten.Info.Memory.Max, limits.MemoryPages)) * wasm.PageSize,
 	}, nil

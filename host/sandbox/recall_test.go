@@ -20,7 +20,7 @@ func TestPreparedSurvivesTheWay(t *testing.T) {
 	prepared := Prepared{
 		Digest: Digest{1, 2}, ABI: "an ABI", Imports: []string{"a.b", "c.d"}, Limits: Limits{Fuel: 1, EffectBytes: 9},
 		Wasm: []byte("rewritten"), Size: 5, Data: []rewrite.Segment{{Offset: 1 << 31, Bytes: []byte("data")}, {Offset: 7, Bytes: []byte{}}},
-		Globals: []string{"g"}, First: []string{"_initialize"}, Start: []byte("{}"), Reserve: 1 << 40, Folder: "a", Script: []byte("b"),
+		Globals: []string{"g"}, First: []string{"_initialize"}, Start: []byte("{}"), Reserve: 1 << 40, Folder: "a", Module: []byte("b"),
 	}
 	body, err := prepared.Encode()
 	must(t, err)

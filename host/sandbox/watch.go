@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"encoding/binary"
-	"iter"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -15,9 +14,9 @@ type Observers struct {
 	// with the same fuel. It may return nil.
 	Profile func(tool string) Profiler
 
-	// Counts receives after each call how often each instruction was executed, by its
-	// offset in the rewritten module. Only the machine counts.
-	Counts func(tool string, counts iter.Seq2[uint32, uint64])
+	// Source is called after each call, and receives what its module says of its source and which lines
+	// of it were executed. Only the machine counts. It may return nil.
+	Source func(tool string) Source
 
 	// Progress receives the fuel that a call has spent since the last report: every few
 	// milliseconds, and at its end. All calls in progress use it.
@@ -40,6 +39,29 @@ type Profiler interface {
 	Leave(fuel uint64)
 	// End reports the end of the call.
 	End(fuel uint64)
+}
+
+// Source receives what a module says of its source. Texts may be hostile, and have at most 1 KiB.
+type Source interface {
+	// Module reports how many functions the module has, how many of these, the first ones, are imports,
+	// the language of the scripts that it interprets, such as "Python", or "", and why names and lines
+	// are missing, or "".
+	Module(functions, imports int, language, problem string)
+	// Function reports the name of a function, or "", and how many source lines it has. That is reported
+	// once for each place where a module is loaded.
+	Function(index uint32, name string, lines int)
+	// SourceLine reports a line of a function that was called.
+	SourceLine(l SourceLine)
+}
+
+// SourceLine is a source line of a function.
+type SourceLine struct {
+	Function uint32 // index of the one that it was compiled into
+	Name     string // of the function of the source
+	File     string
+	Line     int
+	Executed uint64 // how often, at most, one of its instructions was
+	Fuel     uint64 // that its instructions cost, but for the bytes that bulk operations move
 }
 
 // TraceEvent is one call of an import.

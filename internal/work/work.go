@@ -77,6 +77,9 @@ func (b *Budget) Hold(n int) error {
 // Release gives back n bytes that were held.
 func (b *Budget) Release(n int) { b.held.Add(-int64(n)) }
 
+// Room returns how many bytes may still be held.
+func (b *Budget) Room() int { return int(max(b.limits.Bytes-b.held.Load(), 0)) }
+
 // Context returns the context with which the budget ends.
 func (b *Budget) Context() context.Context { return b.ctx }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/source"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // A native tool is compiled from a copy of its folder, by a compiler and not by the build
@@ -70,7 +71,7 @@ func (l nativeLanguage) build(ctx context.Context, ref, dir, _ string) ([]byte, 
 			return nil, err
 		}
 		if module, err = n.module(n.out); err == nil {
-			module, err = source.Trim(module, n.own)
+			module, err = source.Trim(work.New(ctx, work.ForSize(len(module))), module, n.own)
 		}
 		if err != nil {
 			return nil, err

@@ -3,13 +3,12 @@ package source
 import (
 	"bytes"
 	"strings"
+
+	"github.com/starling-host/starling/internal/work"
 )
 
-// Bounds of names of functions, files and types, in bytes: of what is kept, and of what is read.
-const (
-	maxName = 256
-	maxText = 4096
-)
+// maxName is how many bytes are shown of the name of a function, a file or a type.
+const maxName = 256
 
 // cursor reads little-endian numbers. After the end of its bytes it reads zeros and has failed.
 type cursor struct {
@@ -77,13 +76,16 @@ func (c *cursor) zigzag() int64 {
 	return int64(u>>1) ^ -int64(u&1)
 }
 
-// text reads bytes up to a zero. Many entries can point to one text, so it must not be long.
-func (c *cursor) text() string {
+// text reads bytes up to a zero. Many entries can point to one text.
+func (c *cursor) text(b *work.Budget) string {
 	if c.failed {
 		return ""
 	}
-	n := bytes.IndexByte(c.b[c.pos:min(c.pos+maxText, len(c.b))], 0)
-	if n < 0 {
+	n, read := bytes.IndexByte(c.b[c.pos:], 0), len(c.b)-c.pos
+	if n >= 0 {
+		read = n
+	}
+	if b.Spend(1+read/64) != nil || n < 0 {
 		c.failed = true
 		return ""
 	}

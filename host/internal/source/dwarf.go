@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"debug/dwarf"
 	"iter"
+	"math"
 	"path"
 	"slices"
 	"sort"
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // debugInfo is the debug information of a module, of the versions 2 to 5 in the 32-bit format. Its
@@ -17,10 +19,9 @@ import (
 type debugInfo struct {
 	sections, kept [len(sectionNames)][]byte // what is read of sections is copied to kept, unless that is nil
 
+	work     *work.Budget
 	units    []unit
 	tables   map[uint64]map[uint64]abbrev
-	left     int // bytes of abbreviations that may still be read
-	steps    int // entries that may still be read, and those of lists
 	base     uint32
 	limit    uint64             // the length of the code section's body
 	programs map[uint64][]int32 // the files of each line program that was read
@@ -45,6 +46,8 @@ func (d *debugInfo) at(section int, pos uint64) *cursor {
 func (d *debugInfo) element(section int, table, index uint64) uint64 {
 	return d.at(section, table+4*min(index, 1<<32)).uint(4)
 }
+
+const sizeOfUnit = 192 // bytes, with its place among the line programs
 
 // unit is one unit of compilation.
 type unit struct {
@@ -83,20 +86,13 @@ type attr struct {
 	block []byte // of a block or an inline string
 }
 
-// Forms, by the names of the standard without their prefix, operations, and bounds.
+// Forms, by the names of the standard without their prefix, and operations.
 const (
 	formAddr, formString, formStrp, formUdata, formIndirect, formLineStrp = 0x01, 0x08, 0x0e, 0x0f, 0x16, 0x1f
 	formImplicit, formStrx, formAddrx, formLocListx, formRngListx         = 0x21, 0x1a, 0x1b, 0x22, 0x23
 	formRef1, formRefUdata, formStrx1, formStrx4, formAddrx1, formAddrx4  = 0x11, 0x15, 0x25, 0x28, 0x29, 0x2c
 
 	opAddr, opAddrx, opAddrIndex = 0x03, 0xa1, 0xfb
-
-	maxAttrs   = 64
-	maxAbbrevs = 4 << 20 // bytes
-	maxSteps   = 8 << 20
-	maxDepth   = 200     // of nested entries whose names count
-	maxLevels  = 1 << 14 // of nested entries
-	maxDirs    = 1 << 14 // and files, of one line program
 )
 
 // forms has for each form how its values are written: a digit is the size of a number, u and s are
@@ -107,24 +103,19 @@ const forms = "?4?bd248tva11s4u41248u*4v0uu44x48iuu812341234"
 // readDWARF reads the sections of the module, and reports whether there is any line or function.
 func (t *Table) readDWARF() bool {
 	code := t.module.Section(wasm.SectionCode)
-	d := &debugInfo{tables: map[uint64]map[uint64]abbrev{}, programs: map[uint64][]int32{}, base: uint32(code.Offset), limit: uint64(len(code.Body)), steps: maxSteps}
+	d := &debugInfo{tables: map[uint64]map[uint64]abbrev{}, programs: map[uint64][]int32{}, base: uint32(code.Offset), limit: uint64(len(code.Body)), work: t.work}
 	d.sections = t.keptSections()
 	for i, name := range sectionNames {
 		if d.sections[i] == nil {
 			d.sections[i] = t.content(".debug_" + name)
 		}
-		if t.own != nil {
+		if t.own != nil && t.work.Hold(len(d.sections[i])) == nil {
 			d.kept[i] = make([]byte, len(d.sections[i]))
 		}
 	}
-	if len(d.sections[secAbbrev]) > maxAbbrevs {
-		return false
-	}
-	d.left = 2 * len(d.sections[secAbbrev])
 	t.dwarf = d
-	lines := uint64(len(d.sections[secLine]))
 	var e entry
-	for start := uint64(0); ; {
+	for start := uint64(0); d.work.Spend(1) == nil && d.work.Hold(sizeOfUnit) == nil; {
 		c := d.at(secInfo, start)
 		u := unit{start: start, end: start + 4 + c.uint(4), version: c.uint(2)}
 		if c.failed || u.end < uint64(c.pos) || u.end > uint64(len(c.b)) {
@@ -155,7 +146,7 @@ func (t *Table) readDWARF() bool {
 		u.low = e.number(dwarf.AttrLowpc)
 		if program, ok := e.attr(dwarf.AttrStmtList); ok {
 			if u.files, ok = d.programs[program.n]; !ok {
-				u.files = t.readLines(&u, program.n, d.text(&e, dwarf.AttrCompDir), d.text(&e, dwarf.AttrName), &lines)
+				u.files = t.readLines(&u, program.n, d.text(&e, dwarf.AttrCompDir), d.text(&e, dwarf.AttrName))
 				d.programs[program.n] = u.files
 			}
 		}
@@ -173,26 +164,21 @@ func (d *debugInfo) abbrevs(offset uint64) map[uint64]abbrev {
 		return table
 	}
 	table := map[uint64]abbrev{}
-	for c := d.at(secAbbrev, offset); d.left > 0; {
-		before := c.pos
+	d.tables[offset] = table
+	for c := d.at(secAbbrev, offset); d.work.Spend(1) == nil && d.work.Hold(96) == nil; {
 		code := c.uleb()
 		if code == 0 || c.failed {
 			break
 		}
 		a := abbrev{tag: dwarf.Tag(c.uleb()), children: c.byte() != 0}
-		for f := c.field(); f != (field{}); f = c.field() {
+		for f := c.field(); f != (field{}) && d.work.Spend(1) == nil && d.work.Hold(48) == nil; f = c.field() {
 			if f.form == formImplicit {
 				f.constant = c.sleb()
 			}
 			a.fields = append(a.fields, f)
 		}
-		d.left -= c.pos - before
-		if len(a.fields) > maxAttrs {
-			return nil
-		}
 		table[code] = a
 	}
-	d.tables[offset] = table
 	return table
 }
 
@@ -206,16 +192,20 @@ func (d *debugInfo) entry(u *unit, offset uint64, e *entry) bool {
 	a, ok := u.abbrevs[code]
 	e.tag, e.children = a.tag, a.children
 	for _, f := range a.fields {
+		if c.failed {
+			break
+		}
 		e.attrs = append(e.attrs, d.value(u, c, f))
 	}
 	e.next = uint64(c.pos)
-	return !c.failed && (code == 0 || ok)
+	return d.work.Spend(1+max(c.pos-int(offset), 0)/16) == nil && !c.failed && (code == 0 || ok)
 }
 
 // value reads the value of an attribute. Indexes become what they are of, and references offsets of
 // info.
 func (d *debugInfo) value(u *unit, c *cursor, f field) attr {
 	v := attr{name: f.attr, form: f.form}
+	c.failed = c.failed || d.work.Spend(1) != nil
 	if v.form == formIndirect {
 		v.form = c.uleb()
 	}
@@ -235,7 +225,7 @@ func (d *debugInfo) value(u *unit, c *cursor, f field) attr {
 	case 'i':
 		v.n = uint64(f.constant)
 	case 't':
-		v.block = []byte(c.text())
+		v.block = []byte(c.text(d.work))
 	case 'a', 'b', 'd':
 		v.block = c.take(c.uint(int(written-'a') + 1))
 	case 'v':
@@ -284,9 +274,9 @@ func (d *debugInfo) text(e *entry, name dwarf.Attr) string {
 func (d *debugInfo) string(a attr) string {
 	switch a.form {
 	case formStrp:
-		return d.at(secStr, a.n).text()
+		return d.at(secStr, a.n).text(d.work)
 	case formLineStrp:
-		return d.at(secLineStr, a.n).text()
+		return d.at(secLineStr, a.n).text(d.work)
 	}
 	return string(a.block)
 }
@@ -300,8 +290,7 @@ func (d *debugInfo) below(e *entry) iter.Seq2[int, *entry] {
 		if !e.children {
 			depth = 0
 		}
-		for pos := e.next; depth > 0 && depth < maxLevels && d.steps > 0 && d.entry(e.u, pos, &child); pos = child.next {
-			d.steps--
+		for pos := e.next; depth > 0 && d.entry(e.u, pos, &child); pos = child.next {
 			switch {
 			case child.tag == 0:
 				depth--
@@ -331,16 +320,14 @@ func (d *debugInfo) find(offset uint64, e *entry) bool {
 	return i < len(d.units) && offset >= d.units[i].body && d.entry(&d.units[i], offset, e)
 }
 
-// readLines reads a line program, and returns its files by their numbers. Programs do not overlap, so
-// left bounds them together.
-func (t *Table) readLines(u *unit, offset uint64, dir, name string, left *uint64) (files []int32) {
+// readLines reads a line program, and returns its files by their numbers.
+func (t *Table) readLines(u *unit, offset uint64, dir, name string) (files []int32) {
 	d := t.dwarf
 	c := d.at(secLine, offset)
 	size := c.uint(4)
-	if c.failed || size > uint64(len(c.b)-c.pos) || size > *left {
+	if c.failed || size > uint64(len(c.b)-c.pos) {
 		return nil
 	}
-	*left -= size
 	c.b = c.b[:c.pos+int(size)]
 	program := c.b
 	version := c.uint(2)
@@ -361,15 +348,15 @@ func (t *Table) readLines(u *unit, offset uint64, dir, name string, left *uint64
 	}
 	// table reads the folders or the files. Before DWARF 5 their forms are fixed, and an empty name is behind them.
 	table := func(forms []field, yield func(name string, dir uint64)) {
-		n := uint64(maxDirs)
+		n := uint64(math.MaxUint64)
 		if version == 5 {
 			forms = nil
 			for range c.byte() {
 				forms = append(forms, c.field())
 			}
-			n = min(c.uleb(), n)
+			n = c.uleb()
 		}
-		for before := -1; n > 0 && !c.failed && c.pos > before; n-- {
+		for before := -1; n > 0 && !c.failed && c.pos > before && d.work.Hold(sizeOfMark) == nil; n-- {
 			name, dir := "", uint64(0)
 			before = c.pos
 			for _, f := range forms {
@@ -397,7 +384,9 @@ func (t *Table) readLines(u *unit, offset uint64, dir, name string, left *uint64
 		if len(dirs) > 0 {
 			name = under(dirs[0], name)
 		}
-		dirs = append(dirs, name)
+		if d.work.Hold(len(name)) == nil {
+			dirs = append(dirs, name)
+		}
 	}
 	addFile := func(name string, in uint64) {
 		if in < uint64(len(dirs)) {
@@ -426,11 +415,11 @@ func (t *Table) readLines(u *unit, offset uint64, dir, name string, left *uint64
 		if !end && uint32(r.file) < uint32(len(files)) {
 			row.file = files[r.file]
 		}
-		if address < d.limit && len(t.rows) < maxRows {
+		if address < d.limit && d.work.Hold(sizeOfRow) == nil {
 			t.rows = append(t.rows, row)
 		}
 	}
-	for !c.failed && c.pos < len(c.b) {
+	for !c.failed && c.pos < len(c.b) && d.work.Spend(1) == nil {
 		op := int(c.byte())
 		switch {
 		case op >= opcodes:
@@ -469,6 +458,7 @@ func (t *Table) readLines(u *unit, offset uint64, dir, name string, left *uint64
 			for range lengths[op-1] {
 				c.uleb()
 			}
+			c.failed = c.failed || d.work.Spend(int(lengths[op-1])) != nil
 		}
 	}
 	return files
@@ -523,7 +513,8 @@ func (d *debugInfo) list(u *unit, offset uint64, section int) iter.Seq2[[2]uint6
 			}
 			return c.uint(4)
 		}
-		for ; !c.failed && d.steps > 0; d.steps-- {
+		for before := c.pos; !c.failed && d.work.Spend(1+(c.pos-before)/16) == nil; {
+			before = c.pos
 			var r [2]uint64
 			var expression []byte
 			if old {
@@ -589,7 +580,7 @@ func (t *Table) readScopes() {
 				if e.tag == dwarf.TagSubprogram {
 					s.parent = -1
 				}
-				if name := d.text(e, dwarf.AttrName); name != "" && len(names) < maxNames {
+				if name := d.text(e, dwarf.AttrName); name != "" && d.work.Hold(sizeOfName+len(in.prefix)+len(name)) == nil {
 					names[e.offset] = cut([]byte(in.prefix + name))
 				}
 				if n := e.number(dwarf.AttrCallFile); e.tag == dwarf.TagInlinedSubroutine && n < uint64(len(u.files)) {
@@ -598,22 +589,25 @@ func (t *Table) readScopes() {
 				s.line, s.column = int32(e.number(dwarf.AttrCallLine)), int32(e.number(dwarf.AttrCallColumn))
 				next := int32(len(t.scopes))
 				for low, high := range d.rangesOf(e) {
-					if next == maxScopes || len(t.marks) >= maxRows {
+					if d.work.Hold(2*sizeOfMark) != nil {
 						break
 					}
 					in.scope = next
 					t.marks = append(t.marks, mark{low, next + 1}, mark{high, -s.parent - 1})
 				}
-				if in.scope == next {
+				if in.scope == next && d.work.Hold(sizeOfScope) == nil {
 					if e.tag != dwarf.TagLexDwarfBlock || s.function < 0 {
 						s.function = next
 					}
 					t.scopes = append(t.scopes, s)
 				}
 			case dwarf.TagNamespace, dwarf.TagStructType, dwarf.TagClassType, dwarf.TagUnionType, dwarf.TagEnumerationType:
-				if name := d.text(e, dwarf.AttrName); name != "" && depth < maxDepth && len(in.prefix) < maxName {
+				if name := d.text(e, dwarf.AttrName); name != "" && len(in.prefix) < maxName {
 					in.prefix += name + "::"
 				}
+			}
+			if depth == len(levels) && d.work.Hold(sizeOfMark+maxName) != nil {
+				break
 			}
 			levels = append(levels[:depth], in)
 		}

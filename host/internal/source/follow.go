@@ -1,32 +1,5 @@
 package source
 
-import (
-	"bytes"
-	"slices"
-
-	"github.com/starling-host/starling/host/internal/interp"
-	"github.com/starling-host/starling/host/internal/wasm"
-)
-
-// Script returns a small module for [Open] that says of a script what the module of its interpreter
-// says, or nil if the module is no interpreter.
-func Script(module []byte) []byte {
-	m, err := wasm.Decode(module)
-	if err != nil || interp.Of(module) == nil {
-		return nil
-	}
-	var lines []byte
-	for _, d := range m.Data {
-		if b := m.Bytes(d.Pos, d.End); bytes.Contains(b, []byte(placeTable)) {
-			lines = b[bytes.LastIndex(b, []byte(placeTable)):]
-		}
-	}
-	m.Sections = slices.DeleteFunc(m.Sections, func(s wasm.Section) bool { return s.Name != interp.Section })
-	m.SetBody(wasm.SectionCode, []byte{0})
-	m.SetBody(wasm.SectionData, append(wasm.AppendU32([]byte{1, 1}, uint32(len(lines))), lines...)) // one, passive
-	return m.Encode()
-}
-
 // Follower follows the calls of a script while the interpreter executes it.
 type Follower struct {
 	Table  *Table

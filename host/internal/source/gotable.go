@@ -6,10 +6,11 @@ import (
 	"sort"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
-// maxImage bounds the initial memory that is searched for a table.
-const maxImage = 64 << 20
+// goMagic is what a table begins with, since Go 1.20, for addresses of 8 bytes.
+var goMagic = []byte{0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8}
 
 // goTable is the table of functions of Go since 1.20, see pcHeader and _func in package runtime. A
 // position in a function is a point, a number that grows with calls and inlined functions. Only some
@@ -19,22 +20,23 @@ type goTable struct {
 	memory, table                      []byte // the table is in the memory
 	names, units, files, values, funcs uint64 // offsets in the table
 	functionData                       uint64 // the address that function data count from
-	left                               int    // values that may still be read
+	work                               *work.Budget
+	held                               int // bytes of the values of a function
 }
 
 // readGo reads the table of a module that the Go compiler made, and reports whether there is one.
 func (t *Table) readGo() bool {
 	memory := t.image()
 	for from := 0; ; from++ {
-		i := bytes.Index(memory[from:], []byte{0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8})
-		if i < 0 {
+		i := bytes.Index(memory[from:], goMagic)
+		if i < 0 || t.work.Spend(1+(2*len(memory)+len(t.module.Code))/64) != nil { // for what follows
 			return false
 		}
 		from += i
 		c := at(memory, uint64(from)+8)
 		count := c.uint(8)
 		c.take(16) // the number of files, and an address
-		g := goTable{memory: memory, table: memory[from:], names: c.uint(8), units: c.uint(8), files: c.uint(8), values: c.uint(8), funcs: c.uint(8), left: 4 * maxRows}
+		g := goTable{memory: memory, table: memory[from:], names: c.uint(8), units: c.uint(8), files: c.uint(8), values: c.uint(8), funcs: c.uint(8), work: t.work}
 		if c.failed || count > uint64(len(t.module.Code)) {
 			continue
 		}
@@ -47,11 +49,14 @@ func (t *Table) readGo() bool {
 		// Bodies count from the first function, in steps of 1 since Go 1.26, before that of 1<<16.
 		first := at(g.table, g.funcs).uint(4)
 		step := max(at(g.table, g.funcs+8).uint(4)-first, 1)
+		if t.work.Hold(len(t.module.Code)) != nil {
+			return false
+		}
 		seen := make([]bool, len(t.module.Code))
 		for i := range count {
 			f := at(g.table, g.funcs+8*i)
 			body, offset := (f.uint(4)-first)/step, f.uint(4)
-			if body < uint64(len(seen)) && !seen[body] && len(t.rows) < maxRows && len(t.scopes) < maxScopes {
+			if body < uint64(len(seen)) && !seen[body] && t.work.Spend(1) == nil {
 				seen[body] = true
 				t.readGoFunction(&g, int(body), at(g.table, g.funcs+offset))
 			}
@@ -60,13 +65,15 @@ func (t *Table) readGo() bool {
 	}
 }
 
-// image returns the memory that the module begins with.
+// image returns the memory that a module begins with which has the table of Go somewhere, or nil.
 func (t *Table) image() []byte {
-	size := uint64(0)
+	size, found := uint64(0), false
 	for _, d := range t.module.Data {
-		if end := uint64(uint32(d.Start.Value)) + uint64(d.End-d.Pos); end <= maxImage {
-			size = max(size, end)
-		}
+		size = max(size, uint64(uint32(d.Start.Value))+uint64(d.End-d.Pos))
+		found = found || bytes.Contains(t.module.Bytes(d.Pos, d.End), goMagic)
+	}
+	if !found || t.work.Hold(int(size)) != nil {
+		return nil
 	}
 	memory := make([]byte, size)
 	for _, d := range t.module.Data {
@@ -88,7 +95,8 @@ type goValues []goValue
 // read reads a table of values.
 func (g *goTable) read(offset uint64) (all goValues) {
 	c, last := at(g.table, g.values+offset), goValue{value: -1}
-	for offset != 0 && g.left > 0 {
+	for offset != 0 && g.work.Spend(1) == nil && g.work.Hold(sizeOfMark) == nil {
+		g.held += sizeOfMark
 		change := c.zigzag()
 		if change == 0 && last.end > 0 {
 			break
@@ -99,7 +107,6 @@ func (g *goTable) read(offset uint64) (all goValues) {
 			break
 		}
 		all = append(all, last)
-		g.left--
 	}
 	return all
 }
@@ -115,8 +122,12 @@ func (v goValues) of(point uint64) int64 {
 
 // readGoFunction adds the lines of a function body and of the functions inlined into it.
 func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
+	defer func() {
+		g.work.Release(g.held)
+		g.held = 0
+	}()
 	f.take(4)
-	name := at(g.table, g.names+f.uint(4)).text()
+	name := at(g.table, g.names+f.uint(4)).text(g.work)
 	f.take(12)
 	files, lines, inlined := g.read(f.uint(4)), g.read(f.uint(4)), goValues{}
 	pcData, unit := f.uint(4), f.uint(4)
@@ -131,7 +142,10 @@ func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
 		if number < 0 {
 			return -1, 0
 		}
-		return t.file(at(g.table, g.files+at(g.table, g.units+4*(unit+uint64(number))).uint(4)).text()), int32(lines.of(point))
+		return t.file(at(g.table, g.files+at(g.table, g.units+4*(unit+uint64(number))).uint(4)).text(g.work)), int32(lines.of(point))
+	}
+	if g.work.Hold(sizeOfScope) != nil || g.work.Spend(t.module.Code[body].End-t.module.Code[body].Pos) != nil {
+		return
 	}
 	copies := map[int64]int32{-1: int32(len(t.scopes))}
 	t.scopes = append(t.scopes, scope{name: name, parent: -1, function: int32(len(t.scopes)), file: -1})
@@ -140,7 +154,7 @@ func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
 	copyOf = func(index int64, depth int) int32 {
 		s, ok := copies[index]
 		c := at(g.memory, tree+16*uint64(index)+4)
-		if name, caller := at(g.table, g.names+c.uint(4)).text(), c.uint(4); !ok && depth < maxInlined && len(t.scopes) < maxScopes {
+		if name, caller := at(g.table, g.names+c.uint(4)).text(g.work), c.uint(4); !ok && depth < maxInlined && g.work.Hold(sizeOfScope) == nil {
 			file, line := place(caller)
 			parent := copyOf(inlined.of(caller), depth+1)
 			s = int32(len(t.scopes))
@@ -153,10 +167,10 @@ func (t *Table) readGoFunction(g *goTable, body int, f *cursor) {
 	t.marks = append(t.marks, mark{uint32(t.module.Code[body].Pos), in})
 	t.points(body, func(offset uint32, point uint64) {
 		r := row{at: offset, breakable: true}
-		if r.file, r.line = place(point); (r.file != last.file || r.line != last.line) && len(t.rows) < maxRows {
+		if r.file, r.line = place(point); (r.file != last.file || r.line != last.line) && g.work.Hold(sizeOfRow) == nil {
 			t.rows, last = append(t.rows, r), r
 		}
-		if s := copyOf(inlined.of(point), 0); s != in {
+		if s := copyOf(inlined.of(point), 0); s != in && g.work.Hold(sizeOfMark) == nil {
 			t.marks, in = append(t.marks, mark{offset, s}), s
 		}
 	})

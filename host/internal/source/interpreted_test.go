@@ -20,7 +20,11 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 )
+
+// budget returns a budget for an input of n bytes.
+func budget(n int) *work.Budget { return work.New(context.Background(), work.ForSize(n)) }
 
 type world struct{}
 
@@ -79,7 +83,7 @@ func callsText(calls []source.Call) string {
 // atEffect returns the calls at the last host call of a recording.
 func atEffect(t *testing.T, wasm []byte, r *machine.Recording) (calls []source.Call) {
 	t.Helper()
-	table, err := source.Open(wasm)
+	table, err := source.Open(budget(len(wasm)), wasm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +125,7 @@ func atEffect(t *testing.T, wasm []byte, r *machine.Recording) (calls []source.C
 // lineOfWrite returns the line of the script that wrote a variable of the innermost call last.
 func lineOfWrite(t *testing.T, wasm []byte, r *machine.Recording, variables []source.Variable, name string) int {
 	t.Helper()
-	table, err := source.Open(wasm)
+	table, err := source.Open(budget(len(wasm)), wasm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +218,7 @@ func TestJavaScriptWithoutCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := source.Open(wasm)
+	table, err := source.Open(budget(len(wasm)), wasm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +359,7 @@ func main() {
 	if err != nil || strings.Count(want, "main.go:") != 3 {
 		t.Fatal(err, want)
 	}
-	table, err := source.Open(wasm)
+	table, err := source.Open(budget(len(wasm)), wasm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +373,7 @@ func main() {
 		for range 1 << random.IntN(16) {
 			changed[len(wasm)/2+random.IntN(len(wasm)/2)] = byte(random.Uint32()) // lines are in the data, at the end
 		}
-		if table, err := source.Open(changed); err == nil {
+		if table, err := source.Open(budget(len(changed)), changed); err == nil {
 			for offset := 0; offset < len(wasm); offset += 1000 {
 				table.Lines(uint32(offset))
 			}

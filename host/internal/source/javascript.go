@@ -43,6 +43,9 @@ func (t *Table) readScript(about *interp.About) {
 	for _, d := range t.module.Data {
 		b := t.module.Bytes(d.Pos, d.End)
 		i := bytes.LastIndex(b, []byte(placeTable))
+		if i >= 0 && (t.work.Spend((len(b)-i)/8) != nil || t.work.Hold(2*(len(b)-i)) != nil) {
+			return
+		}
 		var lines struct {
 			Files []string `json:"files"`
 			Runs  string   `json:"runs"`
@@ -52,6 +55,9 @@ func (t *Table) readScript(about *interp.About) {
 		}
 		t.script.files = lines.Files
 		for text := range strings.SplitSeq(lines.Runs, ",") {
+			if t.work.Spend(1) != nil || t.work.Hold(sizeOfRow) != nil {
+				return
+			}
 			var n [5]int
 			for i, s := range strings.Fields(text) {
 				if v, err := strconv.ParseInt(s, 36, 32); err == nil && i < len(n) {

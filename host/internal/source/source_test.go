@@ -30,7 +30,7 @@ func opened(t testing.TB, path string) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := Open(module)
+	table, err := Open(budget(len(module)), module)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,19 +119,19 @@ func compareWithLLVM(t *testing.T, table *Table, path string) {
 func TestTrim(t *testing.T) {
 	for _, flags := range [][]string{{"-gdwarf-4", "-O2"}, {"-gdwarf-5", "-O2"}} {
 		module, _ := os.ReadFile(compiled(t, flags...))
-		trimmed, err := Trim(module, func(file string) bool { return file == "testdata/points.c" })
+		trimmed, err := Trim(budget(len(module)), module, func(file string) bool { return file == "testdata/points.c" })
 		if err != nil || len(trimmed) > 12_000 || len(module) < 50_000 {
 			t.Fatalf("%d bytes of %d, error %v", len(trimmed), len(module), err)
 		}
-		all, err := Open(module)
+		all, err := Open(budget(len(module)), module)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept, err := Open(trimmed)
+		kept, err := Open(budget(len(trimmed)), trimmed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		state := State{Locals: make([]uint64, 8), Operands: make([]uint64, 8), Globals: make([]uint64, 2), Memory: make([]byte, 1<<16)}
+		state := State{Locals: make([]uint64, 8), Globals: make([]uint64, 2), Memory: make([]byte, 1<<16)}
 		compared := 0
 		for i := range all.module.Code {
 			_, it, _ := all.module.Body(i, nil)
@@ -140,8 +140,8 @@ func TestTrim(t *testing.T) {
 				want, got := all.Lines(at), kept.Lines(at)
 				if strings.HasSuffix(want[0].File, "points.c") {
 					compared++
-					if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(kept.Variables(at, state), all.Variables(at, state)) {
-						t.Fatalf("%#x: %v, %+v, before %v, %+v", at, got, kept.Variables(at, state), want, all.Variables(at, state))
+					if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(kept.Variables(budget(1<<20), at, state), all.Variables(budget(1<<20), at, state)) {
+						t.Fatalf("%#x: %v, %+v, before %v, %+v", at, got, kept.Variables(budget(1<<20), at, state), want, all.Variables(budget(1<<20), at, state))
 					}
 				} else if got[0].File != "" {
 					t.Errorf("%#x: %v", at, got)
@@ -165,7 +165,7 @@ func FuzzOpen(f *testing.F) {
 
 // checkHostile uses all of a table.
 func checkHostile(module []byte) {
-	table, err := Open(module)
+	table, err := Open(budget(len(module)), module)
 	if err != nil {
 		return
 	}
@@ -176,7 +176,7 @@ func checkHostile(module []byte) {
 			table.Entries(p.Function)
 		}
 		if offset%8 == 0 {
-			table.Variables(uint32(offset), state)
+			table.Variables(budget(1<<20), uint32(offset), state)
 		}
 	}
 }
@@ -186,11 +186,11 @@ func TestHostile(t *testing.T) {
 	var modules [][]byte
 	for _, flags := range [][]string{{"-gdwarf-4", "-O2"}, {"-gdwarf-5", "-O1"}} {
 		module, _ := os.ReadFile(compiled(t, flags...))
-		trimmed, _ := Trim(module, func(string) bool { return true })
+		trimmed, _ := Trim(budget(len(module)), module, func(string) bool { return true })
 		modules = append(modules, module, trimmed)
 	}
 	for _, module := range modules {
-		table, err := Open(module)
+		table, err := Open(budget(len(module)), module)
 		if err != nil {
 			t.Fatal(err)
 		}

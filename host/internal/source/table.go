@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"sort"
@@ -11,15 +12,19 @@ import (
 
 	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
-// Bounds on what a table keeps, far above what modules of 32 MiB have.
+// maxInlined is how many functions are looked at that were inlined into each other at one place.
+const maxInlined = 64
+
+// What a table holds of each of these, in bytes.
 const (
-	maxRows    = 4 << 20
-	maxScopes  = 1 << 20
-	maxNames   = 1 << 19
-	maxFiles   = 1 << 17
-	maxInlined = 64 // functions at one place
+	sizeOfName  = 64 // and those of the text
+	sizeOfFile  = 96 // likewise
+	sizeOfRow   = 40
+	sizeOfScope = 128
+	sizeOfMark  = 16
 )
 
 // Place is a line of source code. File and Line may be missing, Column often is.
@@ -32,6 +37,7 @@ type Place struct {
 
 // Table knows the source lines of one module. It is safe for concurrent use.
 type Table struct {
+	work   *work.Budget // until the table is read
 	module *wasm.Module
 	names  map[uint32]string // of functions, by index
 	format string
@@ -78,9 +84,9 @@ const (
 	Names      = "names" // of functions only
 )
 
-// Open reads what a module says of its source. The error says that the bytes are no module; a module
-// without such information has an empty table. The table keeps the bytes.
-func Open(module []byte) (*Table, error) {
+// Open reads what a module says of its source. The error says that the bytes are no module, or that b is
+// used up; a module without such information has an empty table. The table keeps the bytes.
+func Open(b *work.Budget, module []byte) (*Table, error) {
 	m, err := wasm.Decode(module)
 	if err != nil {
 		return nil, err
@@ -88,16 +94,20 @@ func Open(module []byte) (*Table, error) {
 	if m.Section(wasm.SectionCode) == nil {
 		return nil, errors.New("source: the module has no code")
 	}
-	return open(m, module, nil), nil
+	return open(b, m, module, nil)
 }
 
 // open reads the information of a module. Unless own is nil, only the units of DWARF at these offsets
 // are read, and what is read is kept.
-func open(m *wasm.Module, module []byte, own map[uint64]bool) *Table {
-	t := &Table{module: m, names: map[uint32]string{}, byName: map[string]int32{}, own: own}
+func open(b *work.Budget, m *wasm.Module, module []byte, own map[uint64]bool) (*Table, error) {
+	t := &Table{work: b, module: m, names: map[uint32]string{}, byName: map[string]int32{}, own: own}
 	for index, name := range m.FuncNames {
-		t.names[index] = Readable(name)
-		t.format = Names
+		if b.Spend(1+len(name)/16) != nil || int64(index) < int64(m.NumFuncs()) && b.Hold(sizeOfName+len(name)) != nil {
+			break
+		}
+		if int64(index) < int64(m.NumFuncs()) { // others name nothing
+			t.names[index], t.format = Readable(name), Names
+		}
 	}
 	about := interp.Of(module)
 	switch {
@@ -113,12 +123,18 @@ func open(m *wasm.Module, module []byte, own map[uint64]bool) *Table {
 	slices.SortStableFunc(t.rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(min(a.file, 0), min(b.file, 0)))
 	})
-	return t
+	if err := errors.Join(b.Spend(len(t.rows)), b.Hold(0)); err != nil {
+		return nil, fmt.Errorf("source: the names and lines of the module: %w", err)
+	}
+	return t, nil
 }
 
 // Format returns where the lines come from: DWARF, Go, Python, JavaScript, names of functions only,
 // or "" for nothing.
 func (t *Table) Format() string { return t.format }
+
+// HasLines reports whether there is any line of the code itself.
+func (t *Table) HasLines() bool { return len(t.rows) > 0 }
 
 // Function returns the name of a function by its index, or "".
 func (t *Table) Function(index uint32) string { return t.names[index] }
@@ -326,7 +342,7 @@ func (t *Table) file(name string) int32 {
 		return -1
 	}
 	i, ok := t.byName[name]
-	if !ok && len(t.files) == maxFiles {
+	if !ok && t.work.Hold(sizeOfFile+len(name)) != nil {
 		return -1
 	}
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/zstd"
 )
 
@@ -14,12 +15,14 @@ import (
 // the order of sectionNames, each behind its length in four bytes. Bytes that nobody reads are zero.
 const keptSection = "starling.source"
 
-const maxKept = 64 << 20 // bytes of all sections
-
 // keptSections returns the sections that Trim has kept, or nothing.
 func (t *Table) keptSections() (kept [len(sectionNames)][]byte) {
-	b, err := zstd.Decompress(t.content(keptSection), maxKept)
-	if err != nil {
+	frame := t.content(keptSection)
+	if len(frame) == 0 {
+		return kept
+	}
+	b, err := zstd.Decompress(frame, t.work.Room())
+	if err != nil || t.work.Hold(len(b)) != nil {
 		return kept
 	}
 	c := &cursor{b: b}
@@ -31,21 +34,27 @@ func (t *Table) keptSections() (kept [len(sectionNames)][]byte) {
 
 // Trim returns a module that keeps of its DWARF what describes the author's own files, compressed: a
 // linker adds that of the whole standard library, which is larger than most tools. The code stays.
-func Trim(module []byte, own func(file string) bool) ([]byte, error) {
+func Trim(b *work.Budget, module []byte, own func(file string) bool) ([]byte, error) {
 	m, err := wasm.Decode(module)
 	if err != nil || m.Section(wasm.SectionCode) == nil || m.Custom(".debug_info") == nil {
 		return module, err
 	}
 	units := map[uint64]bool{}
 	var e entry
-	all := open(m, module, nil).dwarf
+	read, err := open(b, m, module, nil)
+	if err != nil {
+		return nil, err
+	}
+	all := read.dwarf
 	for i := range all.units {
 		if u := &all.units[i]; all.entry(u, u.body, &e) && own(all.text(&e, dwarf.AttrName)) {
 			units[u.start] = true
 		}
 	}
-	d := open(m, module, units).dwarf
-	d.steps = maxSteps
+	if read, err = open(b, m, module, units); err != nil {
+		return nil, err
+	}
+	d := read.dwarf
 	v := &viewer{debugInfo: d, at: d.base, left: maxParts}
 	for i := range d.units {
 		u := &d.units[i]

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/starling-host/starling/internal/work"
 )
 
 // State is a stopped call: the frame of one function of WebAssembly, and what all functions share.
 type State struct {
-	Locals, Operands, Globals []uint64
-	Memory                    []byte
+	Locals, Globals []uint64
+	Memory          []byte
 }
 
 // Variable is a variable of the source, or a part of one.
@@ -24,8 +26,19 @@ type Variable struct {
 	Value      string // for people; "<optimized out>" if it is nowhere
 	Function   string // that was inlined here, and that it belongs to
 	Address    uint32 // in memory, or 0
-	Size       uint32 // in bytes
+	Size       uint32 // in bytes; 0 for one that is not in memory
 	Children   []Variable
+}
+
+// NotInMemory returns an error if a variable, which the user calls so, has no address.
+func (v *Variable) NotInMemory(as string) error {
+	switch {
+	case v.Size > 0:
+		return nil
+	case v.Value == optimizedOut:
+		return fmt.Errorf("%s is %s here, so it has no address: try an earlier or a later line", as, optimizedOut)
+	}
+	return fmt.Errorf("%s has no address: it is in a local of WebAssembly, or an object of the script; step to its change with reverse-next", as)
 }
 
 // Bounds on what Variables returns.
@@ -39,8 +52,8 @@ const (
 const optimizedOut = "<optimized out>"
 
 // Variables returns the parameters and variables that exist at an offset, those of the innermost
-// block first and those of the source file last. Only DWARF describes variables.
-func (t *Table) Variables(offset uint32, s State) (all []Variable) {
+// block first and those of the source file last, as many as b allows. Only DWARF describes variables.
+func (t *Table) Variables(b *work.Budget, offset uint32, s State) (all []Variable) {
 	body := t.body(offset)
 	if body < 0 || t.format != DWARF {
 		return nil
@@ -49,8 +62,8 @@ func (t *Table) Variables(offset uint32, s State) (all []Variable) {
 	for i := t.scopeAt(uint32(t.module.Code[body].Pos), offset); i >= 0; i = t.scopes[i].parent {
 		around = append(around, i)
 	}
-	d := *t.dwarf // whose bounds are for this call
-	d.steps = maxRows
+	d := *t.dwarf
+	d.work = b
 	v := &viewer{debugInfo: &d, State: s, at: offset, left: maxParts}
 	var e entry
 	if len(around) == 0 || !d.find(t.scopes[around[len(around)-1]].die, &e) {
@@ -209,8 +222,8 @@ func (v *viewer) evaluate(u *unit, expression []byte) (n uint64, inMemory, ok bo
 			switch kind := c.byte(); kind {
 			case 0:
 				from, index = v.Locals, c.uleb()
-			case 2:
-				from, index = v.Operands, c.uleb()
+			case 2: // compilers name operands that other values have replaced
+				return 0, false, false
 			case 3:
 				index = c.uint(4)
 			default:
@@ -285,7 +298,10 @@ func (k *kind) isChar() bool {
 // read sets the value and the parts of a variable whose bytes begin b, at an address or 0.
 func (v *viewer) read(x *Variable, of uint64, b []byte, address uint32, depth int) {
 	e := v.kind(of, 0)
-	x.Type, x.Size, x.Address, x.Value = e.name, uint32(e.size), address, "?"
+	x.Type, x.Value = e.name, "?"
+	if address != 0 {
+		x.Address, x.Size = address, uint32(e.size)
+	}
 	if b == nil {
 		x.Value = optimizedOut
 	}

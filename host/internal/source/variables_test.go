@@ -42,7 +42,7 @@ func recorded(t *testing.T, path string, n uint64) (*machine.Recording, *rewrite
 
 func stateOf(r *machine.Recording, f machine.Frame) State {
 	memory, _ := r.Read(0, r.Size())
-	return State{f.Locals, f.Operands, r.Globals(), memory}
+	return State{f.Locals, r.Globals(), memory}
 }
 
 var address = regexp.MustCompile("0x[0-9a-f]+")
@@ -89,7 +89,7 @@ func TestVariables(t *testing.T) {
 			got := ""
 			for _, f := range r.Frames()[:2] {
 				at, _ := offsets.Original(f.Offset)
-				for _, x := range table.Variables(at, stateOf(r, f)) {
+				for _, x := range table.Variables(budget(1<<20), at, stateOf(r, f)) {
 					got += fmt.Sprintf("%s %s = %s\n", x.Type, x.Name, x.Value)
 					for _, c := range x.Children {
 						got += fmt.Sprintf("  %s %s = %s\n", c.Type, c.Name, c.Value)
@@ -144,7 +144,7 @@ func TestTrapPlace(t *testing.T) {
 			for _, p := range table.Lines(at) {
 				got = append(got, fmt.Sprintf("%s:%d", p.Function, p.Line))
 			}
-			table.Variables(at, stateOf(r, f))
+			table.Variables(budget(1<<20), at, stateOf(r, f))
 		}
 		want := []string{"add:17", "sum:25", "run:41"}
 		if !slices.Equal(got, want) {
@@ -169,7 +169,7 @@ func TestCPlusPlus(t *testing.T) {
 				for _, p := range table.Lines(at) {
 					got += fmt.Sprintf("%s:%d\n", p.Function, p.Line)
 				}
-				for _, x := range table.Variables(at, stateOf(r, f)) {
+				for _, x := range table.Variables(budget(1<<20), at, stateOf(r, f)) {
 					got += fmt.Sprintf("  %s %s = %s\n", x.Type, x.Name, x.Value)
 				}
 			}
@@ -219,7 +219,7 @@ func TestInlinedMethods(t *testing.T) {
 	table, inlined, statics := opened(t, out), 0, 0
 	for _, f := range r.Frames() {
 		at, _ := offsets.Original(f.Offset)
-		for _, x := range table.Variables(at, stateOf(r, f)) {
+		for _, x := range table.Variables(budget(1<<20), at, stateOf(r, f)) {
 			if x.Name == "halved" && x.Value == "3" {
 				statics++
 			} else if x.Function != "" {

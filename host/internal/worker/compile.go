@@ -124,7 +124,7 @@ func (c Compiler) exceeded() error {
 }
 
 // load sends a module and waits for the result.
-func (p *process) load(body []byte) (*failure, *started, error) {
+func (p *process) load(body []byte) (*failure, *loaded, error) {
 	answer, err := p.exchange(kindModule, body, kindDone)
 	if err != nil {
 		return nil, nil, err

@@ -79,8 +79,9 @@ var ErrClosed = errors.New("worker: closed")
 // Engine loads modules into processes of their own. It is safe for concurrent
 // use.
 type Engine struct {
-	config Config
-	host   *sandbox.Engine // checks and keeps code; runs nothing
+	config   Config
+	host     *sandbox.Engine // checks and keeps code; runs nothing
+	observed bool            // see Observed
 
 	places  chan struct{} // holds one for each call in progress
 	closing chan struct{}
@@ -131,7 +132,7 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	}
 	defer leave()
 	var m *Module
-	err = e.host.Prepare(ctx, wasmBytes, limits, func(prepared *sandbox.Prepared) error {
+	load := func(prepared *sandbox.Prepared) error {
 		loading, err := prepared.Encode()
 		if err != nil {
 			return hostFailed(err)
@@ -141,12 +142,15 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 			return err
 		}
 		m = &Module{engine: e, loading: loading, code: code, prepared: *prepared, starting: make(chan struct{}, 1)}
-		m.prepared.Wasm, m.prepared.Data, m.prepared.Start = nil, nil, nil
+		m.prepared.Wasm, m.prepared.Data, m.prepared.Start, m.prepared.Module = nil, nil, nil, nil
 		p, err := m.start(ctx)
 		if err != nil {
 			return errors.Join(err, code.Close())
 		}
-		if heavy := p.heavy; len(heavy.start) > 0 {
+		if e.observed {
+			m.prepared.ABI, m.prepared.Imports = p.loaded.abi, p.loaded.imports
+		}
+		if heavy := p.loaded; len(heavy.start) > 0 {
 			// Other processes begin with it, also those of other hosts. It comes from the module, like
 			// its code, and can spoil no other one.
 			if err = prepared.Resume(heavy.start, heavy.data); err == nil {
@@ -157,10 +161,18 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 				return errors.Join(hostFailed(err), code.Close())
 			}
 		}
-		p.heavy = nil
+		p.loaded = nil
 		m.giveBack(p)
 		return nil
-	})
+	}
+	if e.observed { // the processes read the module
+		var unread *sandbox.Prepared
+		if unread, err = e.host.Unread(wasmBytes, limits); err == nil {
+			err = load(unread)
+		}
+	} else {
+		err = e.host.Prepare(ctx, wasmBytes, limits, load)
+	}
 	if err != nil {
 		return nil, err
 	}

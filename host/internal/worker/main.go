@@ -89,6 +89,7 @@ type worker struct {
 	frame  []byte // for the next thing to say
 	engine *sandbox.Engine
 	module *sandbox.Module
+	report *reporter
 }
 
 func (w *worker) send(frame []byte) error {
@@ -117,7 +118,7 @@ func (w *worker) compile(ctx context.Context, folder string) error {
 		return err
 	}
 	err = sandbox.CompileAlone(ctx, m.body, folder)
-	return w.send(appendDone(begin(w.frame, kindDone), failureOf(err), started{}))
+	return w.send(appendDone(begin(w.frame, kindDone), failureOf(err), loaded{}))
 }
 
 // link links one component and sends the module, or why it is refused and a hint.
@@ -149,14 +150,18 @@ func (w *worker) run(ctx context.Context, folder string) error {
 		return err
 	}
 	prepared.Folder = folder
-	known := len(prepared.Start) > 0
+	asItCame, known := prepared.Wasm == nil, len(prepared.Start) > 0
 	w.module, err = w.engine.LoadPrepared(ctx, prepared)
-	heavy := started{}
-	if !known && len(prepared.Start) > 0 {
-		heavy = started{prepared.Start, prepared.Data}
+	report := loaded{}
+	switch {
+	case err != nil:
+	case asItCame: // the host keeps nothing else of the module, so each process makes the start
+		report.abi, report.imports = w.module.ABI(), w.module.Imports()
+	case !known && len(prepared.Start) > 0:
+		report.start, report.data = prepared.Start, prepared.Data
 	}
 	debug.SetGCPercent(collect)
-	if err := w.send(appendDone(begin(w.frame, kindDone), failureOf(err), heavy)); err != nil {
+	if err := w.send(appendDone(begin(w.frame, kindDone), failureOf(err), report)); err != nil {
 		return err
 	}
 	for {
@@ -196,6 +201,7 @@ func (w *worker) call(m message) error {
 	r.call.Probe = func(meter func() sandbox.Meter) { world.meter = meter }
 	w.inbox.compute()
 	out, err := w.module.Call(ctx, r.call, world)
+	w.report.send() // the rest
 	answer := result{meter: out.Meter, err: failureOf(err), output: out.Output}
 	return w.send(answer.append(begin(w.frame, kindResult), world.changed(out.Meter)))
 }

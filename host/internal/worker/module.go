@@ -90,7 +90,7 @@ func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
 	e, l := m.engine, m.prepared.Limits
 	s := settings{
 		Machine: e.config.Machine, Folder: m.prepared.Folder, Demoted: demoted,
-		Profile: e.config.Profile != nil, Counts: e.config.Counts != nil, Progress: e.config.Progress != nil,
+		Profile: e.config.Profile != nil, Source: e.config.Source != nil, Progress: e.config.Progress != nil,
 		// Two instances: one makes the start, and one is called.
 		Memory: ownMemory + 2*uint64(l.MemoryPages)*wasm.PageSize,
 		CPU:    processorBound(l.Fuel),
@@ -107,10 +107,10 @@ func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
 	undo := context.AfterFunc(ctx, p.kill)
 	limit := p.frames.limit
 	p.frames.limit += maxStart
-	failed, heavy, err := p.load(m.loading)
+	failed, loaded, err := p.load(m.loading)
 	p.frames.limit = limit
 	if undo() && err == nil && failed == nil {
-		p.heavy = heavy
+		p.loaded = loaded
 		return p, nil
 	}
 	p.end()

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"encoding/binary"
-	"iter"
 	"math"
 	"os"
 	"slices"
@@ -20,24 +19,22 @@ const (
 	reportLeave               // 0, fuel
 	reportLine                // how many functions of a script run, fuel; the line, the innermost function, its file
 	reportEnd                 // 0, fuel
-	reportCount               // the offset of an instruction, how often it was executed
-	reportCounted             // 0, 0: these were all
+	reportModule              // the numbers of functions and of imports; language, problem
+	reportFunction            // the index of a function, its lines; name
+	reportSource              // a line, how often it was executed; fuel, function, name, file
 	reportProgress            // 0, the fuel that Progress receives
 )
 
 const (
 	batch = 32 << 10 // after so many bytes a process sends its reports
 
-	// maxCounts is how many instructions of a call are counted, and so what the host keeps of
-	// them: twice as many as a Go program of 10 MB has in the functions that it calls.
-	maxCounts = 1 << 21
-
 	maxScript = 1 << 17 // functions of a script on its stack, and
-	maxText   = 1 << 10 // bytes of the name of one or of its file
+	maxText   = 1 << 10 // bytes of each text
 )
 
 // Observed implements [sandbox.Observable], by an engine with processes of its own that compute in the
-// CPU slots of e.
+// CPU slots of e. These processes read the modules themselves: of what a module says of its source, nothing
+// is read in this one, which the process of a hostile module could end.
 func (e *Engine) Observed(ctx context.Context, o sandbox.Observers) (sandbox.Loader, func(), error) {
 	c := e.config
 	c.Machine, c.CacheDir, c.Observers = true, "", o
@@ -45,6 +42,7 @@ func (e *Engine) Observed(ctx context.Context, o sandbox.Observers) (sandbox.Loa
 	if err != nil {
 		return nil, nil, err
 	}
+	observed.observed = true
 	return observed, func() { _ = observed.Close(context.WithoutCancel(ctx)) }, nil
 }
 
@@ -58,21 +56,12 @@ type reporter struct {
 // observers returns those that report to the host.
 func (s settings) observers(w *worker) (o sandbox.Observers) {
 	r := &reporter{worker: w}
+	w.report = r
 	if s.Profile {
 		o.Profile = func(string) sandbox.Profiler { r.fuel = 0; return r }
 	}
-	if s.Counts {
-		o.Counts = func(_ string, counts iter.Seq2[uint32, uint64]) {
-			sent := 0
-			for at, n := range counts {
-				if sent++; sent > maxCounts {
-					break
-				}
-				r.report(reportCount, uint64(at), n)
-			}
-			r.report(reportCounted, 0, 0)
-			r.send()
-		}
+	if s.Source {
+		o.Source = func(string) sandbox.Source { return r }
 	}
 	if s.Progress {
 		o.Progress = func(fuel uint64) {
@@ -98,9 +87,21 @@ func (r *reporter) Line(depth int, function, file string, line int, fuel uint64)
 	r.fuel = fuel
 }
 
+func (r *reporter) Module(functions, imports int, language, problem string) {
+	r.report(reportModule, uint64(functions), uint64(imports), appendBytes(appendBytes(nil, language), problem[:min(len(problem), maxText)])...)
+}
+
+func (r *reporter) Function(index uint32, name string, lines int) {
+	r.report(reportFunction, uint64(index), uint64(lines), appendBytes(nil, name)...)
+}
+
+func (r *reporter) SourceLine(l sandbox.SourceLine) {
+	where := binary.AppendUvarint(binary.AppendUvarint(nil, l.Fuel), uint64(l.Function))
+	r.report(reportSource, uint64(l.Line), l.Executed, appendBytes(appendBytes(where, l.Name), l.File)...)
+}
+
 func (r *reporter) End(fuel uint64) {
 	r.spent(reportEnd, 0, fuel)
-	r.send()
 }
 
 func (r *reporter) spent(kind byte, a, fuel uint64) {
@@ -131,12 +132,7 @@ type seen struct {
 	profiler sandbox.Profiler // nil until there is a report for it
 	fuel     uint64           // as of the last report
 	depth    uint64           // of entered functions
-	counts   []counted
-}
-
-type counted struct {
-	at uint32
-	n  uint64
+	source   sandbox.Source   // nil until there is a report for it
 }
 
 // observed passes reports on to the observers, which bound what they keep. The process is hostile, but
@@ -146,10 +142,19 @@ func (h *call) observed(body []byte) error {
 	mayNest := func() bool { s.depth++; return s.depth <= uint64(m.Limits.Depth)+8 }
 	for f := (fields{b: body}); len(f.b) > 0; {
 		kind, a, b := f.byte(), f.uvarint(), f.uvarint()
-		line, function, file := uint64(0), "", ""
-		if kind == reportLine {
-			line, function, file = f.uvarint(), f.text(), f.text()
+		var x, y uint64 // what else there is of some reports
+		var text, file string
+		switch kind {
+		case reportLine:
+			x, text, file = f.uvarint(), f.text(), f.text()
+		case reportModule:
+			text, file = f.text(), f.text()
+		case reportFunction:
+			text = f.text()
+		case reportSource:
+			x, y, text, file = f.uvarint(), f.uvarint(), f.text(), f.text()
 		}
+		f.bad = f.bad || max(len(text), len(file)) > maxText
 		if kind <= reportEnd {
 			if s.profiler == nil && o.Profile != nil {
 				s.profiler = o.Profile(h.Tool)
@@ -168,21 +173,17 @@ func (h *call) observed(body []byte) error {
 		case kind == reportLeave:
 			s.depth -= min(s.depth, 1)
 			s.profiler.Leave(s.fuel)
-		case kind == reportLine && a <= maxScript && line <= math.MaxInt32 && max(len(function), len(file)) <= maxText:
-			s.profiler.Line(int(a), function, file, int(line), s.fuel)
+		case kind == reportLine && a <= maxScript && x <= math.MaxInt32:
+			s.profiler.Line(int(a), text, file, int(x), s.fuel)
 		case kind == reportEnd:
 			s.profiler.End(s.fuel)
-		case kind == reportCount && o.Counts != nil && a <= math.MaxUint32 && len(s.counts) < maxCounts:
-			s.counts = append(s.counts, counted{uint32(a), b})
-		case kind == reportCounted && o.Counts != nil:
-			o.Counts(h.Tool, func(yield func(uint32, uint64) bool) {
-				for _, c := range s.counts {
-					if !yield(c.at, c.n) {
-						return
-					}
-				}
-			})
-			s.counts = nil
+		case kind == reportModule && s.source == nil && o.Source != nil && b <= a && a <= math.MaxInt32:
+			s.source = o.Source(h.Tool)
+			s.source.Module(int(a), int(b), text, file)
+		case kind == reportFunction && s.source != nil && a <= math.MaxUint32 && b <= math.MaxInt32:
+			s.source.Function(uint32(a), text, int(b))
+		case kind == reportSource && s.source != nil && a <= math.MaxInt32 && y <= math.MaxUint32:
+			s.source.SourceLine(sandbox.SourceLine{Function: uint32(y), Name: text, File: file, Line: int(a), Executed: b, Fuel: x})
 		case kind == reportProgress && o.Progress != nil:
 			o.Progress(b)
 		default:

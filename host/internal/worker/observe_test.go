@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ import (
 // record is what observers were told.
 type record struct {
 	reports []string
-	counts  map[uint32]uint64
+	sources []string
 	fuel    uint64
 }
 
@@ -34,6 +33,16 @@ func (r *record) Line(depth int, function, file string, line int, fuel uint64) {
 	r.add("line ", depth, function, file, line, fuel)
 }
 
+func (r *record) Module(functions, imports int, language, problem string) {
+	r.sources = append(r.sources, fmt.Sprint(functions, imports, language, problem))
+}
+
+func (r *record) Function(index uint32, name string, lines int) {
+	r.sources = append(r.sources, fmt.Sprint(index, name, lines))
+}
+
+func (r *record) SourceLine(l sandbox.SourceLine) { r.sources = append(r.sources, fmt.Sprint(l)) }
+
 func (r *record) Leave(fuel uint64) { r.add("leave", fuel) }
 
 func (r *record) End(fuel uint64) { r.add("end", fuel) }
@@ -42,13 +51,8 @@ func (r *record) add(what ...any) { r.reports = append(r.reports, fmt.Sprint(wha
 
 func (r *record) observers() sandbox.Observers {
 	return sandbox.Observers{
-		Profile: func(tool string) sandbox.Profiler { r.add("call of ", tool); return r },
-		Counts: func(tool string, counts iter.Seq2[uint32, uint64]) {
-			r.counts = map[uint32]uint64{}
-			for at, n := range counts {
-				r.counts[at] = n
-			}
-		},
+		Profile:  func(tool string) sandbox.Profiler { r.add("call of ", tool); return r },
+		Source:   func(tool string) sandbox.Source { return r },
 		Progress: func(fuel uint64) { r.fuel += fuel },
 	}
 }
@@ -90,14 +94,11 @@ func TestObserversSeeTheSameOfAnotherProcess(t *testing.T) {
 				t.Errorf("%s: there is no other process", name)
 			}
 		}
-		if len(here.reports) < 8 || len(here.counts) == 0 || here.fuel == 0 {
+		if len(here.reports) < 8 || len(here.sources) < 3 || here.fuel == 0 {
 			t.Fatalf("%s: %+v", name, here)
 		}
 		if script := slices.ContainsFunc(here.reports, func(r string) bool { return strings.Contains(r, "line ") }); script != (name == "run_js") {
 			t.Errorf("%s: lines of a script: %v", name, script)
-		}
-		if name == "run_js" { // its start-up is counted where it is executed
-			here.counts, there.counts = nil, nil
 		}
 		if diff := cmp.Diff(here, there, cmp.AllowUnexported(record{})); diff != "" {
 			t.Errorf("%s (-here +there):\n%.2000s", name, diff)
@@ -145,6 +146,7 @@ func TestReportsAreBounded(t *testing.T) {
 		}
 		return all
 	}
+	source := append(append(report(reportModule, 2, 1), many(8, []byte{0})...), append(report(reportFunction, 1, 3), 1, 0, 0, 0, 'f')...)
 	var r record
 	every, none := r.observers(), sandbox.Observers{}
 	for name, tt := range map[string]struct {
@@ -163,10 +165,14 @@ func TestReportsAreBounded(t *testing.T) {
 		"no report":                 {every, report(0, 0, 0), false},
 		"a part of one":             {every, []byte{reportEnter, 0x80}, false},
 		"too long a number":         {every, append([]byte{reportEnter}, many(11, []byte{0xff})...), false},
-		"too many counts":           {every, many(maxCounts+1, report(reportCount, 1, 1)), false},
+		"a source":                  {every, source, true},
+		"a source twice":            {every, append(slices.Clone(source), source...), false},
+		"more imports":              {every, append(report(reportModule, 1, 2), many(8, []byte{0})...), false},
+		"a function before it":      {every, append(report(reportFunction, 0, 1), many(4, []byte{0})...), false},
+		"a line before it":          {every, append(report(reportSource, 1, 1), many(10, []byte{0})...), false},
+		"a long name":               {every, append(source, append(report(reportFunction, 0, 1), appendBytes(nil, many(maxText+1, []byte{'x'}))...)...), false},
 		"a profile for nobody":      {none, report(reportLeave, 0, 1), false},
-		"counts for nobody":         {none, report(reportCount, 1, 1), false},
-		"the end of them":           {none, report(reportCounted, 0, 0), false},
+		"a source for nobody":       {none, source, false},
 		"progress for nobody":       {none, report(reportProgress, 0, 1), false},
 	} {
 		h := &call{module: &Module{engine: &Engine{config: Config{Observers: tt.o}}}}

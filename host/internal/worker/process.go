@@ -30,7 +30,7 @@ type process struct {
 	writing sync.Mutex // a cancellation may come while an answer is written
 	frame   []byte     // guarded by writing
 	calls   uint64     // that were made
-	heavy   *started   // from the load of the module, until the host has taken it
+	loaded  *loaded    // from the load of the module, until the host has taken it
 
 	watch   *watch
 	logger  *slog.Logger

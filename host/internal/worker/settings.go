@@ -21,7 +21,7 @@ type settings struct {
 	Foreground bool          // see Compiler
 	Machine    bool          // see sandbox.Config
 	Profile    bool          // report to the Profile of sandbox.Observers
-	Counts     bool          // the same
+	Source     bool          // the same
 	Progress   bool          // the same
 	Folder     string        // where compiled code is, if any: read, or written to compile
 	Demoted    bool          // from the beginning

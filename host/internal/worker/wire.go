@@ -106,26 +106,28 @@ func (f *fields) end() error {
 	return nil
 }
 
-// started is a start that other processes may begin with, see sandbox.Prepared.
-type started struct {
-	start []byte // empty for none
-	data  []rewrite.Segment
+// loaded is what a process reports of the module that it has loaded, see sandbox.Prepared.
+type loaded struct {
+	start   []byte // that other processes may begin with; empty for none
+	data    []rewrite.Segment
+	abi     string   // these are for a host that has not read the module itself
+	imports []string // sorted
 }
 
 // appendDone writes the body of kindDone.
-func appendDone(b []byte, failed *failure, s started) []byte {
+func appendDone(b []byte, failed *failure, s loaded) []byte {
 	b = appendBytes(failed.append(b), s.start)
 	b = appendUint(b, uint64(len(s.data)))
 	for _, d := range s.data {
 		b = appendBytes(appendUint(b, uint64(d.Offset)), d.Bytes)
 	}
-	return b
+	return appendTexts(appendBytes(b, s.abi), s.imports)
 }
 
 // parseDone reads the body of kindDone. What it returns belongs to the frame.
-func parseDone(body []byte) (*failure, *started, error) {
+func parseDone(body []byte) (*failure, *loaded, error) {
 	f := fields{b: body}
-	failed, s := f.failure(), &started{start: f.bytes()}
+	failed, s := f.failure(), &loaded{start: f.bytes()}
 	n := f.uint()
 	f.bad = f.bad || n > sandbox.MaxStart/4096 // no page is smaller
 	for ; n > 0 && !f.bad; n-- {
@@ -133,6 +135,7 @@ func parseDone(body []byte) (*failure, *started, error) {
 		f.bad = f.bad || offset > math.MaxUint32
 		s.data = append(s.data, rewrite.Segment{Offset: uint32(offset), Bytes: f.bytes()})
 	}
+	s.abi, s.imports = f.text(), f.texts()
 	return failed, s, f.end()
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -66,7 +65,7 @@ func TestWorkerProtocolViolations(t *testing.T) {
 			return err
 		}},
 		{"an unknown class", func() error { _, _, err := parseDone([]byte{byte(classes)}); return err }},
-		{"more than its fields", func() error { _, _, err := parseDone(append(appendDone(nil, nil, started{}), 0)); return err }},
+		{"more than its fields", func() error { _, _, err := parseDone(append(appendDone(nil, nil, loaded{}), 0)); return err }},
 		{"more pieces than there are pages", func() error {
 			_, _, err := parseDone(append(appendBytes((*failure)(nil).append(nil), "{}"), bytes.Repeat([]byte{0, 0, 0, 0, 1, 0, 0, 0}, 1<<10)...))
 			return err
@@ -103,9 +102,9 @@ func FuzzFromWorker(f *testing.F) {
 	var good bytes.Buffer
 	for _, frame := range [][]byte{
 		append(begin(nil, kindReady), `{"Layers":[{"Name":"landlock","On":true}]}`...),
-		appendDone(begin(nil, kindDone), &failure{classOwn, "no"}, started{[]byte("{}"), []rewrite.Segment{{Offset: 5, Bytes: []byte("b")}}}),
+		appendDone(begin(nil, kindDone), &failure{classOwn, "no"}, loaded{[]byte("{}"), []rewrite.Segment{{Offset: 5, Bytes: []byte("b")}}, "starling:v1", []string{"now"}}),
 		appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), sandbox.Meter{Fuel: 3, Log: "a"}, true), "GET"),
-		append(begin(nil, kindObserved), reportEnter, 3, 1, reportImport, 0, 2, reportLeave, 0, 1, reportLine, 2, 1, 7, 1, 0, 0, 0, 'f', 0, 0, 0, 0, reportEnd, 0, 1, reportCount, 9, 2, reportCounted, 0, 0, reportProgress, 0, 9),
+		append(begin(nil, kindObserved), reportEnter, 3, 1, reportImport, 0, 2, reportLeave, 0, 1, reportLine, 2, 1, 7, 1, 0, 0, 0, 'f', 0, 0, 0, 0, reportEnd, 0, 1, reportModule, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, reportFunction, 1, 3, 1, 0, 0, 0, 'f', reportSource, 7, 2, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, reportProgress, 0, 9),
 		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}")}.append(begin(nil, kindResult), false),
 	} {
 		if err := send(&good, frame); err != nil {
@@ -119,7 +118,7 @@ func FuzzFromWorker(f *testing.F) {
 		measured := profile.New("", func(string, uint32) string { return "" })
 		h := &call{module: &Module{engine: &Engine{config: Config{Observers: sandbox.Observers{
 			Profile:  func(tool string) sandbox.Profiler { return measured.Call(tool) },
-			Counts:   func(string, iter.Seq2[uint32, uint64]) {},
+			Source:   func(string) sandbox.Source { return &record{} },
 			Progress: func(uint64) {},
 		}}}}}
 		h.module.prepared.Limits.Depth, h.module.prepared.Imports = 100, []string{"starling:v1.now"}

@@ -487,10 +487,12 @@ func (d *Daemon) execute(ctx context.Context, t tenant.Tenant, log eventlog.Even
 	if err != nil {
 		return x, err
 	}
-	recorded := guest.NewRecorded(engine, d.config.Log, other, agentfile.Offline)
+	modules := &share.Modules{ModuleReader: d.config.Log}
+	recorded := guest.NewRecorded(engine, modules, other, agentfile.Offline)
 	x.Close = func() {
 		recorded.Close()
 		done()
+		modules.Give()
 	}
 	x.Replay = func(ctx context.Context, runID string) (agent.Verdict, error) {
 		share.Of(ctx).Keep(0) // of the run before

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"iter"
 	"maps"
 	"net/http"
 	"path"
@@ -62,6 +61,7 @@ type coverage struct {
 	first              int               // the first that is shown
 	scripted           map[[2]string]int // the index of functions of a script, by file and name
 	language           string            // of the script
+	problem            string            // why names or lines are missing
 	fuel               uint64
 }
 
@@ -196,24 +196,17 @@ func newest(ctx context.Context, v eventview.View, most int, more *bool) func(yi
 
 // cover executes runs again and adds up which functions of a module they execute.
 func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRuns, t *task) (*coverage, error) {
-	wasm, err := v.Modules.Module(ctx, digest)
+	found := &coverage{more: max(len(used.runs)-maxExecuted, 0)}
+	sources, give, err := newSources(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names, imports, err := guest.Functions(wasm)
-	if err != nil {
-		return nil, err
-	}
-	found := &coverage{first: imports, more: max(len(used.runs)-maxExecuted, 0), functions: make([]coveredFunction, len(names))}
-	for i, name := range names {
-		found.functions[i].name = name
-	}
+	defer give()
 	var measured *profile.Profile
 	var symbols *guest.Symbols
-	lines := guest.NewLines(ctx, v.Modules)
 	x, err := v.Execute(ctx, eventview.Execution{Observers: sandbox.Observers{
 		Profile: func(tool string) sandbox.Profiler { return measured.Call(tool) },
-		Counts:  func(tool string, counts iter.Seq2[uint32, uint64]) { lines.Add(symbols, tool, counts) },
+		Source:  func(tool string) sandbox.Source { return sources.of(symbols)(tool) },
 	}})
 	if err != nil {
 		return nil, err
@@ -227,7 +220,7 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 			_, err = x.Replay(ctx, id)
 		}
 		if ctx.Err() != nil {
-			found.addLines(lines.Of(&digest))
+			found.addLines(sources, digest)
 			return found, ctx.Err()
 		}
 		if err != nil {
@@ -237,6 +230,7 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 		}
 		found.of = append(found.of, id)
 		found.runs++
+		found.addFunctions(sources, digest)
 		hit := map[int]bool{}
 		for _, c := range measured.Calls() {
 			if of, _ := symbols.Module(c.Tool); of != digest {
@@ -254,7 +248,6 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 					f.runs++
 				}
 			})
-			found.language = symbols.Language(c.Tool)
 			c.Lines(func(name, file string, line int, _, _ uint64) {
 				if i, ok := found.index(name, file, 0); ok && line > 0 {
 					found.functions[i].reached[line] = true
@@ -263,16 +256,29 @@ func cover(ctx context.Context, v eventview.View, digest canon.Hash, used usedRu
 			})
 		}
 	}
-	found.addLines(lines.Of(&digest))
+	found.addLines(sources, digest)
 	return found, nil
 }
 
-// addLines takes the lines of the functions, in their order.
-func (found *coverage) addLines(lines []guest.Line) {
+// addFunctions takes the functions of the module, which are known once it was called.
+func (found *coverage) addFunctions(s sources, digest canon.Hash) {
+	if len(found.functions) > 0 {
+		return
+	}
+	functions, imports, language := s.Functions(digest)
+	found.first, found.language = imports, language
+	for _, f := range functions {
+		found.functions = append(found.functions, coveredFunction{name: f.Name, lines: f.Lines})
+	}
+}
+
+// addLines takes the lines of the functions that were called, in their order.
+func (found *coverage) addLines(s sources, digest canon.Hash) {
+	found.addFunctions(s, digest)
+	found.problem = s.Problem()
 	named := guest.Line{} // the last one with its file
-	for _, l := range lines {
+	for _, l := range s.Lines(&digest) {
 		f := &found.functions[l.Function]
-		f.lines++
 		switch {
 		case l.Executed > 0:
 			f.hit++
@@ -315,6 +321,7 @@ func (p *coveragePage) show(found *coverage, page, in string) {
 		executed = display.Digits(uint64(hit)) + " of the script"
 		p.Notes = append(p.Notes, "Functions and lines are those of the script that runs have reached: those that none has are not known. "+scriptNote(found.language))
 	}
+	p.Notes = append(p.Notes, problemNote(found.problem)...)
 	p.Facts = []fact{{"runs executed", display.Digits(uint64(found.runs))}, {"functions executed", executed}, {"fuel", display.Digits(found.fuel)}}
 	if found.more > 0 {
 		p.Notes = append(p.Notes, display.Plural(found.more, "older run")+" not executed: a page executes the newest "+display.Digits(maxExecuted)+".")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,8 +16,10 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/profile"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // Bounds of a flame graph.
@@ -68,6 +69,7 @@ type fuelOfRun struct {
 	events  []uint64     // of the calls, by their index in root; 0 is unknown
 	lines   []guest.Line // those that spent most first
 	scripts []string     // their languages, if they are of scripts
+	problem string       // why names or lines are missing
 	verdict agent.Verdict
 }
 
@@ -140,10 +142,21 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 	}
 	all := b.Run().Fuel
 	b = span.Builder{} // an execution may last minutes
-	measured, lines := profile.New("", symbols.Function), guest.NewLines(ctx, v.Modules)
+	sources, give, err := newSources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer give()
+	measured := profile.New("", func(tool string, index uint32) string {
+		digest, _ := symbols.Module(tool)
+		if functions, _, _ := sources.Functions(digest); int64(index) < int64(len(functions)) {
+			return functions[index].Name
+		}
+		return ""
+	})
 	x, err := v.Execute(ctx, eventview.Execution{Observers: sandbox.Observers{
 		Profile:  func(tool string) sandbox.Profiler { return measured.Call(tool) },
-		Counts:   func(tool string, counts iter.Seq2[uint32, uint64]) { lines.Add(symbols, tool, counts) },
+		Source:   sources.of(symbols),
 		Progress: t.spending(all),
 	}})
 	if err != nil {
@@ -164,10 +177,11 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 		}
 		found.events = append(found.events, seq)
 	}
-	found.lines = lines.Of(nil)
+	found.lines, found.problem = sources.Lines(nil), sources.Problem()
 	scripts := map[guest.Line]*guest.Line{} // by what is not a sum
 	for _, c := range measured.Calls() {
-		language := symbols.Language(c.Tool)
+		digest, _ := symbols.Module(c.Tool)
+		_, _, language := sources.Functions(digest)
 		c.Lines(func(name, file string, number int, times, fuel uint64) {
 			if !slices.Contains(found.scripts, language) {
 				found.scripts = append(found.scripts, language)
@@ -193,6 +207,37 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 	})
 	found.lines = slices.Clone(found.lines[:min(len(found.lines), maxLines)])
 	return found, nil
+}
+
+// sourceBytes is how much memory an execution takes for what processes report of the source of modules.
+const sourceBytes = 8 << 20
+
+// sources collect the source of the modules of an execution, in the memory of its tenant.
+type sources struct{ *guest.Sources }
+
+// newSources returns empty ones. The caller must call give.
+func newSources(ctx context.Context) (s sources, give func(), err error) {
+	give, err = share.Take(ctx, sourceBytes)
+	return sources{guest.NewSources(work.New(ctx, work.Limits{Bytes: sourceBytes}))}, give, err
+}
+
+// of returns the Source of [sandbox.Observers] for the tools of a run.
+func (s sources) of(run *guest.Symbols) func(tool string) sandbox.Source {
+	return func(tool string) sandbox.Source {
+		digest, ok := run.Module(tool)
+		if !ok {
+			return nil
+		}
+		return s.Add(digest)
+	}
+}
+
+// problemNote returns a note about names and lines that are missing, or nothing.
+func problemNote(problem string) []string {
+	if problem == "" {
+		return nil
+	}
+	return []string{"Some names and lines are missing: " + line(problem) + "."}
 }
 
 // symbolsOf returns the names of the functions that a run executes.
@@ -224,6 +269,7 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 	}
 	all := max(found.root.Total, 1)
 	p.Diverged, p.Shown, p.Share = found.verdict.Divergence, shown, shareOf(shown.Total, all)
+	p.Notes = append(p.Notes, problemNote(found.problem)...)
 	for _, language := range found.scripts {
 		p.Notes = append(p.Notes, scriptNote(language))
 		if language != "Python" {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/serve/internal/eventview"
@@ -58,29 +56,18 @@ func recordUse(t testing.TB, log *store.MemoryLog, id, tool, module string, stat
 	appendEvent(t, log, id, event.KindRunFailed, event.RunFailed{ErrorType: "tool", Error: "it failed"})
 }
 
-// oneModule has the same module for every digest. That of modulePython is said to interpret Python.
-type oneModule wasmtest.Module
+// oneModule has the same module for every digest.
+type oneModule struct{}
 
-func (m oneModule) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
-	module := wasmtest.Module(m)
-	if digest.String() == modulePython {
-		module.Customs = append(slices.Clip(module.Customs), wasmtest.Custom{Name: "starling.interpreter", Body: `{"language":"Python"}`})
-	}
-	return module.Bytes(), nil
-}
+func (oneModule) Module(context.Context, canon.Hash) ([]byte, error) { return []byte("a module"), nil }
 
 // executing is a view whose runs are executed by a script: functions 1 and 2 of the tool rates spend
 // what is recorded, and version two asks for something else. A replay of SLOW waits until it is cancelled.
-func executing(view eventview.View) eventview.View {
-	names := []byte{4} // of that many functions
-	for i, name := range []string{"host.http", "main.run", hostile[0], "main.never"} {
-		names = append(append(names, byte(i), byte(len(name))), name...)
+func executing(view eventview.View, functions ...string) eventview.View {
+	if functions == nil {
+		functions = []string{"host.http", "main.run", hostile[0], "main.never"}
 	}
-	module := wasmtest.Module{
-		Imports: []wasmtest.Import{{Module: "env", Name: "f", Type: wasmtest.Type("i:")}}, Funcs: []wasmtest.Func{{}, {}, {}},
-		Customs: []wasmtest.Custom{{Name: "name", Body: "\x01" + string(byte(len(names))) + string(names)}},
-	}
-	view.Modules = oneModule(module)
+	view.Modules = oneModule{}
 	view.Executor = func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
 		return eventview.Executor{Close: func() {}, Replay: func(ctx context.Context, runID string) (agent.Verdict, error) {
 			if strings.HasSuffix(runID, "SLOW") {
@@ -92,6 +79,17 @@ func executing(view eventview.View) eventview.View {
 			}
 			if strings.HasSuffix(runID, "GONE") {
 				return agent.Verdict{}, errors.New("its module is gone")
+			}
+			if o.Source != nil {
+				language := ""
+				if strings.HasSuffix(runID, "PYTHON-SCRIPT") {
+					language = "Python"
+				}
+				s := o.Source("rates")
+				s.Module(len(functions), 1, language, "")
+				for i, name := range functions {
+					s.Function(uint32(i), name, 0)
+				}
 			}
 			if o.Profile != nil {
 				c := o.Profile("rates")
@@ -310,9 +308,7 @@ func TestCoverageOfAModule(t *testing.T) {
 func TestCoverageIsBounded(t *testing.T) {
 	log := store.Memory()
 	recordUse(t, log, "R", "rates", moduleOne, 200, 1000)
-	view := executing(viewOf(log, ""))
-	module := wasmtest.Module{Funcs: make([]wasmtest.Func, 1200)}
-	view.Modules = oneModule(module)
+	view := executing(viewOf(log, ""), make([]string, 1201)...)
 	b := openView(t, view)
 	path := "/modules/" + moduleOne + "/coverage"
 	finish(b, path, nil)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 )
@@ -367,4 +368,38 @@ func (l Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (event
 		return eventlog.RunPage{}, err
 	}
 	return l.Database.ListRunsPage(ctx, o)
+}
+
+// Modules is a store whose modules are charged, until Give, to the requests that read them.
+type Modules struct {
+	eventlog.ModuleReader
+
+	mu    sync.Mutex // guards gives
+	gives []func()
+}
+
+// Module implements [eventlog.ModuleReader].
+func (m *Modules) Module(ctx context.Context, digest canon.Hash) ([]byte, error) {
+	wasm, err := m.ModuleReader.Module(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	give, err := Take(ctx, int64(Module*len(wasm)))
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gives = append(m.gives, give)
+	return wasm, nil
+}
+
+// Give gives everything back.
+func (m *Modules) Give() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, give := range m.gives {
+		give()
+	}
+	m.gives = nil
 }

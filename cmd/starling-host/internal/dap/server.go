@@ -290,10 +290,12 @@ var handlers = map[string]handler{
 	"reverseStepOut":  moves(debug.Out, true),
 	"lastWrite": func(v *server, ctx context.Context, a arguments) (any, error) {
 		found, err := v.s.Eval(v.frame(a.FrameId), a.Expression)
-		if err == nil && found.Size == 0 {
-			err = fmt.Errorf("%s is not in memory", a.Expression)
+		if err == nil {
+			err = found.NotInMemory(a.Expression)
 		}
-		v.after = func() { v.stopped(v.s.LastWrite(ctx, found.Address, found.Size)) }
+		if err == nil {
+			v.after = func() { v.stopped(v.s.LastWrite(ctx, found.Address, found.Size)) }
+		}
 		return nil, err
 	},
 	"untilFuel": func(v *server, ctx context.Context, a arguments) (any, error) {
@@ -371,8 +373,11 @@ var handlers = map[string]handler{
 		} else {
 			x, err = v.s.Eval(v.frame(a.FrameId), a.Name)
 		}
-		if err != nil || x.Size == 0 {
-			return dap.DataBreakpointInfoResponseBody{Description: a.Name + " is not in memory"}, nil
+		if err == nil {
+			err = x.NotInMemory(a.Name)
+		}
+		if err != nil {
+			return dap.DataBreakpointInfoResponseBody{Description: err.Error()}, nil
 		}
 		return dap.DataBreakpointInfoResponseBody{DataId: fmt.Sprintf("%d:%d", x.Address, x.Size), Description: a.Name, AccessTypes: []dap.DataBreakpointAccessType{"write"}}, nil
 	},
