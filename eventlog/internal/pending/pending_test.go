@@ -3,6 +3,7 @@ package pending
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -417,4 +418,40 @@ func (s *store) begin(t *testing.T) {
 	if err := s.runs.Append(t.Context(), c.RunID, 0, c.Start("g")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFailedRunsAreForgotten once their writers know, or long after: a host that loses runs for years
+// does not keep them. A writer that does not know yet still gets its error.
+func TestFailedRunsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		lose := func(id string) {
+			c := logtest.Chain{RunID: id}
+			s.append(t, 0, c.Start("g"))
+			s.fence(id)
+			s.runs.Lock()
+			s.runs.queue.items, s.runs.queue.bytes = nil, 0 // and the batch loses it
+			s.runs.widen()
+			s.runs.Unlock()
+		}
+		for i := range MaxIdleRuns + 10 {
+			id := fmt.Sprint("told/", i)
+			lose(id)
+			if err := s.runs.Sync(t.Context(), id, 0); !errors.Is(err, eventlog.ErrFenced) {
+				t.Fatal(err)
+			}
+		}
+		lose("untold")
+		for i := range 100 {
+			lose(fmt.Sprint("gone/", i))
+		}
+		if err := s.runs.Sync(t.Context(), "untold", 0); !errors.Is(err, eventlog.ErrFenced) {
+			t.Error("a writer that has lost events takes them for durable:", err)
+		}
+		time.Sleep(2 * failedTime)
+		lose("last")
+		if n := len(s.runs.AtWork()); n > MaxIdleRuns {
+			t.Errorf("%d runs are kept", n)
+		}
+	})
 }

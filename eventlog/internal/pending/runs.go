@@ -20,8 +20,11 @@ import (
 )
 
 // MaxIdleRuns is how many open runs without queued events keep their cursor; others
-// are looked up again when they continue.
+// are looked up again when they continue. Beyond it, failed runs are forgotten as well: once
+// their writer knows, or failedTime after their failure, when nobody is left to ask.
 const MaxIdleRuns = 4096
+
+const failedTime = time.Hour
 
 // now is the run's current epoch.
 const now = math.MaxUint64
@@ -288,6 +291,7 @@ func (s *Runs[W]) hold(runID string, epoch uint64) (*Run[W], error) {
 		r = s.remember(&Run[W]{ID: runID, Epoch: epoch})
 	}
 	if r.failed != nil {
+		r.told = true
 		return nil, r.failed
 	}
 	r.users++
@@ -300,6 +304,9 @@ func (s *Runs[W]) remember(r *Run[W]) *Run[W] {
 		for _, all := range s.runs {
 			for _, idle := range slices.Clone(all) {
 				s.forget(idle)
+				if idle.failed != nil && idle.users == 0 && (idle.told || time.Since(idle.since) > failedTime) {
+					s.drop(idle)
+				}
 			}
 		}
 	}
@@ -325,11 +332,15 @@ func (s *Runs[W]) forget(r *Run[W]) bool {
 	if r.users > 0 || r.queued != r.durable || len(r.waiters) > 0 || r.failed != nil {
 		return false
 	}
+	s.drop(r)
+	return true
+}
+
+func (s *Runs[W]) drop(r *Run[W]) {
 	rest := slices.DeleteFunc(s.runs[r.ID], func(other *Run[W]) bool { return other == r })
 	if s.runs[r.ID] = rest; len(rest) == 0 {
 		delete(s.runs, r.ID)
 	}
-	return true
 }
 
 // Run is a run that this process writes, in one epoch. A later writer of the run
@@ -354,9 +365,11 @@ type Run[W any] struct {
 	// Guarded by the lock of Runs.
 	users   int // calls of Append that hold the run
 	ended   bool
-	queued  uint64 // number of the last accepted event
-	durable uint64 // number of the last event that is durable
-	failed  error  // another writer continued the run, or received it
+	queued  uint64    // number of the last accepted event
+	durable uint64    // number of the last event that is durable
+	failed  error     // another writer continued the run, or received it
+	told    bool      // a caller of the writer has got failed
+	since   time.Time // of failed
 	waiters []waiter
 }
 
@@ -370,7 +383,7 @@ type waiter struct {
 // err. The caller holds the lock of Runs.
 func (r *Run[W]) giveUp(err error) {
 	if r.failed == nil {
-		r.failed = err
+		r.failed, r.since, r.told = err, time.Now(), len(r.waiters) > 0
 		r.answer(r.queued, err)
 	}
 }
@@ -538,6 +551,7 @@ func (s *Runs[W]) barrier(runID string, epoch uint64) (<-chan error, error) {
 	case s.failed != nil:
 		return nil, s.failed
 	case r != nil && r.failed != nil:
+		r.told = true
 		return nil, r.failed
 	case r != nil && r.durable != r.queued:
 		s.want()
