@@ -27,8 +27,8 @@ type client struct {
 
 var validRegion = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
-// New returns the provider. It takes the region and an access key from the variables that
-// AWS's own programs use, and fails without them, or with an invalid base URL. The key is
+// New returns the provider. It takes the region and a bearer token or an access key from the variables
+// that AWS's own programs use, and fails without them, or with an invalid base URL. The key is
 // checked only when it is used.
 func New(c converse.Config) (provider.Provider, error) {
 	c.ID, c.APIVersion = cmp.Or(c.ID, "bedrock"), "2023-09-30"
@@ -40,9 +40,10 @@ func New(c converse.Config) (provider.Provider, error) {
 		token:  c.Getenv("AWS_SESSION_TOKEN"), // empty for a long-term key
 		region: cmp.Or(c.Region, c.Getenv("AWS_REGION"), c.Getenv("AWS_DEFAULT_REGION")), service: "bedrock",
 	}
+	bearer := c.Getenv("AWS_BEARER_TOKEN_BEDROCK") // enough alone, as for AWS's own programs
 	switch {
-	case s.keyID == "" || s.secret == "":
-		return nil, errors.New("bedrock needs the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, " +
+	case bearer == "" && (s.keyID == "" || s.secret == ""):
+		return nil, errors.New("bedrock needs the environment variable AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, " +
 			"which `aws configure export-credentials --format env` prints for a profile")
 	case s.region == "":
 		return nil, errors.New("bedrock: no region: set the environment variable AWS_REGION, or the key region of the agent's file")
@@ -57,7 +58,6 @@ func New(c converse.Config) (provider.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bedrock: the base URL: %w", err)
 	}
-	bearer := c.Getenv("AWS_BEARER_TOKEN_BEDROCK")
 	if bearer != "" && u.Scheme != "https" {
 		return nil, errors.New("bedrock: the key in AWS_BEARER_TOKEN_BEDROCK is only sent over https, and the base URL is not")
 	}

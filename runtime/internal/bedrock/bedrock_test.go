@@ -329,3 +329,15 @@ func TestDefaultClientIsNotRedirected(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestABearerTokenIsEnough: AWS's own programs need no access key beside AWS_BEARER_TOKEN_BEDROCK.
+func TestABearerTokenIsEnough(t *testing.T) {
+	c := configuration()
+	c.Getenv = func(name string) string {
+		return map[string]string{"AWS_BEARER_TOKEN_BEDROCK": "secret"}[name]
+	}
+	c.Region = "eu-west-1"
+	if _, err := bedrock.New(c); err != nil {
+		t.Error(err)
+	}
+}
