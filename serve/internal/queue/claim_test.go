@@ -220,3 +220,27 @@ func until(t *testing.T, q *Queue, is func() bool) {
 		}
 	}
 }
+
+// TestALeaseIsLostOnce: a dispatcher that finds itself replaced, while it renews its lease and while
+// it claims jobs, enters the store again once. A second entry would drop the jobs it was just given.
+func TestALeaseIsLostOnce(t *testing.T) {
+	q, _ := lingering(t)
+	d := &dispatcher{q: q, ctx: t.Context(), fail: func(error) {}, replaced: make(chan struct{}, 1)}
+	if !d.register(t.Context(), "host") {
+		t.Fatal("not registered")
+	}
+	first := d.owner
+	d.start(&batch{owner: first}, nil, errReplaced) // whether or not the renewal has failed as well
+	if d.owner != "" || !d.register(t.Context(), "") || d.owner == first {
+		t.Fatalf("the owner is %q after %q", d.owner, first)
+	}
+	d.start(&batch{owner: first}, nil, errReplaced) // a batch of before
+	select {
+	case <-d.replaced:
+		t.Error("the new lease ends with the old one")
+	default:
+	}
+	if d.owner == "" {
+		t.Error("the new lease is lost with a batch of the old one")
+	}
+}

@@ -37,7 +37,7 @@ type dispatcher struct {
 	ready    bool // the last Config.Ready has succeeded
 	tasks    map[string]*task
 	kick     chan struct{}  // capacity 1: look again
-	replaced chan struct{}  // capacity 1: another process took this one for dead
+	replaced chan struct{}  // of the registration: closed when another process took this one for dead
 	over     chan struct{}  // closed when the handlers are not waited for any more
 	active   sync.WaitGroup // tasks, and batches that may start some
 }
@@ -50,7 +50,7 @@ func (q *Queue) Work(ctx context.Context, h Handler) error {
 	defer fail(nil)
 	d := &dispatcher{
 		q: q, ctx: context.WithoutCancel(ctx), fail: fail, handler: h, free: q.cfg.Workers,
-		tasks: make(map[string]*task), kick: make(chan struct{}, 1), replaced: make(chan struct{}, 1), over: make(chan struct{}),
+		tasks: make(map[string]*task), kick: make(chan struct{}, 1), over: make(chan struct{}),
 	}
 	q.mu.Lock()
 	if q.dispatcher != nil {
@@ -177,7 +177,7 @@ func (d *dispatcher) register(ctx context.Context, host string) bool {
 	d.logLostHosts(dead)
 	d.q.mu.Lock()
 	defer d.q.mu.Unlock()
-	d.owner, d.until = owner, until
+	d.owner, d.until, d.replaced = owner, until, make(chan struct{})
 	d.q.wake()
 	return true
 }
@@ -187,11 +187,11 @@ func (d *dispatcher) register(ctx context.Context, host string) bool {
 func (d *dispatcher) renew(ctx context.Context) bool {
 	cfg := &d.q.cfg
 	d.q.mu.Lock()
-	owner, until := d.owner, d.until
+	owner, until, replaced := d.owner, d.until, d.replaced
 	d.q.mu.Unlock()
 	select {
 	case <-cfg.Clock.After(cfg.Lease / 3):
-	case <-d.replaced:
+	case <-replaced:
 		return false
 	case <-ctx.Done():
 		return false
@@ -392,7 +392,7 @@ func (d *dispatcher) start(b *batch, leases []Lease, err error) {
 	d.doubt = err != nil
 	if errors.Is(err, errReplaced) && d.owner == b.owner {
 		d.owner = ""
-		d.replaced <- struct{}{}
+		close(d.replaced)
 	}
 	if err != nil {
 		leases = nil
