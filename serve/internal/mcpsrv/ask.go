@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -46,8 +47,13 @@ func asking(call mcp.ToolHandler) mcp.ToolHandler {
 		case asked := <-c.asked:
 			state := rand.Text()
 			q.mu.Lock()
+			defer q.mu.Unlock()
+			select {
+			case <-c.done: // and will not take its questions away again
+				return c.result, c.err
+			default:
+			}
 			q.waiting[state] = waitingCall{c, asked}
-			q.mu.Unlock()
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirm: asked.params}, RequestState: state}, nil
 		}
 	}
@@ -121,23 +127,28 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	ctx = withElicitor(ctx, c.ask)
 	go func() {
-		defer close(c.done)
 		defer c.cancel(nil)
 		c.result, c.err = call(ctx, r)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		maps.DeleteFunc(q.waiting, func(_ string, w waitingCall) bool { return w.askedCall == c }) // nobody answers them any more
+		close(c.done)
 	}()
 	return c, nil
 }
 
-// ask asks with the result of the request that the client waits for.
+// ask asks with the result of the request that the client waits for. A client that went away after an
+// earlier question has none: then, too, the question counts as closed by the user after a while.
 func (c *askedCall) ask(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	answer := make(chan *mcp.ElicitResult, 1)
+	answer, late := make(chan *mcp.ElicitResult, 1), time.NewTimer(answerTime)
+	defer late.Stop()
 	select {
 	case c.asked <- question{params, answer}:
+	case <-late.C:
+		return &mcp.ElicitResult{Action: policy.Cancel}, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	late := time.NewTimer(answerTime)
-	defer late.Stop()
 	select {
 	case given := <-answer:
 		return given, nil
