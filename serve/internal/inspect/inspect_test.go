@@ -49,6 +49,7 @@ func TestListOfRuns(t *testing.T) {
 	rows := func(path string) int { return strings.Count(b.wants(path), "<tr data-row>") }
 	for path, want := range map[string]int{
 		"/": 50, "/?offset=100": 32, "/?q=state:failed": 1, "/?q=state:open": 1, "/?q=run01": 10, "/?q=nothing": 0, "/?q=tool:weather&offset=100": 31,
+		"/?per_page=2": 2, "/?per_page=200": 132, "/?per_page=100000": 132, "/?per_page=0": 50, "/?per_page=200&status=failed": 1, "/?status=open": 1, "/?status=completed&per_page=3": 3,
 		"/?offset=-5": 50, "/?offset=x": 50, "/?offset=99999999999999999999": 0,
 	} {
 		if got := rows(path); got != want {
@@ -59,6 +60,7 @@ func TestListOfRuns(t *testing.T) {
 	if strings.Contains(page, ">Cost<") || strings.Contains(page, ">5xx<") {
 		t.Error("a column of zeros is shown")
 	}
+	b.wants("/?per_page=3&status=completed", `href="/?offset=3&amp;per_page=3&amp;q=state%3Acompleted" rel="next"`)
 	b.wants("/?offset=5000", "This page has no more runs", `href="/?offset=82" rel="prev"`, "0–0 of 132")
 	b.wants("/?offset=5000&q=run01", "This page has no more runs", `href="/?q=run01" rel="prev"`)
 	b.wants("/?offset=5000&q=nothing", "No run matches")

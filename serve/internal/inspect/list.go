@@ -20,6 +20,7 @@ import (
 // Bounds of a page of runs.
 const (
 	perPage    = 50
+	maxPerPage = 200
 	maxReasons = 20
 )
 
@@ -66,13 +67,21 @@ type runLine struct {
 func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	now, parameters := time.Now(), r.URL.Query()
 	offset := int(min(asNumber(r, "offset"), 1e9))
+	size := int(min(asNumber(r, "per_page"), maxPerPage))
+	if size == 0 {
+		size = perPage
+	}
 	path := func(query string, offset int) string {
-		return address(s.path(), url.Values{"q": {query}, "offset": {unless(0, max(offset, 0))}})
+		return address(s.path(), url.Values{"q": {query}, "offset": {unless(0, max(offset, 0))}, "per_page": {unless(perPage, size)}})
 	}
 	text := strings.Trim(parameters.Get("q"), " \t\r\n")
 	for _, field := range search.Fields { // as an address may name them, such as /?since=1h
-		if value := parameters.Get(field.Name); value != "" {
-			text = strings.TrimSpace(text + " " + search.Word(field.Name, value))
+		value, name := parameters.Get(field.Name), field.Name
+		if name == "status" && (eventlog.RunPageOptions{Status: value}).Valid() == nil { // as the Starling runtime names the state
+			name = "state"
+		}
+		if value != "" {
+			text = strings.TrimSpace(text + " " + search.Word(name, value))
 		}
 	}
 	p := listPage{Query: text, Fields: search.Fields}
@@ -84,7 +93,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		s.render(w, r, http.StatusBadRequest, "list", "Runs", v, p)
 		return nil
 	}
-	found, err := v.Search(r.Context(), q, search.Options{Limit: perPage, Offset: offset})
+	found, err := v.Search(r.Context(), q, search.Options{Limit: size, Offset: offset})
 	if err != nil {
 		return err
 	}
@@ -148,7 +157,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		p.First, p.Last = offset+1, offset+len(p.Runs)
 	}
 	if offset > 0 {
-		p.Previous = path(text, min(offset, found.Total)-perPage) // runs may have been removed since
+		p.Previous = path(text, min(offset, found.Total)-size) // runs may have been removed since
 	}
 	if p.Last > 0 && p.Last < found.Total {
 		p.Next = path(text, p.Last)

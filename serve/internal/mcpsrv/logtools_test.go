@@ -76,7 +76,9 @@ func TestArgumentsHaveBounds(t *testing.T) {
 		{"list_runs", `{"limit":0}`, "1"},
 		{"list_runs", `{"offset":-1}`, "0"},
 		{"list_runs", `{"query":"state:done"}`, "query: \"done\" is not the state of a run: write state:failed"},
-		{"list_runs", `{"status":"failed"}`, "status"},
+		{"list_runs", `{"status":"done"}`, "status"},
+		{"list_runs", `{"since":"yesterday"}`, "since: it is not a time such as 2026-11-21T10:00:00Z"},
+		{"list_runs", `{"with_tool_calls":1}`, "with_tool_calls"},
 		{"list_runs", `{"namespace":"other"}`, "namespace"},
 		{"get_run", `{}`, "run_id"},
 		{"get_run", `{"run_id":"acme/1","limit":1001}`, "1000"},
@@ -248,6 +250,15 @@ func TestTheFinalTextIsWhole(t *testing.T) {
 		}
 		if query == "FAIL" && (list.Runs[0].Error != "max_turns" || len(list.Reasons) != 1 || list.Reasons[0].Query != `FAIL state:failed reason:=max_turns`) {
 			t.Errorf("got %+v", list)
+		}
+	}
+	for arguments, want := range map[string]int{ // as the Starling runtime has them
+		`{"status":"completed"}`: 1, `{"status":"open"}`: 0, `{"status":"failed","query":"FAIL"}`: 1, `{"with_tool_calls":true}`: 0, `{"with_tool_calls":false}`: 2,
+		`{"since":"1970-01-01T00:00:00Z"}`: 2, `{"since":"2970-01-01T00:00:00Z"}`: 0,
+	} {
+		var list struct{ Total int }
+		if failure := call(t, s, "list_runs", arguments, &list); failure != "" || list.Total != want {
+			t.Errorf("list_runs %s: %d runs, want %d: %s", arguments, list.Total, want, failure)
 		}
 	}
 }

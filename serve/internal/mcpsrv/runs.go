@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -30,6 +31,10 @@ const (
 )
 
 type listArgs struct {
+	Status        string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=open,description=Only runs in this state"`
+	Since         string `json:"since,omitempty" jsonschema:"maxLength=64,description=Only runs that began at this time or later - as RFC 3339"`
+	WithToolCalls bool   `json:"with_tool_calls,omitempty" jsonschema:"description=Only runs with calls of tools"`
+
 	Query  string `json:"query,omitempty" jsonschema:"maxLength=1000,description=Words that all have to match such as state:failed tool:fetch host:api.example status:5xx error:timeout since:1h fuel:>1G calls:>3 -tool:dice; a word without a field is part of the id or of an event"`
 	Limit  int    `json:"limit" jsonschema:"default=50,minimum=1,maximum=200"`
 	Offset int    `json:"offset" jsonschema:"default=0,minimum=0"`
@@ -88,7 +93,19 @@ func describe(ctx context.Context, v eventview.View, runs ...eventlog.RunSummary
 func formatTime(unixNano int64) string { return time.Unix(0, unixNano).UTC().Format(time.RFC3339Nano) }
 
 func listRuns(ctx context.Context, v eventview.View, in listArgs) (runList, error) {
-	q, err := search.Parse(in.Query, time.Now())
+	if _, err := time.Parse(time.RFC3339, in.Since); in.Since != "" && err != nil {
+		return runList{}, &mistake{"since: it is not a time such as 2026-11-21T10:00:00Z"}
+	}
+	words := []string{in.Query}
+	for _, field := range [][2]string{{"state", in.Status}, {"since", in.Since}} {
+		if field[1] != "" {
+			words = append(words, search.Word(field[0], field[1]))
+		}
+	}
+	if in.WithToolCalls {
+		words = append(words, "calls:>0")
+	}
+	q, err := search.Parse(strings.TrimSpace(strings.Join(words, " ")), time.Now())
 	if wrong := (*search.Error)(nil); errors.As(err, &wrong) {
 		return runList{}, &mistake{fmt.Sprintf("query: %s: %s", wrong.Why, wrong.Hint)}
 	}
