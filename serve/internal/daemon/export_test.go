@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net/http"
 	"slices"
 )
 
@@ -25,3 +26,12 @@ func ProblemTypes() []string {
 
 // Read reads the tenants now, as Keep does every few seconds.
 func (d *Directory) Read(ctx context.Context) error { return d.read(ctx) }
+
+// HeldMemory returns how many bytes the requests of a tenant hold.
+func (d *Daemon) HeldMemory(tenant string) int64 { return d.host.Memory.Held(tenant) }
+
+// Mount adds a web view and an MCP server.
+func (d *Daemon) Mount(inspector, mcp http.Handler) {
+	d.config.Inspector, d.config.MCP = inspector, mcp
+	d.mux = d.newMux()
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/spec"
 )
 
@@ -161,6 +162,6 @@ func stateOf(err error) string {
 // openapi returns the contract.
 func (d *Daemon) openapi(w http.ResponseWriter, _ *request) error {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(spec.OpenAPI())
+	share.WriteStatic(w, spec.OpenAPI())
 	return nil
 }

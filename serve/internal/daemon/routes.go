@@ -309,6 +309,12 @@ func writeDocument(w http.ResponseWriter, status int, contentType string, v any)
 		json.HTMLEscape(&body, output)
 		body.WriteString("}\n")
 	}
+	of := w.(*answer).share
+	of.Keep(int64(body.Len())) // what it was made of is not needed while the client reads
+	if err := of.Cover(int64(body.Len())); err != nil {
+		problemOf(err).write(w)
+		return
+	}
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)

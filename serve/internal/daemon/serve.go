@@ -79,6 +79,9 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.mux.ServeHTTP(out, r)
+	if out.dropped {
+		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+	}
 	if out.status == 0 {
 		out.WriteHeader(http.StatusOK) // in its own time
 	}
@@ -221,8 +224,9 @@ func problemOf(err error) *Problem {
 	return internalFailure.plain()
 }
 
-// answer remembers how a request was answered, and bounds how long the client may take to
-// read that. After the answer to a request without a key the connection is closed: such a
+// answer is the writer through which every answer of the host leaves: the API's, and those of mounted
+// handlers. It remembers how a request was answered, bounds how long the client may take to read each
+// piece, and drops a piece for which the request holds no memory and gets none. After the answer to a request without a key the connection is closed: such a
 // client has to connect again, behind others that do.
 type answer struct {
 	http.ResponseWriter
@@ -230,6 +234,7 @@ type answer struct {
 	share    *share.Share
 	openTime time.Duration // to read an answer to a request without a key
 	status   int
+	dropped  bool // there was no memory for the answer, or for the rest of it
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -250,6 +255,10 @@ func (a *answer) Write(p []byte) (int, error) {
 		a.extend()
 	}
 	a.share.Rest() // the client may be slow
+	if err := a.share.Cover(int64(len(p))); err != nil {
+		a.dropped = true
+		return 0, err
+	}
 	return a.ResponseWriter.Write(p)
 }
 

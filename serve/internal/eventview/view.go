@@ -228,6 +228,13 @@ var ErrEventNotFound = errors.New("eventview: event not found")
 // Event returns one event of a run, [eventlog.ErrRunNotFound] or
 // [ErrEventNotFound].
 func (v View) Event(ctx context.Context, id string, seq uint64) (event.Event, error) {
+	runID, err := v.logID(id)
+	if err == nil {
+		ctx, err = share.HoldEvent(ctx, runID, seq)
+	}
+	if err != nil {
+		return event.Event{}, err
+	}
 	for ev, err := range v.Events(ctx, id, max(seq, 1)-1) {
 		if err != nil {
 			return event.Event{}, err

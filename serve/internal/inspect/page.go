@@ -198,8 +198,7 @@ func (f frame) Path(parts ...string) string { return f.server.path(parts...) }
 
 // Asset is the path of a file with its version, so that a browser may keep it.
 func (f frame) Asset(name string) string {
-	content, _ := assetFiles.ReadFile("assets/" + name)
-	return f.Path("assets", name) + "?v=" + shortHash(content)
+	return f.Path("assets", name) + "?v=" + assets()[name].version
 }
 
 // Home is the path of the first page, which for a reader whose runs are not known is the queue.
@@ -216,6 +215,9 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, 
 	_, err := r.Cookie(sessionName(r))
 	f := frame{display.Printable(title), v, err == nil, body, s}
 	var b bytes.Buffer
+	if share.Step(r.Context()) != nil {
+		return // the browser went away
+	}
 	if err := templates()[name].ExecuteTemplate(&b, "frame", f); err != nil {
 		s.config.Logger.ErrorContext(r.Context(), "inspect: page failed", "page", name, "error", err)
 		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
@@ -237,14 +239,24 @@ func write(w http.ResponseWriter, r *http.Request, code int, content []byte, com
 	w.Header().Add("Vary", "Accept-Encoding")
 	if compress && len(content) >= minCompressed && acceptsGzip(r) {
 		w.Header().Set("Content-Encoding", "gzip")
-		w.WriteHeader(code)
-		packed := gzip.NewWriter(w)
-		_, _ = packed.Write(content) // the browser went away
-		_ = packed.Close()
+		content = compressed(content)
+	}
+	if share.Of(r.Context()).Cover(int64(len(content))) != nil {
+		w.Header().Del("Content-Encoding")
+		w.Header().Set("Retry-After", "2")
+		http.Error(w, "Too many requests. Try again in a moment.", http.StatusTooManyRequests)
 		return
 	}
 	w.WriteHeader(code)
-	_, _ = w.Write(content)
+	_, _ = w.Write(content) // the browser went away
+}
+
+func compressed(content []byte) []byte {
+	var b bytes.Buffer
+	packed := gzip.NewWriter(&b)
+	_, _ = packed.Write(content) // into memory
+	_ = packed.Close()
+	return b.Bytes()
 }
 
 func acceptsGzip(r *http.Request) bool {
@@ -257,28 +269,38 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// assetTypes are the files of the page, and their types.
-var assetTypes = map[string]string{
-	"style.css": "text/css; charset=utf-8",
-	"script.js": "text/javascript; charset=utf-8",
-	"icon.svg":  "image/svg+xml",
+// asset is a file of the pages, which all requests share.
+type asset struct {
+	kind, version   string
+	content, packed []byte
 }
 
-func shortHash(content []byte) string {
-	sum := canon.Sum(content)
-	return hex.EncodeToString(sum[:8])
-}
+// assets are the files of the pages by name.
+var assets = sync.OnceValue(func() map[string]asset {
+	files := map[string]asset{}
+	for name, kind := range map[string]string{"style.css": "text/css; charset=utf-8", "script.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+		content, _ := assetFiles.ReadFile("assets/" + name) // embedded, so they are there
+		sum := canon.Sum(content)
+		files[name] = asset{kind, hex.EncodeToString(sum[:8]), content, compressed(content)}
+	}
+	return files
+})
 
 func (s *Server) asset(w http.ResponseWriter, r *http.Request, _ eventview.View) error {
-	name := r.PathValue("name")
-	content, err := assetFiles.ReadFile("assets/" + name)
-	if err != nil || assetTypes[name] == "" {
+	file, ok := assets()[r.PathValue("name")]
+	if !ok {
 		return eventlog.ErrRunNotFound
 	}
-	if r.URL.Query().Get("v") == shortHash(content) {
-		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	h, content := w.Header(), file.content
+	if r.URL.Query().Get("v") == file.version {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	w.Header().Set("Content-Type", assetTypes[name])
-	write(w, r, http.StatusOK, content, true)
+	h.Set("Content-Type", file.kind)
+	h.Add("Vary", "Accept-Encoding")
+	if len(content) >= minCompressed && acceptsGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		content = file.packed
+	}
+	share.WriteStatic(w, content)
 	return nil
 }

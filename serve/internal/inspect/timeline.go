@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // Bounds of a page of events. A longer payload is shown on the page of its event;
@@ -170,7 +171,8 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request, v eventview.View) e
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="event-%d.json"`, ev.Seq))
-	_, _ = w.Write(append(doc, '\n'))
+	share.Of(r.Context()).Keep(int64(len(doc))) // the event is not needed any more
+	write(w, r, http.StatusOK, append(doc, '\n'), false)
 	return nil
 }
 

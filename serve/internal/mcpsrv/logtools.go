@@ -56,6 +56,10 @@ func onView[In, Out any](fn func(context.Context, eventview.View, In) (Out, erro
 	}
 }
 
+// copies is how often an answer has the output of a tool at most: as text, with its escapes, as JSON,
+// and in the message that is sent.
+const copies = 6
+
 // maxTime bounds one call of a tool over a log.
 const maxTime = 30 * time.Second
 
@@ -85,6 +89,9 @@ func addLogTools(server *mcp.Server, v eventview.View, log *slog.Logger) {
 				return failed(explain(ctx, log, t.Name(), err)), nil
 			}
 			output = display.PrintableJSON(output)
+			if err := share.Of(asked).Cover(copies * int64(len(output))); err != nil { // until the end of the request, which the fork does not reach
+				return failed(explain(ctx, log, t.Name(), err)), nil
+			}
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(output)}}, StructuredContent: output}, nil
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"runtime"
@@ -78,6 +79,7 @@ type Share struct {
 	slot  *guest.Slot // nil for no slot
 	since time.Time   // when the slot was given
 	bytes int64       // until the end
+	lent  int64       // until they are given back, beside bytes
 	runs  []string    // whose events are paid for
 	ended bool
 }
@@ -201,7 +203,50 @@ func Take(ctx context.Context, bytes int64) (give func(), err error) {
 	patient, cancel := context.WithTimeoutCause(ctx, patience, ErrBusy)
 	defer cancel()
 	taken, err := s.host.Memory.Take(patient, holder, min(bytes, most))
-	return func() { s.host.Memory.Give(holder, taken) }, err
+	if err != nil {
+		return func() {}, err
+	}
+	s.lend(taken)
+	return func() { s.lend(-taken); s.host.Memory.Give(holder, taken) }, nil
+}
+
+func (s *Share) lend(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lent += bytes
+}
+
+// Cover makes the request hold at least so many bytes until its end, for an answer that its client may
+// be slow to read. It does not wait, because the answer is in memory by then: without room for it the
+// error is [ErrBusy], and the caller drops the answer. A request that reserved enough before it made
+// the answer takes nothing here.
+func (s *Share) Cover(bytes int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	more := bytes - s.bytes - s.lent
+	if s.host == nil || s.ended || bytes <= guest.SmallBytes || more <= 0 {
+		return nil
+	}
+	holder, most := s.account()
+	taken, err := s.host.Memory.Take(impatient, holder, max(min(more, most), guest.SmallBytes+1))
+	s.bytes += taken
+	return err
+}
+
+// impatient has ended, so that nothing waits with it.
+var impatient = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrBusy)
+	return ctx
+}()
+
+// WriteStatic writes content that all requests share, in pieces that need no memory of the request.
+func WriteStatic(w io.Writer, content []byte) {
+	for piece := range slices.Chunk(content, guest.SmallBytes) {
+		if _, err := w.Write(piece); err != nil {
+			return // the client has gone
+		}
+	}
 }
 
 // Hold takes bytes until the end of the request, or until it keeps less.
@@ -212,15 +257,36 @@ func Hold(ctx context.Context, bytes int64) error {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended { // of a call that continues without its client
-		give()
-		return nil
-	}
 	_, most := s.account()
-	s.bytes += min(bytes, most)
+	bytes = min(bytes, most)
+	ended := s.ended // of a call that continues without its client
+	if !ended {
+		s.bytes, s.lent = s.bytes+bytes, s.lent-bytes
+	}
+	s.mu.Unlock()
+	if ended {
+		give()
+	}
 	return nil
 }
+
+// HoldEvent takes the memory for reading one event of a run and keeping it with its text until the end
+// of the request. A reader of the returned context takes nothing more. Without it, the event would be
+// kept after its reader gave back what it took.
+func HoldEvent(ctx context.Context, runID string, seq uint64) (context.Context, error) {
+	s := Of(ctx)
+	if s.host == nil || s.paid(runID) {
+		return ctx, nil
+	}
+	sum, largest, _, err := s.host.size(ctx, runID, max(seq, 1)-1, measured)
+	if err == nil {
+		err = Hold(ctx, reading(sum, largest))
+	}
+	return context.WithValue(ctx, paidKey{}, true), err
+}
+
+// paidKey is the context key of a read that is paid for.
+type paidKey struct{}
 
 // Keep gives back all but a number of the bytes that the request holds, before it waits. Runs that it
 // reads later are paid for again.
@@ -316,7 +382,7 @@ func (l Log) Events(ctx context.Context, runID string, after uint64) iter.Seq2[e
 		return l.Database.Events(ctx, runID, after)
 	}
 	return func(yield func(event.Event, error) bool) {
-		paid := s.paid(runID)
+		paid := s.paid(runID) || ctx.Value(paidKey{}) != nil
 		give := func() {}
 		defer func() { give() }()
 		pay := func(sum, largest int64) error {

@@ -26,8 +26,39 @@ func Bearer(r *http.Request) (key string, ok bool) {
 // shutdownTimeout is how long requests in progress have to end.
 const shutdownTimeout = 3 * time.Second
 
-// Serve serves until ctx ends, and then lets requests in progress end.
+// readTimeout is how long a client may take to read each piece of an answer.
+const readTimeout = 30 * time.Second
+
+// patient gives the client of an answer time for each piece of it. A timeout of the server would
+// begin with the request, and cut answers that take long to make.
+type patient struct{ http.ResponseWriter }
+
+func (p patient) extend() {
+	_ = http.NewResponseController(p.ResponseWriter).SetWriteDeadline(time.Now().Add(readTimeout))
+}
+
+func (p patient) Write(piece []byte) (int, error) {
+	p.extend()
+	return p.ResponseWriter.Write(piece)
+}
+
+// Unwrap is for [http.ResponseController].
+func (p patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// Flush implements [http.Flusher].
+func (p patient) Flush() {
+	p.extend()
+	_ = http.NewResponseController(p.ResponseWriter).Flush()
+}
+
+// Serve serves until ctx ends, and then lets requests in progress end. A client that does not read its
+// answer is cut off.
 func Serve(ctx context.Context, server *http.Server, l net.Listener) error {
+	inner := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inner.ServeHTTP(patient{w}, r)
+		patient{w}.extend() // for what the server still sends
+	})
 	done := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
