@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/artifact"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/observe"
 )
 
@@ -115,17 +117,13 @@ func (unclosed) Close() error { return nil }
 // CheckFile checks that a file is a readable database. The error is a [*NotFoundError] if
 // the file does not exist or is not a regular file.
 func CheckFile(path string) error {
-	info, err := os.Stat(path)
+	f, err := keyfile.Open(path) // SQLite would not report missing permissions
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return &NotFoundError{What: "database", Name: path, Hint: "starling-host run records into starling.db unless --db names another file"}
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
+	case errors.Is(err, keyfile.ErrIrregular), errors.Is(err, syscall.EISDIR):
 		return &NotFoundError{What: "database", Name: path, Reason: "not a regular file"}
-	}
-	f, err := os.Open(path) // SQLite would not report missing permissions
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	return f.Close()

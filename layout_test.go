@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"io/fs"
 	"os"
@@ -46,7 +49,7 @@ var importers = map[string][]string{
 	"golang.org/x/mod":                                  {"eventlog/seal"},
 	"github.com/klauspost/compress":                     {"internal/zstd"},
 	"golang.org/x/tools":                                {"cmd/starling-host/internal/toolcase"}, // its archives of text
-	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/worker/internal/jail"},
+	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/jail"},
 	"github.com/evanw/esbuild":                          {"host/internal/registry"},
 	"github.com/google/pprof":                           {"internal/profile"},
 	"github.com/google/go-dap":                          {"cmd/starling-host/internal/dap"},
@@ -276,6 +279,69 @@ func TestPublicPackagesHaveExamples(t *testing.T) {
 		}
 		if err != nil || !runs {
 			t.Errorf("package %s has no Example that runs: %v", dir, err)
+		}
+	}
+}
+
+// openers are the files that open a path without [keyfile.Open], and why they may. A path that a
+// user or a folder names can lead to a pipe, which blocks, or to a device, which does not end.
+var openers = map[string]string{
+	"internal/keyfile":                  "the reader itself, keys and locks",
+	"eventlog/internal/sqlitelog":       "the files of the database, and locks beside it",
+	"host/sandbox":                      "the host's own cache",
+	"host/sandbox/internal/image":       "/proc",
+	"host/internal/jail":                "/proc",
+	"host/internal/program":             "this program",
+	"host/internal/cachefile":           "the host's own cache, and only regular files",
+	"release":                           "files of the tree",
+	"cmd/starling-host/archive.go":      "an archive may be a pipe: it is read line by line",
+	"cmd/starling-host/run.go":          "an input may be a pipe: it has a limit",
+	"cmd/starling-host/demo.go":         "creates files",
+	"host/internal/machine/generate.go": "not in the program",
+}
+
+// TestFilesAreOpenedByOneReader walks the program for calls that open files.
+func TestFilesAreOpenedByOneReader(t *testing.T) {
+	used := map[string]bool{}
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		slashed := filepath.ToSlash(name)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains(append(folders, "guest-sdk"), slashed) && slashed != "release" || d.Name() == "testdata" || d.Name() == "node_modules" || strings.HasSuffix(d.Name(), "test")):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok || !slices.Contains([]string{"ReadFile", "Open", "OpenFile"}, call.Sel.Name) {
+				return true
+			}
+			if of, ok := call.X.(*ast.Ident); !ok || of.Name != "os" {
+				return true
+			}
+			for _, place := range []string{slashed, path.Dir(slashed)} {
+				if openers[place] != "" {
+					used[place] = true
+					return true
+				}
+			}
+			t.Errorf("%s opens a file with os.%s; use keyfile.Open or keyfile.ReadFile, or say in openers why not", slashed, call.Sel.Name)
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place := range openers {
+		if !used[place] {
+			t.Errorf("%s opens no file, so it has no place in openers", place)
 		}
 	}
 }

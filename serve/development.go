@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -61,7 +61,7 @@ func (h *Host) openDevelopment(ctx context.Context) error {
 		return err
 	}
 	if h.file.Policy != "" {
-		text, err := os.ReadFile(h.file.Policy)
+		text, err := config.ReadFile(h.file.Policy)
 		if err != nil {
 			return err
 		}

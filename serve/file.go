@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/spec"
@@ -150,12 +151,10 @@ func LoadFile(name string) (*File, error) {
 // readable reports why a file cannot be opened. It skips files that are not regular:
 // opening a pipe can block.
 func readable(name string) error {
-	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() {
-		return err
-	}
-	f, err := os.Open(name)
-	if err != nil {
+	f, err := keyfile.Open(name)
+	if errors.Is(err, keyfile.ErrIrregular) || errors.Is(err, syscall.EISDIR) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	return f.Close()

@@ -80,7 +80,7 @@ func (p Pins) pinnedTools(s Server) (pinned, error) {
 
 func (p Pins) read() (pinsFile, error) {
 	all := pinsFile{Servers: map[string]pinned{}, Seen: map[string]seen{}}
-	doc, err := os.ReadFile(p.Path)
+	doc, err := keyfile.ReadFile(p.Path, keyfile.MaxBytes)
 	if err == nil {
 		err = json.Unmarshal(doc, &all)
 	}
@@ -118,7 +118,7 @@ func (p Pins) note(name, id string, now pinned, accept bool) error {
 	if err != nil {
 		return err
 	}
-	if old, err := os.ReadFile(p.Path); err == nil && bytes.Equal(bytes.TrimSpace(old), doc) {
+	if old, err := keyfile.ReadFile(p.Path, keyfile.MaxBytes); err == nil && bytes.Equal(bytes.TrimSpace(old), doc) {
 		return nil
 	}
 	return keyfile.Replace(p.Path, append(doc, '\n'), 0o600)

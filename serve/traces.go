@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/observe"
 )
@@ -155,7 +156,7 @@ func newOTLPClient(endpoint string, getenv func(string) string) (*otlpClient, er
 func otlpTLS(variable func(string) string) (*tls.Config, error) {
 	c := &tls.Config{}
 	if path := variable("CERTIFICATE"); path != "" {
-		pem, err := os.ReadFile(path)
+		pem, err := keyfile.ReadFile(path, keyfile.MaxBytes)
 		if err != nil {
 			return nil, err
 		}

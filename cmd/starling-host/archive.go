@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 const archiveHelp = `Write runs and their modules to a file that can be checked and imported again, byte
@@ -121,6 +122,30 @@ func writeArchive(ctx context.Context, log database, path string, o eventlog.Pru
 		err = errors.Join(err, os.Remove(path))
 	}
 	return report, err
+}
+
+// writeFile writes a file that the user names, such as the FILE of -o. It replaces an older one in
+// one step; without over it refuses to, and only the owner may read the file. What is not a regular file, such as a device, a pipe or a
+// link, stays what it is and gets the content.
+func writeFile(path string, content []byte, perm fs.FileMode, over bool) error {
+	there, err := os.Lstat(path)
+	target, targetErr := os.Stat(path)
+	switch {
+	case !over && targetErr == nil && target.Mode().IsRegular():
+		err = fs.ErrExist
+	case err == nil && !there.Mode().IsRegular():
+		err = os.WriteFile(path, content, perm)
+	case over:
+		err = keyfile.Replace(path, content, perm)
+	default:
+		err = keyfile.Create(path, content)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return notOver(path, err)
+	} else if err != nil {
+		return &failure{code: exitFailed, message: starling.PlainError(err)}
+	}
+	return nil
 }
 
 // notOver explains why a file could not be created.

@@ -12,7 +12,6 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
-	"github.com/starling-host/starling/internal/keyfile"
 )
 
 const bundleHelp = `Write runs to one file that anyone can check, offline and on any machine: their
@@ -94,8 +93,8 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 			return err
 		}
 	}
-	if err := keyfile.Create(out, file); err != nil {
-		return notOver(out, err)
+	if err := writeFile(out, file, 0o600, false); err != nil {
+		return err
 	}
 	a.stdout.printf("%s and %s in %s, %s\n", plural(len(b.Runs), "run"), plural(len(b.Modules), "module"), out, formatSize(uint64(len(file))))
 	if slices.ContainsFunc(b.Runs, func(events []event.Event) bool {

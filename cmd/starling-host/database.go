@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // database is an event log in a database, with the methods of all backends.
@@ -77,10 +78,7 @@ func beginsAs(path, magic string) bool { return strings.HasPrefix(headOf(path), 
 
 // headOf returns the first bytes of a regular file, or nothing.
 func headOf(path string) string {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	f, err := os.Open(path)
+	f, err := keyfile.Open(path)
 	if err != nil {
 		return ""
 	}

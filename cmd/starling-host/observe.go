@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/profile"
 )
 
@@ -101,7 +102,7 @@ func holdsSomethingElse(path string) bool {
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
 	}
-	f, err := os.Open(path)
+	f, err := keyfile.Open(path)
 	if err != nil {
 		return true
 	}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -172,7 +172,7 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		}
 	}
 	if f.checkpoint != "" {
-		if err := keyfile.Replace(f.checkpoint, sealed.Signed, 0o600); err != nil {
+		if err := writeFile(f.checkpoint, sealed.Signed, 0o600, true); err != nil {
 			return &failure{code: exitFailed, message: "the checkpoint is signed, but not written to a file: " + err.Error()}
 		}
 	}
@@ -286,7 +286,7 @@ func (f *trustFlags) trusted() (*seal.Policy, error) {
 	case f.policy != "" && len(f.keys) > 0:
 		return nil, usagef("write the key into the policy, as \"log VKEY\"", "--policy and --key exclude each other")
 	case f.policy != "":
-		text, err := os.ReadFile(f.policy)
+		text, err := config.ReadFile(f.policy)
 		if err != nil {
 			return nil, &failure{code: exitUsage, message: err.Error()}
 		}
@@ -316,7 +316,11 @@ func trustIn(flag string, keys []string) (*seal.Policy, error) {
 func vkeysIn(flag string, keys []string) (vkeys []string, err error) {
 	const hint = "seal and keygen print it: NAME+HASH+BASE64"
 	for _, key := range keys {
-		if text, err := os.ReadFile(key); err == nil {
+		text, err := config.ReadFile(key)
+		if errors.Is(err, keyfile.ErrIrregular) {
+			return nil, usagef(hint, "%s: %v", flag, err)
+		}
+		if err == nil {
 			key = strings.TrimSpace(string(text))
 			for line := range strings.Lines(key) {
 				if log, ok := strings.CutPrefix(line, "log "); ok {

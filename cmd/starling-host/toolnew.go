@@ -16,7 +16,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/openapi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
@@ -162,7 +161,7 @@ func filesFrom(ctx context.Context, dir, tool, lang, from string, only []string,
 	case !info.Mode().IsRegular() || info.Size() > config.MaxData:
 		return "", nil, usagef("choose a part of it in an editor", "new: --from: %s is not a file of at most %d bytes", from, config.MaxData)
 	}
-	spec, err := os.ReadFile(from)
+	spec, err := keyfile.ReadFile(from, config.MaxData)
 	if err == nil {
 		files, err = openapi.Folder(work.New(ctx, work.ForSize(len(spec))), tool, from, spec, only, private)
 	}
@@ -225,16 +224,19 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 	if err != nil {
 		return err
 	}
-	if out == "" {
-		out = module.Name + ".wasm"
+	write := writeFile
+	if out == "" { // the folder's author could have put a link there
+		out, write = module.Name+".wasm", func(path string, content []byte, perm fs.FileMode, _ bool) error {
+			return keyfile.Replace(path, content, perm)
+		}
 	}
 	if source, err := os.Stat(doc.Source); err == nil {
 		if target, err := os.Stat(out); err == nil && os.SameFile(source, target) {
 			return usagef("write another file: "+pasteable("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
 		}
 	}
-	if err := keyfile.Replace(out, module.Wasm, 0o644); err != nil {
-		return &failure{code: exitFailed, message: starling.PlainError(err)}
+	if err := write(out, module.Wasm, 0o644, true); err != nil {
+		return err
 	}
 	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(len(module.Wasm))))
 	a.stdout.printf("digest   %s\n", doc.Digest)

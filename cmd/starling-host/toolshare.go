@@ -9,12 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/internal/keyfile"
 )
 
 const pushHelp = `Store a tool in an OCI registry, so that others run it by its name.
@@ -166,12 +164,12 @@ func (a *app) pullCommand() *cobra.Command {
 			}
 			if len(args) == 2 {
 				doc.File = args[1]
-				err := keyfile.Replace(doc.File, p.Wasm, 0o644)
+				err := writeFile(doc.File, p.Wasm, 0o644, true)
 				if err == nil && len(p.Signatures) > 0 {
-					err = keyfile.Replace(artifact.SignatureFile(doc.File), p.Signatures[0], 0o644)
+					err = writeFile(artifact.SignatureFile(doc.File), p.Signatures[0], 0o644, true)
 				}
 				if err != nil {
-					return &failure{code: exitFailed, message: starling.PlainError(err)}
+					return err
 				}
 			}
 			return a.printShared(doc, what+" "+formatSize(uint64(len(p.Wasm))), f.output)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 const signHelp = `Sign a tool: state with your key that the module is the tool of this name.
@@ -95,7 +95,7 @@ func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f share
 			return usagef("", "--name: the last word of %q must be the name of the file, %s", name, source.Name)
 		}
 		wasm, place = source.Wasm, artifact.SignatureFile(source.Source)
-		if earlier, err = os.ReadFile(place); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if earlier, err = config.ReadFile(place); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		store = func(signed []byte) error { return keyfile.Replace(place, signed, 0o644) }

@@ -349,7 +349,7 @@ type writtenDocument struct {
 // writeCase writes a case to its file.
 func (a *app) writeCase(c *toolcase.Case, output string) error {
 	text := c.Format()
-	old, err := os.ReadFile(c.Path)
+	old, err := keyfile.ReadFile(c.Path, keyfile.MaxBytes)
 	word := "unchanged"
 	if err != nil || !bytes.Equal(old, text) {
 		word = "written"

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 const verifyHelp = `Check what was sealed. FILE is a database, a bundle, a proof or a file of
@@ -124,10 +125,11 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	if err == nil && info.Size() > limit {
 		return nil, &failure{code: exitInvalid, message: fmt.Sprintf("%s has %s; the limit is %s", path, formatSize(uint64(info.Size())), formatSize(uint64(limit)))}
 	}
+	text, err := keyfile.ReadFile(path, limit)
 	if err != nil {
 		return nil, &failure{code: exitUsage, message: err.Error()}
 	}
-	return os.ReadFile(path)
+	return text, nil
 }
 
 // sealReport is the output of "verify DB -o json".

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/internal/keyfile"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // Witness cosigns checkpoints of logs that it has seen grow consistently. It keeps the
@@ -50,7 +51,7 @@ func OpenWitness(key *Key, logs *Policy, file string) (*Witness, error) {
 func (w *Witness) lock() (unlock func(), err error) { return keyfile.Lock(w.file + ".lock") }
 
 func (w *Witness) load() (all map[string]seen, err error) {
-	text, err := os.ReadFile(w.file)
+	text, err := keyfile.ReadFile(w.file, keyfile.MaxBytes)
 	if err == nil {
 		dec := json.NewDecoder(bytes.NewReader(text))
 		dec.DisallowUnknownFields()

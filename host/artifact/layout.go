@@ -46,7 +46,7 @@ func openLayout(dir string) (*layout, error) {
 
 // index reads the index. One that is missing or damaged is empty: the blobs remain.
 func (l *layout) index() (index ocispec.Index) {
-	text, err := os.ReadFile(filepath.Join(l.dir, ocispec.ImageIndexFile))
+	text, err := keyfile.ReadFile(filepath.Join(l.dir, ocispec.ImageIndexFile), keyfile.MaxBytes)
 	if err != nil || json.Unmarshal(text, &index) != nil {
 		index = ocispec.Index{}
 	}

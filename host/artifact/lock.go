@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/runtime/config"
 )
 
 // LockName is the name of a lock file.
@@ -19,14 +19,11 @@ const LockName = "starling.lock"
 
 const lockHeader = "# The digests of tools, pinned when they were first used. Keep this file with your sources.\n"
 
-// maxLock bounds a lock file.
-const maxLock = 1 << 20
-
 // lockFile is the path of a lock file: lines of a name with its tag, a space and a digest.
 type lockFile string
 
 func (l lockFile) read() (map[string]string, error) {
-	text, err := os.ReadFile(string(l))
+	text, err := config.ReadFile(string(l))
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]string{}, nil
 	}
@@ -34,7 +31,7 @@ func (l lockFile) read() (map[string]string, error) {
 		return nil, err
 	}
 	pins, n := map[string]string{}, 0
-	for line := range strings.Lines(string(text[:min(len(text), maxLock)])) {
+	for line := range strings.Lines(string(text)) {
 		n++
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue

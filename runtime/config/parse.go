@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -278,18 +278,9 @@ func clip(s string) string { return display.Clip(s, 80) }
 // ReadFile returns the content of a file for [Parse], or of a file that it names. It opens
 // only regular files of at most [MaxBytes]: opening a pipe or a device can block.
 func ReadFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch e, ok := errors.AsType[*fs.PathError](err); {
-	case ok: // a reader does not care which call failed
-		return nil, fmt.Errorf("%s: %w", path, e.Err)
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		return nil, fmt.Errorf("%s is a directory", path)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	case info.Size() > MaxBytes:
-		return nil, fmt.Errorf("%s has %d bytes; the limit is %d", path, info.Size(), MaxBytes)
+	text, err := keyfile.ReadFile(path, MaxBytes)
+	if e, ok := errors.AsType[*fs.PathError](err); ok { // a reader does not care which call failed
+		err = fmt.Errorf("%s: %w", path, e.Err)
 	}
-	return os.ReadFile(path)
+	return text, err
 }

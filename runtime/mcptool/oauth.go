@@ -128,7 +128,7 @@ func (a *authorizer) token(rejected string) (*oauth2.Token, error) {
 	}
 	defer unlock()
 	var g grant
-	doc, err := os.ReadFile(a.file)
+	doc, err := keyfile.ReadFile(a.file, keyfile.MaxBytes)
 	if err == nil {
 		err = json.Unmarshal(doc, &g)
 	}

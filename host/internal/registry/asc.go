@@ -4,11 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // ascScript calls the compiler as a library, with files of the copy alone. The command asc
@@ -37,9 +38,10 @@ func (n *native) findAsc(ctx context.Context) (string, error) {
 	}
 	n.path = node
 	for _, root := range []string{filepath.Join(real, "..", ".."), filepath.Join(asc, "..", "node_modules", "assemblyscript"), filepath.Join(asc, "..", "..", "assemblyscript")} {
-		manifest, err := os.ReadFile(filepath.Join(root, "package.json"))
+		manifest, err := keyfile.ReadFile(filepath.Join(root, "package.json"), maxSources)
 		var p struct{ Name, Version string }
 		if err == nil && json.Unmarshal(manifest, &p) == nil && p.Name == "assemblyscript" {
+			n.parts = []string{root, filepath.Join(root, "..", "binaryen"), filepath.Join(root, "..", "long")}
 			n.flags = []string{"--input-type=module", "--eval", ascScript, "--", filepath.Join(root, "dist", "asc.js")}
 			return "asc " + p.Version + "\n" + string(manifest), nil
 		}
@@ -53,10 +55,13 @@ func (n *native) compileAsc(ctx context.Context) error {
 		return &Error{Ref: n.ref, Reason: "the folder has no assembly/index.ts", Hint: "starling-host tool new NAME --lang as"}
 	}
 	for name := range n.files {
-		if config, err := os.ReadFile(filepath.Join(n.dir, filepath.FromSlash(name))); err == nil && filepath.Base(name) == "asconfig.json" && strings.Contains(string(config), `"transform"`) {
+		if config, err := keyfile.ReadFile(filepath.Join(n.dir, filepath.FromSlash(name)), maxSources); err == nil && filepath.Base(name) == "asconfig.json" && strings.Contains(string(config), `"transform"`) {
 			return &Error{Ref: n.ref, Reason: "asconfig.json names a transform, which is a program of the folder, so it is not executed",
 				Hint: "if you trust the folder, build it yourself and run the module, in the folder: npx asc && starling-host run tool.wasm"}
 		}
+	}
+	if err := n.confine(ctx, n.work, nil, append(n.parts, n.dir)...); err != nil {
+		return err
 	}
 	_, err := n.run(ctx, slices.Concat([]string{n.dir, n.out}, ascFlags)...)
 	return err

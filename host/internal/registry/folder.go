@@ -6,7 +6,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // folder reads the files of a tool's folder, and no others. Links are followed first.
@@ -29,7 +34,13 @@ func outside(real string) error {
 	return &refusal{"the tool takes " + real + ", which is outside of its folder", "copy it into the folder"}
 }
 
-var errIrregular = errors.New("it is not a regular file")
+// checkName refuses names that a list of files or a message could show as something else.
+func checkName(name string) error {
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return &refusal{fmt.Sprintf("the name of the file %q has a control character", name), "rename it"}
+	}
+	return nil
+}
 
 // read returns the content of a file. The error is a [*refusal] if a build must not read it.
 func (f *folder) read(path string) ([]byte, error) {
@@ -46,12 +57,10 @@ func (f *folder) read(path string) ([]byte, error) {
 	if !within(f.root, real) {
 		return nil, outside(real)
 	}
-	if info, err := os.Stat(real); err != nil { // to open a pipe could block
-		return nil, wrong(err)
-	} else if !info.Mode().IsRegular() {
-		return nil, wrong(errIrregular)
+	if err := checkName(strings.TrimPrefix(path, f.root+string(filepath.Separator))); err != nil {
+		return nil, err
 	}
-	file, err := os.Open(real)
+	file, err := keyfile.Open(real)
 	if err != nil {
 		return nil, wrong(err)
 	}

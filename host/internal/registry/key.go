@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // environment names the settings of the Go command that decide bytes and that
@@ -59,7 +59,7 @@ func (m *listedModule) sdk() bool {
 	if m == nil || m.Path != "github.com/starling-host/starling/guest-sdk/go" {
 		return false
 	}
-	text, err := os.ReadFile(m.GoMod)
+	text, err := keyfile.ReadFile(m.GoMod, maxSources)
 	return err == nil && sdkModule.Match(text)
 }
 
@@ -74,37 +74,38 @@ const listFields = "-json=Dir,ImportPath,Name,Standard,Module,GoFiles,SFiles,HFi
 //
 // It refuses a tool that reaches for files which are neither in the folder's Go
 // module nor in a module that was downloaded.
-func (t toolchain) key(ctx context.Context) (canon.Hash, error) {
-	env, err := t.run(ctx, slices.Concat([]string{"env"}, environment, []string{"GOMOD", "GOMODCACHE"})...)
+func (t toolchain) key(ctx context.Context) (key canon.Hash, k keyText, err error) {
+	env, err := t.run(ctx, slices.Concat([]string{"env"}, environment, []string{"GOMOD", "GOMODCACHE", "GOROOT", "GOCACHE", "GOENV"})...)
 	if err != nil {
-		return canon.Hash{}, err
+		return key, k, err
 	}
 	list, err := t.run(ctx, "list", "-deps", listFields, ".")
 	if err != nil {
-		return canon.Hash{}, err
+		return key, k, err
 	}
 	packages, err := decodePackages(list)
 	if err != nil {
-		return canon.Hash{}, fmt.Errorf("registry: output of go list: %w", err)
+		return key, k, fmt.Errorf("registry: output of go list: %w", err)
 	}
 	if len(packages) == 0 || packages[len(packages)-1].Name != "main" {
-		return canon.Hash{}, &Error{Ref: t.ref, Reason: "the folder holds a Go library, not a program",
+		return key, k, &Error{Ref: t.ref, Reason: "the folder holds a Go library, not a program",
 			Hint: nearby(t.ref, t.flags[1], "a tool is a package main")}
 	}
 	settings := strings.Split(strings.TrimSuffix(string(env), "\n"), "\n")
 	n := len(environment)
-	if len(settings) != n+2 {
-		return canon.Hash{}, fmt.Errorf("registry: output of go env: %q", env)
+	if len(settings) != n+5 {
+		return key, k, fmt.Errorf("registry: output of go env: %q", env)
 	}
-	k := keyText{ref: t.ref, root: filepath.Dir(settings[n]), modcache: settings[n+1], modules: map[string]bool{}}
+	k = keyText{ref: t.ref, root: filepath.Dir(settings[n]), modcache: settings[n+1], goroot: settings[n+2], gocache: settings[n+3], goenv: settings[n+4],
+		modules: map[string]bool{}, bases: map[string]bool{}}
 	k.line("env", settings[:n]...)
 	k.line("flags", append(slices.Clone(buildFlags), buildEnv...)...)
 	for _, p := range packages {
 		if err := k.addPackage(p); err != nil {
-			return canon.Hash{}, err
+			return key, k, err
 		}
 	}
-	return canon.Sum(k.text.Bytes()), nil
+	return canon.Sum(k.text.Bytes()), k, nil
 }
 
 func decodePackages(list []byte) ([]listedPackage, error) {
@@ -130,6 +131,9 @@ type keyText struct {
 	modcache string
 	text     bytes.Buffer
 	modules  map[string]bool // the go.mod files that are in it
+	bases    map[string]bool // the folders that its files are in
+
+	goroot, gocache, goenv string
 }
 
 // line adds one line. Its parts are quoted, so that no two lists of parts give
@@ -180,6 +184,9 @@ var knownIncludes = regexp.MustCompile(`(?m)^#include "(textflag|funcdata|go_asm
 // followed, the file has to lie in the folder's Go module, in the module cache if
 // the package is from a downloaded module, or in a copy of the SDK.
 func (k *keyText) addFile(p listedPackage, name, path string) ([]byte, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
 	base := k.root
 	switch {
 	case within(k.root, path):
@@ -200,7 +207,8 @@ func (k *keyText) addFile(p listedPackage, name, path string) ([]byte, error) {
 		return nil, &Error{Ref: k.ref, Reason: fmt.Sprintf("package %s takes %s, which is outside of the Go module in %s", p.ImportPath, real, k.root),
 			Hint: "copy it into the module; for what go.mod replaces by another folder: go mod vendor"}
 	}
-	content, err := os.ReadFile(real)
+	k.bases[base] = true
+	content, err := keyfile.ReadFile(real, maxSources)
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}

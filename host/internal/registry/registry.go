@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -150,7 +151,7 @@ func readModule(ref, path string, info fs.FileInfo) ([]byte, error) {
 	if err := checkFile(ref, info); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(ref)
+	f, err := keyfile.Open(ref)
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}

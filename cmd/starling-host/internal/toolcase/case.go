@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // Folder is the folder of a tool that holds its cases, and Suffix the end of their names.
@@ -99,7 +100,7 @@ func Load(dir string, names ...string) (cases []*Case, err error) {
 	}
 	for _, name := range names {
 		path := filepath.Join(dir, Folder, strings.TrimSuffix(filepath.Base(name), Suffix)+Suffix)
-		text, err := os.ReadFile(path)
+		text, err := keyfile.ReadFile(path, keyfile.MaxBytes)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, &Error{Path: path, Reason: "there is no such case"}
 		} else if err != nil {
