@@ -50,14 +50,15 @@ func (c Caller) IsZero() bool {
 	return c.Delegation == nil && c.KeyID+c.Client+c.Version+c.Session+c.Issuer+c.Subject+c.Actor+c.TraceParent == ""
 }
 
-// String names the caller in one line, for people: who acts for whom, by which client.
+// String names the caller in one line, for people: who acts for whom, by which client. What the
+// caller says of itself is quoted, so that none of it looks like what the host knows.
 func (c Caller) String() string {
 	var b bytes.Buffer
-	for _, part := range []struct{ name, value string }{
-		{"key ", c.KeyID}, {"", c.Client}, {"", c.Version}, {"session ", c.Session}, {"for ", c.Subject}, {"of ", c.Issuer}, {"by ", c.Actor},
+	for _, part := range []struct{ format, value string }{
+		{" key %s", c.KeyID}, {" %q", c.Client}, {" %q", c.Version}, {" session %s", c.Session}, {" for %q", c.Subject}, {" of %q", c.Issuer}, {" by %q", c.Actor},
 	} {
 		if part.value != "" {
-			fmt.Fprintf(&b, " %s%s", part.name, part.value)
+			fmt.Fprintf(&b, part.format, part.value)
 		}
 	}
 	if n := len(c.Delegation); n > 0 {
