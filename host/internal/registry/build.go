@@ -15,7 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/host/internal/jail"
+	"github.com/starling-host/starling/host/internal/program"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // buildFlags are the arguments of "go build" that decide bytes. The module
@@ -92,7 +95,7 @@ func isTool(dir string) bool {
 			if filepath.Ext(name) != ".go" {
 				return true
 			}
-			text, err := os.ReadFile(filepath.Join(dir, name))
+			text, err := keyfile.ReadFile(filepath.Join(dir, name), maxSources)
 			return err == nil && !strings.HasSuffix(name, "_test.go") && packageMain.Match(text)
 		})
 	})
@@ -130,7 +133,7 @@ func buildGo(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := t.key(ctx)
+	key, k, err := t.key(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +148,11 @@ func buildGo(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 	defer os.RemoveAll(tmp)
 	defer Doing(ctx, "building "+ref+" (Go)")()
 	out := filepath.Join(tmp, "tool.wasm")
-	if _, err := t.run(ctx, slices.Concat([]string{"build"}, buildFlags, []string{"-o", out, "."})...); err != nil {
+	compiler := t
+	if err := compiler.confineGo(ctx, k, tmp); err != nil {
+		return nil, err
+	}
+	if _, err := compiler.run(ctx, slices.Concat([]string{"build"}, buildFlags, []string{"-o", out, "."})...); err != nil {
 		return nil, err
 	}
 	wasm, err := t.module(out)
@@ -154,7 +161,7 @@ func buildGo(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 	}
 	// A source that changed during the build would be cached under the key of
 	// its earlier text, and may have been outside of the folder meanwhile.
-	again, err := t.key(ctx)
+	again, _, err := t.key(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +179,7 @@ type toolchain struct {
 	flags    []string          // before all other arguments
 	env      []string          // overrides of the user's environment
 	bare     bool              // whether the command has no other environment than [bareEnv]
+	cell     *jail.Config      // what the command may open, where the system can confine it, or nil
 	places   *strings.Replacer // makes places in messages those of the user's files, or nil
 }
 
@@ -224,7 +232,7 @@ func Compilers(ctx context.Context) (all []Compiler) {
 			continue
 		}
 		if n.version, err = l.find(n, ctx); err == nil && l.probe != "" {
-			if err = cmp.Or(os.Mkdir(n.dir, 0o700), os.WriteFile(filepath.Join(n.dir, l.probe), nil, 0o600)); err == nil {
+			if err = cmp.Or(os.WriteFile(filepath.Join(n.dir, l.probe), nil, 0o600)); err == nil {
 				err = l.compile(n, ctx)
 			}
 		}
@@ -260,7 +268,7 @@ func (t toolchain) module(out string) ([]byte, error) {
 	if info.Size() > MaxModuleBytes {
 		return nil, tooLarge(t.ref, info.Size())
 	}
-	return os.ReadFile(out)
+	return keyfile.ReadFile(out, MaxModuleBytes)
 }
 
 // run runs the command and returns what it wrote to standard output. When
@@ -273,12 +281,22 @@ func (t toolchain) module(out string) ([]byte, error) {
 func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, t.path, slices.Concat(t.flags, args)...)
 	cmd.Dir = filepath.VolumeName(t.path) + string(filepath.Separator)
-	cmd.Env = append(cmd.Environ(), t.env...) // Environ has PWD for Dir
+	cmd.Env = cmd.Environ() // it has PWD for Dir
 	if t.bare {
 		cmd.Env = slices.DeleteFunc(cmd.Env, func(variable string) bool {
 			name, _, _ := strings.Cut(variable, "=")
 			return !slices.Contains(bareEnv, strings.ToUpper(name))
 		})
+	}
+	cmd.Env = append(cmd.Env, t.env...)
+	if t.cell != nil {
+		self, err := program.Path()
+		if err == nil {
+			err = jail.Confine(cmd, self, *t.cell)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("registry: %s cannot be confined: %w", t.path, err)
+		}
 	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 5 * time.Second
@@ -297,6 +315,9 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		if t.places != nil {
 			e.Output = t.places.Replace(e.Output)
 		}
+		if t.cell != nil && denied.MatchString(e.Output) {
+			e.Reason, e.Hint = "the tool takes a file which is outside of its folder", "copy it into the folder"
+		}
 		for _, c := range buildHints {
 			if c.language == t.language && c.said.MatchString(e.Output) {
 				e.Hint = strings.ReplaceAll(c.hint, "FOLDER", display.ShellWord(t.ref))
@@ -307,6 +328,9 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("registry: %s %s: %w", filepath.Base(t.path), args[0], err)
 }
+
+// denied matches what compilers say of a file that they may not open.
+var denied = regexp.MustCompile(`(?i)permission denied|os error 13|EACCES`)
 
 // relativePlace matches the place in a message of the Go command or the bundler, which
 // begins at the tool's folder.

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
+
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/internal/display"
 )

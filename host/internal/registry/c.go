@@ -29,7 +29,7 @@ func (n *native) findC(ctx context.Context) (version string, err error) {
 // compileC compiles the files *.c of the folder, but *_test.c, and links them with the C
 // library for WASI. They may include the headers of the folder, of clang and of that library.
 func (n *native) compileC(ctx context.Context) error {
-	list := filepath.Join(n.tmp, "list.d")
+	list := filepath.Join(n.work, "list.d")
 	system, err := n.run(ctx, slices.Concat(cFlags, []string{"-M", "-xc", "-include", "wasi/api.h", "-include", "stddef.h", os.DevNull})...)
 	if err != nil {
 		return n.withoutC(err)
@@ -43,6 +43,22 @@ func (n *native) compileC(ctx context.Context) error {
 			}
 		}
 	}
+	parts, programs := slices.Clone(folders), []string{}
+	for _, print := range []string{"-print-file-name=libc.a", "-print-file-name=crt1-reactor.o", "-print-libgcc-file-name", "-print-prog-name=wasm-ld", "-print-prog-name=wasm-opt"} { // clang runs wasm-opt where it finds it
+		out, err := n.run(ctx, append(slices.Clone(cFlags), print)...)
+		if err != nil {
+			return n.withoutC(err)
+		}
+		if path := strings.TrimSpace(string(out)); strings.HasPrefix(print, "-print-prog") {
+			programs = append(programs, path)
+			n.env = []string{"PATH=" + filepath.Dir(path)} // of the linker, and of no package of another program
+		} else if filepath.IsAbs(path) {
+			parts = append(parts, filepath.Dir(path))
+		}
+	}
+	if err := n.confine(ctx, n.work, programs, parts...); err != nil {
+		return err
+	}
 	sources, err := fs.Glob(os.DirFS(n.dir), "*.c")
 	if err != nil {
 		return err
@@ -52,7 +68,7 @@ func (n *native) compileC(ctx context.Context) error {
 		if strings.HasSuffix(name, "_test.c") {
 			continue
 		}
-		source, object := filepath.Join(n.dir, name), filepath.Join(n.tmp, name+".o")
+		source, object := filepath.Join(n.dir, name), filepath.Join(n.work, name+".o")
 		objects = append(objects, object)
 		if _, err := n.run(ctx, slices.Concat(cFlags, []string{"-g", "-ffile-prefix-map=" + n.dir + "=.", "-MD", "-MF", list, "-c", "-o", object, source})...); err != nil {
 			return n.withoutC(err)

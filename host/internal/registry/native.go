@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/internal/jail"
 	"github.com/starling-host/starling/host/internal/source"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -22,14 +26,17 @@ import (
 // system of its language, which would execute what the folder asks for: build scripts,
 // macros that are programs, transforms, wrappers of the compiler.
 //
-// The compiler itself reads any file that the source names. So it lists what it has read,
-// and the module is refused if a file lies outside of the copy.
+// The compiler itself reads any file that the source names. So the kernel confines it to the copy,
+// to its own parts and to a folder for what it writes ([toolchain.confine]). On a system that cannot,
+// the compiler lists what it has read, and the module is refused if a file lies outside of the copy.
 type native struct {
 	toolchain
 	version string            // of the compiler
 	dir     string            // the copy
-	tmp     string            // the folder of dir, and of what the compiler writes
+	tmp     string            // the folder of dir and work
+	work    string            // the folder of what the compiler writes
 	out     string            // the module
+	parts   []string          // packages that make up the compiler
 	files   map[string]string // digests of the files in dir, by name with slashes
 	cache   cache
 }
@@ -98,7 +105,11 @@ func (l nativeLanguage) prepare(ref string) (*native, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
-	n := &native{tmp: tmp, dir: filepath.Join(tmp, "tool"), out: filepath.Join(tmp, "tool.wasm"), files: map[string]string{}, cache: openCache()}
+	work := filepath.Join(tmp, "out")
+	n := &native{tmp: tmp, dir: filepath.Join(tmp, "tool"), work: work, out: filepath.Join(work, "tool.wasm"), files: map[string]string{}, cache: openCache()}
+	if err := cmp.Or(os.Mkdir(n.dir, 0o700), os.Mkdir(n.work, 0o700)); err != nil {
+		return nil, fmt.Errorf("registry: %w", err)
+	}
 	folder := filepath.Clean(ref) + string(filepath.Separator)
 	n.toolchain = toolchain{language: l.name, ref: ref, places: strings.NewReplacer(
 		n.dir+string(filepath.Separator), folder, n.tmp+string(filepath.Separator), folder, "--> ./", "--> "+folder, "::: ./", "::: "+folder, "└─ in ", "└─ in "+folder)}
@@ -124,10 +135,10 @@ func (n *native) copy(dir string) error {
 		case skip:
 			return nil
 		case d.IsDir():
-			return os.MkdirAll(to, 0o700)
+			return cmp.Or(checkName(name), os.MkdirAll(to, 0o700))
 		}
 		content, err := from.read(path)
-		if errors.Is(err, errIrregular) {
+		if errors.Is(err, keyfile.ErrIrregular) || errors.Is(err, syscall.EISDIR) {
 			return nil // a source does not need it
 		} else if err != nil {
 			return err
@@ -149,18 +160,25 @@ func (n *native) key(folder string, parts ...string) canon.Hash {
 	return canon.Sum(k.text.Bytes())
 }
 
-// checkRead refuses the tool if the compiler read a file outside of the folders. It reads the
-// list of these files, which the compiler wrote as rules of make.
+// checkRead refuses the tool if the compiler read a file outside of the folders, on a system that
+// does not confine it. It reads the list of these files, which the compiler wrote as rules of make.
+// A line that is not such a rule is refused: it could hide a file.
 func (n *native) checkRead(list string, folders ...string) error {
-	text, err := os.ReadFile(list)
+	if jail.Confines() {
+		return nil
+	}
+	text, err := keyfile.ReadFile(list, maxSources)
 	if err != nil {
 		return fmt.Errorf("registry: %w", err)
 	}
 	for line := range strings.Lines(strings.NewReplacer("\r\n", "\n", "\\\n", " ", `\ `, "\x00", `\#`, "#", "$$", "$").Replace(string(text))) {
-		if strings.HasPrefix(line, "#") {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "# env-dep:") {
 			continue
 		}
-		_, sources, _ := strings.Cut(line, ": ")
+		_, sources, ok := strings.Cut(line+" ", ": ")
+		if !ok || strings.Contains(sources, `\`) && filepath.Separator == '/' {
+			return &refusal{fmt.Sprintf("the compiler's list of what it read has the line %.200q, which may hide a file", line), "rename the files whose names have # or \\"}
+		}
 		for _, file := range strings.Fields(sources) {
 			file = strings.ReplaceAll(file, "\x00", " ")
 			if !filepath.IsAbs(file) { // the compiler maps the copy to "."

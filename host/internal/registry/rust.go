@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 const rustTarget = "wasm32-unknown-unknown"
@@ -47,11 +49,25 @@ func (n *native) compileRust(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, library := filepath.Join(n.tmp, "list.d"), filepath.Join(n.tmp, "libstarling_tool.rlib")
+	list, library := filepath.Join(n.work, "list.d"), filepath.Join(n.work, "libstarling_tool.rlib")
+	root := filepath.Dir(filepath.Dir(n.path))
+	var linkers []string
+	for _, pattern := range []string{"*", "*/*"} {
+		found, _ := filepath.Glob(filepath.Join(root, "lib", "rustlib", "*", "bin", pattern))
+		linkers = append(linkers, found...)
+	}
+	for _, name := range []string{"rust-lld", "wasm-ld", "lld"} {
+		if found, err := exec.LookPath(name); err == nil {
+			linkers = append(linkers, found)
+		}
+	}
+	if err := n.confine(ctx, n.work, linkers, n.dir, filepath.Join(root, "lib", "rustlib", rustTarget)); err != nil {
+		return err
+	}
 	compile := func(folder, out string, args ...string) error {
 		_, err := n.run(ctx, slices.Concat([]string{"--target", rustTarget, "-Copt-level=2", "-Ccodegen-units=1", "-Cpanic=abort", "-Cdebuginfo=2",
 			"-Funstable-features", "--remap-path-prefix", n.tmp + "=.", "--remap-path-prefix", n.dir + "=.",
-			"--out-dir=" + n.tmp, "--emit=link=" + out + ",dep-info=" + list}, args, []string{filepath.Join(folder, "src", "lib.rs")})...)
+			"--out-dir=" + n.work, "--emit=link=" + out + ",dep-info=" + list}, args, []string{filepath.Join(folder, "src", "lib.rs")})...)
 		if err != nil {
 			return err
 		}
@@ -65,7 +81,7 @@ func (n *native) compileRust(ctx context.Context) error {
 		if cached {
 			err = os.WriteFile(library, text, 0o600)
 		} else if err = compile(filepath.Join(n.dir, c.sdk), library, "--crate-type=rlib", "--crate-name=starling_tool", "--edition=2021"); err == nil {
-			if text, err = os.ReadFile(library); err == nil {
+			if text, err = keyfile.ReadFile(library, MaxModuleBytes); err == nil {
 				n.cache.put(key, text)
 			}
 		}
@@ -91,7 +107,7 @@ var (
 // readCargo reads what a build of the SDK and the tool needs of Cargo.toml, and refuses a
 // tool that needs more: cargo would execute what other crates bring.
 func (n *native) readCargo() (crate, error) {
-	text, err := os.ReadFile(filepath.Join(n.dir, "Cargo.toml"))
+	text, err := keyfile.ReadFile(filepath.Join(n.dir, "Cargo.toml"), maxSources)
 	if err != nil {
 		return crate{}, fmt.Errorf("registry: %w", err)
 	}

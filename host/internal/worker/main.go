@@ -14,8 +14,8 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/component"
+	"github.com/starling-host/starling/host/internal/jail"
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/worker/internal/jail"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/work"
 )

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-host/starling/host/internal/jail"
 	"github.com/starling-host/starling/host/internal/program"
-	"github.com/starling-host/starling/host/internal/worker/internal/jail"
 )
 
 // process is a worker as the host sees it. One goroutine at a time talks to it;

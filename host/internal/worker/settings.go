@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/starling-host/starling/host/internal/worker/internal/jail"
+	"github.com/starling-host/starling/host/internal/jail"
 )
 
 // mark is the variable that makes a process a worker. Its value is the

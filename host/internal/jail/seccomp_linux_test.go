@@ -46,7 +46,7 @@ func TestFilter(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := execute(t, compile(tt.rules), tt.arch, tt.nr, tt.args); got != tt.want {
+			if got := execute(t, compile(tt.rules, refusal(unix.EPERM).K), tt.arch, tt.nr, tt.args); got != tt.want {
 				t.Errorf("%#x, want %#x", got, tt.want)
 			}
 		})

@@ -101,6 +101,11 @@ func inmate(name string) {
 	if err != nil {
 		fmt.Println(err)
 	}
+	if name == "compiler" { // confined before it became this program
+		tryCompiler()
+		fmt.Println("end")
+		return
+	}
 	if name == "started" { // and not entered: without the filter of system calls
 		onThreads(tryLandlock)
 		fmt.Println("end")
@@ -465,5 +470,56 @@ func TestPinsLeaveDescriptorsAlone(t *testing.T) {
 	}
 	if pinned != len(ownFiles) {
 		t.Errorf("%d descriptors more, want %d", pinned, len(ownFiles))
+	}
+}
+
+// tryCompiler reports what a confined command can do beside its work, and what of its work it cannot.
+func tryCompiler() {
+	for _, name := range []string{"open a file", "make a file", "list a folder", "open a socket", "connect", "execute", "start a process", "trace the parent", "io_uring"} {
+		if attempts[name]() == nil {
+			fmt.Println("could", name)
+		}
+	}
+	for what, attempt := range map[string]func() error{
+		"open a socket for datagrams": func() error { _, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0); return err },
+		"open a socket of the system": func() error { _, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); return err },
+		"write what it reads":         func() error { return os.WriteFile(filepath.Join(os.Getenv("JAIL_READ"), "x"), nil, 0o600) },
+		"read a file of a link":       func() error { _, err := os.ReadFile(filepath.Join(os.Getenv("JAIL_READ"), "link")); return err },
+	} {
+		if attempt() == nil {
+			fmt.Println("could", what)
+		}
+	}
+	written := filepath.Join(os.Getenv("JAIL_WRITE"), "x")
+	_, err := os.ReadFile(filepath.Join(os.Getenv("JAIL_READ"), "given"))
+	if err := errors.Join(err, os.WriteFile(written, nil, 0o600), os.Remove(written)); err != nil {
+		fmt.Println("could not work:", err)
+	}
+}
+
+// TestConfine runs a command that keeps its work, and nothing else.
+func TestConfine(t *testing.T) {
+	if !Confines() {
+		t.Skip("SKIPPED: this kernel has no Landlock")
+	}
+	read, write := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(read, "given"), nil, 0o600), os.Symlink("/etc/passwd", filepath.Join(read, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	load, err := programFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), inmateVariable+"=compiler", "JAIL_READ="+read, "JAIL_WRITE="+write)
+	if err := Confine(cmd, self, Config{Read: []string{read}, Write: []string{write}, Load: load}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "end\n" {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -32,9 +32,16 @@ const x32 = 0x40000000
 // filterCalls makes the kernel fail every system call that the rules do not
 // name, on all threads.
 func filterCalls(c Config) error {
-	program := compile(rules(os.Getpid(), len(c.Read)+len(c.Write) > 0, len(c.Write) > 0))
+	return apply(compile(rules(os.Getpid(), len(c.Read)+len(c.Write) > 0, len(c.Write) > 0), refusal(unix.EPERM).K), unix.SECCOMP_FILTER_FLAG_TSYNC)
+}
+
+// noSockets are the calls that a compiler does not have. A ring could open sockets, too.
+var noSockets = []rule{{nr: unix.SYS_SOCKET, errno: uint32(unix.EACCES)}, {nr: unix.SYS_IO_URING_SETUP, errno: uint32(unix.ENOSYS)}}
+
+// apply puts a filter on the calling thread, or with a flag on all threads.
+func apply(program []unix.SockFilter, flags uintptr) error {
 	p := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&p)))
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&p)))
 	switch {
 	case errno != 0:
 		return errno
@@ -59,8 +66,8 @@ func probeSeccomp() error {
 
 // compile makes a program of rules (Linux, Documentation/userspace-api/
 // seccomp_filter.rst): the architecture first, since numbers mean nothing
-// without it; then the rules in their order; and in the end a refusal.
-func compile(rules []rule) []unix.SockFilter {
+// without it; then the rules in their order; and in the end what happens to all other calls.
+func compile(rules []rule, others uint32) []unix.SockFilter {
 	p := []unix.SockFilter{
 		load(offsetArch), jump(unix.BPF_JEQ, auditArch, 1, 0), ret(unix.SECCOMP_RET_KILL_PROCESS),
 		load(offsetNr), jump(unix.BPF_JGE, x32, 0, 1), ret(unix.SECCOMP_RET_KILL_PROCESS),
@@ -70,7 +77,7 @@ func compile(rules []rule) []unix.SockFilter {
 		p = append(p, jump(unix.BPF_JEQ, uint32(r.nr), 0, uint8(len(body))))
 		p = append(p, body...)
 	}
-	return append(p, refusal(unix.EPERM))
+	return append(p, ret(others))
 }
 
 // compile returns the program for the case that the number is the rule's. It always returns.

@@ -11,8 +11,10 @@ type Config struct {
 	CPU      time.Duration // of the processor, rounded up to seconds (RLIMIT_CPU)
 	FileSize uint64        // bytes of the largest file that it can write (RLIMIT_FSIZE)
 	Files    uint64        // open files (RLIMIT_NOFILE)
-	Read     []string      // folders that stay readable
-	Write    []string      // folders that stay writable
+	Read     []string      // folders and files that stay readable
+	Write    []string      // folders and files that stay writable
+	Load     []string      // folders and files that stay readable and executable
+	Program  string        // what the process becomes, see [Confine]
 }
 
 // Layer is one way in which a process is confined.

@@ -66,15 +66,17 @@ func confineFiles(c Config) error {
 		return err
 	}
 	defer unix.Close(rules)
-	program, err := programFiles()
-	if err != nil {
-		return err
+	var program []string
+	if c.Program == "" {
+		if program, err = programFiles(); err != nil {
+			return err
+		}
 	}
 	for _, given := range []struct {
 		paths    []string
 		rights   uint64
 		optional bool
-	}{{c.Read, reading, false}, {c.Write, writing, false}, {program, loading, true}, {startFiles, reading, true}} {
+	}{{c.Read, reading, false}, {c.Write, writing, false}, {c.Load, loading | reading, false}, {program, loading, true}, {startFiles, reading, true}} {
 		for _, path := range given.paths {
 			err := allow(rules, path, given.rights&forbidden.Handled_access_fs)
 			if err != nil && !(given.optional && errors.Is(err, fs.ErrNotExist)) {
@@ -149,7 +151,7 @@ func allow(rules int, path string, rights uint64) error {
 		return err
 	}
 	if info.Mode&unix.S_IFMT != unix.S_IFDIR {
-		rights &= unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE
+		rights &= unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE
 	}
 	beneath := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -22,6 +23,22 @@ func environment(c Config) ([]string, error) {
 		return nil, fmt.Errorf("jail: %w", err)
 	}
 	return []string{variable + "=" + string(text)}, nil
+}
+
+// Confines reports whether this system can confine a command: whether it has Landlock.
+func Confines() bool { return probeLandlock() == nil }
+
+// Confine makes a command confine itself before it becomes its program, which keeps the files of
+// the config and has no network. Self is a program that imports this package, such as this one.
+// Where [Confines] is false it changes nothing.
+func Confine(cmd *exec.Cmd, self string, c Config) error {
+	if !Confines() {
+		return nil
+	}
+	c.Program = cmd.Path
+	env, err := environment(c)
+	cmd.Path, cmd.Env = self, append(cmd.Env, env...)
+	return err
 }
 
 // init confines the first thread and executes the program again, with the same arguments
@@ -50,8 +67,10 @@ func startAgain(text string) error {
 		return err
 	}
 	if probeLandlock() == nil {
-		if err := pin(); err != nil {
-			return err
+		if c.Program == "" {
+			if err := pin(); err != nil {
+				return err
+			}
 		}
 		if err := confineFiles(c); err != nil {
 			return fmt.Errorf("landlock: %w", err)
@@ -63,7 +82,15 @@ func startAgain(text string) error {
 			env = append(env, v)
 		}
 	}
-	return syscall.Exec("/proc/self/exe", os.Args, env)
+	if c.Program == "" {
+		return syscall.Exec("/proc/self/exe", os.Args, env)
+	}
+	if probeSeccomp() == nil { // otherwise Landlock alone forbids connections, by TCP
+		if err := apply(compile(noSockets, unix.SECCOMP_RET_ALLOW), 0); err != nil {
+			return fmt.Errorf("seccomp: %w", err)
+		}
+	}
+	return fmt.Errorf("%s: %w", c.Program, syscall.Exec(c.Program, os.Args, env))
 }
 
 // closeInherited has the system close all descriptors but the standard ones when the program
