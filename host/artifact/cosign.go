@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/sha256"
 	"encoding/base64"
@@ -10,6 +9,8 @@ import (
 	"strings"
 
 	"oras.land/oras-go/v2"
+
+	"github.com/starling-host/starling/internal/work"
 )
 
 // What cosign writes with a key: at the tag sha256-HEX.sig of the repository a manifest, of which
@@ -26,31 +27,33 @@ type cosigned struct {
 }
 
 // addCosigned reads the signatures of cosign, and copies them into the cache.
-func (c *claim) addCosigned(ctx context.Context, from oras.GraphTarget, cache *layout, n name) {
+func (c *claim) addCosigned(b *work.Budget, from oras.GraphTarget, cache *layout, n name) {
 	tag := strings.Replace(c.manifest, ":", "-", 1) + ".sig"
 	kept := n.scheme + n.at + ":" + tag
 	if from == oras.GraphTarget(cache) {
 		tag = kept
 	}
-	d, err := from.Resolve(ctx, tag)
+	d, m, text, err := manifestOf(b, from, tag)
 	if err != nil {
 		return
 	}
-	m, err := manifestOf(ctx, from, d)
-	if err != nil {
-		return
-	}
-	for _, l := range m.Layers[:min(len(m.Layers), maxSigned)] {
+	for _, l := range m.Layers {
 		sig, err := base64.StdEncoding.DecodeString(l.Annotations[cosignAnnotation])
 		if err != nil || l.MediaType != typeCosigned {
 			continue
 		}
-		if payload, err := blob(ctx, from, l, maxSignature); err == nil {
+		payload, err := part(b, from, l)
+		if err == nil {
 			c.cosign = append(c.cosign, cosigned{payload, sig})
+			err = keep(b, from, cache, m, d, text, l, payload)
+		}
+		if err != nil {
+			c.trouble = errors.Join(c.trouble, err)
+			return
 		}
 	}
-	if from != oras.GraphTarget(cache) && graph(ctx, from, cache, d, maxManifest, append(m.Layers, m.Config)...) == nil {
-		_ = cache.Tag(ctx, d, kept)
+	if from != oras.GraphTarget(cache) && len(c.cosign) > 0 {
+		_ = cache.Tag(b.Context(), d, kept)
 	}
 }
 
@@ -76,10 +79,9 @@ func (c cosigned) verify(key *ecdsa.PublicKey, repository, manifest string) erro
 	switch {
 	case err != nil || said.Critical.Type != "cosign container image signature":
 		return errors.New("the signature of cosign is not of an artefact")
-	case said.Critical.Image.Digest != manifest:
-		return errors.New("the signature of cosign is of another artefact, " + said.Critical.Image.Digest)
-	case said.Critical.Identity.Reference != "" && said.Critical.Identity.Reference != repository:
-		return errors.New("the signature of cosign is of the name " + said.Critical.Identity.Reference)
+	case said.Critical.Identity.Reference == "":
+		repository = "" // it names none
 	}
-	return nil
+	return compare(manifest, "", fact{manifest, said.Critical.Image.Digest, "the signature of cosign is of another artefact, %s"},
+		fact{repository, said.Critical.Identity.Reference, "the signature of cosign is of the name %s"})
 }

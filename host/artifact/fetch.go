@@ -3,9 +3,8 @@ package artifact
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,10 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/credentials"
+	"oras.land/oras-go/v2/registry/remote/retry"
 
+	"github.com/starling-host/starling/internal/work"
+	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
 )
 
@@ -30,22 +32,23 @@ const fetchTimeout = 10 * time.Minute
 
 // Media types of what is pulled. A layer of an image is a tar archive with the module as *.wasm.
 const (
-	typeConfig   = "application/vnd.wasm.config.v0+json"
-	typeModule   = "application/wasm"
-	typeImage    = "application/vnd.oci.image.layer.v1.tar"
-	typeDocker   = "application/vnd.docker.image.rootfs.diff.tar.gzip"
-	typeIndex    = ocispec.MediaTypeImageIndex
-	typeList     = "application/vnd.docker.distribution.manifest.list.v2+json"
-	typeOldLayer = "application/vnd.wasm.content.layer.v1+wasm"
+	typeConfig         = "application/vnd.wasm.config.v0+json"
+	typeModule         = "application/wasm"
+	typeImage          = "application/vnd.oci.image.layer.v1.tar"
+	typeDocker         = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+	typeIndex          = ocispec.MediaTypeImageIndex
+	typeList           = "application/vnd.docker.distribution.manifest.list.v2+json"
+	typeDockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
+	typeOldLayer       = "application/vnd.wasm.content.layer.v1+wasm"
 )
 
 // open returns the registry or the layout folder of a name. To write makes a missing folder.
-func (f Finder) open(n name, write bool) (oras.GraphTarget, error) {
+func (f Finder) open(b *work.Budget, n name, write bool) (oras.GraphTarget, error) {
 	if n.scheme == schemeLayout {
 		if _, err := os.Stat(n.at); err != nil && !write {
 			return nil, &Error{Ref: n.ref, Reason: "no folder " + n.at}
 		}
-		return openLayout(n.at)
+		return openLayout(n.at, write)
 	}
 	repo, err := remote.NewRepository(n.at)
 	if err != nil {
@@ -53,12 +56,11 @@ func (f Finder) open(n name, write bool) (oras.GraphTarget, error) {
 	}
 	host := repo.Reference.Host()
 	repo.PlainHTTP = f.PlainHTTP || loopback(host)
-	repo.MaxMetadataBytes = maxManifest
 	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("the credentials of docker cannot be read: %w", err)
 	}
-	repo.Client = &auth.Client{Client: client(host, repo.PlainHTTP), Credential: credentials.Credential(store), Cache: auth.NewCache(), ClientID: "starling-host",
+	repo.Client = &auth.Client{Client: client(b, host, repo.PlainHTTP), Credential: credentials.Credential(store), Cache: auth.NewCache(), ClientID: "starling-host",
 		Header: http.Header{"User-Agent": {"starling-host"}}}
 	return repo, nil
 }
@@ -68,12 +70,12 @@ var fetcher = sync.OnceValue(func() *egress.Fetcher { return egress.NewFetcher(n
 
 // client returns an HTTP client for a host that the user has named. See [egress.Origin] for where
 // redirects and the addresses in answers may lead.
-func client(host string, plain bool) *http.Client {
+func client(b *work.Budget, host string, plain bool) *http.Client {
 	origin := "https://" + host
 	if plain {
 		origin = "http://" + host
 	}
-	return &http.Client{Transport: fetcher().Origin(origin), CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+	return &http.Client{Transport: retry.NewTransport(metered{fetcher().Origin(origin), b}), CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 		if len(via) > 5 {
 			return errors.New("too many redirects")
 		}
@@ -83,8 +85,8 @@ func client(host string, plain bool) *http.Client {
 
 // copy brings a module and its signatures from a registry or a folder into the cache. It returns
 // the digest of the manifest.
-func (f Finder) copy(ctx context.Context, cache *layout, n name, want string, how use, c *claim) (string, error) {
-	from, err := f.open(n, false)
+func (f Finder) copy(b *work.Budget, cache *layout, n name, want string, how use, c *claim) (string, error) {
+	from, err := f.open(b, n, false)
 	if err != nil {
 		return "", err
 	}
@@ -95,18 +97,7 @@ func (f Finder) copy(ctx context.Context, cache *layout, n name, want string, ho
 	if ask == "" {
 		ask = n.tag
 	}
-	d, err := from.Resolve(ctx, ask)
-	if err != nil {
-		return "", err
-	}
-	if d.MediaType == typeIndex || d.MediaType == typeList {
-		if d, err = choose(ctx, from, d); err != nil {
-			return "", err
-		}
-	} else if digestForm.MatchString(ask) && string(d.Digest) != ask {
-		return "", &Error{Ref: n.ref, Reason: "the registry has " + string(d.Digest) + " in its place", Kind: Refused}
-	}
-	m, err := manifestOf(ctx, from, d)
+	d, m, text, err := manifestOf(b, from, ask)
 	if err != nil {
 		return "", err
 	}
@@ -114,52 +105,31 @@ func (f Finder) copy(ctx context.Context, cache *layout, n name, want string, ho
 	if err != nil {
 		return "", err
 	}
-	if err := graph(ctx, from, cache, d, maxModule, m.Config, layer); err != nil {
+	module, err := part(b, from, layer)
+	if err != nil {
 		return "", err
 	}
-	if err := cache.Tag(ctx, d, n.key()); err != nil {
+	if err := keep(b, from, cache, m, d, text, layer, module); err != nil {
 		return "", err
 	}
-	c.add(ctx, from, cache, n, string(d.Digest))
+	if err := cache.Tag(b.Context(), d, n.key()); err != nil {
+		return "", err
+	}
+	c.add(b, from, cache, n, string(d.Digest))
 	return string(d.Digest), nil
 }
 
-// graph copies a manifest with some of its parts, within a size.
-func graph(ctx context.Context, from oras.GraphTarget, to *layout, d ocispec.Descriptor, most int64, parts ...ocispec.Descriptor) error {
-	if from == oras.GraphTarget(to) {
+// keep puts a manifest with its config and one layer into the cache, the manifest last.
+func keep(b *work.Budget, from oras.ReadOnlyTarget, cache *layout, m ocispec.Manifest, d ocispec.Descriptor, text []byte, layer ocispec.Descriptor, content []byte) error {
+	if from == oras.ReadOnlyTarget(cache) {
 		return nil
 	}
-	return oras.CopyGraph(ctx, from, to, d, oras.CopyGraphOptions{
-		PreCopy: func(_ context.Context, d ocispec.Descriptor) error {
-			if d.Size > most || d.Size < 0 || !digestForm.MatchString(string(d.Digest)) {
-				return &Error{Ref: fmt.Sprintf("%.80q", d.Digest), Reason: fmt.Sprintf("a part of %d bytes; at most %d are fetched", d.Size, most), Kind: Refused}
-			}
-			return nil
-		},
-		FindSuccessors: func(_ context.Context, _ content.Fetcher, of ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-			if of.Digest == d.Digest {
-				return parts, nil
-			}
-			return nil, nil
-		},
-	})
-}
-
-// choose returns the first manifest of an index that is for a platform.
-func choose(ctx context.Context, from oras.GraphTarget, d ocispec.Descriptor) (ocispec.Descriptor, error) {
-	text, err := blob(ctx, from, d, maxManifest)
+	config, err := part(b, from, m.Config)
 	if err != nil {
-		return d, err
+		return err
 	}
-	var index ocispec.Index
-	if json.Unmarshal(text, &index) == nil {
-		for _, m := range index.Manifests {
-			if m.Platform == nil || m.Platform.OS != "unknown" {
-				return m, nil
-			}
-		}
-	}
-	return d, &Error{Ref: string(d.Digest), Reason: "the index has no manifest of a module", Kind: Refused}
+	ctx := b.Context()
+	return cmp.Or(cache.Push(ctx, m.Config, bytes.NewReader(config)), cache.Push(ctx, layer, bytes.NewReader(content)), cache.Push(ctx, d, bytes.NewReader(text)))
 }
 
 // layerOf returns the layer that has the module: the only application/wasm, or the last layer of
@@ -174,15 +144,15 @@ func layerOf(m ocispec.Manifest) (ocispec.Descriptor, error) {
 	switch {
 	case len(found) == 1:
 		return found[0], nil
-	case len(found) == 0 && len(m.Layers) > 0 && packed(m.Layers[len(m.Layers)-1]):
+	case len(found) == 0 && len(m.Layers) > 0 && packed(m.Layers[len(m.Layers)-1].MediaType):
 		return m.Layers[len(m.Layers)-1], nil
 	}
 	return ocispec.Descriptor{}, &Error{Ref: "manifest", Reason: fmt.Sprintf("it has %d layers of the type %s, and needs one", len(found), typeModule), Kind: Refused}
 }
 
 // packed reports whether a layer is one of an image.
-func packed(d ocispec.Descriptor) bool {
-	return d.MediaType == typeImage || d.MediaType == typeImage+"+gzip" || d.MediaType == typeDocker
+func packed(mediaType string) bool {
+	return mediaType == typeImage || mediaType == typeImage+"+gzip" || mediaType == typeDocker
 }
 
 // unpack returns the module in an archive: its only file *.wasm. No file is written.
@@ -213,17 +183,18 @@ func unpack(layer []byte) (wasm []byte, err error) {
 }
 
 // download fetches the file of a URL, and its signature, into the cache. It returns its digest.
-func (f Finder) download(ctx context.Context, cache *layout, n name, how use, c *claim) (string, error) {
+func (f Finder) download(b *work.Budget, cache *layout, n name, how use, c *claim) (string, error) {
 	if n.digest == "" && how == pinned {
 		return "", &Error{Ref: n.ref, Reason: "a URL needs the digest of the file, " + n.at + "@sha256:DIGEST", Hint: "fetch the file and print its digest: starling-host tool pull " + n.at}
 	}
-	text, err := get(ctx, n.at, maxModule)
+	ctx := b.Context()
+	text, err := get(b, n.at, maxModule)
 	if err != nil {
 		return "", err
 	}
 	d := content.NewDescriptorFromBytes(typeModule, text)
-	if n.digest != "" && n.digest != string(d.Digest) {
-		return "", &Error{Ref: n.ref, Reason: "the file is now " + string(d.Digest), Hint: "compare them before you change the digest: starling-host tool diff " + n.ref + " " + n.pinned(string(d.Digest)), Kind: Refused}
+	if err := compare(n.ref, "compare them before you change the digest: starling-host tool diff "+n.ref+" "+n.pinned(string(d.Digest)), fact{n.digest, string(d.Digest), "the file is now %s"}); err != nil {
+		return "", err
 	}
 	if err := cache.Push(ctx, d, bytes.NewReader(text)); err != nil {
 		return "", err
@@ -231,7 +202,7 @@ func (f Finder) download(ctx context.Context, cache *layout, n name, how use, c 
 	if err := cache.Tag(ctx, d, n.key()+"@"+string(d.Digest)); err != nil {
 		return "", err
 	}
-	if signature, err := get(ctx, n.at+SignatureSuffix, maxSignature); err == nil {
+	if signature, err := get(b, n.at+SignatureSuffix, config.MaxBytes); err == nil && b.Hold(len(signature)) == nil {
 		s := content.NewDescriptorFromBytes(typeSignature, signature)
 		if err := cache.Push(ctx, s, bytes.NewReader(signature)); err != nil {
 			return "", err
@@ -245,13 +216,13 @@ func (f Finder) download(ctx context.Context, cache *layout, n name, how use, c 
 }
 
 // get returns the body of a response, at most so many bytes.
-func get(ctx context.Context, from string, most int64) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+func get(b *work.Budget, from string, most int64) ([]byte, error) {
+	r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, from, nil)
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("User-Agent", "starling-host")
-	response, err := client(r.URL.Host, false).Do(r)
+	response, err := client(b, r.URL.Host, false).Do(r)
 	if err != nil {
 		return nil, err
 	}

@@ -16,10 +16,10 @@ func TestRedirectInside(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	if answer, err := client("registry.example.com", true).Get(server.URL); err == nil || !strings.Contains(err.Error(), "is not followed: loopback") {
+	if answer, err := client(newBudget(t.Context()), "registry.example.com", true).Get(server.URL); err == nil || !strings.Contains(err.Error(), "is not followed: loopback") {
 		t.Errorf("from a public host: %v, %v", answer, err)
 	}
-	answer, err := client("127.0.0.1", true).Get(server.URL + "/away")
+	answer, err := client(newBudget(t.Context()), "127.0.0.1", true).Get(server.URL + "/away")
 	if err != nil || answer.Request.URL.Hostname() != "localhost" {
 		t.Fatalf("from this machine: %v", err)
 	}

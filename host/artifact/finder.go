@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,9 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2"
-	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
@@ -24,6 +20,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/internal/registry"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 )
 
@@ -150,7 +147,7 @@ func (f Finder) fetch(ctx context.Context, ref string, how use) (p Pulled, err e
 	}
 	c := claim{ref: ref, name: n.said()}
 	load := func(digest string) error {
-		wasm, err := cache.module(ctx, digest)
+		wasm, err := cache.module(newBudget(ctx), n, digest)
 		if err != nil {
 			return err
 		}
@@ -163,19 +160,20 @@ func (f Finder) fetch(ctx context.Context, ref string, how use) (p Pulled, err e
 	}
 	if want != "" && (how == pinned || n.digest != "") && load(want) == nil {
 		p.Cached = true
-		c.add(ctx, cache, cache, n, want)
+		c.add(newBudget(ctx), cache, cache, n, want)
 		p.Signed, p.By, err = f.Trust.check(c, p.Wasm)
 	}
 	if !p.Cached || err != nil { // then for its signatures
 		ended := registry.Doing(ctx, "fetching "+n.key())
 		limited, cancel := context.WithTimeout(ctx, fetchTimeout)
+		b := newBudget(limited)
 		var refused error
 		for range 2 { // the cache may have a damaged part, which a load removes
 			var digest string
 			if n.scheme == schemeHTTPS {
-				digest, refused = f.download(limited, cache, n, how, &c)
+				digest, refused = f.download(b, cache, n, how, &c)
 			} else {
-				digest, refused = f.copy(limited, cache, n, want, how, &c)
+				digest, refused = f.copy(b, cache, n, want, how, &c)
 			}
 			if refused != nil {
 				break
@@ -199,9 +197,9 @@ func (f Finder) fetch(ctx context.Context, ref string, how use) (p Pulled, err e
 		if err != nil {
 			return p, &Error{Ref: ref, Reason: "the digest cannot be pinned: " + err.Error(), Hint: "give the name with its digest: " + p.Source.Source, Kind: Failed}
 		}
-		if is != p.Manifest {
-			return p, &Error{Ref: ref, Reason: fmt.Sprintf("the tag is now %s, and %s pins %s", p.Manifest, LockName, is),
-				Hint: "compare them: starling-host tool diff " + n.pinned(is) + " " + p.Source.Source + "; to accept the new one: starling-host tool pull --update " + n.key(), Kind: Refused}
+		if err := compare(ref, "compare them: starling-host tool diff "+n.pinned(is)+" "+p.Source.Source+"; to accept the new one: starling-host tool pull --update "+n.key(),
+			fact{is, p.Manifest, "the tag is now %s, and " + LockName + " pins " + is}); err != nil {
+			return p, err
 		}
 	}
 	return p, nil
@@ -216,6 +214,9 @@ func failed(ctx context.Context, ref string, err error) error {
 		return context.Canceled
 	}
 	e := &Error{Ref: ref, Reason: reasonOf(err), Kind: Failed}
+	if errors.Is(err, work.ErrExceeded) {
+		e.Kind = Refused
+	}
 	said, ok := errors.AsType[*errcode.ErrorResponse](err)
 	switch {
 	case ok && (said.StatusCode == http.StatusUnauthorized || said.StatusCode == http.StatusForbidden), errors.Is(err, auth.ErrBasicCredentialNotFound):
@@ -262,43 +263,24 @@ func (f Finder) openCache() (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openLayout(dir)
+	l, err := openLayout(dir, true)
+	if err == nil {
+		l.own = true
+	}
+	return l, err
 }
 
-// Bounds of what a registry sends.
-const (
-	maxModule    = registry.MaxModuleBytes
-	maxManifest  = 1 << 20
-	maxSignature = 64 << 10
-	maxSigned    = 64 // signatures that are looked at
-)
-
-// blob reads a blob of at most so many bytes, whose digest it checks. A damaged one of a layout is
-// removed, so that it is fetched again.
-func blob(ctx context.Context, from oras.ReadOnlyTarget, d ocispec.Descriptor, most int64) ([]byte, error) {
-	if d.Size < 0 || d.Size > most {
-		return nil, &Error{Ref: string(d.Digest), Reason: fmt.Sprintf("a part of %d bytes; at most %d are fetched", d.Size, most), Kind: Refused}
+// module returns the module of a manifest in the cache, or the file of a URL, by digest.
+func (l *layout) module(b *work.Budget, n name, digest string) ([]byte, error) {
+	if n.scheme == schemeHTTPS {
+		d, err := l.Resolve(b.Context(), digest)
+		if err != nil {
+			return nil, err
+		}
+		d.MediaType = typeModule
+		return part(b, l, d)
 	}
-	if !digestForm.MatchString(string(d.Digest)) {
-		return nil, &Error{Ref: fmt.Sprintf("%.80q", d.Digest), Reason: "this is not a digest of SHA-256", Kind: Refused}
-	}
-	text, err := content.FetchAll(ctx, from, d)
-	if l, ok := from.(*layout); ok && err != nil && ctx.Err() == nil {
-		_ = l.Delete(ctx, d)
-	}
-	return text, err
-}
-
-// module returns the module of a manifest in a layout, or the file of a URL, by digest.
-func (l *layout) module(ctx context.Context, digest string) ([]byte, error) {
-	d, err := l.Resolve(ctx, digest)
-	if err != nil {
-		return nil, err
-	}
-	if d.MediaType == typeModule {
-		return blob(ctx, l, d, maxModule)
-	}
-	m, err := manifestOf(ctx, l, d)
+	_, m, _, err := manifestOf(b, l, digest)
 	if err != nil {
 		return nil, err
 	}
@@ -306,24 +288,9 @@ func (l *layout) module(ctx context.Context, digest string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := blob(ctx, l, layer, maxModule)
-	if err != nil {
-		_ = l.Delete(ctx, d) // a copy goes by the manifest
-	}
-	if err != nil || !packed(layer) {
+	text, err := part(b, l, layer)
+	if err != nil || !packed(layer.MediaType) {
 		return text, err
 	}
 	return unpack(text)
-}
-
-// manifestOf reads a manifest.
-func manifestOf(ctx context.Context, from oras.ReadOnlyTarget, d ocispec.Descriptor) (m ocispec.Manifest, err error) {
-	text, err := blob(ctx, from, d, maxManifest)
-	if err != nil {
-		return m, err
-	}
-	if err := json.Unmarshal(text, &m); err != nil || m.MediaType != "" && m.MediaType != d.MediaType {
-		return m, &Error{Ref: string(d.Digest), Reason: "this is not a manifest of the type " + d.MediaType, Kind: Refused}
-	}
-	return m, nil
 }

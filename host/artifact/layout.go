@@ -6,17 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/content/oci"
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // layout is an OCI layout folder: the cache, or one of the user. Blobs appear under their digest
@@ -25,33 +27,56 @@ import (
 type layout struct {
 	*oci.Storage
 	dir string
+	own bool // the cache
 }
 
-func openLayout(dir string) (*layout, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+// openLayout opens a layout. Only to write it makes what is missing.
+func openLayout(dir string, write bool) (*layout, error) {
+	if write {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
 	}
 	storage, err := oci.NewStorage(dir)
 	if err != nil {
 		return nil, err
 	}
 	file := filepath.Join(dir, ocispec.ImageLayoutFile)
-	if _, err := os.Stat(file); err != nil {
+	if _, err := os.Stat(file); err != nil && write {
 		if err := keyfile.Replace(file, []byte(`{"imageLayoutVersion":"`+ocispec.ImageLayoutVersion+`"}`), 0o600); err != nil {
 			return nil, err
 		}
 	}
-	return &layout{storage, dir}, nil
+	return &layout{storage, dir, false}, nil
 }
 
-// index reads the index. One that is missing or damaged is empty: the blobs remain.
-func (l *layout) index() (index ocispec.Index) {
+// Fetch opens a part, if it is a regular file.
+func (l *layout) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	if !digestForm.MatchString(string(d.Digest)) {
+		return nil, &Error{Ref: fmt.Sprintf("%.80q", d.Digest), Reason: "this is not a digest of SHA-256", Kind: Refused}
+	}
+	f, err := keyfile.Open(filepath.Join(l.dir, "blobs", "sha256", d.Digest.Encoded()))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: %w", d.Digest, errdef.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// index reads the index. One that is missing is empty, and so is a damaged one of the cache: the
+// blobs remain.
+func (l *layout) index() (index ocispec.Index, err error) {
 	text, err := keyfile.ReadFile(filepath.Join(l.dir, ocispec.ImageIndexFile), keyfile.MaxBytes)
-	if err != nil || json.Unmarshal(text, &index) != nil {
-		index = ocispec.Index{}
+	if err == nil {
+		err = json.Unmarshal(text, &index)
+	}
+	if err != nil && (l.own || errors.Is(err, fs.ErrNotExist)) {
+		index, err = ocispec.Index{}, nil
 	}
 	index.Versioned, index.MediaType = specs.Versioned{SchemaVersion: 2}, ocispec.MediaTypeImageIndex
-	return index
+	return index, err
 }
 
 // change replaces the index.
@@ -61,7 +86,10 @@ func (l *layout) change(to func(*ocispec.Index)) error {
 		return err
 	}
 	defer unlock()
-	index := l.index()
+	index, err := l.index()
+	if err != nil {
+		return err
+	}
 	to(&index)
 	text, err := json.Marshal(index)
 	if err != nil {
@@ -105,36 +133,69 @@ func (l *layout) Tag(ctx context.Context, d ocispec.Descriptor, ref string) erro
 
 func tagOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.AnnotationRefName] }
 
-// Resolve finds a manifest by its tag or digest.
+// Resolve finds a manifest by its tag or digest. A tag that looks like a digest is none, and a digest
+// leads to its blob, whatever the index says about it.
 func (l *layout) Resolve(_ context.Context, ref string) (ocispec.Descriptor, error) {
-	for _, m := range l.index().Manifests {
-		if tagOf(m) == ref || m.Digest.String() == ref {
+	if digestForm.MatchString(ref) {
+		d := ocispec.Descriptor{Digest: digest.Digest(ref)}
+		info, err := os.Stat(filepath.Join(l.dir, "blobs", "sha256", d.Digest.Encoded()))
+		if err != nil {
+			return d, fmt.Errorf("%s: %w", ref, errdef.ErrNotFound)
+		}
+		d.Size = info.Size()
+		return d, nil
+	}
+	index, err := l.index()
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	for _, m := range index.Manifests {
+		if tagOf(m) == ref {
 			return m, nil
 		}
 	}
 	return ocispec.Descriptor{}, fmt.Errorf("%s: %w", ref, errdef.ErrNotFound)
 }
 
-// Predecessors returns the manifests about another one, such as its signatures.
-func (l *layout) Predecessors(ctx context.Context, of ocispec.Descriptor) (found []ocispec.Descriptor, err error) {
-	for _, d := range l.index().Manifests {
-		if d.MediaType != ocispec.MediaTypeImageManifest || d.Size > maxManifest {
+// referrers calls with the manifests about another one, such as its signatures.
+func (l *layout) referrers(b *work.Budget, of digest.Digest, each func([]ocispec.Descriptor) error) error {
+	index, err := l.index()
+	if err != nil {
+		return err
+	}
+	for _, d := range index.Manifests {
+		if !isManifest(d.MediaType) || !digestForm.MatchString(string(d.Digest)) {
 			continue
 		}
+		listed, text, err := document(b, l, string(d.Digest))
 		var m ocispec.Manifest
-		text, err := content.FetchAll(ctx, l, d)
-		if err == nil && json.Unmarshal(text, &m) == nil && m.Subject != nil && m.Subject.Digest == of.Digest {
-			d.ArtifactType = m.ArtifactType
-			found = append(found, d)
+		if errors.Is(err, work.ErrExceeded) {
+			return err
 		}
+		if err == nil && json.Unmarshal(text, &m) == nil && m.Subject != nil && m.Subject.Digest == of {
+			listed.ArtifactType = m.ArtifactType
+			if err := each([]ocispec.Descriptor{listed}); err != nil {
+				return err
+			}
+		}
+		b.Release(len(text))
 	}
-	return found, nil
+	return nil
+}
+
+// Predecessors is for the interface of a target, which this package does not ask for them.
+func (l *layout) Predecessors(context.Context, ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	return nil, nil
 }
 
 // Tags calls with the tags of the layout.
 func (l *layout) Tags(_ context.Context, _ string, with func([]string) error) error {
+	index, err := l.index()
+	if err != nil {
+		return err
+	}
 	var tags []string
-	for _, m := range l.index().Manifests {
+	for _, m := range index.Manifests {
 		if tag := tagOf(m); tag != "" {
 			tags = append(tags, tag)
 		}

@@ -15,6 +15,7 @@ import (
 	"oras.land/oras-go/v2/content"
 
 	"github.com/starling-host/starling/host/internal/registry"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // The types of a signature as an artefact about a module.
@@ -66,11 +67,10 @@ func (f Finder) Attach(ctx context.Context, ref string, p Pulled, signed []byte)
 	if err != nil {
 		return err
 	}
-	subject, err := cache.Resolve(ctx, p.Manifest)
+	subject, _, err := document(newBudget(ctx), cache, p.Manifest)
 	if err != nil {
 		return failed(ctx, ref, err)
 	}
-	subject.Annotations = nil
 	m := ocispec.Manifest{ArtifactType: typeSigned, Config: ocispec.DescriptorEmptyJSON, Subject: &subject,
 		Layers: []ocispec.Descriptor{content.NewDescriptorFromBytes(typeSignature, signed)}}
 	m.Config.Data = nil
@@ -87,7 +87,8 @@ func (f Finder) store(ctx context.Context, n name, layer, config []byte, m ocisp
 	defer registry.Doing(ctx, "pushing "+n.key())()
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	to, err := f.open(n, true)
+	b := newBudget(ctx)
+	to, err := f.open(b, n, true)
 	if err != nil {
 		return d, err
 	}
@@ -112,9 +113,13 @@ func (f Finder) store(ctx context.Context, n name, layer, config []byte, m ocisp
 			return d, err
 		}
 	}
-	if tag != "" {
-		err = to.Tag(ctx, d, tag)
+	if tag == "" {
+		return d, nil
 	}
+	if err := to.Tag(ctx, d, tag); err != nil {
+		return d, err
+	}
+	_, _, err = document(b, to, tag, d) // what others get now
 	return d, err
 }
 
@@ -132,6 +137,9 @@ const maxListed = 200
 // List returns the tools of a repository or layout folder by tag or, for an empty name, those in
 // the cache. More reports whether there are others.
 func (f Finder) List(ctx context.Context, ref string) (all []Listed, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	b := newBudget(ctx)
 	var n name
 	var from oras.GraphTarget
 	if ref == "" {
@@ -140,14 +148,12 @@ func (f Finder) List(ctx context.Context, ref string) (all []Listed, more bool, 
 		if n.scheme == schemeHTTPS || n.digest != "" {
 			return nil, false, &Error{Ref: ref, Reason: "this is not a repository", Hint: "want oci://REGISTRY/NAME or oci-layout:FOLDER"}
 		}
-		from, err = f.open(n, false)
+		from, err = f.open(b, n, false)
 	}
 	if err != nil {
 		return nil, false, failed(ctx, cmp.Or(ref, "the cache"), err)
 	}
 	defer registry.Doing(ctx, "listing "+cmp.Or(ref, "the cache"))()
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
 	var tags []string
 	err = from.(interface {
 		Tags(context.Context, string, func([]string) error) error
@@ -162,24 +168,21 @@ func (f Finder) List(ctx context.Context, ref string) (all []Listed, more bool, 
 		return nil, false, failed(ctx, ref, err)
 	}
 	for _, tag := range tags {
-		d, err := from.Resolve(ctx, tag)
-		if err != nil {
-			continue // it was removed meanwhile, or is not a tag
+		d, m, text, err := manifestOf(b, from, tag)
+		b.Release(len(text))
+		layer, wrong := layerOf(m)
+		if errors.Is(err, work.ErrExceeded) {
+			return nil, false, failed(ctx, ref, err)
 		}
-		one := Listed{Name: tag, Digest: string(d.Digest), Size: d.Size}
+		one := Listed{Name: tag, Digest: string(d.Digest), Size: layer.Size, Annotations: m.Annotations}
 		if ref != "" {
 			n.tag = tag
 			one.Name = n.key()
 		}
-		if d.MediaType == ocispec.MediaTypeImageManifest {
-			m, err := manifestOf(ctx, from, d)
-			layer, wrong := layerOf(m)
-			if err != nil || wrong != nil {
-				continue // a signature, or an artefact of another kind
-			}
-			one.Size, one.Annotations = layer.Size, m.Annotations
-		} else if d.MediaType != typeModule {
-			continue
+		if file, failed := from.Resolve(ctx, tag); failed == nil && file.MediaType == typeModule { // of a URL
+			one = Listed{Name: one.Name, Digest: string(file.Digest), Size: file.Size}
+		} else if err != nil || wrong != nil {
+			continue // it was removed meanwhile, or is a signature or an artefact of another kind
 		}
 		all = append(all, one)
 	}

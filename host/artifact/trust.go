@@ -2,9 +2,9 @@ package artifact
 
 import (
 	"cmp"
-	"context"
 	"crypto/ecdsa"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -14,11 +14,14 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
+	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/spec"
 )
@@ -127,8 +130,8 @@ func (t *Trust) check(c claim, wasm []byte) (name string, by []string, err error
 	if t == nil {
 		return "", nil, nil
 	}
-	digest := canon.Sum(wasm)
-	if slices.Contains(t.Digests, digest.String()) {
+	sum := canon.Sum(wasm)
+	if slices.Contains(t.Digests, sum.String()) {
 		return c.ref, []string{"its digest is listed in " + t.file}, nil
 	}
 	why := []string{"it is not signed"}
@@ -148,10 +151,7 @@ func (t *Trust) check(c claim, wasm []byte) (name string, by []string, err error
 		switch {
 		case err != nil:
 			why = append(why, "the signature is damaged or forged: "+strings.TrimPrefix(err.Error(), "seal: "))
-		case known.Module != digest:
-			why = append(why, fmt.Sprintf("the signature by %s is of another module: this one is %s", strings.Join(append(by, others...), ", "), digest))
-		case c.name != "" && s.Name != c.name, c.name == "" && path.Base(s.Name) != c.file:
-			why = append(why, fmt.Sprintf("the signature by %s is of the name %q", strings.Join(append(by, others...), ", "), s.Name))
+		case c.compare(canon.Hash(known.Module).String(), sum.String(), s.Name, strings.Join(append(by, others...), ", "), &why):
 		case len(by) > 0:
 			return s.Name, by, nil
 		default:
@@ -173,7 +173,21 @@ func (t *Trust) check(c claim, wasm []byte) (name string, by []string, err error
 	}
 	slices.Sort(why)
 	return "", nil, &Error{Ref: c.ref, Kind: Refused, Reason: "no signature that " + t.file + " requires: " + strings.Join(slices.Compact(why), "; "),
-		Hint: "its author signs it with: starling-host tool sign " + c.ref + " --key FILE; if you have reviewed it, list it in the trust file: digests: [" + digest.String() + "]"}
+		Hint: "its author signs it with: starling-host tool sign " + c.ref + " --key FILE; if you have reviewed it, list it in the trust file: digests: [" + sum.String() + "]"}
+}
+
+// compare reports whether a signature of a module and a name is for others, and adds why.
+func (c claim) compare(signed, module, name, keys string, why *[]string) bool {
+	asked, came := c.name, name
+	if c.name == "" {
+		asked, came = c.file, path.Base(name)
+	}
+	err := compare(c.ref, "", fact{module, signed, "the signature by " + keys + " is of another module: this one is " + module + ", and it is of %s"},
+		fact{asked, came, "the signature by " + keys + " is of the name " + strings.ReplaceAll(fmt.Sprintf("%q", name), "%", "%%") + "%.0s"})
+	if wrong, ok := errors.AsType[*Error](err); ok {
+		*why = append(*why, wrong.Reason)
+	}
+	return err != nil
 }
 
 // SignatureSuffix follows the name of a file in the name of its signature.
@@ -186,37 +200,60 @@ func SignatureFile(source string) string {
 
 // add reads the signatures of a module, and copies them into the cache. What cannot be read is
 // missing.
-func (c *claim) add(ctx context.Context, from oras.GraphTarget, cache *layout, n name, digest string) {
-	c.manifest, c.signatures, c.cosign, c.trouble = digest, nil, nil, nil
+func (c *claim) add(b *work.Budget, from oras.GraphTarget, cache *layout, n name, of string) {
+	c.manifest, c.signatures, c.cosign, c.trouble = of, nil, nil, nil
 	if n.scheme == schemeHTTPS {
-		if d, err := from.Resolve(ctx, n.key()+"@"+digest+SignatureSuffix); err == nil {
-			c.addSignature(ctx, from, d)
+		d, err := from.Resolve(b.Context(), n.key()+"@"+of+SignatureSuffix)
+		if err == nil {
+			_ = c.addSignature(b, from, d)
 		}
 		return
 	}
-	d, err := from.Resolve(ctx, digest)
-	if err != nil {
-		c.trouble = err
-		return
-	}
-	found, err := from.Predecessors(ctx, d)
-	c.trouble = err
-	found = slices.DeleteFunc(found, func(d ocispec.Descriptor) bool { // some registries name the type of the config
-		return d.ArtifactType != "" && d.ArtifactType != typeSigned && d.ArtifactType != ocispec.MediaTypeEmptyJSON
-	})
-	for _, d := range found[:min(len(found), maxSigned)] {
-		m, err := manifestOf(ctx, from, d)
-		if err != nil || m.ArtifactType != typeSigned || len(m.Layers) != 1 || m.Layers[0].MediaType != typeSignature {
-			continue
+	var found []ocispec.Descriptor
+	each := func(page []ocispec.Descriptor) error {
+		for _, d := range page { // some registries name the type of the config
+			if d.ArtifactType == "" || d.ArtifactType == typeSigned || d.ArtifactType == ocispec.MediaTypeEmptyJSON {
+				found = append(found, d)
+			}
 		}
-		c.addSignature(ctx, from, m.Layers[0])
-		c.trouble = errors.Join(c.trouble, graph(ctx, from, cache, d, maxManifest, m.Config, m.Layers[0]))
+		return b.Spend(len(page))
 	}
-	c.addCosigned(ctx, from, cache, n)
+	if l, ok := from.(*layout); ok {
+		c.trouble = l.referrers(b, digest.Digest(of), each)
+	} else {
+		c.trouble = from.(*remote.Repository).Referrers(b.Context(), ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.Digest(of)}, "", each)
+	}
+	for _, listed := range found {
+		c.addReferrer(b, from, cache, of, listed)
+	}
+	c.addCosigned(b, from, cache, n)
 }
 
-func (c *claim) addSignature(ctx context.Context, from oras.GraphTarget, d ocispec.Descriptor) {
-	if text, err := blob(ctx, from, d, maxSignature); err == nil {
+// addReferrer reads the signature in a manifest about another one.
+func (c *claim) addReferrer(b *work.Budget, from oras.GraphTarget, cache *layout, of string, listed ocispec.Descriptor) {
+	d, text, err := document(b, from, string(listed.Digest), listed)
+	var m ocispec.Manifest
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil || m.ArtifactType != typeSigned || len(m.Layers) != 1 || m.Layers[0].MediaType != typeSignature || m.Subject == nil ||
+		compare(string(d.Digest), "", fact{of, string(m.Subject.Digest), "it is about %s"}) != nil {
+		if errors.Is(err, work.ErrExceeded) {
+			c.trouble = err
+		}
+		return
+	}
+	if err := c.addSignature(b, from, m.Layers[0]); err != nil {
+		c.trouble = errors.Join(c.trouble, err)
+		return
+	}
+	c.trouble = errors.Join(c.trouble, keep(b, from, cache, m, d, text, m.Layers[0], c.signatures[len(c.signatures)-1]))
+}
+
+func (c *claim) addSignature(b *work.Budget, from oras.GraphTarget, d ocispec.Descriptor) error {
+	text, err := part(b, from, d)
+	if err == nil {
 		c.signatures = append(c.signatures, text)
 	}
+	return err
 }
