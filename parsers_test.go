@@ -315,19 +315,19 @@ var withoutBudget = []reading{
 		runtime/internal/gemini.fault runtime/internal/gemini.outcome runtime/internal/openai.arguments.UnmarshalJSON
 		runtime/internal/openai.call.isOver runtime/internal/openai.parseFault`},
 	{"the user of the command", "A terminal, a pipe or a file that the user names, with a bound on what is read of it", `
-		cmd/starling-host.app.confirm cmd/starling-host.app.readSecret cmd/starling-host.app.sign cmd/starling-host.app.writeCase
+		cmd/starling-host.app.confirm cmd/starling-host.app.readSecret 
 		cmd/starling-host.holdsSomethingElse cmd/starling-host.programOf cmd/starling-host.prompt.reader cmd/starling-host/internal/dap.Serve
 		cmd/starling-host/internal/dap.decode cmd/starling-host/internal/toolcase.Body.bytes
-		cmd/starling-host/internal/toolcase.Headers.UnmarshalJSON cmd/starling-host/internal/toolcase.Load cmd/starling-host/internal/toolcase.Parse
+		cmd/starling-host/internal/toolcase.Headers.UnmarshalJSON cmd/starling-host/internal/toolcase.Parse
 		cmd/starling-host/internal/toolcase.canonical cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody
 		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect host/debug.Files.read`},
 	{"files of the host itself", "Only the owner of the host can write them", `
-		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/worker/internal/jail.programFiles
-		internal/keyfile.Read runtime/mcptool.authorizer.token serve.Pins.note serve.Pins.read serve.otlpTLS
+		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
+		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve.Pins.read 
 		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines`},
 	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
 		host/internal/worker.newFrameReader host/internal/worker.ownSettings host/internal/worker.process.greet
-		host/internal/worker/internal/jail.startAgain`},
+		host/internal/jail.startAgain`},
 	{"a service that the operator configured", "At most some KiB of an answer are read", `
 		serve.Cosign serve.File.Ready serve.ServeWitness serve.otlpClient.post`},
 	{"modules", "It compares the first eight bytes, or makes a reader that its caller charges", `
@@ -343,15 +343,15 @@ var owed = []reading{
 		host/internal/interp.Of host/internal/interp.Pack host/internal/rewrite.Check host/internal/rewrite.NewBridge host/internal/rewrite.Rewrite
 		host/internal/rewrite.Shell host/internal/wasm.Decode host/internal/wasm.DecodeLibrary host/internal/wasm.NewReader host/internal/wasm.Split`},
 	{"registries and servers of tools", "host/artifact and host/internal/registry: pulls and builds", `
-		host/artifact.blob host/artifact.choose host/artifact.cosigned.verify host/artifact.get host/artifact.layout.Predecessors
-		host/artifact.layout.index host/artifact.lockFile.read host/artifact.manifestOf host/artifact.readCosignKey host/artifact.unpack
+		host/artifact.cosigned.verify host/artifact.typeOf 
+		host/artifact.layout.index host/artifact.readCosignKey host/artifact.unpack
 		host/internal/registry.buildScript host/internal/registry.decodePackages host/internal/registry.folder.options
-		host/internal/registry.folder.read host/internal/registry.isTool host/internal/registry.keyText.addFile 
-		host/internal/registry.listedModule.sdk host/internal/registry.native.checkRead host/internal/registry.native.compileAsc
-		host/internal/registry.native.compileRust host/internal/registry.native.findAsc host/internal/registry.native.readCargo
-		host/internal/registry.placeTable host/internal/registry.toolchain.module`},
+		host/internal/registry.folder.read 
+		
+		host/internal/registry.native.findAsc 
+		host/internal/registry.placeTable `},
 	{"bundles, receipts and archives of others", "eventlog/seal, eventlog/receipt, eventlog/internal/archive and verify", `
-		cmd/starling-host.readBounded cmd/starling-host.receiptsIn cmd/starling-host.trustFlags.trusted cmd/starling-host.vkeysIn
+		cmd/starling-host.receiptsIn 
 		cmd/starling-host/internal/verifier.Bundle cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.Page
 		cmd/starling-host/internal/verifier.process.replay eventlog/internal/archive.parseLine eventlog/internal/archive.read
 		eventlog/receipt.OfCall eventlog/receipt.Parse eventlog/receipt.Receipt.Check eventlog/receipt.Statement.effect eventlog/receipt.Text
@@ -360,7 +360,7 @@ var owed = []reading{
 	{"policies, schemas, configurations and documents of an API", "host/policy, runtime/config, runtime/internal/validate, internal/schema", `
 		host/policy.callQuestion host/policy.checkPattern host/policy.side.call
 		internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject internal/schema.ParseDefaults internal/schema.decode
-		internal/schema.node.value runtime/config.MustSchema runtime/config.ReadFile runtime/config.Schema.UnmarshalJSON
+		internal/schema.node.value runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON
 		runtime/internal/validate.Compile runtime/internal/validate.IsObject runtime/internal/validate.PatternSteps
 		runtime/internal/validate.Subschemas runtime/internal/validate.patterns.compile runtime/internal/validate.values.string
 		runtime/internal/validate.valuesOf`},
