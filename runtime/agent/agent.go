@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -55,6 +56,10 @@ type Agent struct {
 	direct bool
 	input  json.RawMessage
 	doc    *canon.Doc // the parsed input
+
+	// fromSeed makes RunStarted as the Starling runtime wrote it: without the order of tools and the
+	// bound on turns. It is set for replays of its runs.
+	fromSeed bool
 }
 
 // Config has the settings that all runs of an [Agent] share.
@@ -244,6 +249,9 @@ func (a *Agent) started(goal string) event.RunStarted {
 		Budget: a.Budget.Event(), MaxTurns: uint32(a.Config.MaxTurns), Request: a.Config.requestOptions(),
 		StarlingVersion: version(), AppVersion: a.Config.AppVersion,
 	}
+	if a.fromSeed {
+		started.MaxTurns = 0
+	}
 	if len(started.Params) > 0 {
 		started.ParamsHash = hashOf(started.Params)
 	}
@@ -264,26 +272,47 @@ func (a *Agent) toolRefs() []event.ToolSchemaRef {
 		return refs
 	}
 	for i := range refs {
-		refs[i].Position = uint32(i + 1)
+		if !a.fromSeed {
+			refs[i].Position = uint32(i + 1)
+		}
 	}
 	slices.SortFunc(refs, byName)
 	return refs
 }
 
-// inOrder returns the agent with its tools in the recorded order. The order in which a
-// program lists them does not matter.
-func (a *Agent) inOrder(recorded []event.ToolSchemaRef) *Agent {
-	place := map[string]int{}
-	for i, ref := range recorded {
+// inOrder returns the agent with its tools in the order of the recorded run, whichever order the program
+// lists them in. The list in RunStarted is sorted, and has positions where that is not the order of the
+// model's list. Runs of the Starling runtime have no positions at all: the hash of their first request tells
+// whether their tools were in the program's order.
+func (a *Agent) inOrder(recorded []event.Event, started event.RunStarted) *Agent {
+	place, positions := map[string]int{}, false
+	for i, ref := range started.ToolSchemas {
 		place[ref.Name] = i + 1
 		if ref.Position > 0 {
-			place[ref.Name] = int(ref.Position)
+			place[ref.Name], positions = int(ref.Position), true
 		}
 	}
 	ordered := *a
+	if !positions && a.sentFirst(recorded, started) {
+		ordered.fromSeed = !slices.IsSortedFunc(a.Tools, func(x, y tool.Tool) int { return strings.Compare(x.Name(), y.Name()) })
+		return &ordered
+	}
 	ordered.Tools = slices.Clone(a.Tools)
 	slices.SortStableFunc(ordered.Tools, func(x, y tool.Tool) int { return cmp.Compare(place[x.Name()], place[y.Name()]) })
 	return &ordered
+}
+
+// sentFirst reports whether the agent would send the first recorded request, with its tools in their present order.
+func (a *Agent) sentFirst(recorded []event.Event, started event.RunStarted) bool {
+	for _, ev := range recorded {
+		if turn, err := ev.AsTurnStarted(); err == nil {
+			again := *a
+			again.Config.Model = started.ModelID
+			hash, err := again.request(again.begin(started.Goal).messages).Hash()
+			return err == nil && bytes.Equal(hash[:], turn.PromptHash)
+		}
+	}
+	return false
 }
 
 // ToolRef returns the reference of a tool in RunStarted.

@@ -51,7 +51,7 @@ func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 	if err != nil {
 		return nil, err
 	}
-	if a, err = a.as(started, o); err != nil {
+	if a, err = a.as(recorded, started, o); err != nil {
 		return nil, err
 	}
 	if a, err = a.prepared(ctx, nil, nil); err != nil {
@@ -72,11 +72,11 @@ func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 
 // as returns the agent for the replay of a run: with the recorded order of tools, and with
 // the recorded provider's identity if that is not compared.
-func (a *Agent) as(started event.RunStarted, o ReplayOptions) (*Agent, error) {
+func (a *Agent) as(recorded []event.Event, started event.RunStarted, o ReplayOptions) (*Agent, error) {
 	if a.direct {
 		return a, nil
 	}
-	a = a.inOrder(started.ToolSchemas)
+	a = a.inOrder(recorded, started)
 	info := a.info()
 	if info.ID == started.ProviderID && info.APIVersion == started.APIVersion && a.Config.Model == started.ModelID {
 		return a, nil

@@ -145,7 +145,7 @@ func (a *Agent) resumable(ctx context.Context, runID string) ([]event.Event, *Ag
 	if !a.direct && started.ProviderID == "" && started.ModelID == "" {
 		return nil, nil, ErrNoModel
 	}
-	a = a.inOrder(started.ToolSchemas)
+	a = a.inOrder(events, started)
 	return events, a, sameStart(a.started(started.Goal), started)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
@@ -173,6 +174,40 @@ func TestRunsOfTheSeedRuntime(t *testing.T) {
 				t.Errorf("(-seed +ours):\n%s", diff)
 			}
 			mustReplay(t, a, r, got)
+		})
+	}
+}
+
+// TestReplayOfTheSeedRuntime replays the Starling runtime's own records, whose lists of tools are sorted and have no
+// positions. docs/seed-names.md describes which of them replay: those of agents whose tools record no effects and do
+// not fail.
+func TestReplayOfTheSeedRuntime(t *testing.T) {
+	budget.RegisterPricing("gpt-4o-mini", 0.15, 0.6)
+	for id, want := range seedRuns(t) {
+		started, err := want[0].AsRunStarted()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(started.Goal, func(t *testing.T) {
+			a := newAgent(nil, seedTools(t)...)
+			a.Config.Model, a.Config.SystemPrompt = started.ModelID, started.SystemPrompt
+			a.Budget = budget.FromEvent(started.Budget)
+			a.Namespace, _, _ = strings.Cut(id, "/")
+			if a.Namespace == id {
+				a.Namespace = ""
+			}
+			_, err := a.Replay(t.Context(), want, agent.ReplayOptions{Force: true})
+			differs := ""
+			for _, ev := range want {
+				if effect, err := ev.AsSideEffectRecorded(); err == nil && effect.CallID == "" {
+					differs = "SideEffectRecorded"
+				} else if ev.Kind == event.KindToolCallFailed {
+					differs = "RunFailed is recorded, but the replay did TurnStarted"
+				}
+			}
+			if differs == "" && err != nil || differs != "" && (!errors.Is(err, step.ErrReplayMismatch) || !strings.Contains(err.Error(), differs)) {
+				t.Errorf("%v, want %q\n%s", err, differs, kinds(want))
+			}
 		})
 	}
 }

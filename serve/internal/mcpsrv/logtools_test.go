@@ -68,6 +68,45 @@ func TestMCPLogToolsOnlyRead(t *testing.T) {
 	}
 }
 
+// TestArgumentsOfTheStarlingRuntime: calls that were written for that runtime's server find its
+// arguments here, with the same defaults and bounds.
+func TestArgumentsOfTheStarlingRuntime(t *testing.T) {
+	type argument struct{ Default, Maximum any }
+	number := func(standard, most float64) argument { return argument{standard, most} }
+	want := map[string]map[string]argument{
+		"list_runs":     {"status": {}, "query": {}, "since": {}, "with_tool_calls": {}, "limit": number(50, 200), "offset": {Default: 0.0}},
+		"get_run":       {"run_id": {}},
+		"get_event":     {"run_id": {}, "seq": {}},
+		"summarize_run": {"run_id": {}},
+		"validate_run":  {"run_id": {}},
+		"diff_runs":     {"a": {}, "b": {}},
+		"search_runs":   {"query": {}, "kind": {}, "limit": number(50, 500), "run_limit": number(200, 1000), "max_examined_events": number(10_000, 50_000)},
+	}
+	tools, err := overLog(t, eventview.View{Log: store.Memory()}).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools.Tools {
+		text, err := json.Marshal(tool.InputSchema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var schema struct{ Properties map[string]*argument }
+		if err := json.Unmarshal(text, &schema); err != nil {
+			t.Fatal(err)
+		}
+		for name, w := range want[tool.Name] {
+			if got := schema.Properties[name]; got == nil || *got != w {
+				t.Errorf("%s: argument %s: got %+v, want %+v", tool.Name, name, got, w)
+			}
+		}
+		delete(want, tool.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("there are no tools %v", want)
+	}
+}
+
 // TestArgumentsHaveBounds sends arguments outside their bounds.
 func TestArgumentsHaveBounds(t *testing.T) {
 	s := overLog(t, eventview.View{Log: newLog(t)})
