@@ -20,7 +20,7 @@ func TestGuestsInC(t *testing.T) {
 	}
 	text := treetest.Read(t, "guest-sdk/README.md")
 	dir := t.TempDir()
-	compilesForWASI(t, dir)
+	treetest.Needs(t, "c")
 	sources := regexp.MustCompile("(?s)```c\n// ([a-z]+\\.c): .*?```").FindAllStringSubmatch(text, -1)
 	commands := readmeCommands(text)
 	if len(sources) == 0 || len(commands) == 0 {
@@ -42,19 +42,6 @@ func TestGuestsInC(t *testing.T) {
 		if got := mask(string(printed)); err != nil || got != mask(c.output) {
 			t.Errorf("%s: %v, prints\n%s\nand the README says\n%s\n%s", c.line, err, got, mask(c.output), said.String())
 		}
-	}
-}
-
-// compilesForWASI skips the test where clang, or what it needs for WASI, is missing.
-func compilesForWASI(t *testing.T, dir string) {
-	t.Helper()
-	probe := filepath.Join(dir, "probe.c")
-	if err := os.WriteFile(probe, []byte("#include <stdio.h>\nint main(void) { return puts(\"\"); }\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("clang", "--target=wasm32-wasi", "-o", filepath.Join(dir, "probe.wasm"), probe).CombinedOutput()
-	if err != nil {
-		t.Skipf("SKIPPED: there is no clang for WASI (Debian: clang lld wasi-libc libclang-rt-dev-wasm32): %v\n%s", err, out)
 	}
 }
 

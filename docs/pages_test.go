@@ -111,8 +111,8 @@ var (
 // typePage carries out a page in a folder of its own.
 func typePage(t *testing.T, bin, text string) {
 	for _, program := range []string{"bash", "curl", "python3"} {
-		if _, err := exec.LookPath(program); err != nil && (program == "bash" || strings.Contains(text, "    "+program+" ")) {
-			t.Skipf("SKIPPED: there is no %s", program)
+		if program == "bash" || strings.Contains(text, "    "+program+" ") {
+			treetest.Needs(t, program)
 		}
 	}
 	dir, shown := treetest.Outside(t), t.TempDir()

@@ -17,11 +17,7 @@ import (
 // clients.
 func TestProxy(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"nginx", "openssl", "curl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("SKIPPED: there is no %s (Debian: nginx-light openssl curl)", program)
-		}
-	}
+	treetest.Needs(t, "nginx", "openssl", "curl")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 	"testing"
 	"unicode"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestIndependentChecker runs the tests of spec/checker, which include all vectors.
 func TestIndependentChecker(t *testing.T) {
-	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: there is no Node (Debian: nodejs): %v\n%s", err, out)
-	}
+	treetest.Needs(t, "node")
 	// Node reads these files, and go test must know that the result depends on them.
 	for _, pattern := range []string{"checker/*", "vectors/*"} {
 		files, err := filepath.Glob(pattern)

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestShellsCompleteHarmlessWords asks for what each command completes, over a log with
@@ -72,11 +73,8 @@ func TestCompletionRunsNoCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			program, err := exec.LookPath(name)
-			if err != nil {
-				t.Skip("SKIPPED: there is no", name)
-			}
-			cmd := exec.Command(program, shell.args...)
+			treetest.Needs(t, name)
+			cmd := exec.Command(name, shell.args...)
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "TERM=dumb", "HOME="+t.TempDir(), "PS1=$ ")
 			var said string

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -16,9 +16,7 @@ import (
 // host stays the process that is started.
 func faulty(t *testing.T, calls, fault string) func([]string) []string {
 	t.Helper()
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("SKIPPED: nothing that has system calls fail: install the package strace")
-	}
+	treetest.Needs(t, "strace")
 	return func(args []string) []string {
 		return append([]string{"strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=" + calls, "-e", "inject=" + calls + ":" + fault}, args...)
 	}

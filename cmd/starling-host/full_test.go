@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // stop ends the host as an operator does.
@@ -27,9 +29,7 @@ func (c *crowd) stop() {
 // and the log is valid.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("SKIPPED: no shell that sets a largest size of files: install the package bash")
-	}
+	treetest.Needs(t, "bash") // which sets a largest size of files
 	c := newCrowd(t, "version: \"1.0\"\n", "alice")
 	c.start("", nil)
 	c.upload("alice")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // machine is a machine of its own as far as the network goes: a network namespace
@@ -28,9 +29,7 @@ type network int
 // claimNetwork finds one: whoever has its address everywhere has the network.
 func claimNetwork(t *testing.T) network {
 	t.Helper()
-	if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {
-		t.Skip("SKIPPED: network namespaces need root and ip: install the package iproute2")
-	}
+	treetest.Needs(t, "netns")
 	var refusal []byte
 	for n := network(64); n < 128; n++ {
 		out, err := exec.Command("ip", "addr", "add", n.everywhere()+"/32", "dev", "lo").CombinedOutput()

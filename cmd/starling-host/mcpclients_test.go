@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // mcpClients is the folder of clients that others have written. npm installs them.
@@ -183,12 +184,7 @@ func mcpModules(t *testing.T) (dir string) {
 // needsMCPClients skips the test where Node, or what npm installs, is missing.
 func needsMCPClients(t *testing.T) {
 	t.Helper()
-	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
-	}
-	if _, err := os.Stat(filepath.Join(mcpClients, "node_modules")); err != nil {
-		t.Skipf("SKIPPED: needs npm ci in %s: %v", mcpClients, err)
-	}
+	treetest.NeedsNPM(t, mcpClients)
 	for _, name := range []string{"client.mjs", "gateway.mjs", "globsync.mjs", "servers.mjs", "package-lock.json"} { // so that go test knows of them
 		_, _ = os.Stat(filepath.Join(mcpClients, name))
 	}

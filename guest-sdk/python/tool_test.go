@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // write puts a tool.py, and other files, into a folder.
@@ -200,6 +202,7 @@ def fetch(url: str) -> list:
 
 // TestTemplate runs the test that `tool new` gives to a tool, with the Python of this machine.
 func TestTemplate(t *testing.T) {
+	treetest.Needs(t, "python3")
 	command := exec.Command("python3", "-m", "unittest", "-q")
 	command.Dir = filepath.Join("guest-sdk", "python", "template")
 	command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/debug"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 const prices = `#include <stdio.h>
@@ -51,6 +52,7 @@ int main(int argc, char **argv) {
 // TestThereAndBackInC steps through compiled code in both directions, which stop at the same places,
 // although the compiler has mixed the instructions of the lines.
 func TestThereAndBackInC(t *testing.T) {
+	treetest.Needs(t, "c")
 	for _, level := range []string{"-O0", "-O1"} {
 		t.Run(level, func(t *testing.T) {
 			dir := t.TempDir()
@@ -59,7 +61,7 @@ func TestThereAndBackInC(t *testing.T) {
 				t.Fatal(err)
 			}
 			if out, err := exec.Command("clang", "--target=wasm32-wasi", "-g", level, "-o", module, code).CombinedOutput(); err != nil {
-				t.Skipf("SKIPPED: no clang for WASI: %v\n%s", err, out)
+				t.Fatalf("clang: %v\n%s", err, out)
 			}
 			own := func(file string) bool { return filepath.Base(file) == "prices.c" }
 			s, _, _ := openFile(t, module, `{"args":[],"stdin":""}`, own)

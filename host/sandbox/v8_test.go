@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestV8 runs the tests of this package once more, built for js, in Node: the guests of all
@@ -19,10 +21,7 @@ func TestV8(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: builds the tests for another system")
 	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("SKIPPED: there is no node: apt-get install nodejs")
-	}
+	treetest.Needs(t, "node")
 	dir := t.TempDir()
 	for name := range goGuests {
 		must(t, os.WriteFile(filepath.Join(dir, name+".wasm"), goGuest(t, name), 0o600))
@@ -38,7 +37,7 @@ func TestV8(t *testing.T) {
 	glue := filepath.Join(strings.TrimSpace(string(root)), "lib", "wasm", "wasm_exec_node.js")
 	run := func(stack string, args ...string) {
 		t.Helper()
-		cmd := exec.Command(node, append([]string{"--stack-size=" + stack, glue, binary, "-test.short"}, args...)...)
+		cmd := exec.Command("node", append([]string{"--stack-size=" + stack, glue, binary, "-test.short"}, args...)...)
 		// Go's glue refuses more of the environment than it has room for.
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, guestsFolder + "=" + dir, endingsFile + "=" + file, endingsEngine + "=compiler"}
 		if said, err := cmd.CombinedOutput(); err != nil {

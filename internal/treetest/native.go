@@ -2,7 +2,6 @@ package treetest
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,30 +9,24 @@ import (
 
 // NativeSDK is an SDK of which a tool has a copy in its folder sdk.
 type NativeSDK struct {
-	Name     string   // of its folder in guest-sdk
-	sdk      []string // patterns of the files that a tool copies
-	packages string   // what a test needs
-	commands []string // commands and files that stand for it
+	Name  string   // of its folder in guest-sdk
+	sdk   []string // patterns of the files that a tool copies
+	needs string   // see [Needs]
 }
 
 // Native are these SDKs.
 var Native = []NativeSDK{
-	{"rust", []string{"Cargo.toml", "src/*"}, "Debian: rustc libstd-rust-dev-wasm32 cargo", []string{"rustc", "/usr/lib/rustlib/wasm32-unknown-unknown"}},
-	{"c", []string{"starling.h"}, "Debian: clang lld wasi-libc libclang-rt-dev-wasm32", []string{"clang", "wasm-ld", "/usr/include/wasm32-wasi"}},
-	{"as", []string{"assembly/*"}, "Debian: nodejs npm; npm ci --prefix guest-sdk/as", []string{"node", "guest-sdk/as/node_modules/.bin/asc"}},
+	{"rust", []string{"Cargo.toml", "src/*"}, "rust"},
+	{"c", []string{"starling.h"}, "c"},
+	{"as", []string{"assembly/*"}, "node"},
 }
 
 // Needs skips the test where the compiler is missing.
 func (l NativeSDK) Needs(t *testing.T) {
 	t.Helper()
-	for _, command := range l.commands {
-		_, err := exec.LookPath(command)
-		if strings.Contains(command, "/") {
-			_, err = os.Stat(command)
-		}
-		if err != nil {
-			t.Skipf("SKIPPED: a compiler is missing (%s): %v", l.packages, err)
-		}
+	Needs(t, l.needs)
+	if l.Name == "as" {
+		NeedsNPM(t, "guest-sdk/as")
 	}
 }
 

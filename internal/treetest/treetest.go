@@ -82,17 +82,19 @@ func Outside(t *testing.T) string {
 
 const jsSDK = "guest-sdk/js"
 
+// NeedsNPM skips the test unless Node is here, and what npm installs in a folder.
+func NeedsNPM(t testing.TB, folder string) {
+	t.Helper()
+	Needs(t, "node")
+	if _, err := os.Stat(filepath.Join(folder, "node_modules")); err != nil {
+		t.Skipf("SKIPPED: packages of npm are missing (npm ci --prefix %s): %v", folder, err)
+	}
+}
+
 // NeedsJS skips the test where Node, or what npm installs, is missing.
 func NeedsJS(t *testing.T) {
 	t.Helper()
-	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v\n%s", err, out)
-	}
-	for _, p := range []string{"binaryen", "esbuild", "quickjs-wasi", "sucrase", "typescript"} {
-		if _, err := os.Stat(filepath.Join(jsSDK, "node_modules", p)); err != nil {
-			t.Skipf("SKIPPED: the packages of guest-sdk/js are missing (npm ci --prefix guest-sdk/js): %v", err)
-		}
-	}
+	NeedsNPM(t, jsSDK)
 	// Node reads these files, and go test must know that the result depends on them.
 	for _, pattern := range []string{"*", "*/*.js", "*/*.mjs", "*/*.ts"} {
 		files, _ := filepath.Glob(filepath.Join(jsSDK, pattern))

@@ -24,6 +24,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 const echoed = "sk-Live_4eC39HqLyjWD"
@@ -39,11 +40,8 @@ func TestNoEchoInAnyCharsetOrCodingHasASecret(t *testing.T) {
 	})
 	for language, command := range map[string][]string{"python": {"python3", "echo.py"}, "node": {"node", "echo.js"}} {
 		t.Run(language, func(t *testing.T) {
-			path, err := exec.LookPath(command[0])
-			if err != nil {
-				t.Skipf("%s is not there, so its charsets and codings are not tried: %v", command[0], err)
-			}
-			cmd := exec.CommandContext(t.Context(), path, filepath.Join("testdata", command[1]))
+			treetest.Needs(t, command[0])
+			cmd := exec.CommandContext(t.Context(), command[0], filepath.Join("testdata", command[1]))
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -37,9 +37,7 @@ func kit(t *testing.T, env []string, args ...string) {
 
 func needsNode(t *testing.T) {
 	t.Helper()
-	if out, err := exec.Command("node", "--version").CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED: there is no Node (Debian: nodejs): %v\n%s", err, out)
-	}
+	treetest.Needs(t, "node")
 }
 
 // TestConformanceOfTheHost runs the kit against the program: by day the cases that replay a

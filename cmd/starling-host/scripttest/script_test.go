@@ -25,6 +25,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 func TestMain(m *testing.M) {
@@ -155,8 +156,12 @@ func warm(t *testing.T, wasm []byte) {
 	}
 }
 
-// condition answers [nightly], whether tests may take minutes.
+// condition answers [nightly], whether tests may take minutes, and [has:PROGRAM] with a program of
+// [treetest.Needs].
 func condition(name string) (bool, error) {
+	if program, ok := strings.CutPrefix(name, "has:"); ok {
+		return treetest.Has(program) == nil, nil
+	}
 	if name != "nightly" {
 		return false, fmt.Errorf("unknown condition %s", name)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -404,14 +405,8 @@ func TestFixtures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the tools are slow")
 	}
-	if _, err := os.Stat("testdata/node_modules/@bytecodealliance/jco-transpile"); err != nil {
-		t.Skipf("SKIPPED: jco is missing (npm ci --prefix host/internal/component/testdata): %v", err)
-	}
-	for _, tool := range []string{"clang", "wasm-ld", "node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("SKIPPED: %v", err)
-		}
-	}
+	treetest.Needs(t, "c")
+	treetest.NeedsNPM(t, "testdata")
 	dir := t.TempDir()
 	if out, err := exec.Command("node", "testdata/build.mjs", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestRandomTypes makes components whose types are random. A function returns the value that it is
@@ -195,14 +197,8 @@ func randomTypes(r *rand.Rand, functions int) (wit, wat string) {
 
 // needJco skips the test where jco or Node is missing, and returns the path of Node.
 func needJco(t *testing.T) string {
-	if _, err := os.Stat("testdata/node_modules/@bytecodealliance/jco-transpile"); err != nil {
-		t.Skipf("SKIPPED: jco is missing (npm ci --prefix host/internal/component/testdata): %v", err)
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skipf("SKIPPED: there is no Node (Debian: nodejs npm): %v", err)
-	}
-	return node
+	treetest.NeedsNPM(t, "testdata")
+	return "node"
 }
 
 // TestSameAsJco calls the tools of values.wasm with random values, and jco on Node with the same.

@@ -6,61 +6,64 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/registry"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // reach is a language, and its ways to take a file into a module. PATH stands for the file.
 type reach struct {
-	packages string // what the test needs
-	here     bool
-	secret   string // the content of a source with the canary
-	suffix   string // of the file with that content
-	source   string // the file that TAKE is put into
-	files    files  // a tool with folders below it, which builds as it is with TAKE removed
-	ways     []string
+	needs  string // a program of [treetest.Needs]
+	secret string // the content of a source with the canary
+	suffix string // of the file with that content
+	source string // the file that TAKE is put into
+	files  files  // a tool with folders below it, which builds as it is with TAKE removed
+	ways   []string
 }
 
 // TestNothingOutsideIsInAModule tries, in each language, each way to take a file, with each name
 // that leads to a file outside: absolute, with .., through a link to it, to its folder and to its
 // folder's folder, and with source files beside it whose names look like parts of a list.
 func TestNothingOutsideIsInAModule(t *testing.T) {
-	found := func(command string) bool { _, err := exec.LookPath(command); return err == nil }
 	bin, _ := filepath.Abs("../../../guest-sdk/as/node_modules/.bin")
 	t.Setenv("PATH", os.Getenv("PATH")+":"+bin)
 	emptyCache(t)
 	const text = "static const char plain[] = \"plain\";"
 	languages := map[string]reach{
-		"C": {packages: "Debian: clang lld wasi-libc libclang-rt-dev-wasm32", here: found("clang") && hasFile("/usr/include/wasm32-wasi/stdlib.h"),
+		"C": {needs: "c",
 			secret: `static const char *secret = "` + canary + `";`, suffix: ".h", source: "tool.c",
 			files: files{"tool.c": "#include \"more/a.h\"\n#include <stdio.h>\nTAKE\n__attribute__((export_name(\"x\"))) const char *x(void) { return USE; }\n", "more/a.h": "#include \"../more/deep/b.h\"\n", "more/deep/b.h": text},
 			ways: []string{"#include \"PATH\"", "#include <PATH>", "#import \"PATH\"", "#define F \"PATH\"\n#include F", "#include_next \"PATH\"", "#pragma clang system_header\n#include \"PATH\"",
 				"#pragma clang module import \"PATH\"", "#pragma GCC dependency \"PATH\"\n#include \"PATH\"", "static const char secret[] = {\n#embed \"PATH\"\n};", "__asm__(\".incbin \\\"PATH\\\"\");", "#line 1 \"PATH\"\n#include \"PATH\"",
 				"_Pragma(\"clang diagnostic ignored \\\"-Weverything\\\"\")\n#include \"PATH\""}},
-		"Rust": {packages: "Debian: rustc libstd-rust-dev-wasm32", here: found("rustc") && hasFile("/usr/lib/rustlib/wasm32-unknown-unknown"),
+		"Rust": {needs: "rust",
 			secret: `pub static secret: &str = "` + canary + `";`, suffix: ".rs", source: "src/lib.rs",
 			files: files{"Cargo.toml": "[package]\nname = \"t\"\nedition = \"2021\"\n", "src/lib.rs": "mod more;\n#[allow(unused_imports)]\nuse more::plain;\nTAKE\n#[no_mangle]\npub extern \"C\" fn x() -> usize { let s: &'static str = USE; s.as_ptr() as usize }\n",
 				"src/more/mod.rs": "pub mod deep; pub use deep::plain;", "src/more/deep.rs": "#[allow(non_upper_case_globals)] pub static plain: &str = include_str!(\"../../data/a b.txt\");", "data/a b.txt": "plain"},
 			ways: []string{"static secret: &str = include_str!(\"PATH\");", "static secret: &[u8] = include_bytes!(\"PATH\");", "include!(\"PATH\");", "#[path = \"PATH\"]\nmod m;\nuse m::secret;", "#[doc = include_str!(\"PATH\")]\npub static secret: &str = \"\";",
 				"#[path = \"a\\n#b.rs\"]\nmod n;\nstatic secret: &str = include_str!(\"PATH\");", "std::arch::global_asm!(include_str!(\"PATH\"));", "static secret: &str = env!(\"SECRET\");", "static secret: &str = match option_env!(\"SECRET\") { Some(s) => s, None => \"\" };",
 				"static secret: &str = concat!(include_str!(\"PATH\"));", "#[link(name = \"PATH\")] extern \"C\" {}\nstatic secret: &str = include_str!(concat!(\"PA\", \"TH\"));"}},
-		"AssemblyScript": {packages: "Debian: nodejs npm; npm ci --prefix guest-sdk/as", here: found("node") && hasFile(bin+"/asc"),
+		"AssemblyScript": {needs: "node",
 			secret: `export const secret = "` + canary + `";`, suffix: ".ts", source: "assembly/index.ts",
 			files: files{"assembly/index.ts": "import { plain } from \"./more/a\";\nTAKE\nexport function x(): usize { return changetype<usize>(USE); }\nimport \"../sdk/host\";\n", "assembly/more/a.ts": "export { plain } from \"./deep/b\";", "assembly/more/deep/b.ts": "export const plain = \"plain\";",
 				"sdk/host.ts": "export function abort(message: string | null, file: string | null, line: u32, column: u32): void { unreachable(); }\nexport function seed(): f64 { return 0; }\n"},
 			ways: []string{"import { secret } from \"PATH\";", "export * from \"PATH\";", "import * as m from \"PATH\"; const secret = m.secret;"}},
-		"Go": {packages: "go", here: true,
+		"Go": {
 			secret: "package main\n\nconst secret = \"" + canary + "\"\n", suffix: ".go", source: "main.go",
 			files: files{"go.mod": "module m\n\ngo 1.24\n", "main.go": "package main\n\nimport (\n\t_ \"embed\"\n\n\t\"m/more/deep\"\n)\n\nTAKE\n\nconst plain = deep.Plain\n\nfunc main() { println(USE) }\n", "more/deep/a.go": "package deep\n\nconst Plain = \"plain\"\n"},
 			ways:  []string{"//go:embed PATH\nvar secret string", "//go:embed all:PATH\nvar secret string", "//line PATH:1\nvar secret = \"\"", "//go:linkname secret PATH\nvar secret string"}},
 	}
 	for name, l := range languages {
 		t.Run(name, func(t *testing.T) {
-			needs(t, l.packages, l.here)
+			if l.needs != "" {
+				treetest.Needs(t, l.needs)
+			}
+			if name == "AssemblyScript" {
+				treetest.NeedsNPM(t, "../../../guest-sdk/as")
+			}
 			dir := realDir(t)
 			write := func(all files) {
 				t.Helper()

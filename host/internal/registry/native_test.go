@@ -6,28 +6,13 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/registry"
+	"github.com/starling-host/starling/internal/treetest"
 )
-
-// needs skips the test where compilers are missing.
-func needs(t *testing.T, packages string, found ...bool) {
-	t.Helper()
-	for _, ok := range found {
-		if !ok {
-			t.Skipf("SKIPPED: a compiler is missing (%s)", packages)
-		}
-	}
-}
-
-func hasFile(pattern string) bool {
-	found, _ := filepath.Glob(pattern)
-	return len(found) > 0
-}
 
 const canary = "Canary0fTheHost"
 
@@ -107,8 +92,7 @@ func TestNoCompiler(t *testing.T) {
 
 // TestNativeCache checks that a module is kept, whatever a run writes beside the source.
 func TestNativeCache(t *testing.T) {
-	_, err := exec.LookPath("clang")
-	needs(t, "Debian: clang lld wasi-libc libclang-rt-dev-wasm32", err == nil, hasFile("/usr/include/wasm32-wasi/stdlib.h"))
+	treetest.Needs(t, "c")
 	emptyCache(t)
 	dir := write(t, files{"tool.c": "int x;", "cases/a.txtar": ""})
 	builds := 0
@@ -127,8 +111,7 @@ func TestNativeCache(t *testing.T) {
 }
 
 func TestHostileRust(t *testing.T) {
-	_, err := exec.LookPath("rustc")
-	needs(t, "Debian: rustc libstd-rust-dev-wasm32", err == nil, hasFile("/usr/lib/rustlib/wasm32-unknown-unknown"))
+	treetest.Needs(t, "rust")
 	const manifest = "[package]\nname = \"t\"\nversion = \"0.1.0\"\nedition = \"2021\"\n"
 	rust := func(source string, more ...string) files {
 		all := files{"Cargo.toml": manifest, "src/lib.rs": source + "\n#[no_mangle]\npub extern \"C\" fn address() -> *const u8 { TEXT.as_ptr() }\n"}
@@ -169,8 +152,7 @@ func TestHostileRust(t *testing.T) {
 }
 
 func TestHostileC(t *testing.T) {
-	_, err := exec.LookPath("clang")
-	needs(t, "Debian: clang lld wasi-libc libclang-rt-dev-wasm32", err == nil, hasFile("/usr/include/wasm32-wasi/stdlib.h"))
+	treetest.Needs(t, "c")
 	c := func(source string, more ...string) files {
 		all := files{"tool.c": source + "\n__attribute__((export_name(\"address\"))) const char *address(void) { return secret; }\n"}
 		for i := 0; i < len(more); i += 2 {
@@ -204,8 +186,10 @@ func TestHostileC(t *testing.T) {
 
 func TestHostileAssemblyScript(t *testing.T) {
 	bin, err := filepath.Abs("../../../guest-sdk/as/node_modules/.bin")
-	_, node := exec.LookPath("node")
-	needs(t, "Debian: nodejs npm; npm ci --prefix guest-sdk/as", err == nil, node == nil, hasFile(bin+"/asc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	treetest.NeedsNPM(t, filepath.Dir(filepath.Dir(bin)))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	asc := func(source string, more ...string) files {
 		all := files{"assembly/index.ts": source + "\nexport function address(): usize { return changetype<usize>(secret); }\nimport \"../sdk/host\";\n",

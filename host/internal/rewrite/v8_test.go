@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // v8Program is a program for testdata/v8.js, which executes it with a bridge.
@@ -132,9 +133,7 @@ func (b *v8Batch) compare(t *testing.T) {
 }
 
 func needsNode(t *testing.T) {
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Skip("SKIPPED: there is no node: apt-get install nodejs")
-	}
+	treetest.Needs(t, "node")
 }
 
 // TestV8RandomPrograms has V8 execute random programs and every float instruction: each call

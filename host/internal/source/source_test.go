@@ -11,15 +11,17 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // compiled returns the module that clang makes of testdata/points.c.
 func compiled(t testing.TB, flags ...string) string {
 	t.Helper()
+	treetest.Needs(t, "c")
 	out := filepath.Join(t.TempDir(), "points.wasm")
 	text, err := exec.Command("clang", append(flags, "--target=wasm32-wasi", "-mexec-model=reactor", "-o", out, "testdata/points.c")...).CombinedOutput()
 	if err != nil {
-		t.Skipf("SKIPPED: no clang for WASI: %v\n%s", err, text)
+		t.Fatalf("clang: %v\n%s", err, text)
 	}
 	return out
 }
@@ -39,9 +41,7 @@ func opened(t testing.TB, path string) *Table {
 
 // TestDWARF compares the lines of every instruction, inlined functions too, with llvm-symbolizer's.
 func TestDWARF(t *testing.T) {
-	if _, err := exec.LookPath("llvm-symbolizer"); err != nil {
-		t.Skip("SKIPPED: no llvm-symbolizer")
-	}
+	treetest.Needs(t, "symbolize")
 	for _, flags := range [][]string{{"-gdwarf-4", "-O2"}, {"-gdwarf-5", "-O2"}, {"-gdwarf-5", "-O0"}} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			path := compiled(t, flags...)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/host/internal/machine"
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // recorded executes run(n) of a module without imports.
@@ -238,10 +239,11 @@ func TestInlinedMethods(t *testing.T) {
 // compiledCPlusPlus returns the module that clang++ makes of testdata/shop.cpp.
 func compiledCPlusPlus(t *testing.T, flags ...string) string {
 	t.Helper()
+	treetest.Needs(t, "c", "c++")
 	out := filepath.Join(t.TempDir(), "shop.wasm")
 	text, err := exec.Command("clang++", append(flags, "--target=wasm32-wasi", "-fno-exceptions", "-fno-rtti", "-nostdlib++", "-mexec-model=reactor", "-o", out, "testdata/shop.cpp")...).CombinedOutput()
 	if err != nil {
-		t.Skipf("SKIPPED: no clang++ for WASI: %v\n%s", err, text)
+		t.Fatalf("clang++: %v\n%s", err, text)
 	}
 	return out
 }

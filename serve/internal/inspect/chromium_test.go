@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // screenshots names a folder that pictures of the pages are written to. Without it they are
@@ -50,10 +52,7 @@ type devtoolsFrame struct {
 // newChromium starts the browser, and serves a handler to it.
 func newChromium(t *testing.T, h http.Handler) *chromium {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("SKIPPED: there is no chromium: apt-get install chromium")
-	}
+	treetest.Needs(t, "chromium")
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	theirs, ours, err := os.Pipe()
@@ -64,7 +63,7 @@ func newChromium(t *testing.T, h http.Handler) *chromium {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+	cmd := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe")
 	var said bytes.Buffer
 	cmd.Stderr, cmd.ExtraFiles = &said, []*os.File{theirs, write}

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // browser is chromium with one page, which a test asks over the pipe of its debugger.
@@ -26,16 +28,13 @@ type browser struct {
 // newBrowser starts one, which ends with the test.
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("SKIPPED: there is no chromium: apt-get install chromium")
-	}
+	treetest.Needs(t, "chromium")
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+	cmd := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir="+dir, "--remote-debugging-pipe", "--window-size=390,1600")
 	theirs, to, err := os.Pipe()
 	if err != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -231,9 +232,10 @@ func TestNode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes seconds")
 	}
+	treetest.Needs(t, "node")
 	node, err := verifier.NewNode(t.Context())
 	if err != nil {
-		t.Skipf("SKIPPED: %v: apt-get install nodejs", err)
+		t.Fatal(err)
 	}
 	defer node.Close()
 	for name, c := range kinds(t) {
@@ -368,9 +370,10 @@ func TestProgramIsBuiltFromItsSource(t *testing.T) {
 
 // TestNodeEndsWithItsContext: a replay that is given up leaves no process.
 func TestNodeEndsWithItsContext(t *testing.T) {
+	treetest.Needs(t, "node")
 	node, err := verifier.NewNode(t.Context())
 	if err != nil {
-		t.Skipf("SKIPPED: %v: apt-get install nodejs", err)
+		t.Fatal(err)
 	}
 	defer node.Close()
 	bundle := dice(t, nil)
