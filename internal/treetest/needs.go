@@ -25,15 +25,18 @@ var programs = map[string]struct {
 	"netns":    {"iproute2, and root", func(string) *exec.Cmd { return exec.Command("unshare", "--net", "ip", "link") }},
 	"nginx":    {"nginx-light", func(string) *exec.Cmd { return exec.Command("nginx", "-v") }},
 	"node": {"nodejs npm", func(string) *exec.Cmd {
-		return exec.Command("node", "-e", "process.exit(parseInt(process.versions.node) < 20)")
+		return exec.Command("node", "-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)")
 	}},
 	"openssl":   {"openssl", func(string) *exec.Cmd { return exec.Command("openssl", "version") }},
 	"python3":   {"python3", version("python3")},
-	"rust":      {"rustc libstd-rust-dev-wasm32", compiles("rustc --target=wasm32-unknown-unknown --crate-type=cdylib -o x.wasm x.rs", "x.rs", "pub fn x() -> String { String::new() }\n")},
+	"rust":      {"rustc libstd-rust-dev-wasm32", compiles(anyRust, "x.rs", "pub fn x() -> String { String::new() }\n")},
 	"strace":    {"strace", func(string) *exec.Cmd { return exec.Command("strace", "-qq", "-o", os.DevNull, "true") }},
 	"symbolize": {"llvm", version("llvm-symbolizer")},
 	"zsh":       {"zsh", version("zsh")},
 }
+
+// anyRust tries each rustc in PATH, as the host does: the first may lack the target.
+const anyRust = `sh -c 'IFS=:; for dir in $PATH; do "$dir/rustc" --target=wasm32-unknown-unknown --crate-type=cdylib -o x.wasm x.rs && exit; done; exit 1'`
 
 // version runs a program that prints its version.
 func version(name string) func(string) *exec.Cmd {

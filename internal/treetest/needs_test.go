@@ -27,7 +27,6 @@ var (
 var asksItself = map[string]string{
 	"eventlog/receipt/outside_test.go":      "uses each library that is there",
 	"host/internal/component/guest_test.go": "asks for one version of clang",
-	"internal/treetest/needs_test.go":       "is this file",
 	"serve/servers_test.go":                 "looks for sh",
 }
 
