@@ -182,7 +182,7 @@ func (c claim) compare(signed, module, name, keys string, why *[]string) bool {
 	if c.name == "" {
 		asked, came = c.file, path.Base(name)
 	}
-	err := compare(c.ref, "", fact{module, signed, "the signature by " + keys + " is of another module: this one is " + module + ", and it is of %s"},
+	err := compare(c.ref, "", fact{module, signed, "the signature by " + keys + " is of another module: this one is " + module + "%.0s"},
 		fact{asked, came, "the signature by " + keys + " is of the name " + strings.ReplaceAll(fmt.Sprintf("%q", name), "%", "%%") + "%.0s"})
 	if wrong, ok := errors.AsType[*Error](err); ok {
 		*why = append(*why, wrong.Reason)
