@@ -253,10 +253,10 @@ func (d *dispatcher) look(ctx context.Context) {
 			continue
 		}
 		left := n.due.Sub(cfg.Clock.Now())
-		switch {
-		case n.dead:
+		if n.dead {
 			d.takeOver(ctx)
-		case n.open, !n.due.IsZero() && left <= 0:
+		}
+		if n.dead || n.open || !n.due.IsZero() && left <= 0 {
 			q.mu.Lock()
 			d.due = true
 			q.wake()
