@@ -142,14 +142,15 @@ type Sandbox struct {
 	ABI       string        `cbor:"abi"`        // abi.Version, or "wasi:command"
 	CostTable uint32        `cbor:"cost_table"` // version of spec/determinism.md's table
 	Limits    SandboxLimits `cbor:"limits"`
-	Clock     uint32        `cbor:"clock,omitempty"`  // rules by which the tool's clock moves, see [ClockVersion]
+	Rules     uint32        `cbor:"rules,omitempty"`  // of a call, which an earlier host did not have, see [RulesVersion]
 	Allow     []string      `cbor:"allow,omitempty"`  // hosts that egress allowed; for the reader, not for replay
 	Policy    *PolicyRef    `cbor:"policy,omitempty"` // the policies that held then; for the reader, not for replay
 }
 
-// ClockVersion is the newest value of Sandbox.Clock: an exchange, or a call of another tool, moves
-// the clock by the recorded time that it took. In runs of before the field it moves nothing.
-const ClockVersion = 1
+// RulesVersion is the newest value of Sandbox.Rules: an exchange, or a call of another tool, moves
+// the tool's clock by the recorded time that it took, and the error of a WASI command that fails has
+// what it printed on standard output. In runs of before the field neither is so.
+const RulesVersion = 1
 
 // SandboxLimits are the bounds of one call. Zero means unbounded, where the
 // field's comment does not forbid it.

@@ -84,9 +84,9 @@ var full = []eventCase{
 			TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Delegation: [][]byte{sum("mandate")},
 		},
 	}},
-	{"RunStarted, a tool on whose clock effects take time", event.RunStarted{
+	{"RunStarted, a tool under the rules of version 1", event.RunStarted{
 		SchemaVersion: 1, ToolSchemas: []event.ToolSchemaRef{{Name: "greet", SchemaHash: sum("{}"), Sandbox: &event.Sandbox{
-			Module: sum("module"), ABI: "starling:v1", CostTable: 1, Limits: event.SandboxLimits{MemoryPages: 1}, Clock: event.ClockVersion,
+			Module: sum("module"), ABI: "starling:v1", CostTable: 1, Limits: event.SandboxLimits{MemoryPages: 1}, Rules: event.RulesVersion,
 		}}},
 	}},
 	{"UserMessageAppended, all fields", event.UserMessageAppended{Content: "und auf Zürichdeutsch?"}},

@@ -29,7 +29,7 @@ return [
 // TestEffectsTakeTheirRecordedTime: an exchange that is denied and a call of another tool move the
 // clock by duration_us. A refused call and a malformed request, which have none, do not, and a sleep
 // moves it by itself. It is the same in this process and in others, and in a replay on every engine.
-// A run that was recorded without the field clock follows the rules of that time.
+// A run that was recorded without the field rules follows the rules of that time.
 func TestEffectsTakeTheirRecordedTime(t *testing.T) {
 	wasm := interp.Tools["run_js"].Wasm()
 	processes, err := guest.NewProcesses(t.Context(), guest.ProcessConfig{CacheDir: codeDir})
@@ -98,11 +98,11 @@ func TestEffectsTakeTheirRecordedTime(t *testing.T) {
 			}
 		}
 		started, err := events[0].AsRunStarted()
-		if err != nil || started.ToolSchemas[0].Sandbox.Clock != event.ClockVersion {
+		if err != nil || started.ToolSchemas[0].Sandbox.Rules != event.RulesVersion {
 			t.Fatalf("%+v, %v", started.ToolSchemas, err)
 		}
 		for i := range started.ToolSchemas {
-			started.ToolSchemas[i].Sandbox.Clock = 0
+			started.ToolSchemas[i].Sandbox.Rules = 0
 		}
 		if events[0].Payload, err = event.EncodePayload(started); err != nil {
 			t.Fatal(err)

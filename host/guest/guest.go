@@ -217,7 +217,7 @@ func (m *Module) identity(i imports) *event.Sandbox {
 		ABI:       m.sandbox.ABI(),
 		CostTable: rewrite.CostTableVersion,
 		Limits:    event.SandboxLimits(m.sandbox.Limits()),
-		Clock:     event.ClockVersion,
+		Rules:     event.RulesVersion,
 		Allow:     m.allow,
 	}
 	if i.policy != nil {

@@ -165,6 +165,7 @@ func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*
 		Tool:      t.Name(),
 		Input:     input.JSON,
 		NoTimeout: info.Replay,
+		Rules:     info.Rules,
 		Begin:     beginIn(ctx),
 		Probe: func(meter func() sandbox.Meter) {
 			step.SetProbe(ctx, func() event.Meter { return event.Meter(meter()) })

@@ -37,6 +37,9 @@ type Call struct {
 	// deadline ended the call, and the replaying machine may be slower.
 	NoTimeout bool
 
+	// Rules is the version of the rules of spec/determinism.md, section 8, that the call follows.
+	Rules uint32
+
 	// StopErr, unless it is nil, replays a call that was interrupted while it
 	// computed: the guest is stopped at the same check, and Call returns StopErr.
 	// StopAt is the recorded count of fuel; zero means that the call was interrupted
@@ -115,7 +118,7 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 		}
 	}()
 	s.unseal()
-	s.name, s.args, s.env, s.imports = c.Tool, c.Args, c.Env, imports
+	s.name, s.args, s.env, s.imports, s.rules = c.Tool, c.Args, c.Env, imports, c.Rules
 	s.stopAt, s.stop, s.record = c.StopAt, c.StopErr, c.Recorded != nil
 	s.attend(ctx, !c.NoTimeout)
 	s.allow(m.limits.Fuel)
@@ -235,12 +238,12 @@ func (s *session) exited(err error) error {
 
 // runCommand is a call of a WASI command: it reads the input on fd 0 and writes the output
 // on fd 1, and has succeeded when it returns or exits with code zero. With another code,
-// the error is the output of the command, or the code if it has written nothing.
+// the error has the code and what the command has printed.
 func (s *session) runCommand(input []byte) ([]byte, error) {
 	s.stdin, s.stdout = input, []byte{}
 	_, err := s.invoke(abi.ExportStart)
 	if e, ok := errors.AsType[*exit](err); ok {
-		text := s.log.excerpt()
+		text := s.printed()
 		switch {
 		case e.code == 0:
 			err = nil

@@ -11,6 +11,11 @@ import (
 const (
 	excerptHead = 512
 	excerptTail = 1536
+
+	// Standard output is the result of a command, such as the findings of a linter, so more of it is
+	// kept. The rest of an error text that the log records is for the other stream.
+	stdoutHead = 4 << 10
+	stdoutTail = 8 << 10
 )
 
 // capture keeps the beginning of a guest's output, for the record, and its

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
 )
@@ -83,10 +85,28 @@ func (s *session) overflowed() bool { return int32(s.instance.depth.Get()) < 0 }
 // guest's output, where a language runtime explains more.
 func (s *session) failure(class error, reason string) error {
 	err := fmt.Errorf("%w: %s", class, reason)
-	if text := s.log.excerpt(); text != "" {
+	if text := s.printed(); text != "" {
 		err = fmt.Errorf("%w\n%s", err, text)
 	}
 	return err
+}
+
+// printed returns the guest's output for an error text: its log and, from rules 1 on, the standard
+// output of a command. Where both have something, a line names the second.
+func (s *session) printed() string {
+	log := s.log.excerpt()
+	if s.rules == 0 || len(s.stdout) == 0 {
+		return log
+	}
+	text := string(s.stdout)
+	if cut := len(text) - stdoutTail; cut > stdoutHead {
+		text = text[:stdoutHead] + "\n[...]\n" + text[cut:]
+	}
+	text = strings.TrimRight(strings.ToValidUTF8(text, string(utf8.RuneError)), "\r\n")
+	if log != "" && text != "" {
+		log += "\nstandard output:\n"
+	}
+	return log + text
 }
 
 func innermost(err error) error {

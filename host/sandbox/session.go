@@ -46,6 +46,7 @@ type session struct {
 	env    []string
 	stdin  []byte // the unread rest
 	stdout []byte // of a command; nil for a tool, whose fd 1 is a log
+	rules  uint32 // of the call, see Call.Rules
 	log    capture
 
 	watch *watch // nil without observers

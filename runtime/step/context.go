@@ -36,7 +36,7 @@ type Context struct {
 	closed   bool          // the terminal event exists
 	err      error         // the reason why nothing more can be recorded
 
-	timeless    map[string]bool        // tools on whose clocks effects take no time, see [Took]; not changed
+	rules       map[string]uint32      // recorded versions of the rules, by tool, see [Call]; not changed
 	nested      map[string]*nestedCall // nested calls in the earlier events, by id
 	carried     carried                // effects of calls without an outcome; live only, not changed
 	began       time.Time              // when this process took over the run; live only
@@ -78,9 +78,11 @@ func NewContext(cfg Config) (*Context, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 		}
-		c.timeless = make(map[string]bool)
+		c.rules = make(map[string]uint32)
 		for _, ref := range started.ToolSchemas {
-			c.timeless[ref.Name] = ref.Sandbox != nil && ref.Sandbox.Clock == 0
+			if ref.Sandbox != nil {
+				c.rules[ref.Name] = ref.Sandbox.Rules
+			}
 		}
 	}
 	switch {

@@ -81,8 +81,8 @@ func copyRecorded(payload, recorded any) {
 }
 
 // CopyAllowed copies the hosts that egress allowed to each tool, and its policies. A replay has
-// neither: the decisions are recorded with the effects. It copies the version of the clock, if this
-// program knows it, because the clock follows what is recorded (see [Took]).
+// neither: the decisions are recorded with the effects. It copies the version of the rules, if this
+// program knows it, because a call follows those that are recorded (see [Call]).
 func CopyAllowed(tools, recorded []event.ToolSchemaRef) {
 	for i := range min(len(tools), len(recorded)) {
 		if tools[i].Sandbox == nil || recorded[i].Sandbox == nil {
@@ -90,7 +90,7 @@ func CopyAllowed(tools, recorded []event.ToolSchemaRef) {
 		}
 		sandbox := *tools[i].Sandbox
 		sandbox.Allow, sandbox.Policy = recorded[i].Sandbox.Allow, recorded[i].Sandbox.Policy
-		sandbox.Clock = min(sandbox.Clock, recorded[i].Sandbox.Clock)
+		sandbox.Rules = min(sandbox.Rules, recorded[i].Sandbox.Rules)
 		tools[i].Sandbox = &sandbox
 	}
 }

@@ -104,6 +104,7 @@ type Call struct {
 	CallID  string // of the first call, if this one replaces another
 	Attempt uint32 // from 1
 	Replay  bool   // results come from the recording, including those of the clock
+	Rules   uint32 // [event.RulesVersion] of a new run, and the recorded version of another one
 
 	// Variables are the variables of the run, a canonical JSON object, or nil.
 	Variables json.RawMessage
@@ -117,8 +118,16 @@ func CallInfo(ctx context.Context) (Call, bool) {
 	}
 	return Call{
 		RunID: s.c.cfg.RunID, Tool: s.attempt.tool, ID: s.attempt.callID, CallID: s.attempt.keyID, Attempt: s.attempt.number, Replay: s.c.replaying(),
-		Variables: tool.VariablesJSON(ctx),
+		Rules: s.rules(), Variables: tool.VariablesJSON(ctx),
 	}, true
+}
+
+// rules returns the version of the rules for the tool of the attempt.
+func (s *scope) rules() uint32 {
+	if recorded, ok := s.c.rules[s.attempt.tool]; ok {
+		return recorded
+	}
+	return event.RulesVersion
 }
 
 // Input returns the parsed input of a tool. doc is its JSON, which is parsed again only if a tool
@@ -154,11 +163,11 @@ func SetProbe(ctx context.Context, probe func() Meter) {
 }
 
 // Took returns how long the last effect of the attempt that ctx belongs to took, as it is recorded.
-// It is the same in a replay. It is zero outside of an attempt, and for a tool of a run that was
-// recorded before effects took time on its clock (see [event.ClockVersion]).
+// It is the same in a replay. It is zero outside of an attempt, and under rules by which effects take
+// no time (see [event.RulesVersion]).
 func Took(ctx context.Context) time.Duration {
 	s, ok := ctx.Value(scopeKey{}).(*scope)
-	if !ok || s == nil || s.c.timeless[s.attempt.tool] {
+	if !ok || s == nil || s.rules() == 0 {
 		return 0
 	}
 	s.c.mu.Lock()

@@ -31,7 +31,7 @@ const KINDS = [
 ]
 const STRUCTS = {
   Tool: 'name:t schema_hash:h description_hash?:h sandbox?:Sandbox source?:t description?:t schema?:t position?:u32 attempts?:u32 in_code?:o',
-  Sandbox: 'module:h abi:t cost_table:u32 limits:Limits clock?:u32 allow?:[t] policy?:Policy',
+  Sandbox: 'module:h abi:t cost_table:u32 limits:Limits rules?:u32 allow?:[t] policy?:Policy',
   Policy: 'operator?:h tenant?:h',
   Limits: 'fuel:u64 memory_pages:u32 depth:u32 timeout_ms:s64 input_bytes:u64 output_bytes:u64 log_bytes:u64 effects:u64 effect_bytes:u64',
   Budget: 'max_input_tokens?:s64 max_output_tokens?:s64 max_usd?:f max_wall_clock_ms?:s64 max_fuel?:u64 max_effects?:u64 max_egress_bytes?:u64',

@@ -147,7 +147,7 @@ type request struct {
 
 func (r request) append(b []byte) []byte {
 	b = appendFlag(appendUint(b, r.number), r.call.StopErr != nil)
-	b = appendUint(b, r.call.StopAt)
+	b = appendUint(appendUint(b, r.call.StopAt), uint64(r.call.Rules))
 	b = appendTexts(appendTexts(appendBytes(b, r.call.Tool), r.call.Args), r.call.Env)
 	return appendBytes(b, r.call.Input)
 }
@@ -160,7 +160,7 @@ func parseRequest(body []byte) (request, error) {
 	if f.flag() {
 		r.call.StopErr = errStopped
 	}
-	r.call.StopAt = f.uint()
+	r.call.StopAt, r.call.Rules = f.uint(), uint32(f.uint())
 	r.call.Tool = f.text()
 	r.call.Args, r.call.Env = f.texts(), f.texts()
 	r.call.Input = f.bytes()

@@ -32,10 +32,10 @@ func TestMessagesSurviveTheWay(t *testing.T) {
 		if err != nil || r.meter != meter || *r.err != *sent.err || !bytes.Equal(r.output, document) {
 			t.Fatalf("result %+v, %v", r, err)
 		}
-		asked := request{7, sandbox.Call{Tool: meter.Log, Args: []string{meter.Log, ""}, Input: document, StopAt: meter.Fuel, StopErr: errStopped, NoTimeout: true}}
+		asked := request{7, sandbox.Call{Tool: meter.Log, Args: []string{meter.Log, ""}, Input: document, StopAt: meter.Fuel, Rules: 1, StopErr: errStopped, NoTimeout: true}}
 		got, err := parseRequest(body(asked.append(begin(nil, kindCall))))
 		if err != nil || got.number != 7 || got.call.Tool != meter.Log || !slices.Equal(got.call.Args, asked.call.Args) || got.call.Env != nil || !bytes.Equal(got.call.Input, document) ||
-			got.call.StopAt != meter.Fuel || got.call.StopErr != errStopped {
+			got.call.StopAt != meter.Fuel || got.call.Rules != 1 || got.call.StopErr != errStopped {
 			t.Fatalf("request %+v, %v", got, err)
 		}
 	})

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Records clock.db with a starling-host from before exchanges took time on the clocks of tools:
+# Records clock.db and exit.db with a starling-host from before exchanges took time on the clocks of
+# tools, and from before the error of a program that exits with 1 had its standard output:
 #
 #     cmd/starling-host/testdata/recorded/record-clock.sh old FOLDER
 #
-# Needs clang for wasm32, python3 and bzip2.
+# Needs clang for wasm32, wasi-libc, python3 and bzip2.
 set -eu
 host=$(realpath "$1")
 here=$(realpath "$(dirname "$0")")
@@ -33,4 +34,9 @@ url=http://127.0.0.1:$(cat port)/
 "$host" run lag.wasm "{\"url\":\"$url\"}" --db clock.db
 "$host" run lag.wasm "{\"url\":\"$url\"}" --db clock.db --allow-host "127.0.0.1:$(cat port)" --allow-private
 "$host" backup clock.db "$to/clock.db"
-bzip2 -9 "$to/clock.db"
+clang --target=wasm32-wasi -O2 -s -o lint.wasm "$here/lint.c"
+for style in '--arg x' "--stdin x" '{}'; do
+	"$host" run lint.wasm $style --db exit.db && exit 1
+done
+"$host" backup exit.db "$to/exit.db"
+bzip2 -9 "$to/clock.db" "$to/exit.db"

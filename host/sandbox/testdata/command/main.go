@@ -20,7 +20,18 @@ func main() {
 	case `"fail"`:
 		fmt.Fprintln(os.Stderr, "cannot do that")
 		os.Exit(7)
+	case `"lint"`:
+		fmt.Println("  a.py:3: unused import\n\xff")
+		os.Exit(1)
+	case `"both"`:
+		fmt.Print("1c1\n< a")
+		fmt.Fprintln(os.Stderr, "they differ")
+		os.Exit(2)
+	case `"long"`:
+		fmt.Print("first" + strings.Repeat(".", 20<<10) + "last")
+		os.Exit(1)
 	case `"panic"`:
+		fmt.Println("it began")
 		panic("the command has a bug")
 	case `"flood"`:
 		fmt.Print(strings.Repeat("x", 2<<20))
