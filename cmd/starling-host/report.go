@@ -90,7 +90,7 @@ func failed(t *starling.Tool, f *starling.Failure) *failure {
 		out.message = t.Name() + " failed: what it printed to standard output is not JSON: " + strings.TrimPrefix(wrong, "canon: JSON ")
 		out.hint = `a WASI command prints its result as one JSON document, a text in double quotes, and all else to standard error; for any text, run it with --arg or --stdin, or give it a sidecar`
 	}
-	if f.Type == event.ErrorTool && t.Sandbox().ABI == abi.Version {
+	if f.Type == event.ErrorTool {
 		out.details = indented(more)
 	} else if first, _, _ := strings.Cut(more, "\n"); first != "" {
 		out.message += ": " + first
