@@ -120,7 +120,7 @@ func build(t *testing.T, dir string) []byte {
 
 func check(t *testing.T, wasm []byte) sandbox.GateInfo {
 	t.Helper()
-	info, err := sandbox.Check(wasm, sandbox.DefaultGateLimits())
+	info, err := sandbox.Check(t.Context(), wasm, sandbox.DefaultGateLimits())
 	if err != nil {
 		t.Fatal(err)
 	}

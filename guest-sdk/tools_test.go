@@ -31,7 +31,7 @@ func TestTools(t *testing.T) {
 			if len(m.Wasm) > c.limit {
 				t.Errorf("%d bytes, the limit is %d", len(m.Wasm), c.limit)
 			}
-			info, err := sandbox.Check(m.Wasm, sandbox.DefaultGateLimits())
+			info, err := sandbox.Check(t.Context(), m.Wasm, sandbox.DefaultGateLimits())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -135,7 +134,7 @@ func certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (certifica
 		return certificate{}, err
 	}
 	limits = module.Limits()
-	result, err := sandbox.Rewrite(wasm, sandbox.DefaultGateLimits(), sandbox.RewriteOptions{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
+	result, err := sandbox.Rewrite(ctx, wasm, sandbox.DefaultGateLimits(), sandbox.RewriteOptions{MemoryPages: limits.MemoryPages, Depth: limits.Depth})
 	if err != nil {
 		return certificate{}, err
 	}

@@ -359,7 +359,7 @@ func TestJavaScriptImports(t *testing.T) {
 			source := filepath.Join(t.TempDir(), "x.js")
 			treetest.Write(t, source, c.source)
 			wasm, said := build(t, source)
-			info, err := sandbox.Check(wasm, sandbox.DefaultGateLimits())
+			info, err := sandbox.Check(t.Context(), wasm, sandbox.DefaultGateLimits())
 			if err != nil {
 				t.Fatal(err, said)
 			}

@@ -171,16 +171,17 @@ func firstLines(text string) string {
 
 // describe reads what the module, or the one with the symbols, says of its source.
 func (s *Session) describe(ctx context.Context, module, symbols []byte, limits event.SandboxLimits) (err error) {
-	rewritten, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth, Offsets: true})
+	b := work.New(ctx, work.ForSize(len(module)+len(symbols)))
+	rewritten, err := rewrite.Rewrite(b, module, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth, Offsets: true})
 	if err != nil {
 		return err
 	}
 	s.offsets = rewritten.Offsets
-	if s.module, err = wasm.Decode(module); err != nil {
+	if s.module, err = wasm.Decode(b, module); err != nil {
 		return err
 	}
 	if len(symbols) > 0 {
-		other, err := wasm.Decode(symbols)
+		other, err := wasm.Decode(b, symbols)
 		if err != nil {
 			return err
 		}

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tetratelabs/wazero"
-
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero"
 )
 
 // defect is something that wazero does with a module that it is given unseen: the
@@ -153,7 +153,7 @@ func TestDefectsOfTheEngine(t *testing.T) {
 // or does no harm as it is rewritten.
 func (d defect) stopped(t *testing.T) {
 	var refusal *rewrite.Refusal
-	result, err := rewrite.Rewrite(d.module, rewrite.DefaultLimits(), rewrite.Options{})
+	result, err := rewrite.Rewrite(work.Trusted(context.Background()), d.module, rewrite.DefaultLimits(), rewrite.Options{})
 	if errors.As(err, &refusal) {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/host/hostiletest"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/worker"
+	"github.com/starling-host/starling/internal/work"
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +42,7 @@ func TestLoads(t *testing.T) {
 		}
 		seen[family.Name] = true
 		for i, module := range family.Modules() {
-			result, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{})
+			result, err := rewrite.Rewrite(work.Trusted(context.Background()), module, rewrite.DefaultLimits(), rewrite.Options{})
 			var refusal *rewrite.Refusal
 			switch {
 			case errors.As(err, &refusal) && refusal.What != "":

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 func TestCacheFolderBelongsToThisUserAlone(t *testing.T) {
@@ -97,9 +98,9 @@ func TestSpoiledCodeIsCompiledAgain(t *testing.T) {
 		"under another name": func(t *testing.T, file string) { must(t, os.Rename(file, filepath.Join(filepath.Dir(file), "other"))) },
 		"the shell's": func(t *testing.T, file string) {
 			must(t, os.Remove(file))
-			p, err := compiler().check(tiny(output("executed")).Bytes(), Digest{}, DefaultLimits())
+			p, err := compiler().check(t.Context(), tiny(output("executed")).Bytes(), Digest{}, DefaultLimits())
 			must(t, err)
-			shell, err := rewrite.Shell(p.Wasm)
+			shell, err := rewrite.Shell(work.Trusted(context.Background()), p.Wasm)
 			must(t, err)
 			if made, err := compileInto(t.Context(), shell, filepath.Dir(filepath.Dir(file))); err != nil || made != file {
 				t.Fatalf("the engine looks for %s and made %s, %v", file, made, err)

@@ -18,7 +18,7 @@ func TestCodeIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: the race detector takes minutes for it")
 	}
-	p, err := compiler().check(goGuest(t, "tool"), Digest{}, DefaultLimits())
+	p, err := compiler().check(t.Context(), goGuest(t, "tool"), Digest{}, DefaultLimits())
 	must(t, err)
 	var alone []byte
 	for _, processors := range []int{1, 2, 7} {
@@ -45,7 +45,7 @@ func TestWaitsForACompilationEndWithTheirContext(t *testing.T) {
 	digest := Sum(wasm)
 	busy := e.compiling[digest[0]]
 	must(t, busy.Acquire(t.Context(), exclusive)) // as a load does that compiles
-	p, err := e.check(wasm, digest, DefaultLimits())
+	p, err := e.check(t.Context(), wasm, digest, DefaultLimits())
 	must(t, err)
 	p.Folder = e.cache.folder(p.Wasm)
 	waits := map[string]func(context.Context) error{

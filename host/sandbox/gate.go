@@ -1,12 +1,14 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/cachefile"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // The limits of the gate, its findings in a module, and its reason to refuse one.
@@ -26,7 +28,9 @@ const Strip = rewrite.Strip
 func DefaultGateLimits() GateLimits { return rewrite.DefaultLimits() }
 
 // Check returns the counts of a module, or a [*Refusal]. It executes nothing.
-func Check(module []byte, l GateLimits) (GateInfo, error) { return rewrite.Check(module, l) }
+func Check(ctx context.Context, module []byte, l GateLimits) (GateInfo, error) {
+	return rewrite.Check(work.New(ctx, work.ForSize(len(module))), module, l)
+}
 
 // The options and the result of rewriting a module.
 type (
@@ -36,8 +40,8 @@ type (
 
 // Rewrite checks a module and rewrites its code to behave the same everywhere: exact fuel,
 // depth, and one bit pattern for every NaN. spec/determinism.md describes it.
-func Rewrite(module []byte, l GateLimits, o RewriteOptions) (*Rewritten, error) {
-	return rewrite.Rewrite(module, l, o)
+func Rewrite(ctx context.Context, module []byte, l GateLimits, o RewriteOptions) (*Rewritten, error) {
+	return rewrite.Rewrite(work.New(ctx, work.ForSize(len(module))), module, l, o)
 }
 
 // CostTableVersion names the table of instruction costs.
@@ -51,12 +55,6 @@ const (
 
 // Pages returns the number of pages that hold the given number of bytes.
 func Pages(bytes uint64) uint64 { return wasm.Pages(bytes) }
-
-// Decoded is a module in its parts.
-type Decoded = wasm.Module
-
-// Decode returns the parts of a module in the binary format.
-func Decode(module []byte) (*Decoded, error) { return wasm.Decode(module) }
 
 // CheckCacheFolder makes the folder of a cache, and refuses one that another user could
 // write to.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // On js the engine is the browser's, or Node's: the rewritten module becomes a
@@ -61,8 +62,8 @@ type jsCode struct {
 	imports               []func(*session, []uint64) // in the order of the bridge
 }
 
-func compiled(_ context.Context, _ *Engine, p *Prepared) (executable, error) {
-	bridge, err := rewrite.NewBridge(p.Wasm)
+func compiled(ctx context.Context, _ *Engine, p *Prepared) (executable, error) {
+	bridge, err := rewrite.NewBridge(work.New(ctx, work.ForSize(len(p.Wasm))), p.Wasm)
 	if err != nil {
 		return nil, err
 	}

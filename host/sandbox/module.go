@@ -58,7 +58,7 @@ func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error)
 	}
 	defer e.life.leave()
 	if p.Wasm == nil {
-		read, err := e.check(p.Module, Sum(p.Module), p.Limits)
+		read, err := e.check(ctx, p.Module, Sum(p.Module), p.Limits)
 		if err != nil {
 			return nil, err
 		}

@@ -42,7 +42,8 @@ func reading(size int) *work.Budget {
 
 // describe reads what a module says of its source, for the observers of an engine.
 func describe(p *Prepared, o Observers) (*sourceOf, error) {
-	module, err := wasm.Decode(p.Module)
+	b := work.New(context.Background(), work.ForSize(len(p.Module))) // gated with as much
+	module, err := wasm.Decode(b, p.Module)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +55,7 @@ func describe(p *Prepared, o Observers) (*sourceOf, error) {
 		d.problem = err.Error()
 	}
 	if o.Source != nil && d.table != nil && d.table.HasLines() {
-		rewritten, err := rewrite.Rewrite(p.Module, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: p.Limits.MemoryPages, Depth: p.Limits.Depth, Profile: o.Profile != nil, Offsets: true})
+		rewritten, err := rewrite.Rewrite(b, p.Module, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: p.Limits.MemoryPages, Depth: p.Limits.Depth, Profile: o.Profile != nil, Offsets: true})
 		if err != nil {
 			return nil, err
 		}

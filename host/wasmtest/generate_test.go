@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 )
 
 var configs = []wasmtest.Config{
@@ -42,7 +42,7 @@ func TestEveryModuleIsValid(t *testing.T) {
 	seen := map[wasm.Op]int{}
 	for i := range n {
 		b := wasmtest.Generate(seed(random), configs[i%len(configs)])
-		if _, err := rewrite.Check(b, rewrite.DefaultLimits()); err != nil {
+		if _, err := rewrite.Check(work.Trusted(context.Background()), b, rewrite.DefaultLimits()); err != nil {
 			t.Fatalf("module %d: the gate: %v", i, err)
 		}
 		m, err := r.CompileModule(ctx, b)
@@ -61,7 +61,7 @@ func TestEveryModuleIsValid(t *testing.T) {
 
 // count counts the instructions of a module.
 func count(t *testing.T, b []byte, seen map[wasm.Op]int) {
-	m, err := wasm.Decode(b)
+	m, err := wasm.Decode(work.Trusted(context.Background()), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestASeedIsOneModule(t *testing.T) {
 }
 
 func ExampleGenerate() {
-	m, err := wasm.Decode(wasmtest.Generate([]byte("any bytes"), wasmtest.Config{}))
+	m, err := wasm.Decode(work.Trusted(context.Background()), wasmtest.Generate([]byte("any bytes"), wasmtest.Config{}))
 	fmt.Println(err, m.Exports[0].Name)
 	// Output: <nil> f0
 }

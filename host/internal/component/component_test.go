@@ -129,7 +129,7 @@ func TestSameBytes(t *testing.T) {
 		if got := canon.Sum(out).String(); got != want {
 			t.Errorf("%s became %s, and was %s: raise Version, unless guest.wasm or the fixture has changed before the first release", name, got, want)
 		}
-		if _, err := rewrite.Check(out, rewrite.DefaultLimits()); err != nil {
+		if _, err := rewrite.Check(work.Trusted(context.Background()), out, rewrite.DefaultLimits()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -250,7 +250,7 @@ func TestDescription(t *testing.T) {
 	if p.Name != "times" || p.Version != "1.0" || p.Description != "of ACT" || p.License != "MIT" || p.Source != "https://a.test[2J" {
 		t.Errorf("the author says %+v", p)
 	}
-	m, err := wasm.Decode(link(t, "adapter"))
+	m, err := wasm.Decode(work.Trusted(context.Background()), link(t, "adapter"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +379,7 @@ func TestMutatedComponents(t *testing.T) {
 			out, err := Link(budget(t, m), m)
 			if err == nil {
 				accepted++
-				_, err = rewrite.Check(out, rewrite.DefaultLimits())
+				_, err = rewrite.Check(work.Trusted(context.Background()), out, rewrite.DefaultLimits())
 			}
 			if err != nil && strings.Contains(err.Error(), "panics") {
 				t.Fatalf("%s: %v", name, err)

@@ -2,13 +2,13 @@ package component
 
 import (
 	"cmp"
-	_ "embed"
 	"encoding/binary"
 	"errors"
 	"slices"
 	"strconv"
 	"strings"
 
+	_ "embed"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -164,25 +164,11 @@ func (k *linker) link(note []byte) []byte {
 	return k.encode(exports, note)
 }
 
-// decode reads core module i. It charges for the lists before the decoder makes them.
+// decode reads core module i.
 func (k *linker) decode(b []byte, i int) *wasm.Module {
 	k.spend(len(b))
-	name := "core module " + strconv.Itoa(i)
-	frame, err := wasm.Split(b)
-	unreadable(name, err)
-	for _, s := range frame.Sections {
-		held := namedBytes
-		switch s.ID {
-		case wasm.SectionCustom, wasm.SectionStart, wasm.SectionDataCount:
-			continue
-		case wasm.SectionFunction, wasm.SectionCode: // there are many, and they are small
-			held = 16
-		}
-		r := wasm.NewReader(s.Body, 0, len(s.Body))
-		k.count(&r, "items", 1, held)
-	}
-	m, err := wasm.DecodeLibrary(b)
-	unreadable(name, err)
+	m, err := wasm.DecodeLibrary(k.budget, b)
+	unreadable("core module "+strconv.Itoa(i), err)
 	return m
 }
 
@@ -255,7 +241,7 @@ func (k *linker) resolve(f *coreFunc) *fn {
 // joinGuest joins the guest side: its imports are what the host has, and functions of the
 // linker that get their code once everything is known.
 func (k *linker) joinGuest() {
-	m, err := wasm.DecodeLibrary(guestSide)
+	m, err := wasm.DecodeLibrary(k.budget, guestSide)
 	if err != nil {
 		panic(err)
 	}

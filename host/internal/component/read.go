@@ -210,6 +210,9 @@ func malformed(r *wasm.Reader) {
 
 // unreadable refuses a core module for an error of its decoder, if there is one.
 func unreadable(name string, err error) {
+	if _, malformed := errors.AsType[*wasm.FormatError](err); err != nil && !malformed {
+		panic(exhausted{err})
+	}
 	if r, ok := errors.AsType[*rewrite.Refusal](rewrite.Malformed(err)); ok {
 		failf(r.Hint, "%s: %s", name, r.What)
 	}

@@ -2,12 +2,14 @@ package interp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // base returns a module with room for a source of 40 bytes at the address 1024, and the section
@@ -36,7 +38,7 @@ func TestPack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := wasm.Decode(packed)
+	m, err := wasm.Decode(work.Trusted(context.Background()), packed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func TestPack(t *testing.T) {
 	}
 	// All tools of an interpreter share its compiled code.
 	shell := func(module []byte) []byte {
-		r, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{})
+		r, err := rewrite.Rewrite(work.Trusted(context.Background()), module, rewrite.DefaultLimits(), rewrite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +92,7 @@ func TestPythonToolsShareTheirCode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{})
+		r, err := rewrite.Rewrite(work.Trusted(context.Background()), module, rewrite.DefaultLimits(), rewrite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 var imports = []wasmtest.Import{
@@ -27,7 +28,7 @@ func recorded(t *testing.T, random *rand.Rand, every uint64, answers int) *Recor
 		for i := range seed {
 			seed[i] = byte(random.Uint32())
 		}
-		res, err := rewrite.Rewrite(wasmtest.Generate(seed, wasmtest.Config{Imports: imports}), rewrite.DefaultLimits(), rewrite.Options{MemoryPages: 4})
+		res, err := rewrite.Rewrite(work.Trusted(context.Background()), wasmtest.Generate(seed, wasmtest.Config{Imports: imports}), rewrite.DefaultLimits(), rewrite.Options{MemoryPages: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,7 @@ func recorded(t *testing.T, random *rand.Rand, every uint64, answers int) *Recor
 			m.Write(d.Offset, d.Bytes)
 		}
 		m.Record(every)
-		decoded, err := wasm.Decode(res.Wasm)
+		decoded, err := wasm.Decode(work.Trusted(context.Background()), res.Wasm)
 		if err != nil {
 			t.Fatal(err)
 		}

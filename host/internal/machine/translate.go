@@ -1,11 +1,13 @@
 package machine
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Code is a translated module. It does not change, and machines share it.
@@ -54,7 +56,7 @@ type operation struct {
 // Translate validates a module that the rewriter has written, and translates it. Fuel is the export of
 // the global that counts fuel, by which a recording can stop.
 func Translate(b []byte, fuel string) (*Code, error) {
-	m, err := wasm.Decode(b)
+	m, err := wasm.Decode(work.New(context.Background(), work.ForSize(len(b))), b)
 	if err != nil {
 		return nil, err
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/tetratelabs/wazero"
-
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero"
 )
 
 // fib is calls and little else: func fib(n) { if n < 2 { return n }; return fib(n-1) + fib(n-2) }.
@@ -77,7 +77,7 @@ func BenchmarkCheck(b *testing.B) {
 	module := goGuest(b)
 	b.SetBytes(int64(len(module)))
 	for b.Loop() {
-		if _, err := Check(module, DefaultLimits()); err != nil {
+		if _, err := Check(work.Trusted(context.Background()), module, DefaultLimits()); err != nil {
 			b.Fatal(err)
 		}
 	}

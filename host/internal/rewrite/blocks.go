@@ -1,6 +1,9 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import (
+	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
+)
 
 // charge is the head of one straight-line block: its position, the total cost of its instructions,
 // whether the counter is checked there, and whether it has an instruction for which [seesCounter]
@@ -64,13 +67,19 @@ const (
 // leaves returns the cost of each function body that is a leaf, and notLeaf for
 // the others. A leaf calls nothing, declares few locals, and has neither loops
 // nor many instructions.
-func leaves(m *wasm.Module) ([]int, error) {
+func leaves(w *work.Budget, m *wasm.Module) ([]int, error) {
+	if err := w.Hold(8 * len(m.Code)); err != nil {
+		return nil, err
+	}
 	all := make([]int, len(m.Code))
 	var groups []wasm.LocalGroup
 	for i := range m.Code {
 		var it wasm.Iter
-		var err error
-		if groups, it, err = m.Body(i, groups[:0]); err != nil {
+		err := w.Spend(m.Code[i].End - m.Code[i].Pos)
+		if err == nil {
+			groups, it, err = m.Body(i, groups[:0])
+		}
+		if err != nil {
 			return nil, Malformed(err)
 		}
 		all[i] = leaf(m.Types[m.Funcs[i]], groups, it)

@@ -29,7 +29,7 @@ func (g *gate) checkBodies() error {
 			err = g.addCost(i)
 		}
 		if err != nil {
-			return inFunc(err, g.m, imported+i)
+			return inFunc(g.work, err, g.m, imported+i)
 		}
 	}
 	return nil
@@ -38,6 +38,9 @@ func (g *gate) checkBodies() error {
 func (g *gate) checkBody(i int) error {
 	code := g.m.Code[i]
 	if err := atMost("bytes of a function body", code.Pos, uint64(code.End-code.Pos), uint64(g.l.BodyBytes)); err != nil {
+		return err
+	}
+	if err := g.work.Spend(code.End - code.Pos); err != nil {
 		return err
 	}
 	s := &g.scan

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Bridge is two modules that stand between a rewritten module and a host in JavaScript.
@@ -40,8 +41,11 @@ const (
 )
 
 // NewBridge returns the bridge of a rewritten module.
-func NewBridge(rewritten []byte) (*Bridge, error) {
-	m, err := wasm.Decode(rewritten)
+func NewBridge(w *work.Budget, rewritten []byte) (*Bridge, error) {
+	m, err := wasm.Decode(w, rewritten)
+	if err == nil {
+		err = w.Spend(len(m.Imports)*len(m.Imports) + len(m.Exports))
+	}
 	if err != nil {
 		return nil, Malformed(err)
 	}

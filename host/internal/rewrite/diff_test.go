@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -8,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // observedCall is a call that a comparison makes.
@@ -50,7 +51,7 @@ func generate(seed []byte) program {
 
 // callsOf returns two calls of each exported function.
 func callsOf(b []byte, r *rand.Rand) []observedCall {
-	m, err := wasm.Decode(b)
+	m, err := wasm.Decode(work.Trusted(context.Background()), b)
 	if err != nil {
 		return nil
 	}
@@ -94,7 +95,7 @@ func argument(t wasm.ValType, r *rand.Rand) uint64 {
 // defects; only metering avoids one of them, see fusion. It returns the metered
 // observation.
 func (c *comparison) check(p program) (*observation, error) {
-	res, err := Rewrite(p.metered, DefaultLimits(), Options{MemoryPages: observedPages, Depth: observedDepth})
+	res, err := Rewrite(work.Trusted(context.Background()), p.metered, DefaultLimits(), Options{MemoryPages: observedPages, Depth: observedDepth})
 	if err != nil {
 		return nil, err
 	}

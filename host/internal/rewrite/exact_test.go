@@ -1,12 +1,13 @@
 package rewrite
 
 import (
+	"context"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"pgregory.net/rapid"
 )
 
 // TestFuelIsExact writes random programs of structured control flow, executes
@@ -30,7 +31,7 @@ func TestFuelIsExact(t *testing.T) {
 			}
 			m.Funcs = append(m.Funcs, wasmtest.Func{Export: export, Type: wasmtest.Type("i:"), Code: f.assemble()})
 		}
-		res, err := Rewrite(m.Bytes(), DefaultLimits(), Options{})
+		res, err := Rewrite(work.Trusted(context.Background()), m.Bytes(), DefaultLimits(), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

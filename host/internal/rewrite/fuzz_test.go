@@ -5,10 +5,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/tetratelabs/wazero"
-
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero"
 )
 
 // addSeeds gives a fuzzer modules of several shapes.
@@ -33,7 +33,7 @@ func FuzzCheck(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var err error
-		bytes := wasmtest.Allocated(func() { _, err = Check(b, DefaultLimits()) })
+		bytes := wasmtest.Allocated(func() { _, err = Check(work.Trusted(context.Background()), b, DefaultLimits()) })
 		var r *Refusal
 		if err != nil && !errors.As(err, &r) {
 			t.Errorf("%T: %v", err, err)
@@ -53,15 +53,15 @@ func FuzzRewrite(f *testing.F) {
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
 	f.Cleanup(func() { r.Close(ctx) })
 	f.Fuzz(func(t *testing.T, b []byte) {
-		res, err := Rewrite(b, DefaultLimits(), Options{})
+		res, err := Rewrite(work.Trusted(context.Background()), b, DefaultLimits(), Options{})
 		if err != nil {
 			return
 		}
-		again, err := Rewrite(b, DefaultLimits(), Options{})
+		again, err := Rewrite(work.Trusted(context.Background()), b, DefaultLimits(), Options{})
 		if err != nil || string(again.Wasm) != string(res.Wasm) {
 			t.Fatal("rewriting is not a function of the bytes")
 		}
-		m, err := wasm.Decode(b)
+		m, err := wasm.Decode(work.Trusted(context.Background()), b)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Check is the gate: it decides whether a module may come near the engine.
@@ -16,17 +17,19 @@ import (
 // A nil error means that the module stays within l, imports only what the host
 // has, uses only instructions that the rewriter knows, and has no index out of
 // range. It does not mean that the module is valid: the engine checks operand
-// types. The error is a [*Refusal].
-func Check(b []byte, l Limits) (Info, error) {
-	g, err := pass(b, l, ImportType)
+// types. All that is visited and kept draws from the budget. The error is a
+// [*Refusal], or the cause of the end of the budget's context.
+func Check(w *work.Budget, b []byte, l Limits) (Info, error) {
+	g, err := pass(w, b, l, ImportType)
 	if err != nil {
-		return Info{}, err
+		return Info{}, Malformed(err)
 	}
 	return g.info, nil
 }
 
 // gate is the state of one check.
 type gate struct {
+	work *work.Budget
 	m    *wasm.Module
 	l    Limits
 	info Info
@@ -35,7 +38,7 @@ type gate struct {
 }
 
 // pass runs all checks. allowed decides about imports.
-func pass(b []byte, l Limits, allowed lookup) (*gate, error) {
+func pass(w *work.Budget, b []byte, l Limits, allowed lookup) (*gate, error) {
 	if err := atMost("bytes of the module", -1, uint64(len(b)), uint64(max(l.ModuleBytes, 0))); err != nil {
 		return nil, hinted(err, Strip)
 	}
@@ -46,11 +49,15 @@ func pass(b []byte, l Limits, allowed lookup) (*gate, error) {
 	if err := checkCounts(frame, l); err != nil {
 		return nil, err
 	}
-	m, err := wasm.Decode(b)
+	m, err := wasm.Decode(w, b)
 	if err != nil {
 		return nil, Malformed(err)
 	}
-	g := &gate{m: m, l: l}
+	declared := len(m.Types) + len(m.Imports) + len(m.Funcs) + len(m.Globals) + len(m.Exports) + len(m.Elements) + len(m.Data)
+	if err := w.Spend(declared); err != nil {
+		return nil, err
+	}
+	g := &gate{work: w, m: m, l: l}
 	for _, step := range []func() error{
 		g.checkTypes,
 		func() error { return checkImports(m, l, allowed) },

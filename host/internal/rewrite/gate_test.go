@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
-
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 )
 
 // withCode is a module of one function () -> () and all that code may need.
@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Rewrite(tt.module, DefaultLimits(), Options{})
+			_, err := Rewrite(work.Trusted(context.Background()), tt.module, DefaultLimits(), Options{})
 			var r *Refusal
 			if !errors.As(err, &r) {
 				t.Fatalf("got %v, want a refusal", err)
@@ -159,7 +159,7 @@ func TestFeaturesAreNamed(t *testing.T) {
 		"malformed module: ":            {types("\x01\x00"), types("\x01\x60\x01\x40\x00"), types("\x01\x60\x01\x00\x00"), imports("\x05"), exports("\x05"), memory("\x01\x10\x01")},
 	} {
 		for _, module := range modules {
-			_, err := Check(module, DefaultLimits())
+			_, err := Check(work.Trusted(context.Background()), module, DefaultLimits())
 			var r *Refusal
 			if !errors.As(err, &r) || !strings.Contains(r.What, feature) || strings.Contains(r.What, "malformed") != strings.Contains(feature, "malformed") {
 				t.Errorf("%x: %v, want it to name %s", module[8:], err, feature)
@@ -177,7 +177,7 @@ func TestRefusalNamesThePlace(t *testing.T) {
 		Customs: []wasmtest.Custom{{Name: "name", Body: "\x01\x09\x02\x00\x01a\x02\x03bad"}},
 	}
 	b := m.Bytes()
-	_, err := Check(b, DefaultLimits())
+	_, err := Check(work.Trusted(context.Background()), b, DefaultLimits())
 	var r *Refusal
 	if !errors.As(err, &r) {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestImports(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			info, err := Check((&wasmtest.Module{Imports: tt.imports}).Bytes(), DefaultLimits())
+			info, err := Check(work.Trusted(context.Background()), (&wasmtest.Module{Imports: tt.imports}).Bytes(), DefaultLimits())
 			if len(tt.want) == 0 {
 				if err != nil || len(info.Imports) != len(tt.imports) {
 					t.Errorf("got %v, %v", info.Imports, err)
@@ -225,7 +225,7 @@ func TestImports(t *testing.T) {
 		})
 	}
 	for _, kind := range []string{"\x01\x70\x00\x00", "\x02\x00\x01", "\x03\x7f\x00"} {
-		_, err := Check(raw(section(wasm.SectionImport, "\x01\x03env\x01x"+kind)), DefaultLimits())
+		_, err := Check(work.Trusted(context.Background()), raw(section(wasm.SectionImport, "\x01\x03env\x01x"+kind)), DefaultLimits())
 		if err == nil || !strings.Contains(err.Error(), `"env" "x" (`) {
 			t.Errorf("import of kind %d: %v", kind[0], err)
 		}
@@ -255,14 +255,14 @@ func TestHintsForOtherTargets(t *testing.T) {
 		{"env", "something", mayImport},
 	} {
 		m := wasmtest.Module{Imports: []wasmtest.Import{{Module: c.module, Name: c.name, Type: wasmtest.Type("iiii:")}}}
-		_, err := Check(m.Bytes(), DefaultLimits())
+		_, err := Check(work.Trusted(context.Background()), m.Bytes(), DefaultLimits())
 		if r, ok := errors.AsType[*Refusal](err); !ok || !strings.Contains(r.Hint, c.want) {
 			t.Errorf("%s %s: %v, %+v", c.module, c.name, err, r)
 		}
 	}
 	limits := DefaultLimits()
 	limits.ModuleBytes = 10
-	_, err := Check(make([]byte, 11), limits)
+	_, err := Check(work.Trusted(context.Background()), make([]byte, 11), limits)
 	if r, ok := errors.AsType[*Refusal](err); !ok || !strings.Contains(r.Hint, "wasm-tools strip") {
 		t.Errorf("a module that is too large: %v, %+v", err, r)
 	}
@@ -304,7 +304,7 @@ func TestInfo(t *testing.T) {
 		Funcs:   []wasmtest.Func{{Export: "run"}, {Export: "add", Type: wasmtest.Type("ii:i"), Code: code().I32(1)}},
 		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
 	}
-	info, err := Check(m.Bytes(), DefaultLimits())
+	info, err := Check(work.Trusted(context.Background()), m.Bytes(), DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}

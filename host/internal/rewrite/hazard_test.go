@@ -2,14 +2,15 @@ package rewrite
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
-	"github.com/tetratelabs/wazero/api"
-
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero/api"
 )
 
 // TestIndexSmuggling has modules that are invalid as they come and would be
@@ -40,7 +41,7 @@ func TestIndexSmuggling(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Rewrite(tt.module.Bytes(), DefaultLimits(), Options{})
+			_, err := Rewrite(work.Trusted(context.Background()), tt.module.Bytes(), DefaultLimits(), Options{})
 			var r *Refusal
 			if !errors.As(err, &r) || !strings.Contains(r.What, "index") {
 				t.Errorf("got %v, want a refusal of an index", err)
@@ -138,7 +139,7 @@ func TestMemoryLimit(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := wasmtest.Module{Memory: &tt.declared}
-			res, err := Rewrite(m.Bytes(), DefaultLimits(), Options{MemoryPages: tt.option})
+			res, err := Rewrite(work.Trusted(context.Background()), m.Bytes(), DefaultLimits(), Options{MemoryPages: tt.option})
 			var r *Refusal
 			if errors.As(err, &r) && tt.want == 0 {
 				if r.Value != 11 || r.Limit != 10 {
@@ -146,7 +147,7 @@ func TestMemoryLimit(t *testing.T) {
 				}
 				return
 			}
-			out, err := wasm.Decode(res.Wasm)
+			out, err := wasm.Decode(work.Trusted(context.Background()), res.Wasm)
 			if err != nil || out.Memories[0] != (wasm.Limits{Min: 1, Max: tt.want, HasMax: true}) {
 				t.Errorf("got %+v, %v", out.Memories, err)
 			}
@@ -245,7 +246,7 @@ func TestNothingRunsLongUnchecked(t *testing.T) {
 			m := wasmtest.Module{Funcs: tt.funcs}
 			l := DefaultLimits()
 			l.BodyBytes, l.FunctionCost, l.ModuleCost = 64<<20, 1<<40, 1<<40 // what no limit stops
-			res, err := Rewrite(m.Bytes(), l, Options{})
+			res, err := Rewrite(work.Trusted(context.Background()), m.Bytes(), l, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

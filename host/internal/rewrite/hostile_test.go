@@ -1,12 +1,14 @@
 package rewrite
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // huge is 2^32-1 as a count.
@@ -65,15 +67,15 @@ func TestHostileBytes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := Check(tt.module, DefaultLimits())
+			_, err := Check(work.Trusted(context.Background()), tt.module, DefaultLimits())
 			var r *Refusal
 			if !errors.As(err, &r) || !strings.Contains(r.Error(), tt.want) {
 				t.Fatalf("got %v, want a refusal of %q", err, tt.want)
 			}
-			if bytes := wasmtest.Allocated(func() { Check(tt.module, DefaultLimits()) }); bytes > 16<<10 {
+			if bytes := wasmtest.Allocated(func() { Check(work.Trusted(context.Background()), tt.module, DefaultLimits()) }); bytes > 16<<10 {
 				t.Errorf("allocated %d bytes for a module of %d", bytes, len(tt.module))
 			}
-			if bytes := wasmtest.Allocated(func() { wasm.Decode(tt.module) }); bytes > 16<<10 {
+			if bytes := wasmtest.Allocated(func() { wasm.Decode(work.Trusted(context.Background()), tt.module) }); bytes > 16<<10 {
 				t.Errorf("the decoder allocated %d bytes for a module of %d", bytes, len(tt.module))
 			}
 		})
@@ -192,10 +194,10 @@ func TestCompileBombs(t *testing.T) {
 				}}}
 				return m.Bytes()
 			}
-			if _, err := Check(build(tt.harmless), DefaultLimits()); err != nil {
+			if _, err := Check(work.Trusted(context.Background()), build(tt.harmless), DefaultLimits()); err != nil {
 				t.Errorf("refuses %d: %v", tt.harmless, err)
 			}
-			_, err := Check(build(tt.bad), DefaultLimits())
+			_, err := Check(work.Trusted(context.Background()), build(tt.bad), DefaultLimits())
 			var r *Refusal
 			if !errors.As(err, &r) || r.Value <= r.Limit || r.Func != 0 {
 				t.Errorf("accepts %d: %v", tt.bad, err)

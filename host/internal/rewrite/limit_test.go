@@ -2,12 +2,14 @@ package rewrite
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // section appends a section that is a list of n items.
@@ -44,10 +46,10 @@ func TestBlocksOfAFunction(t *testing.T) {
 		"memory.copy": {[]byte{0x41, 0, 0x41, 0, 0x41, 0, 0xfc, 0x0a, 0, 0}, 4},
 	} {
 		n := l.Blocks / c.count
-		if _, err := Check(bodies(2, bytes.Repeat(c.code, n)), l); err != nil {
+		if _, err := Check(work.Trusted(context.Background()), bodies(2, bytes.Repeat(c.code, n)), l); err != nil {
 			t.Errorf("%d × %s: %v", n, what, err)
 		}
-		_, err := Check(bodies(2, bytes.Repeat(c.code, n+1)), l)
+		_, err := Check(work.Trusted(context.Background()), bodies(2, bytes.Repeat(c.code, n+1)), l)
 		r, ok := errors.AsType[*Refusal](err)
 		if !ok || r.Limit != uint64(l.Blocks) || r.Value != uint64((n+1)*c.count) || r.Func != 0 {
 			t.Errorf("%d × %s: %v", n+1, what, err)
@@ -104,7 +106,7 @@ func TestWhatTheGateAllocatesGrowsAsTheBytesDo(t *testing.T) {
 			b := module(n)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := Rewrite(b, DefaultLimits(), Options{})
+			_, err := Rewrite(work.Trusted(context.Background()), b, DefaultLimits(), Options{})
 			runtime.ReadMemStats(&after)
 			allocated := after.TotalAlloc - before.TotalAlloc
 			t.Logf("%d %s: %d bytes, %d allocated, %v", n, kind, len(b), allocated, err)

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/machine"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 )
 
 // machineConfig configures a runtime in which the machine executes the metered modules. Wazero
@@ -37,7 +37,7 @@ func (r machineRuntime) instantiate(ctx context.Context, b []byte) (api.Module, 
 	if err != nil {
 		return nil, err
 	}
-	m, err := wasm.Decode(b)
+	m, err := wasm.Decode(work.Trusted(context.Background()), b)
 	if err != nil {
 		return nil, err
 	}

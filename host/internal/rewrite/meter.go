@@ -4,15 +4,18 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // meter writes the metered module. Indices that it adds come after the module's
 // own, except for the imports: the first is function NumImportedFuncs, and they
 // move the functions with bodies up.
 type meter struct {
-	m     *wasm.Module
-	o     Options
-	types []wasm.FuncType // the module's, then the added ones
+	work   *work.Budget
+	m      *wasm.Module
+	o      Options
+	types  []wasm.FuncType   // the module's, then the added ones
+	typeAt map[string]uint32 // the first index of each of these, by its bytes
 
 	refill                      uint32   // function
 	added                       uint32   // imports
@@ -33,12 +36,15 @@ type meter struct {
 	spans                       []span   // with Options.Offsets; rewritten counts from the code section's body
 }
 
-func newMeter(m *wasm.Module, o Options) *meter {
+func newMeter(budget *work.Budget, m *wasm.Module, o Options) *meter {
 	globals := uint32(len(m.Globals))
 	w := &meter{
-		m: m, o: o, types: slices.Clone(m.Types),
+		work: budget, m: m, o: o, types: slices.Clone(m.Types), typeAt: map[string]uint32{},
 		refill: uint32(m.NumImportedFuncs()),
 		fuel:   globals, limit: globals + 1, depth: globals + 2, refused: globals + 3, trap: globals + 4,
+	}
+	for i, t := range slices.Backward(m.Types) {
+		w.typeAt[string(t.Append(nil))] = uint32(i)
 	}
 	w.added = 1
 	if o.Profile {
@@ -68,12 +74,13 @@ func (w *meter) moved(index uint32) uint32 {
 
 // typeIndex returns the index of a type, and adds the type if it is missing.
 func (w *meter) typeIndex(t wasm.FuncType) uint32 {
-	i := slices.IndexFunc(w.types, t.Equal)
-	if i < 0 {
-		i = len(w.types)
-		w.types = append(w.types, t)
+	key := string(t.Append(nil))
+	i, ok := w.typeAt[key]
+	if !ok {
+		i = uint32(len(w.types))
+		w.types, w.typeAt[key] = append(w.types, t), i
 	}
-	return uint32(i)
+	return i
 }
 
 // function appends the metered form of body i to dst, without its size. A
@@ -82,6 +89,9 @@ func (w *meter) typeIndex(t wasm.FuncType) uint32 {
 // the function's label by construction, return as a branch.
 func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 	t := w.m.Types[w.m.Funcs[i]]
+	if err := w.work.Spend(3 * (w.m.Code[i].End - w.m.Code[i].Pos)); err != nil { // profileBody, scan and code
+		return nil, err
+	}
 	groups, it, err := w.m.Body(i, nil)
 	if err != nil {
 		return nil, Malformed(err)

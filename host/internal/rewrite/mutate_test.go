@@ -22,6 +22,7 @@ import (
 	"github.com/starling-host/starling/host/internal/machine"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Mutants come in families of one parent, which bounds the work that is slow
@@ -186,7 +187,7 @@ func (f *nursery) gather(t *testing.T, folders []string) {
 
 // accepts reports whether gate and engine do.
 func (f *nursery) accepts(b []byte) bool {
-	res, err := Rewrite(b, DefaultLimits(), Options{MemoryPages: observedPages})
+	res, err := Rewrite(work.Trusted(context.Background()), b, DefaultLimits(), Options{MemoryPages: observedPages})
 	if err != nil {
 		return false
 	}
@@ -214,7 +215,7 @@ func (f *nursery) mutant(n uint64) []byte {
 // raise takes a mutant through as many steps as it passes.
 func (f *nursery) raise(n uint64) error {
 	b := f.mutant(n)
-	res, err := Rewrite(b, DefaultLimits(), Options{MemoryPages: observedPages, Depth: observedDepth})
+	res, err := Rewrite(work.Trusted(context.Background()), b, DefaultLimits(), Options{MemoryPages: observedPages, Depth: observedDepth})
 	var refusal *Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -258,7 +259,7 @@ func (f *nursery) run(p program, res *Result) error {
 // withoutCustom drops the custom sections. The engine decodes the names in them,
 // and trusts their counts.
 func withoutCustom(b []byte) ([]byte, error) {
-	m, err := wasm.Decode(b)
+	m, err := wasm.Decode(work.Trusted(context.Background()), b)
 	if err != nil {
 		return nil, err
 	}

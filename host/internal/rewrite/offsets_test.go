@@ -1,12 +1,14 @@
 package rewrite
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // TestOffsets finds every instruction of modules in their rewritten forms, and the way back.
@@ -17,7 +19,7 @@ func TestOffsets(t *testing.T) {
 	}
 	for name, module := range modules {
 		for _, o := range []Options{{Offsets: true}, {Offsets: true, Profile: true, Explain: true}} {
-			if r, err := Rewrite(module, DefaultLimits(), o); err != nil {
+			if r, err := Rewrite(work.Trusted(context.Background()), module, DefaultLimits(), o); err != nil {
 				t.Errorf("%s: %v", name, err)
 			} else if t.Run(name, func(t *testing.T) { checkOffsets(t, module, r) }); t.Failed() {
 				return
@@ -66,7 +68,7 @@ func checkOffsets(t *testing.T, original []byte, r *Result) {
 
 func decoded(t *testing.T, module []byte) *wasm.Module {
 	t.Helper()
-	m, err := wasm.Decode(module)
+	m, err := wasm.Decode(work.Trusted(context.Background()), module)
 	if err != nil {
 		t.Fatal(err)
 	}

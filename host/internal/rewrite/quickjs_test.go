@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/tetratelabs/wazero/api"
-
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero/api"
 )
 
 // quickJS is a build of QuickJS-ng for WASI: quickjs.wasm of version 3.6.2 of
@@ -38,7 +38,7 @@ JSON.stringify({size: text.length, found, cycles, error, big: String(2n ** 200n)
 // give the same answer and memory.
 func TestQuickJS(t *testing.T) {
 	module := quickJSModule(t)
-	res, err := rewriteWith(module, DefaultLimits(), Options{}, quickJSImport)
+	res, err := rewriteWith(work.Trusted(context.Background()), module, DefaultLimits(), Options{}, quickJSImport)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func evaluateJS(t *testing.T, engine string, module *Result) evaluation {
 	g := &guest{refill: func(*guest) {}}
 	r := newRuntime(t, engines[engine], &g)
 	hooks := r.NewHostModuleBuilder("env")
-	m, err := wasm.Decode(module.Wasm)
+	m, err := wasm.Decode(work.Trusted(context.Background()), module.Wasm)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Refusal is the reason why a module is not accepted. It is the only kind of
-// error that [Check] and [Rewrite] return.
+// error that [Check] and [Rewrite] return before their budget's context ends.
 type Refusal struct {
 	What     string // the refused thing: "locals", "ref.func", "malformed module: ..."
 	Func     int    // index of the function it is in, imports counted; -1 outside of functions
@@ -63,8 +64,11 @@ func hinted(err error, hint string) error {
 	return err
 }
 
-// Malformed turns the error of a decoder into a refusal.
+// Malformed turns the error of a decoder, or of a budget that is used up, into a refusal.
 func Malformed(err error) error {
+	if errors.Is(err, work.ErrExceeded) {
+		return refuse(-1, "remove what repeats: the same few bytes, again and again, become many more", "%v", err)
+	}
 	var f *wasm.FormatError
 	if err == nil || !errors.As(err, &f) {
 		return err
@@ -76,11 +80,14 @@ func Malformed(err error) error {
 	return &Refusal{What: what, Func: -1, Offset: f.Offset, Hint: cureOfFeature(f.Feature)}
 }
 
-// inFunc adds to a refusal which function it is in.
-func inFunc(err error, m *wasm.Module, index int) error {
+// inFunc adds to a refusal which function it is in. The budget has to suffice for the names.
+func inFunc(w *work.Budget, err error, m *wasm.Module, index int) error {
 	var r *Refusal
 	if errors.As(err, &r) {
-		r.Func, r.FuncName = index, m.FuncName(index)
+		r.Func = index
+		if names := m.Custom("name"); names != nil && w.Spend(len(names.Body)) == nil {
+			r.FuncName = m.FuncName(index)
+		}
 	}
 	return err
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"pgregory.net/rapid"
 )
 
 // state is everything about a guest that an execution determines.
@@ -123,7 +123,7 @@ func TestEachCheckHasItsOwnCounter(t *testing.T) {
 			}
 			m.Funcs = append(m.Funcs, wasmtest.Func{Export: export, Type: wasmtest.Type("i:"), Code: a})
 		}
-		res, err := Rewrite(m.Bytes(), DefaultLimits(), Options{})
+		res, err := Rewrite(work.Trusted(context.Background()), m.Bytes(), DefaultLimits(), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // CostTableVersion is the version of the cost table in spec/determinism.md. It
@@ -68,14 +69,15 @@ type Segment struct {
 	Bytes  []byte
 }
 
-// Rewrite checks b with [Check] and returns the metered module. Every error is
-// a [*Refusal]. The same bytes, limits and options give the same result.
-func Rewrite(b []byte, l Limits, o Options) (*Result, error) {
-	return rewriteWith(b, l, o, ImportType)
+// Rewrite checks b with [Check] and returns the metered module. Errors are those of Check. The same
+// bytes, limits and options give the same result.
+func Rewrite(w *work.Budget, b []byte, l Limits, o Options) (*Result, error) {
+	result, err := rewriteWith(w, b, l, o, ImportType)
+	return result, Malformed(err)
 }
 
-func rewriteWith(b []byte, l Limits, o Options, allowed lookup) (*Result, error) {
-	g, err := pass(b, l, allowed)
+func rewriteWith(budget *work.Budget, b []byte, l Limits, o Options, allowed lookup) (*Result, error) {
+	g, err := pass(budget, b, l, allowed)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +88,14 @@ func rewriteWith(b []byte, l Limits, o Options, allowed lookup) (*Result, error)
 	if err := atMost("pages of memory at start", g.offset(wasm.SectionMemory), uint64(g.info.Memory.Min), uint64(o.MemoryPages)); err != nil {
 		return nil, hinted(err, "a page has 64 KiB: let its calls have as much memory, or build it to begin with less")
 	}
-	w := newMeter(g.m, o)
+	if err := budget.Hold(2 * len(b)); err != nil { // the sections other than the code, twice, and segments
+		return nil, err
+	}
+	w := newMeter(budget, g.m, o)
 	if err := w.sections(min(g.info.Memory.Max, o.MemoryPages)); err != nil {
+		return nil, err
+	}
+	if err := budget.Hold(len(g.m.Section(wasm.SectionCode).Body)); err != nil {
 		return nil, err
 	}
 	out := g.m.Encode()

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
-
-	"github.com/starling-host/starling/abi"
 )
 
 // errStopped is the error with which the refill function of a test guest
@@ -146,7 +146,7 @@ func (g *guest) call(name string, args ...uint64) ([]uint64, error) {
 // mustRewrite rewrites with the defaults.
 func mustRewrite(t testing.TB, b []byte, o Options) *Result {
 	t.Helper()
-	res, err := Rewrite(b, DefaultLimits(), o)
+	res, err := Rewrite(work.Trusted(context.Background()), b, DefaultLimits(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"math"
+	"reflect"
 	"strconv"
 
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -13,7 +14,7 @@ func (w *meter) sections(maxPages uint32) error {
 	m := w.m
 	imports := w.addedImports()
 	var err error
-	if w.leaves, err = leaves(m); err != nil {
+	if w.leaves, err = leaves(w.work, m); err != nil {
 		return err
 	}
 	code, err := w.codeSection(maxPages)
@@ -143,6 +144,28 @@ func (w *meter) exports() []byte {
 	return body
 }
 
+// room returns b with room for n more bytes, which it holds before it allocates.
+func (w *meter) room(b []byte, n int) ([]byte, error) {
+	if cap(b)-len(b) >= n {
+		return b, nil
+	}
+	size := max(len(b)+n, cap(b)+cap(b)/4)
+	if err := w.work.Hold(size); err != nil {
+		return nil, err
+	}
+	w.work.Release(cap(b)) // of which only b is read now
+	return append(make([]byte, 0, size), b...), nil
+}
+
+// scratch is how many bytes the meter keeps from one body to the next.
+func (w *meter) scratch() int {
+	p, n := &w.p, &w.n
+	return sizeOf(p.charges) + sizeOf(p.frames) + sizeOf(n.canonical) + sizeOf(n.selects) + sizeOf(n.sources) +
+		sizeOf(n.class) + sizeOf(n.seen) + sizeOf(n.locals) + sizeOf(n.stack) + sizeOf(n.frames) + sizeOf(w.spans)
+}
+
+func sizeOf[T any](s []T) int { return cap(s) * int(reflect.TypeFor[T]().Size()) }
+
 func (w *meter) codeSection(maxPages uint32) ([]byte, error) {
 	helpers := []wasm.Asm{wholeBody}
 	if len(w.m.Memories) > 0 {
@@ -153,13 +176,25 @@ func (w *meter) codeSection(maxPages uint32) ([]byte, error) {
 	if s := w.m.Section(wasm.SectionCode); s != nil {
 		size = len(s.Body)
 	}
-	section := wasm.AppendU32(make([]byte, 0, size+size/3), uint32(len(w.m.Code)+len(helpers)))
+	section, err := w.room(nil, 1<<10+size+size/3) // also for the helpers
+	if err != nil {
+		return nil, err
+	}
+	section = wasm.AppendU32(section, uint32(len(w.m.Code)+len(helpers)))
 	var body wasm.Asm
-	marked := 0
+	marked, scratch := 0, 0
 	for i := range w.m.Code {
-		var err error
 		if body, err = w.function(body[:0], i); err != nil {
-			return nil, inFunc(err, w.m, w.m.NumImportedFuncs()+i)
+			return nil, inFunc(w.work, err, w.m, w.m.NumImportedFuncs()+i)
+		}
+		if now := cap(body) + w.scratch(); now > scratch { // one body more, whose length is limited
+			if err := w.work.Hold(now - scratch); err != nil {
+				return nil, err
+			}
+			scratch = now
+		}
+		if section, err = w.room(section, 1<<10+len(body)); err != nil {
+			return nil, err
 		}
 		section = wasm.AppendU32(section, uint32(len(body)))
 		for ; marked < len(w.spans); marked++ {

@@ -34,6 +34,9 @@ func (g *gate) checkElements() error {
 
 func (g *gate) checkItems(e *wasm.Element) error {
 	funcs := g.m.NumFuncs()
+	if err := g.work.Spend(e.Count); err != nil {
+		return err
+	}
 	for item := range g.m.Items(e) {
 		switch {
 		case item.Op == wasm.OpRefNull && item.Value == uint64(wasm.FuncRef):

@@ -1,10 +1,12 @@
 package rewrite
 
 import (
+	"context"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // TestSelectOfFloatsAcrossACall is a program found by random search: in its
@@ -50,7 +52,7 @@ func TestNoSelectOfFloatsIsLeft(t *testing.T) {
 			}
 			res := mustRewrite(t, m.Bytes(), Options{})
 			start(t, "compiler", res) // it is valid
-			out, err := wasm.Decode(res.Wasm)
+			out, err := wasm.Decode(work.Trusted(context.Background()), res.Wasm)
 			if err != nil {
 				t.Fatal(err)
 			}

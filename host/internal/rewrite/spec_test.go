@@ -16,11 +16,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
-
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
 )
 
 // specScript is a file of the WebAssembly test suite after wast2json.
@@ -204,7 +204,7 @@ func TestNoValidModuleIsCalledMalformed(t *testing.T) {
 				t.Fatal(err)
 			}
 			modules++
-			if _, err := Check(module, DefaultLimits()); err != nil && strings.Contains(err.Error(), "malformed") {
+			if _, err := Check(work.Trusted(context.Background()), module, DefaultLimits()); err != nil && strings.Contains(err.Error(), "malformed") {
 				t.Errorf("%s: %v", c.Filename, err)
 			}
 		}
@@ -316,7 +316,7 @@ func (s *side) loadResult(res *Result) error {
 }
 
 func (s *side) loadMetered(b []byte, name string) error {
-	res, err := rewriteWith(b, DefaultLimits(), Options{MemoryPages: 65536}, specImport)
+	res, err := rewriteWith(work.Trusted(context.Background()), b, DefaultLimits(), Options{MemoryPages: 65536}, specImport)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package rewrite
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,10 +13,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // v8Program is a program for testdata/v8.js, which executes it with a bridge.
@@ -61,7 +62,7 @@ type v8Seen struct {
 func (b *v8Batch) add(t *testing.T, o *observer, module []byte, calls []observedCall, allowed lookup) int {
 	t.Helper()
 	options := Options{MemoryPages: observedPages, Depth: observedDepth}
-	res, err := rewriteWith(module, DefaultLimits(), options, allowed)
+	res, err := rewriteWith(work.Trusted(context.Background()), module, DefaultLimits(), options, allowed)
 	if err != nil {
 		return 0
 	}
@@ -73,14 +74,14 @@ func (b *v8Batch) add(t *testing.T, o *observer, module []byte, calls []observed
 		return 0 // it is not valid
 	}
 	options.Explain = true
-	if res, err = rewriteWith(module, DefaultLimits(), options, allowed); err != nil {
+	if res, err = rewriteWith(work.Trusted(context.Background()), module, DefaultLimits(), options, allowed); err != nil {
 		t.Fatal(err)
 	}
-	bridge, err := NewBridge(res.Wasm)
+	bridge, err := NewBridge(work.Trusted(context.Background()), res.Wasm)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := wasm.Decode(module)
+	m, err := wasm.Decode(work.Trusted(context.Background()), module)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -363,7 +363,7 @@ func main() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rewritten, err := rewrite.Rewrite(wasm, rewrite.DefaultLimits(), rewrite.Options{Offsets: true})
+	rewritten, err := rewrite.Rewrite(work.Trusted(context.Background()), wasm, rewrite.DefaultLimits(), rewrite.Options{Offsets: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ const (
 // Open reads what a module says of its source. The error says that the bytes are no module, or that b is
 // used up; a module without such information has an empty table. The table keeps the bytes.
 func Open(b *work.Budget, module []byte) (*Table, error) {
-	m, err := wasm.Decode(module)
+	m, err := wasm.Decode(b, module)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func (t *Table) keptSections() (kept [len(sectionNames)][]byte) {
 // Trim returns a module that keeps of its DWARF what describes the author's own files, compressed: a
 // linker adds that of the whole standard library, which is larger than most tools. The code stays.
 func Trim(b *work.Budget, module []byte, own func(file string) bool) ([]byte, error) {
-	m, err := wasm.Decode(module)
+	m, err := wasm.Decode(b, module)
 	if err != nil || m.Section(wasm.SectionCode) == nil || m.Custom(".debug_info") == nil {
 		return module, err
 	}

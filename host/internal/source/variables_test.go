@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/host/internal/machine"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // recorded executes run(n) of a module without imports.
@@ -24,7 +25,7 @@ func recorded(t *testing.T, path string, n uint64) (*machine.Recording, *rewrite
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := rewrite.Rewrite(module, rewrite.DefaultLimits(), rewrite.Options{Offsets: true})
+	r, err := rewrite.Rewrite(work.Trusted(context.Background()), module, rewrite.DefaultLimits(), rewrite.Options{Offsets: true})
 	if err != nil {
 		t.Fatal(err)
 	}

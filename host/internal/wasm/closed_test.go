@@ -2,12 +2,14 @@ package wasm_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // immediates are the opcodes of WebAssembly 2.0 without vector instructions, and
@@ -49,7 +51,7 @@ var bulk = []string{
 func step(t *testing.T, instruction string) (read int, err error) {
 	t.Helper()
 	code := wasm.Asm(instruction)
-	m, err := wasm.Decode((&wasmtest.Module{Funcs: []wasmtest.Func{{Code: &code}}}).Bytes())
+	m, err := wasm.Decode(work.Trusted(context.Background()), (&wasmtest.Module{Funcs: []wasmtest.Func{{Code: &code}}}).Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +113,7 @@ func TestOpcodesAreClosed(t *testing.T) {
 func TestSectionsAreClosed(t *testing.T) {
 	for id := range 256 {
 		module := append([]byte(wasmtest.Header), byte(id), 2, 0, 0)
-		_, err := wasm.Decode(module)
+		_, err := wasm.Decode(work.Trusted(context.Background()), module)
 		var f *wasm.FormatError
 		if id > int(wasm.SectionDataCount) && (!errors.As(err, &f) || f.Offset != 8) {
 			t.Errorf("section %d: %v", id, err)
@@ -150,12 +152,12 @@ func TestAllocationIsProportional(t *testing.T) {
 	for _, tt := range tests {
 		for _, n := range []int{1_000, 100_000} {
 			module := section(tt.id, tt.item, n)
-			if got := wasmtest.Allocated(func() { wasm.Decode(module) }); got > most*uint64(len(module)) {
+			if got := wasmtest.Allocated(func() { wasm.Decode(work.Trusted(context.Background()), module) }); got > most*uint64(len(module)) {
 				t.Errorf("%d %s in %d bytes allocate %d, %d times as much", n, tt.name, len(module), got, got/uint64(len(module)))
 			}
 		}
 		lie := append([]byte(wasmtest.Header), wasmtest.Section(tt.id, []byte("\xff\xff\xff\xff\x0f"+tt.item))...)
-		if got := wasmtest.Allocated(func() { wasm.Decode(lie) }); got > 4<<10 {
+		if got := wasmtest.Allocated(func() { wasm.Decode(work.Trusted(context.Background()), lie) }); got > 4<<10 {
 			t.Errorf("a count of 2^32-1 %s allocates %d bytes", tt.name, got)
 		}
 	}

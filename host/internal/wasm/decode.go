@@ -1,20 +1,26 @@
 package wasm
 
-import "bytes"
+import (
+	"bytes"
+	"reflect"
 
-// maxCustomSections bounds the number of custom sections, which the format
-// does not: without it a module of three-byte sections would cost thirty times
-// its size. Compilers emit fewer than twenty.
+	"github.com/starling-host/starling/internal/work"
+)
+
+// maxCustomSections is a limit of spec/determinism.md. The format has none, and compilers emit fewer
+// than twenty.
 const maxCustomSections = 1000
 
-// Decode reads a module. b must not change while the module is in use.
-func Decode(b []byte) (*Module, error) { return decode(b, false) }
+// Decode reads a module. b must not change while the module is in use. Each item draws from the
+// budget, and so does the memory that the module keeps. The error is a [*FormatError], or that of the
+// budget.
+func Decode(w *work.Budget, b []byte) (*Module, error) { return decode(w, b, false) }
 
 // DecodeLibrary is Decode for a module that is joined with others: its constants may be
 // expressions, see [Const].
-func DecodeLibrary(b []byte) (*Module, error) { return decode(b, true) }
+func DecodeLibrary(w *work.Budget, b []byte) (*Module, error) { return decode(w, b, true) }
 
-func decode(b []byte, extended bool) (*Module, error) {
+func decode(w *work.Budget, b []byte, extended bool) (*Module, error) {
 	m, err := Split(b)
 	if err != nil {
 		return nil, err
@@ -22,7 +28,7 @@ func decode(b []byte, extended bool) (*Module, error) {
 	for i := range m.Sections {
 		s := &m.Sections[i]
 		r := NewReader(b, s.Offset, s.Offset+len(s.Body))
-		r.extended = extended
+		r.extended, r.work = extended, w
 		m.readSection(s.ID, &r)
 		if s.ID != SectionCustom {
 			r.finish("section")
@@ -36,7 +42,7 @@ func decode(b []byte, extended bool) (*Module, error) {
 
 // Split reads the frame of a module and decodes none of its sections: the
 // result has Sections alone. It is the first look at bytes of unknown origin,
-// because its cost does not depend on their claims.
+// because its cost depends neither on their claims nor on their content.
 func Split(b []byte) (*Module, error) {
 	if err := checkHeader(b); err != nil {
 		return nil, err
@@ -70,7 +76,7 @@ func Split(b []byte) (*Module, error) {
 	return m, nil
 }
 
-func firstError(errs ...*FormatError) error {
+func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -138,10 +144,13 @@ func (m *Module) readSection(id SectionID, r *Reader) {
 	}
 }
 
-// list reads a counted list. The count is checked against the bytes left, so
+// list reads a counted list. The count is checked against the bytes left and drawn from the budget, so
 // the allocation is bounded by the module's size.
 func list[T any](r *Reader, what string, itemBytes int, item func(*Reader) T) []T {
 	n := r.Count(what, itemBytes)
+	if r.charge(n, int(reflect.TypeFor[T]().Size())); r.err != nil {
+		return nil
+	}
 	items := make([]T, 0, n)
 	for len(items) < n && r.err == nil {
 		items = append(items, item(r))

@@ -198,6 +198,7 @@ func (r *Reader) element() Element {
 	}
 	e.Count = r.Count("items", 1)
 	e.items = r.pos
+	r.charge(e.Count, 0) // an item stays in the module's bytes
 	for range e.Count {
 		r.item(e.exprs)
 	}

@@ -3,6 +3,8 @@ package wasm
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/starling-host/starling/internal/work"
 )
 
 // FormatError describes where and why bytes are not a module that this package reads.
@@ -22,8 +24,9 @@ func (e *FormatError) Error() string {
 type Reader struct {
 	buf      []byte // the whole module, so that positions are its offsets
 	pos, end int
-	err      *FormatError
-	extended bool // constants may be expressions
+	err      error
+	extended bool         // constants may be expressions
+	work     *work.Budget // of [Decode]; nil if the caller charges
 }
 
 // NewReader returns a reader of buf[pos:end] whose errors have offsets in buf.
@@ -42,12 +45,17 @@ func (r *Reader) Len() int {
 	return r.end - r.pos
 }
 
-// Err returns the first error as a [*FormatError], or nil.
-func (r *Reader) Err() error {
-	if r.err == nil {
-		return nil
+// Err returns the first error: nil, or a [*FormatError], unless a budget has ended.
+func (r *Reader) Err() error { return r.err }
+
+// charge draws n items of that many bytes each from the budget, before they are read.
+func (r *Reader) charge(n, itemBytes int) {
+	if r.err != nil || r.work == nil {
+		return
 	}
-	return r.err
+	if r.err = r.work.Spend(n); r.err == nil {
+		r.err = r.work.Hold(n * itemBytes)
+	}
 }
 
 // Failf records an error at the last byte that was read.
@@ -133,6 +141,7 @@ func (r *Reader) Name() string {
 	if r.err == nil && !utf8.Valid(b) {
 		r.failAt(start, "name is not valid UTF-8")
 	}
+	r.charge(1, len(b))
 	if r.err != nil {
 		return ""
 	}

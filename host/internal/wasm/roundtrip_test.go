@@ -2,6 +2,7 @@ package wasm_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // TestRoundTrip reads and writes every available module: the modules that
@@ -29,7 +30,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := wasm.Decode(b)
+		m, err := wasm.Decode(work.Trusted(context.Background()), b)
 		var f *wasm.FormatError
 		switch {
 		case err == nil:
@@ -60,7 +61,7 @@ func roundTrip(t *testing.T, file string, b []byte, m *wasm.Module) {
 			m.SetBody(s.ID, bytes.Clone(s.Body))
 		}
 	}
-	again, err := wasm.Decode(m.Encode())
+	again, err := wasm.Decode(work.Trusted(context.Background()), m.Encode())
 	if err != nil {
 		t.Errorf("%s: encoded anew: %v", file, err)
 		return

@@ -2,6 +2,7 @@ package wasm_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/work"
+	"pgregory.net/rapid"
 )
 
 // addOne is the module that the package comment shows.
@@ -24,7 +25,7 @@ var addOne = []byte("\x00asm\x01\x00\x00\x00" +
 
 // Example reads a module and lists the instructions of its function.
 func Example() {
-	m, err := wasm.Decode(addOne)
+	m, err := wasm.Decode(work.Trusted(context.Background()), addOne)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -117,7 +118,7 @@ func sample() []byte {
 
 func TestDecode(t *testing.T) {
 	b := sample()
-	m, err := wasm.Decode(b)
+	m, err := wasm.Decode(work.Trusted(context.Background()), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestSetBody(t *testing.T) {
 		}
 		return all
 	}
-	m, err := wasm.Decode(addOne)
+	m, err := wasm.Decode(work.Trusted(context.Background()), addOne)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestSetBody(t *testing.T) {
 	if got := ids(m); !slices.Equal(got, want) {
 		t.Errorf("sections %v, want %v", got, want)
 	}
-	again, err := wasm.Decode(m.Encode())
+	again, err := wasm.Decode(work.Trusted(context.Background()), m.Encode())
 	if err != nil || len(again.Exports) != 0 || len(again.Memories) != 1 || len(again.Types[0].Params) != 0 {
 		t.Errorf("decoded again: %+v, %v", again, err)
 	}
@@ -198,7 +199,7 @@ func TestTruncation(t *testing.T) {
 		whole[s.Offset+len(s.Body)] = true
 	}
 	for n := range b {
-		_, err := wasm.Decode(b[:n])
+		_, err := wasm.Decode(work.Trusted(context.Background()), b[:n])
 		var f *wasm.FormatError
 		if !whole[n] && (!errors.As(err, &f) || f.Offset > n) {
 			t.Errorf("cut at %d: %v", n, err)
@@ -216,7 +217,7 @@ func TestNameSectionIsNotTrusted(t *testing.T) {
 		"a name that is not UTF-8":     "\x01\x05\x01\x00\x02\xff\xfe",
 		"a name longer than any other": "\x01" + string(wasm.AppendU32(nil, 304)) + "\x01\x00" + string(wasm.AppendName(nil, long)),
 	} {
-		m, err := wasm.Decode((&wasmtest.Module{Customs: []wasmtest.Custom{{Name: "name", Body: body}}}).Bytes())
+		m, err := wasm.Decode(work.Trusted(context.Background()), (&wasmtest.Module{Customs: []wasmtest.Custom{{Name: "name", Body: body}}}).Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +231,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(addOne)
 	f.Add(sample())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := wasm.Decode(b)
+		m, err := wasm.Decode(work.Trusted(context.Background()), b)
 		if err != nil {
 			var format *wasm.FormatError
 			if !errors.As(err, &format) || format.Offset < 0 || format.Offset > len(b) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -44,7 +45,7 @@ func TestAModuleThatTakesTooMuchToCompileIsRefused(t *testing.T) {
 		t.Skip("SKIPPED: a short run may be one with the race detector, which needs more memory than the compiler is given here")
 	}
 	wasm := mustBuild(t, goTool)
-	rewritten, err := rewrite.Rewrite(wasm, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: 1024, Depth: rewrite.DefaultDepth})
+	rewritten, err := rewrite.Rewrite(work.Trusted(context.Background()), wasm, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: 1024, Depth: rewrite.DefaultDepth})
 	if err != nil {
 		t.Fatal(err)
 	}
