@@ -241,6 +241,44 @@ func TestBundlesAreStrict(t *testing.T) {
 	}
 }
 
+// TestSigningIsStrict seals and reads runs that only the strict rules refuse, in the clear and encrypted.
+func TestSigningIsStrict(t *testing.T) {
+	key := fixedKey(t, "example.com/runs", 1)
+	for name, events := range logtest.Lenient("acme/run") {
+		if !events[1].Kind.Valid() {
+			continue // no log takes it
+		}
+		db := database(t)
+		add(t, db, events)
+		if r := mustSeal(t, db, key); len(r.Refused) != 1 || r.Checkpoint.Leaves != 0 {
+			t.Errorf("%s: sealed: %+v", name, r)
+		}
+		if _, err := seal.ReadRun(t.Context(), db, nil, "acme/run"); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: read: %v", name, err)
+		}
+		dataKey, err := store.NewDataKey([]byte(strings.Repeat("k", 32)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		db = database(t)
+		log, err := store.Encrypted(db, dataKey, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range events {
+			if err := log.Append(t.Context(), ev.RunID, ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := log.Sync(t.Context(), "acme/run"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := seal.ReadRun(t.Context(), db, log.(seal.Opener), "acme/run"); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: encrypted, read: %v", name, err)
+		}
+	}
+}
+
 // TestLengthsInABundle changes the lengths in the header of each entry.
 func TestLengthsInABundle(t *testing.T) {
 	file, err := newFixture(t, 5).bundle(true, 4, 1).Bytes()

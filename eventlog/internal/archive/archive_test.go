@@ -290,3 +290,41 @@ func TestRunsThatCannotBeArchived(t *testing.T) {
 		t.Errorf("options that select nothing: %v", err)
 	}
 }
+
+// archived returns an archive of these events, whatever they say.
+func archived(t *testing.T, events []event.Event) string {
+	t.Helper()
+	text := `{"archive":"` + archive.Format + "\"}\n"
+	for _, e := range events {
+		line, err := event.ToJSON(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(line) + "\n"
+	}
+	return text + fmt.Sprintf(`{"events":%d,"hash":"%v","modules":0,"runs":1}`, len(events), canon.Sum([]byte(text))) + "\n"
+}
+
+// TestArchivesAreStrict writes, checks and imports runs that only the strict rules refuse.
+func TestArchivesAreStrict(t *testing.T) {
+	if _, err := archive.Check(t.Context(), strings.NewReader(archived(t, logtest.Finished("run", 1)))); err != nil {
+		t.Fatal(err)
+	}
+	for name, events := range logtest.Lenient("run") {
+		l := memlog.New()
+		for _, e := range events {
+			memlog.Adopt(l, e)
+		}
+		var b bytes.Buffer
+		if _, err := archive.Write(t.Context(), &b, l, eventlog.PruneOptions{}); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: written: %v", name, err)
+		}
+		text := archived(t, events)
+		if _, err := archive.Check(t.Context(), strings.NewReader(text)); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: checked: %v", name, err)
+		}
+		if _, err := archive.Import(t.Context(), memlog.New(), strings.NewReader(text)); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: imported: %v", name, err)
+		}
+	}
+}

@@ -125,6 +125,21 @@ func TestBackupSaysThatARunIsNotValid(t *testing.T) {
 	}
 }
 
+// TestBackupsAreStrict copies logs with runs that only the strict rules refuse.
+func TestBackupsAreStrict(t *testing.T) {
+	t.Parallel()
+	for name, events := range logtest.Lenient("run-1") {
+		if !events[1].Kind.Valid() {
+			continue // no log takes it
+		}
+		l := open(t)
+		storeAll(t, l, events)
+		if _, err := Backup(t.Context(), l.path, filepath.Join(t.TempDir(), "copy.db")); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestFork forks a run in a log where another one stays, at every number.
 func TestFork(t *testing.T) {
 	t.Parallel()

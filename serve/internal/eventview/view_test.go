@@ -96,6 +96,19 @@ func TestEventViewNotFound(t *testing.T) {
 	}
 }
 
+// TestEventViewIsStrict checks runs that only the strict rules refuse.
+func TestEventViewIsStrict(t *testing.T) {
+	for name, events := range logtest.Lenient("R") {
+		log := store.Memory()
+		for _, ev := range events {
+			memlogtest.Adopt(log, ev)
+		}
+		if _, err := (eventview.View{Log: log}).Check(t.Context(), "R"); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestCompare(t *testing.T) {
 	log := store.Memory()
 	record(t, log, "a", "Oslo")
