@@ -3,6 +3,7 @@ package receipt_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -430,6 +431,16 @@ func TestReceiptsNeedAWholeRun(t *testing.T) {
 			if _, err := receipt.Of(part, leaf, receipt.Options{}); err == nil {
 				t.Errorf("%d of %d events had receipts", len(part), len(events))
 			}
+		}
+	}
+}
+
+// TestStatementsAreStrict makes statements of runs that only the strict rules refuse.
+func TestStatementsAreStrict(t *testing.T) {
+	for name, events := range logtest.Lenient("run") {
+		last := events[len(events)-1]
+		if _, err := receipt.Of(events, must(seal.LeafOf(last, last.Hash())), receipt.Options{}); !errors.Is(err, eventlog.ErrLogCorrupt) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
