@@ -109,8 +109,8 @@ type Pulled struct {
 // Pull fetches a module into the cache, with its signatures. If the tag has another digest than
 // the lock file, Pull refuses it, or pins the new one with update. A URL needs no digest here.
 func (f Finder) Pull(ctx context.Context, ref string, update bool) (Pulled, error) {
-	if !IsRemote(ref) {
-		return Pulled{}, &Error{Ref: ref, Reason: "this is not the name of a tool elsewhere", Hint: "want oci://REGISTRY/NAME:TAG, oci-layout:FOLDER:TAG or https://HOST/FILE.wasm"}
+	if _, err := parse(ref); err != nil {
+		return Pulled{}, err
 	}
 	if update {
 		return f.fetch(ctx, ref, updated)

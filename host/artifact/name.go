@@ -34,6 +34,7 @@ func (e *Error) Error() string { return "artifact: " + e.Ref + ": " + e.Reason }
 
 const (
 	schemeOCI    = "oci://"
+	schemeDocker = "docker://" // as other tools write oci://
 	schemeLayout = "oci-layout:"
 	schemeHTTPS  = "https://"
 )
@@ -50,11 +51,25 @@ type name struct {
 var (
 	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 	tagForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	imageForm  = regexp.MustCompile(`^(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|localhost)(?::[0-9]+)?/[^:@]+(?::[^/:@]+)?(?:@sha256:[0-9a-f]{64})?$`)
 )
+
+// full returns a name of an image as docker takes it, docker://HOST/NAME:TAG or HOST/NAME:TAG, with the scheme of
+// this package. It returns any other name as it is.
+func full(ref string) string {
+	if image, ok := strings.CutPrefix(ref, schemeDocker); ok {
+		return schemeOCI + image
+	}
+	if imageForm.MatchString(ref) && strings.ContainsAny(ref[strings.LastIndex(ref, "/"):], ":@") {
+		return schemeOCI + ref
+	}
+	return ref
+}
 
 // IsRemote reports whether a name is that of a module in a registry, in a layout folder or at an
 // address, and not a path.
 func IsRemote(ref string) bool {
+	ref = full(ref)
 	return strings.HasPrefix(ref, schemeOCI) || strings.HasPrefix(ref, schemeLayout) || strings.HasPrefix(ref, schemeHTTPS) || strings.HasPrefix(ref, "http://")
 }
 
@@ -66,6 +81,7 @@ func IsDigest(ref string) bool {
 
 // parse reads a name for which IsRemote is true.
 func parse(ref string) (name, error) {
+	ref = full(ref)
 	n := name{ref: ref}
 	wrong := func(reason, hint string) (name, error) { return n, &Error{Ref: ref, Reason: reason, Hint: hint} }
 	rest := ref
@@ -98,6 +114,10 @@ func parse(ref string) (name, error) {
 			return wrong("this is not the URL of a file, https://HOST/FILE.wasm", "")
 		}
 		return n, nil
+	case imageForm.MatchString(rest):
+		return wrong("this name has no scheme", "did you mean oci://"+ref)
+	case !strings.HasPrefix(rest, "http://"):
+		return wrong("this is not the name of a tool elsewhere", "want oci://REGISTRY/NAME:TAG, oci-layout:FOLDER:TAG or https://HOST/FILE.wasm")
 	default:
 		return wrong("a tool is not fetched over plain http", "the tools of an MCP server are called through: starling-host mcp --server NAME="+ref)
 	}
