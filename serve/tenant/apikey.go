@@ -224,10 +224,6 @@ func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, ans
 	if earlier, found, err := s.answered(tx, tenant, key, request); found || err != nil {
 		return earlier, err
 	}
-	now := s.now()
-	if _, err := tx.Exec("DELETE FROM tenant_answer WHERE expires <= $1", now.UnixNano()); err != nil {
-		return nil, err
-	}
 	sub, err := s.subkey(tx, tenant, purposeAnswer)
 	if err != nil {
 		return nil, err
@@ -236,8 +232,10 @@ func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, ans
 	if err != nil {
 		return nil, err
 	}
-	_, err = tx.Exec("INSERT INTO tenant_answer (tenant, key, request, sealed, expires) VALUES ($1, $2, $3, $4, $5)",
-		tenant, key, request[:], encrypted, now.Add(lives).UnixNano())
+	// An expired answer to the key may still be there. [Collect] deletes those that nobody asks for again.
+	_, err = tx.Exec(`INSERT INTO tenant_answer (tenant, key, request, sealed, expires) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (tenant, key) DO UPDATE SET request = excluded.request, sealed = excluded.sealed, expires = excluded.expires`,
+		tenant, key, request[:], encrypted, s.now().Add(lives).UnixNano())
 	return nil, err
 }
 

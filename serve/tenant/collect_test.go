@@ -142,6 +142,16 @@ func testCollect(t *testing.T, open opener) {
 	_, err = f.sureAnswer(t, "zeta", "k", time.Minute)
 	want(t, "answer", err, nil)
 	f.clock.at = f.clock.at.Add(time.Hour)
+	for _, key := range []string{"k", "k2"} { // a request touches no other tenant's answers, and no other key's
+		_, err = f.sureAnswer(t, "acme", key, time.Minute)
+		want(t, "answer", err, nil)
+	}
+	f.clock.at = f.clock.at.Add(time.Hour)
+	earlier, err := f.sureAnswer(t, "acme", "k", time.Minute)
+	if n := f.count(t, "tenant_answer"); n != 3 || earlier != nil || err != nil {
+		t.Errorf("%d answers are kept while requests are made, want 3; the key of an expired one: %q, %v", n, earlier, err)
+	}
+	f.clock.at = f.clock.at.Add(time.Hour)
 	f.collect(t)
 	if n := f.count(t, "tenant_answer"); n != 0 {
 		t.Errorf("%d answers are kept that have expired", n)
