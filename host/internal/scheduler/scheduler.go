@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +42,8 @@ type Scheduler struct {
 	free     int                // slots that are not held
 	virtual  float64            // seconds: the tag of the last assigned slot
 	expected float64            // seconds that a slot is held, smoothed
-	tenants  map[string]*tenant // all that ever came, about 150 bytes each
+	tenants  map[string]*tenant // with callers now, or within idleTime
+	sweep    int                // how many tenants there are when the idle ones are forgotten next
 	waiting  map[*tenant]bool   // tenants with waiting callers
 	arrivals uint64
 	load     Load // see [Scheduler.Load], without Tenants
@@ -58,8 +60,12 @@ type Load struct {
 type tenant struct {
 	tag    float64 // the point in virtual time at which its next slot begins
 	weight float64
-	queues [2]queue // claims without a bound, and claims with one
+	queues [2]queue  // claims without a bound, and claims with one
+	last   time.Time // when its last caller came or released its slot
 }
+
+// idleTime is after what time without callers a tenant is forgotten, with what it owes.
+const idleTime = 10 * time.Minute
 
 // queue has the callers of a tenant, and its slots, of one kind.
 type queue struct {
@@ -135,11 +141,19 @@ func (s *Scheduler) Idle() bool {
 func (s *Scheduler) join(c Claim) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.tenants[c.Tenant]
+	t, now := s.tenants[c.Tenant], s.now()
 	if t == nil {
+		if len(s.tenants) >= s.sweep {
+			maps.DeleteFunc(s.tenants, func(_ string, t *tenant) bool {
+				held, waiting := t.callers()
+				return held+waiting == 0 && now.Sub(t.last) > idleTime
+			})
+			s.sweep = 2*len(s.tenants) + 64
+		}
 		t = &tenant{}
 		s.tenants[c.Tenant] = t
 	}
+	t.last = now
 	if t.weight = c.Weight; t.weight <= 0 {
 		t.weight = 1
 	}
@@ -155,7 +169,7 @@ func (s *Scheduler) join(c Claim) *waiter {
 		q.most = min(c.Most, s.each)
 	}
 	s.arrivals++
-	w := &waiter{arrival: s.arrivals, since: s.now(), slot: &Slot{scheduler: s, tenant: t, queue: q}, ready: make(chan struct{})}
+	w := &waiter{arrival: s.arrivals, since: now, slot: &Slot{scheduler: s, tenant: t, queue: q}, ready: make(chan struct{})}
 	q.waiting = append(q.waiting, w)
 	s.waiting[t] = true
 	s.give()
@@ -234,7 +248,8 @@ func (t *Slot) Release() {
 		return
 	}
 	t.released = true
-	took := s.now().Sub(t.since).Seconds()
+	t.tenant.last = s.now()
+	took := t.tenant.last.Sub(t.since).Seconds()
 	t.tenant.tag += took/t.tenant.weight - t.charged
 	t.queue.held--
 	s.expected += (took - s.expected) / smoothing

@@ -267,3 +267,27 @@ func TestBoundedClaimsOfATenantHaveAQueueOfTheirOwn(t *testing.T) {
 		t.Error("a caller is refused without a crowd")
 	}
 }
+
+// TestIdleTenantsAreForgotten: however many tenants come and go, those without callers are forgotten,
+// and one that holds a slot, waits for one, or came a moment ago is not.
+func TestIdleTenantsAreForgotten(t *testing.T) {
+	s, clock := newScheduler(2)
+	holder, waiter := s.join(Claim{Tenant: "holds", Most: 1}), s.join(Claim{Tenant: "holds", Most: 1})
+	for i := range 10_000 {
+		clock.pass(time.Second)
+		s.join(Claim{Tenant: strconv.Itoa(i)}).slot.Release()
+	}
+	if n := len(s.tenants); n > 2*600+200 {
+		t.Errorf("%d tenants are remembered", n)
+	}
+	if s.tenants["9999"] == nil || s.tenants["9900"] == nil {
+		t.Error("a tenant is forgotten that came a moment ago")
+	}
+	holder.slot.Release()
+	if !waiter.has() {
+		t.Error("a tenant with callers is forgotten")
+	}
+	if held, waiting := s.Use("holds"); held != 1 || waiting != 0 {
+		t.Errorf("%d held and %d waiting, want 1 and 0", held, waiting)
+	}
+}
