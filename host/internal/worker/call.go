@@ -89,7 +89,7 @@ func (h *call) refuses() error {
 func (h *call) place() (err error) {
 	m := h.module
 	if err := h.slot.acquire(h.ctx); err != nil {
-		return tool.ErrCancelled
+		return unscheduled(h.ctx, err)
 	}
 	if h.process = m.engine.take(m); h.process != nil {
 		h.slot.runsIn(h.process)
@@ -102,9 +102,18 @@ func (h *call) place() (err error) {
 	h.slot.runsIn(h.process)
 	if err := h.slot.acquire(h.ctx); err != nil {
 		m.giveBack(h.process)
-		return tool.ErrCancelled
+		return unscheduled(h.ctx, err)
 	}
 	return nil
+}
+
+// unscheduled is the error of a wait for a slot that failed. The call is cancelled if its context has
+// ended. Any other error is the host's, and is not recorded as a cancellation that nobody asked for.
+func unscheduled(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return tool.ErrCancelled
+	}
+	return hostFailed(err)
 }
 
 // run sends the call and serves it until it has ended. The process does not know

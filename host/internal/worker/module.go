@@ -66,7 +66,7 @@ func (m *Module) start(ctx context.Context) (*process, error) {
 	if !m.long.Load() {
 		slot, err := m.engine.starts.Acquire(ctx)
 		if err != nil {
-			return nil, tool.ErrCancelled
+			return nil, unscheduled(ctx, err)
 		}
 		defer slot.Release()
 		if !m.long.Load() { // still
@@ -76,7 +76,7 @@ func (m *Module) start(ctx context.Context) (*process, error) {
 	}
 	slot, err := m.engine.demotedStarts.Acquire(ctx)
 	if err != nil {
-		return nil, tool.ErrCancelled
+		return nil, unscheduled(ctx, err)
 	}
 	defer slot.Release()
 	if p, err := m.startNow(ctx, true); err == nil {

@@ -82,7 +82,7 @@ type callSlot struct {
 	slot    *scheduler.Slot // nil for no slot
 }
 
-// acquire waits for a slot, if the call needs one. The error is ctx's.
+// acquire waits for a slot, if the call needs one. The error is the scheduler's.
 func (s *callSlot) acquire(ctx context.Context) error {
 	if !s.needed() {
 		return nil

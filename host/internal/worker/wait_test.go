@@ -137,3 +137,26 @@ func TestEffectsOfDemotedCallsWaitForOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestARefusedSlotIsNoCancellation: wherever a call waits for a slot, a refusal of the scheduler is an
+// error of the host while the call's context goes on.
+func TestARefusedSlotIsNoCancellation(t *testing.T) {
+	for name, of := range map[string]func(*Engine, *Module) *scheduler.Scheduler{
+		"of the processor":          func(e *Engine, _ *Module) *scheduler.Scheduler { return e.config.Scheduler },
+		"of starts":                 func(e *Engine, _ *Module) *scheduler.Scheduler { return e.starts },
+		"of starts of demoted ones": func(e *Engine, m *Module) *scheduler.Scheduler { m.long.Store(true); return e.demotedStarts },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := workers(t, Config{})
+			m := mustLoad(t, e, asksForEver().Bytes(), sandbox.Limits{}).(*Module)
+			e.drop(func(*idleProcess) bool { return true })
+			release := hold(of(e, m))
+			defer release()
+			ctx := scheduler.For(t.Context(), scheduler.Claim{Crowd: 1})
+			_, err := m.Call(ctx, sandbox.Call{Input: envelope("t", "1")}, &world{})
+			if !errors.Is(err, scheduler.ErrCrowd) || !errors.Is(err, tool.ErrHost) || errors.Is(err, tool.ErrCancelled) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
