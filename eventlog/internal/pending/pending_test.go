@@ -455,3 +455,24 @@ func TestFailedRunsAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestANewRunCostsLittleBesideKeptOnes: failed runs are kept while their writers do not know, and a new
+// run does not look at all of them.
+func TestANewRunCostsLittleBesideKeptOnes(t *testing.T) {
+	s := newStore()
+	add := func(id string) *Run[int] {
+		s.runs.Lock()
+		defer s.runs.Unlock()
+		return s.runs.remember(&Run[int]{ID: id})
+	}
+	for i := range MaxIdleRuns + 10 {
+		add(fmt.Sprint("lost/", i)).giveUp(eventlog.ErrFenced)
+	}
+	next := 0
+	if n := testing.AllocsPerRun(500, func() { // each run that is looked at is an allocation
+		next++
+		add(fmt.Sprint("new/", next)).users++
+	}); n > 100 {
+		t.Errorf("a new run costs %v allocations", n)
+	}
+}

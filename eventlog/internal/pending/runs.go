@@ -63,6 +63,7 @@ type Runs[W any] struct {
 	// It is never held across a call of the database.
 	sync.Mutex
 	runs    map[string][]*Run[W] // the writers of each run, by rising epoch
+	sweep   int                  // how many runs there are when the idle ones are forgotten next, see MaxIdleRuns
 	queue   queue[W]
 	closing bool
 	failed  error // the failure that stopped the log
@@ -300,7 +301,7 @@ func (s *Runs[W]) hold(runID string, epoch uint64) (*Run[W], error) {
 
 // remember adds a writer. The caller holds the lock.
 func (s *Runs[W]) remember(r *Run[W]) *Run[W] {
-	if len(s.runs) >= MaxIdleRuns {
+	if len(s.runs) >= max(s.sweep, MaxIdleRuns) {
 		for _, all := range s.runs {
 			for _, idle := range slices.Clone(all) {
 				s.forget(idle)
@@ -309,6 +310,7 @@ func (s *Runs[W]) remember(r *Run[W]) *Run[W] {
 				}
 			}
 		}
+		s.sweep = 2 * len(s.runs) // so that a new run costs little, however many failed ones are kept
 	}
 	all := s.runs[r.ID]
 	at, _ := slices.BinarySearchFunc(all, r.Epoch, func(r *Run[W], epoch uint64) int { return cmp.Compare(r.Epoch, epoch) })
