@@ -106,12 +106,12 @@ func (l *Log) examine(ctx context.Context) error {
 	}
 	var version int
 	var encoding string
-	var standby bool
-	const server = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery()"
-	if err := l.pool.QueryRow(ctx, server).Scan(&version, &encoding, &standby); err != nil {
+	var standby, readOnly bool
+	const server = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), pg_is_in_recovery(), current_setting('" + readOnlyParam + "')::bool"
+	if err := l.pool.QueryRow(ctx, server).Scan(&version, &encoding, &standby, &readOnly); err != nil {
 		return fmt.Errorf("pglog: open: %w", err)
 	}
-	if err := errors.Join(checkServer(version, encoding), l.checkWritable(standby)); err != nil {
+	if err := errors.Join(checkServer(version, encoding), l.checkWritable(standby, readOnly)); err != nil {
 		return err
 	}
 	layout, err := findLayout(ctx, l.pool)
@@ -173,11 +173,18 @@ func checkServer(version int, encoding string) error {
 	return nil
 }
 
-// checkWritable refuses a standby server. If a server becomes a standby while the log is open, the
-// log waits, because the server may be promoted again.
-func (l *Log) checkWritable(standby bool) error {
-	if standby && !l.opts.ReadOnly {
+// checkWritable refuses a standby server, and a role or a database whose transactions are read-only. If
+// a server becomes a standby while the log is open, the log waits, because the server may be promoted
+// again.
+func (l *Log) checkWritable(standby, readOnly bool) error {
+	switch {
+	case l.opts.ReadOnly:
+		return nil
+	case standby:
 		return fmt.Errorf("%w: the server is a standby: name its primary, or all servers with target_session_attrs=read-write", eventlog.ErrReadOnly)
+	case readOnly:
+		user := pgx.Identifier{l.pool.Config().ConnConfig.User}.Sanitize()
+		return fmt.Errorf("%w: the transactions of role %s are read-only; hint: ALTER ROLE %s SET "+readOnlyParam+" = off", eventlog.ErrReadOnly, user, user)
 	}
 	return nil
 }
@@ -345,17 +352,13 @@ func orUnavailable(err error) error {
 
 // isTransient reports whether the same statement may succeed on another connection: the
 // connection broke, or the server is temporarily unable to serve. A read-only server is
-// one not yet promoted.
+// one not yet promoted. An error of this program, such as a value that it cannot read, is not transient.
 func isTransient(err error) bool {
-	for _, final := range []error{nil, pgx.ErrNoRows, eventlog.ErrLogCorrupt, eventlog.ErrSchemaTooNew, eventlog.ErrSchemaOutdated} {
-		if errors.Is(err, final) {
-			return false
-		}
-	}
 	switch c := code(err); {
-	case c == "", c == readOnlyTransaction, c == tooManyConnections, c == lockNotAvailable:
+	case c == readOnlyTransaction, c == tooManyConnections, c == lockNotAvailable:
 		return true
-	default:
+	case c != "":
 		return isRefusal(err) || strings.HasPrefix(c, connectionClass) || strings.HasPrefix(c, interventionClass)
 	}
+	return isAway(err) || pgconn.SafeToRetry(err) || errors.Is(err, context.DeadlineExceeded)
 }
