@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,18 +121,20 @@ func Outdated(steps int) error {
 const extendStep = 500
 
 // MarkRemoved returns the statement that records the removal of the runs in doomed that are
-// leaves, by the user and host of this process. The next checkpoint seals it.
-func MarkRemoved(now time.Time, why string) string {
+// leaves, by the user and host of this process, and its parameters, which follow args. The next
+// checkpoint seals it.
+func MarkRemoved(now time.Time, why string, args []any) (string, []any) {
 	by, _ := os.Hostname()
 	if u, err := user.Current(); err == nil {
 		by = u.Username + "@" + by
 	}
-	literal := func(text string) string {
-		text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
-		return "'" + strings.ReplaceAll(text[:len(strings.ToValidUTF8(text[:min(len(text), maxReason)], ""))], "'", "''") + "'"
+	text := func(s string) string { // as every database can hold it
+		s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
+		return strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
 	}
-	return fmt.Sprintf("INSERT INTO run_removal (run_id, removed, removed_by, why) SELECT run_id, %d, %s, %s FROM doomed"+
-		" WHERE NOT "+unsealed("doomed")+" ON CONFLICT DO NOTHING", now.UnixNano(), literal(by), literal(why))
+	n := len(args)
+	return fmt.Sprintf("INSERT INTO run_removal (run_id, removed, removed_by, why) SELECT run_id, CAST($%d AS BIGINT), CAST($%d AS TEXT), CAST($%d AS TEXT) FROM doomed"+
+		" WHERE NOT "+unsealed("doomed")+" ON CONFLICT DO NOTHING", n+1, n+2, n+3), append(slices.Clip(args), now.UnixNano(), text(by), text(why))
 }
 
 // unsealed is the condition that each leaf of a run has its removal, as with a run that has none: the

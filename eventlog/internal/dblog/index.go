@@ -427,7 +427,7 @@ const CountDoomed = " SELECT count(*), CAST(coalesce(sum(last_seq), 0) AS BIGINT
 // condition and not one by one: doomed is a WITH that names them, for remove to begin its
 // statements with. The statement mark, unless empty, records them in the log of runs.
 // Runs that this log is at work on are left alone.
-func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args []any, report *eventlog.PruneReport) error) (eventlog.PruneReport, error) {
+func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args, marking []any, report *eventlog.PruneReport) error) (eventlog.PruneReport, error) {
 	report := eventlog.PruneReport{DryRun: o.DryRun}
 	if err := o.Valid(); err != nil {
 		return report, err
@@ -460,12 +460,12 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 	if err != nil {
 		return report, x.failed("prune", err)
 	}
-	mark := ""
-	if sealed {
-		mark = seal.MarkRemoved(time.Now(), o.Why)
-	}
 	doomed, args := x.doomed(o)
-	if err := remove(doomed, mark, args, &report); err != nil {
+	mark, marking := "", args
+	if sealed {
+		mark, marking = seal.MarkRemoved(time.Now(), o.Why, args)
+	}
+	if err := remove(doomed, mark, args, marking, &report); err != nil {
 		return eventlog.PruneReport{}, x.failed("prune", err)
 	}
 	return report, nil

@@ -155,7 +155,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 	if len(o.RunIDs) > 0 {
 		overwrite = "ON"
 	}
-	return l.index.Prune(ctx, o, func(doomed, mark string, args []any, report *eventlog.PruneReport) error {
+	return l.index.Prune(ctx, o, func(doomed, mark string, args, marking []any, report *eventlog.PruneReport) error {
 		return l.perform(ctx, 0, func(w *writer) error {
 			ctx := context.Background()
 			if err := w.conn.exec(ctx, "PRAGMA secure_delete="+overwrite); err != nil {
@@ -164,7 +164,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 			defer func() { _ = w.conn.exec(ctx, "PRAGMA secure_delete=OFF") }() // left on, it costs time alone
 			err := querier{ctx, w.conn}.Query(doomed+dblog.CountDoomed, args, dblog.ScanReport(report))
 			if err == nil && mark != "" {
-				err = w.conn.exec(ctx, doomed+" "+mark, args...)
+				err = w.conn.exec(ctx, doomed+" "+mark, marking...)
 			}
 			if err == nil {
 				err = w.conn.exec(ctx, doomed+" DELETE FROM module_use WHERE used_by IN (SELECT run_id FROM doomed)", args...)
