@@ -1,6 +1,7 @@
 package receipt_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,17 +12,31 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 )
 
+// databases open an empty database of each kind.
+var databases = map[string]func(t *testing.T) (store.Database, error){
+	"SQLite": func(t *testing.T) (store.Database, error) {
+		return store.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"), store.Options{})
+	},
+	"PostgreSQL": func(t *testing.T) (store.Database, error) {
+		return store.OpenServer(t.Context(), pgtest.Database(t), store.ServerOptions{AutoMigrate: true})
+	},
+}
+
 // sealedDatabase returns a database that key has sealed, with a run of several calls, and what decrypts
 // it if it is encrypted.
-func sealedDatabase(t *testing.T, key *seal.Key, encrypted bool) (store.Database, seal.Opener, string) {
+func sealedDatabase(t *testing.T, kind string, key *seal.Key, encrypted bool) (store.Database, seal.Opener, string) {
 	t.Helper()
 	ctx := t.Context()
-	db, err := store.Open(ctx, filepath.Join(t.TempDir(), "a.db"), store.Options{})
+	db, err := databases[kind](t)
+	if err == nil {
+		err = db.CreateTables(ctx, seal.Tables)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,105 +113,111 @@ func change(t *testing.T, db store.Database, sql string, args ...any) {
 	}
 }
 
-// TestNothingForgedIsSigned changes each column of each row of a sealed run, in the clear and encrypted,
-// and asks everything that signs or proves: none may, and each must name the log as corrupt.
+// TestNothingForgedIsSigned changes each column of each row of a sealed run, in each kind of database, in
+// the clear and encrypted, and asks for receipts: there are none, and the log is named as corrupt.
 func TestNothingForgedIsSigned(t *testing.T) {
 	key := fixedKey(t, "example.com/runs", 1)
 	trust, err := seal.Trust(key.VKey())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, encrypted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("encrypted %t", encrypted), func(t *testing.T) {
-			db, opener, id := sealedDatabase(t, key, encrypted)
-			issue := func() error {
-				all, err := (&receipt.Issuer{Key: key}).Issue(t.Context(), db, opener, id)
-				for _, r := range all {
-					if _, wrong := r.Check(trust); wrong != nil {
-						t.Errorf("an issued receipt is refused: %v", wrong)
-					}
-					if r.Proof == "" || r.COSE == nil {
-						t.Error("a receipt of a sealed run has no proof")
-					}
-				}
-				return err
-			}
-			if err := issue(); err != nil {
-				t.Fatal(err)
-			}
-			type forgery struct{ name, forge, mend string }
-			var all []forgery
-			for _, seq := range query[int64](t, db, "SELECT seq FROM eventlog_events WHERE run_id = $1", id) {
-				row := fmt.Sprintf(" WHERE run_id = '%s' AND seq = %d", id, seq)
-				set := func(name, forge, mend string) {
-					all = append(all, forgery{fmt.Sprintf("event %d, %s", seq, name), "UPDATE eventlog_events SET " + forge + row, "UPDATE eventlog_events SET " + mend + row})
-				}
-				set("ts", "ts = ts - 1000", "ts = ts + 1000")
-				set("kind", "kind = kind + 100", "kind = kind - 100")
-				prev := "NULL"
-				if seq > 1 {
-					prev = fmt.Sprintf("x'%x'", query[[]byte](t, db, "SELECT prev_hash FROM eventlog_events"+row)[0])
-				}
-				set("prev_hash", "prev_hash = zeroblob(32)", "prev_hash = "+prev)
-				payload := query[[]byte](t, db, "SELECT payload FROM eventlog_events"+row)[0]
-				// a byte in the middle, at the end, and one more
-				for _, at := range []int{len(payload) / 2, len(payload) - 1} {
-					forged := append([]byte(nil), payload...)
-					forged[at] ^= 1
-					set(fmt.Sprintf("byte %d of the payload", at), fmt.Sprintf("payload = x'%x'", forged), fmt.Sprintf("payload = x'%x'", payload))
-				}
-				set("a longer payload", fmt.Sprintf("payload = x'%x00'", payload), fmt.Sprintf("payload = x'%x'", payload))
-				all = append(all, forgery{fmt.Sprintf("event %d moved", seq), "UPDATE eventlog_events SET seq = 99" + row,
-					fmt.Sprintf("UPDATE eventlog_events SET seq = %d WHERE run_id = '%s' AND seq = 99", seq, id)})
-			}
-			for _, column := range []string{"started", "last_seq", "terminal", "turns", "tools", "input_tokens", "output_tokens", "duration_ms"} {
-				all = append(all, forgery{"run." + column, "UPDATE run SET " + column + " = " + column + " + 1 WHERE run_id = '" + id + "'",
-					"UPDATE run SET " + column + " = " + column + " - 1 WHERE run_id = '" + id + "'"})
-			}
-			head := query[[]byte](t, db, "SELECT head FROM run WHERE run_id = $1", id)[0]
-			all = append(all, forgery{"run.head", "UPDATE run SET head = x'" + strings.Repeat("11", 32) + "' WHERE run_id = '" + id + "'", fmt.Sprintf("UPDATE run SET head = x'%x' WHERE run_id = '%s'", head, id)})
-			for _, column := range []string{"merkle_root", "terminal_hash"} {
-				was := query[[]byte](t, db, "SELECT "+column+" FROM run_leaf WHERE run_id = $1", id)[0]
-				all = append(all, forgery{"run_leaf." + column, "UPDATE run_leaf SET " + column + " = zeroblob(32) WHERE run_id = '" + id + "'",
-					fmt.Sprintf("UPDATE run_leaf SET %s = x'%x' WHERE run_id = '%s'", column, was, id)})
-			}
-			all = append(all, forgery{"run_leaf.events", "UPDATE run_leaf SET events = events + 1 WHERE run_id = '" + id + "'", "UPDATE run_leaf SET events = events - 1 WHERE run_id = '" + id + "'"})
-			// The run is leaf 1 of three: its path is the hashes of the leaves 0 and 2.
-			for i, place := range query[int64](t, db, "SELECT place FROM run_leaf_hash WHERE place IN (0, 3)") {
-				was := query[[]byte](t, db, "SELECT hash FROM run_leaf_hash WHERE place = $1", place)[0]
-				all = append(all, forgery{fmt.Sprintf("run_leaf_hash %d", i), fmt.Sprintf("UPDATE run_leaf_hash SET hash = zeroblob(32) WHERE place = %d", place),
-					fmt.Sprintf("UPDATE run_leaf_hash SET hash = x'%x' WHERE place = %d", was, place)})
-			}
-			if !encrypted { // the modules of tenants are elsewhere
-				wasm := query[[]byte](t, db, "SELECT wasm FROM module")[0]
-				all = append(all, forgery{"module.wasm", "UPDATE module SET wasm = zeroblob(3)", fmt.Sprintf("UPDATE module SET wasm = x'%x'", wasm)})
-			}
-			for _, f := range all {
-				change(t, db, f.forge)
-				if err := issue(); err == nil {
-					t.Errorf("%s: a receipt was issued", f.name)
-				} else if !errors.Is(err, eventlog.ErrLogCorrupt) && !errors.Is(err, event.ErrEncrypted) {
-					t.Errorf("%s: %v", f.name, err)
-				}
-				change(t, db, f.mend)
-				if err := issue(); err != nil {
-					t.Fatalf("%s, mended: %v", f.name, err)
-				}
-			}
+	for kind := range databases {
+		for _, encrypted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/encrypted %t", kind, encrypted), func(t *testing.T) { forgeEach(t, kind, key, trust, encrypted) })
+		}
+	}
+}
 
-			// A whole history, consistent in itself, in place of the one that was sealed.
-			change(t, db, "UPDATE run_checkpoint SET signed = CAST(replace(CAST(signed AS TEXT), '— ', '— x') AS BLOB)")
-			if err := issue(); err == nil {
-				t.Error("a checkpoint that was changed got a receipt")
+func forgeEach(t *testing.T, kind string, key *seal.Key, trust *seal.Policy, encrypted bool) {
+	db, opener, id := sealedDatabase(t, kind, key, encrypted)
+	issue := func() error {
+		all, err := (&receipt.Issuer{Key: key}).Issue(t.Context(), db, opener, id)
+		for _, r := range all {
+			if _, wrong := r.Check(trust); wrong != nil {
+				t.Errorf("an issued receipt is refused: %v", wrong)
 			}
-		})
+			if r.Proof == "" || r.COSE == nil {
+				t.Error("a receipt of a sealed run has no proof")
+			}
+		}
+		return err
+	}
+	if err := issue(); err != nil {
+		t.Fatal(err)
+	}
+	// forge changes a column of one row, asks, and changes it back.
+	forge := func(table, column, where string, forged, was any) {
+		t.Helper()
+		name := fmt.Sprintf("%s.%s WHERE %s: %x", table, column, where, forged)
+		change(t, db, "UPDATE "+table+" SET "+column+" = $1 WHERE "+where, forged)
+		if err := issue(); err == nil {
+			t.Errorf("%s: a receipt was issued", name)
+		} else if !errors.Is(err, eventlog.ErrLogCorrupt) && !errors.Is(err, event.ErrEncrypted) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if column == "seq" {
+			where = strings.Replace(where, fmt.Sprint(was), fmt.Sprint(forged), 1)
+		}
+		change(t, db, "UPDATE "+table+" SET "+column+" = $1 WHERE "+where, was)
+		if err := issue(); err != nil {
+			t.Fatalf("%s, mended: %v", name, err)
+		}
+	}
+	number := func(table, column, where string, by int64) {
+		t.Helper()
+		was := query[int64](t, db, "SELECT "+column+" FROM "+table+" WHERE "+where)[0]
+		forge(table, column, where, was+by, was)
+	}
+	blob := func(table, column, where string, forgeries ...func(was []byte) []byte) {
+		t.Helper()
+		was := query[[]byte](t, db, "SELECT "+column+" FROM "+table+" WHERE "+where)[0]
+		for _, f := range forgeries {
+			forge(table, column, where, f(bytes.Clone(was)), was)
+		}
+	}
+	zero := func([]byte) []byte { return make([]byte, 32) }
+	run := "run_id = '" + id + "'"
+	for _, seq := range query[int64](t, db, "SELECT seq FROM eventlog_events WHERE "+run) {
+		row := fmt.Sprintf("seq = %d AND %s", seq, run)
+		number("eventlog_events", "ts", row, -1000)
+		number("eventlog_events", "kind", row, 100)
+		forge("eventlog_events", "seq", row, int64(99), seq)
+		if seq > 1 {
+			blob("eventlog_events", "prev_hash", row, zero)
+		} else {
+			forge("eventlog_events", "prev_hash", row, make([]byte, 32), nil)
+		}
+		blob("eventlog_events", "payload", row,
+			func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+			func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
+			func(b []byte) []byte { return append(b, 0) })
+	}
+	for _, column := range []string{"started", "last_seq", "terminal", "turns", "tools", "input_tokens", "output_tokens", "duration_ms"} {
+		number("run", column, run, 1)
+	}
+	blob("run", "head", run, func([]byte) []byte { return bytes.Repeat([]byte{1}, 32) }) // without a head a row says nothing
+	blob("run_leaf", "merkle_root", run, zero)
+	blob("run_leaf", "terminal_hash", run, zero)
+	number("run_leaf", "events", run, 1)
+	for _, place := range []int{0, 3} { // the run is leaf 1 of three: its path is the hashes of the leaves 0 and 2
+		blob("run_leaf_hash", "hash", fmt.Sprint("place = ", place), zero)
+	}
+	if !encrypted { // the modules of tenants are elsewhere
+		blob("module", "wasm", "1 = 1", func([]byte) []byte { return []byte("other") })
+	}
+
+	// A whole history, consistent in itself, in place of the one that was sealed.
+	signed := query[[]byte](t, db, "SELECT signed FROM run_checkpoint")[0]
+	change(t, db, "UPDATE run_checkpoint SET signed = $1", bytes.Replace(signed, []byte("— "), []byte("— x"), 1))
+	if err := issue(); err == nil {
+		t.Error("a checkpoint that was changed got a receipt")
 	}
 }
 
 // TestNoSignatureOnAForeignRoot: the owner of a key does not sign, as a COSE receipt, the root of a
 // checkpoint that another key made.
 func TestNoSignatureOnAForeignRoot(t *testing.T) {
-	db, _, id := sealedDatabase(t, fixedKey(t, "example.com/runs", 1), false)
+	db, _, id := sealedDatabase(t, "SQLite", fixedKey(t, "example.com/runs", 1), false)
 	for _, name := range []string{"example.com/runs", "example.com/others"} {
 		other := fixedKey(t, name, 2)
 		all, err := (&receipt.Issuer{Key: other}).Issue(context.Background(), db, nil, id)
