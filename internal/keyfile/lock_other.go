@@ -4,5 +4,8 @@ package keyfile
 
 import "errors"
 
+// nonBlocking is for [Open].
+const nonBlocking = 0
+
 // Lock fails: here files have no locks.
 func Lock(string) (unlock func(), err error) { return nil, errors.ErrUnsupported }

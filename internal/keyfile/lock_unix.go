@@ -8,6 +8,9 @@ import (
 	"syscall"
 )
 
+// nonBlocking is for [Open].
+const nonBlocking = syscall.O_NONBLOCK
+
 // Lock waits until no other process, and no other caller, has the lock of a file, which it
 // makes. The lock ends with the process, and the file remains.
 func Lock(path string) (unlock func(), err error) {

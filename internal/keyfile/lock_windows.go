@@ -10,6 +10,9 @@ import (
 // errShared is ERROR_SHARING_VIOLATION.
 const errShared = syscall.Errno(32)
 
+// nonBlocking is for [Open].
+const nonBlocking = syscall.O_NONBLOCK
+
 // Lock waits until no other process, and no other caller, has the lock of a file, which it
 // makes. The lock ends with the process, and the file remains.
 func Lock(path string) (unlock func(), err error) {

@@ -21,8 +21,8 @@ func Open(path string) (*os.File, error) {
 	if err := regular(path, os.Stat); err != nil {
 		return nil, err
 	}
-	// The path may lead elsewhere by now. O_NONBLOCK makes opening a pipe return.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	// The path may lead elsewhere by now. nonBlocking makes opening a pipe return.
+	f, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
 		return nil, err
 	}

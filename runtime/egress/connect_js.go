@@ -17,6 +17,10 @@ func (c *Client) connect(context.Context, target, bool) (net.Conn, error) {
 	return nil, failf(abi.StatusNetwork, "%s", errNoNetwork)
 }
 
+func (c *Client) resolve(context.Context, target, bool) ([]netip.Addr, error) {
+	return nil, errNoNetwork
+}
+
 func (c *Client) secure(context.Context, net.Conn, target) (net.Conn, error) {
 	return nil, errNoNetwork
 }
