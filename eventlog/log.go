@@ -54,11 +54,10 @@ type MissingTableError struct {
 
 // Error names the table.
 func (e *MissingTableError) Error() string {
-	text := e.Unwrap().Error() + ": the database has no table " + e.Table
-	if e.Earlier {
-		text += ", because an earlier version wrote it"
+	if e.Earlier { // which migrate cannot make
+		return "eventlog: schema outdated: the database has no table " + e.Table + ", because an earlier version wrote it"
 	}
-	return text
+	return e.Unwrap().Error() + ": the database has no table " + e.Table
 }
 
 // Unwrap returns [ErrLogCorrupt] or [ErrSchemaOutdated].

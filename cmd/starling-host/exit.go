@@ -211,6 +211,8 @@ func explain(err error) *failure {
 func explainOpen(e *starling.OpenError) *failure {
 	f := &failure{code: exitFailed, message: starling.PlainError(e.Err)}
 	switch {
+	case errors.As(e.Err, new(*eventlog.MissingTableError)): // no migration can make it
+		f = explain(e.Err)
 	case errors.Is(e.Err, eventlog.ErrSchemaOutdated):
 		f.hint = pasteable("starling-host migrate", named(e.Where))
 	case onServer(e.Where):

@@ -147,7 +147,7 @@ func queueOf(ctx context.Context, log database) (*jobs, error) {
 // queue, or this program cannot read it.
 func queueIn(ctx context.Context, log database) (*jobs, error) {
 	q, err := queueOf(ctx, log)
-	if errors.Is(err, serve.ErrNoQueue) || errors.Is(err, eventlog.ErrReadOnly) || store.Denied(err) {
+	if errors.Is(err, serve.ErrNoQueue) || errors.Is(err, eventlog.ErrReadOnly) || store.Denied(err) || errors.Is(err, eventlog.ErrSchemaTooNew) {
 		return nil, nil
 	}
 	return q, err

@@ -106,7 +106,8 @@ func explain(ctx context.Context, log *slog.Logger, name string, err error) stri
 	switch {
 	case unreadable != "":
 		return unreadable
-	case kind == abi.ErrorDiscard, errors.As(err, &mistake), errors.Is(err, eventlog.ErrLogCorrupt):
+	case kind == abi.ErrorDiscard, errors.As(err, &mistake), errors.Is(err, eventlog.ErrLogCorrupt), errors.Is(err, event.ErrEncrypted),
+		errors.Is(err, eventlog.ErrSchemaOutdated), errors.Is(err, eventlog.ErrSchemaTooNew):
 		return display.PrintableError(err)
 	case errors.Is(err, eventlog.ErrRunNotFound):
 		return "run not found"
