@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,16 +25,17 @@ import (
 // crowd is a host in a process of its own, and tenants with a policy and, once it is
 // uploaded, the module testdata/tools/rogue each.
 type crowd struct {
-	t      *testing.T
-	dir    string
-	module []byte
-	master tenant.MasterKey
-	keys   map[string]string // by tenant
-	env    []string          // of the host and of commands, beside this process's
-	cmd    *exec.Cmd
-	url    string
-	stderr lockedBuffer
-	client *http.Client
+	t        *testing.T
+	dir      string
+	module   []byte
+	master   tenant.MasterKey
+	database string            // the default is a file in dir
+	keys     map[string]string // by tenant
+	env      []string          // of the host and of commands, beside this process's
+	cmd      *exec.Cmd
+	url      string
+	stderr   lockedBuffer
+	client   *http.Client
 }
 
 // lockedBuffer is a buffer that several goroutines use.
@@ -124,7 +126,7 @@ func (c *crowd) withStore(use func(*tenant.Store)) {
 // the command.
 func (c *crowd) start(more string, wrap func([]string) []string) {
 	c.t.Helper()
-	file := "listen: 127.0.0.1:0\ndatabase: host.db\nkey_file: host.key\npolicy: policy.yaml\n" + more
+	file := "listen: 127.0.0.1:0\ndatabase: " + cmp.Or(c.database, "host.db") + "\nkey_file: host.key\npolicy: policy.yaml\n" + more
 	c.must(os.WriteFile(c.path("host.yaml"), []byte(file), 0o600))
 	args := []string{"starling-host", "serve", "--config", "host.yaml"}
 	if wrap != nil {

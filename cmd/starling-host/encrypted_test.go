@@ -112,7 +112,7 @@ func TestServedEncryptedRuns(t *testing.T) {
 		if file != "" {
 			args = append(args, "--key-file", file)
 		}
-		if answer := askAssistant(t, args); strings.Contains(answer, "payload is encrypted") == opened || !strings.Contains(answer, "ToolCallScheduled") {
+		if answer := askAssistant(t, args, searchRuns); strings.Contains(answer, "payload is encrypted") == opened || !strings.Contains(answer, "ToolCallScheduled") {
 			t.Errorf("mcp with the key %q: %s", file, answer)
 		}
 	}
@@ -149,14 +149,15 @@ func TestErasedWhileServed(t *testing.T) {
 	}
 }
 
-// askAssistant starts a server and returns what it finds.
-func askAssistant(t *testing.T, args []string) string {
+// askAssistant starts a server, sends it messages, the first of which initializes it, and returns the answer to
+// the next one.
+func askAssistant(t *testing.T, args []string, messages string) string {
 	t.Helper()
 	stdin, send := io.Pipe()
 	receive, stdout := io.Pipe()
 	done := make(chan int, 1)
 	go func() { done <- Main(args, stdin, stdout, io.Discard); stdout.Close() }()
-	go io.WriteString(send, searchRuns) // what it does not read is not waited for
+	go io.WriteString(send, messages) // what it does not read is not waited for
 	lines := bufio.NewReader(receive)
 	_, err := lines.ReadString('\n')
 	answer, err2 := lines.ReadString('\n')
@@ -167,10 +168,13 @@ func askAssistant(t *testing.T, args []string) string {
 	return answer
 }
 
-// searchRuns is what an assistant sends to find a call.
-const searchRuns = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+// initialize is what an assistant sends first.
+const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
-{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search_runs","arguments":{"kind":"ToolCallScheduled"}}}
+`
+
+// searchRuns is what an assistant sends to find a call.
+const searchRuns = initialize + `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search_runs","arguments":{"kind":"ToolCallScheduled"}}}
 `
 
 // openTestLog writes a database without tenants that has one run.
