@@ -320,10 +320,28 @@ var withoutBudget = []reading{
 		cmd/starling-host/internal/dap.decode cmd/starling-host/internal/toolcase.Body.bytes
 		cmd/starling-host/internal/toolcase.Headers.UnmarshalJSON cmd/starling-host/internal/toolcase.Parse
 		cmd/starling-host/internal/toolcase.canonical cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody
-		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect host/debug.Files.read`},
+		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect`},
+	{"requests of tenants and of assistants", "A body has at most 1 MiB, and a message for MCP mcpsrv.maxBody; a host reserves 32 bytes for each byte; each function decodes it once", `
+		serve/internal/daemon.Daemon.Call serve/internal/daemon.Daemon.openTool serve/internal/daemon.decodeJSON
+		serve/internal/daemon.decodeMembers serve/internal/daemon.merge serve/internal/daemon.parseCursor
+		serve/internal/mcpsrv.ServeStdio serve/internal/mcpsrv.calling serve/internal/mcpsrv.cancelledID
+		serve/internal/mcpsrv.checkMessages serve/internal/mcpsrv.idAtEdge serve/internal/mcpsrv.lines.Read
+		serve/internal/mcpsrv.passing serve/internal/mcpsrv.peeked serve.LocalTools.request`},
+	{"rows of the database of the host", "The host wrote them, after it had checked the request or the module that they come from", `
+		serve/internal/daemon.Daemon.describe serve/internal/daemon.order.decode`},
+	{"MCP servers", "A message has at most mcptool.maxMessageBytes, and a list maxListBytes and maxItems, which mcptool.New promises; each function reads it once, and canon bounds the depth", `
+		runtime/mcptool.Client.call runtime/mcptool.Definition.Canonical runtime/mcptool.ToolError.Error runtime/mcptool.connection.pages
+		runtime/mcptool.definition runtime/mcptool.eventStream.Read runtime/mcptool.inFlight.elicit runtime/mcptool.presented.newTool
+		runtime/mcptool.processConn.decode runtime/mcptool.processConn.read runtime/mcptool.remade runtime/mcptool.remoteTool.OutputSchema
+		runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
+		runtime/mcptool.withoutCopies serve.LocalTools.itemsOf serve.renamed serve/internal/mcpsrv.addTool
+		serve/internal/mcpsrv.assistantOf serve/internal/mcpsrv.text serve/internal/mcpsrv.wholeResult.MarshalJSON`},
+	{"documents that a module returns", "The limit on its output bounds them, and canon parses in linear time with a bound on the depth; the validator bounds a schema", `
+		host/guest.openOutput host/guest.parseDescription host/guest.printed host/guest.program.answer host/guest.reported
+		host/guest.textOf`},
 	{"files of the host itself", "Only the owner of the host can write them", `
 		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
-		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve.Pins.read 
+		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve.Pins.read
 		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines`},
 	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
 		host/internal/worker.newFrameReader host/internal/worker.ownSettings host/internal/worker.process.greet
@@ -346,10 +364,8 @@ var owed = []reading{
 		host/artifact.cosigned.verify host/artifact.typeOf 
 		host/artifact.layout.index host/artifact.readCosignKey host/artifact.unpack
 		host/internal/registry.buildScript host/internal/registry.decodePackages host/internal/registry.folder.options
-		host/internal/registry.folder.read 
-		
-		host/internal/registry.native.findAsc 
-		host/internal/registry.placeTable `},
+		host/internal/registry.folder.read
+		host/internal/registry.native.findAsc`},
 	{"bundles, receipts and archives of others", "eventlog/seal, eventlog/receipt, eventlog/internal/archive and verify", `
 		cmd/starling-host.receiptsIn 
 		cmd/starling-host/internal/verifier.Bundle cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.Page
@@ -364,20 +380,4 @@ var owed = []reading{
 		runtime/internal/validate.Compile runtime/internal/validate.IsObject runtime/internal/validate.PatternSteps
 		runtime/internal/validate.Subschemas runtime/internal/validate.patterns.compile runtime/internal/validate.values.string
 		runtime/internal/validate.valuesOf`},
-	{"requests of tenants", "serve/internal/daemon and serve/internal/mcpsrv", `
-		serve/internal/daemon.Daemon.Call serve/internal/daemon.Daemon.describe serve/internal/daemon.Daemon.openTool
-		serve/internal/daemon.decodeJSON serve/internal/daemon.decodeMembers serve/internal/daemon.merge serve/internal/daemon.order.decode
-		serve/internal/daemon.parseCursor serve/internal/mcpsrv.ServeStdio serve/internal/mcpsrv.addTool serve/internal/mcpsrv.assistantOf
-		serve/internal/mcpsrv.calling serve/internal/mcpsrv.cancelledID serve/internal/mcpsrv.checkMessages serve/internal/mcpsrv.idAtEdge
-		serve/internal/mcpsrv.lines.Read serve/internal/mcpsrv.passing serve/internal/mcpsrv.peeked serve/internal/mcpsrv.text
-		serve/internal/mcpsrv.wholeResult.MarshalJSON`},
-	{"MCP servers", "runtime/mcptool and serve: lists and answers of servers", `
-		runtime/mcptool.Client.call runtime/mcptool.Definition.Canonical runtime/mcptool.ToolError.Error runtime/mcptool.connection.pages
-		runtime/mcptool.definition runtime/mcptool.eventStream.Read runtime/mcptool.inFlight.elicit runtime/mcptool.presented.newTool
-		runtime/mcptool.processConn.decode runtime/mcptool.processConn.read runtime/mcptool.remade runtime/mcptool.remoteTool.OutputSchema
-		runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
-		runtime/mcptool.withoutCopies serve.LocalTools.itemsOf serve.LocalTools.owners serve.LocalTools.request serve.pin.values serve.renamed`},
-	{"modules of tenants", "host/guest and host/sandbox: descriptions, envelopes, start images", `
-		host/guest.openOutput host/guest.parseDescription host/guest.printed host/guest.program.answer host/guest.program.receive
-		host/guest.reported host/guest.textOf host/guest.withSidecar host/sandbox.DecodePrepared host/sandbox.Prepared.saved`},
 }

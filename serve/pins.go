@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/mcptool"
 )
 
@@ -256,11 +257,16 @@ func namesOf[V any](a, b map[string]V) []string {
 	return slices.Compact(names)
 }
 
-// values returns each value of a definition that has no members, by its pointer.
+// values returns each value of a definition that has no members, by its pointer. A definition that is
+// nested too deeply for its size is one value: each level is parsed anew.
 func (p pin) values() map[string]string {
+	budget := work.New(context.Background(), work.ForSize(len(p.Definition)))
 	into := map[string]string{}
 	var add func(pointer string, doc json.RawMessage)
 	add = func(pointer string, doc json.RawMessage) {
+		if budget.Spend(len(doc)+1) != nil || budget.Hold(len(pointer)+len(doc)) != nil {
+			return
+		}
 		var members map[string]json.RawMessage
 		var elements []json.RawMessage
 		_ = json.Unmarshal(doc, &members)
@@ -275,6 +281,8 @@ func (p pin) values() map[string]string {
 			into[pointer] = cmp.Or(string(doc), "null")
 		}
 	}
-	add("", p.Definition)
+	if add("", p.Definition); budget.Spend(0) != nil || budget.Hold(0) != nil {
+		return map[string]string{"": string(p.Definition)}
+	}
 	return into
 }

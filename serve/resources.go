@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
@@ -109,7 +110,24 @@ func (l *LocalTools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.
 	return result, err
 }
 
-var templateVariable = regexp.MustCompile(`\\\{.*?\\\}`)
+var templateVariable = regexp.MustCompile(`\{.*?\}`)
+
+// fits reports whether a URI is one of a template, whose variables stand for any text.
+func fits(b *work.Budget, template, uri string) bool {
+	if b.Spend((len(template)+len(uri))/64+1) != nil {
+		return false
+	}
+	parts := templateVariable.Split(template, -1)
+	last := len(parts) - 1
+	if last == 0 {
+		return uri == template && template != ""
+	}
+	uri, found := strings.CutPrefix(uri, parts[0])
+	for i := 1; i < last && found; i++ {
+		_, uri, found = strings.Cut(uri, parts[i])
+	}
+	return found && strings.HasSuffix(uri, parts[last])
+}
 
 // owners returns the servers that list a URI, or else those with a matching template, or
 // else all.
@@ -117,6 +135,7 @@ func (l *LocalTools) owners(ctx context.Context, servers []*localServer, uri str
 	if len(servers) == 1 {
 		return servers
 	}
+	budget := work.New(ctx, work.ForSize(len(uri)))
 	for _, method := range []string{"resources/list", "resources/templates/list"} {
 		var owners []*localServer
 		for _, s := range servers {
@@ -129,9 +148,7 @@ func (l *LocalTools) owners(ctx context.Context, servers []*localServer, uri str
 			if slices.ContainsFunc(items, func(item json.RawMessage) bool {
 				var said struct{ URI, URITemplate string }
 				_ = json.Unmarshal(item, &said) // an invalid item has neither
-				pattern := templateVariable.ReplaceAllString(regexp.QuoteMeta(said.URI+said.URITemplate), ".*")
-				matches, err := regexp.MatchString("(?s)^(?:"+pattern+")$", uri)
-				return matches && err == nil && pattern != ""
+				return fits(budget, said.URI+said.URITemplate, uri)
 			}) {
 				owners = append(owners, s)
 			}

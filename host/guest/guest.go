@@ -119,7 +119,7 @@ func (m *Module) describe(ctx context.Context, wasm []byte, o Options, side *reg
 		}
 	}
 	if side != nil {
-		doc, err = withSidecar(doc, side, o.Name)
+		doc, err = withSidecar(work.New(ctx, work.ForSize(len(doc))), doc, side, o.Name)
 	}
 	if err == nil {
 		tools, err = parseDescription(doc, o.New)

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/schema"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -51,7 +53,7 @@ const programInput = `{"type":"object","properties":{` +
 
 // withSidecar returns the description of a module with what its sidecar says. Doc is the module's
 // own, or nil for a WASI command, which is named after its file unless the sidecar has a name.
-func withSidecar(doc []byte, side *registry.Sidecar, file string) ([]byte, error) {
+func withSidecar(budget *work.Budget, doc []byte, side *registry.Sidecar, file string) ([]byte, error) {
 	var d abi.Description
 	if doc == nil {
 		names := slices.Sorted(maps.Keys(side.Tools))
@@ -69,6 +71,9 @@ func withSidecar(doc []byte, side *registry.Sidecar, file string) ([]byte, error
 		return nil, err
 	}
 	for name, says := range side.Tools {
+		if err := budget.Spend(len(d.Tools)); err != nil {
+			return nil, err
+		}
 		i := slices.IndexFunc(d.Tools, func(t abi.ToolDescription) bool { return t.Name == name })
 		switch {
 		case i < 0:
@@ -104,11 +109,15 @@ func withSidecar(doc []byte, side *registry.Sidecar, file string) ([]byte, error
 type program registry.SidecarTool
 
 // receive fills a call with the arguments, the environment and the standard input, of at most so
-// many bytes together.
-func (p *program) receive(call *sandbox.Call, input *canon.Doc, variables []byte, most uint64) error {
+// many bytes together. Each use of a member counts: a sidecar may name one as often as it likes.
+func (p *program) receive(budget *work.Budget, call *sandbox.Call, input *canon.Doc, variables []byte, most uint64) error {
 	members, _ := input.Members()
 	size := uint64(0)
+	var spent error
 	value := func(m *canon.Doc) string {
+		if spent = cmp.Or(spent, budget.Spend(len(m.JSON)/64+1), budget.Hold(len(m.JSON)+32)); spent != nil {
+			return ""
+		}
 		text := textOf(m.JSON)
 		if size += uint64(len(text)); size > most {
 			return ""
@@ -149,7 +158,7 @@ func (p *program) receive(call *sandbox.Call, input *canon.Doc, variables []byte
 			complete := true
 			for _, template := range templates {
 				var list []json.RawMessage
-				if m := members[strings.Trim(template, "{}")]; m != nil && registry.Placeholder.FindString(template) == template && json.Unmarshal(m.JSON, &list) == nil {
+				if m := members[strings.Trim(template, "{}")]; m != nil && registry.Placeholder.FindString(template) == template && budget.Spend(len(m.JSON)) == nil && json.Unmarshal(m.JSON, &list) == nil {
 					for _, item := range list {
 						words = append(words, value(&canon.Doc{JSON: item}))
 					}
@@ -166,6 +175,9 @@ func (p *program) receive(call *sandbox.Call, input *canon.Doc, variables []byte
 	if p.Stdin != nil {
 		text, _ := fill(*p.Stdin)
 		call.Input = []byte(text)
+	}
+	if spent != nil {
+		return fmt.Errorf("%w: arguments and standard input: %w", tool.ErrLimit, spent)
 	}
 	if size > most {
 		return fmt.Errorf("%w: arguments and standard input of more than %d bytes", tool.ErrLimit, most)

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -172,7 +173,7 @@ func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*
 		},
 	}
 	if t.program != nil {
-		if err := t.program.receive(&call, input, info.Variables, t.module.sandbox.Limits().InputBytes); err != nil {
+		if err := t.program.receive(work.New(ctx, work.ForSize(len(input.JSON))), &call, input, info.Variables, t.module.sandbox.Limits().InputBytes); err != nil {
 			return nil, err
 		}
 	} else if !t.module.command() {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/gob"
 	"errors"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/host/internal/cachefile"
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Prepared modules are kept beside the code, so that each version of this program checks
@@ -47,6 +49,10 @@ func DecodePrepared(b []byte) (*Prepared, error) {
 	r := bytes.NewReader(b)
 	if err := gob.NewDecoder(r).Decode(&e); err != nil {
 		return nil, fmt.Errorf("sandbox: a prepared module: %w", err)
+	}
+	budget := work.New(context.Background(), work.ForSize(len(b)))
+	if err := budget.Spend(len(e.Offsets)); err != nil || len(e.Offsets) != len(e.Lengths) {
+		return nil, errors.Join(errors.New("sandbox: the data of a prepared module is not what it lists"), err)
 	}
 	b = b[len(b)-r.Len():]
 	e.Data = make([]rewrite.Segment, len(e.Offsets))

@@ -3,7 +3,9 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
+	"encoding/gob"
 	"errors"
 	"os"
 	"path/filepath"
@@ -31,6 +33,13 @@ func TestPreparedSurvivesTheWay(t *testing.T) {
 	for n := range body {
 		if _, err := DecodePrepared(body[:n]); err == nil {
 			t.Fatalf("%d of %d bytes are a module", n, len(body))
+		}
+	}
+	for _, e := range []encoded{{Offsets: []uint32{1}}, {Lengths: []uint32{0}}, {Offsets: []uint32{1}, Lengths: []uint32{0, 0}}} {
+		var b bytes.Buffer
+		must(t, gob.NewEncoder(&b).Encode(&e))
+		if _, err := DecodePrepared(b.Bytes()); err == nil {
+			t.Errorf("%d places and %d lengths are the data of a module", len(e.Offsets), len(e.Lengths))
 		}
 	}
 	for i, v := range reflect.ValueOf(prepared).Fields() {

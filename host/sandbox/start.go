@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // start is the initial state of every call of a module: the state after start function,
@@ -162,7 +164,11 @@ func (m *Module) keep(p *Prepared) error {
 func (p *Prepared) saved() (*start, error) {
 	var k savedStart
 	s := &start{}
-	err := json.Unmarshal(p.Start, &k)
+	budget := work.New(context.Background(), work.ForSize(len(p.Start)))
+	err := errors.Join(budget.Spend(len(p.Start)/64+len(p.Data)), budget.Hold(8*len(p.Start)))
+	if err == nil {
+		err = json.Unmarshal(p.Start, &k)
+	}
 	if err == nil {
 		err = s.random.UnmarshalBinary(k.Random)
 	}

@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // bundled is the one script that a tool in TypeScript or JavaScript and all its imports become.
@@ -76,7 +78,7 @@ func bundle(root, name string) (*bundled, error) {
 	var code, lines []byte
 	for _, out := range built.OutputFiles {
 		if filepath.Ext(out.Path) == ".map" {
-			lines, err = placeTable(out.Contents)
+			lines, err = placeTable(work.New(context.Background(), work.ForSize(len(out.Contents))), out.Contents)
 		} else if filepath.Ext(out.Path) == ".js" {
 			code = out.Contents
 		}
@@ -295,7 +297,7 @@ var (
 // and columns are as far from each other as in the file. It is the line and the column in the
 // script at which it begins, the number of the file, or -1 for none, and what is added to a line and
 // to a column to find them there.
-func placeTable(sourceMap []byte) ([]byte, error) {
+func placeTable(budget *work.Budget, sourceMap []byte) ([]byte, error) {
 	var m struct {
 		Mappings string
 		Sources  []string
@@ -324,6 +326,9 @@ func placeTable(sourceMap []byte) ([]byte, error) {
 		if group == "" {
 			add(at, 0, run{file: -1})
 			continue
+		}
+		if err := budget.Spend(len(group)); err != nil {
+			return nil, err
 		}
 		column, begin := 0, 0 // what is before the first mapping of a line belongs to it
 		segments := strings.Split(group, ",")
