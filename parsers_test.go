@@ -320,7 +320,7 @@ var withoutBudget = []reading{
 		cmd/starling-host/internal/dap.decode cmd/starling-host/internal/toolcase.Body.bytes
 		cmd/starling-host/internal/toolcase.Headers.UnmarshalJSON cmd/starling-host/internal/toolcase.Parse
 		cmd/starling-host/internal/toolcase.canonical cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody
-		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect`},
+		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect host/debug.Files.read`},
 	{"requests of tenants and of assistants", "A body has at most 1 MiB, and a message for MCP mcpsrv.maxBody; a host reserves 32 bytes for each byte; each function decodes it once", `
 		serve/internal/daemon.Daemon.Call serve/internal/daemon.Daemon.openTool serve/internal/daemon.decodeJSON
 		serve/internal/daemon.decodeMembers serve/internal/daemon.merge serve/internal/daemon.parseCursor

@@ -24,7 +24,7 @@ func TestFilesOfStrangers(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.c": "a.c", "/build/src/a.c": "src/a.c", "b/a.c": "a.c", "../../src/a.c": "src/a.c", "": "", "/": "", "b.c": "", "src": "",
 		strings.Repeat("x/", 100) + "a.c":       "a.c",
-		strings.Repeat("x/", 1_000_000) + "a.c": "", // too many ends to try
+		strings.Repeat("x/", 1_000_000) + "a.c": "a.c",
 	} {
 		_, lines := debug.NewFiles(dir).Lines(name)
 		if got := strings.Join(lines, "\n"); got != want {
