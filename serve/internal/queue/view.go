@@ -147,31 +147,43 @@ func (q *Queue) Stats(ctx context.Context) (all Stats, err error) {
 	return all, err
 }
 
+// countLoads reads the counts that a tenant's row has.
+const countLoads = "SELECT tenant, ready + ending, sleeping, running FROM queue_tenant WHERE ready + sleeping + running + ending > 0"
+
+// oldestLoads finds when the oldest job of each tenant in each state was enqueued. Of the ready ones,
+// the first of each priority is enough, which an index has: a queue is long where these are many.
+const oldestLoads = `WITH RECURSIVE front (tenant, rank) AS (
+	SELECT tenant, (SELECT min(rank) FROM queue_job WHERE tenant = queue_tenant.tenant AND state = 0) FROM queue_tenant WHERE ready > 0
+	UNION ALL
+	SELECT tenant, (SELECT min(rank) FROM queue_job WHERE tenant = front.tenant AND state = 0 AND rank > front.rank) FROM front WHERE rank IS NOT NULL
+)
+SELECT tenant, (SELECT enqueued FROM queue_job WHERE tenant = front.tenant AND state = 0 AND rank = front.rank ORDER BY number LIMIT 1) FROM front WHERE rank IS NOT NULL
+UNION ALL SELECT tenant, min(enqueued) FROM queue_job WHERE state = 1 GROUP BY tenant
+UNION ALL SELECT tenant, min(enqueued) FROM queue_job WHERE state = 2 GROUP BY tenant
+UNION ALL SELECT tenant, min(enqueued) FROM queue_job WHERE state = 3 GROUP BY tenant`
+
 // Loads counts the jobs of each tenant that has any.
 func (q *Queue) Loads(ctx context.Context) (loads map[string]Stats, err error) {
 	err = q.log.View(ctx, func(v eventlog.Querier) error {
 		loads = make(map[string]Stats)
-		return v.Query("SELECT tenant, state, count(*), min(enqueued) FROM queue_job GROUP BY tenant, state", nil, func(r eventlog.Row) error {
-			var tenant string
-			var state, n int
+		var name string
+		err := v.Query(countLoads, nil, func(r eventlog.Row) error {
+			var s Stats
+			err := r.Scan(&name, &s.Ready, &s.Sleeping, &s.Running)
+			loads[name] = s
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return v.Query(oldestLoads, nil, func(r eventlog.Row) error {
 			var oldest time.Time
-			if err := r.Scan(&tenant, &state, &n, &oldest); err != nil {
-				return err
-			}
-			s := loads[tenant]
-			switch state {
-			case ready, ending:
-				s.Ready += n
-			case sleeping:
-				s.Sleeping = n
-			case running:
-				s.Running = n
-			}
-			if s.Oldest.IsZero() || oldest.Before(s.Oldest) {
+			err := r.Scan(&name, &oldest)
+			if s, ok := loads[name]; ok && (s.Oldest.IsZero() || oldest.Before(s.Oldest)) {
 				s.Oldest = oldest
+				loads[name] = s
 			}
-			loads[tenant] = s
-			return nil
+			return err
 		})
 	})
 	return loads, err
