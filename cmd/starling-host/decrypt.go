@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -97,8 +98,9 @@ func (u *decrypting) of(ctx context.Context, runID string) (eventlog.EventLog, e
 		return u.database, nil
 	}
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if o := u.logs[id]; time.Now().Before(o.until) {
+	o := u.logs[id]
+	u.mu.Unlock() // the database may take its time
+	if time.Now().Before(o.until) {
 		return o.EventLog, nil
 	}
 	var log eventlog.EventLog = u.database
@@ -109,6 +111,9 @@ func (u *decrypting) of(ctx context.Context, runID string) (eventlog.EventLog, e
 	if err != nil && !errors.Is(err, tenant.ErrNotFound) && !errors.Is(err, tenant.ErrErased) {
 		return nil, err
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.logs, func(_ string, o opened) bool { return time.Now().After(o.until) })
 	u.logs[id] = opened{log, time.Now().Add(keyTime)}
 	return log, nil
 }

@@ -37,6 +37,8 @@ type Client struct {
 	closing context.Context
 	close   context.CancelFunc
 
+	greeting atomic.Pointer[mcp.InitializeResult] // the last server's introduction of itself
+
 	using chan struct{} // capacity 1: held while a goroutine uses the fields below
 	conn  *connection   // nil without a server
 }
@@ -112,6 +114,7 @@ func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 func newClient(o Options) *Client {
 	c := &Client{presented: presented{options: o}, told: &tail{}, using: make(chan struct{}, 1)}
 	c.closing, c.close = context.WithCancel(context.Background())
+	c.greeting.Store(&mcp.InitializeResult{})
 	return c
 }
 
@@ -143,6 +146,7 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 		return c.explain("connect", err)
 	}
 	conn.session = session
+	c.greeting.Store(session.InitializeResult())
 	go func() { // ends with the session, which Close ends
 		defer close(conn.gone)
 		_ = session.Wait()
@@ -237,22 +241,12 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 func (c *Client) LastWords() string { return c.options.hide(c.told.String()) }
 
 // Instructions returns the server's instructions for the use of its tools.
-func (c *Client) Instructions() string { return c.greeting().Instructions }
+func (c *Client) Instructions() string { return c.greeting.Load().Instructions }
 
 // Offers reports whether the server has "resources" or "prompts".
 func (c *Client) Offers(what string) bool {
-	has := c.greeting().Capabilities
+	has := c.greeting.Load().Capabilities
 	return has != nil && (what == "resources" && has.Resources != nil || what == "prompts" && has.Prompts != nil)
-}
-
-// greeting returns the server's introduction of itself.
-func (c *Client) greeting() *mcp.InitializeResult {
-	c.using <- struct{}{}
-	defer func() { <-c.using }()
-	if c.conn == nil || c.conn.session == nil {
-		return &mcp.InitializeResult{}
-	}
-	return c.conn.session.InitializeResult()
 }
 
 // Close ends the calls in flight and the connection. A program has five seconds to exit
