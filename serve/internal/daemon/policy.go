@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -213,20 +215,36 @@ func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
 }
 
 // connectionLimits bound the simultaneous connections of a tenant's tools. The tenant's policies
-// decide about the requests. There is one entry for each tenant.
-type connectionLimits struct{ of sync.Map } // of *egress.Slots by tenant, shared by all its modules
+// decide about the requests. A tenant is forgotten when none of its modules is loaded any more.
+type connectionLimits struct {
+	mu sync.Mutex
+	of map[string]weak.Pointer[egress.Slots] // by tenant, shared by all its modules; guarded by mu
+}
 
 // client returns a client for a module of a tenant. A negative limit sets no bound.
 func (c *connectionLimits) client(t tenant.Tenant) *egress.Client {
-	slots, _ := c.of.LoadOrStore(t.ID, egress.NewSlots(t.Limits.Connections))
-	return egress.New(egress.Config{Slots: slots.(*egress.Slots)})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slots := c.of[t.ID].Value()
+	if slots == nil {
+		maps.DeleteFunc(c.of, func(_ string, unused weak.Pointer[egress.Slots]) bool { return unused.Value() == nil })
+		if c.of == nil {
+			c.of = map[string]weak.Pointer[egress.Slots]{}
+		}
+		slots = egress.NewSlots(t.Limits.Connections)
+		c.of[t.ID] = weak.Make(slots)
+	}
+	return egress.New(egress.Config{Slots: slots})
 }
 
 // allow has the limit of a tenant whose row was read just now hold, also for modules
 // that were loaded before.
 func (c *connectionLimits) allow(t tenant.Tenant) {
-	if slots, ok := c.of.Load(t.ID); ok {
-		slots.(*egress.Slots).Allow(t.Limits.Connections)
+	c.mu.Lock()
+	slots := c.of[t.ID].Value()
+	c.mu.Unlock()
+	if slots != nil {
+		slots.Allow(t.Limits.Connections)
 	}
 }
 
