@@ -100,7 +100,7 @@ func (d *delivery) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 		d.logger.Info("spans are delivered again")
 	}
 	d.failing = err != nil
-	return nil // already logged
+	return nil // already logged; the SDK would only write it to standard error, since it never exports a batch again
 }
 
 // otlpClient is an otlptrace.Client that sends spans to a collector by OTLP over HTTP, in
@@ -178,8 +178,8 @@ func otlpTLS(variable func(string) string) (*tls.Config, error) {
 func (c *otlpClient) Start(context.Context) error { return nil }
 func (c *otlpClient) Stop(context.Context) error  { c.fetcher.CloseIdleConnections(); return nil }
 
-// UploadTraces sends spans. If the collector is temporarily unavailable, it retries up to
-// three times, after one, two and four seconds, or as the collector asks.
+// UploadTraces sends spans. If the collector cannot be reached or is temporarily unavailable, it
+// retries up to three times, after one, two and four seconds, or as the collector asks.
 func (c *otlpClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans}) // an ExportTraceServiceRequest has the same bytes
 	if err != nil {
@@ -206,7 +206,8 @@ func (c *otlpClient) UploadTraces(ctx context.Context, spans []*tracepb.Resource
 }
 
 // post makes one request. If it may be repeated, after is the wait that the collector asks
-// for; otherwise it is negative.
+// for; otherwise it is negative. A request without an answer may be repeated: a collector that
+// receives a span twice keeps one, by its id.
 func (c *otlpClient) post(ctx context.Context, body []byte) (after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
@@ -215,7 +216,7 @@ func (c *otlpClient) post(ctx context.Context, body []byte) (after time.Duration
 	r.Header = c.header.Clone()
 	response, err := c.client.Do(r)
 	if err != nil {
-		return -1, err
+		return 0, err
 	}
 	defer response.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10))
