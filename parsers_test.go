@@ -300,11 +300,14 @@ var withoutBudget = []reading{
 	{"frames of stored modules and payloads", "Its caller gives the most bytes that it may become", `
 		eventlog/internal/dblog.unpack internal/zstd.Decompress`},
 	{"the input of a call", "The input limit of the tool bounds it, and canon parses in linear time with a bound on the depth", `
-		starling.Tool.Input cmd/starling-host.app.readInput runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute
-		runtime/tool.WithVariablesJSON runtime/tool.checkDefaults runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.isObject
+		starling.Tool.Input cmd/starling-host.app.readInput internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
+		internal/schema.decode runtime/internal/validate.values.string runtime/internal/validate.valuesOf runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute
+		runtime/tool.WithVariablesJSON runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.isObject
 		runtime/tool.search.Execute runtime/tool.variable`},
 	{"schemas of tools", "They are compiled, which bounds them, before a type is written of them; the text has at most maxTypeSchema bytes", `
 		runtime/tool.typer.at runtime/tool.typer.object runtime/tool.typer.own runtime/tool.typer.typeAt`},
+	{"schemas of tools", "A schema is compiled beside it under a budget, or the program wrote it; each function is linear, and the SDK for Go has a copy of internal/schema", `
+		internal/schema.ParseDefaults internal/schema.node.value runtime/internal/validate.IsObject`},
 	{"a server that a tool called", "The limits on a response bound it, which the log records whole; each function is linear", `
 		runtime/egress.Client.readBody runtime/egress.Client.receive runtime/egress.ParseResponse runtime/egress.Request.oneWay
 		runtime/egress.filler.body runtime/internal/builtin.read`},
@@ -373,11 +376,6 @@ var owed = []reading{
 		eventlog/receipt.OfCall eventlog/receipt.Parse eventlog/receipt.Receipt.Check eventlog/receipt.Statement.effect eventlog/receipt.Text
 		eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/seal.ParseLeaf eventlog/seal.ParseStatement eventlog/seal.Witness.load
 		eventlog/seal.statementJSON.is`},
-	{"policies, schemas, configurations and documents of an API", "host/policy, runtime/config, runtime/internal/validate, internal/schema", `
-		host/policy.callQuestion host/policy.checkPattern host/policy.side.call
-		internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject internal/schema.ParseDefaults internal/schema.decode
-		internal/schema.node.value runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON
-		runtime/internal/validate.Compile runtime/internal/validate.IsObject runtime/internal/validate.PatternSteps
-		runtime/internal/validate.Subschemas runtime/internal/validate.patterns.compile runtime/internal/validate.values.string
-		runtime/internal/validate.valuesOf`},
+	{"policies, configurations and documents of an API", "host/policy, runtime/config", `
+		host/policy.callQuestion host/policy.checkPattern host/policy.side.call runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON`},
 }

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/schema"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -19,20 +19,17 @@ const (
 	maxTools            = 64
 	maxDescriptionBytes = 4 << 10
 	maxEffects          = 64
-	// maxSchemas bounds the schemas of a module together, see [tool.Schema.Size].
-	// They are kept as long as the module is loaded.
-	maxSchemas = 50_000
-	// maxSubschemas bounds the subschemas of a new module together, see [tool.Subschemas],
-	// to 40 MB and 0.2 seconds. A schema of 64 KiB that describes each of its properties
-	// has about 2,500.
-	maxSubschemas = 5_000
 )
+
+// recordedSchemas is what the schemas of a recorded module may cost, which includes all that earlier
+// hosts accepted. Those of a new module may cost what the size of its description allows.
+var recordedSchemas = work.Limits{Steps: 1 << 28, Bytes: 256 << 20}
 
 var toolName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
 
-// parseDescription reads the document of starling_describe. Any error refuses the module. A
-// new module may have fewer subschemas than a recorded one.
-func parseDescription(doc []byte, isNew bool) ([]*Tool, error) {
+// parseDescription reads the document of starling_describe. Any error refuses the module. The budget
+// pays for the schemas of all tools, which are kept as long as the module is loaded.
+func parseDescription(b *work.Budget, doc []byte) ([]*Tool, error) {
 	clean, err := canon.JSON(doc)
 	if err != nil {
 		return nil, fmt.Errorf("is not JSON: %w", err)
@@ -44,12 +41,6 @@ func parseDescription(doc []byte, isNew bool) ([]*Tool, error) {
 	if len(d.Tools) == 0 || len(d.Tools) > maxTools {
 		return nil, fmt.Errorf("lists %d tools, not 1 to %d", len(d.Tools), maxTools)
 	}
-	if isNew {
-		if err := checkSubschemas(d.Tools); err != nil {
-			return nil, err
-		}
-	}
-	size := 0
 	seen := map[string]bool{}
 	tools := make([]*Tool, len(d.Tools))
 	for i, t := range d.Tools {
@@ -57,17 +48,14 @@ func parseDescription(doc []byte, isNew bool) ([]*Tool, error) {
 			return nil, fmt.Errorf("lists tool %q twice", t.Name)
 		}
 		seen[t.Name] = true
-		if tools[i], err = newTool(t); err != nil {
+		if tools[i], err = newTool(b, t); err != nil {
 			return nil, fmt.Errorf("tool %d (%q): %w", i+1, t.Name, err)
-		}
-		if size += tools[i].schemas(); size > maxSchemas {
-			return nil, errors.New("has schemas that are too large together")
 		}
 	}
 	return tools, nil
 }
 
-func newTool(d abi.ToolDescription) (*Tool, error) {
+func newTool(b *work.Budget, d abi.ToolDescription) (*Tool, error) {
 	if !toolName.MatchString(d.Name) {
 		return nil, fmt.Errorf("name must match %s", toolName)
 	}
@@ -82,31 +70,19 @@ func newTool(d abi.ToolDescription) (*Tool, error) {
 		return nil, fmt.Errorf(`input_schema: must be an object schema ("type": "object")`)
 	}
 	var err error
-	if t.input, err = tool.CompileSchema(d.InputSchema); err != nil {
+	if t.input, err = tool.CompileSchema(b, d.InputSchema); err != nil {
 		return nil, fmt.Errorf("input_schema: %w", err)
 	}
 	if len(d.OutputSchema) == 0 {
 		return t, nil
 	}
-	if t.output, err = tool.CompileSchema(d.OutputSchema); err != nil {
+	if t.output, err = tool.CompileSchema(b, d.OutputSchema); err != nil {
 		return nil, fmt.Errorf("output_schema: %w", err)
 	}
 	return t, nil
 }
 
-// checkSubschemas refuses schemas that would take long to compile.
-func checkSubschemas(tools []abi.ToolDescription) error {
-	n := 0
-	for _, t := range tools {
-		n += tool.Subschemas(t.InputSchema) + tool.Subschemas(t.OutputSchema)
-	}
-	if n > maxSubschemas {
-		return fmt.Errorf("has schemas with %d subschemas together, more than %d", n, maxSubschemas)
-	}
-	return nil
-}
-
-// schemas returns the size of the tool's schemas, in schemas of up to a kilobyte each.
+// schemas returns the size of the tool's schemas, in bytes.
 func (t *Tool) schemas() int { return t.input.Size() + t.output.Size() }
 
 // checkText refuses texts that are too long or have characters that a model sees and a reader does

@@ -2,24 +2,26 @@ package guest
 
 import (
 	"fmt"
-	"github.com/starling-host/starling/runtime/step"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/internal/work"
+	"github.com/starling-host/starling/runtime/step"
 )
 
 func describeOne(tool string) string { return `{"tools":[` + tool + `]}` }
 
 // manySubschemas are two tools that have a few too many together.
-var manySubschemas = describeOne(strings.Repeat(`{"name":"a","description":"","input_schema":{"type":"object","allOf":[`+
-	strings.Repeat("{},", 2500)+`true]}},`, 2) + `{"name":"b","description":"","input_schema":{}}`)
+var manySubschemas = describeOne(fmt.Sprintf(`{"name":"a",%[1]s},{"name":"b",%[1]s}`,
+	`"description":"","input_schema":{"type":"object","allOf":[`+strings.Repeat("{},", 2500)+`true]}`))
 
 // TestARecordedModuleIsNotBound: what was accepted once can be replayed.
 func TestARecordedModuleIsNotBound(t *testing.T) {
 	doc := describeOne(`{"name":"a","description":"","input_schema":{"type":"object","allOf":[` + strings.Repeat("{},", 5500) + `{}]}}`)
-	if _, err := parseDescription([]byte(doc), true); err == nil {
+	if _, err := parseDescription(work.New(t.Context(), work.ForSize(len(doc))), []byte(doc)); err == nil {
 		t.Error("a new module is accepted")
 	}
-	if _, err := parseDescription([]byte(doc), false); err != nil {
+	if _, err := parseDescription(work.New(t.Context(), recordedSchemas), []byte(doc)); err != nil {
 		t.Errorf("a recorded one is refused: %v", err)
 	}
 }
@@ -34,7 +36,7 @@ func TestParseDescriptionRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ doc, want string }{
 		"schemas that become large together": {describeOne(strings.Join(large, ",")), "too large together"},
 		"a pattern that becomes large":       {describeOne(`{"name":"a","description":"","input_schema":{"type":"object","allOf":[{"pattern":"^[\\pL]{900}$"}]}}`), "too large"},
-		"schemas with many subschemas":       {manySubschemas, "has schemas with 5005 subschemas together, more than 5000"},
+		"schemas with many subschemas":       {manySubschemas, "costs more than its size allows"},
 		"no JSON":                            {`hello`, "is not JSON"},
 		"a duplicate key":                    {`{"tools":[],"tools":[]}`, "is not JSON"},
 		"no tools":                           {`{"tools":[]}`, "lists 0 tools"},
@@ -59,7 +61,7 @@ func TestParseDescriptionRefuses(t *testing.T) {
 			describeOne(`{"name":"a","description":"",` + schema + `,"effects":["https://example.com/x"]}`), "is not HOST or HOST:PORT"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseDescription([]byte(c.doc), true)
+			_, err := parseDescription(work.New(t.Context(), work.ForSize(len(c.doc))), []byte(c.doc))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got error %v, want one that contains %q", err, c.want)
 			}
@@ -68,12 +70,12 @@ func TestParseDescriptionRefuses(t *testing.T) {
 }
 
 func TestParseDescriptionAccepts(t *testing.T) {
-	tools, err := parseDescription([]byte(`{"tools":[{
+	tools, err := parseDescription(work.New(t.Context(), work.ForSize(1000)), []byte(`{"tools":[{
 		"name":"customer_lookup","description":"Finds a customer.\nBy id.",
 		"input_schema":{"type":"object","properties":{"id":{"type":"string"}},"required":["id"]},
 		"output_schema":{"type":"object"},
 		"effects":["api.example.com","127.0.0.1:8080"],"idempotent":true,
-		"limits":{"fuel":1000000,"timeout_ms":500}}]}`), true)
+		"limits":{"fuel":1000000,"timeout_ms":500}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

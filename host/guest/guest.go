@@ -99,7 +99,7 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	}
 	for _, t := range m.tools {
 		t.module, t.imports = m, m.imports
-		m.size += t.schemas() << 10
+		m.size += t.schemas()
 	}
 	return m, nil
 }
@@ -122,7 +122,11 @@ func (m *Module) describe(ctx context.Context, wasm []byte, o Options, side *reg
 		doc, err = withSidecar(work.New(ctx, work.ForSize(len(doc))), doc, side, o.Name)
 	}
 	if err == nil {
-		tools, err = parseDescription(doc, o.New)
+		limits := recordedSchemas
+		if o.New {
+			limits = work.ForSize(len(doc))
+		}
+		tools, err = parseDescription(work.New(ctx, limits), doc)
 	}
 	if err != nil {
 		return nil, &DescriptionError{Err: err}

@@ -61,7 +61,7 @@ func (t *Tool) Under(run *policy.Run) *Tool {
 // schema, or takes too long to check, and otherwise an error of [CheckSize].
 func (t *Tool) CheckInput(input *canon.Doc) error {
 	if t.input != nil {
-		if err := input.Fits(t.input, t.input.CheckNew); err != nil {
+		if err := input.Fits(t.input, checkNew(t.input)); err != nil {
 			return err
 		}
 	}
@@ -131,11 +131,18 @@ func check(s *tool.Schema, doc *canon.Doc, info step.Call) error {
 	case info.Replay:
 		return doc.Fits(s, s.Check)
 	}
-	err := doc.Fits(s, s.CheckNew)
+	err := doc.Fits(s, checkNew(s))
 	if errors.Is(err, tool.ErrCost) {
 		return fmt.Errorf("%w: it %w", tool.ErrTimeout, err)
 	}
 	return err
+}
+
+// checkNew returns [tool.Schema.CheckNew] with the budget of one document. A check that has begun
+// ends, even if the call is cancelled: whether a document matches follows from it alone.
+func checkNew(s *tool.Schema) func([]byte) error {
+	b := work.New(context.Background(), tool.NewDocument)
+	return func(doc []byte) error { return s.CheckNew(b, doc) }
 }
 
 type beginKey struct{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -33,19 +34,15 @@ type ToolRule struct {
 }
 
 const (
-	// maxSchemas bounds the total size of a policy's schemas, see [tool.Schema.Size]. Policies come from tenants.
-	maxSchemas = 20_000
-
-	// maxUnits bounds the work of checking a call against one schema, see [tool.Schema.CheckWithin]. There are at
-	// most four: two for each side.
-	maxUnits = 500_000
+	// callUnits is what the checks of one call may cost, see [tool.Schema.CheckNew].
+	callUnits = 1_000_000
 
 	// maxQuoted bounds the quoted parts of a reason, in bytes: a model chooses the names of members.
 	maxQuoted = 200
 )
 
 // compile prepares the schema of a rule from a file.
-func (r *ToolRule) compile(at *config.Node) error {
+func (r *ToolRule) compile(b *work.Budget, at *config.Node) error {
 	if at == nil {
 		return nil
 	}
@@ -53,7 +50,7 @@ func (r *ToolRule) compile(at *config.Node) error {
 	if err != nil {
 		return err
 	}
-	if r.schema, err = tool.CompileSchema(doc); err != nil {
+	if r.schema, err = tool.CompileSchema(b, doc); err != nil {
 		return at.Errorf("", "this schema %v", err)
 	}
 	r.argumentsNode = at
@@ -78,11 +75,11 @@ func checkPattern(text string) error {
 
 // violated returns the part of the schema that canonical arguments violate, or "", and its line. The text comes from
 // the schema and never includes the value, because others can read the log.
-func (r *ToolRule) violated(doc []byte) (why string, line int) {
+func (r *ToolRule) violated(b *work.Budget, doc []byte) (why string, line int) {
 	if r.schema == nil {
 		return "", 0
 	}
-	err := r.schema.CheckWithin(doc, maxUnits)
+	err := r.schema.CheckNew(b, doc)
 	if err == nil {
 		return "", 0
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/textproto"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/egress"
 )
 
@@ -302,11 +304,12 @@ func NamesTool(operator, tenant *Policy, tool string) bool {
 // DecideCall decides about a call by its arguments, any JSON document. Nil policies, and policies without rules about
 // tools, are not asked. If that leaves none, the decision has no verdicts and ok is false.
 func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Decision, ok bool) {
+	b := work.New(context.Background(), work.Limits{Steps: callUnits}) // a cancelled call must not be recorded as denied
 	for _, s := range sides(operator, tenant) {
 		if s.policy.Tools == nil {
 			continue
 		}
-		v, ask := s.call(tool, arguments)
+		v, ask := s.call(b, tool, arguments)
 		if ask && d.Ask == "" {
 			d.Ask = s.name
 		}
@@ -319,7 +322,7 @@ func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Deci
 }
 
 // call asks one side about a call, and reports whether the user must confirm it.
-func (s side) call(tool string, arguments []byte) (v event.Verdict, ask bool) {
+func (s side) call(b *work.Budget, tool string, arguments []byte) (v event.Verdict, ask bool) {
 	rules, ok := s.policy.toolRules(tool)
 	if !ok {
 		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", tool)), false
@@ -330,7 +333,7 @@ func (s side) call(tool string, arguments []byte) (v event.Verdict, ask bool) {
 	}
 	for _, rule := range rules {
 		ask = ask || rule.Ask
-		if why, line := rule.violated(clean); why != "" {
+		if why, line := rule.violated(b, clean); why != "" {
 			return s.verdict(line, why), false
 		}
 	}

@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/spec"
@@ -52,23 +54,21 @@ func Parse(name string, data []byte) (*Policy, error) {
 		rule.compile(at)
 		p.Network = append(p.Network, rule.Rule)
 	}
-	schemas := 0
+	schemas, b := 0, work.New(context.Background(), work.ForSize(len(data)))
 	for key, at := range root.At("permissions", "tools").Pairs() {
 		name, _ := key.Text()
 		rule := p.Tools[name]
 		rule.Line = key.Line()
-		if err := rule.compile(at.Get("arguments")); err != nil {
+		if err := rule.compile(b, at.Get("arguments")); err != nil {
 			return nil, err
 		}
-		if schemas += rule.schema.Size(); schemas > maxSchemas {
-			return nil, at.Errorf("", "the schemas of the arguments are too large together")
-		}
+		schemas += rule.schema.Size()
 		p.Tools[name] = rule
 	}
 	for i, at := range root.Get("secrets").Items() {
 		p.Secrets[i].compile(at)
 	}
-	p.size = 16*len(data) + 1000*schemas // as measured
+	p.size = 16*len(data) + schemas // as measured
 	return p, p.seal()
 }
 

@@ -2,6 +2,7 @@ package mcptool
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -274,7 +276,7 @@ func (p *presented) newTool(c *Client, d Definition) (*remoteTool, error) {
 		t.name = other
 	}
 	t.input = sync.OnceValue(func() *tool.Schema { // which can take long
-		input, _ := tool.CompileSchema(schema) // nil for an unsupported schema: the server checks the input itself
+		input, _ := tool.CompileSchema(work.New(context.Background(), work.ForSize(len(schema))), schema) // nil for an unsupported schema: the server checks the input itself
 		return input
 	})
 	return t, nil

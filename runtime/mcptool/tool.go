@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -78,7 +79,8 @@ func (t *remoteTool) Definition() Definition { return t.said }
 // CheckInput returns a [*tool.SchemaError] if an input does not match the schema of the tool.
 func (t *remoteTool) CheckInput(input *canon.Doc) error {
 	if schema := t.input(); schema != nil {
-		return input.Fits(schema, schema.CheckNew)
+		b := work.New(context.Background(), tool.NewDocument)
+		return input.Fits(schema, func(doc []byte) error { return schema.CheckNew(b, doc) })
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/schema"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/internal/validate"
 )
 
@@ -29,13 +31,14 @@ func (d *described) Name() string            { return d.name }
 func (d *described) Description() string     { return d.description }
 func (d *described) Schema() json.RawMessage { return d.input.schema }
 
-// newInput compiles a schema.
+// newInput compiles a schema, which the program wrote.
 func newInput(doc json.RawMessage) (*input, error) {
-	check, err := validate.Compile(doc)
+	own := work.Trusted(context.Background())
+	check, err := validate.Compile(own, doc)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDefaults("", doc); err != nil {
+	if err := checkDefaults(own, "", doc); err != nil {
 		return nil, err
 	}
 	defaults, err := schema.ParseDefaults(doc)
@@ -82,7 +85,7 @@ func (in *input) read(doc json.RawMessage) (json.RawMessage, error) {
 
 // checkDefaults refuses defaults that their own schema does not allow: an input that relies
 // on such a default would be refused.
-func checkDefaults(place string, doc json.RawMessage) error {
+func checkDefaults(b *work.Budget, place string, doc json.RawMessage) error {
 	var s struct {
 		Default    json.RawMessage            `json:"default"`
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -92,7 +95,7 @@ func checkDefaults(place string, doc json.RawMessage) error {
 		return err
 	}
 	if s.Default != nil {
-		own, err := validate.Compile(doc)
+		own, err := validate.Compile(b, doc)
 		if err != nil {
 			return err
 		}
@@ -101,14 +104,14 @@ func checkDefaults(place string, doc json.RawMessage) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		if err := checkDefaults(place+"/"+name, s.Properties[name]); err != nil {
+		if err := checkDefaults(b, place+"/"+name, s.Properties[name]); err != nil {
 			return err
 		}
 	}
 	if s.Items == nil {
 		return nil
 	}
-	return checkDefaults(place+"/items", s.Items)
+	return checkDefaults(b, place+"/items", s.Items)
 }
 
 // Schema is a compiled JSON Schema, and SchemaError lists the mismatches of a document.
@@ -120,12 +123,11 @@ type (
 // ErrCost is the [*SchemaError] of a document that is too expensive for Schema.CheckNew.
 var ErrCost = validate.ErrCost
 
-// CompileSchema compiles a JSON Schema. It refuses schemas whose validation could take
-// unbounded time or memory.
-func CompileSchema(doc []byte) (*Schema, error) { return validate.Compile(doc) }
+// NewDocument is what the check of one new document may cost: about two seconds.
+var NewDocument = validate.NewDocument
 
-// Subschemas returns the number of schemas inside a schema.
-func Subschemas(doc []byte) int { return validate.Subschemas(doc) }
+// CompileSchema compiles a JSON Schema. The budget pays for it, and keeps what the schema holds.
+func CompileSchema(b *work.Budget, doc []byte) (*Schema, error) { return validate.Compile(b, doc) }
 
 // IsObjectSchema reports whether a schema requires an object.
 func IsObjectSchema(doc []byte) bool { return validate.IsObject(doc) }

@@ -1,40 +1,23 @@
 package validate
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/starling-host/starling/internal/work"
 )
 
-// Subschemas returns how many objects and booleans a schema has, which bounds
-// the schemas in it. Compiling one takes about 7 KB and looks at all compiled
-// before, so the time grows with the square of their number.
-func Subschemas(doc []byte) (n int) {
-	d := json.NewDecoder(bytes.NewReader(doc))
-	for {
-		token, err := d.Token()
-		if err != nil {
-			return n
-		}
-		switch token {
-		case json.Delim('{'), true, false:
-			n++
-		}
-	}
-}
-
-// bound refuses a schema that could keep a validator busy for ever: one that is
-// too deep, whose references leave the document or form a circle, or that is too
-// large once its references are replaced. It returns the number of nodes.
-func bound(root any) (nodes int, err error) {
-	b := bounder{root: root, sizes: map[string]int{}}
-	return b.size(root, 0)
-}
-
+// bounder refuses a schema that could keep a validator busy for ever: one that is
+// too deep, or whose references leave the document or form a circle. It charges for
+// the rest: a step for each node, as often as references repeat it, and what
+// the library needs to compile the node.
 type bounder struct {
-	root  any
-	sizes map[string]int // expanded size by reference; 0 while it is being computed
+	*work.Budget
+	root    any
+	sizes   map[string]int // expanded size by reference; 0 while it is being computed
+	schemas int            // objects and booleans seen, which bounds the subschemas
+	held    int            // bytes that the compiled nodes keep
 }
 
 // size returns how many nodes v has with its references replaced.
@@ -42,7 +25,17 @@ func (b *bounder) size(v any, depth int) (int, error) {
 	if depth > maxSchemaDepth {
 		return 0, fmt.Errorf("is nested deeper than %d", maxSchemaDepth)
 	}
-	total := 1
+	total, steps, bytes := 1, 1, scalarBytes
+	switch v.(type) {
+	case map[string]any, bool:
+		b.schemas++
+		bytes = subschemaBytes
+		steps += b.schemas / 2 // the library compares a subschema with all before it
+	}
+	b.held += bytes
+	if err := cmp.Or(b.Spend(steps), b.Hold(bytes)); err != nil {
+		return 0, err
+	}
 	for _, child := range children(v) {
 		n, err := b.size(child, depth+1)
 		if err != nil {
@@ -57,9 +50,6 @@ func (b *bounder) size(v any, depth int) (int, error) {
 		}
 		total += n
 	}
-	if total > maxSchemaNodes {
-		return 0, fmt.Errorf("has more than %d nodes once its references are replaced", maxSchemaNodes)
-	}
 	return total, nil
 }
 
@@ -69,7 +59,7 @@ func (b *bounder) follow(ref string) (int, error) {
 		return 0, fmt.Errorf("refers to itself through %q: recursive schemas are not accepted", ref)
 	}
 	if seen {
-		return n, nil
+		return n, b.Spend(n)
 	}
 	target, err := resolve(b.root, ref)
 	if err != nil {

@@ -2,66 +2,74 @@ package validate
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Bounds on the cost of a document. A step is one schema applied to one value, or as
 // much work in a list or a pattern. Tenants choose both sides, which together can take
-// minutes and, for a list of all mismatches, gigabytes.
-const (
+// minutes and, for a list of all mismatches, gigabytes. Recorded documents were checked
+// with these two bounds, so they stay what they are.
+var (
 	// maxListed is how many steps a document may take whose mismatches are all
 	// listed: about 10 us and a kilobyte each, if nothing matches.
-	maxListed = 100_000
+	maxListed = work.Limits{Steps: 100_000}
 	// maxSteps is how many it may take at all, of about 1 us.
-	maxSteps = 5_000_000
+	maxSteps = work.Limits{Steps: 5_000_000}
 )
 
-// maxUnits is how many units a new document may take: about two seconds. A step takes
-// from 0.4 us to 100 us, in an enum of numbers; a unit takes about one. Recorded
-// documents were checked against maxSteps alone.
-const maxUnits = 2_000_000
+// NewDocument is what the check of one new document may cost: about two seconds. A step takes from
+// 0.4 us to 100 us, in an enum of numbers; a unit of [Schema.CheckNew] takes about one.
+var NewDocument = work.Limits{Steps: 2_000_000}
 
-// budget bounds the check of a document in steps. One step is list members of an enum, of required
-// and similar lists, or pattern steps of a pattern times bytes of a text, of about 10 ns each.
-// Applying a schema is a step, and each of its keywords is keyword steps.
-type budget struct{ steps, list, pattern, keyword int }
+// rates say what a step is: list members of an enum, of required and similar lists, or pattern steps
+// of a pattern times bytes of a text, of about 10 ns each. Applying a schema is a step, and each of
+// its keywords is keyword steps.
+type rates struct{ list, pattern, keyword int }
 
 var (
-	listed = budget{maxListed, 10, 1_000, 0}
-	atAll  = budget{maxSteps, 10, 100, 0}
+	perListed = rates{10, 1_000, 0}
+	perStep   = rates{10, 100, 0}
+	perUnit   = rates{1, 100, 1}
 )
 
 var (
 	// ErrCost is the [*Error] of a document that [Schema.CheckNew] does not look at.
-	ErrCost = &Error{Problems: []Problem{{Message: fmt.Sprintf("would take more than %d units of work to hold against the schema: send fewer values, or give the schema fewer keywords for each", maxUnits)}}}
+	ErrCost = &Error{Problems: []Problem{{Message: "would take too many units of work to hold against the schema: send fewer values, or give the schema fewer keywords for each"}}}
 
 	errTooMuch  = &Error{Problems: []Problem{{Message: "is too large to be held against the schema"}}}
 	errMismatch = &Error{Problems: []Problem{{Message: "does not match the schema, and is too large to say where"}}}
 )
 
-// coster counts steps down. It goes where the library goes, or further.
+// coster charges for a check. It goes where the library goes, or further, until the budget ends.
 type coster struct {
-	root     any
-	patterns map[string]int // see [PatternSteps]
-	of       budget
-	left     int
+	*Schema
+	rates
+	budget *work.Budget
+	err    error
 }
 
-// within reports whether the budget is enough to hold a document against the schema.
-func (s *Schema) within(b budget, doc any) bool {
-	c := coster{s.root, s.patterns, b, b.steps}
+// cost charges what holding a document against the schema costs.
+func (s *Schema) cost(b *work.Budget, r rates, doc any) error {
+	c := coster{s, r, b, nil}
 	c.hold(s.root, doc)
-	return c.left >= 0
+	return c.err
+}
+
+func (c *coster) spend(steps int) {
+	if c.err == nil {
+		c.err = c.budget.Spend(steps)
+	}
 }
 
 // hold counts the cost of a value.
 func (c *coster) hold(schema, v any) {
 	object, _ := schema.(map[string]any) // or it is true or false
-	c.left -= 1 + len(object)*c.of.keyword
+	c.spend(1 + len(object)*c.keyword)
 	for keyword, sub := range object {
-		if c.left < 0 {
+		if c.err != nil {
 			return
 		}
 		switch keyword {
@@ -93,7 +101,7 @@ func (c *coster) holdAll(sub, v any) {
 		list = []any{sub}
 	}
 	for _, one := range list {
-		if c.left >= 0 {
+		if c.err == nil {
 			c.hold(one, v)
 		}
 	}
@@ -106,7 +114,7 @@ func (c *coster) inside(keyword string, sub, v any) {
 		elements, _ := v.([]any)
 		list, each := sub.([]any)
 		for i, element := range elements {
-			if c.left < 0 || each && i >= len(list) {
+			if c.err != nil || each && i >= len(list) {
 				return
 			}
 			if each {
@@ -120,9 +128,9 @@ func (c *coster) inside(keyword string, sub, v any) {
 	default:
 		switch sub := sub.(type) {
 		case []any:
-			c.left -= len(sub) / c.of.list
+			c.spend(len(sub) / c.list)
 		case map[string]any:
-			c.left -= len(sub) / c.of.list
+			c.spend(len(sub) / c.list)
 		}
 	}
 }
@@ -131,10 +139,10 @@ func (c *coster) inside(keyword string, sub, v any) {
 func (c *coster) members(keyword string, sub any, members map[string]any) {
 	schemas, _ := sub.(map[string]any)
 	if keyword == "properties" || keyword == "patternProperties" {
-		c.left -= len(schemas) / listed.list
+		c.spend(len(schemas) / perListed.list)
 	}
 	for name, v := range members {
-		if c.left < 0 {
+		if c.err != nil {
 			return
 		}
 		switch keyword {
@@ -159,7 +167,7 @@ func (c *coster) members(keyword string, sub any, members map[string]any) {
 func (c *coster) match(pattern, v any) {
 	expr, _ := pattern.(string)
 	text, _ := v.(string)
-	c.left -= c.patterns[expr] * len(text) / c.of.pattern
+	c.spend(c.patterns[expr] * len(text) / c.pattern)
 }
 
 // mismatched reports whether a document does not match, without a list of mismatches: it

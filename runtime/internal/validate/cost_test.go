@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/internal/work"
 )
 
 // A tool declares its schemas, and writes its outputs or receives inputs: together
@@ -34,7 +36,7 @@ func TestNoDocumentTakesLong(t *testing.T) {
 		{"many wrong, and all are known", each(`"type":"string"`), `{"a":[` + times(90_000, "1,") + `]}`, "/a/0: got number, want string; "},
 		{"a list of schemas", `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"a":{"items":[` + times(1_000, `{"type":"integer"},`) + `]}}}`, ones, ""},
 	} {
-		s, err := Compile([]byte(c.schema))
+		s, err := Compile(budget(t), []byte(c.schema))
 		if err != nil {
 			t.Fatalf("%s: %.300v", c.name, err)
 		}
@@ -56,15 +58,15 @@ func TestSchemaCostOfNewDocuments(t *testing.T) {
 		`"type":"integer","minimum":0`:                            nil,
 		`"type":"integer"`:                                        nil,
 	} {
-		s, err := Compile([]byte(`{"type":"object","properties":{"a":{"items":{` + keywords + `}}}}`))
+		s, err := Compile(budget(t), []byte(`{"type":"object","properties":{"a":{"items":{`+keywords+`}}}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.CheckNew([]byte(ones)); err != want {
+		if err := s.CheckNew(work.New(t.Context(), NewDocument), []byte(ones)); err != want {
 			t.Errorf("%s: %v", keywords, err)
 		}
 		few := []byte(`{"a":[1,1,1]}`)
-		if err := s.CheckNew(few); err != nil || s.Check(few) != nil {
+		if err := s.CheckNew(work.New(t.Context(), NewDocument), few); err != nil || s.Check(few) != nil {
 			t.Errorf("%s: three values: %v", keywords, err)
 		}
 	}

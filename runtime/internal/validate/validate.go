@@ -3,12 +3,12 @@ package validate
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,22 +16,18 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
+
+	"github.com/starling-host/starling/internal/work"
 )
 
-// Bounds on a schema. A validator follows a schema wherever it leads, so that
-// is bounded before it is compiled.
 const (
-	maxSchemaBytes = 64 << 10
-	maxSchemaDepth = 48
-	// maxSchemaNodes bounds a schema's size after every $ref has been replaced by
-	// its target. Twenty definitions that each name the next one twice are a
-	// kilobyte of text and a million nodes of work.
-	maxSchemaNodes = 20_000
-	// maxPatterns bounds the steps of all regular expressions, see [PatternSteps];
-	// the library compiles each twice.
-	maxPatterns = 10_000
-	// maxProblems bounds the list of problems of one document.
-	maxProblems = 50
+	maxSchemaBytes = 64 << 10 // the longest schema of a tool
+	maxSchemaDepth = 48       // of nesting, which is how deep the library recurses
+	maxProblems    = 50       // that are listed of one document
+
+	// Bytes of what is kept of a node of a schema, as measured.
+	subschemaBytes = 1280
+	scalarBytes    = 64
 )
 
 // Schema is a compiled JSON Schema. It is safe for concurrent use.
@@ -42,8 +38,7 @@ type Schema struct {
 	patterns map[string]int // the steps of each
 }
 
-// Size returns the cost of the schema: the number of its nodes, of up to a kilobyte
-// each, plus the steps of its regular expressions. Nil has zero.
+// Size returns about how many bytes the schema keeps. Nil has zero.
 func (s *Schema) Size() int {
 	if s == nil {
 		return 0
@@ -53,23 +48,27 @@ func (s *Schema) Size() int {
 
 // Compile compiles a schema, which is canonical JSON. The default dialect is
 // draft 2020-12; nothing outside of the document is loaded. The error describes
-// the fault, without naming the schema's owner.
-func Compile(doc []byte) (*Schema, error) {
+// the fault, without naming the schema's owner. The budget pays for the
+// compilation and keeps what the schema holds.
+func Compile(b *work.Budget, doc []byte) (*Schema, error) {
 	if len(doc) > maxSchemaBytes {
 		return nil, fmt.Errorf("is %d bytes, more than %d", len(doc), maxSchemaBytes)
+	}
+	if err := b.Spend(len(doc) / 64); err != nil {
+		return nil, err
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(doc))
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := bound(value)
-	if err != nil {
+	nodes := bounder{Budget: b, root: value, sizes: map[string]int{}}
+	if _, err := nodes.size(value, 0); err != nil {
 		return nil, err
 	}
 	const location = "schema:///" // a relative one would be taken for a file of the working directory
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
-	all := patterns{of: map[string]int{}}
+	all := patterns{budget: b, of: map[string]int{}}
 	c.UseRegexpEngine(all.compile)
 	if err := c.AddResource(location, value); err != nil {
 		return nil, err
@@ -78,8 +77,8 @@ func Compile(doc []byte) (*Schema, error) {
 	if err != nil {
 		return nil, noSchema(err)
 	}
-	all.closed = true
-	return &Schema{compiled, nodes + all.steps, value, all.of}, nil
+	all.closed, all.budget = true, nil
+	return &Schema{compiled, nodes.held + all.held, value, all.of}, nil
 }
 
 // noSchema lists what keeps a document from being a schema, as [Error] does. Other
@@ -91,28 +90,6 @@ func noSchema(err error) error {
 		return err
 	}
 	return fmt.Errorf("is not valid: %v", &Error{Problems: problems(invalid)}) // no [Error], which is about an input
-}
-
-// patterns compiles the regular expressions of a schema. It does not include later
-// ones, of documents with texts that must be expressions.
-type patterns struct {
-	steps  int
-	of     map[string]int // steps by expression
-	closed bool
-}
-
-func (p *patterns) compile(expr string) (jsonschema.Regexp, error) {
-	steps, err := PatternSteps(expr)
-	if err != nil {
-		return nil, err
-	}
-	if !p.closed {
-		if p.steps += steps; p.steps > maxPatterns {
-			return nil, errors.New("the patterns are too large together")
-		}
-		p.of[expr] = steps
-	}
-	return regexp.Compile(expr)
 }
 
 // noLoader refuses every reference that leaves the document.
@@ -127,35 +104,44 @@ func (noLoader) Load(url string) (any, error) {
 // numbers are of bounded size, where 1e999999999 would keep exact arithmetic busy for
 // ever. If a document is large for its schema, Check does not list its problems; if
 // checking it would take too long, it is invalid as well.
-func (s *Schema) Check(doc []byte) error { return s.CheckWithin(doc, 0) }
-
-// CheckNew is [Schema.Check] for a document that is not from a recording. If the check would take
-// more than about two seconds, it is not made, and the error matches [ErrCost].
-func (s *Schema) CheckNew(doc []byte) error { return s.CheckWithin(doc, maxUnits) }
-
-// CheckWithin is [Schema.CheckNew] within another number of units, of about a microsecond.
-// Zero sets no bound.
-func (s *Schema) CheckWithin(doc []byte, units int) error {
+func (s *Schema) Check(doc []byte) error {
 	value, err := valuesOf(doc, s.root)
-	switch {
-	case err != nil:
-		return err
-	case units > 0 && !s.within(budget{units, 1, 100, 1}, value):
-		return ErrCost
-	case !s.within(listed, value):
-		return s.checkLarge(value)
-	}
-	err = s.compiled.Validate(value)
-	var invalid *jsonschema.ValidationError
-	if !errors.As(err, &invalid) {
+	if err != nil {
 		return err
 	}
-	return &Error{Problems: problems(invalid)}
+	return s.check(value)
 }
 
-// checkLarge is Check without the list of mismatches.
-func (s *Schema) checkLarge(doc any) error {
-	if !s.within(atAll, doc) {
+// CheckNew is [Schema.Check] for a document that is not from a recording. The budget pays for it in
+// units of about a microsecond. If it has too few, the check is not made, and the error matches
+// [ErrCost].
+func (s *Schema) CheckNew(b *work.Budget, doc []byte) error {
+	value, err := valuesOf(doc, s.root)
+	if err != nil {
+		return err
+	}
+	if err := s.cost(b, perUnit, value); errors.Is(err, work.ErrExceeded) {
+		return ErrCost
+	} else if err != nil {
+		return err
+	}
+	return s.check(value)
+}
+
+// check lists the mismatches of a document, if it is not too large for that.
+func (s *Schema) check(doc any) error {
+	within := func(l work.Limits, r rates) bool {
+		return s.cost(work.New(context.Background(), l), r, doc) == nil
+	}
+	if within(maxListed, perListed) {
+		err := s.compiled.Validate(doc)
+		var invalid *jsonschema.ValidationError
+		if !errors.As(err, &invalid) {
+			return err
+		}
+		return &Error{Problems: problems(invalid)}
+	}
+	if !within(maxSteps, perStep) {
 		return errTooMuch
 	}
 	wrong, err := s.mismatched(doc)

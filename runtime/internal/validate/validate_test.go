@@ -12,7 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/work"
 )
+
+// budget returns the budget of the largest schema.
+func budget(t testing.TB) *work.Budget { return work.New(t.Context(), work.ForSize(maxSchemaBytes)) }
 
 // many repeats a text that has its number in it.
 func many(n int, format string) string {
@@ -41,21 +45,21 @@ func TestCompileRefuses(t *testing.T) {
 		"a reference to itself":                       {`{"$ref":"#"}`, "recursive schemas are not accepted"},
 		"a circle":                                    {`{"$ref":"#/$defs/a","$defs":{"a":{"properties":{"b":{"$ref":"#/$defs/a"}}}}}`, "recursive schemas are not accepted"},
 		"a circle of two":                             {`{"$ref":"#/$defs/a","$defs":{"a":{"not":{"$ref":"#/$defs/b"}},"b":{"not":{"$ref":"#/$defs/a"}}}}`, "recursive schemas are not accepted"},
-		"references that double at each of 30 levels": {doubling, "more than 20000 nodes"},
+		"references that double at each of 30 levels": {doubling, "costs more than its size allows"},
 		"a nesting without end":                       {strings.Repeat(`{"not":`, 60) + `{}` + strings.Repeat(`}`, 60), "nested deeper than 48"},
 		"a schema of a megabyte":                      {`{"description":"` + strings.Repeat("x", 1<<20) + `"}`, "more than 65536"},
 		"a type that does not exist":                  {`{"type":"strnig"}`, "is not valid: /type: "},
 		"two mistakes":                                {`{"required":"a","minLength":-1}`, "is not valid: /minLength: got -1, want at least 0; /required: got string, want array"},
 		"a pattern that RE2 does not know":            {`{"type":"object","properties":{"a":{"pattern":"(?=x)"}}}`, "is not valid: /properties/a/pattern: '(?=x)' is not valid regex: "},
-		"a pattern that becomes large":                {`{"pattern":"^[\\pL]{900}$"}`, "too large"},
-		"patterns that become large together":         {`{"properties":{` + many(20, `"a%d":{"pattern":"^[ab]{998}$"},`) + `"b":{}}}`, "too large together"},
-		"a name's pattern that becomes large":         {`{"patternProperties":{"^[\\pL]{900}$":{}}}`, "too large"},
+		"a pattern that becomes large":                {`{"pattern":"^[\\pL]{900}$"}`, "the patterns are too large together"},
+		"patterns that become large together":         {`{"properties":{` + many(20, `"a%d":{"pattern":"^[ab]{998}$"},`) + `"b":{}}}`, "the patterns are too large together"},
+		"a name's pattern that becomes large":         {`{"patternProperties":{"^[\\pL]{900}$":{}}}`, "the patterns are too large together"},
 		"a dialect of its own":                        {`{"$schema":"own"}`, "own"},
 		"one identifier for two":                      {`{"$defs":{"a":{"$id":"x"},"b":{"$id":"x"}}}`, "x"},
 		"a dialect from elsewhere":                    {`{"$schema":"https://example.com/dialect"}`, "example.com/dialect"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Compile([]byte(c.schema))
+			_, err := Compile(budget(t), []byte(c.schema))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got error %v, want one that contains %q", err, c.want)
 			}
@@ -67,7 +71,7 @@ func TestCompileRefuses(t *testing.T) {
 }
 
 func TestSchemaListsEveryProblem(t *testing.T) {
-	s, err := Compile([]byte(`{
+	s, err := Compile(budget(t), []byte(`{
 		"type": "object", "additionalProperties": false, "required": ["id", "limit"],
 		"properties": {
 			"a/b": {"type": "null"},
@@ -101,7 +105,7 @@ func TestSchemaListsEveryProblem(t *testing.T) {
 }
 
 func TestSchemaBoundsTheListOfProblems(t *testing.T) {
-	s, err := Compile([]byte(`{"type":"array","items":{"type":"string"}}`))
+	s, err := Compile(budget(t), []byte(`{"type":"array","items":{"type":"string"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +133,7 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s, err := Compile(cleanSchema); err == nil {
+		if s, err := Compile(budget(t), cleanSchema); err == nil {
 			sameVerdict(t, s, cleanDoc) // and must end, whatever the two are
 		}
 	})
@@ -164,7 +168,7 @@ func TestWhatASchemaDoesNotLookAtMakesNoDifference(t *testing.T) {
 		`{"a":[1,{"x":"\"]}"}]}`, `{"a":[[1],[1]],"b":{"c":{"d":[1.5]}}}`, `{"b":{"c":"\u0000\\","é\"":{"d":["]}"]}},"ab":[1,"2"]}`, `[{"a":{"b":[{"c":[[[]]]}]}},true,false]`,
 	}
 	for _, schema := range schemas {
-		s, err := Compile(clean(t, schema))
+		s, err := Compile(budget(t), clean(t, schema))
 		if err != nil {
 			t.Fatalf("%s: %v", schema, err)
 		}
@@ -186,7 +190,7 @@ func clean(t *testing.T, doc string) []byte {
 // TestProblemsHaveOneOrder: the text is recorded, and a replay must arrive at
 // the same.
 func TestProblemsHaveOneOrder(t *testing.T) {
-	s, err := Compile([]byte(`{"type":"object","additionalProperties":false,"required":["x","y","z"],"minProperties":9,
+	s, err := Compile(budget(t), []byte(`{"type":"object","additionalProperties":false,"required":["x","y","z"],"minProperties":9,
 		"properties":{"p":{"type":"string"},"q":{"type":"string"},"o":{"type":"object","additionalProperties":false,"propertyNames":{"maxLength":1}}},
 		"dependentRequired":{"a":["k","l"],"b":["m"]},"anyOf":[{"required":["u"]},{"required":["v"]}],"patternProperties":{"^p":{"minLength":3},"p$":{"maxLength":0}}}`))
 	if err != nil {

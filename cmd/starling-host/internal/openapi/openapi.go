@@ -112,8 +112,13 @@ func Folder(b *work.Budget, name, file string, spec []byte, only []string, priva
 	if err := d.fit(); err != nil {
 		return nil, err
 	}
+	size := 0
+	for _, op := range d.operations {
+		size += len(op.Input)
+	}
+	host := work.New(b.Context(), work.ForSize(size)) // as the host will, of the module's description
 	if err := d.keep(func(op *operation) error {
-		_, err := tool.CompileSchema(op.Input)
+		_, err := tool.CompileSchema(host, op.Input)
 		if err != nil {
 			return leftOut("the schema of its input " + err.Error())
 		}

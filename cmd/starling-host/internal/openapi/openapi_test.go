@@ -254,7 +254,7 @@ func TestLargeSchemasFit(t *testing.T) {
 	}
 	total := 0
 	for _, operation := range operations(t, files) {
-		total += tool.Subschemas(operation["input"])
+		total += bytes.Count(operation["input"], []byte("{"))
 	}
 	if total > 5000 || total < 1000 {
 		t.Errorf("%d subschemas", total)
@@ -294,7 +294,7 @@ func FuzzFolder(f *testing.F) {
 		}
 		found, subschemas := names(t, files), 0
 		for _, operation := range operations(t, files) {
-			if subschemas += tool.Subschemas(operation["input"]); !tool.IsObjectSchema(operation["input"]) {
+			if subschemas += bytes.Count(operation["input"], []byte("{")); !tool.IsObjectSchema(operation["input"]) {
 				t.Errorf("%s", operation["input"])
 			}
 		}

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -9,17 +10,15 @@ import (
 
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/config"
-	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Bounds on the schemas of a module. The host takes 5,000 subschemas together and 64 KiB for each
-// tool; a model reads all of them before its first turn, so the rest is stricter.
+// Bounds on the schemas of a module. Earlier hosts take 5,000 subschemas together, and all hosts 64 KiB
+// for each tool; a model reads all of them before its first turn, so the rest is stricter.
 const (
 	maxSubschemas  = 4_900
 	maxSchemaBytes = 32 << 10
 	maxAllBytes    = 512 << 10
 	maxDepth       = 8
-	maxTranslated  = 2_500 // schemas of one operation
 	maxEnumBytes   = 4 << 10
 	maxDescription = 1_000
 	maxNote        = 400 // of a parameter
@@ -39,7 +38,7 @@ func (d *document) fit() error {
 		subschemas, size, large := 0, 0, false
 		var largest *operation
 		for _, op := range d.operations {
-			n := tool.Subschemas(op.Input)
+			n := bytes.Count(op.Input, []byte("{")) + bytes.Count(op.Input, []byte("true")) + bytes.Count(op.Input, []byte("false"))
 			subschemas, size = subschemas+n, size+len(op.Input)
 			large = large || op.size > maxSchemaBytes
 			if op.depth > 0 && (largest == nil || op.size > largest.size) {
@@ -67,7 +66,7 @@ func (d *document) fit() error {
 
 // translate makes the schema of an operation's input.
 func (d *document) translate(op *operation) error {
-	t := &translator{doc: d, left: maxTranslated}
+	t := &translator{doc: d, left: maxSchemaBytes}
 	properties, required := map[string]any{}, []string{}
 	for _, p := range op.properties {
 		t.multipart = p.multipart
@@ -96,7 +95,7 @@ func (d *document) translate(op *operation) error {
 // more than the document, and the server has the last word.
 type translator struct {
 	doc       *document
-	left      int // schemas
+	left      int // bytes of the schemas, about
 	cut       bool
 	multipart bool
 	err       error
@@ -117,7 +116,7 @@ func (t *translator) schema(n *config.Node, depth int, above []*config.Node) map
 		t.err = cmp.Or(t.err, err)
 		return out
 	}
-	if t.left--; t.left < 0 {
+	if t.left -= 16; t.left < 0 {
 		t.cut = true
 		return out
 	}
