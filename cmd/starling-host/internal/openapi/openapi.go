@@ -33,6 +33,7 @@ type document struct {
 	root              *config.Node
 	refs              map[string]*config.Node
 	operations        []*operation
+	noServer          error    // the first address that could not be read
 	notes             []string // what became no tool, or is shorter than in the document
 }
 
@@ -125,6 +126,9 @@ func Folder(b *work.Budget, name, file string, spec []byte, only []string, priva
 		return nil
 	}); err != nil {
 		return nil, err
+	}
+	if len(d.operations) == 0 && d.noServer != nil {
+		return nil, d.noServer
 	}
 	if len(d.operations) == 0 {
 		return nil, cmp.Or(root.At("paths"), root).Errorf(strings.Join(d.notes[:min(len(d.notes), 1)], ""), "there is no operation that can become a tool")
@@ -332,7 +336,11 @@ func (d *document) address(op *operation) (address string, err error) {
 			server = items[0]
 		}
 	}
-	at := cmp.Or(server.At("url"), server, d.root)
+	const hint = `name the server in the document: "servers": [{"url": "https://api.example.com/v1"}]`
+	unreadable := func(hint, format string, args ...any) error {
+		d.noServer = cmp.Or(d.noServer, cmp.Or(server.At("url"), server, d.root).Errorf(hint, format, args...))
+		return leftOut(fmt.Sprintf(format, args...))
+	}
 	address = variable.ReplaceAllStringFunc(text(server.At("url")), func(name string) string {
 		v := server.At("variables", name[1:len(name)-1])
 		value := v.At("default")
@@ -340,7 +348,7 @@ func (d *document) address(op *operation) (address string, err error) {
 			value = items[0]
 		}
 		if value == nil {
-			err = cmp.Or(err, at.Errorf("", "the variable %s of the address has no default", display.Clip(name, 80)))
+			err = cmp.Or(err, unreadable("", "the variable %s of the address has no default", display.Clip(name, 80)))
 			return ""
 		}
 		return fmt.Sprint(value.Value())
@@ -348,13 +356,12 @@ func (d *document) address(op *operation) (address string, err error) {
 	if err != nil {
 		return "", err
 	}
-	const hint = `name the server in the document: "servers": [{"url": "https://api.example.com/v1"}]`
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return "", at.Errorf(hint, "the address of the API, %q, is not that of a server", display.Clip(address, 100))
+		return "", unreadable(hint, "the address of the API, %q, is not that of a server", display.Clip(address, 100))
 	}
 	if _, err := egress.ParseRule(u.Host); err != nil || strings.ContainsAny(u.Host, "*") {
-		return "", at.Errorf(hint, "%q is not a host", display.Clip(u.Host, 100))
+		return "", unreadable(hint, "%q is not a host", display.Clip(u.Host, 100))
 	}
 	if why := egress.RefusedAddress(u.Hostname(), true); why != "" {
 		return "", leftOut("its server " + u.Host + " has an address that no policy can allow (" + why + ")")

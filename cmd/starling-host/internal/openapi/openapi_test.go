@@ -115,6 +115,25 @@ func TestOneHostGetsTheSecret(t *testing.T) {
 	}
 }
 
+// TestAnUnreadableServer of one operation leaves out that operation alone, in all places where a
+// document can name it.
+func TestAnUnreadableServer(t *testing.T) {
+	for _, server := range []string{`{"url":"/v1"}`, `{"url":"v1"}`, `{"url":"//c.test"}`, `{"url":""}`, `{}`, `{"url":"ftp://c.test"}`, `{"url":"https://"}`, `{"url":"https://*.c.test"}`, `{"url":"https://%zz"}`, `{"url":"{x}/v1"}`, `{"url":"https://c.test:x"}`} {
+		for place, doc := range map[string]string{
+			"an operation": parts(`"/a":{"get":{}},"/c":{"post":{"servers":[`+server+`]}}`, ""),
+			"a path":       parts(`"/c":{"servers":[`+server+`],"post":{}},"/a":{"get":{}}`, ""),
+			"the document": strings.Replace(parts(`"/c":{"post":{}},"/a":{"get":{"servers":[{"url":"https://a.test"}]}}`, ""), `{"url":"https://a.test"}`, server, 1),
+		} {
+			files, err := openapi.Folder(budget(t), "t", "api.json", []byte(doc), nil, false)
+			if err != nil {
+				t.Errorf("%s of %s: %v", server, place, err)
+			} else if got := names(t, files); len(got) != 1 || got[0] != "get_a" || !bytes.Contains(files["README.md"], []byte("POST /c is left out: ")) {
+				t.Errorf("%s of %s: %q\n%s", server, place, got, files["README.md"])
+			}
+		}
+	}
+}
+
 // TestDocumentsThatMultiply reads small documents whose reading multiplies what they have.
 func TestDocumentsThatMultiply(t *testing.T) {
 	wide := strings.Builder{}
