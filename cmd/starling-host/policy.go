@@ -372,11 +372,14 @@ func newExplanation(ctx context.Context, operator, tenant *policy.Policy, reques
 		doc.Verdicts = append(doc.Verdicts, one)
 	}
 	doc.Verdicts[len(doc.Verdicts)-1].Line = d.Line
-	if doc.Address = refusedAddress(r.Host, d); doc.Address != "" {
+	if why := egress.RefusedAddress(r.Host, true); why != "" { // whatever the policies say
+		doc.Address = fmt.Sprintf("%s is an address that no policy can allow (%s)", r.Host, why)
 		return doc
 	}
 	if bad, ok := errors.AsType[*egress.Error](refused); ok && d.Allowed() {
-		doc.Refused = bad.Text
+		if doc.Refused = bad.Text; !d.Grant.Private && egress.RefusedAddress(r.Host, false) != "" {
+			doc.Address, doc.Refused = r.Host+" is a private address, and not every rule says private: true", ""
+		}
 		return doc
 	}
 	if !doc.Allowed && len(r.Access.Secrets) == 0 && policy.NamesTool(operator, tenant, r.Tool) {
@@ -387,19 +390,6 @@ func newExplanation(ctx context.Context, operator, tenant *policy.Policy, reques
 		}
 	}
 	return doc
-}
-
-// refusedAddress returns the reason why a host that is an address is refused: under any policy, or
-// because not all policies allow it. It is empty otherwise.
-func refusedAddress(host string, d policy.Decision) string {
-	why := egress.RefusedAddress(host, true)
-	switch {
-	case why != "":
-		return fmt.Sprintf("%s is an address that no policy can allow (%s)", host, why)
-	case d.Allowed() && egress.RefusedAddress(host, d.Grant.Private) != "":
-		return host + " is a private address, and not every rule says private: true"
-	}
-	return ""
 }
 
 func (a *app) policyExplain(doc explanationDocument, output string) error {
