@@ -334,13 +334,13 @@ var withoutBudget = []reading{
 		serve/internal/daemon.Daemon.describe serve/internal/daemon.order.decode`},
 	{"MCP servers", "A message has at most mcptool.maxMessageBytes, and a list maxListBytes and maxItems, which mcptool.New promises; each function reads it once, and canon bounds the depth", `
 		runtime/mcptool.Client.call runtime/mcptool.Definition.Canonical runtime/mcptool.ToolError.Error runtime/mcptool.connection.pages
-		runtime/mcptool.definition runtime/mcptool.eventStream.Read runtime/mcptool.inFlight.elicit runtime/mcptool.presented.newTool
+		runtime/mcptool.definition runtime/mcptool.eventStream.Read runtime/mcptool.inFlight.elicit
 		runtime/mcptool.processConn.decode runtime/mcptool.processConn.read runtime/mcptool.remade runtime/mcptool.remoteTool.OutputSchema
 		runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
 		runtime/mcptool.withoutCopies serve.LocalTools.itemsOf serve.renamed serve/internal/mcpsrv.addTool
 		serve/internal/mcpsrv.assistantOf serve/internal/mcpsrv.text serve/internal/mcpsrv.wholeResult.MarshalJSON`},
 	{"documents that a module returns", "The limit on its output bounds them, and canon parses in linear time with a bound on the depth; the validator bounds a schema", `
-		host/guest.openOutput host/guest.parseDescription host/guest.printed host/guest.program.answer host/guest.reported
+		host/guest.openOutput host/guest.printed host/guest.program.answer host/guest.reported
 		host/guest.textOf`},
 	{"files of the host itself", "Only the owner of the host can write them", `
 		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
@@ -377,5 +377,5 @@ var owed = []reading{
 		eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/seal.ParseLeaf eventlog/seal.ParseStatement eventlog/seal.Witness.load
 		eventlog/seal.statementJSON.is`},
 	{"policies, configurations and documents of an API", "host/policy, runtime/config", `
-		host/policy.callQuestion host/policy.checkPattern host/policy.side.call runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON`},
+		host/policy.callQuestion host/policy.checkPattern runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON`},
 }
