@@ -63,6 +63,7 @@ var importers = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":            {"serve/internal/mcpsrv", "runtime/mcptool"},
 	"oras.land/oras-go/v2":                              {"host/artifact"},
 	"github.com/opencontainers/image-spec":              {"host/artifact"},
+	"github.com/opencontainers/go-digest":               {"host/artifact"},
 	"golang.org/x/oauth2":                               {"runtime/mcptool"},
 }
 

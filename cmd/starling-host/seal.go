@@ -115,7 +115,13 @@ type sealedDocument struct {
 	Signed     string                   `json:"signed"` // the checkpoint as a note
 	Removed    int64                    `json:"removed"`
 	Removals   []seal.Removal           `json:"removals,omitempty"` // that are sealed now for the first time
-	Refused    []problemDocument        `json:"refused,omitempty"`  // runs that are invalid, and were left out
+	Refused    []refusedDocument        `json:"refused,omitempty"`  // runs that are invalid, and were left out
+}
+
+// refusedDocument is a run that was not sealed.
+type refusedDocument struct {
+	RunID string `json:"run_id"`
+	Error string `json:"error"`
 }
 
 // printRemovals prints the newest removals.
@@ -177,10 +183,10 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		}
 	}
 	c, code := sealed.Checkpoint, exitOK
-	var refused []problemDocument
+	var refused []refusedDocument
 	for _, r := range sealed.Refused {
 		code = exitInvalid
-		refused = append(refused, problemDocument{RunID: r.RunID, Error: starling.PlainError(r.Err)})
+		refused = append(refused, refusedDocument{r.RunID, starling.PlainError(r.Err)})
 	}
 	if f.output == outputJSON {
 		if err := a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, sealed.Removals, refused}); err != nil {
