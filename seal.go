@@ -182,13 +182,13 @@ func (v BundleVerdict) Identical() bool {
 func VerifyBundle(ctx context.Context, file []byte, o BundleOptions) (v BundleVerdict, err error) {
 	b, certificate, err := seal.OpenBundle(ctx, file)
 	if v.Bundle, v.Certificate, v.Invalid = b, certificate, err; err != nil {
-		return v, nil
+		return v, ctx.Err() // a bundle that was not read to its end is not invalid
 	}
 	if v.Sealed = len(b.Proofs) > 0; v.Sealed {
 		v.Checkpoint, _ = seal.ParseCheckpoint(b.Proofs[0].Checkpoint) // which OpenBundle has parsed
 	}
 	if v.Signatures, v.Receipts, v.ReceiptsBy, v.Invalid = receipt.CheckEvidence(b, o.Policy); v.Invalid != nil || o.WithoutReplay {
-		return v, nil
+		return v, ctx.Err()
 	}
 	// A bundle from somebody else may take years to execute. The verdict lists the runs
 	// that were not replayed in time.
