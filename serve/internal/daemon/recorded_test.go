@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -143,31 +141,5 @@ func TestRecordedQuotaOfWaitingRuns(t *testing.T) {
 	}
 	if r := usage().Recorded; r.Held != 0 || r.Bytes < 1_800_000 || r.Bytes > 1_900_000 {
 		t.Errorf("in the end: %+v", r)
-	}
-}
-
-// TestReplaysAreStrict asks a host to replay runs that only the strict rules refuse.
-func TestReplaysAreStrict(t *testing.T) {
-	logged := &syncBuffer{}
-	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.Logger = logged.logger() })
-	for name := range logtest.Lenient("") {
-		id := event.NewID()
-		events := logtest.Lenient("alice/" + id)[name]
-		if !events[1].Kind.Valid() {
-			continue // no log takes it
-		}
-		for _, ev := range events {
-			if err := w.log.Append(t.Context(), ev.RunID, ev); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.log.Sync(t.Context(), "alice/"+id); err != nil {
-			t.Fatal(err)
-		}
-		got := w.do("alice", "POST", "/api/v1/runs/"+id+"/replay", "", nil)
-		rule := name[strings.LastIndex(name, "(")+1 : len(name)-1]
-		if got.Code != http.StatusInternalServerError || !strings.Contains(logged.String(), rule) {
-			t.Errorf("%s: %d %s: the rule is not in the log:\n%s", name, got.Code, got.Body, logged)
-		}
 	}
 }

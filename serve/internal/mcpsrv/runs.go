@@ -32,7 +32,7 @@ const (
 
 type listArgs struct {
 	Status        string `json:"status,omitempty" jsonschema:"enum=completed,enum=failed,enum=cancelled,enum=open,description=Only runs in this state"`
-	Since         string `json:"since,omitempty" jsonschema:"maxLength=64,description=Only runs that began at this time or later - as RFC 3339"`
+	Since         string `json:"since,omitempty" jsonschema:"maxLength=100,description=Only runs that began at this time or later - as RFC 3339"`
 	WithToolCalls bool   `json:"with_tool_calls,omitempty" jsonschema:"description=Only runs with calls of tools"`
 
 	Query  string `json:"query,omitempty" jsonschema:"maxLength=1000,description=Words that all have to match such as state:failed tool:fetch host:api.example status:5xx error:timeout since:1h fuel:>1G calls:>3 -tool:dice; a word without a field is part of the id or of an event"`
