@@ -213,7 +213,7 @@ func drawsFromBudget(f *ast.FuncDecl, folder string, imports map[string]string, 
 			uses = uses || budgets[x.Name]
 		case *ast.SelectorExpr:
 			p, ok := x.X.(*ast.Ident)
-			uses = uses || budgets[x.Sel.Name] || ok && imports[p.Name] == modulePath+"/internal/work" && (x.Sel.Name == "New" || x.Sel.Name == "Trusted")
+			uses = uses || budgets[x.Sel.Name] || ok && imports[p.Name] == modulePath+"/internal/work" && slices.Contains([]string{"New", "For", "Trusted"}, x.Sel.Name)
 		}
 		return !uses
 	})

@@ -260,7 +260,7 @@ func namesOf[V any](a, b map[string]V) []string {
 // values returns each value of a definition that has no members, by its pointer. A definition that is
 // nested too deeply for its size is one value: each level is parsed anew.
 func (p pin) values() map[string]string {
-	budget := work.New(context.Background(), work.ForSize(len(p.Definition)))
+	budget := work.For(context.Background(), len(p.Definition))
 	into := map[string]string{}
 	var add func(pointer string, doc json.RawMessage)
 	add = func(pointer string, doc json.RawMessage) {

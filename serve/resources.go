@@ -135,7 +135,7 @@ func (l *LocalTools) owners(ctx context.Context, servers []*localServer, uri str
 	if len(servers) == 1 {
 		return servers
 	}
-	budget := work.New(ctx, work.ForSize(len(uri)))
+	budget := work.For(ctx, len(uri))
 	for _, method := range []string{"resources/list", "resources/templates/list"} {
 		var owners []*localServer
 		for _, s := range servers {

@@ -163,7 +163,7 @@ func filesFrom(ctx context.Context, dir, tool, lang, from string, only []string,
 	}
 	spec, err := keyfile.ReadFile(from, config.MaxData)
 	if err == nil {
-		files, err = openapi.Folder(work.New(ctx, work.ForSize(len(spec))), tool, from, spec, only, private)
+		files, err = openapi.Folder(work.For(ctx, len(spec)), tool, from, spec, only, private)
 	}
 	return titleOpenAPI, files, err
 }

@@ -279,7 +279,7 @@ func (c Certificate) text() ([]byte, error) {
 // spec/bundle.md. An error names the place of the first fault. The bundle keeps the bytes. All that
 // is done with it may cost what its size allows, and ends with ctx.
 func OpenBundle(ctx context.Context, file []byte) (Bundle, Certificate, error) {
-	b := Bundle{Modules: map[canon.Hash][]byte{}, work: work.New(ctx, work.ForSize(len(file)))}
+	b := Bundle{Modules: map[canon.Hash][]byte{}, work: work.For(ctx, len(file))}
 	entries, err := unarchived(b.work, file)
 	if err != nil {
 		return Bundle{}, Certificate{}, err

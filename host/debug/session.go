@@ -171,7 +171,7 @@ func firstLines(text string) string {
 
 // describe reads what the module, or the one with the symbols, says of its source.
 func (s *Session) describe(ctx context.Context, module, symbols []byte, limits event.SandboxLimits) (err error) {
-	b := work.New(ctx, work.ForSize(len(module)+len(symbols)))
+	b := work.For(ctx, len(module)+len(symbols))
 	rewritten, err := rewrite.Rewrite(b, module, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: limits.MemoryPages, Depth: limits.Depth, Offsets: true})
 	if err != nil {
 		return err

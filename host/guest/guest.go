@@ -63,7 +63,7 @@ type inline struct{ sandbox.Observable }
 
 // Link implements [Linker] in this process, within the budget of the component's size.
 func (inline) Link(ctx context.Context, b []byte) ([]byte, error) {
-	return component.Link(work.New(ctx, work.ForSize(len(b))), b)
+	return component.Link(work.For(ctx, len(b)), b)
 }
 
 // Module is a loaded module and the tools in it.
@@ -119,7 +119,7 @@ func (m *Module) describe(ctx context.Context, wasm []byte, o Options, side *reg
 		}
 	}
 	if side != nil {
-		doc, err = withSidecar(work.New(ctx, work.ForSize(len(doc))), doc, side, o.Name)
+		doc, err = withSidecar(work.For(ctx, len(doc)), doc, side, o.Name)
 	}
 	if err == nil {
 		limits := recordedSchemas

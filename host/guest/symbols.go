@@ -68,7 +68,7 @@ func (s *Symbols) Function(tool string, index uint32) string {
 			wasm, err = s.store.Module(s.ctx, digest)
 		}
 		if err == nil {
-			table, _ = source.Open(work.New(s.ctx, work.ForSize(len(wasm))), wasm) // or nothing is known
+			table, _ = source.Open(work.For(s.ctx, len(wasm)), wasm) // or nothing is known
 		}
 		s.named[digest] = table
 	}

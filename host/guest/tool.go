@@ -180,7 +180,7 @@ func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*
 		},
 	}
 	if t.program != nil {
-		if err := t.program.receive(work.New(ctx, work.ForSize(len(input.JSON))), &call, input, info.Variables, t.module.sandbox.Limits().InputBytes); err != nil {
+		if err := t.program.receive(work.For(ctx, len(input.JSON)), &call, input, info.Variables, t.module.sandbox.Limits().InputBytes); err != nil {
 			return nil, err
 		}
 	} else if !t.module.command() {

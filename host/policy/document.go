@@ -54,7 +54,7 @@ func Parse(name string, data []byte) (*Policy, error) {
 		rule.compile(at)
 		p.Network = append(p.Network, rule.Rule)
 	}
-	schemas, b := 0, work.New(context.Background(), work.ForSize(len(data)))
+	schemas, b := 0, work.For(context.Background(), len(data))
 	for key, at := range root.At("permissions", "tools").Pairs() {
 		name, _ := key.Text()
 		rule := p.Tools[name]

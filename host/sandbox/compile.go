@@ -34,7 +34,7 @@ func CompileAlone(ctx context.Context, rewritten []byte, dir string) error {
 // compileOn compiles on the given number of processors. The code is the same for any number.
 func compileOn(ctx context.Context, processors int, rewritten []byte, dir string) error {
 	ctx = experimental.WithCompilationWorkers(ctx, processors)
-	shell, err := rewrite.Shell(work.New(ctx, work.ForSize(len(rewritten))), rewritten)
+	shell, err := rewrite.Shell(work.For(ctx, len(rewritten)), rewritten)
 	if err != nil {
 		return err
 	}

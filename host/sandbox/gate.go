@@ -29,7 +29,7 @@ func DefaultGateLimits() GateLimits { return rewrite.DefaultLimits() }
 
 // Check returns the counts of a module, or a [*Refusal]. It executes nothing.
 func Check(ctx context.Context, module []byte, l GateLimits) (GateInfo, error) {
-	return rewrite.Check(work.New(ctx, work.ForSize(len(module))), module, l)
+	return rewrite.Check(work.For(ctx, len(module)), module, l)
 }
 
 // The options and the result of rewriting a module.
@@ -41,7 +41,7 @@ type (
 // Rewrite checks a module and rewrites its code to behave the same everywhere: exact fuel,
 // depth, and one bit pattern for every NaN. spec/determinism.md describes it.
 func Rewrite(ctx context.Context, module []byte, l GateLimits, o RewriteOptions) (*Rewritten, error) {
-	return rewrite.Rewrite(work.New(ctx, work.ForSize(len(module))), module, l, o)
+	return rewrite.Rewrite(work.For(ctx, len(module)), module, l, o)
 }
 
 // CostTableVersion names the table of instruction costs.

@@ -63,7 +63,7 @@ type jsCode struct {
 }
 
 func compiled(ctx context.Context, _ *Engine, p *Prepared) (executable, error) {
-	bridge, err := rewrite.NewBridge(work.New(ctx, work.ForSize(len(p.Wasm))), p.Wasm)
+	bridge, err := rewrite.NewBridge(work.For(ctx, len(p.Wasm)), p.Wasm)
 	if err != nil {
 		return nil, err
 	}

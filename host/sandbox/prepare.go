@@ -83,7 +83,7 @@ func (e *Engine) loadHere(ctx context.Context, p *Prepared, load func(*Prepared)
 // finds the same may spoil it once more.
 func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared) error) (err error) {
 	whole := p.Wasm
-	if p.Wasm, err = rewrite.Shell(work.New(ctx, work.ForSize(len(whole))), whole); err != nil {
+	if p.Wasm, err = rewrite.Shell(work.For(ctx, len(whole)), whole); err != nil {
 		return err
 	}
 	compile := func(dir string) error { return e.compile(ctx, whole, dir) }
@@ -126,7 +126,7 @@ func (e *Engine) Unread(wasmBytes []byte, limits Limits) (*Prepared, error) {
 // check gates and rewrites a module. The result is not compiled yet, and its data shares
 // memory with wasmBytes.
 func (e *Engine) check(ctx context.Context, wasmBytes []byte, digest Digest, limits Limits) (*Prepared, error) {
-	rewritten, err := rewrite.Rewrite(work.New(ctx, work.ForSize(len(wasmBytes))), wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
+	rewritten, err := rewrite.Rewrite(work.For(ctx, len(wasmBytes)), wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
 		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.observers.Profile != nil, Explain: explained,
 	})
 	if err != nil {

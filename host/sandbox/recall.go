@@ -50,7 +50,7 @@ func DecodePrepared(b []byte) (*Prepared, error) {
 	if err := gob.NewDecoder(r).Decode(&e); err != nil {
 		return nil, fmt.Errorf("sandbox: a prepared module: %w", err)
 	}
-	budget := work.New(context.Background(), work.ForSize(len(b)))
+	budget := work.For(context.Background(), len(b))
 	if err := budget.Spend(len(e.Offsets)); err != nil || len(e.Offsets) != len(e.Lengths) {
 		return nil, errors.Join(errors.New("sandbox: the data of a prepared module is not what it lists"), err)
 	}

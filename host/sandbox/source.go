@@ -42,7 +42,7 @@ func reading(size int) *work.Budget {
 
 // describe reads what a module says of its source, for the observers of an engine.
 func describe(p *Prepared, o Observers) (*sourceOf, error) {
-	b := work.New(context.Background(), work.ForSize(len(p.Module))) // gated with as much
+	b := work.For(context.Background(), len(p.Module)) // gated with as much
 	module, err := wasm.Decode(b, p.Module)
 	if err != nil {
 		return nil, err

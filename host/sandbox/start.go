@@ -164,7 +164,7 @@ func (m *Module) keep(p *Prepared) error {
 func (p *Prepared) saved() (*start, error) {
 	var k savedStart
 	s := &start{}
-	budget := work.New(context.Background(), work.ForSize(len(p.Start)))
+	budget := work.For(context.Background(), len(p.Start))
 	err := errors.Join(budget.Spend(len(p.Start)/64+len(p.Data)), budget.Hold(8*len(p.Start)))
 	if err == nil {
 		err = json.Unmarshal(p.Start, &k)

@@ -44,6 +44,9 @@ type Budget struct {
 // New returns a budget that ends when l is used up or ctx is done.
 func New(ctx context.Context, l Limits) *Budget { return &Budget{ctx: ctx, limits: l} }
 
+// For returns the budget of an input of n bytes, with the limits of [ForSize].
+func For(ctx context.Context, n int) *Budget { return New(ctx, ForSize(n)) }
+
 // Trusted returns a budget without limits, for data that the host itself wrote. It ends with ctx.
 func Trusted(ctx context.Context) *Budget {
 	return New(ctx, Limits{math.MaxInt64, math.MaxInt64})

@@ -35,7 +35,7 @@ const (
 // A byte order mark at the beginning, which some Windows editors write, is not part of the
 // text. Lines end with a line feed, or a carriage return and a line feed.
 func Parse(name string, data []byte) (*Node, error) {
-	b := work.New(context.Background(), work.ForSize(len(data)))
+	b := work.For(context.Background(), len(data))
 	return (&document{name: name, limit: MaxBytes, budget: b}).parse(data)
 }
 

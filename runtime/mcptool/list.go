@@ -276,7 +276,7 @@ func (p *presented) newTool(c *Client, d Definition) (*remoteTool, error) {
 		t.name = other
 	}
 	t.input = sync.OnceValue(func() *tool.Schema { // which can take long
-		input, _ := tool.CompileSchema(work.New(context.Background(), work.ForSize(len(schema))), schema) // nil for an unsupported schema: the server checks the input itself
+		input, _ := tool.CompileSchema(work.For(context.Background(), len(schema)), schema) // nil for an unsupported schema: the server checks the input itself
 		return input
 	})
 	return t, nil

@@ -56,7 +56,7 @@ type operation struct {
 // Translate validates a module that the rewriter has written, and translates it. Fuel is the export of
 // the global that counts fuel, by which a recording can stop.
 func Translate(b []byte, fuel string) (*Code, error) {
-	m, err := wasm.Decode(work.New(context.Background(), work.ForSize(len(b))), b)
+	m, err := wasm.Decode(work.For(context.Background(), len(b)), b)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func bundle(root, name string) (*bundled, error) {
 	var code, lines []byte
 	for _, out := range built.OutputFiles {
 		if filepath.Ext(out.Path) == ".map" {
-			lines, err = placeTable(work.New(context.Background(), work.ForSize(len(out.Contents))), out.Contents)
+			lines, err = placeTable(work.For(context.Background(), len(out.Contents)), out.Contents)
 		} else if filepath.Ext(out.Path) == ".js" {
 			code = out.Contents
 		}

@@ -79,7 +79,7 @@ func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return component.Link(work.New(ctx, work.ForSize(len(b))), b, actions...)
+	return component.Link(work.For(ctx, len(b)), b, actions...)
 }
 
 // audience finds the host that a credential of a manifest is for.

@@ -78,7 +78,7 @@ func (l nativeLanguage) build(ctx context.Context, ref, dir, _ string) ([]byte, 
 			return nil, err
 		}
 		if module, err = n.module(n.out); err == nil {
-			module, err = source.Trim(work.New(ctx, work.ForSize(len(module))), module, n.own)
+			module, err = source.Trim(work.For(ctx, len(module)), module, n.own)
 		}
 		if err != nil {
 			return nil, err

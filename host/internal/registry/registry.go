@@ -140,7 +140,7 @@ func (m Module) joined(ctx context.Context) (Module, error) {
 		return m, nil
 	}
 	var err error
-	m.Wasm, err = component.Link(work.New(ctx, work.ForSize(len(m.Wasm))), m.Wasm)
+	m.Wasm, err = component.Link(work.For(ctx, len(m.Wasm)), m.Wasm)
 	return m, err
 }
 

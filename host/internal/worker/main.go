@@ -127,7 +127,7 @@ func (w *worker) link(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	module, err := component.Link(work.New(ctx, work.ForSize(len(m.body))), m.body)
+	module, err := component.Link(work.For(ctx, len(m.body)), m.body)
 	refused, ok := errors.AsType[*rewrite.Refusal](err)
 	if err != nil && !ok {
 		return err

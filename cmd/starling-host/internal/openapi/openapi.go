@@ -117,7 +117,7 @@ func Folder(b *work.Budget, name, file string, spec []byte, only []string, priva
 	for _, op := range d.operations {
 		size += len(op.Input)
 	}
-	host := work.New(b.Context(), work.ForSize(size)) // as the host will, of the module's description
+	host := work.For(b.Context(), size) // as the host will, of the module's description
 	if err := d.keep(func(op *operation) error {
 		_, err := tool.CompileSchema(host, op.Input)
 		if err != nil {
