@@ -212,6 +212,7 @@ func mask(s string) string {
 	s = addresses.ReplaceAllString(s, "N")
 	s = bars.ReplaceAllString(s, " BAR")
 	s = numbers.ReplaceAllString(s, "N")
+	s = strings.ReplaceAll(s, " to N:N:N", "") // two times of one second are one
 	return strings.TrimSpace(spaces.ReplaceAllString(s, " "))
 }
 

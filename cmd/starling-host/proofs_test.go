@@ -27,6 +27,7 @@ import (
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -783,9 +784,7 @@ WebAssembly.instantiate(unpack(asked[0].Page, "program"), go.importObject).then(
 
 // askPages lets the program of the pages verify their bundles. A page shows the worst that it says.
 func askPages(t *testing.T, pages []paged) {
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Skipf("SKIPPED: %v: apt-get install nodejs", err)
-	}
+	treetest.Needs(t, "node")
 	cmd := exec.CommandContext(t.Context(), "node", "--stack-size=8000", "-e", pageProgram)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(starling.Must(json.Marshal(pages))), &stderr

@@ -118,7 +118,7 @@ hint: export ANTHROPIC_API_KEY=KEY, or name another variable with api_key_env`},
     |           ^
 hint: export K=KEY, or name another variable with api_key_env`},
 		"no credentials": {"provider: bedrock\nmodel: m\nregion: eu", []string{"AWS_ACCESS_KEY_ID", "i"},
-			"bedrock needs the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which `aws configure export-credentials --format env` prints for a profile"},
+			"bedrock needs the environment variable AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, which `aws configure export-credentials --format env` prints for a profile"},
 		"no region":                   {"provider: bedrock\nmodel: m", []string{"AWS_ACCESS_KEY_ID", "i", "AWS_SECRET_ACCESS_KEY", "s"}, "bedrock: no region: set the environment variable AWS_REGION, or the key region of the agent's file"},
 		"a script that is not there":  {"provider: {script: none.yaml}", nil, "script: none.yaml: no such file or directory"},
 		"a script that is not a list": {"provider: {script: testdata/map.yaml}", nil, "testdata/map.yaml:1:1: a script is a list of turns, and has at least one\n  1 | text: a\n    | ^\nhint: begin each turn with a dash, as in: - text: Hello."},

@@ -8,8 +8,8 @@ type Follower struct {
 	Wrote    uint32 // of the addresses that Look returned, the one that was written since, if known
 	Function uint32 // the frame of the innermost function of the script, at the last look
 
-	// Called and Resumed report that the innermost function has begun, or continues after it suspended
-	// itself, since the look before.
+	// Called and Resumed report that since the look before the innermost function has begun, or another
+	// one has continued it after it suspended itself.
 	Called, Resumed bool
 
 	frame   uint32 // the innermost at the last look, also of a function that is not of the script
@@ -35,7 +35,7 @@ func (f *Follower) Look(memory []byte) (at Place, depth int, addresses [3]uint32
 		f.Walked++
 	}
 	called := f.looked && frame != f.frame && in.caller(frame) == f.frame
-	linked := f.frame == 0 || frame == f.frame && in.caller(frame) == f.caller || called || frame == f.caller
+	linked := !f.looked || frame == f.frame && in.caller(frame) == f.caller || called || frame == f.caller
 	for caller, n := f.frame, 0; !linked && caller != 0 && n < mostCalls; n++ { // it may have returned
 		caller = in.caller(caller)
 		linked = caller == frame
@@ -45,8 +45,9 @@ func (f *Follower) Look(memory []byte) (at Place, depth int, addresses [3]uint32
 		return at, 0, addresses, false
 	}
 	says := bytesOf(memory).u32(addresses[1])
-	f.Resumed = called && in.suspended(frame)
-	f.Called, f.looked = called && !f.Resumed && in.code(frame) != 0, true
+	resumed := called && in.suspended(frame)
+	f.Resumed = resumed && f.frame != 0
+	f.Called, f.looked = called && !resumed && in.code(frame) != 0, true
 	f.fresh = f.Called || f.fresh && frame == f.frame && f.Wrote != addresses[1] && says == f.was
 	f.was = says
 	f.frame, f.caller, f.between = frame, in.caller(frame), 0
