@@ -400,9 +400,9 @@ func (c *Checker) encryptedMeaning(e event.Event, s event.Encrypted) error {
 // without the key, or its writer hides its content.
 func (c *Checker) mixed(e event.Event, encrypted bool) error {
 	if encrypted {
-		return corrupt(e, "sealed", "the payload is encrypted; those before it are not")
+		return corrupt(e, "encrypted", "the payload is encrypted; those before it are not")
 	}
-	return corrupt(e, "sealed", "the payload is not encrypted; those before it are")
+	return corrupt(e, "encrypted", "the payload is not encrypted; those before it are")
 }
 
 // strictEvent checks the rules of strict mode that concern one event alone, and returns its
@@ -489,7 +489,7 @@ type CorruptError struct {
 	RunID     string
 	Seq       uint64     // of the event that is wrong or missing; zero for a run without events
 	Kind      event.Kind // as stored; zero when the event is missing
-	Invariant string     // D1 to D8, S1 to S6, "sealed", "head" or "storage"; see [Check], [CheckRun]; empty for anything else
+	Invariant string     // D1 to D8, S1 to S6, "encrypted", "head" or "storage"; see [Check], [CheckRun]; empty for anything else
 	Reason    string
 
 	// Newer means that a later version of this format begins here, which this program

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/memlog"
 )
 
-// sealedRunOf chains payloads and returns the run as stored encrypted.
-func sealedRunOf(t *testing.T, ps ...event.Payload) []event.Event {
+// encryptedRunOf chains payloads and returns the run as stored encrypted.
+func encryptedRunOf(t *testing.T, ps ...event.Payload) []event.Event {
 	t.Helper()
 	key, err := cipherlog.NewKey(make([]byte, cipherlog.KeySize))
 	if err != nil {
@@ -53,7 +53,7 @@ func TestEncryptedRuns(t *testing.T) {
 		"an outcome without a call":    {[]event.Payload{started(), done("a", 1), completed()}, "D7"},
 		"a call without an outcome":    {[]event.Payload{started(), call("a", 1), cancelled()}, "D7"},
 	} {
-		run := sealedRunOf(t, tc.run...)
+		run := encryptedRunOf(t, tc.run...)
 		report, err := eventlog.Check(run, eventlog.CheckOptions{Strict: true})
 		var corrupt *eventlog.CorruptError
 		switch {
@@ -67,14 +67,14 @@ func TestEncryptedRuns(t *testing.T) {
 
 func TestMixedRuns(t *testing.T) {
 	plain := runOf(started(), call("a", 1), done("a", 1))
-	encrypted := sealedRunOf(t, started(), call("a", 1), done("a", 1))
+	encrypted := encryptedRunOf(t, started(), call("a", 1), done("a", 1))
 	for name, run := range map[string][]event.Event{
 		"plain among encrypted": {encrypted[0], relinked(plain[1], encrypted[0])},
 		"encrypted among plain": {plain[0], relinked(encrypted[1], plain[0])},
 	} {
 		_, err := eventlog.Check(run, eventlog.CheckOptions{AllowOpen: true})
 		var corrupt *eventlog.CorruptError
-		if !errors.As(err, &corrupt) || corrupt.Invariant != "sealed" || corrupt.Seq != 2 {
+		if !errors.As(err, &corrupt) || corrupt.Invariant != "encrypted" || corrupt.Seq != 2 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -89,7 +89,7 @@ func relinked(e, before event.Event) event.Event {
 
 // A Merkle root where none belongs, in an event that is otherwise as it should be.
 func TestEncryptedShape(t *testing.T) {
-	run := sealedRunOf(t, started(), call("a", 1))
+	run := encryptedRunOf(t, started(), call("a", 1))
 	s, ok := event.AsEncrypted(run[1].Payload)
 	if !ok {
 		t.Fatal("the payload is not encrypted")

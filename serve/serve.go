@@ -92,7 +92,7 @@ const (
 	MaxDeaths = queue.MaxDeaths
 	UsageDays = queue.UsageDays
 
-	StateWaiting  = queue.Ready
+	StateWaiting  = queue.Waiting
 	StateSleeping = queue.Sleeping
 	StateRunning  = queue.Running
 	HostGone      = queue.HostGone

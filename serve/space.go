@@ -82,7 +82,7 @@ func (h *Host) queueState(ctx context.Context) (observe.QueueState, error) {
 	if err != nil {
 		return observe.QueueState{}, err
 	}
-	state := observe.QueueState{Tenants: s.Tenants, Ready: s.Ready, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest, Hosts: map[string]int{}}
+	state := observe.QueueState{Tenants: s.Tenants, Waiting: s.Waiting, Sleeping: s.Sleeping, Running: s.Running, Oldest: s.Oldest, Hosts: map[string]int{}}
 	hosts, err := h.queue.Hosts(ctx)
 	for _, one := range hosts {
 		state.Hosts[one.State]++

@@ -14,9 +14,9 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-// sealedDatabase returns the paths of a database with one run of a tenant, and of
+// encryptedDatabase returns the paths of a database with one run of a tenant, and of
 // the master key.
-func sealedDatabase(t *testing.T) (path, keyFile string) {
+func encryptedDatabase(t *testing.T) (path, keyFile string) {
 	t.Helper()
 	dir := t.TempDir()
 	path, keyFile = filepath.Join(dir, "host.db"), filepath.Join(dir, "host.key")
@@ -59,7 +59,7 @@ func sealedDatabase(t *testing.T) (path, keyFile string) {
 // The master key opens them.
 func TestEncryptedRuns(t *testing.T) {
 	t.Parallel()
-	db, key := sealedDatabase(t)
+	db, key := encryptedDatabase(t)
 	other := filepath.Join(t.TempDir(), "other.key")
 	if _, err := tenant.CreateMasterKey(other); err != nil {
 		t.Fatal(err)
@@ -73,14 +73,14 @@ func TestEncryptedRuns(t *testing.T) {
 		want string // on either output
 	}{
 		{[]string{"validate", db}, exitOK, "valid    acme/01JGQ4T0000000000000000000  7 events, 7 encrypted, root "},
-		{[]string{"validate", db, "-o", "json"}, exitOK, `"events":7,"sealed":7,"head":"`},
+		{[]string{"validate", db, "-o", "json"}, exitOK, `"events":7,"encrypted":7,"head":"`},
 		{[]string{"runs", db}, exitOK, "acme/01JGQ4T0000000000000000000"},
 		{[]string{"show", db, "@last", "--events"}, exitOK, "the payload is encrypted; the data key decrypts it"},
 		{[]string{"replay", db, "@last"}, exitRefused, "the payload is encrypted"},
 		{[]string{"policy", "suggest", db, "@last"}, exitRefused, "hint: to decrypt runs of tenants, pass the master key: --key-file FILE (runs of erased tenants stay unreadable)"},
 		{[]string{"policy", "test", "../../examples/policy/policy.yaml", db, "--against", "2006-01-02"}, exitUsage, "hint: the master key opens it in the database that has its tenant: --key-file FILE"},
 		{[]string{"validate", db, "--key-file", key}, exitOK, "7 events, 7 encrypted and opened, root "},
-		{[]string{"validate", db, "--key-file", key, "-o", "json"}, exitOK, `"sealed":7,"opened":true,"head":"`},
+		{[]string{"validate", db, "--key-file", key, "-o", "json"}, exitOK, `"encrypted":7,"opened":true,"head":"`},
 		{[]string{"show", db, "@last", "--events", "--key-file", key}, exitOK, "ToolCallScheduled    t {\"n\":3}"},
 		{[]string{"export", db, "@last", "--key-file", key}, exitOK, `"goal":"call"`},
 		{[]string{"replay", db, "@last", "--key-file", key}, exitRefused, "a direct run has one"},
@@ -101,7 +101,7 @@ func TestEncryptedRuns(t *testing.T) {
 // With the master key, the page and the assistant read the runs of tenants as well.
 func TestServedEncryptedRuns(t *testing.T) {
 	t.Parallel()
-	db, key := sealedDatabase(t)
+	db, key := encryptedDatabase(t)
 	const run = "acme%2F01JGQ4T0000000000000000000"
 	for file, opened := range map[string]bool{"": false, key: true} {
 		page := ask(t, "GET", inspected(t, readFlags{keyFile: file}, db), "/runs/"+run+"/events")
@@ -121,7 +121,7 @@ func TestServedEncryptedRuns(t *testing.T) {
 // TestErasedWhileServed erases a tenant in another process while a page shows one of its runs.
 func TestErasedWhileServed(t *testing.T) {
 	t.Parallel()
-	db, key := sealedDatabase(t)
+	db, key := encryptedDatabase(t)
 	const run = "/runs/acme%2F01JGQ4T0000000000000000000"
 	address := inspected(t, readFlags{keyFile: key}, db)
 	page := ask(t, "GET", address, run+"/events")

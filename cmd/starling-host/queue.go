@@ -209,7 +209,7 @@ func (a *app) printTenants(tenants []serve.QueueStats) {
 	}
 	printTable(a, tenants, nothing,
 		column[serve.QueueStats]{title: "TENANT", text: func(t serve.QueueStats) string { return t.Tenant }},
-		count("WAITING", func(t serve.QueueStats) int { return t.Ready }),
+		count("WAITING", func(t serve.QueueStats) int { return t.Waiting }),
 		count("SLEEPING", func(t serve.QueueStats) int { return t.Sleeping }),
 		count("RUNNING", func(t serve.QueueStats) int { return t.Running }),
 		column[serve.QueueStats]{title: "OLDEST", text: func(t serve.QueueStats) string { return a.at(t.Oldest, now) }},

@@ -289,7 +289,7 @@ type runDocumentLine struct {
 	Arguments  string `json:"arguments,omitempty"`
 	Goal       string `json:"goal,omitempty"`
 	Model      string `json:"model,omitempty"`
-	Encrypted  bool   `json:"sealed,omitempty"`
+	Encrypted  bool   `json:"encrypted,omitempty"`
 	ErrorType  string `json:"error_type,omitempty"`
 	Error      string `json:"error,omitempty"`
 	DurationMs int64  `json:"duration_ms"`

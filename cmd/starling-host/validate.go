@@ -143,7 +143,7 @@ type checkedDocument struct {
 	Valid      bool   `json:"valid"`
 	Status     string `json:"status,omitempty"`
 	Events     uint64 `json:"events,omitempty"`
-	Encrypted  uint64 `json:"sealed,omitempty"`
+	Encrypted  uint64 `json:"encrypted,omitempty"`
 	Opened     bool   `json:"opened,omitempty"`
 	Unknown    string `json:"unknown_fields,omitempty"`
 	Head       string `json:"head,omitempty"`

@@ -36,10 +36,10 @@ func (e *Error) Is(target error) bool {
 	return target == tool.ErrTransient && e.Kind == abi.ErrorTransient
 }
 
-// sealInput makes the document for starling_execute: an [abi.Input] in the form of
+// envelope makes the document for starling_execute: an [abi.Input] in the form of
 // json.Marshal, which escapes HTML characters. The escapes count: guests see them and spend
 // fuel on them.
-func sealInput(name string, input []byte, call step.Call) ([]byte, error) {
+func envelope(name string, input []byte, call step.Call) ([]byte, error) {
 	tool, err := json.Marshal(name)
 	if err != nil {
 		return nil, err
@@ -48,12 +48,12 @@ func sealInput(name string, input []byte, call step.Call) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var sealed bytes.Buffer
-	sealed.Grow(len(input) + len(tool) + len(context) + 64)
-	fmt.Fprintf(&sealed, `{"tool":%s,"input":`, tool)
-	json.HTMLEscape(&sealed, input) // canonical, so nothing else needs escaping
-	fmt.Fprintf(&sealed, `,"context":%s}`, context)
-	return sealed.Bytes(), nil
+	var doc bytes.Buffer
+	doc.Grow(len(input) + len(tool) + len(context) + 64)
+	fmt.Fprintf(&doc, `{"tool":%s,"input":`, tool)
+	json.HTMLEscape(&doc, input) // canonical, so nothing else needs escaping
+	fmt.Fprintf(&doc, `,"context":%s}`, context)
+	return doc.Bytes(), nil
 }
 
 // openOutput reads the document that starling_execute returned: the output, or

@@ -16,12 +16,12 @@ import (
 )
 
 func TestSealInput(t *testing.T) {
-	got, err := sealInput("dice", []byte(`{"rolls":2}`), step.Call{RunID: "R", CallID: "C", Attempt: 3})
+	got, err := envelope("dice", []byte(`{"rolls":2}`), step.Call{RunID: "R", CallID: "C", Attempt: 3})
 	want := `{"tool":"dice","input":{"rolls":2},"context":{"run_id":"R","call_id":"C","attempt":3}}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s (%v), want %s", got, err, want)
 	}
-	got, err = sealInput("dice", []byte(`{}`), step.Call{RunID: "R", CallID: "C", Attempt: 1, Variables: []byte(`{"tenant":"a"}`)})
+	got, err = envelope("dice", []byte(`{}`), step.Call{RunID: "R", CallID: "C", Attempt: 1, Variables: []byte(`{"tenant":"a"}`)})
 	want = `{"tool":"dice","input":{},"context":{"run_id":"R","call_id":"C","attempt":1,"variables":{"tenant":"a"}}}`
 	if err != nil || string(got) != want {
 		t.Errorf("with variables: got %s (%v), want %s", got, err, want)
@@ -50,7 +50,7 @@ func TestGuestsSeeTheBytesOfEncodingJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := sealInput("t<", input, call)
+		got, err := envelope("t<", input, call)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: got %s (%v), want %s", doc, got, err, want)
 		}

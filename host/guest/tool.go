@@ -184,11 +184,11 @@ func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*
 			return nil, err
 		}
 	} else if !t.module.command() {
-		sealed, err := sealInput(t.Name(), input.JSON, info)
+		doc, err := envelope(t.Name(), input.JSON, info)
 		if err != nil {
 			return nil, err
 		}
-		call.Input = sealed
+		call.Input = doc
 	}
 	if stop, ok := step.RecordedStop(ctx); ok {
 		call.StopAt, call.StopErr = stop.Fuel, stopError(stop)

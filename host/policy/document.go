@@ -69,7 +69,7 @@ func Parse(name string, data []byte) (*Policy, error) {
 		p.Secrets[i].compile(at)
 	}
 	p.size = 16*len(data) + schemas // as measured
-	return p, p.seal()
+	return p, p.setDigest()
 }
 
 // lines are the lines of a file where the parts of a policy begin. A missing part has the line of its nearest parent.

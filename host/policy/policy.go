@@ -80,8 +80,8 @@ type canonical struct {
 	Secrets []Binding           `cbor:"secrets,omitempty"`
 }
 
-// seal computes the digest.
-func (p *Policy) seal() error {
+// setDigest computes the digest.
+func (p *Policy) setDigest() error {
 	form, err := canon.Marshal(canonical{Version, p.Network, p.Tools, p.Limits, p.Secrets})
 	if err != nil {
 		return fmt.Errorf("policy: %w", err)

@@ -117,7 +117,7 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 			r, err = Result{}, broken
 		}
 	}()
-	s.unseal()
+	s.endStart()
 	s.name, s.args, s.env, s.imports, s.rules = c.Tool, c.Args, c.Env, imports, c.Rules
 	s.stopAt, s.stop, s.record = c.StopAt, c.StopErr, c.Recorded != nil
 	s.attend(ctx, !c.NoTimeout)
@@ -133,7 +133,7 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 	return r, err
 }
 
-// begin returns the session of a new call, still sealed.
+// begin returns the session of a new call, still in its start-up.
 func (m *Module) begin() (*session, error) {
 	i, err := m.acquire()
 	if err != nil {
@@ -165,9 +165,8 @@ func (p *probed) meter() Meter {
 	return p.last
 }
 
-// Describe returns the document of starling_describe. The guest is sealed
-// while it writes it: a description is a function of the module's bytes.
-// Limits on the output of calls that are below the default do not apply to
+// Describe returns the document of starling_describe. It runs as start-up does: a
+// description is a function of the module's bytes. Limits on the output of calls that are below the default do not apply to
 // it.
 func (m *Module) Describe(ctx context.Context) (doc []byte, err error) {
 	if m.abi != abi.Version {
@@ -185,7 +184,7 @@ func (m *Module) Describe(ctx context.Context) (doc []byte, err error) {
 		return nil, err
 	}
 	defer func() { err = cmp.Or(m.end(s), err) }()
-	m.start.seal(s)
+	m.start.resume(s)
 	s.attend(ctx, true)
 	s.allow(m.limits.Fuel)
 	packed, err := s.invoke(abi.ExportDescribe)

@@ -251,7 +251,7 @@ func TestStartUpRunsSealedAndInOrder(t *testing.T) {
 const i32Mul = wasm.Op(0x6c)
 
 func TestStartUpHasNoEffects(t *testing.T) {
-	sealed := func(code *wasm.Asm, imports ...string) *wasmtest.Module {
+	effect := func(code *wasm.Asm, imports ...string) *wasmtest.Module {
 		m := tiny(output("executed"), imports...)
 		m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Export: abi.ExportInitialize, Code: code})
 		return m
@@ -259,13 +259,13 @@ func TestStartUpHasNoEffects(t *testing.T) {
 	call := asm().Index(wasm.OpCall, 0).Op(wasm.OpDrop)
 	request := asm().I32(0).I32(1).I32(0).I32(0).Index(wasm.OpCall, 0).Op(wasm.OpDrop)
 	for _, tt := range []end{
-		{name: "the time", module: sealed(call, "now"), class: abi.ErrPanicked, text: "starling:v1.now was called during _initialize, which may have no effects"},
-		{name: "randomness", module: sealed(call, "random"), class: abi.ErrPanicked, text: "starling:v1.random was called during _initialize"},
-		{name: "a request", module: sealed(request, "http"), class: abi.ErrPanicked, text: "starling:v1.http was called during _initialize"},
-		{name: "an exit", module: sealed(asm().I32(0).Index(wasm.OpCall, 0), "proc_exit"), class: abi.ErrPanicked, text: "exit code 0"},
-		{name: "the time, in the start function", module: startsWith(sealed(call, "now"), 4), class: abi.ErrPanicked,
+		{name: "the time", module: effect(call, "now"), class: abi.ErrPanicked, text: "starling:v1.now was called during _initialize, which may have no effects"},
+		{name: "randomness", module: effect(call, "random"), class: abi.ErrPanicked, text: "starling:v1.random was called during _initialize"},
+		{name: "a request", module: effect(request, "http"), class: abi.ErrPanicked, text: "starling:v1.http was called during _initialize"},
+		{name: "an exit", module: effect(asm().I32(0).Index(wasm.OpCall, 0), "proc_exit"), class: abi.ErrPanicked, text: "exit code 0"},
+		{name: "the time, in the start function", module: startsWith(effect(call, "now"), 4), class: abi.ErrPanicked,
 			text: "in the start function: tool: panicked: starling:v1.now was called during the start function"},
-		{name: "a trap", module: sealed(asm().Op(wasm.OpUnreachable)), class: abi.ErrPanicked, text: "in _initialize: tool: panicked: trap: unreachable"},
+		{name: "a trap", module: effect(asm().Op(wasm.OpUnreachable)), class: abi.ErrPanicked, text: "in _initialize: tool: panicked: trap: unreachable"},
 	} {
 		tt.check(t)
 	}

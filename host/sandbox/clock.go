@@ -7,15 +7,15 @@ const tick = 1000 // ns
 // maxMono keeps a guest that sleeps for ever from overflowing its clock.
 const maxMono = 1 << 62
 
-// sealedTime is the time of day while a guest is sealed: 2000-01-01T00:00:00Z.
-const sealedTime = 946_684_800_000_000_000
+// startTime is the time of day during start-up: 2000-01-01T00:00:00Z.
+const startTime = 946_684_800_000_000_000
 
-// sealedName is args[0] while a guest is sealed: a module is started once for
+// startName is args[0] during start-up: a module is started once for
 // all of its tools.
-const sealedName = "tool"
+const startName = "tool"
 
-// sealedSeed is the key of the generator while a guest is sealed.
-var sealedSeed = [32]byte([]byte("starling:v1 sealed random_get   "))
+// startSeed is the key of the generator during start-up.
+var startSeed = [32]byte([]byte("starling:v1 sealed random_get   "))
 
 // clock is a guest's virtual clock. It moves when the guest reads it, sleeps, makes an
 // exchange or spends fuel (a nanosecond for each unit), and never by itself. It gets the

@@ -15,11 +15,11 @@
 //
 // # The path of a module
 //
-//	Engine.Load   gate and rewrite (host/internal/rewrite), exports of the contract, compile, sealed start-up -> start
+//	Engine.Load   gate and rewrite (host/internal/rewrite), exports of the contract, compile, start-up -> start
 //	Module.Call   instance at the start -> input -> execute -> output -> instance put back to the start
 //
 // A session is the host's side of one call; the context of its instance leads the host functions to it,
-// so that they are registered once. Start function, _initialize and starling_warmup run sealed, with
+// so that they are registered once. Start function, _initialize and starling_warmup run without effects, with
 // constant clock and randomness and without effects, so their result is a function of the module alone.
 // It is kept as the module's start: an image of the memory, the globals, and the virtual clock. Every
 // call begins with that, and not with a new instance. If it took long, the cache has it as well, in

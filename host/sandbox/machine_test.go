@@ -89,7 +89,7 @@ func TestExecutionsAreCounted(t *testing.T) {
 	m := load(t, e, tiny((*wasm.Asm)(loop).I64(int64(abi.Pack(outputAt, 8)))).Bytes(), Limits{})
 	s, err := m.begin()
 	must(t, err)
-	s.unseal()
+	s.endStart()
 	s.imports = &world{}
 	s.attend(t.Context(), false)
 	s.allow(m.limits.Fuel)

@@ -82,7 +82,7 @@ func scribbler() []byte {
 	m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type("ii:I"), Code: asm().
 		Index(wasm.OpGlobalGet, 0).I32(1).Op(wasm.OpI32Add).Index(wasm.OpGlobalSet, 0).
 		I32(0).I32(0).Index(wasm.OpCall, 3)})
-	m.Data = append(m.Data, wasmtest.Data{Offset: 0x8000, Bytes: "sealed"})
+	m.Data = append(m.Data, wasmtest.Data{Offset: 0x8000, Bytes: "kept"})
 	return m.Bytes()
 }
 

@@ -17,7 +17,7 @@ type session struct {
 	limits   Limits
 	instance *instance
 
-	// imports is nil while the guest is sealed: then clock and randomness are
+	// imports is nil during start-up: then clock and randomness are
 	// constants and the three imports end the call.
 	imports Imports
 	phase   string // the export that runs, in words
@@ -53,18 +53,18 @@ type session struct {
 	fault any    // a panic of Imports that was not an error
 }
 
-// seal begins the sealed part of an instance's life.
-func (s *session) seal() {
-	s.name = sealedName
+// beginStart begins the start-up of an instance: clock and randomness are constants.
+func (s *session) beginStart() {
+	s.name = startName
 	s.log = capture{limit: s.limits.LogBytes}
-	s.random = rand.NewChaCha8(sealedSeed)
-	s.clock.observe(sealedTime)
+	s.random = rand.NewChaCha8(startSeed)
+	s.clock.observe(startTime)
 }
 
-// unseal ends the sealed part: from here on clock and randomness are the call's
+// endStart ends the start-up: from here on clock and randomness are the call's
 // and the log is the call's own. The monotonic clock continues, since runtimes
 // keep readings of it.
-func (s *session) unseal() {
+func (s *session) endStart() {
 	s.random = nil
 	s.clock.forget()
 	s.log = capture{limit: s.limits.LogBytes}

@@ -16,7 +16,7 @@ import (
 )
 
 // start is the initial state of every call of a module: the state after start function,
-// _initialize and starling_warmup. They run sealed, so it is a function of the module's
+// _initialize and starling_warmup. They have no effects, so it is a function of the module's
 // bytes and limits alone, and running them once is the same as running them before every
 // call.
 type start struct {
@@ -25,7 +25,7 @@ type start struct {
 	globals []uint64 // in the order of instance.globals
 
 	// The host's side, which continues: runtimes keep readings of the clock, and a
-	// description is still sealed.
+	// description is written as in start-up.
 	clock  clock
 	random rand.ChaCha8
 	log    capture
@@ -39,7 +39,7 @@ type start struct {
 // prepare brings an instance of the module to its start and captures that. The error is the
 // host's; the module's own errors become the start's failure.
 func (m *Module) prepare(data []rewrite.Segment, exports []string) (*start, error) {
-	empty, err := m.engine.store.Seal(0, m.reserve, image.Pieces(nil))
+	empty, err := m.engine.store.New(0, m.reserve, image.Pieces(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (m *Module) prepare(data []rewrite.Segment, exports []string) (*start, erro
 		return nil, err
 	}
 	i.session = session{instance: i, limits: m.limits}
-	i.session.seal()
+	i.session.beginStart()
 	if err := i.session.prepare(exports); err != nil {
 		return &start{failure: err, meter: i.session.meter()}, nil
 	}
@@ -71,7 +71,7 @@ func (i *instance) whole() error {
 	return nil
 }
 
-// prepare runs the code before every call, sealed and unattended.
+// prepare runs the code before every call, without effects and unattended.
 func (s *session) prepare(exports []string) error {
 	s.allow(prepareFuel)
 	for _, export := range exports {
@@ -86,13 +86,13 @@ func (s *session) prepare(exports []string) error {
 func (i *instance) capture(store *image.Store, reserve uint64) (*start, error) {
 	s := &i.session
 	contents, _ := i.memory.Read(0, i.memory.Size())
-	sealed, err := store.Seal(uint64(len(contents)), reserve, image.Pieces(contents))
+	kept, err := store.New(uint64(len(contents)), reserve, image.Pieces(contents))
 	if err != nil {
 		return nil, err
 	}
 	s.clock.recount(i.fuel.Get())
 	st := &start{
-		image: sealed, pages: i.memory.Size() / wasm.PageSize,
+		image: kept, pages: i.memory.Size() / wasm.PageSize,
 		clock: s.clock, random: *s.random, log: s.log.clone(), meter: s.meter(),
 	}
 	i.fuel.Set(0) // the count of a call begins anew
@@ -203,7 +203,7 @@ func (m *Module) resume(p *Prepared) error {
 	if err != nil {
 		return err
 	}
-	s.image, err = m.engine.store.Seal(uint64(s.pages)*wasm.PageSize, m.reserve, func(yield func(uint32, []byte) bool) {
+	s.image, err = m.engine.store.New(uint64(s.pages)*wasm.PageSize, m.reserve, func(yield func(uint32, []byte) bool) {
 		for _, d := range p.Data {
 			if !yield(d.Offset, d.Bytes) {
 				return
@@ -234,10 +234,10 @@ func value(g global) uint64 {
 	return g.Get()
 }
 
-// seal makes a session continue where the sealed part has ended.
-func (st *start) seal(s *session) {
+// resume makes a session continue where the start-up has ended.
+func (st *start) resume(s *session) {
 	random := st.random
-	s.name, s.random, s.log = sealedName, &random, st.log.clone()
+	s.name, s.random, s.log = startName, &random, st.log.clone()
 }
 
 // digest is [Start].Digest for a module with that many globals of its own.

@@ -35,7 +35,7 @@ func idle(t testing.TB, w *world) *session {
 			t.Error(err)
 		}
 	})
-	s.unseal()
+	s.endStart()
 	s.name, s.imports = "weather", w
 	s.attend(context.Background(), false)
 	s.allow(m.limits.Fuel)

@@ -48,10 +48,10 @@ func (m *HTTPMetrics) ObserveRequest(route string, status int, d time.Duration) 
 
 // QueueState counts jobs and hosts.
 type QueueState struct {
-	Ready, Sleeping, Running int
-	Tenants                  int            // with ready jobs
-	Oldest                   time.Time      // when the oldest waiting job was enqueued; zero without waiting jobs
-	Hosts                    map[string]int // by state: working, draining, drained, silent or gone
+	Waiting, Sleeping, Running int
+	Tenants                    int            // with ready jobs
+	Oldest                     time.Time      // when the oldest waiting job was enqueued; zero without waiting jobs
+	Hosts                      map[string]int // by state: working, draining, drained, silent or gone
 }
 
 // scrapeTime bounds how long a scrape waits for the values that are read at that moment.
@@ -90,7 +90,7 @@ func (s *scraped) Collect(to chan<- prometheus.Metric) {
 // error leaves the metrics out.
 func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueState, error)) {
 	m := &scraped{}
-	jobs := m.describe("starling_queue_jobs", "Runs that are in the queue, by state (ready, sleeping or running).", "state")
+	jobs := m.describe("starling_queue_jobs", "Runs that are in the queue, by state (waiting, sleeping or running).", "state")
 	tenants := m.describe("starling_queue_waiting_tenants", "Tenants with runs that wait for a worker.")
 	oldest := m.describe("starling_queue_oldest_seconds", "Time since the oldest run in the queue was enqueued, 0 for an empty queue.")
 	hosts := m.describe("starling_hosts", "Hosts that share the database, by state (working, draining, drained, silent or gone).", "state")
@@ -99,7 +99,7 @@ func RegisterQueue(r prometheus.Registerer, state func(context.Context) (QueueSt
 		if err != nil {
 			return
 		}
-		for state, n := range map[string]int{"ready": s.Ready, "sleeping": s.Sleeping, "running": s.Running} {
+		for state, n := range map[string]int{"waiting": s.Waiting, "sleeping": s.Sleeping, "running": s.Running} {
 			give(jobs, float64(n), state)
 		}
 		age := 0.0

@@ -102,7 +102,7 @@ func TestRequestsAndQueue(t *testing.T) {
 	m := observe.NewHTTPMetrics(registry)
 	m.ObserveRequest("GET /api/v1/runs", 200, time.Second)
 	m.ObserveRequest("GET /api/v1/runs", 7, time.Second) // what no server answers
-	state, failure := observe.QueueState{Ready: 1, Sleeping: 2, Running: 3, Tenants: 4}, error(nil)
+	state, failure := observe.QueueState{Waiting: 1, Sleeping: 2, Running: 3, Tenants: 4}, error(nil)
 	observe.RegisterCPU(registry, func() observe.CPUState {
 		return observe.CPUState{Tenants: 5, Waited: 1500 * time.Millisecond, Demoted: 6}
 	})
@@ -110,7 +110,7 @@ func TestRequestsAndQueue(t *testing.T) {
 	got := scrapeLines(registry)
 	for _, want := range []string{
 		`starling_http_requests_total{code="200",route="GET /api/v1/runs"} 1`, `starling_http_requests_total{code="other",route="GET /api/v1/runs"} 1`,
-		`starling_queue_jobs{state="ready"} 1`, `starling_queue_jobs{state="sleeping"} 2`, `starling_queue_jobs{state="running"} 3`, `starling_queue_oldest_seconds 0`,
+		`starling_queue_jobs{state="waiting"} 1`, `starling_queue_jobs{state="sleeping"} 2`, `starling_queue_jobs{state="running"} 3`, `starling_queue_oldest_seconds 0`,
 		`starling_queue_waiting_tenants 4`, `starling_cpu_waiting_tenants 5`, `starling_cpu_wait_seconds_total 1.5`, `starling_calls_demoted_total 6`,
 	} {
 		if !slices.Contains(got, want) {

@@ -123,7 +123,7 @@ func caps(t *testing.T, db Database) {
 	}
 	loads, err := a.Loads(t.Context())
 	s := loads["capped"]
-	if err != nil || capped != 2 || s.Running != 2 || s.Ready != 10 {
+	if err != nil || capped != 2 || s.Running != 2 || s.Waiting != 10 {
 		t.Errorf("%d were handed out: %+v, %v", capped, s, err)
 	}
 	close(wake)
@@ -156,7 +156,7 @@ func reserve(t *testing.T, db Database) {
 			t.Errorf("a handler that is kept went to %s", l.RunID)
 		}
 	}
-	if s, err := h.Stats(t.Context()); err != nil || s.Running != 16 || s.Ready != 28 {
+	if s, err := h.Stats(t.Context()); err != nil || s.Running != 16 || s.Waiting != 28 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	close(wake)
@@ -178,7 +178,7 @@ func paused(t *testing.T, db Database) {
 	work(t, h, ender(h, told))
 	receive(t, told)
 	absent(t, h, "q/1")
-	if s := find(t, h, "p/1"); s.State != queue.Ready || len(told) > 0 {
+	if s := find(t, h, "p/1"); s.State != queue.Waiting || len(told) > 0 {
 		t.Errorf("%+v", s)
 	}
 	pause.Store(false)
@@ -222,7 +222,7 @@ func positions(t *testing.T, db Database) {
 	all, err := h.Stats(t.Context())
 	loads, loadsErr := h.Loads(t.Context())
 	own, none := loads["b"], loads["c"]
-	if all.Ready != 6 || own.Ready != 2 || none != (queue.Stats{}) || err != nil || loadsErr != nil {
+	if all.Waiting != 6 || own.Waiting != 2 || none != (queue.Stats{}) || err != nil || loadsErr != nil {
 		t.Errorf("%+v, %+v, %+v, %v, %v", all, own, none, err, loadsErr)
 	}
 	if first := find(t, h, "a/0000"); !all.Oldest.Equal(first.Enqueued) || !own.Oldest.After(all.Oldest) {

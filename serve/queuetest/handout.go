@@ -15,7 +15,7 @@ func durable(t *testing.T, db Database) {
 	j := queue.Job{RunID: "t/1", Tenant: "t", Priority: -3, MaxAttempts: 7, Payload: []byte("how")}
 	enqueue(t, a, j)
 	s := find(t, b, j.RunID)
-	if s.State != queue.Ready || s.Tenant != "t" || s.Priority != -3 || s.MaxAttempts != 7 || s.Attempt != 0 {
+	if s.State != queue.Waiting || s.Tenant != "t" || s.Priority != -3 || s.MaxAttempts != 7 || s.Attempt != 0 {
 		t.Errorf("%+v", s)
 	}
 	if evs, err := b.Log.Read(t.Context(), j.RunID); err != nil || len(evs) != 1 {
@@ -50,7 +50,7 @@ func refused(t *testing.T, db Database) {
 	if _, err := h.Find(t.Context(), "new"); !errors.Is(err, queue.ErrNotFound) {
 		t.Errorf("Find: %v", err)
 	}
-	if s, err := h.Stats(t.Context()); err != nil || s.Ready != 1 {
+	if s, err := h.Stats(t.Context()); err != nil || s.Waiting != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -76,7 +76,7 @@ func neighbours(t *testing.T, db Database) {
 			t.Errorf("job %d: %v", i, err)
 		}
 	}
-	if s, err := h.Loads(t.Context()); err != nil || s["t"].Ready != len(jobs)/2 {
+	if s, err := h.Loads(t.Context()); err != nil || s["t"].Waiting != len(jobs)/2 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

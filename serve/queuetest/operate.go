@@ -64,7 +64,7 @@ func notReady(t *testing.T, db Database) {
 		t.Errorf("%+v", s)
 	}
 	enqueue(t, h, queue.Job{RunID: "second"})
-	if s := find(t, h, "second"); s.State != queue.Ready {
+	if s := find(t, h, "second"); s.State != queue.Waiting {
 		t.Errorf("a host that is not ready has claimed %+v", s)
 	}
 	wrong.Store(false)
@@ -96,7 +96,7 @@ func pausedWhileRunning(t *testing.T, db Database) {
 	if cause := receive(t, causes); cause != queue.ErrStopping {
 		t.Errorf("the context ended with %v", cause)
 	}
-	eventually(t, func() bool { return find(t, h, "p/1").State == queue.Ready })
+	eventually(t, func() bool { return find(t, h, "p/1").State == queue.Waiting })
 	if s := find(t, h, "p/1"); s.Attempt != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -156,7 +156,7 @@ func listing(t *testing.T, db Database) {
 		want []string
 	}{
 		{queue.Filter{Tenant: "a"}, []string{"a/sleeps", "a/waits"}},
-		{queue.Filter{State: queue.Ready}, []string{"a/waits", "b/waits"}},
+		{queue.Filter{State: queue.Waiting}, []string{"a/waits", "b/waits"}},
 		{queue.Filter{State: queue.Running, Tenant: "b"}, []string{"b/runs"}},
 		{queue.Filter{Limit: 2}, []string{"a/sleeps", "b/runs"}},
 		{queue.Filter{After: all[1].Number, Limit: 2}, []string{"a/waits", "b/waits"}},
@@ -166,7 +166,7 @@ func listing(t *testing.T, db Database) {
 		}
 	}
 	loads, err := reader.Loads(t.Context())
-	if a, b := loads["a"], loads["b"]; err != nil || len(loads) != 2 || a.Ready != 1 || a.Sleeping != 1 || b.Ready != 1 || b.Running != 1 || !a.Oldest.Equal(all[0].Enqueued) {
+	if a, b := loads["a"], loads["b"]; err != nil || len(loads) != 2 || a.Waiting != 1 || a.Sleeping != 1 || b.Waiting != 1 || b.Running != 1 || !a.Oldest.Equal(all[0].Enqueued) {
 		t.Errorf("%+v, %v", loads, err)
 	}
 	x.verdict <- nil
@@ -227,7 +227,7 @@ func draining(t *testing.T, db Database) {
 	enqueue(t, h, queue.Job{RunID: "t/2"})
 	x.verdict <- nil
 	absent(t, h, "t/1")
-	if s := find(t, h, "t/2"); s.State != queue.Ready {
+	if s := find(t, h, "t/2"); s.State != queue.Waiting {
 		t.Errorf("a host that drains has claimed %+v", s)
 	}
 	if o := host(); o.Running != 0 {

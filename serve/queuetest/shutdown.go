@@ -31,7 +31,7 @@ func shutdown(t *testing.T, db Database) {
 		t.Error(err)
 	}
 	s, err := h.Stats(t.Context())
-	if err != nil || s.Running != 0 || s.Ready+len(began)+4 != 20 {
+	if err != nil || s.Running != 0 || s.Waiting+len(began)+4 != 20 {
 		t.Errorf("%+v, %d began after the first four, %v", s, len(began), err)
 	}
 	work(t, h, ender(h, make(chan queue.Lease, 20)))
@@ -48,7 +48,7 @@ func shutdownStuck(t *testing.T, db Database) {
 	if cause := receive(t, causes); cause != queue.ErrStopping {
 		t.Errorf("the context ended with %v", cause)
 	}
-	if s := find(t, h, "t/1"); s.State != queue.Ready || s.Attempt != 0 {
+	if s := find(t, h, "t/1"); s.State != queue.Waiting || s.Attempt != 0 {
 		t.Errorf("%+v", s)
 	}
 	work(t, h, ender(h, told))
@@ -71,7 +71,7 @@ func shutdownDeaf(t *testing.T, db Database) {
 	})
 	receive(t, began)
 	stop()
-	if s := find(t, h, j.RunID); s.State != queue.Ready {
+	if s := find(t, h, j.RunID); s.State != queue.Waiting {
 		t.Errorf("%+v", s)
 	}
 	told := make(chan queue.Lease, 1)

@@ -140,7 +140,7 @@ const FILES = {
   'event.jsonl': each(event),
   'event-refused.jsonl': each((line) => mustRefuse(() => readEvent(hex(line.envelope)))),
   'run.jsonl': (lines) => oneRun(lines.map(event)),
-  'sealed.jsonl': (lines) => {
+  'encrypted.jsonl': (lines) => {
     const pairs = lines.map((line) => within(line.name, () => openEncrypted(line)))
     within('the stored events', () => oneRun(pairs.map((p) => p[0])))
     within('the plain events', () => oneRun(pairs.map((p) => p[1])))

@@ -232,5 +232,5 @@ func readContent(text []byte) (c event.EncryptedContent, err error) {
 }
 
 func corrupt(e event.Event, format string, args ...any) error {
-	return &eventlog.CorruptError{RunID: e.RunID, Seq: e.Seq, Kind: e.Kind, Invariant: "sealed", Reason: fmt.Sprintf(format, args...)}
+	return &eventlog.CorruptError{RunID: e.RunID, Seq: e.Seq, Kind: e.Kind, Invariant: "encrypted", Reason: fmt.Sprintf(format, args...)}
 }

@@ -35,6 +35,6 @@
 //
 // Without the key, a writer to the file can remove a run, or the events at its end together with
 // their index rows, as in a plain log. It cannot change, exchange, move or invent an event: that
-// is a [eventlog.CorruptError] with the invariant "sealed". An event that is not encrypted is
+// is a [eventlog.CorruptError] with the invariant "encrypted". An event that is not encrypted is
 // refused in the same way, so none can be slipped in.
 package cipherlog

@@ -15,8 +15,8 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 )
 
-// sealedLine is a line of sealed.jsonl. All but the name is hexadecimal.
-type sealedLine struct {
+// encryptedLine is a line of encrypted.jsonl. All but the name is hexadecimal.
+type encryptedLine struct {
 	Name       string `json:"name"`
 	DataKey    string `json:"data_key"`
 	KeyID      string `json:"key_id"`
@@ -38,7 +38,7 @@ func TestEncryptedVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want []sealedLine
+	var want []encryptedLine
 	c := logtest.Chain{RunID: "acme/01JGQ4T0000000000000000000", Clock: 1_735_689_600_123_456_789}
 	args, _ := event.EncodePayload(map[string]string{"name": "Ada"})
 	at := state{}
@@ -51,14 +51,14 @@ func TestEncryptedVectors(t *testing.T) {
 		c.Next(event.ToolCallCompleted{CallID: "c1", Result: args, Attempt: 1}),
 		c.Complete(),
 	} {
-		line, next := sealLine(t, key, at, ev)
+		line, next := encryptLine(t, key, at, ev)
 		want, at = append(want, line), next
 	}
-	checkLines(t, vectortest.Check(t, "sealed.jsonl", want))
+	checkLines(t, vectortest.Check(t, "encrypted.jsonl", want))
 }
 
-// sealLine seals ev under its own number as the nonce.
-func sealLine(t *testing.T, key Key, at state, ev event.Event) (sealedLine, state) {
+// encryptLine seals ev under its own number as the nonce.
+func encryptLine(t *testing.T, key Key, at state, ev event.Event) (encryptedLine, state) {
 	t.Helper()
 	nonce := binary.BigEndian.AppendUint64(make([]byte, 4, event.EncryptedNonceSize), ev.Seq)
 	encrypted, next, err := at.nextWith(nonce, ev.RunID, ev)
@@ -78,7 +78,7 @@ func sealLine(t *testing.T, key Key, at state, ev event.Event) (sealedLine, stat
 		t.Fatal(err)
 	}
 	hash := encrypted.Hash()
-	return sealedLine{
+	return encryptedLine{
 		Name: fmt.Sprintf("%d %s", ev.Seq, ev.Kind), DataKey: hex.EncodeToString(key.Bytes()), KeyID: key.ID(),
 		RunKey: hex.EncodeToString(runKey), Plain: hex.EncodeToString(event.AppendEnvelope(nil, ev)),
 		Content: hex.EncodeToString(content), Additional: hex.EncodeToString(additional(encrypted, s)),
@@ -87,7 +87,7 @@ func sealLine(t *testing.T, key Key, at state, ev event.Event) (sealedLine, stat
 }
 
 // checkLines decrypts the lines of the file.
-func checkLines(t *testing.T, lines []sealedLine) {
+func checkLines(t *testing.T, lines []encryptedLine) {
 	t.Helper()
 	var stored, plain []event.Event
 	for _, line := range lines {

@@ -252,7 +252,7 @@ func TestASuspendedTenantDoesNotRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitMetrics(`starling_runs_in_flight 0`)
-	until(t, "the run waits again", func() bool { s, ok := w.job(); return ok && s.State == queue.Ready })
+	until(t, "the run waits again", func() bool { s, ok := w.job(); return ok && s.State == queue.Waiting })
 	if s, _ := w.job(); s.Attempt != 0 {
 		t.Errorf("%+v", s)
 	}

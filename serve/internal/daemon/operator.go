@@ -32,7 +32,7 @@ func (d *Daemon) listQueue(r *request) (queue.Overview, error) {
 	p := r.query
 	f := queue.Filter{Tenant: p.text("tenant"), After: int64(p.number("after", 0, math.MaxInt64)), Limit: p.limit(defaultRuns, mostRuns)}
 	f.State = queue.State(p.text("state"))
-	if s := f.State; s != "" && s != queue.Ready && s != queue.Sleeping && s != queue.Running {
+	if s := f.State; s != "" && s != queue.Waiting && s != queue.Sleeping && s != queue.Running {
 		p.fail("state", "state is waiting, sleeping or running")
 	}
 	if p.err != nil {

@@ -118,7 +118,7 @@ func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) e
 		return err
 	}
 	state := s.Shown()
-	if doc.Job = &state; doc.Waiting && state.State == queue.Ready {
+	if doc.Job = &state; doc.Waiting && state.State == queue.Waiting {
 		doc.Position = s.Position + 1
 	}
 	return nil

@@ -47,7 +47,7 @@ func whenOfJob(job queue.Status) moment {
 }
 
 // narrowings are the states that the page can be narrowed to; the first is all.
-var narrowings = []queue.State{"", queue.Ready, queue.Sleeping, queue.Running}
+var narrowings = []queue.State{"", queue.Waiting, queue.Sleeping, queue.Running}
 
 // queue shows the queue to an operator. For other users the page does not exist.
 func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View) error {
@@ -82,13 +82,13 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 	p.Tenants = append(p.Tenants, all)
 	counts := map[queue.State]int{}
 	for _, t := range doc.Tenants {
-		n := t.Ready + t.Sleeping + t.Running
+		n := t.Waiting + t.Sleeping + t.Running
 		name := display.Printable(t.Tenant)
 		if t.Paused {
 			name += " (suspended)"
 		}
 		p.Tenants = append(p.Tenants, link{name, s.queuePath(t.Tenant, q.Get("state"), 0), display.Digits(uint64(n)), f.Tenant == t.Tenant})
-		for state, n := range map[queue.State]int{"": n, queue.Ready: t.Ready, queue.Sleeping: t.Sleeping, queue.Running: t.Running} {
+		for state, n := range map[queue.State]int{"": n, queue.Waiting: t.Waiting, queue.Sleeping: t.Sleeping, queue.Running: t.Running} {
 			counts[state] += n
 		}
 	}

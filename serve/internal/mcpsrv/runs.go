@@ -296,8 +296,8 @@ type validity struct {
 	Seq        uint64 `json:"seq,omitempty"`    // of the event that is wrong or missing
 	Invariant  string `json:"invariant,omitempty"`
 	Events     uint64 `json:"events,omitempty"`
-	Open       bool   `json:"open,omitempty"`   // the run has not ended yet
-	Encrypted  uint64 `json:"sealed,omitempty"` // events whose payloads only a key opens
+	Open       bool   `json:"open,omitempty"`      // the run has not ended yet
+	Encrypted  uint64 `json:"encrypted,omitempty"` // events whose payloads only a key opens
 	Head       string `json:"head,omitempty"`
 	MerkleRoot string `json:"merkle_root,omitempty"`
 }

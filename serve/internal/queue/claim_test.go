@@ -116,7 +116,7 @@ func TestTheEndOfAJobSharesATransaction(t *testing.T) {
 		}
 		<-worked
 		until(t, q, func() bool { return len(q.changes) == 1 && q.changes[0].later && !q.committing })
-		if s, err := q.Stats(t.Context()); err != nil || s.Running != 1 || s.Ready != 0 {
+		if s, err := q.Stats(t.Context()); err != nil || s.Running != 1 || s.Waiting != 0 {
 			t.Errorf("%+v, %v: want the last job alone", s, err)
 		}
 	}

@@ -186,7 +186,7 @@ type State string
 
 // The states of a job.
 const (
-	Ready      State = "waiting"    // for its tenant to be next
+	Waiting    State = "waiting"    // for its tenant to be next
 	Sleeping   State = "sleeping"   // until a point in time
 	Running    State = "running"    // on a host
 	Cancelling State = "cancelling" // cancelled, and its run has not ended yet
@@ -230,7 +230,7 @@ type Status struct {
 // Stats counts jobs: of a tenant, or of all.
 type Stats struct {
 	Tenant   string    `json:"tenant"`
-	Ready    int       `json:"waiting"`
+	Waiting  int       `json:"waiting"`
 	Sleeping int       `json:"sleeping"`
 	Running  int       `json:"running"`
 	Oldest   time.Time `json:"oldest"` // when the oldest of them was enqueued, or zero

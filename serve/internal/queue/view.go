@@ -51,7 +51,7 @@ func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {
 		l, err := scanJob(r, &state, &due, &s.Enqueued, &started, &s.Epoch, &s.Number, &s.Host)
 		s.Tenant, s.RunID, s.Priority, s.Snoozes, s.HostFailures = l.Tenant, l.RunID, l.Priority, l.Snoozes, l.HostFailures
 		s.Deaths = l.Deaths + l.Stranded
-		s.Progress = Progress{State: Ready, Attempt: l.Attempt, MaxAttempts: l.MaxAttempts}
+		s.Progress = Progress{State: Waiting, Attempt: l.Attempt, MaxAttempts: l.MaxAttempts}
 		switch {
 		case l.Cancelled:
 			s.State = Cancelling
@@ -78,7 +78,7 @@ func (q *Queue) Find(ctx context.Context, runID string) (Status, error) {
 			return Status{}, err
 		}
 		s := list[0]
-		if s.State != Ready {
+		if s.State != Waiting {
 			return s, nil
 		}
 		const sql = "SELECT count(*) FROM queue_job WHERE tenant = $1 AND state = 0 AND (rank < $2 OR (rank = $2 AND number < $3))"
@@ -126,7 +126,7 @@ func (q *Queue) List(ctx context.Context, f Filter) (list []Status, err error) {
 		where, args = where+" AND tenant = $2", append(args, f.Tenant)
 	}
 	if f.State != "" {
-		where += " AND state IN (" + map[State]string{Ready: "0, 3", Sleeping: "1", Running: "2"}[f.State] + ")"
+		where += " AND state IN (" + map[State]string{Waiting: "0, 3", Sleeping: "1", Running: "2"}[f.State] + ")"
 	}
 	f.Limit = cmp.Or(f.Limit, defaultLimit)
 	return eventlog.View(ctx, q.log, func(v eventlog.Querier) ([]Status, error) {
@@ -138,8 +138,8 @@ func (q *Queue) List(ctx context.Context, f Filter) (list []Status, err error) {
 func (q *Queue) Stats(ctx context.Context) (all Stats, err error) {
 	loads, err := q.Loads(ctx)
 	for _, s := range loads {
-		all.Ready, all.Sleeping, all.Running = all.Ready+s.Ready, all.Sleeping+s.Sleeping, all.Running+s.Running
-		all.Tenants += min(s.Ready, 1)
+		all.Waiting, all.Sleeping, all.Running = all.Waiting+s.Waiting, all.Sleeping+s.Sleeping, all.Running+s.Running
+		all.Tenants += min(s.Waiting, 1)
 		if all.Oldest.IsZero() || s.Oldest.Before(all.Oldest) {
 			all.Oldest = s.Oldest
 		}
@@ -169,7 +169,7 @@ func (q *Queue) Loads(ctx context.Context) (loads map[string]Stats, err error) {
 		var name string
 		err := v.Query(countLoads, nil, func(r eventlog.Row) error {
 			var s Stats
-			err := r.Scan(&name, &s.Ready, &s.Sleeping, &s.Running)
+			err := r.Scan(&name, &s.Waiting, &s.Sleeping, &s.Running)
 			loads[name] = s
 			return err
 		})

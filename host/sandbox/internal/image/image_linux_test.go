@@ -24,9 +24,9 @@ func onEveryRung(t *testing.T, f func(t *testing.T, s *Store)) {
 	}
 }
 
-func sealed(t testing.TB, s *Store, contents []byte, limit int) *Image {
+func newImage(t testing.TB, s *Store, contents []byte, limit int) *Image {
 	t.Helper()
-	i, err := s.Seal(uint64(len(contents)), uint64(limit), Pieces(contents))
+	i, err := s.New(uint64(len(contents)), uint64(limit), Pieces(contents))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func pattern(pages int) []byte {
 func TestResetLeavesNothing(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		page := os.Getpagesize()
-		i := sealed(t, s, pattern(48), 1024*page)
+		i := newImage(t, s, pattern(48), 1024*page)
 		m := mapped(t, i)
 		rapid.Check(t, func(t *rapid.T) {
 			size := rapid.SampledFrom([]int{48, 49, 64, 300, 1024}).Draw(t, "pages") * page
@@ -97,7 +97,7 @@ func TestResetLeavesNothing(t *testing.T) {
 func TestImageDropsLargeMemory(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		const size = 64 << 20
-		m := mapped(t, sealed(t, s, pattern(3), size))
+		m := mapped(t, newImage(t, s, pattern(3), size))
 		b := m.Reallocate(size)
 		for at := 0; at < size; at += 512 {
 			b[at] = 1
@@ -136,7 +136,7 @@ func resident(t *testing.T, b []byte) int {
 func TestSwappedPagesAreReset(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		page := os.Getpagesize()
-		m := mapped(t, sealed(t, s, pattern(8), 16*page))
+		m := mapped(t, newImage(t, s, pattern(8), 16*page))
 		b := m.Reallocate(uint64(16 * page))
 		for at := range b {
 			b[at] = 0x77
@@ -158,7 +158,7 @@ func TestSwappedPagesAreReset(t *testing.T) {
 func TestMemoriesAreApart(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		page := os.Getpagesize()
-		i := sealed(t, s, pattern(4), 8*page)
+		i := newImage(t, s, pattern(4), 8*page)
 		a, b := mapped(t, i), mapped(t, i)
 		clear(a.Reallocate(uint64(8 * page)))
 		a.bytes[5*page] = 9
@@ -166,7 +166,7 @@ func TestMemoriesAreApart(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := unix.Pwrite(i.fd, []byte{1}, 0); !errors.Is(err, unix.EPERM) {
-			t.Errorf("writing the sealed file: %v", err)
+			t.Errorf("writing the file in memory: %v", err)
 		}
 		if a.Reallocate(uint64(8*page+1)) != nil {
 			t.Error("a memory grew beyond its reservation")
@@ -179,7 +179,7 @@ func TestMemoriesAreApart(t *testing.T) {
 func TestVerifySees(t *testing.T) {
 	onEveryRung(t, func(t *testing.T, s *Store) {
 		page := os.Getpagesize()
-		i := sealed(t, s, pattern(4), 8*page)
+		i := newImage(t, s, pattern(4), 8*page)
 		for _, at := range []int{page, 3*page + 5, 4 * page, 8*page - 1} {
 			m := mapped(t, i)
 			m.bytes[at] ^= 1
@@ -199,7 +199,7 @@ func BenchmarkReset(b *testing.B) {
 		for name, pages := range map[string]int{"64KiB": 16, "4MiB": 1024} {
 			b.Run(string(method)+"/"+name, func(b *testing.B) {
 				page := os.Getpagesize()
-				m := mapped(b, sealed(b, s, pattern(pages), 64<<20))
+				m := mapped(b, newImage(b, s, pattern(pages), 64<<20))
 				b.ReportAllocs()
 				for b.Loop() {
 					memory := m.Reallocate(uint64(pages * page))

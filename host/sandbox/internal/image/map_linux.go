@@ -32,7 +32,7 @@ func (s *Store) try() (err error) {
 	for at := page; at < len(contents); at += 4 * page {
 		contents[at] = 1
 	}
-	i, err := s.Seal(uint64(len(contents)), uint64(tried*page), Pieces(contents))
+	i, err := s.New(uint64(len(contents)), uint64(tried*page), Pieces(contents))
 	if err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func (s *Store) try() (err error) {
 	return m.Verify()
 }
 
-// seal makes a file in memory, sets its seals so that nothing can change it, and maps it.
-func (i *Image) seal(length int, pieces iter.Seq2[uint32, []byte]) (err error) {
+// fill makes a file in memory, sets its seals so that nothing can change it, and maps it.
+func (i *Image) fill(length int, pieces iter.Seq2[uint32, []byte]) (err error) {
 	if i.fd, err = unix.MemfdCreate("starling-image", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
 		i.fd = -1
 		return fmt.Errorf("making a file in memory: %w", err)

@@ -7,7 +7,7 @@ import (
 	"iter"
 )
 
-var errUnsupported = errors.New("this system cannot map a sealed file in memory")
+var errUnsupported = errors.New("this system cannot map an immutable file in memory")
 
 // regions has nothing to keep here.
 type regions struct{}
@@ -19,7 +19,7 @@ func (s *Store) try() error {
 	return errUnsupported
 }
 
-func (*Image) seal(int, iter.Seq2[uint32, []byte]) error { return errUnsupported }
+func (*Image) fill(int, iter.Seq2[uint32, []byte]) error { return errUnsupported }
 
 // Close lets go of the image.
 func (i *Image) Close() error {

@@ -75,13 +75,13 @@ type Image struct {
 	store    *Store
 	contents []byte // never written; read-only for mapped methods
 	limit    int    // bytes of a memory's reservation
-	fd       int    // of the sealed file; -1 without one
+	fd       int    // of the file in memory; -1 without one
 }
 
-// Seal makes an image of length bytes, which are copies of the pieces, by their offsets, and
+// New makes an image of length bytes, which are copies of the pieces, by their offsets, and
 // zero between them. Its memories can grow to limit bytes. Both lengths are multiples of the
 // system's page size.
-func (s *Store) Seal(length, limit uint64, pieces iter.Seq2[uint32, []byte]) (*Image, error) {
+func (s *Store) New(length, limit uint64, pieces iter.Seq2[uint32, []byte]) (*Image, error) {
 	i := &Image{store: s, limit: int(limit), fd: -1}
 	if limit < length {
 		return nil, fmt.Errorf("image: contents of %d bytes, more than the limit of %d", length, limit)
@@ -98,7 +98,7 @@ func (s *Store) Seal(length, limit uint64, pieces iter.Seq2[uint32, []byte]) (*I
 		}
 		return i, nil
 	}
-	if err := i.seal(int(length), pieces); err != nil {
+	if err := i.fill(int(length), pieces); err != nil {
 		return nil, errors.Join(fmt.Errorf("image: %w", err), i.Close())
 	}
 	return i, nil

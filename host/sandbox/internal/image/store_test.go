@@ -35,7 +35,7 @@ func TestFreshWorksEverywhere(t *testing.T) {
 	}
 	defer s.Close()
 	contents := []byte("contents")
-	i, err := s.Seal(uint64(len(contents)), 1<<16, Pieces(contents))
+	i, err := s.New(uint64(len(contents)), 1<<16, Pieces(contents))
 	if err != nil || i.Mapped() {
 		t.Fatal(err)
 	}
@@ -57,8 +57,8 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Seal(8192, 4096, Pieces(nil)); err == nil {
-		t.Error("an image larger than its limit was sealed")
+	if _, err := s.New(8192, 4096, Pieces(nil)); err == nil {
+		t.Error("an image larger than its limit was made")
 	}
 }
 
