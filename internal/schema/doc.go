@@ -38,3 +38,5 @@
 //
 // The bytes depend on the type alone, since they are hashed into logs.
 package schema
+
+//go:generate ./copy.sh
