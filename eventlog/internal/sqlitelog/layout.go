@@ -20,10 +20,8 @@ const (
 	// in the Starling runtime's files that we read.
 	seedVersion = 2
 
-	// The layouts of the Starling runtime's files, before ours: the present one, and the
-	// first one, in which the table was called events.
-	seedLayout  = 0
-	firstLayout = -1
+	// seedLayout is the layout of the Starling runtime's files.
+	seedLayout = 0
 )
 
 // The tables. Tables named eventlog_ are the Starling runtime's, so that its
@@ -111,9 +109,6 @@ const (
 	PRIMARY KEY (run_id, seq)
 )`
 )
-
-// firstView makes the first layout's table readable under its later name.
-const firstView = "CREATE TEMP VIEW eventlog_events AS SELECT rowid, * FROM main.events"
 
 // ownTables are the tables of our layout beside the Starling runtime's.
 var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, useTable, useIndex, pieceTable, fenceTable, setTable}
@@ -227,8 +222,8 @@ func vet(objects []object) (layout int, err error) {
 		have[eventlog.LowerASCII(o.name)] = plain(o.sql)
 	}
 	events, ok := have["eventlog_events"]
-	if !ok && slices.Contains(firstEventsTables, have["events"]) {
-		return firstLayout, nil
+	if !ok && slices.Contains(earlierEventsTables, have["events"]) {
+		return 0, fmt.Errorf("%w: the file has the table events of a Starling runtime before version 2 of its tables: let that program bring it to %d", ErrNotLog, seedVersion)
 	}
 	for _, name := range []string{"eventlog_events", "eventlog_schema_migrations"} {
 		if _, ok := have[name]; !ok {
@@ -249,8 +244,8 @@ func vet(objects []object) (layout int, err error) {
 	return layoutVersion, nil
 }
 
-// firstEventsTables are the texts that the table events of the first layout may have.
-var firstEventsTables = []string{
+// earlierEventsTables are texts of the table eventlog_events when it was called events.
+var earlierEventsTables = []string{
 	strings.Replace(plain(seedEventsTable), "eventlog_events", "events", 1),
 	strings.ReplaceAll(strings.Replace(plain(seedEventsTable), "eventlog_events", "events", 1), "notnull", ""),
 }

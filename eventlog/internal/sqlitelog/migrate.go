@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/starling-host/starling/eventlog"
 )
@@ -18,18 +17,17 @@ func (l *Log) SchemaVersions(context.Context) (have, want int, err error) {
 	if err := l.inPlace(); err != nil {
 		return 0, 0, err
 	}
-	return max(int(l.layout.Load()), seedLayout), layoutVersion, nil
+	return int(l.layout.Load()), layoutVersion, nil
 }
 
 // MigrateSchema implements [eventlog.Database]. The migration is one transaction: if
 // the process dies, the file is unchanged. Page size and auto-vacuum stay, since
 // changing them rewrites the whole file. A log that was opened for writing can be
-// written to afterwards; logs that other processes have open keep reading, unless
-// the file has the Starling runtime's first layout. In a file of our layout it
-// brings the table run up to date.
+// written to afterwards; logs that other processes have open keep reading. In a file
+// of our layout it brings the table run up to date.
 func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.MigrationReport, err error) {
 	layout := int(l.layout.Load())
-	report = eventlog.MigrationReport{From: max(layout, seedLayout), To: layoutVersion, DryRun: dryRun}
+	report = eventlog.MigrationReport{From: layout, To: layoutVersion, DryRun: dryRun}
 	if layout == layoutVersion {
 		var ids []string
 		err := l.readers.with(ctx, func(r *conn) (err error) {
@@ -45,14 +43,11 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	if err != nil {
 		return report, err
 	}
-	if layout == firstLayout {
-		report.Steps = []string{"take over the table events, from before it was called eventlog_events"}
-	}
-	report.Steps = append(report.Steps,
+	report.Steps = []string{
 		"rebuild eventlog_events in append order, with the column pos",
 		"add the table run, computed from the events",
 		"add the table module",
-		"switch to write-ahead logging")
+		"switch to write-ahead logging"}
 	if dryRun {
 		return report, nil
 	}
@@ -86,30 +81,19 @@ func (l *Log) migrate(ctx context.Context) (err error) {
 		return err
 	}
 	if layout < layoutVersion { // another process may have been faster
-		if err := rebuild(ctx, c, layout); err != nil {
+		if err := rebuild(ctx, c); err != nil {
 			return errors.Join(err, c.exec(context.Background(), "ROLLBACK"))
 		}
 	}
 	l.layout.Store(layoutVersion)
-	if layout == firstLayout { // whose readers know the table by its earlier name
-		if err := l.readers.close(); err != nil {
-			return err
-		}
-		l.readers = newReaders(l.path, l.readers.query, layoutVersion)
-	}
 	return l.startWriter(ctx)
 }
 
-func rebuild(ctx context.Context, c *conn, layout int) error {
-	table := "eventlog_events"
-	if layout == firstLayout {
-		table = "events"
-	}
+func rebuild(ctx context.Context, c *conn) error {
 	steps := append([]string{
 		"BEGIN IMMEDIATE",
-		"ALTER TABLE " + table + " RENAME TO eventlog_events_seed",
+		"ALTER TABLE eventlog_events RENAME TO eventlog_events_seed",
 		eventsTable,
-		strings.Replace(migrationsTable, "CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1),
 		"INSERT OR IGNORE INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0)"}, ownTables...)
 	steps = append(steps,
 		`INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload)

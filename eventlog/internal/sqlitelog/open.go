@@ -145,7 +145,7 @@ func (l *Log) openForReading(ctx context.Context) error {
 	if _, err := os.Stat(l.path); err != nil {
 		return fmt.Errorf("sqlitelog: %w", err)
 	}
-	l.readers = newReaders(l.path, "mode=ro", seedLayout)
+	l.readers = newReaders(l.path, "mode=ro")
 	err := l.examine(ctx)
 	if err == nil || !isCantOpen(err) {
 		return err
@@ -154,7 +154,7 @@ func (l *Log) openForReading(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrWALNotReadable, err)
 	}
 	l.readers.close()
-	l.readers = newReaders(l.path, "mode=ro&immutable=1", seedLayout)
+	l.readers = newReaders(l.path, "mode=ro&immutable=1")
 	return l.examine(ctx)
 }
 
@@ -166,10 +166,6 @@ func (l *Log) examine(ctx context.Context) error {
 		return err
 	})
 	l.layout.Store(int64(layout))
-	if err == nil && layout == firstLayout {
-		err = l.readers.close()
-		l.readers = newReaders(l.path, l.readers.query, layout)
-	}
 	return err
 }
 
@@ -197,7 +193,7 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 		return err
 	}
 	l.layout.Store(int64(layout))
-	l.readers = newReaders(l.path, "mode=ro", layout)
+	l.readers = newReaders(l.path, "mode=ro")
 	if layout < layoutVersion {
 		return nil
 	}
@@ -268,11 +264,11 @@ func examine(ctx context.Context, c *conn) (layout int, err error) {
 	if layout, err = vet(objects); err == nil {
 		err = vetColumns(ctx, c)
 	}
-	if err != nil || layout == firstLayout { // which has no versions
-		return layout, err
+	if err != nil {
+		return 0, err
 	}
-	first := slices.ContainsFunc(objects, func(o object) bool { return eventlog.LowerASCII(o.name) == "events" })
-	if err := examineSeedVersion(ctx, c, first); err != nil {
+	before := slices.ContainsFunc(objects, func(o object) bool { return eventlog.LowerASCII(o.name) == "events" })
+	if err := examineSeedVersion(ctx, c, before); err != nil {
 		return 0, err
 	}
 	if layout == layoutVersion && version != layoutVersion {
@@ -308,15 +304,15 @@ func vetColumns(ctx context.Context, c *conn) error {
 }
 
 // examineSeedVersion checks the version that the Starling runtime keeps. Version 2 is version 1
-// without the first layout's table, whose events it moves.
-func examineSeedVersion(ctx context.Context, c *conn, first bool) error {
+// without the table events, whose rows it moves.
+func examineSeedVersion(ctx context.Context, c *conn, before bool) error {
 	v, err := c.integer(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")
 	switch {
 	case err != nil:
 		return err
 	case v > seedVersion:
 		return fmt.Errorf("%w (eventlog_schema_migrations is at %d, this program knows %d)", eventlog.ErrSchemaTooNew, v, seedVersion)
-	case v < seedVersion && first:
+	case v < seedVersion && before:
 		return fmt.Errorf("sqlitelog: eventlog_schema_migrations is at %d, and the tables events and eventlog_events are both there: let the program that wrote the file bring it to %d", v, seedVersion)
 	}
 	return nil

@@ -22,12 +22,11 @@ const maxReaders = 4
 // is nil.
 type readers struct {
 	path, query string
-	layout      int // of the file
 	slots       chan *conn
 }
 
-func newReaders(path, query string, layout int) *readers {
-	p := &readers{path: path, query: query, layout: layout, slots: make(chan *conn, maxReaders)}
+func newReaders(path, query string) *readers {
+	p := &readers{path: path, query: query, slots: make(chan *conn, maxReaders)}
 	for range maxReaders {
 		p.slots <- nil
 	}
@@ -73,11 +72,7 @@ func (p *readers) open(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	setup := reading
-	if p.layout == firstLayout {
-		setup = append([]string{firstView}, reading...)
-	}
-	if err := c.execAll(ctx, setup); err != nil {
+	if err := c.execAll(ctx, reading); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil

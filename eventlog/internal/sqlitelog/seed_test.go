@@ -136,96 +136,41 @@ func TestFileOfTheSeedRuntimeIsMigrated(t *testing.T) {
 	}
 }
 
-// Before its table was called eventlog_events, the Starling runtime had one called events,
-// with and without NOT NULL, and no versions. It moves the events when it opens the file.
-func TestFilesOfTheFirstLayoutAreReadAndMigrated(t *testing.T) {
+// Before its table was called eventlog_events, the Starling runtime had one called events, with and
+// without NOT NULL. It moves the events when it opens the file. A table of that name may be another
+// program's, too.
+func TestFilesBeforeTheTableHadItsName(t *testing.T) {
 	t.Parallel()
 	declared := strings.Replace(seedEventsTable, "eventlog_events", "events", 1)
 	for name, tc := range map[string]struct {
-		table  string
-		before []string
+		tables []string
+		want   string
 	}{
-		"declared NOT NULL":  {declared, nil},
-		"as it once was":     {strings.ReplaceAll(declared, "NOT NULL", ""), nil},
-		"with version zero":  {declared, []string{migrationsTable}},
-		"renamed, version 1": {seedEventsTable, []string{migrationsTable, "INSERT INTO eventlog_schema_migrations VALUES (1, 0)"}},
+		"declared NOT NULL": {[]string{declared}, "let that program bring it to 2"},
+		"as it once was":    {[]string{strings.ReplaceAll(declared, "NOT NULL", "")}, "let that program bring it to 2"},
+		"with version zero": {[]string{migrationsTable, declared}, "let that program bring it to 2"},
+		"of somebody else":  {[]string{"CREATE TABLE events (id INTEGER, run_id TEXT)"}, "the file has no table eventlog_events"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "first.db")
+			path := filepath.Join(t.TempDir(), "other.db")
 			if err := touch(path); err != nil {
 				t.Fatal(err)
 			}
 			c, err := connect(t.Context(), path, "mode=rw")
 			if err == nil {
-				err = c.execAll(t.Context(), append(tc.before, tc.table))
+				err = errors.Join(c.execAll(t.Context(), tc.tables), c.Close())
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			table := "events"
-			if tc.table == seedEventsTable {
-				table = "eventlog_events"
-			}
-			want := map[string][]event.Event{"a": logtest.Finished("a", 2), "b": logtest.Finished("b", 3)}
-			for _, evs := range want {
-				for _, e := range evs {
-					if err := c.exec(t.Context(), "INSERT INTO "+table+" VALUES (?, ?, ?, ?, ?, ?)", eventValues(e)...); err != nil {
-						t.Fatal(err)
-					}
+			for _, readOnly := range []bool{true, false} {
+				l, err := Open(t.Context(), path, Options{ReadOnly: readOnly})
+				if !errors.Is(err, ErrNotLog) || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("%v", err)
+					l.Close()
 				}
 			}
-			if err := c.Close(); err != nil {
-				t.Fatal(err)
-			}
-			ro := openAt(t, path, Options{ReadOnly: true})
-			if _, got := readAll(t, ro); !cmp.Equal(want, got) {
-				t.Error(cmp.Diff(want, got))
-			}
-			if err := ro.Close(); err != nil {
-				t.Fatal(err)
-			}
-			l := openAt(t, path, Options{})
-			planned, err := l.MigrateSchema(t.Context(), true)
-			if err != nil || planned.From != 0 || planned.Runs != 2 || (table == "events") != strings.Contains(strings.Join(planned.Steps, ";"), "table events") {
-				t.Errorf("dry run: %+v, %v", planned, err)
-			}
-			if _, err := l.MigrateSchema(t.Context(), false); err != nil {
-				t.Fatal(err)
-			}
-			if _, got := readAll(t, l); !cmp.Equal(want, got) {
-				t.Error(cmp.Diff(want, got))
-			}
-			storeAll(t, l, logtest.Finished("c", 1))
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if runs, _ := readAll(t, openAt(t, path, Options{})); len(runs) != 3 {
-				t.Errorf("%d runs after opening again", len(runs))
-			}
 		})
-	}
-}
-
-// Beside its first layout's table the file may have others, and a table of that name may be
-// another program's.
-func TestATableCalledEventsOfSomebodyElse(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "other.db")
-	if err := touch(path); err != nil {
-		t.Fatal(err)
-	}
-	c, err := connect(t.Context(), path, "mode=rw")
-	if err == nil {
-		err = errors.Join(c.exec(t.Context(), "CREATE TABLE events (id INTEGER, run_id TEXT)"), c.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, readOnly := range []bool{true, false} {
-		if l, err := Open(t.Context(), path, Options{ReadOnly: readOnly}); err == nil || !strings.Contains(err.Error(), "not an event log") {
-			t.Errorf("%v", err)
-			l.Close()
-		}
 	}
 }
 
