@@ -69,7 +69,7 @@ type reading struct {
 func TestParsersHaveBudgets(t *testing.T) {
 	found := findParsers(t)
 	listed := map[string]bool{}
-	for _, r := range slices.Concat(withoutBudget, owed) {
+	for _, r := range withoutBudget {
 		if r.whose == "" || r.why == "" {
 			t.Errorf("the reading of %q does not say whose data it is, and why it needs no budget", r.functions)
 		}
@@ -173,6 +173,19 @@ func budgetHolders(files map[string]*ast.File) map[string][]string {
 				}
 				return true
 			})
+		}
+	}
+	for name, file := range files { // methods that charge for the other methods of a package
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || holders[folderOf(name)+"."+typeName(f.Recv.List[0].Type)] == nil || f.Name.Name != "spend" && f.Name.Name != "hold" {
+				continue
+			}
+			for id := range holders {
+				if strings.HasPrefix(id, folderOf(name)+".") {
+					holders[id] = append(holders[id], f.Name.Name)
+				}
+			}
 		}
 	}
 	return holders
@@ -290,7 +303,7 @@ var withoutBudget = []reading{
 		cmd/starling-host.app.said cmd/starling-host.app.showTexts cmd/starling-host.canonical cmd/starling-host.headOf eventlog.RunSummary.add
 		eventlog.decodePart eventlog/event.Decode eventlog/event.FromJSON eventlog/event.Indented eventlog/event.LongTexts
 		eventlog/event.ParseClaims eventlog/event.SideEffectRecorded.ModelFailure eventlog/event.Unmarshal eventlog/event.summarizeEffect
-		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect
+		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/receipt.Statement.effect eventlog/receipt.Text eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect
 		eventlog/span.result host/policy.Run.resume host/policy.history.countEffect host/policy.history.effect starling.lastDenied
 		runtime/agent.conversation.readCall runtime/agent.recordedInput runtime/internal/script.refuseParams runtime/step.Context.earlierResult
 		runtime/step.Do runtime/step.Input runtime/step.Now runtime/step.ParseValue runtime/step.Random runtime/step.ReplayDurationMs
@@ -300,7 +313,7 @@ var withoutBudget = []reading{
 	{"frames of stored modules and payloads", "Its caller gives the most bytes that it may become", `
 		eventlog/internal/dblog.unpack internal/zstd.Decompress`},
 	{"the input of a call", "The input limit of the tool bounds it, and canon parses in linear time with a bound on the depth", `
-		starling.Tool.Input cmd/starling-host.app.readInput internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
+		starling.Tool.Input host/policy.callQuestion cmd/starling-host.app.readInput internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
 		internal/schema.decode runtime/internal/validate.values.string runtime/internal/validate.valuesOf runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute
 		runtime/tool.WithVariablesJSON runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.isObject
 		runtime/tool.search.Execute runtime/tool.variable`},
@@ -342,40 +355,23 @@ var withoutBudget = []reading{
 	{"documents that a module returns", "The limit on its output bounds them, and canon parses in linear time with a bound on the depth; the validator bounds a schema", `
 		host/guest.openOutput host/guest.printed host/guest.program.answer host/guest.reported
 		host/guest.textOf`},
-	{"files of the host itself", "Only the owner of the host can write them", `
+	{"files of the host itself", "Only the owner of the host can write them, or they are part of the program", `
 		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
 		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve.Pins.read
-		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines`},
+		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines eventlog/seal.Witness.load runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON`},
 	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
+		cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.process.replay host/internal/registry.buildScript
 		host/internal/worker.newFrameReader host/internal/worker.ownSettings host/internal/worker.process.greet
 		host/internal/jail.startAgain`},
+	{"receipts that the host has just signed", "It reads the one form that the host wrote", "eventlog/receipt.OfCall"},
+	{"parts of a receipt, a proof and a manifest", "The reader of the whole has charged for all bytes and holds them; each is read once, into a few texts", `
+		eventlog/seal.ParseLeaf host/artifact.cosigned.verify host/artifact.typeOf host/internal/component.comment.UnmarshalJSON`},
+	{"the folder of a tool", "All of its files together have at most maxSources bytes, counted as often as they are read; a toolchain lists them once", `
+		host/internal/registry.decodePackages host/internal/registry.folder.options host/internal/registry.folder.read`},
+	{"programs and keys of the user", "A manifest of a compiler in PATH and the file of a public key, read once", `
+		host/artifact.readCosignKey host/internal/registry.native.findAsc`},
 	{"a service that the operator configured", "At most some KiB of an answer are read", `
 		serve.Cosign serve.File.Ready serve.ServeWitness serve.otlpClient.post`},
-	{"modules", "It compares the first eight bytes, reads the frame of at most 1,012 sections, or makes a reader that its caller charges", `
-		host/internal/wasm.IsComponent host/internal/wasm.NewReader host/internal/wasm.Split`},
-}
-
-// owed are the functions that need one and have none yet. Remove a function as it gets its budget.
-var owed = []reading{
-	{"modules of tenants, authors and registries", "host/internal/component, rewrite and wasm: the readers of modules are being given one", `
-		host/internal/component.Needed host/internal/component.reading.documentation
-		host/internal/component.ProvenanceOf 
-		host/internal/component.comment.UnmarshalJSON host/internal/component.linker.provenance
-		host/internal/interp.Of
-`},
-	{"registries and servers of tools", "host/artifact and host/internal/registry: pulls and builds", `
-		host/artifact.cosigned.verify host/artifact.typeOf 
-		host/artifact.layout.index host/artifact.readCosignKey host/artifact.unpack
-		host/internal/registry.buildScript host/internal/registry.decodePackages host/internal/registry.folder.options
-		host/internal/registry.folder.read
-		host/internal/registry.native.findAsc`},
-	{"bundles, receipts and archives of others", "eventlog/seal, eventlog/receipt, eventlog/internal/archive and verify", `
-		cmd/starling-host.receiptsIn 
-		cmd/starling-host/internal/verifier.Bundle cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.Page
-		cmd/starling-host/internal/verifier.process.replay eventlog/internal/archive.parseLine eventlog/internal/archive.read
-		eventlog/receipt.OfCall eventlog/receipt.Parse eventlog/receipt.Receipt.Check eventlog/receipt.Statement.effect eventlog/receipt.Text
-		eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/seal.ParseLeaf eventlog/seal.ParseStatement eventlog/seal.Witness.load
-		eventlog/seal.statementJSON.is`},
-	{"policies, configurations and documents of an API", "host/policy, runtime/config", `
-		host/policy.callQuestion host/policy.checkPattern runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON`},
+	{"modules", "It compares the first eight bytes, reads the frame of at most 1,012 sections and searches one of them, or makes a reader that its caller charges; an interpreter's own section has at most 4 KiB", `
+		host/internal/component.Needed host/internal/interp.Of host/internal/wasm.IsComponent host/internal/wasm.NewReader host/internal/wasm.Split`},
 }

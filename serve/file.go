@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/spec"
@@ -109,7 +110,7 @@ var fileSchema = sync.OnceValue(func() *config.Schema {
 })
 
 // checkURL does not quote text that may hold a secret.
-func checkURL(text string) error {
+func checkURL(_ *work.Budget, text string) error {
 	if _, err := url.Parse(text); err != nil {
 		return errors.New("this is not a URL")
 	}

@@ -88,10 +88,10 @@ func headOf(path string) string {
 }
 
 // readBundle reads a bundle, or the one in a page.
-func readBundle(path string) ([]byte, error) {
+func readBundle(ctx context.Context, path string) ([]byte, error) {
 	file, err := readBounded(path, 2*seal.MaxBundleBytes)
 	if err == nil && bytes.HasPrefix(file, []byte("<")) {
-		if file, err = verifier.Bundle(file); err != nil {
+		if file, err = verifier.Bundle(ctx, file); err != nil {
 			err = &failure{code: exitInvalid, message: path + ": " + err.Error()}
 		}
 	}
@@ -108,7 +108,7 @@ func (u unpacked) Close() error { return errors.Join(u.database.Close(), os.Remo
 
 // unpack puts the runs and modules of a bundle into a database that ends with the command.
 func unpack(ctx context.Context, path string) (db database, err error) {
-	file, err := readBundle(path)
+	file, err := readBundle(ctx, path)
 	if err != nil {
 		return nil, err
 	}

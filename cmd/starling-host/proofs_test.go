@@ -622,10 +622,10 @@ func (p *proofs) verifyKinds(t *testing.T, question string, r *receipt.Receipt) 
 				kind.name == "a changed COSE receipt" && r.COSE != nil && policy != nil { // which is its key's alone
 				want = answersInvalid
 			}
-			parsed, err := receipt.Parse(doc)
+			parsed, err := receipt.Parse(t.Context(), doc)
 			var c receipt.Checked
 			if err == nil {
-				c, err = parsed.Check(policy)
+				c, err = parsed.Check(t.Context(), policy)
 			}
 			inGo := said("valid", c.SignedBy != "")
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/work"
 )
 
 const receiptHelp = `Print a signed receipt of each call of a run, one JSON document a line: which tool,
@@ -137,14 +138,18 @@ func isReceipt(doc []byte) bool {
 
 // receiptsIn returns the receipts in a text: JSON documents one after the other, of one receipt each, or
 // an array of them, also as the items of a page of the API.
-func receiptsIn(doc []byte) (all []json.RawMessage) {
+func receiptsIn(ctx context.Context, doc []byte) (all []json.RawMessage, err error) {
+	b := work.For(ctx, len(doc))
 	decoder := json.NewDecoder(bytes.NewReader(doc))
 	for {
 		var one json.RawMessage
 		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
-			return all
+			return all, nil
 		} else if err != nil {
-			return append(all, doc[decoder.InputOffset():]) // it has a clear error
+			return append(all, doc[decoder.InputOffset():]), nil // it has a clear error
+		}
+		if err := cmp.Or(b.Spend(1+len(one)/64), b.Hold(24*len(one))); err != nil { // an item may have two bytes
+			return nil, err
 		}
 		var page struct{ Items []json.RawMessage }
 		if json.Unmarshal(one, &page.Items) != nil && (json.Unmarshal(one, &page) != nil || page.Items == nil) {
@@ -155,13 +160,17 @@ func receiptsIn(doc []byte) (all []json.RawMessage) {
 }
 
 // verifyReceipts checks the receipts in a text.
-func (a *app) verifyReceipts(doc []byte, policy *seal.Policy, output string) error {
+func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Policy, output string) error {
 	code := exitOK
-	for _, one := range receiptsIn(doc) {
+	all, err := receiptsIn(ctx, doc)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
 		var c receipt.Checked
-		r, err := receipt.Parse(one)
+		r, err := receipt.Parse(ctx, one)
 		if err == nil {
-			c, err = r.Check(policy)
+			c, err = r.Check(ctx, policy)
 		}
 		if err != nil {
 			code = exitInvalid

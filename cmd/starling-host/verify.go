@@ -94,13 +94,13 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 	case "bundle":
 		return a.verifyBundle(ctx, where, policy, f)
 	case "proof":
-		return a.verifyProof(where, policy, f.output)
+		return a.verifyProof(ctx, where, policy, f.output)
 	case "receipt":
 		doc, err := readBounded(where, seal.MaxStatementBytes)
 		if err != nil {
 			return err
 		}
-		return a.verifyReceipts(doc, policy, f.output)
+		return a.verifyReceipts(ctx, doc, policy, f.output)
 	}
 	return a.verifyDatabase(ctx, where, policy, f)
 }
@@ -284,7 +284,7 @@ func (a *app) printNotProven(trusted bool, more ...string) {
 
 func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy, f verifyFlags) error {
 	started := time.Now()
-	file, err := readBundle(path)
+	file, err := readBundle(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -402,12 +402,12 @@ type proofReport struct {
 	Signatures []starling.SignatureDocument `json:"signatures,omitempty"`
 }
 
-func (a *app) verifyProof(path string, policy *seal.Policy, output string) error {
+func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy, output string) error {
 	doc, err := readBounded(path, seal.MaxStatementBytes)
 	if err != nil {
 		return err
 	}
-	s, err := seal.ParseStatement(doc)
+	s, err := seal.ParseStatement(ctx, doc)
 	var c seal.Checkpoint
 	var signatures []seal.Signature
 	if err == nil {

@@ -173,7 +173,7 @@ func sealedPruning(t *testing.T, log eventlog.EventLog) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, err = seal.ParseStatement(doc); err != nil {
+		if s, err = seal.ParseStatement(t.Context(), doc); err != nil {
 			t.Fatal(err)
 		}
 		trust, _ := seal.Trust(key.VKey())

@@ -24,13 +24,10 @@ func CheckBundle(b seal.Bundle, policy *seal.Policy) (n int, by string, err erro
 	}
 	for line := range bytes.Lines(b.Receipts) {
 		n++
-		r, err := Parse(line)
+		r, err := parse(c.work, line)
 		var checked Checked
 		if err == nil {
-			err = c.work.Spend(1 + len(line)/64 + len(r.Signatures))
-		}
-		if err == nil {
-			checked, err = r.Check(policy)
+			checked, err = r.check(c.work, policy)
 		}
 		if err == nil {
 			by, err = checked.SignedBy, c.compare(checked.Statement)

@@ -134,11 +134,11 @@ func TestWithoutAKey(t *testing.T) {
 	}
 	for _, v := range sealed(t) {
 		for _, policy := range []*seal.Policy{nil, {}, nobody} {
-			r, err := receipt.Parse(v.Receipt)
+			r, err := receipt.Parse(t.Context(), v.Receipt)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := r.Check(policy)
+			c, err := r.Check(t.Context(), policy)
 			if err != nil || c.SignedBy != "" || (c.Checkpoint != nil) != strings.HasSuffix(v.Name, "checkpoint") {
 				t.Errorf("%s: %+v, %v", v.Name, c, err)
 			}

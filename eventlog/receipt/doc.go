@@ -9,5 +9,5 @@
 //	statements, err := receipt.Of(events, leaf, receipt.Options{})
 //	r, err := statements[0].Sign(key)
 //	err = r.Attach(key, leaf, proof) // once a checkpoint has the run
-//	statement, err := r.Check(policy)
+//	statement, err := r.Check(ctx, policy)
 package receipt

@@ -1,6 +1,7 @@
 package receipt_test
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog/logtest"
@@ -37,10 +38,10 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	checked, err := r.Check(trust)
+	checked, err := r.Check(context.Background(), trust)
 	fmt.Println(checked.Statement, err)
 	r.Payload[40] ^= 1
-	_, err = r.Check(trust)
+	_, err = r.Check(context.Background(), trust)
 	fmt.Println(err)
 	// Output:
 	// t completed, run run-1, call c1, event 4 <nil>

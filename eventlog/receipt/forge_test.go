@@ -133,7 +133,7 @@ func forgeEach(t *testing.T, kind string, key *seal.Key, trust *seal.Policy, enc
 	issue := func() error {
 		all, err := (&receipt.Issuer{Key: key}).Issue(t.Context(), db, opener, id)
 		for _, r := range all {
-			if _, wrong := r.Check(trust); wrong != nil {
+			if _, wrong := r.Check(t.Context(), trust); wrong != nil {
 				t.Errorf("an issued receipt is refused: %v", wrong)
 			}
 			if r.Proof == "" || r.COSE == nil {

@@ -69,7 +69,7 @@ func TestReceiptsOutside(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, v := range all {
-		original, err := receipt.Parse(v.Receipt)
+		original, err := receipt.Parse(t.Context(), v.Receipt)
 		if err != nil {
 			t.Fatal(err)
 		}

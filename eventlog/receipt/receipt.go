@@ -2,6 +2,8 @@ package receipt
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // MaxBytes bounds the document of a receipt.
@@ -95,10 +98,19 @@ func (r *Receipt) Attach(k *seal.Key, leaf seal.Leaf, proof seal.Proof) error {
 }
 
 // Parse reads a receipt. It checks nothing but its form.
-func Parse(doc []byte) (*Receipt, error) {
+func Parse(ctx context.Context, doc []byte) (*Receipt, error) {
+	return parse(work.For(ctx, len(doc)), doc)
+}
+
+func parse(b *work.Budget, doc []byte) (*Receipt, error) {
 	if len(doc) > MaxBytes {
 		return nil, fmt.Errorf("receipt: %d bytes; at most %d are read", len(doc), MaxBytes)
 	}
+	held := 16 * len(doc) // read and written, as values and as texts
+	if err := cmp.Or(b.Spend(1+len(doc)/64), b.Hold(held)); err != nil {
+		return nil, err
+	}
+	defer b.Release(held)
 	given, err := canon.JSON(doc) // two readers must not see two receipts
 	if err != nil {
 		return nil, fmt.Errorf("receipt: this is not a receipt: %w", err)
@@ -134,7 +146,14 @@ type Checked struct {
 // Check checks a receipt under a policy: a key of a log that the policy names must have signed the
 // statement and, if the receipt has a proof, the checkpoint, with the quorum. A policy that trusts
 // nobody checks everything but the signatures.
-func (r *Receipt) Check(policy *seal.Policy) (c Checked, err error) {
+func (r *Receipt) Check(ctx context.Context, policy *seal.Policy) (c Checked, err error) {
+	return r.check(work.For(ctx, MaxBytes), policy)
+}
+
+func (r *Receipt) check(b *work.Budget, policy *seal.Policy) (c Checked, err error) {
+	if err := b.Spend(1 + len(r.Payload)/64 + len(r.Signatures)*(1+len(policy.Logs()))); err != nil {
+		return c, err
+	}
 	if err := json.Unmarshal(r.Payload, &c.Statement); err != nil {
 		return c, fmt.Errorf("receipt: the payload is not a statement: %w", err)
 	}

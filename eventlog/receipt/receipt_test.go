@@ -187,11 +187,11 @@ func check(t testing.TB, v vector) (receipt.Checked, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := receipt.Parse(v.Receipt)
+	r, err := receipt.Parse(t.Context(), v.Receipt)
 	if err != nil {
 		return receipt.Checked{}, err
 	}
-	return r.Check(policy)
+	return r.Check(t.Context(), policy)
 }
 
 func TestReceiptsOfEachKindOfCall(t *testing.T) {
@@ -234,7 +234,7 @@ func TestForgedReceipts(t *testing.T) {
 	other := fixedKey(t, "example.com/others", 1)
 	tried := 0
 	for _, v := range all {
-		r, err := receipt.Parse(v.Receipt)
+		r, err := receipt.Parse(t.Context(), v.Receipt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,7 +355,7 @@ func refused(t *testing.T, all []vector) (faulty []vector) {
 		faulty = append(faulty, vector{Name: name, Policy: policy, Receipt: doc, Reason: err.Error()})
 	}
 	changed := func(name string, v vector, change func(r *receipt.Receipt)) {
-		r, err := receipt.Parse(v.Receipt)
+		r, err := receipt.Parse(t.Context(), v.Receipt)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -233,7 +233,7 @@ func FuzzParseStatement(f *testing.F) {
 		if err != nil {
 			p = nil
 		}
-		s, err := seal.ParseStatement(doc)
+		s, err := seal.ParseStatement(t.Context(), doc)
 		if err != nil {
 			return
 		}

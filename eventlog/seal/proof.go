@@ -2,6 +2,8 @@ package seal
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/work"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -140,18 +143,30 @@ func (s Statement) JSON() ([]byte, error) {
 const MaxStatementBytes = 64 << 20
 
 // ParseStatement reads the document of a statement. It checks no proof.
-func ParseStatement(doc []byte) (Statement, error) {
+func ParseStatement(ctx context.Context, doc []byte) (Statement, error) {
 	if len(doc) > MaxStatementBytes {
 		return Statement{}, fmt.Errorf("seal: a proof of %d bytes; at most %d are read", len(doc), MaxStatementBytes)
+	}
+	b := work.For(ctx, len(doc))
+	if err := cmp.Or(b.Spend(1+len(doc)/64), b.Hold(16*len(doc))); err != nil { // read and written, as values and as texts
+		return Statement{}, err
 	}
 	var j statementJSON
 	once, err := canon.JSON(doc) // no duplicate members, and nothing after it
 	if err == nil {
 		dec := json.NewDecoder(bytes.NewReader(once))
 		dec.DisallowUnknownFields()
-		if err = dec.Decode(&j); err == nil {
-			err = j.is(once)
-		}
+		err = dec.Decode(&j)
+	}
+	var own []byte
+	if err == nil {
+		own, err = json.Marshal(j)
+	}
+	if err == nil {
+		own, err = canon.JSON(own)
+	}
+	if err == nil && !bytes.Equal(own, once) { // or the same ones in other letters
+		err = errors.New("it has members that do not belong there, or that are empty")
 	}
 	if err != nil {
 		return Statement{}, fmt.Errorf("seal: this is not a proof: %w", err)
@@ -175,18 +190,6 @@ func ParseStatement(doc []byte) (Statement, error) {
 		s.Proof, err = ParseProof([]byte(j.TlogProof))
 	}
 	return s, err
-}
-
-// is refuses a document that has other members than j, or the same ones in other letters.
-func (j statementJSON) is(document []byte) error {
-	own, err := json.Marshal(j)
-	if err == nil {
-		own, err = canon.JSON(own)
-	}
-	if err == nil && !bytes.Equal(own, document) {
-		err = errors.New("it has members that do not belong there, or that are empty")
-	}
-	return err
 }
 
 func (s *Statement) parseEvent(j statementJSON) error {

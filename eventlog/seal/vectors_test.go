@@ -197,7 +197,7 @@ func (v vector) check() error {
 		_, _, err := policy.Check([]byte(v.Text))
 		return err
 	case "proof":
-		s, err := seal.ParseStatement([]byte(v.Text))
+		s, err := seal.ParseStatement(context.Background(), []byte(v.Text))
 		if err == nil {
 			_, _, err = s.Check(policy)
 		}
@@ -440,7 +440,7 @@ func checkRefused(t *testing.T, file string, all []vector) {
 // shorter returns the proof of an event without the first hash of its path.
 func shorter(t *testing.T, doc string) string {
 	t.Helper()
-	s, err := seal.ParseStatement([]byte(doc))
+	s, err := seal.ParseStatement(t.Context(), []byte(doc))
 	if err != nil || len(s.Path) == 0 {
 		t.Fatal(s.Path, err)
 	}

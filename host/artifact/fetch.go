@@ -156,19 +156,21 @@ func packed(mediaType string) bool {
 }
 
 // unpack returns the module in an archive: its only file *.wasm. No file is written.
-func unpack(layer []byte) (wasm []byte, err error) {
+func unpack(b *work.Budget, layer []byte) (wasm []byte, err error) {
 	var r io.Reader = bytes.NewReader(layer)
 	if bytes.HasPrefix(layer, []byte{0x1f, 0x8b}) {
 		if r, err = gzip.NewReader(r); err != nil {
 			return nil, err
 		}
 	}
-	files := tar.NewReader(io.LimitReader(r, 2*maxModule))
+	files := tar.NewReader(meteredBody{io.NopCloser(r), b})
 	for {
 		h, err := files.Next()
 		switch {
 		case errors.Is(err, io.EOF) && wasm != nil:
 			return wasm, nil
+		case errors.Is(err, work.ErrExceeded):
+			return nil, err
 		case err != nil:
 			return nil, &Error{Ref: "layer", Reason: "the image is not an archive with one module", Kind: Refused}
 		case h.Typeflag != tar.TypeReg || path.Ext(h.Name) != ".wasm":

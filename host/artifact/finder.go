@@ -292,5 +292,5 @@ func (l *layout) module(b *work.Budget, n name, digest string) ([]byte, error) {
 	if err != nil || !packed(layer.MediaType) {
 		return text, err
 	}
-	return unpack(text)
+	return unpack(b, text)
 }

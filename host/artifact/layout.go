@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,7 +71,10 @@ func (l *layout) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, 
 func (l *layout) index() (index ocispec.Index, err error) {
 	text, err := keyfile.ReadFile(filepath.Join(l.dir, ocispec.ImageIndexFile), keyfile.MaxBytes)
 	if err == nil {
-		err = json.Unmarshal(text, &index)
+		held := len(text) + bytes.Count(text, []byte("{"))*512 // of a descriptor, twice as the list grows
+		if err = work.For(context.Background(), len(text)).Hold(held); err == nil {
+			err = json.Unmarshal(text, &index)
+		}
 	}
 	if err != nil && (l.own || errors.Is(err, fs.ErrNotExist)) {
 		index, err = ocispec.Index{}, nil

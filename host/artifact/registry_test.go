@@ -224,6 +224,39 @@ func archive(t *testing.T, zipped bool, names ...string) []byte {
 	return z.Bytes()
 }
 
+// bomb is an image whose layer unpacks to a thousand times its size before the module.
+func bomb(t *testing.T) []byte {
+	t.Helper()
+	const size = 256 << 20
+	var z bytes.Buffer
+	g, _ := gzip.NewWriterLevel(&z, gzip.BestSpeed)
+	w := tar.NewWriter(g)
+	zeros := make([]byte, 1<<20)
+	err := w.WriteHeader(&tar.Header{Name: "data", Size: size, Mode: 0o644})
+	for i := 0; i < size && err == nil; i += len(zeros) {
+		_, err = w.Write(zeros)
+	}
+	if err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "a.wasm", Size: int64(len(module)), Mode: 0o644})); err == nil {
+		_, err = w.Write(module)
+	}
+	if err = errors.Join(err, w.Close(), g.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return z.Bytes()
+}
+
+// TestLargeIndex asks a folder whose index has many entries of two bytes.
+func TestLargeIndex(t *testing.T) {
+	dir, f := t.TempDir(), finder(t)
+	name := push(t, f, "oci-layout:"+dir+":1", module)
+	text := `{"schemaVersion":2,"manifests":[` + strings.Repeat("{},", 2<<20) + `{}]}`
+	if err := os.WriteFile(filepath.Join(dir, "index.json"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := finder(t).Find(t.Context(), name[:strings.Index(name, "@")])
+	refused(t, err, "costs more than its size allows")
+}
+
 // TestForeignArtefacts pulls what other programs push, and refuses what no module is.
 func TestForeignArtefacts(t *testing.T) {
 	const wasm, gz = "application/wasm", "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -241,6 +274,7 @@ func TestForeignArtefacts(t *testing.T) {
 		"two in an image":            {layers: []any{gz, archive(t, true, "a.wasm", "b.wasm")}, want: "several modules"},
 		"an image without":           {layers: []any{gz, archive(t, true, "a.txt")}, want: "not an archive with one module"},
 		"an archive that is none":    {layers: []any{gz, []byte("\x1f\x8bnonsense")}, want: "gzip|unexpected EOF"},
+		"an image that unpacks":      {layers: []any{gz, bomb(t)}, want: "costs more than its size allows"},
 		"no layer":                   {want: "0 layers"},
 		"a type of another thing":    {layers: []any{"text/plain", module}, want: "0 layers"},
 		"a script under wasm's type": {layers: []any{wasm, []byte("#!/bin/sh\n")}, want: "not a WebAssembly module"},

@@ -6,6 +6,7 @@ import (
 	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/registry"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Source is a module found by [Find], and SourceError the reason why none was found.
@@ -40,7 +41,9 @@ func FromBytes(ctx context.Context, engine Linker, name string, wasm []byte) (s 
 type Provenance = component.Provenance
 
 // ComponentOf returns the component from which a module was made, or nil.
-func ComponentOf(wasm []byte) *Provenance { return component.ProvenanceOf(wasm) }
+func ComponentOf(wasm []byte) *Provenance {
+	return component.ProvenanceOf(work.For(context.Background(), len(wasm)), wasm)
+}
 
 // Interpreter is what the module of an interpreter says of itself, also in the tools made of it.
 type Interpreter = interp.About

@@ -59,11 +59,11 @@ func (r *ToolRule) compile(b *work.Budget, at *config.Node) error {
 
 // checkPattern refuses an expression that matches a part of a text: "cus_[0-9]+" matches "../cus_1". So does "^a|b$",
 // and in texts of several lines "(?m)^a$".
-func checkPattern(text string) error {
-	if len(text) > 4<<10 {
-		return errors.New("this pattern is too large")
+func checkPattern(b *work.Budget, text string) error {
+	expr, err := tool.ParsePattern(b, text)
+	if errors.Is(err, work.ErrExceeded) {
+		return err
 	}
-	expr, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return fmt.Errorf("this must be a regular expression: %w", err)
 	}

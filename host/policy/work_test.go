@@ -93,3 +93,15 @@ func readingOf(t *testing.T, parts int) time.Duration {
 	}
 	return time.Since(began)
 }
+
+// TestNoPolicyTakesLong reads policies with many patterns, each of which takes long to parse.
+func TestNoPolicyTakesLong(t *testing.T) {
+	var tools strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&tools, "    t%d: {arguments: {type: string, pattern: '(?i)^[%s]$'}}\n", i, strings.Repeat("\\x{80}-\\x{10ffff}", 180))
+	}
+	_, err := Parse("p", []byte("version: \"1.0\"\npermissions:\n  tools:\n"+tools.String()))
+	if err == nil || !strings.Contains(err.Error(), "the pattern is too large") || !strings.Contains(err.Error(), "pattern: '(?i)") {
+		t.Errorf("%.300v", err)
+	}
+}

@@ -30,15 +30,20 @@ type Limits struct {
 // ForSize returns the limits of an input of n bytes: both grow as the input does. They are some
 // ten times what real inputs need, so only an input that multiplies reaches them.
 func ForSize(n int) Limits {
-	return Limits{Steps: 1<<20 + 64*int64(n), Bytes: 16<<20 + 32*int64(n)}
+	return Limits{Steps: 1<<20 + stepsPerByte*int64(n), Bytes: 16<<20 + bytesPerByte*int64(n)}
 }
+
+const (
+	stepsPerByte = 64
+	bytesPerByte = 32
+)
 
 // Budget counts the work of one reading. Its methods may be called by several goroutines. It has
 // no useful zero value; see [New] and [Trusted].
 type Budget struct {
-	ctx         context.Context
-	limits      Limits
-	steps, held atomic.Int64
+	ctx              context.Context
+	limits           Limits
+	steps, held, fed atomic.Int64
 }
 
 // New returns a budget that ends when l is used up or ctx is done.
@@ -52,6 +57,10 @@ func Trusted(ctx context.Context) *Budget {
 	return New(ctx, Limits{math.MaxInt64, math.MaxInt64})
 }
 
+// Feed raises the limits as [ForSize] does for n more bytes. A reader that does not know the size of
+// its input begins with [For] of no bytes, and calls Feed as it reads.
+func (b *Budget) Feed(n int) { b.fed.Add(int64(n)) }
+
 // stride is how many steps pass at most until a budget looks at its context.
 const stride = 1 << 12
 
@@ -59,8 +68,8 @@ const stride = 1 << 12
 // context's end. Each call looks at the sum, and one in some thousand steps at the context.
 func (b *Budget) Spend(n int) error {
 	now := b.steps.Add(int64(n))
-	if now > b.limits.Steps || now < 0 {
-		return fmt.Errorf("%w: more than %d steps", ErrExceeded, b.limits.Steps)
+	if most := b.limits.Steps + stepsPerByte*b.fed.Load(); now > most || now < 0 {
+		return fmt.Errorf("%w: more than %d steps", ErrExceeded, most)
 	}
 	if n >= stride || now%stride < int64(n) {
 		return context.Cause(b.ctx)
@@ -71,8 +80,9 @@ func (b *Budget) Spend(n int) error {
 // Hold charges n bytes that the reader keeps until it calls [Budget.Release]. A reader calls it
 // before it allocates.
 func (b *Budget) Hold(n int) error {
-	if now := b.held.Add(int64(n)); now > b.limits.Bytes || now < 0 {
-		return fmt.Errorf("%w: more than %d bytes of memory", ErrExceeded, b.limits.Bytes)
+	most := b.limits.Bytes + bytesPerByte*b.fed.Load()
+	if now := b.held.Add(int64(n)); now > most || now < 0 {
+		return fmt.Errorf("%w: more than %d bytes of memory", ErrExceeded, most)
 	}
 	return context.Cause(b.ctx)
 }
@@ -81,7 +91,9 @@ func (b *Budget) Hold(n int) error {
 func (b *Budget) Release(n int) { b.held.Add(-int64(n)) }
 
 // Room returns how many bytes may still be held.
-func (b *Budget) Room() int { return int(max(b.limits.Bytes-b.held.Load(), 0)) }
+func (b *Budget) Room() int {
+	return int(max(b.limits.Bytes+bytesPerByte*b.fed.Load()-b.held.Load(), 0))
+}
 
 // Context returns the context with which the budget ends.
 func (b *Budget) Context() context.Context { return b.ctx }

@@ -66,3 +66,22 @@ func TestReadAllHoldsWhatItReads(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAnInputOfUnknownSize(t *testing.T) {
+	known, fed := ForSize(1000), For(t.Context(), 0)
+	for range 10 {
+		fed.Feed(100)
+	}
+	if room := int64(fed.Room()); room != known.Bytes {
+		t.Errorf("room for %d bytes, want %d", room, known.Bytes)
+	}
+	if err := errors.Join(fed.Spend(int(known.Steps)), fed.Hold(int(known.Bytes))); err != nil {
+		t.Error(err)
+	}
+	if err := fed.Spend(1); !errors.Is(err, ErrExceeded) {
+		t.Error("a step too many:", err)
+	}
+	if err := fed.Hold(1); !errors.Is(err, ErrExceeded) {
+		t.Error("a byte too many:", err)
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
@@ -128,14 +129,14 @@ var schema = sync.OnceValue(func() *config.Schema {
 })
 
 // checkURL does not quote text that may hold a secret.
-func checkURL(text string) error {
+func checkURL(_ *work.Budget, text string) error {
 	if _, err := url.Parse(text); err != nil {
 		return errors.New("this must be an address such as https://host/v1")
 	}
 	return nil
 }
 
-func checkNoKey(text string) error {
+func checkNoKey(_ *work.Budget, text string) error {
 	if slices.ContainsFunc(strings.Fields(text), looksLikeKey) {
 		return errors.New("this looks like a key: a file holds no secrets")
 	}

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Schema describes a kind of file: its keys and values, and the messages for wrong ones. It
@@ -34,14 +35,14 @@ type Schema struct {
 }
 
 // Formats are the functions that check a text, by the name of its format.
-type Formats map[string]func(text string) error
+type Formats map[string]func(b *work.Budget, text string) error
 
 var packageName = regexp.MustCompile(`^[a-z]+: `)
 
 // Format makes a function of [Formats] from a parser. It strips the package name from the
 // parser's errors.
-func Format[T any](read func(string) (T, error)) func(string) error {
-	return func(text string) error {
+func Format[T any](read func(string) (T, error)) func(*work.Budget, string) error {
+	return func(_ *work.Budget, text string) error {
 		_, err := read(text)
 		if err != nil {
 			err = errors.New(packageName.ReplaceAllString(err.Error(), ""))
@@ -252,7 +253,7 @@ func (s *Schema) checkValue(n *Node) *Error {
 	case isText && utf8.RuneCountInString(text) < s.MinLength:
 		return n.wrong("omit the key for the default", "this must not be empty")
 	case isText && s.Format != "":
-		if err := n.doc.schema.formats[s.Format](text); err != nil {
+		if err := n.doc.schema.formats[s.Format](n.doc.budget, text); err != nil {
 			wrong := n.wrong("", "%v", err)
 			wrong.worded = true
 			return wrong

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp/syntax"
 	"slices"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -128,6 +129,11 @@ var NewDocument = validate.NewDocument
 
 // CompileSchema compiles a JSON Schema. The budget pays for it, and keeps what the schema holds.
 func CompileSchema(b *work.Budget, doc []byte) (*Schema, error) { return validate.Compile(b, doc) }
+
+// ParsePattern parses a regular expression of a schema. The budget pays for it.
+func ParsePattern(b *work.Budget, expr string) (*syntax.Regexp, error) {
+	return validate.ParsePattern(b, expr)
+}
 
 // IsObjectSchema reports whether a schema requires an object.
 func IsObjectSchema(doc []byte) bool { return validate.IsObject(doc) }

@@ -328,3 +328,20 @@ func TestArchivesAreStrict(t *testing.T) {
 		}
 	}
 }
+
+// endless is a line that does not end; its reader gives up after the first part of it.
+type endless struct{ give func(error) }
+
+var errGaveUp = errors.New("gave up")
+
+func (e endless) Read(p []byte) (int, error) {
+	e.give(errGaveUp)
+	return copy(p, bytes.Repeat([]byte("x"), len(p))), nil
+}
+
+func TestACheckEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	if _, err := archive.Check(ctx, endless{cancel}); !errors.Is(err, errGaveUp) {
+		t.Error(err)
+	}
+}

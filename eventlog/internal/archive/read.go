@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // Error names the line of an archive that is wrong. It is [eventlog.ErrLogCorrupt].
@@ -48,8 +49,9 @@ func (nothing) end(event.Event) error   { return nil }
 // reader is the state of reading an archive.
 type reader struct {
 	to      visitor
-	hash    hash.Hash // of the lines before this one
-	n       int       // lines
+	work    *work.Budget // grows with the bytes that are read
+	hash    hash.Hash    // of the lines before this one
+	n       int          // lines
 	report  Report
 	ended   bool // the last line was read
 	modules map[canon.Hash]bool
@@ -61,19 +63,16 @@ type reader struct {
 
 // read passes checked content to the visitor. It returns an error of the visitor unchanged.
 func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
-	r := &reader{to: to, hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: make(map[string]bool)}
+	r := &reader{to: to, work: work.For(ctx, 0), hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: make(map[string]bool)}
 	lines := bufio.NewReaderSize(in, 64<<10)
 	for {
-		text, err := readLine(lines)
+		text, err := r.readLine(lines)
 		if err == io.EOF {
 			return r.report, r.finish()
 		}
 		r.n++
 		if errors.Is(err, errNoLine) {
 			err = r.wrong("%w", err)
-		}
-		if err == nil {
-			err = context.Cause(ctx)
 		}
 		if err == nil {
 			err = r.line(text)
@@ -83,17 +82,25 @@ func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
 		}
 		r.hash.Write(text)
 		r.hash.Write([]byte{'\n'})
+		r.work.Release(heldPerByte * (len(text) + 1))
 	}
 }
 
 // errNoLine means that there are bytes that do not form a line.
 var errNoLine = errors.New("the line is too long, or is cut off")
 
-// readLine returns the next line without its line feed; io.EOF after the last.
-func readLine(in *bufio.Reader) ([]byte, error) {
+// heldPerByte is what is held of each byte of a line: the line, what it says, and how it must be written.
+const heldPerByte = 4
+
+// readLine returns the next line without its line feed, and holds it; io.EOF after the last.
+func (r *reader) readLine(in *bufio.Reader) ([]byte, error) {
 	var text []byte
 	for {
 		part, err := in.ReadSlice('\n')
+		r.work.Feed(len(part))
+		if spent := r.work.Hold(heldPerByte * len(part)); spent != nil {
+			return nil, spent
+		}
 		text = append(text, part...)
 		switch {
 		case len(text) > maxLine, err == io.EOF && len(text) > 0:
@@ -112,7 +119,7 @@ func (r *reader) wrong(format string, args ...any) error {
 }
 
 func (r *reader) line(text []byte) error {
-	l, err := parseLine(text)
+	l, err := r.parse(text)
 	switch {
 	case err != nil:
 		return r.wrong("%w", err)
@@ -182,6 +189,9 @@ func (r *reader) beginRun(first event.Event) error {
 	}
 	if r.runs[first.RunID] {
 		return r.wrong("run %q is repeated", first.RunID)
+	}
+	if err := r.work.Hold(2*len(first.RunID) + 64); err != nil {
+		return err
 	}
 	r.runs[first.RunID] = true
 	r.check = eventlog.NewChecker(eventlog.CheckOptions{Strict: true, AllowOpen: true})
@@ -264,8 +274,11 @@ type line struct {
 	Events   *int    `json:"events"`
 }
 
-// parseLine parses a line far enough to write it again.
-func parseLine(text []byte) (l line, err error) {
+// parse parses a line far enough to write it again.
+func (r *reader) parse(text []byte) (l line, err error) {
+	if err := r.work.Spend(1 + len(text)/64); err != nil {
+		return l, err
+	}
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, fmt.Errorf("no line of an archive: %w", err)
 	}

@@ -224,11 +224,11 @@ func TestDescription(t *testing.T) {
 	if want := []string{"today", "luck", "every-one", "shapes", "numbers", "either", "access-of", "double", "upper", "nothing", "count"}; !slices.Equal(names, want) {
 		t.Errorf("the tools are %q, want %q", names, want)
 	}
-	p := ProvenanceOf(out)
+	p := ProvenanceOf(work.Trusted(t.Context()), out)
 	if p == nil || p.Component != canon.Sum(readFixture(t, "values")).String() || p.Linker != Version || !slices.Contains(p.Imports, "wasi:clocks/wall-clock@0.2.3") {
 		t.Errorf("the provenance is %+v", p)
 	}
-	if ProvenanceOf(readFixture(t, "values")) != nil {
+	if ProvenanceOf(work.Trusted(t.Context()), readFixture(t, "values")) != nil {
 		t.Error("a component says that it was joined")
 	}
 	noted := readFixture(t, "values")
@@ -246,7 +246,7 @@ func TestDescription(t *testing.T) {
 	if out, err = Link(budget(t, noted), noted); err != nil {
 		t.Fatal(err)
 	}
-	p = ProvenanceOf(out)
+	p = ProvenanceOf(work.Trusted(t.Context()), out)
 	if p.Name != "times" || p.Version != "1.0" || p.Description != "of ACT" || p.License != "MIT" || p.Source != "https://a.test[2J" {
 		t.Errorf("the author says %+v", p)
 	}

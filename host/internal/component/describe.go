@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // tool is an exported function that is a tool.
@@ -467,6 +468,7 @@ func (k *linker) provenance(b []byte, notes map[string][]byte) []byte {
 			Description string `cbor:"description"`
 		} `cbor:"std"`
 	}
+	k.hold(8 * len(notes["act:component"]))
 	_ = canon.Unmarshal(notes["act:component"], &act) // a section that is malformed says nothing
 	p := Provenance{
 		Component: canon.Sum(b).String(), Linker: Version, Imports: k.imports, Exports: k.exports.names, Producers: producers(notes["producers"]),
@@ -493,13 +495,13 @@ func producers(b []byte) (all []string) {
 }
 
 // ProvenanceOf returns what a module says of the component that it was made of, or nil.
-func ProvenanceOf(module []byte) *Provenance {
+func ProvenanceOf(b *work.Budget, module []byte) *Provenance {
 	m, err := wasm.Split(module)
 	if err != nil {
 		return nil
 	}
 	s, p := m.Custom(provenanceSection), &Provenance{}
-	if s == nil || json.Unmarshal(s.Content(), p) != nil {
+	if s == nil || b.Hold(16*len(s.Body)) != nil || json.Unmarshal(s.Content(), p) != nil {
 		return nil
 	}
 	return p

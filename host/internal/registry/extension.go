@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,9 +18,6 @@ import (
 // manifestName is the file that makes a folder an extension of IronClaw.
 const manifestName = "manifest.toml"
 
-// maxManifestBytes bounds the manifest of an extension, and each schema that it names.
-const maxManifestBytes = 1 << 20
-
 // linkExtension returns the module of an extension of IronClaw: a component, and a manifest that
 // lists its tools with their schemas. Files outside of the folder are not read.
 func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
@@ -27,21 +25,18 @@ func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 		return &Error{Ref: ref, Reason: manifestName + ": " + fmt.Sprintf(format, args...)}
 	}
 	folder := &folder{root: dir}
-	read := func(name string, most int) ([]byte, error) {
+	read := func(name string) ([]byte, error) {
 		text, err := folder.read(filepath.Join(dir, filepath.FromSlash(name)))
 		if err != nil {
 			return nil, broken("%v", err)
 		}
-		if len(text) > most {
-			return nil, broken("%s has more than %d bytes", name, most)
-		}
 		return text, nil
 	}
-	text, err := read(manifestName, maxManifestBytes)
+	text, err := read(manifestName)
 	if err != nil {
 		return nil, err
 	}
-	tables, err := parseManifest(string(text))
+	tables, err := parseManifest(work.For(ctx, len(text)), string(text))
 	if err != nil {
 		return nil, broken("%v", err)
 	}
@@ -54,7 +49,7 @@ func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 		case "tools":
 			a := component.Action{ID: t.values["id"], Description: t.values["description"], Schema: abi.JSON(`{"type":"object"}`)}
 			if schema := t.values["input_schema_ref"]; schema != "" {
-				if a.Schema, err = read(schema, maxManifestBytes); err != nil {
+				if a.Schema, err = read(schema); err != nil {
 					return nil, err
 				}
 				if !json.Valid(a.Schema) {
@@ -75,9 +70,12 @@ func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 	if module == "" {
 		return nil, broken("[runtime] names no module: only extensions in WebAssembly have one")
 	}
-	b, err := read(module, MaxModuleBytes)
+	b, err := read(module)
 	if err != nil {
 		return nil, err
+	}
+	if len(b) > MaxModuleBytes {
+		return nil, broken("%s has more than %d bytes", module, MaxModuleBytes)
 	}
 	return component.Link(work.For(ctx, len(b)), b, actions...)
 }
@@ -94,12 +92,19 @@ type table struct {
 	values map[string]string
 }
 
+// heldByLine is what a line of a manifest takes at most beside its text: an empty table.
+const heldByLine = 256
+
 // parseManifest reads the tables of a TOML file in the subset that manifests need: strings on one
 // line. Other values may span several lines.
-func parseManifest(text string) (tables []table, err error) {
-	depth, quoted := 0, false
-	for i, line := range strings.Split(text, "\n") {
+func parseManifest(b *work.Budget, text string) (tables []table, err error) {
+	depth, quoted, i := 0, false, -1
+	for line := range strings.SplitSeq(text, "\n") {
+		i++
 		line = strings.TrimSpace(line)
+		if err := cmp.Or(b.Spend(1+len(line)/64), b.Hold(heldByLine+2*len(line))); err != nil {
+			return nil, err
+		}
 		switch {
 		case quoted || depth == 0 && strings.Contains(line, `"""`): // a long string, which manifests do not need
 			quoted = quoted != (strings.Count(line, `"""`)%2 == 1)

@@ -100,7 +100,7 @@ type crate struct {
 var (
 	cargoEdition = regexp.MustCompile(`(?m)^\s*edition\s*=\s*["'](\d+)`)
 	cargoSDK     = regexp.MustCompile(`(?m)^\s*["']?starling-tool["']?\s*=.*\bpath\s*=\s*["']([^"']+)`)
-	cargoKey     = regexp.MustCompile(`(?m)^\s*["']?([\w-]+)`)
+	cargoKey     = regexp.MustCompile(`^\s*["']?([\w-]+)`)
 	cargoProgram = regexp.MustCompile(`(?m)^\s*(build|proc[-_]macro)\s*=`)
 )
 
@@ -121,8 +121,8 @@ func (n *native) readCargo() (crate, error) {
 		kind, name, _ := strings.Cut(header, ".")
 		switch {
 		case header == "dependencies":
-			for _, key := range cargoKey.FindAllStringSubmatch(body, -1) {
-				if key[1] != "starling-tool" {
+			for line := range strings.Lines(body) {
+				if key := cargoKey.FindStringSubmatch(line); key != nil && key[1] != "starling-tool" {
 					needs = "the crate " + key[1]
 				}
 			}

@@ -66,9 +66,8 @@ var errTextPattern = errors.New("this pattern is too large")
 // folding matches the flag that makes an expression ignore case.
 var folding = regexp.MustCompile(`\(\?[imsU]*i`)
 
-// patternSteps returns about how large an expression becomes: the number of instructions of its
-// automaton, which is more than zero. They take 40 to 400 bytes each and stay held.
-func patternSteps(b *work.Budget, expr string) (int, error) {
+// ParsePattern parses a regular expression within what the budget allows.
+func ParsePattern(b *work.Budget, expr string) (*syntax.Regexp, error) {
 	steps := len(expr)
 	if folding.MatchString(expr) && strings.ContainsFunc(expr, func(r rune) bool { return r == '\\' || r > unicode.MaxASCII }) {
 		steps += strings.Count(expr, "-") * foldedSteps
@@ -76,9 +75,15 @@ func patternSteps(b *work.Budget, expr string) (int, error) {
 	parsing := len(expr)*parsedBytes + (strings.Count(expr, `\p`)+strings.Count(expr, `\P`))*classBytes
 	defer b.Release(parsing)
 	if err := cmp.Or(b.Spend(steps), b.Hold(parsing)); err != nil {
-		return 0, fmt.Errorf("the pattern is too large: %w", err)
+		return nil, fmt.Errorf("the pattern is too large: %w", err)
 	}
-	re, err := syntax.Parse(expr, syntax.Perl)
+	return syntax.Parse(expr, syntax.Perl)
+}
+
+// patternSteps returns about how large an expression becomes: the number of instructions of its
+// automaton, which is more than zero. They take 40 to 400 bytes each and stay held.
+func patternSteps(b *work.Budget, expr string) (int, error) {
+	re, err := ParsePattern(b, expr)
 	if err != nil {
 		return 0, err
 	}

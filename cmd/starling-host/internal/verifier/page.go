@@ -3,6 +3,7 @@ package verifier
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -13,7 +14,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/work"
 )
 
 var (
@@ -58,11 +59,14 @@ func Page(bundle []byte, version string) ([]byte, error) {
 		"{{CSP}}", html.EscapeString(policy), "{{STYLE}}", pageStyle, "{{SCRIPT}}", script, "{{GLUE}}", glue, "{{WORKER}}", pageWorker,
 		"{{PROGRAM}}", base64.StdEncoding.EncodeToString(program), "{{BUNDLE}}", base64.StdEncoding.EncodeToString(packed.Bytes()),
 	).Replace(pageHTML)
+	if err := work.For(context.Background(), len(page)).Hold(2 * len(bundle)); err != nil { // as in Bundle
+		return nil, fmt.Errorf("the bundle is too large for a page, which must not unpack to more than its size allows: leave out --html")
+	}
 	return []byte(page), nil
 }
 
 // Bundle returns the bundle in a page that [Page] has made.
-func Bundle(page []byte) ([]byte, error) {
+func Bundle(ctx context.Context, page []byte) ([]byte, error) {
 	_, rest, found := bytes.Cut(page, []byte(`id="bundle">`))
 	text, _, ended := bytes.Cut(rest, []byte("</script>"))
 	if !found || !ended {
@@ -71,7 +75,7 @@ func Bundle(page []byte) ([]byte, error) {
 	var file []byte
 	r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(text)))
 	if err == nil {
-		file, err = io.ReadAll(io.LimitReader(r, seal.MaxBundleBytes+1))
+		file, err = work.For(ctx, len(page)).ReadAll(r)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the bundle in this page cannot be unpacked: %w", err)

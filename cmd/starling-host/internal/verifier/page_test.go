@@ -2,7 +2,9 @@ package verifier_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -28,6 +30,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -295,6 +298,29 @@ func TestPageChecksTheSignature(t *testing.T) {
 		if title := b.value(`document.querySelector("h1").textContent`); !strings.Contains(who, want) || (title == "Identical") != (i == 0) || i == 1 && strings.Contains(who, "Signed by") {
 			t.Errorf("key %d: %s: %s", i, title, who)
 		}
+	}
+}
+
+// TestLargePages reads a page whose bundle unpacks to a thousand times its size, and makes one that could
+// not be read.
+func TestLargePages(t *testing.T) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	zeros := make([]byte, 1<<20)
+	for range 64 {
+		if _, err := w.Write(zeros); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	page := []byte(`<script id="bundle">` + base64.StdEncoding.EncodeToString(packed.Bytes()) + "</script>")
+	if _, err := verifier.Bundle(t.Context(), page); !errors.Is(err, work.ErrExceeded) {
+		t.Error(err)
+	}
+	if _, err := verifier.Page(make([]byte, 256<<20), "v1"); err == nil || !strings.Contains(err.Error(), "too large for a page") {
+		t.Error("a page is written that cannot be read:", err)
 	}
 }
 
