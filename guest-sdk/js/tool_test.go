@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -88,6 +89,45 @@ func called(t *testing.T, source string, world *jsWorld) string {
 		t.Fatal(err)
 	}
 	return string(got.Output)
+}
+
+// TestJavaScriptFuelWithoutIDs: a call costs the same whatever its run and the call are named, and reads
+// large integers wherever they are.
+func TestJavaScriptFuelWithoutIDs(t *testing.T) {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "x.js")
+	if err := os.WriteFile(source, []byte("export default { name: 'x', execute(input, { variables }) { return [input, variables]; } };"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wasm, said := build(t, source)
+	if wasm == nil {
+		t.Fatal(said)
+	}
+	m, err := engine().Load(t.Context(), wasm, sandbox.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const large = "12345678901234567890123"
+	for _, input := range []string{`{}`, `{"a":"0123456789012345678901234567890123456789"}`, `{"a":` + large + `}`, `{"run_id":"","call_id":"` + strings.Repeat("7", 40) + `"}`} {
+		for _, variables := range []string{`{}`, `{"v":` + large + `}`, `{"context":{"run_id":"r","n":` + large + `}}`} {
+			var fuel uint64
+			for i, id := range []string{"01M8JEDA4J9ZFVWJE727XRMT41", strings.Repeat("7", 26), strings.Repeat("Z", 26), "Z0000000000000000ZZZZZZZZZ", "ZZZZZZZZZZ1111111111111111"} {
+				call := strings.Repeat(string(id[25]), 20) + id[:6]
+				got, err := m.Call(t.Context(), sandbox.Call{Tool: "x", Input: []byte(
+					`{"tool":"x","input":` + input + `,"context":{"run_id":"` + id + `","call_id":"` + call + `","attempt":1,"variables":` + variables + `}}`)}, &jsWorld{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := `{"output":[` + input + `,` + variables + `]}`; string(got.Output) != want {
+					t.Errorf("got %s, want %s", got.Output, want)
+				}
+				if i > 0 && got.Meter.Fuel != fuel {
+					t.Errorf("input %s, variables %s, run %s: %d fuel, and %d before", input, variables, id, got.Meter.Fuel, fuel)
+				}
+				fuel = got.Meter.Fuel
+			}
+		}
+	}
 }
 
 func loadJS(t *testing.T, wasm []byte, config sandbox.Config) *sandbox.Module {

@@ -3,7 +3,7 @@
 
 import "./globals.js";
 import { setDoors, start, started } from "./host.js";
-import { plain, read, write } from "./json.js";
+import { plain, readCall, write } from "./json.js";
 import { exchanging, next } from "./loop.js";
 import { describe as text, messageOf, setLines, trace } from "./trace.js";
 
@@ -74,7 +74,7 @@ const describe = (tool) => ({
 // execute never rejects: what goes wrong is an answer too.
 async function execute(envelope) {
   try {
-    const { tool: name, input, context } = read(envelope);
+    const { tool: name, input, context } = readCall(envelope);
     const tool = tools.get(name);
     const { run_id: runId, call_id: callId, attempt, variables } = context;
     const output = await tool.execute(input, { runId, callId, attempt, variables });
