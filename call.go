@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
@@ -21,7 +22,7 @@ import (
 )
 
 // Run is the record of one call of a tool. Its JSON is the output of "starling-host run -o
-// json".
+// json", with the members of a [span.Document].
 type Run struct {
 	ID         string          `json:"run_id"`
 	Database   string          `json:"database"`
@@ -31,34 +32,25 @@ type Run struct {
 	Result     json.RawMessage `json:"result,omitempty"`
 	Failure    *Failure        `json:"error,omitempty"`
 	Meter      Meter           `json:"meter"`
+	DurationMs int64           `json:"duration_ms"`
 	Log        string          `json:"log,omitempty"` // the tool's output on standard error
 	Events     uint64          `json:"events"`
 	MerkleRoot string          `json:"merkle_root"` // over all events, in hexadecimal
+
+	wall time.Duration
 }
 
 // Output returns the result of a run as canonical JSON, or nothing if the run has none.
 func (r *Run) Output() string { return string(r.Result) }
 
+// Wall returns the wall-clock time of the call.
+func (r *Run) Wall() time.Duration { return r.wall }
+
 // Failure is the recorded reason of a run that did not complete.
-type Failure struct {
-	Type    string `json:"type"` // such as event.ErrorTool or event.ErrorFuel
-	Message string `json:"message"`
-}
+type Failure = span.Failure
 
 // Meter is the consumption of a call.
-type Meter struct {
-	Fuel            uint64 `json:"fuel"`
-	PeakMemoryBytes uint64 `json:"peak_memory_bytes"`
-	WallMs          int64  `json:"wall_ms"`
-	Effects         int    `json:"effects"`
-	BytesIn         int    `json:"bytes_in"`
-	BytesOut        int    `json:"bytes_out"`
-
-	wall time.Duration
-}
-
-// Wall returns the wall-clock time of the call.
-func (m Meter) Wall() time.Duration { return m.wall }
+type Meter = span.Meter
 
 // NewRunID returns the id of a new run, for [Tool.CallAs]: a ULID.
 func NewRunID() string { return event.NewID() }
@@ -152,9 +144,9 @@ func (t *Tool) document(r *agent.Result) *Run {
 		ID: r.RunID, Database: DatabaseName(t.db.where), Tool: t.Name(),
 		Status: eventlog.RunSummary{TerminalKind: r.TerminalKind}.Status(),
 		Meter: Meter{
-			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, WallMs: r.Duration.Milliseconds(), Effects: r.Effects,
-			BytesIn: r.BytesIn, BytesOut: r.BytesOut, wall: r.Duration,
+			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
 		},
+		DurationMs: r.Duration.Milliseconds(), wall: r.Duration,
 		Log: r.Meter.Log, Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
 	}
 	if identity := t.Sandbox(); identity != nil {

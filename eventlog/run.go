@@ -13,32 +13,44 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 )
 
-// RunSummary is one line of a listing.
+// RunSummary is one line of a listing. Every JSON document about a run has these members.
 type RunSummary struct {
-	RunID         string
-	StartedAt     time.Time  // of the first event
-	LastSeq       uint64     // number of the last event
-	TerminalKind  event.Kind // zero while the run is open
-	TurnCount     int
-	ToolCallCount int // calls, not attempts
-	InputTokens   int64
-	OutputTokens  int64
-	CostUSD       float64
-	DurationMs    int64      // from the first event to the last; 0 if the clock was set back between them
-	Head          canon.Hash // of the last event; zero where the backend keeps none
+	RunID         string     `json:"run_id"`
+	StartedAt     time.Time  `json:"started_at"`  // of the first event
+	DurationMs    int64      `json:"duration_ms"` // from the first event to the last; 0 if the clock was set back between them
+	LastSeq       uint64     `json:"events"`      // number of the last event
+	TurnCount     int        `json:"turns"`
+	ToolCallCount int        `json:"tool_calls"` // calls, not attempts
+	InputTokens   int64      `json:"input_tokens"`
+	OutputTokens  int64      `json:"output_tokens"`
+	CostUSD       float64    `json:"cost_usd"`
+	TerminalKind  event.Kind `json:"-"` // zero while the run is open
+	Head          canon.Hash `json:"-"` // of the last event; zero where the backend keeps none
 }
 
-// Together adds up the events, turns, calls, tokens and costs of runs.
-func Together(runs []RunSummary) (sum RunSummary) {
-	for _, s := range runs {
-		sum.LastSeq += s.LastSeq
-		sum.TurnCount += s.TurnCount
-		sum.ToolCallCount += s.ToolCallCount
-		sum.InputTokens += s.InputTokens
-		sum.OutputTokens += s.OutputTokens
-		sum.CostUSD += s.CostUSD
-	}
-	return sum
+// Silent returns for how long an open run has recorded nothing.
+func (s RunSummary) Silent(now time.Time) time.Duration {
+	return max(now.Sub(s.StartedAt.Add(time.Duration(s.DurationMs)*time.Millisecond)), 0)
+}
+
+// Totals are the sums of some runs.
+type Totals struct {
+	Events       uint64  `json:"events"`
+	Turns        int     `json:"turns"`
+	ToolCalls    int     `json:"tool_calls"`
+	InputTokens  int64   `json:"input_tokens"`
+	OutputTokens int64   `json:"output_tokens"`
+	CostUSD      float64 `json:"cost_usd"`
+}
+
+// Add counts one more run.
+func (t *Totals) Add(s RunSummary) {
+	t.Events += s.LastSeq
+	t.Turns += s.TurnCount
+	t.ToolCalls += s.ToolCallCount
+	t.InputTokens += s.InputTokens
+	t.OutputTokens += s.OutputTokens
+	t.CostUSD += s.CostUSD
 }
 
 // Status returns the word for the state of the run that listings filter by:

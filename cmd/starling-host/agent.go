@@ -128,7 +128,7 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 		return err
 	}
 	a.stderr.printf("run %s\n", runID)
-	return a.follow(runID, events, f)
+	return a.follow(ctx, db, runID, events, f)
 }
 
 func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags) error {
@@ -149,7 +149,7 @@ func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags
 	if err != nil {
 		return err
 	}
-	return a.follow(runID, events, f)
+	return a.follow(ctx, db, runID, events, f)
 }
 
 // openAgent opens the agent of a file and the database that records its runs.

@@ -1,17 +1,19 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
 // follow prints the progress of a run, and then its result.
-func (a *app) follow(runID string, events <-chan agent.AgentEvent, f agentFlags) error {
+func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events <-chan agent.AgentEvent, f agentFlags) error {
 	p := &agentPrinter{app: a, flags: f, stream: a.stdout.terminal && f.output == outputText}
 	var done agent.Done
 	for ev := range events {
@@ -25,7 +27,7 @@ func (a *app) follow(runID string, events <-chan agent.AgentEvent, f agentFlags)
 	if done.Result == nil {
 		return stayedOpen(runID, done.Err, f)
 	}
-	if err := p.end(done.Result, done.Err); err != nil {
+	if err := p.end(ctx, db, done.Result); err != nil {
 		return err
 	}
 	return agentOutcome(done.Result, done.Err)
@@ -128,38 +130,31 @@ func shown(text string) string {
 
 // agentDocument is the output of "agent run -o json" and "agent resume -o json".
 type agentDocument struct {
-	RunID      string             `json:"run_id"`
-	Database   string             `json:"database"`
-	Status     string             `json:"status"`
-	FinalText  string             `json:"final_text,omitempty"`
-	StopReason string             `json:"stop_reason,omitempty"` // of the last answer, in the provider's own word
-	Error      *starling.Failure  `json:"error,omitempty"`
-	Meter      agentMeterDocument `json:"meter"`
-	Events     uint64             `json:"events"`
-	MerkleRoot string             `json:"merkle_root"`
-}
-
-type agentMeterDocument struct {
-	Turns        int     `json:"turns"`
-	ToolCalls    int     `json:"tool_calls"`
-	InputTokens  int64   `json:"input_tokens"`
-	OutputTokens int64   `json:"output_tokens"`
-	CostUSD      float64 `json:"cost_usd"`
-	Fuel         uint64  `json:"fuel"`
-	Effects      int     `json:"effects"`
-	BytesIn      int     `json:"bytes_in"`
-	BytesOut     int     `json:"bytes_out"`
-	WallMs       int64   `json:"wall_ms"`
+	span.Document
+	Database string `json:"database"`
 }
 
 // end prints the result of the run.
-func (p *agentPrinter) end(r *agent.Result, ended error) error {
+func (p *agentPrinter) end(ctx context.Context, db *starling.DB, r *agent.Result) error {
 	p.call(fmt.Sprintf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s",
 		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),
 		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration)))
 	p.stderr.printf("replay: %s\n", pasteable("starling-host replay", named(p.flags.database), r.RunID))
 	if p.flags.output == outputJSON {
-		return p.writeValue(p.document(r, ended))
+		ctx = context.WithoutCancel(ctx) // the run has ended, even if that was why
+		log, err := db.Log(ctx)
+		if err != nil {
+			return err
+		}
+		summary, err := log.Run(ctx, r.RunID)
+		if err != nil {
+			return err
+		}
+		doc, err := span.Read(ctx, log, summary)
+		if err != nil {
+			return err
+		}
+		return p.writeValue(agentDocument{doc, named(p.flags.database)})
 	}
 	if p.stream || r.FinalText == "" && r.TerminalKind != event.KindRunCompleted {
 		return nil
@@ -175,22 +170,6 @@ func dollars(usd float64) string {
 		text = strings.TrimSuffix(text, "0")
 	}
 	return text
-}
-
-func (p *agentPrinter) document(r *agent.Result, ended error) agentDocument {
-	doc := agentDocument{
-		RunID: r.RunID, Database: named(p.flags.database), Status: terminalStatus(r.TerminalKind), FinalText: r.FinalText, StopReason: r.StopReason,
-		Meter: agentMeterDocument{
-			Turns: r.TurnCount, ToolCalls: r.ToolCallCount, InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
-			CostUSD: r.TotalCostUSD, Fuel: r.Meter.Fuel, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
-			WallMs: r.Duration.Milliseconds(),
-		},
-		Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
-	}
-	if r.TerminalKind != event.KindRunCompleted {
-		doc.Error = &starling.Failure{Type: r.ErrorType, Message: whyFailed(r, ended)}
-	}
-	return doc
 }
 
 // agentOutcome returns how the program ends after a run that ended with err, nil if

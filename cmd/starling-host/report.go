@@ -36,7 +36,7 @@ func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFla
 	}
 	m := run.Meter
 	a.stderr.printf("fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
-		grouped(m.Fuel), formatDuration(m.Wall()), formatSize(m.PeakMemoryBytes),
+		grouped(m.Fuel), formatDuration(run.Wall()), formatSize(m.PeakMemoryBytes),
 		plural(m.Effects, "effect"), formatSize(uint64(m.BytesIn)), formatSize(uint64(m.BytesOut)))
 	a.stderr.printf("replay: %s\n", pasteable("starling-host replay", run.Database, run.ID))
 	printed := error(nil)

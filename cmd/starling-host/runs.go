@@ -114,26 +114,17 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	if err != nil {
 		return err
 	}
-	var all []eventlog.RunSummary
 	doc := runsDocument{Runs: []runDocumentLine{}, Reasons: found.Reasons, Total: found.Total, Limit: min(f.limit, eventlog.MaxPageLimit), Offset: f.offset, More: found.More && f.query != "", Partly: found.Partly}
 	var open []string
 	for _, run := range found.Runs {
-		line := runDocumentLine{
-			RunID: run.RunID, StartedAt: formatTime(run.StartedAt.UnixNano()), Status: run.Status(), DurationMs: run.DurationMs,
-			Tool: shorten(run.Tool, maxGoalOfARun), Arguments: run.Arguments, Goal: shorten(run.Did.Goal, maxGoalOfARun), Model: shorten(run.Did.Model, maxGoalOfARun),
-			ErrorType: shorten(run.Did.ErrorType, maxGoalOfARun), Error: shorten(run.Did.Error, maxGoalOfARun), Fuel: run.Did.Fuel, Partly: run.Partly,
-			Status4xx: run.Did.Status4xx, Status5xx: run.Did.Status5xx, Encrypted: run.Did.Encrypted, usedDocument: newUsed(run.RunSummary),
-			run: run,
-		}
-		if line.Status != eventlog.StatusFailed {
-			line.ErrorType, line.Error = "", ""
-		}
-		doc.Runs, all = append(doc.Runs, line), append(all, run.RunSummary)
+		line := runDocumentLine{Run: run}
+		line.Map(func(text string) string { return shorten(text, maxGoalOfARun) })
+		doc.Runs = append(doc.Runs, line)
+		doc.Totals.Add(run.RunSummary)
 		if line.Status == eventlog.StatusOpen {
 			open = append(open, run.RunID)
 		}
 	}
-	doc.Totals = newUsed(eventlog.Together(all))
 	jobs, err := jobsOf(ctx, log, open...)
 	if err != nil {
 		return err
@@ -164,9 +155,9 @@ const maxGoalOfARun = 2000
 // runsColumns are the columns of a page of runs.
 func (a *app) runsColumns(runs []runDocumentLine, now time.Time) []column[runDocumentLine] {
 	type run = runDocumentLine
-	started := column[run]{title: "STARTED", text: func(r run) string { return r.run.StartedAt.UTC().Format(time.RFC3339) }}
+	started := column[run]{title: "STARTED", text: func(r run) string { return r.StartedAt.Format(time.RFC3339) }}
 	if a.narrow() {
-		started = column[run]{title: "AGE", text: func(r run) string { return age(now.Sub(r.run.StartedAt)) }}
+		started = column[run]{title: "AGE", text: func(r run) string { return age(now.Sub(r.StartedAt)) }}
 	}
 	what := column[run]{title: "ARGUMENTS", leave: 3, least: 16, zero: "{}", text: func(r run) string {
 		switch {
@@ -187,24 +178,24 @@ func (a *app) runsColumns(runs []runDocumentLine, now time.Time) []column[runDoc
 		{title: "RUN", text: func(r run) string { return r.RunID }},
 		started,
 		{title: "STATUS", text: func(r run) string { return r.Status }},
-		count("EVENTS", 11, func(r run) string { return strconv.FormatUint(r.Events, 10) }),
-		count("CALLS", 8, func(r run) string { return strconv.FormatUint(r.ToolCalls, 10) }),
+		count("EVENTS", 11, func(r run) string { return strconv.FormatUint(r.LastSeq, 10) }),
+		count("CALLS", 8, func(r run) string { return strconv.Itoa(r.ToolCallCount) }),
 		count("4XX", 6, func(r run) string { return strconv.Itoa(r.Status4xx) }),
 		count("5XX", 5, func(r run) string { return strconv.Itoa(r.Status5xx) }),
-		count("TOKENS", 10, func(r run) string { return grouped(r.tokens()) }),
+		count("TOKENS", 10, func(r run) string { return grouped(tokens(r.InputTokens, r.OutputTokens)) }),
 		{title: "COST", text: func(r run) string { return "$" + dollars(r.CostUSD) }, right: true, zero: "$0.00", leave: 9},
-		count("FUEL", 7, func(r run) string { return display.Fuel(r.Fuel) }),
-		{title: "DURATION", text: func(r run) string { return runDuration(r.run.RunSummary) }, right: true, leave: 4},
+		count("FUEL", 7, func(r run) string { return display.Fuel(r.Meter.Fuel) }),
+		{title: "DURATION", text: func(r run) string { return runDuration(r.RunSummary) }, right: true, leave: 4},
 		{title: "TOOL", text: func(r run) string { return r.Tool }, leave: 1, least: 12},
 		what,
-		{title: "ERROR", text: func(r run) string { return r.run.Reason }, leave: 2, least: 20},
+		{title: "ERROR", text: func(r run) string { return r.Reason }, leave: 2, least: 20},
 	}
 }
 
 func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 	if len(doc.Runs) > 0 {
 		printTable(a, doc.Runs, func(r runDocumentLine) string {
-			if silent := r.run.Silent(now); r.Job == nil && r.Status == eventlog.StatusOpen && silent >= minSilence {
+			if silent := r.Silent(now); r.Job == nil && r.Status == eventlog.StatusOpen && silent >= minSilence {
 				return "silent for " + age(silent)
 			} else if r.Job != nil {
 				return r.Job.String()
@@ -214,8 +205,8 @@ func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 	}
 	if t := doc.Totals; len(doc.Runs) > 0 {
 		model := ""
-		if t.tokens() > 0 || t.CostUSD != 0 {
-			model = fmt.Sprintf(", %s tokens in, %s out, $%s", grouped(t.InputTokens), grouped(t.OutputTokens), dollars(t.CostUSD))
+		if tokens(t.InputTokens, t.OutputTokens) > 0 || t.CostUSD != 0 {
+			model = fmt.Sprintf(", %s tokens in, %s out, $%s", grouped(tokens(t.InputTokens, 0)), grouped(tokens(t.OutputTokens, 0)), dollars(t.CostUSD))
 		}
 		listed := ""
 		if doc.Total > len(doc.Runs) {
@@ -272,7 +263,7 @@ func runDuration(run eventlog.RunSummary) string {
 // runsDocument is the output of "runs -o json".
 type runsDocument struct {
 	Runs    []runDocumentLine `json:"runs"`
-	Totals  usedDocument      `json:"totals"`
+	Totals  eventlog.Totals   `json:"totals"`
 	Reasons []search.Reason   `json:"reasons,omitempty"`
 	Total   int               `json:"total"`
 	Limit   int               `json:"limit"`
@@ -282,39 +273,9 @@ type runsDocument struct {
 }
 
 type runDocumentLine struct {
-	RunID      string `json:"run_id"`
-	StartedAt  string `json:"started_at"`
-	Status     string `json:"status"`
-	Tool       string `json:"tool,omitempty"`
-	Arguments  string `json:"arguments,omitempty"`
-	Goal       string `json:"goal,omitempty"`
-	Model      string `json:"model,omitempty"`
-	Encrypted  bool   `json:"encrypted,omitempty"`
-	ErrorType  string `json:"error_type,omitempty"`
-	Error      string `json:"error,omitempty"`
-	DurationMs int64  `json:"duration_ms"`
-	usedDocument
-	Partly    bool         `json:"partly,omitempty"`
-	Fuel      uint64       `json:"fuel,omitempty"`
-	Status4xx int          `json:"status_4xx,omitempty"`
-	Status5xx int          `json:"status_5xx,omitempty"`
-	Job       *jobDocument `json:"job,omitempty"`
-
-	run search.Run
+	search.Run
+	Job *jobDocument `json:"job,omitempty"`
 }
 
-// usedDocument is the consumption of one or several runs.
-type usedDocument struct {
-	Events       uint64  `json:"events"`
-	ToolCalls    uint64  `json:"tool_calls"`
-	InputTokens  uint64  `json:"input_tokens"`
-	OutputTokens uint64  `json:"output_tokens"`
-	CostUSD      float64 `json:"cost_usd"`
-}
-
-func newUsed(run eventlog.RunSummary) usedDocument {
-	count := func(n int64) uint64 { return uint64(max(n, 0)) } // a log may claim anything
-	return usedDocument{run.LastSeq, count(int64(run.ToolCallCount)), count(run.InputTokens), count(run.OutputTokens), run.CostUSD}
-}
-
-func (u usedDocument) tokens() uint64 { return u.InputTokens + u.OutputTokens }
+// tokens adds up counts of tokens. A log may claim anything.
+func tokens(in, out int64) uint64 { return uint64(max(in, 0)) + uint64(max(out, 0)) }

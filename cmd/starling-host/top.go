@@ -132,7 +132,7 @@ func (a *app) lookAtHosts(ctx context.Context, q *jobs) (doc topDocument, err er
 	doc = topDocument{Hosts: hosts.Items, Tenants: load.Tenants, Jobs: []topJob{}}
 	for _, job := range load.Items {
 		run := search.Read(ctx, q.log, eventlog.RunSummary{RunID: job.RunID})
-		doc.Jobs = append(doc.Jobs, topJob{run.Name(), run.Did.Fuel, job})
+		doc.Jobs = append(doc.Jobs, topJob{run.Name(), run.Meter.Fuel, job})
 	}
 	query, err := search.Parse("since:"+topPeriod.String(), time.Now())
 	if err != nil {

@@ -80,7 +80,7 @@ func TestLongRuns(t *testing.T) {
 		return found
 	}
 	for _, text := range []string{"", "error:quagga", "fuel:>1G", "calls:>11999"} {
-		if f := search(text); len(f.Runs) != 1 || f.Runs[0].Reason != "no quagga" || f.Runs[0].Did.Fuel != 1_199_900_000 || f.Note() != "" {
+		if f := search(text); len(f.Runs) != 1 || f.Runs[0].Reason != "no quagga" || f.Runs[0].Meter.Fuel != 1_199_900_000 || f.Note() != "" {
 			t.Errorf("%q finds %+v", text, f)
 		}
 	}

@@ -26,19 +26,15 @@ type Log interface {
 	Events(ctx context.Context, runID string, after uint64) iter.Seq2[event.Event, error]
 }
 
-// Run is a run with what its events say of it.
+// Run is a run that was searched. Its texts may be hostile.
 type Run struct {
-	eventlog.RunSummary
-	Did       span.Run // without its spans
-	Tool      string   // of a run that is one call of a tool
-	Arguments string   // of that call, as JSON; it may be hostile, like every text here
-	Reason    string   // why it failed, on one line, after the tool that failed if it is another one
-	Calling   string   // the tool of its last open call, or empty
-	Tools     []string
-	Hosts     []string
-	Statuses  []int // of HTTP responses
-	Partly    bool  // it has more events than are read: its figures are too low
-	Unread    error // why its events could not be read to the end: validate says more
+	span.Document          // of its summary alone if the search did not need its events
+	Reason        string   `json:"-"` // why it failed, on one line, after the tool that failed if it is another one
+	Calling       string   `json:"-"` // the tool of its last open call, or empty
+	Tools         []string `json:"-"`
+	Hosts         []string `json:"-"`
+	Statuses      []int    `json:"-"` // of HTTP responses
+	Unread        error    `json:"-"` // why its events could not be read to the end: validate says more
 
 	prefix string // of the namespace, in the id
 	blamed string // the tool that made it fail, or empty
@@ -118,7 +114,7 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			return f, err
 		}
 		for _, summary := range page.Runs {
-			r := Run{RunSummary: summary, prefix: prefix}
+			r := Run{Document: span.Summarize(summary), prefix: prefix}
 			if !q.match(&r, false) {
 				continue
 			}
@@ -148,10 +144,10 @@ func Find(ctx context.Context, log Log, q Query, o Options) (f Found, err error)
 			if f.Total++; onPage {
 				f.Runs = append(f.Runs, r)
 			}
-			f.Starts = append(f.Starts, Start{r.StartedAt, r.Status()})
+			f.Starts = append(f.Starts, Start{r.StartedAt, r.Status})
 			if isFailed {
 				failed++
-				causes = append(causes, Run{RunSummary: summary, blamed: r.blamed, failed: r.failed})
+				causes = append(causes, Run{Document: span.Document{RunSummary: summary}, blamed: r.blamed, failed: r.failed})
 			}
 		}
 		list.Offset += len(page.Runs)
@@ -184,8 +180,9 @@ func Read(ctx context.Context, log Log, s eventlog.RunSummary) Run {
 // read returns a run with what its events say of it, which of some texts, in lower case, they
 // have, and how many events it read: at most as many as given, and the terminal event.
 func read(ctx context.Context, log Log, s eventlog.RunSummary, most int, texts []string) (r Run, n int) {
-	r.RunSummary = s
+	r.RunID = s.RunID
 	var b span.Builder
+	partly := false
 	take := func(ev event.Event) {
 		_ = b.Add(ev) // an event that does not fit its kind says nothing
 		if b.Run().Encrypted || len(texts) == len(r.found) {
@@ -202,13 +199,13 @@ func read(ctx context.Context, log Log, s eventlog.RunSummary, most int, texts [
 		if r.Unread = err; err != nil {
 			break
 		}
-		if r.Partly = n == most; r.Partly {
+		if partly = n == most; partly {
 			break
 		}
 		n++
 		take(ev)
 	}
-	if r.Partly && s.TerminalKind.Terminal() {
+	if partly && s.TerminalKind.Terminal() {
 		for ev, err := range log.Events(ctx, r.RunID, s.LastSeq-1) {
 			if r.Unread = err; err == nil && ev.Kind.Terminal() {
 				take(ev)
@@ -217,12 +214,11 @@ func read(ctx context.Context, log Log, s eventlog.RunSummary, most int, texts [
 		}
 	}
 	did := b.Run()
+	r.Document = did.Document(s)
+	r.Partly = partly
 	for _, s := range did.Spans {
 		if s.Kind == span.Call && s.State == span.Open {
 			r.Calling = s.Name
-		}
-		if s.Kind == span.Call && s.Number == 1 && did.Model == "" {
-			r.Arguments = s.Input
 		}
 		switch {
 		case s.Kind == span.Call && !slices.Contains(r.Tools, s.Name):
@@ -237,9 +233,6 @@ func read(ctx context.Context, log Log, s eventlog.RunSummary, most int, texts [
 			r.errors = append(r.errors, s.ErrorType+": "+s.Error)
 		}
 	}
-	if did.Model == "" && did.Goal != "" {
-		r.Tool = did.Goal
-	}
 	if did.State == span.Failed {
 		r.errors = append(r.errors, did.ErrorType+": "+did.Error)
 		r.blamed, r.failed = did.Reason()
@@ -248,8 +241,6 @@ func read(ctx context.Context, log Log, s eventlog.RunSummary, most int, texts [
 			r.Reason = r.cause()
 		}
 	}
-	r.Did = *did
-	r.Did.Spans = nil
 	return r, n
 }
 
@@ -263,15 +254,10 @@ func (r *Run) cause() string {
 
 // Name returns what a run calls: the tool that it calls now, or its tool, or its model.
 func (r *Run) Name() string {
-	if r.Did.Encrypted {
+	if r.Encrypted {
 		return "(encrypted)"
 	}
-	return cmp.Or(r.Calling, r.Tool, r.Did.Model)
-}
-
-// Silent returns for how long an open run has recorded nothing.
-func (r *Run) Silent(now time.Time) time.Duration {
-	return max(now.Sub(r.StartedAt.Add(time.Duration(r.DurationMs)*time.Millisecond)), 0)
+	return cmp.Or(r.Calling, r.Tool, r.Model)
 }
 
 // Words returns words for further queries about these runs: fields with values that occur in them.
@@ -292,8 +278,8 @@ func (f Found) Words() []string {
 		for _, n := range r.Statuses {
 			add("status", strconv.Itoa(n)[:1]+"xx")
 		}
-		if r.Did.ErrorType != "" {
-			add("error", r.Did.ErrorType)
+		if r.Error != nil {
+			add("error", r.Error.Type)
 		}
 	}
 	return words

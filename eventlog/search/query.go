@@ -315,7 +315,7 @@ func (t term) matches(r *Run) bool {
 	fits := func(text string) bool { return t.pattern.MatchString(strings.ToLower(text)) }
 	switch t.field {
 	case "state":
-		return r.Status() == t.value
+		return r.Status == t.value
 	case "since":
 		return !r.StartedAt.Before(t.time)
 	case "until":
@@ -334,13 +334,13 @@ func (t term) matches(r *Run) bool {
 		}
 		return fits(r.cause())
 	case "fuel":
-		return t.compares(float64(r.Did.Fuel))
+		return t.compares(float64(r.Meter.Fuel))
 	case "calls":
-		return t.compares(float64(r.Did.Calls))
+		return t.compares(float64(r.ToolCallCount))
 	case "duration":
 		return t.compares(float64(r.DurationMs) * 1e6)
 	case "cost":
-		return t.compares(r.Did.CostUSD)
+		return t.compares(r.CostUSD)
 	case "":
 		if strings.Contains(strings.ToLower(strings.TrimPrefix(r.RunID, r.prefix)), t.value) {
 			return true

@@ -1,6 +1,7 @@
 package span
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -82,7 +83,8 @@ type Span struct {
 // Run is what is known of a run after some of its events.
 type Run struct {
 	ID          string
-	Goal, Model string
+	Goal, Model string // without a model, the goal is the name of the tool
+	Module      string // of a run that is one call, the digest of its module in hexadecimal
 	Began       int64  // Unix nanoseconds
 	End         int64  // of the last event, in nanoseconds since Began
 	Events      uint64 // number of the last event
@@ -97,11 +99,17 @@ type Run struct {
 
 	Turns, Calls, FailedCalls      int // a call counts once, whatever the number of its attempts
 	Requests, Status4xx, Status5xx int // HTTP requests, and their responses by class
-	Fuel, PeakMemory               uint64
-	InputTokens, OutputTokens      int64
-	CostUSD                        float64
-	Waited                         int64 // nanoseconds before repeated attempts
-	Encrypted                      bool  // some payloads cannot be read without the key
+	Meter
+	InputTokens, OutputTokens int64
+	CostUSD                   float64
+	Waited                    int64 // nanoseconds before repeated attempts
+	Encrypted                 bool  // some payloads cannot be read without the key
+	MerkleRoot                []byte
+	StopReason                string // of the last answer
+
+	// Of a [Builder] that keeps the run whole: the result of the tool or the last answer of the model,
+	// and what the tools wrote to their standard output and standard error.
+	FinalText, Log string
 
 	of    []int32 // the span of each event, or None
 	texts int     // bytes of the texts of spans
@@ -109,6 +117,9 @@ type Run struct {
 
 // Builder makes a [Run] of events that are added in order. The zero value is ready.
 type Builder struct {
+	// Whole keeps the final text and the log of the run, which may be long.
+	Whole bool
+
 	run    Run
 	turn   int            // the open turn, or None
 	answer int            // its open answer, or None
@@ -204,7 +215,7 @@ func (r *Run) CallOf(at int) int {
 func (b *Builder) Add(ev event.Event) error {
 	r := &b.run
 	if b.calls == nil {
-		*b = Builder{run: Run{Spans: r.Spans, of: r.of}, turn: None, answer: None, calls: map[string]int{}, last: map[int]last{}}
+		*b = Builder{Whole: b.Whole, run: Run{Spans: r.Spans, of: r.of}, turn: None, answer: None, calls: map[string]int{}, last: map[int]last{}}
 		r.ID, r.Began, r.State, r.Cause = ev.RunID, ev.Timestamp, Open, None
 	}
 	r.Events, b.at = ev.Seq, None
@@ -238,6 +249,8 @@ func (b *Builder) take(ev event.Event, before int64) error {
 		return on(ev, func(p event.RunStarted) {
 			if r.Goal = p.Goal; p.ModelID != "" {
 				r.Model = p.ProviderID + "/" + p.ModelID
+			} else if len(p.ToolSchemas) == 1 && p.ToolSchemas[0].Sandbox != nil {
+				r.Module = r.keep(hex.EncodeToString(p.ToolSchemas[0].Sandbox.Module))
 			}
 		})
 	case event.KindTurnStarted:
@@ -253,6 +266,9 @@ func (b *Builder) take(ev event.Event, before int64) error {
 	case event.KindAssistantMessageCompleted:
 		return on(ev, func(p event.AssistantMessageCompleted) {
 			r.InputTokens, r.OutputTokens, r.CostUSD = r.InputTokens+p.InputTokens, r.OutputTokens+p.OutputTokens, r.CostUSD+p.CostUSD
+			if r.StopReason = r.keep(p.StopReason); p.Text != "" {
+				b.final(p.Text)
+			}
 			if b.answer == None {
 				return
 			}
@@ -295,6 +311,12 @@ func (b *Builder) take(ev event.Event, before int64) error {
 		})
 	case event.KindSideEffectRecorded:
 		return on(ev, func(p event.SideEffectRecorded) {
+			if p.IsHostCall() {
+				r.Effects++
+				if r.BytesOut += len(p.Request); p.Error == nil {
+					r.BytesIn += len(p.Value)
+				}
+			}
 			if f, ok := p.ModelFailure(); ok {
 				b.modelFailed(ev, f)
 			} else {
@@ -319,13 +341,25 @@ func (b *Builder) take(ev event.Event, before int64) error {
 		r.Spans[at].Start = before
 		b.end(at, ev, OK)
 	case event.KindRunCompleted:
-		b.ended(OK, "", "")
+		b.ended(OK, "", "", nil) // the kind of an encrypted event is enough
+		return on(ev, func(p event.RunCompleted) {
+			r.MerkleRoot = p.MerkleRoot
+			b.final(p.FinalText)
+		})
 	case event.KindRunFailed:
-		return on(ev, func(p event.RunFailed) { b.ended(Failed, p.ErrorType, p.Error) })
+		return on(ev, func(p event.RunFailed) { b.ended(Failed, p.ErrorType, p.Error, p.MerkleRoot) })
 	case event.KindRunCancelled:
-		return on(ev, func(p event.RunCancelled) { b.ended(Cancelled, event.ErrorCancelled, p.Reason) })
+		return on(ev, func(p event.RunCancelled) { b.ended(Cancelled, event.ErrorCancelled, p.Reason, p.MerkleRoot) })
 	}
 	return nil
+}
+
+// final keeps the final text so far.
+func (b *Builder) final(text string) {
+	if b.Whole {
+		b.run.texts += len(text) - len(b.run.FinalText)
+		b.run.FinalText = text
+	}
 }
 
 // begin adds a span that begins with an event.
@@ -390,7 +424,11 @@ func (b *Builder) outcome(ev event.Event, call string, attempt uint32, m event.M
 	s := b.end(at, ev, state)
 	s.Fuel, s.PeakMemory = m.Fuel, m.PeakMemory
 	b.run.Fuel += m.Fuel
-	b.run.PeakMemory = max(b.run.PeakMemory, m.PeakMemory)
+	b.run.PeakMemoryBytes = max(b.run.PeakMemoryBytes, m.PeakMemory)
+	if b.Whole {
+		b.run.Log += m.Log
+		b.run.texts += len(m.Log)
+	}
 	delete(b.last, at)
 	return s
 }
@@ -516,14 +554,14 @@ func (b *Builder) close(state State, at int64) {
 }
 
 // ended is the end of the run.
-func (b *Builder) ended(state State, errorType, text string) {
+func (b *Builder) ended(state State, errorType, text string, root []byte) {
 	r := &b.run
 	if r.State != Open { // a second terminal event, which only an invalid log has
 		return
 	}
 	b.endTurn()
 	b.close(Lost, r.End)
-	r.State, r.ErrorType, r.Error = state, errorType, text
+	r.State, r.ErrorType, r.Error, r.MerkleRoot = state, errorType, text, root
 	for at := range r.Spans {
 		r.Spans[at].End = min(r.Spans[at].End, r.End) // a wait may have been cut off
 	}

@@ -201,7 +201,7 @@ func TestTotals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := fmt.Sprintln(r.State, r.ErrorType, r.Spans[r.Cause].Name, r.Turns, r.Calls, r.FailedCalls, r.Requests, r.Status4xx, r.Status5xx, r.Fuel, r.PeakMemory, r.InputTokens, r.OutputTokens, r.CostUSD, time.Duration(r.End), r.Model)
+	got := fmt.Sprintln(r.State, r.ErrorType, r.Spans[r.Cause].Name, r.Turns, r.Calls, r.FailedCalls, r.Requests, r.Status4xx, r.Status5xx, r.Fuel, r.PeakMemoryBytes, r.InputTokens, r.OutputTokens, r.CostUSD, time.Duration(r.End), r.Model)
 	if want := "failed fuel tool-b 1 2 1 2 1 1 1000 1048576 30 4 0.5 9ms p/m\n"; got != want {
 		t.Errorf("got  %swant %s", got, want)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
@@ -160,7 +161,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 
 // outcome returns the document of a run that was accepted when it has ended, or after a
 // time.
-func (d *Daemon) outcome(ctx context.Context, view eventview.View, id string, most time.Duration) (doc *runDocument, err error) {
+func (d *Daemon) outcome(ctx context.Context, view eventview.View, id string, most time.Duration) (doc *eventview.RunDocument, err error) {
 	doc, err = d.await(ctx, view, id, most)
 	if doc == nil && err == nil {
 		doc, err = describeRun(ctx, view, id)
@@ -180,7 +181,7 @@ const firstBeat = time.Second
 
 // await returns the document of a run when it has ended, built from its events as they arrive, or
 // nil after a time: a run that continues is not an error.
-func (d *Daemon) await(parent context.Context, view eventview.View, id string, most time.Duration) (*runDocument, error) {
+func (d *Daemon) await(parent context.Context, view eventview.View, id string, most time.Duration) (*eventview.RunDocument, error) {
 	if most <= 0 {
 		return nil, nil
 	}
@@ -194,7 +195,7 @@ func (d *Daemon) await(parent context.Context, view eventview.View, id string, m
 	}
 	beat := time.NewTimer(min(firstBeat, d.config.Heartbeat))
 	defer beat.Stop()
-	doc, at := &runDocument{}, eventlog.Cursor{}
+	b, at, held := span.Builder{Whole: true}, eventlog.Cursor{}, 0
 	for {
 		share.Of(ctx).Rest()
 		select {
@@ -202,8 +203,19 @@ func (d *Daemon) await(parent context.Context, view eventview.View, id string, m
 			if !more {
 				return nil, parent.Err()
 			}
+			at.Count(ev)
+			if err := b.Add(ev); err != nil || b.Run().Encrypted {
+				return nil, cmp.Or(err, event.ErrEncrypted)
+			}
+			need := 0
 			if len(ev.Payload) > guest.SmallBytes { // the response will contain it
-				err := share.Hold(ctx, int64(share.Event*len(ev.Payload)))
+				need = share.Event * len(ev.Payload)
+			}
+			if grown := b.Run().Size() - held; grown > guest.SmallBytes {
+				held, need = held+grown, need+grown
+			}
+			if need > 0 {
+				err := share.Hold(ctx, int64(need))
 				if err == nil {
 					err = share.Step(ctx)
 				}
@@ -211,14 +223,10 @@ func (d *Daemon) await(parent context.Context, view eventview.View, id string, m
 					return nil, err
 				}
 			}
-			at.Count(ev)
-			if err := doc.add(ev); err != nil {
-				return nil, err
-			}
 			if ev.Kind.Terminal() {
-				doc.runLine = newRunLine(at.Run())
-				doc.RunID = id
-				return doc, nil
+				s := at.Run()
+				s.RunID = id
+				return &eventview.RunDocument{Document: b.Run().Document(s)}, nil
 			}
 		case <-beat.C:
 			if err := d.checkStillExists(ctx, view, id); err != nil {

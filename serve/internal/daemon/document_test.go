@@ -7,6 +7,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/serve/internal/eventview"
 )
@@ -55,11 +56,11 @@ func TestADocumentCountsWhatToolsDid(t *testing.T) {
 		event.SideEffectRecorded{Name: event.EffectPolicy, CallID: "c1"},
 		event.SideEffectRecorded{Name: event.EffectIntent, CallID: "c1"},
 	)
-	if doc.Meter != nil {
-		t.Errorf("%+v", *doc.Meter)
+	if doc.Meter.Effects != 0 {
+		t.Errorf("%+v", doc.Meter)
 	}
 	doc = documentOf(t, event.SideEffectRecorded{Name: event.EffectSeed, CallID: "c1"}, event.SideEffectRecorded{Name: "http", CallID: "c1"})
-	if doc.Meter == nil || doc.Meter.Effects != 2 {
+	if doc.Meter.Effects != 2 {
 		t.Errorf("%+v", doc.Meter)
 	}
 }
@@ -70,19 +71,21 @@ func TestADocumentNamesTheBudget(t *testing.T) {
 		event.BudgetExceeded{Limit: "usd", Cap: 0.0008, Actual: 0.0009, Where: "mid_stream"},
 		event.RunFailed{ErrorType: event.ErrorBudget, Error: "step: budget exceeded"},
 	)
-	if want := "step: budget exceeded: usd, 0.0009 of 0.0008"; doc.Error.Message != want {
+	if want := "usd, 0.0009 of 0.0008"; doc.Error.Message != want {
 		t.Errorf("%q, want %q", doc.Error.Message, want)
 	}
 }
 
 // documentOf is the document of a run that has the events so far.
-func documentOf(t *testing.T, payloads ...event.Payload) *runDocument {
+func documentOf(t *testing.T, payloads ...event.Payload) span.Document {
 	t.Helper()
-	chain, doc := logtest.Chain{RunID: "acme/01JGQ4T0000000000000000000"}, &runDocument{}
+	chain, b, at := logtest.Chain{RunID: "acme/01JGQ4T0000000000000000000"}, span.Builder{Whole: true}, eventlog.Cursor{}
 	for _, p := range payloads {
-		if err := doc.add(chain.Next(p)); err != nil {
+		ev := chain.Next(p)
+		at.Count(ev)
+		if err := b.Add(ev); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return doc
+	return b.Run().Document(at.Run())
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
@@ -288,25 +289,25 @@ func (p *Problem) write(w http.ResponseWriter) {
 }
 
 // writeDocument sends a JSON document. It escapes the characters that an HTML parser would act on,
-// in case the client treats it as HTML. The output of a run, which is canonical JSON, is copied
+// in case the client treats it as HTML. The result of a run, which is canonical JSON, is copied
 // without parsing.
 func writeDocument(w http.ResponseWriter, status int, contentType string, v any) {
-	var output json.RawMessage
-	if run, ok := v.(*runDocument); ok {
+	var result json.RawMessage
+	if run, ok := v.(*eventview.RunDocument); ok {
 		rest := *run
-		output, rest.Output = run.Output, nil
+		result, rest.Result = run.Result, nil
 		v = &rest
 	}
 	var body bytes.Buffer
-	body.Grow(len(output) + 1<<10)
+	body.Grow(len(result) + 1<<10)
 	if err := json.NewEncoder(&body).Encode(v); err != nil {
 		http.Error(w, "", http.StatusInternalServerError) // no document of ours fails here
 		return
 	}
-	if len(output) > 0 {
+	if len(result) > 0 {
 		body.Truncate(body.Len() - len("}\n"))
-		body.WriteString(`,"output":`)
-		json.HTMLEscape(&body, output)
+		body.WriteString(`,"result":`)
+		json.HTMLEscape(&body, result)
 		body.WriteString("}\n")
 	}
 	of := w.(*answer).share

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
@@ -40,7 +41,7 @@ type list[T any] struct {
 	Total *int   `json:"total,omitempty"` // on all pages
 }
 
-func (d *Daemon) listRuns(r *request) (page list[runLine], err error) {
+func (d *Daemon) listRuns(r *request) (page list[eventview.RunDocument], err error) {
 	p := r.query
 	o := eventlog.RunPageOptions{
 		Limit: p.limit(defaultRuns, mostRuns), Query: p.text("q"), StartedAfter: p.time("since"), Status: p.text("status"),
@@ -59,21 +60,11 @@ func (d *Daemon) listRuns(r *request) (page list[runLine], err error) {
 	if err != nil {
 		return page, err
 	}
-	page = list[runLine]{Items: make([]runLine, 0, len(runs)), Next: next, Total: &total}
-	var open []string
-	for _, run := range runs {
-		page.Items = append(page.Items, newRunLine(run))
-		if run.TerminalKind == 0 {
-			open = append(open, run.RunID)
-		}
+	docs := make([]span.Document, len(runs))
+	for i, run := range runs {
+		docs[i] = span.Summarize(run)
 	}
-	jobs, err := d.jobStates(r.Context(), r.tenant.ID, open...)
-	for i, run := range page.Items {
-		if s, ok := jobs[run.RunID]; ok {
-			page.Items[i].Job = &s.Progress
-		}
-	}
-	return page, err
+	return list[eventview.RunDocument]{Items: r.view.Describe(r.Context(), docs...), Next: next, Total: &total}, nil
 }
 
 // find returns the run of the tenant that a request names. It does not look up text that is not a
@@ -86,7 +77,7 @@ func (d *Daemon) find(r *request) (eventlog.RunSummary, error) {
 	return r.view.Run(r.Context(), id)
 }
 
-func (d *Daemon) getRun(r *request) (*runDocument, error) {
+func (d *Daemon) getRun(r *request) (*eventview.RunDocument, error) {
 	s, err := d.find(r)
 	if err != nil {
 		return nil, err
@@ -95,7 +86,7 @@ func (d *Daemon) getRun(r *request) (*runDocument, error) {
 }
 
 // currentRun returns the document of a run as it is now, with its position in the queue.
-func (d *Daemon) currentRun(r *request, id string) (*runDocument, error) {
+func (d *Daemon) currentRun(r *request, id string) (*eventview.RunDocument, error) {
 	doc, err := describeRun(r.Context(), r.view, id)
 	if err != nil {
 		return nil, err
@@ -106,7 +97,7 @@ func (d *Daemon) currentRun(r *request, id string) (*runDocument, error) {
 // place adds the state in the queue of a run that has not ended and, if it waits, its place among
 // the runs of the tenant. Runs of other tenants do not count, since that would reveal how busy they
 // are. It is for requests for one run, since counting takes longer the more runs wait.
-func (d *Daemon) place(ctx context.Context, tenantID string, doc *runDocument) error {
+func (d *Daemon) place(ctx context.Context, tenantID string, doc *eventview.RunDocument) error {
 	if doc.Status != eventlog.StatusOpen {
 		return nil
 	}
@@ -233,61 +224,8 @@ func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
 	return err
 }
 
-// runLine is a run in a listing.
-type runLine struct {
-	RunID        string  `json:"run_id"`
-	Status       string  `json:"status"`
-	Waiting      bool    `json:"waiting,omitempty"` // no work on it has begun
-	StartedAt    string  `json:"started_at"`
-	DurationMs   int64   `json:"duration_ms"`
-	Events       uint64  `json:"events"`
-	Turns        int     `json:"turns,omitempty"`
-	ToolCalls    int     `json:"tool_calls"`
-	InputTokens  int64   `json:"input_tokens,omitempty"`
-	OutputTokens int64   `json:"output_tokens,omitempty"`
-	CostUSD      float64 `json:"cost_usd,omitempty"`
-
-	Job *queue.Progress `json:"job,omitempty"` // where it stands in the queue, until it ends
-}
-
-func newRunLine(s eventlog.RunSummary) runLine {
-	return runLine{
-		RunID: s.RunID, Status: s.Status(), Waiting: s.TerminalKind == 0 && s.LastSeq == 1,
-		StartedAt: s.StartedAt.UTC().Format(time.RFC3339Nano), DurationMs: s.DurationMs, Events: s.LastSeq,
-		Turns: s.TurnCount, ToolCalls: s.ToolCallCount, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens, CostUSD: s.CostUSD,
-	}
-}
-
-// runDocument is a run, with what came of it.
-type runDocument struct {
-	runLine
-	Position   int             `json:"position,omitempty"` // among the tenant's runs that wait, 1 is next
-	Goal       string          `json:"goal,omitempty"`
-	Tool       string          `json:"tool,omitempty"`
-	Module     string          `json:"module,omitempty"` // digest
-	Output     json.RawMessage `json:"output,omitempty"` // of a tool
-	FinalText  string          `json:"final_text,omitempty"`
-	Error      *errorDocument  `json:"error,omitempty"`
-	Meter      *meterDocument  `json:"meter,omitempty"`
-	Log        string          `json:"log,omitempty"`
-	MerkleRoot string          `json:"merkle_root,omitempty"`
-
-	passed string // the bound of the budget that ended the run, and by how much
-}
-
-type errorDocument struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
-}
-
-type meterDocument struct {
-	Fuel            uint64 `json:"fuel"`
-	PeakMemoryBytes uint64 `json:"peak_memory_bytes"`
-	Effects         int    `json:"effects"`
-}
-
 // describeRun returns the current document of a run, from the events that its summary has counted.
-func describeRun(ctx context.Context, view eventview.View, id string) (*runDocument, error) {
+func describeRun(ctx context.Context, view eventview.View, id string) (*eventview.RunDocument, error) {
 	s, err := view.Run(ctx, id)
 	if err != nil {
 		return nil, err
@@ -295,87 +233,11 @@ func describeRun(ctx context.Context, view eventview.View, id string) (*runDocum
 	if err := view.Reserve(ctx, id); err != nil {
 		return nil, err
 	}
-	doc := &runDocument{runLine: newRunLine(s)}
-	for ev, err := range view.Events(ctx, id, 0) {
-		if err == nil && ev.Seq > s.LastSeq {
-			break
-		}
-		if err == nil {
-			err = doc.add(ev)
-		}
-		if err != nil {
-			return nil, err
-		}
+	doc, err := span.Read(ctx, view, s)
+	if err == nil && doc.Encrypted {
+		err = event.ErrEncrypted
 	}
-	return doc, nil
-}
-
-// add takes in what one event says.
-func (doc *runDocument) add(ev event.Event) error {
-	use := func(meter event.Meter, effects int) {
-		if doc.Meter == nil {
-			doc.Meter = &meterDocument{}
-		}
-		doc.Meter.Fuel += meter.Fuel
-		doc.Meter.PeakMemoryBytes = max(doc.Meter.PeakMemoryBytes, meter.PeakMemory)
-		doc.Meter.Effects += effects
-		doc.Log += meter.Log
-	}
-	end := func(root []byte, failure *errorDocument) {
-		doc.MerkleRoot, doc.Error = hex.EncodeToString(root), failure
-	}
-	switch ev.Kind {
-	case event.KindRunStarted:
-		return with(ev, func(p event.RunStarted) {
-			if p.ModelID != "" {
-				doc.Goal = p.Goal
-				return
-			}
-			doc.Tool = p.Goal
-			if len(p.ToolSchemas) == 1 && p.ToolSchemas[0].Sandbox != nil {
-				doc.Module = hex.EncodeToString(p.ToolSchemas[0].Sandbox.Module)
-			}
-		})
-	case event.KindSideEffectRecorded:
-		return with(ev, func(p event.SideEffectRecorded) {
-			if p.IsHostCall() {
-				use(event.Meter{}, 1)
-			}
-		})
-	case event.KindToolCallCompleted:
-		return with(ev, func(p event.ToolCallCompleted) { use(p.Meter, 0) })
-	case event.KindToolCallFailed:
-		return with(ev, func(p event.ToolCallFailed) { use(p.Meter, 0) })
-	case event.KindBudgetExceeded: // before the end of the run, which does not name the bound
-		return with(ev, func(p event.BudgetExceeded) { doc.passed = ": " + p.Describe() })
-	case event.KindRunCompleted:
-		return with(ev, func(p event.RunCompleted) {
-			end(p.MerkleRoot, nil)
-			if doc.Tool == "" {
-				doc.FinalText = p.FinalText // of a model
-			} else {
-				doc.Output = json.RawMessage(p.FinalText)
-			}
-		})
-	case event.KindRunFailed:
-		return with(ev, func(p event.RunFailed) {
-			end(p.MerkleRoot, &errorDocument{p.ErrorType, p.Error})
-			if p.ErrorType == event.ErrorBudget {
-				doc.Error.Message += doc.passed
-			}
-		})
-	case event.KindRunCancelled:
-		return with(ev, func(p event.RunCancelled) { end(p.MerkleRoot, &errorDocument{event.ErrorCancelled, p.Reason}) })
-	}
-	return nil
-}
-
-func with[P event.Payload](ev event.Event, take func(P)) error {
-	p, err := event.Decode[P](ev)
-	if err == nil {
-		take(p)
-	}
-	return err
+	return &eventview.RunDocument{Document: doc}, err
 }
 
 // cursor is the position at the end of a page of a listing: the runs that began at the same time as

@@ -10,6 +10,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/internal/web"
@@ -165,7 +167,7 @@ type statusDocument struct {
 	RunID    string `json:"run_id"`
 	Status   string `json:"status"`
 	Waiting  bool   `json:"waiting"`
-	Position int    `json:"position,omitempty"` // as in runDocument
+	Position int    `json:"position,omitempty"` // as in eventview.RunDocument
 
 	Job *queue.Progress `json:"job,omitempty"`
 }
@@ -173,7 +175,7 @@ type statusDocument struct {
 // runStatus returns the status of a run. A missing queue position is not an error: the
 // client gets the events all the same.
 func (d *Daemon) runStatus(ctx context.Context, r *request, run eventlog.RunSummary) statusDocument {
-	doc := &runDocument{runLine: newRunLine(run)}
+	doc := &eventview.RunDocument{Document: span.Summarize(run)}
 	if err := d.place(ctx, r.tenant.ID, doc); err != nil {
 		d.logger.WarnContext(ctx, "a run's place is not known", "run_id", fullID(r.tenant.ID, run.RunID), "error", err.Error())
 	}

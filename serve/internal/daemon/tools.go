@@ -116,7 +116,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	case run.Error != nil:
 		return Outcome{RunID: id, Error: run.Error.Message, Receipt: d.receiptOf(ctx, view, id)}, nil
 	}
-	return Outcome{RunID: id, Output: run.Output, Receipt: d.receiptOf(ctx, view, id)}, nil
+	return Outcome{RunID: id, Output: run.Result, Receipt: d.receiptOf(ctx, view, id)}, nil
 }
 
 // ticketSlack is for hosts whose clocks differ.

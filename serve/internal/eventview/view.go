@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
@@ -106,6 +108,33 @@ type Operator struct {
 	// "retry"), and drains or resumes a host by its id ("drain", "resume"). It is nil for a
 	// read-only view.
 	Steer func(ctx context.Context, what, of string) error
+}
+
+// RunDocument is a run as JSON, with its place in the queue of a host.
+type RunDocument struct {
+	span.Document
+	SilentMs int64           `json:"silent_ms,omitempty"` // since the last event of an open run, whose process may have died
+	Position int             `json:"position,omitempty"`  // among the tenant's runs that wait, 1 is next
+	Job      *queue.Progress `json:"job,omitempty"`       // until the run has ended
+}
+
+// Describe returns the documents with their places in the queue, but for the position.
+func (v View) Describe(ctx context.Context, docs ...span.Document) []RunDocument {
+	runs, all := make([]eventlog.RunSummary, len(docs)), make([]RunDocument, len(docs))
+	for i, doc := range docs {
+		runs[i], all[i].Document = doc.RunSummary, doc
+	}
+	jobs := v.OpenJobs(ctx, runs...)
+	for i := range all {
+		one := &all[i]
+		if one.TerminalKind == 0 {
+			one.SilentMs = one.Silent(time.Now()).Milliseconds()
+		}
+		if job, ok := jobs[one.RunID]; ok {
+			one.Job = &job.Progress
+		}
+	}
+	return all
 }
 
 // OpenJobs returns the states of the jobs of runs that have not ended. Unknown states are left out,

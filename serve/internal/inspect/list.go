@@ -35,8 +35,8 @@ type listPage struct {
 	Failed             string
 	Reasons            []reason
 	Runs               []runLine
-	Has                map[string]bool     // the columns that are not all zeros
-	Together           eventlog.RunSummary // the runs of this page
+	Has                map[string]bool // the columns that are not all zeros
+	Together           eventlog.Totals // the runs of this page
 	First, Last        int
 	Total              string
 	Previous, Next     string // paths, or empty
@@ -135,25 +135,25 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	var summaries []eventlog.RunSummary
 	longest := int64(1)
 	for _, run := range found.Runs {
+		p.Together.Add(run.RunSummary)
 		summaries, longest = append(summaries, run.RunSummary), max(longest, run.DurationMs)
 	}
 	jobs := v.OpenJobs(r.Context(), summaries...)
 	p.Has = map[string]bool{}
 	for _, run := range found.Runs {
-		one := runLine{Run: run, State: stateOf(run.Status()), Took: percent(float64(run.DurationMs) / float64(longest))}
+		one := runLine{Run: run, State: stateOf(run.Status), Took: percent(float64(run.DurationMs) / float64(longest))}
 		if job, ok := jobs[run.RunID]; ok {
 			one.State, one.Job = stateOf(job.State), sentenceOf(job)
 		} else if silent := run.Silent(now); run.TerminalKind == 0 && silent >= minSilence {
 			one.State.Class, one.Job = "warn", "silent for "+strings.TrimSuffix(ago(silent), " ago")
 		}
-		for name, n := range map[string]uint64{"fuel": run.Did.Fuel, "http": uint64(run.Did.Status4xx + run.Did.Status5xx), "calls": uint64(run.Did.Calls)} {
+		for name, n := range map[string]uint64{"fuel": run.Meter.Fuel, "http": uint64(run.Status4xx + run.Status5xx), "calls": uint64(run.ToolCallCount)} {
 			p.Has[name] = p.Has[name] || n > 0
 		}
-		p.Has["cost"] = p.Has["cost"] || cost(run.Did.CostUSD) != ""
+		p.Has["cost"] = p.Has["cost"] || cost(run.CostUSD) != ""
 		p.Runs = append(p.Runs, one)
 	}
 	if len(p.Runs) > 0 {
-		p.Together = eventlog.Together(summaries)
 		p.First, p.Last = offset+1, offset+len(p.Runs)
 	}
 	if offset > 0 {

@@ -146,8 +146,10 @@ func TestArgumentsHaveBounds(t *testing.T) {
 }
 
 type runAndEvents struct {
-	Run    struct{ Events int }
-	Goal   string
+	Run struct {
+		Events int
+		Tool   string
+	}
 	Events []struct {
 		Seq      int
 		Kind     string
@@ -171,7 +173,7 @@ func TestLookingAtARun(t *testing.T) {
 	if !run.Truncated || run.TotalEvents != 4 || len(run.Events[0].Hash) != 64 || run.Events[0].PrevHash != "" || run.Events[1].PrevHash != run.Events[0].Hash {
 		t.Errorf("the events have no hashes, or it is not said that there are more: %+v", run)
 	}
-	if run.Run.Events != 4 || run.Goal != "weather" || len(run.Events) != 3 || run.Next != 3 || run.Events[1].Facts != `weather {"city":"Oslo"}` {
+	if run.Run.Events != 4 || run.Run.Tool != "weather" || len(run.Events) != 3 || run.Next != 3 || run.Events[1].Facts != `weather {"city":"Oslo"}` {
 		t.Errorf("got %+v", run)
 	}
 	run = runAndEvents{}
@@ -189,11 +191,13 @@ func TestLookingAtARun(t *testing.T) {
 		t.Errorf("got %+v", ev)
 	}
 	var sum struct {
-		Failure struct{ Type, Call string }
-		Calls   []struct{ Call, State, Error string }
+		Run struct {
+			Error struct{ Type, Call string }
+		}
+		Calls []struct{ Call, State, Error string }
 	}
 	call(t, s, "summarize_run", `{"run_id":"acme/2"}`, &sum)
-	if sum.Failure.Type != "tool" || sum.Failure.Call != "#1 weather" || len(sum.Calls) != 1 || sum.Calls[0].State != "failed" {
+	if sum.Run.Error.Type != "tool" || sum.Run.Error.Call != "#1 weather" || len(sum.Calls) != 1 || sum.Calls[0].State != "failed" {
 		t.Errorf("got %+v", sum)
 	}
 }
@@ -232,7 +236,7 @@ func TestAnAssistantSeesWhoseCallIsWhose(t *testing.T) {
 		t.Fatal(failure)
 	}
 	for _, want := range []string{
-		`"failure":{"type":"tool","error":"busy","call":"#1 fetch, attempt 2","seq":10}`, `"waited_ms":50`, `"http_5xx":1`,
+		`"error":{"type":"tool","message":"tool: busy","reason":"fetch: busy","call":"#1 fetch, attempt 2","seq":10}`, `"waited_ms":50`, `"http_5xx":1`,
 		`{"call":"#1 fetch","seq":2,"state":"failed","error":"tool: busy","at_ms":1,"took_ms":9,"effects":1,"http_requests":["503 GET http://h/, 4ms"],"wait_ms":50}`,
 		`{"call":"#2 fetch","seq":3,"state":"ok","at_ms":2,"took_ms":28}`, `{"call":"#3 dice","seq":6,"made_by":"#2 fetch","state":"ok","at_ms":20,"took_ms":2}`,
 		`{"call":"#1 fetch, attempt 2","seq":9,"state":"failed","error":"tool: busy","at_ms":60,"took_ms":10}`,
@@ -242,8 +246,10 @@ func TestAnAssistantSeesWhoseCallIsWhose(t *testing.T) {
 		}
 	}
 	var run struct {
-		Failure struct{ Seq int }
-		Events  []struct {
+		Run struct {
+			Error struct{ Seq int }
+		}
+		Events []struct {
 			Seq        int
 			Call       string
 			AtMs       float64 `json:"at_ms"`
@@ -252,7 +258,7 @@ func TestAnAssistantSeesWhoseCallIsWhose(t *testing.T) {
 		}
 	}
 	call(t, s, "get_run", `{"run_id":"r","after":3,"limit":4}`, &run)
-	if got, want := fmt.Sprint(run), "{{10} [{4 #1 fetch 9 4 503} {5 #1 fetch 10 9 0} {6 #3 dice 20 0 0} {7 #3 dice 22 2 0}]}"; got != want {
+	if got, want := fmt.Sprint(run), "{{{10}} [{4 #1 fetch 9 4 503} {5 #1 fetch 10 9 0} {6 #3 dice 20 0 0} {7 #3 dice 22 2 0}]}"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -272,22 +278,24 @@ func TestTheFinalTextIsWhole(t *testing.T) {
 	s := overLog(t, eventview.View{Log: log})
 	for id, want := range map[string]string{"completed": answer + "end", "failed": answer} {
 		var sum struct {
-			Final string `json:"final_text"`
+			Run struct {
+				Final string `json:"final_text"`
+			}
 		}
-		if call(t, s, "summarize_run", `{"run_id":"`+id+`"}`, &sum); sum.Final != want {
-			t.Errorf("%s: %d characters of %d", id, len(sum.Final), len(want))
+		if call(t, s, "summarize_run", `{"run_id":"`+id+`"}`, &sum); sum.Run.Final != want {
+			t.Errorf("%s: %d characters of %d", id, len(sum.Run.Final), len(want))
 		}
 	}
 	for query, want := range map[string]int{"FAIL": 1, "state:completed": 1, "-state:completed": 1, "LINE": 2, "first more": 2, "none": 0, "reason:max_turns": 1} {
 		var list struct {
 			Total   int
-			Runs    []struct{ Error string }
+			Runs    []struct{ Error struct{ Reason string } }
 			Reasons []struct{ Query string }
 		}
 		if call(t, s, "list_runs", `{"query":"`+query+`"}`, &list); list.Total != want || len(list.Runs) != want {
 			t.Errorf("the query %q has %d runs, want %d", query, list.Total, want)
 		}
-		if query == "FAIL" && (list.Runs[0].Error != "max_turns" || len(list.Reasons) != 1 || list.Reasons[0].Query != `FAIL state:failed reason:=max_turns`) {
+		if query == "FAIL" && (list.Runs[0].Error.Reason != "max_turns" || len(list.Reasons) != 1 || list.Reasons[0].Query != `FAIL state:failed reason:=max_turns`) {
 			t.Errorf("got %+v", list)
 		}
 	}

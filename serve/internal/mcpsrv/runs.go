@@ -17,7 +17,6 @@ import (
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
-	"github.com/starling-host/starling/serve/internal/queue"
 )
 
 // Bounds of the results of the tools over a log.
@@ -41,53 +40,11 @@ type listArgs struct {
 }
 
 type runList struct {
-	Runs    []listedRun     `json:"runs"`
-	Total   int             `json:"total"`             // on all pages
-	More    bool            `json:"more,omitempty"`    // older runs were not looked at
-	Partly  int             `json:"partly,omitempty"`  // runs with too many events to read all: their figures are too low
-	Reasons []search.Reason `json:"reasons,omitempty"` // why runs failed, each with the query that finds them
-}
-
-type listedRun struct {
-	runInfo
-	Calls string `json:"calls,omitempty"` // a tool, or the model of an agent
-	Error string `json:"error,omitempty"` // why it failed
-}
-
-// runInfo is a run as all tools describe one.
-type runInfo struct {
-	RunID        string  `json:"run_id"`
-	Status       string  `json:"status"`
-	StartedAt    string  `json:"started_at"`
-	Events       uint64  `json:"events"`
-	Turns        int     `json:"turns"`
-	ToolCalls    int     `json:"tool_calls"`
-	InputTokens  int64   `json:"input_tokens"`
-	OutputTokens int64   `json:"output_tokens"`
-	CostUSD      float64 `json:"cost_usd"`
-	DurationMs   int64   `json:"duration_ms"`
-	SilentMs     int64   `json:"silent_ms,omitempty"` // since the last event of an open run, whose process may have died
-
-	Job *queue.Progress `json:"job,omitempty"` // its place in the queue of a host, until it has ended
-}
-
-// describe describes runs.
-func describe(ctx context.Context, v eventview.View, runs ...eventlog.RunSummary) []runInfo {
-	infos, jobs := []runInfo{}, v.OpenJobs(ctx, runs...)
-	for _, run := range runs {
-		info := runInfo{
-			RunID: run.RunID, Status: run.Status(), StartedAt: formatTime(run.StartedAt.UnixNano()), Events: run.LastSeq, Turns: run.TurnCount,
-			ToolCalls: run.ToolCallCount, InputTokens: run.InputTokens, OutputTokens: run.OutputTokens, CostUSD: run.CostUSD, DurationMs: run.DurationMs,
-		}
-		if run.TerminalKind == 0 {
-			info.SilentMs = max(time.Since(run.StartedAt).Milliseconds()-run.DurationMs, 0)
-		}
-		if job, ok := jobs[run.RunID]; ok {
-			info.Job = &job.Progress
-		}
-		infos = append(infos, info)
-	}
-	return infos
+	Runs    []eventview.RunDocument `json:"runs"`
+	Total   int                     `json:"total"`             // on all pages
+	More    bool                    `json:"more,omitempty"`    // older runs were not looked at
+	Partly  int                     `json:"partly,omitempty"`  // runs with too many events to read all: their figures are too low
+	Reasons []search.Reason         `json:"reasons,omitempty"` // why runs failed, each with the query that finds them
 }
 
 func formatTime(unixNano int64) string { return time.Unix(0, unixNano).UTC().Format(time.RFC3339Nano) }
@@ -113,16 +70,14 @@ func listRuns(ctx context.Context, v eventview.View, in listArgs) (runList, erro
 	if err != nil {
 		return runList{}, err
 	}
-	out := runList{Runs: []listedRun{}, Total: found.Total, More: found.More, Partly: found.Partly, Reasons: found.Reasons[:min(len(found.Reasons), maxReasons)]}
+	docs := make([]span.Document, len(found.Runs))
+	for i := range found.Runs {
+		docs[i] = found.Runs[i].Document
+		docs[i].Map(oneLine)
+	}
+	out := runList{Runs: v.Describe(ctx, docs...), Total: found.Total, More: found.More, Partly: found.Partly, Reasons: found.Reasons[:min(len(found.Reasons), maxReasons)]}
 	for i := range out.Reasons {
 		out.Reasons[i].Text = oneLine(out.Reasons[i].Text)
-	}
-	summaries := make([]eventlog.RunSummary, len(found.Runs))
-	for i, run := range found.Runs {
-		summaries[i] = run.RunSummary
-	}
-	for i, info := range describe(ctx, v, summaries...) {
-		out.Runs = append(out.Runs, listedRun{info, oneLine(found.Runs[i].Name()), oneLine(found.Runs[i].Reason)})
 	}
 	return out, nil
 }
@@ -134,13 +89,11 @@ type getRunArgs struct {
 }
 
 type runWithEvents struct {
-	Failure     *failure    `json:"failure,omitempty"` // why the run did not complete
-	Run         runInfo     `json:"run"`
-	Goal        string      `json:"goal,omitempty"`
-	Events      []eventInfo `json:"events"`
-	TotalEvents uint64      `json:"total_events"`
-	Truncated   bool        `json:"truncated"`      // events follow
-	Next        uint64      `json:"next,omitempty"` // the value of after for them
+	Run         eventview.RunDocument `json:"run"`
+	Events      []eventInfo           `json:"events"`
+	TotalEvents uint64                `json:"total_events"`
+	Truncated   bool                  `json:"truncated"`      // events follow
+	Next        uint64                `json:"next,omitempty"` // the value of after for them
 }
 
 // eventInfo is an event as all tools describe one.
@@ -204,27 +157,14 @@ func (e *eventInfo) place(b *span.Builder) {
 
 func milliseconds(ns int64) float64 { return float64(ns/1000) / 1000 }
 
-// failure is why a run did not complete.
-type failure struct {
-	Type  string `json:"type"`
-	Error string `json:"error"`
-	Call  string `json:"call,omitempty"` // whose failure it was, with its attempt
-	Seq   uint64 `json:"seq,omitempty"`  // of the event with that failure
-}
-
-func newFailure(run *span.Run) *failure {
-	if run.State == span.Open || run.State == span.OK {
-		return nil
+// describe returns a run for an assistant, with bounded texts.
+func describe(ctx context.Context, v eventview.View, run *span.Run, s eventlog.RunSummary) eventview.RunDocument {
+	doc := run.Document(s)
+	if doc.Map(severalLines); len(doc.Result) > maxEvent {
+		doc.FinalText, doc.Result = string(doc.Result), nil
 	}
-	_, why := run.Reason()
-	f := &failure{Type: oneLine(run.ErrorType), Error: severalLines(why)}
-	if run.Cause != span.None {
-		cause := &run.Spans[run.Cause]
-		if f.Seq = cause.Last; cause.Kind == span.Call {
-			f.Call = oneLine(cause.CallName())
-		}
-	}
-	return f
+	doc.FinalText, doc.Log = bounded(doc.FinalText, maxEvent), bounded(doc.Log, maxEvent)
+	return v.Describe(ctx, doc)[0]
 }
 
 // severalLines returns a text from a run as a printable one of bounded length.
@@ -245,7 +185,7 @@ func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents
 	if err := v.Reserve(ctx, in.RunID); err != nil {
 		return runWithEvents{}, err
 	}
-	out := runWithEvents{Run: describe(ctx, v, run)[0], Events: []eventInfo{}, TotalEvents: run.LastSeq}
+	out := runWithEvents{Events: []eventInfo{}, TotalEvents: run.LastSeq}
 	room := maxList
 	var b span.Builder
 	for ev, err := range v.Events(ctx, in.RunID, 0) { // from the first on: an event does not name the tool of its call
@@ -268,7 +208,7 @@ func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents
 		room -= len(info.Payload)
 		out.Events = append(out.Events, info)
 	}
-	out.Failure, out.Goal = newFailure(b.Run()), severalLines(b.Run().Goal)
+	out.Run = describe(ctx, v, b.Run(), run)
 	return out, nil
 }
 
@@ -331,23 +271,11 @@ type summaryArgs struct {
 
 // summary is the result of summarize_run.
 type summary struct {
-	Failure *failure `json:"failure,omitempty"` // why the run did not complete
-	Run     runInfo  `json:"run"`
-	Goal    string   `json:"goal,omitempty"`
-	Model   string   `json:"model,omitempty"`
-
-	// FinalText is the whole result of the run or, without one, the model's last
-	// answer.
-	FinalText string `json:"final_text,omitempty"`
-
-	FailedCalls int        `json:"failed_calls"`
-	Requests    int        `json:"http_requests"`
-	Status4xx   int        `json:"http_4xx"`
-	Status5xx   int        `json:"http_5xx"`
-	Fuel        uint64     `json:"fuel"`
-	WaitedMs    float64    `json:"waited_ms"`        // before repeated attempts
-	Calls       []callInfo `json:"calls"`            // attempts in the order in which they began, as far as they fit, and all that failed
-	Capped      bool       `json:"capped,omitempty"` // the run has more than this
+	Run         eventview.RunDocument `json:"run"`
+	FailedCalls int                   `json:"failed_calls"`
+	WaitedMs    float64               `json:"waited_ms"`        // before repeated attempts
+	Calls       []callInfo            `json:"calls"`            // attempts in the order in which they began, as far as they fit, and all that failed
+	Capped      bool                  `json:"capped,omitempty"` // the run has more than this
 }
 
 // callInfo is one attempt of a call.
@@ -373,8 +301,7 @@ func summarizeRun(ctx context.Context, v eventview.View, in summaryArgs) (summar
 	if err := v.Reserve(ctx, in.RunID); err != nil {
 		return summary{}, err
 	}
-	s := summary{Run: describe(ctx, v, run)[0], Calls: []callInfo{}}
-	var b span.Builder
+	s, b := summary{Calls: []callInfo{}}, span.Builder{Whole: true}
 	for ev, err := range v.Events(ctx, in.RunID, 0) {
 		if err != nil {
 			return summary{}, err
@@ -383,21 +310,15 @@ func summarizeRun(ctx context.Context, v eventview.View, in summaryArgs) (summar
 			break
 		}
 		_ = b.Add(ev) // an unreadable one is in no call
-		if p, err := ev.AsAssistantMessageCompleted(); err == nil && p.Text != "" {
-			s.FinalText = bounded(p.Text, maxEvent)
-		} else if p, err := ev.AsRunCompleted(); err == nil {
-			s.FinalText = bounded(p.FinalText, maxEvent)
-		}
 	}
+	s.Run = describe(ctx, v, b.Run(), run)
 	s.fill(b.Run())
 	return s, nil
 }
 
 // fill fills in what the spans of the run have.
 func (s *summary) fill(run *span.Run) {
-	s.Failure, s.Goal, s.Model = newFailure(run), severalLines(run.Goal), oneLine(run.Model)
-	s.FailedCalls, s.Requests, s.Status4xx, s.Status5xx = run.FailedCalls, run.Requests, run.Status4xx, run.Status5xx
-	s.Fuel, s.WaitedMs = run.Fuel, milliseconds(run.Waited)
+	s.FailedCalls, s.WaitedMs = run.FailedCalls, milliseconds(run.Waited)
 	listed := map[int]int{}     // index in Calls, by that of the span
 	attempt := map[string]int{} // the last listed attempt of each call
 	for i := range run.Spans {
