@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -45,8 +46,8 @@ type Daemon struct {
 	streams   *guest.Scheduler // of requests that follow runs or wait for them
 	compiles  *guest.Scheduler // a quarter of the processors, one module of each tenant
 	replays   *guest.Scheduler
-	validKeys sync.Map // SHA-256 of keys that were valid; as many as there are keys
-	volume    volumes
+	validKeys recent[[sha256.Size]byte, struct{}] // the digests of keys that were valid
+	volume    *volumes
 	disk      diskSpace
 	outbound  connectionLimits
 	accounts  accountCache

@@ -309,7 +309,7 @@ func (d *Daemon) admit(route Route, r *http.Request) (*request, error) {
 func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 	key, ok := web.Bearer(r)
 	digest := sha256.Sum256([]byte(key))
-	if _, known := d.validKeys.Load(digest); !known {
+	if _, known := d.validKeys.find(digest, nil); !known {
 		if err := share.Step(r.Context()); err != nil {
 			return Account{}, err
 		}
@@ -329,7 +329,7 @@ func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 		return Account{}, err
 	}
 	a.key = tenant.KeyID(key)
-	d.validKeys.Store(digest, true)
+	d.validKeys.find(digest, func() (valid struct{}) { return valid })
 	share.Of(r.Context()).Claim(claimOf(a.Tenant))
 	c := connOf(r.Context())
 	c.claim(a.ID)

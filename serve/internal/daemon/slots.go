@@ -38,8 +38,37 @@ func enter(ctx context.Context, s *guest.Scheduler, t tenant.Tenant, most int) (
 	return slot.Release, nil
 }
 
+// recent keeps the values that were used last, at most twice mostRecent. It forgets a value that was not
+// used while mostRecent others were.
+type recent[K comparable, V any] struct {
+	mu       sync.Mutex
+	now, old map[K]V // guarded by mu
+}
+
+const mostRecent = 10_000
+
+// find returns the value of a key. Without one it keeps and returns what fresh returns, unless that is nil.
+func (r *recent[K, V]) find(key K, fresh func() V) (value V, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if value, known = r.now[key]; known {
+		return value, true
+	}
+	if value, known = r.old[key]; !known {
+		if fresh == nil {
+			return value, false
+		}
+		value = fresh()
+	}
+	if r.now == nil || len(r.now) >= mostRecent {
+		r.now, r.old = map[K]V{}, r.now
+	}
+	r.now[key] = value
+	return value, known
+}
+
 // rates bound how often tenants ask for something.
-type rates struct{ limiters sync.Map } // of *rate.Limiter by tenant; as many as there are tenants
+type rates struct{ limiters recent[string, *rate.Limiter] } // by tenant
 
 // wait takes one of the most requests that a tenant may make in a period, possibly all at once, or
 // returns how long to wait for the next one. A negative number sets no bound.
@@ -48,8 +77,7 @@ func (s *rates) wait(id string, most int, period time.Duration) time.Duration {
 		return 0
 	}
 	often := rate.Limit(float64(most) / period.Seconds())
-	stored, _ := s.limiters.LoadOrStore(id, rate.NewLimiter(often, most))
-	limiter := stored.(*rate.Limiter)
+	limiter, _ := s.limiters.find(id, func() *rate.Limiter { return rate.NewLimiter(often, most) })
 	if limiter.Burst() != most { // the limit has changed
 		limiter.SetLimit(often)
 		limiter.SetBurst(most)

@@ -69,7 +69,7 @@ func (m *metered) usage(stored *leased) (u tenant.DayUsage) {
 // Without a queue the result has no days.
 func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	recorded := newVolumes(log, q)
-	return usageOf(ctx, log, &recorded, tenants, q, defaults, f)
+	return usageOf(ctx, log, recorded, tenants, q, defaults, f)
 }
 
 func usageOf(ctx context.Context, log eventlog.Transactor, recorded *volumes, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
@@ -119,7 +119,7 @@ func usageOf(ctx context.Context, log eventlog.Transactor, recorded *volumes, te
 
 // Usage returns what tenants use.
 func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
-	doc, err := usageOf(ctx, d.config.Log, &d.volume, d.config.Tenants, d.config.Queue, d.config.Limits, f)
+	doc, err := usageOf(ctx, d.config.Log, d.volume, d.config.Tenants, d.config.Queue, d.config.Limits, f)
 	for i, one := range doc.Items {
 		now := &tenant.InFlight{Bytes: d.host.Memory.Held(one.Tenant)}
 		now.Slots, now.Waiting = d.host.CPU.Use(one.Tenant)
@@ -163,11 +163,11 @@ type volumes struct {
 	asking *guest.Scheduler // one question of each tenant at a time
 
 	mu sync.Mutex
-	of map[string]*volume // by tenant; guarded by mu, including the values
+	of recent[string, *volume] // by tenant; mu guards the values
 }
 
-func newVolumes(log eventlog.Transactor, q *queue.Queue) volumes {
-	return volumes{log: log, queue: q, asking: guest.NewScheduler(math.MaxInt, 1), of: map[string]*volume{}}
+func newVolumes(log eventlog.Transactor, q *queue.Queue) *volumes {
+	return &volumes{log: log, queue: q, asking: guest.NewScheduler(math.MaxInt, 1)}
 }
 
 // volume is what one tenant has recorded, in bytes.
@@ -197,7 +197,7 @@ const (
 func (v *volumes) add(id string, bytes, held int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if of := v.of[id]; of != nil { // otherwise the log will be asked
+	if of, known := v.of.find(id, nil); known { // otherwise the log will be asked
 		of.today += int64(bytes)
 		of.total += int64(bytes)
 		of.held += int64(held)
@@ -213,8 +213,8 @@ const overrun = queue.MaxPayloadBytes
 func (v *volumes) overdrawn(t tenant.Tenant) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	of := v.of[t.ID]
-	if of == nil {
+	of, known := v.of.find(t.ID, nil)
+	if !known {
 		return nil
 	}
 	now := *of
@@ -282,18 +282,17 @@ func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (vo
 	}
 	defer slot.Release()
 	v.mu.Lock()
-	last := v.of[id]
-	if last != nil && last.day.Equal(startOfDay()) && time.Since(last.asked) <= max(age, restBetween*last.took) {
+	last, _ := v.of.find(id, func() *volume { return &volume{} })
+	if last.day.Equal(startOfDay()) && time.Since(last.asked) <= max(age, restBetween*last.took) {
 		defer v.mu.Unlock()
 		return *last, nil
 	}
 	v.mu.Unlock()
 	of, err := v.ask(ctx, id)
 	if err == nil {
-		stored := of
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.of[id] = &stored
+		*last = of
 	}
 	return of, err
 }

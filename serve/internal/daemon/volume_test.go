@@ -45,11 +45,13 @@ func TestVolumeQuotaReleased(t *testing.T) {
 	asked := &askedLog{Transactor: log}
 	v := newVolumes(asked, nil)
 	carol := tenant.Tenant{ID: "carol", Limits: tenant.Limits{Recorded: 1, RecordedPerDay: -1}}
-	ago := func(d time.Duration) {
+	change := func(to func(*volume)) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.of[carol.ID].asked = time.Now().Add(-d)
+		of, _ := v.of.find(carol.ID, nil)
+		to(of)
 	}
+	ago := func(d time.Duration) { change(func(of *volume) { of.asked = time.Now().Add(-d) }) }
 	expect := func(what string, refused bool, times int32) {
 		t.Helper()
 		var wg sync.WaitGroup
@@ -71,9 +73,9 @@ func TestVolumeQuotaReleased(t *testing.T) {
 	}
 	expect("just now", true, 0)
 	ago(2 * recheck)
-	v.of[carol.ID].took = recheck // the log has more to do than that
+	change(func(of *volume) { of.took = recheck }) // the log has more to do than that
 	expect("of a log that takes long", true, 0)
-	v.of[carol.ID].took = 0
+	change(func(of *volume) { of.took = 0 })
 	expect("after some seconds", false, 1)
 	ago(2 * recheck)
 	expect("with room", false, 0)
