@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,5 +199,48 @@ func TestComponentsAreLinkedWhereModulesAreIsolated(t *testing.T) {
 		}
 		hangUp()
 		<-ended
+	}
+}
+
+// TestARunExecutesTheModuleThatItWasAcceptedWith: a module that takes the place of another one, under the
+// same names, is not executed by the runs that wait.
+func TestARunExecutesTheModuleThatItWasAcceptedWith(t *testing.T) {
+	var waiting atomic.Bool
+	waiting.Store(true)
+	w := newWorld(t, func(_ *daemon.Config, q *queue.Config) {
+		q.Limits = func(string) queue.Limits { return queue.Limits{Paused: waiting.Load()} }
+	})
+	upload := func(output string) {
+		t.Helper()
+		if answer := w.do("alice", "POST", "/api/v1/modules?name=m", "application/wasm", answering("tool", `{"type":"object"}`, `{"output":`+output+`}`)); answer.Code != http.StatusCreated {
+			t.Fatalf("%d %s", answer.Code, answer.Body)
+		}
+	}
+	call := func() (id string) {
+		t.Helper()
+		answer := w.do("alice", "POST", "/api/v1/tools/tool/call", "application/json", []byte(`{"wait":0}`))
+		var run struct {
+			ID string `json:"run_id"`
+		}
+		if err := json.Unmarshal(answer.Body.Bytes(), &run); err != nil || answer.Code != http.StatusAccepted {
+			t.Fatalf("%d %s", answer.Code, answer.Body)
+		}
+		return run.ID
+	}
+	upload("1")
+	old := call()
+	if answer := w.do("alice", "DELETE", "/api/v1/modules/m", "", nil); answer.Code != http.StatusNoContent {
+		t.Fatalf("%d %s", answer.Code, answer.Body)
+	}
+	upload("2")
+	next := call()
+	waiting.Store(false)
+	w.stop()
+	w.start()
+	for id, want := range map[string]string{old: `the module \"m\" is not there any more`, next: `"completed"`} {
+		w.awaitEnd(id)
+		if got := w.do("alice", "GET", "/api/v1/runs/"+id, "", nil).Body.String(); !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
