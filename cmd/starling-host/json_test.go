@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -79,7 +80,7 @@ func jsonType(t reflect.Type) (kind string, inner reflect.Type, inside string) {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return "string", nil, ""
-	case t == reflect.TypeFor[json.RawMessage]():
+	case t == reflect.TypeFor[json.RawMessage](), t == reflect.TypeFor[abi.JSON]():
 		return "any", nil, ""
 	case t.Kind() == reflect.Pointer:
 		return jsonType(t.Elem())
@@ -140,6 +141,11 @@ func TestDocumentedJSON(t *testing.T) {
 	} {
 		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
 			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)
+		}
+		for _, f := range tables[section] { // sealed is what a signed checkpoint covers
+			if strings.Contains(f.Key, "sealed") && !strings.HasPrefix(section, "verify") {
+				t.Errorf("%s: %s is about encryption, a start image, an envelope or a digest: name it so", section, f.Key)
+			}
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -57,12 +56,7 @@ func (a *app) examine(ctx context.Context, ref string, f artifact.Finder) (guest
 		Component: guest.ComponentOf(m.Source.Wasm), Interpreter: guest.InterpreterOf(m.Source.Wasm),
 	}
 	for _, t := range m.Tools() {
-		d := t.Describe()
-		doc.Tools = append(doc.Tools, toolDocument{
-			Name: d.Name, Description: d.Description, InputSchema: json.RawMessage(d.InputSchema),
-			OutputSchema: json.RawMessage(d.OutputSchema), Effects: append([]string{}, d.Effects...),
-			Idempotent: d.Idempotent, Limits: d.Limits,
-		})
+		doc.Tools = append(doc.Tools, guest.NewToolDocument(t.Describe()))
 	}
 	return m.Source, doc, nil
 }
@@ -70,22 +64,12 @@ func (a *app) examine(ctx context.Context, ref string, f artifact.Finder) (guest
 // moduleDocument is the output of "tool describe -o json".
 type moduleDocument struct {
 	moduleBytes
-	ABI     string         `json:"abi"`
-	Imports []string       `json:"imports"`
-	Tools   []toolDocument `json:"tools"`
+	ABI     string               `json:"abi"`
+	Imports []string             `json:"imports"`
+	Tools   []guest.ToolDocument `json:"tools"`
 
 	Component   *guest.Provenance  `json:"component,omitempty"`
 	Interpreter *guest.Interpreter `json:"interpreter,omitempty"`
-}
-
-type toolDocument struct {
-	Name         string          `json:"name"`
-	Description  string          `json:"description"`
-	InputSchema  json.RawMessage `json:"input_schema"`
-	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	Effects      []string        `json:"effects"`
-	Idempotent   bool            `json:"idempotent"`
-	Limits       abi.Limits      `json:"limits,omitzero"`
 }
 
 // moduleBytes identifies a module.
@@ -129,7 +113,7 @@ func printOrigin(p *guest.Provenance, i *guest.Interpreter, line func(name, text
 	}
 }
 
-func (a *app) printTool(t toolDocument) {
+func (a *app) printTool(t guest.ToolDocument) {
 	a.stdout.printf("tool     %s\n", t.Name)
 	for _, line := range printableLines(t.Description) {
 		a.stdout.printf("         %s\n", line)
@@ -146,7 +130,7 @@ func (a *app) printTool(t toolDocument) {
 }
 
 // readableSchema is a schema for reading: the one of a WASI command, which has no other, in words.
-func readableSchema(schema json.RawMessage) string {
+func readableSchema(schema []byte) string {
 	if string(schema) == "true" {
 		return "any JSON document"
 	}

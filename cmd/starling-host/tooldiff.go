@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/artifact"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -154,8 +154,8 @@ func changesOf(from, to moduleDocument) []change {
 	limits := func(l abi.Limits) string {
 		return fmt.Sprintf("fuel %d, memory %d, timeout %dms", l.Fuel, l.MemoryBytes, l.TimeoutMs)
 	}
-	byName := func(tools []toolDocument, name string) int {
-		return slices.IndexFunc(tools, func(t toolDocument) bool { return t.Name == name })
+	byName := func(tools []guest.ToolDocument, name string) int {
+		return slices.IndexFunc(tools, func(t guest.ToolDocument) bool { return t.Name == name })
 	}
 	for _, t := range from.Tools {
 		i := byName(to.Tools, t.Name)
@@ -180,7 +180,7 @@ func changesOf(from, to moduleDocument) []change {
 }
 
 // canonical is a schema without differences in spelling.
-func canonical(schema json.RawMessage) string {
+func canonical(schema []byte) string {
 	if doc, err := canon.JSON(schema); err == nil {
 		return string(doc)
 	}

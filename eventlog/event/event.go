@@ -132,6 +132,15 @@ func EncodePayload[T any](p T) (canon.Raw, error) {
 	return raw, nil
 }
 
+// On decodes the payload of an event, as [Decode] does, and gives it to do.
+func On[T Payload](e Event, do func(T)) error {
+	p, err := Decode[T](e)
+	if err == nil {
+		do(p)
+	}
+	return err
+}
+
 // Decode returns the payload of e, which must be of T's kind. Fields that a
 // newer writer added are ignored. A payload that is encrypted is [ErrEncrypted].
 func Decode[T Payload](e Event) (T, error) {

@@ -232,21 +232,12 @@ func (b *Builder) Add(ev event.Event) error {
 	return err
 }
 
-// on gives the payload of an event to do.
-func on[P event.Payload](ev event.Event, do func(P)) error {
-	p, err := event.Decode[P](ev)
-	if err == nil {
-		do(p)
-	}
-	return err
-}
-
 // take takes an event into the spans. Until it came, the run had lasted for some nanoseconds.
 func (b *Builder) take(ev event.Event, before int64) error {
 	r := &b.run
 	switch ev.Kind {
 	case event.KindRunStarted:
-		return on(ev, func(p event.RunStarted) {
+		return event.On(ev, func(p event.RunStarted) {
 			if r.Goal = p.Goal; p.ModelID != "" {
 				r.Model = p.ProviderID + "/" + p.ModelID
 			} else if len(p.ToolSchemas) == 1 && p.ToolSchemas[0].Sandbox != nil {
@@ -254,7 +245,7 @@ func (b *Builder) take(ev event.Event, before int64) error {
 			}
 		})
 	case event.KindTurnStarted:
-		return on(ev, func(p event.TurnStarted) {
+		return event.On(ev, func(p event.TurnStarted) {
 			b.endTurn()
 			r.Turns++
 			b.turn = b.begin(ev, Span{Kind: Turn, Parent: None, Name: fmt.Sprintf("turn %d", r.Turns), TurnID: p.TurnID})
@@ -264,7 +255,7 @@ func (b *Builder) take(ev event.Event, before int64) error {
 	case event.KindReasoningEmitted:
 		b.at = b.answer
 	case event.KindAssistantMessageCompleted:
-		return on(ev, func(p event.AssistantMessageCompleted) {
+		return event.On(ev, func(p event.AssistantMessageCompleted) {
 			r.InputTokens, r.OutputTokens, r.CostUSD = r.InputTokens+p.InputTokens, r.OutputTokens+p.OutputTokens, r.CostUSD+p.CostUSD
 			if r.StopReason = r.keep(p.StopReason); p.Text != "" {
 				b.final(p.Text)
@@ -279,7 +270,7 @@ func (b *Builder) take(ev event.Event, before int64) error {
 			}
 		})
 	case event.KindToolCallScheduled:
-		return on(ev, func(p event.ToolCallScheduled) {
+		return event.On(ev, func(p event.ToolCallScheduled) {
 			parent, ok := b.attempt(p.ParentID)
 			if !ok || p.ParentID == "" {
 				parent = b.turn
@@ -296,9 +287,9 @@ func (b *Builder) take(ev event.Event, before int64) error {
 			b.calls[keyOf(p.CallID)], b.last[at] = at, last{at: r.End, intent: None}
 		})
 	case event.KindToolCallCompleted:
-		return on(ev, func(p event.ToolCallCompleted) { b.outcome(ev, p.CallID, p.Attempt, p.Meter, OK) })
+		return event.On(ev, func(p event.ToolCallCompleted) { b.outcome(ev, p.CallID, p.Attempt, p.Meter, OK) })
 	case event.KindToolCallFailed:
-		return on(ev, func(p event.ToolCallFailed) {
+		return event.On(ev, func(p event.ToolCallFailed) {
 			s := b.outcome(ev, p.CallID, p.Attempt, p.Meter, stateOf(p.ErrorType))
 			if s == nil {
 				return
@@ -310,7 +301,7 @@ func (b *Builder) take(ev event.Event, before int64) error {
 			}
 		})
 	case event.KindSideEffectRecorded:
-		return on(ev, func(p event.SideEffectRecorded) {
+		return event.On(ev, func(p event.SideEffectRecorded) {
 			if p.IsHostCall() {
 				r.Effects++
 				if r.BytesOut += len(p.Request); p.Error == nil {
@@ -324,7 +315,7 @@ func (b *Builder) take(ev event.Event, before int64) error {
 			}
 		})
 	case event.KindBudgetExceeded:
-		return on(ev, func(p event.BudgetExceeded) {
+		return event.On(ev, func(p event.BudgetExceeded) {
 			b.budget, b.budgetAt = p.Describe(), None
 			if b.answer != None && p.TurnID == r.Spans[b.answer].TurnID {
 				s := b.end(b.answer, ev, Failed)
@@ -342,14 +333,14 @@ func (b *Builder) take(ev event.Event, before int64) error {
 		b.end(at, ev, OK)
 	case event.KindRunCompleted:
 		b.ended(OK, "", "", nil) // the kind of an encrypted event is enough
-		return on(ev, func(p event.RunCompleted) {
+		return event.On(ev, func(p event.RunCompleted) {
 			r.MerkleRoot = p.MerkleRoot
 			b.final(p.FinalText)
 		})
 	case event.KindRunFailed:
-		return on(ev, func(p event.RunFailed) { b.ended(Failed, p.ErrorType, p.Error, p.MerkleRoot) })
+		return event.On(ev, func(p event.RunFailed) { b.ended(Failed, p.ErrorType, p.Error, p.MerkleRoot) })
 	case event.KindRunCancelled:
-		return on(ev, func(p event.RunCancelled) { b.ended(Cancelled, event.ErrorCancelled, p.Reason, p.MerkleRoot) })
+		return event.On(ev, func(p event.RunCancelled) { b.ended(Cancelled, event.ErrorCancelled, p.Reason, p.MerkleRoot) })
 	}
 	return nil
 }

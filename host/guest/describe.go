@@ -125,6 +125,23 @@ func describeCommand(file string) *Tool {
 	}}
 }
 
+// ToolDocument is what a tool says of itself, as JSON.
+type ToolDocument struct {
+	Name         string     `json:"name"`
+	Description  string     `json:"description"`
+	InputSchema  abi.JSON   `json:"input_schema"`
+	OutputSchema abi.JSON   `json:"output_schema,omitempty"`
+	Effects      []string   `json:"effects"`
+	Idempotent   bool       `json:"idempotent"`
+	Limits       abi.Limits `json:"limits,omitzero"`
+}
+
+// NewToolDocument returns the document of a tool.
+func NewToolDocument(d abi.ToolDescription) ToolDocument {
+	d.Effects = append([]string{}, d.Effects...)
+	return ToolDocument(d)
+}
+
 // commandName makes a tool's name of a file's name.
 func commandName(file string) string {
 	name := strings.Map(func(r rune) rune {

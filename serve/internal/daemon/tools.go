@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
@@ -17,24 +18,14 @@ import (
 
 // toolDocument is a tool of a tenant.
 type toolDocument struct {
-	Name         string          `json:"name"`
-	Description  string          `json:"description"`
-	InputSchema  json.RawMessage `json:"input_schema"`
-	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	Effects      []string        `json:"effects"`
-	Idempotent   bool            `json:"idempotent"`
-	Limits       abi.Limits      `json:"limits,omitzero"`
-	Module       string          `json:"module"`
-	Digest       string          `json:"digest"`
-	Trusted      bool            `json:"trusted"`
+	guest.ToolDocument
+	Module  string `json:"module"`
+	Digest  string `json:"digest"`
+	Trusted bool   `json:"trusted"`
 }
 
 func newToolDocument(m owned, t abi.ToolDescription) toolDocument {
-	return toolDocument{
-		Name: t.Name, Description: t.Description, InputSchema: json.RawMessage(t.InputSchema), OutputSchema: json.RawMessage(t.OutputSchema),
-		Effects: append([]string{}, t.Effects...), Idempotent: t.Idempotent, Limits: t.Limits,
-		Module: m.Name, Digest: m.Digest.String(), Trusted: m.Trusted,
-	}
+	return toolDocument{guest.NewToolDocument(t), m.Name, m.Digest.String(), m.Trusted}
 }
 
 func (d *Daemon) listTools(r *request) (list[toolDocument], error) {

@@ -25,40 +25,36 @@ type Recorded struct {
 // repeated stands as its last attempt made it.
 func Calls(events []event.Event) (ended []*Recorded, err error) {
 	open := map[string]*Recorded{}
+	of := func(id string, do func(*Recorded)) {
+		if call := open[id]; call != nil {
+			do(call)
+		}
+	}
 	for _, ev := range events {
 		switch ev.Kind {
 		case event.KindToolCallScheduled:
-			p, err := ev.AsToolCallScheduled()
-			if err != nil {
-				return nil, err
-			}
-			open[p.CallID] = &Recorded{Tool: p.ToolName, args: p.Args, calls: open}
+			err = event.On(ev, func(p event.ToolCallScheduled) {
+				open[p.CallID] = &Recorded{Tool: p.ToolName, args: p.Args, calls: open}
+			})
 		case event.KindSideEffectRecorded:
-			p, err := ev.AsSideEffectRecorded()
-			if err != nil {
-				return nil, err
-			}
-			if call := open[p.CallID]; call != nil {
-				call.effects = append(call.effects, p)
-			}
+			err = event.On(ev, func(p event.SideEffectRecorded) {
+				of(p.CallID, func(r *Recorded) { r.effects = append(r.effects, p) })
+			})
 		case event.KindToolCallCompleted:
-			p, err := ev.AsToolCallCompleted()
-			if err != nil {
-				return nil, err
-			}
-			if call := open[p.CallID]; call != nil {
-				call.result, call.fuel = p.Result, p.Fuel
-				ended = append(ended, call)
-			}
+			err = event.On(ev, func(p event.ToolCallCompleted) {
+				of(p.CallID, func(r *Recorded) { r.result, r.fuel, ended = p.Result, p.Fuel, append(ended, r) })
+			})
 		case event.KindToolCallFailed:
-			p, err := ev.AsToolCallFailed()
-			if err != nil {
-				return nil, err
-			}
-			if call := open[p.CallID]; call != nil && p.Final {
-				call.Outcome, call.fuel = &starling.Failure{Type: p.ErrorType, Message: p.Error}, p.Fuel
-				ended = append(ended, call)
-			}
+			err = event.On(ev, func(p event.ToolCallFailed) {
+				if p.Final {
+					of(p.CallID, func(r *Recorded) {
+						r.Outcome, r.fuel, ended = &starling.Failure{Type: p.ErrorType, Message: p.Error}, p.Fuel, append(ended, r)
+					})
+				}
+			})
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return ended, nil
