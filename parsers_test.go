@@ -303,7 +303,7 @@ var withoutBudget = []reading{
 		cmd/starling-host.app.said cmd/starling-host.app.showTexts cmd/starling-host.canonical cmd/starling-host.headOf eventlog.RunSummary.add
 		eventlog.decodePart eventlog/event.Decode eventlog/event.FromJSON eventlog/event.Indented eventlog/event.LongTexts
 		eventlog/event.ParseClaims eventlog/event.SideEffectRecorded.ModelFailure eventlog/event.Unmarshal eventlog/event.summarizeEffect
-		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/receipt.Statement.effect eventlog/receipt.Text eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect
+		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/receipt.Statement.effect eventlog/receipt.Text eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect eventlog/span.Run.Document
 		eventlog/span.result host/policy.Run.resume host/policy.history.countEffect host/policy.history.effect starling.lastDenied
 		runtime/agent.conversation.readCall runtime/agent.recordedInput runtime/internal/script.refuseParams runtime/step.Context.earlierResult
 		runtime/step.Do runtime/step.Input runtime/step.Now runtime/step.ParseValue runtime/step.Random runtime/step.ReplayDurationMs
