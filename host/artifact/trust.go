@@ -213,6 +213,9 @@ func (c *claim) add(b *work.Budget, from oras.GraphTarget, cache *layout, n name
 	each := func(page []ocispec.Descriptor) error {
 		for _, d := range page { // some registries name the type of the config
 			if d.ArtifactType == "" || d.ArtifactType == typeSigned || d.ArtifactType == ocispec.MediaTypeEmptyJSON {
+				if err := b.Hold(256); err != nil {
+					return err
+				}
 				found = append(found, d)
 			}
 		}
