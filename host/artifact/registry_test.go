@@ -86,6 +86,12 @@ func TestPushPull(t *testing.T) {
 	if s, err := user.Find(t.Context(), ref); err != nil || !bytes.Equal(s.Wasm, module) {
 		t.Errorf("the pinned module is not used: %v", err)
 	}
+	pinned, tagged := finder(t), "oci://"+addr+"/tools/pinned:1" // a push pins, so a tag that moves afterwards is not followed
+	push(t, pinned, tagged, module)
+	push(t, finder(t), tagged, other)
+	if s, err := pinned.Find(t.Context(), tagged); err != nil || !bytes.Equal(s.Wasm, module) {
+		t.Errorf("the module that was pushed is not the one that is used: %v", err)
+	}
 	_, err = user.Pull(t.Context(), ref, false)
 	refused(t, err, "^the tag is now sha256:.*starling.lock pins sha256:")
 	if p, err := user.Pull(t.Context(), ref, true); err != nil || !bytes.Equal(p.Wasm, other) {
