@@ -113,7 +113,7 @@ func NewSandbox(ctx context.Context, o EngineOptions) (engine *sandbox.Engine, e
 // configs lists the engine configurations that the options allow, the fastest first. The
 // folder of compiled code may be unusable, and some machines have no compiler.
 func (o EngineOptions) configs() (allowed []sandbox.Config) {
-	all := []sandbox.Config{{CacheDir: CodeCacheFolder(), Compile: o.compile}, {Compile: o.compile}, {Machine: true}, {Interpreter: true}}
+	all := []sandbox.Config{{CacheDir: CodeCacheFolder(), Read: o.read}, {Read: o.read}, {Machine: true}, {Interpreter: true}}
 	for _, c := range all {
 		kind := Compiler
 		switch {
@@ -136,18 +136,21 @@ func (o EngineOptions) configs() (allowed []sandbox.Config) {
 // compiler configures the compilation of modules: with priority if a user waits for it.
 func (o EngineOptions) compiler() guest.Compiler { return guest.Compiler{Foreground: o.MaxCalls == 0} }
 
-// compile compiles a module in a separate process that may die of it. If no process can be
-// started, it warns and compiles in this one: the module can then exhaust this program's
-// memory and time, but the user has chosen to run it.
-func (o EngineOptions) compile(ctx context.Context, rewritten []byte, dir string) error {
-	err := guest.Compiler{Foreground: true}.Compile(ctx, rewritten, dir)
+// read reads a module in a separate process that may die of it. If no process can be started,
+// it reads the module in this one, and warns before it compiles it: the module can then exhaust
+// this program's memory and time, but the user has chosen to run it.
+func (o EngineOptions) read(ctx context.Context, module []byte, r sandbox.RewriteOptions, dir string, missing func(*sandbox.Prepared) bool) (*sandbox.Prepared, error) {
+	p, err := guest.Compiler{Foreground: true}.Read(ctx, module, r, dir, missing)
 	if !errors.Is(err, guest.ErrNoProcess) {
-		return err
+		return p, err
 	}
-	if o.Warn != nil {
-		o.Warn("the module is compiled without bounds on time and memory: " + PlainError(err))
-	}
-	return sandbox.Compile(ctx, rewritten, dir)
+	return sandbox.Read(ctx, 1, module, r, dir, func(p *sandbox.Prepared) bool {
+		needed := missing(p)
+		if needed && o.Warn != nil {
+			o.Warn("the module is compiled without bounds on time and memory: " + PlainError(err))
+		}
+		return needed
+	})
 }
 
 // lazyEngine starts at its first use.

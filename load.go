@@ -185,7 +185,7 @@ func (db *DB) LoadBytes(ctx context.Context, name string, wasm []byte, o ToolOpt
 	if err != nil {
 		return nil, err
 	}
-	source, err := guest.FromBytes(ctx, engine, name, bytes.Clone(wasm))
+	source, err := guest.FromBytes(ctx, engine, name, bytes.Clone(wasm), nil)
 	if err == nil {
 		err = db.o.Finder.Check(name, source.Wasm, nil)
 	}

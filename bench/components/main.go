@@ -163,7 +163,7 @@ func (s *subject) measure(ctx context.Context, dir string, rounds int, slice tim
 
 // open loads the subject as the host does, with a cache in a folder.
 func (s *subject) open(ctx context.Context, cache string) (*sandbox.Module, func(), error) {
-	source, err := guest.FromBytes(context.Background(), nil, "bench", s.wasm)
+	source, err := guest.FromBytes(context.Background(), nil, "bench", s.wasm, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -183,7 +183,7 @@ func (s *subject) open(ctx context.Context, cache string) (*sandbox.Module, func
 // joined module with wazero, which has as many workers.
 func (s *subject) load(ctx context.Context, cache string) error {
 	began := time.Now()
-	source, err := guest.FromBytes(context.Background(), nil, "bench", s.wasm)
+	source, err := guest.FromBytes(context.Background(), nil, "bench", s.wasm, nil)
 	if err != nil {
 		return err
 	}

@@ -154,7 +154,7 @@ func (f Finder) fetch(ctx context.Context, ref string, how use) (p Pulled, err e
 		if !bytes.HasPrefix(wasm, []byte("\x00asm")) {
 			return &Error{Ref: ref, Reason: "what is there is not a WebAssembly module", Kind: Refused}
 		}
-		p.Source, err = guest.FromBytes(ctx, nil, n.base(), wasm)
+		p.Source, err = guest.FromBytes(ctx, nil, n.base(), wasm, nil)
 		p.Source.Source, p.Manifest = n.pinned(digest), digest
 		return err
 	}

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,10 @@ type (
 	Sandbox = sandbox.Loaded
 )
 
-// Linker makes a core module of a component or a plug-in for Extism.
+// Linker makes a core module of a component or a plug-in for Extism. It calls room with the size of
+// the module before it keeps it, and returns its error.
 type Linker interface {
-	Link(ctx context.Context, component []byte) (module []byte, err error)
+	Link(ctx context.Context, component []byte, room func(bytes int) error) (module []byte, err error)
 }
 
 // Observable is an engine that links components where it loads modules, and whose calls can be
@@ -62,8 +64,9 @@ func Inline(e *sandbox.Engine) Observable { return inline{sandbox.Inline(e)} }
 type inline struct{ sandbox.Observable }
 
 // Link implements [Linker] in this process, within the budget of the component's size.
-func (inline) Link(ctx context.Context, b []byte) ([]byte, error) {
-	return component.Link(work.For(ctx, len(b)), b)
+func (inline) Link(ctx context.Context, b []byte, room func(bytes int) error) ([]byte, error) {
+	module, err := component.Link(work.For(ctx, len(b)), b)
+	return module, cmp.Or(err, room(len(module)))
 }
 
 // Module is a loaded module and the tools in it.

@@ -25,7 +25,8 @@ func Find(ctx context.Context, ref string) (Source, error) { return registry.Ope
 // FromBytes returns the module in bytes. The name is used if it is a WASI command. A component is
 // linked where the engine compiles: [Processes] do it in a process of its own, which dies with ctx.
 // Without an engine it is linked here. The error of a refused component is a [*rewrite.Refusal].
-func FromBytes(ctx context.Context, engine Linker, name string, wasm []byte) (s Source, err error) {
+// Room hears of the size of the module that a component becomes, and may refuse it; nil accepts all.
+func FromBytes(ctx context.Context, engine Linker, name string, wasm []byte, room func(bytes int) error) (s Source, err error) {
 	s = Source{Name: name, Wasm: wasm}
 	if !component.Needed(wasm) {
 		return s, nil
@@ -33,7 +34,10 @@ func FromBytes(ctx context.Context, engine Linker, name string, wasm []byte) (s 
 	if engine == nil {
 		engine = inline{}
 	}
-	s.Wasm, err = engine.Link(ctx, wasm)
+	if room == nil {
+		room = func(int) error { return nil }
+	}
+	s.Wasm, err = engine.Link(ctx, wasm, room)
 	return s, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/host/hostiletest"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/worker"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -42,7 +43,7 @@ func TestLoads(t *testing.T) {
 		}
 		seen[family.Name] = true
 		for i, module := range family.Modules() {
-			result, err := rewrite.Rewrite(work.Trusted(context.Background()), module, rewrite.DefaultLimits(), rewrite.Options{})
+			_, err := rewrite.Rewrite(work.Trusted(context.Background()), module, rewrite.DefaultLimits(), rewrite.Options{})
 			var refusal *rewrite.Refusal
 			switch {
 			case errors.As(err, &refusal) && refusal.What != "":
@@ -56,8 +57,18 @@ func TestLoads(t *testing.T) {
 			group.Go(func() {
 				turns <- struct{}{}
 				defer func() { <-turns }()
-				began := time.Now()
-				err := worker.Compiler{CPU: 30 * time.Second, Memory: 384 << 20}.Compile(context.Background(), result.Wasm, t.TempDir())
+				command, err := asCommand(module)
+				if err != nil {
+					t.Errorf("%s, module %d: %v", family.Name, i, err)
+				}
+				compiled, began := false, time.Now()
+				_, err = worker.Compiler{CPU: 30 * time.Second, Memory: 384 << 20}.Read(context.Background(), command, sandbox.RewriteOptions{}, t.TempDir(), func(*sandbox.Prepared) bool {
+					compiled = true
+					return true
+				})
+				if !compiled {
+					t.Errorf("%s, module %d: as a program it is refused: %v", family.Name, i, err)
+				}
 				if took := time.Since(began); took > time.Second {
 					t.Logf("%s, module %d of %d bytes: compiled in %s", family.Name, i, len(module), took.Round(time.Millisecond))
 				}

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"context"
+	"runtime"
 	"testing"
 )
 
@@ -30,7 +31,9 @@ func BenchmarkLoadGo(b *testing.B) {
 	})
 	b.Run("cold on all processors", func(b *testing.B) {
 		for b.Loop() {
-			load(b, Config{Compile: CompileAlone})
+			load(b, Config{Read: func(ctx context.Context, module []byte, o RewriteOptions, dir string, missing func(*Prepared) bool) (*Prepared, error) {
+				return Read(ctx, runtime.GOMAXPROCS(0), module, o, dir, missing)
+			}})
 		}
 	})
 	b.Run("cached", func(b *testing.B) {

@@ -60,15 +60,15 @@ func (c *cache) close() error {
 	return os.RemoveAll(c.root)
 }
 
-// folder returns the folder of a module's code, which may not exist yet; "" without a
-// cache. The path names the cost table, and the engine adds a folder that names its own
-// version and the processor, so that no upgrade runs code that an older engine compiled.
-func (c *cache) folder(rewritten []byte) string {
-	if c.root == "" {
-		return ""
-	}
-	digest := Sum(rewritten)
-	return filepath.Join(c.root, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion), hex.EncodeToString(digest[:]))
+// folder returns the folder of the code of a rewritten module, which may not exist yet. The
+// path names the cost table, and the engine adds a folder that names its own version and the
+// processor, so that no upgrade runs code that an older engine compiled.
+func (c *cache) folder(rewritten Digest) string {
+	return filepath.Join(c.folders(), hex.EncodeToString(rewritten[:]))
+}
+
+func (c *cache) folders() string {
+	return filepath.Join(c.root, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion))
 }
 
 // fill calls put to write a module's code, unless its folder exists. put gets an empty
@@ -77,22 +77,35 @@ func (c *cache) fill(folder string, put func(dir string) error) error {
 	if hasFiles(folder) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(folder), 0o700); err != nil {
-		return hostFailed(fmt.Errorf("compilation cache: %w", err))
-	}
-	work, err := os.MkdirTemp(filepath.Dir(folder), compiling)
+	dir, err := c.begin()
 	if err != nil {
-		return hostFailed(fmt.Errorf("compilation cache: %w", err))
-	}
-	defer os.RemoveAll(work)
-	if err := put(work); err != nil {
 		return err
 	}
-	if !hasFiles(work) {
+	defer os.RemoveAll(dir)
+	if err := put(dir); err != nil {
+		return err
+	}
+	return c.keep(dir, folder)
+}
+
+// begin makes an empty folder for code. The caller removes it, unless it keeps the code.
+func (c *cache) begin() (dir string, err error) {
+	if err = os.MkdirAll(c.folders(), 0o700); err == nil {
+		dir, err = os.MkdirTemp(c.folders(), compiling)
+	}
+	if err != nil {
+		return "", hostFailed(fmt.Errorf("compilation cache: %w", err))
+	}
+	return dir, nil
+}
+
+// keep makes dir the folder of a module's code.
+func (c *cache) keep(dir, folder string) error {
+	if !hasFiles(dir) {
 		return hostFailed(errNoCode)
 	}
 	// The folder in the way is an older engine's, or another process was faster.
-	if err := os.Rename(work, folder); err != nil && !hasFiles(folder) {
+	if err := os.Rename(dir, folder); err != nil && !hasFiles(folder) {
 		return hostFailed(fmt.Errorf("compilation cache: %w", err))
 	}
 	c.filled(folder)

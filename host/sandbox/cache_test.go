@@ -98,8 +98,7 @@ func TestSpoiledCodeIsCompiledAgain(t *testing.T) {
 		"under another name": func(t *testing.T, file string) { must(t, os.Rename(file, filepath.Join(filepath.Dir(file), "other"))) },
 		"the shell's": func(t *testing.T, file string) {
 			must(t, os.Remove(file))
-			p, err := compiler().check(t.Context(), tiny(output("executed")).Bytes(), Digest{}, DefaultLimits())
-			must(t, err)
+			p := compiler().whole(t, tiny(output("executed")).Bytes(), DefaultLimits())
 			shell, err := rewrite.Shell(work.Trusted(context.Background()), p.Wasm)
 			must(t, err)
 			if made, err := compileInto(t.Context(), shell, filepath.Dir(filepath.Dir(file))); err != nil || made != file {
@@ -138,7 +137,7 @@ func TestAFolderThatCannotBeWrittenIsNotTheModulesFault(t *testing.T) {
 	if _, refused := errors.AsType[*rewrite.Refusal](err); !errors.Is(err, abi.ErrHost) || refused {
 		t.Errorf("got %v", err)
 	}
-	err = Compile(t.Context(), tiny(output("executed")).Bytes(), filepath.Join(dir, "cost-table-1"))
+	_, err = Read(t.Context(), 1, tiny(output("executed")).Bytes(), e.rewriting(DefaultLimits()), filepath.Join(dir, "cost-table-1"), func(*Prepared) bool { return true })
 	if !errors.Is(err, abi.ErrHost) {
 		t.Errorf("a file in place of the folder: %v", err)
 	}

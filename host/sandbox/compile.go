@@ -7,37 +7,17 @@ import (
 	"context"
 	"errors"
 	"os"
-	"runtime"
 	"slices"
 	"syscall"
 
-	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/internal/work"
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// Compile compiles a rewritten module into the empty folder dir: the code gets the
-// name under which the engine looks for the module's rewrite.Shell. If the engine
-// refuses the module or panics, the error is a *rewrite.Refusal: the process lives,
-// because panics are recovered in this goroutine, and it compiles in no other one.
-func Compile(ctx context.Context, rewritten []byte, dir string) error {
-	return accepted(func() error { return compileOn(ctx, 1, rewritten, dir) })
-}
-
-// CompileAlone is Compile on all processors, for a process that does nothing else: a
-// panic of the engine kills it. An error that is not abi.ErrHost is the engine's
-// reason to refuse the module.
-func CompileAlone(ctx context.Context, rewritten []byte, dir string) error {
-	return compileOn(ctx, runtime.GOMAXPROCS(0), rewritten, dir)
-}
-
-// compileOn compiles on the given number of processors. The code is the same for any number.
-func compileOn(ctx context.Context, processors int, rewritten []byte, dir string) error {
+// compile compiles a rewritten module into the empty folder dir, on the given number of
+// processors: the code gets the name under which the engine looks for the module's
+// shell, and is the same for any number.
+func compile(ctx context.Context, processors int, rewritten, shell []byte, dir string) error {
 	ctx = experimental.WithCompilationWorkers(ctx, processors)
-	shell, err := rewrite.Shell(work.For(ctx, len(rewritten)), rewritten)
-	if err != nil {
-		return err
-	}
 	code, err := compileInto(ctx, rewritten, dir)
 	if err != nil {
 		return err

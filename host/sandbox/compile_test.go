@@ -9,6 +9,9 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/internal/work"
 )
 
 // TestCodeIsTheSameOnAnyNumberOfProcessors: who compiles alone, and who compiles with
@@ -18,12 +21,13 @@ func TestCodeIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: the race detector takes minutes for it")
 	}
-	p, err := compiler().check(t.Context(), goGuest(t, "tool"), Digest{}, DefaultLimits())
+	p := compiler().whole(t, goGuest(t, "tool"), DefaultLimits())
+	shell, err := rewrite.Shell(work.Trusted(t.Context()), p.Wasm)
 	must(t, err)
 	var alone []byte
 	for _, processors := range []int{1, 2, 7} {
 		dir := t.TempDir()
-		must(t, compileOn(t.Context(), processors, p.Wasm, dir))
+		must(t, compile(t.Context(), processors, p.Wasm, shell, dir))
 		all, err := files(dir)
 		must(t, err)
 		code, err := os.ReadFile(all[0])
@@ -45,9 +49,8 @@ func TestWaitsForACompilationEndWithTheirContext(t *testing.T) {
 	digest := Sum(wasm)
 	busy := e.compiling[digest[0]]
 	must(t, busy.Acquire(t.Context(), exclusive)) // as a load does that compiles
-	p, err := e.check(t.Context(), wasm, digest, DefaultLimits())
-	must(t, err)
-	p.Folder = e.cache.folder(p.Wasm)
+	p := e.whole(t, wasm, DefaultLimits())
+	p.Digest, p.Folder = digest, e.cache.folder(p.Code)
 	waits := map[string]func(context.Context) error{
 		"a load":               func(ctx context.Context) error { _, err := e.Load(ctx, wasm, DefaultLimits()); return err },
 		"a load that has code": func(ctx context.Context) error { return e.loadHere(ctx, p, func(*Prepared) error { return nil }) },

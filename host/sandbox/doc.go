@@ -15,7 +15,8 @@
 //
 // # The path of a module
 //
-//	Engine.Load   gate and rewrite (host/internal/rewrite), exports of the contract, compile, start-up -> start
+//	Read          gate and rewrite (host/internal/rewrite), exports of the contract, compile
+//	Engine.Load   Read, here or in another process, or the cache -> start-up -> start
 //	Module.Call   instance at the start -> input -> execute -> output -> instance put back to the start
 //
 // A session is the host's side of one call; the context of its instance leads the host functions to it,

@@ -37,12 +37,10 @@ type Config struct {
 	// files used in the last 30 days. The interpreter does not use it. Empty: no cache.
 	CacheDir string
 
-	// Compile, if not nil, compiles a module whose code is not in the cache,
-	// somewhere else: it must do what [Compile] does, such as with [CompileAlone]
-	// in a process that may die of it. The interpreter does not use it. Nil:
-	// modules are compiled in this process, where only the gate bounds the time
-	// and memory of it.
-	Compile func(ctx context.Context, rewritten []byte, dir string) error
+	// Read, if not nil, does what [Read] does somewhere else, such as in a process that may
+	// die of it. Nil: modules are read in this process, where a budget bounds the gate and
+	// the rewriter, and only the gate bounds the time and memory of compiling.
+	Read func(ctx context.Context, module []byte, o RewriteOptions, dir string, missing func(*Prepared) bool) (*Prepared, error)
 
 	// Reset is the method that makes instances pristine between calls. Empty: the
 	// best method that works here, see [Engine.Resets].
@@ -78,7 +76,7 @@ type Rung = image.Rung
 type Engine struct {
 	interpreter bool
 	machine     bool
-	compile     func(ctx context.Context, rewritten []byte, dir string) error // for the cache
+	reader      func(context.Context, []byte, RewriteOptions, string, func(*Prepared) bool) (*Prepared, error)
 	verify      uint64
 	heavy       uint64 // fuel of a start-up whose result is kept
 	observers   Observers
@@ -105,8 +103,13 @@ const exclusive = 1 << 30
 // Config.Interpreter is not set, or when the cache folder is not safe.
 func New(ctx context.Context, c Config) (e *Engine, err error) {
 	e = &Engine{
-		interpreter: c.Interpreter, machine: c.Machine, verify: c.VerifyEvery, observers: c.Observers, trace: c.Trace,
+		interpreter: c.Interpreter, machine: c.Machine, reader: c.Read, verify: c.VerifyEvery, observers: c.Observers, trace: c.Trace,
 		cache: &cache{}, modules: map[*Module]bool{}, heavy: heavyStart,
+	}
+	if e.reader == nil {
+		e.reader = func(ctx context.Context, module []byte, o RewriteOptions, dir string, missing func(*Prepared) bool) (*Prepared, error) {
+			return Read(ctx, 1, module, o, dir, missing)
+		}
 	}
 	for i := range e.compiling {
 		e.compiling[i] = semaphore.NewWeighted(exclusive)
@@ -117,11 +120,8 @@ func New(ctx context.Context, c Config) (e *Engine, err error) {
 	if c.Machine { // whose instances have memory of their own
 		c.Reset = ResetFresh
 	} else if !c.Interpreter {
-		if e.cache, err = openCache(c.CacheDir, c.Compile != nil); err != nil {
+		if e.cache, err = openCache(c.CacheDir, c.Read != nil); err != nil {
 			return nil, err
-		}
-		if e.compile = c.Compile; e.compile == nil {
-			e.compile = Compile
 		}
 	}
 	if e.store, err = image.Open(c.Reset); err != nil {

@@ -87,6 +87,14 @@ func keeping(t *testing.T) *Engine {
 	return e
 }
 
+// whole returns a module as an engine reads it, rewritten as a whole.
+func (e *Engine) whole(t *testing.T, wasm []byte, l Limits) *Prepared {
+	t.Helper()
+	p, err := Read(t.Context(), 1, wasm, e.rewriting(l), "", nil)
+	must(t, err)
+	return p
+}
+
 // onEveryEngine runs a test on the compiler, on the interpreter and on the machine.
 func onEveryEngine(t *testing.T, f func(t *testing.T, e *Engine)) {
 	t.Run("compiler", func(t *testing.T) { f(t, compiler()) })

@@ -28,7 +28,7 @@ var webAssembly = js.Global().Get("WebAssembly")
 // engineWorks reports whether there is an engine.
 func engineWorks(_ context.Context, c Config) error {
 	switch {
-	case c.Interpreter || c.Machine || c.CacheDir != "" || c.Compile != nil:
+	case c.Interpreter || c.Machine || c.CacheDir != "" || c.Read != nil:
 		return errors.New("sandbox: on js the engine is the one of JavaScript, which keeps no code")
 	case webAssembly.IsUndefined():
 		return errors.New("sandbox: there is no WebAssembly here")
@@ -36,8 +36,8 @@ func engineWorks(_ context.Context, c Config) error {
 	return nil
 }
 
-// Compile fails: the engine does not give its code to others.
-func Compile(context.Context, []byte, string) error {
+// compile fails: the engine does not give its code to others.
+func compile(context.Context, int, []byte, []byte, string) error {
 	return hostFailed(errors.New("on js no code is kept"))
 }
 

@@ -51,8 +51,7 @@ func TestACallIsRecorded(t *testing.T) {
 			if r.At() != r.End() || r.Fuel() > got.Meter.Fuel || r.Fuel()+1000 < got.Meter.Fuel {
 				t.Errorf("it stands at %d of %d, with %d of %d units", r.At(), r.End(), r.Fuel(), got.Meter.Fuel)
 			}
-			p, err := own().check(t.Context(), tt.module, Digest{}, m.limits)
-			must(t, err)
+			p := own().whole(t, tt.module, m.limits)
 			if offset, _ := r.Where(); tt.last != 0 && wasm.Op(p.Wasm[offset]) != tt.last {
 				t.Errorf("it ends at %#x", p.Wasm[offset])
 			}

@@ -58,10 +58,11 @@ func (e *Engine) LoadPrepared(ctx context.Context, p *Prepared) (*Module, error)
 	}
 	defer e.life.leave()
 	if p.Wasm == nil {
-		read, err := e.check(ctx, p.Module, Sum(p.Module), p.Limits)
+		read, err := Read(ctx, 1, p.Module, e.rewriting(p.Limits), "", nil)
 		if err != nil {
 			return nil, err
 		}
+		e.identify(read, p.Module, Sum(p.Module), p.Limits)
 		*p = *read
 	}
 	return e.build(ctx, p)

@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/wasm"
@@ -18,8 +20,9 @@ type Prepared struct {
 	Limits  Limits   // see [Module.Limits]
 
 	Wasm    []byte            // rewritten; its rewrite.Shell if there is a Folder
+	Code    Digest            // of the whole rewritten module
 	Size    int               // of the whole rewritten module, in bytes
-	Data    []rewrite.Segment // see rewrite.Result; it may share memory with Prepare's input
+	Data    []rewrite.Segment // see rewrite.Result; it may share memory with the module
 	Globals []string          // see rewrite.Result
 	First   []string          // the exports that run before every call, in their order
 	Start   []byte            // unless empty, First has run: the state after it, and Data is the memory then
@@ -35,10 +38,37 @@ type Prepared struct {
 // compiled code: a file was cut, or another version of the engine left it.
 var ErrSpoiled = errors.New("the folder of compiled code does not have the module's")
 
-// Prepare does the part of Load that executes nothing of the module: it checks, rewrites
-// and compiles it, unless that was done before and kept. Then it calls load with the
-// result, and returns its error. If that is ErrSpoiled, the code is made again. Other
-// errors are as for Load.
+// Read does the part of Load that depends on the module alone: it checks and rewrites it. With a
+// dir it then asks missing whether code of the result is needed, and if so compiles it into that empty
+// folder, on so many processors. On one, a panic of the engine refuses the module; on more, it ends
+// the process. Errors are as for Load. The result has no Digest, no Limits and no Folder.
+func Read(ctx context.Context, processors int, module []byte, o RewriteOptions, dir string, missing func(*Prepared) bool) (*Prepared, error) {
+	rewritten, err := rewrite.Rewrite(work.For(ctx, len(module)), module, rewrite.DefaultLimits(), o)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := checkExports(rewritten.Info)
+	if err != nil {
+		return nil, err
+	}
+	whole := rewritten.Wasm
+	p := &Prepared{
+		ABI: kind, Imports: importNames(rewritten.Info), Wasm: whole, Code: Sum(whole), Size: len(whole),
+		Data: rewritten.Data, Globals: rewritten.Globals, First: preparation(rewritten.Info, kind),
+		Reserve: uint64(min(rewritten.Info.Memory.Max, o.MemoryPages)) * wasm.PageSize,
+	}
+	if dir == "" {
+		return p, nil
+	}
+	if p.Wasm, err = rewrite.Shell(work.For(ctx, len(whole)), whole); err == nil && missing(p) {
+		err = accepted(func() error { return compile(ctx, processors, whole, p.Wasm, dir) })
+	}
+	return p, err
+}
+
+// Prepare does the part of Load that executes nothing of the module: it has the module read,
+// unless that was done before and kept. Then it calls load with the result, and returns its
+// error. If that is ErrSpoiled, the code is made again. Other errors are as for Load.
 func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, load func(*Prepared) error) error {
 	if !e.life.enter() {
 		return ErrClosed
@@ -55,17 +85,82 @@ func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, l
 			return err
 		}
 	}
-	p, err := e.check(ctx, wasmBytes, digest, limits)
+	p, err := e.read(ctx, wasmBytes, digest, limits, false)
 	if err != nil {
 		return err
 	}
-	if p.Folder = e.cache.folder(p.Wasm); p.Folder == "" {
-		return load(p)
+	if err = e.loadHere(ctx, p, load); p.Folder != "" && errors.Is(err, ErrSpoiled) {
+		lock := e.compiling[digest[0]]
+		if err := lock.Acquire(ctx, exclusive); err != nil {
+			return err
+		}
+		defer lock.Release(exclusive)
+		err = load(p)      // another load may have made it again meanwhile
+		const attempts = 3 // because two processes may compile into the same folder at once
+		for i := 0; i < attempts && errors.Is(err, ErrSpoiled); i++ {
+			if err = empty(p.Folder); err == nil {
+				p, err = e.read(ctx, wasmBytes, digest, limits, true)
+			}
+			if err != nil {
+				return err
+			}
+			err = load(p)
+		}
 	}
-	if err = e.withCode(ctx, p, load); err == nil {
+	if err == nil {
 		e.cache.remember(key, p)
 	}
 	return err
+}
+
+// read has a module read. Its code, which nothing is executed of, is in the cache afterwards. While
+// another load compiles the same module, this one waits for that code, unless the caller has the lock.
+func (e *Engine) read(ctx context.Context, module []byte, digest Digest, limits Limits, locked bool) (*Prepared, error) {
+	dir, compiled, unlock := "", false, func() {}
+	if e.cache.root != "" {
+		var err error
+		if dir, err = e.cache.begin(); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+	}
+	defer func() { unlock() }()
+	var waited error
+	p, err := e.reader(ctx, module, e.rewriting(limits), dir, func(p *Prepared) bool {
+		folder := e.cache.folder(p.Code)
+		if compiled = !e.cache.use(folder); compiled && !locked {
+			lock := e.compiling[digest[0]]
+			if waited = lock.Acquire(ctx, exclusive); waited == nil {
+				unlock = func() { lock.Release(exclusive) }
+			}
+			compiled = waited == nil && !e.cache.use(folder)
+		}
+		return compiled
+	})
+	if err = cmp.Or(err, waited); err != nil {
+		return nil, err
+	}
+	if dir != "" {
+		p.Folder = e.cache.folder(p.Code)
+	}
+	if compiled {
+		err = e.cache.keep(dir, p.Folder)
+	}
+	e.identify(p, module, digest, limits)
+	return p, err
+}
+
+// rewriting returns the options that modules are read with.
+func (e *Engine) rewriting(l Limits) RewriteOptions {
+	return RewriteOptions{MemoryPages: l.MemoryPages, Depth: l.Depth, Profile: e.observers.Profile != nil, Explain: explained}
+}
+
+// identify completes what Read returns.
+func (e *Engine) identify(p *Prepared, module []byte, digest Digest, limits Limits) {
+	p.Digest, p.Limits = digest, limits
+	if e.machine && (e.observers.Profile != nil || e.observers.Source != nil) {
+		p.Module = module
+	}
 }
 
 // loadHere calls load while no other load puts code of that module into its folder.
@@ -78,71 +173,9 @@ func (e *Engine) loadHere(ctx context.Context, p *Prepared, load func(*Prepared)
 	return load(p)
 }
 
-// withCode compiles a module, unless its code exists, and loads its shell. Spoiled code
-// is compiled again, unless another load has done so meanwhile. Another process that
-// finds the same may spoil it once more.
-func (e *Engine) withCode(ctx context.Context, p *Prepared, load func(*Prepared) error) (err error) {
-	whole := p.Wasm
-	if p.Wasm, err = rewrite.Shell(work.For(ctx, len(whole)), whole); err != nil {
-		return err
-	}
-	compile := func(dir string) error { return e.compile(ctx, whole, dir) }
-	lock := e.compiling[p.Digest[0]]
-	if !e.cache.use(p.Folder) {
-		if err := lock.Acquire(ctx, exclusive); err != nil {
-			return err
-		}
-		err = e.cache.fill(p.Folder, compile)
-		lock.Release(exclusive)
-		if err != nil {
-			return err
-		}
-	}
-	if err := e.loadHere(ctx, p, load); !errors.Is(err, ErrSpoiled) {
-		return err
-	}
-	if err := lock.Acquire(ctx, exclusive); err != nil {
-		return err
-	}
-	defer lock.Release(exclusive)
-	err = load(p)
-	const attempts = 3 // because two processes may compile into the same folder at once
-	for i := 0; i < attempts && errors.Is(err, ErrSpoiled); i++ {
-		if err := errors.Join(empty(p.Folder), e.cache.fill(p.Folder, compile)); err != nil {
-			return err
-		}
-		err = load(p)
-	}
-	return err
-}
-
 // Unread returns a module that the engine which loads it, perhaps in another process, checks and rewrites
 // itself.
 func (e *Engine) Unread(wasmBytes []byte, limits Limits) (*Prepared, error) {
 	limits, err := e.complete(limits)
 	return &Prepared{Digest: Sum(wasmBytes), Module: wasmBytes, Limits: limits}, err
-}
-
-// check gates and rewrites a module. The result is not compiled yet, and its data shares
-// memory with wasmBytes.
-func (e *Engine) check(ctx context.Context, wasmBytes []byte, digest Digest, limits Limits) (*Prepared, error) {
-	rewritten, err := rewrite.Rewrite(work.For(ctx, len(wasmBytes)), wasmBytes, rewrite.DefaultLimits(), rewrite.Options{
-		MemoryPages: limits.MemoryPages, Depth: limits.Depth, Profile: e.observers.Profile != nil, Explain: explained,
-	})
-	if err != nil {
-		return nil, err
-	}
-	kind, err := checkExports(rewritten.Info)
-	if err != nil {
-		return nil, err
-	}
-	var module []byte
-	if e.machine && (e.observers.Profile != nil || e.observers.Source != nil) {
-		module = wasmBytes
-	}
-	return &Prepared{
-		Module: module, Digest: digest, ABI: kind, Imports: importNames(rewritten.Info), Limits: limits,
-		Wasm: rewritten.Wasm, Size: len(rewritten.Wasm), Data: rewritten.Data, Globals: rewritten.Globals, First: preparation(rewritten.Info, kind),
-		Reserve: uint64(min(rewritten.Info.Memory.Max, limits.MemoryPages)) * wasm.PageSize,
-	}, nil
 }

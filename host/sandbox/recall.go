@@ -20,27 +20,30 @@ import (
 
 // encoded is the form of a Prepared for other processes of the same program.
 type encoded struct {
-	Prepared          // without Data
-	Offsets  []uint32 // of Data, whose bytes follow, since gob takes long to read them
-	Lengths  []uint32
+	Prepared          // without Data, Wasm and Module
+	Offsets  []uint32 // of Data, whose bytes follow and then Wasm and Module, since gob takes long to read them
+	Lengths  []uint32 // of all of these
 }
 
-// Encode returns what [DecodePrepared] reads in a process of the same program.
-func (p *Prepared) Encode() ([]byte, error) {
+// Encode returns the pieces of what [DecodePrepared] reads in a process of the same program. They
+// share memory with p.
+func (p *Prepared) Encode() ([][]byte, error) {
 	e := encoded{Prepared: *p}
-	e.Data = nil
-	data := 0
-	for _, d := range p.Data {
-		e.Offsets, e.Lengths = append(e.Offsets, d.Offset), append(e.Lengths, uint32(len(d.Bytes)))
-		data += len(d.Bytes)
+	e.Data, e.Wasm, e.Module = nil, nil, nil
+	n := len(p.Data)
+	pieces := make([][]byte, 1, n+3)
+	e.Offsets, e.Lengths = make([]uint32, n), make([]uint32, 0, n+2)
+	for i, d := range p.Data {
+		e.Offsets[i], pieces = d.Offset, append(pieces, d.Bytes)
+	}
+	pieces = append(pieces, p.Wasm, p.Module)
+	for _, piece := range pieces[1:] {
+		e.Lengths = append(e.Lengths, uint32(len(piece)))
 	}
 	var b bytes.Buffer
 	err := gob.NewEncoder(&b).Encode(&e)
-	b.Grow(data)
-	for _, d := range p.Data {
-		b.Write(d.Bytes)
-	}
-	return b.Bytes(), err
+	pieces[0] = b.Bytes()
+	return pieces, err
 }
 
 // DecodePrepared returns what [Prepared.Encode] has encoded. It shares memory with b.
@@ -51,7 +54,7 @@ func DecodePrepared(b []byte) (*Prepared, error) {
 		return nil, fmt.Errorf("sandbox: a prepared module: %w", err)
 	}
 	budget := work.For(context.Background(), len(b))
-	if err := budget.Spend(len(e.Offsets)); err != nil || len(e.Offsets) != len(e.Lengths) {
+	if err := budget.Spend(len(e.Offsets)); err != nil || len(e.Offsets)+2 != len(e.Lengths) {
 		return nil, errors.Join(errors.New("sandbox: the data of a prepared module is not what it lists"), err)
 	}
 	b = b[len(b)-r.Len():]
@@ -60,7 +63,14 @@ func DecodePrepared(b []byte) (*Prepared, error) {
 		if uint64(n) > uint64(len(b)) {
 			return nil, errors.New("sandbox: the data of a prepared module is cut")
 		}
-		e.Data[i] = rewrite.Segment{Offset: e.Offsets[i], Bytes: b[:n:n]}
+		switch piece := b[:n:n]; {
+		case i < len(e.Data):
+			e.Data[i] = rewrite.Segment{Offset: e.Offsets[i], Bytes: piece}
+		case i == len(e.Data) && n > 0:
+			e.Wasm = piece
+		case n > 0:
+			e.Module = piece
+		}
 		b = b[n:]
 	}
 	return &e.Prepared, nil
@@ -109,7 +119,7 @@ func (c *cache) remember(key string, p *Prepared) {
 		return
 	}
 	moved := *p
-	var entry []byte
+	var entry [][]byte
 	var err error
 	if moved.Folder, err = filepath.Rel(c.root, p.Folder); err == nil {
 		entry, err = moved.Encode()
@@ -117,7 +127,7 @@ func (c *cache) remember(key string, p *Prepared) {
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(key), 0o700)
 	}
-	if err == nil && cachefile.Write(key, preparing, entry) == nil {
+	if err == nil && cachefile.Write(key, preparing, entry...) == nil {
 		c.filled(key)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,11 +22,12 @@ import (
 func TestPreparedSurvivesTheWay(t *testing.T) {
 	prepared := Prepared{
 		Digest: Digest{1, 2}, ABI: "an ABI", Imports: []string{"a.b", "c.d"}, Limits: Limits{Fuel: 1, EffectBytes: 9},
-		Wasm: []byte("rewritten"), Size: 5, Data: []rewrite.Segment{{Offset: 1 << 31, Bytes: []byte("data")}, {Offset: 7, Bytes: []byte{}}},
+		Wasm: []byte("rewritten"), Code: Digest{3}, Size: 5, Data: []rewrite.Segment{{Offset: 1 << 31, Bytes: []byte("data")}, {Offset: 7, Bytes: []byte{}}},
 		Globals: []string{"g"}, First: []string{"_initialize"}, Start: []byte("{}"), Reserve: 1 << 40, Folder: "a", Module: []byte("b"),
 	}
-	body, err := prepared.Encode()
+	pieces, err := prepared.Encode()
 	must(t, err)
+	body := slices.Concat(pieces...)
 	got, err := DecodePrepared(body)
 	if diff := cmp.Diff(&prepared, got); diff != "" || err != nil {
 		t.Error(diff, err)
@@ -35,7 +37,7 @@ func TestPreparedSurvivesTheWay(t *testing.T) {
 			t.Fatalf("%d of %d bytes are a module", n, len(body))
 		}
 	}
-	for _, e := range []encoded{{Offsets: []uint32{1}}, {Lengths: []uint32{0}}, {Offsets: []uint32{1}, Lengths: []uint32{0, 0}}} {
+	for _, e := range []encoded{{}, {Offsets: []uint32{1}}, {Lengths: []uint32{0, 0, 0}}, {Offsets: []uint32{1}, Lengths: []uint32{0, 0}}} {
 		var b bytes.Buffer
 		must(t, gob.NewEncoder(&b).Encode(&e))
 		if _, err := DecodePrepared(b.Bytes()); err == nil {

@@ -1,6 +1,7 @@
 package cachefile
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -42,18 +43,21 @@ func Read(path string, most int64) (content []byte, ok bool) {
 	return content, blake3.Sum256(content) == [32]byte(file[:digest])
 }
 
-// Write puts a file at path. A process that dies in here leaves one beside it, with a name
-// after the pattern of [os.CreateTemp].
-func Write(path, pattern string, content []byte) error {
+// Write puts a file with the pieces at path. A process that dies in here leaves one beside it,
+// with a name after the pattern of [os.CreateTemp].
+func Write(path, pattern string, content ...[]byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), pattern)
 	if err != nil {
 		return err
 	}
-	digest := blake3.Sum256(content)
-	_, err = f.Write(digest[:])
-	if err == nil {
-		_, err = f.Write(content)
+	digest, w := blake3.New(32, nil), bufio.NewWriterSize(f, 64<<10)
+	for _, piece := range content {
+		digest.Write(piece) // it never fails
 	}
+	for _, piece := range append([][]byte{digest.Sum(nil)}, content...) {
+		w.Write(piece) // its error is that of Flush
+	}
+	err = w.Flush()
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,12 +10,14 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// Compiler compiles modules in processes that end with the compilation. The
-// engine's compiler cannot be interrupted, and the module determines its
-// cost: a process can be bounded and may die of it.
+// Compiler reads modules in processes that end with it: it links components, gates,
+// rewrites and compiles. The engine's compiler cannot be interrupted, and the module
+// determines the cost of all of it: a process can be bounded and may die of it.
 type Compiler struct {
 	// CPU is how much processor time a compilation may take, over all processors. Zero
 	// means 30 s: a 15 MB Go program with net/http takes 7 s.
@@ -38,47 +41,72 @@ const (
 	waiting = 8
 )
 
-// Compile compiles a rewritten module into dir. A module whose compilation is too much
-// for its bounds, or that the compiler does not accept, is refused with a
-// *rewrite.Refusal. A failure of the host, such as a full disk, is a tool.ErrHost, and a
-// process that could not be started an [ErrNoProcess] besides. It fits the field Compile
-// of a sandbox.Config.
-func (c Compiler) Compile(ctx context.Context, rewritten []byte, dir string) error {
+// Read gates, rewrites and compiles a module in a process of its own. It fits the field Read of a
+// sandbox.Config, and its refusals are those of sandbox.Read, and of a module that is too much for the
+// bounds of the process. A failure of the host, such as a full disk, is a tool.ErrHost, and a process
+// that could not be started an [ErrNoProcess] besides.
+func (c Compiler) Read(ctx context.Context, module []byte, o sandbox.RewriteOptions, dir string, missing func(*sandbox.Prepared) bool) (read *sandbox.Prepared, err error) {
+	most := work.ForSize(len(module)).Bytes
+	if dir != "" { // bodies of some bytes become traps of some bytes, and nothing else grows
+		most = int64(4 * len(module))
+	}
 	var failed *failure
-	err := c.alone(ctx, settings{Compile: true, Folder: dir}, maxCompileAnswer, func(p *process) (err error) {
-		failed, _, err = p.load(rewritten)
+	err = c.alone(ctx, settings{Compile: true, Rewrite: o, Folder: dir}, uint64(most+maxCompileAnswer), func(p *process) (err error) {
+		if failed, read, err = p.load(module); err != nil || failed != nil || dir == "" || !missing(read) {
+			return err
+		}
+		p.frames.body = bytes.Buffer{} // which read belongs to
+		answer, err := p.exchange(kindCompile, nil, kindDone)
+		if err == nil {
+			failed, _, err = parseDone(answer)
+		}
 		return err
 	})
-	switch {
-	case err != nil:
-		return err
-	case failed != nil && failed.class == classHost:
-		return hostFailed(failed)
-	case failed != nil:
-		return &rewrite.Refusal{What: "the engine cannot compile it: " + failed.text, Func: -1, Offset: -1}
+	if err = cmp.Or(err, failed.cause()); err != nil {
+		return nil, err
 	}
-	return nil
+	return read, nil
 }
 
-// Link returns the module that a component or a plug-in for Extism becomes. The errors are as for
-// Compile.
-func (c Compiler) Link(ctx context.Context, b []byte) (module []byte, err error) {
-	var refused rewrite.Refusal
-	most := uint64(rewrite.DefaultLimits().ModuleBytes + maxCompileAnswer)
-	err = c.alone(ctx, settings{Compile: true}, most, func(p *process) error {
+// Link returns the module that a component or a plug-in for Extism becomes. Before the module is sent,
+// room hears of its size; an error of it is returned. Other errors are as for Read.
+func (c Compiler) Link(ctx context.Context, b []byte, room func(bytes int) error) (module []byte, err error) {
+	var refused error
+	err = c.alone(ctx, settings{Compile: true, Link: true}, maxCompileAnswer, func(p *process) error {
 		answer, err := p.exchange(kindModule, b, kindDone)
+		if err != nil {
+			return err
+		}
 		f := fields{b: answer}
-		refused = rewrite.Refusal{What: f.text(), Func: -1, Offset: -1, Hint: f.text()}
-		module = f.bytes()
-		return cmp.Or(err, f.end())
+		failed, size := f.failure(), f.uint()
+		if f.end() != nil || size > uint64(rewrite.DefaultLimits().ModuleBytes) {
+			return errProtocol
+		}
+		if refused = cmp.Or(failed.cause(), room(int(size))); refused != nil {
+			return nil
+		}
+		p.frames.limit = size
+		k, linked, err := p.frames.next()
+		if module = linked; err == nil && k != kindLinked {
+			err = errProtocol
+		}
+		return err
 	})
-	if err == nil && refused.What != "" {
-		err = &refused
-	}
-	if err != nil {
+	if err = cmp.Or(err, refused); err != nil {
 		return nil, err
 	}
 	return module, nil
+}
+
+// cause returns the refusal of a module or the failure of the host that stopped its process, nil for none.
+func (f *failure) cause() error {
+	switch {
+	case f == nil:
+		return nil
+	case f.refusal != nil:
+		return f.refusal
+	}
+	return hostFailed(f)
 }
 
 // alone starts a process for one compilation or one linking, which work asks for and waits for.
@@ -92,6 +120,7 @@ func (c Compiler) alone(ctx context.Context, s settings, answer uint64, work fun
 	if err != nil {
 		return hostFailed(err, ErrNoProcess)
 	}
+	p.frames.honest = true // the limit is what the caller has room for
 	defer p.end()
 	defer context.AfterFunc(ctx, p.kill)()
 	timer := time.AfterFunc(waiting*c.CPU, p.kill)
@@ -111,8 +140,9 @@ func (c Compiler) alone(ctx context.Context, s settings, answer uint64, work fun
 // ErrNoProcess is why a compilation or a call has not begun.
 var ErrNoProcess = errors.New("worker: no process could be started")
 
-// maxCompileAnswer bounds the answer of a compiling process.
-const maxCompileAnswer = 64 << 10
+// maxCompileAnswer bounds what a compiling process sends beside a module: a refusal lists 32 imports,
+// with names of 1 KiB each, and quotes control characters.
+const maxCompileAnswer = 256 << 10
 
 // exceeded is the refusal of a module that its compiler died of.
 func (c Compiler) exceeded() error {
@@ -124,7 +154,7 @@ func (c Compiler) exceeded() error {
 }
 
 // load sends a module and waits for the result.
-func (p *process) load(body []byte) (*failure, *loaded, error) {
+func (p *process) load(body []byte) (*failure, *sandbox.Prepared, error) {
 	answer, err := p.exchange(kindModule, body, kindDone)
 	if err != nil {
 		return nil, nil, err

@@ -9,17 +9,22 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 )
+
+// needed makes a module be compiled.
+func needed(*sandbox.Prepared) bool { return true }
 
 func TestACompilationLeavesCodeThatIsRunWithoutCompiling(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	compiled := 0
-	config := sandbox.Config{CacheDir: dir, Compile: func(ctx context.Context, rewritten []byte, folder string) error {
-		compiled++
-		return Compiler{}.Compile(ctx, rewritten, folder)
+	config := sandbox.Config{CacheDir: dir, Read: func(ctx context.Context, module []byte, o sandbox.RewriteOptions, folder string, missing func(*sandbox.Prepared) bool) (*sandbox.Prepared, error) {
+		return Compiler{}.Read(ctx, module, o, folder, func(p *sandbox.Prepared) bool {
+			compiled++
+			return missing(p)
+		})
 	}}
 	for range 2 {
 		e, err := sandbox.New(t.Context(), config)
@@ -44,14 +49,9 @@ func TestAModuleThatTakesTooMuchToCompileIsRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: a short run may be one with the race detector, which needs more memory than the compiler is given here")
 	}
-	wasm := mustBuild(t, goTool)
-	rewritten, err := rewrite.Rewrite(work.Trusted(context.Background()), wasm, rewrite.DefaultLimits(), rewrite.Options{MemoryPages: 1024, Depth: rewrite.DefaultDepth})
-	if err != nil {
-		t.Fatal(err)
-	}
 	// More than a Go process starts with, however many threads that takes; the compiler
 	// needs more still.
-	err = Compiler{Memory: 128 << 20}.Compile(t.Context(), rewritten.Wasm, t.TempDir())
+	_, err := Compiler{Memory: 128 << 20}.Read(t.Context(), mustBuild(t, goTool), sandbox.RewriteOptions{}, t.TempDir(), needed)
 	var refusal *rewrite.Refusal
 	if !errors.As(err, &refusal) || !strings.Contains(refusal.What, "128 MiB of memory") || refusal.Hint == "" {
 		t.Errorf("got %v", err)
@@ -59,7 +59,9 @@ func TestAModuleThatTakesTooMuchToCompileIsRefused(t *testing.T) {
 }
 
 func TestWhatTheCompilerDoesNotAcceptIsRefused(t *testing.T) {
-	err := Compiler{}.Compile(t.Context(), []byte("\x00asm\x01\x00\x00\x00\x01"), t.TempDir())
+	m := tiny()
+	m.Funcs[0].Code = new(wasm.Asm).I64(1) // where it returns an i32
+	_, err := Compiler{}.Read(t.Context(), m.Bytes(), sandbox.RewriteOptions{}, t.TempDir(), needed)
 	var refusal *rewrite.Refusal
 	if !errors.As(err, &refusal) {
 		t.Errorf("got %v", err)
@@ -69,7 +71,7 @@ func TestWhatTheCompilerDoesNotAcceptIsRefused(t *testing.T) {
 func TestACompilationEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := Compiler{}.Compile(ctx, tiny().Bytes(), t.TempDir())
+	_, err := Compiler{}.Read(ctx, tiny().Bytes(), sandbox.RewriteOptions{}, t.TempDir(), needed)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

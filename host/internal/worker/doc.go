@@ -8,11 +8,11 @@
 // at the same time have a worker each. So a module can harm only its own process, and
 // killing a process ends one call.
 //
-// Three kinds of work are divided. The host checks and rewrites a module, once for all
-// processes, which is safe by construction, and keeps compiled code. A second process
-// validates and compiles, which cannot be interrupted and may use any amount of resources,
-// and ends with it ([Compiler]). A third process runs the module; it gets the code, and
-// from the module everything but the bodies.
+// Three kinds of work are divided. The host keeps compiled code, and a module's bytes, which
+// it does not decode. A second process checks, rewrites and compiles a module, once for all
+// processes, which cannot be interrupted and may use any amount of resources, and ends with
+// it ([Compiler]). A third process runs the module; it gets the code, and from the module
+// everything but the bodies.
 //
 // The two sides talk in frames over the worker's standard input and output
 // (frame.go, wire.go). A call goes there, each effect comes back with the

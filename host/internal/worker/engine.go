@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -80,7 +81,7 @@ var ErrClosed = errors.New("worker: closed")
 // use.
 type Engine struct {
 	config   Config
-	host     *sandbox.Engine // checks and keeps code; runs nothing
+	host     *sandbox.Engine // keeps code; reads and runs nothing
 	observed bool            // see Observed
 
 	places  chan struct{} // holds one for each call in progress
@@ -107,7 +108,7 @@ var _ sandbox.Observable = (*Engine)(nil)
 func New(ctx context.Context, c Config) (*Engine, error) {
 	c = c.complete()
 	host, err := sandbox.New(ctx, sandbox.Config{
-		Machine: c.Machine, CacheDir: c.CacheDir, Compile: c.Compiler.Compile, Reset: sandbox.ResetFresh, Observers: c.Observers,
+		Machine: c.Machine, CacheDir: c.CacheDir, Read: c.Compiler.Read, Reset: sandbox.ResetFresh, Observers: c.Observers,
 	})
 	if err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func New(ctx context.Context, c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Load checks a module here, compiles it in one process and starts it in
+// Load has a module checked and compiled in one process and starts it in
 // another, which is then ready for the first call. It returns the errors of
 // sandbox.Engine.Load.
 func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limits) (sandbox.Loaded, error) {
@@ -133,7 +134,7 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 	defer leave()
 	var m *Module
 	load := func(prepared *sandbox.Prepared) error {
-		loading, err := prepared.Encode()
+		pieces, err := prepared.Encode()
 		if err != nil {
 			return hostFailed(err)
 		}
@@ -141,21 +142,22 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 		if err != nil {
 			return err
 		}
-		m = &Module{engine: e, loading: loading, code: code, prepared: *prepared, starting: make(chan struct{}, 1)}
+		m = &Module{engine: e, loading: slices.Concat(pieces...), code: code, prepared: *prepared, starting: make(chan struct{}, 1)}
 		m.prepared.Wasm, m.prepared.Data, m.prepared.Start, m.prepared.Module = nil, nil, nil, nil
 		p, err := m.start(ctx)
 		if err != nil {
 			return errors.Join(err, code.Close())
 		}
 		if e.observed {
-			m.prepared.ABI, m.prepared.Imports = p.loaded.abi, p.loaded.imports
+			m.prepared.ABI, m.prepared.Imports = p.loaded.ABI, p.loaded.Imports
 		}
-		if heavy := p.loaded; len(heavy.start) > 0 {
+		if heavy := p.loaded; len(heavy.Start) > 0 {
 			// Other processes begin with it, also those of other hosts. It comes from the module, like
 			// its code, and can spoil no other one.
-			if err = prepared.Resume(heavy.start, heavy.data); err == nil {
-				m.loading, err = prepared.Encode()
+			if err = prepared.Resume(heavy.Start, heavy.Data); err == nil {
+				pieces, err = prepared.Encode()
 			}
+			m.loading = slices.Concat(pieces...)
 			if err != nil {
 				p.end()
 				return errors.Join(hostFailed(err), code.Close())
@@ -180,13 +182,13 @@ func (e *Engine) Load(ctx context.Context, wasmBytes []byte, limits sandbox.Limi
 }
 
 // Link returns the module that a component or a plug-in for Extism becomes, see [Compiler.Link].
-func (e *Engine) Link(ctx context.Context, component []byte) ([]byte, error) {
+func (e *Engine) Link(ctx context.Context, component []byte, room func(bytes int) error) ([]byte, error) {
 	leave, err := e.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return e.config.Compiler.Link(ctx, component)
+	return e.config.Compiler.Link(ctx, component, room)
 }
 
 // enter waits for a place among the calls in progress, and returns what gives it back. A

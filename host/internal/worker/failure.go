@@ -3,15 +3,17 @@ package worker
 import (
 	"errors"
 
+	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
 // failure is an error that has been in another process: its class and its text,
-// which is all that is ever recorded of an error.
+// which is all that is ever recorded of an error. A refusal is there as a whole.
 type failure struct {
-	class class
-	text  string
+	class   class
+	text    string
+	refusal *rewrite.Refusal // of classRefused
 }
 
 // class is a sentinel of package tool, or the side that has the error itself.
@@ -31,6 +33,7 @@ const (
 	classHost
 	classStopped // Call.StopErr
 	classEnded   // the error with which the import panicked
+	classRefused // a *rewrite.Refusal
 	classes      // their number
 )
 
@@ -59,12 +62,15 @@ func failureOf(err error) *failure {
 	if err == nil {
 		return nil
 	}
-	f := &failure{classOwn, err.Error()}
+	f := &failure{class: classOwn, text: err.Error()}
 	for c, sentinel := range sentinels {
 		if sentinel != nil && errors.Is(err, sentinel) {
 			f.class = class(c)
-			break
+			return f // spoiled code looks like a refusal, too
 		}
+	}
+	if r, refused := errors.AsType[*rewrite.Refusal](err); refused {
+		f.class, f.refusal = classRefused, r
 	}
 	return f
 }
@@ -72,14 +78,26 @@ func failureOf(err error) *failure {
 // Error returns the text of the error.
 func (f *failure) Error() string { return f.text }
 
-// Unwrap returns the sentinel of the class, nil for a tool's own failure.
-func (f *failure) Unwrap() error { return sentinels[f.class] }
+// Unwrap returns the sentinel of the class or the refusal, nil for a tool's own failure.
+func (f *failure) Unwrap() error {
+	if f.refusal != nil {
+		return f.refusal
+	}
+	return sentinels[f.class]
+}
 
 func (f *failure) append(b []byte) []byte {
 	if f == nil {
 		return append(b, byte(classNone))
 	}
-	return appendBytes(append(b, byte(f.class)), f.text)
+	b = appendBytes(append(b, byte(f.class)), f.text)
+	if r := f.refusal; r != nil {
+		b = appendTexts(b, []string{r.What, r.FuncName, r.Hint})
+		for _, n := range []uint64{uint64(r.Func), uint64(r.Offset), r.Limit, r.Value} {
+			b = appendUint(b, n)
+		}
+	}
+	return b
 }
 
 func (f *fields) failure() *failure {
@@ -91,5 +109,13 @@ func (f *fields) failure() *failure {
 		f.bad = true
 		return nil
 	}
-	return &failure{c, f.text()}
+	failed := &failure{class: c, text: f.text()}
+	if c == classRefused {
+		const texts = 3
+		all := append(f.texts(texts), make([]string, texts)...)
+		failed.refusal = &rewrite.Refusal{
+			What: all[0], FuncName: all[1], Hint: all[2], Func: int(f.uint()), Offset: int(f.uint()), Limit: f.uint(), Value: f.uint(),
+		}
+	}
+	return failed
 }

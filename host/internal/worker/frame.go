@@ -20,7 +20,7 @@ type kind byte
 // cancel a call while the worker is busy with it.
 const (
 	kindReady    kind = iota + 1 // worker: it is locked down
-	kindModule                   // host: a module to load or to compile
+	kindModule                   // host: a module to load, to read or to link
 	kindDone                     // worker: the result for the module
 	kindCall                     // host: one call
 	kindEffect                   // worker: the guest calls an import
@@ -30,6 +30,8 @@ const (
 	kindResult                   // worker: how the call ended
 	kindDescribe                 // host: the module's description is wanted
 	kindObserved                 // worker: reports to the observers of a call
+	kindCompile                  // host: the module that was read is to be compiled
+	kindLinked                   // worker: the module that a component has become
 )
 
 // errProtocol is why a worker is not listened to any more.

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +17,6 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/host/internal/jail"
-	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/work"
 )
@@ -70,10 +71,10 @@ func (s settings) serve() error {
 		return err
 	}
 	switch {
-	case s.Compile && s.Folder == "":
+	case s.Link:
 		return w.link(ctx)
 	case s.Compile:
-		return w.compile(ctx, s.Folder)
+		return w.read(ctx, s)
 	}
 	return w.run(ctx, s.Folder)
 }
@@ -111,31 +112,41 @@ func (w *worker) expect(k kind) (message, error) {
 	return m, err
 }
 
-// compile compiles one module and sends the result.
-func (w *worker) compile(ctx context.Context, folder string) error {
+// read reads one module. It sends what the module becomes before it compiles it: once the compiler,
+// which a module might take over, has begun, the host believes nothing but that there is code.
+func (w *worker) read(ctx context.Context, s settings) error {
 	m, err := w.expect(kindModule)
 	if err != nil {
 		return err
 	}
-	err = sandbox.CompileAlone(ctx, m.body, folder)
-	return w.send(appendDone(begin(w.frame, kindDone), failureOf(err), loaded{}))
+	result := &sandbox.Prepared{}
+	p, err := sandbox.Read(ctx, runtime.GOMAXPROCS(0), m.body, s.Rewrite, s.Folder, func(p *sandbox.Prepared) bool {
+		err := w.send(appendDone(begin(w.frame, kindDone), nil, p))
+		if err == nil {
+			_, err = w.expect(kindCompile)
+		}
+		runtime.GC() // or the heap grows to twice what the rewriter held, before the compiler reuses any of it
+		return err == nil
+	})
+	if err == nil && s.Folder == "" {
+		result = p
+	}
+	return w.send(appendDone(begin(w.frame, kindDone), failureOf(err), result))
 }
 
-// link links one component and sends the module, or why it is refused and a hint.
+// link links one component. It sends why the component is refused, or the size of the module and then
+// the module.
 func (w *worker) link(ctx context.Context) error {
 	m, err := w.expect(kindModule)
 	if err != nil {
 		return err
 	}
 	module, err := component.Link(work.For(ctx, len(m.body)), m.body)
-	refused, ok := errors.AsType[*rewrite.Refusal](err)
-	if err != nil && !ok {
+	err = cmp.Or(w.send(appendUint(failureOf(err).append(begin(w.frame, kindDone)), uint64(len(module)))), err)
+	if err != nil {
 		return err
 	}
-	if !ok {
-		refused = &rewrite.Refusal{}
-	}
-	return w.send(appendBytes(appendBytes(appendBytes(begin(w.frame, kindDone), refused.What), refused.Hint), module))
+	return w.send(append(begin(nil, kindLinked), module...))
 }
 
 // run loads one module, whose code is in the folder, and then makes one call after the other.
@@ -149,16 +160,18 @@ func (w *worker) run(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
+	prepared.Wasm = bytes.Clone(prepared.Wasm) // the module keeps it, and the next message replaces the frame
+	prepared.Module = bytes.Clone(prepared.Module)
 	prepared.Folder = folder
 	asItCame, known := prepared.Wasm == nil, len(prepared.Start) > 0
 	w.module, err = w.engine.LoadPrepared(ctx, prepared)
-	report := loaded{}
+	report := &sandbox.Prepared{}
 	switch {
 	case err != nil:
 	case asItCame: // the host keeps nothing else of the module, so each process makes the start
-		report.abi, report.imports = w.module.ABI(), w.module.Imports()
+		report.ABI, report.Imports = w.module.ABI(), w.module.Imports()
 	case !known && len(prepared.Start) > 0:
-		report.start, report.data = prepared.Start, prepared.Data
+		report.Start, report.Data = prepared.Start, prepared.Data
 	}
 	debug.SetGCPercent(collect)
 	if err := w.send(appendDone(begin(w.frame, kindDone), failureOf(err), report)); err != nil {

@@ -120,6 +120,9 @@ func (m *Module) startNow(ctx context.Context, demoted bool) (*process, error) {
 	if err != nil {
 		return nil, hostFailed(errors.New("worker: the process ended while it loaded the module"), sandbox.ErrSpoiled) // its code may be at fault
 	}
+	if failed.refusal != nil {
+		return nil, failed.refusal
+	}
 	return nil, hostFailed(fmt.Errorf("worker: loading the module: %w", failed))
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/starling-host/starling/host/internal/jail"
 	"github.com/starling-host/starling/host/internal/program"
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 // process is a worker as the host sees it. One goroutine at a time talks to it;
@@ -27,10 +28,10 @@ type process struct {
 	out    *os.File
 	report Report
 
-	writing sync.Mutex // a cancellation may come while an answer is written
-	frame   []byte     // guarded by writing
-	calls   uint64     // that were made
-	loaded  *loaded    // from the load of the module, until the host has taken it
+	writing sync.Mutex        // a cancellation may come while an answer is written
+	frame   []byte            // guarded by writing
+	calls   uint64            // that were made
+	loaded  *sandbox.Prepared // from the load of the module, until the host has taken it
 
 	watch   *watch
 	logger  *slog.Logger

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/internal/jail"
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 // mark is the variable that makes a process a worker. Its value is the
@@ -17,12 +18,14 @@ const mark = "STARLING_HOST_WORKER"
 // settings are what a worker receives before it is locked down. The host
 // makes them: nothing in them comes from a module.
 type settings struct {
-	Compile    bool          // compile one module into Folder and exit; link one without a Folder
-	Foreground bool          // see Compiler
-	Machine    bool          // see sandbox.Config
-	Profile    bool          // report to the Profile of sandbox.Observers
-	Source     bool          // the same
-	Progress   bool          // the same
+	Compile    bool // read one module, with Rewrite, and compile it into Folder if there is one
+	Link       bool // link one component instead
+	Foreground bool // see Compiler
+	Machine    bool // see sandbox.Config
+	Profile    bool // report to the Profile of sandbox.Observers
+	Source     bool // the same
+	Progress   bool // the same
+	Rewrite    sandbox.RewriteOptions
 	Folder     string        // where compiled code is, if any: read, or written to compile
 	Demoted    bool          // from the beginning
 	Memory     uint64        // bytes of writable memory, see jail.Config

@@ -3,6 +3,7 @@ package worker
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/starling-host/starling/abi"
@@ -50,7 +51,8 @@ func TestProcessesBeginWithAHeavyStart(t *testing.T) {
 				p.Data[n].Bytes[at+10], changed = '7', true
 			}
 		}
-		if m.loading, err = p.Encode(); err != nil || !changed {
+		pieces, err := p.Encode()
+		if m.loading = slices.Concat(pieces...); err != nil || !changed {
 			t.Fatalf("%+v: %v, changed %v", c, err, changed)
 		}
 		e.drop(func(*idleProcess) bool { return true })

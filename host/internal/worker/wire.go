@@ -91,8 +91,10 @@ func (f *fields) text() string {
 	return string(b)
 }
 
-func (f *fields) texts() (texts []string) {
-	for n := f.uint(); n > 0 && !f.bad; n-- {
+// texts returns at most so many.
+func (f *fields) texts(most int) (texts []string) {
+	n := f.uint()
+	for f.bad = f.bad || n > uint64(most); n > 0 && !f.bad; n-- {
 		texts = append(texts, f.text())
 	}
 	return texts
@@ -106,37 +108,38 @@ func (f *fields) end() error {
 	return nil
 }
 
-// loaded is what a process reports of the module that it has loaded, see sandbox.Prepared.
-type loaded struct {
-	start   []byte // that other processes may begin with; empty for none
-	data    []rewrite.Segment
-	abi     string   // these are for a host that has not read the module itself
-	imports []string // sorted
-}
-
-// appendDone writes the body of kindDone.
-func appendDone(b []byte, failed *failure, s loaded) []byte {
-	b = appendBytes(failed.append(b), s.start)
-	b = appendUint(b, uint64(len(s.data)))
-	for _, d := range s.data {
+// appendDone writes the body of kindDone: why there is no result for the module, or what the process
+// knows of it. That is what sandbox.Read returns. Of a module that it has loaded, it is the start that
+// other processes may begin with, or ABI and imports if the host has not had the module read.
+func appendDone(b []byte, failed *failure, p *sandbox.Prepared) []byte {
+	b = appendBytes(failed.append(b), p.Start)
+	b = appendUint(b, uint64(len(p.Data)))
+	for _, d := range p.Data {
 		b = appendBytes(appendUint(b, uint64(d.Offset)), d.Bytes)
 	}
-	return appendTexts(appendBytes(b, s.abi), s.imports)
+	b = appendTexts(appendTexts(appendTexts(appendBytes(b, p.ABI), p.Imports), p.Globals), p.First)
+	b = appendBytes(appendBytes(b, p.Wasm), p.Code[:])
+	return appendUint(appendUint(b, uint64(p.Size)), p.Reserve)
 }
 
 // parseDone reads the body of kindDone. What it returns belongs to the frame.
-func parseDone(body []byte) (*failure, *loaded, error) {
+func parseDone(body []byte) (*failure, *sandbox.Prepared, error) {
 	f := fields{b: body}
-	failed, s := f.failure(), &loaded{start: f.bytes()}
+	failed, p, limits := f.failure(), &sandbox.Prepared{Start: f.bytes()}, rewrite.DefaultLimits()
 	n := f.uint()
-	f.bad = f.bad || n > sandbox.MaxStart/4096 // no page is smaller
+	if f.bad = f.bad || n > uint64(limits.DataSegments); !f.bad { // a start has one for each page at most
+		p.Data = make([]rewrite.Segment, 0, min(n, uint64(len(f.b))/12)) // which each takes at least
+	}
 	for ; n > 0 && !f.bad; n-- {
 		offset := f.uint()
 		f.bad = f.bad || offset > math.MaxUint32
-		s.data = append(s.data, rewrite.Segment{Offset: uint32(offset), Bytes: f.bytes()})
+		p.Data = append(p.Data, rewrite.Segment{Offset: uint32(offset), Bytes: f.bytes()})
 	}
-	s.abi, s.imports = f.text(), f.texts()
-	return failed, s, f.end()
+	p.ABI, p.Imports, p.Globals, p.First = f.text(), f.texts(limits.Imports), f.texts(limits.Globals), f.texts(limits.Exports)
+	p.Wasm = f.bytes()
+	f.bad = copy(p.Code[:], f.bytes()) != len(p.Code) || f.bad
+	p.Size, p.Reserve = int(f.uint()), f.uint()
+	return failed, p, f.end()
 }
 
 // request is the body of kindCall.
@@ -162,7 +165,7 @@ func parseRequest(body []byte) (request, error) {
 	}
 	r.call.StopAt, r.call.Rules = f.uint(), uint32(f.uint())
 	r.call.Tool = f.text()
-	r.call.Args, r.call.Env = f.texts(), f.texts()
+	r.call.Args, r.call.Env = f.texts(math.MaxInt), f.texts(math.MaxInt)
 	r.call.Input = f.bytes()
 	return r, f.end()
 }

@@ -27,7 +27,7 @@ func TestMessagesSurviveTheWay(t *testing.T) {
 		if err != nil || e.meter != meter || !bytes.Equal(e.request, document) {
 			t.Fatalf("effect %+v, %v", e, err)
 		}
-		sent := result{meter: meter, err: &failure{classLimit, meter.Log}, output: document}
+		sent := result{meter: meter, err: &failure{class: classLimit, text: meter.Log}, output: document}
 		r, err := parseResult(body(sent.append(begin(nil, kindResult), false)), sandbox.Meter{Log: meter.Log})
 		if err != nil || r.meter != meter || *r.err != *sent.err || !bytes.Equal(r.output, document) {
 			t.Fatalf("result %+v, %v", r, err)
@@ -65,7 +65,7 @@ func TestWorkerProtocolViolations(t *testing.T) {
 			return err
 		}},
 		{"an unknown class", func() error { _, _, err := parseDone([]byte{byte(classes)}); return err }},
-		{"more than its fields", func() error { _, _, err := parseDone(append(appendDone(nil, nil, loaded{}), 0)); return err }},
+		{"more than its fields", func() error { _, _, err := parseDone(append(appendDone(nil, nil, &sandbox.Prepared{}), 0)); return err }},
 		{"more pieces than there are pages", func() error {
 			_, _, err := parseDone(append(appendBytes((*failure)(nil).append(nil), "{}"), bytes.Repeat([]byte{0, 0, 0, 0, 1, 0, 0, 0}, 1<<10)...))
 			return err
@@ -102,7 +102,8 @@ func FuzzFromWorker(f *testing.F) {
 	var good bytes.Buffer
 	for _, frame := range [][]byte{
 		append(begin(nil, kindReady), `{"Layers":[{"Name":"landlock","On":true}]}`...),
-		appendDone(begin(nil, kindDone), &failure{classOwn, "no"}, loaded{[]byte("{}"), []rewrite.Segment{{Offset: 5, Bytes: []byte("b")}}, "starling:v1", []string{"now"}}),
+		appendDone(begin(nil, kindDone), &failure{class: classOwn, text: "no"}, &sandbox.Prepared{Start: []byte("{}"), Data: []rewrite.Segment{{Offset: 5, Bytes: []byte("b")}}, ABI: "starling:v1", Imports: []string{"now"}}),
+		appendDone(begin(nil, kindDone), failureOf(&rewrite.Refusal{What: "locals", Func: -1, Offset: 7, Hint: "fewer"}), &sandbox.Prepared{}),
 		appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), sandbox.Meter{Fuel: 3, Log: "a"}, true), "GET"),
 		append(begin(nil, kindObserved), reportEnter, 3, 1, reportImport, 0, 2, reportLeave, 0, 1, reportLine, 2, 1, 7, 1, 0, 0, 0, 'f', 0, 0, 0, 0, reportEnd, 0, 1, reportModule, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, reportFunction, 1, 3, 1, 0, 0, 0, 'f', reportSource, 7, 2, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, reportProgress, 0, 9),
 		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}")}.append(begin(nil, kindResult), false),

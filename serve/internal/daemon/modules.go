@@ -143,7 +143,9 @@ const SignatureHeader = "Starling-Signature"
 // install adds a module to the tenant. If the tenant has the same module under the same name, it
 // stays unchanged. For a component, the module is the core module that joins its parts.
 func (d *Daemon) install(ctx context.Context, a Account, name string, upload, signature []byte) (installed owned, created bool, err error) {
-	source, err := guest.FromBytes(ctx, d.config.Isolated, name, upload)
+	source, err := guest.FromBytes(ctx, d.config.Isolated, name, upload, func(bytes int) error {
+		return share.Hold(ctx, share.Module*int64(bytes))
+	})
 	if err != nil {
 		return owned{}, false, refused(err)
 	}

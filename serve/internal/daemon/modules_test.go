@@ -20,6 +20,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -155,13 +156,19 @@ func TestUploadsAreCounted(t *testing.T) {
 	}
 }
 
+// linkedBytes is the size of what the component of a few bytes becomes.
+const linkedBytes = 8 << 20
+
 // hanging links nothing until the client hangs up.
 type hanging struct {
 	guest.Observable
 	linking chan struct{}
 }
 
-func (h hanging) Link(ctx context.Context, _ []byte) ([]byte, error) {
+func (h hanging) Link(ctx context.Context, _ []byte, room func(int) error) ([]byte, error) {
+	if err := room(linkedBytes); err != nil {
+		return nil, err
+	}
 	h.linking <- struct{}{}
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -196,6 +203,12 @@ func TestComponentsAreLinkedWhereModulesAreIsolated(t *testing.T) {
 		case <-h.linking:
 		case <-ended:
 			t.Fatalf("upload %d: the engine for modules of tenants was not asked", i)
+		}
+		var usage struct {
+			InFlight struct{ Bytes int } `json:"in_flight"`
+		}
+		if answer := w.do("alice", "GET", "/api/v1/usage", "", nil); json.Unmarshal(answer.Body.Bytes(), &usage) != nil || usage.InFlight.Bytes < share.Module*linkedBytes {
+			t.Errorf("the tenant's account of a module that a component becomes: %s", answer.Body)
 		}
 		hangUp()
 		<-ended

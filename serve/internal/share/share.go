@@ -50,7 +50,8 @@ const (
 // empty objects and arrays, records, and long strings: a document takes 12 to 37 times its
 // size while it is parsed, checked and given to a tool; the payload of an event 8 to 19 times
 // while it is written as JSON. Events of a replayed run stay in memory, and so does a module,
-// beside the host's rewritten form. A view of a run keeps a span for each event.
+// beside what the process that read it returns and a worker receives: its data, and its sections but the
+// code. A view of a run keeps a span for each event.
 const (
 	Document = 32
 	Event    = 16
