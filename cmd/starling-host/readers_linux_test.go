@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/fairtest"
+	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -44,9 +45,15 @@ func readings(runs []string) []reading {
 		left.Unread = true
 		unread = append(unread, left)
 	}
+	loops, costly := wasmtest.Forever(), &wasmtest.Module{Customs: []wasmtest.Custom{{Name: "x", Body: stamp}}}
+	*loops = append((*loops)[:0], strings.Repeat("\x03\x40\x0b", 20)...) // loop end
+	for range 38_000 {
+		costly.Funcs = append(costly.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Code: loops})
+	}
 	array := "[" + strings.Repeat("0,", 499_000) + "0]"
 	ok := []int{http.StatusOK}
 	return []reading{
+		{"modules that cost much to check", 8, []request{{Method: "POST", Path: "/api/v1/modules?name=costly", Type: "application/wasm", Body: costly.Bytes()}}, []int{http.StatusUnprocessableEntity}},
 		{"search", 60, []request{tool("search_runs", map[string]any{"query": "no such text", "run_limit": 1000, "max_examined_events": 50000})}, ok},
 		{"runs", 60, api, ok},
 		{"tools over the log", 60, []request{
