@@ -3,6 +3,7 @@ module github.com/starling-host/starling
 go 1.26.0
 
 require (
+	github.com/BurntSushi/toml v1.6.0
 	github.com/evanw/esbuild v0.28.2
 	github.com/fxamacker/cbor/v2 v2.9.6
 	github.com/getkin/kin-openapi v0.133.0

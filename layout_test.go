@@ -39,6 +39,7 @@ var importers = map[string][]string{
 	"github.com/oklog/ulid/v2":                          {"eventlog/event"},
 	"github.com/goccy/go-yaml":                          {"runtime/config"},
 	"github.com/santhosh-tekuri/jsonschema/v6":          {"runtime/internal/validate"},
+	"github.com/BurntSushi/toml":                        {"host/internal/registry"},
 	"github.com/spf13/cobra":                            {"cmd/starling-host"},
 	"github.com/spf13/pflag":                            {"cmd/starling-host"}, // cobra's own
 	"github.com/schollz/progressbar/v3":                 {"cmd/starling-host"},

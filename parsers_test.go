@@ -41,6 +41,7 @@ var parsers = map[string][]string{
 	"golang.org/x/net/html": {"NewTokenizer", "Parse", "ParseFragment"},
 
 	"github.com/fxamacker/cbor/v2":             {"NewDecoder", "Unmarshal", "UnmarshalFirst", "Wellformed"},
+	"github.com/BurntSushi/toml":               {"Decode", "NewDecoder", "Unmarshal"},
 	"github.com/goccy/go-yaml":                 {"NewDecoder", "Unmarshal", "UnmarshalWithOptions", "YAMLToJSON"},
 	"github.com/goccy/go-yaml/lexer":           {"Tokenize"},
 	"github.com/goccy/go-yaml/parser":          {"Parse", "ParseBytes", "ParseFile"},

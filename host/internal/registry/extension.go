@@ -1,15 +1,14 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 
+	"github.com/BurntSushi/toml"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/internal/work"
@@ -36,128 +35,65 @@ func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables, err := parseManifest(work.For(ctx, len(text)), string(text))
-	if err != nil {
+	var m manifest
+	if err := decodeTOML(ctx, text, &m); err != nil {
 		return nil, broken("%v", err)
 	}
-	var module string
 	var actions []component.Action
-	for _, t := range tables {
-		switch t.name {
-		case "runtime":
-			module = t.values["module"]
-		case "tools":
-			a := component.Action{ID: t.values["id"], Description: t.values["description"], Schema: abi.JSON(`{"type":"object"}`)}
-			if schema := t.values["input_schema_ref"]; schema != "" {
-				if a.Schema, err = read(schema); err != nil {
-					return nil, err
-				}
-				if !json.Valid(a.Schema) {
-					return nil, broken("%s is not JSON", schema)
-				}
+	for _, t := range m.Tools {
+		a := component.Action{ID: t.ID, Description: t.Description, Schema: abi.JSON(`{"type":"object"}`)}
+		if t.Schema != "" {
+			if a.Schema, err = read(t.Schema); err != nil {
+				return nil, err
 			}
-			actions = append(actions, a)
-		case "tools.credentials":
-			if host := audience.FindStringSubmatch(t.values["audience"]); host != nil && len(actions) > 0 {
-				a := &actions[len(actions)-1]
-				a.Hosts = append(a.Hosts, host[1])
-				if bearer.MatchString(t.values["injection"]) && a.Address == "" {
-					a.Address, a.Authorization = "https://"+host[1]+"/", "Bearer {{secret:"+strings.ToUpper(t.values["handle"])+"}}"
-				}
+			if !json.Valid(a.Schema) {
+				return nil, broken("%s is not JSON", t.Schema)
 			}
 		}
+		for _, c := range t.Credentials {
+			host, way := c.Audience.Host, c.Injection
+			if !audience.MatchString(host) {
+				continue
+			}
+			a.Hosts = append(a.Hosts, host)
+			if way.Type == "header" && way.Name == "authorization" && way.Prefix == "Bearer " && a.Address == "" {
+				a.Address, a.Authorization = "https://"+host+"/", "Bearer {{secret:"+strings.ToUpper(c.Handle)+"}}"
+			}
+		}
+		actions = append(actions, a)
 	}
-	if module == "" {
+	if m.Runtime.Module == "" {
 		return nil, broken("[runtime] names no module: only extensions in WebAssembly have one")
 	}
-	b, err := read(module)
+	b, err := read(m.Runtime.Module)
 	if err != nil {
 		return nil, err
-	}
-	if len(b) > MaxModuleBytes {
-		return nil, broken("%s has more than %d bytes", module, MaxModuleBytes)
 	}
 	return component.Link(work.For(ctx, len(b)), b, actions...)
 }
 
-// audience finds the host that a credential of a manifest is for.
-var audience = regexp.MustCompile(`host = "([a-z0-9.:-]+)"`)
+// audience is the form of the host that a credential is for.
+var audience = regexp.MustCompile(`^[a-z0-9.:-]+$`)
 
-// bearer finds the one way in which extensions send a credential.
-var bearer = regexp.MustCompile(`type = "header", name = "authorization", prefix = "Bearer "`)
-
-// table is a table of a manifest: the strings in it, and other values as their text.
-type table struct {
-	name   string
-	values map[string]string
-}
-
-// heldByLine is what a line of a manifest takes at most beside its text: an empty table.
-const heldByLine = 256
-
-// parseManifest reads the tables of a TOML file in the subset that manifests need: strings on one
-// line. Other values may span several lines.
-func parseManifest(b *work.Budget, text string) (tables []table, err error) {
-	depth, quoted, i := 0, false, -1
-	for line := range strings.SplitSeq(text, "\n") {
-		i++
-		line = strings.TrimSpace(line)
-		if err := cmp.Or(b.Spend(1+len(line)/64), b.Hold(heldByLine+2*len(line))); err != nil {
-			return nil, err
-		}
-		switch {
-		case quoted || depth == 0 && strings.Contains(line, `"""`): // a long string, which manifests do not need
-			quoted = quoted != (strings.Count(line, `"""`)%2 == 1)
-			continue
-		case depth > 0:
-			depth += nesting(line)
-			continue
-		case line == "" || line[0] == '#':
-			continue
-		case line[0] == '[':
-			name, _, _ := strings.Cut(strings.TrimLeft(line, "["), "]")
-			tables = append(tables, table{strings.TrimSpace(name), map[string]string{}})
-			continue
-		}
-		key, value, ok := strings.Cut(line, "=")
-		if !ok {
-			return nil, fmt.Errorf("line %d is not a key with a value", i+1)
-		}
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		if quote, err := strconv.QuotedPrefix(value); err == nil && value[0] == '"' {
-			if value, err = strconv.Unquote(quote); err != nil {
-				return nil, fmt.Errorf("line %d: %v", i+1, err)
-			}
-		} else {
-			depth = nesting(value)
-		}
-		if len(tables) > 0 {
-			tables[len(tables)-1].values[key] = value
+// manifest is what a host needs of the manifest of an extension.
+type manifest struct {
+	Runtime struct{ Module string }
+	Tools   []struct {
+		ID, Description string
+		Schema          string `toml:"input_schema_ref"`
+		Credentials     []struct {
+			Handle    string
+			Audience  struct{ Host string }
+			Injection struct{ Type, Name, Prefix string }
 		}
 	}
-	return tables, nil
 }
 
-// nesting is how many brackets a line of a value opens, outside of strings.
-func nesting(line string) (n int) {
-	in := byte(0)
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; {
-		case in == '"' && c == '\\':
-			i++
-		case in != 0:
-			if c == in {
-				in = 0
-			}
-		case c == '"' || c == '\'':
-			in = c
-		case c == '#':
-			return n
-		case c == '[' || c == '{':
-			n++
-		case c == ']' || c == '}':
-			n--
-		}
+// decodeTOML reads a file of a tool's folder. The time of the library grows with the square of its size.
+func decodeTOML(ctx context.Context, text []byte, into any) error {
+	budget := work.For(ctx, len(text))
+	if err := budget.Spend(min(len(text), 1<<20) * (len(text) >> 10)); err != nil {
+		return err
 	}
-	return n
+	return toml.Unmarshal(text, into)
 }

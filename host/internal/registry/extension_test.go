@@ -53,8 +53,8 @@ id = "notes.drop"
 		"a link that leaves":  {strings.ReplaceAll(whole, "schemas/find.json", "schemas/link.json"), "which is outside of its folder"},
 		"no JSON":             {strings.ReplaceAll(whole, "schemas/find.json", "manifest.toml"), "manifest.toml is not JSON"},
 		"two of the name":     {whole + "[[tools]]\nid = \"notes.drop\"\n", "two tools of the manifest are named notes_drop"},
-		"many empty tables":   {strings.Repeat("[\n", 1<<20), "costs more than its size allows"},
-		"a broken line":       {whole + "nonsense\n", "is not a key with a value"},
+		"a broken line":       {whole + "nonsense\n", "expected '.' or '='"},
+		"nested":              {"a = " + strings.Repeat("[", 1<<18), "costs more than its size allows"},
 		"not a tool's folder": {strings.ReplaceAll(whole, "wasm/notes.wasm", "wasm/values.wasm"), "does not export near:agent/tool"},
 	} {
 		t.Run(name, func(t *testing.T) {

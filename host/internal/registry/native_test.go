@@ -142,7 +142,8 @@ func TestHostileRust(t *testing.T) {
 		"an SDK outside":         {rust(plain, "Cargo.toml", manifest+tool+"starling-tool = { path = \"../outside\" }\n"), "outside of its folder"},
 		"an SDK from a registry": {rust(plain, "Cargo.toml", manifest+tool+"starling-tool = \"1\"\n"), "from elsewhere"},
 		"an error":               {rust(plain + "\nfn f() -> u8 { \"\" }"), "/tool/src/lib.rs:2:16"},
-		"no edition":             {rust(plain, "Cargo.toml", "[package]\nedition = \n"), ""},
+		"no edition":             {rust(plain, "Cargo.toml", "[package]\nname = \"a\"\n"), ""},
+		"no value":               {rust(plain, "Cargo.toml", "[package]\nedition = \n"), "Cargo.toml: toml: line 2"},
 		"programs of the folder": {rust(plain, ".cargo/config.toml", "[build]\nrustc-wrapper = \"./bin/rustc\"\n", "bin/rustc", runs, "rustc", runs, "wasm-ld", runs, "rust-lld", runs,
 			"bin/rust-lld", runs, "rust-toolchain.toml", "[toolchain]\npath = \".\"\n"), ""},
 	})

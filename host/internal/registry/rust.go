@@ -3,11 +3,11 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -45,7 +45,7 @@ func (n *native) findRust(ctx context.Context) (string, error) {
 // compileRust compiles the SDK and then the tool. The library that the SDK becomes is
 // cached, too, because it takes most of the time.
 func (n *native) compileRust(ctx context.Context) error {
-	c, err := n.readCargo()
+	c, err := n.readCargo(ctx)
 	if err != nil {
 		return err
 	}
@@ -97,47 +97,41 @@ type crate struct {
 	sdk     string // the folder of the SDK, or empty
 }
 
-var (
-	cargoEdition = regexp.MustCompile(`(?m)^\s*edition\s*=\s*["'](\d+)`)
-	cargoSDK     = regexp.MustCompile(`(?m)^\s*["']?starling-tool["']?\s*=.*\bpath\s*=\s*["']([^"']+)`)
-	cargoKey     = regexp.MustCompile(`^\s*["']?([\w-]+)`)
-	cargoProgram = regexp.MustCompile(`(?m)^\s*(build|proc[-_]macro)\s*=`)
-)
-
 // readCargo reads what a build of the SDK and the tool needs of Cargo.toml, and refuses a
 // tool that needs more: cargo would execute what other crates bring.
-func (n *native) readCargo() (crate, error) {
+func (n *native) readCargo(ctx context.Context) (crate, error) {
 	text, err := keyfile.ReadFile(filepath.Join(n.dir, "Cargo.toml"), maxSources)
 	if err != nil {
 		return crate{}, fmt.Errorf("registry: %w", err)
 	}
-	c := crate{edition: "2015"}
-	if match := cargoEdition.FindSubmatch(text); match != nil {
-		c.edition = string(match[1])
+	var m struct {
+		Package, Lib, Dependencies map[string]any
+		Features, Target           any
+		Build                      any `toml:"build-dependencies"`
 	}
-	needs := ""
-	for section := range strings.SplitSeq("\n"+string(text), "\n[") {
-		header, body, _ := strings.Cut(section, "]")
-		kind, name, _ := strings.Cut(header, ".")
-		switch {
-		case header == "dependencies":
-			for line := range strings.Lines(body) {
-				if key := cargoKey.FindStringSubmatch(line); key != nil && key[1] != "starling-tool" {
-					needs = "the crate " + key[1]
-				}
-			}
-			if match := cargoSDK.FindStringSubmatch(body); match != nil {
-				c.sdk = path.Clean(match[1])
-			} else if strings.Contains(body, "starling-tool") {
-				needs = "the crate starling-tool from elsewhere than a path in the folder"
-			}
-		case kind == "dependencies":
+	if err := decodeTOML(ctx, text, &m); err != nil {
+		return crate{}, &Error{Ref: n.ref, Reason: "Cargo.toml: " + err.Error()}
+	}
+	c, needs := crate{edition: "2015"}, ""
+	if edition, ok := m.Package["edition"].(string); ok {
+		c.edition = edition
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Dependencies)) {
+		if name != "starling-tool" {
 			needs = "the crate " + name
-		case slices.Contains([]string{"features", "build-dependencies", "target"}, kind):
-			needs = "the section " + header + " of Cargo.toml"
-		case cargoProgram.MatchString(body) && (kind == "package" || kind == "lib"):
-			needs = "a program that runs during the build"
+		} else if from, _ := m.Dependencies[name].(map[string]any); from["path"] == nil {
+			needs = "the crate starling-tool from elsewhere than a path in the folder"
+		} else {
+			c.sdk = path.Clean(fmt.Sprint(from["path"]))
 		}
+	}
+	for section, value := range map[string]any{"build-dependencies": m.Build, "features": m.Features, "target": m.Target} {
+		if value != nil {
+			needs = "the section " + section + " of Cargo.toml"
+		}
+	}
+	if m.Package["build"] != nil || m.Lib["proc-macro"] != nil || m.Lib["proc_macro"] != nil {
+		needs = "a program that runs during the build"
 	}
 	if _, build := n.files["build.rs"]; build {
 		needs = "build.rs"
