@@ -32,6 +32,9 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("no %s %q", e.What, e.Name)
 }
 
+// Advice implements [hint.Hinted].
+func (e *NotFoundError) Advice() string { return e.Hint }
+
 // Unwrap returns [eventlog.ErrRunNotFound] for a run.
 func (e *NotFoundError) Unwrap() error {
 	if e.What == "run" {
@@ -59,7 +62,7 @@ type AllowError struct {
 }
 
 // Error names the host.
-func (e *AllowError) Error() string { return fmt.Sprintf("%q: %v", e.Host, e.Err) }
+func (e *AllowError) Error() string { return fmt.Sprintf("%q: %s", e.Host, PlainError(e.Err)) }
 
 // Unwrap returns the cause.
 func (e *AllowError) Unwrap() error { return e.Err }

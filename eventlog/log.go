@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/hint"
 )
 
 // Errors that callers tell apart with errors.Is. The first six texts are part
@@ -23,9 +24,9 @@ var (
 	// ErrReadOnly is returned by writes to a log that was opened for reading.
 	ErrReadOnly = errors.New("eventlog: log is read-only")
 	// ErrSchemaOutdated means that the file has an older layout; see [Database].MigrateSchema.
-	ErrSchemaOutdated = errors.New("eventlog: schema outdated; run migrate")
+	ErrSchemaOutdated = hint.New("eventlog: schema outdated; run migrate", "upgrade the database: starling-host migrate DB")
 	// ErrSchemaTooNew means that a newer program wrote the file, or the run.
-	ErrSchemaTooNew = errors.New("eventlog: schema too new for this binary")
+	ErrSchemaTooNew = hint.New("eventlog: schema too new for this binary", "a newer starling-host wrote it, or one before the first release; list the formats that this one reads: starling-host version")
 	// ErrLogStopped wraps the failure that stopped the log. Acknowledged events are durable,
 	// others may or may not be, and runs that lost events stay failed in this process. Once
 	// the cause is gone, a log in a database starts again by itself, from the database's
@@ -39,7 +40,7 @@ var (
 	// time or room. Nothing was done, and the same may succeed later.
 	ErrUnavailable = errors.New("eventlog: the database cannot be reached")
 	// ErrRunNotFound means that the log holds no event of that run.
-	ErrRunNotFound = errors.New("eventlog: run not found")
+	ErrRunNotFound = hint.New("eventlog: run not found", "list the runs with: starling-host runs DB")
 	// ErrModuleNotFound means that the log holds no module with that digest.
 	ErrModuleNotFound = errors.New("eventlog: module not found")
 )
@@ -58,6 +59,14 @@ func (e *MissingTableError) Error() string {
 		return "eventlog: schema outdated: the database has no table " + e.Table + ", because an earlier version wrote it"
 	}
 	return e.Unwrap().Error() + ": the database has no table " + e.Table
+}
+
+// Advice implements [hint.Hinted].
+func (e *MissingTableError) Advice() string {
+	if e.Earlier {
+		return "its runs can be read; to add to them, take them to a new database: starling-host archive DB runs.ndjson, then: starling-host import NEW.db runs.ndjson"
+	}
+	return "see what else is missing: starling-host doctor DB"
 }
 
 // Unwrap returns [ErrLogCorrupt] or [ErrSchemaOutdated].

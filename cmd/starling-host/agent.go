@@ -208,9 +208,8 @@ func explainAgent(err error) error {
 
 // explainFile describes an error in a file, such as an agent's or its script.
 func explainFile(err error) error {
-	bad, ok := errors.AsType[*config.Error](err)
-	if !ok {
-		return &failure{code: exitUsage, message: starling.PlainError(err)}
+	if errors.As(err, new(*config.Error)) {
+		return explain(err)
 	}
-	return &failure{code: exitUsage, message: bad.Message(), details: printableLines(bad.Excerpt()), hint: bad.Hint}
+	return &failure{code: exitUsage, message: starling.PlainError(err)}
 }

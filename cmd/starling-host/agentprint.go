@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -37,7 +38,7 @@ func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events 
 func stayedOpen(runID string, err error, f agentFlags) error {
 	for _, refused := range []error{agent.ErrRunAlreadyTerminal, agent.ErrAgentChanged, agent.ErrPartialToolCall, agent.ErrRunInUse, agent.ErrNoModel} {
 		if errors.Is(err, refused) {
-			return &failure{code: exitUsage, message: starling.PlainError(err), hint: resumeHints[refused]}
+			return &failure{code: exitUsage, message: starling.PlainError(err), hint: hint.Of(err)}
 		}
 	}
 	if errors.Is(err, event.ErrEncrypted) {
@@ -48,14 +49,6 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 		out.hint = "the run is open; go on with: " + pasteable("starling-host agent resume --agent "+shellWord(f.file), named(f.database), runID)
 	}
 	return &out
-}
-
-// resumeHints are hints for runs that cannot be resumed.
-var resumeHints = map[error]string{
-	agent.ErrRunAlreadyTerminal: "a copy in which it has not ended can be gone on with: starling-host fork DB RUN SEQ FILE",
-	agent.ErrAgentChanged:       "name the agent that began it with --agent, as it was then",
-	agent.ErrPartialToolCall:    "without --no-reissue they are made again",
-	agent.ErrNoModel:            "a direct call of a tool is made anew with: starling-host run",
 }
 
 // agentPrinter prints a run. The texts of the model and of tools are hostile.

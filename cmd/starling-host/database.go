@@ -200,18 +200,9 @@ func unreadable(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, eventlog.ErrSchemaTooNew) || errors.Is(err, eventlog.ErrSchemaOutdated) {
 		return err
 	}
-	f := &failure{code: exitFailed, message: "the log cannot be read: " + starling.PlainError(err)}
-	switch {
-	case errors.As(err, new(*eventlog.MissingTableError)):
-		f.code, f.hint = exitInvalid, missingHint
-	case eventlog.IsVerdict(err), errors.Is(err, store.ErrNotLog):
+	f := &failure{code: exitFailed, message: "the log cannot be read: " + starling.PlainError(err), hint: hintOf(err)}
+	if errors.As(err, new(*eventlog.MissingTableError)) || eventlog.IsVerdict(err) || errors.Is(err, store.ErrNotLog) {
 		f.code = exitInvalid
-	case store.DiskFailed(err):
-		f.hint = diskHint
-	case errors.Is(err, store.ErrForeignWAL):
-		f.hint = foreignWALHint
-	case errors.Is(err, store.ErrWALNotReadable):
-		f.hint = "copy it, and the -wal beside it, to a folder that you can write to"
 	}
 	return f
 }
@@ -225,15 +216,6 @@ func interrupted(ctx context.Context, err error, what string, done, all int) err
 	return &failure{code: exitFailed, message: fmt.Sprintf("%d of %s %s; then %s", done, plural(all, "run"), what, starling.PlainError(err)),
 		hint: "of the rest nothing is known: run the command again when the database can be read"}
 }
-
-// missingHint is for a database that lacks a table.
-const missingHint = "see what else is missing: starling-host doctor DB"
-
-// diskHint is for a disk that failed or is full.
-const diskHint = "make room on the disk, or mend it; also to read takes a little room beside the database: df -h"
-
-// foreignWALHint is for a backup that was copied over a database.
-const foreignWALHint = "to keep the backup, move the -wal away; the next time: starling-host restore BACKUP DB"
 
 // access is the access that a command needs to a database.
 type access int

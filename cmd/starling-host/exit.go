@@ -18,10 +18,12 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // The exit codes. They are a contract: "starling-host help exit-codes".
@@ -96,140 +98,129 @@ func silent(code int) error {
 	return &failure{code: code}
 }
 
+// kinds are errors of other packages that say all there is: the code of each, the beginning of its
+// text, and what is printed in place of that. Further lines of the text are details.
+var kinds = []struct {
+	in       func(error) error
+	code     int
+	from, to string
+}{
+	{in[*starling.NotFoundError], exitUsage, "", ""},
+	{in[*starling.AllowError], exitUsage, "", "--allow-host "},
+	{in[*starling.InputError], exitUsage, "", ""},
+	{in[*toolcase.Error], exitUsage, "", ""},
+	{in[*keyfile.NotPrivateError], exitUsage, "", ""},
+	{in[*artifact.Error], exitUsage, "artifact: ", ""},
+	{in[*guest.SourceError], exitUsage, "registry: ", ""},
+	{in[*sandbox.Refusal], exitRefused, "rewrite: ", "module refused: "},
+	{in[*guest.DescriptionError], exitRefused, "guest: the module's", "module refused: its"},
+	{in[*guest.RecordedError], exitRefused, "recorded: ", ""},
+	{in[*agent.UnsupportedError], exitRefused, "replay: ", ""},
+}
+
+// in returns the error of a type in a chain, or nil.
+func in[T error](err error) error {
+	if e, ok := errors.AsType[T](err); ok {
+		return e
+	}
+	return nil
+}
+
 // explain converts an error of the packages below into the printed failure.
 func explain(err error) *failure {
-	var (
-		known       *failure
-		found       *guest.SourceError
-		named       *artifact.Error
-		refusal     *sandbox.Refusal
-		description *guest.DescriptionError
-		schema      *tool.SchemaError
-		syntax      *canon.SyntaxError
-		unsupported *agent.UnsupportedError
-		missing     *guest.RecordedError
-		absent      *starling.NotFoundError
-		unopened    *starling.OpenError
-		allow       *starling.AllowError
-		input       *starling.InputError
-		badCase     *toolcase.Error
-		notPrivate  *keyfile.NotPrivateError
-	)
-	switch {
-	case errors.As(err, &known):
+	if known, ok := errors.AsType[*failure](err); ok {
 		return known
-	case errors.As(err, &absent):
-		return &failure{code: exitUsage, message: absent.Error(), hint: absent.Hint}
-	case errors.As(err, &unopened):
+	}
+	if unopened, ok := errors.AsType[*starling.OpenError](err); ok {
 		return explainOpen(unopened)
-	case errors.As(err, &allow):
-		return &failure{code: exitUsage, message: fmt.Sprintf("--allow-host %q: %s", allow.Host, starling.PlainError(allow.Err))}
-	case errors.As(err, &input):
-		return &failure{code: exitUsage, message: input.Error(), hint: "pass a shorter input, or raise resources.limits.input of the policy"}
-	case errors.As(err, &badCase):
-		return &failure{code: exitUsage, message: badCase.Error(), hint: badCase.Hint}
-	case errors.As(err, &notPrivate):
-		return &failure{code: exitUsage, message: notPrivate.Error(), hint: pasteable("chmod 600", notPrivate.Path)}
-	case errors.As(err, &named):
-		codes := map[artifact.Kind]int{artifact.Wrong: exitUsage, artifact.Failed: exitFailed, artifact.Refused: exitRefused}
-		return &failure{code: codes[named.Kind], message: named.Ref + ": " + named.Reason, hint: named.Hint}
-	case errors.As(err, &found):
-		f := &failure{code: exitUsage, message: found.Ref + ": " + found.Reason, hint: found.Hint}
-		if found.Output != "" {
-			f.code, f.details = exitRefused, printableLines(found.Output)
+	}
+	for _, kind := range kinds {
+		e := kind.in(err)
+		if e == nil {
+			continue
+		}
+		text, found := strings.CutPrefix(e.Error(), kind.from)
+		if found {
+			text = kind.to + text
+		}
+		text, more, _ := strings.Cut(strings.TrimPrefix(text, "guest: "), "\n")
+		f := &failure{code: kind.code, message: text, details: printableLines(more), hint: hint.Of(e)}
+		switch e := e.(type) {
+		case *artifact.Error:
+			f.code = map[artifact.Kind]int{artifact.Wrong: exitUsage, artifact.Failed: exitFailed, artifact.Refused: exitRefused}[e.Kind]
+		case *guest.SourceError:
+			if e.Output != "" {
+				f.code = exitRefused
+			}
+		case *guest.DescriptionError: // what the module wrote, which is printed nowhere else
+			f.details = indented(more)
 		}
 		return f
-	case errors.As(err, &refusal):
-		return &failure{code: exitRefused, message: "module refused: " + starling.PlainError(refusal), hint: refusal.Hint}
-	case errors.As(err, &description):
-		if place, source, _ := strings.Cut(description.Script, "\n"); place != "" {
-			return &failure{code: exitRefused, message: place, details: indented(source), hint: description.Hint()}
-		}
-		// The module's own output follows the reason. It is printed nowhere else.
-		reason, wrote, _ := strings.Cut(description.Err.Error(), "\n")
-		return &failure{code: exitRefused, message: "module refused: its description " + reason, details: indented(wrote), hint: description.Hint()}
-	case errors.As(err, new(*config.Error)):
-		return explain(explainFile(err))
+	}
+	f := &failure{code: exitFailed, message: starling.PlainError(err), hint: hintOf(err)}
+	var (
+		file   *config.Error
+		schema *tool.SchemaError
+		syntax *canon.SyntaxError
+	)
+	switch is := func(target error) bool { return errors.Is(err, target) }; {
+	case errors.As(err, &file):
+		return &failure{code: exitUsage, message: file.Message(), details: printableLines(file.Excerpt()), hint: file.Hint}
 	case errors.As(err, &schema):
-		f := &failure{code: exitUsage, message: "the input does not match the tool's schema",
-			hint: "show the schema with: starling-host tool describe TOOL"}
+		f.code, f.message, f.hint = exitUsage, "the input does not match the tool's schema", "show the schema with: starling-host tool describe TOOL"
 		for _, p := range schema.Problems {
 			f.details = append(f.details, "  "+p.String())
 		}
-		return f
 	case errors.As(err, &syntax):
-		f := &failure{code: exitUsage, hint: syntax.Hint}
-		f.message = fmt.Sprintf("the input is not JSON: line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
+		f.code, f.message = exitUsage, fmt.Sprintf("the input is not JSON: line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
 		if syntax.Pointer != "" {
 			f.details = []string{"  at " + syntax.Pointer}
 		}
-		return f
-	case errors.As(err, &missing):
-		return &failure{code: exitRefused, message: missing.Reason, hint: missing.Hint}
-	}
-	f := &failure{code: exitFailed, message: starling.PlainError(err)}
-	switch is := func(target error) bool { return errors.Is(err, target) }; {
-	case errors.As(err, &unsupported):
-		f.code, f.message = exitRefused, starling.PlainError(unsupported)
 	case is(agent.ErrProviderModelMismatch):
 		f.code, f.needs = exitRefused, "--force"
 	case is(event.ErrEncrypted):
-		f.code, f.hint = exitRefused, "to decrypt runs of tenants, pass the master key: --key-file FILE (runs of erased tenants stay unreadable)"
+		f.code = exitRefused
 	case is(sandbox.ErrTooDeep):
-		f.code, f.message, f.hint = exitRefused, starling.PlainError(sandbox.ErrTooDeep), "use the compiler, which has a larger stack: --engine compiler"
+		f.code, f.message = exitRefused, starling.PlainError(sandbox.ErrTooDeep)
 	case is(tool.ErrHost):
 		// The outcome of the call is unknown, so nothing of it is recorded.
 		if host, ok := errors.AsType[*sandbox.HostFailure](err); ok {
 			f.message = starling.PlainError(host)
 		}
 		f.code, f.message, f.hint = exitRefused, "this host cannot make the call: "+f.message, "check this machine: starling-host doctor"
-	case errors.As(err, new(*eventlog.MissingTableError)) && is(eventlog.ErrSchemaOutdated):
-		f.hint = "its runs can be read; to add to them, take them to a new database: starling-host archive DB runs.ndjson, then: starling-host import NEW.db runs.ndjson"
-	case errors.As(err, new(*eventlog.MissingTableError)):
-		f.code, f.hint = exitInvalid, missingHint
 	case is(eventlog.ErrLogCorrupt):
 		f.code = exitInvalid
-	case is(eventlog.ErrSchemaTooNew):
-		f.hint = "a newer starling-host wrote it, or one before the first release; list the formats that this one reads: starling-host version"
 	case is(eventlog.ErrRunNotFound):
-		f.code, f.hint = exitUsage, "list the runs with: starling-host runs DB"
-	case is(eventlog.ErrSchemaOutdated):
-		f.hint = "upgrade the database: starling-host migrate DB"
-	case store.Denied(err):
-		f.hint = deniedHint
-	case store.DiskFailed(err):
-		f.hint = diskHint
+		f.code = exitUsage
 	case is(context.Canceled):
 		f.code, f.message = exitCancelled, "cancelled"
 	default:
-		explainTenant(err, f)
+		for _, e := range tenant.Errors {
+			if is(e) { // the name of the package may follow the name of the subject
+				f.code, f.message = exitUsage, strings.Replace(err.Error(), "tenant: ", "", 1)
+			}
+		}
 	}
 	return f
 }
 
 // explainOpen is a database that could not be opened.
 func explainOpen(e *starling.OpenError) *failure {
-	f := &failure{code: exitFailed, message: starling.PlainError(e.Err)}
+	f, text := explain(e.Err), starling.PlainError(e.Err)
 	switch {
 	case errors.As(e.Err, new(*eventlog.MissingTableError)): // no migration can make it
-		f = explain(e.Err)
 	case errors.Is(e.Err, eventlog.ErrSchemaOutdated):
 		f.hint = pasteable("starling-host migrate", named(e.Where))
 	case onServer(e.Where):
 		// The driver reports each address that it tried on a line of its own.
-		f.message = named(e.Where) + ": " + strings.Join(strings.Fields(f.message), " ")
-		if store.Denied(e.Err) {
-			f.hint = deniedHint
-		}
+		f.code, f.message = exitFailed, named(e.Where)+": "+strings.Join(strings.Fields(text), " ")
 	case errors.Is(e.Err, store.ErrForeignWAL):
-		f.hint = foreignWALHint
 	case errors.Is(e.Err, fs.ErrNotExist):
 		f.code, f.message = exitUsage, fmt.Sprintf("%s: no folder %s", e.Where, filepath.Dir(e.Where))
 		if strings.Contains(e.Where, ":/") {
 			f.hint = "the address of a server begins with postgres:// or postgresql://"
 		}
 	default:
-		*f = *explain(e.Err)
 		f.message = e.Where + ": " + f.message
 		if f.hint == "" && errors.Is(e.Err, fs.ErrPermission) {
 			f.hint = "you need the right to write the file and its folder; run records elsewhere with --db FILE"
@@ -238,8 +229,18 @@ func explainOpen(e *starling.OpenError) *failure {
 	return f
 }
 
-// deniedHint is for a role of a server that lacks a right.
-const deniedHint = `the owner of the tables makes them and says who may do what: starling-host migrate --help`
+// hintOf returns the hint of an error, also for failures of a disk and a server.
+func hintOf(err error) string {
+	switch {
+	case hint.Of(err) != "":
+		return hint.Of(err)
+	case store.Denied(err):
+		return "the owner of the tables makes them and says who may do what: starling-host migrate --help"
+	case store.DiskFailed(err):
+		return "make room on the disk, or mend it; also to read takes a little room beside the database: df -h"
+	}
+	return ""
+}
 
 // maxMessage bounds an error's line, in characters: a log may claim anything of a run.
 const maxMessage = 4000

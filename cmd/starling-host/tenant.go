@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -274,32 +272,6 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 		a.hint("erase again later, or run as the owner of the table: VACUUM FULL " + tenant.DataKeyTable)
 	}
 	return &done
-}
-
-// explainTenant words an error of package tenant, and leaves another as it is.
-func explainTenant(err error, f *failure) {
-	list := "tenant list"
-	if missing, ok := errors.AsType[*tenant.NotFoundError](err); ok {
-		list = cmp.Or(map[string]string{"secret": "secret list TENANT", "API key": "tenant list -o json", "module": "tenant modules TENANT"}[missing.What], list)
-	}
-	for _, e := range []struct {
-		err  error
-		hint string
-	}{
-		{tenant.ErrNoMasterKey, "name its file with --key-file, or make one with: starling-host tenant keygen FILE"},
-		{tenant.ErrWrongMasterKey, "give the key that wraps the data keys of the tenants: --key-file, or key_file in host.yaml"},
-		{tenant.ErrNoTables, "make its first tenant with: starling-host tenant create --help"},
-		{tenant.ErrErased, ""},
-		{tenant.ErrExists, ""},
-		{tenant.ErrNotFound, "list what there is with: starling-host " + list},
-		{tenant.ErrInvalid, ""},
-	} {
-		if errors.Is(err, e.err) {
-			// The name of the package may follow the name of the subject.
-			f.code, f.message, f.hint = exitUsage, strings.Replace(err.Error(), "tenant: ", "", 1), e.hint
-			return
-		}
-	}
 }
 
 const tenantListHelp = `List the tenants of a database, with the ids of their keys.`

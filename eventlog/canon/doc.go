@@ -127,6 +127,9 @@ func (e *SyntaxError) Error() string {
 	return b.String()
 }
 
+// Advice implements [hint.Hinted].
+func (e *SyntaxError) Advice() string { return e.Hint }
+
 // locate fills in line and column.
 func (e *SyntaxError) locate(doc []byte) {
 	before := doc[:e.Offset]

@@ -2,9 +2,9 @@ package event
 
 import (
 	"bytes"
-	"errors"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/hint"
 )
 
 // Encrypted is the payload of an encrypted event of any kind. The envelope stays visible, and so
@@ -44,7 +44,8 @@ const (
 
 // ErrEncrypted is returned by [Decode] and the accessors for an event that is
 // stored encrypted.
-var ErrEncrypted = errors.New("event: the payload is encrypted; the data key decrypts it")
+var ErrEncrypted = hint.New("event: the payload is encrypted; the data key decrypts it",
+	"to decrypt runs of tenants, pass the master key: --key-file FILE (runs of erased tenants stay unreadable)")
 
 // encryptedHead are the bytes after the head of the map: no struct of a kind has a
 // field of this name.

@@ -32,6 +32,9 @@ const (
 // Error returns the name and the reason, without the hint.
 func (e *Error) Error() string { return "artifact: " + e.Ref + ": " + e.Reason }
 
+// Advice implements [hint.Hinted].
+func (e *Error) Advice() string { return e.Hint }
+
 const (
 	schemeOCI    = "oci://"
 	schemeDocker = "docker://" // as other tools write oci://

@@ -163,8 +163,8 @@ func (e *DescriptionError) Error() string {
 // Unwrap returns the cause.
 func (e *DescriptionError) Unwrap() error { return e.Err }
 
-// Hint returns advice for the module's author, if any.
-func (e *DescriptionError) Hint() string {
+// Advice returns advice for the module's author, if any.
+func (e *DescriptionError) Advice() string {
 	text := e.Err.Error()
 	switch {
 	case strings.Contains(e.Script, "ModuleNotFoundError"):

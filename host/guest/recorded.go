@@ -21,6 +21,9 @@ type RecordedError struct {
 // Error returns the reason.
 func (e *RecordedError) Error() string { return "recorded: " + e.Reason }
 
+// Advice implements [hint.Hinted].
+func (e *RecordedError) Advice() string { return e.Hint }
+
 // RecordedModules loads the modules that replays need. A module is loaded once for each
 // set of limits, which are part of its code, and shared. It is safe for concurrent
 // use. Use [NewRecorded].

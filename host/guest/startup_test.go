@@ -22,7 +22,7 @@ func TestOutOfFuelBeforeACall(t *testing.T) {
 	} {
 		_, err := guest.Load(t.Context(), engine, spinningIn(export), guest.Options{Limits: sandbox.Limits{Fuel: 1000}})
 		refused, ok := errors.AsType[*guest.DescriptionError](err)
-		if !ok || !errors.Is(err, tool.ErrFuel) || !strings.Contains(refused.Hint(), hint) {
+		if !ok || !errors.Is(err, tool.ErrFuel) || !strings.Contains(refused.Advice(), hint) {
 			t.Errorf("%s: %v, %+v", export, err, refused)
 		}
 	}

@@ -92,6 +92,11 @@ func (e *InputError) Error() string {
 	return fmt.Sprintf("the input has %d bytes, and the tool is given %d at most", e.Bytes, e.Most)
 }
 
+// Advice implements [hint.Hinted].
+func (e *InputError) Advice() string {
+	return "pass a shorter input, or raise resources.limits.input of the policy"
+}
+
 // Execute runs the tool once. The context must come from step.CallTool. The error is a
 // *[Error] if the guest reported it, and otherwise matches one of the classes of package
 // tool.

@@ -2,7 +2,8 @@ package sandbox
 
 import (
 	"context"
-	"errors"
+
+	"github.com/starling-host/starling/internal/hint"
 )
 
 // The interface to the engine. On every system but js the engine is wazero, and these
@@ -47,4 +48,4 @@ type (
 
 // ErrTooDeep is the cause of a call without an outcome, because the engine's own call stack
 // is too small for it. This is not the guest's failure: another engine decides.
-var ErrTooDeep = errors.New("the engine's own call stack is too small for this call")
+var ErrTooDeep = hint.New("the engine's own call stack is too small for this call", "use the compiler, which has a larger stack: --engine compiler")

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/starling-host/starling/internal/display"
 )
 
 // NotPrivateError means that users other than its owner may read, or change, a file with a key.
@@ -21,6 +23,9 @@ type NotPrivateError struct {
 func (e *NotPrivateError) Error() string {
 	return fmt.Sprintf("%s %s has mode %04o: others than its owner may read it", e.What, e.Path, e.Mode)
 }
+
+// Advice implements [hint.Hinted].
+func (e *NotPrivateError) Advice() string { return "chmod 600 " + display.ShellWord(e.Path) }
 
 // Read returns the first bytes of a file with a key, no more than a key can have. What
 // names the kind of file in errors. A file that others than its owner may read is a

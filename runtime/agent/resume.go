@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/runtime/step"
 )
 
@@ -19,10 +20,10 @@ var (
 	ErrRunNotFound = eventlog.ErrRunNotFound
 
 	// ErrRunAlreadyTerminal: the run has ended.
-	ErrRunAlreadyTerminal = errors.New("starling: run already terminal")
+	ErrRunAlreadyTerminal = hint.New("starling: run already terminal", "a copy in which it has not ended can be gone on with: starling-host fork DB RUN SEQ FILE")
 
 	// ErrPartialToolCall: calls have no outcome, and reissuing them was disabled.
-	ErrPartialToolCall = errors.New("starling: run has tool calls without an outcome")
+	ErrPartialToolCall = hint.New("starling: run has tool calls without an outcome", "without --no-reissue they are made again")
 
 	// ErrRunInUse: another process has written to the run.
 	ErrRunInUse = errors.New("starling: run in use")
@@ -33,10 +34,10 @@ var (
 
 	// ErrAgentChanged: the run was begun with another configuration. The error names the
 	// difference.
-	ErrAgentChanged = errors.New("starling: the run was begun by another agent")
+	ErrAgentChanged = hint.New("starling: the run was begun by another agent", "name the agent that began it with --agent, as it was then")
 
 	// ErrNoModel: the run is a direct call of a tool, which cannot be resumed.
-	ErrNoModel = errors.New("starling: no model takes part in the run")
+	ErrNoModel = hint.New("starling: no model takes part in the run", "a direct call of a tool is made anew with: starling-host run")
 )
 
 // ResumeOption changes how a run is resumed.

@@ -36,6 +36,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// Advice implements [hint.Hinted].
+func (e *Error) Advice() string { return e.Hint }
+
 // Message returns the place and the message on one line.
 func (e *Error) Message() string {
 	if e.Line == 0 {

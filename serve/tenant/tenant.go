@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/starling-host/starling/internal/hint"
 )
 
 // Errors that callers tell apart with errors.Is.
@@ -22,15 +24,18 @@ var (
 	// ErrErased means that the tenant's data key was destroyed.
 	ErrErased = errors.New("tenant: the tenant has been erased")
 	// ErrNoMasterKey means that the store was opened without a master key.
-	ErrNoMasterKey = errors.New("tenant: there is no master key")
+	ErrNoMasterKey = hint.New("tenant: there is no master key", "name its file with --key-file, or make one with: starling-host tenant keygen FILE")
 	// ErrWrongMasterKey means that the data key was wrapped with another master key
 	// than the store's.
-	ErrWrongMasterKey = errors.New("tenant: the master key does not match")
+	ErrWrongMasterKey = hint.New("tenant: the master key does not match", "give the key that wraps the data keys of the tenants: --key-file, or key_file in host.yaml")
 	// ErrNoTables means that the database has no tables of a host, and so no tenants.
-	ErrNoTables = errors.New("tenant: the database has no tenants: no host has used it")
+	ErrNoTables = hint.New("tenant: the database has no tenants: no host has used it", "make its first tenant with: starling-host tenant create --help")
 	// ErrInvalid means that the value to store is not allowed.
 	ErrInvalid = errors.New("tenant: invalid")
 )
+
+// Errors are the errors of this package that are a caller's mistake: what it names, or its key, is wrong.
+var Errors = []error{ErrNoMasterKey, ErrWrongMasterKey, ErrNoTables, ErrErased, ErrExists, ErrNotFound, ErrInvalid}
 
 // NotFoundError names the missing item. It is [ErrNotFound].
 type NotFoundError struct {
@@ -41,6 +46,12 @@ type NotFoundError struct {
 // Error names the missing thing, cut to fit into a line.
 func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("%v: %s %.64q", ErrNotFound, e.What, e.Name)
+}
+
+// Advice implements [hint.Hinted].
+func (e *NotFoundError) Advice() string {
+	lists := map[string]string{"secret": "secret list TENANT", "API key": "tenant list -o json", "module": "tenant modules TENANT"}
+	return "list what there is with: starling-host " + cmp.Or(lists[e.What], "tenant list")
 }
 
 // Is reports whether target is [ErrNotFound].

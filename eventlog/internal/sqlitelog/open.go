@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/hint"
 	"modernc.org/sqlite"
 )
 
@@ -123,7 +124,8 @@ func vetHeader(f *os.File) error {
 // ErrForeignWAL means that a WAL lies beside a file that has none, as a backup has none until
 // a log opens it: the file was copied over another one, whose WAL stayed. SQLite would mix the
 // two.
-var ErrForeignWAL = errors.New("sqlitelog: a backup was copied over a database, and the -wal of that one is still beside it")
+var ErrForeignWAL = hint.New("sqlitelog: a backup was copied over a database, and the -wal of that one is still beside it",
+	"to keep the backup, move the -wal away; the next time: starling-host restore BACKUP DB")
 
 // ErrNotLog means that another program wrote the file, or that it lacks a table that every
 // log has.
@@ -136,7 +138,8 @@ func keepLocks() { _, _ = sqlite.OFDLocking(true) }
 
 // ErrWALNotReadable is the error of a log whose last events are in a WAL, where SQLite
 // cannot make the file that it needs to read one. It says nothing about the log.
-var ErrWALNotReadable = errors.New("sqlitelog: the log has a WAL, which cannot be read in a directory that cannot be written to")
+var ErrWALNotReadable = hint.New("sqlitelog: the log has a WAL, which cannot be read in a directory that cannot be written to",
+	"copy it, and the -wal beside it, to a folder that you can write to")
 
 // openForReading first opens the file as one that other processes may write to.
 // If its directory is not writable and has no WAL, it then opens the file as

@@ -43,6 +43,9 @@ func (e *Error) Error() string {
 	return strings.TrimRight(fmt.Sprintf("registry: %s: %s\n%s", e.Ref, e.Reason, e.Output), "\n")
 }
 
+// Advice implements [hint.Hinted].
+func (e *Error) Advice() string { return e.Hint }
+
 const hintReference = "give a .wasm file, a file in Python, TypeScript or JavaScript, or a folder with a tool in Go, TypeScript, JavaScript, Python, Rust, C or AssemblyScript; to see a tool at work: starling-host demo"
 
 // sources are files that a tool may be written in, which cannot be executed themselves.

@@ -42,6 +42,9 @@ func (r *Refusal) Error() string {
 	return b.String()
 }
 
+// Advice implements [hint.Hinted].
+func (r *Refusal) Advice() string { return r.Hint }
+
 // refuse makes a refusal of something that is not allowed at all.
 func refuse(offset int, hint, format string, args ...any) *Refusal {
 	return &Refusal{What: fmt.Sprintf(format, args...), Func: -1, Offset: offset, Hint: hint}

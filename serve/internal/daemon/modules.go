@@ -272,9 +272,9 @@ func refused(err error) error {
 	}
 	if r, ok := errors.AsType[*guest.DescriptionError](err); ok {
 		if r.Script != "" {
-			return moduleRefused.because("its source does not load: %s", r.Script).hint(r.Hint())
+			return moduleRefused.because("its source does not load: %s", r.Script).hint(r.Advice())
 		}
-		return moduleRefused.because("its description %v", r.Err).hint(r.Hint())
+		return moduleRefused.because("its description %v", r.Err).hint(r.Advice())
 	}
 	return err
 }

@@ -84,6 +84,9 @@ type Error struct {
 // Error returns the path and the reason.
 func (e *Error) Error() string { return e.Path + ": " + e.Reason }
 
+// Advice implements [hint.Hinted].
+func (e *Error) Advice() string { return e.Hint }
+
 // Load reads the cases of the tool in a folder, sorted by name: all, or those that are named. The
 // error is an [*Error] if one of them is not a case, or there is none.
 func Load(dir string, names ...string) (cases []*Case, err error) {
