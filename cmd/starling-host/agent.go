@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/config"
@@ -127,7 +128,7 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 	if err != nil {
 		return err
 	}
-	a.stderr.printf("run %s\n", runID)
+	a.stderr.Printf("run %s\n", runID)
 	return a.follow(ctx, db, runID, events, f)
 }
 
@@ -144,7 +145,7 @@ func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags
 	if err != nil {
 		return err
 	}
-	a.stderr.printf("run %s\n", runID)
+	a.stderr.Printf("run %s\n", runID)
 	events, err := resumed.Resume(a.asking(ctx), runID, message, agent.WithReissueTools(!f.noReissue))
 	if err != nil {
 		return err
@@ -172,7 +173,7 @@ func (a *app) openAgent(ctx context.Context, f agentFlags) (*starling.DB, *starl
 		return nil, nil, explainAgent(err)
 	}
 	if !starling.BudgetCounts(file) {
-		a.warn("the price of " + printable(file.Model) + " is not known, so the budget in usd bounds nothing")
+		a.warn("the price of " + display.Printable(file.Model) + " is not known, so the budget in usd bounds nothing")
 	}
 	return db, opened, nil
 }

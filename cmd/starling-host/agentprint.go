@@ -9,13 +9,14 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
 // follow prints the progress of a run, and then its result.
 func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events <-chan agent.AgentEvent, f agentFlags) error {
-	p := &agentPrinter{app: a, flags: f, stream: a.stdout.terminal && f.output == outputText}
+	p := &agentPrinter{app: a, flags: f, stream: a.stdout.Terminal && f.output == outputText}
 	var done agent.Done
 	for ev := range events {
 		if d, ok := ev.(agent.Done); ok {
@@ -46,7 +47,7 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 	}
 	out := *explain(err)
 	if out.hint == "" && !errors.Is(err, agent.ErrRunNotFound) {
-		out.hint = "the run is open; go on with: " + pasteable("starling-host agent resume --agent "+shellWord(f.file), named(f.database), runID)
+		out.hint = "the run is open; go on with: " + display.Command("starling-host agent resume --agent "+display.ShellWord(f.file), named(f.database), runID)
 	}
 	return &out
 }
@@ -68,7 +69,7 @@ func (p *agentPrinter) print(ev agent.AgentEvent) {
 		p.text(ev.Text)
 	case agent.Restarted:
 		p.line()
-		p.stderr.printf("retrying the request to the model\n")
+		p.stderr.Printf("retrying the request to the model\n")
 	case agent.ToolCallStarted:
 		p.line()
 		p.call("-> " + ev.Tool + " " + shown(string(ev.Args)) + attempt(ev.Attempt))
@@ -87,21 +88,21 @@ func (p *agentPrinter) text(text string) {
 	if !p.stream || text == "" {
 		return
 	}
-	fmt.Fprint(p.stdout.lines(), strings.NewReplacer("\r\n", "\n", "\t", "    ").Replace(text))
+	fmt.Fprint(p.stdout.Lines(), strings.NewReplacer("\r\n", "\n", "\t", "    ").Replace(text))
 	p.open = !strings.HasSuffix(text, "\n")
 }
 
 // call prints a line about a call, or about the run.
 func (p *agentPrinter) call(text string) {
-	for i, line := range p.stderr.wrap(text, 3) {
-		p.stderr.printf("%*s%s\n", 3*min(i, 1), "", line)
+	for i, line := range p.stderr.Wrap(text, 3) {
+		p.stderr.Printf("%*s%s\n", 3*min(i, 1), "", line)
 	}
 }
 
 // line ends a line of text that is open.
 func (p *agentPrinter) line() {
 	if p.open {
-		p.stdout.printf("\n")
+		p.stdout.Printf("\n")
 	}
 	p.open = false
 }
@@ -118,7 +119,7 @@ func shown(text string) string {
 	if len(text) <= mostShown {
 		return text
 	}
-	return strings.ToValidUTF8(text[:mostShown], "") + fmt.Sprintf("... (%s)", plural(len(text), "byte"))
+	return strings.ToValidUTF8(text[:mostShown], "") + fmt.Sprintf("... (%s)", display.Plural(len(text), "byte"))
 }
 
 // agentDocument is the output of "agent run -o json" and "agent resume -o json".
@@ -130,9 +131,9 @@ type agentDocument struct {
 // end prints the result of the run.
 func (p *agentPrinter) end(ctx context.Context, db *starling.DB, r *agent.Result) error {
 	p.call(fmt.Sprintf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s",
-		plural(r.TurnCount, "turn"), plural(r.ToolCallCount, "tool call"), grouped(uint64(r.InputTokens)), grouped(uint64(r.OutputTokens)),
-		dollars(r.TotalCostUSD), grouped(r.Meter.Fuel), formatDuration(r.Duration)))
-	p.stderr.printf("replay: %s\n", pasteable("starling-host replay", named(p.flags.database), r.RunID))
+		display.Plural(r.TurnCount, "turn"), display.Plural(r.ToolCallCount, "tool call"), display.Digits(uint64(r.InputTokens)), display.Digits(uint64(r.OutputTokens)),
+		dollars(r.TotalCostUSD), display.Digits(r.Meter.Fuel), display.Duration(r.Duration)))
+	p.stderr.Printf("replay: %s\n", display.Command("starling-host replay", named(p.flags.database), r.RunID))
 	if p.flags.output == outputJSON {
 		ctx = context.WithoutCancel(ctx) // the run has ended, even if that was why
 		log, err := db.Log(ctx)
@@ -152,7 +153,7 @@ func (p *agentPrinter) end(ctx context.Context, db *starling.DB, r *agent.Result
 	if p.stream || r.FinalText == "" && r.TerminalKind != event.KindRunCompleted {
 		return nil
 	}
-	_, err := fmt.Fprintln(p.stdout.exact(), r.FinalText)
+	_, err := fmt.Fprintln(p.stdout.Exact(), r.FinalText)
 	return err
 }
 

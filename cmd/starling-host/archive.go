@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 )
 
@@ -84,7 +85,7 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 	if err != nil {
 		return err
 	}
-	a.stdout.printf("archived %s in %s%s\n", contents(report), path, encrypted(report))
+	a.stdout.Printf("archived %s in %s%s\n", contents(report), path, encrypted(report))
 	return nil
 }
 
@@ -158,7 +159,7 @@ func notOver(path string, err error) error {
 
 // contents describes the contents of an archive.
 func contents(r store.ArchiveReport) string {
-	return fmt.Sprintf("%s, %s and %s", plural(r.Runs, "run"), plural(r.Events, "event"), plural(r.Modules, "module"))
+	return fmt.Sprintf("%s, %s and %s", display.Plural(r.Runs, "run"), display.Plural(r.Events, "event"), display.Plural(r.Modules, "module"))
 }
 
 // encrypted describes the encrypted runs of an archive, which lacks their keys and modules, if any.
@@ -166,7 +167,7 @@ func encrypted(r store.ArchiveReport) string {
 	if r.Encrypted == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; encrypted, without keys and modules: %s", plural(r.Encrypted, "run"))
+	return fmt.Sprintf("; encrypted, without keys and modules: %s", display.Plural(r.Encrypted, "run"))
 }
 
 func (a *app) checkArchive(ctx context.Context, path string) error {
@@ -179,7 +180,7 @@ func (a *app) checkArchive(ctx context.Context, path string) error {
 	if err != nil {
 		return inArchive(path, err)
 	}
-	a.stdout.printf("valid: %s%s\n", contents(report), encrypted(report))
+	a.stdout.Printf("valid: %s%s\n", contents(report), encrypted(report))
 	return nil
 }
 

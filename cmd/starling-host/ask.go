@@ -9,21 +9,22 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 // asking returns a context whose runs ask the person at the terminal for confirmations that a
 // policy requires.
 func (a *app) asking(ctx context.Context) context.Context {
-	if !isTerminal(a.stdin) || !a.stderr.terminal {
+	if !terminal.Is(a.stdin) || !a.stderr.Terminal {
 		return ctx
 	}
 	var one sync.Mutex // at a time
 	return policy.WithAsker(ctx, func(ctx context.Context, q policy.Question) (string, error) {
 		one.Lock()
 		defer one.Unlock()
-		_, _ = io.WriteString(a.stderr.lines(), q.Text+"\n")
+		_, _ = io.WriteString(a.stderr.Lines(), q.Text+"\n")
 		if q.Partial {
-			a.stderr.printf("Some arguments above are shortened.\n")
+			a.stderr.Printf("Some arguments above are shortened.\n")
 			return a.confirm(ctx, "Do you allow it all the same?", "allow"), nil
 		}
 		return a.confirm(ctx, "Do you allow it?", "y", "yes"), nil
@@ -34,7 +35,7 @@ func (a *app) asking(ctx context.Context) context.Context {
 // policy.Cancel without a line, because the input or the context has ended, and otherwise
 // policy.Decline.
 func (a *app) confirm(ctx context.Context, question string, words ...string) string {
-	a.stderr.printf("%s [%s/N] ", question, words[0])
+	a.stderr.Printf("%s [%s/N] ", question, words[0])
 	answered := make(chan string, 1)
 	go func() { // a read that nothing ends; the program does
 		line, err := bufio.NewReader(a.stdin).ReadString('\n')

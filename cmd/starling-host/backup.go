@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 )
 
 const backupHelp = `Copy a database to a new file, even while other programs write to it. The copy has
@@ -40,7 +41,7 @@ func (a *app) backupCommand() *cobra.Command {
 			if err != nil {
 				return copyFailed(ctx, dst, err)
 			}
-			return a.stdout.printf("copied %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), dst)
+			return a.stdout.Printf("copied %s, %s, to %s\n", display.Plural(report.Runs, "run"), display.Size(uint64(report.Bytes)), dst)
 		},
 	}
 }
@@ -74,9 +75,9 @@ func (a *app) restoreCommand() *cobra.Command {
 			if err != nil {
 				return copyFailed(cmd.Context(), dst, err)
 			}
-			a.stdout.printf("restored %s, %s, to %s\n", plural(report.Runs, "run"), formatSize(uint64(report.Bytes)), dst)
+			a.stdout.Printf("restored %s, %s, to %s\n", display.Plural(report.Runs, "run"), display.Size(uint64(report.Bytes)), dst)
 			if replaced != "" {
-				a.stderr.printf("the old database is %s\n", replaced)
+				a.stderr.Printf("the old database is %s\n", replaced)
 			}
 			return nil
 		},
@@ -147,7 +148,7 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 		return err
 	}
 	if seq > summary.LastSeq+1 {
-		return usagef("use 0 to keep all events", "%s has %s, so it cannot be cut at %d", summary.RunID, plural(summary.LastSeq, "event"), seq)
+		return usagef("use 0 to keep all events", "%s has %s, so it cannot be cut at %d", summary.RunID, display.Plural(summary.LastSeq, "event"), seq)
 	}
 	if err := store.Fork(ctx, src, dst, summary.RunID, seq); err != nil {
 		return copyFailed(ctx, dst, err)
@@ -156,6 +157,6 @@ func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
 	if seq > 0 {
 		kept = min(kept, seq-1)
 	}
-	a.stdout.printf("%s has %d of %s in %s\n", summary.RunID, kept, plural(summary.LastSeq, "event"), dst)
+	a.stdout.Printf("%s has %d of %s in %s\n", summary.RunID, kept, display.Plural(summary.LastSeq, "event"), dst)
 	return nil
 }

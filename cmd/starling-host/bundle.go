@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/display"
 )
 
 const bundleHelp = `Write runs to one file that anyone can check, offline and on any machine: their
@@ -96,13 +97,13 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 	if err := writeFile(out, file, 0o600, false); err != nil {
 		return err
 	}
-	a.stdout.printf("%s and %s in %s, %s\n", plural(len(b.Runs), "run"), plural(len(b.Modules), "module"), out, formatSize(uint64(len(file))))
+	a.stdout.Printf("%s and %s in %s, %s\n", display.Plural(len(b.Runs), "run"), display.Plural(len(b.Modules), "module"), out, display.Size(uint64(len(file))))
 	if slices.ContainsFunc(b.Runs, func(events []event.Event) bool {
 		_, encrypted := event.AsEncrypted(events[0].Payload)
 		return encrypted
 	}) {
 		a.warn("a run of a tenant is encrypted: the file proves that it was sealed, and shows and executes nothing of it")
-		a.hint("replay from the database with the master key: " + pasteable("starling-host replay", named(where), runs[0]) + " --key-file FILE")
+		a.hint("replay from the database with the master key: " + display.Command("starling-host replay", named(where), runs[0]) + " --key-file FILE")
 	}
 	if len(b.Proofs) == 0 {
 		const proves = ", so the file proves that tools did what is recorded, and not who recorded it"
@@ -111,7 +112,7 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 			return nil
 		}
 		a.warn(named(where) + " was never sealed" + proves)
-		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
+		a.hint(display.Command("starling-host seal --key seal.key", named(where)))
 	}
 	return nil
 }
@@ -119,7 +120,7 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 // notSealed explains that a run is in no checkpoint.
 func notSealed(where string, err error) error {
 	if errors.Is(err, seal.ErrNotSealed) || errors.Is(err, seal.ErrNoLog) {
-		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s", starling.PlainError(err))
+		return usagef(display.Command("starling-host seal --key seal.key", named(where)), "%s", starling.PlainError(err))
 	}
 	return err
 }
@@ -164,6 +165,6 @@ func (a *app) prove(ctx context.Context, where, run string, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.stdout.exact().Write(doc)
+	_, err = a.stdout.Exact().Write(doc)
 	return err
 }

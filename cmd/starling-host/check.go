@@ -12,6 +12,8 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 const checkHelp = `Check whether the host accepts a module, and print its certificate, which lists
@@ -58,7 +60,7 @@ func (a *app) check(ctx context.Context, ref string, f checkFlags) error {
 	if f.output == outputJSON {
 		return a.writeValue(c)
 	}
-	a.stdout.printf("accepted     %s\n", source.Source)
+	a.stdout.Printf("accepted     %s\n", source.Source)
 	c.print(a.stdout)
 	return nil
 }
@@ -187,12 +189,12 @@ func (a already) Load(context.Context, []byte, sandbox.Limits) (guest.Sandbox, e
 	return a.module, nil
 }
 
-func (c certificate) print(w *printer) {
+func (c certificate) print(w *terminal.Printer) {
 	line := func(name, format string, args ...any) {
-		w.printf("%-11s  %s\n", name, fmt.Sprintf(format, args...))
+		w.Printf("%-11s  %s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("digest", "%s", c.Digest)
-	line("size", "%s", formatSize(uint64(c.Size)))
+	line("size", "%s", display.Size(uint64(c.Size)))
 	line("abi", "%s", c.ABI)
 	printOrigin(c.Component, c.Interpreter, func(name, text string) { line(name, "%s", text) })
 	if len(c.Tools) > 0 {
@@ -201,16 +203,16 @@ func (c certificate) print(w *printer) {
 	line("imports", "%s", listOr(importsOf(c.Imports, abi.Version), "none")+" of "+abi.Version)
 	line("", "%s", listOr(importsOf(c.Imports, abi.WASIModule), "none")+" of "+abi.WASIModule)
 	line("features", "%s", listOr(c.Features, "none beyond the first version of WebAssembly"))
-	line("memory", "%s to %s", formatSize(uint64(c.Memory.Min)*sandbox.PageSize), formatSize(uint64(c.Memory.Max)*sandbox.PageSize))
+	line("memory", "%s to %s", display.Size(uint64(c.Memory.Min)*sandbox.PageSize), display.Size(uint64(c.Memory.Max)*sandbox.PageSize))
 	line("cost table", "%d", c.CostTable)
 	line("rewritten", "%s", c.Rewritten.Digest)
-	line("", "%s, %d functions metered", formatSize(uint64(c.Rewritten.Size)), c.Rewritten.Functions)
+	line("", "%s, %d functions metered", display.Size(uint64(c.Rewritten.Size)), c.Rewritten.Functions)
 	line("", "%d of %d float instructions made canonical", c.Rewritten.Canonicalized, c.Rewritten.Arithmetic)
 	if c.Start.Error != "" {
 		line("start", "fails, and so does every call: %s", c.Start.Error)
 	} else {
 		line("start", "%s", c.Start.Digest)
-		line("", "%s of memory, %s fuel", formatSize(uint64(c.Start.Pages)*sandbox.PageSize), formatFuel(c.Start.Fuel))
+		line("", "%s of memory, %s fuel", display.Size(uint64(c.Start.Pages)*sandbox.PageSize), display.Fuel(c.Start.Fuel))
 	}
 	if c.Start.Uncalled {
 		line("", "_start is never called, because there are exports starling_*: move its code into _initialize, as in a reactor")

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/internal/treetest"
 )
 
@@ -25,7 +26,7 @@ func TestShellsCompleteHarmlessWords(t *testing.T) {
 	files := newHostileFiles(t)
 	t.Chdir(files.dir)
 	offered := map[string]bool{}
-	eachCommand((&app{stdout: newPrinter(io.Discard), stderr: newPrinter(io.Discard)}).root(), func(cmd *cobra.Command) {
+	eachCommand((&app{stdout: terminal.New(io.Discard), stderr: terminal.New(io.Discard)}).root(), func(cmd *cobra.Command) {
 		for i := range strings.Fields(cmd.Use) {
 			args := append([]string{"__complete"}, strings.Fields(cmd.CommandPath())[1:]...)
 			for _, word := range strings.Fields(cmd.Use)[1:][:max(i-1, 0)] {
@@ -33,7 +34,7 @@ func TestShellsCompleteHarmlessWords(t *testing.T) {
 			}
 			for _, begun := range []string{"", "0", "-", "--", "$", "@"} {
 				var out strings.Builder
-				a := &app{stdin: strings.NewReader(""), stdout: newPrinter(&out), stderr: newPrinter(new(strings.Builder))}
+				a := &app{stdin: strings.NewReader(""), stdout: terminal.New(&out), stderr: terminal.New(new(strings.Builder))}
 				if code := a.execute(t.Context(), append(args, begun)); code != exitOK {
 					t.Errorf("%q: exit code %d", args, code)
 				}

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 )
 
@@ -149,7 +150,7 @@ func unpack(ctx context.Context, path string) (db database, err error) {
 func namedToChange(changes func() bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if changes() && len(args) == 0 {
-			return usagef("with the same flags: "+pasteable(cmd.CommandPath(), defaultDatabase), "%s: name the database to change", cmd.Name())
+			return usagef("with the same flags: "+display.Command(cmd.CommandPath(), defaultDatabase), "%s: name the database to change", cmd.Name())
 		}
 		return arguments(operands(cmd)...)(cmd, args)
 	}
@@ -213,7 +214,7 @@ func interrupted(ctx context.Context, err error, what string, done, all int) err
 	if unread := (*starling.UnreadError)(nil); ctx.Err() != nil || !errors.As(err, &unread) {
 		return err
 	}
-	return &failure{code: exitFailed, message: fmt.Sprintf("%d of %s %s; then %s", done, plural(all, "run"), what, starling.PlainError(err)),
+	return &failure{code: exitFailed, message: fmt.Sprintf("%d of %s %s; then %s", done, display.Plural(all, "run"), what, starling.PlainError(err)),
 		hint: "of the rest nothing is known: run the command again when the database can be read"}
 }
 

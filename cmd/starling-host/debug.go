@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve"
 )
@@ -142,8 +143,8 @@ func (a *app) debug(ctx context.Context, log database, events []event.Event, tar
 		return path != "" && !strings.Contains(filepath.ToSlash(path), "/sdk/")
 	}
 	open := func(ctx context.Context) (*debug.Session, error) {
-		if a.stderr.terminal {
-			defer a.stderr.doing("executing call " + target.Call.CallID)()
+		if a.stderr.Terminal {
+			defer a.stderr.Doing("executing call " + target.Call.CallID)()
 		}
 		s, err := debug.Open(ctx, events, target, debug.Options{Modules: log, Symbols: symbols, Own: own, Engine: engine, Native: agentfile.Offline})
 		return s, a.noCall(err)
@@ -158,7 +159,7 @@ func (a *app) debug(ctx context.Context, log database, events []event.Event, tar
 		return p.loop(ctx)
 	}
 	if f.listen == "" {
-		return dap.Serve(ctx, a.stdin, a.stdout.raw(), open, f.source)
+		return dap.Serve(ctx, a.stdin, a.stdout.Raw(), open, f.source)
 	}
 	at, err := serve.ParseAddress(f.listen)
 	if err != nil || at.Network != "tcp" || !at.Local() {
@@ -170,7 +171,7 @@ func (a *app) debug(ctx context.Context, log database, events []event.Event, tar
 	}
 	defer context.AfterFunc(ctx, func() { listener.Close() })()
 	defer listener.Close()
-	a.stdout.printf("%s\n", listener.Addr())
+	a.stdout.Printf("%s\n", listener.Addr())
 	for {
 		client, err := listener.Accept()
 		if ctx.Err() != nil {
@@ -204,7 +205,7 @@ func (a *app) noCall(err error) error {
 	}
 	f := &failure{code: exitUsage, message: none.Reason}
 	for _, c := range none.Calls[:min(len(none.Calls), 20)] {
-		f.details = append(f.details, printable(fmt.Sprintf("%6d  %-9s  %s %s", c.First, c.State, c.Name, c.CallID)))
+		f.details = append(f.details, display.Printable(fmt.Sprintf("%6d  %-9s  %s %s", c.First, c.State, c.Name, c.CallID)))
 	}
 	f.hint = fmt.Sprintf("--at %d", none.Calls[len(none.Calls)-1].First)
 	return f

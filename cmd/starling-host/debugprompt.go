@@ -24,6 +24,7 @@ import (
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 // prompt is the line prompt of one session.
@@ -133,13 +134,13 @@ func (p *prompt) loop(ctx context.Context) error {
 	defer signal.Stop(between)
 	ctx, stop := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGTERM) // the first Ctrl-C has ended the other
 	defer stop()
-	next, terminal := p.reader()
+	next, typed := p.reader()
 	failed := false
 	for last := ""; ; {
 		line, err := next()
 		if errors.Is(err, bufio.ErrBufferFull) {
 			failed = true
-			p.stderr.printf("%s a command of more than 64 KiB; it is ignored\n", styled{bad, "error:"})
+			p.stderr.Printf("%s a command of more than 64 KiB; it is ignored\n", terminal.Bad.Of("error:"))
 			continue
 		} else if err != nil {
 			break
@@ -149,8 +150,8 @@ func (p *prompt) loop(ctx context.Context) error {
 			continue
 		}
 		last = line
-		if !terminal {
-			p.stdout.printf("%s %s\n", styled{faint, "(debug)"}, line)
+		if !typed {
+			p.stdout.Printf("%s %s\n", terminal.Faint.Of("(debug)"), line)
 		}
 		moving, stopped := signal.NotifyContext(ctx, os.Interrupt)
 		err = p.obey(moving, line)
@@ -162,10 +163,10 @@ func (p *prompt) loop(ctx context.Context) error {
 			return nil
 		case err != nil:
 			failed = true
-			p.stderr.printf("%s %s\n", styled{bad, "error:"}, err)
+			p.stderr.Printf("%s %s\n", terminal.Bad.Of("error:"), err)
 		}
 	}
-	if failed && !terminal {
+	if failed && !typed {
 		return silent(exitFailed)
 	}
 	return nil
@@ -188,9 +189,9 @@ func (p *prompt) obey(ctx context.Context, line string) error {
 }
 
 // reader returns a function that reads the next line: from a terminal, with history.
-func (p *prompt) reader() (next func() (string, error), terminal bool) {
+func (p *prompt) reader() (next func() (string, error), typed bool) {
 	in, ok := p.stdin.(*os.File)
-	if !ok || !isTerminal(in) || !p.stdout.terminal {
+	if !ok || !terminal.Is(in) || !p.stdout.Terminal {
 		lines := bufio.NewReaderSize(p.stdin, 64<<10)
 		return func() (string, error) {
 			line, more, err := lines.ReadLine()
@@ -206,14 +207,14 @@ func (p *prompt) reader() (next func() (string, error), terminal bool) {
 	line := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{clearing{in}, p.stdout.raw()}, "(debug) ")
+	}{clearing{in}, p.stdout.Raw()}, "(debug) ")
 	return func() (string, error) {
 		state, err := term.MakeRaw(int(in.Fd()))
 		if err != nil {
 			return "", err
 		}
 		defer term.Restore(int(in.Fd()), state)
-		if width, height := p.stdout.size(); width > 0 {
+		if width, height := p.stdout.Size(); width > 0 {
 			_ = line.SetSize(width, height)
 		}
 		return line.ReadLine()
@@ -237,16 +238,16 @@ func (c clearing) Read(b []byte) (int, error) {
 func (p *prompt) greet(runID string, call span.Span, sources bool) {
 	_, end, _ := p.s.Position()
 	text, diverged := p.s.Outcome()
-	look := good
+	look := terminal.Good
 	if call.Error != "" || diverged {
-		look = bad
+		look = terminal.Bad
 	}
-	p.head("run", plain, runID)
-	p.head("call", plain, fmt.Sprintf("%s %s, attempt %d, event %d", printable(call.Name), printable(call.CallID), call.Attempt, call.First))
-	p.head("outcome", look, shorten(printable(text), 300))
-	p.head("size", plain, fmt.Sprintf("%s instructions, fuel %s, %s; lines: %s", grouped(end), grouped(call.Fuel), plural(len(p.s.Effects()), "effect"), cmp.Or(p.s.Source(), "none")))
+	p.stdout.Head("run", terminal.Plain, runID)
+	p.stdout.Head("call", terminal.Plain, fmt.Sprintf("%s %s, attempt %d, event %d", display.Printable(call.Name), display.Printable(call.CallID), call.Attempt, call.First))
+	p.stdout.Head("outcome", look, display.Shorten(display.Printable(text), 300))
+	p.stdout.Head("size", terminal.Plain, fmt.Sprintf("%s instructions, fuel %s, %s; lines: %s", display.Digits(end), display.Digits(call.Fuel), display.Plural(len(p.s.Effects()), "effect"), cmp.Or(p.s.Source(), "none")))
 	if lines := p.s.Source(); !sources && (lines == "DWARF" || lines == "Go") { // the files of a script are not known beforehand
-		p.head("source", plain, "no file of the module is below "+p.files.Folder()+": --source FOLDER")
+		p.stdout.Head("source", terminal.Plain, "no file of the module is below "+p.files.Folder()+": --source FOLDER")
 	}
 	p.stopped("")
 }
@@ -265,14 +266,14 @@ func (p *prompt) stopped(why string) {
 func (p *prompt) here(why string) {
 	_, _, fuel := p.s.Position()
 	if why != "" {
-		p.stdout.printf("%s, ", styled{strong, why})
+		p.stdout.Printf("%s, ", terminal.Strong.Of(why))
 	}
-	p.stdout.printf("fuel %s\n", grouped(fuel))
+	p.stdout.Printf("fuel %s\n", display.Digits(fuel))
 	if p.frame < len(p.frames) {
 		f := p.frames[p.frame]
-		p.stdout.printf("%s\n", p.describe(p.frame))
+		p.stdout.Printf("%s\n", p.describe(p.frame))
 		if text := p.sourceLine(f.File, f.Line, ""); text != "" {
-			p.stdout.printf("%s\n", text)
+			p.stdout.Printf("%s\n", text)
 		}
 	}
 }
@@ -309,7 +310,7 @@ func functionName(name string) string {
 
 // cut shortens a line of hostile text to the width of the terminal.
 func (p *prompt) cut(line string) string {
-	return shorten(printable(line), cmp.Or(p.stdout.width(), 120))
+	return display.Shorten(display.Printable(line), cmp.Or(p.stdout.Width(), 120))
 }
 
 // placeName is a line as FILE:LINE, with the last folders of a long path.
@@ -386,18 +387,18 @@ func (p *prompt) report(stop debug.Stop, err error) error {
 		why = fmt.Sprintf("%s %d: %s", stop.Reason, stop.Breakpoint.ID, stop.Breakpoint.What)
 	case stop.Reason == debug.Ending:
 		text, _ := p.s.Outcome()
-		why += ": " + shorten(printable(text), 200)
+		why += ": " + display.Shorten(display.Printable(text), 200)
 	}
 	p.stopped(why)
 	if b := stop.Breakpoint; b != nil && b.Size > 0 {
-		p.stdout.printf("%s\n", hexLine(b.Address, p.s.Memory(b.Address, min(b.Size, 16))))
+		p.stdout.Printf("%s\n", hexLine(b.Address, p.s.Memory(b.Address, min(b.Size, 16))))
 	}
 	return nil
 }
 
 func (p *prompt) until(ctx context.Context, args string) error {
 	word, text, _ := strings.Cut(args, " ")
-	fuel, err := display.ParseCount(strings.TrimSpace(text), fuelUnits)
+	fuel, err := display.ParseCount(strings.TrimSpace(text), display.FuelUnits())
 	if word != "fuel" || err != nil {
 		return errors.New("until fuel N, such as: until fuel 10M")
 	}
@@ -412,7 +413,7 @@ func (p *prompt) jump(ctx context.Context, args string) error {
 	if !ok {
 		var err error
 		number := strings.ReplaceAll(args, ",", "")
-		if at, err = display.ParseCount(number, fuelUnits); err != nil && number != "0" {
+		if at, err = display.ParseCount(number, display.FuelUnits()); err != nil && number != "0" {
 			return fmt.Errorf("there is no mark %q", args)
 		}
 	}
@@ -436,7 +437,7 @@ func (p *prompt) breakAt(_ context.Context, args string) error {
 	case len(b.Lines) > 0 && b.Lines[0].File != "":
 		where = " at " + placeName(b.Lines[0])
 	}
-	p.stdout.printf("breakpoint %d: %s%s\n", b.ID, b.What, where)
+	p.stdout.Printf("breakpoint %d: %s%s\n", b.ID, b.What, where)
 	return nil
 }
 
@@ -459,7 +460,7 @@ func (p *prompt) area(args string, otherwise uint32) (address, size uint32, err 
 		err = v.NotInMemory(what)
 	}
 	if err == nil && strings.HasPrefix(what, "local") && v.Address < lowAddress {
-		p.stdout.printf("%s is %#x, hardly an address: a local of WebAssembly is not in memory itself\n", what, v.Address)
+		p.stdout.Printf("%s is %#x, hardly an address: a local of WebAssembly is not in memory itself\n", what, v.Address)
 	}
 	return v.Address, cmp.Or(size, otherwise, v.Size), err
 }
@@ -471,7 +472,7 @@ func (p *prompt) watch(_ context.Context, args string) error {
 	}
 	b, err := p.s.Watch(address, size)
 	if err == nil {
-		p.stdout.printf("watchpoint %d: %s\n", b.ID, b.What)
+		p.stdout.Printf("watchpoint %d: %s\n", b.ID, b.What)
 	}
 	return err
 }
@@ -486,11 +487,11 @@ func (p *prompt) lastWrite(ctx context.Context, args string) error {
 	case err != nil:
 		return err
 	case stop.Reason == debug.Beginning:
-		p.stdout.printf("the call has not written there before; it began with\n")
+		p.stdout.Printf("the call has not written there before; it began with\n")
 	case stop.Reason == debug.Written:
 		p.stopped(fmt.Sprintf("before the last write of %#x", address))
 	}
-	p.stdout.printf("%s\n", hexLine(address, p.s.Memory(address, min(size, 16))))
+	p.stdout.Printf("%s\n", hexLine(address, p.s.Memory(address, min(size, 16))))
 	return nil
 }
 
@@ -519,16 +520,16 @@ func (p *prompt) stack(_ context.Context, args string) error {
 		same := func(other debug.Frame) bool { return other.Place == f.Place && other.Offset == f.Offset }
 		if n > 1 && same(p.frames[n-1]) && same(p.frames[n-2]) { // of a recursion
 			if repeated++; n+1 == len(p.frames) || !same(p.frames[n+1]) {
-				p.stdout.printf("     the same %s more\n", plural(repeated, "time"))
+				p.stdout.Printf("     the same %s more\n", display.Plural(repeated, "time"))
 				repeated = 0
 			}
 			continue
 		}
 		shown++
-		p.stdout.printf("%s\n", p.describe(n))
+		p.stdout.Printf("%s\n", p.describe(n))
 	}
 	if hidden > 0 {
-		p.stdout.printf("%s more; all of them: bt all\n", plural(hidden, "function"))
+		p.stdout.Printf("%s more; all of them: bt all\n", display.Plural(hidden, "function"))
 	}
 	return nil
 }
@@ -557,9 +558,9 @@ func (p *prompt) locals(_ context.Context, args string) error {
 		p.variable(v, 0)
 	}
 	if len(all) == 0 && len(slots) == 0 {
-		p.stdout.printf("no variable is known here; try bt and frame N, effects, or x ADDRESS\n")
+		p.stdout.Printf("no variable is known here; try bt and frame N, effects, or x ADDRESS\n")
 	} else if args != "all" && len(slots) > 0 {
-		p.stdout.printf("%s of WebAssembly: locals all\n", plural(len(slots), "local"))
+		p.stdout.Printf("%s of WebAssembly: locals all\n", display.Plural(len(slots), "local"))
 		return nil
 	}
 	for _, v := range slots {
@@ -571,7 +572,7 @@ func (p *prompt) locals(_ context.Context, args string) error {
 // variable prints a variable and its parts.
 func (p *prompt) variable(v debug.Variable, depth int) {
 	const most = 40
-	p.stdout.printf("%s\n", p.cut(fmt.Sprintf("%*s%s %s = %s", 2*depth, "", v.Name, v.Type, v.Value)))
+	p.stdout.Printf("%s\n", p.cut(fmt.Sprintf("%*s%s %s = %s", 2*depth, "", v.Name, v.Type, v.Value)))
 	for _, c := range v.Children[:min(len(v.Children), most)] {
 		p.variable(c, depth+1)
 	}
@@ -594,7 +595,7 @@ func (p *prompt) memory(_ context.Context, args string) error {
 	b := p.s.Memory(address, min(size, most))
 	for len(b) > 0 {
 		n := min(16, len(b))
-		p.stdout.printf("%s\n", hexLine(address, b[:n]))
+		p.stdout.Printf("%s\n", hexLine(address, b[:n]))
 		address, b = address+16, b[n:]
 	}
 	return nil
@@ -621,7 +622,7 @@ func (p *prompt) disassemble(context.Context, string) error {
 		if i == at {
 			mark = ">"
 		}
-		p.stdout.printf("%s %#08x  %s\n", mark, all[i].Offset, all[i].Text)
+		p.stdout.Printf("%s %#08x  %s\n", mark, all[i].Offset, all[i].Text)
 	}
 	return nil
 }
@@ -634,10 +635,10 @@ func (p *prompt) effects(context.Context, string) error {
 		if !passed && e.At >= at {
 			mark, passed = ">", true
 		}
-		p.stdout.printf("%s\n", p.cut(fmt.Sprintf("%s%3d  event %-5d fuel %-12s %s", mark, n+1, e.Seq, grouped(e.Fuel), e.Text)))
+		p.stdout.Printf("%s\n", p.cut(fmt.Sprintf("%s%3d  event %-5d fuel %-12s %s", mark, n+1, e.Seq, display.Digits(e.Fuel), e.Text)))
 	}
 	if len(p.s.Effects()) == 0 {
-		p.stdout.printf("the call has no effects\n")
+		p.stdout.Printf("the call has no effects\n")
 	}
 	return nil
 }
@@ -645,7 +646,7 @@ func (p *prompt) effects(context.Context, string) error {
 func (p *prompt) mark(_ context.Context, args string) error {
 	args = cmp.Or(args, strconv.Itoa(len(p.marks)+1))
 	p.marks[args], _, _ = p.s.Position()
-	p.stdout.printf("mark %s; back here: goto %s\n", args, args)
+	p.stdout.Printf("mark %s; back here: goto %s\n", args, args)
 	return nil
 }
 
@@ -671,7 +672,7 @@ func (p *prompt) list(_ context.Context, args string) error {
 		if n == f.Line {
 			mark = ">"
 		}
-		p.stdout.printf("%s\n", p.sourceLine(f.File, n, mark))
+		p.stdout.Printf("%s\n", p.sourceLine(f.File, n, mark))
 		p.listed = n
 	}
 	return nil
@@ -679,16 +680,16 @@ func (p *prompt) list(_ context.Context, args string) error {
 
 func (p *prompt) info(_ context.Context, args string) error {
 	at, end, fuel := p.s.Position()
-	p.stdout.printf("instruction %s of %s, fuel %s\n", grouped(at), grouped(end), grouped(fuel))
+	p.stdout.Printf("instruction %s of %s, fuel %s\n", display.Digits(at), display.Digits(end), display.Digits(fuel))
 	for _, b := range p.s.Breakpoints() {
 		kind := debug.Hit
 		if b.Size > 0 {
 			kind = debug.Written
 		}
-		p.stdout.printf("%s %d: %s\n", kind, b.ID, b.What)
+		p.stdout.Printf("%s %d: %s\n", kind, b.ID, b.What)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.marks)) {
-		p.stdout.printf("mark %s: instruction %s\n", name, grouped(p.marks[name]))
+		p.stdout.Printf("mark %s: instruction %s\n", name, display.Digits(p.marks[name]))
 	}
 	return nil
 }
@@ -697,13 +698,13 @@ func (p *prompt) help(_ context.Context, args string) error {
 	if args != "" {
 		c, err := findDebugCommand(args)
 		if err == nil {
-			p.stdout.printf("%s\n", c.help())
+			p.stdout.Printf("%s\n", c.help())
 		}
 		return err
 	}
 	for _, c := range debugCommands {
-		p.stdout.printf("%s\n", c.help())
+		p.stdout.Printf("%s\n", c.help())
 	}
-	p.stdout.printf("\nAn empty line repeats. Unambiguous beginnings of commands suffice.\n")
+	p.stdout.Printf("\nAn empty line repeats. Unambiguous beginnings of commands suffice.\n")
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 )
 
 const demoHelp = `Run an agent that plays dice, and replay the run.
@@ -48,12 +49,12 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 	if err := writeDemo(); err != nil {
 		return &failure{code: exitFailed, message: "demo: " + err.Error(), hint: "run it in a folder that you can write to"}
 	}
-	a.stderr.printf("A script plays the model, and its programs run in the sandbox.\nIts goal: %s\n\n", demoGoal)
-	a.stderr.printf("$ %s\n", pasteable("starling-host agent run --db "+shellWord(f.database), f.file, demoGoal))
+	a.stderr.Printf("A script plays the model, and its programs run in the sandbox.\nIts goal: %s\n\n", demoGoal)
+	a.stderr.Printf("$ %s\n", display.Command("starling-host agent run --db "+display.ShellWord(f.database), f.file, demoGoal))
 	if err := a.agentRun(ctx, demoGoal, f); err != nil {
 		return err
 	}
-	a.stderr.printf("\nNow replay the run from the log alone and compare every byte:\n\n$ %s\n", pasteable("starling-host replay", f.database, starling.LastRun))
+	a.stderr.Printf("\nNow replay the run from the log alone and compare every byte:\n\n$ %s\n", display.Command("starling-host replay", f.database, starling.LastRun))
 	log, err := openDatabase(ctx, f.database)
 	if err != nil {
 		return err
@@ -62,8 +63,8 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 	if err := a.replay(ctx, log, []string{f.database, starling.LastRun}, replayFlags{output: outputText}); err != nil {
 		return err
 	}
-	a.stderr.printf(demoNext, pasteable("starling-host show", f.database, starling.LastRun), pasteable("starling-host replay --engine machine", f.database, starling.LastRun),
-		pasteable("starling-host validate", f.database), shellWord(f.file))
+	a.stderr.Printf(demoNext, display.Command("starling-host show", f.database, starling.LastRun), display.Command("starling-host replay --engine machine", f.database, starling.LastRun),
+		display.Command("starling-host validate", f.database), display.ShellWord(f.file))
 	return nil
 }
 

@@ -21,6 +21,8 @@ import (
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -48,7 +50,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			var more []finding
 			switch {
 			case hostFile != "" && (len(args) > 0 || f.keyFile != ""):
-				return usagef(pasteable("starling-host doctor --config", hostFile), "doctor: --config excludes DB and --key-file: the file names them")
+				return usagef(display.Command("starling-host doctor --config", hostFile), "doctor: --config excludes DB and --key-file: the file names them")
 			case hostFile != "":
 				file, more = checkConfig(cmd.Context(), hostFile)
 			case len(args) > 0:
@@ -87,7 +89,7 @@ const (
 // doctor checks the machine and the host that the file describes. more has earlier findings.
 func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) error {
 	findings := []finding{
-		{"version", stateOK, fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, plural(runtime.NumCPU(), "CPU")), ""},
+		{"version", stateOK, fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, display.Plural(runtime.NumCPU(), "CPU")), ""},
 		{"environment", stateOK, variablesSet(), ""},
 	}
 	findings = append(append(findings, checkEngine(ctx)...), checkReset(ctx))
@@ -102,13 +104,13 @@ func (a *app) doctor(ctx context.Context, file *serve.File, more []finding) erro
 		if f.state == stateBad {
 			code = exitFailed
 		}
-		lines := a.stdout.wrap(f.found, findingIndent)
-		a.stdout.printf("%s  %-14s  %s\n", styled{statusStyle(f.state), fmt.Sprintf("%-7s", f.state)}, f.check, lines[0])
+		lines := a.stdout.Wrap(f.found, findingIndent)
+		a.stdout.Printf("%s  %-14s  %s\n", terminal.StatusStyle(f.state).Of(fmt.Sprintf("%-7s", f.state)), f.check, lines[0])
 		for _, line := range lines[1:] {
-			a.stdout.printf("%*s%s\n", findingIndent, "", line)
+			a.stdout.Printf("%*s%s\n", findingIndent, "", line)
 		}
 		if f.fix != "" {
-			a.stdout.printf("%-7s  %-14s  fix: %s\n", "", "", f.fix)
+			a.stdout.Printf("%-7s  %-14s  fix: %s\n", "", "", f.fix)
 		}
 	}
 	return silent(code)
@@ -244,7 +246,7 @@ func checkCaches() (findings []finding) {
 			continue
 		}
 		if err := sandbox.CheckCacheFolder(c.dir); err != nil {
-			findings = append(findings, finding{c.check, stateSlow, c.without + starling.PlainError(err), pasteable("chmod 700", c.dir)})
+			findings = append(findings, finding{c.check, stateSlow, c.without + starling.PlainError(err), display.Command("chmod 700", c.dir)})
 			continue
 		}
 		var size int64
@@ -256,7 +258,7 @@ func checkCaches() (findings []finding) {
 			}
 			return nil
 		})
-		findings = append(findings, finding{c.check, stateOK, formatSize(uint64(size)) + ", " + c.dir, ""})
+		findings = append(findings, finding{c.check, stateOK, display.Size(uint64(size)) + ", " + c.dir, ""})
 	}
 	return findings
 }
@@ -269,18 +271,18 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 	if !onServer(path) {
 		info, err := os.Stat(path)
 		if _, missing := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) && missing == nil && file.Path != "" {
-			findings := []finding{{check, stateLimited, path + " is not there: a host makes a new one, without tenants and runs", pasteable("starling-host tenant create ID --db", path) + " --key-file " + shellWord(file.KeyFile)}}
+			findings := []finding{{check, stateLimited, path + " is not there: a host makes a new one, without tenants and runs", display.Command("starling-host tenant create ID --db", path) + " --key-file " + display.ShellWord(file.KeyFile)}}
 			if err := file.CheckEmpty(); err != nil {
 				findings = append(findings, refusal("tenants", explainHostSetup(err)))
 			}
 			return findings
 		}
 		if err != nil {
-			return []finding{{check, stateBad, err.Error(), "starling-host run TOOL --db " + shellWord(path)}}
+			return []finding{{check, stateBad, err.Error(), "starling-host run TOOL --db " + display.ShellWord(path)}}
 		}
 		mode := finding{"file mode", stateOK, fmt.Sprintf("%#o", info.Mode().Perm()), ""}
 		if info.Mode().Perm()&0o077 != 0 {
-			mode.state, mode.found, mode.fix = stateBad, mode.found+": others can read what the tools saw", pasteable("chmod 600", path)
+			mode.state, mode.found, mode.fix = stateBad, mode.found+": others can read what the tools saw", display.Command("chmod 600", path)
 		}
 		findings = append(findings, mode)
 		if kind := store.Network(path); kind != "" {
@@ -293,7 +295,7 @@ func checkDatabase(ctx context.Context, file *serve.File) []finding {
 		why := explain(err)
 		fix := ""
 		if why.code == exitInvalid && !onServer(path) {
-			fix = pasteable("starling-host restore BACKUP", path)
+			fix = display.Command("starling-host restore BACKUP", path)
 		}
 		return []finding{{check, stateBad, why.message, fix}}
 	}
@@ -337,7 +339,7 @@ func checkTables(ctx context.Context, log database, path string) *finding {
 	if len(dropped) == 0 {
 		return nil
 	}
-	f := &finding{"tables", stateBad, "dropped: " + strings.Join(dropped, ", "), pasteable("starling-host restore BACKUP", path)}
+	f := &finding{"tables", stateBad, "dropped: " + strings.Join(dropped, ", "), display.Command("starling-host restore BACKUP", path)}
 	if onServer(path) {
 		f.fix = "pg_restore"
 	}
@@ -349,9 +351,9 @@ func checkSpace(ctx context.Context, log database, file *serve.File) (findings [
 	where := file.Database
 	if !onServer(where) {
 		room, err := serve.DatabaseRoom(log, where)
-		f := finding{"disk", stateOK, fmt.Sprintf("%s free of %s", formatSize(uint64(room.Free)), formatSize(uint64(room.Total))), ""}
+		f := finding{"disk", stateOK, fmt.Sprintf("%s free of %s", display.Size(uint64(room.Free)), display.Size(uint64(room.Total))), ""}
 		if room.Reusable > 0 {
-			f.found += fmt.Sprintf(", and %s in the file", formatSize(uint64(room.Reusable)))
+			f.found += fmt.Sprintf(", and %s in the file", display.Size(uint64(room.Reusable)))
 		}
 		keep := room.Keep(file.Space.KeepFree)
 		switch free := room.Free + room.Reusable; {
@@ -363,7 +365,7 @@ func checkSpace(ctx context.Context, log database, file *serve.File) (findings [
 			f.state, f.found = stateLimited, f.found+"; a host accepts no modules"
 		}
 		if f.state != stateOK {
-			f.fix = pasteable("starling-host prune", named(where)) + " --older-than 30d --confirm --compact"
+			f.fix = display.Command("starling-host prune", named(where)) + " --older-than 30d --confirm --compact"
 		}
 		findings = append(findings, f)
 	}
@@ -371,18 +373,18 @@ func checkSpace(ctx context.Context, log database, file *serve.File) (findings [
 	if err != nil {
 		return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 	}
-	f := finding{"size", stateOK, formatSize(uint64(size)), ""}
+	f := finding{"size", stateOK, display.Size(uint64(size)), ""}
 	if have, want, err := log.SchemaVersions(ctx); err == nil && have == want {
 		stored, err := eventlog.CountModules(ctx, log, "")
 		if missing := (*eventlog.MissingTableError)(nil); errors.As(err, &missing) {
 			return append(findings, finding{"size", stateLimited, f.found + "; an earlier commit made it: its runs can be read, and none can be added",
-				pasteable("starling-host archive", named(where)) + " runs.ndjson --include-open"})
+				display.Command("starling-host archive", named(where)) + " runs.ndjson --include-open"})
 		} else if err != nil {
 			return append(findings, finding{"size", stateBad, starling.PlainError(err), ""})
 		}
-		f.found += fmt.Sprintf("; it has %s of %s, compressed", plural(stored.Modules, "module"), formatSize(uint64(stored.Bytes)))
+		f.found += fmt.Sprintf("; it has %s of %s, compressed", display.Plural(stored.Modules, "module"), display.Size(uint64(stored.Bytes)))
 		if most := file.Space.Modules; most > 0 && stored.Bytes >= most {
-			f.state, f.found = stateLimited, f.found+fmt.Sprintf("; space.modules allows %s, so a host accepts no more", formatSize(uint64(most)))
+			f.state, f.found = stateLimited, f.found+fmt.Sprintf("; space.modules allows %s, so a host accepts no more", display.Size(uint64(most)))
 		}
 	}
 	return append(findings, f)
@@ -459,18 +461,18 @@ func checkMasterKeys(ctx context.Context, file *serve.File) []finding {
 	result := finding{check: check, state: stateOK}
 	var uses []string
 	for _, u := range used {
-		use := fmt.Sprintf("%s under %s", plural(u.DataKeys, "data key"), u.ID)
+		use := fmt.Sprintf("%s under %s", display.Plural(u.DataKeys, "data key"), u.ID)
 		if len(held) > 0 && !slices.ContainsFunc(held, func(k tenant.MasterKey) bool { return k.ID() == u.ID }) {
 			result.state, result.fix = stateBad, "export "+masterKeyVariable+"=\"$(cat OTHER.key)\""
 			if keyFile != "" {
-				result.fix = pasteable("cat OTHER.key >>", keyFile) + " and send SIGHUP to the host"
+				result.fix = display.Command("cat OTHER.key >>", keyFile) + " and send SIGHUP to the host"
 			}
 			use += ", which " + cmp.Or(keyFile, masterKeyVariable) + " lacks"
 		}
 		uses = append(uses, use)
 	}
 	if result.found = strings.Join(uses, "; "); len(used) > 1 && result.state == stateOK {
-		result.state, result.fix = stateLimited, pasteable("starling-host tenant rewrap --db", named(path))+" --key-file FILE --new-key-file FILE"
+		result.state, result.fix = stateLimited, display.Command("starling-host tenant rewrap --db", named(path))+" --key-file FILE --new-key-file FILE"
 	}
 	return []finding{result}
 }
@@ -483,15 +485,15 @@ const newestRuns = 20
 func checkRuns(ctx context.Context, log database, where string) []finding {
 	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: newestRuns})
 	if err != nil {
-		return []finding{{"runs", stateBad, starling.PlainError(err), pasteable("starling-host validate", named(where))}}
+		return []finding{{"runs", stateBad, starling.PlainError(err), display.Command("starling-host validate", named(where))}}
 	}
-	count := finding{"runs", stateOK, plural(page.TotalMatching, "run"), ""}
+	count := finding{"runs", stateOK, display.Plural(page.TotalMatching, "run"), ""}
 	plan, err := log.MigrateSchema(ctx, true)
 	switch {
 	case err != nil:
 		return []finding{{"runs", stateBad, starling.PlainError(err), ""}}
 	case plan.From == plan.To && plan.Runs > 0:
-		count.state, count.fix = stateLimited, pasteable("starling-host migrate", named(where))
+		count.state, count.fix = stateLimited, display.Command("starling-host migrate", named(where))
 		count.found += fmt.Sprintf("; the summaries of %d lack events: another program wrote the events, or the summaries were lost", plan.Runs)
 	}
 	newest := finding{"newest runs", stateOK, fmt.Sprintf("%d valid", len(page.Runs)), ""}
@@ -499,14 +501,14 @@ func checkRuns(ctx context.Context, log database, where string) []finding {
 	for _, run := range page.Runs {
 		v, err := db.Validate(ctx, run.RunID)
 		if err != nil { // which does not make the run invalid
-			return []finding{count, {"newest runs", stateBad, "not checked: " + starling.PlainError(err), pasteable("starling-host validate", named(where))}}
+			return []finding{count, {"newest runs", stateBad, "not checked: " + starling.PlainError(err), display.Command("starling-host validate", named(where))}}
 		}
 		if err = v.Err; errors.Is(err, eventlog.ErrSchemaTooNew) {
 			newest.state, newest.found = stateLimited, "update this program: "+starling.Corruption(err)
 			continue
 		}
 		if err != nil {
-			newest.state, newest.fix = stateBad, pasteable("starling-host validate", named(where))
+			newest.state, newest.fix = stateBad, display.Command("starling-host validate", named(where))
 			newest.found = "not valid: " + starling.Corruption(err)
 			break
 		}
@@ -522,9 +524,9 @@ func checkLayout(ctx context.Context, log database, path string) finding {
 	}
 	switch {
 	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0 && onServer(path): // a file then has the Starling runtime's
-		return finding{check, stateBad, "there are no tables yet", pasteable("starling-host migrate", named(path))}
+		return finding{check, stateBad, "there are no tables yet", display.Command("starling-host migrate", named(path))}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return finding{check, stateLimited, fmt.Sprintf("version %d is read-only", version), pasteable("starling-host migrate", named(path))}
+		return finding{check, stateLimited, fmt.Sprintf("version %d is read-only", version), display.Command("starling-host migrate", named(path))}
 	case err != nil:
 		return finding{check, stateBad, starling.PlainError(err), ""}
 	}
@@ -539,7 +541,7 @@ func checkHostTables(ctx context.Context, log database, where string) finding {
 	case err != nil:
 		return finding{check, stateBad, starling.PlainError(err), ""}
 	case len(missing) > 0:
-		return finding{check, stateLimited, "older or not there: " + namesOf(missing), pasteable("starling-host migrate", named(where))}
+		return finding{check, stateLimited, "older or not there: " + namesOf(missing), display.Command("starling-host migrate", named(where))}
 	}
 	return finding{check, stateOK, "as this program makes them", ""}
 }

@@ -73,9 +73,9 @@ func endedAt(ctx context.Context, events []event.Event, at string, left bool, mo
 			}
 			text += " (" + place + ")"
 		}
-		if text = printable(text); len(lines) > 0 && frames[i-1].Place == f.Place {
+		if text = display.Printable(text); len(lines) > 0 && frames[i-1].Place == f.Place {
 			again++
-			lines[len(lines)-1] = text + ", " + plural(again+1, "call")
+			lines[len(lines)-1] = text + ", " + display.Plural(again+1, "call")
 			continue
 		}
 		if again = 0; len(lines) == endedFrames {

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/internal/ocitest"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 // servers are the commands that go on until they are stopped, and those about the queue of
@@ -36,7 +37,7 @@ func TestHelpExamples(t *testing.T) {
 	if out, err := push.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	root := (&app{stdin: os.Stdin, stdout: newPrinter(t.Output()), stderr: newPrinter(t.Output())}).root()
+	root := (&app{stdin: os.Stdin, stdout: terminal.New(t.Output()), stderr: terminal.New(t.Output())}).root()
 	seen := 0
 	eachCommand(root, func(cmd *cobra.Command) {
 		if cmd.Runnable() && !cmd.HasSubCommands() && cmd.Example == "" {
@@ -200,7 +201,7 @@ func writeAgent(t *testing.T, dir string) {
 // openRun leaves a run of the agent in the database that has begun and has no end.
 func openRun(t *testing.T, dir string) {
 	t.Helper()
-	a := &app{stdin: os.Stdin, stdout: newPrinter(io.Discard), stderr: newPrinter(io.Discard)}
+	a := &app{stdin: os.Stdin, stdout: terminal.New(io.Discard), stderr: terminal.New(io.Discard)}
 	db, w, err := a.openAgent(t.Context(), agentFlags{file: filepath.Join(dir, "agent.yaml"), database: filepath.Join(dir, "starling.db")})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/tool"
@@ -144,7 +145,7 @@ func explain(err error) *failure {
 			text = kind.to + text
 		}
 		text, more, _ := strings.Cut(strings.TrimPrefix(text, "guest: "), "\n")
-		f := &failure{code: kind.code, message: text, details: printableLines(more), hint: hint.Of(e)}
+		f := &failure{code: kind.code, message: text, details: terminal.PrintableLines(more), hint: hint.Of(e)}
 		switch e := e.(type) {
 		case *artifact.Error:
 			f.code = map[artifact.Kind]int{artifact.Wrong: exitUsage, artifact.Failed: exitFailed, artifact.Refused: exitRefused}[e.Kind]
@@ -153,7 +154,7 @@ func explain(err error) *failure {
 				f.code = exitRefused
 			}
 		case *guest.DescriptionError: // what the module wrote, which is printed nowhere else
-			f.details = indented(more)
+			f.details = terminal.Indented(more)
 		}
 		return f
 	}
@@ -165,7 +166,7 @@ func explain(err error) *failure {
 	)
 	switch is := func(target error) bool { return errors.Is(err, target) }; {
 	case errors.As(err, &file):
-		return &failure{code: exitUsage, message: file.Message(), details: printableLines(file.Excerpt()), hint: file.Hint}
+		return &failure{code: exitUsage, message: file.Message(), details: terminal.PrintableLines(file.Excerpt()), hint: file.Hint}
 	case errors.As(err, &schema):
 		f.code, f.message, f.hint = exitUsage, "the input does not match the tool's schema", "show the schema with: starling-host tool describe TOOL"
 		for _, p := range schema.Problems {
@@ -210,7 +211,7 @@ func explainOpen(e *starling.OpenError) *failure {
 	switch {
 	case errors.As(e.Err, new(*eventlog.MissingTableError)): // no migration can make it
 	case errors.Is(e.Err, eventlog.ErrSchemaOutdated):
-		f.hint = pasteable("starling-host migrate", named(e.Where))
+		f.hint = display.Command("starling-host migrate", named(e.Where))
 	case onServer(e.Where):
 		// The driver reports each address that it tried on a line of its own.
 		f.code, f.message = exitFailed, named(e.Where)+": "+strings.Join(strings.Fields(text), " ")
@@ -246,18 +247,20 @@ func hintOf(err error) string {
 const maxMessage = 4000
 
 // hint prints what to do next, beside a result.
-func (a *app) hint(text string) { a.stderr.printf("%s %s\n", styled{aside, "hint:"}, text) }
+func (a *app) hint(text string) {
+	a.stderr.Printf("%s %s\n", terminal.Aside.Of("hint:"), text)
+}
 
 // report prints a failure and returns its exit code.
-func (f *failure) report(w *printer) int {
+func (f *failure) report(w *terminal.Printer) int {
 	if f.message != "" {
-		w.printf("%s %s\n", styled{bad, "error:"}, shorten(printable(display.OneLine(f.message)), maxMessage))
+		w.Printf("%s %s\n", terminal.Bad.Of("error:"), display.Shorten(display.Printable(display.OneLine(f.message)), maxMessage))
 	}
 	for _, line := range f.details {
-		w.printf("%s\n", line)
+		w.Printf("%s\n", line)
 	}
 	if f.hint != "" {
-		w.printf("%s %s\n", styled{aside, "hint:"}, f.hint)
+		w.Printf("%s %s\n", terminal.Aside.Of("hint:"), f.hint)
 	}
 	return f.code
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestExitCodeOfAFailedDescription(t *testing.T) {
 	wrote := errors.New("could not be had: in _initialize: panicked\npanic: at start\n\n\tmain.go:7\nhint: \x1b[0m")
 	var got bytes.Buffer
-	code := explain(fmt.Errorf("loading: %w", &guest.DescriptionError{Err: wrote})).report(newPrinter(&got))
+	code := explain(fmt.Errorf("loading: %w", &guest.DescriptionError{Err: wrote})).report(terminal.New(&got))
 	want := "error: module refused: its description could not be had: in _initialize: panicked\n" +
 		"  panic: at start\n  \n      main.go:7\n  hint: \\x1b[0m\n"
 	if got.String() != want || code != exitRefused {

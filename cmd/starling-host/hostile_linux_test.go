@@ -28,6 +28,7 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -57,7 +58,7 @@ func TestCommandsEscapeWhatTerminalsObey(t *testing.T) {
 	copyFiles(t, files.dir, here)
 	t.Chdir(here) // where starling.db is, and examples/agent is not
 	seen := 0
-	eachCommand((&app{stdout: newPrinter(io.Discard), stderr: newPrinter(io.Discard)}).root(), func(cmd *cobra.Command) {
+	eachCommand((&app{stdout: terminal.New(io.Discard), stderr: terminal.New(io.Discard)}).root(), func(cmd *cobra.Command) {
 		for _, args := range files.callsOf(t, cmd) {
 			seen++
 			t.Run(strings.Join(args, " "), func(t *testing.T) {
@@ -152,7 +153,7 @@ func onTerminals(t *testing.T, args []string, serves bool, size ...uint16) (stdo
 	}
 	out, printed := open(stop)
 	log, said := open(func() {})
-	a := &app{stdin: strings.NewReader(askEverything()), stdout: newPrinter(out), stderr: newPrinter(log)}
+	a := &app{stdin: strings.NewReader(askEverything()), stdout: terminal.New(out), stderr: terminal.New(log)}
 	a.execute(ctx, args)
 	out.Close()
 	log.Close()
@@ -579,7 +580,7 @@ func TestNoCommandWritesThroughALink(t *testing.T) {
 		var log strings.Builder
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
-		a := &app{stdin: strings.NewReader(""), stdout: newPrinter(io.Discard), stderr: newPrinter(&log)}
+		a := &app{stdin: strings.NewReader(""), stdout: terminal.New(io.Discard), stderr: terminal.New(&log)}
 		return a.execute(ctx, args), log.String()
 	}
 	if code, said := run("run", wasm); code != exitOK {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -71,9 +72,9 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 		return err
 	}
 	if report.Known > 0 {
-		a.stdout.printf("imported %d of %s; %d already existed%s\n", report.Runs-report.Known, plural(report.Runs, "run"), report.Known, encrypted(report))
+		a.stdout.Printf("imported %d of %s; %d already existed%s\n", report.Runs-report.Known, display.Plural(report.Runs, "run"), report.Known, encrypted(report))
 	} else {
-		a.stdout.printf("imported %s%s\n", contents(report), encrypted(report))
+		a.stdout.Printf("imported %s%s\n", contents(report), encrypted(report))
 	}
 	return nil
 }

@@ -86,8 +86,8 @@ func (a *app) inspect(ctx context.Context, log database, path, addr string) erro
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	a.stdout.printf("http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
-	a.stderr.printf("showing %s, read-only; stop with Ctrl-C\n", named(path))
+	a.stdout.Printf("http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
+	a.stderr.Printf("showing %s, read-only; stop with Ctrl-C\n", named(path))
 	return server.Serve(ctx, listener)
 }
 

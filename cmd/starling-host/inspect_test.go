@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 // TestInspectShowsADatabase records a run, opens the address that is printed, and
@@ -73,7 +75,7 @@ func inspected(t *testing.T, f readFlags, db string) *url.URL {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	out, in := io.Pipe()
 	done := make(chan error, 1)
-	a := &app{stdout: newPrinter(in), stderr: newPrinter(io.Discard)}
+	a := &app{stdout: terminal.New(in), stderr: terminal.New(io.Discard)}
 	log, err := f.open(ctx, db)
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,11 +37,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 func main() {
@@ -57,7 +59,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 
-	return (&app{stdin: stdin, stdout: newPrinter(stdout), stderr: newPrinter(stderr)}).execute(ctx, args)
+	return (&app{stdin: stdin, stdout: terminal.New(stdout), stderr: terminal.New(stderr)}).execute(ctx, args)
 }
 
 // execute runs the command with these arguments until it ends or ctx does, and returns
@@ -69,8 +71,8 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	}
 	root.SetArgs(doubleDashes(root, args))
 	cmd, err := root.ExecuteContextC(ctx)
-	if a.stdout.err != nil {
-		err = &failure{code: exitFailed, message: "standard output: " + a.stdout.err.Error()}
+	if a.stdout.Err() != nil {
+		err = &failure{code: exitFailed, message: "standard output: " + a.stdout.Err().Error()}
 	}
 	if err != nil {
 		f := explain(err)
@@ -110,7 +112,7 @@ func withArguments(cmd *cobra.Command, hint string) string {
 			words = append(words, givenFlags(cmd, "")...)
 		case word == "INPUT" && len(args) < 2 && slices.Contains(names, "[INPUT]"): // it was left out
 		case ok && !strings.HasPrefix(value, "-"):
-			words = append(words, shellWord(named(value)))
+			words = append(words, display.ShellWord(named(value)))
 		default:
 			words = append(words, word)
 		}
@@ -126,7 +128,7 @@ func again(cmd *cobra.Command, flag string) string {
 	for i := range args {
 		args[i] = named(args[i])
 	}
-	return pasteable(strings.Join(words, " "), args...)
+	return display.Command(strings.Join(words, " "), args...)
 }
 
 // givenFlags returns the flags of a command, as words for a shell, except the named one.
@@ -142,7 +144,7 @@ func givenFlags(cmd *cobra.Command, without string) (words []string) {
 		for _, value := range values {
 			words = append(words, "--"+f.Name)
 			if f.NoOptDefVal == "" {
-				words = append(words, shellWord(named(value)))
+				words = append(words, display.ShellWord(named(value)))
 			}
 		}
 	})
@@ -176,14 +178,27 @@ func doubleDashes(root *cobra.Command, args []string) []string {
 // app is the state that the subcommands share.
 type app struct {
 	stdin  io.Reader
-	stdout *printer
-	stderr *printer
+	stdout *terminal.Printer
+	stderr *terminal.Printer
 }
 
-func isTerminal(v any) bool {
-	f, ok := v.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+// writeDocument prints a JSON document and a line break.
+func (a *app) writeDocument(doc []byte) error {
+	_, err := a.stdout.Exact().Write(append(bytes.Clone(doc), '\n'))
+	return err
 }
+
+// writeValue prints v as a JSON document on one line.
+func (a *app) writeValue(v any) error {
+	enc := json.NewEncoder(a.stdout.Exact())
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// outliveReaders makes a write to a closed pipe at standard output or error fail, instead of ending
+// the process: a command that records continues, as in "agent run ... 2>&1 | head". Ignoring the
+// signal would pass that on to MCP servers; a signal that is caught has its usual effect there.
+func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // rootHelp is the help of the program, which fits a terminal of 24 lines. The groups of other
 // commands replace %s.
@@ -239,16 +254,16 @@ func (a *app) root() *cobra.Command {
 		SilenceUsage:  true,
 		Args:          knownSubcommand,
 		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
-			if a.stderr.terminal && !serves[cmd.Name()] {
-				cmd.SetContext(guest.WithProgress(cmd.Context(), a.stderr.doing))
+			if a.stderr.Terminal && !serves[cmd.Name()] {
+				cmd.SetContext(guest.WithProgress(cmd.Context(), a.stderr.Doing))
 			}
 			return noEmptyFlag(cmd, args)
 		},
 		RunE: showHelp,
 	}
 	root.SetIn(a.stdin)
-	root.SetOut(a.stdout.lines())
-	root.SetErr(a.stderr.lines())
+	root.SetOut(a.stdout.Lines())
+	root.SetErr(a.stderr.Lines())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		hint := cmd.CommandPath() + " --help"
 		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -272,7 +287,7 @@ func (a *app) root() *cobra.Command {
 		&cobra.Group{ID: groupOther, Title: "other"},
 	)
 	root.SetHelpFunc(help(root, root.HelpFunc()))
-	wrapped := fmt.Sprintf("Flags.FlagUsagesWrapped %d ", a.stdout.width())
+	wrapped := fmt.Sprintf("Flags.FlagUsagesWrapped %d ", a.stdout.Width())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", wrapped))
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
@@ -308,7 +323,7 @@ func complete(cmd *cobra.Command) {
 			args, left := withDatabase(operands(cmd), args)
 			if left && isNew(defaultDatabase) && cmd.Name() != "import" { // which makes it
 				args[slices.Index(args, defaultDatabase)] = "FOLDER/" + defaultDatabase
-				return usagef("go to the folder of the database, or name it: "+pasteable(cmd.CommandPath(), args...), "there is no %s here", defaultDatabase)
+				return usagef("go to the folder of the database, or name it: "+display.Command(cmd.CommandPath(), args...), "there is no %s here", defaultDatabase)
 			}
 			return run(cmd, args)
 		}
@@ -397,7 +412,7 @@ func arguments(names ...string) cobra.PositionalArgs {
 		case left && len(args) > 0 && isDatabase(args[0]): // so it is the other argument that was left out
 			missing := must[len(args)-1]
 			if missing == "RUN" {
-				hint = pasteable(cmd.CommandPath(), named(args[0]), starling.LastRun)
+				hint = display.Command(cmd.CommandPath(), named(args[0]), starling.LastRun)
 			}
 			return usagef(hint, "%s: missing argument %s", cmd.Name(), missing)
 		}

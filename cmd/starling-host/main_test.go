@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,3 +29,19 @@ func (m cached) Run() int {
 
 // awaitTime is how long a test waits for what does not come when the program has failed.
 const awaitTime = time.Minute
+
+func TestTheHelpFitsAScreen(t *testing.T) {
+	var out strings.Builder
+	if code := Main([]string{"--help"}, strings.NewReader(""), &out, &out); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, &out)
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) > 24 {
+		t.Errorf("%d lines; a terminal has 24", len(lines))
+	}
+	for _, line := range lines {
+		if len(line) > 80 {
+			t.Errorf("%d characters: %q", len(line), line)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -124,7 +125,7 @@ func (a *app) keygenCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.stderr.printf("%s: %s\n", args[0], key)
+			a.stderr.Printf("%s: %s\n", args[0], key)
 			return nil
 		},
 	}
@@ -161,7 +162,7 @@ func (a *app) rewrapCommand() *cobra.Command {
 			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
 				n, err := t.Rewrap(cmd.Context(), keys[0])
 				if err == nil {
-					a.stderr.printf("%s under %s\n", plural(n, "data key"), keys[0])
+					a.stderr.Printf("%s under %s\n", display.Plural(n, "data key"), keys[0])
 					a.hint("add this key to the key_file of every host and send SIGHUP; GET /api/v1/readyz lists the loaded keys as master_keys")
 				}
 				return err

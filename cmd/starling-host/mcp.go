@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve"
 )
@@ -125,7 +126,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		}
 		defer listener.Close()
 	}
-	options := serve.MCPOptions{Version: programVersion(), Logger: slog.New(slog.NewTextHandler(a.stderr.lines(), nil))}
+	options := serve.MCPOptions{Version: programVersion(), Logger: slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))}
 	var view serve.MCPView
 	where := f.database
 	if f.calls(refs) {
@@ -168,10 +169,10 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		view.Log = &shown
 	}
 	if listener != nil {
-		a.stderr.printf("serving at http://%s/mcp; stop with Ctrl-C\n", listener.Addr())
+		a.stderr.Printf("serving at http://%s/mcp; stop with Ctrl-C\n", listener.Addr())
 		return serve.ServeMCPOver(ctx, view, options, listener)
 	}
-	return serve.ServeMCP(ctx, view, options, a.stdin, a.stdout.exact())
+	return serve.ServeMCP(ctx, view, options, a.stdin, a.stdout.Exact())
 }
 
 // address returns the address of --listen. It must be on this machine, since mcp requires no key.
@@ -198,7 +199,7 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 			return nil, nil, usagef("", "--tools: no folder %s", folder)
 		}
 		if err != nil {
-			return nil, nil, usagef("if it is one tool: "+pasteable("starling-host mcp --tool", folder), "--tools: %v", err)
+			return nil, nil, usagef("if it is one tool: "+display.Command("starling-host mcp --tool", folder), "--tools: %v", err)
 		}
 		found := false
 		for _, e := range entries {
@@ -208,7 +209,7 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 			}
 		}
 		if !found {
-			return nil, nil, usagef("if it is one tool: "+pasteable("starling-host mcp --tool", folder), "--tools: %s has no .wasm file, no file in Python and no folder", folder)
+			return nil, nil, usagef("if it is one tool: "+display.Command("starling-host mcp --tool", folder), "--tools: %s has no .wasm file, no file in Python and no folder", folder)
 		}
 	}
 	switch {

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
 )
@@ -40,21 +41,21 @@ type assistant struct {
 // assistants are the supported assistants, by their names in "mcp config".
 var assistants = map[string]assistant{
 	"claude-code": {"run this in a terminal", func(s started) string { // it passes its variables on
-		line := pasteable("claude mcp add", s.name) + " --"
+		line := display.Command("claude mcp add", s.name) + " --"
 		for _, word := range append([]string{s.command}, s.args...) {
-			line += " " + shellWord(word)
+			line += " " + display.ShellWord(word)
 		}
 		return line
-	}, func(name, url string) string { return pasteable("claude mcp add --transport http", name, url) }},
+	}, func(name, url string) string { return display.Command("claude mcp add --transport http", name, url) }},
 	"claude-desktop": {"put this into claude_desktop_config.json (Settings, Developer, Edit Config)", inServers("the value of %s"), nil},
 	"cursor":         {"put this into ~/.cursor/mcp.json, or .cursor/mcp.json of a project", inServers("${env:%s}"), remoteInServers("url")},
 	"gemini":         {"put this into ~/.gemini/settings.json", inServers("$%s"), remoteInServers("httpUrl")},
 	"vscode": {"run this in a terminal", func(s started) string {
 		server := s.entry("${env:%s}")
 		server["name"] = s.name
-		return pasteable("code --add-mcp", quoted(server))
+		return display.Command("code --add-mcp", quoted(server))
 	}, func(name, url string) string {
-		return pasteable("code --add-mcp", quoted(map[string]string{"name": name, "type": "http", "url": url}))
+		return display.Command("code --add-mcp", quoted(map[string]string{"name": name, "type": "http", "url": url}))
 	}},
 	"codex": {"add this to ~/.codex/config.toml", func(s started) string {
 		// A JSON string is a basic string of TOML.
@@ -156,16 +157,16 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 			return err
 		}
 		if f.listen != "" {
-			a.stderr.printf("start the server: starling-host")
+			a.stderr.Printf("start the server: starling-host")
 			for _, word := range line {
-				a.stderr.printf(" %s", shellWord(word))
+				a.stderr.Printf(" %s", display.ShellWord(word))
 			}
-			a.stderr.printf("\n%s:\n", to.where)
-			_, err = fmt.Fprintln(a.stdout.lines(), to.remote(name, "http://"+f.listen+"/mcp"))
+			a.stderr.Printf("\n%s:\n", to.where)
+			_, err = fmt.Fprintln(a.stdout.Lines(), to.remote(name, "http://"+f.listen+"/mcp"))
 			return err
 		}
-		a.stderr.printf("%s:\n", to.where)
-		_, err = fmt.Fprintln(a.stdout.lines(), to.format(started{name, program, line, needs}))
+		a.stderr.Printf("%s:\n", to.where)
+		_, err = fmt.Fprintln(a.stdout.Lines(), to.format(started{name, program, line, needs}))
 		return err
 	}
 	return cmd
@@ -272,7 +273,7 @@ func (a *app) loadable(ctx context.Context, f mcpFlags, refs, dbs []string) (bui
 		if err := keyfile.Replace(file, m.Source.Wasm, 0o600); err != nil {
 			return nil, nil, err
 		}
-		a.stderr.printf("built %s; run this command again after you change it\n", ref)
+		a.stderr.Printf("built %s; run this command again after you change it\n", ref)
 		built[ref] = file
 	}
 	need := func(name string) string {

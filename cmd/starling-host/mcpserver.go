@@ -51,13 +51,13 @@ func (a *app) mcpTrust(ctx context.Context, text string, yes bool) error {
 		return err
 	}
 	if len(changes) == 0 {
-		a.stdout.printf("%s is unchanged since it was accepted\n", name)
+		a.stdout.Printf("%s is unchanged since it was accepted\n", name)
 		return nil
 	}
 	for _, c := range changes {
-		a.stdout.printf("%s %s\n", c.Tool, c.What)
+		a.stdout.Printf("%s %s\n", c.Tool, c.What)
 		for _, p := range c.Parts {
-			a.stdout.printf("  %s\n", strings.TrimPrefix(p.Pointer, "/"))
+			a.stdout.Printf("  %s\n", strings.TrimPrefix(p.Pointer, "/"))
 			a.said("-", p.Before)
 			a.said("+", p.Now)
 		}
@@ -68,7 +68,7 @@ func (a *app) mcpTrust(ctx context.Context, text string, yes bool) error {
 	if err := accept(); err != nil {
 		return err
 	}
-	a.stdout.printf("%s is accepted: %s\n", name, plural(len(changes), "change"))
+	a.stdout.Printf("%s is accepted: %s\n", name, display.Plural(len(changes), "change"))
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (a *app) said(sign, doc string) {
 		doc = `"` + text + `"`
 	}
 	for _, line := range strings.Split(doc, "\n") {
-		a.stdout.printf("    %s %s\n", sign, display.EscapeRunes(line, display.Visible))
+		a.stdout.Printf("    %s %s\n", sign, display.EscapeRunes(line, display.Visible))
 	}
 }
 
@@ -113,7 +113,7 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 				return usagef("", "--client-secret-env requires a variable that is set, and --client-id")
 			}
 			login.Show = func(address string) {
-				a.stderr.printf("open this address in a browser on this machine, and allow the access:\n%s\n", address)
+				a.stderr.Printf("open this address in a browser on this machine, and allow the access:\n%s\n", address)
 			}
 			pins, err := serve.DefaultPins()
 			if err != nil {
@@ -123,7 +123,7 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.stdout.printf("%s is logged in\n", name)
+			a.stdout.Printf("%s is logged in\n", name)
 			return nil
 		},
 	}
@@ -146,10 +146,10 @@ func absoluteServer(text string) (string, error) {
 	}
 	words := []string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		words = append(words, name+"="+shellWord(s.Env[name]))
+		words = append(words, name+"="+display.ShellWord(s.Env[name]))
 	}
 	for _, word := range s.Command {
-		words = append(words, shellWord(word))
+		words = append(words, display.ShellWord(word))
 	}
 	return s.Name + "=" + strings.Join(words, " "), nil
 }

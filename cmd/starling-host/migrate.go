@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -100,18 +101,18 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 		return did
 	}
 	for _, step := range report.Steps {
-		a.stdout.printf("%s\n", step)
+		a.stdout.Printf("%s\n", step)
 	}
 	switch {
 	case report.From == report.To && report.Runs > 0:
-		a.stdout.printf("current: layout %d; %s up to date: %s\n", report.To, would("brought", "would bring"), plural(uint64(report.Runs), "run"))
+		a.stdout.Printf("current: layout %d; %s up to date: %s\n", report.To, would("brought", "would bring"), display.Plural(uint64(report.Runs), "run"))
 	case report.From == report.To:
-		a.stdout.printf("current: layout %d\n", report.To)
+		a.stdout.Printf("current: layout %d\n", report.To)
 	default:
-		a.stdout.printf("%s from layout %d to %d: %d runs, %d events\n", would("migrated", "would migrate"), report.From, report.To, report.Runs, report.Events)
+		a.stdout.Printf("%s from layout %d to %d: %d runs, %d events\n", would("migrated", "would migrate"), report.From, report.To, report.Runs, report.Events)
 	}
 	if roles := granted(f.roles); roles != "" {
-		a.stdout.printf("%s: %s\n", would("granted", "would grant"), roles)
+		a.stdout.Printf("%s: %s\n", would("granted", "would grant"), roles)
 	}
 }
 
@@ -195,7 +196,7 @@ func checkRights(ctx context.Context, log database) finding {
 
 // grantCommand returns the command that gives a role the rights for a use.
 func grantCommand(role, use string) string {
-	return fmt.Sprintf("starling-host migrate postgres://OWNER@... --%s-role %s", use, shellWord(role))
+	return fmt.Sprintf("starling-host migrate postgres://OWNER@... --%s-role %s", use, display.ShellWord(role))
 }
 
 // someOf lists the first of many names.

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/profile"
 )
@@ -53,7 +54,7 @@ func (o *observers) attach(c *sandbox.Config) {
 	if o.flags.profile != "" {
 		c.Profile = func(tool string) sandbox.Profiler { return o.profile.Call(tool) }
 	}
-	if o.app.stderr.terminal && !o.flags.trace { // which is on the same terminal
+	if o.app.stderr.Terminal && !o.flags.trace { // which is on the same terminal
 		c.Progress = o.spent
 	}
 }
@@ -68,7 +69,7 @@ func (o *observers) spent(fuel uint64) {
 // prepare opens the file of the profile and the module's names of functions, and
 // begins to show how far the run is.
 func (o *observers) prepare(ctx context.Context, db *starling.DB, r *starling.Replayer, runID string) error {
-	if o.app.stderr.terminal {
+	if o.app.stderr.Terminal {
 		o.bar = o.app.progressBar(int(recordedFuel(ctx, db, runID)))
 	}
 	if o.flags.profile == "" {
@@ -155,7 +156,7 @@ func (o *observers) traced(ev sandbox.TraceEvent) {
 		return
 	}
 	if o.flags.output == outputJSON {
-		doc := traceDocument{Tool: ev.Tool, Function: ev.Function, Fuel: ev.Fuel, Params: ev.Params, In: printable(string(ev.In)), Out: printable(string(ev.Out))}
+		doc := traceDocument{Tool: ev.Tool, Function: ev.Function, Fuel: ev.Fuel, Params: ev.Params, In: display.Printable(string(ev.In)), Out: display.Printable(string(ev.Out))}
 		if ev.Returned {
 			result := int64(ev.Result)
 			doc.Result = &result
@@ -163,7 +164,7 @@ func (o *observers) traced(ev sandbox.TraceEvent) {
 		o.failed = o.app.writeValue(doc)
 		return
 	}
-	o.failed = o.app.stdout.printf("%15d  %s\n", ev.Fuel, traceLine(ev))
+	o.failed = o.app.stdout.Printf("%15d  %s\n", ev.Fuel, traceLine(ev))
 }
 
 // traceDocument is the output of "replay --trace -o json" for each call of an
@@ -241,9 +242,9 @@ func detail(text []byte) string {
 		return "nothing"
 	}
 	first, _, more := strings.Cut(string(text[:min(len(text), mostDetail)]), "\n")
-	quoted := `"` + printable(strings.TrimRight(first, "\r")) + `"`
+	quoted := `"` + display.Printable(strings.TrimRight(first, "\r")) + `"`
 	if more || len(text) > mostDetail {
-		quoted += fmt.Sprintf(" (%s)", plural(len(text), "byte"))
+		quoted += fmt.Sprintf(" (%s)", display.Plural(len(text), "byte"))
 	}
 	return quoted
 }

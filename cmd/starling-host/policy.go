@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
 )
@@ -87,13 +88,13 @@ func (a *app) policyCheckCommand() *cobra.Command {
 			tools := "all tools, with any arguments"
 			if p.Tools != nil {
 				n := len(p.Tools)
-				doc.Tools, tools = &n, plural(n, "rule")+" for tools"
+				doc.Tools, tools = &n, display.Plural(n, "rule")+" for tools"
 			}
 			if output == outputJSON {
 				return a.writeValue(doc)
 			}
-			return a.stdout.printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
-				doc.File, doc.Digest, plural(doc.Network, "rule"), tools, plural(doc.Secrets, "rule"))
+			return a.stdout.Printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
+				doc.File, doc.Digest, display.Plural(doc.Network, "rule"), tools, display.Plural(doc.Secrets, "rule"))
 		},
 	}
 	outputFlag(cmd, &output)
@@ -117,7 +118,7 @@ func (a *app) policySuggestCommand() *cobra.Command {
 			return err
 		}
 		if output == outputText {
-			_, err = a.stdout.lines().Write(text)
+			_, err = a.stdout.Lines().Write(text)
 			return err
 		}
 		doc, err := config.Parse("the suggestion", text)
@@ -215,10 +216,10 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, id
 		}
 	}
 	if output == outputText {
-		a.stdout.printf("%s in %d of %s\n", plural(refused, "refusal"), met, plural(runs, "run"))
+		a.stdout.Printf("%s in %d of %s\n", display.Plural(refused, "refusal"), met, display.Plural(runs, "run"))
 	}
 	if gone > 0 {
-		a.stderr.printf("not tested: %s of tenants that were erased\n", plural(gone, "run"))
+		a.stderr.Printf("not tested: %s of tenants that were erased\n", display.Plural(gone, "run"))
 	}
 	if refused > 0 {
 		return silent(exitRefused)
@@ -237,7 +238,7 @@ func (a *app) printRefusal(file, runID string, r policy.Refusal, output string) 
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}
-	return a.stdout.printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, file, doc.Line, doc.Reason)
+	return a.stdout.Printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, file, doc.Line, doc.Reason)
 }
 
 // runsSince returns the ids of the runs of a namespace that began after a time, oldest first.
@@ -400,25 +401,25 @@ func (a *app) policyExplain(doc explanationDocument, output string) error {
 	if output == outputJSON {
 		return cmp.Or(a.writeValue(doc), silent(code))
 	}
-	a.stdout.printf("%s by %s\n", doc.Request, doc.Tool)
+	a.stdout.Printf("%s by %s\n", doc.Request, doc.Tool)
 	for _, v := range doc.Verdicts {
 		if v.Allowed {
-			a.stdout.printf("allowed  %s:%d  rule %d: %s\n", v.File, v.Line, v.Rule, v.Text)
+			a.stdout.Printf("allowed  %s:%d  rule %d: %s\n", v.File, v.Line, v.Rule, v.Text)
 			continue
 		}
-		a.stdout.printf("denied   %s:%d  %s\n", v.File, v.Line, v.Reason)
+		a.stdout.Printf("denied   %s:%d  %s\n", v.File, v.Line, v.Reason)
 	}
 	if doc.Address != "" {
-		a.stdout.printf("denied   %s\n", doc.Address)
+		a.stdout.Printf("denied   %s\n", doc.Address)
 	}
 	if doc.Refused != "" {
-		a.stdout.printf("denied   %s\n", doc.Refused)
+		a.stdout.Printf("denied   %s\n", doc.Refused)
 	}
 	if doc.Suggest != "" {
-		a.stdout.printf("\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", doc.Suggest)
+		a.stdout.Printf("\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", doc.Suggest)
 	}
 	if doc.Caution != "" {
-		a.stdout.printf("\n%s\n", doc.Caution)
+		a.stdout.Printf("\n%s\n", doc.Caution)
 	}
 	return silent(code)
 }

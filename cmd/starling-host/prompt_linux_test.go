@@ -7,6 +7,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/starling-host/starling/internal/terminal"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,9 +33,9 @@ func pseudoTerminal(t *testing.T) (keyboard, terminal *os.File) {
 	return keyboard, terminal
 }
 
-func echoes(t *testing.T, terminal *os.File) bool {
+func echoes(t *testing.T, tty *os.File) bool {
 	t.Helper()
-	state, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+	state, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,28 +43,28 @@ func echoes(t *testing.T, terminal *os.File) bool {
 }
 
 func TestAskHidden(t *testing.T) {
-	keyboard, terminal := pseudoTerminal(t)
+	keyboard, tty := pseudoTerminal(t)
 	if _, err := keyboard.WriteString("hunter2hunter2\n"); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := askHidden(t.Context(), terminal); err != nil || string(line) != "hunter2hunter2" {
+	if line, err := terminal.ReadHidden(t.Context(), tty); err != nil || string(line) != "hunter2hunter2" {
 		t.Errorf("%q, %v", line, err)
 	}
 }
 
 // Somebody who gives up gets the terminal back as it was, at once.
 func TestAskHiddenGivesUp(t *testing.T) {
-	_, terminal := pseudoTerminal(t)
+	_, tty := pseudoTerminal(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		_, err := askHidden(ctx, terminal)
+		_, err := terminal.ReadHidden(ctx, tty)
 		done <- err
 	}()
-	for echoes(t, terminal) { // until it asks
+	for echoes(t, tty) { // until it asks
 	}
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || !echoes(t, terminal) {
-		t.Errorf("%v, and the terminal shows what is typed: %t", err, echoes(t, terminal))
+	if err := <-done; !errors.Is(err, context.Canceled) || !echoes(t, tty) {
+		t.Errorf("%v, and the terminal shows what is typed: %t", err, echoes(t, tty))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -186,8 +187,8 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 		err = log.Close()
 	}
 	if err = errors.Join(a.printPruned(doc, f.output), err); err == nil && sealed {
-		a.stderr.printf("until the removal is sealed, verify reports the runs as missing\n")
-		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
+		a.stderr.Printf("until the removal is sealed, verify reports the runs as missing\n")
+		a.hint(display.Command("starling-host seal --key seal.key", named(where)))
 	}
 	return err
 }
@@ -205,7 +206,7 @@ func (a *app) giveUpSpare(path string) (setAside func(), err error) {
 	}
 	return func() {
 		if err := store.SetAside(path); err != nil {
-			a.stderr.printf("the space for the next removal could not be reserved: %s\n", starling.PlainError(err))
+			a.stderr.Printf("the space for the next removal could not be reserved: %s\n", starling.PlainError(err))
 		}
 	}, nil
 }
@@ -260,19 +261,19 @@ func (a *app) printPruned(doc pruneDocument, output string) error {
 	if doc.Before != "" {
 		before = " that began before " + doc.Before
 	}
-	a.stdout.printf("%s %s with %s%s\n", verb, plural(doc.Runs, "run"), plural(uint64(doc.Events), "event"), before)
+	a.stdout.Printf("%s %s with %s%s\n", verb, display.Plural(doc.Runs, "run"), display.Plural(uint64(doc.Events), "event"), before)
 	a.printCollected(eventlog.ModuleCount{Modules: doc.Modules, Bytes: doc.ModuleBytes})
 	if doc.FreedBytes != nil {
-		a.stdout.printf("freed %s\n", formatSize(uint64(*doc.FreedBytes)))
+		a.stdout.Printf("freed %s\n", display.Size(uint64(*doc.FreedBytes)))
 	}
 	if doc.DryRun && doc.Runs > 0 {
-		a.stderr.printf("nothing was removed; to remove these runs: --confirm\n")
+		a.stderr.Printf("nothing was removed; to remove these runs: --confirm\n")
 	}
 	return nil
 }
 
 func (a *app) printCollected(c eventlog.ModuleCount) {
 	if c.Modules > 0 {
-		a.stdout.printf("removed %s of %s that nothing uses\n", plural(c.Modules, "module"), formatSize(uint64(c.Bytes)))
+		a.stdout.Printf("removed %s of %s that nothing uses\n", display.Plural(c.Modules, "module"), display.Size(uint64(c.Bytes)))
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -188,51 +190,51 @@ func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
 		return a.writeValue(doc)
 	}
 	a.printTenants(doc.Tenants)
-	a.stdout.printf("\n")
-	printTable(a, doc.Items, a.narrowError, a.jobColumns(time.Now())...)
+	a.stdout.Printf("\n")
+	terminal.Table(a.stdout, doc.Items, a.narrowError, a.jobColumns(time.Now())...)
 	if doc.Next > 0 {
-		a.stderr.printf("there are more; for the next page: --after %d\n", doc.Next)
+		a.stderr.Printf("there are more; for the next page: --after %d\n", doc.Next)
 	}
 	return nil
 }
 
 // noQueue says so of a database that no host has used.
 func (a *app) noQueue(where string) error {
-	return a.stderr.printf("%s has no queue: no host has used it\n", named(where))
+	return a.stderr.Printf("%s has no queue: no host has used it\n", named(where))
 }
 
 // printTenants prints how many jobs tenants have.
 func (a *app) printTenants(tenants []serve.QueueStats) {
 	now := time.Now()
-	count := func(title string, of func(serve.QueueStats) int) column[serve.QueueStats] {
-		return column[serve.QueueStats]{title: title, right: true, text: func(t serve.QueueStats) string { return strconv.Itoa(of(t)) }}
+	count := func(title string, of func(serve.QueueStats) int) terminal.Column[serve.QueueStats] {
+		return terminal.Column[serve.QueueStats]{Title: title, Right: true, Text: func(t serve.QueueStats) string { return strconv.Itoa(of(t)) }}
 	}
-	printTable(a, tenants, nothing,
-		column[serve.QueueStats]{title: "TENANT", text: func(t serve.QueueStats) string { return t.Tenant }},
+	terminal.Table(a.stdout, tenants, nil,
+		terminal.Column[serve.QueueStats]{Title: "TENANT", Text: func(t serve.QueueStats) string { return t.Tenant }},
 		count("WAITING", func(t serve.QueueStats) int { return t.Waiting }),
 		count("SLEEPING", func(t serve.QueueStats) int { return t.Sleeping }),
 		count("RUNNING", func(t serve.QueueStats) int { return t.Running }),
-		column[serve.QueueStats]{title: "OLDEST", text: func(t serve.QueueStats) string { return a.at(t.Oldest, now) }},
-		column[serve.QueueStats]{text: func(t serve.QueueStats) string { return map[bool]string{true: "suspended"}[t.Paused] }, leave: 1})
+		terminal.Column[serve.QueueStats]{Title: "OLDEST", Text: func(t serve.QueueStats) string { return a.at(t.Oldest, now) }},
+		terminal.Column[serve.QueueStats]{Text: func(t serve.QueueStats) string { return map[bool]string{true: "suspended"}[t.Paused] }, Leave: 1})
 }
 
 // jobColumns are the columns of jobs.
-func (a *app) jobColumns(now time.Time) []column[serve.JobStatus] {
+func (a *app) jobColumns(now time.Time) []terminal.Column[serve.JobStatus] {
 	type job = serve.JobStatus
-	columns := []column[job]{
-		{title: "RUN", text: func(j job) string { return j.RunID }},
-		{title: "STATE", text: func(j job) string { return string(j.State) }},
-		{title: "ATTEMPT", text: func(j job) string { return j.Attempts() }, leave: 1},
-		{title: "WHEN", text: func(j job) string {
+	columns := []terminal.Column[job]{
+		{Title: "RUN", Text: func(j job) string { return j.RunID }},
+		{Title: "STATE", Text: func(j job) string { return string(j.State) }},
+		{Title: "ATTEMPT", Text: func(j job) string { return j.Attempts() }, Leave: 1},
+		{Title: "WHEN", Text: func(j job) string {
 			if !j.Until.IsZero() {
 				return "until " + a.at(j.Until, now)
 			}
 			return "since " + a.at(cmp.Or(j.Since, j.Enqueued), now)
 		}},
-		{title: "HOST", text: func(j job) string { return j.Host }, least: 8},
+		{Title: "HOST", Text: func(j job) string { return j.Host }, Least: 8},
 	}
 	if !a.narrow() {
-		columns = append(columns, column[job]{title: "LAST ERROR", text: job.Why, least: 24})
+		columns = append(columns, terminal.Column[job]{Title: "LAST ERROR", Text: job.Why, Least: 24})
 	}
 	return columns
 }
@@ -242,12 +244,12 @@ func (a *app) narrowError(j serve.JobStatus) string {
 	if !a.narrow() {
 		return ""
 	}
-	return shorten(printable(j.Why()), a.stdout.width()-2)
+	return display.Shorten(display.Printable(j.Why()), a.stdout.Width()-2)
 }
 
 // narrow reports whether standard output is a terminal without room for whole times.
 func (a *app) narrow() bool {
-	return a.stdout.terminal && a.stdout.width() > 0 && a.stdout.width() < wideTerminal
+	return a.stdout.Terminal && a.stdout.Width() > 0 && a.stdout.Width() < wideTerminal
 }
 
 // A terminal of fewer characters shows how long ago things were.
@@ -290,7 +292,7 @@ type jobDocument struct {
 
 // String says it in one line.
 func (d *jobDocument) String() string {
-	return shorten(printable(serve.JobStatus{Progress: d.JobProgress, Host: d.Host}.Sentence()), maxLastError)
+	return display.Shorten(display.Printable(serve.JobStatus{Progress: d.JobProgress, Host: d.Host}.Sentence()), maxLastError)
 }
 
 // jobsOf returns the jobs of the runs that have not ended.
@@ -332,14 +334,14 @@ func (a *app) listHosts(ctx context.Context, where, output string) error {
 func (a *app) printHosts(hosts []serve.QueueHost) {
 	now := time.Now()
 	type host = serve.QueueHost
-	printTable(a, hosts, nothing,
-		column[host]{title: "HOST", text: func(h host) string { return h.Name }, least: 8},
-		column[host]{title: "STATE", text: func(h host) string { return h.State }},
-		column[host]{title: "RUNS", right: true, text: func(h host) string { return strconv.Itoa(h.Running) }},
-		column[host]{title: "BEGAN", text: func(h host) string { return a.at(h.Began, now) }, leave: 1},
-		column[host]{title: "SEEN", text: func(h host) string { return a.at(h.Seen, now) }},
-		column[host]{title: "ID", text: func(h host) string { return h.ID }},
-		column[host]{title: "VERSION", text: func(h host) string { return h.Version }, least: 8})
+	terminal.Table(a.stdout, hosts, nil,
+		terminal.Column[host]{Title: "HOST", Text: func(h host) string { return h.Name }, Least: 8},
+		terminal.Column[host]{Title: "STATE", Text: func(h host) string { return h.State }},
+		terminal.Column[host]{Title: "RUNS", Right: true, Text: func(h host) string { return strconv.Itoa(h.Running) }},
+		terminal.Column[host]{Title: "BEGAN", Text: func(h host) string { return a.at(h.Began, now) }, Leave: 1},
+		terminal.Column[host]{Title: "SEEN", Text: func(h host) string { return a.at(h.Seen, now) }},
+		terminal.Column[host]{Title: "ID", Text: func(h host) string { return h.ID }},
+		terminal.Column[host]{Title: "VERSION", Text: func(h host) string { return h.Version }, Least: 8})
 }
 
 // steerCommand is a command that changes something of a run or of a host, its second
@@ -363,15 +365,15 @@ func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 		}
 		switch err := q.Steer(ctx, cmd.Name(), name); {
 		case errors.Is(err, serve.ErrNoJob):
-			return usagef(pasteable("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host accepted it", name)
+			return usagef(display.Command("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host accepted it", name)
 		case errors.Is(err, serve.ErrNotSleeping):
-			return usagef(pasteable("starling-host queue", named(args[0])), "run %s does not sleep", name)
+			return usagef(display.Command("starling-host queue", named(args[0])), "run %s does not sleep", name)
 		case errors.Is(err, serve.ErrNoHost):
-			return usagef(pasteable("starling-host hosts", named(args[0])), "no host %q is at work", name)
+			return usagef(display.Command("starling-host hosts", named(args[0])), "no host %q is at work", name)
 		case err != nil:
 			return err
 		}
-		return a.stdout.printf("%s  %s\n", done, name)
+		return a.stdout.Printf("%s  %s\n", done, name)
 	}
 	return cmd
 }

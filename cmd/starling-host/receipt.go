@@ -15,6 +15,8 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -85,7 +87,7 @@ func (a *app) receipt(ctx context.Context, args []string, f receiptFlags) error 
 		return err
 	}
 	if f.pem {
-		return pem.Encode(a.stdout.exact(), issuer.Key.PEM())
+		return pem.Encode(a.stdout.Exact(), issuer.Key.PEM())
 	}
 	issuer.LeafOnly = f.leafOnly
 	log, err := f.read.open(ctx, args[0])
@@ -97,7 +99,7 @@ func (a *app) receipt(ctx context.Context, args []string, f receiptFlags) error 
 	defer db.Close()
 	receipts, err := db.Receipts(ctx, args[1])
 	if errors.Is(err, receipt.ErrOpen) {
-		return &failure{code: exitRefused, message: "the run has not ended, and has no receipts yet", hint: pasteable("starling-host show", args...)}
+		return &failure{code: exitRefused, message: "the run has not ended, and has no receipts yet", hint: display.Command("starling-host show", args...)}
 	}
 	if err != nil {
 		return err
@@ -105,12 +107,12 @@ func (a *app) receipt(ctx context.Context, args []string, f receiptFlags) error 
 	if f.call != "" {
 		one := receipt.OfCall(receipts, f.call)
 		if one == nil {
-			return usagef(pasteable("starling-host show", args...), "receipt: the run has no call %q", f.call)
+			return usagef(display.Command("starling-host show", args...), "receipt: the run has no call %q", f.call)
 		}
 		receipts = []*receipt.Receipt{one}
 	}
 	if len(receipts) == 0 {
-		return &failure{code: exitRefused, message: "the run called no tool, so it has no receipts", hint: pasteable("starling-host show", args...)}
+		return &failure{code: exitRefused, message: "the run called no tool, so it has no receipts", hint: display.Command("starling-host show", args...)}
 	}
 	for _, r := range receipts {
 		if err := a.writeValue(r); err != nil {
@@ -189,7 +191,7 @@ func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Polic
 				return err
 			}
 		} else if err != nil {
-			a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, starling.PlainError(err))
+			a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(err))
 		} else {
 			a.printReceipt(c)
 		}
@@ -199,10 +201,10 @@ func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Polic
 
 func (a *app) printReceipt(c receipt.Checked) {
 	p := c.Statement.Predicate
-	a.stdout.printf("%s: %s\n", styled{good, "valid"}, c.Statement)
+	a.stdout.Printf("%s: %s\n", terminal.Good.Of("valid"), c.Statement)
 	line := func(name, text string) {
 		if text != "" {
-			a.stdout.printf("  %-11s %s\n", name, text)
+			a.stdout.Printf("  %-11s %s\n", name, text)
 		}
 	}
 	digest := p.Tool.Digest["blake3"]
@@ -218,9 +220,9 @@ func (a *app) printReceipt(c receipt.Checked) {
 		line(s.Name, "sha256 "+s.Digest["sha256"])
 	}
 	if c.SignedBy == "" {
-		a.stdout.printf("  signed by   %s\n", styled{middle, "not checked: no key was given"})
+		a.stdout.Printf("  signed by   %s\n", terminal.Middle.Of("not checked: no key was given"))
 	} else {
-		a.stdout.printf("  signed by   %s\n", styled{good, c.SignedBy})
+		a.stdout.Printf("  signed by   %s\n", terminal.Good.Of(c.SignedBy))
 	}
 	notProven := []string{"that the result is true: it was recorded as received"}
 	if p.Evidence == receipt.Reexecutable {

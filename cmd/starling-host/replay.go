@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -141,7 +142,7 @@ func (a *app) replay(ctx context.Context, log database, args []string, f replayF
 	}
 	defer r.Close()
 	for _, absent := range r.Absent {
-		a.warn(printable(starling.PlainError(absent)) + "; the record of each run says which tools it has")
+		a.warn(display.Printable(starling.PlainError(absent)) + "; the record of each run says which tools it has")
 	}
 	if f.all {
 		ctx = guest.WithProgress(ctx, nil) // there is a bar from the beginning
@@ -181,7 +182,7 @@ func (a *app) printEnded(ctx context.Context, log database, v starling.Verdict, 
 		}
 	}
 	for _, line := range endedIn(ctx, log, v.RunID, v.Divergence, other.Wasm) {
-		a.stdout.printf("  %s\n", line)
+		a.stdout.Printf("  %s\n", line)
 	}
 }
 
@@ -256,15 +257,15 @@ func (a *app) printVerdict(v starling.Verdict, f replayFlags) error {
 	}
 	switch {
 	case errors.Is(v.Refused, sandbox.ErrTooDeep):
-		a.stdout.printf("%s: run %s: %s\n", styled{middle, "not decided"}, v.RunID, refusalOf(v).message)
+		a.stdout.Printf("%s: run %s: %s\n", terminal.Middle.Of("not decided"), v.RunID, refusalOf(v).message)
 		a.hint(refusalOf(v).hint)
 	case v.Refused != nil:
-		a.stdout.printf("%s: run %s: %s\n", styled{middle, "not replayed"}, v.RunID, refusalOf(v).message)
+		a.stdout.Printf("%s: run %s: %s\n", terminal.Middle.Of("not replayed"), v.RunID, refusalOf(v).message)
 	case v.Divergence != nil:
 		writeDivergence(a.stdout, v.Divergence, v.Events)
 	default:
 		verdict, rest, _ := strings.Cut(v.String(), ":")
-		a.stdout.printf("%s:%s\n", styled{statusStyle(verdict), verdict}, rest)
+		a.stdout.Printf("%s:%s\n", terminal.StatusStyle(verdict).Of(verdict), rest)
 	}
 	return nil
 }
@@ -291,7 +292,7 @@ func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replay
 		return interrupted(ctx, err, "replayed", total.runs, len(ids))
 	}
 	if f.output == outputText {
-		a.stdout.printf("%s\n", total.String())
+		a.stdout.Printf("%s\n", total.String())
 	}
 	if unlisted != nil {
 		return unreadable(ctx, unlisted)
@@ -303,9 +304,9 @@ func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replay
 // nothing. It is drawn at most ten times a second.
 func (a *app) progressBar(n int, more ...progressbar.Option) *progressbar.ProgressBar {
 	return progressbar.NewOptions(n, append(more,
-		progressbar.OptionSetWriter(a.stderr.raw()),
+		progressbar.OptionSetWriter(a.stderr.Raw()),
 		progressbar.OptionSetDescription("replay"),
-		progressbar.OptionSetVisibility(a.stderr.terminal),
+		progressbar.OptionSetVisibility(a.stderr.Terminal),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 	)...)
@@ -361,7 +362,7 @@ func (t *tally) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
 	}
-	return fmt.Sprintf("%s: %s", plural(t.runs, "run"), strings.Join(parts, ", "))
+	return fmt.Sprintf("%s: %s", display.Plural(t.runs, "run"), strings.Join(parts, ", "))
 }
 
 // writeDivergence explains where a replay left its recording:
@@ -372,24 +373,24 @@ func (t *tally) String() string {
 //	  expected  GET http://127.0.0.1/customers/41
 //	  got       GET http://127.0.0.1/customers/42
 //	                                          ^
-func writeDivergence(w *printer, d *agent.Divergence, events int) {
-	w.printf("%s at event %d of %d (%s), run %s\n", styled{bad, "diverged"}, d.Seq, events, agent.KindName(d.ExpectedKind), d.RunID)
-	w.printf("  class     %s\n", d.Class)
+func writeDivergence(w *terminal.Printer, d *agent.Divergence, events int) {
+	w.Printf("%s at event %d of %d (%s), run %s\n", terminal.Bad.Of("diverged"), d.Seq, events, agent.KindName(d.ExpectedKind), d.RunID)
+	w.Printf("  class     %s\n", d.Class)
 	if d.Kind != d.ExpectedKind {
-		w.printf("  kind      expected %s, got %s\n", agent.KindName(d.ExpectedKind), agent.KindName(d.Kind))
+		w.Printf("  kind      expected %s, got %s\n", agent.KindName(d.ExpectedKind), agent.KindName(d.Kind))
 	}
 	if d.Field != "" {
-		w.printf("  field     %s\n", display.ASCII(d.Field))
+		w.Printf("  field     %s\n", display.ASCII(d.Field))
 	}
 	if d.Reason != "" {
-		w.printf("  reason    %s\n", d.Reason)
+		w.Printf("  reason    %s\n", d.Reason)
 	}
 	if d.Expected == "" && d.Got == "" {
 		return
 	}
 	expected, got, caret := display.AroundDifference(d.Expected, d.Got)
-	w.printf("  expected  %s\n  got       %s\n", expected, got)
+	w.Printf("  expected  %s\n  got       %s\n", expected, got)
 	if caret >= 0 {
-		w.printf("            %s^\n", strings.Repeat(" ", caret))
+		w.Printf("            %s^\n", strings.Repeat(" ", caret))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
 )
@@ -48,7 +49,7 @@ func TestReplayDivergenceText(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var b strings.Builder
-			writeDivergence(&printer{to: &b}, &c.d, 7)
+			writeDivergence(terminal.New(&b), &c.d, 7)
 			if d := cmp.Diff(c.want, b.String()); d != "" {
 				t.Error(d)
 			}
@@ -95,19 +96,20 @@ func TestReplayProgressBar(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer recorded.Close()
-	for _, terminal := range []bool{true, false} {
+	for _, onTerminal := range []bool{true, false} {
 		var out, log strings.Builder
-		a := &app{stdout: &printer{to: &out}, stderr: &printer{to: &log, terminal: terminal}}
+		a := &app{stdout: terminal.New(&out), stderr: terminal.New(&log)}
+		a.stderr.Terminal = onTerminal
 		if err := a.replay(t.Context(), recorded, []string{db, starling.LastRun}, replayFlags{engine: string(starling.Interpreter)}); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != "identical: 4 events\n" {
 			t.Errorf("the result is %q", out.String())
 		}
-		if shown := strings.Contains(log.String(), "replay") && strings.Contains(log.String(), "%"); shown != terminal {
-			t.Errorf("on a terminal %t: %q", terminal, log.String())
+		if shown := strings.Contains(log.String(), "replay") && strings.Contains(log.String(), "%"); shown != onTerminal {
+			t.Errorf("on a terminal %t: %q", onTerminal, log.String())
 		}
-		if end := strings.LastIndexByte(log.String(), '\r'); terminal && strings.TrimSpace(log.String()[end:]) != "" {
+		if end := strings.LastIndexByte(log.String(), '\r'); onTerminal && strings.TrimSpace(log.String()[end:]) != "" {
 			t.Errorf("it stays: %q", log.String())
 		}
 	}

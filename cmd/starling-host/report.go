@@ -15,6 +15,8 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -27,18 +29,18 @@ const (
 
 // reportRun prints the result of a run and returns its failure, if any.
 func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFlags) error {
-	for i, lines := 0, printableLines(run.Log); i < len(lines); i++ {
-		if more := len(lines) - logHead - logTail; i == logHead && more > 0 && a.stderr.terminal {
-			a.stderr.printf("%s: ... %s: %s\n", t.Name(), plural(more, "more line"), pasteable("starling-host show --full", run.Database, run.ID))
+	for i, lines := 0, terminal.PrintableLines(run.Log); i < len(lines); i++ {
+		if more := len(lines) - logHead - logTail; i == logHead && more > 0 && a.stderr.Terminal {
+			a.stderr.Printf("%s: ... %s: %s\n", t.Name(), display.Plural(more, "more line"), display.Command("starling-host show --full", run.Database, run.ID))
 			i += more
 		}
-		a.stderr.printf("%s: %s\n", t.Name(), lines[i])
+		a.stderr.Printf("%s: %s\n", t.Name(), lines[i])
 	}
 	m := run.Meter
-	a.stderr.printf("fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
-		grouped(m.Fuel), formatDuration(run.Wall()), formatSize(m.PeakMemoryBytes),
-		plural(m.Effects, "effect"), formatSize(uint64(m.BytesIn)), formatSize(uint64(m.BytesOut)))
-	a.stderr.printf("replay: %s\n", pasteable("starling-host replay", run.Database, run.ID))
+	a.stderr.Printf("fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
+		display.Digits(m.Fuel), display.Duration(run.Wall()), display.Size(m.PeakMemoryBytes),
+		display.Plural(m.Effects, "effect"), display.Size(uint64(m.BytesIn)), display.Size(uint64(m.BytesOut)))
+	a.stderr.Printf("replay: %s\n", display.Command("starling-host replay", run.Database, run.ID))
 	printed := error(nil)
 	switch {
 	case f.output == outputJSON:
@@ -52,7 +54,7 @@ func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFla
 	}
 	err = outcome(t, failed, f)
 	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil && run.Failure.Type == event.ErrorFuel {
-		out.hint += ", or see the line where it stopped: " + pasteable("starling-host debug", run.Database, run.ID)
+		out.hint += ", or see the line where it stopped: " + display.Command("starling-host debug", run.Database, run.ID)
 	}
 	return err
 }
@@ -91,7 +93,7 @@ func failed(t *starling.Tool, f *starling.Failure) *failure {
 		out.hint = `a WASI command prints its result as one JSON document, a text in double quotes, and all else to standard error; for any text, run it with --arg or --stdin, or give it a sidecar`
 	}
 	if f.Type == event.ErrorTool {
-		out.details = indented(more)
+		out.details = terminal.Indented(more)
 	} else if first, _, _ := strings.Cut(more, "\n"); first != "" {
 		out.message += ": " + first
 	}
@@ -112,7 +114,7 @@ func limitHint(err error, f runFlags) string {
 		return "let the tool return less: a part, a page or a summary"
 	}
 	if hint != "" && f.policy != "" {
-		hint += ", up to resources.limits of " + shellWord(f.policy)
+		hint += ", up to resources.limits of " + display.ShellWord(f.policy)
 	}
 	return hint
 }
@@ -126,7 +128,7 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 	}
 	switch {
 	case f.policy != "" && d.Host == "" && e.Unnamed:
-		return "name the tool under permissions.tools in " + shellWord(f.policy)
+		return "name the tool under permissions.tools in " + display.ShellWord(f.policy)
 	case d.Host != "" && withheld.MatchString(d.Reason):
 		name := withheld.FindStringSubmatch(d.Reason)[1]
 		if strings.HasPrefix(d.Reason, "there is no ") {
@@ -134,23 +136,23 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 		}
 		return why + "allow it in " + cmp.Or(f.policy, "a policy, the file of --policy") + ": secrets: [{name: " + name + ", audience: [" + d.Host + "], header: Authorization}]"
 	case f.policy != "" && d.Host == "":
-		return "give it other arguments, or change " + shellWord(f.policy)
+		return "give it other arguments, or change " + display.ShellWord(f.policy)
 	case f.policy != "":
 		flags := ""
 		if d.Method != "GET" {
-			flags = " --method " + shellWord(d.Method)
+			flags = " --method " + display.ShellWord(d.Method)
 		}
 		if r := d.Request; r != nil { // with what the decision was about, so that explain decides the same
 			for _, name := range slices.Sorted(maps.Keys(r.Header)) {
 				for _, value := range r.Header[name] {
-					flags += " --header " + shellWord(name+": "+value)
+					flags += " --header " + display.ShellWord(name+": "+value)
 				}
 			}
 			if len(r.Body) > 0 && len(r.Body) <= 1000 && utf8.Valid(r.Body) {
-				flags += " --body " + shellWord(string(r.Body))
+				flags += " --body " + display.ShellWord(string(r.Body))
 			}
 		}
-		return why + "see what would allow it: " + pasteable("starling-host policy explain", f.policy, e.Run.Tool, d.URL) + flags
+		return why + "see what would allow it: " + display.Command("starling-host policy explain", f.policy, e.Run.Tool, d.URL) + flags
 	}
 	flags := allowFlags(d.Host, f.callFlags)
 	if flags == "" || !unreachable.MatchString(d.Reason) {
@@ -171,7 +173,7 @@ var (
 // allowFlags returns the flags that a command lacks to reach a host.
 func allowFlags(host string, f callFlags) (flags string) {
 	if !slices.Contains(f.allow, host) {
-		flags = " --allow-host " + shellWord(host)
+		flags = " --allow-host " + display.ShellWord(host)
 	}
 	u := &url.URL{Host: host}
 	if !f.allowPrivate && (flags == "" || u.Hostname() == "localhost" || egress.RefusedAddress(u.Hostname(), false) != "") {

@@ -18,6 +18,8 @@ import (
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
@@ -117,7 +119,7 @@ func (a *app) runCommand() *cobra.Command {
 			} else if f, ok := a.stdin.(*os.File); ok {
 				// A program that starts this one may leave a pipe open and empty, so it is not read unasked.
 				if info, err := f.Stat(); err == nil && (info.Mode()&fs.ModeNamedPipe != 0 || info.Mode().IsRegular()) {
-					a.hint("standard input is not read; to read the input from it: " + pasteable("starling-host run", args[0]) + " -")
+					a.hint("standard input is not read; to read the input from it: " + display.Command("starling-host run", args[0]) + " -")
 				}
 			}
 			return a.run(cmd.Context(), args[0], input, f)
@@ -146,21 +148,21 @@ func (f *callFlags) addConditions(cmd *cobra.Command) {
 	policyFlag(cmd, &f.policy)
 	trustFlag(cmd, &f.trust)
 	limits := sandbox.DefaultLimits()
-	flags.Var(counted(&f.fuel, fuelUnits, "N", 0), "fuel",
-		"instructions that the call may use, such as 10M or 2G (default "+formatFuel(limits.Fuel)+")")
+	flags.Var(counted(&f.fuel, display.FuelUnits(), "N", 0), "fuel",
+		"instructions that the call may use, such as 10M or 2G (default "+display.Fuel(limits.Fuel)+")")
 	memoryFlag(cmd, &f.memory)
-	flags.Var(counted(&f.effects, fuelUnits, "N", 0), "effects",
-		"clock readings, random numbers and requests of a call, such as 10k (default "+grouped(limits.Effects)+")")
-	flags.Var(counted(&f.outputLimit, sizeUnits, "SIZE", agentfile.MaxOutput), "output-limit",
-		"the largest output of a call, up to "+formatSize(agentfile.MaxOutput)+" (default "+formatSize(limits.OutputBytes)+")")
+	flags.Var(counted(&f.effects, display.FuelUnits(), "N", 0), "effects",
+		"clock readings, random numbers and requests of a call, such as 10k (default "+display.Digits(limits.Effects)+")")
+	flags.Var(counted(&f.outputLimit, display.SizeUnits(), "SIZE", agentfile.MaxOutput), "output-limit",
+		"the largest output of a call, up to "+display.Size(agentfile.MaxOutput)+" (default "+display.Size(limits.OutputBytes)+")")
 	flags.DurationVar(&f.timeout, "timeout", time.Duration(limits.TimeoutMs)*time.Millisecond, "wall-clock time of the call, as `DURATION`")
 	isolationFlag(cmd, &f.isolation)
 }
 
 // memoryFlag adds --memory, in bytes.
 func memoryFlag(cmd *cobra.Command, value *uint64) {
-	standard := formatSize(uint64(sandbox.DefaultLimits().MemoryPages) * sandbox.PageSize)
-	cmd.Flags().Var(counted(value, sizeUnits, "SIZE", sandbox.MaxPages*sandbox.PageSize), "memory",
+	standard := display.Size(uint64(sandbox.DefaultLimits().MemoryPages) * sandbox.PageSize)
+	cmd.Flags().Var(counted(value, display.SizeUnits(), "SIZE", sandbox.MaxPages*sandbox.PageSize), "memory",
 		"linear memory of a call, such as 64MiB (default "+standard+")")
 }
 
@@ -184,7 +186,7 @@ func (f *callFlags) options() (o starling.ToolOptions, err error) {
 		return o, err
 	}
 	if f.policy != "" && (len(f.allow) > 0 || f.allowPrivate) {
-		return o, usagef("write the hosts into the policy, and check it: "+pasteable("starling-host policy check", f.policy), "--policy and --allow-host exclude each other")
+		return o, usagef("write the hosts into the policy, and check it: "+display.Command("starling-host policy check", f.policy), "--policy and --allow-host exclude each other")
 	}
 	o.AllowHosts, o.AllowPrivate = f.allow, f.allowPrivate
 	o.Policy, err = openPolicy(f.policy)
@@ -237,7 +239,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		return err
 	}
 	runID := starling.NewRunID()
-	a.stderr.printf("run %s\n", runID)
+	a.stderr.Printf("run %s\n", runID)
 	run, err := tool.CallAs(a.asking(ctx), runID, checked)
 	if run == nil {
 		return err
@@ -245,7 +247,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	err = a.reportRun(tool, run, err, f)
 	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil {
 		if log, err := db.Log(ctx); err == nil {
-			out.details = append(out.details, indented(strings.Join(endedIn(ctx, log, runID, nil, nil), "\n"))...)
+			out.details = append(out.details, terminal.Indented(strings.Join(endedIn(ctx, log, runID, nil, nil), "\n"))...)
 		}
 	}
 	if key != nil {
@@ -253,7 +255,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		if failed != nil {
 			return cmp.Or(err, error(&failure{code: exitFailed, message: "the run is recorded, but not sealed: " + starling.PlainError(failed)}))
 		}
-		a.stderr.printf("sealed: %s, root %s\n", leavesOf(sealed.Checkpoint, sealed.Removed), sealed.Checkpoint.Root)
+		a.stderr.Printf("sealed: %s, root %s\n", leavesOf(sealed.Checkpoint, sealed.Removed), sealed.Checkpoint.Root)
 	}
 	return err
 }
@@ -295,7 +297,9 @@ func (a *app) open(ctx context.Context, where, isolation, trust string, receipts
 }
 
 // warn prints a warning for the person in front of the machine.
-func (a *app) warn(text string) { a.stderr.printf("%s %s\n", styled{middle, "warning:"}, text) }
+func (a *app) warn(text string) {
+	a.stderr.Printf("%s %s\n", terminal.Middle.Of("warning:"), text)
+}
 
 // readInput returns the document of an INPUT argument. limit bounds its bytes, including white
 // space.
@@ -314,7 +318,7 @@ func (a *app) readInput(input string, limit uint64) ([]byte, error) {
 		from = f
 	default:
 		if info, err := os.Stat(input); err == nil && info.Mode().IsRegular() {
-			return nil, usagef("pass the content of the file: "+pasteable("starling-host run TOOL", "@"+input), "the input is the name of a file, not JSON: %s", input)
+			return nil, usagef("pass the content of the file: "+display.Command("starling-host run TOOL", "@"+input), "the input is the name of a file, not JSON: %s", input)
 		}
 		from, name = strings.NewReader(input), "the input"
 	}
@@ -323,7 +327,7 @@ func (a *app) readInput(input string, limit uint64) ([]byte, error) {
 		return nil, &failure{code: exitUsage, message: err.Error()}
 	}
 	if uint64(len(doc)) > limit {
-		return nil, usagef("", "%s is larger than %s", name, formatSize(limit))
+		return nil, usagef("", "%s is larger than %s", name, display.Size(limit))
 	}
 	return doc, nil
 }

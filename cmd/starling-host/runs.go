@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 const runsHelp = `List the runs of a database, the newest first, their totals, and what the failed ones
@@ -118,7 +119,7 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	var open []string
 	for _, run := range found.Runs {
 		line := runDocumentLine{Run: run}
-		line.Map(func(text string) string { return shorten(text, maxGoalOfARun) })
+		line.Map(func(text string) string { return display.Shorten(text, maxGoalOfARun) })
 		doc.Runs = append(doc.Runs, line)
 		doc.Totals.Add(run.RunSummary)
 		if line.Status == eventlog.StatusOpen {
@@ -138,13 +139,13 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 		a.printRuns(doc, f, now)
 	}
 	if found.More && f.query != "" {
-		a.stderr.printf("only the newest %d runs were searched; for older ones: until:%s\n", found.Searched, found.Oldest.UTC().Format(time.RFC3339))
+		a.stderr.Printf("only the newest %d runs were searched; for older ones: until:%s\n", found.Searched, found.Oldest.UTC().Format(time.RFC3339))
 	}
 	if note := found.Note(); note != "" {
-		a.stderr.printf("%s\n", note)
+		a.stderr.Printf("%s\n", note)
 	}
 	if found.Unread > 0 {
-		a.stderr.printf("%s could not be read: starling-host validate\n", plural(found.Unread, "run"))
+		a.stderr.Printf("%s could not be read: starling-host validate\n", display.Plural(found.Unread, "run"))
 	}
 	return err
 }
@@ -153,13 +154,13 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 const maxGoalOfARun = 2000
 
 // runsColumns are the columns of a page of runs.
-func (a *app) runsColumns(runs []runDocumentLine, now time.Time) []column[runDocumentLine] {
+func (a *app) runsColumns(runs []runDocumentLine, now time.Time) []terminal.Column[runDocumentLine] {
 	type run = runDocumentLine
-	started := column[run]{title: "STARTED", text: func(r run) string { return r.StartedAt.Format(time.RFC3339) }}
+	started := terminal.Column[run]{Title: "STARTED", Text: func(r run) string { return r.StartedAt.Format(time.RFC3339) }}
 	if a.narrow() {
-		started = column[run]{title: "AGE", text: func(r run) string { return age(now.Sub(r.StartedAt)) }}
+		started = terminal.Column[run]{Title: "AGE", Text: func(r run) string { return age(now.Sub(r.StartedAt)) }}
 	}
-	what := column[run]{title: "ARGUMENTS", leave: 3, least: 16, zero: "{}", text: func(r run) string {
+	what := terminal.Column[run]{Title: "ARGUMENTS", Leave: 3, Least: 16, Zero: "{}", Text: func(r run) string {
 		switch {
 		case r.Encrypted:
 			return "(encrypted)"
@@ -169,32 +170,32 @@ func (a *app) runsColumns(runs []runDocumentLine, now time.Time) []column[runDoc
 		return r.Goal
 	}}
 	if slices.ContainsFunc(runs, func(r run) bool { return r.Tool == "" }) {
-		what.title, what.leave = "GOAL", 0
+		what.Title, what.Leave = "GOAL", 0
 	}
-	count := func(title string, leave int, of func(r run) string) column[run] {
-		return column[run]{title: title, text: of, right: true, zero: "0", leave: leave}
+	count := func(title string, leave int, of func(r run) string) terminal.Column[run] {
+		return terminal.Column[run]{Title: title, Text: of, Right: true, Zero: "0", Leave: leave}
 	}
-	return []column[run]{
-		{title: "RUN", text: func(r run) string { return r.RunID }},
+	return []terminal.Column[run]{
+		{Title: "RUN", Text: func(r run) string { return r.RunID }},
 		started,
-		{title: "STATUS", text: func(r run) string { return r.Status }},
+		{Title: "STATUS", Text: func(r run) string { return r.Status }},
 		count("EVENTS", 11, func(r run) string { return strconv.FormatUint(r.LastSeq, 10) }),
 		count("CALLS", 8, func(r run) string { return strconv.Itoa(r.ToolCallCount) }),
 		count("4XX", 6, func(r run) string { return strconv.Itoa(r.Status4xx) }),
 		count("5XX", 5, func(r run) string { return strconv.Itoa(r.Status5xx) }),
-		count("TOKENS", 10, func(r run) string { return grouped(tokens(r.InputTokens, r.OutputTokens)) }),
-		{title: "COST", text: func(r run) string { return "$" + dollars(r.CostUSD) }, right: true, zero: "$0.00", leave: 9},
+		count("TOKENS", 10, func(r run) string { return display.Digits(tokens(r.InputTokens, r.OutputTokens)) }),
+		{Title: "COST", Text: func(r run) string { return "$" + dollars(r.CostUSD) }, Right: true, Zero: "$0.00", Leave: 9},
 		count("FUEL", 7, func(r run) string { return display.Fuel(r.Meter.Fuel) }),
-		{title: "DURATION", text: func(r run) string { return runDuration(r.RunSummary) }, right: true, leave: 4},
-		{title: "TOOL", text: func(r run) string { return r.Tool }, leave: 1, least: 12},
+		{Title: "DURATION", Text: func(r run) string { return runDuration(r.RunSummary) }, Right: true, Leave: 4},
+		{Title: "TOOL", Text: func(r run) string { return r.Tool }, Leave: 1, Least: 12},
 		what,
-		{title: "ERROR", text: func(r run) string { return r.Reason }, leave: 2, least: 20},
+		{Title: "ERROR", Text: func(r run) string { return r.Reason }, Leave: 2, Least: 20},
 	}
 }
 
 func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 	if len(doc.Runs) > 0 {
-		printTable(a, doc.Runs, func(r runDocumentLine) string {
+		terminal.Table(a.stdout, doc.Runs, func(r runDocumentLine) string {
 			if silent := r.Silent(now); r.Job == nil && r.Status == eventlog.StatusOpen && silent >= minSilence {
 				return "silent for " + age(silent)
 			} else if r.Job != nil {
@@ -206,13 +207,13 @@ func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 	if t := doc.Totals; len(doc.Runs) > 0 {
 		model := ""
 		if tokens(t.InputTokens, t.OutputTokens) > 0 || t.CostUSD != 0 {
-			model = fmt.Sprintf(", %s tokens in, %s out, $%s", grouped(tokens(t.InputTokens, 0)), grouped(tokens(t.OutputTokens, 0)), dollars(t.CostUSD))
+			model = fmt.Sprintf(", %s tokens in, %s out, $%s", display.Digits(tokens(t.InputTokens, 0)), display.Digits(tokens(t.OutputTokens, 0)), dollars(t.CostUSD))
 		}
 		listed := ""
 		if doc.Total > len(doc.Runs) {
 			listed = " listed"
 		}
-		a.stdout.printf("%s%s: %s, %s%s\n", plural(len(doc.Runs), "run"), listed, plural(t.Events, "event"), plural(t.ToolCalls, "call"), model)
+		a.stdout.Printf("%s%s: %s, %s%s\n", display.Plural(len(doc.Runs), "run"), listed, display.Plural(t.Events, "event"), display.Plural(t.ToolCalls, "call"), model)
 	}
 	failed := 0
 	for _, r := range doc.Reasons {
@@ -221,9 +222,9 @@ func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 	if failed > 1 {
 		of := ""
 		if doc.Total > max(failed, len(doc.Runs)) {
-			of = fmt.Sprintf(" of %s", plural(doc.Total, "run"))
+			of = fmt.Sprintf(" of %s", display.Plural(doc.Total, "run"))
 		}
-		a.stdout.printf("\n%d%s failed:\n", failed, of)
+		a.stdout.Printf("\n%d%s failed:\n", failed, of)
 		for _, r := range doc.Reasons[:min(len(doc.Reasons), maxReasons)] {
 			text := r.Text
 			if r.Tool != "" {
@@ -233,13 +234,13 @@ func (a *app) printRuns(doc runsDocument, f runsFlags, now time.Time) {
 			if to != "" {
 				when += " to " + to
 			}
-			a.stdout.printf("%5d  %s   %s\n", r.Runs, styled{bad, shorten(printable(text), cmp.Or(max(a.stdout.width()-10-len(when), 0), maxReason))}, when)
+			a.stdout.Printf("%5d  %s   %s\n", r.Runs, terminal.Bad.Of(display.Shorten(display.Printable(text), cmp.Or(max(a.stdout.Width()-10-len(when), 0), maxReason))), when)
 		}
 	}
 	if shown := f.offset + len(doc.Runs); shown < doc.Total {
-		a.stderr.printf("%d of %s; the next: --offset %d\n", len(doc.Runs), plural(doc.Total, "run"), shown)
+		a.stderr.Printf("%d of %s; the next: --offset %d\n", len(doc.Runs), display.Plural(doc.Total, "run"), shown)
 	} else if doc.Total == 0 && f.query != "" {
-		a.stderr.printf("no run matches: %s\n", f.query)
+		a.stderr.Printf("no run matches: %s\n", f.query)
 	}
 }
 
@@ -257,7 +258,7 @@ func runDuration(run eventlog.RunSummary) string {
 	if !run.TerminalKind.Terminal() {
 		return "-"
 	}
-	return formatDuration(time.Duration(run.DurationMs) * time.Millisecond)
+	return display.Duration(time.Duration(run.DurationMs) * time.Millisecond)
 }
 
 // runsDocument is the output of "runs -o json".

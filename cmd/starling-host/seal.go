@@ -15,7 +15,9 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve"
 )
@@ -99,7 +101,7 @@ func (a *app) sealKeygenCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.stdout.printf("%s\n", k.VKey())
+			a.stdout.Printf("%s\n", k.VKey())
 			return nil
 		},
 	}
@@ -127,19 +129,19 @@ type refusedDocument struct {
 // printRemovals prints the newest removals.
 func (a *app) printRemovals(all []seal.Removal) {
 	if earlier := len(all) - mostProblems; earlier > 0 {
-		a.stdout.printf("  removed     %d earlier ones\n", earlier)
+		a.stdout.Printf("  removed     %d earlier ones\n", earlier)
 		all = all[earlier:]
 	}
 	for _, r := range all {
-		a.stdout.printf("  removed     %s, %s UTC by %s: %s\n", r.RunID, r.At.UTC().Format(time.DateTime), cmp.Or(r.By, "?"), cmp.Or(r.Why, "no reason given"))
+		a.stdout.Printf("  removed     %s, %s UTC by %s: %s\n", r.RunID, r.At.UTC().Format(time.DateTime), cmp.Or(r.By, "?"), cmp.Or(r.Why, "no reason given"))
 	}
 }
 
 // leavesOf describes the leaves of a log.
 func leavesOf(c seal.Checkpoint, removed int64) string {
-	what := plural(uint64(c.Leaves-removed), "run")
+	what := display.Plural(uint64(c.Leaves-removed), "run")
 	if removed > 0 {
-		what += " and " + plural(uint64(removed), "removal")
+		what += " and " + display.Plural(uint64(removed), "removal")
 	}
 	return what
 }
@@ -168,13 +170,13 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	case errors.Is(err, seal.ErrOtherKey):
 		return usagef("if this key replaces the old one: --old-key VKEY; if the database is another owner's: --new-log", "%s", starling.PlainError(err))
 	case errors.Is(err, eventlog.ErrLogCorrupt):
-		return &failure{code: exitInvalid, message: "nothing was signed: " + starling.PlainError(err), hint: pasteable("starling-host verify", named(where))}
+		return &failure{code: exitInvalid, message: "nothing was signed: " + starling.PlainError(err), hint: display.Command("starling-host verify", named(where))}
 	case err != nil:
 		return err
 	}
 	for _, url := range f.witnesses {
 		if sealed.Signed, err = serve.Cosign(ctx, log, url); err != nil {
-			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed; to request the cosignature again: " + pasteable("starling-host seal --key "+shellWord(f.key)+" --witness "+shellWord(url), named(where))}
+			return &failure{code: exitFailed, message: starling.PlainError(err), hint: "the checkpoint is signed; to request the cosignature again: " + display.Command("starling-host seal --key "+display.ShellWord(f.key)+" --witness "+display.ShellWord(url), named(where))}
 		}
 	}
 	if f.checkpoint != "" {
@@ -198,22 +200,22 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	if !sealed.New {
 		what = "sealed already"
 	}
-	a.stdout.printf("%s: %s, root %s\n", styled{good, what}, leavesOf(c, sealed.Removed), c.Root)
+	a.stdout.Printf("%s: %s, root %s\n", terminal.Good.Of(what), leavesOf(c, sealed.Removed), c.Root)
 	a.printRemovals(sealed.Removals)
 	signed := string(sealed.Signed) // by the key of the log, its earlier one, and witnesses
 	if n := strings.Count(signed, "\n— ") - strings.Count(signed, "\n— "+c.Origin+" "); n > 0 {
-		a.stdout.printf("cosigned by %s\n", plural(n, "witness"))
+		a.stdout.Printf("cosigned by %s\n", display.Plural(n, "witness"))
 	}
-	a.stdout.printf("log %s\n", sealed.VKey)
+	a.stdout.Printf("log %s\n", sealed.VKey)
 	for i, r := range refused {
 		if i == mostProblems {
-			a.stdout.printf("not sealed: %d more\n", len(refused)-i)
+			a.stdout.Printf("not sealed: %d more\n", len(refused)-i)
 			break
 		}
-		a.stdout.printf("%s: %s\n", styled{bad, "not sealed"}, r.Error)
+		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("not sealed"), r.Error)
 	}
 	if code != exitOK {
-		a.hint(pasteable("starling-host validate", named(where)))
+		a.hint(display.Command("starling-host validate", named(where)))
 	}
 	return silent(code)
 }
@@ -221,7 +223,7 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 // explainKey is a file of a key that cannot be used.
 func explainKey(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return usagef(pasteable("starling-host seal keygen", path), "%s: no such file", path)
+		return usagef(display.Command("starling-host seal keygen", path), "%s: no such file", path)
 	}
 	return err
 }
@@ -263,8 +265,8 @@ func (a *app) witnessCommand() *cobra.Command {
 			if err != nil {
 				return usagef("", "--listen: %v", err)
 			}
-			a.stdout.printf("witness at http://%s\nkey %s\n", l.Addr(), key.WitnessVKey())
-			return serve.ServeWitness(cmd.Context(), l, w, slog.New(slog.NewTextHandler(a.stderr.lines(), nil)))
+			a.stdout.Printf("witness at http://%s\nkey %s\n", l.Addr(), key.WitnessVKey())
+			return serve.ServeWitness(cmd.Context(), l, w, slog.New(slog.NewTextHandler(a.stderr.Lines(), nil)))
 		},
 	}
 	flags := cmd.Flags()

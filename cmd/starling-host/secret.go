@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -91,10 +91,10 @@ func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.
 
 // readSecret asks for a value at a terminal, and reads it from anything else.
 func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error) {
-	if f, ok := a.stdin.(*os.File); ok && isTerminal(f) {
-		a.stderr.printf("value of %s: ", name)
-		b, err := askHidden(ctx, f)
-		a.stderr.printf("\n")
+	if f, ok := a.stdin.(*os.File); ok && terminal.Is(f) {
+		a.stderr.Printf("value of %s: ", name)
+		b, err := terminal.ReadHidden(ctx, f)
+		a.stderr.Printf("\n")
 		return tenant.NewValue(string(b)), err
 	}
 	b, err := io.ReadAll(io.LimitReader(a.stdin, tenant.MaxSecretBytes+2+1))
@@ -109,31 +109,6 @@ func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error)
 		return tenant.Value{}, usagef("", "secret set: the value has more than %d bytes", tenant.MaxSecretBytes)
 	}
 	return tenant.NewValue(string(b)), nil
-}
-
-// askHidden reads a line from a terminal without echo. When ctx ends, for instance by Ctrl-C, echo
-// is restored; the reader, which cannot be stopped, stays until the process ends.
-func askHidden(ctx context.Context, terminal *os.File) ([]byte, error) {
-	fd := int(terminal.Fd())
-	before, err := term.GetState(fd)
-	if err != nil {
-		return nil, err
-	}
-	type answer struct {
-		line []byte
-		err  error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		line, err := term.ReadPassword(fd)
-		answered <- answer{line, err}
-	}()
-	select {
-	case a := <-answered:
-		return a.line, a.err
-	case <-ctx.Done():
-		return nil, errors.Join(ctx.Err(), term.Restore(fd, before))
-	}
 }
 
 func (a *app) secretListCommand() *cobra.Command {
@@ -175,7 +150,7 @@ func (a *app) listSecrets(ctx context.Context, t tenants, id, output string) err
 		return a.writeValue(doc)
 	}
 	for _, s := range doc.Secrets {
-		a.stdout.printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, s.UpdatedAt, strings.Join(s.Audience, " "))
+		a.stdout.Printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, s.UpdatedAt, strings.Join(s.Audience, " "))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
 )
@@ -55,9 +56,9 @@ func (a *app) readyCommand() *cobra.Command {
 				return explainFile(err)
 			}
 			if err := file.Ready(cmd.Context()); err != nil {
-				return &failure{code: exitFailed, message: starling.PlainError(err), hint: pasteable("starling-host doctor --config", path)}
+				return &failure{code: exitFailed, message: starling.PlainError(err), hint: display.Command("starling-host doctor --config", path)}
 			}
-			a.stdout.printf("ready\n")
+			a.stdout.Printf("ready\n")
 			return nil
 		},
 	}
@@ -141,7 +142,7 @@ func (f *serveFlags) file() (*serve.File, error) {
 }
 
 func (a *app) serve(ctx context.Context, file *serve.File, dev bool) error {
-	logger := slog.New(slog.NewTextHandler(a.stderr.lines(), nil))
+	logger := slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))
 	h, err := serve.Open(ctx, file, serve.Options{Development: dev, Version: programVersion(), Logger: logger})
 	if err != nil {
 		return explainHostSetup(err)
@@ -179,22 +180,22 @@ func explainHostSetup(err error) error {
 
 // announce prints the addresses of the host, and the required keys.
 func (a *app) announce(h *serve.Host, file *serve.File) {
-	a.stdout.printf("API        %s/api/v1\n", h.Origin)
+	a.stdout.Printf("API        %s/api/v1\n", h.Origin)
 	if !file.Inspector.Off {
-		a.stdout.printf("inspector  %s/inspect/\n", h.Origin)
+		a.stdout.Printf("inspector  %s/inspect/\n", h.Origin)
 	}
 	if !file.Metrics.Off {
-		a.stdout.printf("metrics    %s/metrics%s\n", h.Origin, metricsReaders(file))
+		a.stdout.Printf("metrics    %s/metrics%s\n", h.Origin, metricsReaders(file))
 	}
 	if name := file.Operator.KeyEnv; name != "" && !file.Inspector.Off {
-		a.stdout.printf("operator   %s/inspect/queue  with the key in %s\n", h.Origin, name)
+		a.stdout.Printf("operator   %s/inspect/queue  with the key in %s\n", h.Origin, name)
 	}
-	a.stdout.printf("MCP        %s/mcp\n", h.Origin)
+	a.stdout.Printf("MCP        %s/mcp\n", h.Origin)
 	if h.Key != "" {
 		if strings.HasPrefix(h.Origin, "http") {
-			a.stdout.printf("Claude     claude mcp add --transport http starling %s/mcp --header %s\n", h.Origin, shellWord("Authorization: Bearer "+h.Key))
+			a.stdout.Printf("Claude     claude mcp add --transport http starling %s/mcp --header %s\n", h.Origin, display.ShellWord("Authorization: Bearer "+h.Key))
 		}
-		a.stdout.printf("key        %s\n", h.Key)
+		a.stdout.Printf("key        %s\n", h.Key)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +16,8 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 const treeHelp = `Print what a run did as a tree: turns, calls, requests and waits, each with the
@@ -53,10 +54,10 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 	}
 	first, last := events[0], events[len(events)-1]
 	status := terminalStatus(last.Kind)
-	a.stdout.printf("run      %s\nstarted  %s\nstatus   %s, %s\n", first.RunID,
-		formatTime(first.Timestamp), styled{statusStyle(status), status}, plural(len(events), "event"))
+	a.stdout.Printf("run      %s\nstarted  %s\nstatus   %s, %s\n", first.RunID,
+		formatTime(first.Timestamp), terminal.StatusStyle(status).Of(status), display.Plural(len(events), "event"))
 	if started, err := first.AsRunStarted(); err == nil && started.Caller != nil {
-		a.stdout.printf("caller   %s\n", started.Caller)
+		a.stdout.Printf("caller   %s\n", started.Caller)
 	}
 	if !last.Kind.Terminal() {
 		jobs, err := jobsOf(ctx, log, first.RunID)
@@ -64,18 +65,18 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 			return err
 		}
 		if job := jobs[first.RunID]; job != nil {
-			a.head("job", plain, job.String())
+			a.stdout.Head("job", terminal.Plain, job.String())
 		}
 	}
 	if list {
-		a.stdout.printf("\n")
+		a.stdout.Printf("\n")
 		a.showEvents(events, full)
 		return nil
 	}
 	if what := run.Goal; run.Model == "" && len(run.Spans) > 0 { // a call without an agent
-		a.head("call", plain, shorten(printable(what+" "+run.Spans[0].Input), maxGoalShown))
+		a.stdout.Head("call", terminal.Plain, display.Shorten(display.Printable(what+" "+run.Spans[0].Input), maxGoalShown))
 	} else if what != "" {
-		a.head("goal", plain, shorten(printable(what), maxGoalShown))
+		a.stdout.Head("goal", terminal.Plain, display.Shorten(display.Printable(what), maxGoalShown))
 	}
 	if run.Error != "" {
 		tool, why := run.Reason()
@@ -84,49 +85,34 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 			text = text[:len(text)-len(lines[maxHeadLines])]
 		}
 		if more := len(why) - len(text); more > 0 {
-			text = strings.ToValidUTF8(text, "") + fmt.Sprintf("... %s more bytes, see --full", grouped(uint64(more)))
+			text = strings.ToValidUTF8(text, "") + fmt.Sprintf("... %s more bytes, see --full", display.Digits(uint64(more)))
 		}
 		if tool == "" {
 			tool, text = run.ErrorType, strings.TrimPrefix(text, run.ErrorType+": ")
 		}
-		where := shorten(printable(tool), maxGoalShown)
+		where := display.Shorten(display.Printable(tool), maxGoalShown)
 		if run.Cause != span.None {
 			where += fmt.Sprintf(" (event %d)", run.Spans[run.Cause].Last)
 		}
-		a.head("error", statusStyle(status), where+": "+text)
+		a.stdout.Head("error", terminal.StatusStyle(status), where+": "+text)
 		if run.Cause != span.None && run.Spans[run.Cause].Kind == span.Call && run.Spans[run.Cause].Fuel > 0 { // a module's
-			a.stdout.printf("debug    %s --at %d\n", pasteable("starling-host debug", named(args[0]), first.RunID), run.Spans[run.Cause].Last)
+			a.stdout.Printf("debug    %s --at %d\n", display.Command("starling-host debug", named(args[0]), first.RunID), run.Spans[run.Cause].Last)
 		}
 	}
 	if run.Encrypted {
-		a.stdout.printf("some payloads are encrypted; the data key decrypts them\n")
+		a.stdout.Printf("some payloads are encrypted; the data key decrypts them\n")
 	}
 	a.showTree(run)
 	return nil
 }
 
-// The head of a run: where its texts begin, how many characters are shown of a goal or a call, and how
+// The head of a run: how many characters are shown of a goal or a call, and how
 // many bytes and lines of an error.
 const (
-	headIndent   = 9
 	maxGoalShown = 200
 	maxHead      = 600
 	maxHeadLines = 6
 )
-
-// head prints a named text, on lines below each other.
-func (a *app) head(name string, look style, text string) {
-	a.stdout.printf("%s", styled{look, fmt.Sprintf("%-*s", headIndent, name)})
-	lines := printableLines(text)
-	if len(lines) == 0 {
-		lines = []string{""}
-	}
-	for i, line := range lines {
-		for j, part := range a.stdout.wrap(line, headIndent) {
-			a.stdout.printf("%*s%s\n", min(i+j, 1)*headIndent, "", part)
-		}
-	}
-}
 
 // The columns of a tree: the number of the event, the name, the bar and the duration. A terminal without
 // room for names and bars gets no bars. A file gets whole names, unless COLUMNS is set.
@@ -143,7 +129,7 @@ const (
 // showTree prints the spans of a run, and what they come to.
 func (a *app) showTree(run *span.Run) {
 	columns, _ := strconv.Atoi(os.Getenv("COLUMNS"))
-	columns = cmp.Or(a.stdout.width(), columns)
+	columns = cmp.Or(a.stdout.Width(), columns)
 	width, bars := min(cmp.Or(columns, treeWidth), treeMost), treeBar
 	if width < treeEvent+treeName+treeBar+treeDuration {
 		bars = 0
@@ -158,9 +144,9 @@ func (a *app) showTree(run *span.Run) {
 		} else if row.Kind == span.Call {
 			text += " " + row.Input
 		}
-		texts[i] = strings.Repeat("  ", min(row.Depth, 8)) + printable(text)
+		texts[i] = strings.Repeat("  ", min(row.Depth, 8)) + display.Printable(text)
 		if columns > 0 {
-			texts[i] = shorten(texts[i], name-1)
+			texts[i] = display.Shorten(texts[i], name-1)
 		}
 	}
 	for _, text := range texts {
@@ -170,16 +156,16 @@ func (a *app) showTree(run *span.Run) {
 	if bars > 0 {
 		all = fmt.Sprintf("0%*s", bars-1, all)
 	}
-	a.stdout.printf("\n%s\n", styled{faint, fmt.Sprintf("event  %-*s%s", name, "", all)})
+	a.stdout.Printf("\n%s\n", terminal.Faint.Of(fmt.Sprintf("event  %-*s%s", name, "", all)))
 	for i, row := range rows {
-		look := plain
+		look := terminal.Plain
 		switch {
 		case row.Bad():
-			look = bad
+			look = terminal.Bad
 		case row.State == span.Cancelled, row.State == span.Lost:
-			look = middle
+			look = terminal.Middle
 		case row.Hidden, row.Kind == span.Wait:
-			look = faint
+			look = terminal.Faint
 		}
 		pad, bar, took := fmt.Sprintf("%*s", max(name-utf8.RuneCountInString(texts[i]), 1), ""), "", row.Took()
 		if bars > 0 {
@@ -193,7 +179,7 @@ func (a *app) showTree(run *span.Run) {
 		default:
 			bar = strings.TrimRight(bar, " ")
 		}
-		a.stdout.printf("%s  %s%s%s%s\n", styled{faint, fmt.Sprintf("%5d", row.First)}, styled{look, texts[i]}, pad, styled{look, bar}, took)
+		a.stdout.Printf("%s  %s%s%s%s\n", terminal.Faint.Of(fmt.Sprintf("%5d", row.First)), look.Of(texts[i]), pad, look.Of(bar), took)
 	}
 	var facts []string
 	fact := func(there bool, text string) {
@@ -201,20 +187,20 @@ func (a *app) showTree(run *span.Run) {
 			facts = append(facts, text)
 		}
 	}
-	fact(run.Turns > 0, plural(run.Turns, "turn"))
-	fact(run.Calls > 0, plural(run.Calls, "call"))
-	fact(run.FailedCalls > 0, plural(run.FailedCalls, "failed call"))
-	fact(run.Requests > 0, plural(run.Requests, "request"))
-	fact(run.Status4xx > 0, plural(run.Status4xx, "4xx response"))
-	fact(run.Status5xx > 0, plural(run.Status5xx, "5xx response"))
-	fact(run.Fuel > 0, "fuel "+grouped(run.Fuel))
+	fact(run.Turns > 0, display.Plural(run.Turns, "turn"))
+	fact(run.Calls > 0, display.Plural(run.Calls, "call"))
+	fact(run.FailedCalls > 0, display.Plural(run.FailedCalls, "failed call"))
+	fact(run.Requests > 0, display.Plural(run.Requests, "request"))
+	fact(run.Status4xx > 0, display.Plural(run.Status4xx, "4xx response"))
+	fact(run.Status5xx > 0, display.Plural(run.Status5xx, "5xx response"))
+	fact(run.Fuel > 0, "fuel "+display.Digits(run.Fuel))
 	fact(run.InputTokens+run.OutputTokens > 0, fmt.Sprintf("%d tokens in, %d out", run.InputTokens, run.OutputTokens))
 	fact(run.CostUSD > 0, fmt.Sprintf("$%.4f", run.CostUSD))
 	fact(run.Waited > 0, "waited "+formatSpan(run.Waited))
 	if len(facts) > 0 {
-		a.stdout.printf("\n")
-		for _, line := range a.stdout.wrap(strings.Join(facts, ", "), 0) {
-			a.stdout.printf("%s\n", line)
+		a.stdout.Printf("\n")
+		for _, line := range a.stdout.Wrap(strings.Join(facts, ", "), 0) {
+			a.stdout.Printf("%s\n", line)
 		}
 	}
 }
@@ -238,7 +224,7 @@ func spanBar(axis span.Axis, row span.Row) string {
 }
 
 // formatSpan returns a duration in nanoseconds for a column.
-func formatSpan(ns int64) string { return formatDuration(time.Duration(ns)) }
+func formatSpan(ns int64) string { return display.Duration(time.Duration(ns)) }
 
 // showEvents prints each event on a line, or uncut.
 func (a *app) showEvents(events []event.Event, full bool) {
@@ -247,14 +233,14 @@ func (a *app) showEvents(events []event.Event, full bool) {
 		if err != nil {
 			facts = "cannot be read: " + starling.PlainError(err)
 		}
-		if facts = printable(facts); !full {
-			facts = shorten(facts, showWidth)
+		if facts = display.Printable(facts); !full {
+			facts = display.Shorten(facts, showWidth)
 		}
 		after := fmt.Sprintf("%5d  %+8.3fs", ev.Seq, time.Duration(ev.Timestamp-events[0].Timestamp).Seconds())
-		lines := a.stdout.wrap(facts, showIndent)
-		a.stdout.printf("%s  %s  %s\n", styled{faint, after}, styled{kindStyle(ev.Kind), fmt.Sprintf("%-19s", ev.Kind.Short())}, lines[0])
+		lines := a.stdout.Wrap(facts, showIndent)
+		a.stdout.Printf("%s  %s  %s\n", terminal.Faint.Of(after), kindStyle(ev.Kind).Of(fmt.Sprintf("%-19s", ev.Kind.Short())), lines[0])
 		for _, line := range lines[1:] {
-			a.stdout.printf("%*s%s\n", showIndent, "", line)
+			a.stdout.Printf("%*s%s\n", showIndent, "", line)
 		}
 		if full {
 			a.showTexts(ev)
@@ -262,41 +248,12 @@ func (a *app) showEvents(events []event.Event, full bool) {
 	}
 }
 
-// wrap returns the lines of a text that begins at a column of a terminal, or one line if there is
-// no terminal, or too narrow a one.
-func (p *printer) wrap(text string, column int) []string {
-	if width := p.width() - column; width >= minShowRoom {
-		return wrapped(printable(text), width)
-	}
-	return []string{text}
-}
-
-// wrapped returns the lines of a text, each of at most width characters. Only words that are longer than
-// a line are broken.
-func wrapped(text string, width int) (lines []string) {
-	rest := []rune(text)
-	for len(rest) > width {
-		cut := width
-		for cut > 0 && rest[cut-1] != ' ' {
-			cut--
-		}
-		if word := rest[cut:]; len(word) > width && !slices.Contains(word[:width+1], ' ') {
-			cut = width
-		}
-		if line := string(rest[:cut]); strings.TrimSpace(line) != "" { // or it is the indent of a long word
-			lines = append(lines, line)
-		}
-		rest = rest[cut:]
-	}
-	return append(lines, string(rest))
-}
-
 // showTexts prints the request of an effect and its response, or the log of a call, line by line.
 func (a *app) showTexts(ev event.Event) {
 	block := func(mark, text string) {
-		for _, line := range printableLines(text) {
-			for _, part := range a.stdout.wrap(line, textIndent) {
-				a.stdout.printf("%16s  %s %s\n", "", mark, part)
+		for _, line := range terminal.PrintableLines(text) {
+			for _, part := range a.stdout.Wrap(line, textIndent) {
+				a.stdout.Printf("%16s  %s %s\n", "", mark, part)
 			}
 		}
 	}
@@ -319,26 +276,24 @@ func (a *app) showTexts(ev event.Event) {
 }
 
 // kindStyle highlights events that end a run or a call.
-func kindStyle(k event.Kind) style {
+func kindStyle(k event.Kind) terminal.Style {
 	switch k {
 	case event.KindRunCompleted:
-		return good
+		return terminal.Good
 	case event.KindRunFailed, event.KindToolCallFailed, event.KindTurnFailed, event.KindBudgetExceeded:
-		return bad
+		return terminal.Bad
 	case event.KindRunCancelled, event.KindRunResumed:
-		return middle
+		return terminal.Middle
 	}
-	return plain
+	return terminal.Plain
 }
 
 // The facts of one event: how many characters are shown of them, where they begin and where
-// their texts do, and how many a line of a terminal must have room for if they are not to begin at
-// its left.
+// their texts do.
 const (
-	showWidth   = 200
-	showIndent  = 39
-	textIndent  = 20
-	minShowRoom = 30
+	showWidth  = 200
+	showIndent = 39
+	textIndent = 20
 )
 
 const exportHelp = `Write the events of a run as NDJSON, one object per line (docs/cli-json.md).

@@ -41,8 +41,8 @@ func (a *app) printKey(k tenant.APIKey, key tenant.Value, output string) error {
 	if output == outputJSON {
 		return a.writeValue(keyDocument{Tenant: k.Tenant, KeyID: k.ID, Key: key.Reveal()})
 	}
-	a.stderr.printf("API key %s of tenant %s. It is not shown again:\n", k.ID, k.Tenant)
-	return a.stdout.printf("%s\n", key.Reveal())
+	a.stderr.Printf("API key %s of tenant %s. It is not shown again:\n", k.ID, k.Tenant)
+	return a.stdout.Printf("%s\n", key.Reveal())
 }
 
 const tenantCreateHelp = `Create a tenant and its first API key, which is printed once, on standard output. The
@@ -83,7 +83,7 @@ func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) 
 	}
 	defer t.log.Close()
 	if made {
-		a.stderr.printf("a new database: %s\n", f.database)
+		a.stderr.Printf("a new database: %s\n", f.database)
 	}
 	if one, err = t.Create(ctx, one); err != nil {
 		return err
@@ -235,8 +235,8 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, outpu
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}
-	a.stdout.printf("erased %s: its data key, %s, %s, %s; removed %s\n", id,
-		plural(e.Keys, "API key"), plural(e.Secrets, "secret"), plural(e.Modules, "module"), plural(e.Pruned.Runs, "run"))
+	a.stdout.Printf("erased %s: its data key, %s, %s, %s; removed %s\n", id,
+		display.Plural(e.Keys, "API key"), display.Plural(e.Secrets, "secret"), display.Plural(e.Modules, "module"), display.Plural(e.Pruned.Runs, "run"))
 	a.printCollected(e.Collected)
 	return nil
 }
@@ -289,7 +289,7 @@ func (a *app) tenantListCommand() *cobra.Command {
 			case errors.Is(err, tenant.ErrNoTables) && f.output == outputJSON:
 				return a.writeValue(tenantsDocument{Tenants: []tenantDocument{}})
 			case errors.Is(err, tenant.ErrNoTables):
-				return a.stderr.printf("%s has no tenants: no host has used it\n", named(f.database))
+				return a.stderr.Printf("%s has no tenants: no host has used it\n", named(f.database))
 			}
 			return err
 		},
@@ -358,7 +358,7 @@ func (a *app) listTenants(ctx context.Context, t tenants, output string) error {
 		return a.writeValue(doc)
 	}
 	if len(doc.Tenants) > 0 {
-		a.stdout.printf("%-32s  %-9s  %6s  %5s  %-24s  %s\n", "TENANT", "STATE", "WEIGHT", "KEYS", "CREATED", "NAME")
+		a.stdout.Printf("%-32s  %-9s  %6s  %5s  %-24s  %s\n", "TENANT", "STATE", "WEIGHT", "KEYS", "CREATED", "NAME")
 	}
 	for _, t := range doc.Tenants {
 		valid := 0
@@ -367,7 +367,7 @@ func (a *app) listTenants(ctx context.Context, t tenants, output string) error {
 				valid++
 			}
 		}
-		a.stdout.printf("%-32s  %-9s  %6d  %5d  %-24s  %s\n", t.ID, t.State, t.Weight, valid, t.CreatedAt, t.Name)
+		a.stdout.Printf("%-32s  %-9s  %6d  %5d  %-24s  %s\n", t.ID, t.State, t.Weight, valid, t.CreatedAt, t.Name)
 	}
 	return nil
 }
@@ -410,7 +410,7 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, output string) error {
 	q, err := serve.OpenQueue(ctx, t.log, serve.QueueConfig{Existing: true})
 	if errors.Is(err, serve.ErrNoQueue) {
-		a.stderr.printf("no usage is recorded: no host of this version has used the database\n")
+		a.stderr.Printf("no usage is recorded: no host of this version has used the database\n")
 	} else if err != nil {
 		return err
 	}
@@ -422,28 +422,28 @@ func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, 
 		return a.writeValue(doc)
 	}
 	const columns = "%-32s  %-10s  %10s  %16s  %10s  %11s  %11s\n"
-	a.stdout.printf(columns, "TENANT", "DAY", "RUNS", "FUEL", "EFFECTS", "EGRESS", "RECORDED")
+	a.stdout.Printf(columns, "TENANT", "DAY", "RUNS", "FUEL", "EFFECTS", "EGRESS", "RECORDED")
 	of := func(used, bound int64) string {
 		if bound < 0 {
-			return formatSize(uint64(used)) + ", no bound"
+			return display.Size(uint64(used)) + ", no bound"
 		}
-		return formatSize(uint64(used)) + " of " + formatSize(uint64(bound))
+		return display.Size(uint64(used)) + " of " + display.Size(uint64(bound))
 	}
 	for _, one := range doc.Items {
 		for _, d := range one.Days {
-			a.stdout.printf(columns, one.Tenant, d.Day, display.Digits(uint64(d.Runs)), display.Digits(uint64(d.Fuel)), display.Digits(uint64(d.Effects)), formatSize(uint64(d.EgressBytes)), formatSize(uint64(d.RecordedBytes)))
+			a.stdout.Printf(columns, one.Tenant, d.Day, display.Digits(uint64(d.Runs)), display.Digits(uint64(d.Fuel)), display.Digits(uint64(d.Effects)), display.Size(uint64(d.EgressBytes)), display.Size(uint64(d.RecordedBytes)))
 		}
-		a.stdout.printf("%-32s  has %s, %s", one.Tenant, plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
+		a.stdout.Printf("%-32s  has %s, %s", one.Tenant, display.Plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
 		if r := one.Recorded; r != nil {
-			a.stdout.printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
+			a.stdout.Printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
 			if r.Held > 0 {
-				a.stdout.printf("; in runs that have not ended %s", formatSize(uint64(r.Held)))
+				a.stdout.Printf("; in runs that have not ended %s", display.Size(uint64(r.Held)))
 			}
 		}
-		a.stdout.printf("\n")
+		a.stdout.Printf("\n")
 	}
 	if doc.Next != "" {
-		a.stderr.printf("there are more; for the next page: --after %s\n", doc.Next)
+		a.stderr.Printf("there are more; for the next page: --after %s\n", doc.Next)
 	}
 	return nil
 }

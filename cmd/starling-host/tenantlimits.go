@@ -77,7 +77,7 @@ func limitFlag(limit any) *flagValue {
 			value.SetInt(-1)
 			return nil
 		case kind == "SIZE":
-			n, err = display.ParseCount(s, sizeUnits)
+			n, err = display.ParseCount(s, display.SizeUnits())
 		case err != nil || n == 0:
 			err = errors.New("must be a positive whole number, default or none")
 		}
@@ -156,13 +156,13 @@ func (a *app) printLimits(t tenant.Tenant, output string) error {
 		case value.Int() < 0:
 			text = "none"
 		case value.Kind() == reflect.Int64:
-			text = formatSize(uint64(value.Int()))
+			text = display.Size(uint64(value.Int()))
 		}
 		if reflect.ValueOf(one.of(&t.Limits)).Elem().IsZero() {
 			text += " (default)"
 		}
-		a.stdout.printf("%-20s  %s\n", one.name, text)
+		a.stdout.Printf("%-20s  %s\n", one.name, text)
 	}
-	a.stdout.printf("%-20s  %d\n", weightName, t.Weight)
+	a.stdout.Printf("%-20s  %d\n", weightName, t.Weight)
 	return nil
 }

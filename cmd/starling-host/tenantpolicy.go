@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -74,7 +75,7 @@ func tenantPolicies(ctx context.Context, t tenants, id string) ([]tenant.Policy,
 }
 
 func noTenantPolicy(id string) error {
-	return usagef(pasteable("starling-host tenant policy", id, "FILE"), "tenant %s has no policy, and its tools reach no network", id)
+	return usagef(display.Command("starling-host tenant policy", id, "FILE"), "tenant %s has no policy, and its tools reach no network", id)
 }
 
 // policyOwner describes who may change a policy.
@@ -91,7 +92,7 @@ func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) erro
 	if err != nil {
 		return err
 	}
-	a.stdout.printf("%-7s  %-24s  %-20s  %s\n", "VERSION", "SINCE", "STATE", "DIGEST")
+	a.stdout.Printf("%-7s  %-24s  %-20s  %s\n", "VERSION", "SINCE", "STATE", "DIGEST")
 	for _, p := range list {
 		digest := "(no policy)"
 		if p.Text != "" {
@@ -100,7 +101,7 @@ func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) erro
 				digest = parsed.Digest().String()
 			}
 		}
-		a.stdout.printf("%-7d  %-24s  %-20s  %s\n", p.Version, formatTime(p.Created.UnixNano()), policyOwner(p), digest)
+		a.stdout.Printf("%-7d  %-24s  %-20s  %s\n", p.Version, formatTime(p.Created.UnixNano()), policyOwner(p), digest)
 	}
 	return nil
 }
@@ -116,14 +117,14 @@ func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string, versio
 		i = slices.IndexFunc(list, func(p tenant.Policy) bool { return p.Version == version })
 	}
 	if i < 0 {
-		return usagef(pasteable("starling-host tenant policy --history", id), "tenant %s: version %d of the policy is not kept", id, version)
+		return usagef(display.Command("starling-host tenant policy --history", id), "tenant %s: version %d of the policy is not kept", id, version)
 	}
 	p := list[i]
 	if version == 0 && p.Text == "" {
 		return noTenantPolicy(id)
 	}
-	a.stderr.printf("version %d, %s, %s\n", p.Version, formatTime(p.Created.UnixNano()), policyOwner(p))
-	_, err = io.WriteString(a.stdout.exact(), p.Text)
+	a.stderr.Printf("version %d, %s, %s\n", p.Version, formatTime(p.Created.UnixNano()), policyOwner(p))
+	_, err = io.WriteString(a.stdout.Exact(), p.Text)
 	return err
 }
 
@@ -157,7 +158,7 @@ func (a *app) setTenantPolicy(ctx context.Context, t tenants, id string, file []
 	if err != nil {
 		return err
 	}
-	a.stderr.printf("tenant %s: policy version %d, %s\n", id, p.Version, policyOwner(p))
+	a.stderr.Printf("tenant %s: policy version %d, %s\n", id, p.Version, policyOwner(p))
 	return nil
 }
 
@@ -176,10 +177,10 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 			return err
 		}
 		if len(list) > 0 {
-			a.stdout.printf("%-40s  %-7s  %9s  %-24s  %s\n", "NAME", "TRUSTED", "SIZE", "UPLOADED", "DIGEST")
+			a.stdout.Printf("%-40s  %-7s  %9s  %-24s  %s\n", "NAME", "TRUSTED", "SIZE", "UPLOADED", "DIGEST")
 		}
 		for _, m := range list {
-			a.stdout.printf("%-40s  %-7t  %9s  %-24s  %s\n", m.Name, m.Trusted, formatSize(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest)
+			a.stdout.Printf("%-40s  %-7t  %9s  %-24s  %s\n", m.Name, m.Trusted, display.Size(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest)
 		}
 		return nil
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 const describeHelp = `Print a module's digest, ABI, imports and description of its tools. The module is
@@ -82,14 +83,14 @@ type moduleBytes struct {
 func (a *app) printModule(doc moduleDocument) {
 	for _, t := range doc.Tools {
 		a.printTool(t)
-		a.stdout.printf("\n")
+		a.stdout.Printf("\n")
 	}
-	a.stdout.printf("module   %s\n", doc.Source)
-	a.stdout.printf("digest   %s\n", doc.Digest)
-	a.stdout.printf("size     %s\n", formatSize(uint64(doc.Size)))
-	a.stdout.printf("abi      %s\n", doc.ABI)
-	a.stdout.printf("imports  %s\n", listOr(doc.Imports, "none"))
-	printOrigin(doc.Component, doc.Interpreter, func(name, text string) { a.stdout.printf("%-8s %s\n", name, text) })
+	a.stdout.Printf("module   %s\n", doc.Source)
+	a.stdout.Printf("digest   %s\n", doc.Digest)
+	a.stdout.Printf("size     %s\n", display.Size(uint64(doc.Size)))
+	a.stdout.Printf("abi      %s\n", doc.ABI)
+	a.stdout.Printf("imports  %s\n", listOr(doc.Imports, "none"))
+	printOrigin(doc.Component, doc.Interpreter, func(name, text string) { a.stdout.Printf("%-8s %s\n", name, text) })
 }
 
 // printOrigin prints the component or the interpreter that a module was made of, if it was.
@@ -114,18 +115,18 @@ func printOrigin(p *guest.Provenance, i *guest.Interpreter, line func(name, text
 }
 
 func (a *app) printTool(t guest.ToolDocument) {
-	a.stdout.printf("tool     %s\n", t.Name)
-	for _, line := range printableLines(t.Description) {
-		a.stdout.printf("         %s\n", line)
+	a.stdout.Printf("tool     %s\n", t.Name)
+	for _, line := range terminal.PrintableLines(t.Description) {
+		a.stdout.Printf("         %s\n", line)
 	}
-	a.stdout.printf("input    %s\n", readableSchema(t.InputSchema))
+	a.stdout.Printf("input    %s\n", readableSchema(t.InputSchema))
 	if len(t.OutputSchema) > 0 {
-		a.stdout.printf("output   %s\n", readableSchema(t.OutputSchema))
+		a.stdout.Printf("output   %s\n", readableSchema(t.OutputSchema))
 	}
-	a.stdout.printf("hosts    %s\n", listOr(t.Effects, "none"))
-	a.stdout.printf("repeat   %s\n", map[bool]string{true: "harmless", false: "not declared harmless"}[t.Idempotent])
+	a.stdout.Printf("hosts    %s\n", listOr(t.Effects, "none"))
+	a.stdout.Printf("repeat   %s\n", map[bool]string{true: "harmless", false: "not declared harmless"}[t.Idempotent])
 	if l := t.Limits; l != (abi.Limits{}) {
-		a.stdout.printf("wants    fuel %d, memory %s, timeout %dms\n", l.Fuel, formatSize(l.MemoryBytes), l.TimeoutMs)
+		a.stdout.Printf("wants    fuel %d, memory %s, timeout %dms\n", l.Fuel, display.Size(l.MemoryBytes), l.TimeoutMs)
 	}
 }
 

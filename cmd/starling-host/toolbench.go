@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/display"
 )
 
 const toolBenchHelp = `Measure a tool: its size, the time to load it, and the fuel, memory and time of a call.
@@ -128,11 +129,11 @@ func (a *app) toolBench(ctx context.Context, ref, input string, f toolBenchFlags
 	if f.output == outputJSON {
 		return a.writeValue(doc)
 	}
-	a.stdout.printf("tool     %s, %s\n", doc.Tool, formatSize(uint64(doc.Size)))
-	a.stdout.printf("load     first %s, second %s\n", formatDuration(doc.FirstLoad), formatDuration(doc.SecondLoad))
-	a.stdout.printf("start    fuel %s\n", grouped(doc.StartFuel))
-	a.stdout.printf("call     fuel %s, peak memory %s, %s\n", grouped(doc.Fuel), formatSize(doc.Memory), plural(doc.Effects, "effect"))
-	return a.stdout.printf("time     best %s, median %s, %.0f calls/s over %s\n", formatDuration(doc.Best), formatDuration(doc.Median), doc.PerSecond, plural(doc.Calls, "call"))
+	a.stdout.Printf("tool     %s, %s\n", doc.Tool, display.Size(uint64(doc.Size)))
+	a.stdout.Printf("load     first %s, second %s\n", display.Duration(doc.FirstLoad), display.Duration(doc.SecondLoad))
+	a.stdout.Printf("start    fuel %s\n", display.Digits(doc.StartFuel))
+	a.stdout.Printf("call     fuel %s, peak memory %s, %s\n", display.Digits(doc.Fuel), display.Size(doc.Memory), display.Plural(doc.Effects, "effect"))
+	return a.stdout.Printf("time     best %s, median %s, %.0f calls/s over %s\n", display.Duration(doc.Best), display.Duration(doc.Median), doc.PerSecond, display.Plural(doc.Calls, "call"))
 }
 
 // load loads a module with an empty cache, and again with what that has left there.

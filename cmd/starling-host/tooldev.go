@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 const toolDevHelp = `Build and run a tool each time that its files change, and show on one screen: the output,
@@ -92,8 +93,8 @@ func (d *developing) run(ctx context.Context) (err error) {
 		return usagef("name the folder or the file that you change", "dev: %s", starling.PlainError(err))
 	}
 	defer func() {
-		if d.stdout.terminal {
-			d.stdout.printf("\n") // behind the ^C
+		if d.stdout.Terminal {
+			d.stdout.Printf("\n") // behind the ^C
 		}
 	}()
 	for ctx.Err() == nil {
@@ -107,8 +108,8 @@ func (d *developing) run(ctx context.Context) (err error) {
 			f.hint = d.hint(strings.Replace(f.hint, "starling-host run TOOL", "starling-host tool dev TOOL", 1))
 			f.report(d.stdout)
 		}
-		d.stdout.printf("%s\n\n", styled{faint, "watching " + d.ref + "; Ctrl-C ends"})
-		if d.stdout.err != nil {
+		d.stdout.Printf("%s\n\n", terminal.Faint.Of("watching "+d.ref+"; Ctrl-C ends"))
+		if d.stdout.Err() != nil {
 			return nil // it is reported
 		}
 		await(ctx, d.ref, before)
@@ -124,14 +125,14 @@ func (d *developing) once(ctx context.Context) error {
 		return err
 	}
 	module, err := d.db.LoadModule(ctx, d.ref, options)
-	if d.stdout.terminal {
-		fmt.Fprint(d.stdout.raw(), "\x1b[H\x1b[2J")
+	if d.stdout.Terminal {
+		fmt.Fprint(d.stdout.Raw(), "\x1b[H\x1b[2J")
 	}
 	state := "ready in"
 	if err != nil {
 		state = "failed after"
 	}
-	d.stdout.printf("%s  %s, %s %s\n", styled{strong, filepath.Base(d.ref)}, time.Now().Format(time.TimeOnly), state, formatDuration(time.Since(began)))
+	d.stdout.Printf("%s  %s, %s %s\n", terminal.Strong.Of(filepath.Base(d.ref)), time.Now().Format(time.TimeOnly), state, display.Duration(time.Since(began)))
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (d *developing) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.printLines("input", []string{printable(string(doc.JSON))})
+	d.printLines("input", []string{display.Printable(string(doc.JSON))})
 	run, failure := t.CallAs(ctx, starling.NewRunID(), doc)
 	if run == nil || ctx.Err() != nil {
 		return failure
@@ -185,7 +186,7 @@ func (d *developing) chosen(cases []*toolcase.Case) (input []byte, tool string, 
 
 // printRun prints what a run did, and how that differs from the last one.
 func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starling.Run) error {
-	d.printLines("log", printableLines(run.Log))
+	d.printLines("log", terminal.PrintableLines(run.Log))
 	if run.Failure == nil {
 		now := toolcase.Pretty(run.Result)
 		d.printLines("output", strings.Split(now, "\n"))
@@ -196,10 +197,10 @@ func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starli
 	}
 	change := ""
 	if d.fuel != 0 && d.fuel != run.Meter.Fuel {
-		change = fmt.Sprintf(", %+.1f%% (was %s)", (float64(run.Meter.Fuel)/float64(d.fuel)-1)*100, grouped(d.fuel))
+		change = fmt.Sprintf(", %+.1f%% (was %s)", (float64(run.Meter.Fuel)/float64(d.fuel)-1)*100, display.Digits(d.fuel))
 	}
 	d.fuel = run.Meter.Fuel
-	d.stdout.printf("fuel     %s%s\n", grouped(d.fuel), change)
+	d.stdout.Printf("fuel     %s%s\n", display.Digits(d.fuel), change)
 	events, err := readEvents(ctx, d.db, run.ID)
 	if err != nil {
 		return err
@@ -216,7 +217,7 @@ func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starli
 		return err
 	}
 	word, rest, _ := strings.Cut(v.String(), ":")
-	d.stdout.printf("replay   %s:%s\n", styled{statusStyle(word), word}, rest)
+	d.stdout.Printf("replay   %s:%s\n", terminal.StatusStyle(word).Of(word), rest)
 	return nil
 }
 
@@ -224,22 +225,22 @@ func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starli
 // the screen.
 func (d *developing) printLines(name string, lines []string) {
 	most, width := 40, 200
-	if w, h := d.stdout.size(); w > 0 {
+	if w, h := d.stdout.Size(); w > 0 {
 		most, width = max((h-14)/2, 4), max(w-10, 20)
 	}
 	for i, line := range lines[:min(len(lines), most)] {
-		look := plain
+		look := terminal.Plain
 		if name == "change" {
-			look = map[byte]style{'-': bad, '+': good}[line[0]]
+			look = map[byte]terminal.Style{'-': terminal.Bad, '+': terminal.Good}[line[0]]
 		}
 		title := name
 		if i > 0 {
 			title = ""
 		}
-		d.stdout.printf("%-8s %s\n", title, styled{look, shorten(printable(line), width)})
+		d.stdout.Printf("%-8s %s\n", title, look.Of(display.Shorten(display.Printable(line), width)))
 	}
 	if more := len(lines) - most; more > 0 {
-		d.stdout.printf("%-8s ... and %s\n", "", plural(more, "more line"))
+		d.stdout.Printf("%-8s ... and %s\n", "", display.Plural(more, "more line"))
 	}
 }
 
@@ -257,10 +258,10 @@ func (d *developing) printCases(ctx context.Context, cases []*toolcase.Case, t t
 	}
 	switch {
 	case len(failing) > 0:
-		d.stdout.printf("cases    %s: %s; see why: %s\n", styled{bad, fmt.Sprintf("%d of %d fail", len(failing), len(cases))}, strings.Join(failing, ", "),
-			pasteable("starling-host tool test", d.ref))
+		d.stdout.Printf("cases    %s: %s; see why: %s\n", terminal.Bad.Of(fmt.Sprintf("%d of %d fail", len(failing), len(cases))), strings.Join(failing, ", "),
+			display.Command("starling-host tool test", d.ref))
 	case len(cases) > 0:
-		d.stdout.printf("cases    %s\n", styled{good, fmt.Sprintf("%d of %d pass", len(cases), len(cases))})
+		d.stdout.Printf("cases    %s\n", terminal.Good.Of(fmt.Sprintf("%d of %d pass", len(cases), len(cases))))
 	}
 	return nil
 }

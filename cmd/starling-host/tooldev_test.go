@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 // TestToolDev changes the module of a tool while the command watches it.
@@ -44,7 +45,7 @@ func TestToolDev(t *testing.T) {
 	defer cancel()
 	out, in := io.Pipe()
 	ended := make(chan int, 1)
-	a := &app{stdin: strings.NewReader(""), stdout: newPrinter(in), stderr: newPrinter(t.Output())}
+	a := &app{stdin: strings.NewReader(""), stdout: terminal.New(in), stderr: terminal.New(t.Output())}
 	go func() {
 		code := a.execute(ctx, []string{"tool", "dev", path, "{}"})
 		in.Close()

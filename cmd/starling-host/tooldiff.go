@@ -12,6 +12,8 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -103,33 +105,33 @@ func (a *app) toolDiff(ctx context.Context, old, new string, f diffFlags) error 
 }
 
 func (a *app) printDiff(doc diffDocument) error {
-	a.stdout.printf("old  %.16s  %s  %s\n", doc.Old.Digest, formatSize(uint64(doc.Old.Size)), doc.Old.Source)
-	a.stdout.printf("new  %.16s  %s  %s\n", doc.New.Digest, formatSize(uint64(doc.New.Size)), doc.New.Source)
+	a.stdout.Printf("old  %.16s  %s  %s\n", doc.Old.Digest, display.Size(uint64(doc.Old.Size)), doc.Old.Source)
+	a.stdout.Printf("new  %.16s  %s  %s\n", doc.New.Digest, display.Size(uint64(doc.New.Size)), doc.New.Source)
 	for _, c := range doc.Changes {
 		what := c.What
 		if c.Tool != "" {
 			what = "tool " + c.Tool + ": " + what
 		}
-		a.stdout.printf("%s\n", what)
-		for _, line := range printableLines(c.Old) {
-			a.stdout.printf("  - %s\n", line)
+		a.stdout.Printf("%s\n", what)
+		for _, line := range terminal.PrintableLines(c.Old) {
+			a.stdout.Printf("  - %s\n", line)
 		}
-		for _, line := range printableLines(c.New) {
-			a.stdout.printf("  + %s\n", line)
+		for _, line := range terminal.PrintableLines(c.New) {
+			a.stdout.Printf("  + %s\n", line)
 		}
 	}
 	if len(doc.Changes) == 0 {
-		a.stdout.printf("%s: imports, tools, schemas, hosts and limits\n", styled{good, "same"})
+		a.stdout.Printf("%s: imports, tools, schemas, hosts and limits\n", terminal.Good.Of("same"))
 	}
 	if doc.Runs == nil {
 		return nil
 	}
 	r := doc.Runs
-	a.stdout.printf("%s: %d the same, %d differ", plural(uint64(r.Same+len(r.Differ)), "run"), r.Same, len(r.Differ))
+	a.stdout.Printf("%s: %d the same, %d differ", display.Plural(uint64(r.Same+len(r.Differ)), "run"), r.Same, len(r.Differ))
 	if r.Skipped > 0 {
-		a.stdout.printf("; %d with other modules left out", r.Skipped)
+		a.stdout.Printf("; %d with other modules left out", r.Skipped)
 	}
-	a.stdout.printf("\n")
+	a.stdout.Printf("\n")
 	for _, v := range r.differ {
 		if err := a.printVerdict(v, replayFlags{output: outputText}); err != nil {
 			return err

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 // TestToolLibrary runs the cases of every tool of tools-wasm that has some, and of one that is made
@@ -33,7 +35,7 @@ func TestToolLibrary(t *testing.T) {
 		tool := filepath.Dir(folder)
 		t.Run(filepath.Base(tool), func(t *testing.T) {
 			var out, failed bytes.Buffer
-			a := &app{stdin: strings.NewReader(""), stdout: newPrinter(&out), stderr: newPrinter(&failed)}
+			a := &app{stdin: strings.NewReader(""), stdout: terminal.New(&out), stderr: terminal.New(&failed)}
 			if code := a.execute(t.Context(), []string{"tool", "test", tool}); code != exitOK {
 				t.Errorf("exit code %d\n%s%s", code, &out, &failed)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	guestsdk "github.com/starling-host/starling/guest-sdk"
 	"github.com/starling-host/starling/host/artifact"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
@@ -51,9 +52,9 @@ func (a *app) toolNewCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, line := range listLanguages() {
-					a.stdout.printf("%s\n", line)
+					a.stdout.Printf("%s\n", line)
 				}
-				return a.stdout.printf("\nmake one: starling-host tool new NAME --lang %s\n", cmp.Or(lang, guestsdk.Languages()[0].Name))
+				return a.stdout.Printf("\nmake one: starling-host tool new NAME --lang %s\n", cmp.Or(lang, guestsdk.Languages()[0].Name))
 			}
 			return a.toolNew(cmd.Context(), args[0], lang, from, only, private)
 		},
@@ -95,7 +96,7 @@ func (a *app) toolNew(ctx context.Context, dir, lang, from string, only []string
 		if _, _, err := guestsdk.Name(like); err != nil {
 			like = "weather"
 		}
-		return usagef("such as: "+pasteable("starling-host tool new --lang "+cmp.Or(lang, "go"), filepath.Join(filepath.Dir(dir), like)), "new: %q is no name for a tool: %v", filepath.Base(dir), err)
+		return usagef("such as: "+display.Command("starling-host tool new --lang "+cmp.Or(lang, "go"), filepath.Join(filepath.Dir(dir), like)), "new: %q is no name for a tool: %v", filepath.Base(dir), err)
 	}
 	var title string
 	var files map[string][]byte
@@ -109,7 +110,7 @@ func (a *app) toolNew(ctx context.Context, dir, lang, from string, only []string
 	case only != nil:
 		return usagef("such as: starling-host tool new shop --from openapi.yaml --only orders", "new: --only requires --from")
 	case chosen < 0:
-		out := &failure{code: exitUsage, message: "new: --lang names the language of the tool", details: listLanguages(), hint: "starling-host tool new " + shellWord(dir) + " --lang " + languages[0].Name}
+		out := &failure{code: exitUsage, message: "new: --lang names the language of the tool", details: listLanguages(), hint: "starling-host tool new " + display.ShellWord(dir) + " --lang " + languages[0].Name}
 		if lang != "" {
 			out.message = fmt.Sprintf("new: --lang: there is no template for %q", lang)
 		}
@@ -127,25 +128,25 @@ func (a *app) toolNew(ctx context.Context, dir, lang, from string, only []string
 	call := "'{}'"
 	cases, err := toolcase.Load(dir)
 	if err == nil && len(cases) > 0 {
-		call = shellWord(string(cases[0].Input))
+		call = display.ShellWord(string(cases[0].Input))
 	}
-	a.stdout.printf("written  %s (%s, %s)\n", dir, title, plural(len(files), "file"))
+	a.stdout.Printf("written  %s (%s, %s)\n", dir, title, display.Plural(len(files), "file"))
 	if title == titleOpenAPI {
-		a.stdout.printf("read:    %s\n", filepath.Join(dir, "README.md"))
+		a.stdout.Printf("read:    %s\n", filepath.Join(dir, "README.md"))
 		if len(cases) == 0 {
-			return a.stdout.printf("tools:   starling-host tool describe %s\n", shellWord(dir))
+			return a.stdout.Printf("tools:   starling-host tool describe %s\n", display.ShellWord(dir))
 		}
-		call += " --tool " + cases[0].Tool + " --policy " + shellWord(filepath.Join(dir, "policy.yaml"))
+		call += " --tool " + cases[0].Tool + " --policy " + display.ShellWord(filepath.Join(dir, "policy.yaml"))
 	}
-	a.stdout.printf("run it:  starling-host run %s %s && starling-host replay @last\n", shellWord(dir), call)
-	return a.stdout.printf("work:    starling-host tool dev %s\n", shellWord(dir))
+	a.stdout.Printf("run it:  starling-host run %s %s && starling-host replay @last\n", display.ShellWord(dir), call)
+	return a.stdout.Printf("work:    starling-host tool dev %s\n", display.ShellWord(dir))
 }
 
 const titleOpenAPI = "Python, from OpenAPI"
 
 // filesFrom returns the files of a tool whose functions the file from describes, and what they are.
 func filesFrom(ctx context.Context, dir, tool, lang, from string, only []string, private bool) (title string, files map[string][]byte, err error) {
-	again := "starling-host tool new " + shellWord(dir) + " --from " + shellWord(from)
+	again := "starling-host tool new " + display.ShellWord(dir) + " --from " + display.ShellWord(from)
 	interfaces, _ := filepath.Glob(filepath.Join(from, "*.wit")) // in a folder
 	info, err := os.Stat(from)
 	switch {
@@ -178,7 +179,7 @@ func writeFolder(dir string, files map[string][]byte) error {
 	}
 	made, err := os.MkdirTemp(filepath.Dir(dir), ".new-tool-")
 	if errors.Is(err, fs.ErrNotExist) {
-		return usagef("make it: "+pasteable("mkdir -p", filepath.Dir(dir)), "new: no such file or directory: %s", filepath.Dir(dir))
+		return usagef("make it: "+display.Command("mkdir -p", filepath.Dir(dir)), "new: no such file or directory: %s", filepath.Dir(dir))
 	} else if err != nil {
 		return &failure{code: exitUsage, message: "new: " + err.Error()}
 	}
@@ -232,22 +233,22 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 	}
 	if source, err := os.Stat(doc.Source); err == nil {
 		if target, err := os.Stat(out); err == nil && os.SameFile(source, target) {
-			return usagef("write another file: "+pasteable("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
+			return usagef("write another file: "+display.Command("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
 		}
 	}
 	if err := write(out, module.Wasm, 0o644, true); err != nil {
 		return err
 	}
-	a.stdout.printf("written  %s, %s\n", out, formatSize(uint64(len(module.Wasm))))
-	a.stdout.printf("digest   %s\n", doc.Digest)
+	a.stdout.Printf("written  %s, %s\n", out, display.Size(uint64(len(module.Wasm))))
+	a.stdout.Printf("digest   %s\n", doc.Digest)
 	imports := slices.DeleteFunc(slices.Clone(doc.Imports), func(name string) bool { return strings.HasPrefix(name, abi.WASIModule+".") })
 	if n := len(doc.Imports) - len(imports); n > 0 {
 		imports = append(imports, fmt.Sprintf("%d of WASI", n))
 	}
-	a.stdout.printf("imports  %s\n", listOr(imports, "none"))
+	a.stdout.Printf("imports  %s\n", listOr(imports, "none"))
 	for _, t := range doc.Tools {
 		first, _, _ := strings.Cut(t.Description, "\n")
-		a.stdout.printf("tool     %s: %s\n", t.Name, shorten(printable(first), 100))
+		a.stdout.Printf("tool     %s: %s\n", t.Name, display.Shorten(display.Printable(first), 100))
 	}
 	return nil
 }

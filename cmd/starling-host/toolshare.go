@@ -85,8 +85,8 @@ func (a *app) printShared(doc sharedDocument, what, output string) error {
 	if output == outputJSON {
 		return a.writeValue(doc)
 	}
-	a.stderr.printf("%s, module %s\n", what, doc.Digest)
-	a.stdout.printf("%s\n", doc.Name)
+	a.stderr.Printf("%s, module %s\n", what, doc.Digest)
+	a.stdout.Printf("%s\n", doc.Name)
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (a *app) pushCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printShared(sharedDocument{Name: name, Digest: doc.Digest}, "pushed "+formatSize(uint64(doc.Size)), f.output)
+			return a.printShared(sharedDocument{Name: name, Digest: doc.Digest}, "pushed "+display.Size(uint64(doc.Size)), f.output)
 		},
 	}
 	f.add(cmd)
@@ -172,7 +172,7 @@ func (a *app) pullCommand() *cobra.Command {
 					return err
 				}
 			}
-			return a.printShared(doc, what+" "+formatSize(uint64(len(p.Wasm))), f.output)
+			return a.printShared(doc, what+" "+display.Size(uint64(len(p.Wasm))), f.output)
 		},
 	}
 	f.add(cmd)
@@ -193,13 +193,13 @@ func (a *app) listCommand() *cobra.Command {
 				return err
 			}
 			if more {
-				a.warn(fmt.Sprintf("only the first %s are listed", plural(uint64(len(all)), "tag")))
+				a.warn(fmt.Sprintf("only the first %s are listed", display.Plural(uint64(len(all)), "tag")))
 			}
 			if f.output == outputJSON {
 				return a.writeValue(append([]artifact.Listed{}, all...))
 			}
 			for _, one := range all {
-				a.stdout.printf("%s  %.19s  %s  %s\n", one.Name, one.Digest, formatSize(uint64(one.Size)), display.Clip(one.Annotations["org.opencontainers.image.description"], 80))
+				a.stdout.Printf("%s  %.19s  %s  %s\n", one.Name, one.Digest, display.Size(uint64(one.Size)), display.Clip(one.Annotations["org.opencontainers.image.description"], 80))
 			}
 			return nil
 		},

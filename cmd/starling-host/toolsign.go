@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/config"
 )
 
@@ -153,10 +154,10 @@ func (a *app) verifyToolCommand() *cobra.Command {
 			if f.output == outputJSON {
 				return a.writeValue(doc)
 			}
-			a.stdout.printf("%s: %s\n", styled{good, "signed"}, doc.Name)
-			a.stdout.printf("digest  %s\n", doc.Digest)
+			a.stdout.Printf("%s: %s\n", terminal.Good.Of("signed"), doc.Name)
+			a.stdout.Printf("digest  %s\n", doc.Digest)
 			for _, key := range doc.By {
-				a.stdout.printf("by      %s\n", key)
+				a.stdout.Printf("by      %s\n", key)
 			}
 			return nil
 		},

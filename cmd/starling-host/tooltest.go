@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 const toolTestHelp = `Run the cases of a tool: the files cases/NAME.txtar beside it, or those that are named.
@@ -92,7 +93,7 @@ func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) err
 		return err
 	}
 	if len(cases) == 0 {
-		return usagef("make one of a run: starling-host run "+shellWord(f.tool)+" INPUT && starling-host tool test "+shellWord(f.tool)+" --from starling.db @last",
+		return usagef("make one of a run: starling-host run "+display.ShellWord(f.tool)+" INPUT && starling-host tool test "+display.ShellWord(f.tool)+" --from starling.db @last",
 			"test: there are no cases in %s", filepath.Join(caseFolder(f.tool), toolcase.Folder))
 	}
 	failures := 0
@@ -115,8 +116,8 @@ func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) err
 		}
 	}
 	if failures > 0 && f.output == outputText {
-		a.stdout.printf("%d of %s failed\n", failures, plural(len(cases), "case"))
-		a.hint("to accept what the tool does now: " + pasteable("starling-host tool test --record", append([]string{f.tool}, names...)...))
+		a.stdout.Printf("%d of %s failed\n", failures, display.Plural(len(cases), "case"))
+		a.hint("to accept what the tool does now: " + display.Command("starling-host tool test --record", append([]string{f.tool}, names...)...))
 	}
 	return silent(min(failures, 1) * exitFailed)
 }
@@ -194,24 +195,24 @@ func (t trial) call(ctx context.Context, name string, input []byte, others []*st
 
 // failureText is the failure of a call as it is printed, without hint.
 func failureText(f *failure) string {
-	return strings.Join(append([]string{printable(display.OneLine(f.message))}, f.details...), "\n")
+	return strings.Join(append([]string{display.Printable(display.OneLine(f.message))}, f.details...), "\n")
 }
 
 func (a *app) printCase(v toolcase.Verdict, output string) error {
 	if output == outputJSON {
 		return a.writeValue(v)
 	}
-	word := styled{good, "pass"}
+	word := terminal.Good.Of("pass")
 	if !v.Passed {
-		word = styled{bad, "FAIL"}
+		word = terminal.Bad.Of("FAIL")
 	}
 	used := ""
 	if v.Fuel > 0 {
-		used = "  fuel " + grouped(v.Fuel) + ", " + plural(v.Effects, "effect")
+		used = "  fuel " + display.Digits(v.Fuel) + ", " + display.Plural(v.Effects, "effect")
 	}
-	a.stdout.printf("%s  %s%s\n", word, v.Case, used)
+	a.stdout.Printf("%s  %s%s\n", word, v.Case, used)
 	for _, p := range v.Problems {
-		a.stdout.printf("      %s\n", p.What)
+		a.stdout.Printf("      %s\n", p.What)
 		a.printDifference(p.Diff)
 	}
 	return nil
@@ -220,8 +221,8 @@ func (a *app) printCase(v toolcase.Verdict, output string) error {
 // printDifference prints the lines of a difference.
 func (a *app) printDifference(lines []string) {
 	for _, line := range lines {
-		look := map[byte]style{'-': bad, '+': good}[line[0]]
-		a.stdout.printf("        %s\n", styled{look, line})
+		look := map[byte]terminal.Style{'-': terminal.Bad, '+': terminal.Good}[line[0]]
+		a.stdout.Printf("        %s\n", look.Of(line))
 	}
 }
 
@@ -251,13 +252,13 @@ func (a *app) recordCase(ctx context.Context, t trial, c *toolcase.Case, f toolT
 	if err := c.Record(recorded, message); err != nil {
 		out := &failure{code: exitFailed, message: c.Path + ": " + err.Error()}
 		if errors.Is(err, toolcase.ErrRefused) {
-			out.code, out.hint = exitRefused, "let it call the tools of a file: "+pasteable("starling-host tool test --record --with FILE", f.tool, c.Name)
+			out.code, out.hint = exitRefused, "let it call the tools of a file: "+display.Command("starling-host tool test --record --with FILE", f.tool, c.Name)
 		}
 		return out
 	}
 	if host := c.Denied(); host != "" && denied == "" {
 		return &failure{code: exitRefused, message: fmt.Sprintf("%s: a request to %s was denied; nothing is recorded", c.Path, host),
-			hint: "allow it: " + pasteable("starling-host tool test --record"+allowFlags(host, f.callFlags), f.tool, c.Name)}
+			hint: "allow it: " + display.Command("starling-host tool test --record"+allowFlags(host, f.callFlags), f.tool, c.Name)}
 	}
 	return a.writeCase(c, f.output)
 }
@@ -318,7 +319,7 @@ func (a *app) casesFrom(ctx context.Context, t trial, runs []string, f toolTestF
 		}
 	}
 	if written == 0 {
-		return usagef("list the runs with: starling-host runs "+shellWord(named(f.from)), "test: no case was made: none of the runs has a call of this tool that can be repeated")
+		return usagef("list the runs with: starling-host runs "+display.ShellWord(named(f.from)), "test: no case was made: none of the runs has a call of this tool that can be repeated")
 	}
 	return nil
 }
@@ -360,5 +361,5 @@ func (a *app) writeCase(c *toolcase.Case, output string) error {
 	if output == outputJSON {
 		return a.writeValue(writtenDocument{c.Name, c.Path, word == "written"})
 	}
-	return a.stdout.printf("%s  %s, %s\n", word, c.Path, plural(len(c.Effects), "effect"))
+	return a.stdout.Printf("%s  %s, %s\n", word, c.Path, display.Plural(len(c.Effects), "effect"))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -69,14 +70,14 @@ func (a *app) top(ctx context.Context, log database, where, output string) error
 		return err
 	}
 	keys := make(chan byte)
-	if in, ok := a.stdin.(*os.File); ok && output == outputText && a.stdout.terminal && isTerminal(in) {
+	if in, ok := a.stdin.(*os.File); ok && output == outputText && a.stdout.Terminal && terminal.Is(in) {
 		before, err := term.MakeRaw(int(in.Fd()))
 		if err != nil {
 			return err
 		}
 		defer func() {
 			_ = term.Restore(int(in.Fd()), before)
-			a.stdout.raw().Write([]byte("\x1b[?25h\r\n"))
+			a.stdout.Raw().Write([]byte("\x1b[?25h\r\n"))
 		}()
 		go func() {
 			for key := make([]byte, 1); ; {
@@ -86,7 +87,7 @@ func (a *app) top(ctx context.Context, log database, where, output string) error
 				keys <- key[0]
 			}
 		}()
-		a.stdout.raw().Write([]byte("\x1b[?25l"))
+		a.stdout.Raw().Write([]byte("\x1b[?25l"))
 	} else {
 		keys = nil
 	}
@@ -149,30 +150,30 @@ func (a *app) lookAtHosts(ctx context.Context, q *jobs) (doc topDocument, err er
 // refresh prints a screen in place of the one before.
 func (a *app) refresh(print func(*app)) {
 	var screen bytes.Buffer
-	width, height := a.stdout.size()
-	print(&app{stdout: &printer{to: &screen, coloured: a.stdout.coloured, terminal: true, columns: width}, stderr: a.stderr})
+	_, height := a.stdout.Size()
+	print(&app{stdout: a.stdout.Screen(&screen), stderr: a.stderr})
 	lines := strings.SplitAfter(strings.TrimSuffix(screen.String(), "\n"), "\n")
 	text := strings.Join(lines[:min(len(lines), max(height-1, 1))], "")
-	_, _ = a.stdout.raw().Write([]byte("\x1b[H\x1b[2J" + strings.ReplaceAll(text, "\n", "\r\n")))
+	_, _ = a.stdout.Raw().Write([]byte("\x1b[H\x1b[2J" + strings.ReplaceAll(text, "\n", "\r\n")))
 }
 
 func (a *app) printTop(doc topDocument) {
 	now := time.Now()
-	a.stdout.printf("%s; in the last %s %s started and %d failed\n\n", formatTime(now.UnixNano()), age(topPeriod), plural(doc.Started, "run"), doc.Failed)
+	a.stdout.Printf("%s; in the last %s %s started and %d failed\n\n", formatTime(now.UnixNano()), age(topPeriod), display.Plural(doc.Started, "run"), doc.Failed)
 	for _, r := range doc.Reasons[:min(len(doc.Reasons), 3)] {
-		a.stdout.printf("%5d  %s\n", r.Runs, styled{bad, shorten(printable(strings.TrimPrefix(r.Tool+": "+r.Text, ": ")), cmp.Or(max(a.stdout.width()-7, 0), maxReason))})
+		a.stdout.Printf("%5d  %s\n", r.Runs, terminal.Bad.Of(display.Shorten(display.Printable(strings.TrimPrefix(r.Tool+": "+r.Text, ": ")), cmp.Or(max(a.stdout.Width()-7, 0), maxReason))))
 	}
 	if len(doc.Reasons) > 0 {
-		a.stdout.printf("\n")
+		a.stdout.Printf("\n")
 	}
 	a.printHosts(doc.Hosts)
-	a.stdout.printf("\n")
+	a.stdout.Printf("\n")
 	a.printTenants(doc.Tenants)
-	a.stdout.printf("\n")
-	columns := []column[topJob]{{title: "TOOL", text: func(j topJob) string { return j.Tool }, least: 10}}
+	a.stdout.Printf("\n")
+	columns := []terminal.Column[topJob]{{Title: "TOOL", Text: func(j topJob) string { return j.Tool }, Least: 10}}
 	for _, c := range a.jobColumns(now) {
-		columns = append(columns, column[topJob]{title: c.title, text: func(j topJob) string { return c.text(j.JobStatus) }, leave: c.leave, least: c.least})
+		columns = append(columns, terminal.Column[topJob]{Title: c.Title, Text: func(j topJob) string { return c.Text(j.JobStatus) }, Leave: c.Leave, Least: c.Least})
 	}
-	columns = append(columns, column[topJob]{title: "FUEL", right: true, zero: "0", leave: 2, text: func(j topJob) string { return display.Fuel(j.Fuel) }})
-	printTable(a, doc.Jobs, func(j topJob) string { return a.narrowError(j.JobStatus) }, columns...)
+	columns = append(columns, terminal.Column[topJob]{Title: "FUEL", Right: true, Zero: "0", Leave: 2, Text: func(j topJob) string { return display.Fuel(j.Fuel) }})
+	terminal.Table(a.stdout, doc.Jobs, func(j topJob) string { return a.narrowError(j.JobStatus) }, columns...)
 }

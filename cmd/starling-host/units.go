@@ -18,17 +18,6 @@ import (
 	"github.com/starling-host/starling/runtime/config"
 )
 
-// Fuel is counted, so its suffixes are powers of ten; memory comes in powers of
-// two and is written as such.
-var (
-	fuelUnits = display.FuelUnits()
-	sizeUnits = display.SizeUnits()
-)
-
-func formatFuel(n uint64) string            { return display.Fuel(n) }
-func formatSize(n uint64) string            { return display.Size(n) }
-func formatDuration(d time.Duration) string { return display.Duration(d) }
-
 // formatTime writes nanoseconds since 1970 as UTC with milliseconds.
 func formatTime(unixNano int64) string {
 	return time.Unix(0, unixNano).UTC().Format(timeLayout)
@@ -36,10 +25,6 @@ func formatTime(unixNano int64) string {
 
 // timeLayout is how times are printed, in UTC.
 const timeLayout = "2006-01-02T15:04:05.000Z"
-
-func plural[N int | uint64](n N, noun string) string { return display.Plural(n, noun) }
-
-func grouped(n uint64) string { return display.Digits(n) }
 
 // flagValue is the value of a flag that is more than a text.
 type flagValue struct {

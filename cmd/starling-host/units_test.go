@@ -13,29 +13,29 @@ func TestParseCount(t *testing.T) {
 		units []display.Unit
 		want  uint64 // 0: refused
 	}{
-		{"1", fuelUnits, 1},
-		{"10M", fuelUnits, 10e6},
-		{"2G", fuelUnits, 2e9},
-		{"3k", fuelUnits, 3000},
-		{"4T", fuelUnits, 4e12},
-		{"9223372036854775807", fuelUnits, 1<<63 - 1},
-		{"9223372036854775808", fuelUnits, 0},
-		{"99999999T", fuelUnits, 0},
-		{"18446744073709551616", fuelUnits, 0},
-		{"0", fuelUnits, 0},
-		{"0M", fuelUnits, 0},
-		{"-1", fuelUnits, 0},
-		{"+1", fuelUnits, 0},
-		{"1.5M", fuelUnits, 0},
-		{"1_000", fuelUnits, 0},
-		{"M", fuelUnits, 0},
-		{"", fuelUnits, 0},
-		{" 1", fuelUnits, 0},
-		{"10m", fuelUnits, 0},
-		{"64MiB", sizeUnits, 64 << 20},
-		{"4GiB", sizeUnits, 4 << 30},
-		{"1024", sizeUnits, 1024},
-		{"64MB", sizeUnits, 0},
+		{"1", display.FuelUnits(), 1},
+		{"10M", display.FuelUnits(), 10e6},
+		{"2G", display.FuelUnits(), 2e9},
+		{"3k", display.FuelUnits(), 3000},
+		{"4T", display.FuelUnits(), 4e12},
+		{"9223372036854775807", display.FuelUnits(), 1<<63 - 1},
+		{"9223372036854775808", display.FuelUnits(), 0},
+		{"99999999T", display.FuelUnits(), 0},
+		{"18446744073709551616", display.FuelUnits(), 0},
+		{"0", display.FuelUnits(), 0},
+		{"0M", display.FuelUnits(), 0},
+		{"-1", display.FuelUnits(), 0},
+		{"+1", display.FuelUnits(), 0},
+		{"1.5M", display.FuelUnits(), 0},
+		{"1_000", display.FuelUnits(), 0},
+		{"M", display.FuelUnits(), 0},
+		{"", display.FuelUnits(), 0},
+		{" 1", display.FuelUnits(), 0},
+		{"10m", display.FuelUnits(), 0},
+		{"64MiB", display.SizeUnits(), 64 << 20},
+		{"4GiB", display.SizeUnits(), 4 << 30},
+		{"1024", display.SizeUnits(), 1024},
+		{"64MB", display.SizeUnits(), 0},
 	} {
 		got, err := display.ParseCount(c.in, c.units)
 		if (err != nil) != (c.want == 0) || got != c.want {
@@ -46,22 +46,22 @@ func TestParseCount(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	for got, want := range map[string]string{
-		formatFuel(999):                  "999",
-		formatFuel(1500):                 "1.5k",
-		formatFuel(20e9):                 "20G",
-		formatSize(512):                  "512B",
-		formatSize(64 << 20):             "64MiB",
-		formatSize(1536):                 "1.5KiB",
-		grouped(0):                       "0",
-		grouped(999):                     "999",
-		grouped(1000):                    "1,000",
-		grouped(1234567):                 "1,234,567",
-		plural(1, "event"):               "1 event",
-		plural(0, "event"):               "0 events",
-		formatTime(1_700_000_000_123e6):  "2023-11-14T22:13:20.123Z",
-		formatDuration(12_345_678):       "12.3ms",
-		formatDuration(90 * time.Second): "1m30s",
-		formatDuration(1234 * time.Microsecond * 1000): "1.234s",
+		display.Fuel(999):                                "999",
+		display.Fuel(1500):                               "1.5k",
+		display.Fuel(20e9):                               "20G",
+		display.Size(512):                                "512B",
+		display.Size(64 << 20):                           "64MiB",
+		display.Size(1536):                               "1.5KiB",
+		display.Digits(0):                                "0",
+		display.Digits(999):                              "999",
+		display.Digits(1000):                             "1,000",
+		display.Digits(1234567):                          "1,234,567",
+		display.Plural(1, "event"):                       "1 event",
+		display.Plural(0, "event"):                       "0 events",
+		formatTime(1_700_000_000_123e6):                  "2023-11-14T22:13:20.123Z",
+		display.Duration(12_345_678):                     "12.3ms",
+		display.Duration(90 * time.Second):               "1m30s",
+		display.Duration(1234 * time.Microsecond * 1000): "1.234s",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -71,7 +71,7 @@ func TestFormat(t *testing.T) {
 
 func TestFlagValues(t *testing.T) {
 	var n uint64
-	f := counted(&n, sizeUnits, "SIZE", 1<<30)
+	f := counted(&n, display.SizeUnits(), "SIZE", 1<<30)
 	if err := f.Set("2GiB"); err == nil || n != 0 {
 		t.Errorf("2GiB is above the maximum: %v, %d", err, n)
 	}

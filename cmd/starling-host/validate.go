@@ -9,6 +9,8 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 const validateHelp = `Check one run, or every run, without executing anything: the hash chain, the
@@ -43,7 +45,7 @@ func (a *app) validateCommand() *cobra.Command {
 		Example: validateExample,
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] != starling.LastRun && !onServer(args[0]) && isNew(args[0]) && !isNew(defaultDatabase) {
-				return usagef("a run of "+defaultDatabase+" is checked with: "+pasteable("starling-host validate", defaultDatabase, args[0]), "%s: no such database", args[0])
+				return usagef("a run of "+defaultDatabase+" is checked with: "+display.Command("starling-host validate", defaultDatabase, args[0]), "%s: no such database", args[0])
 			}
 			return nil
 		},
@@ -89,11 +91,11 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 		if newer > 0 {
 			unknown = fmt.Sprintf(", %d of a newer program", newer)
 		}
-		a.stdout.printf("%s: %d valid, %d invalid%s\n", plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
+		a.stdout.Printf("%s: %d valid, %d invalid%s\n", display.Plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
 	}
 	if headless > 0 && output == outputText && eventlog.Preflight(ctx, log) == nil {
-		a.stderr.printf("%s without a complete summary, because another program wrote the events or it was lost: only the chain covers the last event\n", plural(headless, "run"))
-		a.hint(pasteable("starling-host migrate", named(args[0])))
+		a.stderr.Printf("%s without a complete summary, because another program wrote the events or it was lost: only the chain covers the last event\n", display.Plural(headless, "run"))
+		a.hint(display.Command("starling-host migrate", named(args[0])))
 	}
 	if unlisted != nil {
 		return unreadable(ctx, unlisted)
@@ -111,20 +113,20 @@ func (a *app) printChecked(c checked, output string) error {
 	id := c.RunID
 	switch {
 	case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
-		a.stdout.printf("%s    %s  %s\n", styled{middle, "newer"}, id, starling.Corruption(c.Err))
+		a.stdout.Printf("%s    %s  %s\n", terminal.Middle.Of("newer"), id, starling.Corruption(c.Err))
 	case c.Err != nil:
-		a.stdout.printf("%s  %s  %s\n", styled{bad, "invalid"}, id, starling.Corruption(c.Err))
+		a.stdout.Printf("%s  %s  %s\n", terminal.Bad.Of("invalid"), id, starling.Corruption(c.Err))
 	case c.Report.Open:
-		a.stdout.printf("%s     %s  %s, head %s\n", styled{middle, "open"}, id, c.eventCount(), c.Report.Head)
+		a.stdout.Printf("%s     %s  %s, head %s\n", terminal.Middle.Of("open"), id, c.eventCount(), c.Report.Head)
 	default:
-		a.stdout.printf("%s    %s  %s, root %s\n", styled{good, "valid"}, id, c.eventCount(), c.Report.Root)
+		a.stdout.Printf("%s    %s  %s, root %s\n", terminal.Good.Of("valid"), id, c.eventCount(), c.Report.Root)
 	}
 	return nil
 }
 
 // eventCount describes the number of events of a run, and whether they are encrypted.
 func (c checked) eventCount() string {
-	text := plural(c.Report.Events, "event")
+	text := display.Plural(c.Report.Events, "event")
 	if c.Report.Encrypted > 0 {
 		text += fmt.Sprintf(", %d encrypted", c.Report.Encrypted)
 	}
@@ -132,7 +134,7 @@ func (c checked) eventCount() string {
 		text += " and opened"
 	}
 	if c.Report.Unknown != "" {
-		text += ", unknown fields ignored: " + printable(c.Report.Unknown)
+		text += ", unknown fields ignored: " + display.Printable(c.Report.Unknown)
 	}
 	return text
 }

@@ -16,7 +16,9 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/terminal"
 )
 
 const verifyHelp = `Check what was sealed. FILE is a database, a bundle, a proof or a file of
@@ -123,7 +125,7 @@ func kindOf(path string) (string, error) {
 func readBounded(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > limit {
-		return nil, &failure{code: exitInvalid, message: fmt.Sprintf("%s has %s; the limit is %s", path, formatSize(uint64(info.Size())), formatSize(uint64(limit)))}
+		return nil, &failure{code: exitInvalid, message: fmt.Sprintf("%s has %s; the limit is %s", path, display.Size(uint64(info.Size())), display.Size(uint64(limit)))}
 	}
 	text, err := keyfile.ReadFile(path, limit)
 	if err != nil {
@@ -173,7 +175,7 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	case errors.Is(err, seal.ErrNoLog) && len(given) > 0:
 		return &failure{code: exitInvalid, message: named(where) + " has no checkpoint, but --checkpoint expects one: its seals were removed, or it is another database"}
 	case errors.Is(err, seal.ErrNoLog):
-		return usagef(pasteable("starling-host seal --key seal.key", named(where)), "%s was never sealed, so there is nothing to compare its runs with", named(where))
+		return usagef(display.Command("starling-host seal --key seal.key", named(where)), "%s was never sealed, so there is nothing to compare its runs with", named(where))
 	case errors.As(err, &unread):
 		return interrupted(ctx, err, "compared", int(r.Present+r.Gone), int(r.Newest.Leaves))
 	case err != nil:
@@ -226,59 +228,59 @@ func (a *app) printSealReport(r seal.Report, where string) {
 	runs := r.Newest.Leaves - int64(len(r.Removals))
 	switch sealVerdict(r) {
 	case "invalid":
-		a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, plural(len(r.Problems), "problem"))
+		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), display.Plural(len(r.Problems), "problem"))
 	case "unexplained":
-		a.stdout.printf("%s: %s sealed, %d missing without a recorded removal\n", styled{bad, "unexplained"}, plural(uint64(runs), "run"), len(r.Unexplained))
+		a.stdout.Printf("%s: %s sealed, %d missing without a recorded removal\n", terminal.Bad.Of("unexplained"), display.Plural(uint64(runs), "run"), len(r.Unexplained))
 	default:
-		a.stdout.printf("%s: %s as sealed\n", styled{good, "valid"}, plural(uint64(r.Present), "run"))
+		a.stdout.Printf("%s: %s as sealed\n", terminal.Good.Of("valid"), display.Plural(uint64(r.Present), "run"))
 	}
 	for i, p := range append(slices.Clone(r.Problems), r.Unexplained...) {
 		if i == mostProblems {
-			a.stdout.printf("  and %d more\n", len(r.Problems)+len(r.Unexplained)-i)
+			a.stdout.Printf("  and %d more\n", len(r.Problems)+len(r.Unexplained)-i)
 			break
 		}
-		a.stdout.printf("  %s\n", p)
+		a.stdout.Printf("  %s\n", p)
 	}
-	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
-	a.stdout.printf("  log         %s\n", r.Newest.Origin)
-	a.stdout.printf("  checkpoint  %s, root %s\n", leavesOf(r.Newest, int64(len(r.Removals))), r.Newest.Root)
+	a.stdout.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
+	a.stdout.Printf("  log         %s\n", r.Newest.Origin)
+	a.stdout.Printf("  checkpoint  %s, root %s\n", leavesOf(r.Newest, int64(len(r.Removals))), r.Newest.Root)
 	if !r.Signed.IsZero() {
-		a.stdout.printf("              %s UTC, time claimed by the database; %s, consistent\n", r.Signed.UTC().Format(time.DateTime), plural(r.Checkpoints, "checkpoint"))
+		a.stdout.Printf("              %s UTC, time claimed by the database; %s, consistent\n", r.Signed.UTC().Format(time.DateTime), display.Plural(r.Checkpoints, "checkpoint"))
 	}
 	a.printSignatures(r.Signatures)
-	a.stdout.printf("  runs        %d as sealed, %d removed; %d not sealed, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
+	a.stdout.Printf("  runs        %d as sealed, %d removed; %d not sealed, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
 	a.printRemovals(r.Removals)
-	a.printNotProven(len(r.Signatures) > 0, "that the tools did what is recorded; to check, run "+pasteable("starling-host replay --all", named(where)),
+	a.printNotProven(len(r.Signatures) > 0, "that the tools did what is recorded; to check, run "+display.Command("starling-host replay --all", named(where)),
 		"that no run was left out before it was sealed")
 	if r.Unsealed > 0 || len(r.Unexplained) > 0 {
-		a.hint(pasteable("starling-host seal --key seal.key", named(where)))
+		a.hint(display.Command("starling-host seal --key seal.key", named(where)))
 	}
 }
 
 func (a *app) printSignatures(all []seal.Signature) {
 	if len(all) == 0 {
-		a.stdout.printf("  signed by   %s\n", styled{middle, "not checked: no key was given"})
+		a.stdout.Printf("  signed by   %s\n", terminal.Middle.Of("not checked: no key was given"))
 	}
 	for _, s := range all {
 		if s.Witness {
-			a.stdout.printf("  witness     %s, %s UTC\n", s.Key, s.Time.Format(time.DateTime))
+			a.stdout.Printf("  witness     %s, %s UTC\n", s.Key, s.Time.Format(time.DateTime))
 			continue
 		}
-		a.stdout.printf("  signed by   %s\n", styled{good, s.VKey})
+		a.stdout.Printf("  signed by   %s\n", terminal.Good.Of(s.VKey))
 		if s.AnyLog {
-			a.stdout.printf("              %s\n", styled{middle, "this key accepts any of its logs; to accept only this one, pass the key above with --key"})
+			a.stdout.Printf("              %s\n", terminal.Middle.Of("this key accepts any of its logs; to accept only this one, pass the key above with --key"))
 		}
 	}
 }
 
 // printNotProven prints the limits of a verification.
 func (a *app) printNotProven(trusted bool, more ...string) {
-	a.stdout.printf("\n%s\n", styled{strong, "Not proven"})
+	a.stdout.Printf("\n%s\n", terminal.Strong.Of("Not proven"))
 	if !trusted {
 		more = append([]string{"who sealed it; to check, pass the public key with --key"}, more...)
 	}
 	for _, line := range append(more, "that the clock of the host was right, and that servers and models told the truth") {
-		a.stdout.printf("  %s\n", line)
+		a.stdout.Printf("  %s\n", line)
 	}
 }
 
@@ -314,7 +316,7 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 			return err
 		}
 	} else if v.Invalid != nil {
-		a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, starling.PlainError(v.Invalid))
+		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(v.Invalid))
 	} else {
 		a.printBundle(v, len(file), time.Since(started), f)
 	}
@@ -337,9 +339,9 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 			encrypted++
 		}
 	}
-	what := fmt.Sprintf("%s, %s, %s; %s in %s", plural(len(v.Certificate.Runs), "run"), plural(events, "event"),
-		plural(len(v.Certificate.Modules), "module"), formatSize(uint64(size)), formatDuration(took))
-	a.stdout.printf("%s: %s\n\n", styled{statusStyle(doc.Verdict), strings.ReplaceAll(doc.Verdict, "_", " ")}, what)
+	what := fmt.Sprintf("%s, %s, %s; %s in %s", display.Plural(len(v.Certificate.Runs), "run"), display.Plural(events, "event"),
+		display.Plural(len(v.Certificate.Modules), "module"), display.Size(uint64(size)), display.Duration(took))
+	a.stdout.Printf("%s: %s\n\n", terminal.StatusStyle(doc.Verdict).Of(strings.ReplaceAll(doc.Verdict, "_", " ")), what)
 	for i, run := range v.Certificate.Runs {
 		verdict := "not executed"
 		if i < len(v.Runs) {
@@ -351,7 +353,7 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 		if found {
 			rest = ":" + rest
 		}
-		a.stdout.printf("  %s  %s, %s%s\n", run.RunID, run.Status, styled{statusStyle(word), word}, rest)
+		a.stdout.Printf("  %s  %s, %s%s\n", run.RunID, run.Status, terminal.StatusStyle(word).Of(word), rest)
 		asked, answered := "", ""
 		for _, e := range v.Bundle.Runs[i] {
 			switch line := event.Line(e, 100); e.Kind {
@@ -362,30 +364,30 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 			}
 		}
 		if !run.Encrypted && asked != "" {
-			a.stdout.printf("    asked     %s\n    answered  %s\n", asked, cmp.Or(answered, "nothing"))
+			a.stdout.Printf("    asked     %s\n    answered  %s\n", asked, cmp.Or(answered, "nothing"))
 		}
 	}
 	if v.Receipts > 0 {
-		by := styled{middle, "signatures not checked: no key was given"}
+		by := terminal.Middle.Of("signatures not checked: no key was given")
 		if v.ReceiptsBy != "" {
-			by = styled{good, "signed by " + v.ReceiptsBy}
+			by = terminal.Good.Of("signed by " + v.ReceiptsBy)
 		}
-		a.stdout.printf("  %s: each says what its run says; %s\n", plural(v.Receipts, "receipt"), by)
+		a.stdout.Printf("  %s: each says what its run says; %s\n", display.Plural(v.Receipts, "receipt"), by)
 	}
-	a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
+	a.stdout.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
 	if v.Sealed {
-		a.stdout.printf("  log         %s\n", v.Checkpoint.Origin)
-		a.stdout.printf("  checkpoint  tree size %d, root %s\n", v.Checkpoint.Leaves, v.Checkpoint.Root)
+		a.stdout.Printf("  log         %s\n", v.Checkpoint.Origin)
+		a.stdout.Printf("  checkpoint  tree size %d, root %s\n", v.Checkpoint.Leaves, v.Checkpoint.Root)
 		a.printSignatures(v.Signatures)
 	} else {
-		a.stdout.printf("  %s\n", styled{middle, "no: the author of the file may have invented its runs"})
+		a.stdout.Printf("  %s\n", terminal.Middle.Of("no: the author of the file may have invented its runs"))
 	}
 	var more []string
 	if f.noReplay {
 		more = append(more, "that the tools did what is recorded; to check, omit --no-replay")
 	}
 	if encrypted > 0 {
-		more = append(more, plural(encrypted, "run")+" of a tenant: encrypted, not executed without the key")
+		more = append(more, display.Plural(encrypted, "run")+" of a tenant: encrypted, not executed without the key")
 	}
 	a.printNotProven(len(v.Signatures) > 0 || !v.Sealed, more...)
 }
@@ -427,20 +429,20 @@ func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy,
 			return err
 		}
 	} else if err != nil {
-		a.stdout.printf("%s: %s\n", styled{bad, "invalid"}, starling.PlainError(err))
+		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(err))
 	} else {
-		what := fmt.Sprintf("run %s, of %s, is in the log", s.Leaf.RunID, plural(s.Leaf.Events, "event"))
+		what := fmt.Sprintf("run %s, of %s, is in the log", s.Leaf.RunID, display.Plural(s.Leaf.Events, "event"))
 		if s.Event != nil {
 			what = fmt.Sprintf("event %d of %d of run %s is in the log", s.Event.Seq, s.Leaf.Events, s.Leaf.RunID)
 		}
-		a.stdout.printf("%s: %s\n", styled{good, "valid"}, what)
+		a.stdout.Printf("%s: %s\n", terminal.Good.Of("valid"), what)
 		if s.Event != nil {
 			if line, err := event.ToJSON(*s.Event); err == nil {
-				a.stdout.printf("%s\n", string(line))
+				a.stdout.Printf("%s\n", string(line))
 			}
 		}
-		a.stdout.printf("\n%s\n", styled{strong, "Sealed"})
-		a.stdout.printf("  log         %s\n  checkpoint  tree size %d, root %s\n", c.Origin, c.Leaves, c.Root)
+		a.stdout.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
+		a.stdout.Printf("  log         %s\n  checkpoint  tree size %d, root %s\n", c.Origin, c.Leaves, c.Root)
 		a.printSignatures(signatures)
 		a.printNotProven(len(signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
 	}

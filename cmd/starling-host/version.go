@@ -32,7 +32,7 @@ func (a *app) printVersion() {
 		{"cost table", sandbox.CostTableVersion},
 		{"event schema", event.SchemaVersion},
 	} {
-		a.stdout.printf("%-15s  %v\n", line[0], line[1])
+		a.stdout.Printf("%-15s  %v\n", line[0], line[1])
 	}
 }
 

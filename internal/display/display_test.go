@@ -113,3 +113,28 @@ func TestShorten(t *testing.T) {
 		t.Errorf("to -1: %q", got)
 	}
 }
+
+func TestCommand(t *testing.T) {
+	for want, args := range map[string][]string{
+		"x":                              nil,
+		"x a.db @last":                   {"a.db", "@last"},
+		"x -- 'my runs.db' --confirm":    {"my runs.db", "--confirm"},
+		`x a.db '$(touch${IFS}PWNED)'`:   {"a.db", "$(touch${IFS}PWNED)"},
+		`x '\x1b[2J'\''\n;reboot' '=ls'`: {"\x1b[2J'\n;reboot", "=ls"},
+	} {
+		if got := display.Command("x", args...); got != want {
+			t.Errorf("%q is %s, want %s", args, got, want)
+		}
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for in, want := range map[string]string{
+		"starling.db": "starling.db", "": "''", "my runs.db": "'my runs.db'", "it's": `'it'\''s'`, "$(reboot)": "'$(reboot)'",
+		"[::1]:80": "'[::1]:80'",
+	} {
+		if got := display.ShellWord(in); got != want {
+			t.Errorf("display.ShellWord(%q) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -120,6 +120,18 @@ func Shorten(s string, width int) string {
 	return string([]rune(s)[:max(width-dots, 0)]) + "..."[:dots]
 }
 
+// Command returns a command to paste into a POSIX shell: words of this program, followed by
+// arguments of any origin. No argument can become a flag, or more than one word.
+func Command(command string, args ...string) string {
+	if slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "-") }) {
+		command += " --"
+	}
+	for _, arg := range args {
+		command += " " + ShellWord(arg)
+	}
+	return command
+}
+
 // ShellWord returns s as one word for a POSIX shell. Characters that are not printable are shown as
 // escapes, so such a word does not work.
 func ShellWord(s string) string {

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"strings"
@@ -14,8 +14,8 @@ func TestOutputStyleOfForeignText(t *testing.T) {
 		true:  "\x1b[31m" + `[a\x1b[31m\ue00031mb\ue001\u202e\n]` + "\x1b[0m" + ` a\x1b[31m\ue00031mb\ue001\u202e\n ["\ue00031m\ue001"] end` + "\n",
 	} {
 		var out strings.Builder
-		p := &printer{to: &out, coloured: coloured}
-		p.printf("%s %s %q end\n", styled{bad, "[" + hostile + "]"}, hostile, []string{"\ue00031m\ue001"})
+		p := &Printer{to: &out, Coloured: coloured}
+		p.Printf("%s %s %q end\n", Bad.Of("["+hostile+"]"), hostile, []string{"\ue00031m\ue001"})
 		if got := out.String(); got != want {
 			t.Errorf("coloured %t:\n got %q\nwant %q", coloured, got, want)
 		}
@@ -34,22 +34,6 @@ func TestLinesAreWrapped(t *testing.T) {
 	} {
 		if got := strings.Join(wrapped(text, 8), "|"); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
-	}
-}
-
-func TestTheHelpFitsAScreen(t *testing.T) {
-	var out strings.Builder
-	if code := Main([]string{"--help"}, strings.NewReader(""), &out, &out); code != exitOK {
-		t.Fatalf("exit code %d: %s", code, &out)
-	}
-	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if len(lines) > 24 {
-		t.Errorf("%d lines; a terminal has 24", len(lines))
-	}
-	for _, line := range lines {
-		if len(line) > 80 {
-			t.Errorf("%d characters: %q", len(line), line)
 		}
 	}
 }
