@@ -50,7 +50,6 @@ type agentFlags struct {
 	database  string
 	provider  string
 	isolation string
-	output    string
 	noReissue bool
 	policy    string
 	trust     string
@@ -80,7 +79,7 @@ func (a *app) agentRunCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.database, "db", defaultDatabase, "`PATH` of the database, created with mode 0600")
-	agentFlagsOf(cmd, &f)
+	a.agentFlagsOf(cmd, &f)
 	return cmd
 }
 
@@ -102,17 +101,17 @@ func (a *app) agentResumeCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.file, "agent", "agent.yaml", "`FILE` of the agent that started the run")
 	cmd.Flags().BoolVar(&f.noReissue, "no-reissue", false, "do not resume a run that has calls without an outcome")
-	agentFlagsOf(cmd, &f)
+	a.agentFlagsOf(cmd, &f)
 	return cmd
 }
 
 // agentFlagsOf adds the flags that "agent run" and "agent resume" share.
-func agentFlagsOf(cmd *cobra.Command, f *agentFlags) {
+func (a *app) agentFlagsOf(cmd *cobra.Command, f *agentFlags) {
 	cmd.Flags().StringVar(&f.provider, "provider", "", "let `script:FILE` play the model")
 	policyFlag(cmd, &f.policy)
 	trustFlag(cmd, &f.trust)
 	isolationFlag(cmd, &f.isolation)
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 }
 
 // maxGoal bounds the goal, in bytes.

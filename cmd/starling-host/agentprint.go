@@ -16,7 +16,7 @@ import (
 
 // follow prints the progress of a run, and then its result.
 func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events <-chan agent.AgentEvent, f agentFlags) error {
-	p := &agentPrinter{app: a, flags: f, stream: a.stdout.Terminal && f.output == outputText}
+	p := &agentPrinter{app: a, flags: f, stream: a.stdout.Terminal && !a.asJSON}
 	var done agent.Done
 	for ev := range events {
 		if d, ok := ev.(agent.Done); ok {
@@ -134,7 +134,7 @@ func (p *agentPrinter) end(ctx context.Context, db *starling.DB, r *agent.Result
 		display.Plural(r.TurnCount, "turn"), display.Plural(r.ToolCallCount, "tool call"), display.Digits(uint64(r.InputTokens)), display.Digits(uint64(r.OutputTokens)),
 		dollars(r.TotalCostUSD), display.Digits(r.Meter.Fuel), display.Duration(r.Duration)))
 	p.stderr.Printf("replay: %s\n", display.Command("starling-host replay", named(p.flags.database), r.RunID))
-	if p.flags.output == outputJSON {
+	if p.asJSON {
 		ctx = context.WithoutCancel(ctx) // the run has ended, even if that was why
 		log, err := db.Log(ctx)
 		if err != nil {

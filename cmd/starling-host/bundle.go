@@ -58,11 +58,7 @@ func (a *app) bundleCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			where := defaultDatabase
-			if isDatabase(args[0]) {
-				where, args = args[0], args[1:]
-			}
-			return a.bundle(cmd.Context(), where, args, out, html, receipts)
+			return a.bundle(cmd.Context(), args[0], args[1:], out, html, receipts)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE`")

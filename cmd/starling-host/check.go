@@ -29,7 +29,6 @@ No tool runs. Only the start-up code and the description run, without effects.`
 
 type checkFlags struct {
 	memory uint64
-	output string
 }
 
 func (a *app) checkCommand() *cobra.Command {
@@ -44,7 +43,7 @@ func (a *app) checkCommand() *cobra.Command {
 		},
 	}
 	memoryFlag(cmd, &f.memory)
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -57,12 +56,10 @@ func (a *app) check(ctx context.Context, ref string, f checkFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.output == outputJSON {
-		return a.writeValue(c)
-	}
-	a.stdout.Printf("accepted     %s\n", source.Source)
-	c.print(a.stdout)
-	return nil
+	return a.emit(c, func() {
+		a.stdout.Printf("accepted     %s\n", source.Source)
+		c.print(a.stdout)
+	})
 }
 
 // certificate is the output of "tool check -o json": a function of the module's

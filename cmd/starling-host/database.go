@@ -38,29 +38,27 @@ func named(where string) string { return starling.DatabaseName(where) }
 const defaultDatabase = "starling.db"
 
 // ownDatabase are the commands that work without a database if none is named.
-var ownDatabase = map[string]bool{"doctor": true, "mcp": true, "config": true, "bundle": true}
+var ownDatabase = map[string]bool{"doctor": true, "mcp": true, "config": true}
 
-// withDatabase puts [defaultDatabase] in the place of an omitted DB, and reports whether it was
-// omitted: if there are no more arguments than the others that are required, or if the first one is
-// @last.
-func withDatabase(names, args []string) (all []string, left bool) {
+// withDatabase decides for all commands whether their argument DB was given. It puts [defaultDatabase] in
+// the place of an omitted one, and reports whether it was omitted: if there are no more arguments than the
+// others that are required, if the first one is @last, or if it can only be a word of a query or a run.
+func withDatabase(cmd *cobra.Command, args []string) (all []string, left bool) {
+	names := operands(cmd)
 	place := slices.Index(names, "[DB]")
-	if len(args) > 0 && slices.Contains(names, "[QUERY...]") && isQuery(args[0]) {
-		return slices.Insert(slices.Clone(args), place, defaultDatabase), true
+	switch {
+	case place < 0 || len(args) < place:
+	case slices.Contains(names, "[QUERY...]"):
+		left = len(args) == 0 || isQuery(args[0])
+	case slices.Contains(names, "RUN..."):
+		left = len(args) == 0 || !isDatabase(args[0])
+	case len(args) < len(names):
+		left = len(args) <= len(required(names)) || place == 0 && args[0] == starling.LastRun
 	}
-	if place < 0 || len(args) >= len(names) {
-		return args, false
+	if left {
+		args = slices.Insert(slices.Clone(args), place, defaultDatabase)
 	}
-	others := 0
-	for _, name := range names {
-		if !strings.HasPrefix(name, "[") {
-			others++
-		}
-	}
-	if len(args) < place || len(args) > others && (place > 0 || args[0] != starling.LastRun) {
-		return args, false
-	}
-	return slices.Insert(slices.Clone(args), place, defaultDatabase), true
+	return args, left
 }
 
 // isDatabase reports whether an argument can only be a database, or a bundle, which is read like
@@ -152,7 +150,7 @@ func namedToChange(changes func() bool) cobra.PositionalArgs {
 		if changes() && len(args) == 0 {
 			return usagef("with the same flags: "+display.Command(cmd.CommandPath(), defaultDatabase), "%s: name the database to change", cmd.Name())
 		}
-		return arguments(operands(cmd)...)(cmd, args)
+		return arguments(cmd, args)
 	}
 }
 

@@ -50,9 +50,8 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 // afterwards.
 func readCommand(cmd *cobra.Command, read func(ctx context.Context, log database, args []string) error) *cobra.Command {
 	var f readFlags
-	place := slices.IndexFunc(strings.Fields(cmd.Use)[1:], func(name string) bool { return strings.Trim(name, "[]") == "DB" })
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		log, err := f.open(cmd.Context(), args[place])
+		log, err := f.open(cmd.Context(), args[slices.Index(operands(cmd), "[DB]")])
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ const (
 )
 
 func (a *app) demoCommand() *cobra.Command {
-	f := agentFlags{file: filepath.Join(demoFolder, "agent.yaml"), isolation: isolationInline, output: outputText}
+	f := agentFlags{file: filepath.Join(demoFolder, "agent.yaml"), isolation: isolationInline}
 	cmd := &cobra.Command{
 		Use:     "demo",
 		Short:   "run an agent with a scripted model, and replay it",
@@ -60,7 +60,7 @@ func (a *app) demo(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	defer log.Close()
-	if err := a.replay(ctx, log, []string{f.database, starling.LastRun}, replayFlags{output: outputText}); err != nil {
+	if err := a.replay(ctx, log, []string{f.database, starling.LastRun}, replayFlags{}); err != nil {
 		return err
 	}
 	a.stderr.Printf(demoNext, display.Command("starling-host show", f.database, starling.LastRun), display.Command("starling-host replay --engine machine", f.database, starling.LastRun),

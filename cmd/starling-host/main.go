@@ -94,12 +94,12 @@ func withArguments(cmd *cobra.Command, hint string) string {
 	if !found {
 		return hint
 	}
-	given, names := map[string]string{}, operands(cmd)
+	given := map[string]string{}
 	if f := cmd.Flags().Lookup("db"); f != nil && cmd.Name() != "serve" { // which reads it from its file, too
 		given["DB"] = f.Value.String()
 	}
-	args, _ := withDatabase(names, cmd.Flags().Args())
-	for i, name := range names {
+	args, _ := withDatabase(cmd, cmd.Flags().Args())
+	for i, name := range operands(cmd) {
 		name = strings.Trim(name, "[]")
 		if i < len(args) && (name == "DB" || name == "TOOL" || name == "RUN" || name == "INPUT" && len(args[i]) <= maxInputOfHint) {
 			given[name] = args[i]
@@ -110,7 +110,7 @@ func withArguments(cmd *cobra.Command, hint string) string {
 		switch value, ok := given[word]; {
 		case word == "FLAGS":
 			words = append(words, givenFlags(cmd, "")...)
-		case word == "INPUT" && len(args) < 2 && slices.Contains(names, "[INPUT]"): // it was left out
+		case word == "INPUT" && len(args) < 2 && slices.Contains(operands(cmd), "[INPUT]"): // it was left out
 		case ok && !strings.HasPrefix(value, "-"):
 			words = append(words, display.ShellWord(named(value)))
 		default:
@@ -180,6 +180,23 @@ type app struct {
 	stdin  io.Reader
 	stdout *terminal.Printer
 	stderr *terminal.Printer
+	asJSON bool // standard output is for programs
+}
+
+// emit prints the result of a command: as a document for programs, or as text.
+func (a *app) emit(document any, text func()) error {
+	if a.asJSON {
+		return a.writeValue(document)
+	}
+	text()
+	return nil
+}
+
+// table prints rows below their titles, see [terminal.Columns]. Without rows it prints nothing.
+func (a *app) table(rows [][]string, titles ...string) {
+	if len(rows) > 0 {
+		terminal.Table(a.stdout, rows, nil, terminal.Columns(titles...)...)
+	}
 }
 
 // writeDocument prints a JSON document and a line break.
@@ -312,15 +329,16 @@ func (a *app) root() *cobra.Command {
 // subcommands: arguments in brackets are optional, and DB and RUN are completed.
 func complete(cmd *cobra.Command) {
 	if cmd.Args == nil {
-		cmd.Args = func(cmd *cobra.Command, args []string) error { return arguments(operands(cmd)...)(cmd, args) }
+		cmd.Args = arguments
 	}
-	if strings.Contains(cmd.Use, " [DB] RUN") && cmd.ValidArgsFunction == nil {
+	names := operands(cmd)
+	if len(names) > 1 && names[0] == "[DB]" && strings.HasPrefix(names[1], "RUN") && cmd.ValidArgsFunction == nil {
 		cmd.ValidArgsFunction = completing(runWords)
 	}
-	if strings.Contains(cmd.Use, " [DB]") && !ownDatabase[cmd.Name()] {
+	if slices.Contains(names, "[DB]") && !ownDatabase[cmd.Name()] {
 		run := cmd.RunE
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			args, left := withDatabase(operands(cmd), args)
+			args, left := withDatabase(cmd, args)
 			if left && isNew(defaultDatabase) && cmd.Name() != "import" { // which makes it
 				args[slices.Index(args, defaultDatabase)] = "FOLDER/" + defaultDatabase
 				return usagef("go to the folder of the database, or name it: "+display.Command(cmd.CommandPath(), args...), "there is no %s here", defaultDatabase)
@@ -399,23 +417,26 @@ func operands(cmd *cobra.Command) []string {
 }
 
 // arguments checks the number of a command's arguments against their names.
-func arguments(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		hint := cmd.CommandPath() + " --help"
-		must := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, "[") })
-		_, left := withDatabase(names, args)
-		switch {
-		case len(args) < len(must):
-			return usagef(hint, "%s: missing argument %s", cmd.Name(), must[len(args)])
-		case len(args) > len(names):
-			return usagef(hint, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
-		case left && len(args) > 0 && isDatabase(args[0]): // so it is the other argument that was left out
-			missing := must[len(args)-1]
-			if missing == "RUN" {
-				hint = display.Command(cmd.CommandPath(), named(args[0]), starling.LastRun)
-			}
-			return usagef(hint, "%s: missing argument %s", cmd.Name(), missing)
+func arguments(cmd *cobra.Command, args []string) error {
+	names, hint := operands(cmd), cmd.CommandPath()+" --help"
+	must := required(names)
+	_, left := withDatabase(cmd, args)
+	switch {
+	case len(args) < len(must):
+		return usagef(hint, "%s: missing argument %s", cmd.Name(), must[len(args)])
+	case len(args) > len(names):
+		return usagef(hint, "%s: unexpected argument %q", cmd.Name(), args[len(names)])
+	case left && len(args) > 0 && isDatabase(args[0]): // so it is the other argument that was left out
+		missing := must[len(args)-1]
+		if missing == "RUN" {
+			hint = display.Command(cmd.CommandPath(), named(args[0]), starling.LastRun)
 		}
-		return nil
+		return usagef(hint, "%s: missing argument %s", cmd.Name(), missing)
 	}
+	return nil
+}
+
+// required returns the names of arguments that must be given.
+func required(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, "[") })
 }

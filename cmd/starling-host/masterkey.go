@@ -21,7 +21,6 @@ type hostFlags struct {
 	keyed    bool // the command needs a master key
 	keyFile  string
 	more     []tenant.MasterKey // beside the keys in keyFile
-	output   string
 }
 
 func (f *hostFlags) addDatabase(cmd *cobra.Command) {
@@ -90,22 +89,19 @@ func (f *hostFlags) withTenants(ctx context.Context, do access, fn func(tenants)
 	return fn(t)
 }
 
-// addOutput adds -o.
-func (f *hostFlags) addOutput(cmd *cobra.Command) { outputFlag(cmd, &f.output) }
-
 // tenantAction is the action of a command on the tenants of a database.
-type tenantAction func(ctx context.Context, t tenants, args []string, f *hostFlags) error
+type tenantAction func(ctx context.Context, t tenants, args []string) error
 
 // tenantsCommand is a command on the tenants of a database, with the flag --db and those that
 // add adds.
-func tenantsCommand(cmd *cobra.Command, do access, action tenantAction, add ...func(*hostFlags, *cobra.Command)) *cobra.Command {
+func tenantsCommand(cmd *cobra.Command, do access, action tenantAction, add ...func(*cobra.Command)) *cobra.Command {
 	var f hostFlags
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return f.withTenants(cmd.Context(), do, func(t tenants) error { return action(cmd.Context(), t, args, &f) })
+		return f.withTenants(cmd.Context(), do, func(t tenants) error { return action(cmd.Context(), t, args) })
 	}
 	f.addDatabase(cmd)
 	for _, flag := range add {
-		flag(&f, cmd)
+		flag(cmd)
 	}
 	return cmd
 }

@@ -155,16 +155,12 @@ func (o *observers) traced(ev sandbox.TraceEvent) {
 	if o.failed != nil {
 		return
 	}
-	if o.flags.output == outputJSON {
-		doc := traceDocument{Tool: ev.Tool, Function: ev.Function, Fuel: ev.Fuel, Params: ev.Params, In: display.Printable(string(ev.In)), Out: display.Printable(string(ev.Out))}
-		if ev.Returned {
-			result := int64(ev.Result)
-			doc.Result = &result
-		}
-		o.failed = o.app.writeValue(doc)
-		return
+	doc := traceDocument{Tool: ev.Tool, Function: ev.Function, Fuel: ev.Fuel, Params: ev.Params, In: display.Printable(string(ev.In)), Out: display.Printable(string(ev.Out))}
+	if ev.Returned {
+		result := int64(ev.Result)
+		doc.Result = &result
 	}
-	o.failed = o.app.stdout.Printf("%15d  %s\n", ev.Fuel, traceLine(ev))
+	o.failed = o.app.emit(doc, func() { o.app.stdout.Printf("%15d  %s\n", ev.Fuel, traceLine(ev)) })
 }
 
 // traceDocument is the output of "replay --trace -o json" for each call of an

@@ -73,7 +73,6 @@ type acceptedDocument struct {
 }
 
 func (a *app) policyCheckCommand() *cobra.Command {
-	output := ""
 	cmd := &cobra.Command{
 		Use:     "check FILE",
 		Short:   "validate a policy",
@@ -90,19 +89,17 @@ func (a *app) policyCheckCommand() *cobra.Command {
 				n := len(p.Tools)
 				doc.Tools, tools = &n, display.Plural(n, "rule")+" for tools"
 			}
-			if output == outputJSON {
-				return a.writeValue(doc)
-			}
-			return a.stdout.Printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
-				doc.File, doc.Digest, display.Plural(doc.Network, "rule"), tools, display.Plural(doc.Secrets, "rule"))
+			return a.emit(doc, func() {
+				a.stdout.Printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
+					doc.File, doc.Digest, display.Plural(doc.Network, "rule"), tools, display.Plural(doc.Secrets, "rule"))
+			})
 		},
 	}
-	outputFlag(cmd, &output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
 func (a *app) policySuggestCommand() *cobra.Command {
-	output := ""
 	cmd := readCommand(&cobra.Command{
 		Use:     "suggest [DB] RUN",
 		Short:   "print the smallest policy that a run needs",
@@ -117,7 +114,7 @@ func (a *app) policySuggestCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if output == outputText {
+		if !a.asJSON {
 			_, err = a.stdout.Lines().Write(text)
 			return err
 		}
@@ -127,14 +124,14 @@ func (a *app) policySuggestCommand() *cobra.Command {
 		}
 		return a.writeValue(doc.Value())
 	})
-	outputFlag(cmd, &output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
 func (a *app) policyTestCommand() *cobra.Command {
 	var p *policy.Policy
 	var since time.Time
-	var against, namespace, output string
+	var against, namespace string
 	cmd := readCommand(&cobra.Command{
 		Use:     "test FILE [DB]",
 		Short:   "list what a policy would have refused in recorded runs",
@@ -151,11 +148,11 @@ func (a *app) policyTestCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.policyTest(ctx, p, log, ids, output)
+		return a.policyTest(ctx, p, log, ids)
 	})
 	cmd.Flags().StringVar(&against, "against", "", "look only at runs that began after `SINCE`")
 	cmd.Flags().StringVar(&namespace, "namespace", "", "read only the runs of one tenant: ids that begin with `NAME` and a slash")
-	outputFlag(cmd, &output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -187,7 +184,7 @@ type refusalDocument struct {
 }
 
 // policyTest prints the actions of runs that a policy would have refused.
-func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, ids []string, output string) error {
+func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, ids []string) error {
 	var runs, met, refused, gone int
 	for _, runID := range ids {
 		events, err := log.Read(ctx, runID)
@@ -210,12 +207,12 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, id
 			met++
 		}
 		for _, r := range refusals {
-			if err := a.printRefusal(p.File, runID, r, output); err != nil {
+			if err := a.printRefusal(p.File, runID, r); err != nil {
 				return err
 			}
 		}
 	}
-	if output == outputText {
+	if !a.asJSON {
 		a.stdout.Printf("%s in %d of %s\n", display.Plural(refused, "refusal"), met, display.Plural(runs, "run"))
 	}
 	if gone > 0 {
@@ -227,7 +224,7 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, id
 	return nil
 }
 
-func (a *app) printRefusal(file, runID string, r policy.Refusal, output string) error {
+func (a *app) printRefusal(file, runID string, r policy.Refusal) error {
 	last := r.Decision.Verdicts[len(r.Decision.Verdicts)-1]
 	doc := refusalDocument{RunID: runID, Seq: r.Use.Seq, Tool: r.Use.Tool, Line: r.Decision.Line, Reason: last.Denied}
 	what := doc.Tool
@@ -235,10 +232,9 @@ func (a *app) printRefusal(file, runID string, r policy.Refusal, output string) 
 		doc.Request = q.Method + " " + q.Access.Origin() + q.Path
 		what += ": " + doc.Request
 	}
-	if output == outputJSON {
-		return a.writeValue(doc)
-	}
-	return a.stdout.Printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, file, doc.Line, doc.Reason)
+	return a.emit(doc, func() {
+		a.stdout.Printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, file, doc.Line, doc.Reason)
+	})
 }
 
 // runsSince returns the ids of the runs of a namespace that began after a time, oldest first.
@@ -269,7 +265,7 @@ it, the command says so and does not check the value. Names are not resolved.
 The exit code is 0 if the request is allowed, and 4 if it is not.`
 
 func (a *app) policyExplainCommand() *cobra.Command {
-	method, tenant, body, output := "", "", "", ""
+	method, tenant, body := "", "", ""
 	var headers []string
 	cmd := &cobra.Command{
 		Use:     "explain FILE TOOL URL",
@@ -300,14 +296,14 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			if bad, ok := errors.AsType[*egress.Error](err); ok { // the URL, or a placeholder in it, is invalid
 				return usagef("", "%s", bad.Text)
 			}
-			return a.policyExplain(newExplanation(cmd.Context(), p, second, request, access, args[1]), output)
+			return a.policyExplain(newExplanation(cmd.Context(), p, second, request, access, args[1]))
 		},
 	}
 	cmd.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
 	cmd.Flags().StringArrayVar(&headers, "header", nil, "`NAME: VALUE` of a header of the request; may be repeated")
 	cmd.Flags().StringVar(&body, "body", "", "`TEXT` of the request's body")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "`FILE` of a tenant's policy, which must allow the request as well")
-	outputFlag(cmd, &output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -393,33 +389,31 @@ func newExplanation(ctx context.Context, operator, tenant *policy.Policy, reques
 	return doc
 }
 
-func (a *app) policyExplain(doc explanationDocument, output string) error {
+func (a *app) policyExplain(doc explanationDocument) error {
 	code := exitOK
 	if !doc.Allowed {
 		code = exitRefused
 	}
-	if output == outputJSON {
-		return cmp.Or(a.writeValue(doc), silent(code))
-	}
-	a.stdout.Printf("%s by %s\n", doc.Request, doc.Tool)
-	for _, v := range doc.Verdicts {
-		if v.Allowed {
-			a.stdout.Printf("allowed  %s:%d  rule %d: %s\n", v.File, v.Line, v.Rule, v.Text)
-			continue
+	return cmp.Or(a.emit(doc, func() {
+		a.stdout.Printf("%s by %s\n", doc.Request, doc.Tool)
+		for _, v := range doc.Verdicts {
+			if v.Allowed {
+				a.stdout.Printf("allowed  %s:%d  rule %d: %s\n", v.File, v.Line, v.Rule, v.Text)
+				continue
+			}
+			a.stdout.Printf("denied   %s:%d  %s\n", v.File, v.Line, v.Reason)
 		}
-		a.stdout.Printf("denied   %s:%d  %s\n", v.File, v.Line, v.Reason)
-	}
-	if doc.Address != "" {
-		a.stdout.Printf("denied   %s\n", doc.Address)
-	}
-	if doc.Refused != "" {
-		a.stdout.Printf("denied   %s\n", doc.Refused)
-	}
-	if doc.Suggest != "" {
-		a.stdout.Printf("\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", doc.Suggest)
-	}
-	if doc.Caution != "" {
-		a.stdout.Printf("\n%s\n", doc.Caution)
-	}
-	return silent(code)
+		if doc.Address != "" {
+			a.stdout.Printf("denied   %s\n", doc.Address)
+		}
+		if doc.Refused != "" {
+			a.stdout.Printf("denied   %s\n", doc.Refused)
+		}
+		if doc.Suggest != "" {
+			a.stdout.Printf("\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", doc.Suggest)
+		}
+		if doc.Caution != "" {
+			a.stdout.Printf("\n%s\n", doc.Caution)
+		}
+	}), silent(code))
 }

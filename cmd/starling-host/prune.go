@@ -111,7 +111,6 @@ type pruneFlags struct {
 	selection
 	confirm bool
 	compact bool
-	output  string
 }
 
 func (a *app) pruneCommand() *cobra.Command {
@@ -135,7 +134,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	f.addTo(cmd)
 	cmd.Flags().BoolVar(&f.confirm, "confirm", false, "remove them")
 	cmd.Flags().BoolVar(&f.compact, "compact", false, "shrink the file afterwards")
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -186,7 +185,7 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 	if err == nil {
 		err = log.Close()
 	}
-	if err = errors.Join(a.printPruned(doc, f.output), err); err == nil && sealed {
+	if err = errors.Join(a.printPruned(doc), err); err == nil && sealed {
 		a.stderr.Printf("until the removal is sealed, verify reports the runs as missing\n")
 		a.hint(display.Command("starling-host seal --key seal.key", named(where)))
 	}
@@ -250,26 +249,24 @@ type pruneDocument struct {
 	FreedBytes *int64 `json:"freed_bytes,omitempty"`
 }
 
-func (a *app) printPruned(doc pruneDocument, output string) error {
-	if output == outputJSON {
-		return a.writeValue(doc)
-	}
-	verb, before := "removed", ""
-	if doc.DryRun {
-		verb = "would remove"
-	}
-	if doc.Before != "" {
-		before = " that began before " + doc.Before
-	}
-	a.stdout.Printf("%s %s with %s%s\n", verb, display.Plural(doc.Runs, "run"), display.Plural(uint64(doc.Events), "event"), before)
-	a.printCollected(eventlog.ModuleCount{Modules: doc.Modules, Bytes: doc.ModuleBytes})
-	if doc.FreedBytes != nil {
-		a.stdout.Printf("freed %s\n", display.Size(uint64(*doc.FreedBytes)))
-	}
-	if doc.DryRun && doc.Runs > 0 {
-		a.stderr.Printf("nothing was removed; to remove these runs: --confirm\n")
-	}
-	return nil
+func (a *app) printPruned(doc pruneDocument) error {
+	return a.emit(doc, func() {
+		verb, before := "removed", ""
+		if doc.DryRun {
+			verb = "would remove"
+		}
+		if doc.Before != "" {
+			before = " that began before " + doc.Before
+		}
+		a.stdout.Printf("%s %s with %s%s\n", verb, display.Plural(doc.Runs, "run"), display.Plural(uint64(doc.Events), "event"), before)
+		a.printCollected(eventlog.ModuleCount{Modules: doc.Modules, Bytes: doc.ModuleBytes})
+		if doc.FreedBytes != nil {
+			a.stdout.Printf("freed %s\n", display.Size(uint64(*doc.FreedBytes)))
+		}
+		if doc.DryRun && doc.Runs > 0 {
+			a.stderr.Printf("nothing was removed; to remove these runs: --confirm\n")
+		}
+	})
 }
 
 func (a *app) printCollected(c eventlog.ModuleCount) {

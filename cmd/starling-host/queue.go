@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,7 +31,6 @@ type queueFlags struct {
 	filter serve.JobFilter
 	state  string
 	after  int
-	output string
 }
 
 func (a *app) queueCommand() *cobra.Command {
@@ -54,7 +52,7 @@ func (a *app) queueCommand() *cobra.Command {
 	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(serve.StateWaiting), string(serve.StateSleeping), string(serve.StateRunning)))
 	cmd.Flags().IntVar(&f.filter.Limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs after number `N`, the last of the previous page")
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
 			Use:   "cancel [DB] RUN",
@@ -81,17 +79,16 @@ gone once another host has taken over its runs, and stays listed for a day.
 The database is opened read-only, even while hosts serve.`
 
 func (a *app) hostsCommand() *cobra.Command {
-	var output string
 	cmd := &cobra.Command{
 		Use:     "hosts [DB]",
 		Short:   "list and drain the hosts of a database",
 		Long:    hostsHelp,
 		Example: "  starling-host hosts starling.db\n  starling-host hosts drain starling.db host1",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.listHosts(cmd.Context(), args[0], output)
+			return a.listHosts(cmd.Context(), args[0])
 		},
 	}
-	outputFlag(cmd, &output)
+	a.outputFlag(cmd)
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
 			Use:   "drain [DB] HOST",
@@ -174,28 +171,24 @@ func (q *jobs) readTenants(ctx context.Context) error {
 
 func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
 	q, err := openQueue(ctx, where, toRead)
-	if errors.Is(err, serve.ErrNoQueue) && f.output == outputJSON {
-		return a.writeValue(serve.Overview{Tenants: []serve.QueueStats{}, Items: []serve.JobStatus{}})
-	} else if errors.Is(err, serve.ErrNoQueue) {
-		return a.noQueue(where)
+	if errors.Is(err, serve.ErrNoQueue) {
+		return a.emit(serve.Overview{Tenants: []serve.QueueStats{}, Items: []serve.JobStatus{}}, func() { a.noQueue(where) })
 	} else if err != nil {
 		return err
 	}
 	defer q.log.Close()
 	doc, err := q.Overview(ctx, f.filter)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case f.output == outputJSON:
-		return a.writeValue(doc)
 	}
-	a.printTenants(doc.Tenants)
-	a.stdout.Printf("\n")
-	terminal.Table(a.stdout, doc.Items, a.narrowError, a.jobColumns(time.Now())...)
-	if doc.Next > 0 {
-		a.stderr.Printf("there are more; for the next page: --after %d\n", doc.Next)
-	}
-	return nil
+	return a.emit(doc, func() {
+		a.printTenants(doc.Tenants)
+		a.stdout.Printf("\n")
+		terminal.Table(a.stdout, doc.Items, a.narrowError, a.jobColumns(time.Now())...)
+		if doc.Next > 0 {
+			a.stderr.Printf("there are more; for the next page: --after %d\n", doc.Next)
+		}
+	})
 }
 
 // noQueue says so of a database that no host has used.
@@ -206,16 +199,13 @@ func (a *app) noQueue(where string) error {
 // printTenants prints how many jobs tenants have.
 func (a *app) printTenants(tenants []serve.QueueStats) {
 	now := time.Now()
-	count := func(title string, of func(serve.QueueStats) int) terminal.Column[serve.QueueStats] {
-		return terminal.Column[serve.QueueStats]{Title: title, Right: true, Text: func(t serve.QueueStats) string { return strconv.Itoa(of(t)) }}
+	rows := [][]string{}
+	for _, t := range tenants {
+		rows = append(rows, []string{t.Tenant, strconv.Itoa(t.Waiting), strconv.Itoa(t.Sleeping), strconv.Itoa(t.Running), a.at(t.Oldest, now), map[bool]string{true: "suspended"}[t.Paused]})
 	}
-	terminal.Table(a.stdout, tenants, nil,
-		terminal.Column[serve.QueueStats]{Title: "TENANT", Text: func(t serve.QueueStats) string { return t.Tenant }},
-		count("WAITING", func(t serve.QueueStats) int { return t.Waiting }),
-		count("SLEEPING", func(t serve.QueueStats) int { return t.Sleeping }),
-		count("RUNNING", func(t serve.QueueStats) int { return t.Running }),
-		terminal.Column[serve.QueueStats]{Title: "OLDEST", Text: func(t serve.QueueStats) string { return a.at(t.Oldest, now) }},
-		terminal.Column[serve.QueueStats]{Text: func(t serve.QueueStats) string { return map[bool]string{true: "suspended"}[t.Paused] }, Leave: 1})
+	columns := terminal.Columns("TENANT", ">WAITING", ">SLEEPING", ">RUNNING", "OLDEST", "")
+	columns[5].Leave = 1
+	terminal.Table(a.stdout, rows, nil, columns...)
 }
 
 // jobColumns are the columns of jobs.
@@ -312,23 +302,24 @@ func jobsOf(ctx context.Context, log database, runIDs ...string) (map[string]*jo
 	return docs, err
 }
 
-func (a *app) listHosts(ctx context.Context, where, output string) error {
+func (a *app) listHosts(ctx context.Context, where string) error {
 	doc := serve.HostList{Items: []serve.QueueHost{}}
 	q, err := openQueue(ctx, where, toRead)
 	if err == nil {
 		defer q.log.Close()
 		doc, err = q.HostList(ctx)
 	}
-	switch {
-	case errors.Is(err, serve.ErrNoQueue) && output == outputText:
-		return a.noQueue(where)
-	case err != nil && !errors.Is(err, serve.ErrNoQueue):
+	none := errors.Is(err, serve.ErrNoQueue)
+	if err != nil && !none {
 		return err
-	case output == outputJSON:
-		return a.writeValue(doc)
 	}
-	a.printHosts(doc.Items)
-	return nil
+	return a.emit(doc, func() {
+		if none {
+			a.noQueue(where)
+		} else {
+			a.printHosts(doc.Items)
+		}
+	})
 }
 
 func (a *app) printHosts(hosts []serve.QueueHost) {
@@ -347,7 +338,6 @@ func (a *app) printHosts(hosts []serve.QueueHost) {
 // steerCommand is a command that changes something of a run or of a host, its second
 // argument, and prints its new state. Its name is that of the request, see [serve.Queue].
 func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
-	of := strings.Fields(cmd.Use)[2]
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, name := cmd.Context(), args[1]
 		q, err := openQueue(ctx, args[0], toChange)
@@ -358,7 +348,7 @@ func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 			return err
 		}
 		defer q.log.Close()
-		if of == "RUN" {
+		if operands(cmd)[1] == "RUN" {
 			if name, err = starling.FindRun(ctx, q.log, name); err != nil {
 				return err
 			}

@@ -162,7 +162,7 @@ func receiptsIn(ctx context.Context, doc []byte) (all []json.RawMessage, err err
 }
 
 // verifyReceipts checks the receipts in a text.
-func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Policy, output string) error {
+func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Policy) error {
 	code := exitOK
 	all, err := receiptsIn(ctx, doc)
 	if err != nil {
@@ -177,23 +177,20 @@ func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Polic
 		if err != nil {
 			code = exitInvalid
 		}
-		if output == outputJSON {
-			report := receiptReport{Verdict: "valid", Trusted: c.SignedBy != "", SignedBy: c.SignedBy, Signatures: starling.Signatures(c.Signatures)}
+		report := receiptReport{Verdict: "valid", Trusted: c.SignedBy != "", SignedBy: c.SignedBy, Signatures: starling.Signatures(c.Signatures)}
+		if err != nil {
+			report = receiptReport{Verdict: "invalid", Error: starling.PlainError(err)}
+		} else if report.Statement = r.Payload; c.Checkpoint != nil {
+			report.Checkpoint = c.Checkpoint.Document()
+		}
+		if err := a.emit(report, func() {
 			if err != nil {
-				report = receiptReport{Verdict: "invalid", Error: starling.PlainError(err)}
+				a.printInvalid(err)
 			} else {
-				report.Statement = r.Payload
+				a.printReceipt(c)
 			}
-			if err == nil && c.Checkpoint != nil {
-				report.Checkpoint = c.Checkpoint.Document()
-			}
-			if err := a.writeValue(report); err != nil {
-				return err
-			}
-		} else if err != nil {
-			a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(err))
-		} else {
-			a.printReceipt(c)
+		}); err != nil {
+			return err
 		}
 	}
 	return silent(code)

@@ -76,7 +76,6 @@ type replayFlags struct {
 
 	trace   bool
 	profile string
-	output  string
 }
 
 func (a *app) replayCommand() *cobra.Command {
@@ -90,7 +89,7 @@ func (a *app) replayCommand() *cobra.Command {
 			if !f.all && len(args) == 0 || f.all && len(args) > 1 {
 				return usagef(cmd.CommandPath()+" --help", "replay: name one RUN, or --all")
 			}
-			return arguments(operands(cmd)...)(cmd, args)
+			return arguments(cmd, args)
 		},
 		PreRunE: func(*cobra.Command, []string) error {
 			if f.agent != "" && f.module != "" || f.force && f.agent == "" {
@@ -116,7 +115,7 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "stop a replay after `DURATION`, without a verdict; 0 for no limit")
 	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "write the fuel by function to `FILE`, for go tool pprof; replaces an older profile")
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -162,7 +161,7 @@ func (a *app) replay(ctx context.Context, log database, args []string, f replayF
 	if err := a.printVerdict(v, f); err != nil {
 		return err
 	}
-	if f.output == outputText && f.agent == "" {
+	if !a.asJSON && f.agent == "" {
 		a.printEnded(ctx, log, v, f.module)
 	}
 	return silent(verdictCode(v))
@@ -248,13 +247,14 @@ func refusalOf(v starling.Verdict) *failure {
 
 // printVerdict prints the result of one replay.
 func (a *app) printVerdict(v starling.Verdict, f replayFlags) error {
-	if f.output == outputJSON {
-		doc := v.Document()
-		if v.Refused != nil {
-			doc.Error = refusalOf(v).message
-		}
-		return a.writeValue(doc)
+	doc := v.Document()
+	if v.Refused != nil {
+		doc.Error = refusalOf(v).message
 	}
+	return a.emit(doc, func() { a.explainVerdict(v) })
+}
+
+func (a *app) explainVerdict(v starling.Verdict) {
 	switch {
 	case errors.Is(v.Refused, sandbox.ErrTooDeep):
 		a.stdout.Printf("%s: run %s: %s\n", terminal.Middle.Of("not decided"), v.RunID, refusalOf(v).message)
@@ -267,7 +267,6 @@ func (a *app) printVerdict(v starling.Verdict, f replayFlags) error {
 		verdict, rest, _ := strings.Cut(v.String(), ":")
 		a.stdout.Printf("%s:%s\n", terminal.StatusStyle(verdict).Of(verdict), rest)
 	}
-	return nil
 }
 
 // replayAll replays every run of the database, oldest first. It prints the runs that are not
@@ -282,7 +281,7 @@ func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replay
 	err := r.ReplayAll(ctx, ids, func(v starling.Verdict) error {
 		_ = bar.Add(1)
 		total.add(v)
-		if f.output == outputText && (v.Erased || verdictCode(v) == exitOK) {
+		if !a.asJSON && (v.Erased || verdictCode(v) == exitOK) {
 			return nil
 		}
 		return a.printVerdict(v, f)
@@ -291,7 +290,7 @@ func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replay
 	if err != nil {
 		return interrupted(ctx, err, "replayed", total.runs, len(ids))
 	}
-	if f.output == outputText {
+	if !a.asJSON {
 		a.stdout.Printf("%s\n", total.String())
 	}
 	if unlisted != nil {

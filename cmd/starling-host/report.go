@@ -43,7 +43,7 @@ func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFla
 	a.stderr.Printf("replay: %s\n", display.Command("starling-host replay", run.Database, run.ID))
 	printed := error(nil)
 	switch {
-	case f.output == outputJSON:
+	case a.asJSON:
 		printed = a.writeValue(run)
 	case run.Failure == nil:
 		printed = a.writeDocument(run.Result)

@@ -72,7 +72,6 @@ type runFlags struct {
 	program bool // its input is that of a program
 	with    []string
 	seal    string
-	output  string
 }
 
 // callFlags are those under which tools are called and recorded.
@@ -131,7 +130,7 @@ func (a *app) runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.seal, "seal", "", "seal the database afterwards with the key in `KEYFILE`")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
 	f.add(cmd)
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 

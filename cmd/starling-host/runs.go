@@ -38,7 +38,6 @@ type runsFlags struct {
 	query  string
 	limit  int
 	offset int
-	output string
 }
 
 func (a *app) runsCommand() *cobra.Command {
@@ -73,7 +72,7 @@ func (a *app) runsCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&failed, "failed", false, "list only failed runs, as the word state:failed does")
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -133,11 +132,7 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	for i, run := range doc.Runs {
 		doc.Runs[i].Job = jobs[run.RunID]
 	}
-	if f.output == outputJSON {
-		err = a.writeValue(doc)
-	} else {
-		a.printRuns(doc, f, now)
-	}
+	err = a.emit(doc, func() { a.printRuns(doc, f, now) })
 	if found.More && f.query != "" {
 		a.stderr.Printf("only the newest %d runs were searched; for older ones: until:%s\n", found.Searched, found.Oldest.UTC().Format(time.RFC3339))
 	}

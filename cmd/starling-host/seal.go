@@ -59,7 +59,6 @@ type sealFlags struct {
 	checkpoint string
 	newLog     bool
 	oldKeys    []string
-	output     string
 }
 
 func (a *app) sealCommand() *cobra.Command {
@@ -81,7 +80,7 @@ func (a *app) sealCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "also write the checkpoint to `FILE`, to be kept elsewhere; an older one is replaced")
 	cmd.Flags().BoolVar(&f.newLog, "new-log", false, "forget the log of the database and begin another one")
 	cmd.Flags().StringArrayVar(&f.oldKeys, "old-key", nil, "the `VKEY` that the key replaces, or a file with it; may be repeated")
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	cmd.AddCommand(a.sealKeygenCommand())
 	return cmd
 }
@@ -190,34 +189,32 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		code = exitInvalid
 		refused = append(refused, refusedDocument{r.RunID, starling.PlainError(r.Err)})
 	}
-	if f.output == outputJSON {
-		if err := a.writeValue(sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, sealed.Removals, refused}); err != nil {
-			return err
-		}
-		return silent(code)
-	}
+	doc := sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, sealed.Removals, refused}
+	return cmp.Or(a.emit(doc, func() { a.printSealed(doc, c, named(where)) }), silent(code))
+}
+
+func (a *app) printSealed(doc sealedDocument, c seal.Checkpoint, where string) {
 	what := "sealed"
-	if !sealed.New {
+	if !doc.New {
 		what = "sealed already"
 	}
-	a.stdout.Printf("%s: %s, root %s\n", terminal.Good.Of(what), leavesOf(c, sealed.Removed), c.Root)
-	a.printRemovals(sealed.Removals)
-	signed := string(sealed.Signed) // by the key of the log, its earlier one, and witnesses
+	a.stdout.Printf("%s: %s, root %s\n", terminal.Good.Of(what), leavesOf(c, doc.Removed), c.Root)
+	a.printRemovals(doc.Removals)
+	signed := doc.Signed // by the key of the log, its earlier one, and witnesses
 	if n := strings.Count(signed, "\n— ") - strings.Count(signed, "\n— "+c.Origin+" "); n > 0 {
 		a.stdout.Printf("cosigned by %s\n", display.Plural(n, "witness"))
 	}
-	a.stdout.Printf("log %s\n", sealed.VKey)
-	for i, r := range refused {
+	a.stdout.Printf("log %s\n", doc.VKey)
+	for i, r := range doc.Refused {
 		if i == mostProblems {
-			a.stdout.Printf("not sealed: %d more\n", len(refused)-i)
+			a.stdout.Printf("not sealed: %d more\n", len(doc.Refused)-i)
 			break
 		}
 		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("not sealed"), r.Error)
 	}
-	if code != exitOK {
-		a.hint(display.Command("starling-host validate", named(where)))
+	if len(doc.Refused) > 0 {
+		a.hint(display.Command("starling-host validate", where))
 	}
-	return silent(code)
 }
 
 // explainKey is a file of a key that cannot be used.

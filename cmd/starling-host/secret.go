@@ -70,7 +70,7 @@ func noValue(cmd *cobra.Command, args []string) error {
 		return usagef("omit it to be prompted, or pass it on standard input: starling-host secret set TENANT NAME --host HOST < FILE",
 			"secret set: a value on the command line can be read by every user of this machine; change it, it may be known already")
 	}
-	return arguments("TENANT", "NAME")(cmd, args)
+	return arguments(cmd, args)
 }
 
 func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.Secret) error {
@@ -117,9 +117,9 @@ func (a *app) secretListCommand() *cobra.Command {
 		Short:   "list the secrets of a tenant, without their values",
 		Long:    "List the secrets of a tenant: names, where they may be sent, and when they were set.",
 		Example: "  starling-host secret list acme",
-	}, toRead, func(ctx context.Context, t tenants, args []string, f *hostFlags) error {
-		return a.listSecrets(ctx, t, args[0], f.output)
-	}, (*hostFlags).addOutput)
+	}, toRead, func(ctx context.Context, t tenants, args []string) error {
+		return a.listSecrets(ctx, t, args[0])
+	}, a.outputFlag)
 }
 
 // secretsDocument is the output of "secret list -o json".
@@ -134,7 +134,7 @@ type secretDocument struct {
 	UpdatedAt string   `json:"updated_at"`
 }
 
-func (a *app) listSecrets(ctx context.Context, t tenants, id, output string) error {
+func (a *app) listSecrets(ctx context.Context, t tenants, id string) error {
 	if _, err := t.Tenant(ctx, id); err != nil {
 		return err
 	}
@@ -146,13 +146,11 @@ func (a *app) listSecrets(ctx context.Context, t tenants, id, output string) err
 	for _, s := range list {
 		doc.Secrets = append(doc.Secrets, secretDocument{Name: s.Name, Audience: s.Audience, Place: string(s.Place), UpdatedAt: formatTime(s.Updated.UnixNano())})
 	}
-	if output == outputJSON {
-		return a.writeValue(doc)
-	}
-	for _, s := range doc.Secrets {
-		a.stdout.Printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, s.UpdatedAt, strings.Join(s.Audience, " "))
-	}
-	return nil
+	return a.emit(doc, func() {
+		for _, s := range doc.Secrets {
+			a.stdout.Printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, s.UpdatedAt, strings.Join(s.Audience, " "))
+		}
+	})
 }
 
 func (a *app) secretDeleteCommand() *cobra.Command {
@@ -161,7 +159,7 @@ func (a *app) secretDeleteCommand() *cobra.Command {
 		Short:   "delete a secret",
 		Long:    "Delete a secret of a tenant. Requests that name it are refused from then on.",
 		Example: "  starling-host secret delete acme OLD_TOKEN",
-	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.DeleteSecret(ctx, args[0], args[1])
 	})
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,12 +39,11 @@ type keyDocument struct {
 }
 
 // printKey prints an API key, which is never shown again.
-func (a *app) printKey(k tenant.APIKey, key tenant.Value, output string) error {
-	if output == outputJSON {
-		return a.writeValue(keyDocument{Tenant: k.Tenant, KeyID: k.ID, Key: key.Reveal()})
-	}
-	a.stderr.Printf("API key %s of tenant %s. It is not shown again:\n", k.ID, k.Tenant)
-	return a.stdout.Printf("%s\n", key.Reveal())
+func (a *app) printKey(k tenant.APIKey, key tenant.Value) error {
+	return a.emit(keyDocument{Tenant: k.Tenant, KeyID: k.ID, Key: key.Reveal()}, func() {
+		a.stderr.Printf("API key %s of tenant %s. It is not shown again:\n", k.ID, k.Tenant)
+		a.stdout.Printf("%s\n", key.Reveal())
+	})
 }
 
 const tenantCreateHelp = `Create a tenant and its first API key, which is printed once, on standard output. The
@@ -66,7 +67,7 @@ func (a *app) tenantCreateCommand() *cobra.Command {
 	}
 	f.addDatabase(cmd)
 	f.addKey(cmd)
-	f.addOutput(cmd)
+	a.outputFlag(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "display `NAME` of the tenant")
 	l.add(cmd)
 	return cmd
@@ -92,7 +93,7 @@ func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) 
 	if err != nil {
 		return err
 	}
-	return a.printKey(k, key, f.output)
+	return a.printKey(k, key)
 }
 
 const rotateKeyHelp = `Create a new API key for a tenant and print it on standard output. The old keys stay
@@ -112,13 +113,13 @@ func (a *app) rotateKeyCommand() *cobra.Command {
 			}
 			return nil
 		},
-	}, toChange, func(ctx context.Context, t tenants, args []string, f *hostFlags) error {
+	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		k, key, err := t.RotateKey(ctx, args[0], label, grace)
 		if err != nil {
 			return err
 		}
-		return a.printKey(k, key, f.output)
-	}, (*hostFlags).addOutput)
+		return a.printKey(k, key)
+	}, a.outputFlag)
 	cmd.Flags().DurationVar(&grace, "grace", grace, "keep the old keys valid for this long")
 	cmd.Flags().StringVar(&label, "label", "", "`TEXT` that identifies the key")
 	return cmd
@@ -133,9 +134,9 @@ func (a *app) revokeKeyCommand() *cobra.Command {
 		Short:   "revoke a key",
 		Long:    revokeKeyHelp,
 		Example: "  starling-host tenant revoke-key acme \"$(cut -d _ -f 2 old-key.txt)\"",
-	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.RevokeKey(ctx, args[0], args[1])
-	}, (*hostFlags).addOutput)
+	}, a.outputFlag)
 }
 
 func (a *app) suspendCommand() *cobra.Command {
@@ -147,7 +148,7 @@ refused at once. Within seconds, hosts stop its runs and start no waiting ones. 
 the tenant is resumed, the runs continue from the log. Its secrets and modules stay.
 To end its runs, cancel them.`,
 		Example: "  starling-host tenant suspend acme",
-	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.Suspend(ctx, args[0])
 	})
 }
@@ -158,7 +159,7 @@ func (a *app) resumeTenantCommand() *cobra.Command {
 		Short:   "accept a suspended tenant's keys again",
 		Long:    "Accept the keys of a suspended tenant again, and continue its runs.",
 		Example: "  starling-host tenant resume acme",
-	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error { return t.Resume(ctx, args[0]) })
+	}, toChange, func(ctx context.Context, t tenants, args []string) error { return t.Resume(ctx, args[0]) })
 }
 
 const eraseHelp = `Erase a tenant: destroy its data key, its API keys, secrets, policy and list of
@@ -197,11 +198,11 @@ func (a *app) eraseCommand() *cobra.Command {
 				}
 				defer setAside()
 			}
-			return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return a.erase(cmd.Context(), t, args[0], prune, f.output) })
+			return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return a.erase(cmd.Context(), t, args[0], prune) })
 		},
 	}
 	f.addDatabase(cmd)
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "confirm the erasure")
 	cmd.Flags().BoolVar(&prune, "prune", false, "remove the tenant's runs as well")
 	return cmd
@@ -221,7 +222,7 @@ type erasureDocument struct {
 	Wiped *bool `json:"wiped,omitempty"` // see wipe
 }
 
-func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, output string) error {
+func (a *app) erase(ctx context.Context, t tenants, id string, prune bool) error {
 	var pruner eventlog.Store
 	if prune {
 		pruner = t.log
@@ -232,13 +233,11 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool, outpu
 	}
 	doc := erasureDocument{Tenant: id, Keys: e.Keys, Secrets: e.Secrets, Modules: e.Modules, Runs: e.Pruned.Runs,
 		CollectedModules: e.Collected.Modules, CollectedBytes: e.Collected.Bytes, Wiped: a.wipe(ctx, t.log)}
-	if output == outputJSON {
-		return a.writeValue(doc)
-	}
-	a.stdout.Printf("erased %s: its data key, %s, %s, %s; removed %s\n", id,
-		display.Plural(e.Keys, "API key"), display.Plural(e.Secrets, "secret"), display.Plural(e.Modules, "module"), display.Plural(e.Pruned.Runs, "run"))
-	a.printCollected(e.Collected)
-	return nil
+	return a.emit(doc, func() {
+		a.stdout.Printf("erased %s: its data key, %s, %s, %s; removed %s\n", id,
+			display.Plural(e.Keys, "API key"), display.Plural(e.Secrets, "secret"), display.Plural(e.Modules, "module"), display.Plural(e.Pruned.Runs, "run"))
+		a.printCollected(e.Collected)
+	})
 }
 
 // wipe has a server write the table of data keys anew, since the wrapped key of a tenant
@@ -284,18 +283,17 @@ func (a *app) tenantListCommand() *cobra.Command {
 		Long:    tenantListHelp,
 		Example: "  starling-host tenant list\n  starling-host tenant list -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listTenants(cmd.Context(), t, f.output) })
-			switch {
-			case errors.Is(err, tenant.ErrNoTables) && f.output == outputJSON:
-				return a.writeValue(tenantsDocument{Tenants: []tenantDocument{}})
-			case errors.Is(err, tenant.ErrNoTables):
-				return a.stderr.Printf("%s has no tenants: no host has used it\n", named(f.database))
+			err := f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listTenants(cmd.Context(), t) })
+			if errors.Is(err, tenant.ErrNoTables) {
+				return a.emit(tenantsDocument{Tenants: []tenantDocument{}}, func() {
+					a.stderr.Printf("%s has no tenants: no host has used it\n", named(f.database))
+				})
 			}
 			return err
 		},
 	}
 	f.addDatabase(cmd)
-	f.addOutput(cmd)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -332,7 +330,7 @@ func tenantState(t tenant.Tenant) string {
 	return "active"
 }
 
-func (a *app) listTenants(ctx context.Context, t tenants, output string) error {
+func (a *app) listTenants(ctx context.Context, t tenants) error {
 	list, err := t.Tenants(ctx)
 	if err != nil {
 		return err
@@ -354,22 +352,14 @@ func (a *app) listTenants(ctx context.Context, t tenants, output string) error {
 		}
 		doc.Tenants = append(doc.Tenants, line)
 	}
-	if output == outputJSON {
-		return a.writeValue(doc)
-	}
-	if len(doc.Tenants) > 0 {
-		a.stdout.Printf("%-32s  %-9s  %6s  %5s  %-24s  %s\n", "TENANT", "STATE", "WEIGHT", "KEYS", "CREATED", "NAME")
-	}
-	for _, t := range doc.Tenants {
-		valid := 0
-		for _, k := range t.Keys {
-			if k.Valid {
-				valid++
-			}
+	return a.emit(doc, func() {
+		var rows [][]string
+		for _, t := range doc.Tenants {
+			expired := slices.DeleteFunc(slices.Clone(t.Keys), func(k tenantKeyDocument) bool { return k.Valid })
+			rows = append(rows, []string{t.ID, t.State, strconv.Itoa(t.Weight), strconv.Itoa(len(t.Keys) - len(expired)), t.CreatedAt, t.Name})
 		}
-		a.stdout.Printf("%-32s  %-9s  %6d  %5d  %-24s  %s\n", t.ID, t.State, t.Weight, valid, t.CreatedAt, t.Name)
-	}
-	return nil
+		a.table(rows, "TENANT", "STATE", ">WEIGHT", ">KEYS", "CREATED", "NAME")
+	})
 }
 
 const usageHelp = `Show the usage of tenants by day (UTC), with their limits. A run counts on the day on
@@ -398,16 +388,16 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 			}
 			return nil
 		},
-	}, toRead, func(ctx context.Context, t tenants, _ []string, f *hostFlags) error {
-		return a.tenantUsage(ctx, t, filter, f.output)
-	}, (*hostFlags).addOutput)
+	}, toRead, func(ctx context.Context, t tenants, _ []string) error {
+		return a.tenantUsage(ctx, t, filter)
+	}, a.outputFlag)
 	cmd.Flags().IntVar(&filter.Days, "days", tenant.DefaultUsageDays, "show the last `N` days, including today")
 	cmd.Flags().IntVar(&filter.Limit, "limit", tenant.DefaultUsageTenants, "show at most `N` tenants")
 	cmd.Flags().StringVar(&filter.After, "after", "", "show the tenants after `ID`, the last of the previous page")
 	return cmd
 }
 
-func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, output string) error {
+func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter) error {
 	q, err := serve.OpenQueue(ctx, t.log, serve.QueueConfig{Existing: true})
 	if errors.Is(err, serve.ErrNoQueue) {
 		a.stderr.Printf("no usage is recorded: no host of this version has used the database\n")
@@ -418,32 +408,30 @@ func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter, 
 	if err != nil {
 		return err
 	}
-	if output == outputJSON {
-		return a.writeValue(doc)
-	}
-	const columns = "%-32s  %-10s  %10s  %16s  %10s  %11s  %11s\n"
-	a.stdout.Printf(columns, "TENANT", "DAY", "RUNS", "FUEL", "EFFECTS", "EGRESS", "RECORDED")
-	of := func(used, bound int64) string {
-		if bound < 0 {
-			return display.Size(uint64(used)) + ", no bound"
-		}
-		return display.Size(uint64(used)) + " of " + display.Size(uint64(bound))
-	}
-	for _, one := range doc.Items {
-		for _, d := range one.Days {
-			a.stdout.Printf(columns, one.Tenant, d.Day, display.Digits(uint64(d.Runs)), display.Digits(uint64(d.Fuel)), display.Digits(uint64(d.Effects)), display.Size(uint64(d.EgressBytes)), display.Size(uint64(d.RecordedBytes)))
-		}
-		a.stdout.Printf("%-32s  has %s, %s", one.Tenant, display.Plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
-		if r := one.Recorded; r != nil {
-			a.stdout.Printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
-			if r.Held > 0 {
-				a.stdout.Printf("; in runs that have not ended %s", display.Size(uint64(r.Held)))
+	return a.emit(doc, func() {
+		const columns = "%-32s  %-10s  %10s  %16s  %10s  %11s  %11s\n"
+		a.stdout.Printf(columns, "TENANT", "DAY", "RUNS", "FUEL", "EFFECTS", "EGRESS", "RECORDED")
+		of := func(used, bound int64) string {
+			if bound < 0 {
+				return display.Size(uint64(used)) + ", no bound"
 			}
+			return display.Size(uint64(used)) + " of " + display.Size(uint64(bound))
 		}
-		a.stdout.Printf("\n")
-	}
-	if doc.Next != "" {
-		a.stderr.Printf("there are more; for the next page: --after %s\n", doc.Next)
-	}
-	return nil
+		for _, one := range doc.Items {
+			for _, d := range one.Days {
+				a.stdout.Printf(columns, one.Tenant, d.Day, display.Digits(uint64(d.Runs)), display.Digits(uint64(d.Fuel)), display.Digits(uint64(d.Effects)), display.Size(uint64(d.EgressBytes)), display.Size(uint64(d.RecordedBytes)))
+			}
+			a.stdout.Printf("%-32s  has %s, %s", one.Tenant, display.Plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
+			if r := one.Recorded; r != nil {
+				a.stdout.Printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
+				if r.Held > 0 {
+					a.stdout.Printf("; in runs that have not ended %s", display.Size(uint64(r.Held)))
+				}
+			}
+			a.stdout.Printf("\n")
+		}
+		if doc.Next != "" {
+			a.stderr.Printf("there are more; for the next page: --after %s\n", doc.Next)
+		}
+	})
 }

@@ -133,36 +133,34 @@ func (a *app) limitsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printLimits(now, f.output)
+				return a.printLimits(now)
 			})
 		},
 	}
 	f.addDatabase(cmd)
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	l.add(cmd)
 	return cmd
 }
 
 // printLimits prints the limits as they are with the defaults, -1 for no bound.
-func (a *app) printLimits(t tenant.Tenant, output string) error {
+func (a *app) printLimits(t tenant.Tenant) error {
 	now := t.Limits.Or(tenant.DefaultLimits())
-	if output == outputJSON {
-		return a.writeValue(now)
-	}
-	for _, one := range limits {
-		value := reflect.ValueOf(one.of(&now)).Elem()
-		text := fmt.Sprint(value.Int())
-		switch {
-		case value.Int() < 0:
-			text = "none"
-		case value.Kind() == reflect.Int64:
-			text = display.Size(uint64(value.Int()))
+	return a.emit(now, func() {
+		for _, one := range limits {
+			value := reflect.ValueOf(one.of(&now)).Elem()
+			text := fmt.Sprint(value.Int())
+			switch {
+			case value.Int() < 0:
+				text = "none"
+			case value.Kind() == reflect.Int64:
+				text = display.Size(uint64(value.Int()))
+			}
+			if reflect.ValueOf(one.of(&t.Limits)).Elem().IsZero() {
+				text += " (default)"
+			}
+			a.stdout.Printf("%-20s  %s\n", one.name, text)
 		}
-		if reflect.ValueOf(one.of(&t.Limits)).Elem().IsZero() {
-			text += " (default)"
-		}
-		a.stdout.Printf("%-20s  %s\n", one.name, text)
-	}
-	a.stdout.Printf("%-20s  %d\n", weightName, t.Weight)
-	return nil
+		a.stdout.Printf("%-20s  %d\n", weightName, t.Weight)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"io"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -92,7 +93,7 @@ func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) erro
 	if err != nil {
 		return err
 	}
-	a.stdout.Printf("%-7s  %-24s  %-20s  %s\n", "VERSION", "SINCE", "STATE", "DIGEST")
+	var rows [][]string
 	for _, p := range list {
 		digest := "(no policy)"
 		if p.Text != "" {
@@ -101,8 +102,9 @@ func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) erro
 				digest = parsed.Digest().String()
 			}
 		}
-		a.stdout.Printf("%-7d  %-24s  %-20s  %s\n", p.Version, formatTime(p.Created.UnixNano()), policyOwner(p), digest)
+		rows = append(rows, []string{strconv.Itoa(p.Version), formatTime(p.Created.UnixNano()), policyOwner(p), digest})
 	}
+	a.table(rows, "VERSION", "SINCE", "STATE", "DIGEST")
 	return nil
 }
 
@@ -168,7 +170,7 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 		Short:   "list the modules of a tenant",
 		Long:    "List the modules that a tenant has uploaded, with their digests.",
 		Example: "  starling-host tenant modules acme",
-	}, toRead, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+	}, toRead, func(ctx context.Context, t tenants, args []string) error {
 		if _, err := t.Tenant(ctx, args[0]); err != nil {
 			return err
 		}
@@ -176,12 +178,11 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if len(list) > 0 {
-			a.stdout.Printf("%-40s  %-7s  %9s  %-24s  %s\n", "NAME", "TRUSTED", "SIZE", "UPLOADED", "DIGEST")
-		}
+		var rows [][]string
 		for _, m := range list {
-			a.stdout.Printf("%-40s  %-7t  %9s  %-24s  %s\n", m.Name, m.Trusted, display.Size(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest)
+			rows = append(rows, []string{m.Name, strconv.FormatBool(m.Trusted), display.Size(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest.String()})
 		}
+		a.table(rows, "NAME", "TRUSTED", ">SIZE", "UPLOADED", "DIGEST")
 		return nil
 	})
 }
@@ -198,7 +199,7 @@ func (a *app) trustCommand() *cobra.Command {
 		Short:   "let a module run in the host's own process",
 		Long:    trustHelp,
 		Example: "  starling-host tenant trust acme dice dice.wasm",
-	}, toChange, func(ctx context.Context, t tenants, args []string, _ *hostFlags) error {
+	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		var digest canon.Hash
 		if b, err := hex.DecodeString(args[2]); err == nil && len(b) == len(digest) {
 			digest = canon.Hash(b)

@@ -19,7 +19,6 @@ const describeHelp = `Print a module's digest, ABI, imports and description of i
 loaded and asked for its description. No tool runs and nothing is recorded.`
 
 func (a *app) toolCommand() *cobra.Command {
-	var output string
 	describe := &cobra.Command{
 		Use:     "describe TOOL",
 		Short:   "print name, description, schemas, requested hosts, imports and digest",
@@ -30,14 +29,12 @@ func (a *app) toolCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == outputJSON {
-				return a.writeValue(doc)
-			}
-			a.printModule(doc)
-			return nil
+			return a.emit(doc, func() {
+				a.printModule(doc)
+			})
 		},
 	}
-	outputFlag(describe, &output)
+	a.outputFlag(describe)
 	return parent("tool", "write tools, and look at them", "Write a tool, build it, test it, and look at the module.",
 		a.toolNewCommand(), a.toolBuildCommand(), a.toolDevCommand(), a.toolTestCommand(), a.toolBenchCommand(), describe, a.checkCommand(),
 		a.pushCommand(), a.pullCommand(), a.listCommand(), a.signCommand(), a.verifyToolCommand(), a.toolDiffCommand())

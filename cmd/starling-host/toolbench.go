@@ -28,9 +28,8 @@ case that succeeds, and its recorded effects answer the calls.`
 
 type toolBenchFlags struct {
 	callFlags
-	tool   string
-	time   time.Duration
-	output string
+	tool string
+	time time.Duration
 }
 
 func (a *app) toolBenchCommand() *cobra.Command {
@@ -47,7 +46,7 @@ func (a *app) toolBenchCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
 	cmd.Flags().DurationVar(&f.time, "time", time.Second, "make calls for this `DURATION`")
 	f.addConditions(cmd)
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -126,14 +125,13 @@ func (a *app) toolBench(ctx context.Context, ref, input string, f toolBenchFlags
 	}
 	slices.Sort(times)
 	doc.Best, doc.Median = times[0], times[len(times)/2]
-	if f.output == outputJSON {
-		return a.writeValue(doc)
-	}
-	a.stdout.Printf("tool     %s, %s\n", doc.Tool, display.Size(uint64(doc.Size)))
-	a.stdout.Printf("load     first %s, second %s\n", display.Duration(doc.FirstLoad), display.Duration(doc.SecondLoad))
-	a.stdout.Printf("start    fuel %s\n", display.Digits(doc.StartFuel))
-	a.stdout.Printf("call     fuel %s, peak memory %s, %s\n", display.Digits(doc.Fuel), display.Size(doc.Memory), display.Plural(doc.Effects, "effect"))
-	return a.stdout.Printf("time     best %s, median %s, %.0f calls/s over %s\n", display.Duration(doc.Best), display.Duration(doc.Median), doc.PerSecond, display.Plural(doc.Calls, "call"))
+	return a.emit(doc, func() {
+		a.stdout.Printf("tool     %s, %s\n", doc.Tool, display.Size(uint64(doc.Size)))
+		a.stdout.Printf("load     first %s, second %s\n", display.Duration(doc.FirstLoad), display.Duration(doc.SecondLoad))
+		a.stdout.Printf("start    fuel %s\n", display.Digits(doc.StartFuel))
+		a.stdout.Printf("call     fuel %s, peak memory %s, %s\n", display.Digits(doc.Fuel), display.Size(doc.Memory), display.Plural(doc.Effects, "effect"))
+		a.stdout.Printf("time     best %s, median %s, %.0f calls/s over %s\n", display.Duration(doc.Best), display.Duration(doc.Median), doc.PerSecond, display.Plural(doc.Calls, "call"))
+	})
 }
 
 // load loads a module with an empty cache, and again with what that has left there.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,7 +32,6 @@ do not count as a difference.`
 type diffFlags struct {
 	database string
 	read     readFlags
-	output   string
 }
 
 func (a *app) toolDiffCommand() *cobra.Command {
@@ -47,7 +47,7 @@ func (a *app) toolDiffCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.database, "db", "", "execute the runs in this `DB` again with NEW")
 	f.read.add(cmd)
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -93,18 +93,14 @@ func (a *app) toolDiff(ctx context.Context, old, new string, f diffFlags) error 
 		}
 		doc.Same = doc.Same && len(doc.Runs.differ) == 0
 	}
-	if f.output == outputJSON {
-		err = a.writeValue(doc)
-	} else {
-		err = a.printDiff(doc)
+	code := exitOK
+	if !doc.Same {
+		code = exitFailed
 	}
-	if err == nil && !doc.Same {
-		return silent(exitFailed)
-	}
-	return err
+	return cmp.Or(a.emit(doc, func() { a.printDiff(doc) }), silent(code))
 }
 
-func (a *app) printDiff(doc diffDocument) error {
+func (a *app) printDiff(doc diffDocument) {
 	a.stdout.Printf("old  %.16s  %s  %s\n", doc.Old.Digest, display.Size(uint64(doc.Old.Size)), doc.Old.Source)
 	a.stdout.Printf("new  %.16s  %s  %s\n", doc.New.Digest, display.Size(uint64(doc.New.Size)), doc.New.Source)
 	for _, c := range doc.Changes {
@@ -124,7 +120,7 @@ func (a *app) printDiff(doc diffDocument) error {
 		a.stdout.Printf("%s: imports, tools, schemas, hosts and limits\n", terminal.Good.Of("same"))
 	}
 	if doc.Runs == nil {
-		return nil
+		return
 	}
 	r := doc.Runs
 	a.stdout.Printf("%s: %d the same, %d differ", display.Plural(uint64(r.Same+len(r.Differ)), "run"), r.Same, len(r.Differ))
@@ -133,11 +129,8 @@ func (a *app) printDiff(doc diffDocument) error {
 	}
 	a.stdout.Printf("\n")
 	for _, v := range r.differ {
-		if err := a.printVerdict(v, replayFlags{output: outputText}); err != nil {
-			return err
-		}
+		a.explainVerdict(v)
 	}
-	return nil
 }
 
 // changesOf compares what two modules say of themselves.

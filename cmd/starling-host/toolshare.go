@@ -44,15 +44,10 @@ const listHelp = `List the tools of a repository, oci://REGISTRY/NAME, or of a f
 oci-layout:FOLDER: each tag with its digest, size and description. Without NAME, list
 the tools in the cache of this user.`
 
-// shareFlags are those of the commands that use registries.
-type shareFlags struct {
-	artifact.Finder
-	output string
-}
-
-func (f *shareFlags) add(cmd *cobra.Command) {
+// registryFlags adds the flags of the commands that use registries.
+func (a *app) registryFlags(cmd *cobra.Command, f *artifact.Finder) {
 	cmd.Flags().BoolVar(&f.PlainHTTP, "plain-http", false, "reach the registry without TLS")
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 }
 
 // trustFlag adds --trust to the commands that run tools.
@@ -81,24 +76,22 @@ type sharedDocument struct {
 	Cached bool   `json:"cached,omitempty"` // nothing was fetched
 }
 
-func (a *app) printShared(doc sharedDocument, what, output string) error {
-	if output == outputJSON {
-		return a.writeValue(doc)
-	}
-	a.stderr.Printf("%s, module %s\n", what, doc.Digest)
-	a.stdout.Printf("%s\n", doc.Name)
-	return nil
+func (a *app) printShared(doc sharedDocument, what string) error {
+	return a.emit(doc, func() {
+		a.stderr.Printf("%s, module %s\n", what, doc.Digest)
+		a.stdout.Printf("%s\n", doc.Name)
+	})
 }
 
 func (a *app) pushCommand() *cobra.Command {
-	var f shareFlags
+	var f artifact.Finder
 	cmd := &cobra.Command{
 		Use:     "push TOOL NAME",
 		Short:   "store a tool in a registry",
 		Long:    pushHelp,
 		Example: "  starling-host tool push dice.wasm oci://registry.example.com/tools/dice:1.0\n  starling-host tool push dice.wasm oci-layout:shared:dice-1.0",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			source, doc, err := a.examine(cmd.Context(), args[0], f.Finder)
+			source, doc, err := a.examine(cmd.Context(), args[0], f)
 			if err != nil {
 				return err
 			}
@@ -110,10 +103,10 @@ func (a *app) pushCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printShared(sharedDocument{Name: name, Digest: doc.Digest}, "pushed "+display.Size(uint64(doc.Size)), f.output)
+			return a.printShared(sharedDocument{Name: name, Digest: doc.Digest}, "pushed "+display.Size(uint64(doc.Size)))
 		},
 	}
-	f.add(cmd)
+	a.registryFlags(cmd, &f)
 	return cmd
 }
 
@@ -146,7 +139,7 @@ func annotationsOf(doc moduleDocument, name string) (map[string]string, error) {
 }
 
 func (a *app) pullCommand() *cobra.Command {
-	var f shareFlags
+	var f artifact.Finder
 	var update bool
 	cmd := &cobra.Command{
 		Use:     "pull NAME [FILE]",
@@ -172,16 +165,16 @@ func (a *app) pullCommand() *cobra.Command {
 					return err
 				}
 			}
-			return a.printShared(doc, what+" "+display.Size(uint64(len(p.Wasm))), f.output)
+			return a.printShared(doc, what+" "+display.Size(uint64(len(p.Wasm))))
 		},
 	}
-	f.add(cmd)
+	a.registryFlags(cmd, &f)
 	cmd.Flags().BoolVar(&update, "update", false, "accept and pin the digest that the tag has now")
 	return cmd
 }
 
 func (a *app) listCommand() *cobra.Command {
-	var f shareFlags
+	var f artifact.Finder
 	cmd := &cobra.Command{
 		Use:     "list [NAME]",
 		Short:   "list the tools of a repository or of the cache",
@@ -195,15 +188,13 @@ func (a *app) listCommand() *cobra.Command {
 			if more {
 				a.warn(fmt.Sprintf("only the first %s are listed", display.Plural(uint64(len(all)), "tag")))
 			}
-			if f.output == outputJSON {
-				return a.writeValue(append([]artifact.Listed{}, all...))
-			}
-			for _, one := range all {
-				a.stdout.Printf("%s  %.19s  %s  %s\n", one.Name, one.Digest, display.Size(uint64(one.Size)), display.Clip(one.Annotations["org.opencontainers.image.description"], 80))
-			}
-			return nil
+			return a.emit(append([]artifact.Listed{}, all...), func() {
+				for _, one := range all {
+					a.stdout.Printf("%s  %.19s  %s  %s\n", one.Name, one.Digest, display.Size(uint64(one.Size)), display.Clip(one.Annotations["org.opencontainers.image.description"], 80))
+				}
+			})
 		},
 	}
-	f.add(cmd)
+	a.registryFlags(cmd, &f)
 	return cmd
 }

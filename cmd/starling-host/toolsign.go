@@ -44,7 +44,7 @@ registry may also have a signature by cosign with a key of ECDSA P-256. Signatur
 cosign without a key need the network and are not checked.`
 
 func (a *app) signCommand() *cobra.Command {
-	var f shareFlags
+	var f artifact.Finder
 	var key, name string
 	cmd := &cobra.Command{
 		Use:     "sign TOOL",
@@ -62,13 +62,13 @@ func (a *app) signCommand() *cobra.Command {
 			return a.sign(cmd.Context(), args[0], name, k, f)
 		},
 	}
-	f.add(cmd)
+	a.registryFlags(cmd, &f)
 	cmd.Flags().StringVar(&key, "key", "", "`KEYFILE` with the key that signs")
 	cmd.Flags().StringVar(&name, "name", "", "sign a file under this `NAME`, such as example.com/tools/dice")
 	return cmd
 }
 
-func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f shareFlags) error {
+func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f artifact.Finder) error {
 	var wasm, earlier []byte
 	var place string
 	var store func(signed []byte) error
@@ -109,7 +109,7 @@ func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f share
 	if err != nil {
 		return err
 	}
-	return a.printShared(sharedDocument{Name: place, Digest: digest.String()}, "signed as "+name, f.output)
+	return a.printShared(sharedDocument{Name: place, Digest: digest.String()}, "signed as "+name)
 }
 
 // verifiedDocument is the output of "tool verify -o json".
@@ -120,7 +120,7 @@ type verifiedDocument struct {
 }
 
 func (a *app) verifyToolCommand() *cobra.Command {
-	var f shareFlags
+	var f artifact.Finder
 	var trust string
 	var keys []string
 	cmd := &cobra.Command{
@@ -151,18 +151,16 @@ func (a *app) verifyToolCommand() *cobra.Command {
 				return usagef("", "verify: %s is part of this program and has no signature", args[0])
 			}
 			doc := verifiedDocument{Name: found.Signed, Digest: canon.Sum(found.Wasm).String(), By: found.By}
-			if f.output == outputJSON {
-				return a.writeValue(doc)
-			}
-			a.stdout.Printf("%s: %s\n", terminal.Good.Of("signed"), doc.Name)
-			a.stdout.Printf("digest  %s\n", doc.Digest)
-			for _, key := range doc.By {
-				a.stdout.Printf("by      %s\n", key)
-			}
-			return nil
+			return a.emit(doc, func() {
+				a.stdout.Printf("%s: %s\n", terminal.Good.Of("signed"), doc.Name)
+				a.stdout.Printf("digest  %s\n", doc.Digest)
+				for _, key := range doc.By {
+					a.stdout.Printf("by      %s\n", key)
+				}
+			})
 		},
 	}
-	f.add(cmd)
+	a.registryFlags(cmd, &f)
 	cmd.Flags().StringVar(&trust, "trust", "", "`FILE` that says which keys may sign which tools")
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "accept signatures of this `VKEY`, or a file with it; may be repeated")
 	return cmd

@@ -46,7 +46,6 @@ type toolTestFlags struct {
 	from   string
 	with   []string
 	read   readFlags
-	output string
 }
 
 func (a *app) toolTestCommand() *cobra.Command {
@@ -75,7 +74,7 @@ func (a *app) toolTestCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER` with --record; may be repeated")
 	f.read.add(cmd)
 	f.addConditions(cmd)
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -111,11 +110,11 @@ func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) err
 		if !v.Passed {
 			failures++
 		}
-		if err := a.printCase(v, f.output); err != nil {
+		if err := a.printCase(v); err != nil {
 			return err
 		}
 	}
-	if failures > 0 && f.output == outputText {
+	if failures > 0 && !a.asJSON {
 		a.stdout.Printf("%d of %s failed\n", failures, display.Plural(len(cases), "case"))
 		a.hint("to accept what the tool does now: " + display.Command("starling-host tool test --record", append([]string{f.tool}, names...)...))
 	}
@@ -198,24 +197,22 @@ func failureText(f *failure) string {
 	return strings.Join(append([]string{display.Printable(display.OneLine(f.message))}, f.details...), "\n")
 }
 
-func (a *app) printCase(v toolcase.Verdict, output string) error {
-	if output == outputJSON {
-		return a.writeValue(v)
-	}
-	word := terminal.Good.Of("pass")
-	if !v.Passed {
-		word = terminal.Bad.Of("FAIL")
-	}
-	used := ""
-	if v.Fuel > 0 {
-		used = "  fuel " + display.Digits(v.Fuel) + ", " + display.Plural(v.Effects, "effect")
-	}
-	a.stdout.Printf("%s  %s%s\n", word, v.Case, used)
-	for _, p := range v.Problems {
-		a.stdout.Printf("      %s\n", p.What)
-		a.printDifference(p.Diff)
-	}
-	return nil
+func (a *app) printCase(v toolcase.Verdict) error {
+	return a.emit(v, func() {
+		word := terminal.Good.Of("pass")
+		if !v.Passed {
+			word = terminal.Bad.Of("FAIL")
+		}
+		used := ""
+		if v.Fuel > 0 {
+			used = "  fuel " + display.Digits(v.Fuel) + ", " + display.Plural(v.Effects, "effect")
+		}
+		a.stdout.Printf("%s  %s%s\n", word, v.Case, used)
+		for _, p := range v.Problems {
+			a.stdout.Printf("      %s\n", p.What)
+			a.printDifference(p.Diff)
+		}
+	})
 }
 
 // printDifference prints the lines of a difference.
@@ -260,7 +257,7 @@ func (a *app) recordCase(ctx context.Context, t trial, c *toolcase.Case, f toolT
 		return &failure{code: exitRefused, message: fmt.Sprintf("%s: a request to %s was denied; nothing is recorded", c.Path, host),
 			hint: "allow it: " + display.Command("starling-host tool test --record"+allowFlags(host, f.callFlags), f.tool, c.Name)}
 	}
-	return a.writeCase(c, f.output)
+	return a.writeCase(c)
 }
 
 // casesFrom writes cases of recorded calls.
@@ -312,7 +309,7 @@ func (a *app) casesFrom(ctx context.Context, t trial, runs []string, f toolTestF
 			}
 			c.Comment = "Recorded as run " + id + ".\n"
 			c.Path = filepath.Join(caseFolder(f.tool), toolcase.Folder, c.Name+toolcase.Suffix)
-			if err := a.writeCase(c, f.output); err != nil {
+			if err := a.writeCase(c); err != nil {
 				return err
 			}
 			written++
@@ -348,7 +345,7 @@ type writtenDocument struct {
 }
 
 // writeCase writes a case to its file.
-func (a *app) writeCase(c *toolcase.Case, output string) error {
+func (a *app) writeCase(c *toolcase.Case) error {
 	text := c.Format()
 	old, err := keyfile.ReadFile(c.Path, keyfile.MaxBytes)
 	word := "unchanged"
@@ -358,8 +355,7 @@ func (a *app) writeCase(c *toolcase.Case, output string) error {
 			return &failure{code: exitFailed, message: starling.PlainError(err)}
 		}
 	}
-	if output == outputJSON {
-		return a.writeValue(writtenDocument{c.Name, c.Path, word == "written"})
-	}
-	return a.stdout.Printf("%s  %s, %s\n", word, c.Path, display.Plural(len(c.Effects), "effect"))
+	return a.emit(writtenDocument{c.Name, c.Path, word == "written"}, func() {
+		a.stdout.Printf("%s  %s, %s\n", word, c.Path, display.Plural(len(c.Effects), "effect"))
+	})
 }

@@ -28,14 +28,13 @@ FUEL is what the calls of a run used that have ended. To read what tenants' runs
 pass the master key (--key-file).`
 
 func (a *app) topCommand() *cobra.Command {
-	var output string
 	cmd := readCommand(&cobra.Command{
 		Use:     "top [DB]",
 		Short:   "watch the hosts of a database at work",
 		Long:    topHelp,
 		Example: "  starling-host top starling.db\n  starling-host top postgres://db.example/starling --key-file host.key",
-	}, func(ctx context.Context, log database, args []string) error { return a.top(ctx, log, args[0], output) })
-	outputFlag(cmd, &output)
+	}, func(ctx context.Context, log database, args []string) error { return a.top(ctx, log, args[0]) })
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -62,7 +61,7 @@ type topJob struct {
 	serve.JobStatus
 }
 
-func (a *app) top(ctx context.Context, log database, where, output string) error {
+func (a *app) top(ctx context.Context, log database, where string) error {
 	q, err := queueOf(ctx, log)
 	if errors.Is(err, serve.ErrNoQueue) {
 		return a.noQueue(where)
@@ -70,7 +69,7 @@ func (a *app) top(ctx context.Context, log database, where, output string) error
 		return err
 	}
 	keys := make(chan byte)
-	if in, ok := a.stdin.(*os.File); ok && output == outputText && a.stdout.Terminal && terminal.Is(in) {
+	if in, ok := a.stdin.(*os.File); ok && !a.asJSON && a.stdout.Terminal && terminal.Is(in) {
 		before, err := term.MakeRaw(int(in.Fd()))
 		if err != nil {
 			return err
@@ -98,11 +97,8 @@ func (a *app) top(ctx context.Context, log database, where, output string) error
 			return nil
 		case err != nil:
 			return err
-		case output == outputJSON:
-			return a.writeValue(doc)
 		case keys == nil:
-			a.printTop(doc)
-			return nil
+			return a.emit(doc, func() { a.printTop(doc) })
 		}
 		a.refresh(func(a *app) { a.printTop(doc) })
 		select {

@@ -100,16 +100,16 @@ func statusFlag(cmd *cobra.Command, value *string, usage string) {
 	choiceFlag(cmd, "status", "", usage, v)
 }
 
-// The values of -o.
-const (
-	outputText = "text"
-	outputJSON = "json"
-)
-
 // outputFlag adds -o to a command.
-func outputFlag(cmd *cobra.Command, value *string) {
-	*value = outputText
-	choiceFlag(cmd, "output", "o", "format of standard output", choice(value, outputText, outputJSON))
+func (a *app) outputFlag(cmd *cobra.Command) {
+	output := "text"
+	v := choice(&output, "text", "json")
+	set := v.set
+	v.set = func(s string) error {
+		a.asJSON = s == "json"
+		return set(s)
+	}
+	choiceFlag(cmd, "output", "o", "format of standard output", v)
 }
 
 // Where a tool runs, as --isolation names it.

@@ -37,7 +37,6 @@ const validateExample = `  starling-host validate starling.db
   starling-host validate @last`
 
 func (a *app) validateCommand() *cobra.Command {
-	var output string
 	cmd := readCommand(&cobra.Command{
 		Use:     "validate [DB] [RUN]",
 		Short:   "check the hash chain, Merkle root and invariants",
@@ -50,13 +49,13 @@ func (a *app) validateCommand() *cobra.Command {
 			return nil
 		},
 	}, func(ctx context.Context, log database, args []string) error {
-		return a.validate(ctx, log, args, output)
+		return a.validate(ctx, log, args)
 	})
-	outputFlag(cmd, &output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
-func (a *app) validate(ctx context.Context, log database, args []string, output string) error {
+func (a *app) validate(ctx context.Context, log database, args []string) error {
 	db := starling.Over(log, starling.Options{})
 	defer db.Close()
 	ids, unlisted, err := make([]string, 1), error(nil), error(nil)
@@ -81,19 +80,19 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 		case !c.Report.HeadKept:
 			headless++
 		}
-		return a.printChecked(c, output)
+		return a.printChecked(c)
 	})
 	if err != nil {
 		return interrupted(ctx, err, "checked", done, len(ids))
 	}
-	if output == outputText && len(args) == 1 {
+	if !a.asJSON && len(args) == 1 {
 		unknown := ""
 		if newer > 0 {
 			unknown = fmt.Sprintf(", %d of a newer program", newer)
 		}
 		a.stdout.Printf("%s: %d valid, %d invalid%s\n", display.Plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
 	}
-	if headless > 0 && output == outputText && eventlog.Preflight(ctx, log) == nil {
+	if headless > 0 && !a.asJSON && eventlog.Preflight(ctx, log) == nil {
 		a.stderr.Printf("%s without a complete summary, because another program wrote the events or it was lost: only the chain covers the last event\n", display.Plural(headless, "run"))
 		a.hint(display.Command("starling-host migrate", named(args[0])))
 	}
@@ -106,22 +105,20 @@ func (a *app) validate(ctx context.Context, log database, args []string, output 
 // checked is the result of checking one run.
 type checked starling.Validation
 
-func (a *app) printChecked(c checked, output string) error {
-	if output == outputJSON {
-		return a.writeValue(c.document())
-	}
-	id := c.RunID
-	switch {
-	case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
-		a.stdout.Printf("%s    %s  %s\n", terminal.Middle.Of("newer"), id, starling.Corruption(c.Err))
-	case c.Err != nil:
-		a.stdout.Printf("%s  %s  %s\n", terminal.Bad.Of("invalid"), id, starling.Corruption(c.Err))
-	case c.Report.Open:
-		a.stdout.Printf("%s     %s  %s, head %s\n", terminal.Middle.Of("open"), id, c.eventCount(), c.Report.Head)
-	default:
-		a.stdout.Printf("%s    %s  %s, root %s\n", terminal.Good.Of("valid"), id, c.eventCount(), c.Report.Root)
-	}
-	return nil
+func (a *app) printChecked(c checked) error {
+	return a.emit(c.document(), func() {
+		id := c.RunID
+		switch {
+		case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
+			a.stdout.Printf("%s    %s  %s\n", terminal.Middle.Of("newer"), id, starling.Corruption(c.Err))
+		case c.Err != nil:
+			a.stdout.Printf("%s  %s  %s\n", terminal.Bad.Of("invalid"), id, starling.Corruption(c.Err))
+		case c.Report.Open:
+			a.stdout.Printf("%s     %s  %s, head %s\n", terminal.Middle.Of("open"), id, c.eventCount(), c.Report.Head)
+		default:
+			a.stdout.Printf("%s    %s  %s, root %s\n", terminal.Good.Of("valid"), id, c.eventCount(), c.Report.Root)
+		}
+	})
 }
 
 // eventCount describes the number of events of a run, and whether they are encrypted.

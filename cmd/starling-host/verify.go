@@ -51,7 +51,6 @@ type verifyFlags struct {
 	noReplay    bool
 	engine      string
 	timeout     time.Duration
-	output      string
 }
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -74,7 +73,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.noReplay, "no-replay", false, "check a bundle without executing it")
 	engineFlag(cmd, &f.engine)
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "execute a bundle for at most `DURATION`; 0 for no limit")
-	outputFlag(cmd, &f.output)
+	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -96,13 +95,13 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 	case "bundle":
 		return a.verifyBundle(ctx, where, policy, f)
 	case "proof":
-		return a.verifyProof(ctx, where, policy, f.output)
+		return a.verifyProof(ctx, where, policy)
 	case "receipt":
 		doc, err := readBounded(where, seal.MaxStatementBytes)
 		if err != nil {
 			return err
 		}
-		return a.verifyReceipts(ctx, doc, policy, f.output)
+		return a.verifyReceipts(ctx, doc, policy)
 	}
 	return a.verifyDatabase(ctx, where, policy, f)
 }
@@ -181,22 +180,16 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	case err != nil:
 		return unreadable(ctx, err)
 	}
-	if f.output == outputJSON {
-		err := a.writeValue(sealReport{
-			Verdict: sealVerdict(r), Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: starling.Signatures(r.Signatures),
-			Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open,
-			Removals: r.Removals, Unexplained: problemDocuments(r.Unexplained), Problems: problemDocuments(r.Problems),
-		})
-		if err != nil {
-			return err
-		}
-	} else {
-		a.printSealReport(r, where)
+	doc := sealReport{
+		Verdict: sealVerdict(r), Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: starling.Signatures(r.Signatures),
+		Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open,
+		Removals: r.Removals, Unexplained: problemDocuments(r.Unexplained), Problems: problemDocuments(r.Problems),
 	}
-	if sealVerdict(r) != "valid" {
-		return silent(exitInvalid)
+	code := exitOK
+	if doc.Verdict != "valid" {
+		code = exitInvalid
 	}
-	return nil
+	return cmp.Or(a.emit(doc, func() { a.printSealReport(r, where) }), silent(code))
 }
 
 // sealVerdict describes the result of the verification of a database.
@@ -311,15 +304,13 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 	if err != nil {
 		return err
 	}
-	if f.output == outputJSON {
-		if err := a.writeValue(v.Document()); err != nil {
-			return err
+	err = a.emit(v.Document(), func() {
+		if v.Invalid != nil {
+			a.printInvalid(v.Invalid)
+		} else {
+			a.printBundle(v, len(file), time.Since(started), f)
 		}
-	} else if v.Invalid != nil {
-		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(v.Invalid))
-	} else {
-		a.printBundle(v, len(file), time.Since(started), f)
-	}
+	})
 	code := exitOK
 	if v.Invalid != nil {
 		code = exitInvalid
@@ -327,7 +318,7 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 	for _, run := range v.Runs {
 		code = worse(code, verdictCode(run))
 	}
-	return silent(code)
+	return cmp.Or(err, silent(code))
 }
 
 func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration, f verifyFlags) {
@@ -404,7 +395,7 @@ type proofReport struct {
 	Signatures []starling.SignatureDocument `json:"signatures,omitempty"`
 }
 
-func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy, output string) error {
+func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy) error {
 	doc, err := readBounded(path, seal.MaxStatementBytes)
 	if err != nil {
 		return err
@@ -415,22 +406,20 @@ func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy,
 	if err == nil {
 		c, signatures, err = s.Check(policy)
 	}
-	if output == outputJSON {
-		r := proofReport{Verdict: "valid", Trusted: len(signatures) > 0, RunID: s.Leaf.RunID, Signatures: starling.Signatures(signatures)}
-		if err != nil {
-			r.Verdict, r.Error = "invalid", starling.PlainError(err)
-		} else {
-			r.Checkpoint = c.Document()
-		}
-		if s.Event != nil {
-			r.Seq, r.Kind = s.Event.Seq, s.Event.Kind.String()
-		}
-		if err := a.writeValue(r); err != nil {
-			return err
-		}
-	} else if err != nil {
-		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(err))
+	r, code := proofReport{Verdict: "valid", Trusted: len(signatures) > 0, RunID: s.Leaf.RunID, Signatures: starling.Signatures(signatures)}, exitOK
+	if err != nil {
+		r.Verdict, r.Error, code = "invalid", starling.PlainError(err), exitInvalid
 	} else {
+		r.Checkpoint = c.Document()
+	}
+	if s.Event != nil {
+		r.Seq, r.Kind = s.Event.Seq, s.Event.Kind.String()
+	}
+	return cmp.Or(a.emit(r, func() {
+		if err != nil {
+			a.printInvalid(err)
+			return
+		}
 		what := fmt.Sprintf("run %s, of %s, is in the log", s.Leaf.RunID, display.Plural(s.Leaf.Events, "event"))
 		if s.Event != nil {
 			what = fmt.Sprintf("event %d of %d of run %s is in the log", s.Event.Seq, s.Leaf.Events, s.Leaf.RunID)
@@ -445,9 +434,10 @@ func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy,
 		a.stdout.Printf("  log         %s\n  checkpoint  tree size %d, root %s\n", c.Origin, c.Leaves, c.Root)
 		a.printSignatures(signatures)
 		a.printNotProven(len(signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
-	}
-	if err != nil {
-		return silent(exitInvalid)
-	}
-	return nil
+	}), silent(code))
+}
+
+// printInvalid prints why a file is not valid.
+func (a *app) printInvalid(err error) {
+	a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(err))
 }

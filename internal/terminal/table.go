@@ -21,6 +21,16 @@ type Column[T any] struct {
 	Least int
 }
 
+// Columns are the columns of rows that have a text for each. The texts below a title that begins with >
+// end below each other.
+func Columns(titles ...string) (columns []Column[[]string]) {
+	for i, title := range titles {
+		title, right := strings.CutPrefix(title, ">")
+		columns = append(columns, Column[[]string]{Title: title, Right: right, Text: func(row []string) string { return row[i] }})
+	}
+	return columns
+}
+
 // maxColumn bounds a column of a table in a file, in characters.
 const maxColumn = 160
 
