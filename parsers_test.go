@@ -333,7 +333,7 @@ var withoutBudget = []reading{
 		runtime/internal/openai.call.isOver runtime/internal/openai.parseFault`},
 	{"the user of the command", "A terminal, a pipe or a file that the user names, with a bound on what is read of it", `
 		cmd/starling-host.app.confirm cmd/starling-host.app.readSecret 
-		cmd/starling-host.holdsSomethingElse cmd/starling-host.programOf cmd/starling-host.prompt.reader cmd/starling-host/internal/dap.Serve
+		host/debug.Prompt.reader host/debug.programOf cmd/starling-host.holdsSomethingElse cmd/starling-host/internal/dap.Serve
 		cmd/starling-host/internal/dap.decode cmd/starling-host/internal/toolcase.Body.bytes
 		cmd/starling-host/internal/toolcase.Headers.UnmarshalJSON cmd/starling-host/internal/toolcase.Parse
 		cmd/starling-host/internal/toolcase.canonical cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody

@@ -154,9 +154,14 @@ func (a *app) debug(ctx context.Context, log database, events []event.Event, tar
 		if err != nil {
 			return err
 		}
-		p := &prompt{app: a, s: s, files: files, program: programOf(events[target.Call.First-1]), marks: map[string]uint64{}}
-		p.greet(events[0].RunID, target.Call, found)
-		return p.loop(ctx)
+		p := &debug.Prompt{Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr, Session: s, Files: files}
+		switch ok, err := p.Run(ctx, events, target.Call, found); {
+		case err != nil:
+			return silent(exitCancelled)
+		case !ok:
+			return silent(exitFailed)
+		}
+		return nil
 	}
 	if f.listen == "" {
 		return dap.Serve(ctx, a.stdin, a.stdout.Raw(), open, f.source)

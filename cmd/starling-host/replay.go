@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,13 +13,13 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/agentfile"
 )
 
 const replayHelp = `Execute a recorded run again and compare every event, byte for byte.
@@ -185,33 +184,13 @@ func (a *app) printEnded(ctx context.Context, log database, v starling.Verdict, 
 	}
 }
 
-// endedIn returns the functions in which a run left its recording, if it diverged, in which the call
-// whose failure ended it was stopped or, if it went on, the last call that was. See [endedAt].
+// endedIn is [debug.Ended] for a run of a database.
 func endedIn(ctx context.Context, log database, runID string, d *agent.Divergence, other []byte) []string {
-	events, err := log.Read(ctx, runID)
-	if err != nil {
-		return nil
-	}
-	at, said := uint64(0), ""
+	left := uint64(0)
 	if d != nil {
-		at = d.Seq
-		if 0 < at && at <= uint64(len(events)) && events[at-1].Kind == event.KindToolCallScheduled { // by the call around it
-			if p, err := events[at-1].AsToolCallScheduled(); err == nil && p.ParentID != "" {
-				return endedAt(ctx, events, p.ParentID, true, log, other, said)
-			}
-		}
-	} else if run, err := span.Of(events); err == nil {
-		for i, s := range run.Spans {
-			said += s.Error
-			if s.Kind == span.Call && endsInside(s.ErrorType) && (i == run.Cause || run.State != span.Failed) {
-				at = s.Last
-			}
-		}
+		left = d.Seq
 	}
-	if at == 0 {
-		return nil
-	}
-	return endedAt(ctx, events, strconv.FormatUint(at, 10), d != nil, log, other, said)
+	return debug.Ended(ctx, log, runID, left, debug.Options{Modules: log, Other: other, Native: agentfile.Offline})
 }
 
 // newNode is the engine v8.

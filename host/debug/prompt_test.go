@@ -1,4 +1,4 @@
-package main
+package debug
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ func TestDebugCommandsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range debugCommands {
+	for _, c := range commands() {
 		if line := c.help(); len(line) > 80 {
 			t.Errorf("%d characters: %s", len(line), line)
 		}
@@ -27,7 +27,7 @@ func TestDebugCommandsAreDocumented(t *testing.T) {
 
 // A line that is too long does not end a session, and a misspelt command finds the right one.
 func TestDebugInput(t *testing.T) {
-	p := &prompt{app: &app{stdin: strings.NewReader(strings.Repeat("a", 100_000) + "\ninfo\n")}}
+	p := &Prompt{Stdin: strings.NewReader(strings.Repeat("a", 100_000) + "\ninfo\n")}
 	next, _ := p.reader()
 	if _, err := next(); !errors.Is(err, bufio.ErrBufferFull) {
 		t.Errorf("a long line: %v", err)
@@ -35,7 +35,7 @@ func TestDebugInput(t *testing.T) {
 	if line, err := next(); line != "info" || err != nil {
 		t.Errorf("the line behind it is %q, %v", line, err)
 	}
-	if _, err := findDebugCommand("brek"); err == nil || !strings.Contains(err.Error(), "did you mean break?") {
+	if _, err := findCommand("brek"); err == nil || !strings.Contains(err.Error(), "did you mean break?") {
 		t.Errorf("brek: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package debug
 
 import (
 	"context"
@@ -6,14 +6,14 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/debug"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/runtime/agentfile"
 )
 
 const (
@@ -31,20 +31,48 @@ func endsInside(errorType string) bool {
 	return false
 }
 
-// endedAt returns the functions in which a call of a recorded run ended, "at FUNCTION (FILE:LINE)",
-// innermost first and with its instruction. The call is the one that at names, as in [debug.Find]; if it
-// left its recording there, the functions are those at its end now, unless it returned. A module in
-// other, unless it is nil, replaces those of the run.
-// said is what the user has been told: if it has the line already, there is nothing to add. Nor is there
-// if it takes too long to find out.
-func endedAt(ctx context.Context, events []event.Event, at string, left bool, modules eventlog.ModuleReader, other []byte, said string) (lines []string) {
+// Ended returns the functions in which a run left its recording at the event left or, if that is 0, in which
+// the call whose failure ended it was stopped or, if it went on, the last call that was. Each is a line
+// "at FUNCTION (FILE:LINE)", innermost first and with its instruction. There is nothing to add if the error
+// has the line already, nor if it takes too long to find out. A module in o.Other replaces those of the run.
+func Ended(ctx context.Context, log eventlog.EventLog, runID string, left uint64, o Options) []string {
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return nil
+	}
+	at, said := strconv.FormatUint(left, 10), ""
+	if 0 < left && left <= uint64(len(events)) && events[left-1].Kind == event.KindToolCallScheduled { // by the call around it
+		if p, err := events[left-1].AsToolCallScheduled(); err == nil && p.ParentID != "" {
+			at = p.ParentID
+		}
+	} else if left == 0 {
+		run, err := span.Of(events)
+		if err != nil {
+			return nil
+		}
+		for i, s := range run.Spans {
+			said += s.Error
+			if s.Kind == span.Call && endsInside(s.ErrorType) && (i == run.Cause || run.State != span.Failed) {
+				at = strconv.FormatUint(s.Last, 10)
+			}
+		}
+	}
+	if at == "0" {
+		return nil
+	}
+	return endedAt(ctx, events, at, left > 0, o, said)
+}
+
+// endedAt returns the functions at the end of a call, or where it is now if it left its recording. said is
+// what the user has been told.
+func endedAt(ctx context.Context, events []event.Event, at string, left bool, o Options, said string) (lines []string) {
 	ctx, stop := context.WithTimeout(ctx, endedTimeout)
 	defer stop()
-	target, err := debug.Find(events, at)
+	target, err := Find(events, at)
 	if err != nil || target.Call.Fuel > endedFuel {
 		return nil
 	}
-	s, err := debug.Open(ctx, events, target, debug.Options{Modules: modules, Other: other, Native: agentfile.Offline})
+	s, err := Open(ctx, events, target, o)
 	if err != nil {
 		return nil
 	}
@@ -57,7 +85,7 @@ func endedAt(ctx context.Context, events []event.Event, at string, left bool, mo
 	}
 	frames := s.Frames()
 	again := 0 // recursion that the last line stands for
-	users := func(f debug.Frame) bool { return f.File != "" && !library.MatchString(f.File) }
+	users := func(f Frame) bool { return f.File != "" && !library.MatchString(f.File) }
 	own := slices.ContainsFunc(frames, users)
 	met := false // a function of the user
 	for i, f := range frames {
@@ -94,7 +122,7 @@ func endedAt(ctx context.Context, events []event.Event, at string, left bool, mo
 var library = regexp.MustCompile(`^/rustc/|/rustc-[0-9.]+/|/rustlib/|/include/c\+\+/`)
 
 // instruction returns the instruction at which a function is, and its offset in the module.
-func instruction(s *debug.Session, f debug.Frame) string {
+func instruction(s *Session, f Frame) string {
 	for _, c := range s.Disassemble(f) {
 		if c.Offset == f.Offset {
 			return fmt.Sprintf(": %s at %#x", c.Text, c.Offset)
