@@ -12,10 +12,10 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 const archiveHelp = `Write runs and their modules to a file that can be checked and imported again, byte
@@ -78,8 +78,8 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 	if err := s.named(ctx, log, &o); err != nil {
 		return err
 	}
-	if u, ok := log.(*decrypting); ok {
-		log = inTheClear{u}
+	if u, ok := log.(*tenant.Decrypting); ok {
+		log = u.InTheClear()
 	}
 	report, err := writeArchive(ctx, log, path, o)
 	if err != nil {
@@ -87,25 +87,6 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 	}
 	a.stdout.Printf("archived %s in %s%s\n", contents(report), path, encrypted(report))
 	return nil
-}
-
-// inTheClear is a database whose encrypted runs are archived decrypted.
-type inTheClear struct{ *decrypting }
-
-// ListRuns implements [eventlog.EventLog]. The head of a decrypted run differs from the one in the
-// listing. Its last event shows whether the run is complete.
-func (c inTheClear) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
-	runs, err := c.decrypting.ListRuns(ctx)
-	for i := range runs {
-		opened, err := c.Opens(ctx, runs[i].RunID)
-		if err != nil {
-			return nil, err
-		}
-		if opened {
-			runs[i].Head = canon.Hash{}
-		}
-	}
-	return runs, err
 }
 
 // writeArchive leaves a whole archive, on the disk, or no file.

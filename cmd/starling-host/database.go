@@ -23,6 +23,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // database is an event log in a database, with the methods of all backends.
@@ -171,6 +172,57 @@ func openDatabase(ctx context.Context, where string) (database, error) {
 		return nil, &starling.OpenError{Where: where, Err: err}
 	}
 	return nil, unreadable(ctx, err)
+}
+
+// readFlags open a database for commands that read runs, which may be encrypted.
+type readFlags struct{ keyFile string }
+
+func (f *readFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key, for runs of tenants; without, the variable "+masterKeyVariable)
+	_ = cmd.MarkFlagFilename("key-file")
+}
+
+// open opens a database that must be there, for reading only. With a master key
+// the runs of tenants are read as they were before they were encrypted.
+func (f *readFlags) open(ctx context.Context, where string) (database, error) {
+	log, err := openDatabase(ctx, where)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := masterKeysFrom(f.keyFile)
+	if err != nil || len(keys) == 0 {
+		return whole(log, err)
+	}
+	opened, err := tenant.Decrypt(ctx, log, keys)
+	if err != nil {
+		log.Close()
+	}
+	return opened, err
+}
+
+// readCommand makes a command that reads the database of its argument DB, which is closed
+// afterwards.
+func readCommand(cmd *cobra.Command, read func(ctx context.Context, log database, args []string) error) *cobra.Command {
+	var f readFlags
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		log, err := f.open(cmd.Context(), args[slices.Index(operands(cmd), "[DB]")])
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		return read(cmd.Context(), log, args)
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// whole returns log, or closes it if there is an error.
+func whole(log database, err error) (database, error) {
+	if err != nil {
+		log.Close()
+		return nil, err
+	}
+	return log, nil
 }
 
 // isNew reports whether to open a database for runs will make it. One on a server is

@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/tenant"
@@ -60,12 +55,14 @@ func (a *app) importArchive(ctx context.Context, where, path string) error {
 		return err
 	}
 	defer log.Close()
-	keys, err := tenantsOf(ctx, where)
+	target, err := tenant.ForImport(ctx, log)
 	if err != nil {
 		return err
 	}
-	report, err := store.ImportArchive(ctx, importTarget{log, keys}, f)
-	if err != nil {
+	report, err := store.ImportArchive(ctx, target, f)
+	if foreign := (*tenant.ForeignRunError)(nil); errors.As(err, &foreign) {
+		return &failure{code: exitRefused, message: foreign.Error(), hint: "import it into a new database"}
+	} else if err != nil {
 		return inArchive(path, err)
 	}
 	if err := log.Close(); err != nil {
@@ -87,45 +84,4 @@ func mustReadTwice(path string) error {
 			"%s: not a regular file", path)
 	}
 	return nil
-}
-
-// importTarget is a database that refuses, for its own tenants, plain runs and runs that their keys
-// do not decrypt.
-type importTarget struct {
-	database
-	keys map[string]string // ids of data keys by tenant ids
-}
-
-// Takes implements [store.ArchiveChooser].
-func (t importTarget) Takes(first event.Event) error {
-	id, _, _ := strings.Cut(first.RunID, "/")
-	key, ours := t.keys[id]
-	encrypted, ok := event.AsEncrypted(first.Payload)
-	why := "is encrypted for a tenant of another host"
-	switch {
-	case !ours:
-		return nil
-	case !ok:
-		why = "is in the clear, and the database encrypts what tenant " + strconv.Quote(id) + " does"
-	case key == "" || key == hex.EncodeToString(encrypted.Key): // the runs of an erased one are unreadable
-		return nil
-	}
-	return &failure{code: exitRefused, message: fmt.Sprintf("run %q %s", first.RunID, why), hint: "import it into a new database"}
-}
-
-// tenantsOf returns the ids of the data keys of a database's tenants. Erased tenants have none.
-func tenantsOf(ctx context.Context, where string) (map[string]string, error) {
-	log, err := openDatabase(ctx, where)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	store, err := tenant.Open(ctx, log, tenant.Options{Existing: true, AsIs: true})
-	if errors.Is(err, tenant.ErrNoTables) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return store.DataKeyIDs(ctx)
 }
