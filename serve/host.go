@@ -87,9 +87,21 @@ type RightsError struct {
 	Lacking   []string
 }
 
-// Error names the missing rights.
+// Error names the first missing rights.
 func (e *RightsError) Error() string {
-	return fmt.Sprintf("serve: the role %s may not %s: it lacks %s", e.Role, e.Use, strings.Join(e.Lacking, ", "))
+	if e.Use == "prune" {
+		return fmt.Sprintf("serve: retention: the role %s may not remove runs: it lacks %s", e.Role, someOf(e.Lacking))
+	}
+	return fmt.Sprintf("serve: the role %s may not %s: it lacks %s", e.Role, e.Use, someOf(e.Lacking))
+}
+
+// Advice implements [hint.Hinted].
+func (e *RightsError) Advice() string {
+	use := "host"
+	if e.Use == "prune" {
+		use = "retention"
+	}
+	return "as the owner of the tables: " + grantCommand(e.Role, use)
 }
 
 // Open opens everything that a file describes, and listens at its address. The host must be

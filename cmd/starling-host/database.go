@@ -178,7 +178,7 @@ func openDatabase(ctx context.Context, where string) (database, error) {
 type readFlags struct{ keyFile string }
 
 func (f *readFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key, for runs of tenants; without, the variable "+masterKeyVariable)
+	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key, for runs of tenants; without, the variable "+tenant.MasterKeyVariable)
 	_ = cmd.MarkFlagFilename("key-file")
 }
 
@@ -189,7 +189,7 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := masterKeysFrom(f.keyFile)
+	keys, err := tenant.MasterKeys(f.keyFile)
 	if err != nil || len(keys) == 0 {
 		return whole(log, err)
 	}

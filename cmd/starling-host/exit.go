@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -115,6 +117,7 @@ var kinds = []struct {
 	{in[*guest.SourceError], exitUsage, "registry: ", ""},
 	{in[*sandbox.Refusal], exitRefused, "rewrite: ", "module refused: "},
 	{in[*guest.DescriptionError], exitRefused, "guest: the module's", "module refused: its"},
+	{in[*serve.RightsError], exitUsage, "serve: ", ""},
 	{in[*guest.RecordedError], exitRefused, "recorded: ", ""},
 	{in[*agent.UnsupportedError], exitRefused, "replay: ", ""},
 }
@@ -134,6 +137,13 @@ func explain(err error) *failure {
 	}
 	if unopened, ok := errors.AsType[*starling.OpenError](err); ok {
 		return explainOpen(unopened)
+	}
+	if setup, ok := errors.AsType[*serve.SetupError](err); ok && in[*keyfile.NotPrivateError](err) == nil {
+		f := explain(explainFile(setup.Err))
+		if f.hint = cmp.Or(setup.Hint, f.hint); setup.Machine {
+			f.code = exitFailed
+		}
+		return f
 	}
 	for _, kind := range kinds {
 		e := kind.in(err)

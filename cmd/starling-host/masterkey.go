@@ -2,18 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/tenant"
 )
-
-// masterKeyVariable has the master key where there is no file, as in a container
-// that is handed its secrets so.
-const masterKeyVariable = "STARLING_MASTER_KEY"
 
 // hostFlags are the database of the tenants, and the key that opens their data.
 type hostFlags struct {
@@ -29,25 +23,8 @@ func (f *hostFlags) addDatabase(cmd *cobra.Command) {
 
 func (f *hostFlags) addKey(cmd *cobra.Command) {
 	f.keyed = true
-	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key; without, the variable "+masterKeyVariable)
+	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key; without, the variable "+tenant.MasterKeyVariable)
 	_ = cmd.MarkFlagFilename("key-file")
-}
-
-// masterKeysFrom reads the master keys from a file, or from the environment if no
-// file is named; there may be none.
-func masterKeysFrom(file string) ([]tenant.MasterKey, error) {
-	if file != "" {
-		return tenant.ReadMasterKeys(file)
-	}
-	text := os.Getenv(masterKeyVariable)
-	if text == "" {
-		return nil, nil
-	}
-	keys, err := tenant.ParseMasterKeys([]byte(text))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", masterKeyVariable, err)
-	}
-	return keys, nil
 }
 
 // tenants is an open database with its tenants.
@@ -59,7 +36,7 @@ type tenants struct {
 func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err error) {
 	var keys []tenant.MasterKey
 	if f.keyed {
-		if keys, err = masterKeysFrom(f.keyFile); err != nil {
+		if keys, err = tenant.MasterKeys(f.keyFile); err != nil {
 			return t, err
 		}
 		if len(keys) > 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -67,7 +66,7 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 		return err
 	}
 	defer log.Close()
-	missing, err := missingTables(ctx, log)
+	missing, err := serve.MissingTables(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -87,7 +86,7 @@ func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
 		}
 	}
 	if len(missing) > 0 {
-		report.Steps = append(report.Steps, "make the tables of a host: "+namesOf(missing))
+		report.Steps = append(report.Steps, "make the tables of a host: "+serve.NamesOf(missing))
 	}
 	a.printMigration(report, f)
 	return nil
@@ -116,30 +115,6 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 	}
 }
 
-// missingTables returns the sets of tables that the database has in an older version, and on a server
-// also those that it lacks: in a file, whatever needs them creates them.
-func missingTables(ctx context.Context, log database) (missing []eventlog.TableSet, err error) {
-	_, server := log.(*store.Server)
-	for _, set := range serve.Tables() {
-		taken, err := log.TableSteps(ctx, set)
-		switch {
-		case server && errors.Is(err, eventlog.ErrSchemaOutdated), err == nil && taken < len(set.Steps) && (server || taken > 0):
-			missing = append(missing, set)
-		case err != nil && !errors.Is(err, eventlog.ErrSchemaOutdated):
-			return nil, err
-		}
-	}
-	return missing, nil
-}
-
-func namesOf(sets []eventlog.TableSet) string {
-	names := make([]string, len(sets))
-	for i, set := range sets {
-		names[i] = set.Name
-	}
-	return strings.Join(names, ", ")
-}
-
 // migrateHost makes the tables of a host on a server, and gives roles their rights.
 func (a *app) migrateHost(ctx context.Context, log database, roles store.Roles) error {
 	for _, set := range serve.Tables() {
@@ -159,51 +134,4 @@ func granted(r store.Roles) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// checkRights reports the uses of a server, where all tables are, for which the role that the log was
-// opened as has the rights. A role that may not serve can be intended.
-func checkRights(ctx context.Context, log database) finding {
-	const check = "rights"
-	needs := store.NeedsOf(serve.Tables()...)
-	var role string
-	var may, toServe []string
-	for _, use := range []struct {
-		name  string
-		needs []store.Need
-	}{{"serve", needs.Writer}, {"prune", needs.Retention}, {"read", needs.Reader}} {
-		as, lacking, err := log.(*store.Server).Lacking(ctx, use.needs...)
-		if err != nil {
-			return refusal(check, err)
-		}
-		if role = as; len(lacking) == 0 {
-			may = append(may, use.name)
-		} else if use.name == "serve" {
-			toServe = lacking
-		}
-	}
-	f := finding{check, stateOK, role + " may " + strings.Join(may, ", "), ""}
-	if len(toServe) == 0 {
-		return f
-	}
-	if f.state = stateLimited; len(may) == 0 {
-		f.state, f.found = stateBad, role+" may not even read all tables"
-	}
-	f.found += "; to serve it lacks " + someOf(toServe)
-	f.fix = "for a host, as the owner of the tables: " + grantCommand(role, "host")
-	return f
-}
-
-// grantCommand returns the command that gives a role the rights for a use.
-func grantCommand(role, use string) string {
-	return fmt.Sprintf("starling-host migrate postgres://OWNER@... --%s-role %s", use, display.ShellWord(role))
-}
-
-// someOf lists the first of many names.
-func someOf(lacking []string) string {
-	const few = 3
-	if len(lacking) <= few {
-		return strings.Join(lacking, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(lacking[:few], ", "), len(lacking)-few)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -145,37 +143,11 @@ func (a *app) serve(ctx context.Context, file *serve.File, dev bool) error {
 	logger := slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))
 	h, err := serve.Open(ctx, file, serve.Options{Development: dev, Version: programVersion(), Logger: logger})
 	if err != nil {
-		return explainHostSetup(err)
+		return err
 	}
 	defer h.Close()
 	a.announce(h, file)
 	return h.Serve(ctx)
-}
-
-// explainHostSetup words why a host does not serve.
-func explainHostSetup(err error) error {
-	if lacks, ok := errors.AsType[*serve.RightsError](err); ok {
-		what, use := "the role "+lacks.Role+" may not serve", "host"
-		if lacks.Use == "prune" {
-			what, use = "retention: the role "+lacks.Role+" may not remove runs", "retention"
-		}
-		return usagef("as the owner of the tables: "+grantCommand(lacks.Role, use), "%s: it lacks %s", what, someOf(lacks.Lacking))
-	}
-	setup, ok := errors.AsType[*serve.SetupError](err)
-	if !ok {
-		return err
-	}
-	if _, ok := errors.AsType[*keyfile.NotPrivateError](setup.Err); ok {
-		return explain(setup.Err)
-	}
-	f, ok := errors.AsType[*failure](explainFile(setup.Err))
-	if ok && setup.Hint != "" {
-		f.hint = setup.Hint
-	}
-	if ok && setup.Machine {
-		f.code = exitFailed
-	}
-	return f
 }
 
 // announce prints the addresses of the host, and the required keys.

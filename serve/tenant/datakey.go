@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -430,4 +431,25 @@ func (k MasterKey) wrapping() ([]byte, error) {
 		return nil, fmt.Errorf("tenant: derive the wrapping key: %w", err)
 	}
 	return b, nil
+}
+
+// MasterKeyVariable has the master key where there is no file, as in a container
+// that is handed its secrets so.
+const MasterKeyVariable = "STARLING_MASTER_KEY"
+
+// MasterKeys reads the master keys from a file, or from the environment if no
+// file is named; there may be none.
+func MasterKeys(file string) ([]MasterKey, error) {
+	if file != "" {
+		return ReadMasterKeys(file)
+	}
+	text := os.Getenv(MasterKeyVariable)
+	if text == "" {
+		return nil, nil
+	}
+	keys, err := ParseMasterKeys([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", MasterKeyVariable, err)
+	}
+	return keys, nil
 }
