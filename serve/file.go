@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/keyfile"
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/spec"
@@ -106,16 +104,8 @@ type FileTraces struct {
 }
 
 var fileSchema = sync.OnceValue(func() *config.Schema {
-	return config.MustSchema(spec.HostSchema(), config.Formats{"listen-address": config.Format(ParseAddress), "uri": checkURL})
+	return config.MustSchema(spec.HostSchema(), config.Formats{"listen-address": config.Format(ParseAddress), "uri": config.CheckURL})
 })
-
-// checkURL does not quote text that may hold a secret.
-func checkURL(_ *work.Budget, text string) error {
-	if _, err := url.Parse(text); err != nil {
-		return errors.New("this is not a URL")
-	}
-	return nil
-}
 
 // LoadFile reads a host.yaml. If its content is invalid, or a file that it names cannot be
 // read, the error is a [*config.Error].
@@ -181,25 +171,18 @@ func ParseFile(name string, data []byte) (*File, error) {
 		f.Listen.Mode = fs.FileMode(mode)
 	}
 	if f.Listen.Network == "unix" {
-		resolve(&f.Listen.Address, name)
+		f.Listen.Address = config.Beside(name, f.Listen.Address)
 	}
 	if u, err := url.Parse(f.Traces.Endpoint); err == nil && f.Traces.Endpoint != "" {
 		f.Traces.Endpoint = u.JoinPath("v1/traces").String()
 	}
 	for _, file := range []*string{&f.Database, &f.KeyFile, &f.Policy, &f.Trust, &f.TLS.Cert, &f.TLS.Key, &f.Seal.KeyFile} {
-		resolve(file, name)
+		*file = config.Beside(name, *file)
 	}
 	for i := range f.Agents {
-		resolve(&f.Agents[i], name)
+		f.Agents[i] = config.Beside(name, f.Agents[i])
 	}
 	return f, nil
-}
-
-// resolve resolves a path relative to the folder of a file.
-func resolve(name *string, file string) {
-	if *name != "" && !filepath.IsAbs(*name) && !strings.Contains(*name, "://") {
-		*name = filepath.Join(filepath.Dir(file), *name)
-	}
 }
 
 // At returns the node of a key, such as "metrics", "key_env", for errors about it. It is

@@ -1,14 +1,10 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +13,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
@@ -84,7 +81,7 @@ func (l *LocalTools) AddCode(ctx context.Context, language string) (err error) {
 
 // load loads a module in place of another one, or appends it for nil.
 func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) error {
-	added := &localModule{ref: ref, stamp: stampOf(ref)}
+	added := &localModule{ref: ref, stamp: guest.Stamp(ref)}
 	m, err := l.db.LoadModule(ctx, ref, l.options)
 	if err != nil {
 		return err
@@ -340,7 +337,7 @@ func (l *LocalTools) Watch(ctx context.Context, changed func(), notice func(text
 			if m.stamp == 0 {
 				continue
 			}
-			stamp := stampOf(m.ref)
+			stamp := guest.Stamp(m.ref)
 			if stamp == m.stamp || stamp == refused[m.ref] {
 				continue
 			}
@@ -353,37 +350,4 @@ func (l *LocalTools) Watch(ctx context.Context, changed func(), notice func(text
 			}
 		}
 	}
-}
-
-var stampSeed = maphash.MakeSeed()
-
-// maxWatched bounds the watched files of a folder.
-const maxWatched = 10_000
-
-// stampOf returns a hash over the name, size and time of a file, or of the files in a folder
-// without hidden ones and those in node_modules. It is never zero.
-func stampOf(ref string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(stampSeed)
-	files := 0
-	_ = filepath.WalkDir(ref, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // a missing file is not part of the hash
-		}
-		own := path == ref || !strings.HasPrefix(e.Name(), ".") && e.Name() != "node_modules"
-		switch {
-		case e.IsDir() && !own:
-			return fs.SkipDir
-		case e.IsDir() || !own:
-			return nil
-		}
-		if files++; files > maxWatched {
-			return fs.SkipAll
-		}
-		if info, err := e.Info(); err == nil {
-			fmt.Fprintln(&h, path, info.Size(), info.ModTime().UnixNano())
-		}
-		return nil
-	})
-	return cmp.Or(h.Sum64(), 1)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/egress"
 )
 
@@ -64,7 +65,7 @@ func ServeWitness(ctx context.Context, l net.Listener, w *seal.Witness, logger *
 		case errors.Is(err, seal.ErrInconsistent):
 			status = http.StatusUnprocessableEntity
 		}
-		why := shortened(err.Error())
+		why := display.Clip(err.Error(), 200)
 		refused.log(status, why)
 		http.Error(rw, strings.TrimPrefix(why, "seal: "), status)
 	})
@@ -80,15 +81,6 @@ func ServeWitness(ctx context.Context, l net.Listener, w *seal.Witness, logger *
 		return err
 	}
 	return nil
-}
-
-// shortened bounds the text of a request in logs and answers.
-func shortened(text string) string {
-	const most = 200
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
 }
 
 // refusals logs one refused request a second, with the number of unlogged ones before it.

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // TestCosign has a witness over HTTP cosign a database that grows, and refuse one that was
@@ -144,12 +145,9 @@ func TestWitnessLogIsBounded(t *testing.T) {
 		if err == nil {
 			t.Fatal("accepted")
 		}
-		r.log(400, shortened(err.Error()))
+		r.log(400, display.Clip(err.Error(), 200))
 	}
 	if written.Len() > 2000 {
 		t.Errorf("%d bytes in the log", written.Len())
-	}
-	if long := shortened(strings.Repeat("é", 1000)); len(long) > 210 {
-		t.Errorf("%d bytes", len(long))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agent"
 )
 
 const bundleHelp = `Write runs to one file that anyone can check, offline and on any machine: their
@@ -86,7 +87,7 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 		return err
 	}
 	if html {
-		if file, err = verifier.Page(file, programVersion()); err != nil {
+		if file, err = verifier.Page(file, agent.Version()); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -66,7 +67,7 @@ const findingIndent = 25
 // doctor checks the machine and the host that the file describes. more has earlier findings.
 func (a *app) doctor(ctx context.Context, file *serve.File, more []serve.Finding) error {
 	findings := []serve.Finding{
-		{Check: "version", State: serve.StateOK, Found: fmt.Sprintf("%s, %s, %s/%s, %s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH, display.Plural(runtime.NumCPU(), "CPU"))},
+		{Check: "version", State: serve.StateOK, Found: fmt.Sprintf("%s, %s, %s/%s, %s", agent.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, display.Plural(runtime.NumCPU(), "CPU"))},
 		{Check: "environment", State: serve.StateOK, Found: variablesSet()},
 	}
 	findings = append(append(findings, serve.CheckMachine(ctx)...), more...)

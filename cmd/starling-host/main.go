@@ -42,6 +42,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
+	"github.com/starling-host/starling/runtime/agent"
 )
 
 func main() {
@@ -263,7 +264,7 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "starling-host",
 		Short:   "run untrusted tools in a sandbox and prove what they did",
-		Version: programVersion(),
+		Version: agent.Version(),
 
 		SuggestionsMinimumDistance: typos,
 

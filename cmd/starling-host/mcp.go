@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve"
 )
@@ -126,7 +127,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		}
 		defer listener.Close()
 	}
-	options := serve.MCPOptions{Version: programVersion(), Logger: slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))}
+	options := serve.MCPOptions{Version: agent.Version(), Logger: slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))}
 	var view serve.MCPView
 	where := f.database
 	if f.calls(refs) {

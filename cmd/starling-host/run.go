@@ -20,6 +20,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
@@ -288,7 +289,7 @@ func (a *app) open(ctx context.Context, where, isolation, trust string, receipts
 		return nil, err
 	}
 	return starling.Open(ctx, where, starling.Options{
-		AppVersion: programVersion(),
+		AppVersion: agent.Version(),
 		Finder:     finder,
 		Receipts:   receipts,
 		Engine:     starling.EngineOptions{Processes: isolation == isolationProcess, Warn: a.warn},

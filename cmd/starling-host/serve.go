@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -141,7 +142,7 @@ func (f *serveFlags) file() (*serve.File, error) {
 
 func (a *app) serve(ctx context.Context, file *serve.File, dev bool) error {
 	logger := slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))
-	h, err := serve.Open(ctx, file, serve.Options{Development: dev, Version: programVersion(), Logger: logger})
+	h, err := serve.Open(ctx, file, serve.Options{Development: dev, Version: agent.Version(), Logger: logger})
 	if err != nil {
 		return err
 	}

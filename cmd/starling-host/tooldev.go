@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +16,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 )
@@ -98,7 +97,7 @@ func (d *developing) run(ctx context.Context) (err error) {
 		}
 	}()
 	for ctx.Err() == nil {
-		before, _ := filesOf(d.ref)
+		before := filesOf(d.ref)
 		err := d.once(ctx)
 		if ctx.Err() != nil {
 			break
@@ -279,45 +278,18 @@ func await(ctx context.Context, ref string, before uint64) {
 		case <-time.After(wait):
 		}
 		began := time.Now()
-		if now, err := filesOf(ref); err == nil && now != before {
+		if filesOf(ref) != before {
 			return
 		}
 		wait = max(pollEvery, 10*time.Since(began))
 	}
 }
 
-// maxWatched bounds the files that are looked at.
-const maxWatched = 10_000
-
-// filesOf returns a number that changes with the files of a tool: of its folder, without what builds
-// and runs write there, or its file and the cases beside it.
-func filesOf(ref string) (uint64, error) {
-	sum, seen := fnv.New64a(), 0
-	look := func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // it was removed meanwhile
-		}
-		name := entry.Name()
-		hidden := strings.HasPrefix(name, ".") && path != ref
-		switch {
-		case entry.IsDir() && (hidden || slices.Contains([]string{"node_modules", "target", "build", "__pycache__"}, name)) && path != ref:
-			return fs.SkipDir
-		case entry.IsDir(), hidden, path != ref && strings.HasSuffix(name, ".wasm"), strings.Contains(name, ".db"):
-			return nil
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return nil
-		}
-		fmt.Fprintln(sum, path, info.Size(), info.ModTime().UnixNano())
-		if seen++; seen > maxWatched {
-			return fs.SkipAll
-		}
-		return nil
+// filesOf returns a number that changes with the files of a tool: of its folder, or its file and the cases
+// beside it.
+func filesOf(ref string) uint64 {
+	if caseFolder(ref) == ref {
+		return guest.Stamp(ref)
 	}
-	err := filepath.WalkDir(ref, look)
-	if caseFolder(ref) != ref {
-		err = errors.Join(err, filepath.WalkDir(filepath.Join(caseFolder(ref), toolcase.Folder), look))
-	}
-	return sum.Sum64(), err
+	return guest.Stamp(ref, filepath.Join(caseFolder(ref), toolcase.Folder))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agent"
 )
 
 func (a *app) versionCommand() *cobra.Command {
@@ -25,7 +26,7 @@ func (a *app) versionCommand() *cobra.Command {
 
 func (a *app) printVersion() {
 	for _, line := range [][2]any{
-		{"starling-host", programVersion()},
+		{"starling-host", agent.Version()},
 		{"go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
 		{"wazero", dependencyVersion("github.com/tetratelabs/wazero")},
 		{"abi", abi.Version},
@@ -34,24 +35,6 @@ func (a *app) printVersion() {
 	} {
 		a.stdout.Printf("%-15s  %v\n", line[0], line[1])
 	}
-}
-
-// programVersion is the module's version, or the revision that it was built
-// from, or "(devel)". It is recorded in every run, for the reader.
-func programVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(devel)"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return "(devel)"
 }
 
 func dependencyVersion(path string) string {

@@ -102,6 +102,9 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
+// maxQuoted is how many bytes of a document an error repeats.
+const maxQuoted = 80
+
 // SyntaxError describes what is wrong with a JSON document, where, and what
 // may help.
 type SyntaxError struct {
@@ -118,7 +121,7 @@ func (e *SyntaxError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "canon: JSON line %d column %d", e.Line, e.Column)
 	if e.Pointer != "" {
-		fmt.Fprintf(&b, " at %s", strconv.Quote(clip(e.Pointer)))
+		fmt.Fprintf(&b, " at %s", strconv.Quote(display.Clip(e.Pointer, maxQuoted)))
 	}
 	fmt.Fprintf(&b, ": %s", e.Msg)
 	if e.Hint != "" {
@@ -150,7 +153,7 @@ func (p *parser) duplicate(at int) error {
 		return err
 	}
 	p.pos = at
-	return inside(p.fail("key "+strconv.Quote(clip(string(key)))+" appears twice in one object", ""), string(key))
+	return inside(p.fail("key "+strconv.Quote(display.Clip(string(key), maxQuoted))+" appears twice in one object", ""), string(key))
 }
 
 // inside adds the key or index through which a value with an error was
@@ -203,4 +206,3 @@ func (p *parser) keyHint() string {
 }
 
 // clip shortens outside text before it goes into a message.
-func clip(s string) string { return display.Clip(s, 80) }

@@ -17,6 +17,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/starling-host/starling/internal/display"
 )
 
 // MaxDigits is how many decimal digits an integer of a JSON document may have.
@@ -514,7 +516,7 @@ func (p *parser) float(start int) error {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil { // the grammar is checked, so the range is wrong
 		p.pos = start
-		return p.fail("number "+clip(s)+" is outside the range of a 64-bit float", "pass it as a string")
+		return p.fail("number "+display.Clip(s, maxQuoted)+" is outside the range of a 64-bit float", "pass it as a string")
 	}
 	p.json, p.cbor = appendFloatJSON(p.json, f), appendFloat(p.cbor, f)
 	return nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
@@ -339,8 +338,8 @@ func (s *Session) Frames() (frames []Frame) {
 
 // function returns the index of the function with an offset of the module.
 func (s *Session) function(offset uint32) (index int, ok bool) {
-	i := sort.Search(len(s.module.Code), func(i int) bool { return s.module.Code[i].End > int(offset) })
-	return s.module.NumImportedFuncs() + i, i < len(s.module.Code) && s.module.Code[i].Pos <= int(offset)
+	i := s.table.Body(offset)
+	return s.module.NumImportedFuncs() + i, i >= 0
 }
 
 func (s *Session) name(function int) string {

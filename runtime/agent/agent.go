@@ -236,7 +236,7 @@ func (a *Agent) started(goal string) event.RunStarted {
 		}
 		return event.RunStarted{
 			SchemaVersion: event.SchemaVersion, Goal: a.Tools[0].Name(), ToolSchemas: refs, ToolRegistryHash: event.RegistryHash(refs),
-			StarlingVersion: version(), AppVersion: a.Config.AppVersion,
+			StarlingVersion: Version(), AppVersion: a.Config.AppVersion,
 		}
 	}
 	info := a.info()
@@ -247,7 +247,7 @@ func (a *Agent) started(goal string) event.RunStarted {
 		Params: a.Config.Params, SystemPrompt: a.Config.SystemPrompt,
 		ToolSchemas: refs, ToolRegistryHash: event.RegistryHash(refs),
 		Budget: a.Budget.Event(), MaxTurns: uint32(a.Config.MaxTurns), Request: a.Config.requestOptions(),
-		StarlingVersion: version(), AppVersion: a.Config.AppVersion,
+		StarlingVersion: Version(), AppVersion: a.Config.AppVersion,
 	}
 	if a.fromSeed {
 		started.MaxTurns = 0
@@ -422,19 +422,22 @@ func (a *Agent) preflight(ctx context.Context) error {
 // modulePath is the module that this package belongs to.
 const modulePath = "github.com/starling-host/starling"
 
-// version returns the version of this module in the running program, or "(devel)".
-func version() string {
+// Version returns the version of this module in the running program, the revision that a program of the
+// module was built from, or "(devel)". It is recorded in every run, for the reader.
+func Version() string {
 	const unknown = "(devel)"
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return unknown
 	}
-	if info.Main.Path == modulePath && info.Main.Version != "" {
-		return info.Main.Version
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == modulePath && m.Version != "" && m.Version != unknown {
+			return m.Version
+		}
 	}
-	for _, dep := range info.Deps {
-		if dep.Path == modulePath {
-			return dep.Version
+	for _, s := range info.Settings {
+		if info.Main.Path == modulePath && s.Key == "vcs.revision" {
+			return s.Value
 		}
 	}
 	return unknown

@@ -101,9 +101,9 @@ func (f *File) entry(e entry, at *config.Node) Entry {
 			Path: f.tool(e.Wasm), Tool: e.Name, Rename: e.Rename, AllowHosts: e.AllowHosts, AllowPrivate: e.AllowPrivate, Limits: e.Sandbox(),
 		}
 	case e.Builtin != "":
-		made.Builtin = &Builtin{Name: e.Builtin, Dir: f.path(e.Dir), Rename: e.Rename}
+		made.Builtin = &Builtin{Name: e.Builtin, Dir: config.Beside(f.Path, e.Dir), Rename: e.Rename}
 	case len(e.MCP.Command) > 0 && strings.ContainsAny(e.MCP.Command[0], `/\`):
-		e.MCP.Command[0] = f.path(e.MCP.Command[0])
+		e.MCP.Command[0] = config.Beside(f.Path, e.MCP.Command[0])
 	}
 	return made
 }

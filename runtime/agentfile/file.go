@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -99,8 +98,8 @@ func Parse(path string, data []byte) (*File, error) {
 		return nil, err
 	}
 	f.at, f.limits, f.Code = root.Get("provider"), d.Budget, d.Code.Language
-	f.Endpoint.Provider, f.Endpoint.Script = cmp.Or(d.Provider.name, scripted), f.path(d.Provider.Script)
-	f.Trust = f.path(f.Trust)
+	f.Endpoint.Provider, f.Endpoint.Script = cmp.Or(d.Provider.name, scripted), config.Beside(f.Path, d.Provider.Script)
+	f.Trust = config.Beside(f.Path, f.Trust)
 	f.Name, f.Model = cmp.Or(f.Name, nameOf(path)), cmp.Or(f.Model, scripted) // other providers require it
 	if bytes.Equal(f.Params, emptyMap) {
 		f.Params = nil
@@ -125,16 +124,8 @@ func Parse(path string, data []byte) (*File, error) {
 var emptyMap = canon.Raw{0xa0} // in CBOR
 
 var schema = sync.OnceValue(func() *config.Schema {
-	return config.MustSchema(spec.AgentSchema(), config.Formats{"egress-host": config.Format(egress.ParseRule), "uri": checkURL, "no-key": checkNoKey})
+	return config.MustSchema(spec.AgentSchema(), config.Formats{"egress-host": config.Format(egress.ParseRule), "uri": config.CheckURL, "no-key": checkNoKey})
 })
-
-// checkURL does not quote text that may hold a secret.
-func checkURL(_ *work.Budget, text string) error {
-	if _, err := url.Parse(text); err != nil {
-		return errors.New("this must be an address such as https://host/v1")
-	}
-	return nil
-}
 
 func checkNoKey(_ *work.Budget, text string) error {
 	if slices.ContainsFunc(strings.Fields(text), looksLikeKey) {
@@ -159,29 +150,21 @@ func looksLikeKey(s string) bool {
 
 var alphanumeric = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 
-// path resolves a path of the file.
-func (f *File) path(name string) string {
-	if filepath.IsAbs(name) || name == "" {
-		return name
-	}
-	return filepath.Join(filepath.Dir(f.Path), name)
-}
-
 // tool resolves the name of a module: a path of the file, a URL such as oci://..., or the digest
 // of a module in the database.
 func (f *File) tool(name string) string {
 	folder, layout := strings.CutPrefix(name, "oci-layout:")
 	switch {
 	case layout:
-		return "oci-layout:" + f.path(folder)
+		return "oci-layout:" + config.Beside(f.Path, folder)
 	case strings.Contains(name, "://"), len(name) == 64 && strings.Trim(name, "0123456789abcdef") == "":
 		return name
 	}
-	return f.path(name)
+	return config.Beside(f.Path, name)
 }
 
 func (f *File) readSystem(name string) (string, error) {
-	text, err := config.ReadFile(f.path(name))
+	text, err := config.ReadFile(config.Beside(f.Path, name))
 	if err != nil {
 		return "", err
 	}

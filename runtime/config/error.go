@@ -1,10 +1,18 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
+	"path/filepath"
 	"strings"
 	"unicode"
+
+	"github.com/starling-host/starling/internal/work"
 )
+
+// maxQuoted is how many bytes of a text an error repeats.
+const maxQuoted = 80
 
 // maxExcerpt is the number of characters of a line that an error shows.
 const maxExcerpt = 96
@@ -100,4 +108,21 @@ func plain(runes []rune) string {
 		shown[i] = r
 	}
 	return string(shown)
+}
+
+// CheckURL is the format of an address. Its error does not quote text that may hold a secret.
+func CheckURL(_ *work.Budget, text string) error {
+	if _, err := url.Parse(text); err != nil {
+		return errors.New("this must be an address such as https://host/v1")
+	}
+	return nil
+}
+
+// Beside returns a path that a file names: a relative one begins at the folder of the file. The address
+// of a server is returned as it is.
+func Beside(file, path string) string {
+	if path == "" || filepath.IsAbs(path) || strings.Contains(path, "://") {
+		return path
+	}
+	return filepath.Join(filepath.Dir(file), path)
 }

@@ -238,7 +238,7 @@ var likeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9
 // number accepts a number if it is a JSON number.
 func (n *Node) number(text string, value any) error {
 	if !likeNumber.MatchString(text) {
-		return n.strange(text, "write it in decimal, or put text in quotes", "%s is not a JSON number", clip(text))
+		return n.strange(text, "write it in decimal, or put text in quotes", "%s is not a JSON number", display.Clip(text, maxQuoted))
 	}
 	n.kind, n.value = Number, value
 	if u, ok := value.(uint64); ok && u <= 1<<63-1 {
@@ -252,7 +252,7 @@ func (n *Node) number(text string, value any) error {
 func (n *Node) unread(text string) error {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil || !n.doc.lenient && !strings.ContainsAny(text, ".eE") {
-		return n.strange(text, "write a smaller one, or if it is text, put it in quotes", "the number %s is too large", clip(text))
+		return n.strange(text, "write a smaller one, or if it is text, put it in quotes", "the number %s is too large", display.Clip(text, maxQuoted))
 	}
 	n.kind, n.value = Number, value
 	return nil
@@ -273,7 +273,6 @@ func (n *Node) refuse(from ast.Node) error {
 }
 
 // clip shortens text from the file for a message.
-func clip(s string) string { return display.Clip(s, 80) }
 
 // ReadFile returns the content of a file for [Parse], or of a file that it names. It opens
 // only regular files of at most [MaxBytes]: opening a pipe or a device can block.

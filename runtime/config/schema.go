@@ -160,7 +160,7 @@ func (s *Schema) check(n *Node) *Error {
 	if s.ErrorMessage != "" && !err.worded {
 		err.Msg, err.Hint, err.worded = s.ErrorMessage, "", true
 		if strings.Contains(err.Msg, "%") {
-			err.Msg = fmt.Sprintf(err.Msg, clip(fmt.Sprint(n.Value())))
+			err.Msg = fmt.Sprintf(err.Msg, display.Clip(fmt.Sprint(n.Value()), maxQuoted))
 		}
 	}
 	if err.Hint = cmp.Or(err.Hint, hint); s.WriteOnly {
@@ -400,7 +400,7 @@ func (s *Schema) checkKeys(n *Node) *Error {
 // may be a secret in the wrong place.
 func (n *Node) unknown(known []string) *Error {
 	key := n.value.(string)
-	err := n.wrong("the keys are "+strings.Join(known, ", "), "unknown key %q", clip(key))
+	err := n.wrong("the keys are "+strings.Join(known, ", "), "unknown key %q", display.Clip(key, maxQuoted))
 	if near := display.Nearest(key, known); near != "" {
 		err.Hint = fmt.Sprintf("did you mean %q?", near)
 	}

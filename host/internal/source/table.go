@@ -143,7 +143,7 @@ func (t *Table) Function(index uint32) string { return t.names[index] }
 // the lines of the functions that it was inlined into. The result is empty for an offset that is not
 // in the code of a function. A loop of Go begins where the function does: the locals tell the line.
 func (t *Table) Lines(offset uint32, locals ...uint64) []Place {
-	body := t.body(offset)
+	body := t.Body(offset)
 	if body < 0 {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (t *Table) Statement(offset uint32) bool {
 // StatementBefore returns the line of the last statement before an offset in the same function of the
 // source, or 0.
 func (t *Table) StatementBefore(offset uint32) int {
-	body := t.body(offset)
+	body := t.Body(offset)
 	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].at > offset }) - 1
 	for back := 0; body >= 0 && back < maxInlined && back <= i; back++ {
 		r, begin := t.rows[i-back], uint32(t.module.Code[body].Pos)
@@ -199,8 +199,8 @@ func (t *Table) StatementBefore(offset uint32) int {
 	return 0
 }
 
-// body returns the index of the function body at an offset, or -1.
-func (t *Table) body(offset uint32) int {
+// Body returns the index of the function body at an offset, or -1.
+func (t *Table) Body(offset uint32) int {
 	i := sort.Search(len(t.module.Code), func(i int) bool { return t.module.Code[i].End > int(offset) })
 	if i == len(t.module.Code) || int(offset) < t.module.Code[i].Pos {
 		return -1
@@ -257,7 +257,7 @@ func (t *Table) Addresses(file string, line int) (all []uint32, found int) {
 		if r.file < 0 || !wanted[r.file] || int(r.line) != found || !r.breakable {
 			continue
 		}
-		if i > 0 && t.rows[i-1].file == r.file && t.rows[i-1].line == r.line && t.body(t.rows[i-1].at) == t.body(r.at) {
+		if i > 0 && t.rows[i-1].file == r.file && t.rows[i-1].line == r.line && t.Body(t.rows[i-1].at) == t.Body(r.at) {
 			continue // the code before it is of the line as well
 		}
 		all = append(all, r.at)
@@ -278,7 +278,7 @@ func (t *Table) Entries(function string) (all []uint32) {
 		}
 		seen[m.scope] = true
 		i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].at > m.at })
-		if t.format == DWARF && t.scopes[m.scope].parent < 0 && i < len(t.rows) && t.body(t.rows[i].at) == t.body(m.at) {
+		if t.format == DWARF && t.scopes[m.scope].parent < 0 && i < len(t.rows) && t.Body(t.rows[i].at) == t.Body(m.at) {
 			m.at = t.rows[i].at
 		}
 		all = append(all, m.at)
@@ -321,7 +321,7 @@ func (t *Table) Begins(wanted func(file string) bool) (all []uint32) {
 	}
 	within, body := false, -1
 	for _, r := range t.rows {
-		if b := t.body(r.at); b != body {
+		if b := t.Body(r.at); b != body {
 			within, body = false, b
 		}
 		here := slices.ContainsFunc(t.Lines(r.at), func(p Place) bool { return own[p.File] && p.Line > 0 })

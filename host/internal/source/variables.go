@@ -54,7 +54,7 @@ const optimizedOut = "<optimized out>"
 // Variables returns the parameters and variables that exist at an offset, those of the innermost
 // block first and those of the source file last, as many as b allows. Only DWARF describes variables.
 func (t *Table) Variables(b *work.Budget, offset uint32, s State) (all []Variable) {
-	body := t.body(offset)
+	body := t.Body(offset)
 	if body < 0 || t.format != DWARF {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
@@ -37,13 +38,7 @@ func checkType(r *http.Request, want string) error {
 }
 
 // clip shortens text of a request before it is repeated in a response.
-func clip(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return strings.ToValidUTF8(s, "?")
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
-}
+func clip(s string) string { return display.Clip(strings.ToValidUTF8(s, "?"), 100) }
 
 // holdBody reserves memory for a body of at most limit bytes before it is read: times bytes for
 // each. A body of unknown length reserves the maximum. The time limit for the body begins
