@@ -10,14 +10,14 @@
 //	read a log          runs, show, inspect, report
 //	host tenants        serve, tenant, tenantlimits, tenantpolicy, secret, masterkey, queue, top, observe
 //	keep a log in order archive, import, backup, prune, migrate, doctor
-//	used by all         main, exit, output, units, database, decrypt, version
+//	used by all         main, exit, units, database, version
 //
 // Three rules hold for all subcommands:
 //
 //   - Standard output has results and nothing else; everything else, from the
 //     run's id to errors and hints, is on standard error.
 //   - Text that comes from a tool or a database is hostile. All output goes through a
-//     printer (output.go), which escapes what a terminal obeys.
+//     printer (internal/terminal), which escapes what a terminal obeys.
 //   - The exit code is the outcome (exit.go), and documents printed with
 //     "-o json" are a contract (docs/cli-json.md).
 package main
