@@ -8,9 +8,9 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 // TestAPostgresOutageIsNoVerdict takes the server away while runs are checked and replayed, and

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 // settings say how long to measure.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/fairtest"
+	"github.com/starling-host/starling/internal/fairtest"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

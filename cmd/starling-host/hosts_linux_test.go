@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/internal/treetest"
 )
 

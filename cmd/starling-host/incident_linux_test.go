@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/search"
-	"github.com/starling-host/starling/serve/incidenttest"
+	"github.com/starling-host/starling/internal/incidenttest"
 )
 
 // TestIncidentInTheTerminal looks at an incident as somebody does who was just woken: the last

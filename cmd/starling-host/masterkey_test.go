@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

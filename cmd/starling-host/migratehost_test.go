@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/serve"
 )
 

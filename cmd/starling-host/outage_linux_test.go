@@ -19,7 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 // outage is a time without a database. It begins right after a message, whose answer is lost.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

@@ -21,10 +21,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/internal/treetest"
 )
 

@@ -5,8 +5,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 func onPostgres(t testing.TB, dsn string) eventlog.EventLog {

@@ -6,7 +6,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 // openAt opens the log in a database until the test ends.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 // partitioned returns a database whose events are divided by month, as docs/partitions.md

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 // TestARewrittenTableHasNoOldBytes: the server keeps the bytes of rows that were deleted,

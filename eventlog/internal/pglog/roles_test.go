@@ -7,7 +7,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 // TestRoles gives three roles the rights of [Grants], and tries what each may and may

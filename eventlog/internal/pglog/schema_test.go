@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/pgtest"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 func TestOpenChangesNothingUnlessTold(t *testing.T) {

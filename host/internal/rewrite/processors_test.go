@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/starling-host/starling/host/qemutest"
+	"github.com/starling-host/starling/internal/qemutest"
 )
 
 // The variables with which this test binary writes, on whatever processor it runs, the

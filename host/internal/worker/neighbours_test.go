@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/fairtest"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/scheduler"
 	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/fairtest"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/queue"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/serve/incidenttest"
+	"github.com/starling-host/starling/internal/incidenttest"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
 	"github.com/starling-host/starling/serve/internal/queue"

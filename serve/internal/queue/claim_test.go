@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/pgtest"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/pgtest"
 )
 
 // TestClaimTakesAddedJobsInOrder claims one job of the table and two that the transaction

@@ -1,0 +1,3 @@
+// Package fairtest compares the duration of calls beside other load with their duration
+// alone.
+package fairtest
