@@ -102,7 +102,7 @@ func silent(code int) error {
 }
 
 // kinds are errors of other packages that say all there is: the code of each, the beginning of its
-// text, and what is printed in place of that. Further lines of the text are details.
+// text, and what is printed in place of that.
 var kinds = []struct {
 	in       func(error) error
 	code     int
@@ -154,17 +154,17 @@ func explain(err error) *failure {
 		if found {
 			text = kind.to + text
 		}
-		text, more, _ := strings.Cut(strings.TrimPrefix(text, "guest: "), "\n")
-		f := &failure{code: kind.code, message: text, details: terminal.PrintableLines(more), hint: hint.Of(e)}
+		f := &failure{code: kind.code, message: strings.TrimPrefix(text, "guest: "), hint: hint.Of(e)}
 		switch e := e.(type) {
 		case *artifact.Error:
 			f.code = map[artifact.Kind]int{artifact.Wrong: exitUsage, artifact.Failed: exitFailed, artifact.Refused: exitRefused}[e.Kind]
 		case *guest.SourceError:
-			if e.Output != "" {
-				f.code = exitRefused
+			if f.message = e.Ref + ": " + e.Reason; e.Output != "" {
+				f.code, f.details = exitRefused, terminal.PrintableLines(e.Output)
 			}
 		case *guest.DescriptionError: // what the module wrote, which is printed nowhere else
-			f.details = terminal.Indented(more)
+			reason, wrote, _ := strings.Cut(f.message, "\n")
+			f.message, f.details = reason, terminal.Indented(wrote)
 		}
 		return f
 	}

@@ -157,7 +157,12 @@ func (b *Builder) Grow(events int) {
 }
 
 // Run returns what the events so far say. It stays valid until the next Add.
-func (b *Builder) Run() *Run { return &b.run }
+func (b *Builder) Run() *Run {
+	if b.calls == nil { // nothing was added
+		b.run.State, b.run.Cause = Open, None
+	}
+	return &b.run
+}
 
 // At returns the index of the span that the event added last belongs to, or [None].
 func (b *Builder) At() int { return b.at }

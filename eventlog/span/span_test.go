@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
@@ -407,5 +408,12 @@ func TestTextsAreBounded(t *testing.T) {
 	}
 	if first, last := r.Spans[1], r.Spans[len(r.Spans)-1]; first.Request != "GET http://x/1" || last.Host != "y" || last.Status != 200 {
 		t.Errorf("%+v, %+v", first, last)
+	}
+}
+
+// TestNothingOfARun is what a log shows of a run whose first event cannot be read.
+func TestNothingOfARun(t *testing.T) {
+	if doc := new(span.Builder).Run().Document(eventlog.RunSummary{RunID: "a", TerminalKind: event.KindRunFailed}); doc.RunID != "a" || doc.Error != nil {
+		t.Errorf("%+v", doc)
 	}
 }
