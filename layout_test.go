@@ -237,10 +237,18 @@ func TestTopLevelFolders(t *testing.T) {
 func TestPackageStories(t *testing.T) {
 	own, _ := listPackages(t, ".")
 	sdk, _ := listPackages(t, "guest-sdk/go")
+	overview, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range append(own, sdk...) {
 		dir, ok := local(p.ImportPath)
 		if !ok || p.Name == "main" || len(p.GoFiles) == 0 {
 			continue // a program's story is its help text, and a folder of tests has none
+		}
+		public := !strings.HasSuffix(dir, "test") && !slices.Contains(strings.Split(dir, "/"), "internal") && !strings.HasPrefix(dir, "guest-sdk/")
+		if public && !bytes.Contains(overview, []byte("`"+dir+"`")) {
+			t.Errorf("docs/architecture.md does not say what a program imports %s for", dir)
 		}
 		if p.ImportPath == modulePath {
 			dir = "."
