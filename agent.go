@@ -17,7 +17,6 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
-	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -94,13 +93,6 @@ func (a *Agent) close() {
 	if a.box != nil {
 		a.box.Close()
 	}
-}
-
-// BudgetCounts reports whether the agent can enforce its budget in US dollars, if any: the
-// price of its model is known, or the model is a script.
-func BudgetCounts(file *agentfile.File) bool {
-	_, known := agent.Cost(file.Model, provider.Usage{})
-	return known || file.Budget().MaxUSD == 0 || file.Endpoint.Script != ""
 }
 
 // context adds the policy and the variables to the context of a run's tools.

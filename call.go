@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
@@ -141,7 +142,7 @@ func rulesOf(p *policy.Policy, secrets policy.Secrets) *policy.Run {
 
 func (t *Tool) document(r *agent.Result) *Run {
 	run := &Run{
-		ID: r.RunID, Database: DatabaseName(t.db.where), Tool: t.Name(),
+		ID: r.RunID, Database: store.Name(t.db.where), Tool: t.Name(),
 		Status: eventlog.RunSummary{TerminalKind: r.TerminalKind}.Status(),
 		Meter: Meter{
 			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,

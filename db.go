@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -292,16 +291,4 @@ func FindRun(ctx context.Context, log store.Database, name string) (string, erro
 // beginsWith reports whether s begins with a non-empty prefix, ignoring case.
 func beginsWith(s, prefix string) bool {
 	return prefix != "" && len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
-}
-
-// DatabaseName returns the name of a database for messages, without a password.
-func DatabaseName(where string) string {
-	if !store.OnServer(where) {
-		return where
-	}
-	u, err := url.Parse(where)
-	if err != nil {
-		return "the database"
-	}
-	return u.Redacted()
 }

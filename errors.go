@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 )
@@ -50,7 +51,7 @@ type OpenError struct {
 }
 
 // Error names the database, without its password.
-func (e *OpenError) Error() string { return DatabaseName(e.Where) + ": " + e.Err.Error() }
+func (e *OpenError) Error() string { return store.Name(e.Where) + ": " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *OpenError) Unwrap() error { return e.Err }
@@ -119,13 +120,4 @@ func PlainError(err error) string {
 		return rest
 	}
 	return text
-}
-
-// Corruption returns the text of an [eventlog.CorruptError] without its common prefix.
-func Corruption(err error) string {
-	if corrupt := (*eventlog.CorruptError)(nil); errors.As(err, &corrupt) {
-		err = corrupt
-	}
-	text := strings.TrimPrefix(err.Error(), eventlog.ErrLogCorrupt.Error()+": ")
-	return strings.TrimPrefix(text, eventlog.ErrSchemaTooNew.Error()+": ")
 }

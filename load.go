@@ -266,16 +266,16 @@ func (db *DB) loadModule(ctx context.Context, source guest.Source, o ToolOptions
 
 // load loads a module whose tools may reach these hosts.
 func load(ctx context.Context, engine guest.Engine, source guest.Source, limits sandbox.Limits, hosts []string, private bool) (*guest.Module, error) {
-	client, err := NewEgress(hosts, private)
+	client, err := newEgress(hosts, private)
 	if err != nil {
 		return nil, err
 	}
 	return guest.Load(ctx, engine, source.Wasm, guest.Options{Name: source.Name, Limits: limits, Egress: client, Allow: hosts})
 }
 
-// NewEgress returns a client that reaches only these hosts or, without hosts, only those
+// newEgress returns a client that reaches only these hosts or, without hosts, only those
 // that a policy allows. The error is an [*AllowError].
-func NewEgress(hosts []string, private bool) (*egress.Client, error) {
+func newEgress(hosts []string, private bool) (*egress.Client, error) {
 	if len(hosts) == 0 {
 		return egress.New(egress.Config{}), nil
 	}

@@ -70,7 +70,7 @@ func (v Verdict) Identical() bool {
 func (v Verdict) String() string {
 	switch {
 	case v.Corrupt != nil:
-		return "invalid: " + Corruption(v.Corrupt)
+		return "invalid: " + eventlog.Corruption(v.Corrupt)
 	case errors.Is(v.Refused, sandbox.ErrTooDeep):
 		return fmt.Sprintf("not decided: run %s: %s", v.RunID, PlainError(v.Refused))
 	case v.Refused != nil:
@@ -88,7 +88,7 @@ func (v Verdict) Document() agent.ReplayDocument {
 	doc := v.Verdict.Document(v.RunID)
 	switch {
 	case v.Corrupt != nil:
-		doc.Verdict, doc.Error = agent.Invalid, Corruption(v.Corrupt)
+		doc.Verdict, doc.Error = agent.Invalid, eventlog.Corruption(v.Corrupt)
 	case errors.Is(v.Refused, sandbox.ErrTooDeep):
 		doc.Verdict, doc.Error = agent.NotDecided, PlainError(v.Refused)
 	case v.Refused != nil:

@@ -232,36 +232,15 @@ type BundleDocument struct {
 	Sealed     bool                     `json:"sealed"`
 	Trusted    bool                     `json:"trusted"` // a key that was given has signed the checkpoint
 	Checkpoint *seal.CheckpointDocument `json:"checkpoint,omitempty"`
-	Signatures []SignatureDocument      `json:"signatures,omitempty"`
+	Signatures []seal.Signature         `json:"signatures,omitempty"`
 	Receipts   int                      `json:"receipts,omitempty"`
 	Runs       []seal.RunFacts          `json:"runs,omitempty"`
 	Replays    []agent.ReplayDocument   `json:"replays,omitempty"`
 }
 
-// SignatureDocument is a signature in documents.
-type SignatureDocument struct {
-	Key     string     `json:"key"`
-	VKey    string     `json:"vkey,omitempty"`    // of the one log
-	AnyLog  bool       `json:"any_log,omitempty"` // the key that was given stands for any log that it signs
-	Witness bool       `json:"witness"`
-	Time    *time.Time `json:"time,omitempty"` // of a witness
-}
-
-// Signatures returns signatures for documents.
-func Signatures(all []seal.Signature) (docs []SignatureDocument) {
-	for _, s := range all {
-		d := SignatureDocument{Key: s.Key, VKey: s.VKey, AnyLog: s.AnyLog, Witness: s.Witness}
-		if s.Witness {
-			d.Time = &s.Time
-		}
-		docs = append(docs, d)
-	}
-	return docs
-}
-
 // Document returns the verdict as a document.
 func (v BundleVerdict) Document() BundleDocument {
-	doc := BundleDocument{Verdict: "valid", Sealed: v.Sealed, Trusted: len(v.Signatures) > 0, Signatures: Signatures(v.Signatures), Receipts: v.Receipts, Runs: v.Certificate.Runs}
+	doc := BundleDocument{Verdict: "valid", Sealed: v.Sealed, Trusted: len(v.Signatures) > 0, Signatures: v.Signatures, Receipts: v.Receipts, Runs: v.Certificate.Runs}
 	if v.Sealed {
 		doc.Checkpoint = v.Checkpoint.Document()
 	}

@@ -198,7 +198,7 @@ func (m *moduleChecks) check(ctx context.Context, digest []byte) (reason string,
 	case errors.Is(err, eventlog.ErrModuleNotFound):
 		reason = "is not in the database"
 	case eventlog.IsVerdict(err):
-		reason = "was changed, or cannot be read from a damaged file: " + Corruption(err)
+		reason = "was changed, or cannot be read from a damaged file: " + eventlog.Corruption(err)
 	case err != nil:
 		return "", err
 	}

@@ -510,6 +510,15 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%v: run %q, %s: %s", e.Unwrap(), e.RunID, where, e.Reason)
 }
 
+// Corruption returns the text of a [CorruptError] without its common prefix.
+func Corruption(err error) string {
+	if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) {
+		err = corrupt
+	}
+	text := strings.TrimPrefix(err.Error(), ErrLogCorrupt.Error()+": ")
+	return strings.TrimPrefix(text, ErrSchemaTooNew.Error()+": ")
+}
+
 // IsVerdict reports whether an error is about the content of a log: a byte was changed, an
 // event, a run or a module is missing, or a newer program wrote it. Any other error means
 // only that the log could not be read, and does not judge the run.

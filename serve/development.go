@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/serve/tenant"
@@ -31,18 +30,18 @@ const developmentTenant = "dev"
 // newKey makes a master key, unless tenants exist under a lost one: the new key would
 // decrypt nothing of theirs, and take the place of the old one.
 func (h *Host) newKey(ctx context.Context) (tenant.MasterKey, error) {
-	store, err := tenant.Open(ctx, h.log, tenant.Options{})
+	tenants, err := tenant.Open(ctx, h.log, tenant.Options{})
 	if err != nil {
 		return tenant.MasterKey{}, err
 	}
-	list, err := store.Tenants(ctx)
+	list, err := tenants.Tenants(ctx)
 	if err != nil {
 		return tenant.MasterKey{}, err
 	}
 	key := h.file.KeyFile
 	if slices.ContainsFunc(list, func(t tenant.Tenant) bool { return t.Erased.IsZero() }) {
 		return tenant.MasterKey{}, &SetupError{
-			Err:  fmt.Errorf("%s does not exist, but %s has tenants whose keys it encrypts", key, starling.DatabaseName(h.file.Database)),
+			Err:  fmt.Errorf("%s does not exist, but %s has tenants whose keys it encrypts", key, store.Name(h.file.Database)),
 			Hint: fmt.Sprintf("restore %s, or serve another database with --db FILE", key),
 		}
 	}

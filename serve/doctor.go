@@ -270,7 +270,7 @@ func checkSpace(ctx context.Context, log store.Database, file *File) (findings [
 			f.State, f.Found = StateLimited, f.Found+"; a host accepts no modules"
 		}
 		if f.State != StateOK {
-			f.Fix = display.Command("starling-host prune", starling.DatabaseName(where)) + " --older-than 30d --confirm --compact"
+			f.Fix = display.Command("starling-host prune", store.Name(where)) + " --older-than 30d --confirm --compact"
 		}
 		findings = append(findings, f)
 	}
@@ -283,7 +283,7 @@ func checkSpace(ctx context.Context, log store.Database, file *File) (findings [
 		stored, err := eventlog.CountModules(ctx, log, "")
 		if missing := (*eventlog.MissingTableError)(nil); errors.As(err, &missing) {
 			return append(findings, Finding{"size", StateLimited, f.Found + "; an earlier commit made it: its runs can be read, and none can be added",
-				display.Command("starling-host archive", starling.DatabaseName(where)) + " runs.ndjson --include-open", nil})
+				display.Command("starling-host archive", store.Name(where)) + " runs.ndjson --include-open", nil})
 		} else if err != nil {
 			return append(findings, Finding{"size", StateBad, starling.PlainError(err), "", nil})
 		}
@@ -372,7 +372,7 @@ func checkMasterKeys(ctx context.Context, log store.Database, file *File) []Find
 		uses = append(uses, use)
 	}
 	if result.Found = strings.Join(uses, "; "); len(used) > 1 && result.State == StateOK {
-		result.State, result.Fix = StateLimited, display.Command("starling-host tenant rewrap --db", starling.DatabaseName(path))+" --key-file FILE --new-key-file FILE"
+		result.State, result.Fix = StateLimited, display.Command("starling-host tenant rewrap --db", store.Name(path))+" --key-file FILE --new-key-file FILE"
 	}
 	return []Finding{result}
 }
@@ -385,7 +385,7 @@ const newestRuns = 20
 func checkRuns(ctx context.Context, log store.Database, where string) []Finding {
 	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: newestRuns})
 	if err != nil {
-		return []Finding{{"runs", StateBad, starling.PlainError(err), display.Command("starling-host validate", starling.DatabaseName(where)), nil}}
+		return []Finding{{"runs", StateBad, starling.PlainError(err), display.Command("starling-host validate", store.Name(where)), nil}}
 	}
 	count := Finding{"runs", StateOK, display.Plural(page.TotalMatching, "run"), "", nil}
 	plan, err := log.MigrateSchema(ctx, true)
@@ -393,7 +393,7 @@ func checkRuns(ctx context.Context, log store.Database, where string) []Finding 
 	case err != nil:
 		return []Finding{{"runs", StateBad, starling.PlainError(err), "", nil}}
 	case plan.From == plan.To && plan.Runs > 0:
-		count.State, count.Fix = StateLimited, display.Command("starling-host migrate", starling.DatabaseName(where))
+		count.State, count.Fix = StateLimited, display.Command("starling-host migrate", store.Name(where))
 		count.Found += fmt.Sprintf("; the summaries of %d lack events: another program wrote the events, or the summaries were lost", plan.Runs)
 	}
 	newest := Finding{"newest runs", StateOK, fmt.Sprintf("%d valid", len(page.Runs)), "", nil}
@@ -401,15 +401,15 @@ func checkRuns(ctx context.Context, log store.Database, where string) []Finding 
 	for _, run := range page.Runs {
 		v, err := db.Validate(ctx, run.RunID)
 		if err != nil { // which does not make the run invalid
-			return []Finding{count, {"newest runs", StateBad, "not checked: " + starling.PlainError(err), display.Command("starling-host validate", starling.DatabaseName(where)), nil}}
+			return []Finding{count, {"newest runs", StateBad, "not checked: " + starling.PlainError(err), display.Command("starling-host validate", store.Name(where)), nil}}
 		}
 		if err = v.Err; errors.Is(err, eventlog.ErrSchemaTooNew) {
-			newest.State, newest.Found = StateLimited, "update this program: "+starling.Corruption(err)
+			newest.State, newest.Found = StateLimited, "update this program: "+eventlog.Corruption(err)
 			continue
 		}
 		if err != nil {
-			newest.State, newest.Fix = StateBad, display.Command("starling-host validate", starling.DatabaseName(where))
-			newest.Found = "not valid: " + starling.Corruption(err)
+			newest.State, newest.Fix = StateBad, display.Command("starling-host validate", store.Name(where))
+			newest.Found = "not valid: " + eventlog.Corruption(err)
 			break
 		}
 	}
@@ -424,9 +424,9 @@ func checkLayout(ctx context.Context, log store.Database, path string) Finding {
 	}
 	switch {
 	case errors.Is(err, eventlog.ErrSchemaOutdated) && version == 0 && store.OnServer(path): // a file then has the Starling runtime's
-		return Finding{check, StateBad, "there are no tables yet", display.Command("starling-host migrate", starling.DatabaseName(path)), nil}
+		return Finding{check, StateBad, "there are no tables yet", display.Command("starling-host migrate", store.Name(path)), nil}
 	case errors.Is(err, eventlog.ErrSchemaOutdated):
-		return Finding{check, StateLimited, fmt.Sprintf("version %d is read-only", version), display.Command("starling-host migrate", starling.DatabaseName(path)), nil}
+		return Finding{check, StateLimited, fmt.Sprintf("version %d is read-only", version), display.Command("starling-host migrate", store.Name(path)), nil}
 	case err != nil:
 		return Finding{check, StateBad, starling.PlainError(err), "", nil}
 	}
@@ -441,7 +441,7 @@ func checkHostTables(ctx context.Context, log store.Database, where string) Find
 	case err != nil:
 		return Finding{check, StateBad, starling.PlainError(err), "", nil}
 	case len(missing) > 0:
-		return Finding{check, StateLimited, "older or not there: " + NamesOf(missing), display.Command("starling-host migrate", starling.DatabaseName(where)), nil}
+		return Finding{check, StateLimited, "older or not there: " + NamesOf(missing), display.Command("starling-host migrate", store.Name(where)), nil}
 	}
 	return Finding{check, StateOK, "as this program makes them", "", nil}
 }

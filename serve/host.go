@@ -180,7 +180,7 @@ func (h *Host) openTenants(ctx context.Context) error {
 	}
 	h.tenants, err = tenant.Open(ctx, h.log, tenant.Options{Masters: masters})
 	if errors.Is(err, tenant.ErrWrongMasterKey) && h.o.Development {
-		return &SetupError{Err: err, Hint: fmt.Sprintf("restore the %s that belongs to %s, or serve another database with --db FILE", h.file.KeyFile, starling.DatabaseName(where))}
+		return &SetupError{Err: err, Hint: fmt.Sprintf("restore the %s that belongs to %s, or serve another database with --db FILE", h.file.KeyFile, store.Name(where))}
 	}
 	if err != nil {
 		return err

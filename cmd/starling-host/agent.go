@@ -171,7 +171,7 @@ func (a *app) openAgent(ctx context.Context, f agentFlags) (*starling.DB, *starl
 		db.Close()
 		return nil, nil, explainAgent(err)
 	}
-	if !starling.BudgetCounts(file) {
+	if !file.BudgetCounts() {
 		a.warn("the price of " + display.Printable(file.Model) + " is not known, so the budget in usd bounds nothing")
 	}
 	return db, opened, nil

@@ -33,7 +33,7 @@ type database = store.Database
 func onServer(where string) bool { return store.OnServer(where) }
 
 // named returns the name of a database for messages, without a password.
-func named(where string) string { return starling.DatabaseName(where) }
+func named(where string) string { return store.Name(where) }
 
 // defaultDatabase is where runs are recorded by default.
 const defaultDatabase = "starling.db"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/dap"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/host/guest"
@@ -116,7 +117,7 @@ func (a *app) debugged(ctx context.Context, log database, run, at string) ([]eve
 	}
 	checked, err := db.Validate(ctx, runID)
 	if err == nil && checked.Err != nil {
-		err = &failure{code: exitInvalid, message: "run " + runID + " is not valid, so it is not executed: " + starling.Corruption(checked.Err)}
+		err = &failure{code: exitInvalid, message: "run " + runID + " is not valid, so it is not executed: " + eventlog.Corruption(checked.Err)}
 	}
 	if err != nil {
 		return nil, debug.Target{}, err

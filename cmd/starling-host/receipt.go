@@ -124,13 +124,13 @@ func (a *app) receipt(ctx context.Context, args []string, f receiptFlags) error 
 
 // receiptReport is the output of "verify FILE.receipt -o json", a line for each receipt.
 type receiptReport struct {
-	Verdict    string                       `json:"verdict"` // "valid" or "invalid"
-	Error      string                       `json:"error,omitempty"`
-	Trusted    bool                         `json:"trusted"`
-	SignedBy   string                       `json:"signed_by,omitempty"` // the trusted key
-	Statement  json.RawMessage              `json:"statement,omitempty"`
-	Checkpoint *seal.CheckpointDocument     `json:"checkpoint,omitempty"` // that has the run
-	Signatures []starling.SignatureDocument `json:"signatures,omitempty"` // of the checkpoint
+	Verdict    string                   `json:"verdict"` // "valid" or "invalid"
+	Error      string                   `json:"error,omitempty"`
+	Trusted    bool                     `json:"trusted"`
+	SignedBy   string                   `json:"signed_by,omitempty"` // the trusted key
+	Statement  json.RawMessage          `json:"statement,omitempty"`
+	Checkpoint *seal.CheckpointDocument `json:"checkpoint,omitempty"` // that has the run
+	Signatures []seal.Signature         `json:"signatures,omitempty"` // of the checkpoint
 }
 
 // isReceipt reports whether a document begins as a receipt does.
@@ -177,7 +177,7 @@ func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Polic
 		if err != nil {
 			code = exitInvalid
 		}
-		report := receiptReport{Verdict: "valid", Trusted: c.SignedBy != "", SignedBy: c.SignedBy, Signatures: starling.Signatures(c.Signatures)}
+		report := receiptReport{Verdict: "valid", Trusted: c.SignedBy != "", SignedBy: c.SignedBy, Signatures: c.Signatures}
 		if err != nil {
 			report = receiptReport{Verdict: "invalid", Error: starling.PlainError(err)}
 		} else if report.Statement = r.Payload; c.Checkpoint != nil {

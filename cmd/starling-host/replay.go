@@ -219,7 +219,7 @@ func refusalOf(v starling.Verdict) *failure {
 	case v.Erased:
 		return &failure{code: exitRefused, message: v.Refused.Error()}
 	case errors.Is(v.Refused, eventlog.ErrSchemaTooNew):
-		return &failure{code: exitRefused, message: starling.Corruption(v.Refused)}
+		return &failure{code: exitRefused, message: eventlog.Corruption(v.Refused)}
 	}
 	return explain(v.Refused)
 }

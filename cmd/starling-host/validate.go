@@ -110,9 +110,9 @@ func (a *app) printChecked(c checked) error {
 		id := c.RunID
 		switch {
 		case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
-			a.stdout.Printf("%s    %s  %s\n", terminal.Middle.Of("newer"), id, starling.Corruption(c.Err))
+			a.stdout.Printf("%s    %s  %s\n", terminal.Middle.Of("newer"), id, eventlog.Corruption(c.Err))
 		case c.Err != nil:
-			a.stdout.Printf("%s  %s  %s\n", terminal.Bad.Of("invalid"), id, starling.Corruption(c.Err))
+			a.stdout.Printf("%s  %s  %s\n", terminal.Bad.Of("invalid"), id, eventlog.Corruption(c.Err))
 		case c.Report.Open:
 			a.stdout.Printf("%s     %s  %s, head %s\n", terminal.Middle.Of("open"), id, c.eventCount(), c.Report.Head)
 		default:
@@ -164,7 +164,7 @@ func (c checked) document() checkedDocument {
 		}
 		return doc
 	}
-	doc.Error = starling.Corruption(c.Err)
+	doc.Error = eventlog.Corruption(c.Err)
 	if corrupt := (*eventlog.CorruptError)(nil); errors.As(c.Err, &corrupt) {
 		doc.Seq, doc.Kind, doc.Invariant = corrupt.Seq, corrupt.Kind.String(), corrupt.Invariant
 	}

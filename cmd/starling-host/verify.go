@@ -135,18 +135,18 @@ func readBounded(path string, limit int64) ([]byte, error) {
 
 // sealReport is the output of "verify DB -o json".
 type sealReport struct {
-	Verdict     string                       `json:"verdict"` // "valid", "unexplained" or "invalid"
-	Trusted     bool                         `json:"trusted"` // a key that was given has signed the newest checkpoint
-	Checkpoint  *seal.CheckpointDocument     `json:"checkpoint"`
-	Signatures  []starling.SignatureDocument `json:"signatures,omitempty"`
-	Checkpoints int                          `json:"checkpoints"`
-	Present     int64                        `json:"present"`
-	Gone        int64                        `json:"gone"`
-	Unsealed    int64                        `json:"unsealed"`
-	Open        int64                        `json:"open"`
-	Removals    []seal.Removal               `json:"removals,omitempty"`
-	Unexplained []problemDocument            `json:"unexplained,omitempty"`
-	Problems    []problemDocument            `json:"problems,omitempty"`
+	Verdict     string                   `json:"verdict"` // "valid", "unexplained" or "invalid"
+	Trusted     bool                     `json:"trusted"` // a key that was given has signed the newest checkpoint
+	Checkpoint  *seal.CheckpointDocument `json:"checkpoint"`
+	Signatures  []seal.Signature         `json:"signatures,omitempty"`
+	Checkpoints int                      `json:"checkpoints"`
+	Present     int64                    `json:"present"`
+	Gone        int64                    `json:"gone"`
+	Unsealed    int64                    `json:"unsealed"`
+	Open        int64                    `json:"open"`
+	Removals    []seal.Removal           `json:"removals,omitempty"`
+	Unexplained []problemDocument        `json:"unexplained,omitempty"`
+	Problems    []problemDocument        `json:"problems,omitempty"`
 }
 
 type problemDocument struct {
@@ -181,7 +181,7 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 		return unreadable(ctx, err)
 	}
 	doc := sealReport{
-		Verdict: sealVerdict(r), Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: starling.Signatures(r.Signatures),
+		Verdict: sealVerdict(r), Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: r.Signatures,
 		Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open,
 		Removals: r.Removals, Unexplained: problemDocuments(r.Unexplained), Problems: problemDocuments(r.Problems),
 	}
@@ -385,14 +385,14 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 
 // proofReport is the output of "verify FILE.json -o json".
 type proofReport struct {
-	Verdict    string                       `json:"verdict"` // "valid" or "invalid"
-	Error      string                       `json:"error,omitempty"`
-	Trusted    bool                         `json:"trusted"`
-	RunID      string                       `json:"run_id,omitempty"`
-	Seq        uint64                       `json:"seq,omitempty"`
-	Kind       string                       `json:"kind,omitempty"`
-	Checkpoint *seal.CheckpointDocument     `json:"checkpoint,omitempty"`
-	Signatures []starling.SignatureDocument `json:"signatures,omitempty"`
+	Verdict    string                   `json:"verdict"` // "valid" or "invalid"
+	Error      string                   `json:"error,omitempty"`
+	Trusted    bool                     `json:"trusted"`
+	RunID      string                   `json:"run_id,omitempty"`
+	Seq        uint64                   `json:"seq,omitempty"`
+	Kind       string                   `json:"kind,omitempty"`
+	Checkpoint *seal.CheckpointDocument `json:"checkpoint,omitempty"`
+	Signatures []seal.Signature         `json:"signatures,omitempty"`
 }
 
 func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy) error {
@@ -406,7 +406,7 @@ func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy)
 	if err == nil {
 		c, signatures, err = s.Check(policy)
 	}
-	r, code := proofReport{Verdict: "valid", Trusted: len(signatures) > 0, RunID: s.Leaf.RunID, Signatures: starling.Signatures(signatures)}, exitOK
+	r, code := proofReport{Verdict: "valid", Trusted: len(signatures) > 0, RunID: s.Leaf.RunID, Signatures: signatures}, exitOK
 	if err != nil {
 		r.Verdict, r.Error, code = "invalid", starling.PlainError(err), exitInvalid
 	} else {

@@ -92,11 +92,11 @@ func parseText(text string) (Checkpoint, error) {
 
 // Signature is a verified signature.
 type Signature struct {
-	Key     string    // its name
-	VKey    string    // of a log: the public key of that one log
-	AnyLog  bool      // the verifier trusts the key for any log that it signs, and not for this one
-	Witness bool      // it is a cosignature
-	Time    time.Time // of a cosignature
+	Key     string    `json:"key"`               // its name
+	VKey    string    `json:"vkey,omitempty"`    // of a log: the public key of that one log
+	AnyLog  bool      `json:"any_log,omitempty"` // the verifier trusts the key for any log that it signs, and not for this one
+	Witness bool      `json:"witness"`           // it is a cosignature
+	Time    time.Time `json:"time,omitzero"`     // of a cosignature
 }
 
 // Cosign returns the cosignature of a witness on a checkpoint, at the time now, as a line for

@@ -9,6 +9,7 @@ package store
 import (
 	"context"
 	"io"
+	"net/url"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog"
@@ -57,6 +58,18 @@ type (
 	File        = sqlitelog.Log
 	FileOptions = sqlitelog.Options
 )
+
+// Name returns the name of a database for messages, without a password.
+func Name(where string) string {
+	if !OnServer(where) {
+		return where
+	}
+	u, err := url.Parse(where)
+	if err != nil {
+		return "the database"
+	}
+	return u.Redacted()
+}
 
 // OpenFile opens a log in a SQLite file.
 func OpenFile(ctx context.Context, path string, o FileOptions) (*File, error) {

@@ -177,6 +177,13 @@ func (f *File) readSystem(name string) (string, error) {
 // Budget returns the budget of one run.
 func (f *File) Budget() budget.Limits { return f.limits }
 
+// BudgetCounts reports whether the agent can enforce its budget in US dollars, if any: the
+// price of its model is known, or the model is a script.
+func (f *File) BudgetCounts() bool {
+	_, known := agent.Cost(f.Model, provider.Usage{})
+	return known || f.limits.MaxUSD == 0 || f.Endpoint.Script != ""
+}
+
 // Agent returns the agent with a model and the tools that [File.OpenTools] has opened.
 func (f *File) Agent(model provider.Provider, box *Toolbox) *agent.Agent {
 	return &agent.Agent{
