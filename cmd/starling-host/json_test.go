@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/artifact"
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"
@@ -135,9 +136,9 @@ func TestDocumentedJSON(t *testing.T) {
 		"queue":                    serve.Overview{},
 		"hosts":                    serve.HostList{},
 		"top":                      topDocument{},
-		"policy test":              refusalDocument{},
+		"policy test":              policy.RefusalDocument{},
 		"policy check":             acceptedDocument{},
-		"policy explain":           explanationDocument{},
+		"policy explain":           policy.Explanation{},
 	} {
 		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
 			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)

@@ -3,11 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/textproto"
-	"slices"
 	"strings"
 	"time"
 
@@ -174,16 +171,6 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// refusalDocument is the output of "policy test -o json" for each refusal.
-type refusalDocument struct {
-	RunID   string `json:"run_id"`
-	Seq     uint64 `json:"seq"`
-	Tool    string `json:"tool"`
-	Request string `json:"request,omitempty"`
-	Line    int    `json:"line"`
-	Reason  string `json:"reason"`
-}
-
 // policyTest prints the actions of runs that a policy would have refused.
 func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, ids []string) error {
 	var runs, met, refused, gone int
@@ -210,7 +197,15 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, id
 			met++
 		}
 		for _, r := range refusals {
-			if err := a.printRefusal(p.File, runID, r); err != nil {
+			doc := r.Document(runID)
+			err := a.emit(doc, func() {
+				what := doc.Tool
+				if doc.Request != "" {
+					what += ": " + doc.Request
+				}
+				a.stdout.Printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, p.File, doc.Line, doc.Reason)
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -225,19 +220,6 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, id
 		return silent(exitRefused)
 	}
 	return nil
-}
-
-func (a *app) printRefusal(file, runID string, r policy.Refusal) error {
-	last := r.Decision.Verdicts[len(r.Decision.Verdicts)-1]
-	doc := refusalDocument{RunID: runID, Seq: r.Use.Seq, Tool: r.Use.Tool, Line: r.Decision.Line, Reason: last.Denied}
-	what := doc.Tool
-	if q := r.Use.Request; q != nil {
-		doc.Request = q.Method + " " + q.Access.Origin() + q.Path
-		what += ": " + doc.Request
-	}
-	return a.emit(doc, func() {
-		a.stdout.Printf("%s seq %d  %s  %s:%d: %s\n", doc.RunID, doc.Seq, what, file, doc.Line, doc.Reason)
-	})
 }
 
 // runsSince returns the ids of the runs of a namespace that began after a time, oldest first.
@@ -295,11 +277,14 @@ func (a *app) policyExplainCommand() *cobra.Command {
 				name = textproto.CanonicalMIMEHeaderKey(name)
 				request.Header[name] = append(request.Header[name], strings.TrimSpace(value))
 			}
-			access, err := request.Access()
+			doc, err := policy.Explain(cmd.Context(), p, second, starling.EnvSecrets{}, request, args[1])
 			if bad, ok := errors.AsType[*egress.Error](err); ok { // the URL, or a placeholder in it, is invalid
 				return usagef("", "%s", bad.Text)
 			}
-			return a.policyExplain(newExplanation(cmd.Context(), p, second, request, access, args[1]))
+			for _, name := range doc.Missing {
+				doc.Caution = "The value of " + name + " was not checked: STARLING_SECRET_" + name + " is not set here."
+			}
+			return a.policyExplain(doc)
 		},
 	}
 	cmd.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
@@ -310,89 +295,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	return cmd
 }
 
-// explanationDocument is the output of "policy explain -o json".
-type explanationDocument struct {
-	Tool     string            `json:"tool"`
-	Request  string            `json:"request"`
-	Allowed  bool              `json:"allowed"`
-	Verdicts []verdictOnPolicy `json:"verdicts"`
-	Address  string            `json:"address,omitempty"`
-	Refused  string            `json:"refused,omitempty"` // why the host refuses what the policies allow
-	Suggest  string            `json:"suggestion,omitempty"`
-	Caution  string            `json:"caution,omitempty"` // about the suggestion, or about secrets
-}
-
-// verdictOnPolicy is the verdict of one policy.
-type verdictOnPolicy struct {
-	Side    string `json:"side"`
-	File    string `json:"file"`
-	Digest  string `json:"digest"`
-	Allowed bool   `json:"allowed"`
-	Line    int    `json:"line"`
-	Rule    uint32 `json:"rule,omitempty"`
-	Text    string `json:"text,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-}
-
-// secretsHere has the secrets of the environment, and long values for those that are not there.
-type secretsHere struct{ missing []string }
-
-// Secret implements [policy.Secrets].
-func (s *secretsHere) Secret(ctx context.Context, name string) (value []byte, ok bool, err error) {
-	if value, ok, err = (starling.EnvSecrets{}).Secret(ctx, name); ok {
-		return value, ok, err
-	}
-	s.missing = append(s.missing, name)
-	return []byte("NotTheValueOf" + strings.ReplaceAll(name, "_", "")), true, nil
-}
-
-// newExplanation decides about a request as a run does, and explains the decision.
-func newExplanation(ctx context.Context, operator, tenant *policy.Policy, request *egress.Request, access egress.Access, tool string) explanationDocument {
-	r := policy.Request{Access: access, Tool: tool, Bytes: uint64(len(request.Text()))}
-	d := policy.Decide(operator, tenant, r, nil)
-	doc := explanationDocument{Tool: tool, Request: r.Method + " " + access.Origin() + r.Path}
-	secrets := &secretsHere{}
-	ctx = policy.WithAsker(ctx, func(context.Context, policy.Question) (string, error) { return policy.Accept, nil })
-	live := egress.New(egress.Config{Authorize: policy.NewRun(operator, tenant, secrets).Exchange(tool, int(r.Bytes))})
-	refused := live.Check(ctx, request)
-	doc.Allowed = refused == nil
-	for _, at := range access.Secrets {
-		if slices.Contains(secrets.missing, at.Name) {
-			doc.Caution = "The value of " + at.Name + " was not checked: STARLING_SECRET_" + at.Name + " is not set here."
-		}
-	}
-	for _, v := range d.Verdicts {
-		p := map[string]*policy.Policy{policy.Operator: operator, policy.Tenant: tenant}[v.Side]
-		one := verdictOnPolicy{
-			Side: v.Side, File: p.File, Digest: hex.EncodeToString(v.Policy), Allowed: v.Denied == "", Line: int(v.Line), Rule: v.Rule, Reason: v.Denied,
-		}
-		if one.Allowed {
-			one.Text = p.Network[v.Rule-1].String()
-		}
-		doc.Verdicts = append(doc.Verdicts, one)
-	}
-	doc.Verdicts[len(doc.Verdicts)-1].Line = d.Line
-	if why := egress.RefusedAddress(r.Host, true); why != "" { // whatever the policies say
-		doc.Address = fmt.Sprintf("%s is an address that no policy can allow (%s)", r.Host, why)
-		return doc
-	}
-	if bad, ok := errors.AsType[*egress.Error](refused); ok && d.Allowed() {
-		if doc.Refused = bad.Text; !d.Grant.Private && egress.RefusedAddress(r.Host, false) != "" {
-			doc.Address, doc.Refused = r.Host+" is a private address, and not every rule says private: true", ""
-		}
-		return doc
-	}
-	if !doc.Allowed && len(r.Access.Secrets) == 0 && policy.NamesTool(operator, tenant, r.Tool) {
-		rule := policy.RuleFor(r)
-		doc.Suggest = rule.YAML()
-		if len(rule.Paths) == 0 {
-			doc.Caution = "It allows all paths: this one could be read in two ways, and is matched by no pattern."
-		}
-	}
-	return doc
-}
-
-func (a *app) policyExplain(doc explanationDocument) error {
+func (a *app) policyExplain(doc policy.Explanation) error {
 	code := exitOK
 	if !doc.Allowed {
 		code = exitRefused

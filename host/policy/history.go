@@ -174,6 +174,26 @@ type Refusal struct {
 	Decision Decision
 }
 
+// RefusalDocument is a refusal as JSON.
+type RefusalDocument struct {
+	RunID   string `json:"run_id"`
+	Seq     uint64 `json:"seq"`
+	Tool    string `json:"tool"`
+	Request string `json:"request,omitempty"`
+	Line    int    `json:"line"`
+	Reason  string `json:"reason"`
+}
+
+// Document returns the document of a refusal in a run.
+func (r Refusal) Document(runID string) RefusalDocument {
+	last := r.Decision.Verdicts[len(r.Decision.Verdicts)-1]
+	doc := RefusalDocument{RunID: runID, Seq: r.Use.Seq, Tool: r.Use.Tool, Line: r.Decision.Line, Reason: last.Denied}
+	if q := r.Use.Request; q != nil {
+		doc.Request = q.Method + " " + q.Access.Origin() + q.Path
+	}
+	return doc
+}
+
 // Test returns the actions of a recorded run that the policies would have refused. Refused actions do not count
 // towards later decisions. Private addresses are not checked, because the log does not show them.
 func Test(operator, tenant *Policy, events []event.Event) ([]Refusal, error) {

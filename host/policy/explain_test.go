@@ -1,4 +1,4 @@
-package main
+package policy
 
 import (
 	"context"
@@ -11,22 +11,27 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/egress"
 )
+
+// listed has the secrets that it lists.
+type listed map[string]string
+
+// Secret implements [Secrets].
+func (l listed) Secret(_ context.Context, name string) ([]byte, bool, error) {
+	value, ok := l[name]
+	return []byte(value), ok, nil
+}
 
 // TestExplainDecidesAsARunDoes compares explain with what a client does with the same request, for
 // policies and requests that are made up.
 func TestExplainDecidesAsARunDoes(t *testing.T) {
-	t.Setenv("STARLING_SECRET_LONG", "correct-horse-battery")
-	t.Setenv("STARLING_SECRET_SHORT", "hush")
-	t.Setenv("STARLING_SECRET_WIDE", "pässwörd-pässwörd")
+	keeper := listed{"LONG": "correct-horse-battery", "SHORT": "hush", "WIDE": "pässwörd-pässwörd"}
 	counts := map[bool]int{}
 	check := func(t *rapid.T) {
 		pick := func(what string, all ...string) string { return rapid.SampledFrom(all).Draw(t, what) }
-		file := func(side string) *policy.Policy {
+		file := func(side string) *Policy {
 			rule := "{host: " + pick("host", "a.test", ".test", "127.0.0.1", "'[::1]'", "'*'", "169.254.169.254")
 			for _, key := range []string{"schemes: [http, https]", "ports: [1, 443]", "methods: [GET, POST]", "paths: [/v1/**]", "max_bytes: 300", "max_request: 20", "headers: [X-Plan]"} {
 				if rapid.Bool().Draw(t, key) {
@@ -44,13 +49,13 @@ func TestExplainDecidesAsARunDoes(t *testing.T) {
 					text += fmt.Sprintf("  - {name: %s, audience: [%s], %s}\n", name, pick("audience", "a.test", "127.0.0.1", "'127.0.0.1:1'", ".test"), pick("place", "header: X-Key", "query: key", "body: true"))
 				}
 			}
-			p, err := policy.Parse(side, []byte(text))
+			p, err := Parse(side, []byte(text))
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)
 			}
 			return p
 		}
-		operator, tenant := file("operator"), (*policy.Policy)(nil)
+		operator, tenant := file("operator"), (*Policy)(nil)
 		if rapid.Bool().Draw(t, "two sides") {
 			tenant = file("tenant")
 		}
@@ -71,25 +76,23 @@ func TestExplainDecidesAsARunDoes(t *testing.T) {
 		if pick("odd header", "none", "some") == "some" {
 			r.Header["X-Original-Url"] = []string{"/admin"}
 		}
-		ctx := policy.WithAsker(t.Context(), func(context.Context, policy.Question) (string, error) { return policy.Accept, nil })
+		ctx := WithAsker(t.Context(), func(context.Context, Question) (string, error) { return Accept, nil })
 		live := egress.New(egress.Config{
-			Authorize: policy.NewRun(operator, tenant, starling.EnvSecrets{}).Exchange("shop", len(r.Text())),
+			Authorize: NewRun(operator, tenant, keeper).Exchange("shop", len(r.Text())),
 			Resolve:   func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no network here") },
 		})
 		_, err := live.Do(ctx, r, "") // nothing answers at port 1
 		var refused *egress.Error
 		allowed := !errors.As(err, &refused) || refused.Status != abi.StatusDenied && refused.Status != abi.StatusMalformed && refused.Status != abi.StatusTooLarge
-		access, err := r.Access()
+		doc, err := Explain(t.Context(), operator, tenant, keeper, r, "shop")
 		if err != nil {
 			if allowed {
 				t.Fatalf("explain refuses %+v as no request", r)
 			}
 			return
 		}
-		doc := newExplanation(t.Context(), operator, tenant, r, access, "shop")
 		counts[doc.Allowed]++
-		unset := doc.Caution != "" && strings.Contains(doc.Caution, "not set here")
-		if doc.Allowed != allowed && !unset {
+		if doc.Allowed != allowed && len(doc.Missing) == 0 {
 			t.Fatalf("explain says %+v; the run: %v, %v", doc, allowed, refused)
 		}
 		if !doc.Allowed && doc.Address == "" && doc.Refused == "" && doc.Verdicts[len(doc.Verdicts)-1].Allowed {
