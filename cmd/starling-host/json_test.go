@@ -118,7 +118,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"verify receipts":          receiptReport{},
 		"prune":                    pruneDocument{},
 		"tool describe":            moduleDocument{},
-		"tool check":               certificate{},
+		"tool check":               starling.Certificate{},
 		"tool test":                toolcase.Verdict{},
 		"tool test --record":       writtenDocument{},
 		"tool bench":               benchDocument{},
