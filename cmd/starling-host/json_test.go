@@ -117,7 +117,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"verify a proof":           proofReport{},
 		"verify receipts":          receiptReport{},
 		"prune":                    pruneDocument{},
-		"tool describe":            moduleDocument{},
+		"tool describe":            starling.ModuleDocument{},
 		"tool check":               starling.Certificate{},
 		"tool test":                toolcase.Verdict{},
 		"tool test --record":       writtenDocument{},

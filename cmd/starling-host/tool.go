@@ -41,43 +41,17 @@ func (a *app) toolCommand() *cobra.Command {
 }
 
 // examine loads a module and describes it. Nothing is recorded.
-func (a *app) examine(ctx context.Context, ref string, f artifact.Finder) (guest.Source, moduleDocument, error) {
+func (a *app) examine(ctx context.Context, ref string, f artifact.Finder) (guest.Source, starling.ModuleDocument, error) {
 	db := starling.Over(nil, starling.Options{Finder: f, Engine: starling.EngineOptions{Warn: a.warn}})
 	defer db.Close()
 	m, err := db.LoadModule(ctx, ref, starling.ToolOptions{})
 	if err != nil {
-		return guest.Source{}, moduleDocument{}, err
+		return guest.Source{}, starling.ModuleDocument{}, err
 	}
-	doc := moduleDocument{
-		moduleBytes: moduleBytes{m.Source.Source, m.Digest().String(), len(m.Source.Wasm)},
-		ABI:         m.ABI(), Imports: append([]string{}, m.Imports()...),
-		Component: guest.ComponentOf(m.Source.Wasm), Interpreter: guest.InterpreterOf(m.Source.Wasm),
-	}
-	for _, t := range m.Tools() {
-		doc.Tools = append(doc.Tools, guest.NewToolDocument(t.Describe()))
-	}
-	return m.Source, doc, nil
+	return m.Source, m.Document(), nil
 }
 
-// moduleDocument is the output of "tool describe -o json".
-type moduleDocument struct {
-	moduleBytes
-	ABI     string               `json:"abi"`
-	Imports []string             `json:"imports"`
-	Tools   []guest.ToolDocument `json:"tools"`
-
-	Component   *guest.Provenance  `json:"component,omitempty"`
-	Interpreter *guest.Interpreter `json:"interpreter,omitempty"`
-}
-
-// moduleBytes identifies a module.
-type moduleBytes struct {
-	Source string `json:"source"`
-	Digest string `json:"digest"`
-	Size   int    `json:"size"`
-}
-
-func (a *app) printModule(doc moduleDocument) {
+func (a *app) printModule(doc starling.ModuleDocument) {
 	for _, t := range doc.Tools {
 		a.printTool(t)
 		a.stdout.Printf("\n")

@@ -3,19 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/artifact"
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
-	"github.com/starling-host/starling/runtime/agent"
 )
 
 const toolDiffHelp = `Compare two versions of a tool: imports, tools, descriptions, schemas, requested hosts
@@ -53,27 +47,11 @@ func (a *app) toolDiffCommand() *cobra.Command {
 
 // diffDocument is the output of "tool diff -o json".
 type diffDocument struct {
-	Same    bool        `json:"same"`
-	Old     moduleBytes `json:"old"`
-	New     moduleBytes `json:"new"`
-	Changes []change    `json:"changes"`
-	Runs    *diffRuns   `json:"runs,omitempty"` // without --db there are none
-}
-
-// change is something that one of the two lacks, or has otherwise.
-type change struct {
-	What string `json:"what"`
-	Tool string `json:"tool,omitempty"`
-	Old  string `json:"old,omitempty"`
-	New  string `json:"new,omitempty"`
-}
-
-type diffRuns struct {
-	Same    int                    `json:"same"`
-	Skipped int                    `json:"skipped"` // they use other modules, too
-	Differ  []agent.ReplayDocument `json:"differ"`
-
-	differ []starling.Verdict
+	Same    bool                    `json:"same"`
+	Old     starling.ModuleBytes    `json:"old"`
+	New     starling.ModuleBytes    `json:"new"`
+	Changes []starling.Change       `json:"changes"`
+	Runs    *starling.RunDifference `json:"runs,omitempty"` // without --db there are none
 }
 
 func (a *app) toolDiff(ctx context.Context, old, new string, f diffFlags) error {
@@ -85,13 +63,20 @@ func (a *app) toolDiff(ctx context.Context, old, new string, f diffFlags) error 
 	if err != nil {
 		return err
 	}
-	doc := diffDocument{Old: from.moduleBytes, New: to.moduleBytes, Changes: changesOf(from, to)}
+	doc := diffDocument{Old: from.ModuleBytes, New: to.ModuleBytes, Changes: from.Changes(to)}
 	doc.Same = len(doc.Changes) == 0
 	if f.database != "" {
-		if doc.Runs, err = a.diffRuns(ctx, from.Digest, new, f); err != nil {
+		log, err := f.read.open(ctx, f.database)
+		if err != nil {
 			return err
 		}
-		doc.Same = doc.Same && len(doc.Runs.differ) == 0
+		defer log.Close()
+		db := starling.Over(log, starling.Options{})
+		defer db.Close()
+		if doc.Runs, err = db.DiffRuns(ctx, from.Digest, starling.ReplayOptions{Module: new, Engine: starling.EngineOptions{Warn: a.warn}}); err != nil {
+			return err
+		}
+		doc.Same = doc.Same && len(doc.Runs.Differ) == 0
 	}
 	code := exitOK
 	if !doc.Same {
@@ -128,102 +113,7 @@ func (a *app) printDiff(doc diffDocument) {
 		a.stdout.Printf("; %d with other modules left out", r.Skipped)
 	}
 	a.stdout.Printf("\n")
-	for _, v := range r.differ {
+	for _, v := range r.Verdicts {
 		a.explainVerdict(v)
 	}
-}
-
-// changesOf compares what two modules say of themselves.
-func changesOf(from, to moduleDocument) []change {
-	all := []change{}
-	compare := func(tool, what, old, new string) {
-		if old != new {
-			all = append(all, change{what, tool, old, new})
-		}
-	}
-	missing := func(in, of []string) string {
-		return listOr(slices.DeleteFunc(slices.Clone(in), func(name string) bool { return slices.Contains(of, name) }), "")
-	}
-	compare("", "abi", from.ABI, to.ABI)
-	compare("", "imports", missing(from.Imports, to.Imports), missing(to.Imports, from.Imports))
-	limits := func(l abi.Limits) string {
-		return fmt.Sprintf("fuel %d, memory %d, timeout %dms", l.Fuel, l.MemoryBytes, l.TimeoutMs)
-	}
-	byName := func(tools []guest.ToolDocument, name string) int {
-		return slices.IndexFunc(tools, func(t guest.ToolDocument) bool { return t.Name == name })
-	}
-	for _, t := range from.Tools {
-		i := byName(to.Tools, t.Name)
-		if i < 0 {
-			all = append(all, change{What: "removed", Tool: t.Name, Old: t.Description})
-			continue
-		}
-		u := to.Tools[i]
-		compare(t.Name, "description", t.Description, u.Description)
-		compare(t.Name, "input", canonical(t.InputSchema), canonical(u.InputSchema))
-		compare(t.Name, "output", canonical(t.OutputSchema), canonical(u.OutputSchema))
-		compare(t.Name, "hosts", missing(t.Effects, u.Effects), missing(u.Effects, t.Effects))
-		compare(t.Name, "repeat", fmt.Sprint(t.Idempotent), fmt.Sprint(u.Idempotent))
-		compare(t.Name, "limits", limits(t.Limits), limits(u.Limits))
-	}
-	for _, u := range to.Tools {
-		if byName(from.Tools, u.Name) < 0 {
-			all = append(all, change{What: "added", Tool: u.Name, New: u.Description})
-		}
-	}
-	return all
-}
-
-// canonical is a schema without differences in spelling.
-func canonical(schema []byte) string {
-	if doc, err := canon.JSON(schema); err == nil {
-		return string(doc)
-	}
-	return string(schema)
-}
-
-// diffRuns executes the runs of a module again with another one, and returns those that differ.
-func (a *app) diffRuns(ctx context.Context, digest, new string, f diffFlags) (*diffRuns, error) {
-	log, err := f.read.open(ctx, f.database)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	db := starling.Over(log, starling.Options{})
-	defer db.Close()
-	ids, err := db.RunIDs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	made := &diffRuns{Differ: []agent.ReplayDocument{}}
-	var of []string
-	for _, id := range ids {
-		for first, err := range log.Events(ctx, id, 0) {
-			if err != nil {
-				return nil, err
-			}
-			used, err := first.Modules()
-			switch others := slices.DeleteFunc(slices.Clone(used), func(d canon.Hash) bool { return d.String() == digest }); {
-			case err != nil || len(others) == len(used): // of other tools
-			case len(others) > 0:
-				made.Skipped++
-			default:
-				of = append(of, id)
-			}
-			break
-		}
-	}
-	r, err := db.Replayer(ctx, starling.ReplayOptions{Module: new, Engine: starling.EngineOptions{Warn: a.warn}})
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return made, r.ReplayAll(ctx, of, func(v starling.Verdict) error {
-		if v.Identical() {
-			made.Same++
-		} else {
-			made.differ, made.Differ = append(made.differ, v), append(made.Differ, v.Document())
-		}
-		return nil
-	})
 }

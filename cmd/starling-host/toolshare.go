@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -95,7 +92,7 @@ func (a *app) pushCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			about, err := annotationsOf(doc, source.Name)
+			about, err := doc.Annotations(source.Name)
 			if err != nil {
 				return err
 			}
@@ -108,34 +105,6 @@ func (a *app) pushCommand() *cobra.Command {
 	}
 	a.registryFlags(cmd, &f)
 	return cmd
-}
-
-// annotationsOf describes a module in the annotations of its artefact. They are information: what
-// a host enforces is in the module.
-func annotationsOf(doc moduleDocument, name string) (map[string]string, error) {
-	const own = "com.github.starling-host."
-	var about []string
-	tools, hosts, limits := []string{}, []string{}, map[string]any{}
-	for _, t := range doc.Tools {
-		tools, hosts = append(tools, t.Name), append(hosts, t.Effects...)
-		about = append(about, t.Description)
-		if t.Limits.Fuel > 0 || t.Limits.MemoryBytes > 0 || t.Limits.TimeoutMs > 0 {
-			limits[t.Name] = t.Limits
-		}
-	}
-	slices.Sort(hosts)
-	all := map[string]string{
-		"org.opencontainers.image.title": name, "org.opencontainers.image.description": display.Clip(strings.Join(about, " "), 1000),
-		own + "module": "blake3:" + doc.Digest, own + "abi": doc.ABI,
-	}
-	for key, value := range map[string]any{"tools": tools, "hosts": slices.Compact(hosts), "limits": limits} {
-		text, err := json.Marshal(value)
-		if err != nil {
-			return nil, err
-		}
-		all[own+key] = string(text)
-	}
-	return all, nil
 }
 
 func (a *app) pullCommand() *cobra.Command {
