@@ -15,15 +15,16 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
 // command returns a WASI command with that code.
-func command(code *wasmtest.Asm) []byte {
+func command(code *wasm.Asm) []byte {
 	return (&wasmtest.Module{
 		Memory:  wasmtest.Pages(1),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
 		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: code}},
 	}).Bytes()
 }
@@ -42,7 +43,7 @@ func TestErrorsOfOpenSayWhetherToTryAgain(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := db.LoadBytes(t.Context(), "command", command(new(wasmtest.Asm)), starling.ToolOptions{}); !errors.Is(err, eventlog.ErrLogClosed) {
+	if _, err := db.LoadBytes(t.Context(), "command", command(new(wasm.Asm)), starling.ToolOptions{}); !errors.Is(err, eventlog.ErrLogClosed) {
 		t.Errorf("Load after Close: %v", err)
 	}
 	if _, err := db.Runs(t.Context(), eventlog.RunPageOptions{}); !errors.Is(err, eventlog.ErrLogClosed) {
@@ -58,7 +59,7 @@ func TestErrorsOfOpenSayWhetherToTryAgain(t *testing.T) {
 func TestADeadlineOfACallIsTheDeadlineOfItsContext(t *testing.T) {
 	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "starling.db"), starling.Options{}))
 	defer db.Close()
-	endless := new(wasmtest.Asm).Block(wasmtest.OpLoop, wasmtest.BlockEmpty).Index(wasmtest.OpBr, 0).Op(wasmtest.OpEnd)
+	endless := new(wasm.Asm).Block(wasm.OpLoop, wasm.BlockEmpty).Index(wasm.OpBr, 0).Op(wasm.OpEnd)
 	forever := starling.Must(db.LoadBytes(t.Context(), "forever", command(endless), starling.ToolOptions{Limits: sandbox.Limits{Fuel: 1 << 50}}))
 	for patience := 50 * time.Millisecond; ; patience *= 2 { // a slow machine may not begin the call within the first ones
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

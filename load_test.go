@@ -11,7 +11,8 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // TestAPolicyLeavesTheDepthToTheEngine: an interpreter nests fewer calls than a compiler. With
@@ -23,8 +24,8 @@ func TestAPolicyLeavesTheDepthToTheEngine(t *testing.T) {
 	}
 	command := (&wasmtest.Module{
 		Memory:  wasmtest.Pages(1),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
-		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm)}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm)}},
 	}).Bytes()
 	db := starling.Over(nil, starling.Options{Engine: starling.EngineOptions{Kind: starling.Interpreter}})
 	defer db.Close()

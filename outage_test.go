@@ -17,7 +17,8 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // errAway is what a database says that cannot be reached. No package knows it.
@@ -137,8 +138,8 @@ func recorded(t *testing.T) (db store.Database, key *seal.Key) {
 	tools := starling.Must(starling.Open(t.Context(), path, starling.Options{}))
 	command := (&wasmtest.Module{
 		Memory:  wasmtest.Pages(1),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
-		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm)}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm)}},
 	}).Bytes()
 	tool := starling.Must(tools.LoadBytes(t.Context(), "command", command, starling.ToolOptions{}))
 	key = starling.Must(seal.NewKey("example.com/log"))

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/internal/pgtest"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // TestAPostgresOutageIsNoVerdict takes the server away while runs are checked and replayed, and
@@ -25,7 +25,7 @@ func TestAPostgresOutageIsNoVerdict(t *testing.T) {
 	starling.Must(store.OpenServer(t.Context(), address, store.ServerOptions{AutoMigrate: true})).Close()
 	db := starling.Must(starling.Open(t.Context(), address, starling.Options{Engine: starling.EngineOptions{Kind: starling.Interpreter}}))
 	defer db.Close()
-	tool := starling.Must(db.LoadBytes(t.Context(), "command", command(new(wasmtest.Asm)), starling.ToolOptions{}))
+	tool := starling.Must(db.LoadBytes(t.Context(), "command", command(new(wasm.Asm)), starling.ToolOptions{}))
 	for range 3 {
 		if run, err := tool.Call(t.Context(), "{}"); run == nil { // which fails, as the command writes nothing
 			t.Fatal(err)

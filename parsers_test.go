@@ -56,7 +56,7 @@ var parsers = map[string][]string{
 
 // byHand are the packages that parse without a library. Each exported function of theirs that takes
 // bytes is a parser, unless it appends to them.
-var byHand = []string{"host/internal/component", "host/internal/interp", "host/internal/rewrite", "host/internal/source", "host/internal/wasm"}
+var byHand = []string{"host/internal/component", "host/internal/interp", "host/internal/rewrite", "host/internal/source", "internal/wasm"}
 
 // reading is a group of functions that parse without a budget.
 type reading struct {
@@ -374,5 +374,5 @@ var withoutBudget = []reading{
 	{"a service that the operator configured", "At most some KiB of an answer are read", `
 		serve.Cosign serve.File.Ready serve.ServeWitness serve.otlpClient.post`},
 	{"modules", "It compares the first eight bytes, reads the frame of at most 1,012 sections and searches one of them, or makes a reader that its caller charges; an interpreter's own section has at most 4 KiB", `
-		host/internal/component.Needed host/internal/interp.Of host/internal/wasm.IsComponent host/internal/wasm.NewReader host/internal/wasm.Split`},
+		host/internal/component.Needed host/internal/interp.Of internal/wasm.IsComponent internal/wasm.NewReader internal/wasm.Split`},
 }

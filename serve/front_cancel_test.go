@@ -11,18 +11,19 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // spinning is a module whose tool never returns.
 func spinning() []byte {
 	const describeAt, about = 1 << 10, `{"tools":[{"name":"spin","description":"It turns.","input_schema":{"type":"object"}}]}`
 	return (&wasmtest.Module{
-		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
 		Data: []wasmtest.Data{{Offset: describeAt, Bytes: about}},
 		Funcs: []wasmtest.Func{
-			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasmtest.Asm).I32(64 << 10)},
-			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: new(wasmtest.Asm).I64(describeAt<<32 | int64(len(about)))},
+			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasm.Asm).I32(64 << 10)},
+			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: new(wasm.Asm).I64(describeAt<<32 | int64(len(about)))},
 			{Export: "starling_execute", Type: wasmtest.Type("ii:I"), Code: wasmtest.Forever()},
 		},
 	}).Bytes()

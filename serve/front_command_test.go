@@ -4,7 +4,8 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // TestACommandIsATool: a WASI command takes any document, so an assistant, who sends
@@ -31,12 +32,12 @@ func TestACommandIsATool(t *testing.T) {
 func repeating() []byte {
 	const area, length, wrote = 16, 20, 32 // an area of the text, the length in it, and a count that nobody needs
 	stream := wasmtest.Type("iiii:i")
-	code := new(wasmtest.Asm)
-	code.I32(0).I32(area).I32(1).I32(length).Index(wasmtest.OpCall, 0).Op(wasmtest.OpDrop)
-	code.I32(1).I32(area).I32(1).I32(wrote).Index(wasmtest.OpCall, 1).Op(wasmtest.OpDrop)
+	code := new(wasm.Asm)
+	code.I32(0).I32(area).I32(1).I32(length).Index(wasm.OpCall, 0).Op(wasm.OpDrop)
+	code.I32(1).I32(area).I32(1).I32(wrote).Index(wasm.OpCall, 1).Op(wasm.OpDrop)
 	return (&wasmtest.Module{
 		Imports: []wasmtest.Import{{Module: abi.WASIModule, Name: "fd_read", Type: stream}, {Module: abi.WASIModule, Name: "fd_write", Type: stream}},
-		Memory:  wasmtest.Pages(1), Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Memory:  wasmtest.Pages(1), Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
 		Data:  []wasmtest.Data{{Offset: area, Bytes: "\x00\x04\x00\x00\x00\x04\x00\x00"}}, // 1,024 bytes at 1,024
 		Funcs: []wasmtest.Func{{Export: abi.ExportStart, Type: wasmtest.Type(":"), Code: code}},
 	}).Bytes()

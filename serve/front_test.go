@@ -23,7 +23,8 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -156,14 +157,14 @@ func saying(name, answer string) []byte {
 	const describeAt, answerAt, inputAt = 1 << 10, 8 << 10, 64 << 10
 	about := fmt.Sprintf(`{"tools":[{"name":%q,"description":"It says %s.","input_schema":{"type":"object","additionalProperties":false}}]}`, name, answer)
 	says := fmt.Sprintf(`{"output":%q}`, answer)
-	packed := func(at int, text string) *wasmtest.Asm {
-		return new(wasmtest.Asm).I64(int64(at)<<32 | int64(len(text)))
+	packed := func(at int, text string) *wasm.Asm {
+		return new(wasm.Asm).I64(int64(at)<<32 | int64(len(text)))
 	}
 	return (&wasmtest.Module{
-		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
 		Data: []wasmtest.Data{{Offset: describeAt, Bytes: about}, {Offset: answerAt, Bytes: says}},
 		Funcs: []wasmtest.Func{
-			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasmtest.Asm).I32(inputAt)},
+			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasm.Asm).I32(inputAt)},
 			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: packed(describeAt, about)},
 			{Export: "starling_execute", Type: wasmtest.Type("ii:I"), Code: packed(answerAt, says)},
 		},

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 

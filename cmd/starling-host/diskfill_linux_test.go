@@ -17,7 +17,8 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // smallDisk mounts a file system of that size, and makes a crowd whose host has all its files
@@ -46,9 +47,9 @@ func padded(size int) []byte {
 	return (&wasmtest.Module{
 		Imports: []wasmtest.Import{{Module: abi.WASIModule, Name: "fd_write", Type: wasmtest.Type("iiii:i")}},
 		Memory:  wasmtest.Pages(64),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
-		Funcs: []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm).
-			I32(1).I32(0).I32(1).I32(16).Index(wasmtest.OpCall, 0).Op(wasmtest.OpDrop)}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+		Funcs: []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm).
+			I32(1).I32(0).I32(1).I32(16).Index(wasm.OpCall, 0).Op(wasm.OpDrop)}},
 		Data: []wasmtest.Data{{Bytes: "\x08\x00\x00\x00\x01\x00\x00\x001"}, {Offset: 1 << 16, Bytes: string(filler)}},
 	}).Bytes()
 }

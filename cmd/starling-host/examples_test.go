@@ -15,9 +15,10 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/internal/ocitest"
 	"github.com/starling-host/starling/internal/terminal"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // servers are the commands that go on until they are stopped, and those about the queue of
@@ -102,8 +103,8 @@ func exampleFolder(t *testing.T) string {
 	}
 	program := (&wasmtest.Module{
 		Memory:  wasmtest.Pages(1),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
-		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm)}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm)}},
 	}).Bytes()
 	if err := os.WriteFile(filepath.Join(dir, "gojq.wasm"), program, 0o600); err != nil {
 		t.Fatal(err)

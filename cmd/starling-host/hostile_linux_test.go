@@ -27,8 +27,9 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/internal/terminal"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/serve"
 )
 
@@ -424,14 +425,14 @@ func (h *hostileFiles) writeTexts(t *testing.T) {
 // commandModule is a command that writes hostile text to standard error and a result to
 // standard output, and ends with a code.
 func commandModule(result string, code int32) []byte {
-	write := func(asm *wasmtest.Asm, fd, at int32) {
-		asm.I32(fd).I32(at).I32(1).I32(0).Index(wasmtest.OpCall, 0).Op(wasmtest.OpDrop)
+	write := func(asm *wasm.Asm, fd, at int32) {
+		asm.I32(fd).I32(at).I32(1).I32(0).Index(wasm.OpCall, 0).Op(wasm.OpDrop)
 	}
-	asm := new(wasmtest.Asm)
+	asm := new(wasm.Asm)
 	write(asm, 2, 16)
 	write(asm, 1, 24)
 	if code != 0 {
-		asm.I32(code).Index(wasmtest.OpCall, 1)
+		asm.I32(code).Index(wasm.OpCall, 1)
 	}
 	const texts = 64
 	vector := func(at, n int) string {
@@ -440,7 +441,7 @@ func commandModule(result string, code int32) []byte {
 	return (&wasmtest.Module{
 		Imports: []wasmtest.Import{{Module: abi.WASIModule, Name: "fd_write", Type: wasmtest.Type("iiii:i")}, {Module: abi.WASIModule, Name: "proc_exit", Type: wasmtest.Type("i:")}},
 		Memory:  wasmtest.Pages(1),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
 		Funcs:   []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: asm}},
 		Data: []wasmtest.Data{
 			{Offset: 16, Bytes: vector(texts, len(hostileBytes)) + vector(texts+len(hostileBytes), len(result))},

@@ -24,7 +24,7 @@ import (
 	"modernc.org/libc"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/starling-host/starling/host/hostiletest"
+	"github.com/starling-host/starling/internal/hostiletest"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

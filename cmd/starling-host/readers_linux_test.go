@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/internal/fairtest"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // Breakpoint is a place, or a piece of memory, at which motions end.

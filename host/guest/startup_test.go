@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/guest"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/runtime/tool"
 )
 

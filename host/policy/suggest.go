@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // end is the expected end of a hand-built guest.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 func TestAGoCommandReadsItsInputAndWritesItsOutput(t *testing.T) {

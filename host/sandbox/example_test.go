@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // fixed is a world that always answers the same.

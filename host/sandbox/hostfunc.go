@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // hostFunc is one function that a guest may import. Its type is the gate's

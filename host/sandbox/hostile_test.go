@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/hostiletest"
+	"github.com/starling-host/starling/internal/hostiletest"
 )
 
 // hostileLimits make every attack end soon, by whatever it runs into.

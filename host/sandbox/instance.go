@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // instance is a module in memory. It serves one call at a time, and is reset to the

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // TestTooDeepIsNotDecided makes a guest nest more calls than the stack of this engine

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/machine"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // workFor is a call of the Go guest that does a bit of everything.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/starling-host/starling/host/hostiletest"
+	"github.com/starling-host/starling/internal/hostiletest"
 	"github.com/starling-host/starling/internal/qemutest"
 )
 

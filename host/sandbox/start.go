@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox/internal/image"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 )
 

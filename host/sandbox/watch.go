@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // Observers receive what the calls of an engine do. Nil ones receive nothing.

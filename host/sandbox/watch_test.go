@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/hostiletest"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/hostiletest"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // tally is a profiler that adds up.

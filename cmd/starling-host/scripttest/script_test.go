@@ -23,9 +23,10 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 func TestMain(m *testing.M) {
@@ -182,9 +183,9 @@ var handmadeModules = map[string]func() []byte{
 		m := &wasmtest.Module{
 			Imports: []wasmtest.Import{{Module: "wasi_snapshot_preview1", Name: "fd_write", Type: wasmtest.Type("iiii:i")}},
 			Memory:  wasmtest.Pages(1),
-			Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
-			Funcs: []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm).
-				I32(1).I32(0).I32(1).I32(16).Index(wasmtest.OpCall, 0).Op(wasmtest.OpDrop)}},
+			Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
+			Funcs: []wasmtest.Func{{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm).
+				I32(1).I32(0).I32(1).I32(16).Index(wasm.OpCall, 0).Op(wasm.OpDrop)}},
 			Data: []wasmtest.Data{{Bytes: "\x08\x00\x00\x00\x05\x00\x00\x00hello"}},
 		}
 		return m.Bytes()
@@ -193,31 +194,31 @@ var handmadeModules = map[string]func() []byte{
 		const said = `{"tools":[{"name":"both","description":"It has a _start as well.","input_schema":{"type":"object"}}]}`
 		m := guestModule(1)
 		m.Data = []wasmtest.Data{{Offset: 1024, Bytes: said}}
-		m.Funcs[1].Code = new(wasmtest.Asm).I64(1024<<32 | int64(len(said)))
-		m.Funcs = append(m.Funcs, wasmtest.Func{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasmtest.Asm)})
+		m.Funcs[1].Code = new(wasm.Asm).I64(1024<<32 | int64(len(said)))
+		m.Funcs = append(m.Funcs, wasmtest.Func{Export: "_start", Type: wasmtest.Type(":"), Code: new(wasm.Asm)})
 		return m.Bytes()
 	},
 	"four-gib": func() []byte { return guestModule(65536).Bytes() },
 	"trapping-start": func() []byte {
 		m := guestModule(1)
 		m.Start = new(uint32(len(m.Funcs)))
-		m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Code: new(wasmtest.Asm).Op(wasmtest.OpUnreachable)})
+		m.Funcs = append(m.Funcs, wasmtest.Func{Type: wasmtest.Type(":"), Code: new(wasm.Asm).Op(wasm.OpUnreachable)})
 		return m.Bytes()
 	},
 }
 
 // guestModule has the exports of a tool, which all return zero.
 func guestModule(pages uint32) *wasmtest.Module {
-	zero := func(export, letters string, code *wasmtest.Asm) wasmtest.Func {
+	zero := func(export, letters string, code *wasm.Asm) wasmtest.Func {
 		return wasmtest.Func{Export: export, Type: wasmtest.Type(letters), Code: code}
 	}
 	return &wasmtest.Module{
 		Memory:  wasmtest.Pages(pages),
-		Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
 		Funcs: []wasmtest.Func{
-			zero("starling_alloc", "i:i", new(wasmtest.Asm).I32(0)),
-			zero("starling_describe", ":I", new(wasmtest.Asm).I64(0)),
-			zero("starling_execute", "ii:I", new(wasmtest.Asm).I64(0)),
+			zero("starling_alloc", "i:i", new(wasm.Asm).I32(0)),
+			zero("starling_describe", ":I", new(wasm.Asm).I64(0)),
+			zero("starling_execute", "ii:I", new(wasm.Asm).I64(0)),
 		},
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 )
 

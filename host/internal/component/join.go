@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // part is a core module on its way into the joined one.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // pluginHost is the module of the functions that Extism has for its plug-ins.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // stub makes the core function of a canonical definition.

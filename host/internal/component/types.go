@@ -3,7 +3,7 @@ package component
 import (
 	"math"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // kind is the kind of a value type, numbered as the guest side reads it.

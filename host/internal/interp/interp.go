@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 )
 

@@ -7,7 +7,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // The operations. Those with Const in the name have a constant as the last operand.

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"math"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/runtime/config"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/spec"

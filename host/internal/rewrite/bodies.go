@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // bodyScan is the counts of one pass over a function body. Its slices are
 // used again for the next body.

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // The cost table, version [CostTableVersion]. spec/determinism.md is normative
 // and has the reasons; a change here is a new version.

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // The counter is a global, [GlobalFuel]. A function other than a leaf adds to a
 // copy of it in a local, which the engine's compiler can keep in a register: the

@@ -3,8 +3,8 @@ package rewrite
 import (
 	"testing"
 
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // TestTrapHasPaid traps in every possible way, behind blocks that cannot trap

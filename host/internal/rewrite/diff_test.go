@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/internal/work"
 )
 

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // The record of a trapped call names the trap. An engine of JavaScript has one text for a
 // NaN and for a number too large to be truncated, and one for an empty table entry and for

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // features are a module's uses of proposals beyond the first version of
 // WebAssembly, and of floats, which the rewriter treats.

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // fusion keeps comparisons away from a defect of wazero's compiler, version
 // 1.12, on amd64 and arm64. It fuses a conditional jump, a comparison with zero

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // zeroOnTheLeft compares zero with x & y, in every way, and jumps by the

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 func code() *wasm.Asm { return new(wasm.Asm) }

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // Import is a function that a module may import, or does.

@@ -20,8 +20,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/internal/machine"
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/internal/work"
 )
 

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // WebAssembly leaves open which NaN an arithmetic instruction gives, and
 // processors and engines differ. The rewriter makes it the canonical one,

@@ -3,7 +3,7 @@ package rewrite
 import (
 	"sort"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // Offsets relates the instructions of a rewritten module to those of the module as it came. Both

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // enterType is the type of the import [EnterName].
 var enterType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}}

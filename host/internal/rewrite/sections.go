@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"strconv"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // sections replaces the sections that change. Data segments leave the module:

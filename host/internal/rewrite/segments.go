@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // Segments are copied at instantiation, before any fuel is counted, so they
 // must be plain: active, at a constant place, and within bounds. wazero ignores

@@ -1,6 +1,6 @@
 package rewrite
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // A select of floats meets a defect of wazero's compiler, version 1.12, on amd64. It moves
 // the second operand into a register, and the first one over it if the condition holds; but

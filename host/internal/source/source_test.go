@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/internal/treetest"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // compiled returns the module that clang makes of testdata/points.c.

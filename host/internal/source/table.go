@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-host/starling/host/internal/interp"
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/zstd"
 )

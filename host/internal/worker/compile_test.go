@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/runtime/tool"
 )
 

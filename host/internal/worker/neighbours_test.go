@@ -10,10 +10,10 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/scheduler"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
 	"github.com/starling-host/starling/internal/fairtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 const (

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/host/internal/interp"
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/runtime/tool"
 )
 

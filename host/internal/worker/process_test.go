@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/internal/wasm"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // Concurrent calls are told apart, and each gets its own answer.

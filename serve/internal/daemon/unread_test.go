@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
@@ -338,10 +339,10 @@ func (w *world) modules() map[string]string {
 // large is a module with one tool whose schema and answer are long.
 func large(name, schema, answer string) []byte {
 	const at = 1 << 20
-	m := module(name, schema, new(wasmtest.Asm).I64(at<<32|int64(len(answer))))
+	m := module(name, schema, new(wasm.Asm).I64(at<<32|int64(len(answer))))
 	doc := m.Data[0].Bytes
 	m.Memory = wasmtest.Pages(64)
 	m.Data = []wasmtest.Data{{Offset: 512 << 10, Bytes: doc}, {Offset: at, Bytes: answer}}
-	m.Funcs[1].Code = new(wasmtest.Asm).I64(512<<10<<32 | int64(len(doc)))
+	m.Funcs[1].Code = new(wasm.Asm).I64(512<<10<<32 | int64(len(doc)))
 	return m.Bytes()
 }

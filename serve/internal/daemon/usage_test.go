@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/queue"
@@ -20,8 +21,8 @@ func TestUsageIsWhatTheEventsSay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) { c.MaxAttempts = 5 })
 	const answer = `{"output":1}`
-	m := module("clock", `{"type":"object"}`, new(wasmtest.Asm).
-		Index(wasmtest.OpCall, 0).Op(wasmtest.OpDrop).Index(wasmtest.OpCall, 0).Op(wasmtest.OpDrop).I64(answerAt<<32|int64(len(answer))))
+	m := module("clock", `{"type":"object"}`, new(wasm.Asm).
+		Index(wasm.OpCall, 0).Op(wasm.OpDrop).Index(wasm.OpCall, 0).Op(wasm.OpDrop).I64(answerAt<<32|int64(len(answer))))
 	m.Imports = []wasmtest.Import{{Module: "starling:v1", Name: "now", Type: wasmtest.Type(":I")}}
 	m.Data = append(m.Data, wasmtest.Data{Offset: answerAt, Bytes: answer})
 	w.do("alice", "POST", "/api/v1/modules?name=clock", "application/wasm", m.Bytes())

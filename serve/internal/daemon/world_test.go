@@ -13,7 +13,8 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
@@ -180,7 +181,7 @@ var testModules = map[string]func() []byte{
 	},
 	"spin": func() []byte { return spinning() },
 	"large-table": func() []byte {
-		m := module("large", `{"type":"object"}`, new(wasmtest.Asm).I64(0))
+		m := module("large", `{"type":"object"}`, new(wasm.Asm).I64(0))
 		m.Table = wasmtest.Pages(1 << 27)
 		return m.Bytes()
 	},
@@ -197,7 +198,7 @@ const (
 
 // answering is a module with one tool that always gives the same answer.
 func answering(name, schema, answer string) []byte {
-	m := module(name, schema, new(wasmtest.Asm).I64(answerAt<<32|int64(len(answer))))
+	m := module(name, schema, new(wasm.Asm).I64(answerAt<<32|int64(len(answer))))
 	m.Data = append(m.Data, wasmtest.Data{Offset: answerAt, Bytes: answer})
 	return m.Bytes()
 }
@@ -207,7 +208,7 @@ func spinning() []byte {
 	return module("spin", `{"type":"object"}`, wasmtest.Forever()).Bytes()
 }
 
-func module(name, schema string, execute *wasmtest.Asm) *wasmtest.Module {
+func module(name, schema string, execute *wasm.Asm) *wasmtest.Module {
 	doc, err := json.Marshal(map[string]any{"tools": []any{map[string]any{
 		"name": name, "description": "It is for tests.", "input_schema": json.RawMessage(schema),
 	}}})
@@ -215,11 +216,11 @@ func module(name, schema string, execute *wasmtest.Asm) *wasmtest.Module {
 		panic(err)
 	}
 	return &wasmtest.Module{
-		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasmtest.ExternMemory}},
+		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
 		Data: []wasmtest.Data{{Offset: describeAt, Bytes: string(doc)}},
 		Funcs: []wasmtest.Func{
-			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasmtest.Asm).I32(inputAt)},
-			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: new(wasmtest.Asm).I64(describeAt<<32 | int64(len(doc)))},
+			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasm.Asm).I32(inputAt)},
+			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: new(wasm.Asm).I64(describeAt<<32 | int64(len(doc)))},
 			{Export: "starling_execute", Type: wasmtest.Type("ii:I"), Code: execute},
 		},
 	}

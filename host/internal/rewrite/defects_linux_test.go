@@ -1,4 +1,4 @@
-package hostiletest
+package rewrite
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/hostiletest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/tetratelabs/wazero"
 )
@@ -58,7 +58,7 @@ func defects() []defect {
 
 // hostileLoad is a module of the hostile corpus.
 func hostileLoad(name string) []byte {
-	for _, l := range Loads() {
+	for _, l := range hostiletest.Loads() {
 		if l.Name == name {
 			return l.Modules()[0]
 		}
@@ -152,8 +152,8 @@ func TestDefectsOfTheEngine(t *testing.T) {
 // stopped checks that the defect is not met behind the gate: the module is refused,
 // or does no harm as it is rewritten.
 func (d defect) stopped(t *testing.T) {
-	var refusal *rewrite.Refusal
-	result, err := rewrite.Rewrite(work.Trusted(context.Background()), d.module, rewrite.DefaultLimits(), rewrite.Options{})
+	var refusal *Refusal
+	result, err := Rewrite(work.Trusted(context.Background()), d.module, DefaultLimits(), Options{})
 	if errors.As(err, &refusal) {
 		return
 	}

@@ -4,9 +4,8 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // Run is a tool that passes the gate and attacks when its input is an object, such as
@@ -49,10 +48,10 @@ const (
 	fnExtra // the first function that an attack adds
 )
 
-var imports = []struct{ module, name string }{
-	{abi.Version, abi.ImportNow}, {abi.Version, abi.ImportRandom}, {abi.Version, abi.ImportHTTP},
-	{abi.WASIModule, "fd_write"}, {abi.WASIModule, "random_get"}, {abi.WASIModule, "clock_time_get"},
-	{abi.WASIModule, "poll_oneoff"}, {abi.WASIModule, "proc_exit"}, {abi.WASIModule, "sched_yield"},
+var imports = []struct{ module, name, signature string }{
+	{abi.Version, abi.ImportNow, ":I"}, {abi.Version, abi.ImportRandom, ":I"}, {abi.Version, abi.ImportHTTP, "iiii:I"},
+	{abi.WASIModule, "fd_write", "iiii:i"}, {abi.WASIModule, "random_get", "ii:i"}, {abi.WASIModule, "clock_time_get", "iIi:i"},
+	{abi.WASIModule, "poll_oneoff", "iiii:i"}, {abi.WASIModule, "proc_exit", "i:"}, {abi.WASIModule, "sched_yield", ":i"},
 }
 
 const description = `{"tools":[{"name":"hostile","description":"Attacks.","input_schema":{"type":"object"}}]}`
@@ -79,8 +78,7 @@ func tool(attack *wasm.Asm, extra ...wasmtest.Func) *wasmtest.Module {
 		},
 	}
 	for _, im := range imports {
-		t, _ := rewrite.ImportType(im.module, im.name)
-		m.Imports = append(m.Imports, wasmtest.Import{Module: im.module, Name: im.name, Type: t})
+		m.Imports = append(m.Imports, wasmtest.Import{Module: im.module, Name: im.name, Type: wasmtest.Type(im.signature)})
 	}
 	m.Funcs = append(m.Funcs, extra...)
 	return m

@@ -3,7 +3,7 @@ package wasmtest
 import (
 	"encoding/binary"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // Module is a module to build. Its zero value is the empty module.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // operator is an instruction without immediates.

@@ -1,6 +1,6 @@
 package wasmtest
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // push emits code that leaves one more value of type t on the stack, and takes
 // none of those that are there.

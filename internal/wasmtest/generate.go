@@ -3,7 +3,7 @@ package wasmtest
 import (
 	"fmt"
 
-	"github.com/starling-host/starling/host/internal/wasm"
+	"github.com/starling-host/starling/internal/wasm"
 )
 
 // Config configures generated modules. The zero value means no imports, and the engine's

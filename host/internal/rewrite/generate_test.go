@@ -1,14 +1,13 @@
-package wasmtest_test
+package rewrite_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -104,10 +103,4 @@ func TestASeedIsOneModule(t *testing.T) {
 			}
 		}
 	}
-}
-
-func ExampleGenerate() {
-	m, err := wasm.Decode(work.Trusted(context.Background()), wasmtest.Generate([]byte("any bytes"), wasmtest.Config{}))
-	fmt.Println(err, m.Exports[0].Name)
-	// Output: <nil> f0
 }

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // Load is a family of modules that attack the loader.

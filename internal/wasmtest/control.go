@@ -1,6 +1,6 @@
 package wasmtest
 
-import "github.com/starling-host/starling/host/internal/wasm"
+import "github.com/starling-host/starling/internal/wasm"
 
 // statements emits at most n steps, and stops early behind a branch, though
 // seldom at once.

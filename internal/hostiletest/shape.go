@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling/host/internal/wasm"
-	"github.com/starling-host/starling/host/wasmtest"
+	"github.com/starling-host/starling/internal/wasm"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // function is a module with one function (i32) -> () of that code.
