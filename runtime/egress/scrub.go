@@ -43,7 +43,7 @@ type scrubber struct {
 	filter  []uint64            // a bit for each key of needles
 	shift   int                 // of a hash, to get its bit
 	work    int                 // bytes that may still be compared
-	paused  int                 // bytes that were compared since the search let others run
+	paused  int                 // bytes of work since the search let others run
 }
 
 // needle is a spelling of a secret, folded.
@@ -79,18 +79,30 @@ const (
 	workPerByte  = 8
 )
 
-// comparedAtOnce is how many bytes a search compares before it lets other goroutines run:
-// a tenth of a millisecond's work, and not the ten milliseconds after which Go's scheduler
-// does so.
-const comparedAtOnce = 32 << 10
+// atOnce is how many bytes a search spells, reads or compares before it lets other goroutines
+// run: a tenth of a millisecond's work, and not the ten milliseconds after which Go's
+// scheduler does so.
+const atOnce = 32 << 10
 
-// searches bounds how many long responses are searched at the same time in this process.
-// Each takes a processor for some tens of milliseconds, and the host needs another one to
-// answer requests.
+// searches bounds how many long searches run at the same time in this process. Each takes a
+// processor for some tens of milliseconds, and the host needs another one to answer
+// requests.
 var searches = NewSlots(max(1, runtime.GOMAXPROCS(0)/2))
 
-// longResponse is the number of bytes from which a search waits for a slot.
-const longResponse = 32 << 10
+// longSearch is the number of bytes of a response from which a search waits for a slot. A byte
+// of a secret counts for as many as it has spellings, some hundred.
+const (
+	longSearch  = 32 << 10
+	ofOneSecret = 100
+)
+
+// pause lets other goroutines run after each [atOnce] bytes of work.
+func (s *scrubber) pause(bytes int) {
+	if s.paused += bytes; s.paused > atOnce {
+		s.paused = 0
+		runtime.Gosched()
+	}
+}
 
 // hashFactor spreads keys over the filter: the upper bits of the product are the hash.
 const hashFactor = 0x9e3779b97f4a7c15
@@ -139,9 +151,11 @@ func (s *scrubber) spellings(value string) []string {
 		if s.work -= 24 * len(text); s.work < 0 {
 			return nil
 		}
+		s.pause(24 * len(text))
 		all = append(all, encodings(text)...)
 	}
 	for i, text := range all {
+		s.pause(len(text))
 		all[i] = folded(text)
 		if strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
 			var plain []byte // as escapes of it are read
@@ -282,8 +296,13 @@ func (s *scrubber) search(b []byte, r *reading, found []span) []span {
 		from   [8]int // where each of them begins in b
 		count  uint
 		room   [8]byte
+		yield  = atOnce
 	)
 	for i := 0; i < len(b) && s.work >= 0; {
+		if i >= yield {
+			s.pause(atOnce + 1)
+			yield = i + atOnce
+		}
 		text, next := b[i:i+1], i+1
 		if r.opening[b[i]] { // before a call of escape, because this is for each byte
 			decoded, n := r.escape(room[:0], b[i:])
@@ -325,10 +344,7 @@ func (s *scrubber) match(b []byte, from int, needles []needle, r *reading) span 
 			}
 			to += n
 		}
-		if s.paused += to - from + 1; s.paused > comparedAtOnce {
-			s.paused = 0
-			runtime.Gosched()
-		}
+		s.pause(to - from + 1)
 		if s.work -= to - from + 1; at == len(needle.text) && s.work >= 0 {
 			return span{from, to, needle.placeholder}
 		}
@@ -652,7 +668,11 @@ func scrub(ctx context.Context, header http.Header, body []byte, secrets []Secre
 	if len(secrets) == 0 {
 		return header, body, nil
 	}
-	if len(body) >= longResponse {
+	long := len(body)
+	for _, secret := range secrets {
+		long += ofOneSecret * len(secret.Value)
+	}
+	if long >= longSearch {
 		if err := searches.enter(ctx); err != nil {
 			return nil, nil, err
 		}
