@@ -16,7 +16,6 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 )
@@ -97,7 +96,7 @@ func (d *developing) run(ctx context.Context) (err error) {
 		}
 	}()
 	for ctx.Err() == nil {
-		before := filesOf(d.ref)
+		before := toolcase.Stamp(d.ref)
 		err := d.once(ctx)
 		if ctx.Err() != nil {
 			break
@@ -111,7 +110,7 @@ func (d *developing) run(ctx context.Context) (err error) {
 		if d.stdout.Err() != nil {
 			return nil // it is reported
 		}
-		await(ctx, d.ref, before)
+		toolcase.Await(ctx, d.ref, before)
 	}
 	return nil
 }
@@ -119,11 +118,11 @@ func (d *developing) run(ctx context.Context) (err error) {
 // once builds the tool, runs it, and prints the screen.
 func (d *developing) once(ctx context.Context) error {
 	began := time.Now()
-	options, err := d.f.options()
+	trial, err := newTrial(d.f.callFlags)
 	if err != nil {
 		return err
 	}
-	module, err := d.db.LoadModule(ctx, d.ref, options)
+	trial.Module, err = d.db.LoadModule(ctx, d.ref, trial.Options)
 	if d.stdout.Terminal {
 		fmt.Fprint(d.stdout.Raw(), "\x1b[H\x1b[2J")
 	}
@@ -135,8 +134,8 @@ func (d *developing) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer module.Close()
-	cases, err := toolcase.Load(caseFolder(d.ref))
+	defer trial.Module.Close()
+	cases, err := toolcase.Load(d.ref)
 	if err != nil {
 		return err
 	}
@@ -144,8 +143,8 @@ func (d *developing) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options.Name = cmp.Or(d.f.tool, name)
-	t, err := module.Choose(options)
+	trial.Options.Name = cmp.Or(d.f.tool, name)
+	t, err := trial.Module.Choose(trial.Options)
 	if err != nil {
 		return err
 	}
@@ -164,7 +163,7 @@ func (d *developing) once(ctx context.Context) error {
 	if called, ok := errors.AsType[*starling.CallError](failure); ok {
 		failure = outcome(t, called, runFlags{callFlags: d.f.callFlags})
 	}
-	return errors.Join(failure, d.printCases(ctx, cases, trial{module: module, options: options}))
+	return errors.Join(failure, d.printCases(ctx, cases, trial))
 }
 
 // chosen returns the input, and the tool that a case names.
@@ -200,7 +199,11 @@ func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starli
 	}
 	d.fuel = run.Meter.Fuel
 	d.stdout.Printf("fuel     %s%s\n", display.Digits(d.fuel), change)
-	events, err := readEvents(ctx, d.db, run.ID)
+	log, err := d.db.Log(ctx)
+	if err != nil {
+		return err
+	}
+	events, err := log.Read(ctx, run.ID)
 	if err != nil {
 		return err
 	}
@@ -244,10 +247,10 @@ func (d *developing) printLines(name string, lines []string) {
 }
 
 // printCases runs the cases of the tool.
-func (d *developing) printCases(ctx context.Context, cases []*toolcase.Case, t trial) error {
+func (d *developing) printCases(ctx context.Context, cases []*toolcase.Case, t toolcase.Trial) error {
 	var failing []string
 	for _, c := range cases {
-		v, err := c.Run(ctx, t.call)
+		v, err := c.Run(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -263,33 +266,4 @@ func (d *developing) printCases(ctx context.Context, cases []*toolcase.Case, t t
 		d.stdout.Printf("cases    %s\n", terminal.Good.Of(fmt.Sprintf("%d of %d pass", len(cases), len(cases))))
 	}
 	return nil
-}
-
-// pollEvery is how often the files of a tool are looked at.
-const pollEvery = 200 * time.Millisecond
-
-// await returns when the files of a tool differ from a stamp, or ctx ends. It looks at most a tenth
-// of the time.
-func await(ctx context.Context, ref string, before uint64) {
-	for wait := pollEvery; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-		began := time.Now()
-		if filesOf(ref) != before {
-			return
-		}
-		wait = max(pollEvery, 10*time.Since(began))
-	}
-}
-
-// filesOf returns a number that changes with the files of a tool: of its folder, or its file and the cases
-// beside it.
-func filesOf(ref string) uint64 {
-	if caseFolder(ref) == ref {
-		return guest.Stamp(ref)
-	}
-	return guest.Stamp(ref, filepath.Join(caseFolder(ref), toolcase.Folder))
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,10 +12,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
-	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/terminal"
 )
 
@@ -79,21 +74,21 @@ func (a *app) toolTestCommand() *cobra.Command {
 }
 
 func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) error {
-	t, err := a.try(ctx, f.tool, f.callFlags)
+	t, end, err := a.try(ctx, f.tool, f.callFlags)
 	if err != nil {
 		return err
 	}
-	defer t.end()
+	defer end()
 	if f.from != "" {
 		return a.casesFrom(ctx, t, names, f)
 	}
-	cases, err := toolcase.Load(caseFolder(f.tool), names...)
+	cases, err := toolcase.Load(f.tool, names...)
 	if err != nil {
 		return err
 	}
 	if len(cases) == 0 {
 		return usagef("make one of a run: starling-host run "+display.ShellWord(f.tool)+" INPUT && starling-host tool test "+display.ShellWord(f.tool)+" --from starling.db @last",
-			"test: there are no cases in %s", filepath.Join(caseFolder(f.tool), toolcase.Folder))
+			"test: there are no cases in %s", filepath.Join(toolcase.FolderOf(f.tool), toolcase.Folder))
 	}
 	failures := 0
 	for _, c := range cases {
@@ -103,7 +98,7 @@ func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) err
 			}
 			continue
 		}
-		v, err := c.Run(ctx, t.call)
+		v, err := c.Run(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -121,25 +116,30 @@ func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) err
 	return silent(min(failures, 1) * exitFailed)
 }
 
-// trial is a tool that its author tries.
-type trial struct {
-	db      *starling.DB
-	module  *starling.Module
-	options starling.ToolOptions
-	end     func()
+// try loads a tool over a database that ends with the trial.
+func (a *app) try(ctx context.Context, ref string, f callFlags) (t toolcase.Trial, end func(), err error) {
+	if t, err = newTrial(f); err != nil {
+		return t, nil, err
+	}
+	if t.DB, end, err = a.scratch(ctx, f); err != nil {
+		return t, nil, err
+	}
+	if t.Module, err = t.DB.LoadModule(ctx, ref, t.Options); err != nil {
+		end()
+	}
+	return t, end, err
 }
 
-// try loads a tool over a database that ends with the trial.
-func (a *app) try(ctx context.Context, ref string, f callFlags) (t trial, err error) {
-	if t.options, err = f.options(); err != nil {
-		return t, err
+// newTrial returns a trial in which failures read as they are printed, without hint.
+func newTrial(f callFlags) (t toolcase.Trial, err error) {
+	t.Text = func(t *starling.Tool, err error) string {
+		f := explain(err)
+		if call, ok := errors.AsType[*starling.CallError](err); ok {
+			f = failed(t, call.Run.Failure)
+		}
+		return strings.Join(append([]string{display.Printable(display.OneLine(f.message))}, f.details...), "\n")
 	}
-	if t.db, t.end, err = a.scratch(ctx, f); err != nil {
-		return t, err
-	}
-	if t.module, err = t.db.LoadModule(ctx, ref, t.options); err != nil {
-		t.end()
-	}
+	t.Options, err = f.options()
 	return t, err
 }
 
@@ -153,48 +153,6 @@ func (a *app) scratch(ctx context.Context, f callFlags) (db *starling.DB, remove
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return db, func() { db.Close(); os.RemoveAll(dir) }, nil
-}
-
-// caseFolder is the folder of a tool: itself, or the one of its file.
-func caseFolder(ref string) string {
-	switch info, err := os.Stat(ref); {
-	case err != nil:
-		return "." // it is not a path
-	case info.IsDir():
-		return ref
-	}
-	return filepath.Dir(ref)
-}
-
-// call calls a tool of the module for a case. It is a [toolcase.Call].
-func (t trial) call(ctx context.Context, name string, input []byte, others []*starling.Tool) (*starling.Run, string, error) {
-	t.options.Name = name
-	chosen, err := t.module.Choose(t.options)
-	if err != nil {
-		if name == "" {
-			return nil, "", &failure{code: exitUsage, message: err.Error(), hint: "name it in the case, on the line below: -- tool --"}
-		}
-		return nil, "", err
-	}
-	if len(others) > 0 {
-		chosen = chosen.Calling(others...)
-	}
-	doc, err := chosen.Input(input)
-	if err != nil {
-		return nil, failureText(explain(err)), nil
-	}
-	run, err := chosen.CallAs(ctx, starling.NewRunID(), doc)
-	if call, ok := errors.AsType[*starling.CallError](err); ok && run.Status != eventlog.StatusCancelled {
-		return run, failureText(failed(chosen, call.Run.Failure)), nil
-	} else if ok {
-		return run, "", context.Canceled
-	}
-	return run, "", err
-}
-
-// failureText is the failure of a call as it is printed, without hint.
-func failureText(f *failure) string {
-	return strings.Join(append([]string{display.Printable(display.OneLine(f.message))}, f.details...), "\n")
 }
 
 func (a *app) printCase(v toolcase.Verdict) error {
@@ -224,44 +182,32 @@ func (a *app) printDifference(lines []string) {
 }
 
 // recordCase makes the call of a case for real, and writes down what it did.
-func (a *app) recordCase(ctx context.Context, t trial, c *toolcase.Case, f toolTestFlags) error {
-	denied := c.Denied()
-	others, err := loadAll(ctx, t.db, f.with, t.options)
+func (a *app) recordCase(ctx context.Context, t toolcase.Trial, c *toolcase.Case, f toolTestFlags) error {
+	others, err := loadAll(ctx, t.DB, f.with, t.Options)
 	if err != nil {
 		return err
 	}
-	run, message, err := t.call(ctx, c.Tool, c.Input, others)
-	if err != nil {
-		return err
+	err = t.Record(ctx, c, others)
+	why, ok := errors.AsType[*toolcase.UnrecordedError](err)
+	if !ok {
+		return cmp.Or(err, a.writeCase(c))
 	}
-	if run == nil && c.Error == "" {
-		return &failure{code: exitRefused, message: c.Path + ": the input was refused before a call; nothing is recorded", details: strings.Split(message, "\n"),
-			hint: "correct input.json of the case, or, if the case is about this error, write it below: -- error.txt --"}
+	out := &failure{code: exitRefused, message: c.Path + ": " + why.Reason, details: why.Refused}
+	switch {
+	case why.Refused != nil:
+		out.hint = "correct input.json of the case, or, if the case is about this error, write it below: -- error.txt --"
+	case why.Tool:
+		out.hint = "let it call the tools of a file: " + display.Command("starling-host tool test --record --with FILE", f.tool, c.Name)
+	case why.Host != "":
+		out.hint = "allow it: " + display.Command("starling-host tool test --record"+allowFlags(why.Host, f.callFlags), f.tool, c.Name)
+	default:
+		out.code = exitFailed
 	}
-	recorded := &toolcase.Recorded{}
-	if run != nil {
-		all, err := recordedCalls(ctx, t.db, run.ID)
-		if err != nil {
-			return err
-		}
-		recorded = all[len(all)-1]
-	}
-	if err := c.Record(recorded, message); err != nil {
-		out := &failure{code: exitFailed, message: c.Path + ": " + err.Error()}
-		if errors.Is(err, toolcase.ErrRefused) {
-			out.code, out.hint = exitRefused, "let it call the tools of a file: "+display.Command("starling-host tool test --record --with FILE", f.tool, c.Name)
-		}
-		return out
-	}
-	if host := c.Denied(); host != "" && denied == "" {
-		return &failure{code: exitRefused, message: fmt.Sprintf("%s: a request to %s was denied; nothing is recorded", c.Path, host),
-			hint: "allow it: " + display.Command("starling-host tool test --record"+allowFlags(host, f.callFlags), f.tool, c.Name)}
-	}
-	return a.writeCase(c)
+	return out
 }
 
 // casesFrom writes cases of recorded calls.
-func (a *app) casesFrom(ctx context.Context, t trial, runs []string, f toolTestFlags) error {
+func (a *app) casesFrom(ctx context.Context, t toolcase.Trial, runs []string, f toolTestFlags) error {
 	log, err := f.read.open(ctx, f.from)
 	if err != nil {
 		return err
@@ -279,62 +225,14 @@ func (a *app) casesFrom(ctx context.Context, t trial, runs []string, f toolTestF
 		}
 	}
 	written := 0
-	for _, id := range runs {
-		calls, err := recordedCalls(ctx, db, id)
-		if err != nil {
-			return err
-		}
-		for i, call := range calls {
-			t.options.Name = call.Tool
-			chosen, err := t.module.Choose(t.options)
-			if err != nil {
-				continue // a call of another tool
-			}
-			message := ""
-			if call.Outcome != nil {
-				message = failureText(failed(chosen, call.Outcome))
-			}
-			c, err := call.Case(message)
-			if err != nil {
-				a.warn(fmt.Sprintf("run %s, call %d: %v", id, i+1, err))
-				continue
-			}
-			if len(t.module.Tools()) > 1 {
-				c.Tool = call.Tool
-			}
-			short := strings.ToLower(id[max(len(id)-8, 0):])
-			c.Name = fmt.Sprintf("%s-%s", call.Tool, short)
-			if len(calls) > 1 {
-				c.Name += fmt.Sprintf("-%d", i+1)
-			}
-			c.Comment = "Recorded as run " + id + ".\n"
-			c.Path = filepath.Join(caseFolder(f.tool), toolcase.Folder, c.Name+toolcase.Suffix)
-			if err := a.writeCase(c); err != nil {
-				return err
-			}
-			written++
-		}
+	err = t.Cases(ctx, db, runs, f.tool, func(c *toolcase.Case) error {
+		written++
+		return a.writeCase(c)
+	}, a.warn)
+	if err == nil && written == 0 {
+		err = usagef("list the runs with: starling-host runs "+display.ShellWord(named(f.from)), "test: no case was made: none of the runs has a call of this tool that can be repeated")
 	}
-	if written == 0 {
-		return usagef("list the runs with: starling-host runs "+display.ShellWord(named(f.from)), "test: no case was made: none of the runs has a call of this tool that can be repeated")
-	}
-	return nil
-}
-
-func readEvents(ctx context.Context, db *starling.DB, id string) ([]event.Event, error) {
-	log, err := db.Log(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return log.Read(ctx, id)
-}
-
-func recordedCalls(ctx context.Context, db *starling.DB, id string) ([]*toolcase.Recorded, error) {
-	events, err := readEvents(ctx, db, id)
-	if err != nil {
-		return nil, err
-	}
-	return toolcase.Calls(events)
+	return err
 }
 
 // writtenDocument is the output of "tool test --record -o json" for each case.
@@ -346,16 +244,12 @@ type writtenDocument struct {
 
 // writeCase writes a case to its file.
 func (a *app) writeCase(c *toolcase.Case) error {
-	text := c.Format()
-	old, err := keyfile.ReadFile(c.Path, keyfile.MaxBytes)
-	word := "unchanged"
-	if err != nil || !bytes.Equal(old, text) {
-		word = "written"
-		if err := cmp.Or(os.MkdirAll(filepath.Dir(c.Path), 0o755), keyfile.Replace(c.Path, text, 0o644)); err != nil {
-			return &failure{code: exitFailed, message: starling.PlainError(err)}
-		}
+	changed, err := c.Write()
+	if err != nil {
+		return &failure{code: exitFailed, message: starling.PlainError(err)}
 	}
-	return a.emit(writtenDocument{c.Name, c.Path, word == "written"}, func() {
+	return a.emit(writtenDocument{c.Name, c.Path, changed}, func() {
+		word := map[bool]string{true: "written", false: "unchanged"}[changed]
 		a.stdout.Printf("%s  %s, %s\n", word, c.Path, display.Plural(len(c.Effects), "effect"))
 	})
 }

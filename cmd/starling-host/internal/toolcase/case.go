@@ -76,20 +76,26 @@ func around(fuel uint64) Band {
 	return Band{max(fuel/4*3/unit*unit, 1), (fuel/4*5/unit + 1) * unit}
 }
 
-// Error is the reason why a file is not a case.
+// Error is the reason why a file is not a case, or a case has no tool.
 type Error struct {
-	Path, Reason, Hint string
+	Path, Reason, Hint string // no path: the module is wrong
 }
 
-// Error returns the path and the reason.
-func (e *Error) Error() string { return e.Path + ": " + e.Reason }
+// Error returns the path, if there is one, and the reason.
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return e.Reason
+	}
+	return e.Path + ": " + e.Reason
+}
 
 // Advice implements [hint.Hinted].
 func (e *Error) Advice() string { return e.Hint }
 
-// Load reads the cases of the tool in a folder, sorted by name: all, or those that are named. The
+// Load reads the cases of a tool, sorted by name: all, or those that are named. The
 // error is an [*Error] if one of them is not a case, or there is none.
-func Load(dir string, names ...string) (cases []*Case, err error) {
+func Load(ref string, names ...string) (cases []*Case, err error) {
+	dir := FolderOf(ref)
 	if len(names) == 0 {
 		entries, err := os.ReadDir(filepath.Join(dir, Folder))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -241,8 +247,8 @@ func encodeEffects(effects []Effect) []byte {
 	return []byte("[\n  " + strings.Join(lines, ",\n  ") + "\n]")
 }
 
-// Denied returns the host of a recorded request that was denied, or nothing.
-func (c *Case) Denied() string {
+// denied returns the host of a recorded request that was denied, or nothing.
+func (c *Case) denied() string {
 	for _, e := range c.Effects {
 		if e.Failure == nil || e.Request == nil || e.Failure.Status != abi.StatusDenied.String() {
 			continue

@@ -242,49 +242,49 @@ func newRequest(raw []byte) (*Request, error) {
 	return request, nil
 }
 
-// ErrRefused means that a recorded call of another tool was refused.
-var ErrRefused = errors.New("the call was refused")
+// errRefused means that a recorded call of another tool was refused.
+var errRefused = errors.New("the call was refused")
 
 // newEffect returns a recorded effect as cases have it. It is nil for an effect of the runtime. calls
 // has the calls of the run by their ids.
-func newEffect(recorded event.SideEffectRecorded, calls map[string]*Recorded) (e *Effect, err error) {
+func newEffect(effect event.SideEffectRecorded, calls map[string]*recorded) (e *Effect, err error) {
 	defer func() {
-		if e != nil && recorded.DurationUs > 0 {
-			e.Took = (time.Duration(recorded.DurationUs) * time.Microsecond).String()
+		if e != nil && effect.DurationUs > 0 {
+			e.Took = (time.Duration(effect.DurationUs) * time.Microsecond).String()
 		}
 	}()
-	other, isCall := strings.CutPrefix(recorded.Name, event.NestedCallPrefix)
-	isCall = isCall && len(recorded.Request) == 0
+	other, isCall := strings.CutPrefix(effect.Name, event.NestedCallPrefix)
+	isCall = isCall && len(effect.Request) == 0
 	switch {
-	case !recorded.IsHostCall():
+	case !effect.IsHostCall():
 		return nil, nil
-	case recorded.Error != nil && isCall:
-		return nil, fmt.Errorf("tool %q: %w: %s", other, ErrRefused, recorded.Error.Message)
-	case recorded.Error != nil:
-		return nil, fmt.Errorf("the effect %q was interrupted: %s", recorded.Name, recorded.Error.Message)
+	case effect.Error != nil && isCall:
+		return nil, fmt.Errorf("tool %q: %w: %s", other, errRefused, effect.Error.Message)
+	case effect.Error != nil:
+		return nil, fmt.Errorf("the effect %q was interrupted: %s", effect.Name, effect.Error.Message)
 	case isCall:
-		return newCall(recorded.Value, calls)
+		return newCall(effect.Value, calls)
 	}
-	switch recorded.Name {
+	switch effect.Name {
 	case event.EffectNow:
 		var ns int64
-		err := canon.Unmarshal(recorded.Value, &ns)
+		err := canon.Unmarshal(effect.Value, &ns)
 		return &Effect{Now: time.Unix(0, ns).UTC().Format(time.RFC3339Nano)}, err
 	case event.EffectRandom:
 		var bits uint64
-		err := canon.Unmarshal(recorded.Value, &bits)
+		err := canon.Unmarshal(effect.Value, &bits)
 		return &Effect{Random: fmt.Sprintf("%016x", bits)}, err
 	case event.EffectSeed:
 		var seed []byte
-		err := canon.Unmarshal(recorded.Value, &seed)
+		err := canon.Unmarshal(effect.Value, &seed)
 		return &Effect{Seed: hex.EncodeToString(seed)}, err
 	}
-	request, err := newRequest(recorded.Request)
+	request, err := newRequest(effect.Request)
 	if err != nil {
 		return nil, err
 	}
 	var ex event.Exchange
-	if err := canon.Unmarshal(recorded.Value, &ex); err != nil {
+	if err := canon.Unmarshal(effect.Value, &ex); err != nil {
 		return nil, err
 	}
 	if ex.Status != 0 {

@@ -17,7 +17,7 @@ import (
 var failures = []string{event.ErrorTool, event.ErrorPanic, event.ErrorFuel, event.ErrorLimit}
 
 // newCall returns the recorded call of another tool.
-func newCall(value canon.Raw, calls map[string]*Recorded) (*Effect, error) {
+func newCall(value canon.Raw, calls map[string]*recorded) (*Effect, error) {
 	var named event.NestedCall
 	if err := canon.Unmarshal(value, &named); err != nil {
 		return nil, err
@@ -30,16 +30,16 @@ func newCall(value canon.Raw, calls map[string]*Recorded) (*Effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Effect{Call: &Nested{call.Tool, json.RawMessage(input)}}
-	if call.Outcome == nil {
+	e := &Effect{Call: &Nested{call.tool, json.RawMessage(input)}}
+	if call.outcome == nil {
 		output, err := canon.ToJSON(call.result)
 		e.Output = json.RawMessage(output)
 		return e, err
 	}
-	if !slices.Contains(failures, call.Outcome.Type) {
-		return nil, fmt.Errorf("the call of the tool %q was interrupted (%s), which no case can repeat", call.Tool, call.Outcome.Type)
+	if !slices.Contains(failures, call.outcome.Type) {
+		return nil, fmt.Errorf("the call of the tool %q was interrupted (%s), which no case can repeat", call.tool, call.outcome.Type)
 	}
-	e.Failure = &Failure{call.Outcome.Type, call.Outcome.Message}
+	e.Failure = &Failure{call.outcome.Type, call.outcome.Message}
 	return e, nil
 }
 

@@ -10,16 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/step"
 )
-
-// Call calls a tool with an input. The tool may call the others. Failure is the text of a call that did not complete, or whose
-// input was refused, and run is nil for the latter. An error means that there is no outcome.
-type Call func(ctx context.Context, tool string, input []byte, others []*starling.Tool) (run *starling.Run, failure string, err error)
 
 // Problem is one way in which a tool differs from its case.
 type Problem struct {
@@ -41,7 +36,7 @@ type Verdict struct {
 // if the case has them, headers, and calls of other tools by name and input. Readings of the clock,
 // random numbers and seeds are each answered in their order. The call may ask for nothing else, and
 // must make all requests and calls.
-func (c *Case) Run(ctx context.Context, call Call) (Verdict, error) {
+func (c *Case) Run(ctx context.Context, t Trial) (Verdict, error) {
 	v := Verdict{Case: c.Name}
 	differs := func(diff []string, format string, args ...any) {
 		v.Problems = append(v.Problems, Problem{fmt.Sprintf(format, args...), diff})
@@ -51,7 +46,7 @@ func (c *Case) Run(ctx context.Context, call Call) (Verdict, error) {
 		return v, nil
 	}
 	a := &answers{left: c.Effects}
-	run, failure, err := call(step.WithAnswers(ctx, a.answer), c.Tool, c.Input, a.others())
+	run, failure, err := t.Call(a.answering(ctx), c.Tool, c.Input, a.others())
 	if run != nil {
 		v.Fuel, v.Effects = run.Meter.Fuel, run.Meter.Effects
 	}
@@ -100,13 +95,6 @@ func pretty(v any) string { return strings.TrimSpace(string(encode(v))) }
 // Pretty returns a JSON document with a line for each value.
 func Pretty(doc []byte) string { return pretty(json.RawMessage(doc)) }
 
-// Answering returns a context, and other tools, in which the case answers the effects of one call,
-// see [Case.Run].
-func (c *Case) Answering(ctx context.Context) (context.Context, []*starling.Tool) {
-	a := &answers{left: c.Effects}
-	return step.WithAnswers(ctx, a.answer), a.others()
-}
-
 // unanswered ends a call that asks for something that its case does not answer.
 type unanswered struct{ Problem }
 
@@ -117,6 +105,11 @@ type answers struct {
 	left  []Effect
 	took  time.Duration // by the last call of another tool
 	wrong *Problem      // the first call of another tool that was not answered
+}
+
+// answering returns a context in which the answers are those to the effects of a call.
+func (a *answers) answering(ctx context.Context) context.Context {
+	return step.WithAnswers(ctx, a.answer)
 }
 
 // take removes the next answer of a kind, or returns nil.
