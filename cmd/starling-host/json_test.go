@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
@@ -112,10 +113,10 @@ func TestDocumentedJSON(t *testing.T) {
 		"validate":                 checkedDocument{},
 		"runs":                     runsDocument{},
 		"seal":                     sealedDocument{},
-		"verify":                   sealReport{},
+		"verify":                   seal.ReportDocument{},
 		"verify a bundle":          starling.BundleDocument{},
-		"verify a proof":           proofReport{},
-		"verify receipts":          receiptReport{},
+		"verify a proof":           starling.ProofDocument{},
+		"verify receipts":          starling.ReceiptDocument{},
 		"prune":                    pruneDocument{},
 		"tool describe":            starling.ModuleDocument{},
 		"tool check":               starling.Certificate{},

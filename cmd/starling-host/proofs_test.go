@@ -498,7 +498,7 @@ func (p *proofs) database(t *testing.T, m made) {
 		log.Close()
 		surfaces{
 			"command": saidOf(command(append([]string{"verify", m.file, "-o", "json"}, args...)...)),
-			"Go":      answered(err, said(sealVerdict(r), len(r.Signatures) > 0)),
+			"Go":      answered(err, said(r.Verdict(), len(r.Signatures) > 0)),
 		}.check(t, "verify with the key "+trust, want)
 	}
 	for _, master := range []string{"", m.master} {

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
-	"github.com/starling-host/starling/internal/work"
 )
 
 const receiptHelp = `Print a signed receipt of each call of a run, one JSON document a line: which tool,
@@ -122,78 +119,26 @@ func (a *app) receipt(ctx context.Context, args []string, f receiptFlags) error 
 	return nil
 }
 
-// receiptReport is the output of "verify FILE.receipt -o json", a line for each receipt.
-type receiptReport struct {
-	Verdict    string                   `json:"verdict"` // "valid" or "invalid"
-	Error      string                   `json:"error,omitempty"`
-	Trusted    bool                     `json:"trusted"`
-	SignedBy   string                   `json:"signed_by,omitempty"` // the trusted key
-	Statement  json.RawMessage          `json:"statement,omitempty"`
-	Checkpoint *seal.CheckpointDocument `json:"checkpoint,omitempty"` // that has the run
-	Signatures []seal.Signature         `json:"signatures,omitempty"` // of the checkpoint
-}
-
 // isReceipt reports whether a document begins as a receipt does.
 func isReceipt(doc []byte) bool {
 	return bytes.Contains(doc[:min(len(doc), 200)], []byte(`"payloadType"`))
 }
 
-// receiptsIn returns the receipts in a text: JSON documents one after the other, of one receipt each, or
-// an array of them, also as the items of a page of the API.
-func receiptsIn(ctx context.Context, doc []byte) (all []json.RawMessage, err error) {
-	b := work.For(ctx, len(doc))
-	decoder := json.NewDecoder(bytes.NewReader(doc))
-	for {
-		var one json.RawMessage
-		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return append(all, doc[decoder.InputOffset():]), nil // it has a clear error
-		}
-		if err := cmp.Or(b.Spend(1+len(one)/64), b.Hold(24*len(one))); err != nil { // an item may have two bytes
-			return nil, err
-		}
-		var page struct{ Items []json.RawMessage }
-		if json.Unmarshal(one, &page.Items) != nil && (json.Unmarshal(one, &page) != nil || page.Items == nil) {
-			page.Items = []json.RawMessage{one}
-		}
-		all = append(all, page.Items...)
-	}
-}
-
 // verifyReceipts checks the receipts in a text.
 func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Policy) error {
 	code := exitOK
-	all, err := receiptsIn(ctx, doc)
-	if err != nil {
-		return err
-	}
-	for _, one := range all {
-		var c receipt.Checked
-		r, err := receipt.Parse(ctx, one)
-		if err == nil {
-			c, err = r.Check(ctx, policy)
-		}
-		if err != nil {
+	return cmp.Or(starling.VerifyReceipts(ctx, doc, policy, func(v starling.ReceiptVerdict) error {
+		if v.Invalid != nil {
 			code = exitInvalid
 		}
-		report := receiptReport{Verdict: "valid", Trusted: c.SignedBy != "", SignedBy: c.SignedBy, Signatures: c.Signatures}
-		if err != nil {
-			report = receiptReport{Verdict: "invalid", Error: starling.PlainError(err)}
-		} else if report.Statement = r.Payload; c.Checkpoint != nil {
-			report.Checkpoint = c.Checkpoint.Document()
-		}
-		if err := a.emit(report, func() {
-			if err != nil {
-				a.printInvalid(err)
+		return a.emit(v.Document(), func() {
+			if v.Invalid != nil {
+				a.printInvalid(v.Invalid)
 			} else {
-				a.printReceipt(c)
+				a.printReceipt(v.Checked)
 			}
-		}); err != nil {
-			return err
-		}
-	}
-	return silent(code)
+		})
+	}), silent(code))
 }
 
 func (a *app) printReceipt(c receipt.Checked) {

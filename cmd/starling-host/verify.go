@@ -133,28 +133,6 @@ func readBounded(path string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// sealReport is the output of "verify DB -o json".
-type sealReport struct {
-	Verdict     string                   `json:"verdict"` // "valid", "unexplained" or "invalid"
-	Trusted     bool                     `json:"trusted"` // a key that was given has signed the newest checkpoint
-	Checkpoint  *seal.CheckpointDocument `json:"checkpoint"`
-	Signatures  []seal.Signature         `json:"signatures,omitempty"`
-	Checkpoints int                      `json:"checkpoints"`
-	Present     int64                    `json:"present"`
-	Gone        int64                    `json:"gone"`
-	Unsealed    int64                    `json:"unsealed"`
-	Open        int64                    `json:"open"`
-	Removals    []seal.Removal           `json:"removals,omitempty"`
-	Unexplained []problemDocument        `json:"unexplained,omitempty"`
-	Problems    []problemDocument        `json:"problems,omitempty"`
-}
-
-type problemDocument struct {
-	RunID string `json:"run_id,omitempty"`
-	Leaf  *int64 `json:"leaf,omitempty"`
-	Error string `json:"error"`
-}
-
 func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Policy, f verifyFlags) error {
 	var given [][]byte
 	for _, path := range f.checkpoints {
@@ -180,11 +158,7 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	case err != nil:
 		return unreadable(ctx, err)
 	}
-	doc := sealReport{
-		Verdict: sealVerdict(r), Trusted: len(r.Signatures) > 0, Checkpoint: r.Newest.Document(), Signatures: r.Signatures,
-		Checkpoints: r.Checkpoints, Present: r.Present, Gone: r.Gone, Unsealed: r.Unsealed, Open: r.Open,
-		Removals: r.Removals, Unexplained: problemDocuments(r.Unexplained), Problems: problemDocuments(r.Problems),
-	}
+	doc := r.Document()
 	code := exitOK
 	if doc.Verdict != "valid" {
 		code = exitInvalid
@@ -192,34 +166,12 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	return cmp.Or(a.emit(doc, func() { a.printSealReport(r, where) }), silent(code))
 }
 
-// sealVerdict describes the result of the verification of a database.
-func sealVerdict(r seal.Report) string {
-	switch {
-	case len(r.Problems) > 0:
-		return "invalid"
-	case len(r.Unexplained) > 0:
-		return "unexplained"
-	}
-	return "valid"
-}
-
-func problemDocuments(all []seal.Problem) (docs []problemDocument) {
-	for _, p := range all {
-		d := problemDocument{RunID: p.RunID, Error: p.Text}
-		if p.Leaf >= 0 {
-			d.Leaf = &p.Leaf
-		}
-		docs = append(docs, d)
-	}
-	return docs
-}
-
 // mostProblems is how many problems are printed.
 const mostProblems = 20
 
 func (a *app) printSealReport(r seal.Report, where string) {
 	runs := r.Newest.Leaves - int64(len(r.Removals))
-	switch sealVerdict(r) {
+	switch r.Verdict() {
 	case "invalid":
 		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), display.Plural(len(r.Problems), "problem"))
 	case "unexplained":
@@ -383,57 +335,34 @@ func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration
 	a.printNotProven(len(v.Signatures) > 0 || !v.Sealed, more...)
 }
 
-// proofReport is the output of "verify FILE.json -o json".
-type proofReport struct {
-	Verdict    string                   `json:"verdict"` // "valid" or "invalid"
-	Error      string                   `json:"error,omitempty"`
-	Trusted    bool                     `json:"trusted"`
-	RunID      string                   `json:"run_id,omitempty"`
-	Seq        uint64                   `json:"seq,omitempty"`
-	Kind       string                   `json:"kind,omitempty"`
-	Checkpoint *seal.CheckpointDocument `json:"checkpoint,omitempty"`
-	Signatures []seal.Signature         `json:"signatures,omitempty"`
-}
-
 func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy) error {
 	doc, err := readBounded(path, seal.MaxStatementBytes)
 	if err != nil {
 		return err
 	}
-	s, err := seal.ParseStatement(ctx, doc)
-	var c seal.Checkpoint
-	var signatures []seal.Signature
-	if err == nil {
-		c, signatures, err = s.Check(policy)
+	v, code := starling.VerifyProof(ctx, doc, policy), exitOK
+	if v.Invalid != nil {
+		code = exitInvalid
 	}
-	r, code := proofReport{Verdict: "valid", Trusted: len(signatures) > 0, RunID: s.Leaf.RunID, Signatures: signatures}, exitOK
-	if err != nil {
-		r.Verdict, r.Error, code = "invalid", starling.PlainError(err), exitInvalid
-	} else {
-		r.Checkpoint = c.Document()
-	}
-	if s.Event != nil {
-		r.Seq, r.Kind = s.Event.Seq, s.Event.Kind.String()
-	}
-	return cmp.Or(a.emit(r, func() {
-		if err != nil {
-			a.printInvalid(err)
+	return cmp.Or(a.emit(v.Document(), func() {
+		if v.Invalid != nil {
+			a.printInvalid(v.Invalid)
 			return
 		}
-		what := fmt.Sprintf("run %s, of %s, is in the log", s.Leaf.RunID, display.Plural(s.Leaf.Events, "event"))
-		if s.Event != nil {
-			what = fmt.Sprintf("event %d of %d of run %s is in the log", s.Event.Seq, s.Leaf.Events, s.Leaf.RunID)
+		what := fmt.Sprintf("run %s, of %s, is in the log", v.Leaf.RunID, display.Plural(v.Leaf.Events, "event"))
+		if v.Event != nil {
+			what = fmt.Sprintf("event %d of %d of run %s is in the log", v.Event.Seq, v.Leaf.Events, v.Leaf.RunID)
 		}
 		a.stdout.Printf("%s: %s\n", terminal.Good.Of("valid"), what)
-		if s.Event != nil {
-			if line, err := event.ToJSON(*s.Event); err == nil {
+		if v.Event != nil {
+			if line, err := event.ToJSON(*v.Event); err == nil {
 				a.stdout.Printf("%s\n", string(line))
 			}
 		}
 		a.stdout.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
-		a.stdout.Printf("  log         %s\n  checkpoint  tree size %d, root %s\n", c.Origin, c.Leaves, c.Root)
-		a.printSignatures(signatures)
-		a.printNotProven(len(signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
+		a.stdout.Printf("  log         %s\n  checkpoint  tree size %d, root %s\n", v.Checkpoint.Origin, v.Checkpoint.Leaves, v.Checkpoint.Root)
+		a.printSignatures(v.Signatures)
+		a.printNotProven(len(v.Signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
 	}), silent(code))
 }
 
