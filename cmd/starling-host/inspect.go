@@ -100,7 +100,7 @@ func eventViewOf(ctx context.Context, path string, log database) (serve.View, er
 			return v.Report, cmp.Or(err, v.Err)
 		},
 	}
-	q, err := queueIn(ctx, log)
+	q, err := serve.JobsIn(ctx, log)
 	if q != nil {
 		view.Operator, view.Jobs = &serve.Operator{Queue: q.Queue, Names: func(ctx context.Context, jobs []serve.JobStatus) map[string]string {
 			names := map[string]string{}

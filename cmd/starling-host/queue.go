@@ -11,12 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
-	"github.com/starling-host/starling/serve/tenant"
 )
 
 const queueHelp = `List the runs that hosts have accepted and not finished: first their number per
@@ -108,75 +105,27 @@ runs have finished, it is "drained". It still answers requests, but is not ready
 	return cmd
 }
 
-// jobs is an open database with its queue.
-type jobs struct {
-	*serve.Queue
-	log       database
-	suspended map[string]bool // tenants
-}
-
-// openQueue opens the queue that a host has made.
-func openQueue(ctx context.Context, where string, do access) (*jobs, error) {
+// openQueue opens a database, and the queue that a host has made there. Closing the database ends both.
+func openQueue(ctx context.Context, where string, do access) (*serve.Jobs, database, error) {
 	log, err := openFor(ctx, where, do)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	q, err := queueOf(ctx, log)
-	if err == nil {
-		return q, nil
-	}
-	log.Close()
-	return nil, err
-}
-
-// queueOf opens the queue in an open database.
-func queueOf(ctx context.Context, log database) (*jobs, error) {
-	q := &jobs{log: log}
-	var err error
-	q.Queue, err = serve.OpenQueue(ctx, log, serve.QueueConfig{Existing: true, Limits: func(tenant string) serve.QueueLimits {
-		return serve.QueueLimits{Paused: q.suspended[tenant]} // only hosts know the other limits
-	}})
-	if err == nil {
-		err = q.readTenants(ctx)
-	}
-	return q, err
-}
-
-// queueIn is queueOf for commands that show the queue beside runs. It returns nil if there is no
-// queue, or this program cannot read it.
-func queueIn(ctx context.Context, log database) (*jobs, error) {
-	q, err := queueOf(ctx, log)
-	if errors.Is(err, serve.ErrNoQueue) || errors.Is(err, eventlog.ErrReadOnly) || store.Denied(err) || errors.Is(err, eventlog.ErrSchemaTooNew) {
-		return nil, nil
-	}
-	return q, err
-}
-
-// readTenants finds out which tenants are suspended.
-func (q *jobs) readTenants(ctx context.Context) error {
-	store, err := tenant.Open(ctx, q.log, tenant.Options{Existing: true})
-	if errors.Is(err, tenant.ErrNoTables) {
-		return nil
-	}
+	q, err := serve.OpenJobs(ctx, log)
 	if err != nil {
-		return err
+		log.Close()
 	}
-	list, err := store.Tenants(ctx)
-	q.suspended = make(map[string]bool, len(list))
-	for _, one := range list {
-		q.suspended[one.ID] = one.Suspended
-	}
-	return err
+	return q, log, err
 }
 
 func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
-	q, err := openQueue(ctx, where, toRead)
+	q, log, err := openQueue(ctx, where, toRead)
 	if errors.Is(err, serve.ErrNoQueue) {
 		return a.emit(serve.Overview{Tenants: []serve.QueueStats{}, Items: []serve.JobStatus{}}, func() { a.noQueue(where) })
 	} else if err != nil {
 		return err
 	}
-	defer q.log.Close()
+	defer log.Close()
 	doc, err := q.Overview(ctx, f.filter)
 	if err != nil {
 		return err
@@ -271,42 +220,11 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%ds", max(d/time.Second, 0))
 }
 
-// maxLastError is how many characters are shown of an error.
-const maxLastError = 200
-
-// jobDocument is the job of a run that has not ended, as other commands print it.
-type jobDocument struct {
-	serve.JobProgress
-	Host string `json:"host,omitempty"`
-}
-
-// String says it in one line.
-func (d *jobDocument) String() string {
-	return display.Shorten(display.Printable(serve.JobStatus{Progress: d.JobProgress, Host: d.Host}.Sentence()), maxLastError)
-}
-
-// jobsOf returns the jobs of the runs that have not ended.
-func jobsOf(ctx context.Context, log database, runIDs ...string) (map[string]*jobDocument, error) {
-	if len(runIDs) == 0 {
-		return nil, nil
-	}
-	q, err := queueIn(ctx, log)
-	if q == nil || err != nil {
-		return nil, err
-	}
-	found, err := q.Lookup(ctx, runIDs...)
-	docs := make(map[string]*jobDocument, len(found))
-	for id, doc := range found {
-		docs[id] = &jobDocument{doc.Progress, doc.Host}
-	}
-	return docs, err
-}
-
 func (a *app) listHosts(ctx context.Context, where string) error {
 	doc := serve.HostList{Items: []serve.QueueHost{}}
-	q, err := openQueue(ctx, where, toRead)
+	q, log, err := openQueue(ctx, where, toRead)
 	if err == nil {
-		defer q.log.Close()
+		defer log.Close()
 		doc, err = q.HostList(ctx)
 	}
 	none := errors.Is(err, serve.ErrNoQueue)
@@ -340,16 +258,16 @@ func (a *app) printHosts(hosts []serve.QueueHost) {
 func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, name := cmd.Context(), args[1]
-		q, err := openQueue(ctx, args[0], toChange)
+		q, log, err := openQueue(ctx, args[0], toChange)
 		if errors.Is(err, serve.ErrNoQueue) {
 			return usagef("starling-host serve --help", "%s has no queue: no host has used it", named(args[0]))
 		}
 		if err != nil {
 			return err
 		}
-		defer q.log.Close()
+		defer log.Close()
 		if operands(cmd)[1] == "RUN" {
-			if name, err = starling.FindRun(ctx, q.log, name); err != nil {
+			if name, err = starling.FindRun(ctx, log, name); err != nil {
 				return err
 			}
 		}
@@ -369,9 +287,9 @@ func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 }
 
 // queueWords are words of the queue of a database.
-func queueWords(words func(context.Context, *jobs) []string) cobra.CompletionFunc {
+func queueWords(words func(context.Context, *serve.Jobs) []string) cobra.CompletionFunc {
 	return completing(func(ctx context.Context, log database) []string {
-		q, err := queueOf(ctx, log)
+		q, err := serve.OpenJobs(ctx, log)
 		if err != nil {
 			return nil
 		}
@@ -380,8 +298,8 @@ func queueWords(words func(context.Context, *jobs) []string) cobra.CompletionFun
 }
 
 // jobWords are the runs in a state, or in any if it is empty.
-func jobWords(state serve.JobState) func(context.Context, *jobs) []string {
-	return func(ctx context.Context, q *jobs) (words []string) {
+func jobWords(state serve.JobState) func(context.Context, *serve.Jobs) []string {
+	return func(ctx context.Context, q *serve.Jobs) (words []string) {
 		list, _ := q.List(ctx, serve.JobFilter{State: state})
 		for _, job := range list {
 			words = append(words, job.RunID+"\t"+string(job.State))
@@ -390,7 +308,7 @@ func jobWords(state serve.JobState) func(context.Context, *jobs) []string {
 	}
 }
 
-func hostWords(ctx context.Context, q *jobs) (words []string) {
+func hostWords(ctx context.Context, q *serve.Jobs) (words []string) {
 	list, _ := q.HostList(ctx)
 	for _, h := range list.Items {
 		if h.State != serve.HostGone {

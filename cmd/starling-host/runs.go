@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/search"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
+	"github.com/starling-host/starling/serve"
 )
 
 const runsHelp = `List the runs of a database, the newest first, their totals, and what the failed ones
@@ -125,7 +126,7 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 			open = append(open, run.RunID)
 		}
 	}
-	jobs, err := jobsOf(ctx, log, open...)
+	jobs, err := serve.JobsOf(ctx, log, open...)
 	if err != nil {
 		return err
 	}
@@ -270,7 +271,7 @@ type runsDocument struct {
 
 type runDocumentLine struct {
 	search.Run
-	Job *jobDocument `json:"job,omitempty"`
+	Job *serve.JobDocument `json:"job,omitempty"`
 }
 
 // tokens adds up counts of tokens. A log may claim anything.

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
+	"github.com/starling-host/starling/serve"
 )
 
 const treeHelp = `Print what a run did as a tree: turns, calls, requests and waits, each with the
@@ -60,7 +61,7 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 		a.stdout.Printf("caller   %s\n", started.Caller)
 	}
 	if !last.Kind.Terminal() {
-		jobs, err := jobsOf(ctx, log, first.RunID)
+		jobs, err := serve.JobsOf(ctx, log, first.RunID)
 		if err != nil {
 			return err
 		}

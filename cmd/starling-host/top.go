@@ -62,7 +62,7 @@ type topJob struct {
 }
 
 func (a *app) top(ctx context.Context, log database, where string) error {
-	q, err := queueOf(ctx, log)
+	q, err := serve.OpenJobs(ctx, log)
 	if errors.Is(err, serve.ErrNoQueue) {
 		return a.noQueue(where)
 	} else if err != nil {
@@ -91,7 +91,7 @@ func (a *app) top(ctx context.Context, log database, where string) error {
 		keys = nil
 	}
 	for {
-		doc, err := a.lookAtHosts(ctx, q)
+		doc, err := a.lookAtHosts(ctx, log, q)
 		switch {
 		case err != nil && ctx.Err() != nil && keys != nil:
 			return nil
@@ -110,14 +110,14 @@ func (a *app) top(ctx context.Context, log database, where string) error {
 			return nil
 		case <-time.After(topEvery):
 		}
-		if err := q.readTenants(ctx); err != nil && ctx.Err() == nil {
+		if err := q.Refresh(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
 }
 
 // lookAtHosts reads what top shows.
-func (a *app) lookAtHosts(ctx context.Context, q *jobs) (doc topDocument, err error) {
+func (a *app) lookAtHosts(ctx context.Context, log database, q *serve.Jobs) (doc topDocument, err error) {
 	hosts, err := q.HostList(ctx)
 	if err != nil {
 		return doc, err
@@ -128,14 +128,14 @@ func (a *app) lookAtHosts(ctx context.Context, q *jobs) (doc topDocument, err er
 	}
 	doc = topDocument{Hosts: hosts.Items, Tenants: load.Tenants, Jobs: []topJob{}}
 	for _, job := range load.Items {
-		run := search.Read(ctx, q.log, eventlog.RunSummary{RunID: job.RunID})
+		run := search.Read(ctx, log, eventlog.RunSummary{RunID: job.RunID})
 		doc.Jobs = append(doc.Jobs, topJob{run.Name(), run.Meter.Fuel, job})
 	}
 	query, err := search.Parse("since:"+topPeriod.String(), time.Now())
 	if err != nil {
 		return doc, err
 	}
-	found, err := search.Find(ctx, q.log, query, search.Options{Limit: 1})
+	found, err := search.Find(ctx, log, query, search.Options{Limit: 1})
 	doc.Started, doc.Reasons = found.Total, append([]search.Reason{}, found.Reasons...)
 	for _, r := range found.Reasons {
 		doc.Failed += r.Runs
