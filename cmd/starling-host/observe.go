@@ -3,22 +3,17 @@ package main
 import (
 	"compress/gzip"
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
@@ -120,21 +115,15 @@ func holdsSomethingElse(path string) bool {
 
 // recordedFuel returns the fuel that the calls of a run have spent. It ignores unreadable events,
 // which the replay reports.
-func recordedFuel(ctx context.Context, db *starling.DB, runID string) (fuel uint64) {
+func recordedFuel(ctx context.Context, db *starling.DB, runID string) uint64 {
+	var b span.Builder
 	for ev, err := range db.Events(ctx, runID) {
 		if err != nil {
-			return fuel
+			break
 		}
-		switch ev.Kind {
-		case event.KindToolCallCompleted:
-			p, _ := ev.AsToolCallCompleted()
-			fuel += p.Fuel
-		case event.KindToolCallFailed:
-			p, _ := ev.AsToolCallFailed()
-			fuel += p.Fuel
-		}
+		_ = b.Add(ev)
 	}
-	return fuel
+	return b.Run().Fuel
 }
 
 // close writes the profile, and returns an error if the trace could not be printed.
@@ -160,7 +149,7 @@ func (o *observers) traced(ev sandbox.TraceEvent) {
 		result := int64(ev.Result)
 		doc.Result = &result
 	}
-	o.failed = o.app.emit(doc, func() { o.app.stdout.Printf("%15d  %s\n", ev.Fuel, traceLine(ev)) })
+	o.failed = o.app.emit(doc, func() { o.app.stdout.Printf("%15d  %s\n", ev.Fuel, ev) })
 }
 
 // traceDocument is the output of "replay --trace -o json" for each call of an
@@ -173,74 +162,4 @@ type traceDocument struct {
 	Result   *int64   `json:"result,omitempty"` // absent if it ended the guest
 	In       string   `json:"in,omitempty"`     // text, or the bytes in \x form
 	Out      string   `json:"out,omitempty"`
-}
-
-// traceLine is one call in one line.
-func traceLine(ev sandbox.TraceEvent) string {
-	var params []string
-	for _, p := range ev.Params {
-		params = append(params, number(p))
-	}
-	name := strings.TrimPrefix(ev.Function, abi.WASIModule+".")
-	line := fmt.Sprintf("%s(%s)", name, strings.Join(params, ", "))
-	if !ev.Returned {
-		return line + " ended the call"
-	}
-	line += " = " + traceResult(name, ev.Result)
-	if detail := traceDetail(name, ev); detail != "" {
-		line += "  " + detail
-	}
-	return line
-}
-
-// traceResult is signed, because most functions say with a negative number that
-// they failed. Random bits do not.
-func traceResult(name string, result uint64) string {
-	if name == abi.Version+"."+abi.ImportRandom {
-		return fmt.Sprint(result)
-	}
-	return fmt.Sprint(int64(result))
-}
-
-// number writes an address as one and a small number as a number.
-func number(v uint64) string {
-	if v < 1<<12 {
-		return fmt.Sprint(v)
-	}
-	return fmt.Sprintf("%#x", v)
-}
-
-// mostDetail bounds what a line shows of a text.
-const mostDetail = 120
-
-// traceDetail describes the input and output of an effect.
-func traceDetail(name string, ev sandbox.TraceEvent) string {
-	switch name {
-	case abi.Version + "." + abi.ImportNow:
-		return time.Unix(0, int64(ev.Result)).UTC().Format(time.RFC3339Nano)
-	case abi.Version + "." + abi.ImportHTTP:
-		return detail(ev.In) + " -> " + detail(ev.Out)
-	case "fd_write":
-		return detail(ev.In)
-	case "clock_time_get":
-		if len(ev.Out) == 8 {
-			return fmt.Sprintf("%dns", binary.LittleEndian.Uint64(ev.Out))
-		}
-	case "random_get":
-		return fmt.Sprintf("%x", ev.Out[:min(len(ev.Out), 16)])
-	}
-	return ""
-}
-
-// detail returns the first line of a text, and the length of all of it.
-func detail(text []byte) string {
-	if len(text) == 0 {
-		return "nothing"
-	}
-	first, _, more := strings.Cut(string(text[:min(len(text), mostDetail)]), "\n")
-	quoted := `"` + display.Printable(strings.TrimRight(first, "\r")) + `"`
-	if more || len(text) > mostDetail {
-		quoted += fmt.Sprintf(" (%s)", display.Plural(len(text), "byte"))
-	}
-	return quoted
 }
