@@ -27,7 +27,7 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -58,7 +58,7 @@ type Host struct {
 	log         store.Database
 	tenants     *tenant.Store
 	directory   *daemon.Directory
-	queue       *Queue
+	queue       *queue.Queue
 	policy      atomic.Pointer[policy.Policy] // the operator's
 	daemon      *daemon.Daemon
 	listener    net.Listener

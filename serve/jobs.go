@@ -7,22 +7,23 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
 // Jobs is the queue of a database beside its hosts: it starts no job, and knows which tenants are suspended.
 type Jobs struct {
-	*Queue
+	*queue.Queue
 	log       eventlog.Database
 	suspended map[string]bool // tenants
 }
 
-// OpenJobs opens the queue that a host has made in the database of a log. The error is [ErrNoQueue] if there is none.
+// OpenJobs opens the queue that a host has made in the database of a log. The error is [queue.ErrNoTables] if there is none.
 func OpenJobs(ctx context.Context, log eventlog.Database) (*Jobs, error) {
 	j := &Jobs{log: log}
 	var err error
-	j.Queue, err = OpenQueue(ctx, log, QueueConfig{Existing: true, Limits: func(tenant string) QueueLimits {
-		return QueueLimits{Paused: j.suspended[tenant]} // only hosts know the other limits
+	j.Queue, err = queue.Open(ctx, log, queue.Config{Existing: true, Limits: func(tenant string) queue.Limits {
+		return queue.Limits{Paused: j.suspended[tenant]} // only hosts know the other limits
 	}})
 	if err == nil {
 		err = j.Refresh(ctx)
@@ -33,7 +34,7 @@ func OpenJobs(ctx context.Context, log eventlog.Database) (*Jobs, error) {
 // JobsIn is [OpenJobs] for what is shown beside runs. It returns nil if there is no queue, or this program cannot read it.
 func JobsIn(ctx context.Context, log eventlog.Database) (*Jobs, error) {
 	j, err := OpenJobs(ctx, log)
-	if errors.Is(err, ErrNoQueue) || errors.Is(err, eventlog.ErrReadOnly) || store.Denied(err) || errors.Is(err, eventlog.ErrSchemaTooNew) {
+	if errors.Is(err, queue.ErrNoTables) || errors.Is(err, eventlog.ErrReadOnly) || store.Denied(err) || errors.Is(err, eventlog.ErrSchemaTooNew) {
 		return nil, nil
 	}
 	return j, err
@@ -58,7 +59,7 @@ func (j *Jobs) Refresh(ctx context.Context) error {
 
 // JobDocument is the job of a run that has not ended, as JSON.
 type JobDocument struct {
-	JobProgress
+	queue.Progress
 	Host string `json:"host,omitempty"`
 }
 
@@ -67,7 +68,7 @@ const maxJobShown = 200
 
 // String describes the job in one line.
 func (d *JobDocument) String() string {
-	return display.Shorten(display.Printable(JobStatus{Progress: d.JobProgress, Host: d.Host}.Sentence()), maxJobShown)
+	return display.Shorten(display.Printable(queue.Status{Progress: d.Progress, Host: d.Host}.Sentence()), maxJobShown)
 }
 
 // JobsOf returns the jobs of the runs that have not ended.

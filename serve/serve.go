@@ -11,12 +11,12 @@ import (
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
 // UsageOf returns the usage of tenants.
-func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	return daemon.UsageOf(ctx, log, tenants, q, defaults, f)
 }
 
@@ -57,43 +57,3 @@ func ServeMCPOver(ctx context.Context, v MCPView, o MCPOptions, l net.Listener) 
 func ServeMCP(ctx context.Context, v MCPView, o MCPOptions, in io.Reader, out io.Writer) error {
 	return mcpsrv.ServeStdio(ctx, v, o, in, out)
 }
-
-// The queue of runs in a database, with its jobs and hosts.
-type (
-	Queue       = queue.Queue
-	QueueConfig = queue.Config
-	QueueLimits = queue.Limits
-	JobLease    = queue.Lease
-	Overview    = queue.Overview
-	JobProgress = queue.Progress
-	JobFilter   = queue.Filter
-	JobState    = queue.State
-	JobStatus   = queue.Status
-	QueueStats  = queue.Stats
-	QueueHost   = queue.Host
-	HostList    = queue.HostList
-)
-
-// OpenQueue opens the queue in the database of a log.
-func OpenQueue(ctx context.Context, log eventlog.Transactor, c QueueConfig) (*Queue, error) {
-	return queue.Open(ctx, log, c)
-}
-
-// Errors of a queue.
-var (
-	ErrNoQueue     = queue.ErrNoTables
-	ErrNoHost      = queue.ErrNoHost
-	ErrNoJob       = queue.ErrNotFound
-	ErrNotSleeping = queue.ErrNotSleeping
-)
-
-// The defaults of a queue, and its words for states.
-const (
-	MaxDeaths = queue.MaxDeaths
-	UsageDays = queue.UsageDays
-
-	StateWaiting  = queue.Waiting
-	StateSleeping = queue.Sleeping
-	StateRunning  = queue.Running
-	HostGone      = queue.HostGone
-)

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/queuetest"
 )
 
@@ -76,7 +76,7 @@ func calling(h queuetest.Host, t tool.Tool, callers int) queuetest.Flow {
 			first, err := agent.Direct{Tool: t}.Opening(context.Background(), runID, input)
 			return first, input, err
 		},
-		Handler: func(ctx context.Context, l serve.JobLease) error {
+		Handler: func(ctx context.Context, l queue.Lease) error {
 			r, err := agent.Direct{Log: fenced.Fenced(l.RunID, l.Epoch), Tool: t}.Continue(ctx, l.RunID, l.Payload)
 			if err == nil && r.TerminalKind != event.KindRunCompleted {
 				err = fmt.Errorf("%s: %s", r.TerminalKind, r.Error)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/queuetest"
 )
 
@@ -33,7 +33,7 @@ type hosts struct{ sqlite, postgres queuetest.Host }
 func (h hosts) close() error { return errors.Join(h.sqlite.Log.Close(), h.postgres.Log.Close()) }
 
 func (b *bench) openHosts(ctx context.Context, name string, workers int) (h hosts, err error) {
-	cfg := serve.QueueConfig{Workers: workers}
+	cfg := queue.Config{Workers: workers}
 	file, err := store.OpenFile(ctx, filepath.Join(b.dir, name), store.FileOptions{})
 	if err != nil {
 		return h, err
@@ -69,8 +69,8 @@ func (b *bench) openPostgres(ctx context.Context) (*store.Server, error) {
 	return store.OpenServer(ctx, dsn, store.ServerOptions{AutoMigrate: true})
 }
 
-func openQueue(ctx context.Context, log eventlog.EventLog, cfg serve.QueueConfig) (queuetest.Host, error) {
-	q, err := serve.OpenQueue(ctx, log.(eventlog.Transactor), cfg)
+func openQueue(ctx context.Context, log eventlog.EventLog, cfg queue.Config) (queuetest.Host, error) {
+	q, err := queue.Open(ctx, log.(eventlog.Transactor), cfg)
 	return queuetest.Host{Queue: q, Log: log}, err
 }
 

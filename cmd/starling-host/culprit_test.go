@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // TestRunThatKillsHostsFails kills a host whenever a run has begun, by the
@@ -32,14 +32,14 @@ func TestRunThatKillsHostsFails(t *testing.T) {
 	}
 	for deaths := 0; ; deaths++ {
 		doc := host.untilEnded(t, id, asked)
-		if doc == nil && deaths <= serve.MaxDeaths {
+		if doc == nil && deaths <= queue.MaxDeaths {
 			host.kill()
 			host = startServing(t, dir, "host.db", "host", nil)
 			continue
 		}
-		want := fmt.Sprintf("%d hosts died while they made the run", serve.MaxDeaths)
+		want := fmt.Sprintf("%d hosts died while they made the run", queue.MaxDeaths)
 		failure, _ := doc["error"].(map[string]any)
-		if doc["status"] != "failed" || failure["message"] != want || deaths != serve.MaxDeaths+1 {
+		if doc["status"] != "failed" || failure["message"] != want || deaths != queue.MaxDeaths+1 {
 			t.Errorf("after %d deaths: %v", deaths, doc)
 		}
 		break

@@ -30,7 +30,7 @@ import (
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
-	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // hostileText is text that does harm where it is printed, or pasted: controls of both
@@ -336,7 +336,7 @@ func (h *hostileFiles) writeLogs(t *testing.T) {
 	}
 	log, err := store.OpenFile(t.Context(), ours, store.FileOptions{})
 	if err == nil {
-		_, err = serve.OpenQueue(t.Context(), log, serve.QueueConfig{})
+		_, err = queue.Open(t.Context(), log, queue.Config{})
 		log.Close()
 	}
 	if err != nil {

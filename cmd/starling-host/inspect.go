@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 const inspectHelp = `Show the runs of a database in a browser: what each did and when, its events,
@@ -102,7 +103,7 @@ func eventViewOf(ctx context.Context, path string, log database) (serve.View, er
 	}
 	q, err := serve.JobsIn(ctx, log)
 	if q != nil {
-		view.Operator, view.Jobs = &serve.Operator{Queue: q.Queue, Names: func(ctx context.Context, jobs []serve.JobStatus) map[string]string {
+		view.Operator, view.Jobs = &serve.Operator{Queue: q.Queue, Names: func(ctx context.Context, jobs []queue.Status) map[string]string {
 			names := map[string]string{}
 			for _, job := range jobs {
 				run := search.Read(ctx, log, eventlog.RunSummary{RunID: job.RunID})

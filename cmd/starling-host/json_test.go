@@ -20,7 +20,7 @@ import (
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -134,8 +134,8 @@ func TestDocumentedJSON(t *testing.T) {
 		"tenant usage":             tenant.UsageList{},
 		"tenant erase":             erasureDocument{},
 		"secret list":              secretsDocument{},
-		"queue":                    serve.Overview{},
-		"hosts":                    serve.HostList{},
+		"queue":                    queue.Overview{},
+		"hosts":                    queue.HostList{},
 		"top":                      topDocument{},
 		"policy test":              policy.RefusalDocument{},
 		"policy check":             acceptedDocument{},

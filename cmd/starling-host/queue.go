@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 const queueHelp = `List the runs that hosts have accepted and not finished: first their number per
@@ -25,7 +26,7 @@ starling-host top.`
 
 // queueFlags narrow the listing of a queue.
 type queueFlags struct {
-	filter serve.JobFilter
+	filter queue.Filter
 	state  string
 	after  int
 }
@@ -41,12 +42,12 @@ func (a *app) queueCommand() *cobra.Command {
 			if f.filter.Limit < 1 || f.after < 0 {
 				return usagef("", "--limit must be at least 1 and --after at least 0")
 			}
-			f.filter.After, f.filter.State = int64(f.after), serve.JobState(f.state)
+			f.filter.After, f.filter.State = int64(f.after), queue.State(f.state)
 			return a.listQueue(cmd.Context(), args[0], f)
 		},
 	}
 	cmd.Flags().StringVar(&f.filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
-	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(serve.StateWaiting), string(serve.StateSleeping), string(serve.StateRunning)))
+	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(queue.Waiting), string(queue.Sleeping), string(queue.Running)))
 	cmd.Flags().IntVar(&f.filter.Limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs after number `N`, the last of the previous page")
 	a.outputFlag(cmd)
@@ -64,7 +65,7 @@ the next free host ends it.`,
 			Short:             "retry a sleeping run now",
 			Long:              `Retry a sleeping run now. It continues from its log.`,
 			Example:           "  starling-host queue retry starling.db acme/01JZ",
-			ValidArgsFunction: queueWords(jobWords(serve.StateSleeping)),
+			ValidArgsFunction: queueWords(jobWords(queue.Sleeping)),
 		}, "ready"))
 	return cmd
 }
@@ -120,8 +121,8 @@ func openQueue(ctx context.Context, where string, do access) (*serve.Jobs, datab
 
 func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
 	q, log, err := openQueue(ctx, where, toRead)
-	if errors.Is(err, serve.ErrNoQueue) {
-		return a.emit(serve.Overview{Tenants: []serve.QueueStats{}, Items: []serve.JobStatus{}}, func() { a.noQueue(where) })
+	if errors.Is(err, queue.ErrNoTables) {
+		return a.emit(queue.Overview{Tenants: []queue.Stats{}, Items: []queue.Status{}}, func() { a.noQueue(where) })
 	} else if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (a *app) noQueue(where string) error {
 }
 
 // printTenants prints how many jobs tenants have.
-func (a *app) printTenants(tenants []serve.QueueStats) {
+func (a *app) printTenants(tenants []queue.Stats) {
 	now := time.Now()
 	rows := [][]string{}
 	for _, t := range tenants {
@@ -158,8 +159,8 @@ func (a *app) printTenants(tenants []serve.QueueStats) {
 }
 
 // jobColumns are the columns of jobs.
-func (a *app) jobColumns(now time.Time) []terminal.Column[serve.JobStatus] {
-	type job = serve.JobStatus
+func (a *app) jobColumns(now time.Time) []terminal.Column[queue.Status] {
+	type job = queue.Status
 	columns := []terminal.Column[job]{
 		{Title: "RUN", Text: func(j job) string { return j.RunID }},
 		{Title: "STATE", Text: func(j job) string { return string(j.State) }},
@@ -179,7 +180,7 @@ func (a *app) jobColumns(now time.Time) []terminal.Column[serve.JobStatus] {
 }
 
 // narrowError is the last error of a job, where it has no column.
-func (a *app) narrowError(j serve.JobStatus) string {
+func (a *app) narrowError(j queue.Status) string {
 	if !a.narrow() {
 		return ""
 	}
@@ -221,13 +222,13 @@ func age(d time.Duration) string {
 }
 
 func (a *app) listHosts(ctx context.Context, where string) error {
-	doc := serve.HostList{Items: []serve.QueueHost{}}
+	doc := queue.HostList{Items: []queue.Host{}}
 	q, log, err := openQueue(ctx, where, toRead)
 	if err == nil {
 		defer log.Close()
 		doc, err = q.HostList(ctx)
 	}
-	none := errors.Is(err, serve.ErrNoQueue)
+	none := errors.Is(err, queue.ErrNoTables)
 	if err != nil && !none {
 		return err
 	}
@@ -240,9 +241,9 @@ func (a *app) listHosts(ctx context.Context, where string) error {
 	})
 }
 
-func (a *app) printHosts(hosts []serve.QueueHost) {
+func (a *app) printHosts(hosts []queue.Host) {
 	now := time.Now()
-	type host = serve.QueueHost
+	type host = queue.Host
 	terminal.Table(a.stdout, hosts, nil,
 		terminal.Column[host]{Title: "HOST", Text: func(h host) string { return h.Name }, Least: 8},
 		terminal.Column[host]{Title: "STATE", Text: func(h host) string { return h.State }},
@@ -254,12 +255,12 @@ func (a *app) printHosts(hosts []serve.QueueHost) {
 }
 
 // steerCommand is a command that changes something of a run or of a host, its second
-// argument, and prints its new state. Its name is that of the request, see [serve.Queue].
+// argument, and prints its new state. Its name is that of the request, see [queue.Queue].
 func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, name := cmd.Context(), args[1]
 		q, log, err := openQueue(ctx, args[0], toChange)
-		if errors.Is(err, serve.ErrNoQueue) {
+		if errors.Is(err, queue.ErrNoTables) {
 			return usagef("starling-host serve --help", "%s has no queue: no host has used it", named(args[0]))
 		}
 		if err != nil {
@@ -272,11 +273,11 @@ func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 			}
 		}
 		switch err := q.Steer(ctx, cmd.Name(), name); {
-		case errors.Is(err, serve.ErrNoJob):
+		case errors.Is(err, queue.ErrNotFound):
 			return usagef(display.Command("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host accepted it", name)
-		case errors.Is(err, serve.ErrNotSleeping):
+		case errors.Is(err, queue.ErrNotSleeping):
 			return usagef(display.Command("starling-host queue", named(args[0])), "run %s does not sleep", name)
-		case errors.Is(err, serve.ErrNoHost):
+		case errors.Is(err, queue.ErrNoHost):
 			return usagef(display.Command("starling-host hosts", named(args[0])), "no host %q is at work", name)
 		case err != nil:
 			return err
@@ -298,9 +299,9 @@ func queueWords(words func(context.Context, *serve.Jobs) []string) cobra.Complet
 }
 
 // jobWords are the runs in a state, or in any if it is empty.
-func jobWords(state serve.JobState) func(context.Context, *serve.Jobs) []string {
+func jobWords(state queue.State) func(context.Context, *serve.Jobs) []string {
 	return func(ctx context.Context, q *serve.Jobs) (words []string) {
-		list, _ := q.List(ctx, serve.JobFilter{State: state})
+		list, _ := q.List(ctx, queue.Filter{State: state})
 		for _, job := range list {
 			words = append(words, job.RunID+"\t"+string(job.State))
 		}
@@ -311,7 +312,7 @@ func jobWords(state serve.JobState) func(context.Context, *serve.Jobs) []string 
 func hostWords(ctx context.Context, q *serve.Jobs) (words []string) {
 	list, _ := q.HostList(ctx)
 	for _, h := range list.Items {
-		if h.State != serve.HostGone {
+		if h.State != queue.HostGone {
 			words = append(words, h.Name+"\t"+h.State, h.ID+"\t"+h.State)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -380,8 +381,8 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 		Long:    usageHelp,
 		Example: "  starling-host tenant usage\n  starling-host tenant usage acme --days 7 -o json",
 		PreRunE: func(_ *cobra.Command, args []string) error {
-			if filter.Days < 1 || filter.Days > serve.UsageDays || filter.Limit < 1 {
-				return usagef("", "--days must be 1 to %d and --limit at least 1", serve.UsageDays)
+			if filter.Days < 1 || filter.Days > queue.UsageDays || filter.Limit < 1 {
+				return usagef("", "--days must be 1 to %d and --limit at least 1", queue.UsageDays)
 			}
 			if len(args) == 1 {
 				filter.Tenant = args[0]
@@ -398,8 +399,8 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 }
 
 func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter) error {
-	q, err := serve.OpenQueue(ctx, t.log, serve.QueueConfig{Existing: true})
-	if errors.Is(err, serve.ErrNoQueue) {
+	q, err := queue.Open(ctx, t.log, queue.Config{Existing: true})
+	if errors.Is(err, queue.ErrNoTables) {
 		a.stderr.Printf("no usage is recorded: no host of this version has used the database\n")
 	} else if err != nil {
 		return err

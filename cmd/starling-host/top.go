@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 const topHelp = `Watch the hosts of a database at work: the hosts, the runs in the queue with what they
@@ -47,23 +48,23 @@ const (
 
 // topDocument is the output of "top -o json".
 type topDocument struct {
-	Hosts   []serve.QueueHost  `json:"hosts"`
-	Tenants []serve.QueueStats `json:"tenants"`
-	Jobs    []topJob           `json:"jobs"`
-	Started int                `json:"started"`
-	Failed  int                `json:"failed"`
-	Reasons []search.Reason    `json:"reasons"`
+	Hosts   []queue.Host    `json:"hosts"`
+	Tenants []queue.Stats   `json:"tenants"`
+	Jobs    []topJob        `json:"jobs"`
+	Started int             `json:"started"`
+	Failed  int             `json:"failed"`
+	Reasons []search.Reason `json:"reasons"`
 }
 
 type topJob struct {
 	Tool string `json:"tool,omitempty"`
 	Fuel uint64 `json:"fuel,omitempty"`
-	serve.JobStatus
+	queue.Status
 }
 
 func (a *app) top(ctx context.Context, log database, where string) error {
 	q, err := serve.OpenJobs(ctx, log)
-	if errors.Is(err, serve.ErrNoQueue) {
+	if errors.Is(err, queue.ErrNoTables) {
 		return a.noQueue(where)
 	} else if err != nil {
 		return err
@@ -122,7 +123,7 @@ func (a *app) lookAtHosts(ctx context.Context, log database, q *serve.Jobs) (doc
 	if err != nil {
 		return doc, err
 	}
-	load, err := q.Overview(ctx, serve.JobFilter{Limit: topJobs})
+	load, err := q.Overview(ctx, queue.Filter{Limit: topJobs})
 	if err != nil {
 		return doc, err
 	}
@@ -168,8 +169,8 @@ func (a *app) printTop(doc topDocument) {
 	a.stdout.Printf("\n")
 	columns := []terminal.Column[topJob]{{Title: "TOOL", Text: func(j topJob) string { return j.Tool }, Least: 10}}
 	for _, c := range a.jobColumns(now) {
-		columns = append(columns, terminal.Column[topJob]{Title: c.Title, Text: func(j topJob) string { return c.Text(j.JobStatus) }, Leave: c.Leave, Least: c.Least})
+		columns = append(columns, terminal.Column[topJob]{Title: c.Title, Text: func(j topJob) string { return c.Text(j.Status) }, Leave: c.Leave, Least: c.Least})
 	}
 	columns = append(columns, terminal.Column[topJob]{Title: "FUEL", Right: true, Zero: "0", Leave: 2, Text: func(j topJob) string { return display.Fuel(j.Fuel) }})
-	terminal.Table(a.stdout, doc.Jobs, func(j topJob) string { return a.narrowError(j.JobStatus) }, columns...)
+	terminal.Table(a.stdout, doc.Jobs, func(j topJob) string { return a.narrowError(j.Status) }, columns...)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 func cancelWaiting(t *testing.T, db Database) {

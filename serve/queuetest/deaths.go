@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // deaths has hosts die one after the other that all have the same two jobs: of the

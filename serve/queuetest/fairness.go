@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // order works all jobs with one worker and returns them in the order in which they

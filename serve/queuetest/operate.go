@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // errStale is a failure of a host's own.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 func shutdown(t *testing.T, db Database) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // verdicts returns a handler that tells of each lease and returns what it is told.

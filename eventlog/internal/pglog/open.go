@@ -159,7 +159,7 @@ func hasTable(ctx context.Context, q queryer, name string) (found bool, err erro
 }
 
 // minServer is the first version of PostgreSQL that has the features we use. The tests
-// of this package and of serve/internal/queue have passed on 13 to 18.
+// of this package and of serve/queue have passed on 13 to 18.
 const minServer = 110000
 
 // checkServer refuses a server that would not keep a log unchanged.

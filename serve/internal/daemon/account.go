@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

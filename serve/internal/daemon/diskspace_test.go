@@ -11,7 +11,7 @@ import (
 
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // TestADiskThatGetsFull: with less and less room a host refuses modules, then runs, then

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // TestAHostThatEndsSaysSo tells a daemon to end whose readiness somebody looks at.

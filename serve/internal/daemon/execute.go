@@ -18,8 +18,8 @@ import (
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/tool"
-	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/internal/share"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

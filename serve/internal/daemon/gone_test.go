@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // TestRequestWithHalfClosedConnection closes its side while it waits for a run that was accepted. It

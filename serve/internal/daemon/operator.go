@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/internal/share"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/spec"
 )
 

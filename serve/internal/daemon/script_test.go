@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // TestRequests runs testdata/*.http, the specification of the API, each against a

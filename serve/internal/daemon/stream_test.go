@@ -13,7 +13,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // TestAStreamSaysWhyItEnds before its run: no event of the run tells of what happened

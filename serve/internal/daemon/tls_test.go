@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // What is behind the daemon learns that a request came encrypted: the cookies of the

@@ -13,7 +13,7 @@ import (
 
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // TestRunsAreInTheTracesOfTheirRequests asks for a run of an agent, which a worker

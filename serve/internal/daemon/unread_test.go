@@ -21,8 +21,8 @@ import (
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
-	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/internal/share"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // deaf is a client that never reads: its first write of an answer blocks until the client hangs up.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // client is a client that writes to its connection what it likes.

@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/serve/internal/daemon"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/internal/incidenttest"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // TestMain lets modules be compiled in processes of this program.

@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/serve/internal/eventview"
-	"github.com/starling-host/starling/serve/internal/queue"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/internal/web"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // Bounds of a stream to a browser.

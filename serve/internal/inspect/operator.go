@@ -14,7 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/serve/internal/queue"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // address is a path with those parameters that have a value.
