@@ -343,7 +343,7 @@ var withoutBudget = []reading{
 		serve/internal/daemon.decodeMembers serve/internal/daemon.merge serve/internal/daemon.parseCursor
 		serve/internal/mcpsrv.ServeStdio serve/internal/mcpsrv.calling serve/internal/mcpsrv.cancelledID
 		serve/internal/mcpsrv.checkMessages serve/internal/mcpsrv.idAtEdge serve/internal/mcpsrv.lines.Read
-		serve/internal/mcpsrv.passing serve/internal/mcpsrv.peeked serve.LocalTools.request`},
+		serve/internal/mcpsrv.passing serve/internal/mcpsrv.peeked serve/gateway.Tools.request`},
 	{"rows of the database of the host", "The host wrote them, after it had checked the request or the module that they come from", `
 		serve/internal/daemon.Daemon.describe serve/internal/daemon.order.decode`},
 	{"MCP servers", "A message has at most mcptool.maxMessageBytes, and a list maxListBytes and maxItems, which mcptool.New promises; each function reads it once, and canon bounds the depth", `
@@ -351,14 +351,14 @@ var withoutBudget = []reading{
 		runtime/mcptool.definition runtime/mcptool.eventStream.Read runtime/mcptool.inFlight.elicit
 		runtime/mcptool.processConn.decode runtime/mcptool.processConn.read runtime/mcptool.remade runtime/mcptool.remoteTool.OutputSchema
 		runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
-		runtime/mcptool.withoutCopies serve.LocalTools.itemsOf serve.renamed serve/internal/mcpsrv.addTool
+		runtime/mcptool.withoutCopies serve/gateway.Tools.itemsOf serve/gateway.renamed serve/internal/mcpsrv.addTool
 		serve/internal/mcpsrv.assistantOf serve/internal/mcpsrv.text serve/internal/mcpsrv.wholeResult.MarshalJSON`},
 	{"documents that a module returns", "The limit on its output bounds them, and canon parses in linear time with a bound on the depth; the validator bounds a schema", `
 		host/guest.openOutput host/guest.printed host/guest.program.answer host/guest.reported
 		host/guest.textOf`},
 	{"files of the host itself", "Only the owner of the host can write them, or they are part of the program", `
 		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
-		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve.Pins.read
+		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve/gateway.Pins.read
 		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines eventlog/seal.Witness.load runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON`},
 	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
 		cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.process.replay host/internal/registry.buildScript

@@ -10,6 +10,6 @@
 //	defer host.Close()
 //	err = host.Serve(ctx)
 //
-// Any number of hosts can share a database on a PostgreSQL server. A [Queue] hands the runs
-// of the database to them.
+// Any number of hosts can share a database on a PostgreSQL server. Package queue hands the runs
+// of the database to them. The tools of one user, without tenants, are in package gateway.
 package serve

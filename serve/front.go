@@ -3,19 +3,16 @@ package serve
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 
-	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
+	"github.com/starling-host/starling/serve/internal/web"
 )
 
 // inspectorPrefix is the path of the web view.
@@ -58,20 +55,9 @@ func (h *Host) mcp() (http.Handler, error) {
 // name.
 func (h *Host) origins() []string {
 	if len(h.file.Origins) == 0 && h.file.Listen.Network == "tcp" {
-		return OriginsOf(h.Origin, h.listener.Addr())
+		return web.OriginsOf(h.Origin, h.listener.Addr())
 	}
 	return h.file.Origins
-}
-
-// OriginsOf returns the URLs of a server that listens at an address: first the one to
-// print, and on this machine localhost.
-func OriginsOf(origin string, addr net.Addr) []string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || !tcp.IP.IsLoopback() {
-		return []string{origin}
-	}
-	scheme, _, _ := strings.Cut(origin, ":")
-	return []string{origin, fmt.Sprintf("%s://localhost:%d", scheme, tcp.Port)}
 }
 
 // tools are the tools of a tenant.
@@ -84,17 +70,9 @@ type tools struct {
 func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
 	for _, d := range t.account.Tools() {
-		list = append(list, mcpTool(d, !t.daemon.Reaches(t.account, d.Name)))
+		list = append(list, mcpsrv.ToolOf(d, !t.daemon.Reaches(t.account, d.Name)))
 	}
 	return list, nil
-}
-
-// mcpTool describes a tool to an MCP client. A closed tool cannot reach the network.
-func mcpTool(d abi.ToolDescription, closed bool) mcpsrv.Tool {
-	return mcpsrv.Tool{
-		Name: d.Name, Description: d.Description, InputSchema: provider.ObjectSchema(json.RawMessage(d.InputSchema)), OutputSchema: json.RawMessage(d.OutputSchema),
-		Idempotent: d.Idempotent, Closed: closed,
-	}
 }
 
 // Call implements [mcpsrv.Tools].

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -23,7 +22,6 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/queue"
@@ -130,7 +128,7 @@ func (w *world) serve(d *daemon.Daemon, l net.Listener) {
 // upload gives a tenant a tool that always says the same.
 func (w *world) upload(who, name, says string) {
 	w.t.Helper()
-	w.load(who, name, saying(name, says))
+	w.load(who, name, wasmtest.Saying(name, says))
 }
 
 // load gives a tenant a module.
@@ -150,25 +148,6 @@ func (w *world) load(who, name string, module []byte) {
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusCreated {
 		w.t.Fatalf("upload: %d, %s", resp.StatusCode, text)
 	}
-}
-
-// saying is a module with one tool that always gives the same answer.
-func saying(name, answer string) []byte {
-	const describeAt, answerAt, inputAt = 1 << 10, 8 << 10, 64 << 10
-	about := fmt.Sprintf(`{"tools":[{"name":%q,"description":"It says %s.","input_schema":{"type":"object","additionalProperties":false}}]}`, name, answer)
-	says := fmt.Sprintf(`{"output":%q}`, answer)
-	packed := func(at int, text string) *wasm.Asm {
-		return new(wasm.Asm).I64(int64(at)<<32 | int64(len(text)))
-	}
-	return (&wasmtest.Module{
-		Memory: wasmtest.Pages(32), Exports: []wasmtest.Export{{Name: "memory", Kind: wasm.ExternMemory}},
-		Data: []wasmtest.Data{{Offset: describeAt, Bytes: about}, {Offset: answerAt, Bytes: says}},
-		Funcs: []wasmtest.Func{
-			{Export: "starling_alloc", Type: wasmtest.Type("i:i"), Code: new(wasm.Asm).I32(inputAt)},
-			{Export: "starling_describe", Type: wasmtest.Type(":I"), Code: packed(describeAt, about)},
-			{Export: "starling_execute", Type: wasmtest.Type("ii:I"), Code: packed(answerAt, says)},
-		},
-	}).Bytes()
 }
 
 // assistant returns a tenant's session with the MCP server.

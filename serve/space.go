@@ -12,6 +12,9 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/observe"
+	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/queue"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 // DatabaseBytes returns the size of a database, with the WAL of a file.
@@ -88,4 +91,9 @@ func (h *Host) queueState(ctx context.Context) (observe.QueueState, error) {
 		state.Hosts[one.State]++
 	}
 	return state, err
+}
+
+// UsageOf returns the usage of tenants.
+func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+	return daemon.UsageOf(ctx, log, tenants, q, defaults, f)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/bench/guests"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/gateway"
 )
 
 // open makes the ways: a guest and a server that answer with what they get.
@@ -164,12 +165,12 @@ func throughGateway(ctx context.Context, db *starling.DB, dir string) (way, erro
 	if err != nil {
 		return w, err
 	}
-	tools := serve.NewLocalTools(db, starling.ToolOptions{}, func(string) {})
-	if err := tools.AddServer(serve.Server{Name: "far", URL: at}, serve.Pins{Path: filepath.Join(dir, "pins.json")}); err != nil {
+	tools := gateway.NewTools(db, starling.ToolOptions{}, func(string) {})
+	if err := tools.AddServer(gateway.Server{Name: "far", URL: at}, gateway.Pins{Path: filepath.Join(dir, "pins.json")}); err != nil {
 		return w, err
 	}
-	gateway, err := overPipes(ctx, func(ctx context.Context, in io.Reader, out io.Writer) error {
-		return serve.ServeMCP(ctx, serve.MCPView{Tools: tools}, serve.MCPOptions{}, in, out)
+	relay, err := overPipes(ctx, func(ctx context.Context, in io.Reader, out io.Writer) error {
+		return gateway.Service{Tools: tools}.Serve(ctx, in, out)
 	})
 	if err != nil {
 		return w, err
@@ -183,7 +184,7 @@ func throughGateway(ctx context.Context, db *starling.DB, dir string) (way, erro
 			return err
 		}
 	}
-	w.call, w.less = calling(gateway, "far_echo"), calling(relayed, "echo")
+	w.call, w.less = calling(relay, "far_echo"), calling(relayed, "echo")
 	return w, nil
 }
 

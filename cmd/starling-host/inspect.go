@@ -11,13 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/search"
-	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve"
-	"github.com/starling-host/starling/serve/queue"
+	"github.com/starling-host/starling/serve/gateway"
 )
 
 const inspectHelp = `Show the runs of a database in a browser: what each did and when, its events,
@@ -49,86 +44,32 @@ func (a *app) inspectCommand() *cobra.Command {
 }
 
 func (a *app) inspect(ctx context.Context, log database, path, addr string) error {
-	r, err := starling.Over(log, starling.Options{}).Replayer(ctx, starling.ReplayOptions{Engine: starling.EngineOptions{Warn: a.warn}})
-	if err != nil {
-		return err
-	}
-	defer r.Close()
 	listener, token, err := listenToInspect(addr, os.Getenv(inspectToken))
 	if err != nil {
 		return err
 	}
-	view, err := eventViewOf(ctx, path, log)
+	shown, err := databaseOf(ctx, path, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	view.Replayer, view.Modules = replayerOf(r), log
-	view.Ended = func(ctx context.Context, runID string, d *agent.Divergence) []string {
-		return endedIn(ctx, log, runID, d, nil)
-	}
-	view.Executor = func(ctx context.Context, o serve.Execution) (x serve.Executor, err error) {
-		var kind starling.EngineKind
-		if o.Source != nil {
-			kind = starling.Machine // which alone counts
-		}
-		r, err := starling.Over(log, starling.Options{}).Replayer(ctx, starling.ReplayOptions{
-			Module: o.Module, Engine: starling.EngineOptions{Kind: kind, Warn: a.warn, Adjust: func(c *sandbox.Config) { c.Observers = o.Observers }},
-		})
-		if err == nil {
-			x = serve.Executor{Replay: replayerOf(r), Close: r.Close}
-		}
-		return x, err
-	}
-	c := serve.LocalWebViewConfig{Scope: serve.OnlyView(view, token)}
-	if !listener.Addr().(*net.TCPAddr).IP.IsUnspecified() { // which has too many names to know
-		c.Origins = serve.OriginsOf("http://"+listener.Addr().String(), listener.Addr())
-	}
-	server, err := serve.NewLocalWebView(c)
+	view, err := gateway.NewWebView(ctx, *shown, gateway.WebOptions{Token: token, Origins: gateway.OriginsOf(listener.Addr()), Warn: a.warn})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	defer view.Close()
 	a.stdout.Printf("http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
 	a.stderr.Printf("showing %s, read-only; stop with Ctrl-C\n", named(path))
-	return server.Serve(ctx, listener)
+	return view.Serve(ctx, listener)
 }
 
-// eventViewOf returns the view of a whole database for a server.
-func eventViewOf(ctx context.Context, path string, log database) (serve.View, error) {
-	view := serve.View{
-		Log: log, Title: named(path), Database: named(path),
-		Checker: func(ctx context.Context, runID string) (eventlog.Report, error) {
-			v, err := starling.Over(log, starling.Options{}).Validate(ctx, runID) // as the database is now
-			return v.Report, cmp.Or(err, v.Err)
-		},
-	}
+// databaseOf returns an open database for a reader, with its queue if this program can read one.
+func databaseOf(ctx context.Context, path string, log database) (*gateway.Database, error) {
+	shown := &gateway.Database{Log: log, Name: named(path)}
 	q, err := serve.JobsIn(ctx, log)
 	if q != nil {
-		view.Operator, view.Jobs = &serve.Operator{Queue: q.Queue, Names: func(ctx context.Context, jobs []queue.Status) map[string]string {
-			names := map[string]string{}
-			for _, job := range jobs {
-				run := search.Read(ctx, log, eventlog.RunSummary{RunID: job.RunID})
-				names[job.RunID] = run.Name()
-			}
-			return names
-		}}, q.Lookup
+		shown.Queue = q.Queue
 	}
-	return view, err
-}
-
-// replayerOf returns a function that replays runs for a page.
-func replayerOf(r *starling.Replayer) func(context.Context, string) (agent.Verdict, error) {
-	return func(ctx context.Context, runID string) (agent.Verdict, error) {
-		v, err := r.Replay(ctx, runID)
-		switch {
-		case err != nil:
-			return v.Verdict, err
-		case v.Corrupt != nil:
-			return v.Verdict, v.Corrupt
-		case v.Refused != nil:
-			return v.Verdict, refusalOf(v)
-		}
-		return v.Verdict, nil
-	}
+	return shown, err
 }
 
 // listenToInspect listens, and returns the token that opens the view. To listen beyond this

@@ -5,7 +5,7 @@
 // decide everything else.
 //
 //	run tools           run, agent, demo, tool, check, policy, ask
-//	connect assistants  mcp, mcpserver, mcpconfig
+//	connect assistants  mcp, mcpserver, mcpconfig, over package gateway
 //	prove what they did replay, validate, seal, verify, bundle
 //	read a log          runs, show, inspect, report
 //	host tenants        serve, tenant, tenantlimits, tenantpolicy, secret, masterkey, queue, top, observe

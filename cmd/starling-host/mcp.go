@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/gateway"
 )
 
 const mcpHelp = `Serve tools, a database, or both to an assistant that speaks the Model Context
@@ -127,53 +128,44 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		}
 		defer listener.Close()
 	}
-	options := serve.MCPOptions{Version: agent.Version(), Logger: slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))}
-	var view serve.MCPView
+	service := gateway.Service{Version: agent.Version(), Logger: slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))}
+	receipts, err := issuerOf(f.receipts)
+	if err != nil {
+		return err
+	}
 	where := f.database
 	if f.calls(refs) {
-		receipts, err := issuerOf(f.receipts)
-		if err != nil {
-			return err
-		}
 		db, err := a.open(ctx, f.database, f.isolation, f.trust, receipts)
 		if err != nil {
 			return err
 		}
 		defer db.Close()
-		tools, err := a.localTools(ctx, db, refs, f)
-		if err != nil {
+		if service.Tools, err = a.localTools(ctx, db, refs, f); err != nil {
 			return err
 		}
-		defer tools.Close()
+		defer service.Tools.Close()
 		if _, err := db.Log(ctx); err != nil { // which makes it
 			return err
 		}
-		view.Tools = tools
 	} else {
 		where = args[0]
 	}
-	if f.log || view.Tools == nil {
+	if f.log || service.Tools == nil {
 		log, err := f.read.open(ctx, where)
 		if err != nil {
 			return err
 		}
 		defer log.Close()
-		shown, err := eventViewOf(ctx, where, log)
-		if err != nil {
+		if service.Database, err = databaseOf(ctx, where, log); err != nil {
 			return err
 		}
-		if issuer, err := issuerOf(f.receipts); err != nil {
-			return err
-		} else if issuer != nil {
-			shown.Issuer = starling.Over(log, starling.Options{Receipts: issuer}).Receipts
-		}
-		view.Log = &shown
+		service.Database.Receipts = receipts
 	}
 	if listener != nil {
 		a.stderr.Printf("serving at http://%s/mcp; stop with Ctrl-C\n", listener.Addr())
-		return serve.ServeMCPOver(ctx, view, options, listener)
+		return service.Listen(ctx, listener)
 	}
-	return serve.ServeMCP(ctx, view, options, a.stdin, a.stdout.Exact())
+	return service.Serve(ctx, a.stdin, a.stdout.Exact())
 }
 
 // address returns the address of --listen. It must be on this machine, since mcp requires no key.
@@ -234,22 +226,22 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 func (f *mcpFlags) calls(refs []string) bool { return len(refs)+len(f.servers) > 0 || f.code != "" }
 
 // parsedServers returns the servers that the flags name.
-func (f *mcpFlags) parsedServers() ([]serve.Server, error) {
-	var servers []serve.Server
+func (f *mcpFlags) parsedServers() ([]gateway.Server, error) {
+	var servers []gateway.Server
 	for _, text := range f.servers {
-		server, err := serve.ParseServer(text)
+		server, err := gateway.ParseServer(text)
 		if err != nil {
 			return nil, usagef("", "--server: %v", err)
 		}
 		servers = append(servers, server)
 	}
 	for _, text := range f.headers {
-		if err := serve.AddHeader(servers, text); err != nil {
+		if err := gateway.AddHeader(servers, text); err != nil {
 			return nil, usagef("", "--server-header: %v", err)
 		}
 	}
 	for _, text := range f.choices {
-		if err := serve.ChooseTools(servers, text); err != nil {
+		if err := gateway.ChooseTools(servers, text); err != nil {
 			return nil, usagef("", "--server-tools: %v", err)
 		}
 	}
@@ -258,12 +250,12 @@ func (f *mcpFlags) parsedServers() ([]serve.Server, error) {
 
 // localTools loads modules, and adds servers, which connect in the background. It warns about
 // modules that cannot be loaded, and fails if nothing else is left.
-func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f mcpFlags) (*serve.LocalTools, error) {
+func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f mcpFlags) (*gateway.Tools, error) {
 	options, err := f.options()
 	if err != nil {
 		return nil, err
 	}
-	tools := serve.NewLocalTools(db, options, a.warn)
+	tools := gateway.NewTools(db, options, a.warn)
 	var first error
 	add := func(name string, err error) {
 		if err != nil && (len(refs)+len(f.servers) > 1 || f.code != "") {
@@ -281,7 +273,7 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 		return nil, err
 	}
 	for _, server := range servers {
-		pins, err := serve.DefaultPins()
+		pins, err := gateway.DefaultPins()
 		if err == nil {
 			err = tools.AddServer(server, pins)
 		}

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,7 +11,7 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/mcptool"
-	"github.com/starling-host/starling/serve"
+	"github.com/starling-host/starling/serve/gateway"
 )
 
 const mcpTrustHelp = `Show how an MCP server's descriptions of its tools have changed since they were
@@ -42,7 +40,7 @@ func (a *app) mcpTrustCommand() *cobra.Command {
 }
 
 func (a *app) mcpTrust(ctx context.Context, text string, yes bool) error {
-	pins, err := serve.DefaultPins()
+	pins, err := gateway.DefaultPins()
 	if err != nil {
 		return err
 	}
@@ -115,7 +113,7 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 			login.Show = func(address string) {
 				a.stderr.Printf("open this address in a browser on this machine, and allow the access:\n%s\n", address)
 			}
-			pins, err := serve.DefaultPins()
+			pins, err := gateway.DefaultPins()
 			if err != nil {
 				return err
 			}
@@ -130,26 +128,4 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 	cmd.Flags().StringVar(&login.ClientID, "client-id", "", "the `ID` of a client that you have registered")
 	cmd.Flags().StringVar(&variable, "client-secret-env", "", "the `VARIABLE` that has the client's secret")
 	return cmd
-}
-
-// absoluteServer returns the description of a server in a form that works from every folder.
-func absoluteServer(text string) (string, error) {
-	s, err := serve.ParseServer(text)
-	if err == nil {
-		s, err = s.Absolute()
-	}
-	if err != nil {
-		return "", usagef("", "--server: %v", err)
-	}
-	if s.URL != "" {
-		return text, nil
-	}
-	words := []string{}
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		words = append(words, name+"="+display.ShellWord(s.Env[name]))
-	}
-	for _, word := range s.Command {
-		words = append(words, display.ShellWord(word))
-	}
-	return s.Name + "=" + strings.Join(words, " "), nil
 }

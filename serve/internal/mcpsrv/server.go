@@ -13,7 +13,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/serve/internal/eventview"
 )
 
@@ -111,6 +113,14 @@ type Tool struct {
 	// Another server's description of its tool, as the protocol writes it. May be nil.
 	Meta, Icons json.RawMessage
 	Remote      bool // it is a tool of another server
+}
+
+// ToolOf describes a tool of a module. A closed tool cannot reach the network.
+func ToolOf(d abi.ToolDescription, closed bool) Tool {
+	return Tool{
+		Name: d.Name, Description: d.Description, InputSchema: provider.ObjectSchema(json.RawMessage(d.InputSchema)), OutputSchema: json.RawMessage(d.OutputSchema),
+		Idempotent: d.Idempotent, Closed: closed,
+	}
 }
 
 // Result is the end of a run of one call.

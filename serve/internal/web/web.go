@@ -1,5 +1,3 @@
-// Package web has what servers share: keys of requests, streams of server-sent events,
-// and serving until a context ends.
 package web
 
 import (

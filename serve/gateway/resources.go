@@ -1,4 +1,4 @@
-package serve
+package gateway
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 
 // Offers implements [mcpsrv.Changing]. A server that is not connected yet may offer
 // everything.
-func (l *LocalTools) Offers(what string) bool {
+func (l *Tools) Offers(what string) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return slices.ContainsFunc(l.servers, func(s *localServer) bool { return s.module == nil || s.offers[what] })
+	return slices.ContainsFunc(l.servers, func(s *peer) bool { return s.module == nil || s.offers[what] })
 }
 
 // offering returns a server's connection if it has the resources or prompts of a method.
-func (l *LocalTools) offering(s *localServer, method string) *starling.Server {
+func (l *Tools) offering(s *peer, method string) *starling.Server {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if what, _, _ := strings.Cut(method, "/"); !s.offers[what] {
@@ -34,7 +34,7 @@ func (l *LocalTools) offering(s *localServer, method string) *starling.Server {
 }
 
 // Items implements [mcpsrv.Changing]. It omits servers that do not answer.
-func (l *LocalTools) Items(ctx context.Context, method string) []json.RawMessage {
+func (l *Tools) Items(ctx context.Context, method string) []json.RawMessage {
 	lists := make([][]json.RawMessage, len(l.servers))
 	var asked sync.WaitGroup
 	for i, s := range l.servers {
@@ -49,7 +49,7 @@ func (l *LocalTools) Items(ctx context.Context, method string) []json.RawMessage
 const listTime = 5 * time.Second
 
 // itemsOf reads a list of a server. Names of prompts get its prefix.
-func (l *LocalTools) itemsOf(ctx context.Context, s *localServer, method string) []json.RawMessage {
+func (l *Tools) itemsOf(ctx context.Context, s *peer, method string) []json.RawMessage {
 	connected := l.offering(s, method)
 	if connected == nil {
 		return nil
@@ -92,11 +92,11 @@ func renamed(object json.RawMessage, rename func(string) string) json.RawMessage
 
 // request calls the tool that reads a resource or gets a prompt, on one server after another
 // until one answers. Each call is a run.
-func (l *LocalTools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Result, err error) {
+func (l *Tools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Result, err error) {
 	var asked struct{ URI, Name string }
 	_ = json.Unmarshal(c.Arguments, &asked)         // the schema is checked with the call
 	prefix, name, _ := strings.Cut(asked.Name, "_") // no name of a server has an underscore
-	servers := slices.DeleteFunc(slices.Clone(l.servers), func(s *localServer) bool {
+	servers := slices.DeleteFunc(slices.Clone(l.servers), func(s *peer) bool {
 		return l.offering(s, c.Method) == nil || c.Method == "prompts/get" && s.Name != prefix
 	})
 	c.Arguments = renamed(c.Arguments, func(string) string { return name })
@@ -131,13 +131,13 @@ func fits(b *work.Budget, template, uri string) bool {
 
 // owners returns the servers that list a URI, or else those with a matching template, or
 // else all.
-func (l *LocalTools) owners(ctx context.Context, servers []*localServer, uri string) []*localServer {
+func (l *Tools) owners(ctx context.Context, servers []*peer, uri string) []*peer {
 	if len(servers) == 1 {
 		return servers
 	}
 	budget := work.For(ctx, len(uri))
 	for _, method := range []string{"resources/list", "resources/templates/list"} {
-		var owners []*localServer
+		var owners []*peer
 		for _, s := range servers {
 			l.mu.RLock()
 			items, known := s.lists[method]

@@ -1,4 +1,4 @@
-package serve
+package gateway
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// TestLocalToolsFollowTheirFiles changes a module while a client is served: it is told, and
+// TestToolsFollowTheirFiles changes a module while a client is served: it is told, and
 // has the other tools then. A module that does not load changes nothing.
-func TestLocalToolsFollowTheirFiles(t *testing.T) {
+func TestToolsFollowTheirFiles(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -33,7 +33,7 @@ func TestLocalToolsFollowTheirFiles(t *testing.T) {
 		t.Helper()
 		b := (&wasmtest.Module{}).Bytes()
 		if name != "" {
-			m, err := guest.Find(ctx, "../cmd/starling-host/testdata/tools/"+name)
+			m, err := guest.Find(ctx, "../../cmd/starling-host/testdata/tools/"+name)
 			if err != nil {
 				t.Skipf("SKIPPED: %v", err)
 			}
@@ -48,7 +48,7 @@ func TestLocalToolsFollowTheirFiles(t *testing.T) {
 	}
 	write("draw")
 	warned := make(chan string, 10)
-	tools := NewLocalTools(db, starling.ToolOptions{}, func(text string) { warned <- text })
+	tools := NewTools(db, starling.ToolOptions{}, func(text string) { warned <- text })
 	if err := tools.Add(ctx, file); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestLocalToolsFollowTheirFiles(t *testing.T) {
 	in, fromServer := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		served <- ServeMCP(ctx, MCPView{Tools: tools}, MCPOptions{}, toServer, fromServer)
+		served <- Service{Tools: tools}.Serve(ctx, toServer, fromServer)
 		fromServer.Close()
 	}()
 	session, err := client.Connect(ctx, &mcp.IOTransport{Reader: in, Writer: out}, nil)
@@ -141,9 +141,9 @@ func TestAnAssistantReadsWhyTheLogStoppedAndGoesOnWithIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "starling.db")
 	db := starling.Must(starling.Open(t.Context(), path, starling.Options{}))
 	defer db.Close()
-	tools := NewLocalTools(db, starling.ToolOptions{}, func(string) {})
+	tools := NewTools(db, starling.ToolOptions{}, func(string) {})
 	file := filepath.Join(t.TempDir(), "say.wasm")
-	if err := os.WriteFile(file, saying("say", "it"), 0o600); err != nil {
+	if err := os.WriteFile(file, wasmtest.Saying("say", "it"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := tools.Add(t.Context(), file); err != nil {

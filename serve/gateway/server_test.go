@@ -1,4 +1,4 @@
-package serve
+package gateway
 
 import (
 	"context"
@@ -78,9 +78,9 @@ func TestDescriptionsArePinned(t *testing.T) {
 	defer db.Close()
 
 	// served returns the names of the tools, and of those that are refused.
-	served := func() (tools *LocalTools, names string) {
+	served := func() (tools *Tools, names string) {
 		t.Helper()
-		tools = NewLocalTools(db, starling.ToolOptions{}, func(string) {})
+		tools = NewTools(db, starling.ToolOptions{}, func(string) {})
 		t.Cleanup(tools.Close)
 		if err := tools.AddServer(server, pins); err != nil {
 			t.Fatal(err)
@@ -200,7 +200,7 @@ func TestServersConnectInTheBackground(t *testing.T) {
 	t.Cleanup(at.Close)
 	db := starling.Must(starling.Open(ctx, filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
 	t.Cleanup(func() { db.Close() })
-	tools := NewLocalTools(db, starling.ToolOptions{}, func(string) {})
+	tools := NewTools(db, starling.ToolOptions{}, func(string) {})
 	t.Cleanup(tools.Close)
 	pins := Pins{filepath.Join(t.TempDir(), "servers.json")}
 	for _, text := range []string{"hangs=sh -c 'sleep 100'", "fails=sh -c 'echo API_KEY is not set >&2; exit 1'", "sums=" + at.URL} {

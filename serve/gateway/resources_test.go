@@ -1,4 +1,4 @@
-package serve
+package gateway
 
 import (
 	"bufio"
@@ -119,7 +119,7 @@ func resourcesPassedOn(t *testing.T, version string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools := NewLocalTools(db, starling.ToolOptions{Policy: rules}, func(text string) { t.Log(text) })
+	tools := NewTools(db, starling.ToolOptions{Policy: rules}, func(text string) { t.Log(text) })
 	t.Cleanup(tools.Close)
 
 	direct := map[string]*lineClient{}
@@ -147,7 +147,7 @@ func resourcesPassedOn(t *testing.T, version string) {
 		}
 	}
 	gateway := over(func(in io.ReadCloser, out io.WriteCloser) {
-		_ = ServeMCP(ctx, MCPView{Tools: tools}, MCPOptions{}, in, out)
+		_ = Service{Tools: tools}.Serve(ctx, in, out)
 	})
 	clients := []*lineClient{direct["red"], direct["blue"], gateway}
 	with := func(params map[string]any) map[string]any { return params }
@@ -286,7 +286,7 @@ func TestMCPGatewayWithAServerThatListsNothing(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
 	t.Cleanup(func() { db.Close() })
-	tools := NewLocalTools(db, starling.ToolOptions{}, func(text string) { t.Log(text) })
+	tools := NewTools(db, starling.ToolOptions{}, func(text string) { t.Log(text) })
 	t.Cleanup(tools.Close)
 	asked := make(chan struct{}, 8)
 	pins := Pins{filepath.Join(t.TempDir(), "servers.json")}
@@ -311,7 +311,7 @@ func TestMCPGatewayWithAServerThatListsNothing(t *testing.T) {
 	toClient, fromServer := io.Pipe()
 	t.Cleanup(func() { toClient.Close() })
 	ended := make(chan error, 1)
-	go func() { ended <- ServeMCP(ctx, MCPView{Tools: tools}, MCPOptions{}, toServer, fromServer) }()
+	go func() { ended <- Service{Tools: tools}.Serve(ctx, toServer, fromServer) }()
 	client := &lineClient{t: t, to: fromClient, from: bufio.NewReader(toClient)}
 	client.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "clientInfo": map[string]any{"name": "test", "version": "1"}, "capabilities": map[string]any{}})
 	tools.servers[0].listTime = time.Millisecond

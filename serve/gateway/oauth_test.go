@@ -1,4 +1,4 @@
-package serve
+package gateway
 
 import (
 	"context"
@@ -161,14 +161,14 @@ func (s *oauthServer) hidden(t *testing.T, where, text string) {
 type gateway struct {
 	t     *testing.T
 	db    *starling.DB
-	tools *LocalTools
+	tools *Tools
 	path  string
 }
 
 func newGateway(t *testing.T, server Server, pins Pins, warn func(string)) *gateway {
 	g := &gateway{t: t, path: filepath.Join(t.TempDir(), "runs.db")}
 	g.db = starling.Must(starling.Open(t.Context(), g.path, starling.Options{}))
-	g.tools = NewLocalTools(g.db, starling.ToolOptions{}, warn)
+	g.tools = NewTools(g.db, starling.ToolOptions{}, warn)
 	t.Cleanup(func() { g.tools.Close(); g.db.Close() })
 	if err := g.tools.AddServer(server, pins); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package serve
+package gateway
 
 import (
 	"context"
@@ -19,11 +19,11 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// LocalTools are tools of modules on this machine and of MCP servers, for one user of
-// [ServeMCP]. Each call is a run in the database. While the tools are served, a module is
-// reloaded when its files change, and the client is notified. LocalTools are safe for
+// Tools are tools of modules on this machine and of MCP servers, for one user of a
+// [Service]. Each call is a run in the database. While the tools are served, a module is
+// reloaded when its files change, and the client is notified. Tools are safe for
 // concurrent use.
-type LocalTools struct {
+type Tools struct {
 	db      *starling.DB
 	options starling.ToolOptions
 	warn    func(text string)
@@ -35,53 +35,53 @@ type LocalTools struct {
 	notices chan string   // for the user of the client
 
 	mu      sync.RWMutex
-	modules []*localModule // guarded by mu
-	servers []*localServer // set before the tools are served
+	modules []*module      // guarded by mu
+	servers []*peer        // set before the tools are served
 	code    *starling.Tool // nil without AddCode; likewise
 	inCode  string         // the language of its programs
 }
 
-// localModule is a loaded module or a server. It is immutable.
-type localModule struct {
+// module is a loaded module or a server. It is immutable.
+type module struct {
 	ref    string // as the user named it
 	stamp  uint64 // of its files; zero for a server
 	closed bool   // its tools cannot reach the network
 	tools  []*starling.Tool
-	calls  sync.WaitGroup // increases only while the module is in LocalTools
+	calls  sync.WaitGroup // increases only while the module is in Tools
 }
 
-// NewLocalTools returns an empty set of tools with these options. It calls warn if a module
+// NewTools returns an empty set of tools with these options. It calls warn if a module
 // cannot be reloaded; its tools then stay as they were.
-func NewLocalTools(db *starling.DB, o starling.ToolOptions, warn func(text string)) *LocalTools {
-	l := &LocalTools{db: db, options: o, warn: warn, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
+func NewTools(db *starling.DB, o starling.ToolOptions, warn func(text string)) *Tools {
+	l := &Tools{db: db, options: o, warn: warn, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
 	l.life, l.end = context.WithCancel(context.Background())
 	return l
 }
 
 // Close stops connecting to servers. Call it before closing the database.
-func (l *LocalTools) Close() {
+func (l *Tools) Close() {
 	l.end()
 	l.work.Wait()
 }
 
 // Add loads the module of a reference, see [starling.DB.Load], and adds its tools. If Load
 // fails or a name is taken, it adds none.
-func (l *LocalTools) Add(ctx context.Context, ref string) error {
+func (l *Tools) Add(ctx context.Context, ref string) error {
 	return l.load(ctx, ref, nil)
 }
 
 // AddCode replaces all tools by the one that runs programs in a language, "javascript" or
 // "python", which can call them. With more than [tool.MaxDeclared] tools, the client also gets
 // search_tools. Call AddCode before the tools are served.
-func (l *LocalTools) AddCode(ctx context.Context, language string) (err error) {
+func (l *Tools) AddCode(ctx context.Context, language string) (err error) {
 	l.inCode = language
 	l.code, err = l.db.Load(ctx, agentfile.Programs[language], l.options)
 	return err
 }
 
 // load loads a module in place of another one, or appends it for nil.
-func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) error {
-	added := &localModule{ref: ref, stamp: guest.Stamp(ref)}
+func (l *Tools) load(ctx context.Context, ref string, old *module) error {
+	added := &module{ref: ref, stamp: guest.Stamp(ref)}
 	m, err := l.db.LoadModule(ctx, ref, l.options)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (l *LocalTools) load(ctx context.Context, ref string, old *localModule) err
 }
 
 // place puts a module in place of another one, or appends it for nil.
-func (l *LocalTools) place(added, old *localModule) error {
+func (l *Tools) place(added, old *module) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, other := range l.modules {
@@ -122,7 +122,7 @@ func (l *LocalTools) place(added, old *localModule) error {
 	return nil
 }
 
-func (m *localModule) tool(name string) *starling.Tool {
+func (m *module) tool(name string) *starling.Tool {
 	if i := slices.IndexFunc(m.tools, func(t *starling.Tool) bool { return t.Name() == name }); i >= 0 {
 		return m.tools[i]
 	}
@@ -130,23 +130,23 @@ func (m *localModule) tool(name string) *starling.Tool {
 }
 
 // Len returns the number of modules and servers.
-func (l *LocalTools) Len() int { return len(l.current()) + len(l.servers) }
+func (l *Tools) Len() int { return len(l.current()) + len(l.servers) }
 
-func (l *LocalTools) current() []*localModule {
+func (l *Tools) current() []*module {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return slices.Clone(l.modules)
 }
 
 // List implements [mcpsrv.Tools].
-func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
+func (l *Tools) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
 	if len(l.servers) > 0 {
 		list = append(list, mcpsrv.Tool{Name: listServers, Description: l.aboutServers(), InputSchema: []byte(`{"type":"object"}`), Idempotent: true, Closed: true})
 	}
 	if l.code != nil {
 		others := l.callable()
-		told := mcpTool(l.code.Describe(), l.closed())
+		told := mcpsrv.ToolOf(l.code.Describe(), l.closed())
 		told.Idempotent, told.Declarations = told.Closed, tool.Declarations(l.inCode, others...)
 		list = append(list, told)
 		if len(others) > tool.MaxDeclared {
@@ -159,7 +159,7 @@ func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 	}
 	for _, m := range l.current() {
 		for _, t := range m.tools {
-			told := mcpTool(t.Describe(), m.closed)
+			told := mcpsrv.ToolOf(t.Describe(), m.closed)
 			told.Idempotent = told.Idempotent || m.closed
 			if said, ok := t.Definition(); ok {
 				told.Title, told.Hints, told.Meta, told.Icons, told.Remote = said.Title, said.Hints, said.Meta, said.Icons, true
@@ -171,12 +171,12 @@ func (l *LocalTools) List(context.Context) ([]mcpsrv.Tool, error) {
 }
 
 // closed reports whether no tool can reach the network.
-func (l *LocalTools) closed() bool {
-	return !slices.ContainsFunc(l.current(), func(m *localModule) bool { return !m.closed })
+func (l *Tools) closed() bool {
+	return !slices.ContainsFunc(l.current(), func(m *module) bool { return !m.closed })
 }
 
 // callable returns the tools that programs may call.
-func (l *LocalTools) callable() (all []tool.Tool) {
+func (l *Tools) callable() (all []tool.Tool) {
 	for _, m := range l.current() {
 		for _, t := range m.tools {
 			all = append(all, t)
@@ -186,7 +186,7 @@ func (l *LocalTools) callable() (all []tool.Tool) {
 }
 
 // Call implements [mcpsrv.Tools].
-func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+func (l *Tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	if l.code != nil && c.Name == tool.SearchName {
 		output, err := tool.Search(l.callable()...).Execute(ctx, c.Arguments)
 		if err != nil {
@@ -210,7 +210,7 @@ func (l *LocalTools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, er
 }
 
 // run makes a recorded run of a call.
-func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
+func (l *Tools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
 	input, err := t.Input(c.Arguments)
 	if err != nil {
 		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, starling.PlainError(err))
@@ -242,7 +242,7 @@ func (l *LocalTools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (
 }
 
 // receipt returns the receipt of the call that a run makes, or nil. The run has its result in any case.
-func (l *LocalTools) receipt(ctx context.Context, runID string) *receipt.Receipt {
+func (l *Tools) receipt(ctx context.Context, runID string) *receipt.Receipt {
 	all, err := l.db.Receipts(context.WithoutCancel(ctx), runID)
 	if err != nil && !errors.Is(err, starling.ErrNoReceipts) {
 		l.warn("run " + runID + " has no receipt: " + starling.PlainError(err))
@@ -252,7 +252,7 @@ func (l *LocalTools) receipt(ctx context.Context, runID string) *receipt.Receipt
 
 // reportProgress calls progress, unless it is nil, for each effect of a run. finish waits
 // for the end of a run that has ended.
-func (l *LocalTools) reportProgress(ctx context.Context, runID string, progress func(what string)) (finish func(ended bool)) {
+func (l *Tools) reportProgress(ctx context.Context, runID string, progress func(what string)) (finish func(ended bool)) {
 	log, err := l.db.Log(ctx)
 	if progress == nil || err != nil { // the run fails as well
 		return func(bool) {}
@@ -282,7 +282,7 @@ func (l *LocalTools) reportProgress(ctx context.Context, runID string, progress 
 }
 
 // enter returns a tool, which stays open until leave, or nil.
-func (l *LocalTools) enter(name string) (t *starling.Tool, leave func()) {
+func (l *Tools) enter(name string) (t *starling.Tool, leave func()) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.code != nil {
@@ -311,13 +311,13 @@ func (l *LocalTools) enter(name string) (t *starling.Tool, leave func()) {
 }
 
 // Cancel implements [mcpsrv.Tools]. No other process can wait for a call.
-func (l *LocalTools) Cancel(context.Context, string) error { return nil }
+func (l *Tools) Cancel(context.Context, string) error { return nil }
 
 // watchTime is the interval between checks of files.
 const watchTime = time.Second
 
 // Watch implements [mcpsrv.Changing].
-func (l *LocalTools) Watch(ctx context.Context, changed func(), notice func(text string)) {
+func (l *Tools) Watch(ctx context.Context, changed func(), notice func(text string)) {
 	refused := map[string]uint64{} // stamps of files that cannot be loaded, already reported
 	ticker := time.NewTicker(watchTime)
 	defer ticker.Stop()

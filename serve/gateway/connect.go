@@ -1,4 +1,4 @@
-package serve
+package gateway
 
 import (
 	"cmp"
@@ -30,19 +30,19 @@ const (
 	lastRetry  = time.Minute
 )
 
-// localServer is a server of LocalTools. It is connected in the background, so that a slow or
+// peer is a server of Tools. It is connected in the background, so that a slow or
 // broken server delays neither the others nor the client.
-type localServer struct {
+type peer struct {
 	Server
 	pins  Pins
 	first chan struct{} // closed when the first attempt has ended
 
 	listTime time.Duration // see the constant
-	listing  sync.Mutex    // serializes the presentation of lists; taken before the mu of the LocalTools
+	listing  sync.Mutex    // serializes the presentation of lists; taken before the mu of the Tools
 
-	// The mu of the LocalTools guards the fields below.
+	// The mu of the Tools guards the fields below.
 	connected    *starling.Server // nil if not connected
-	module       *localModule
+	module       *module
 	why          string                       // the reason for no connection
 	leftOut      map[string]string            // tools, by name, and why
 	instructions string                       // the accepted ones
@@ -50,7 +50,7 @@ type localServer struct {
 	lists        map[string][]json.RawMessage // of resources and templates, by method, as last listed
 }
 
-// ServerState is the state of a server of [LocalTools].
+// ServerState is the state of a server of [Tools].
 type ServerState struct {
 	Name         string            `json:"name"`
 	State        string            `json:"state"` // "connecting", "ready" or "down"
@@ -64,14 +64,14 @@ type ServerState struct {
 // AddServer adds a server and connects it in the background, with retries after growing pauses.
 // Its tools are served from then on, except tools that have changed since the user accepted the
 // server. A new server is accepted. Call AddServer before the tools are served.
-func (l *LocalTools) AddServer(s Server, pins Pins) error {
-	if slices.ContainsFunc(l.servers, func(other *localServer) bool { return other.Name == s.Name }) {
+func (l *Tools) AddServer(s Server, pins Pins) error {
+	if slices.ContainsFunc(l.servers, func(other *peer) bool { return other.Name == s.Name }) {
 		return fmt.Errorf("there are two servers %q: give one of them another name, as in %s-2=COMMAND", s.Name, s.Name)
 	}
 	if _, err := pins.read(); err != nil {
 		return err
 	}
-	server := &localServer{Server: s, pins: pins, first: make(chan struct{}), listTime: listTime}
+	server := &peer{Server: s, pins: pins, first: make(chan struct{}), listTime: listTime}
 	l.servers = append(l.servers, server)
 	l.work.Go(func() {
 		for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
@@ -103,7 +103,7 @@ func (l *LocalTools) AddServer(s Server, pins Pins) error {
 }
 
 // connect connects to a server and presents its tools, or returns why it cannot.
-func (l *LocalTools) connect(s *localServer) string {
+func (l *Tools) connect(s *peer) string {
 	o := starling.ServerOptions{MCP: s.config(s.pins), Policy: l.options.Policy}
 	o.Timeout = time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
 	o.Changed = func() { _ = l.listed(s) } // keeps the old description if the new one cannot be pinned
@@ -131,7 +131,7 @@ func (l *LocalTools) connect(s *localServer) string {
 }
 
 // listed presents the tools that a server lists now.
-func (l *LocalTools) listed(s *localServer) error {
+func (l *Tools) listed(s *peer) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
 	l.mu.RLock()
@@ -144,7 +144,7 @@ func (l *LocalTools) listed(s *localServer) error {
 	if err != nil {
 		return err
 	}
-	added, leftOut := &localModule{ref: "the server " + s.Name}, map[string]string{}
+	added, leftOut := &module{ref: "the server " + s.Name}, map[string]string{}
 	for _, r := range connected.Refused() {
 		leftOut[r.Tool] = starling.PlainError(r.Why)
 	}
@@ -220,7 +220,7 @@ func instructionsOf(text string) mcptool.Definition {
 }
 
 // tell warns on standard error, and tells the user of the client.
-func (l *LocalTools) tell(text string) {
+func (l *Tools) tell(text string) {
 	l.warn(text)
 	select {
 	case l.notices <- text:
@@ -229,7 +229,7 @@ func (l *LocalTools) tell(text string) {
 }
 
 // states returns the states of the servers.
-func (l *LocalTools) states() []ServerState {
+func (l *Tools) states() []ServerState {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	all := []ServerState{}
@@ -252,7 +252,7 @@ func (l *LocalTools) states() []ServerState {
 
 // aboutServers describes [listServers], with the servers' instructions: those of a server that
 // connects late reach the model in no other way.
-func (l *LocalTools) aboutServers() string {
+func (l *Tools) aboutServers() string {
 	about := "The state of the MCP servers behind this one: whether each is connected, why not, and the tools left out."
 	for _, s := range l.states() {
 		if s.State == "down" {
@@ -263,7 +263,7 @@ func (l *LocalTools) aboutServers() string {
 }
 
 // Instructions implements [mcpsrv.Changing].
-func (l *LocalTools) Instructions() string {
+func (l *Tools) Instructions() string {
 	var all []string
 	for _, s := range l.states() {
 		if s.Instructions != "" {
@@ -274,7 +274,7 @@ func (l *LocalTools) Instructions() string {
 }
 
 // Settle implements [mcpsrv.Changing].
-func (l *LocalTools) Settle(ctx context.Context, tool string) error {
+func (l *Tools) Settle(ctx context.Context, tool string) error {
 	for _, s := range l.servers {
 		if tool != "" && (!strings.HasPrefix(tool, s.Name+"_") || l.has(tool)) {
 			continue
@@ -301,6 +301,6 @@ func (l *LocalTools) Settle(ctx context.Context, tool string) error {
 }
 
 // has reports whether a tool of this name is served.
-func (l *LocalTools) has(name string) bool {
-	return l.code != nil || slices.ContainsFunc(l.current(), func(m *localModule) bool { return m.tool(name) != nil })
+func (l *Tools) has(name string) bool {
+	return l.code != nil || slices.ContainsFunc(l.current(), func(m *module) bool { return m.tool(name) != nil })
 }

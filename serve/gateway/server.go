@@ -1,8 +1,9 @@
-package serve
+package gateway
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -12,10 +13,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
-// Server configures a server of the Model Context Protocol for [LocalTools].
+// Server configures a server of the Model Context Protocol for [Tools].
 type Server struct {
 	// Name is the prefix of the names of its tools, followed by an underscore.
 	Name string
@@ -176,6 +178,28 @@ func (s Server) Absolute() (Server, error) {
 		full.Env[name] = absoluteWord(value)
 	}
 	return full, nil
+}
+
+// AbsoluteServer returns the description of a server in a form that works from every folder.
+func AbsoluteServer(text string) (string, error) {
+	s, err := ParseServer(text)
+	if err == nil {
+		s, err = s.Absolute()
+	}
+	if err != nil {
+		return "", err
+	}
+	if s.URL != "" {
+		return text, nil
+	}
+	words := []string{}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		words = append(words, name+"="+display.ShellWord(s.Env[name]))
+	}
+	for _, word := range s.Command {
+		words = append(words, display.ShellWord(word))
+	}
+	return s.Name + "=" + strings.Join(words, " "), nil
 }
 
 // absoluteWord makes a word, or the value of a flag, absolute if it looks like a path and
