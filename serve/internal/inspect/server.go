@@ -49,16 +49,13 @@ type Config struct {
 // Server is the web view. Use [New].
 type Server struct {
 	config   Config
-	origins  []origin
+	origins  web.Origins
 	handler  http.Handler
 	sessions cipher.AEAD // its key lives as long as the process
 	tasks    tasks
 	built    built
 	alone    chan struct{} // the pages of runs that are made now, if no host bounds their memory
 }
-
-// origin is a scheme and a host with its port.
-type origin struct{ scheme, host string }
 
 // New returns a server. It is an error if Scope is missing, or if the prefix or an
 // origin is not one.
@@ -73,12 +70,9 @@ func New(c Config) (*Server, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{config: c, sessions: newSessionCipher(), built: built{runs: map[builtKey]*kept{}}}
-	for _, text := range c.Origins {
-		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {
-			return nil, fmt.Errorf("inspect: %q is not an origin such as http://127.0.0.1:8300", text)
-		}
-		s.origins = append(s.origins, origin{u.Scheme, u.Host})
+	var err error
+	if s.origins, err = web.ParseOrigins(c.Origins); err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
 	}
 	s.handler = s.guard(s.mux())
 	return s, nil

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,7 +111,7 @@ func (s *Server) setSession(w http.ResponseWriter, r *http.Request, value string
 // encrypted reports whether the browser's connection is encrypted: here, or at a proxy
 // whose address is one of the origins.
 func (s *Server) encrypted(r *http.Request) bool {
-	return r.TLS != nil || slices.ContainsFunc(s.origins, func(o origin) bool { return o.scheme == "https" && strings.EqualFold(r.Host, o.host) })
+	return r.TLS != nil || slices.ContainsFunc(s.origins, func(o url.URL) bool { return o.Scheme == "https" && strings.EqualFold(r.Host, o.Host) })
 }
 
 // signInPage is the form.
@@ -174,15 +175,14 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // guard refuses requests that a page of another origin makes a browser send, before any lookup.
-// Programs other than browsers send only Host of the headers that it checks.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		writeHeaders(w, r)
-		switch {
-		case !s.knownHost(r):
-			s.refuse(w, r, eventview.View{}, http.StatusMisdirectedRequest, "This server does not serve that host name.")
-		case !s.sameOrigin(r):
-			s.refuse(w, r, eventview.View{}, http.StatusForbidden, "The request comes from a page of another origin. Enter the address in the browser instead.")
+		switch status := s.origins.Refuses(r); status {
+		case http.StatusMisdirectedRequest:
+			s.refuse(w, r, eventview.View{}, status, "This server does not serve that host name.")
+		case http.StatusForbidden:
+			s.refuse(w, r, eventview.View{}, status, "The request comes from a page of another origin. Enter the address in the browser instead.")
 		default:
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 			next.ServeHTTP(w, r)
@@ -201,36 +201,6 @@ func writeHeaders(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// knownHost refuses names that another site has bound to this address (DNS rebinding).
-func (s *Server) knownHost(r *http.Request) bool {
-	for _, o := range s.origins {
-		if strings.EqualFold(r.Host, o.host) {
-			return true
-		}
-	}
-	return len(s.origins) == 0
-}
-
-// sameOrigin reports whether a request comes from a page of this server, from the address bar, or
-// from a program. It uses the criteria of [http.CrossOriginProtection], and applies them to reading
-// requests as well: another page that embeds a picture must learn nothing.
-func (s *Server) sameOrigin(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	if site != "" && site != "same-origin" && site != "none" {
-		return false
-	}
-	from := r.Header.Get("Origin")
-	if from == "" || from == "null" && site == "same-origin" {
-		return true // a page without a referrer names no origin in its forms
-	}
-	for _, o := range s.origins {
-		if strings.EqualFold(from, o.scheme+"://"+o.host) && strings.EqualFold(r.Host, o.host) {
-			return true
-		}
-	}
-	return len(s.origins) == 0 && strings.EqualFold(from, scheme(r)+"://"+r.Host)
-}
-
 // referrerPolicy keeps addresses from other servers. Beyond TLS and this machine,
 // a browser identifies a request of our own page by Origin alone, and without a
 // referrer it would not.
@@ -243,11 +213,4 @@ func referrerPolicy(r *http.Request) string {
 		return "no-referrer"
 	}
 	return "same-origin"
-}
-
-func scheme(r *http.Request) string {
-	if r.TLS != nil {
-		return "https"
-	}
-	return "http"
 }

@@ -9,15 +9,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/serve/internal/share"
+	"github.com/starling-host/starling/serve/internal/web"
 )
 
 // ErrUnauthorized is returned, or wrapped, by Scope for a request without a
@@ -62,27 +61,24 @@ func NewHandler(c Config) (http.Handler, error) {
 	return guarded(h, c.Origins)
 }
 
-// guarded returns a handler that pages of other sites do not reach: it refuses requests for
-// hosts outside the origins, if there are any, and requests from pages of other origins.
+// guarded returns a handler that pages of other sites do not reach, see [web.Origins.Refuses].
 func guarded(inner http.Handler, origins []string) (http.Handler, error) {
-	protection := http.NewCrossOriginProtection()
-	var hosts []string // lower case
-	for _, origin := range origins {
-		u, err := url.Parse(origin)
-		if err != nil || u.Host == "" || protection.AddTrustedOrigin(origin) != nil {
-			return nil, fmt.Errorf("mcpsrv: %q is not an origin such as http://127.0.0.1:8300", origin)
-		}
-		hosts = append(hosts, strings.ToLower(u.Host))
+	own, err := web.ParseOrigins(origins)
+	if err != nil {
+		return nil, fmt.Errorf("mcpsrv: %w", err)
 	}
-	return protection.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
-		if len(hosts) > 0 && !slices.Contains(hosts, strings.ToLower(r.Host)) {
-			http.Error(w, "this server does not answer to that name: the operator of a host can add it to the origins in host.yaml", http.StatusMisdirectedRequest)
-			return
+		switch status := own.Refuses(r); status {
+		case http.StatusMisdirectedRequest:
+			http.Error(w, "this server does not answer to that name: the operator of a host can add it to the origins in host.yaml", status)
+		case http.StatusForbidden:
+			http.Error(w, "this request comes from a page of another origin", status)
+		default:
+			inner.ServeHTTP(w, r)
 		}
-		inner.ServeHTTP(w, r)
-	})), nil
+	}), nil
 }
 
 type handler struct {
