@@ -301,7 +301,7 @@ func takesBytes(f *ast.FuncType) bool {
 // withoutBudget are the functions that need none.
 var withoutBudget = []reading{
 	{"events of a log", "An event has at most eventlog.MaxPayloadBytes; canon decodes in linear time and bounds the depth; a host reserves 16 bytes for each that it reads", `
-		cmd/starling-host.app.said cmd/starling-host.app.showTexts cmd/starling-host.canonical cmd/starling-host.headOf eventlog.RunSummary.add
+		cmd/starling-host.app.said cmd/starling-host.app.showTexts starling.canonical cmd/starling-host.headOf eventlog.RunSummary.add
 		eventlog.decodePart eventlog/event.Decode eventlog/event.FromJSON eventlog/event.Indented eventlog/event.LongTexts
 		eventlog/event.ParseClaims eventlog/event.SideEffectRecorded.ModelFailure eventlog/event.Unmarshal eventlog/event.summarizeEffect
 		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/receipt.Statement.effect eventlog/receipt.Text eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect eventlog/span.Run.Document
