@@ -16,6 +16,9 @@ try {
     command: "starling-host", args: ["mcp", "--server", `test=${url}`, "--db", join(home, "calls.db")],
     env: { PATH: process.env.PATH, HOME: home }, stderr: "inherit",
   }));
+  // Forty clients start at once, so the server may not be there when the tools are listed.
+  const connecting = async () => /"state\\?":\s*\\?"connecting/.test(JSON.stringify(await client.callTool({ name: "list_servers", arguments: {} })));
+  while (await connecting()) await new Promise((next) => setTimeout(next, 100));
   const tools = (await client.listTools()).tools.filter(({ name }) => name.startsWith("test_")); // without list_servers
   const example = (type) => ({ number: 2, integer: 2, boolean: true, array: [], object: tools[0].inputSchema })[type] ?? "text";
   const calls = toolCalls?.map(({ name, arguments: given }) => ({ name: `test_${name}`, arguments: given })) ?? tools.map(({ name, inputSchema }) => ({
