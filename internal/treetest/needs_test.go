@@ -27,7 +27,7 @@ var (
 var asksItself = map[string]string{
 	"eventlog/receipt/outside_test.go":      "uses each library that is there",
 	"host/internal/component/guest_test.go": "asks for one version of clang",
-	"serve/servers_test.go":                 "looks for sh",
+	"serve/gateway/server_test.go":          "looks for sh",
 }
 
 // TestTestsAskForWhatTheyNeed: go test ./... passes with any of the optional programs missing, or without the target that
