@@ -83,7 +83,7 @@ func bodies(m *wasm.Module) []string {
 // shipped finds the modules in the source of the dependencies that are in use.
 func shipped(t *testing.T) []string {
 	list := exec.Command("go", "list", "-deps", "-test", "-f", "{{with .Module}}{{.Path}}@{{.Version}} {{.Dir}}{{end}}", "./...")
-	list.Dir = filepath.Join("..", "..", "..")
+	list.Dir = filepath.Join("..", "..")
 	out, err := list.Output()
 	if err != nil {
 		t.Skipf("SKIPPED: no go tool to find modules with: %v", err)
@@ -112,7 +112,7 @@ func shipped(t *testing.T) []string {
 // programs builds Go guests.
 func programs(t *testing.T) []string {
 	var files []string
-	for name, source := range map[string]string{"json": "../rewrite/testdata/goguest", "dice": "../../../tools-wasm/dice"} {
+	for name, source := range map[string]string{"json": "../../host/internal/rewrite/testdata/goguest", "dice": "../../tools-wasm/dice"} {
 		file := filepath.Join(t.TempDir(), name+".wasm")
 		cmd := exec.Command("go", "-C", source, "build", "-buildmode=c-shared", "-o", file, ".")
 		cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
