@@ -24,7 +24,7 @@ type Certificate struct {
 	Start     StartState         `json:"start"`
 	Memory    MemoryRange        `json:"memory"`
 	Limits    []sandbox.Headroom `json:"limits"`
-	Call      CallLimits         `json:"call_limits"`
+	Call      sandbox.Limits     `json:"call_limits"`
 
 	Component   *guest.Provenance  `json:"component,omitempty"`
 	Interpreter *guest.Interpreter `json:"interpreter,omitempty"`
@@ -54,19 +54,6 @@ type StartState struct {
 type MemoryRange struct {
 	Min uint32 `json:"min_pages"`
 	Max uint32 `json:"max_pages"`
-}
-
-// CallLimits are the bounds of a call, a [sandbox.Limits].
-type CallLimits struct {
-	Fuel        uint64 `json:"fuel"`
-	MemoryPages uint32 `json:"memory_pages"`
-	Depth       uint32 `json:"depth"`
-	TimeoutMs   int64  `json:"timeout_ms"`
-	InputBytes  uint64 `json:"input_bytes"`
-	OutputBytes uint64 `json:"output_bytes"`
-	LogBytes    uint64 `json:"log_bytes"`
-	Effects     uint64 `json:"effects"`
-	EffectBytes uint64 `json:"effect_bytes"`
 }
 
 // Certify loads a module and describes it. It refuses what [DB.Load] refuses. No tool runs, only the start-up code
@@ -112,7 +99,7 @@ func Certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (Certifica
 		Start:  start,
 		Memory: MemoryRange{result.Info.Memory.Min, min(result.Info.Memory.Max, limits.MemoryPages)},
 		Limits: result.Info.Counts.Headroom(sandbox.DefaultGateLimits()),
-		Call:   CallLimits(limits),
+		Call:   limits,
 
 		Component: guest.ComponentOf(wasm), Interpreter: guest.InterpreterOf(wasm),
 	}, nil

@@ -12,15 +12,15 @@ import (
 // Limits are the bounds of one call. InputBytes limits a part of the input that
 // this package does not know, and is enforced by host/guest.
 type Limits struct {
-	Fuel        uint64 // units of spec/determinism.md
-	MemoryPages uint32 // 64 KiB pages, 1 to 65536
-	Depth       uint32 // weighted frame slots
-	TimeoutMs   int64  // wall clock
-	InputBytes  uint64
-	OutputBytes uint64
-	LogBytes    uint64 // kept from the guest's output on fd 1 and 2
-	Effects     uint64 // recorded effects per call
-	EffectBytes uint64
+	Fuel        uint64 `json:"fuel"`         // units of spec/determinism.md
+	MemoryPages uint32 `json:"memory_pages"` // 64 KiB pages, 1 to 65536
+	Depth       uint32 `json:"depth"`        // weighted frame slots
+	TimeoutMs   int64  `json:"timeout_ms"`   // wall clock
+	InputBytes  uint64 `json:"input_bytes"`
+	OutputBytes uint64 `json:"output_bytes"`
+	LogBytes    uint64 `json:"log_bytes"` // kept from the guest's output on fd 1 and 2
+	Effects     uint64 `json:"effects"`   // recorded effects per call
+	EffectBytes uint64 `json:"effect_bytes"`
 }
 
 // Meter is the consumption of a call.
