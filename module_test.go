@@ -9,7 +9,7 @@ import (
 )
 
 // TestEveryDifferenceIsAChange changes one fact of a module after another. Each is one change, from the old to the
-// new and back; a schema that is only spelled otherwise is none.
+// new and back; another spelling of a schema is not a change.
 func TestEveryDifferenceIsAChange(t *testing.T) {
 	document := func(edit func(*starling.ModuleDocument, *guest.ToolDocument)) starling.ModuleDocument {
 		tool := guest.NewToolDocument(abi.ToolDescription{Name: "dice", Description: "rolls", InputSchema: abi.JSON(`{"type":"object","title":"x"}`)})

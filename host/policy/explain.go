@@ -52,8 +52,8 @@ func (s *supposed) Secret(ctx context.Context, name string) (value []byte, ok bo
 	return []byte("NotTheValueOf" + strings.ReplaceAll(name, "_", "")), true, nil
 }
 
-// Explain decides about a request of a tool as a run does, and explains the decision. Whoever is asked accepts, and a
-// secret that keeper lacks has some value. The error is an [*egress.Error] if the request is malformed.
+// Explain decides about a request of a tool as a run does, and explains the decision. Every question is accepted, and
+// a secret that keeper lacks has some value. The error is an [*egress.Error] if the request is malformed.
 func Explain(ctx context.Context, operator, tenant *Policy, keeper Secrets, request *egress.Request, tool string) (Explanation, error) {
 	access, err := request.Access()
 	if err != nil {

@@ -37,8 +37,8 @@ func OriginsOf(origin string, addr net.Addr) []string {
 }
 
 // Refuses returns the status with which to refuse a request that a page of another site makes a
-// browser send, or 0. [http.StatusMisdirectedRequest] is for a host name that is none of the
-// server's: another site may have bound it to this address (DNS rebinding).
+// browser send, or 0. [http.StatusMisdirectedRequest] is for a host name that the
+// server does not have: another site may have bound it to this address (DNS rebinding).
 // [http.StatusForbidden] is for a page of another origin, by the criteria of
 // [http.CrossOriginProtection], and also if it only reads: a page that embeds an answer must learn
 // nothing. Programs other than browsers send only Host of the headers that are read here.
