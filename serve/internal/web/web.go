@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -57,6 +58,20 @@ func Serve(ctx context.Context, server *http.Server, l net.Listener) error {
 		inner.ServeHTTP(patient{w}, r)
 		patient{w}.extend() // for what the server still sends
 	})
+	// Shutdown waits five seconds for a client that has connected and sent nothing, such as the
+	// spare connection of a browser.
+	var silent sync.Map
+	closeSilent := func() {
+		silent.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
+	}
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		if state != http.StateNew {
+			silent.Delete(c)
+		} else if silent.Store(c, nil); ctx.Err() != nil {
+			closeSilent()
+		}
+	}
+	server.RegisterOnShutdown(closeSilent)
 	done := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
