@@ -67,7 +67,7 @@ func (a *app) agentRunCommand() *cobra.Command {
 		Long:    agentRunHelp,
 		Example: agentRunExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			goal, err := a.readInput(args[1], maxGoal)
+			goal, err := a.readInput(cmd.Context(), args[1], maxGoal)
 			if err != nil {
 				return err
 			}

@@ -107,16 +107,16 @@ func writeArchive(ctx context.Context, log database, path string, o eventlog.Pru
 }
 
 // writeFile writes a file that the user names, such as the FILE of -o. It replaces an older one in
-// one step; without over it refuses to, and only the owner may read the file. What is not a regular file, such as a device, a pipe or a
-// link, stays what it is and gets the content.
-func writeFile(path string, content []byte, perm fs.FileMode, over bool) error {
+// one step; without over it refuses to, and only the owner may read the file. What is not a regular
+// file, such as a device, a pipe or a link, stays what it is and gets the content.
+func writeFile(ctx context.Context, path string, content []byte, perm fs.FileMode, over bool) error {
 	there, err := os.Lstat(path)
 	target, targetErr := os.Stat(path)
 	switch {
 	case !over && targetErr == nil && target.Mode().IsRegular():
 		err = fs.ErrExist
 	case err == nil && !there.Mode().IsRegular():
-		err = os.WriteFile(path, content, perm)
+		_, err = interruptible(ctx, func() (any, error) { return nil, os.WriteFile(path, content, perm) })
 	case over:
 		err = keyfile.Replace(path, content, perm)
 	default:
@@ -152,12 +152,14 @@ func encrypted(r store.ArchiveReport) string {
 }
 
 func (a *app) checkArchive(ctx context.Context, path string) error {
-	f, err := openArchive(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	report, err := store.CheckArchive(ctx, f)
+	report, err := interruptible(ctx, func() (report store.ArchiveReport, err error) { // path may be a pipe
+		f, err := openArchive(path)
+		if err != nil {
+			return report, err
+		}
+		defer f.Close()
+		return store.CheckArchive(ctx, f)
+	})
 	if err != nil {
 		return inArchive(path, err)
 	}

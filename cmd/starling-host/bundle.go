@@ -91,7 +91,7 @@ func (a *app) bundle(ctx context.Context, where string, runs []string, out strin
 			return err
 		}
 	}
-	if err := writeFile(out, file, 0o600, false); err != nil {
+	if err := writeFile(ctx, out, file, 0o600, false); err != nil {
 		return err
 	}
 	a.stdout.Printf("%s and %s in %s, %s\n", display.Plural(len(b.Runs), "run"), display.Plural(len(b.Modules), "module"), out, display.Size(uint64(len(file))))

@@ -80,7 +80,9 @@ func (o *observers) prepare(ctx context.Context, db *starling.DB, r *starling.Re
 	if holdsSomethingElse(o.flags.profile) {
 		return notOver(o.flags.profile, fs.ErrExist)
 	}
-	if o.file, err = os.Create(o.flags.profile); err != nil {
+	if o.file, err = interruptible(ctx, func() (*os.File, error) {
+		return os.OpenFile(o.flags.profile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	}); err != nil {
 		return &failure{code: exitUsage, message: err.Error()}
 	}
 	return nil
@@ -127,14 +129,15 @@ func recordedFuel(ctx context.Context, db *starling.DB, runID string) uint64 {
 }
 
 // close writes the profile, and returns an error if the trace could not be printed.
-func (o *observers) close() error {
+func (o *observers) close(ctx context.Context) error {
 	if o.bar != nil {
 		_ = o.bar.Finish()
 	}
 	if o.file == nil {
 		return o.failed
 	}
-	return errors.Join(o.failed, o.profile.Write(o.file), o.file.Close())
+	_, err := interruptible(ctx, func() (any, error) { return nil, errors.Join(o.profile.Write(o.file), o.file.Close()) })
+	return errors.Join(o.failed, err)
 }
 
 // traced is a sandbox.Config's Trace: it prints one call of an import.

@@ -154,7 +154,7 @@ func (a *app) replay(ctx context.Context, log database, args []string, f replayF
 		return err
 	}
 	v, err := r.Replay(ctx, runID)
-	if err = errors.Join(err, o.close()); err != nil {
+	if err = errors.Join(err, o.close(ctx)); err != nil {
 		return err
 	}
 	if err := a.printVerdict(v, f); err != nil {

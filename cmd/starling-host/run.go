@@ -102,7 +102,7 @@ func (a *app) runCommand() *cobra.Command {
 			if program && len(args) == 2 {
 				return usagef("", "--arg and --stdin are the input of a program and exclude INPUT")
 			} else if program {
-				text, err := a.readInput(f.stdin, sandbox.DefaultLimits().InputBytes)
+				text, err := a.readInput(cmd.Context(), f.stdin, sandbox.DefaultLimits().InputBytes)
 				if err != nil {
 					return err
 				}
@@ -226,7 +226,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	}
 	doc := []byte(input)
 	if !f.program {
-		doc, err = a.readInput(input, sandbox.DefaultLimits().InputBytes)
+		doc, err = a.readInput(ctx, input, sandbox.DefaultLimits().InputBytes)
 	}
 	if err != nil {
 		return err
@@ -303,7 +303,11 @@ func (a *app) warn(text string) {
 
 // readInput returns the document of an INPUT argument. limit bounds its bytes, including white
 // space.
-func (a *app) readInput(input string, limit uint64) ([]byte, error) {
+func (a *app) readInput(ctx context.Context, input string, limit uint64) ([]byte, error) {
+	return interruptible(ctx, func() ([]byte, error) { return a.readWhole(input, limit) })
+}
+
+func (a *app) readWhole(input string, limit uint64) ([]byte, error) {
 	var from io.Reader
 	name, isFile := strings.CutPrefix(input, "@")
 	switch {

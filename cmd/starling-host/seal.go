@@ -179,7 +179,7 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		}
 	}
 	if f.checkpoint != "" {
-		if err := writeFile(f.checkpoint, sealed.Signed, 0o600, true); err != nil {
+		if err := writeFile(ctx, f.checkpoint, sealed.Signed, 0o600, true); err != nil {
 			return &failure{code: exitFailed, message: "the checkpoint is signed, but not written to a file: " + err.Error()}
 		}
 	}

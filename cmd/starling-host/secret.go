@@ -97,7 +97,7 @@ func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error)
 		a.stderr.Printf("\n")
 		return tenant.NewValue(string(b)), err
 	}
-	b, err := io.ReadAll(io.LimitReader(a.stdin, tenant.MaxSecretBytes+2+1))
+	b, err := interruptible(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(a.stdin, tenant.MaxSecretBytes+2+1)) })
 	if err != nil {
 		return tenant.Value{}, fmt.Errorf("standard input: %w", err)
 	}

@@ -149,7 +149,7 @@ func (a *app) setTenantPolicy(ctx context.Context, t tenants, id string, file []
 			name, input = "standard input", "-"
 		}
 		var err error
-		if text, err = a.readInput(input, tenant.MaxPolicyBytes); err != nil {
+		if text, err = a.readInput(ctx, input, tenant.MaxPolicyBytes); err != nil {
 			return err
 		}
 		if _, err := policy.Parse(name, text); err != nil {

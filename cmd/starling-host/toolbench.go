@@ -56,7 +56,7 @@ func (a *app) toolBench(ctx context.Context, ref, input string, f toolBenchFlags
 	defer end()
 	c := &toolcase.Case{Input: []byte("{}")}
 	if input != "" {
-		if c.Input, err = a.readInput(input, sandbox.DefaultLimits().InputBytes); err != nil {
+		if c.Input, err = a.readInput(ctx, input, sandbox.DefaultLimits().InputBytes); err != nil {
 			return err
 		}
 	} else if cases, err := toolcase.Load(ref); err != nil {

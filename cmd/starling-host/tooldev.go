@@ -139,7 +139,7 @@ func (d *developing) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	input, name, err := d.chosen(cases)
+	input, name, err := d.chosen(ctx, cases)
 	if err != nil {
 		return err
 	}
@@ -167,9 +167,9 @@ func (d *developing) once(ctx context.Context) error {
 }
 
 // chosen returns the input, and the tool that a case names.
-func (d *developing) chosen(cases []*toolcase.Case) (input []byte, tool string, err error) {
+func (d *developing) chosen(ctx context.Context, cases []*toolcase.Case) (input []byte, tool string, err error) {
 	if d.input != "" {
-		input, err = d.readInput(d.input, 1<<20)
+		input, err = d.readInput(ctx, d.input, 1<<20)
 		return input, "", err
 	}
 	i := slices.IndexFunc(cases, func(c *toolcase.Case) bool { return d.f.caseName == "" || c.Name == d.f.caseName })

@@ -227,7 +227,7 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 	}
 	write := writeFile
 	if out == "" { // the folder's author could have put a link there
-		out, write = module.Name+".wasm", func(path string, content []byte, perm fs.FileMode, _ bool) error {
+		out, write = module.Name+".wasm", func(_ context.Context, path string, content []byte, perm fs.FileMode, _ bool) error {
 			return keyfile.Replace(path, content, perm)
 		}
 	}
@@ -236,7 +236,7 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 			return usagef("write another file: "+display.Command("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
 		}
 	}
-	if err := write(out, module.Wasm, 0o644, true); err != nil {
+	if err := write(ctx, out, module.Wasm, 0o644, true); err != nil {
 		return err
 	}
 	a.stdout.Printf("written  %s, %s\n", out, display.Size(uint64(len(module.Wasm))))

@@ -126,9 +126,9 @@ func (a *app) pullCommand() *cobra.Command {
 			}
 			if len(args) == 2 {
 				doc.File = args[1]
-				err := writeFile(doc.File, p.Wasm, 0o644, true)
+				err := writeFile(cmd.Context(), doc.File, p.Wasm, 0o644, true)
 				if err == nil && len(p.Signatures) > 0 {
-					err = writeFile(artifact.SignatureFile(doc.File), p.Signatures[0], 0o644, true)
+					err = writeFile(cmd.Context(), artifact.SignatureFile(doc.File), p.Signatures[0], 0o644, true)
 				}
 				if err != nil {
 					return err

@@ -31,8 +31,10 @@ func (e *NotPrivateError) Advice() string { return "chmod 600 " + display.ShellW
 // names the kind of file in errors. A file that others than its owner may read is a
 // [*NotPrivateError].
 func Read(what, path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
+	f, err := Open(path)
+	if errors.Is(err, ErrIrregular) {
+		return nil, fmt.Errorf("%s %w", what, err)
+	} else if err != nil {
 		return nil, err
 	}
 	defer f.Close()
@@ -40,8 +42,6 @@ func Read(what, path string) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s %s is not a regular file", what, path)
 	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
 		return nil, &NotPrivateError{what, path, info.Mode().Perm()}
 	}
