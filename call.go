@@ -80,12 +80,11 @@ func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run
 	if err != nil {
 		return nil, err
 	}
-	var failed error
 	rules := rulesOf(t.policy, t.secrets)
 	d := agent.Direct{Log: log, Input: input, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer, Commit: db.o.Receipts.Committing()}
-	d.Tool = t.under(rules, &failed)
+	d.Tool = t.under(rules)
 	for _, other := range t.others {
-		d.Others = append(d.Others, other.under(rulesOf(other.policy, other.secrets), new(error)))
+		d.Others = append(d.Others, other.under(rulesOf(other.policy, other.secrets)))
 	}
 	for _, one := range append([]*Tool{t}, t.others...) {
 		if one.module == nil {
@@ -103,6 +102,7 @@ func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run
 	if result.TerminalKind == event.KindRunCompleted {
 		return run, nil
 	}
+	failed := result.Err
 	if ctx.Err() != nil && errors.Is(failed, tool.ErrCancelled) { // by a deadline, or by a caller with a cause
 		failed = errors.Join(failed, ctx.Err(), context.Cause(ctx))
 	}
@@ -113,20 +113,15 @@ func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run
 	}
 }
 
-// under returns the tool for one run: it is guarded by the rules, if any, and stores the
-// error of its call in failed, unless failed is nil.
-func (t *Tool) under(rules *policy.Run, failed *error) tool.Tool {
-	inner := t.Tool
-	if rules != nil && t.guest != nil {
-		inner = t.guest.Under(rules)
+// under returns the tool for one run, guarded by the rules, if any.
+func (t *Tool) under(rules *policy.Run) tool.Tool {
+	switch {
+	case rules == nil:
+		return t.Tool
+	case t.guest != nil:
+		return rules.Guard(t.guest.Under(rules))
 	}
-	if failed != nil {
-		inner = keepError(inner, failed)
-	}
-	if rules == nil {
-		return inner
-	}
-	return rules.Guard(inner)
+	return rules.Guard(t.Tool)
 }
 
 // rulesOf returns the rules of a policy for one run, or nil without a policy.
@@ -160,34 +155,6 @@ func (t *Tool) document(r *agent.Result) *Run {
 	}
 	return run
 }
-
-// keepError returns a tool that stores the error of its call in failed. It is sandboxed if t
-// is; a tool of [tool.Wrap] is not, and would wait for the disk before it begins.
-func keepError(t tool.Tool, failed *error) tool.Tool {
-	kept := tool.Wrap(t, func(inner func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
-		return func(ctx context.Context, input json.RawMessage) (output json.RawMessage, err error) {
-			output, err = inner(ctx, input)
-			*failed = err
-			return output, err
-		}
-	})
-	if s, ok := t.(tool.Sandboxed); ok {
-		return stillSandboxed{kept, s.Sandbox()}
-	}
-	return kept
-}
-
-// stillSandboxed wraps a sandboxed tool and has no effects itself.
-type stillSandboxed struct {
-	tool.Tool
-	sandbox *event.Sandbox
-}
-
-// Sandbox implements [tool.Sandboxed].
-func (s stillSandboxed) Sandbox() *event.Sandbox { return s.sandbox }
-
-// Unwrap implements [tool.Wrapper].
-func (s stillSandboxed) Unwrap() tool.Tool { return s.Tool }
 
 // Denied is a refused request or call.
 type Denied struct {

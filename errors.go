@@ -91,7 +91,7 @@ func (e *CallError) Error() string {
 	return e.Run.Tool + ": the call was " + e.Run.Status
 }
 
-// Unwrap returns the error of the tool, or nil if it was not called.
+// Unwrap returns the error of the tool, or why it was not called.
 func (e *CallError) Unwrap() error { return e.err }
 
 // UnreadError is returned when a run, or one of its modules, cannot be read, so that the

@@ -98,7 +98,7 @@ func (t *Tool) ForRun(ctx context.Context, log eventlog.EventLog, earlier []even
 	if rules == nil {
 		return t.Tool, nil
 	}
-	return t.under(rules, nil), rules.Resume(earlier)
+	return t.under(rules), rules.Resume(earlier)
 }
 
 // Execute fails for a tool with a policy: without [Tool.ForRun] the policy would not apply.

@@ -307,8 +307,9 @@ var withoutBudget = []reading{
 		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/receipt.Statement.effect eventlog/receipt.Text eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect eventlog/span.Run.Document
 		eventlog/span.result host/policy.Run.resume host/policy.history.countEffect host/policy.history.effect starling.lastDenied
 		runtime/agent.conversation.readCall runtime/agent.recordedInput runtime/internal/script.refuseParams runtime/step.Context.earlierResult
-		runtime/step.Do runtime/step.Input runtime/step.Now runtime/step.ParseValue runtime/step.Random runtime/step.ReplayDurationMs
-		runtime/step.Seed runtime/step.readable runtime/step.scope.earlierCall runtime/step.scope.judge runtime/step.setVariables
+		runtime/step.Do runtime/step.Now runtime/step.ParseValue runtime/step.Random runtime/step.ReplayDurationMs
+		runtime/step.Attempt.earlierCall runtime/step.Attempt.judge runtime/step.Attempt.run runtime/step.ExecuteJSON runtime/step.Seed
+		runtime/step.readable runtime/step.setVariables
 		serve/internal/eventview.without serve/internal/inspect.arguments serve/internal/inspect.decision serve/internal/inspect.httpMessage
 		serve/internal/inspect.parts`},
 	{"frames of stored modules and payloads", "Its caller gives the most bytes that it may become", `
@@ -350,7 +351,7 @@ var withoutBudget = []reading{
 		runtime/mcptool.Client.call runtime/mcptool.Definition.Canonical runtime/mcptool.ToolError.Error runtime/mcptool.connection.pages
 		runtime/mcptool.definition runtime/mcptool.eventStream.Read runtime/mcptool.inFlight.elicit
 		runtime/mcptool.processConn.decode runtime/mcptool.processConn.read runtime/mcptool.remade runtime/mcptool.remoteTool.OutputSchema
-		runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
+		runtime/mcptool.onlyText runtime/mcptool.remoteTool.ExecuteParsed runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
 		runtime/mcptool.withoutCopies serve/gateway.Tools.itemsOf serve/gateway.renamed serve/internal/mcpsrv.addTool
 		serve/internal/mcpsrv.assistantOf serve/internal/mcpsrv.text serve/internal/mcpsrv.wholeResult.MarshalJSON`},
 	{"documents that a module returns", "The limit on its output bounds them, and canon parses in linear time with a bound on the depth; the validator bounds a schema", `

@@ -120,9 +120,8 @@ func TestACallThatMustNotBegin(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	log, no := newLog(), errors.New("the run is another host's")
-	ctx := guest.WithBegin(t.Context(), func(context.Context) error { return no })
-	d := agent.Direct{Log: log, Tool: oracle(t, server)}
-	if result, err := d.RunWithID(ctx, "run", fmt.Appendf(nil, `{"url":%q}`, server.URL)); !errors.Is(err, no) || !errors.Is(err, tool.ErrHost) || result != nil {
+	d := agent.Direct{Log: log, Tool: oracle(t, server).(*guest.Tool).Begin(func(context.Context) error { return no })}
+	if result, err := d.RunWithID(t.Context(), "run", fmt.Appendf(nil, `{"url":%q}`, server.URL)); !errors.Is(err, no) || !errors.Is(err, tool.ErrHost) || result != nil {
 		t.Errorf("%+v, %v", result, err)
 	}
 	events, err := log.Read(t.Context(), "run")

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/runtime/step"
 )
 
 func describeOne(tool string) string { return `{"tools":[` + tool + `]}` }
@@ -83,10 +82,10 @@ func TestParseDescriptionAccepts(t *testing.T) {
 	if tool.Name() != "customer_lookup" || !tool.Describe().Idempotent || tool.Describe().Limits.Fuel != 1000000 {
 		t.Errorf("got %+v", tool.Describe())
 	}
-	if err := check(tool.input, parsed(t, `{"id":42}`), step.Call{}); err == nil || !strings.Contains(err.Error(), "/id: ") {
+	if err := fits(tool.input, parsed(t, `{"id":42}`), false); err == nil || !strings.Contains(err.Error(), "/id: ") {
 		t.Errorf("a number passed for a string: %v", err)
 	}
-	if err := check(tool.input, parsed(t, `{"id":"42"}`), step.Call{}); err != nil {
+	if err := fits(tool.input, parsed(t, `{"id":"42"}`), false); err != nil {
 		t.Errorf("a good input was refused: %v", err)
 	}
 }

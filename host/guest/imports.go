@@ -20,33 +20,36 @@ type imports struct {
 	egress *egress.Client
 	policy *policy.Run // nil: from the context, or else the client alone
 	calls  bool        // the tool may call other tools
+
+	attempt *step.Attempt // of the call
+	tool    string        // its name in the run
 }
 
 // Now is the import starling:v1.now.
-func (imports) Now(ctx context.Context) int64 {
+func (i imports) Now(ctx context.Context) int64 {
 	now := step.Now(ctx)
-	endAsRecorded(ctx)
+	i.endAsRecorded()
 	return now.UnixNano()
 }
 
 // Random is the import starling:v1.random.
-func (imports) Random(ctx context.Context) uint64 {
+func (i imports) Random(ctx context.Context) uint64 {
 	bits := step.Random(ctx)
-	endAsRecorded(ctx)
+	i.endAsRecorded()
 	return bits
 }
 
 // Seed feeds the generator behind WASI's random_get, once in a call.
-func (imports) Seed(ctx context.Context) [32]byte {
+func (i imports) Seed(ctx context.Context) [32]byte {
 	seed := step.Seed(ctx)
-	endAsRecorded(ctx)
+	i.endAsRecorded()
 	return seed
 }
 
 // endAsRecorded ends the guest of a replay as an effect returns, if the record of the call
 // ends there.
-func endAsRecorded(ctx context.Context) {
-	if stop, ok := step.RecordedEnd(ctx); ok {
+func (i imports) endAsRecorded() {
+	if stop, ok := i.attempt.RecordedEnd(); ok {
 		panic(stopError(stop))
 	}
 }
@@ -65,13 +68,9 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status, 
 		return answer(ex, 0)
 	}
 	effect := step.Effect{Name: req.Effect, Request: request, Unsafe: !req.Safe()}
-	tool := ""
-	if call, ok := step.CallInfo(ctx); ok {
-		tool = call.Tool
-	}
 	ex, err := step.Do(ctx, effect, func(ctx context.Context, key string) (event.Exchange, error) {
 		if run := cmp.Or(i.policy, policy.From(ctx)); run != nil {
-			return i.exchange(ctx, run.Exchange(tool, len(request)), req, key)
+			return i.exchange(ctx, run.Exchange(i.tool, len(request)), req, key)
 		}
 		response, err := i.egress.Do(ctx, req, key)
 		return record(response, err)
@@ -79,8 +78,8 @@ func (i imports) HTTP(ctx context.Context, request []byte) ([]byte, abi.Status, 
 	if err != nil {
 		panic(err)
 	}
-	endAsRecorded(ctx)
-	return answer(ex, step.Took(ctx))
+	i.endAsRecorded()
+	return answer(ex, i.attempt.Took())
 }
 
 // exchange carries out a request, if the client and the policies of the run allow it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
@@ -15,7 +16,7 @@ import (
 
 // dying is a sandboxed tool whose process dies after some imports. In a replay no process dies.
 type dying struct {
-	use   func(context.Context)
+	use   func(imports, context.Context)
 	times int
 	ended bool // by the import itself
 }
@@ -25,9 +26,13 @@ func (*dying) Description() string     { return "a tool for tests" }
 func (*dying) Schema() json.RawMessage { return json.RawMessage(`{"type":"object"}`) }
 func (*dying) Sandbox() *event.Sandbox { return &event.Sandbox{ABI: "test"} }
 
-func (d *dying) Execute(ctx context.Context, _ json.RawMessage) (_ json.RawMessage, err error) {
+func (d *dying) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+	return step.ExecuteJSON(ctx, d, input)
+}
+
+func (d *dying) ExecuteParsed(ctx context.Context, a *step.Attempt, _ *canon.Doc) (_ *canon.Doc, err error) {
 	var meter step.Meter
-	step.SetProbe(ctx, func() step.Meter { return meter })
+	a.SetProbe(func() step.Meter { return meter })
 	defer func() {
 		if stopped, ok := recover().(error); ok { // as the sandbox does
 			d.ended, err = true, stopped
@@ -35,7 +40,7 @@ func (d *dying) Execute(ctx context.Context, _ json.RawMessage) (_ json.RawMessa
 	}()
 	for range d.times {
 		meter.Fuel += 10
-		d.use(ctx)
+		d.use(imports{attempt: a}, ctx)
 	}
 	return nil, fmt.Errorf("%w: its process ended", tool.ErrLost)
 }
@@ -43,10 +48,10 @@ func (d *dying) Execute(ctx context.Context, _ json.RawMessage) (_ json.RawMessa
 // TestTheReplayOfALostCallEnds: each import ends the guest of a replay where the record of a call ends
 // whose process died.
 func TestTheReplayOfALostCallEnds(t *testing.T) {
-	for name, use := range map[string]func(context.Context){
-		"Now":    func(ctx context.Context) { imports{}.Now(ctx) },
-		"Random": func(ctx context.Context) { imports{}.Random(ctx) },
-		"Seed":   func(ctx context.Context) { imports{}.Seed(ctx) },
+	for name, use := range map[string]func(imports, context.Context){
+		"Now":    func(i imports, ctx context.Context) { i.Now(ctx) },
+		"Random": func(i imports, ctx context.Context) { i.Random(ctx) },
+		"Seed":   func(i imports, ctx context.Context) { i.Seed(ctx) },
 	} {
 		d := &dying{use: use, times: 3}
 		log := store.Memory()

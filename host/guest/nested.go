@@ -48,25 +48,25 @@ func (i imports) call(ctx context.Context, rest []byte) ([]byte, abi.Status, tim
 		return []byte(`the body must be {"tool": NAME, "input": VALUE}`), abi.StatusMalformed, 0
 	}
 	var refuse error
-	switch self, _ := step.CallInfo(ctx); {
+	switch {
 	case !i.calls:
 		refuse = errNoCalls
-	case asked.Tool == self.Tool:
+	case asked.Tool == i.tool:
 		refuse = errSelf
 	}
-	result, err := step.CallFrom(context.WithValue(ctx, beginKey{}, nil), asked.Tool, asked.Input, refuse)
+	result, err := step.CallFrom(ctx, asked.Tool, asked.Input, refuse)
 	var refused *step.EffectError
 	switch {
 	case errors.Is(err, step.ErrInvalidCall):
 		return []byte(err.Error()), abi.StatusMalformed, 0
 	case errors.As(err, &refused) && !errors.Is(err, tool.ErrTimeout) && !errors.Is(err, tool.ErrCancelled):
-		endAsRecorded(ctx)
-		return []byte(refused.Message), abi.StatusDenied, step.Took(ctx)
+		i.endAsRecorded()
+		return []byte(refused.Message), abi.StatusDenied, i.attempt.Took()
 	case err != nil:
 		panic(err)
 	}
-	endAsRecorded(ctx)
-	return response(result), 0, step.Took(ctx)
+	i.endAsRecorded()
+	return response(result), 0, i.attempt.Took()
 }
 
 // response returns the answer to a nested call with an outcome: the document of the called

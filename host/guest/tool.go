@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type Tool struct {
 	program *program // of a WASI command with a sidecar
 
 	imports imports
+	begin   func(context.Context) error // see Begin; or nil
 }
 
 // Name returns the tool's name.
@@ -57,18 +59,14 @@ func (t *Tool) Under(run *policy.Run) *Tool {
 	return &under
 }
 
-// CheckInput checks a new input: the error is a [*tool.SchemaError] if it does not match the
-// schema, or takes too long to check, and otherwise an error of [CheckSize].
+// CheckInput checks the input of a new call: the error is a [*tool.SchemaError] if it does not match
+// the schema, one that wraps [tool.ErrCost] if it takes too long to check, and otherwise an error of
+// [CheckSize].
 func (t *Tool) CheckInput(input *canon.Doc) error {
-	if t.input != nil {
-		if err := input.Fits(t.input, checkNew(t.input)); err != nil {
-			return err
-		}
-	}
-	return CheckSize(input, t.module.sandbox.Limits().InputBytes)
+	return cmp.Or(fits(t.input, input, false), CheckSize(input, t.module.sandbox.Limits().InputBytes))
 }
 
-// CheckSize returns an [*InputError] if an input exceeds the limits of a call, or an error of
+// CheckSize returns an [*InputError] if an input exceeds the limit of a call, or an error of
 // [step.CheckValue]. It counts the bytes of the recorded canonical document, without the ABI's
 // wrapper.
 func CheckSize(input *canon.Doc, most uint64) error {
@@ -87,9 +85,9 @@ type InputError struct {
 	Most  uint64
 }
 
-// Error has both numbers.
+// Error has both numbers. Logs have this text, too.
 func (e *InputError) Error() string {
-	return fmt.Sprintf("the input has %d bytes, and the tool is given %d at most", e.Bytes, e.Most)
+	return fmt.Sprintf("input of %d bytes, more than %d", e.Bytes, e.Most)
 }
 
 // Advice implements [hint.Hinted].
@@ -97,92 +95,81 @@ func (e *InputError) Advice() string {
 	return "pass a shorter input, or raise resources.limits.input of the policy"
 }
 
-// Execute runs the tool once. The context must come from step.CallTool. The error is a
-// *[Error] if the guest reported it, and otherwise matches one of the classes of package
-// tool.
+// Execute runs the tool inside a wrapper. The context must come from step.CallTool. See
+// [Tool.ExecuteParsed].
 func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
-	info, ok := step.CallInfo(ctx)
-	if !ok {
-		panic("guest: Execute outside of step.CallTool")
+	return step.ExecuteJSON(ctx, t, input)
+}
+
+// ExecuteParsed runs the tool once, see [step.ParsedTool]. The error is a *[Error] if the guest
+// reported it, and otherwise matches one of the classes of package tool.
+func (t *Tool) ExecuteParsed(ctx context.Context, a *step.Attempt, input *canon.Doc) (*canon.Doc, error) {
+	info := a.Info(ctx)
+	if err := fits(t.input, input, info.Replay); err != nil {
+		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", inTime(err)))
 	}
-	doc, err := step.Input(ctx, input)
-	if err == nil {
-		err = check(t.input, doc, info)
+	if err := CheckSize(input, t.module.sandbox.Limits().InputBytes); err != nil {
+		return nil, fmt.Errorf("%w: %w", tool.ErrLimit, err)
 	}
-	if err != nil {
-		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", err))
-	}
-	if large, ok := errors.AsType[*InputError](CheckSize(doc, t.module.sandbox.Limits().InputBytes)); ok { // in the words of the logs
-		return nil, fmt.Errorf("%w: input of %d bytes, more than %d", tool.ErrLimit, large.Bytes, large.Most)
-	}
-	output, err := t.execute(ctx, doc, info)
+	output, err := t.execute(ctx, a, input, info)
 	if err != nil {
 		return nil, err
 	}
-	if err := check(t.output, output, info); err != nil {
-		return nil, fmt.Errorf("output does not match the schema that the tool declares: %w", err)
+	if err := fits(t.output, output, info.Replay); err != nil {
+		return nil, fmt.Errorf("output does not match the schema that the tool declares: %w", inTime(err))
 	}
-	step.SetOutput(ctx, output)
-	return output.JSON, nil
+	return output, nil
 }
 
-// check checks a document against a schema, which may be nil. A check that would take long
-// is an interruption: as with a deadline, a replay takes it from the record, so that
-// documents accepted by earlier hosts still replay.
-func check(s *tool.Schema, doc *canon.Doc, info step.Call) error {
+// fits checks a document against a schema, which may be nil. A replay has no budget, so that documents
+// accepted by earlier hosts still replay. Otherwise the budget is that of one document, and a check that
+// has begun ends, even if the call is cancelled: whether a document matches follows from it alone.
+func fits(s *tool.Schema, doc *canon.Doc, replay bool) error {
 	switch {
 	case s == nil:
 		return nil
-	case info.Replay:
+	case replay:
 		return doc.Fits(s, s.Check)
 	}
-	err := doc.Fits(s, checkNew(s))
+	b := work.New(context.Background(), tool.NewDocument)
+	return doc.Fits(s, func(doc []byte) error { return s.CheckNew(b, doc) })
+}
+
+// inTime makes a check that took too long an interruption: as with a deadline, a replay takes it from
+// the record.
+func inTime(err error) error {
 	if errors.Is(err, tool.ErrCost) {
 		return fmt.Errorf("%w: it %w", tool.ErrTimeout, err)
 	}
 	return err
 }
 
-// checkNew returns [tool.Schema.CheckNew] with the budget of one document. A check that has begun
-// ends, even if the call is cancelled: whether a document matches follows from it alone.
-func checkNew(s *tool.Schema) func([]byte) error {
-	b := work.New(context.Background(), tool.NewDocument)
-	return func(doc []byte) error { return s.CheckNew(b, doc) }
+// Begin returns the tool with a function that is called right before its guest runs, when the call
+// has everything it waits for, such as a process. If begin fails, nothing runs, and the call has no
+// outcome.
+func (t *Tool) Begin(begin func(context.Context) error) *Tool {
+	beginning := *t
+	beginning.begin = begin
+	return &beginning
 }
 
-type beginKey struct{}
-
-// WithBegin returns a context in which begin is called right before the guest of a
-// sandboxed tool runs, when the call has everything it waits for, such as a process. If
-// begin fails, nothing runs, and the call has no outcome.
-func WithBegin(ctx context.Context, begin func(context.Context) error) context.Context {
-	return context.WithValue(ctx, beginKey{}, begin)
-}
-
-// beginIn returns the function of WithBegin, or nil.
-func beginIn(ctx context.Context) func() error {
-	begin, ok := ctx.Value(beginKey{}).(func(context.Context) error)
-	if !ok {
-		return nil
-	}
-	return func() error {
-		if err := begin(ctx); err != nil {
-			return fmt.Errorf("%w: the call could not begin: %w", tool.ErrHost, err)
-		}
-		return nil
-	}
-}
-
-func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*canon.Doc, error) {
+func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, info step.Call) (*canon.Doc, error) {
 	call := sandbox.Call{
 		Tool:      t.Name(),
 		Input:     input.JSON,
 		NoTimeout: info.Replay,
 		Rules:     info.Rules,
-		Begin:     beginIn(ctx),
 		Probe: func(meter func() sandbox.Meter) {
-			step.SetProbe(ctx, func() event.Meter { return event.Meter(meter()) })
+			a.SetProbe(func() event.Meter { return event.Meter(meter()) })
 		},
+	}
+	if t.begin != nil {
+		call.Begin = func() error {
+			if err := t.begin(ctx); err != nil {
+				return fmt.Errorf("%w: the call could not begin: %w", tool.ErrHost, err)
+			}
+			return nil
+		}
 	}
 	if t.program != nil {
 		if err := t.program.receive(work.For(ctx, len(input.JSON)), &call, input, info.Variables, t.module.sandbox.Limits().InputBytes); err != nil {
@@ -195,10 +182,12 @@ func (t *Tool) execute(ctx context.Context, input *canon.Doc, info step.Call) (*
 		}
 		call.Input = doc
 	}
-	if stop, ok := step.RecordedStop(ctx); ok {
+	if stop, ok := a.RecordedStop(); ok {
 		call.StopAt, call.StopErr = stop.Fuel, stopError(stop)
 	}
-	result, err := t.module.sandbox.Call(ctx, call, t.imports)
+	own := t.imports
+	own.attempt, own.tool = a, info.Tool
+	result, err := t.module.sandbox.Call(ctx, call, own)
 	if err == nil {
 		err = call.StopErr // the output took too long to look at
 	}

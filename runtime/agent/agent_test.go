@@ -79,6 +79,12 @@ func kinds(events []event.Event) string {
 	return strings.Join(names, " ")
 }
 
+// sameResult compares results, with the tool's error by type and text.
+var sameResult = cmp.Options{
+	cmpopts.IgnoreFields(agent.Result{}, "Duration"),
+	cmp.Comparer(func(a, b error) bool { return fmt.Sprintf("%T %v", a, a) == fmt.Sprintf("%T %v", b, b) }),
+}
+
 // mustReplay replays a run in both ways: by the agent, and from the record alone.
 func mustReplay(t failer, a *agent.Agent, live *agent.Result, events []event.Event) {
 	t.Helper()
@@ -88,7 +94,7 @@ func mustReplay(t failer, a *agent.Agent, live *agent.Result, events []event.Eve
 	if err != nil {
 		t.Fatalf("replay: %v\n%s", err, kinds(events))
 	}
-	if diff := cmp.Diff(live, got, cmpopts.IgnoreFields(agent.Result{}, "Duration")); live != nil && diff != "" {
+	if diff := cmp.Diff(live, got, sameResult); live != nil && diff != "" {
 		t.Errorf("results (-live +replay):\n%s", diff)
 	}
 	resolve := func(_ context.Context, ref event.ToolSchemaRef) (tool.Tool, error) {

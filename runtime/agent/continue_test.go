@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -148,7 +147,7 @@ func mustReplayDirect(t *testing.T, d agent.Direct, live *agent.Result, events [
 	if err != nil {
 		t.Fatalf("replay: %v\n%s", err, kinds(events))
 	}
-	if diff := cmp.Diff(live, again, cmpopts.IgnoreFields(agent.Result{}, "Duration")); diff != "" {
+	if diff := cmp.Diff(live, again, sameResult); diff != "" {
 		t.Errorf("results (-live +replay):\n%s", diff)
 	}
 }

@@ -46,6 +46,7 @@ type Result struct {
 	Duration      time.Duration // a replay gives the recorded one, in whole milliseconds
 	TerminalKind  event.Kind    // RunCompleted, RunFailed or RunCancelled
 	Error         string        // why the run did not complete, or empty
+	Err           error         // of the tool of a direct run, if the tool failed or was refused
 	ErrorType     string        // of RunFailed: an Error constant of package event
 	MerkleRoot    []byte        // of the terminal event
 	Events        uint64        // of the run, the terminal event included
@@ -316,7 +317,7 @@ func (r *Result) classifyCall(u *use) {
 		r.TerminalKind, r.Output = event.KindRunCompleted, u.output
 		return
 	}
-	r.TerminalKind, r.Error, r.ErrorType = event.KindRunFailed, failed.Error(), failed.Failed.ErrorType
+	r.TerminalKind, r.Err, r.Error, r.ErrorType = event.KindRunFailed, failed.Err, failed.Error(), failed.Failed.ErrorType
 	if r.ErrorType == event.ErrorCancelled {
 		r.TerminalKind, r.Error = event.KindRunCancelled, step.CancelReason(context.Canceled)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -89,7 +88,7 @@ func TestEveryEndOfARunReplaysAsIdentical(t *testing.T) {
 			if err != nil || !v.Identical() || v.Open || v.Events != len(events) {
 				t.Fatalf("verdict %+v, %v; divergence %v", v, err, v.Divergence)
 			}
-			if diff := cmp.Diff(live, v.Result, cmpopts.IgnoreFields(agent.Result{}, "Duration")); diff != "" {
+			if diff := cmp.Diff(live, v.Result, sameResult); diff != "" {
 				t.Errorf("results differ:\n%s", diff)
 			}
 		})

@@ -1,14 +1,12 @@
 package egress
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 )
 
-// BenchmarkScrub searches a response for secrets that are not in it: of 1 MiB, and a short one for
-// long secrets.
+// BenchmarkScrub searches a response of 1 MiB for secrets that are not in it.
 func BenchmarkScrub(b *testing.B) {
 	var secrets []Secret
 	for i := range 10 {
@@ -30,12 +28,4 @@ func BenchmarkScrub(b *testing.B) {
 			})
 		}
 	}
-	for i := range secrets {
-		secrets[i].Value = bytes.Repeat(secrets[i].Value, 24)
-	}
-	b.Run("short/10", func(b *testing.B) {
-		for b.Loop() {
-			newScrubber(secrets, 100).clean([]byte(strings.Repeat("a", 100)))
-		}
-	})
 }

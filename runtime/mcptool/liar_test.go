@@ -182,8 +182,8 @@ func TestArguments(t *testing.T) {
 
 func TestLimitIsTold(t *testing.T) {
 	large := open(t)(mcptool.New(t.Context(), listing(oneTool, `{"structuredContent":"long"}`).transport(t), mcptool.Options{MaxOutputBytes: 5}))
-	if r := record(t.Context(), t, find(t, large, "t"), `{}`); !errors.Is(r.err, tool.ErrLimit) || r.result.ErrorType != event.ErrorLimit {
-		t.Errorf("got %v of type %s", r.err, r.result.ErrorType)
+	if r := record(t.Context(), t, find(t, large, "t"), `{}`); !errors.Is(r.result.Err, tool.ErrLimit) || r.result.ErrorType != event.ErrorLimit {
+		t.Errorf("got %v of type %s", r.result.Err, r.result.ErrorType)
 	}
 }
 
@@ -333,18 +333,18 @@ func TestMCPServerIsStartedAgain(t *testing.T) {
 	cmd.Env = append(cmd.Env, onceVariable+"="+filepath.Join(t.TempDir(), "once"))
 	client := open(t)(mcptool.NewCommand(t.Context(), cmd, mcptool.Options{}))
 	roll := find(t, client, "roll")
-	if r := record(t.Context(), t, roll, `{}`); r.err != nil {
-		t.Fatal(r.err)
+	if r := record(t.Context(), t, roll, `{}`); r.result.Err != nil {
+		t.Fatal(r.result.Err)
 	}
 	diesWith(t, find(t, client, "die"))
 	r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`)
-	if r.err != nil {
-		t.Errorf("after the server has ended: %v", r.err)
+	if r.result.Err != nil {
+		t.Errorf("after the server has ended: %v", r.result.Err)
 	}
 	r.replays(t, find(t, client, "say"))
 	r = record(t.Context(), t, roll, `{}`)
-	if r.err == nil || !strings.Contains(r.result.Error, "describes the tool differently now") {
-		t.Errorf("a tool with another description: %v", r.err)
+	if r.result.Err == nil || !strings.Contains(r.result.Error, "describes the tool differently now") {
+		t.Errorf("a tool with another description: %v", r.result.Err)
 	}
 	r.replays(t, roll)
 }
@@ -363,8 +363,8 @@ func TestMCPSessionThatIsGone(t *testing.T) {
 	client := open(t)(mcptool.NewHTTP(t.Context(), at.URL, mcptool.Options{}))
 	start()
 	diesWith(t, find(t, client, "say"))
-	if r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`); r.err != nil {
-		t.Error(r.err)
+	if r := record(t.Context(), t, find(t, client, "say"), `{"city":"Oslo"}`); r.result.Err != nil {
+		t.Error(r.result.Err)
 	}
 }
 
@@ -373,8 +373,8 @@ func diesWith(t *testing.T, one tool.Tool) {
 	t.Helper()
 	r := record(t.Context(), t, one, `{"city":"Oslo"}`)
 	var failed *step.EffectError
-	if !errors.As(r.err, &failed) || strings.HasPrefix(r.result.Error, "mcptool: tool") {
-		t.Errorf("got %v", r.err)
+	if !errors.As(r.result.Err, &failed) || strings.HasPrefix(r.result.Error, "mcptool: tool") {
+		t.Errorf("got %v", r.result.Err)
 	}
 	r.replays(t, one)
 }

@@ -105,39 +105,37 @@ type answer struct {
 	IsError bool      `cbor:"is_error,omitempty"`
 }
 
-// Execute implements [tool.Tool]. The input is an object, or null for none.
+// Execute implements [tool.Tool] inside a wrapper.
 func (t *remoteTool) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
-	if len(input) == 0 || string(input) == "null" {
-		input = json.RawMessage("{}")
+	return step.ExecuteJSON(ctx, t, input)
+}
+
+// ExecuteParsed implements [step.ParsedTool]. The input is an object, or null for none.
+func (t *remoteTool) ExecuteParsed(ctx context.Context, _ *step.Attempt, input *canon.Doc) (*canon.Doc, error) {
+	if string(input.JSON) == "null" {
+		input = &canon.Doc{JSON: []byte("{}"), CBOR: canon.Raw{0xa0}}
 	}
-	if input[0] != '{' {
+	if input.JSON[0] != '{' {
 		return nil, fmt.Errorf("mcptool: tool %q: the arguments are not a JSON object", t.name)
 	}
-	arguments, err := step.Input(ctx, input)
-	if err != nil {
-		return nil, fmt.Errorf("mcptool: tool %q: %w", t.name, err)
-	}
-	got, err := step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return t.call(ctx, arguments) })
+	got, err := step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return t.call(ctx, input) })
 	switch {
 	case err != nil:
 		return nil, err
 	case got.Refused != "":
 		return nil, &ToolError{Tool: t.name, Result: json.RawMessage(got.Refused)}
 	case got.Result != "":
-		return t.read(ctx, []byte(got.Result))
+		return t.read([]byte(got.Result))
 	}
-	output, err := canon.ToJSON(got.Output)
+	output, err := canon.DocOf(got.Output)
 	if err == nil && got.IsError {
-		err = &ToolError{Tool: t.name, Result: output, before: true}
+		err = &ToolError{Tool: t.name, Result: output.JSON, before: true}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return output, nil
+	return output, err
 }
 
 // read returns the output of a result: all of it except the parts for the calling program.
-func (t *remoteTool) read(ctx context.Context, result json.RawMessage) (json.RawMessage, error) {
+func (t *remoteTool) read(result json.RawMessage) (*canon.Doc, error) {
 	var members map[string]json.RawMessage
 	err := json.Unmarshal(result, &members)
 	if members == nil {
@@ -177,8 +175,7 @@ func (t *remoteTool) read(ctx context.Context, result json.RawMessage) (json.Raw
 		_ = json.Unmarshal(result, &said.content)
 		return onlyText(said.content, structured || said.StructuredContent != nil)
 	}
-	step.SetOutput(ctx, output)
-	return output.JSON, nil
+	return output, nil
 }
 
 // withoutCopies removes blocks of text that repeat the structured content, as the protocol
@@ -206,7 +203,7 @@ func withoutCopies(said string, structured json.RawMessage) json.RawMessage {
 }
 
 // onlyText refuses content that would be lost.
-func onlyText(read content, alsoStructured bool) (json.RawMessage, error) {
+func onlyText(read content, alsoStructured bool) (*canon.Doc, error) {
 	for _, block := range read.Content {
 		if block.Type != "text" {
 			return nil, fmt.Errorf("the result has content of type %q, and only text is wanted", block.Type)
@@ -215,7 +212,11 @@ func onlyText(read content, alsoStructured bool) (json.RawMessage, error) {
 	if alsoStructured && len(read.Content) == 0 {
 		return nil, errors.New("the result has structured content and no text, and only text is wanted")
 	}
-	return json.Marshal(read.text())
+	text, err := canon.Marshal(read.text())
+	if err != nil {
+		return nil, err
+	}
+	return canon.DocOf(text)
 }
 
 // ToolError is the failure of a tool reported by the server: a result marked as an error,

@@ -24,21 +24,21 @@ var ErrWallClock = errors.New("step: the run's time is spent")
 // A replay has neither a clock nor a caller and ends where the recording does. It computes the
 // consumption of the tools and compares it.
 func Checkpoint(ctx context.Context) error {
-	s := mustScope(ctx, "Checkpoint")
-	if err := s.c.Err(); err != nil {
+	a := attemptOf(ctx, "Checkpoint")
+	if err := a.c.Err(); err != nil {
 		return err
 	}
-	s.c.mu.Lock()
-	exceeded := s.c.meter.Tools() // sums, so the order of parallel calls does not matter
-	s.c.mu.Unlock()
+	a.c.mu.Lock()
+	exceeded := a.c.meter.Tools() // sums, so the order of parallel calls does not matter
+	a.c.mu.Unlock()
 	if exceeded != nil {
-		return s.trip(ctx, exceeded, event.BudgetExceeded{})
+		return a.trip(ctx, exceeded, event.BudgetExceeded{})
 	}
-	if s.c.replaying() {
-		return s.recordedEnd(ctx)
+	if a.c.replaying() {
+		return a.recordedEnd(ctx)
 	}
-	if exceeded := s.c.outOfTime(ctx); exceeded != nil {
-		return s.trip(ctx, exceeded, event.BudgetExceeded{})
+	if exceeded := a.c.outOfTime(ctx); exceeded != nil {
+		return a.trip(ctx, exceeded, event.BudgetExceeded{})
 	}
 	return ctx.Err()
 }
@@ -55,8 +55,8 @@ func CancelReason(err error) string {
 
 // recordedEnd returns the error of the interruption that ended the run, if the next recorded event
 // is that end.
-func (s *scope) recordedEnd(ctx context.Context) error {
-	ev := s.c.peek("")
+func (a *Attempt) recordedEnd(ctx context.Context) error {
+	ev := a.c.peek("")
 	if ev == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (s *scope) recordedEnd(ctx context.Context) error {
 		return context.Canceled
 	}
 	if trip, err := ev.AsBudgetExceeded(); err == nil && trip.Limit == budget.WallClock {
-		return s.recallTrip(ctx, *ev, "")
+		return a.recallTrip(ctx, *ev, "")
 	}
 	return nil
 }
@@ -85,17 +85,17 @@ func (c *Context) outOfTime(ctx context.Context) error {
 
 // trip records that a cap was exceeded. The argument more has the location. The returned error is
 // [ErrBudgetExceeded].
-func (s *scope) trip(ctx context.Context, err error, more event.BudgetExceeded) error {
+func (a *Attempt) trip(ctx context.Context, err error, more event.BudgetExceeded) error {
 	var e *budget.Exceeded
 	if !errors.As(err, &e) {
 		return err
 	}
 	p := e.Event()
 	p.TurnID, p.PartialText, p.PartialTokens = more.TurnID, more.PartialText, more.PartialTokens
-	if _, err := record(ctx, s, p, func(*event.BudgetExceeded, event.BudgetExceeded) error { return nil }); err != nil {
+	if _, err := record(ctx, a, p, func(*event.BudgetExceeded, event.BudgetExceeded) error { return nil }); err != nil {
 		return err
 	}
-	if m := s.c.cfg.Metrics; m != nil && !s.c.replaying() {
+	if m := a.c.cfg.Metrics; m != nil && !a.c.replaying() {
 		m.ObserveBudgetExceeded(e.Limit)
 	}
 	return fmt.Errorf("%w: %w", ErrBudgetExceeded, e)
@@ -103,19 +103,19 @@ func (s *scope) trip(ctx context.Context, err error, more event.BudgetExceeded) 
 
 // recallTrip follows a recorded trip whose moment is known only from the log: in the middle of a
 // response, or by the clock.
-func (s *scope) recallTrip(ctx context.Context, ev event.Event, turnID string) error {
+func (a *Attempt) recallTrip(ctx context.Context, ev event.Event, turnID string) error {
 	recorded, err := ev.AsBudgetExceeded()
 	if err != nil {
 		return err
 	}
-	s.c.mu.Lock()
-	err = s.c.meter.Recorded(recorded)
-	s.c.mu.Unlock()
+	a.c.mu.Lock()
+	err = a.c.meter.Recorded(recorded)
+	a.c.mu.Unlock()
 	var e *budget.Exceeded
 	if !errors.As(err, &e) {
-		return s.c.stop(unreadable(&ev, err))
+		return a.c.stop(unreadable(&ev, err))
 	}
-	return s.trip(ctx, e, event.BudgetExceeded{TurnID: turnID, PartialText: recorded.PartialText, PartialTokens: recorded.PartialTokens})
+	return a.trip(ctx, e, event.BudgetExceeded{TurnID: turnID, PartialText: recorded.PartialText, PartialTokens: recorded.PartialTokens})
 }
 
 // cost returns the price of tokens. It is zero for an unknown model, which is logged once.

@@ -1,14 +1,12 @@
 package step
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,7 +97,7 @@ func NewCallID() string { return event.NewID() }
 //
 // CallTool panics outside of a run.
 func CallTool(ctx context.Context, call ToolCall) (json.RawMessage, error) {
-	results, err := callAll(ctx, mustScope(ctx, "CallTool"), []ToolCall{call})
+	results, err := callAll(ctx, attemptOf(ctx, "CallTool"), []ToolCall{call})
 	if err != nil {
 		return nil, err
 	}
@@ -108,23 +106,21 @@ func CallTool(ctx context.Context, call ToolCall) (json.RawMessage, error) {
 
 // plan is a call that has been checked.
 type plan struct {
-	ToolCall           // with Doc
-	tool     tool.Tool // without its guards; nil if the tool does not exist
-	guards   []tool.Guard
-	attempts int // at most
-	spent    int // attempts that failed and count
-	snoozes  int // attempts that failed and do not count
+	ToolCall         // with Doc
+	callee   *callee // nil if the tool does not exist
+	attempts int     // at most
+	spent    int     // attempts that failed and count
+	snoozes  int     // attempts that failed and do not count
 	snoozed  time.Duration
 	minted   bool // the caller did not choose the CallID
 	ended    bool // the last outcome is recorded
 }
 
 // plan checks a call and completes it.
-func (s *scope) plan(call ToolCall) (*plan, error) {
-	p := &plan{ToolCall: call}
-	p.tool, p.guards = tool.Unguard(s.c.cfg.Tools.lookup(call.Name))
+func (a *Attempt) plan(call ToolCall) (*plan, error) {
+	p := &plan{ToolCall: call, callee: a.c.cfg.Tools.lookup(call.Name)}
 	if p.TurnID == "" {
-		p.TurnID = s.attempt.turnID
+		p.TurnID = a.turnID
 	}
 	if p.TurnID == "" {
 		return nil, fmt.Errorf("%w: the call of %q has no TurnID", ErrInvalidCall, p.Name)
@@ -171,12 +167,12 @@ func CheckValue(d *canon.Doc) error {
 }
 
 // schedule records that an attempt is about to begin.
-func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
+func (a *Attempt) schedule(ctx context.Context, p *plan, number uint32) error {
 	scheduled := event.ToolCallScheduled{
 		CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.Doc.CBOR,
-		Attempt: number, IdempKey: p.IdempKey, ParentID: s.attempt.callID,
+		Attempt: number, IdempKey: p.IdempKey, ParentID: a.callID,
 	}
-	scheduled, err := record(ctx, s, scheduled, func(now *event.ToolCallScheduled, recorded event.ToolCallScheduled) error {
+	scheduled, err := record(ctx, a, scheduled, func(now *event.ToolCallScheduled, recorded event.ToolCallScheduled) error {
 		if p.minted {
 			now.CallID = recorded.CallID
 		}
@@ -186,13 +182,13 @@ func (s *scope) schedule(ctx context.Context, p *plan, number uint32) error {
 	if err != nil {
 		return err
 	}
-	s.endIfRecorded()
+	a.endIfRecorded()
 	p.CallID = scheduled.CallID
-	if o := s.c.cfg.Observer; o != nil && !s.c.replaying() {
+	if o := a.c.cfg.Observer; o != nil && !a.c.replaying() {
 		o.ToolStarted(scheduled)
 	}
 	if number == 1 && p.minted {
-		return s.c.reserve(p.CallID)
+		return a.c.reserve(p.CallID)
 	}
 	return nil
 }
@@ -210,108 +206,6 @@ func (c *Context) reserve(callIDs ...string) error {
 		c.callIDs[id] = struct{}{}
 	}
 	return nil
-}
-
-// carryOut makes the attempts at a call whose first one is scheduled. An error other than a
-// *CallError means that the call has no outcome.
-func (s *scope) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) {
-	for number := 1; ; number++ {
-		result, err := s.attemptOnce(ctx, p, uint32(number))
-		failed, ok := err.(*CallError)
-		if !ok || failed.Failed.Final {
-			return result, err
-		}
-		s.waitToRetry(ctx, p, failed)
-		if err := s.schedule(ctx, p, uint32(number+1)); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// attemptOnce makes one attempt and records its outcome.
-func (s *scope) attemptOnce(ctx context.Context, p *plan, number uint32) (json.RawMessage, error) {
-	inner := &scope{c: s.c, root: s.root, attempt: &attempt{
-		callID: p.CallID, turnID: p.TurnID, tool: p.Name, number: number, keyID: keyOf(p.CallID, p.IdempKey), input: p.Doc,
-	}}
-	if number == 1 && p.IdempKey != "" {
-		inner.attempt.carried = s.c.carried[p.IdempKey]
-	}
-	toolCtx, release := inner.enter(ctx, p.tool)
-	defer release()
-	began := s.c.clock()
-	result, err := inner.execute(toolCtx, p)
-	took := max(s.c.clock().Sub(began), 0)
-	if err != nil {
-		return nil, inner.failed(toolCtx, p, err, took)
-	}
-	if err := inner.complete(ctx, p, result.CBOR, took); err != nil {
-		return nil, err
-	}
-	inner.tell(p, result.JSON, nil)
-	return result.JSON, nil
-}
-
-// keyOf returns the call id in a call's idempotency keys.
-func keyOf(callID, idempKey string) string { return cmp.Or(idempKey, callID) }
-
-// tell reports an outcome to the observer.
-func (s *scope) tell(p *plan, result json.RawMessage, err *CallError) {
-	if o := s.c.cfg.Observer; o != nil && !s.c.replaying() {
-		o.ToolEnded(event.ToolCallScheduled{
-			CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.Doc.CBOR, Attempt: s.attempt.number, IdempKey: p.IdempKey,
-		}, result, err)
-	}
-}
-
-// execute runs the tool, unless the call must not begin.
-func (s *scope) execute(ctx context.Context, p *plan) (*canon.Doc, error) {
-	if err := cmp.Or(s.c.Err(), s.cutOff()); err != nil {
-		return nil, err
-	}
-	if p.Refuse != nil {
-		return nil, p.Refuse
-	}
-	if p.tool == nil {
-		return nil, fmt.Errorf("%w: %q", ErrToolNotFound, p.Name)
-	}
-	if err := s.notStarted(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.judge(ctx, p); err != nil {
-		return nil, err
-	}
-	input := p.Doc.JSON
-	if inner, ok := p.tool.(tool.Sandboxed); !ok || inner.Sandbox() == nil {
-		if err := s.c.barrier(ctx); err != nil {
-			return nil, err
-		}
-		input = bytes.Clone(input)
-	}
-	out, err := run(ctx, p.tool, input)
-	if err != nil {
-		return nil, err
-	}
-	if len(out) == 0 {
-		out = json.RawMessage("null")
-	}
-	s.c.mu.Lock()
-	result := s.attempt.output
-	s.c.mu.Unlock()
-	if result != nil && bytes.Equal(result.JSON, out) {
-		err = CheckValue(result)
-	} else {
-		result, err = ParseValue(out)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("step: result of %q: %w", p.Name, err)
-	}
-	return result, nil
-}
-
-// run executes the tool and turns its panic into an error.
-func run(ctx context.Context, t tool.Tool, input json.RawMessage) (out json.RawMessage, err error) {
-	defer tool.Recover(&err)
-	return t.Execute(ctx, input)
 }
 
 // ToolResult is the outcome of one call of [CallTools].
@@ -332,34 +226,34 @@ type ToolResult struct {
 // An error means that at least one call has no outcome. It is one of the errors that [CallTool]
 // returns beside *[CallError]. CallTools panics outside of a run.
 func CallTools(ctx context.Context, calls []ToolCall) ([]ToolResult, error) {
-	return callAll(ctx, mustScope(ctx, "CallTools"), calls)
+	return callAll(ctx, attemptOf(ctx, "CallTools"), calls)
 }
 
-func callAll(ctx context.Context, s *scope, calls []ToolCall) ([]ToolResult, error) {
-	plans, err := s.planAll(calls)
+func callAll(ctx context.Context, a *Attempt, calls []ToolCall) ([]ToolResult, error) {
+	plans, err := a.planAll(calls)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range plans {
-		if err := s.schedule(ctx, p, 1); err != nil {
+		if err := a.schedule(ctx, p, 1); err != nil {
 			return nil, err
 		}
 	}
 	results := make([]ToolResult, len(plans))
-	if s.c.replaying() {
-		s.reenact(ctx, plans, results)
+	if a.c.replaying() {
+		a.reenact(ctx, plans, results)
 	} else {
-		s.dispatch(ctx, plans, results)
+		a.dispatch(ctx, plans, results)
 	}
-	return results, s.withoutOutcome(results)
+	return results, a.withoutOutcome(results)
 }
 
 // planAll checks all calls before anything is recorded.
-func (s *scope) planAll(calls []ToolCall) ([]*plan, error) {
+func (a *Attempt) planAll(calls []ToolCall) ([]*plan, error) {
 	plans := make([]*plan, len(calls))
 	var chosen []string
 	for i, call := range calls {
-		p, err := s.plan(call)
+		p, err := a.plan(call)
 		if err != nil {
 			return nil, err
 		}
@@ -368,22 +262,22 @@ func (s *scope) planAll(calls []ToolCall) ([]*plan, error) {
 		}
 		plans[i] = p
 	}
-	return plans, s.c.reserve(chosen...)
+	return plans, a.c.reserve(chosen...)
 }
 
 // errUnfinished is the error of a call whose tool ended its goroutine.
 var errUnfinished = errors.New("step: the tool ended the goroutine that it was called on")
 
 // dispatch makes the calls with the allowed number of workers.
-func (s *scope) dispatch(ctx context.Context, plans []*plan, results []ToolResult) {
+func (a *Attempt) dispatch(ctx context.Context, plans []*plan, results []ToolResult) {
 	var next atomic.Int64
 	work := func() {
 		for i := next.Add(1) - 1; i < int64(len(plans)); i = next.Add(1) - 1 {
 			results[i] = ToolResult{CallID: plans[i].CallID, Err: errUnfinished}
-			results[i].Result, results[i].Err = s.carryOut(ctx, plans[i])
+			results[i].Result, results[i].Err = a.carryOut(ctx, plans[i])
 		}
 	}
-	workers := min(len(plans), s.c.cfg.MaxParallelTools)
+	workers := min(len(plans), a.c.cfg.MaxParallelTools)
 	var others sync.WaitGroup
 	for range workers - 1 {
 		others.Go(work)
@@ -394,35 +288,35 @@ func (s *scope) dispatch(ctx context.Context, plans []*plan, results []ToolResul
 
 // reenact makes the calls one after another in the recorded order of their outcomes, with calls
 // without one last, until the replay differs.
-func (s *scope) reenact(ctx context.Context, plans []*plan, results []ToolResult) {
-	for _, i := range s.recordedOrder(plans) {
+func (a *Attempt) reenact(ctx context.Context, plans []*plan, results []ToolResult) {
+	for _, i := range a.recordedOrder(plans) {
 		results[i].CallID = plans[i].CallID
-		results[i].Result, results[i].Err = s.carryOut(ctx, plans[i])
+		results[i].Result, results[i].Err = a.carryOut(ctx, plans[i])
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
 	for _, p := range plans {
-		s.c.matcher.join(s.attempt.callID, p.CallID, p.ended)
+		a.c.matcher.join(a.callID, p.CallID, p.ended)
 	}
 }
 
 // recordedOrder starts the streams of the calls and returns the order in which to replay them.
-func (s *scope) recordedOrder(plans []*plan) []int {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+func (a *Attempt) recordedOrder(plans []*plan) []int {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
 	order := make([]int, len(plans))
 	ends := make([]uint64, len(plans))
 	for i, p := range plans {
-		order[i], ends[i] = i, s.c.matcher.outcomeSeq(p.CallID)
-		s.c.matcher.fork(s.attempt.callID, p.CallID)
+		order[i], ends[i] = i, a.c.matcher.outcomeSeq(p.CallID)
+		a.c.matcher.fork(a.callID, p.CallID)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ends[a], ends[b]) })
 	return order
 }
 
 // withoutOutcome returns the reason why a call has no outcome, or nil if all of them have one.
-func (s *scope) withoutOutcome(results []ToolResult) error {
-	if err := s.c.Err(); err != nil {
+func (a *Attempt) withoutOutcome(results []ToolResult) error {
+	if err := a.c.Err(); err != nil {
 		return err
 	}
 	for _, r := range results {
@@ -433,29 +327,6 @@ func (s *scope) withoutOutcome(results []ToolResult) error {
 	return nil
 }
 
-const (
-	// maxValueBytes bounds the arguments and the result of a call, and request and result of an
-	// effect together. The rest of a payload is for the other fields.
-	maxValueBytes = eventlog.MaxPayloadBytes - 64<<10
-
-	// maxTextBytes bounds the text of a recorded error.
-	maxTextBytes = 16 << 10
-)
-
-// recordable makes a text fit for the log: valid UTF-8 of bounded length.
-func recordable(text string) string {
-	text = strings.ToValidUTF8(cut(text), string(utf8.RuneError))
-	return cut(text) // a stray byte became three
-}
-
-// cut shortens a text to maxTextBytes, between characters.
-func cut(text string) string {
-	if len(text) <= maxTextBytes {
-		return text
-	}
-	end := maxTextBytes
-	for end > maxTextBytes-utf8.UTFMax && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end]
-}
+// maxValueBytes bounds the arguments and the result of a call, and request and result of an
+// effect together. The rest of a payload is for the other fields.
+const maxValueBytes = eventlog.MaxPayloadBytes - 64<<10

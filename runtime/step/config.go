@@ -155,20 +155,33 @@ type Tracer interface {
 
 // Registry is an immutable set of tools by name.
 type Registry struct {
-	tools map[string]tool.Tool
+	tools map[string]*callee
+}
+
+// callee is a tool as calls need it: without its guards.
+type callee struct {
+	tool      tool.Tool
+	parsed    ParsedTool // the same tool, or nil
+	guards    []tool.Guard
+	sandboxed bool // it is sandboxed, or what it wraps is
+	confined  bool // it is sandboxed itself, so all of its code can act through this package alone
 }
 
 // NewRegistry returns a Registry of the given tools. If two have the same name, the later one wins.
 func NewRegistry(tools ...tool.Tool) *Registry {
-	byName := make(map[string]tool.Tool, len(tools))
+	byName := make(map[string]*callee, len(tools))
 	for _, t := range tools {
-		byName[t.Name()] = t
+		inner, guards := tool.Unguard(t)
+		parsed, _ := inner.(ParsedTool)
+		_, itself := inner.(tool.Sandboxed)
+		sandboxed := tool.SandboxOf(inner) != nil
+		byName[t.Name()] = &callee{inner, parsed, guards, sandboxed, sandboxed && itself}
 	}
 	return &Registry{tools: byName}
 }
 
 // lookup returns the tool with this name, or nil. A nil Registry has no tools.
-func (r *Registry) lookup(name string) tool.Tool {
+func (r *Registry) lookup(name string) *callee {
 	if r == nil {
 		return nil
 	}

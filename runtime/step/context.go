@@ -181,23 +181,23 @@ func (c *Context) stop(err error) error {
 }
 
 // blocked returns the reason why s cannot record another event, or nil. The caller holds mu.
-func (c *Context) blocked(s *scope) error {
+func (c *Context) blocked(a *Attempt) error {
 	switch {
 	case c.err != nil:
 		return c.err
 	case c.closed:
 		return fmt.Errorf("%w: run %s", ErrEnded, c.cfg.RunID)
-	case s.attempt.ended:
-		return fmt.Errorf("%w: attempt %d of call %s", ErrEnded, s.attempt.number, s.attempt.callID)
-	case c.replaying() && s.root.Err() != nil:
-		return c.fail(fmt.Errorf("step: replay of run %s: %w", c.cfg.RunID, context.Cause(s.root)))
+	case a.ended:
+		return fmt.Errorf("%w: attempt %d of call %s", ErrEnded, a.number, a.callID)
+	case c.replaying() && a.root.Err() != nil:
+		return c.fail(fmt.Errorf("step: replay of run %s: %w", c.cfg.RunID, context.Cause(a.root)))
 	}
 	return nil
 }
 
 // count counts an event that a wrote or matched. An outcome ends the attempt or the run. The caller
 // holds mu.
-func (c *Context) count(a *attempt, payload any) {
+func (c *Context) count(a *Attempt, payload any) {
 	t := &c.totals
 	t.Events++
 	switch p := payload.(type) {

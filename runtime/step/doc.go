@@ -41,7 +41,7 @@
 // # Interruptions
 //
 // Deadlines and cancellations come from outside, so their moment is recorded: for a sandboxed tool
-// as the value of its fuel counter ([RecordedStop]), for a native tool as the last event of the
+// as the value of its fuel counter ([Attempt.RecordedStop]), for a native tool as the last event of the
 // attempt. The wait before another attempt is recorded with the failure, and a replay does not
 // wait.
 //

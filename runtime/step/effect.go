@@ -38,7 +38,7 @@ type Effect struct {
 // SideEffect is [Do] for an effect that needs neither a request nor the
 // idempotency key.
 func SideEffect[T any](ctx context.Context, name string, fn func() (T, error)) (T, error) {
-	mustScope(ctx, "SideEffect") // Do would report its own name
+	attemptOf(ctx, "SideEffect") // Do would report its own name
 	return Do(ctx, Effect{Name: name}, func(context.Context, string) (T, error) { return fn() })
 }
 
@@ -63,26 +63,26 @@ func SideEffect[T any](ctx context.Context, name string, fn func() (T, error)) (
 // [ErrInvalidEffect], a [*MismatchError], [ErrRecordingEnded], a failure of the log. It panics
 // outside of a run.
 func Do[T any](ctx context.Context, e Effect, fn func(ctx context.Context, key string) (T, error)) (T, error) {
-	s := mustScope(ctx, "Do")
+	a := attemptOf(ctx, "Do")
 	var value T
-	key, err := s.beginEffect(ctx, e)
+	key, err := a.beginEffect(ctx, e)
 	if err != nil {
 		return value, err
 	}
-	happened := event.SideEffectRecorded{Name: e.Name, CallID: s.attempt.callID, Request: e.Request}
-	if known, ok, err := s.recordedEffect(ctx, e.Name, e.Request); err != nil {
+	happened := event.SideEffectRecorded{Name: e.Name, CallID: a.callID, Request: e.Request}
+	if known, ok, err := a.recordedEffect(ctx, e.Name, e.Request); err != nil {
 		return value, err
 	} else if ok {
 		happened.Value, happened.Error, happened.DurationUs = known.Value, known.Error, known.DurationUs
-	} else if !s.c.replaying() {
-		if err := s.c.barrier(ctx); err != nil {
+	} else if !a.c.replaying() {
+		if err := a.c.barrier(ctx); err != nil {
 			return value, err
 		}
-		began := s.c.clock()
+		began := a.c.clock()
 		happened.Value, happened.Error = perform(ctx, key, len(e.Request), fn)
-		happened.DurationUs = s.c.since(began)
+		happened.DurationUs = a.c.since(began)
 	}
-	happened, err = s.recordEffect(ctx, happened, readable[T])
+	happened, err = a.recordEffect(ctx, happened, readable[T])
 	if err != nil {
 		return value, err
 	}
@@ -115,15 +115,15 @@ func (e Effect) check() error {
 
 // beginEffect checks the effect, derives its key and records the intent if it
 // needs one.
-func (s *scope) beginEffect(ctx context.Context, e Effect) (key string, err error) {
+func (a *Attempt) beginEffect(ctx context.Context, e Effect) (key string, err error) {
 	if err := e.check(); err != nil {
 		return "", err
 	}
-	index, err := s.nextEffect()
+	index, err := a.nextEffect()
 	if err != nil {
 		return "", err
 	}
-	key, err = idempotencyKey(s.c.cfg.RunID, s.attempt.keyID, index, e)
+	key, err = idempotencyKey(a.c.cfg.RunID, a.keyID, index, e)
 	if err != nil || !e.Unsafe {
 		return key, err
 	}
@@ -131,9 +131,9 @@ func (s *scope) beginEffect(ctx context.Context, e Effect) (key string, err erro
 	if err != nil {
 		return "", fmt.Errorf("step: intent of %q: %w", e.Name, err)
 	}
-	intent := event.SideEffectRecorded{Name: event.EffectIntent, Value: value, CallID: s.attempt.callID}
-	_, err = record(ctx, s, s.withFuel(intent), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
-		s.c.takeFuel(p, recorded)
+	intent := event.SideEffectRecorded{Name: event.EffectIntent, Value: value, CallID: a.callID}
+	_, err = record(ctx, a, a.withFuel(intent), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
+		a.c.takeFuel(p, recorded)
 		return nil
 	})
 	return key, err
@@ -141,14 +141,14 @@ func (s *scope) beginEffect(ctx context.Context, e Effect) (key string, err erro
 
 // nextEffect returns the number of effects that the attempt began before this one, or the reason
 // why it may not begin another.
-func (s *scope) nextEffect() (uint64, error) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if err := s.c.blocked(s); err != nil {
+func (a *Attempt) nextEffect() (uint64, error) {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	if err := a.c.blocked(a); err != nil {
 		return 0, err
 	}
-	s.attempt.effects++
-	return s.attempt.effects - 1, nil
+	a.effects++
+	return a.effects - 1, nil
 }
 
 // idempotencyKey derives the key of an effect: 128 bits, in hexadecimal. It does not depend on the
@@ -187,7 +187,7 @@ func guarded[T any](ctx context.Context, key string, fn func(context.Context, st
 		return value, err
 	}
 	defer tool.Recover(&err)
-	return fn(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), key)
+	return fn(context.WithValue(ctx, attemptKey{}, (*Attempt)(nil)), key)
 }
 
 // encodeValue returns the record of a value. It refuses values that could not be decoded again.
@@ -235,28 +235,28 @@ func effectFailure(ctx context.Context, err error) *event.EffectError {
 
 // recordEffect records an effect, with the fuel spent before it. In a replay it passes the recorded
 // value to check, unless the effect failed.
-func (s *scope) recordEffect(ctx context.Context, effect event.SideEffectRecorded, check func(canon.Raw) error) (event.SideEffectRecorded, error) {
-	effect, err := record(ctx, s, s.withFuel(effect), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
+func (a *Attempt) recordEffect(ctx context.Context, effect event.SideEffectRecorded, check func(canon.Raw) error) (event.SideEffectRecorded, error) {
+	effect, err := record(ctx, a, a.withFuel(effect), func(p *event.SideEffectRecorded, recorded event.SideEffectRecorded) error {
 		if p.Value == nil || recorded.Error != nil {
 			p.Value, p.Error = recorded.Value, recorded.Error
 		}
 		p.DurationUs = recorded.DurationUs
-		s.c.takeFuel(p, recorded)
+		a.c.takeFuel(p, recorded)
 		if p.Error != nil {
 			return nil
 		}
 		return check(p.Value)
 	})
 	if err == nil {
-		s.endIfRecorded()
-		err = s.cutOff()
+		a.endIfRecorded()
+		err = a.cutOff()
 	}
 	return effect, err
 }
 
 // withFuel adds the fuel that the attempt has spent so far.
-func (s *scope) withFuel(effect event.SideEffectRecorded) event.SideEffectRecorded {
-	effect.Fuel = s.meter().Fuel
+func (a *Attempt) withFuel(effect event.SideEffectRecorded) event.SideEffectRecorded {
+	effect.Fuel = a.meter().Fuel
 	return effect
 }
 
@@ -316,20 +316,20 @@ func Seed(ctx context.Context) [32]byte {
 
 // draw records the result of live, or finds it in the recording, and returns the decoded record.
 func draw[L, T any](ctx context.Context, function, name string, live func(*Context) L, decode func(canon.Raw) (T, error)) T {
-	s := mustScope(ctx, function)
-	effect := event.SideEffectRecorded{Name: name, CallID: s.attempt.callID}
-	if known, ok, err := s.recordedEffect(ctx, name, nil); err != nil {
+	a := attemptOf(ctx, function)
+	effect := event.SideEffectRecorded{Name: name, CallID: a.callID}
+	if known, ok, err := a.recordedEffect(ctx, name, nil); err != nil {
 		panic(err)
 	} else if ok {
 		effect.Value = known.Value
-	} else if !s.c.replaying() {
-		raw, err := canon.Marshal(live(s.c))
+	} else if !a.c.replaying() {
+		raw, err := canon.Marshal(live(a.c))
 		if err != nil {
 			panic(err) // integers and byte strings can be encoded
 		}
 		effect.Value = raw
 	}
-	effect, err := s.recordEffect(ctx, effect, func(raw canon.Raw) error {
+	effect, err := a.recordEffect(ctx, effect, func(raw canon.Raw) error {
 		_, err := decode(raw)
 		return err
 	})

@@ -21,14 +21,14 @@ func Emit[T event.Payload](ctx context.Context, c *Context, kind event.Kind, pay
 	if kind != payload.EventKind() {
 		return fmt.Errorf("step: emit %s with the payload of %s", kind, payload.EventKind())
 	}
-	s := &scope{c: c, attempt: &attempt{}, root: ctx}
-	if own, ok := ctx.Value(scopeKey{}).(*scope); ok && own != nil && own.c == c {
-		s.root = own.root
+	a := &Attempt{c: c, root: ctx}
+	if own, ok := ctx.Value(attemptKey{}).(*Attempt); ok && own != nil && own.c == c {
+		a.root = own.root
 	}
 	if err := setVariables(ctx, &payload); err != nil {
 		return fmt.Errorf("step: variables cannot be recorded: %w", err)
 	}
-	_, err := record(ctx, s, payload, func(p *T, recorded T) error {
+	_, err := record(ctx, a, payload, func(p *T, recorded T) error {
 		copyRecorded(p, &recorded)
 		return nil
 	})
@@ -112,25 +112,25 @@ func setRoot(payload any, leaves *canon.Tree) {
 // record writes one event or, in a replay, matches it with the recorded one. It returns the payload
 // as the log has it. In a replay, take copies into the payload the values that only the recording
 // has; any other difference is a mismatch.
-func record[T event.Payload](ctx context.Context, s *scope, payload T, take func(p *T, recorded T) error) (T, error) {
-	matched, err := recordLocked(ctx, s, &payload, take)
+func record[T event.Payload](ctx context.Context, a *Attempt, payload T, take func(p *T, recorded T) error) (T, error) {
+	matched, err := recordLocked(ctx, a, &payload, take)
 	switch {
 	case err != nil:
 	case matched == nil:
-		s.c.logEvent(ctx, &payload)
-	case s.c.cfg.Matched != nil:
-		s.c.cfg.Matched(*matched)
+		a.c.logEvent(ctx, &payload)
+	case a.c.cfg.Matched != nil:
+		a.c.cfg.Matched(*matched)
 	}
 	return payload, err
 }
 
 // recordLocked is the part of record that holds mu. In a replay it returns the
 // recorded event.
-func recordLocked[T event.Payload](ctx context.Context, s *scope, payload *T, take func(p *T, recorded T) error) (matched *event.Event, err error) {
-	c := s.c
+func recordLocked[T event.Payload](ctx context.Context, a *Attempt, payload *T, take func(p *T, recorded T) error) (matched *event.Event, err error) {
+	c := a.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.blocked(s); err != nil {
+	if err := c.blocked(a); err != nil {
 		return nil, err
 	}
 	if c.replaying() {
@@ -142,7 +142,7 @@ func recordLocked[T event.Payload](ctx context.Context, s *scope, payload *T, ta
 	if err != nil {
 		return nil, c.stopped(err)
 	}
-	c.count(s.attempt, payload)
+	c.count(a, payload)
 	return matched, nil
 }
 
@@ -268,16 +268,16 @@ func status(err error) string {
 // run of ctx, or 0 if that event has none. In live mode it returns fallback. Code that emits an
 // event with its own measurement of a duration uses it, because no two runs take equally long.
 func ReplayDurationMs(ctx context.Context, fallback int64) int64 {
-	s := mustScope(ctx, "ReplayDurationMs")
-	if !s.c.replaying() {
+	a := attemptOf(ctx, "ReplayDurationMs")
+	if !a.c.replaying() {
 		return fallback
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
 	var timed struct {
 		DurationMs int64 `cbor:"duration_ms"`
 	}
-	next := s.c.matcher.peek(s.attempt.callID)
+	next := a.c.matcher.peek(a.callID)
 	if next == nil || canon.Unmarshal(next.Payload, &timed) != nil {
 		return 0
 	}

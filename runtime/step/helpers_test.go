@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/step"
@@ -28,6 +29,20 @@ func (n native) Execute(ctx context.Context, input json.RawMessage) (json.RawMes
 
 func newTool(name string, fn func(ctx context.Context, input json.RawMessage) (json.RawMessage, error)) tool.Tool {
 	return native{name, fn}
+}
+
+// parsing is a tool that takes its attempt and its input parsed.
+type parsing struct {
+	native
+	parsed func(ctx context.Context, a *step.Attempt, input *canon.Doc) (*canon.Doc, error)
+}
+
+func (p parsing) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
+	return step.ExecuteJSON(ctx, p, input)
+}
+
+func (p parsing) ExecuteParsed(ctx context.Context, a *step.Attempt, input *canon.Doc) (*canon.Doc, error) {
+	return p.parsed(ctx, a, input)
 }
 
 // failer is what *testing.T and *rapid.T have in common.

@@ -2,10 +2,10 @@ package step_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -20,10 +20,10 @@ type lostTool struct {
 
 func (*lostTool) Sandbox() *event.Sandbox { return &event.Sandbox{ABI: "test"} }
 
-func (l *lostTool) Execute(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+func (l *lostTool) ExecuteParsed(ctx context.Context, a *step.Attempt, _ *canon.Doc) (*canon.Doc, error) {
 	meter := step.Meter{}
-	step.SetProbe(ctx, func() step.Meter { return meter })
-	if stop, ok := step.RecordedStop(ctx); ok {
+	a.SetProbe(func() step.Meter { return meter })
+	if stop, ok := a.RecordedStop(); ok {
 		if stop.Fuel == 0 {
 			return nil, tool.ErrLost
 		}
@@ -32,7 +32,7 @@ func (l *lostTool) Execute(ctx context.Context, _ json.RawMessage) (json.RawMess
 	for n := 0; n != l.effects; n++ {
 		meter.Fuel += 10
 		step.Random(ctx)
-		if _, ok := step.RecordedEnd(ctx); ok {
+		if _, ok := a.RecordedEnd(); ok {
 			return nil, tool.ErrLost
 		}
 	}

@@ -38,21 +38,21 @@ import (
 // A replay does not ask the provider. LLMCall panics outside of a run, and in a live run without a
 // Provider.
 func LLMCall(ctx context.Context, req *provider.Request) (*provider.Response, error) {
-	s := mustScope(ctx, "LLMCall")
-	if s.attempt.callID != "" {
-		return nil, fmt.Errorf("%w: the model is asked from within call %s; a tool that asks one is a run of its own", ErrInvalidCall, s.attempt.callID)
+	a := attemptOf(ctx, "LLMCall")
+	if a.callID != "" {
+		return nil, fmt.Errorf("%w: the model is asked from within call %s; a tool that asks one is a run of its own", ErrInvalidCall, a.callID)
 	}
-	if !s.c.replaying() && s.c.cfg.Provider == nil {
+	if !a.c.replaying() && a.c.cfg.Provider == nil {
 		panic("step: LLMCall without a Config.Provider")
 	}
-	t := &turn{scope: s, req: req}
+	t := &turn{Attempt: a, req: req}
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
-	if s.c.replaying() {
+	if a.c.replaying() {
 		return t.recall(ctx)
 	}
-	if err := s.c.barrier(ctx); err != nil {
+	if err := a.c.barrier(ctx); err != nil {
 		return nil, err
 	}
 	return t.ask(ctx)
@@ -68,7 +68,7 @@ func WithTurnID(ctx context.Context, id string) context.Context {
 
 // turn is one exchange with the model.
 type turn struct {
-	*scope
+	*Attempt
 	req       *provider.Request
 	estimate  int64 // tokens of the request
 	id        string
@@ -97,7 +97,7 @@ func (t *turn) begin(ctx context.Context) error {
 		id = event.NewID()
 	}
 	started := event.TurnStarted{TurnID: id, PromptHash: hash[:], InputTokens: t.estimate, Images: uint32(images)}
-	started, err = record(ctx, t.scope, started, func(now *event.TurnStarted, recorded event.TurnStarted) error {
+	started, err = record(ctx, t.Attempt, started, func(now *event.TurnStarted, recorded event.TurnStarted) error {
 		now.TurnID = recorded.TurnID
 		return nil
 	})
@@ -178,7 +178,7 @@ func (t *turn) stream(ctx context.Context, attempt int) (a *answer, err error) {
 	if tracer := t.c.cfg.Tracer; tracer != nil {
 		ctx = tracer.Within(ctx, "")
 	}
-	stream, err := t.c.cfg.Provider.Stream(context.WithValue(ctx, scopeKey{}, (*scope)(nil)), plain)
+	stream, err := t.c.cfg.Provider.Stream(context.WithValue(ctx, attemptKey{}, (*Attempt)(nil)), plain)
 	if err != nil {
 		return a, err
 	}
@@ -243,7 +243,7 @@ func (a *answer) partial() string {
 }
 
 func (t *turn) recordReasoning(ctx context.Context, block event.ReasoningEmitted) error {
-	block, err := record(ctx, t.scope, block, func(now *event.ReasoningEmitted, recorded event.ReasoningEmitted) error {
+	block, err := record(ctx, t.Attempt, block, func(now *event.ReasoningEmitted, recorded event.ReasoningEmitted) error {
 		id := now.TurnID
 		*now = recorded
 		now.TurnID = id
@@ -255,7 +255,7 @@ func (t *turn) recordReasoning(ctx context.Context, block event.ReasoningEmitted
 
 // recordAnswer records the answer, and returns it as the log has it.
 func (t *turn) recordAnswer(ctx context.Context, completed event.AssistantMessageCompleted) (*provider.Response, error) {
-	completed, err := record(ctx, t.scope, completed, func(now *event.AssistantMessageCompleted, recorded event.AssistantMessageCompleted) error {
+	completed, err := record(ctx, t.Attempt, completed, func(now *event.AssistantMessageCompleted, recorded event.AssistantMessageCompleted) error {
 		id := now.TurnID
 		*now = recorded
 		now.TurnID = id
@@ -361,7 +361,7 @@ func (t *turn) recordFailure(ctx context.Context, f event.ModelFailure) error {
 		return fmt.Errorf("step: failure of the model: %w", err)
 	}
 	effect := event.SideEffectRecorded{Name: event.EffectModel, Value: value}
-	_, err = record(ctx, t.scope, effect, func(*event.SideEffectRecorded, event.SideEffectRecorded) error { return nil })
+	_, err = record(ctx, t.Attempt, effect, func(*event.SideEffectRecorded, event.SideEffectRecorded) error { return nil })
 	return err
 }
 

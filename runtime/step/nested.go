@@ -26,8 +26,8 @@ import (
 // Other errors are those of [CallTool] for a call without an outcome. CallFrom panics outside of a
 // call.
 func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse error) (ToolResult, error) {
-	s := mustScope(ctx, "CallFrom")
-	if s.attempt.callID == "" {
+	a := attemptOf(ctx, "CallFrom")
+	if a.callID == "" {
 		panic("step: CallFrom outside of a call")
 	}
 	if len(name) > maxTextBytes {
@@ -37,37 +37,37 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	if err != nil {
 		return ToolResult{}, fmt.Errorf("%w: arguments of %q: %w", ErrInvalidCall, name, err)
 	}
-	if _, err := s.nextEffect(); err != nil {
+	if _, err := a.nextEffect(); err != nil {
 		return ToolResult{}, err
 	}
-	effect := event.SideEffectRecorded{Name: event.NestedCallPrefix + name, CallID: s.attempt.callID}
-	earlier := s.earlierCall(&effect, name, doc.CBOR)
-	key, calls := s.recordedCall()
-	began := s.c.clock()
+	effect := event.SideEffectRecorded{Name: event.NestedCallPrefix + name, CallID: a.callID}
+	earlier := a.earlierCall(&effect, name, doc.CBOR)
+	key, calls := a.recordedCall()
+	began := a.c.clock()
 	var result ToolResult
 	switch {
-	case s.c.replaying() && !calls: // it was refused, or an earlier process had made the call
+	case a.c.replaying() && !calls: // it was refused, or an earlier process had made the call
 	case effect.Error != nil:
 	case earlier != nil && earlier.ended:
 		result = earlier.result
 	default:
-		if effect.Error = s.c.refuses(refuse); effect.Error != nil {
+		if effect.Error = a.c.refuses(refuse); effect.Error != nil {
 			break
 		}
 		if earlier != nil {
 			key = earlier.key
 		}
-		results, err := callAll(ctx, s, []ToolCall{{Name: name, Doc: doc, IdempKey: key}})
+		results, err := callAll(ctx, a, []ToolCall{{Name: name, Doc: doc, IdempKey: key}})
 		if err != nil {
 			return ToolResult{}, err
 		}
 		result = results[0]
-		if err := ctx.Err(); err != nil && !s.c.replaying() {
+		if err := ctx.Err(); err != nil && !a.c.replaying() {
 			effect.Error = effectFailure(ctx, err)
 		}
-		effect.DurationUs = s.c.since(began)
+		effect.DurationUs = a.c.since(began)
 	}
-	if answer, ok := ctx.Value(answerKey{}).(Answer); ok && !s.c.replaying() {
+	if answer, ok := ctx.Value(answerKey{}).(Answer); ok && !a.c.replaying() {
 		_, took, _ := answer(effect.Name, nil)
 		effect.DurationUs = took.Microseconds()
 	}
@@ -76,7 +76,7 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 			return ToolResult{}, err
 		}
 	}
-	if effect, err = s.recordEffect(ctx, effect, readable[event.NestedCall]); err != nil {
+	if effect, err = a.recordEffect(ctx, effect, readable[event.NestedCall]); err != nil {
 		return ToolResult{}, err
 	}
 	if effect.Error != nil {
@@ -85,7 +85,7 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	if result.CallID != "" {
 		return result, nil
 	}
-	return s.c.earlierResult(effect.Value)
+	return a.c.earlierResult(effect.Value)
 }
 
 // refuses returns the failure of a nested call that is not allowed. A replay makes the calls that
@@ -108,11 +108,11 @@ func (c *Context) refuses(refuse error) *event.EffectError {
 
 // recordedCall reports whether a replay must make a nested call next, because the recording has one
 // or ends here, and returns its recorded IdempKey.
-func (s *scope) recordedCall() (idempKey string, ok bool) {
-	if !s.c.replaying() {
+func (a *Attempt) recordedCall() (idempKey string, ok bool) {
+	if !a.c.replaying() {
 		return "", false
 	}
-	next := s.c.peek(s.attempt.callID)
+	next := a.c.peek(a.callID)
 	if next == nil {
 		return "", true
 	}
@@ -166,38 +166,38 @@ func (c *Context) takeNested(ev event.Event, keys map[string]string) error {
 // earlierCall returns the nested call that an earlier process made at this point, if the parent is
 // repeated and has reached it. It prefers a call with an outcome to an interrupted one. It fills in
 // what the parent has recorded of the effect: a refusal, and the time that it took.
-func (s *scope) earlierCall(effect *event.SideEffectRecorded, name string, args canon.Raw) (found *nestedCall) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if s.c.replaying() || s.attempt.number > 1 || s.attempt.strayed {
+func (a *Attempt) earlierCall(effect *event.SideEffectRecorded, name string, args canon.Raw) (found *nestedCall) {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	if a.c.replaying() || a.number > 1 || a.strayed {
 		return nil
 	}
-	if rest := s.attempt.carried; len(rest) > 0 {
+	if rest := a.carried; len(rest) > 0 {
 		var named event.NestedCall
 		switch failed := rest[0].Error; {
 		case rest[0].Name != effect.Name:
 		case failed != nil && !isInterruption(failed.Type):
-			s.attempt.carried = rest[1:]
+			a.carried = rest[1:]
 			effect.Error, effect.DurationUs = failed, rest[0].DurationUs
 			return nil
 		case failed == nil && canon.Unmarshal(rest[0].Value, &named) == nil:
-			if found = s.c.nested[named.CallID]; found != nil && found.ended && bytes.Equal(found.args, args) {
-				s.attempt.carried, effect.DurationUs = rest[1:], rest[0].DurationUs
-				s.c.take(found)
+			if found = a.c.nested[named.CallID]; found != nil && found.ended && bytes.Equal(found.args, args) {
+				a.carried, effect.DurationUs = rest[1:], rest[0].DurationUs
+				a.c.take(found)
 				return found
 			}
 		}
-		s.stray()
+		a.stray()
 		return nil
 	}
-	for _, n := range s.c.nested {
-		same := !n.taken && n.parent == s.attempt.keyID && n.name == name && bytes.Equal(n.args, args)
+	for _, n := range a.c.nested {
+		same := !n.taken && n.parent == a.keyID && n.name == name && bytes.Equal(n.args, args)
 		if same && (found == nil || n.ended) {
 			found = n
 		}
 	}
 	if found != nil {
-		s.c.take(found)
+		a.c.take(found)
 	}
 	return found
 }

@@ -1,17 +1,112 @@
 package step
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/tool"
 )
+
+// carryOut makes the attempts at a call whose first one is scheduled. An error other than a
+// *CallError means that the call has no outcome.
+func (a *Attempt) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) {
+	for number := uint32(1); ; number++ {
+		next := &Attempt{c: a.c, root: a.root, callID: p.CallID, turnID: p.TurnID, tool: p.Name, number: number, keyID: keyOf(p.CallID, p.IdempKey)}
+		if number == 1 && p.IdempKey != "" {
+			next.carried = a.c.carried[p.IdempKey]
+		}
+		result, err := next.runOnce(ctx, p)
+		failed, ok := err.(*CallError)
+		if !ok || failed.Failed.Final {
+			return result, err
+		}
+		a.waitToRetry(ctx, p, failed)
+		if err := a.schedule(ctx, p, number+1); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// keyOf returns the call id in a call's idempotency keys.
+func keyOf(callID, idempKey string) string { return cmp.Or(idempKey, callID) }
+
+// runOnce makes the attempt and records its outcome.
+func (a *Attempt) runOnce(ctx context.Context, p *plan) (json.RawMessage, error) {
+	toolCtx, release := a.enter(ctx, p.callee)
+	defer release()
+	began := a.c.clock()
+	result, err := a.execute(toolCtx, p)
+	took := max(a.c.clock().Sub(began), 0)
+	if err != nil {
+		return nil, a.failed(toolCtx, p, err, took)
+	}
+	if err := a.complete(ctx, p, result.CBOR, took); err != nil {
+		return nil, err
+	}
+	a.report(ctx, p, result.JSON, nil, took)
+	return result.JSON, nil
+}
+
+// execute runs the tool, unless the call must not begin.
+func (a *Attempt) execute(ctx context.Context, p *plan) (*canon.Doc, error) {
+	if err := cmp.Or(a.c.Err(), a.cutOff(), p.Refuse); err != nil {
+		return nil, err
+	}
+	if p.callee == nil {
+		return nil, fmt.Errorf("%w: %q", ErrToolNotFound, p.Name)
+	}
+	if err := a.notStarted(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.judge(ctx, p); err != nil {
+		return nil, err
+	}
+	if !p.callee.confined {
+		if err := a.c.barrier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	result, err := a.run(ctx, p)
+	if err == nil {
+		if invalid := CheckValue(result); invalid != nil {
+			err = fmt.Errorf("step: result of %q: %w", p.Name, invalid)
+		}
+	}
+	return result, err
+}
+
+// run calls the tool and turns its panic into an error.
+func (a *Attempt) run(ctx context.Context, p *plan) (result *canon.Doc, err error) {
+	defer tool.Recover(&err)
+	var output json.RawMessage
+	if t := p.callee.parsed; t != nil {
+		result, err = t.ExecuteParsed(ctx, a, p.Doc)
+	} else {
+		output, err = p.callee.tool.Execute(ctx, bytes.Clone(p.Doc.JSON))
+	}
+	if err != nil || result != nil {
+		return result, err
+	}
+	if len(output) == 0 {
+		output = json.RawMessage("null")
+	}
+	if result, err = canon.Parse(output); err != nil {
+		err = fmt.Errorf("step: result of %q: %w", p.Name, err)
+	}
+	return result, err
+}
 
 // notStartedPrefix begins the recorded error of a call that was interrupted before it began. With
 // the error type it makes a replay skip the call too.
@@ -25,16 +120,16 @@ func (e notStartedError) Error() string { return notStartedPrefix + e.cause.Erro
 func (e notStartedError) Unwrap() error { return e.cause }
 
 // notStarted returns the error of an attempt that must not begin, or nil.
-func (s *scope) notStarted(ctx context.Context) error {
-	if !s.c.replaying() {
+func (a *Attempt) notStarted(ctx context.Context) error {
+	if !a.c.replaying() {
 		if err := ctx.Err(); err != nil {
 			return notStartedError{err}
 		}
 		return nil
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	failed, ok := s.c.matcher.nextFailure(s.attempt.callID, s.attempt.number)
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	failed, ok := a.c.matcher.nextFailure(a.callID, a.number)
 	if !ok || !isInterruption(failed.ErrorType) {
 		return nil
 	}
@@ -45,95 +140,91 @@ func (s *scope) notStarted(ctx context.Context) error {
 }
 
 // enter returns the context of the tool.
-func (s *scope) enter(ctx context.Context, t tool.Tool) (context.Context, func()) {
-	native := t != nil && tool.SandboxOf(t) == nil
-	if !s.c.replaying() {
-		ctx = context.WithValue(ctx, scopeKey{}, s)
-		if tracer := s.c.cfg.Tracer; tracer != nil {
-			ctx = tracer.Within(ctx, s.attempt.callID)
+func (a *Attempt) enter(ctx context.Context, t *callee) (context.Context, func()) {
+	native := t != nil && !t.sandboxed
+	if !a.c.replaying() {
+		ctx = context.WithValue(ctx, attemptKey{}, a)
+		if tracer := a.c.cfg.Tracer; tracer != nil {
+			ctx = tracer.Within(ctx, a.callID)
 		}
-		if native && s.c.cfg.ToolTimeout > 0 {
-			return context.WithTimeout(ctx, s.c.cfg.ToolTimeout)
+		if native && a.c.cfg.ToolTimeout > 0 {
+			return context.WithTimeout(ctx, a.c.cfg.ToolTimeout)
 		}
 		return ctx, func() {}
 	}
-	recorded := &recordedContext{Context: context.WithoutCancel(context.WithValue(ctx, scopeKey{}, s)), done: make(chan struct{})}
-	stop := context.AfterFunc(s.root, func() { recorded.end(s.root.Err()) })
+	recorded := &recordedContext{Context: context.WithoutCancel(context.WithValue(ctx, attemptKey{}, a)), done: make(chan struct{})}
+	stop := context.AfterFunc(a.root, func() { recorded.end(a.root.Err()) })
 	if native {
-		s.attempt.recordedEnd = recorded
-		s.endIfRecorded()
+		a.ending = recorded
+		a.endIfRecorded()
 	}
 	return recorded, func() { stop() }
 }
 
 // endIfRecorded ends the context of a native tool in a replay if the attempt has done everything
 // that it did before it was interrupted.
-func (s *scope) endIfRecorded() {
-	if s.attempt.recordedEnd == nil {
+func (a *Attempt) endIfRecorded() {
+	if a.ending == nil {
 		return
 	}
-	s.c.mu.Lock()
-	errorType := s.c.matcher.interruption(s.attempt.callID, s.attempt.number)
-	s.c.mu.Unlock()
+	a.c.mu.Lock()
+	errorType := a.c.matcher.interruption(a.callID, a.number)
+	a.c.mu.Unlock()
 	if errorType != "" {
-		s.attempt.recordedEnd.end(interruptionError(errorType))
+		a.ending.end(interruptionError(errorType))
 	}
 }
 
 // cutOff returns ErrRecordingEnded if a replay has no more events to compare with the call.
 // Otherwise the call could compute up to its limits, or wait for ever, because no deadline reaches
 // it in a replay.
-func (s *scope) cutOff() error {
-	if !s.c.replaying() || s.attempt.callID == "" {
+func (a *Attempt) cutOff() error {
+	if !a.c.replaying() || a.callID == "" {
 		return nil
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if s.c.matcher.over(s.attempt.callID) {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	if a.c.matcher.over(a.callID) {
 		return ErrRecordingEnded
 	}
 	return nil
 }
 
 // complete records the success of an attempt.
-func (s *scope) complete(ctx context.Context, p *plan, result canon.Raw, took time.Duration) error {
+func (a *Attempt) complete(ctx context.Context, p *plan, result canon.Raw, took time.Duration) error {
 	completed := event.ToolCallCompleted{
 		CallID: p.CallID, Result: result, DurationMs: took.Milliseconds(),
-		Attempt: s.attempt.number, Meter: s.meter(),
+		Attempt: a.number, Meter: a.meter(),
 	}
-	_, err := record(ctx, s, completed, func(now *event.ToolCallCompleted, recorded event.ToolCallCompleted) error {
+	_, err := record(ctx, a, completed, func(now *event.ToolCallCompleted, recorded event.ToolCallCompleted) error {
 		now.DurationMs = recorded.DurationMs
-		s.c.takeMeter(&now.Meter, recorded.Meter)
+		a.c.takeMeter(&now.Meter, recorded.Meter)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	p.ended = true
-	s.observe(ctx, p, "", took)
-	return nil
+	p.ended = err == nil
+	return err
 }
 
 // failed records the failure of an attempt and returns it as a *CallError. If nothing more can be
 // recorded, it returns the reason. That may be the cause itself: mismatches and failures of the log
 // arrive here as errors of the tool.
-func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Duration) error {
+func (a *Attempt) failed(ctx context.Context, p *plan, cause error, took time.Duration) error {
 	if errors.Is(cause, tool.ErrHost) {
-		return s.c.stop(cause)
+		return a.c.stop(cause)
 	}
 	errorType := ErrorType(ctx, cause)
 	more := p.again(errorType, cause)
 	var wait time.Duration
-	if more && !s.c.replaying() {
+	if more && !a.c.replaying() {
 		wait = p.wait(cause)
 	}
 	failed := event.ToolCallFailed{
 		WaitMs: wait.Milliseconds(), CallID: p.CallID, Error: recordable(cause.Error()), ErrorType: errorType,
-		DurationMs: took.Milliseconds(), Attempt: s.attempt.number, Final: !more, Meter: s.meter(),
+		DurationMs: took.Milliseconds(), Attempt: a.number, Final: !more, Meter: a.meter(),
 	}
 	kind, _ := tool.KindOf(cause)
-	snoozed := errorType == event.ErrorTool && p.Retry != nil && p.tool != nil && kind == abi.ErrorSnooze
-	failed, err := record(ctx, s, failed, func(now *event.ToolCallFailed, recorded event.ToolCallFailed) error {
+	snoozed := errorType == event.ErrorTool && p.Retry != nil && p.callee != nil && kind == abi.ErrorSnooze
+	failed, err := record(ctx, a, failed, func(now *event.ToolCallFailed, recorded event.ToolCallFailed) error {
 		if snoozed {
 			now.Final = recorded.Final
 		}
@@ -141,16 +232,15 @@ func (s *scope) failed(ctx context.Context, p *plan, cause error, took time.Dura
 		if isInterruption(now.ErrorType) && now.ErrorType == recorded.ErrorType {
 			now.Error = recorded.Error // the caller may have chosen the text
 		}
-		s.c.takeMeter(&now.Meter, recorded.Meter)
+		a.c.takeMeter(&now.Meter, recorded.Meter)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	p.ended = failed.Final
-	s.observe(ctx, p, errorType, took)
 	callErr := &CallError{Tool: p.Name, Failed: failed, Err: cause}
-	s.tell(p, nil, callErr)
+	a.report(ctx, p, nil, callErr, took)
 	return callErr
 }
 
@@ -161,18 +251,24 @@ func (c *Context) takeMeter(now *Meter, recorded Meter) {
 	}
 }
 
-// observe reports a live attempt to the log and the metrics; errorType is empty for a success.
-func (s *scope) observe(ctx context.Context, p *plan, errorType string, took time.Duration) {
-	s.c.logCall(ctx, slog.LevelDebug, "tool ended", p, s.attempt.number, named("error_type", errorType), slog.Duration("duration", took))
-	m := s.c.cfg.Metrics
-	if m == nil || s.c.replaying() {
+// report passes a live outcome to the log, the metrics and the observer; failed is nil for a success.
+func (a *Attempt) report(ctx context.Context, p *plan, result json.RawMessage, failed *CallError, took time.Duration) {
+	status, errorType := "ok", ""
+	if failed != nil {
+		status, errorType = "error", failed.Failed.ErrorType
+	}
+	a.c.logCall(ctx, slog.LevelDebug, "tool ended", p, a.number, named("error_type", errorType), slog.Duration("duration", took))
+	if a.c.replaying() {
 		return
 	}
-	status := "ok"
-	if errorType != "" {
-		status = "error"
+	if m := a.c.cfg.Metrics; m != nil {
+		m.ObserveToolCall(p.Name, status, errorType, took)
 	}
-	m.ObserveToolCall(p.Name, status, errorType, took)
+	if o := a.c.cfg.Observer; o != nil {
+		o.ToolEnded(event.ToolCallScheduled{
+			CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.Doc.CBOR, Attempt: a.number, IdempKey: p.IdempKey,
+		}, result, failed)
+	}
 }
 
 // ErrorType returns the class of an attempt's error, an Error constant of package event. An error
@@ -196,10 +292,10 @@ func ErrorType(ctx context.Context, err error) string {
 // judge asks the guards of a tool whether an attempt is allowed, and records their verdicts first.
 // A replay takes them from the recording, whether or not its tool has guards: the policy may have
 // changed.
-func (s *scope) judge(ctx context.Context, p *plan) error {
-	effect := event.SideEffectRecorded{Name: event.EffectPolicy, CallID: s.attempt.callID}
-	if s.c.replaying() {
-		if !s.judged() {
+func (a *Attempt) judge(ctx context.Context, p *plan) error {
+	effect := event.SideEffectRecorded{Name: event.EffectPolicy, CallID: a.callID}
+	if a.c.replaying() {
+		if !a.judged() {
 			return nil
 		}
 	} else {
@@ -213,7 +309,7 @@ func (s *scope) judge(ctx context.Context, p *plan) error {
 		}
 		effect.Value = value
 	}
-	effect, err := s.recordEffect(ctx, effect, readable[event.Verdicts])
+	effect, err := a.recordEffect(ctx, effect, readable[event.Verdicts])
 	if err != nil {
 		return err
 	}
@@ -230,7 +326,7 @@ func (s *scope) judge(ctx context.Context, p *plan) error {
 // ask returns the verdicts of the guards, up to the first that does not allow the call.
 func (p *plan) ask(ctx context.Context) event.Verdicts {
 	var all event.Verdicts
-	for _, guard := range p.guards {
+	for _, guard := range p.callee.guards {
 		said := guard(ctx, p.Name, p.Doc.JSON)
 		all = append(all, said...)
 		if len(said) > 0 && !said.Allowed() {
@@ -241,10 +337,10 @@ func (p *plan) ask(ctx context.Context) event.Verdicts {
 }
 
 // judged reports whether the next recorded event is a decision of a policy.
-func (s *scope) judged() bool {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	next := s.c.matcher.peek(s.attempt.callID)
+func (a *Attempt) judged() bool {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	next := a.c.matcher.peek(a.callID)
 	if next == nil {
 		return false
 	}
@@ -292,7 +388,7 @@ func (call *ToolCall) allowed() (int, error) {
 func (p *plan) again(errorType string, cause error) bool {
 	kind, after := tool.KindOf(cause)
 	switch {
-	case errorType != event.ErrorTool, p.tool == nil, kind == abi.ErrorCancel, kind == abi.ErrorDiscard:
+	case errorType != event.ErrorTool, p.callee == nil, kind == abi.ErrorCancel, kind == abi.ErrorDiscard:
 		return false
 	case p.Retry == nil && kind != abi.ErrorTransient:
 		return false
@@ -325,13 +421,13 @@ func (p *plan) wait(cause error) time.Duration {
 
 // waitToRetry waits before another attempt for the recorded time, or until ctx ends; then the next
 // attempt is not started. A replay does not wait.
-func (s *scope) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
-	if s.c.replaying() {
+func (a *Attempt) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
+	if a.c.replaying() {
 		return
 	}
 	wait := time.Duration(failed.Failed.WaitMs) * time.Millisecond
 	kind, _ := tool.KindOf(failed.Err)
-	s.c.logCall(ctx, slog.LevelWarn, "tool call will be retried", p, failed.Failed.Attempt,
+	a.c.logCall(ctx, slog.LevelWarn, "tool call will be retried", p, failed.Failed.Attempt,
 		named("error_type", failed.Failed.ErrorType), named("kind", string(kind)), slog.Duration("wait", wait))
 	pause(ctx, wait)
 }
@@ -344,4 +440,36 @@ func pause(ctx context.Context, wait time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// logCall logs the outcome of an attempt at a call. It omits the name of an unknown tool, because a
+// model made it up.
+func (c *Context) logCall(ctx context.Context, level slog.Level, msg string, p *plan, attempt uint32, more ...slog.Attr) {
+	name := "other"
+	if p.callee != nil {
+		name = p.Name
+	}
+	attrs := []slog.Attr{named("tool", name), named("call_id", p.CallID), slog.Uint64("attempt", uint64(attempt))}
+	c.log(ctx, level, msg, append(attrs, more...)...)
+}
+
+// maxTextBytes bounds the text of a recorded error.
+const maxTextBytes = 16 << 10
+
+// recordable makes a text fit for the log: valid UTF-8 of bounded length.
+func recordable(text string) string {
+	text = strings.ToValidUTF8(cut(text), string(utf8.RuneError))
+	return cut(text) // a stray byte became three
+}
+
+// cut shortens a text to maxTextBytes, between characters.
+func cut(text string) string {
+	if len(text) <= maxTextBytes {
+		return text
+	}
+	end := maxTextBytes
+	for end > maxTextBytes-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
 }

@@ -214,30 +214,30 @@ func WithAnswers(ctx context.Context, answer Answer) context.Context {
 // next recorded effect of the call that the attempt replaces, if the attempt has reached the same
 // effect. After the first difference, and from an interrupted effect on, the attempt uses no more
 // records.
-func (s *scope) recordedEffect(ctx context.Context, name string, request []byte) (event.SideEffectRecorded, bool, error) {
-	if answer, ok := ctx.Value(answerKey{}).(Answer); ok && !s.c.replaying() {
+func (a *Attempt) recordedEffect(ctx context.Context, name string, request []byte) (event.SideEffectRecorded, bool, error) {
+	if answer, ok := ctx.Value(answerKey{}).(Answer); ok && !a.c.replaying() {
 		value, took, err := answer(name, request)
 		if err != nil {
-			err = s.c.stop(err)
+			err = a.c.stop(err)
 		}
 		return event.SideEffectRecorded{Value: value, DurationUs: took.Microseconds()}, true, err
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	rest := s.attempt.carried
-	if len(rest) == 0 || s.c.replaying() {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	rest := a.carried
+	if len(rest) == 0 || a.c.replaying() {
 		return event.SideEffectRecorded{}, false, nil
 	}
 	next := rest[0]
 	same := next.Name == name && bytes.Equal(next.Request, request)
 	if !same || next.Error != nil && isInterruption(next.Error.Type) {
-		s.stray()
+		a.stray()
 		return event.SideEffectRecorded{}, false, nil
 	}
-	s.attempt.carried = rest[1:]
+	a.carried = rest[1:]
 	return next, true, nil
 }
 
 // stray marks the attempt as different from the call that it replaces: it uses no more records. The
 // caller holds mu.
-func (s *scope) stray() { s.attempt.carried, s.attempt.strayed = nil, true }
+func (a *Attempt) stray() { a.carried, a.strayed = nil, true }

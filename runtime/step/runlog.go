@@ -78,14 +78,3 @@ func (c *Context) logEvent(ctx context.Context, payload any) {
 			slog.Float64("actual", p.Actual), slog.String("where", p.Where))
 	}
 }
-
-// logCall logs the outcome of an attempt at a call. It omits the name of an unknown tool, because a
-// model made it up.
-func (c *Context) logCall(ctx context.Context, level slog.Level, msg string, p *plan, attempt uint32, more ...slog.Attr) {
-	name := "other"
-	if p.tool != nil {
-		name = p.Name
-	}
-	attrs := []slog.Attr{named("tool", name), named("call_id", p.CallID), slog.Uint64("attempt", uint64(attempt))}
-	c.log(ctx, level, msg, append(attrs, more...)...)
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,74 @@ func cancellable(do func(ctx context.Context, cancel context.CancelFunc) error) 
 
 func oneTool(name string, fn func(ctx context.Context, in json.RawMessage) (json.RawMessage, error)) step.Config {
 	return step.Config{Tools: step.NewRegistry(newTool(name, fn))}
+}
+
+func oneParsing(name string, fn func(ctx context.Context, a *step.Attempt, input *canon.Doc) (*canon.Doc, error)) step.Config {
+	return step.Config{Tools: step.NewRegistry(parsing{native{name: name}, fn})}
+}
+
+// TestAParsedToolIsCalledWithItsDocument calls one tool inside wrappers of every kind. Those that
+// leave its calls alone pass on the planned document itself; inside one that changes them it gets
+// what the wrapper made of the document. What is recorded is the same.
+func TestAParsedToolIsCalledWithItsDocument(t *testing.T) {
+	input, err := canon.Parse([]byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got *canon.Doc
+	inner := parsing{native{name: "guest"}, func(ctx context.Context, a *step.Attempt, in *canon.Doc) (*canon.Doc, error) {
+		got = in
+		a.SetProbe(func() step.Meter { return step.Meter{Fuel: 3} })
+		step.Now(ctx)
+		if info, ok := step.CallInfo(ctx); !ok || !reflect.DeepEqual(info, a.Info(ctx)) {
+			t.Errorf("the context has attempt %+v, and the tool is given %+v", info, a.Info(ctx))
+		}
+		return in, nil
+	}}
+	allow := func(context.Context, string, json.RawMessage) event.Verdicts { return nil }
+	same := func(next func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
+		return next
+	}
+	for name, w := range map[string]struct {
+		tool   tool.Tool
+		itself bool
+	}{
+		"alone":                         {inner, true},
+		"guarded":                       {tool.Guarded(inner, allow), true},
+		"with a source":                 {tool.WithSource(inner, "test:guest"), true},
+		"renamed":                       {tool.Rename(inner, "guest"), true},
+		"guarded, renamed and guarded":  {tool.Guarded(tool.Rename(tool.Guarded(inner, allow), "guest"), allow), true},
+		"with middleware":               {tool.Wrap(inner, same), false},
+		"renamed outside of middleware": {tool.Rename(tool.Wrap(inner, same), "guest"), false},
+	} {
+		call := func(ctx context.Context) error {
+			result, err := step.CallTool(ctx, step.ToolCall{TurnID: "t", Name: "guest", Doc: input})
+			if string(result) != `{"a":1}` {
+				t.Errorf("%s: result %s", name, result)
+			}
+			return err
+		}
+		cfg := step.Config{Tools: step.NewRegistry(w.tool)}
+		events := recordRun(t, cfg, call)
+		if (got == input) != w.itself || string(got.JSON) != `{"a":1}` {
+			t.Errorf("%s: the tool is given %p %s, and the call has %p", name, got, got.JSON, input)
+		}
+		cfg.Tools = step.NewRegistry(inner)
+		mustReplay(t, events, cfg, call)
+	}
+}
+
+// TestAParsedToolMayReturnNothing: as for any tool, that stands for null.
+func TestAParsedToolMayReturnNothing(t *testing.T) {
+	cfg := oneParsing("quiet", func(context.Context, *step.Attempt, *canon.Doc) (*canon.Doc, error) { return nil, nil })
+	call := func(ctx context.Context) error {
+		result, err := step.CallTool(ctx, step.ToolCall{TurnID: "t", Name: "quiet", Args: json.RawMessage(`{}`)})
+		if string(result) != "null" {
+			t.Errorf("result %s", result)
+		}
+		return err
+	}
+	mustReplay(t, recordRun(t, cfg, call), cfg, call)
 }
 
 // outcome returns the last recorded failure of a call.
@@ -102,7 +171,7 @@ func TestCallersDeadlineDoesNotReachAReplay(t *testing.T) {
 }
 
 func TestEffectCutOffByTheWorldReplays(t *testing.T) {
-	cfg := oneTool("fetch", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
+	cfg := oneParsing("fetch", func(ctx context.Context, a *step.Attempt, _ *canon.Doc) (*canon.Doc, error) {
 		cancel, _ := ctx.Value(cancelKey{}).(context.CancelFunc)
 		_, err := step.SideEffect(ctx, "get", func() (int, error) {
 			cancel()
@@ -114,7 +183,7 @@ func TestEffectCutOffByTheWorldReplays(t *testing.T) {
 		if ctx.Err() == nil {
 			t.Error("the context goes on after an effect that it cut off")
 		}
-		if _, stopped := step.RecordedStop(ctx); stopped {
+		if _, stopped := a.RecordedStop(); stopped {
 			t.Error("RecordedStop although the effect ends the tool")
 		}
 		return nil, err
@@ -264,10 +333,10 @@ type sandboxed struct {
 
 func (s *sandboxed) Sandbox() *event.Sandbox { return &event.Sandbox{ABI: "test"} }
 
-func (s *sandboxed) Execute(ctx context.Context, in json.RawMessage) (json.RawMessage, error) {
+func (s *sandboxed) ExecuteParsed(ctx context.Context, a *step.Attempt, _ *canon.Doc) (*canon.Doc, error) {
 	meter := step.Meter{}
-	step.SetProbe(ctx, func() step.Meter { return meter })
-	stop, stopped := step.RecordedStop(ctx)
+	a.SetProbe(func() step.Meter { return meter })
+	stop, stopped := a.RecordedStop()
 	for meter.Fuel = 1; ; meter.Fuel++ {
 		if meter.Fuel == 10 {
 			step.Now(ctx)
@@ -299,8 +368,8 @@ func TestSandboxedToolStopsAtTheRecordedFuel(t *testing.T) {
 
 func TestMeterIsComparedUnlessIgnored(t *testing.T) {
 	extra := uint64(0)
-	cfg := oneTool("guest", func(ctx context.Context, _ json.RawMessage) (json.RawMessage, error) {
-		step.SetProbe(ctx, func() step.Meter { return step.Meter{Fuel: 7 + extra, PeakMemory: 65536 + extra} })
+	cfg := oneParsing("guest", func(ctx context.Context, a *step.Attempt, _ *canon.Doc) (*canon.Doc, error) {
+		a.SetProbe(func() step.Meter { return step.Meter{Fuel: 7 + extra, PeakMemory: 65536 + extra} })
 		step.Now(ctx)
 		return nil, nil
 	})

@@ -14,18 +14,23 @@ import (
 type Guard func(ctx context.Context, name string, input json.RawMessage) event.Verdicts
 
 // Guarded returns t with a guard that must allow its calls. Package step asks the guard
-// before the tool begins, and records its verdicts; a replay does not ask. A guard must be
-// the outermost wrapper of a tool: inside another wrapper, the tool cannot be called.
+// before the tool begins, and records its verdicts; a replay does not ask. Inside
+// a wrapper that changes Execute, such as one of [Wrap], the tool cannot be called.
 func Guarded(t Tool, g Guard) Tool { return &guarded{t, g} }
 
-// Unguard returns the tool inside all guards, and the guards, the innermost first.
+// Unguard returns the tool that carries out the calls of t, and the guards of t, the innermost first.
+// It looks into guards, other names and sources, which do not change what a call does.
 func Unguard(t Tool) (inner Tool, guards []Guard) {
-	g, ok := t.(*guarded)
-	if !ok {
-		return t, nil
+	switch w := t.(type) {
+	case *guarded:
+		inner, guards = Unguard(w.Tool)
+		return inner, append(guards, w.guard)
+	case sourced:
+		return Unguard(w.Tool)
+	case renamed:
+		return Unguard(w.Tool)
 	}
-	inner, guards = Unguard(g.Tool)
-	return inner, append(guards, g.guard)
+	return t, nil
 }
 
 type guarded struct {

@@ -22,9 +22,9 @@ type Tool interface {
 	Schema() json.RawMessage
 
 	// Execute runs the tool. The input is canonical JSON and belongs to the tool, which may
-	// modify it without affecting the log, unless the tool is [Sandboxed]. An empty result stands for null. A tool that
-	// reads a clock, draws randomness or touches the world does so through package step,
-	// with this ctx.
+	// modify it without affecting the log. An empty result stands for null. A tool that reads
+	// a clock, draws randomness or touches the world does so through package step, with this
+	// ctx.
 	Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
 }
 

@@ -178,7 +178,7 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 		return nil, nil, &neverError{"the variables cannot be read"}
 	}
 	if o.Tool != "" {
-		return d.preparedTool(guest.WithBegin(ctx, l.Begin), log, a, l.RunID, o)
+		return d.preparedTool(ctx, log, a, l, o)
 	}
 	it := d.agents[o.Agent]
 	if it == nil {
@@ -202,7 +202,7 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 // name their tools freely, and one could use up the labels of all others.
 const maxToolLabels = observe.MaxNames / 10
 
-func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Account, runID string, o order) (run func() error, release func(), err error) {
+func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease, o order) (run func() error, release func(), err error) {
 	m, err := a.snapshot.module(o.Module)
 	if err != nil || m.Digest.String() != o.Digest {
 		return nil, nil, &neverError{fmt.Sprintf("the module %q is not there any more", o.Module)}
@@ -216,7 +216,7 @@ func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Acco
 		release()
 		return nil, nil, &neverError{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
 	}
-	rules, err := d.rules(context.WithoutCancel(ctx), a, runID, log)
+	rules, err := d.rules(context.WithoutCancel(ctx), a, l.RunID, log)
 	if err != nil {
 		release()
 		return nil, nil, err
@@ -224,11 +224,11 @@ func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Acco
 	runs := d.config.Runs.Share(a.ID, maxToolLabels)
 	runs.KnowTools(o.Tool) // not invented by a model
 	direct := agent.Direct{
-		Log: log, Tool: rules.Guard(found.Under(rules)), AppVersion: d.config.Version,
+		Log: log, Tool: rules.Guard(found.Under(rules).Begin(l.Begin)), AppVersion: d.config.Version,
 		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer, Input: o.input, Commit: d.config.Receipts.Committing(),
 	}
 	return func() error {
-		_, err := direct.Continue(ctx, runID, nil)
+		_, err := direct.Continue(ctx, l.RunID, nil)
 		return err
 	}, release, nil
 }

@@ -1,9 +1,9 @@
 package step
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -11,39 +11,62 @@ import (
 	"github.com/starling-host/starling/runtime/tool"
 )
 
-// scope is the state that this package keeps in a context.Context: the run, and the attempt of a
-// call that is acting.
-type scope struct {
-	c       *Context
-	attempt *attempt
-	root    context.Context // the context given to WithContext; its end aborts a replay
-}
+// Attempt is one attempt at a call, as a tool sees it that implements [ParsedTool]. This package
+// keeps it in the context.Context of the attempt. With an empty callID it stands for the run itself.
+// The mutable fields are guarded by Context.mu.
+type Attempt struct {
+	c    *Context
+	root context.Context // the context given to WithContext; its end aborts a replay
 
-// attempt is one attempt of one call, or, with an empty callID, the run itself.
-// Its mutable fields are guarded by Context.mu.
-type attempt struct {
 	callID string
 	turnID string
 	tool   string // its name in the run
 	number uint32 // from 1
 	keyID  string // the call id in its idempotency keys
-	input  *canon.Doc
 
 	carried []event.SideEffectRecorded // recorded effects of a replaced call that remain
 	strayed bool                       // the call has differed from the recorded effects
 
 	ended   bool         // its outcome is recorded; nothing may follow
-	output  *canon.Doc   // nil unless SetOutput was called
 	effects uint64       // begun with Do
 	took    int64        // microseconds of the last effect, as recorded
 	probe   func() Meter // nil unless SetProbe was called
 
-	// recordedEnd is the context of a native tool in a replay. It ends where the recording shows an
+	// ending is the context of a native tool in a replay. It ends where the recording shows an
 	// interruption. It is nil otherwise, and never reassigned.
-	recordedEnd *recordedContext
+	ending *recordedContext
 }
 
-type scopeKey struct{}
+// ParsedTool is a tool that takes its input parsed, and returns its output parsed. [CallTool] calls
+// ExecuteParsed in place of Execute, with the attempt that it makes, so that no document is parsed
+// twice. A wrapper that changes Execute must not pass on ExecuteParsed.
+type ParsedTool interface {
+	tool.Tool
+
+	// ExecuteParsed runs the tool once. It does not modify the input, which is recorded. A nil
+	// output stands for null.
+	ExecuteParsed(ctx context.Context, a *Attempt, input *canon.Doc) (*canon.Doc, error)
+}
+
+// ExecuteJSON implements Execute for a [ParsedTool], which a wrapper calls. It panics outside of a
+// call.
+func ExecuteJSON(ctx context.Context, t ParsedTool, input json.RawMessage) (json.RawMessage, error) {
+	a := attemptOf(ctx, "ExecuteJSON")
+	if a.callID == "" {
+		panic("step: ExecuteJSON outside of a call")
+	}
+	doc, err := canon.Parse(input)
+	if err != nil {
+		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", err)) // in the words of the logs
+	}
+	output, err := t.ExecuteParsed(ctx, a, doc)
+	if err != nil || output == nil {
+		return nil, err
+	}
+	return output.JSON, nil
+}
+
+type attemptKey struct{}
 
 // WithContext returns a context whose use of this package belongs to the run of c. A replay is
 // abandoned when parent ends.
@@ -55,7 +78,7 @@ func WithContext(parent context.Context, c *Context) context.Context {
 	if first := c.first(); first != nil {
 		ctx = withRecorded(ctx, *first)
 	}
-	return context.WithValue(ctx, scopeKey{}, &scope{c: c, attempt: &attempt{}, root: parent})
+	return context.WithValue(ctx, attemptKey{}, &Attempt{c: c, root: parent})
 }
 
 // withRecorded adds the session and the variables of a recorded run. If they cannot be read it adds
@@ -80,20 +103,20 @@ func withRecorded(ctx context.Context, first event.Event) context.Context {
 
 // From returns the Context of the run that ctx belongs to, or false outside of a run.
 func From(ctx context.Context) (*Context, bool) {
-	s, ok := ctx.Value(scopeKey{}).(*scope)
-	if !ok || s == nil {
+	a, ok := ctx.Value(attemptKey{}).(*Attempt)
+	if !ok || a == nil {
 		return nil, false
 	}
-	return s.c, true
+	return a.c, true
 }
 
-// mustScope returns the scope of ctx for the exported function with this name.
-func mustScope(ctx context.Context, function string) *scope {
-	s, ok := ctx.Value(scopeKey{}).(*scope)
-	if !ok || s == nil {
+// attemptOf returns the attempt of ctx for the exported function with this name.
+func attemptOf(ctx context.Context, function string) *Attempt {
+	a, ok := ctx.Value(attemptKey{}).(*Attempt)
+	if !ok || a == nil {
 		panic("step: " + function + " outside of a run: its ctx must come from the run, and must not be the one inside an effect")
 	}
-	return s
+	return a
 }
 
 // Call identifies the attempt that is acting.
@@ -112,84 +135,58 @@ type Call struct {
 
 // CallInfo returns the attempt that ctx belongs to, or false outside of a call.
 func CallInfo(ctx context.Context) (Call, bool) {
-	s, ok := ctx.Value(scopeKey{}).(*scope)
-	if !ok || s == nil || s.attempt.callID == "" {
+	a, ok := ctx.Value(attemptKey{}).(*Attempt)
+	if !ok || a == nil || a.callID == "" {
 		return Call{}, false
 	}
+	return a.Info(ctx), true
+}
+
+// Info identifies the attempt. Its context has the variables.
+func (a *Attempt) Info(ctx context.Context) Call {
 	return Call{
-		RunID: s.c.cfg.RunID, Tool: s.attempt.tool, ID: s.attempt.callID, CallID: s.attempt.keyID, Attempt: s.attempt.number, Replay: s.c.replaying(),
-		Rules: s.rules(), Variables: tool.VariablesJSON(ctx),
-	}, true
+		RunID: a.c.cfg.RunID, Tool: a.tool, ID: a.callID, CallID: a.keyID, Attempt: a.number, Replay: a.c.replaying(),
+		Rules: a.rules(), Variables: tool.VariablesJSON(ctx),
+	}
 }
 
 // rules returns the version of the rules for the tool of the attempt.
-func (s *scope) rules() uint32 {
-	if recorded, ok := s.c.rules[s.attempt.tool]; ok {
+func (a *Attempt) rules() uint32 {
+	if recorded, ok := a.c.rules[a.tool]; ok {
 		return recorded
 	}
 	return event.RulesVersion
 }
 
-// Input returns the parsed input of a tool. doc is its JSON, which is parsed again only if a tool
-// around this one has changed it.
-func Input(ctx context.Context, doc json.RawMessage) (*canon.Doc, error) {
-	if s, ok := ctx.Value(scopeKey{}).(*scope); ok && s != nil && s.attempt.input != nil && bytes.Equal(s.attempt.input.JSON, doc) {
-		return s.attempt.input, nil
-	}
-	return canon.Parse(doc)
-}
-
-// SetOutput sets the parsed form of the JSON that Execute returns, so that it is not parsed again.
-// It panics outside of a run.
-func SetOutput(ctx context.Context, output *canon.Doc) {
-	s := mustScope(ctx, "SetOutput")
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	s.attempt.output = output
-}
-
 // Meter is the consumption of a sandboxed call.
 type Meter = event.Meter
 
-// SetProbe sets the function that reads the meter of the attempt of ctx. From then on every effect
-// of the attempt records the fuel spent so far, and its outcome records the whole meter. The probe
-// must be fast, must not call this package, and must work until Execute has returned and its
-// outcome is recorded. It panics outside of a run.
-func SetProbe(ctx context.Context, probe func() Meter) {
-	s := mustScope(ctx, "SetProbe")
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	s.attempt.probe = probe
+// SetProbe sets the function that reads the meter of the attempt. From then on every effect of the
+// attempt records the fuel spent so far, and its outcome records the whole meter. The probe must be
+// fast, must not call this package, and must work until the tool has returned and its outcome is
+// recorded.
+func (a *Attempt) SetProbe(probe func() Meter) {
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	a.probe = probe
 }
 
-// Took returns how long the last effect of the attempt that ctx belongs to took, as it is recorded.
-// It is the same in a replay. It is zero outside of an attempt, and under rules by which effects take
-// no time (see [event.RulesVersion]).
-func Took(ctx context.Context) time.Duration {
-	s, ok := ctx.Value(scopeKey{}).(*scope)
-	if !ok || s == nil || s.rules() == 0 {
+// Took returns how long the last effect of the attempt took, as it is recorded. It is the same in a
+// replay. It is zero under rules by which effects take no time (see [event.RulesVersion]).
+func (a *Attempt) Took() time.Duration {
+	if a.rules() == 0 {
 		return 0
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	return time.Duration(max(s.attempt.took, 0)) * time.Microsecond
-}
-
-// Consumed returns the consumption so far of the attempt that ctx belongs to. It is zero outside of
-// an attempt, and for a tool without a meter.
-func Consumed(ctx context.Context) Meter {
-	s, ok := ctx.Value(scopeKey{}).(*scope)
-	if !ok || s == nil {
-		return Meter{}
-	}
-	return s.meter()
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	return time.Duration(max(a.took, 0)) * time.Microsecond
 }
 
 // meter reads the attempt's meter, which is zero for a tool without one.
-func (s *scope) meter() Meter {
-	s.c.mu.Lock()
-	probe := s.attempt.probe
-	s.c.mu.Unlock()
+func (a *Attempt) meter() Meter {
+	a.c.mu.Lock()
+	probe := a.probe
+	a.c.mu.Unlock()
 	if probe == nil {
 		return Meter{}
 	}
@@ -201,30 +198,28 @@ func (s *scope) meter() Meter {
 // tool stops at the same check with an error of the same type. It returns false in live mode, for
 // attempts that ended in any other way, and for attempts whose last effect was itself interrupted,
 // because the recorded failure of that effect ends the tool again. For attempts that ended as an
-// effect returned, see [RecordedEnd].
+// effect returned, see [Attempt.RecordedEnd].
 //
 // A native tool has no counter to stop at. Its context ends with the recorded cause as soon as the
 // tool has done everything that the attempt recorded. A tool that watches its context then fails as
 // it did before.
-func RecordedStop(ctx context.Context) (event.ToolCallFailed, bool) {
-	s := mustScope(ctx, "RecordedStop")
-	if !s.c.replaying() {
+func (a *Attempt) RecordedStop() (event.ToolCallFailed, bool) {
+	if !a.c.replaying() {
 		return event.ToolCallFailed{}, false
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	return s.c.matcher.stop(s.attempt.callID, s.attempt.number)
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	return a.c.matcher.stop(a.callID, a.number)
 }
 
 // RecordedEnd returns, for a sandboxed tool in a replay, the outcome of an attempt that was
 // interrupted as its last effect returned. The process of the tool was lost some time after that
 // effect, and its later work is unknown, so the tool ends here. It returns false in live mode.
-func RecordedEnd(ctx context.Context) (event.ToolCallFailed, bool) {
-	s := mustScope(ctx, "RecordedEnd")
-	if !s.c.replaying() {
+func (a *Attempt) RecordedEnd() (event.ToolCallFailed, bool) {
+	if !a.c.replaying() {
 		return event.ToolCallFailed{}, false
 	}
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	return s.c.matcher.end(s.attempt.callID, s.attempt.number)
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	return a.c.matcher.end(a.callID, a.number)
 }
