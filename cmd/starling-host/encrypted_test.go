@@ -104,7 +104,7 @@ func TestServedEncryptedRuns(t *testing.T) {
 	db, key := encryptedDatabase(t)
 	const run = "acme%2F01JGQ4T0000000000000000000"
 	for file, opened := range map[string]bool{"": false, key: true} {
-		page := ask(t, "GET", inspected(t, readFlags{keyFile: file}, db), "/runs/"+run+"/events")
+		page := ask(t, "GET", inspected(t, file, db), "/runs/"+run+"/events")
 		if strings.Contains(page, "the payload is encrypted") == opened {
 			t.Errorf("inspect with the key %q: %s", file, page)
 		}
@@ -123,7 +123,7 @@ func TestErasedWhileServed(t *testing.T) {
 	t.Parallel()
 	db, key := encryptedDatabase(t)
 	const run = "/runs/acme%2F01JGQ4T0000000000000000000"
-	address := inspected(t, readFlags{keyFile: key}, db)
+	address := inspected(t, key, db)
 	page := ask(t, "GET", address, run+"/events")
 	if strings.Contains(page, "the payload is encrypted") {
 		t.Fatalf("with the key: %s", page)

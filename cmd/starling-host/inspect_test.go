@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -24,7 +23,7 @@ func TestInspectShowsADatabase(t *testing.T) {
 	if code := Main([]string{"run", filepath.Join("testdata", "tools", "draw"), "--db", db}, strings.NewReader(""), io.Discard, io.Discard); code != exitOK {
 		t.Fatalf("run: exit code %d", code)
 	}
-	address := inspected(t, readFlags{}, db)
+	address := inspected(t, "", db)
 	page := ask(t, "GET", address, "/")
 	_, rest, ok := strings.Cut(page, `href="/runs/`)
 	if !ok {
@@ -69,31 +68,38 @@ func TestInspectListensWhereItSays(t *testing.T) {
 	}
 }
 
-// inspected serves a database until the end of the test, and returns its address.
-func inspected(t *testing.T, f readFlags, db string) *url.URL {
+// listening runs a command that serves until the end of the test, and returns the first line that it prints.
+func listening(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	out, in := io.Pipe()
-	done := make(chan error, 1)
-	a := &app{stdout: terminal.New(in), stderr: terminal.New(io.Discard)}
-	log, err := f.open(ctx, db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := make(chan int, 1)
+	var log strings.Builder
+	a := &app{stdin: strings.NewReader(""), stdout: terminal.New(in), stderr: terminal.New(&log)}
 	go func() {
-		err := a.inspect(ctx, log, db, "127.0.0.1:0")
-		done <- errors.Join(err, log.Close()) // before its folder is removed
+		code := a.execute(ctx, args)
+		in.Close()
+		done <- code
 	}()
-	t.Cleanup(func() {
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
+	go io.Copy(io.Discard, lines)
+	t.Cleanup(func() { // before its folder is removed
 		stop()
-		if err := <-done; err != nil {
-			t.Errorf("it ended with %v", err)
+		if code := <-done; code != exitOK || err != nil {
+			t.Errorf("%s: exit code %d, %v\n%s", args, code, err, &log)
 		}
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatal(err)
+		t.FailNow()
 	}
+	return line
+}
+
+// inspected serves a database until the end of the test, and returns its address.
+func inspected(t *testing.T, keyFile, db string) *url.URL {
+	t.Helper()
+	line := listening(t, withMaster([]string{"inspect", db, "--addr", "127.0.0.1:0"}, keyFile)...)
 	address, err := url.Parse(strings.TrimSpace(line))
 	if err != nil || address.Fragment == "" {
 		t.Fatalf("printed %q, %v", line, err)
@@ -103,6 +109,13 @@ func inspected(t *testing.T, f readFlags, db string) *url.URL {
 
 // ask asks as a program does that has the token.
 func ask(t *testing.T, method string, address *url.URL, path string) string {
+	t.Helper()
+	_, text := request(t, method, address, path)
+	return text
+}
+
+// request is ask, and returns the status of the answer as well.
+func request(t *testing.T, method string, address *url.URL, path string) (status int, text string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address.Scheme+"://"+address.Host+path, nil)
 	if err != nil {
@@ -114,9 +127,9 @@ func ask(t *testing.T, method string, address *url.URL, path string) string {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return resp.StatusCode, string(body)
 }

@@ -14,7 +14,6 @@ import (
 
 func TestMain(m *testing.M) {
 	guest.WorkerMain()
-	beNeighbours()
 	testscript.Main(cached{m}, map[string]func(){"starling-host": main, "measured-host": measuredHost})
 }
 
@@ -27,8 +26,16 @@ func (m cached) Run() int {
 	return m.M.Run()
 }
 
-// awaitTime is how long a test waits for what does not come when the program has failed.
+// awaitTime is how long a test waits for an event that does not come when the program has failed.
 const awaitTime = time.Minute
+
+// skipShort skips a test that builds tools, which takes seconds.
+func skipShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
+}
 
 func TestTheHelpFitsAScreen(t *testing.T) {
 	var out strings.Builder

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -514,7 +515,7 @@ func (p *proofs) database(t *testing.T, m made) {
 		log.Close()
 		out, failed := command(withMaster([]string{"validate", m.file}, master)...)
 		assistant, refused := askTool(t, withMaster([]string{"mcp", m.file}, master), "validate_run", map[string]any{"run_id": m.kept})
-		page := ask(t, "POST", inspected(t, readFlags{keyFile: master}, m.file), "/runs/"+strings.ReplaceAll(m.kept, "/", "%2F")+"/validate")
+		page := ask(t, "POST", inspected(t, master, m.file), "/runs/"+strings.ReplaceAll(m.kept, "/", "%2F")+"/validate")
 		surfaces{
 			"command":   answerOf(out, failed, "valid"),
 			"Go":        answered(err, map[bool]string{true: "valid", false: answersInvalid}[invalid == 0]),
@@ -915,15 +916,20 @@ func (p *proofs) forge(t *testing.T, server, encrypted bool) {
 	f := forging{p: p, where: where, id: ids[1]}
 	if encrypted {
 		f.master = p.master
-		c := &crowd{t: t, dir: t.TempDir(), keys: map[string]string{"acme": key}, client: http.DefaultClient, database: where}
-		c.must(os.WriteFile(c.path("policy.yaml"), []byte("version: \"1.0\"\n"), 0o600))
-		for name, from := range map[string]string{"host.key": p.master, "seal.key": p.key} {
-			c.must(os.WriteFile(c.path(name), starling.Must(os.ReadFile(from)), 0o600))
+		file := fmt.Sprintf("listen: 127.0.0.1:0\ndatabase: %q\nkey_file: %q\nreceipts: {key_file: %q}\n", where, p.master, p.key)
+		config := filepath.Join(t.TempDir(), "host.yaml")
+		if err := os.WriteFile(config, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		c.start("receipts: {key_file: seal.key}\n", nil)
+		line := listening(t, "serve", "--config", config)
+		api, err := url.Parse(strings.TrimSpace(strings.TrimPrefix(line, "API")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		api.Fragment = key
 		f.call = func(path string) (string, bool) {
-			status, text, err := c.ask("acme", "GET", path, "", nil)
-			return fmt.Sprint(status, " ", string(text), err), err != nil || status != 200
+			status, text := request(t, "GET", api, path)
+			return fmt.Sprint(status, " ", text), status != http.StatusOK
 		}
 	}
 	ask := func(name, forged string) {

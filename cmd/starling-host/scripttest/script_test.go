@@ -29,21 +29,7 @@ import (
 	"github.com/starling-host/starling/internal/wasmtest"
 )
 
-func TestMain(m *testing.M) {
-	guest.WorkerMain()
-	os.Exit(run(m))
-}
-
-// run runs the scripts with the program in PATH.
-func run(m *testing.M) int {
-	dir := Cache()
-	defer os.RemoveAll(dir)
-	if out, err := exec.Command("go", "build", "-o", dir+"/bin/", "..").CombinedOutput(); err != nil {
-		panic(fmt.Sprintf("%v\n%s", err, out))
-	}
-	os.Setenv("PATH", filepath.Join(dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
-	return m.Run()
-}
+func TestMain(m *testing.M) { Run(m) }
 
 // testTools are the modules that scripts find in $TOOLS as NAME.wasm, built
 // from testdata/tools.

@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"bytes"
@@ -51,12 +51,12 @@ const crewMark = "STARLING_TEST_NEIGHBOURS"
 // which returns how often they had an answer of each status. They are a process of
 // their own that gives way to every other: clients are elsewhere, and what is
 // measured is what the host makes of their requests.
-func (c *crowd) loose(t *testing.T, requests []request) (stop func() map[int]int) {
+func (c *cluster) loose(t *testing.T, requests []request) (stop func() map[int]int) {
 	return c.let(t, crew{Each: tenant.DefaultLimits().Running, Requests: requests})
 }
 
 // let starts the process of the neighbours.
-func (c *crowd) let(t *testing.T, all crew) (stop func() map[int]int) {
+func (c *cluster) let(t *testing.T, all crew) (stop func() map[int]int) {
 	t.Helper()
 	all.URL = c.url
 	if all.Keys == nil {

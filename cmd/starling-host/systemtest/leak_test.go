@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"bytes"
@@ -10,19 +10,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
-	"regexp"
+	"os/exec"
 	"runtime"
-	"runtime/debug"
-	"runtime/pprof"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"modernc.org/libc"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/starling-host/starling/internal/hostiletest"
 	"github.com/starling-host/starling/serve/tenant"
@@ -41,72 +34,12 @@ type usage struct {
 	WorkerBytes int // of theirs in no file, together; it depends on whose modules they have
 }
 
-// measuredHost is starling-host, and tells whoever asks at measureSocket what it uses.
-func measuredHost() {
-	l, err := net.Listen("unix", measureSocket)
-	if err != nil {
-		panic(err)
-	}
-	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/stacks" {
-			pprof.Lookup("goroutine").WriteTo(w, 1)
-			return
-		}
-		json.NewEncoder(w).Encode(used())
-	}))
-	main()
-}
-
+// measureSocket is where the measured host, which is in the tests of package main, says what it uses.
 const measureSocket = "measure.sock"
-
-// used returns what this process uses when all that it can do without was given back.
-func used() (u usage) {
-	runtime.GC() // what has a finalizer goes with the next one
-	debug.FreeOSMemory()
-	before := status("self", "RssAnon")
-	tls := libc.NewTLS()
-	defer tls.Close()
-	sqlite3.Xsqlite3_release_memory(tls, 1<<30)
-	u.Memory, u.Threads = status("self", "RssAnon"), status("self", "Threads")
-	u.Cache = before - u.Memory
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	u.Heap, u.Goroutines = int(m.HeapAlloc), runtime.NumGoroutine()
-	descriptors, _ := os.ReadDir("/proc/self/fd")
-	u.Descriptors = len(descriptors)
-	for _, d := range descriptors {
-		if file, _ := os.Readlink("/proc/self/fd/" + d.Name()); strings.Contains(file, "/starling-host/compiled/") {
-			u.Code++
-		}
-	}
-	lists, _ := filepath.Glob("/proc/self/task/*/children")
-	for _, list := range lists {
-		text, _ := os.ReadFile(list)
-		for _, child := range strings.Fields(string(text)) {
-			u.Workers++
-			u.WorkerBytes += status(child, "RssAnon")
-		}
-	}
-	return u
-}
-
-// status returns a number of /proc/PID/status, kilobytes as bytes.
-func status(pid, field string) int {
-	text, _ := os.ReadFile("/proc/" + pid + "/status")
-	found := regexp.MustCompile(`(?m)^` + field + `:\s+(\d+)( kB)?$`).FindSubmatch(text)
-	if found == nil {
-		return 0
-	}
-	n, _ := strconv.Atoi(string(found[1]))
-	if len(found[2]) > 0 {
-		n <<= 10
-	}
-	return n
-}
 
 // resting asks the host what it uses until what ends by itself has ended: it has the
 // same number of goroutines and descriptors for longer than a process lingers.
-func (c *crowd) resting() (u usage) {
+func (c *cluster) resting() (u usage) {
 	c.t.Helper()
 	c.client.CloseIdleConnections()
 	for same, tries := 0, 0; same < 75 && tries < 1000; tries++ {
@@ -122,7 +55,7 @@ func (c *crowd) resting() (u usage) {
 
 // atRest returns what the host uses when it rests, with the large modules of tenants
 // loaded: which of those that nobody calls are, depends on who has called last.
-func (c *crowd) atRest(tenants ...string) usage {
+func (c *cluster) atRest(tenants ...string) usage {
 	c.t.Helper()
 	for _, who := range tenants {
 		if status, text, err := c.call(who, "echo", map[string]string{}); err != nil || status != http.StatusOK {
@@ -133,7 +66,7 @@ func (c *crowd) atRest(tenants ...string) usage {
 }
 
 // measured asks the measured host.
-func (c *crowd) measured(path string) []byte {
+func (c *cluster) measured(path string) []byte {
 	c.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", c.path(measureSocket))
@@ -163,14 +96,14 @@ func uploadOf(name string, module []byte) attack {
 }
 
 // by makes the attack as a tenant. A client that hangs up has no status.
-func (a attack) by(c *crowd, who string) (status int, text []byte, err error) {
+func (a attack) by(c *cluster, who string) (status int, text []byte, err error) {
 	ctx := c.t.Context()
 	if a.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.timeout)
 		defer cancel()
 	}
-	status, text, err = c.askWith(ctx, who, a.method, a.path, a.contentType, []byte(a.body))
+	status, text, err = c.askWith(ctx, who, a.method, a.path, []byte(a.body), "Content-Type", a.contentType)
 	if ctx.Err() != nil {
 		return 0, nil, nil
 	}
@@ -179,7 +112,7 @@ func (a attack) by(c *crowd, who string) (status int, text []byte, err error) {
 
 // attacks are those of modules and those of clients. A tenant is given the modules
 // that they need.
-func (c *crowd) attacks(who, slow string) []attack {
+func (c *cluster) attacks(who, slow string) []attack {
 	c.t.Helper()
 	all := c.familiesOf(who)
 	for _, tool := range []string{"spin", "fill", "flood", "huge", "trap"} {
@@ -206,7 +139,7 @@ func (c *crowd) attacks(who, slow string) []attack {
 
 // familiesOf uploads the hostile families, each with a name of its own, and returns
 // the attacks that are to call them.
-func (c *crowd) familiesOf(who string) (all []attack) {
+func (c *cluster) familiesOf(who string) (all []attack) {
 	c.t.Helper()
 	for i, run := range hostiletest.Runs() {
 		name := fmt.Sprintf("evil-%02d", i) // as long as what it takes the place of
@@ -229,7 +162,7 @@ const (
 
 // make has so many calls made, three in ten of them attacks, each of which is made so
 // often in a row. It waits until all of their runs have ended.
-func (c *crowd) make(calls, inRow int, attacks []attack) {
+func (c *cluster) make(calls, inRow int, attacks []attack) {
 	c.t.Helper()
 	next := make(chan int)
 	var all sync.WaitGroup
@@ -254,7 +187,7 @@ func (c *crowd) make(calls, inRow int, attacks []attack) {
 
 // fillCache has the host write more than SQLite keeps of it (64 MiB), because what it
 // has once had for that is not all given back.
-func (c *crowd) fillCache() {
+func (c *cluster) fillCache() {
 	c.t.Helper()
 	for range 150 {
 		if status, _, err := c.call("good", "echo", map[string]string{"x": strings.Repeat("x", 200<<10)}); err != nil || status != http.StatusOK {
@@ -264,14 +197,14 @@ func (c *crowd) fillCache() {
 }
 
 // attack makes an attack, which is the host's daily work and not its failure.
-func (c *crowd) attack(a attack) {
+func (c *cluster) attack(a attack) {
 	if status, text, err := a.by(c, "bad"); err != nil || status >= http.StatusInternalServerError {
 		c.t.Errorf("%s %s: %d %s %v", a.method, a.path, status, tail(string(text), 300), err)
 	}
 }
 
 // echo makes a call that means well.
-func (c *crowd) echo() {
+func (c *cluster) echo() {
 	input := map[string]string{"x": strings.Repeat("x", rand.IntN(8<<10))}
 	if status, text, err := c.call("good", "echo", input); err != nil || status != http.StatusOK || !bytes.Contains(text, []byte(`"completed"`)) {
 		c.t.Errorf("echo: %d %s %v", status, tail(string(text), 300), err)
@@ -289,15 +222,17 @@ func TestHostileCallsLeaveNothing(t *testing.T) {
 	}
 	const calls, rounds = 5000, 2
 	tar := newTar(t)
-	c := newCrowd(t, policyFor(t, tar), "good", "bad")
+	c := newCluster(t, policyFor(t, tar), "good", "bad")
+	c.askFreely("good", "bad")
 	c.withStore(func(s *tenant.Store) {
-		for _, who := range []string{"good", "bad"} {
-			c.must(s.Change(t.Context(), who, askFreely))
-		}
 		_, err := s.SetPolicy(t.Context(), "bad", strings.Replace(policyFor(t, tar), "deadline: 2s", "deadline: 30ms", 1), true)
 		c.must(err)
 	})
-	c.start("", func(args []string) []string { return append([]string{"measured-host"}, args[1:]...) })
+	measured := c.path("measured-host") // by this name the tests of package main are one
+	if out, err := exec.Command("go", "test", "-c", "-o", measured, "github.com/starling-host/starling/cmd/starling-host").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c.start("", func(args []string) []string { return append([]string{measured}, args[1:]...) })
 	c.upload("good", "bad")
 	attacks := c.attacks("bad", tar.URL)
 	round := (10*len(attacks) + 2) / 3 // calls in which every attack is made once

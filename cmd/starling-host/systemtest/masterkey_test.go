@@ -1,11 +1,9 @@
-package main
+package systemtest
 
 import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -24,58 +21,25 @@ import (
 func TestTheMasterKeyIsChangedUnderLoad(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
-	module, err := guest.Find(t.Context(), filepath.Join("testdata", "tools", "draw"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Run("SQLite", func(t *testing.T) { t.Parallel(); changeMasterKey(t, "host.db", module.Wasm) })
-	t.Run("PostgreSQL", func(t *testing.T) {
-		t.Parallel()
-		database := pgtest.Database(t)
-		if out, err := exec.Command("starling-host", "migrate", database).CombinedOutput(); err != nil {
-			t.Fatalf("migrate: %v\n%s", err, out)
-		}
-		changeMasterKey(t, database, module.Wasm)
-	})
+	t.Run("SQLite", func(t *testing.T) { t.Parallel(); changeMasterKey(t, "host.db") })
+	t.Run("PostgreSQL", func(t *testing.T) { t.Parallel(); changeMasterKey(t, pgtest.Database(t)) })
 }
 
-func changeMasterKey(t *testing.T, database string, module []byte) {
-	dir := t.TempDir()
+func changeMasterKey(t *testing.T, database string) {
+	c := newClusterIn(t, t.TempDir(), database, closedPolicy, "alice")
+	c.askFreely("alice")
+	c.tool = "draw"
 	write := func(name string, keys ...tenant.MasterKey) {
 		var text strings.Builder
 		for _, k := range keys {
 			fmt.Fprintln(&text, k.Text().Reveal())
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		c.must(os.WriteFile(c.path(name), []byte(text.String()), 0o600))
 	}
-	command := func(args ...string) string {
-		c := exec.Command("starling-host", args...)
-		c.Dir = dir
-		out, err := c.CombinedOutput()
-		if err != nil {
-			t.Errorf("%v: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for begin := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
-			if time.Since(begin) > time.Minute {
-				t.Fatalf("it never happens that %s", what)
-			}
-		}
-	}
-	file := keyFileOf(database)
-	old, next, last := tenant.NewMasterKey(), tenant.NewMasterKey(), tenant.NewMasterKey()
-	write(file, old)
-	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: \"1.0\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	hosts := []*serving{startServing(t, dir, database, "one", nil), startServing(t, dir, database, "two", nil)}
-	hosts[0].key = hosts[1].key // the one that was made last holds
-	hosts[0].upload(t, module)
+	const file = "host.key"
+	old, next, last := c.master, tenant.NewMasterKey(), tenant.NewMasterKey()
+	hosts := []*host{c.start("", nil), c.start("", nil)}
+	hosts[0].upload("alice")
 	// held has every host read its key file again, which must then be one with these keys.
 	held := func(keys ...tenant.MasterKey) {
 		var ids []any
@@ -86,8 +50,8 @@ func changeMasterKey(t *testing.T, database string, module []byte) {
 			if err := h.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 				t.Fatal(err)
 			}
-			until(fmt.Sprint("a host has the keys ", ids), func() bool {
-				status, doc, err := h.ask("GET", "/readyz", "", nil)
+			until(t, fmt.Sprint("a host does not take the keys ", ids), &h.stderr, func() bool {
+				status, doc, err := h.document("", "GET", "/readyz", nil)
 				return err == nil && status == http.StatusOK && fmt.Sprint(doc["master_keys"]) == fmt.Sprint(ids)
 			})
 		}
@@ -104,7 +68,7 @@ func changeMasterKey(t *testing.T, database string, module []byte) {
 					return
 				default:
 				}
-				status, doc, err := hosts[i%2].ask("POST", "/tools/draw/call", "application/json", []byte(`{"input":{}}`))
+				status, doc, err := hosts[i%2].document("", "POST", "/tools/draw/call", []byte(`{"input":{}}`))
 				if status == http.StatusTooManyRequests {
 					time.Sleep(5 * time.Millisecond)
 					continue
@@ -120,14 +84,14 @@ func changeMasterKey(t *testing.T, database string, module []byte) {
 	more := func() {
 		t.Helper()
 		from := calls.Load()
-		until("8 more calls are answered", func() bool { return calls.Load() >= from+8 || t.Failed() })
+		until(t, "no 8 more calls are answered", &c.stderr, func() bool { return calls.Load() >= from+8 })
 	}
 	more()
 	write(file, old, next)
 	held(old, next)
 	more()
 	write("next.key", next)
-	if out := command("tenant", "rewrap", "--db", database, "--key-file", file, "--new-key-file", "next.key"); !strings.Contains(out, next.ID()) || !strings.Contains(out, "hint: add this key to the key_file of every host") {
+	if out := c.command("tenant", "rewrap", "--db", c.database, "--key-file", file, "--new-key-file", "next.key"); !strings.Contains(out, next.ID()) || !strings.Contains(out, "hint: add this key to the key_file of every host") {
 		t.Errorf("rewrap says:\n%s", out)
 	}
 	more()
@@ -136,7 +100,7 @@ func changeMasterKey(t *testing.T, database string, module []byte) {
 	more()
 	close(stop)
 	load.Wait()
-	if out := command("doctor", database, "--key-file", file); !strings.Contains(out, "data key under "+next.ID()) {
+	if out := c.command("doctor", c.database, "--key-file", file); !strings.Contains(out, "data key under "+next.ID()) {
 		t.Errorf("the doctor says:\n%s", out)
 	}
 
@@ -146,7 +110,7 @@ func changeMasterKey(t *testing.T, database string, module []byte) {
 	for i := range 4 {
 		load.Go(func() {
 			for range 1000 {
-				status, doc, err := hosts[i%2].ask("POST", "/runs", "application/json", []byte(`{"tool":"draw","input":{}}`))
+				status, doc, err := hosts[i%2].document("", "POST", "/runs", []byte(`{"tool":"draw","input":{}}`))
 				switch id, _ := doc["run_id"].(string); {
 				case err == nil && status == http.StatusAccepted && id != "":
 					mu.Lock()
@@ -164,21 +128,21 @@ func changeMasterKey(t *testing.T, database string, module []byte) {
 		})
 	}
 	write("last.key", last)
-	command("tenant", "rewrap", "--db", database, "--key-file", file, "--new-key-file", "last.key")
+	c.command("tenant", "rewrap", "--db", c.database, "--key-file", file, "--new-key-file", "last.key")
 	load.Wait()
 	for _, h := range hosts {
-		until("a host says that its key is stale", func() bool {
-			status, doc, err := h.ask("GET", "/readyz", "", nil)
+		until(t, "no host says that its key is stale", &h.stderr, func() bool {
+			status, doc, err := h.document("", "GET", "/readyz", nil)
 			return err == nil && status == http.StatusServiceUnavailable && fmt.Sprint(doc["checks"].(map[string]any)["keys"]) == "failed"
 		})
 	}
 	write(file, last)
 	held(last)
 	t.Logf("%d calls while the key changed, %d runs accepted before hosts with a stale key got the new one", calls.Load(), len(accepted))
-	hosts[0].finish(t)
+	hosts[0].finish()
 	for _, id := range accepted {
-		until("the end of "+id+" is read", func() bool {
-			status, doc, err := hosts[0].ask("GET", "/runs/"+id, "", nil)
+		until(t, "the end of "+id+" cannot be read", &hosts[0].stderr, func() bool {
+			status, doc, err := hosts[0].document("", "GET", "/runs/"+id, nil)
 			if err == nil && status == http.StatusOK && doc["status"] != "completed" {
 				t.Errorf("a run ended because a host had a stale key: %v", doc)
 			}

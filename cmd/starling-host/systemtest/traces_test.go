@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"bytes"
@@ -82,7 +82,7 @@ func attributes(s *tracepb.Span) map[string]string {
 func TestTracesReachACollector(t *testing.T) {
 	t.Parallel()
 	to := newCollector(t)
-	c := newCrowd(t, "version: \"1.0\"\n", "alice-and-sons")
+	c := newCluster(t, closedPolicy, "alice-and-sons")
 	c.env = []string{"OTEL_EXPORTER_OTLP_HEADERS=x-team=hosting", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"}
 	c.start("traces: {endpoint: "+to.URL+"}\nqueue: {host: host-7}\n", nil)
 	c.upload("alice-and-sons")
@@ -154,7 +154,7 @@ func TestTracesToABrokenCollectorDelayNoCall(t *testing.T) {
 	for name, url := range map[string]string{"dead": dead.URL, "hanging": newTar(t).URL, "refusing": refuses.URL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCrowd(t, "version: \"1.0\"\n", "alice")
+			c := newCluster(t, closedPolicy, "alice")
 			c.env = []string{
 				"OTEL_EXPORTER_OTLP_ENDPOINT=" + url,
 				"OTEL_BSP_MAX_QUEUE_SIZE=4", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=2", // each call makes three spans

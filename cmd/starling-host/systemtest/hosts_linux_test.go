@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"fmt"
@@ -122,20 +122,15 @@ func TestThreeHostsOnOneDatabase(t *testing.T) {
 	t.Parallel()
 	n := claimNetwork(t)
 	machines, database := n.connect(t, 3), n.openPostgres(t)
-	if out, err := exec.Command("starling-host", "migrate", database).CombinedOutput(); err != nil {
-		t.Fatalf("migrate: %v\n%s", err, out)
-	}
 	const items = 3
 	s := openShop(t, n.everywhere()+":0")
-	dir, module := scene(t, s)
-	var hosts []*serving
+	c := newShopCluster(t, t.TempDir(), database, s)
+	var hosts []*host
 	for i, m := range machines {
-		hosts = append(hosts, startServing(t, dir, database, fmt.Sprintf("host%d", i), m.inside))
+		c.listen = "unix:" + c.path(fmt.Sprintf("host%d.sock", i))
+		hosts = append(hosts, c.start("", m.inside))
 	}
-	for _, h := range hosts {
-		h.key = hosts[2].key // the one that was made last holds
-	}
-	hosts[0].upload(t, module)
+	hosts[0].upload("alice")
 	runs := promised{runs: map[string]string{}}
 	var stops []func()
 	for _, h := range hosts {
@@ -145,7 +140,7 @@ func TestThreeHostsOnOneDatabase(t *testing.T) {
 	machines[1].cut(t)
 	s.await(t, 50)
 	hosts[2].kill()
-	s.remember(openRuns(t, dir, database))
+	s.remember(c.openRuns())
 	s.await(t, 50)
 	for _, stop := range stops {
 		stop()
@@ -164,14 +159,14 @@ func TestThreeHostsOnOneDatabase(t *testing.T) {
 		}
 		_ = exec.Command("ip", "link", "set", machines[1].cable, "up").Run() // plug, which may not end the test from here
 	}()
-	hosts[0].finish(t)
+	hosts[0].finish()
 	close(finished)
 	<-plugged
 	machines[1].plug(t)
-	hosts[1].finish(t) // it is there again, and says the same
-	hosts[0].stop(t)
-	hosts[1].stop(t)
+	hosts[1].finish() // it is there again, and says the same
+	hosts[0].stop()
+	hosts[1].stop()
 	t.Logf("%d runs, %d orders", len(runs.runs), s.taken)
-	s.check(t, runs.of("dev"), items)
-	proved(t, dir, database, len(runs.runs))
+	s.check(t, runs.of("alice"), items)
+	c.proved(len(runs.runs))
 }

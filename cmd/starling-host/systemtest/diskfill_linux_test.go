@@ -1,14 +1,11 @@
-package main
+package systemtest
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,9 +18,9 @@ import (
 	"github.com/starling-host/starling/internal/wasmtest"
 )
 
-// smallDisk mounts a file system of that size, and makes a crowd whose host has all its files
+// smallDisk mounts a file system of that size, and makes a cluster that has all its files
 // there.
-func smallDisk(t *testing.T, bytes int64, tenants ...string) *crowd {
+func smallDisk(t *testing.T, bytes int64, tenants ...string) *cluster {
 	t.Helper()
 	skipShort(t)
 	dir, err := os.MkdirTemp("", "disk")
@@ -35,7 +32,7 @@ func smallDisk(t *testing.T, bytes int64, tenants ...string) *crowd {
 		t.Skipf("SKIPPED: no small file system: %v; run the test as root", err)
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
-	c := newCrowdIn(t, dir, "version: \"1.0\"\n", tenants...)
+	c := newClusterIn(t, dir, "host.db", closedPolicy, tenants...)
 	c.env = []string{"TMPDIR=" + dir}
 	return c
 }
@@ -56,7 +53,7 @@ func padded(size int) []byte {
 
 // fill uploads modules of 3.8 MB, calls every second one, and deletes some, as fast as the
 // host takes it. It counts the answers to uploads by their type.
-func (c *crowd) fill(who string, goesOn func(tries int) bool) map[string]int {
+func (c *cluster) fill(who string, goesOn func(tries int) bool) map[string]int {
 	counts := map[string]int{}
 	for i := 0; goesOn(i); i++ {
 		name := fmt.Sprintf("m%d", i%4)
@@ -107,7 +104,7 @@ func TestModuleUploadsLeaveRoomOnTheDisk(t *testing.T) {
 	}
 	c := smallDisk(t, size, append(bad, "good")...)
 	c.start("", nil)
-	if status, text, err := c.ask("good", "POST", "/api/v1/modules?name=one", "application/wasm", commandModule("1", 0)); err != nil || status != http.StatusCreated {
+	if status, text, err := c.ask("good", "POST", "/api/v1/modules?name=one", "application/wasm", padded(64)); err != nil || status != http.StatusCreated {
 		t.Fatalf("%d %s %v", status, text, err)
 	}
 	used := func() int64 {
@@ -148,21 +145,12 @@ func TestModuleUploadsLeaveRoomOnTheDisk(t *testing.T) {
 		t.Error("the disk was not filled")
 	}
 	c.stop()
-	command := func(args ...string) {
-		cmd := exec.Command("starling-host", args...)
-		cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.env...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: %v\n%s", args, err, out)
-		} else if lines := bytes.Split(bytes.TrimSpace(out), []byte("\n")); len(lines) > 0 {
-			t.Logf("%s: %s", path.Join(args[0], args[1]), lines[len(lines)-1])
-		}
-	}
-	command("validate", "host.db", "--key-file", "host.key")
+	c.command("validate", "host.db", "--key-file", "host.key")
 	before := used()
 	for _, who := range bad {
-		command("tenant", "erase", who, "--prune", "--yes", "--db", "host.db")
+		c.command("tenant", "erase", who, "--prune", "--yes", "--db", "host.db")
 	}
-	command("prune", "host.db", "--before", "2000-01-01T00:00:00Z", "--confirm", "--compact")
+	c.command("prune", "host.db", "--before", "2000-01-01T00:00:00Z", "--confirm", "--compact")
 	t.Logf("after erase and prune %d of %d MiB are used", used()>>20, before>>20)
 	info, err := os.Stat(c.path("host.db"))
 	c.must(err)
@@ -178,7 +166,7 @@ func TestAFullDiskIsServed(t *testing.T) {
 	t.Parallel()
 	c := smallDisk(t, 152<<20, "good")
 	c.start("queue: {lease: 1s}\n", nil)
-	if status, text, err := c.ask("good", "POST", "/api/v1/modules?name=one", "application/wasm", commandModule("1", 0)); err != nil || status != http.StatusCreated {
+	if status, text, err := c.ask("good", "POST", "/api/v1/modules?name=one", "application/wasm", padded(64)); err != nil || status != http.StatusCreated {
 		t.Fatalf("%d %s %v", status, text, err)
 	}
 	other, err := os.Create(c.path("other"))

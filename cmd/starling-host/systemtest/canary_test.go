@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -133,10 +132,10 @@ func TestSecretsAreInNoOutputOfAHost(t *testing.T) {
 	t.Cleanup(friend.Close)
 	t.Cleanup(otherServer.Close)
 	all := newCanaries("alice", "bob")
-	c := newCrowd(t, canaryPolicy(friend, otherServer), "alice", "bob")
+	c := newCluster(t, canaryPolicy(friend, otherServer), "alice", "bob")
+	c.askFreely("alice", "bob")
 	c.withStore(func(s *tenant.Store) {
 		for who, secrets := range all {
-			c.must(s.Change(t.Context(), who, askFreely))
 			for name, value := range secrets {
 				c.must(s.SetSecret(t.Context(), who, tenant.Secret{Name: name, Audience: []string{strings.TrimPrefix(friend.URL, "http://")}, Place: places[name]}, tenant.NewValue(value)))
 			}
@@ -215,7 +214,7 @@ func exchanges(friend, otherServer string) (all []map[string]any) {
 
 // evidence is everything that somebody could see.
 type evidence struct {
-	c     *crowd
+	c     *cluster
 	names []string
 	texts [][]byte
 }
@@ -293,18 +292,10 @@ func (e *evidence) mcp(who, name string, arguments map[string]any) {
 	e.c.t.Helper()
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": map[string]any{"name": name, "arguments": arguments}})
 	e.c.must(err)
-	r, err := http.NewRequestWithContext(e.c.t.Context(), "POST", e.c.url+"/mcp", bytes.NewReader(body))
+	status, text, err := e.c.askWith(e.c.t.Context(), who, "POST", "/mcp", body, "Content-Type", "application/json", "Accept", "application/json, text/event-stream")
 	e.c.must(err)
-	for name, value := range map[string]string{"Authorization": "Bearer " + e.c.keys[who], "Content-Type": "application/json", "Accept": "application/json, text/event-stream"} {
-		r.Header.Set(name, value)
-	}
-	answer, err := e.c.client.Do(r)
-	e.c.must(err)
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	e.c.must(err)
-	if answer.StatusCode != http.StatusOK || !bytes.Contains(text, []byte(`"result"`)) {
-		e.c.t.Errorf("MCP %s: %s %s", name, answer.Status, text)
+	if status != http.StatusOK || !bytes.Contains(text, []byte(`"result"`)) {
+		e.c.t.Errorf("MCP %s: %d %s", name, status, text)
 	}
 	e.add("MCP "+name, text)
 }
@@ -317,13 +308,7 @@ func (e *evidence) files() {
 		{"backup", "host.db", "copy.db"}, {"archive", "host.db", "archive.ndjson"},
 		{"export", "host.db", "@last", "--key-file", "host.key"}, {"show", "host.db", "@last", "--key-file", "host.key"},
 	} {
-		cmd := exec.Command("starling-host", args...)
-		cmd.Dir = e.c.dir
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			e.c.t.Errorf("%s: %v %s", args, err, out)
-		}
-		e.add(strings.Join(args, " "), out)
+		e.add(strings.Join(args, " "), []byte(e.c.command(args...)))
 	}
 	e.c.must(filepath.Walk(e.c.dir, func(path string, info os.FileInfo, err error) error {
 		if err != nil || !info.Mode().IsRegular() {

@@ -1,15 +1,16 @@
-package main
+package systemtest
 
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/starling-host/starling/internal/treetest"
-	"github.com/starling-host/starling/serve/tenant"
 )
 
 // faulty has the system calls of the host fail or wait, as strace(1) writes it. The
@@ -31,31 +32,40 @@ const (
 // inProcess has the host start no workers, which strace would have to follow.
 const inProcess = "isolation: inline\n"
 
-// TestADiskThatFailsLosesNothing has the system calls of a host under load fail.
-// Whoever cannot be served is told so, and not promised anything; a new host has every
+// TestADiskThatFailsLosesNothing makes the system calls of a host under load fail, and gives its files a
+// largest size. A client that cannot be served gets an error, and no promise; a new host has every
 // run that was promised, and the log is valid and replays.
 func TestADiskThatFailsLosesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, "version: \"1.0\"\n", "alice")
-	c.withStore(func(s *tenant.Store) {
-		c.must(s.Change(t.Context(), "alice", askFreely))
-	})
+	treetest.Needs(t, "bash") // which sets a largest size of files
+	c := newCluster(t, closedPolicy, "alice")
+	c.askFreely("alice")
 	c.start(inProcess, nil)
 	c.upload("alice")
 	c.stop()
+	limited := func(args []string) []string {
+		info, err := os.Stat(c.where())
+		c.must(err)
+		return []string{"bash", "-c", fmt.Sprintf("ulimit -f %d && exec %s", (info.Size()+4<<20)>>10, strings.Join(args, " "))}
+	}
 	total := 0
-	for _, fault := range []struct{ name, calls, fault string }{
-		{"one sync", syncs, "error=EIO:when=40"},
-		{"all syncs from then on", syncs, "error=EIO:when=40+"},
-		{"one write", writes, "error=EIO:when=600"},
-		{"no room from then on", writes, "error=ENOSPC:when=600+"},
+	for _, fault := range []struct {
+		name     string
+		wrap     func([]string) []string
+		bytes    int  // of each input
+		survives bool // the host does, and says so
+	}{
+		{"one sync", faulty(t, syncs, "error=EIO:when=40"), 1, false},
+		{"all syncs from then on", faulty(t, syncs, "error=EIO:when=40+"), 1, false},
+		{"one write", faulty(t, writes, "error=EIO:when=600"), 1, false},
+		{"no room from then on", faulty(t, writes, "error=ENOSPC:when=600+"), 1, false},
+		{"files have their largest size", limited, 200 << 10, true},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			c.t = t
-			c.start(inProcess, faulty(t, fault.calls, fault.fault))
-			promised := c.untilRefused(3, 1000)
-			c.cmd.Process.Kill()
-			c.cmd.Wait()
+			c.start(inProcess, fault.wrap)
+			promised := c.untilRefused(3, 1000, fault.bytes, fault.survives)
+			c.kill()
 			c.start(inProcess, nil)
 			for _, run := range promised {
 				if status, text, err := c.ask("alice", "GET", "/api/v1/runs/"+run+"/stream", "", nil); err != nil || !bytes.Contains(text, []byte(`"status":"completed"`)) {
@@ -70,23 +80,25 @@ func TestADiskThatFailsLosesNothing(t *testing.T) {
 			total += len(promised)
 		})
 	}
-	proved(t, c.dir, "host.db", total)
+	c.t = t
+	c.proved(total)
 }
 
 // untilRefused asks for runs until so many requests were refused or the host has
-// ended, and returns the runs that were promised.
-func (c *crowd) untilRefused(refusals, most int) (promised []string) {
+// ended, unless it survives, and returns the runs that were promised.
+func (c *cluster) untilRefused(refusals, most, bytes int, survives bool) (promised []string) {
 	c.t.Helper()
+	body := fmt.Appendf(nil, `{"tool":"echo","input":{"x":%q}}`, strings.Repeat("x", bytes))
 	for range most {
-		status, text, err := c.ask("alice", "POST", "/api/v1/runs", "application/json", []byte(`{"tool":"echo","input":{"x":1}}`))
+		status, text, err := c.ask("alice", "POST", "/api/v1/runs", "application/json", body)
 		var doc struct {
 			Run  string `json:"run_id"`
 			Type string `json:"type"`
 		}
 		switch {
 		case err != nil:
-			if words := c.lastWords(); !strings.Contains(words, "sqlitelog") {
-				c.t.Errorf("the host has gone and does not say why: %v\n%s", err, tail(words, 1000))
+			if words := c.lastWords(); survives || !strings.Contains(words, "sqlitelog") {
+				c.t.Errorf("the host has gone, or does not say why: %v\n%s", err, tail(words, 1000))
 			}
 			return promised
 		case json.Unmarshal(text, &doc) != nil:
@@ -109,7 +121,7 @@ func (c *crowd) untilRefused(refusals, most int) (promised []string) {
 
 // lastWords returns what the host has said when it has ended, which it has to by itself
 // within awaitTime: its connections end before all of it has been heard.
-func (c *crowd) lastWords() string {
+func (c *cluster) lastWords() string {
 	stuck := time.AfterFunc(awaitTime, func() { c.cmd.Process.Kill() })
 	defer stuck.Stop()
 	c.cmd.Wait()
@@ -122,7 +134,7 @@ func TestRunAcceptedAfterSync(t *testing.T) {
 	t.Parallel()
 	const sync = 200 * time.Millisecond
 	wrap := faulty(t, syncs, "delay_exit=200000")
-	c := newCrowd(t, "version: \"1.0\"\n", "alice")
+	c := newCluster(t, closedPolicy, "alice")
 	c.start(inProcess, nil)
 	c.upload("alice")
 	c.stop()

@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"fmt"
@@ -23,18 +23,18 @@ func TestRunThatKillsHostsFails(t *testing.T) {
 		<-r.Context().Done()
 	}))}
 	t.Cleanup(s.Close)
-	dir, module := scene(t, s)
-	host := startServing(t, dir, "host.db", "host", nil)
-	host.upload(t, module)
-	id, err := host.order("once", s.URL, 1)
+	c := newShopCluster(t, t.TempDir(), "host.db", s)
+	c.start("", nil)
+	c.upload("alice")
+	id, err := c.order("once", s.URL, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for deaths := 0; ; deaths++ {
-		doc := host.untilEnded(t, id, asked)
+		doc := c.untilEnded(id, asked)
 		if doc == nil && deaths <= queue.MaxDeaths {
-			host.kill()
-			host = startServing(t, dir, "host.db", "host", nil)
+			c.kill()
+			c.start("", nil)
 			continue
 		}
 		want := fmt.Sprintf("%d hosts died while they made the run", queue.MaxDeaths)
@@ -44,13 +44,14 @@ func TestRunThatKillsHostsFails(t *testing.T) {
 		}
 		break
 	}
-	host.stop(t)
-	proved(t, dir, "host.db", 1)
+	c.stop()
+	c.proved(1)
 }
 
 // untilEnded waits for the end of a run, and returns nil if something else happens
 // before.
-func (s *serving) untilEnded(t *testing.T, id string, other <-chan string) map[string]any {
+func (h *host) untilEnded(id string, other <-chan string) map[string]any {
+	t := h.cluster.t
 	t.Helper()
 	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); {
 		select {
@@ -58,14 +59,14 @@ func (s *serving) untilEnded(t *testing.T, id string, other <-chan string) map[s
 			return nil
 		case <-time.After(20 * time.Millisecond):
 		}
-		status, doc, err := s.ask("GET", "/runs/"+id, "", nil)
+		status, doc, err := h.document("", "GET", "/runs/"+id, nil)
 		if err != nil || status != http.StatusOK && status != http.StatusTooManyRequests {
-			t.Fatalf("%d, %v, %v\n%s", status, doc, err, &s.stderr)
+			t.Fatalf("%d, %v, %v\n%s", status, doc, err, &h.stderr)
 		}
 		if status == http.StatusOK && doc["status"] != "open" {
 			return doc
 		}
 	}
-	t.Fatalf("run %s neither ends nor gets on\n%s", id, &s.stderr)
+	t.Fatalf("run %s neither ends nor gets on\n%s", id, &h.stderr)
 	return nil
 }

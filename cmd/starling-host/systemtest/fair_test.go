@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"bytes"
@@ -70,9 +70,9 @@ func harms(tar, maze *httptest.Server, module []byte) []harm {
 // how long its slowest calls take.
 func TestServeNoisyNeighbours(t *testing.T) {
 	tar, maze := newTar(t), newMaze(t)
-	c := newCrowd(t, policyFor(t, tar, maze), append(crowdOf(neighbours), "good")...)
+	c := newCluster(t, policyFor(t, tar, maze), append(crowdOf(neighbours), "good")...)
+	c.askFreely("good") // it is the one that measures
 	c.withStore(func(s *tenant.Store) {
-		c.must(s.Change(t.Context(), "good", askFreely)) // it is the one that measures
 		for _, who := range crowdOf(neighbours) {
 			c.must(hideInMaze(t.Context(), s, who, maze))
 		}
@@ -86,7 +86,7 @@ func TestServeNoisyNeighbours(t *testing.T) {
 
 // compare fails if calls take too long beside the neighbours, as far as that is
 // promised.
-func (h harm) compare(t *testing.T, c *crowd) {
+func (h harm) compare(t *testing.T, c *cluster) {
 	if first := h.requests[0]; h.says != "" {
 		status, text, err := c.ask(crowdOf(neighbours)[0], first.Method, first.Path, first.Type, first.Body)
 		if err != nil || !strings.Contains(string(text), h.says) {
@@ -102,7 +102,7 @@ func (h harm) compare(t *testing.T, c *crowd) {
 }
 
 // measure makes calls alone and beside the neighbours.
-func (h harm) measure(t *testing.T, c *crowd) fairtest.Round {
+func (h harm) measure(t *testing.T, c *cluster) fairtest.Round {
 	alone := c.times(t)
 	stop := c.loose(t, h.requests)
 	if h.lasting {
@@ -121,13 +121,13 @@ func (h harm) measure(t *testing.T, c *crowd) fairtest.Round {
 }
 
 // times calls the tool of the good tenant and returns how long each call took.
-func (c *crowd) times(t *testing.T) []time.Duration {
+func (c *cluster) times(t *testing.T) []time.Duration {
 	t.Helper()
 	return c.timesOf(t, callsInRound())
 }
 
 // timesOf is times for so many calls.
-func (c *crowd) timesOf(t *testing.T, calls int) []time.Duration {
+func (c *cluster) timesOf(t *testing.T, calls int) []time.Duration {
 	t.Helper()
 	took := make([]time.Duration, calls)
 	for i := range took {
@@ -142,7 +142,7 @@ func (c *crowd) timesOf(t *testing.T, calls int) []time.Duration {
 
 // settle waits until no run of the tenants is in progress: those that have hung up
 // have calls that go on until their time is over.
-func (c *crowd) settle(tenants ...string) {
+func (c *cluster) settle(tenants ...string) {
 	c.t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for _, who := range tenants {

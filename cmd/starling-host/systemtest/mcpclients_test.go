@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"bufio"
@@ -22,7 +22,7 @@ import (
 )
 
 // mcpClients is the folder of clients that others have written. npm installs them.
-const mcpClients = "testdata/mcpclients"
+const mcpClients = "../testdata/mcpclients"
 
 // TestMCPClients has clients that others have written use the program, over standard input
 // and output and over HTTP.
@@ -164,7 +164,7 @@ func TestMCPServersAnswerTheSame(t *testing.T) {
 // Node, or what npm installs, is missing.
 func mcpModules(t *testing.T) (dir string) {
 	t.Helper()
-	const sdk = "../../guest-sdk/js"
+	const sdk = "../../../guest-sdk/js"
 	needsMCPClients(t)
 	dir = t.TempDir()
 	for target, source := range map[string]string{

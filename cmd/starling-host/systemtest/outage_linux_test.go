@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"bytes"
@@ -14,12 +14,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/internal/pgtest"
+	"github.com/starling-host/starling/internal/wasmtest"
 )
 
 // outage is a time without a database. It begins right after a message, whose answer is lost.
@@ -177,29 +177,8 @@ func (b *breaker) restore() {
 	b.down = false
 }
 
-// migrated returns a breaker before an empty database with all tables, and the address of
-// the database itself.
-func migrated(t *testing.T) (b *breaker, database string) {
-	t.Helper()
-	database = pgtest.Database(t)
-	if out, err := exec.Command("starling-host", "migrate", database).CombinedOutput(); err != nil {
-		t.Fatalf("migrate: %v\n%s", err, out)
-	}
-	return newBreaker(t, database), database
-}
-
 // hasStopped is in the messages of a process whose log has stopped.
 const hasStopped = "the log has stopped"
-
-// until repeats a step until it succeeds.
-func until(t *testing.T, what string, stderr fmt.Stringer, step func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(awaitTime); !step(); time.Sleep(5 * time.Millisecond) {
-		if t.Failed() || time.Now().After(deadline) {
-			t.Fatalf("%s\n%s", what, tail(stderr.String(), 4000))
-		}
-	}
-}
 
 // TestServePostgresOutage takes the database away from a host after each of some numbers of
 // messages. It gives the database back once the host says that it is not ready, refuses
@@ -208,18 +187,15 @@ func until(t *testing.T, what string, stderr fmt.Stringer, step func() bool) {
 func TestServePostgresOutage(t *testing.T) {
 	all := outages(t)
 	t.Parallel()
-	b, database := migrated(t)
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: \"1.0\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := startServing(t, dir, b.address, "host", nil)
-	s.upload(t, commandModule("1", 0))
-	_, tools, err := s.ask("GET", "/tools", "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	order := fmt.Appendf(nil, `{"tool":%q,"input":{}}`, tools["items"].([]any)[0].(map[string]any)["name"])
+	database := pgtest.Database(t)
+	c := newClusterIn(t, t.TempDir(), database, closedPolicy, "alice")
+	c.askFreely("alice")
+	b := newBreaker(t, database)
+	c.database = b.address
+	c.tool, c.module = "one", wasmtest.Saying("one", "1")
+	s := c.start("", nil)
+	s.upload("alice")
+	order := []byte(`{"tool":"one","input":{}}`)
 	runs := map[string]string{} // ids by the keys of their requests; empty until accepted
 	// completed takes the run of a key one request further.
 	completed := func(key string) bool {
@@ -228,7 +204,7 @@ func TestServePostgresOutage(t *testing.T) {
 		if id := runs[key]; id != "" {
 			method, path, body = "GET", "/runs/"+id, nil
 		}
-		status, doc, err := s.askOnce(key, method, path, "application/json", body)
+		status, doc, err := s.document(key, method, path, body)
 		switch {
 		case err == nil && status < 400:
 			runs[key], _ = doc["run_id"].(string)
@@ -242,14 +218,14 @@ func TestServePostgresOutage(t *testing.T) {
 	}
 	replay := func(id string) (int, map[string]any) {
 		t.Helper()
-		status, doc, err := s.ask("POST", "/runs/"+id+"/replay", "application/json", []byte("{}"))
+		status, doc, err := s.document("", "POST", "/runs/"+id+"/replay", []byte("{}"))
 		if err != nil {
 			t.Fatalf("replay: %v\n%s", err, &s.stderr)
 		}
 		return status, doc
 	}
 	ready := func() bool {
-		status, _, err := s.ask("GET", "/readyz", "", nil)
+		status, _, err := s.document("", "GET", "/readyz", nil)
 		return err == nil && status == http.StatusOK
 	}
 	until(t, "the first run", &s.stderr, func() bool { return completed("first") })
@@ -287,12 +263,10 @@ func TestServePostgresOutage(t *testing.T) {
 		t.Errorf("in no outage the log has stopped\n%s", tail(s.stderr.String(), 4000))
 	}
 	t.Logf("%d runs", len(runs))
-	proved(t, dir, database, len(runs))
-	var listed bytes.Buffer
-	list := exec.Command("starling-host", "runs", database, "-o", "json", "--limit", "1000")
-	list.Stdout = &listed
-	if err := list.Run(); err != nil || strings.Count(listed.String(), `"run_id"`) != len(runs) {
-		t.Errorf("%v: of %d runs the database has\n%s", err, len(runs), tail(listed.String(), 2000))
+	c.database = database
+	c.proved(len(runs))
+	if listed := c.command("runs", database, "-o", "json", "--limit", "1000"); strings.Count(listed, `"run_id"`) != len(runs) {
+		t.Errorf("of %d runs the database has\n%s", len(runs), tail(listed, 2000))
 	}
 }
 
@@ -301,14 +275,13 @@ func TestServePostgresOutage(t *testing.T) {
 func TestMCPPostgresOutage(t *testing.T) {
 	all := outages(t)
 	t.Parallel()
-	b, database := migrated(t)
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "one.wasm"), commandModule("1", 0), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	database := pgtest.Database(t)
+	c := newClusterIn(t, t.TempDir(), database, closedPolicy)
+	b := newBreaker(t, database)
+	c.must(os.WriteFile(c.path("one.wasm"), wasmtest.Saying("one", "1"), 0o600))
 	var stderr lockedBuffer
 	cmd := exec.Command("starling-host", "mcp", "--db", b.address, "--tool", "one.wasm", "--log")
-	cmd.Dir, cmd.Stderr = dir, &stderr
+	cmd.Dir, cmd.Stderr = c.dir, &stderr
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
 		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {

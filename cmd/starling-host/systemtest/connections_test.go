@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func TestConnectionLimitChangesWhileServing(t *testing.T) {
 	server := httptest.NewServer(up)
 	t.Cleanup(server.Close)
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	c := newCrowd(t, fmt.Sprintf("version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - {host: 127.0.0.1, ports: [%s], schemes: [http], private: true}\n", port), "alice")
+	c := newCluster(t, fmt.Sprintf("version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - {host: 127.0.0.1, ports: [%s], schemes: [http], private: true}\n", port), "alice")
 	c.start("limits: {running: 4}\n", nil)
 	c.upload("alice")
 	for _, limit := range []int{calls, 1, calls} {

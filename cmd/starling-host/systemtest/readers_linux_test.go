@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/starling-host/starling/internal/fairtest"
 	"github.com/starling-host/starling/internal/wasmtest"
-	"github.com/starling-host/starling/serve/tenant"
 )
 
 // reading is what one tenant has the host do in its own process, on so many connections.
@@ -75,8 +74,8 @@ const mostMemory = 2 << 30
 // TestServeNoisyReaders: a tenant calls a tool alone and beside one that reads, searches
 // and sends what it can, whose host stays within its memory. In CI the figures decide.
 func TestServeNoisyReaders(t *testing.T) {
-	c := newCrowd(t, policyFor(t, newTar(t)), "evil", "good")
-	c.withStore(func(s *tenant.Store) { c.must(s.Change(t.Context(), "good", askFreely)) }) // it is the one that measures
+	c := newCluster(t, policyFor(t, newTar(t)), "evil", "good")
+	c.askFreely("good") // it is the one that measures
 	c.start("", nil)
 	c.upload("evil", "good")
 	calls, stored := 10, 8
@@ -133,7 +132,7 @@ func TestServeNoisyReaders(t *testing.T) {
 }
 
 // peak returns the most memory that the host had until now, in bytes.
-func (c *crowd) peak(t *testing.T) int64 {
+func (c *cluster) peak(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
 	c.must(err)

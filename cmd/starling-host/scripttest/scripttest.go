@@ -4,10 +4,32 @@
 package scripttest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"testing"
+
+	"github.com/starling-host/starling/host/guest"
 )
+
+// Run runs the tests of a package with the program in PATH and the folder of [Cache].
+func Run(m *testing.M) {
+	guest.WorkerMain()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir := Cache()
+	defer os.RemoveAll(dir)
+	const program = "github.com/starling-host/starling/cmd/starling-host"
+	if out, err := exec.Command("go", "build", "-o", dir+"/bin/", program).CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("%v\n%s", err, out))
+	}
+	os.Setenv("PATH", filepath.Join(dir, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return m.Run()
+}
 
 // Cache creates a folder in which this process and its children keep built and compiled code, so
 // that only the first test that needs a module compiles it. Go's own cache, which would be in that

@@ -1,4 +1,4 @@
-package main
+package systemtest
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/internal/fairtest"
-	"github.com/starling-host/starling/serve/tenant"
 )
 
 type siegeKind struct {
@@ -123,14 +122,14 @@ func send(c net.Conn, text string) error {
 // each takes less than a second where the figures decide.
 func TestServeHostileConnections(t *testing.T) {
 	places, calls := 60, 4
-	c := newCrowd(t, "version: \"1.0\"\n", append(crowdOf(neighbours), "good")...)
+	c := newCluster(t, closedPolicy, append(crowdOf(neighbours), "good")...)
 	ask := func() (int, []byte, error) { return c.ask("good", "GET", "/api/v1/tools", "", nil) }
 	full := os.Getenv("STARLING_NIGHTLY") != ""
 	if full {
 		places, calls = 4096, 100
 		ask = func() (int, []byte, error) { return c.call("good", "echo", map[string]int{"x": 1}) }
 	}
-	c.withStore(func(s *tenant.Store) { c.must(s.Change(t.Context(), "good", askFreely)) })
+	c.askFreely("good")
 	c.start(fmt.Sprintf("connections: {max: %d}\n", places), nil)
 	if full {
 		c.upload("good")
