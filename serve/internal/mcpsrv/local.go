@@ -35,7 +35,7 @@ func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server,
 				o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
 			}
 		}
-		server.AddReceivingMiddleware(whole, settling(changing, refresh), passing(v.Tools, changing, o.Logger))
+		server.AddReceivingMiddleware(cancellable, whole, settling(changing, refresh), passing(v.Tools, changing, o.Logger))
 		watcher.Go(func() {
 			changing.Watch(watching, func() {
 				refresh()

@@ -22,9 +22,11 @@ func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Wri
 		return err
 	}
 	defer stop()
+	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() { cancel(errCancelled) })() // the SDK waits for the requests of a session that it closes
 	writer := &lockedWriter{to: out}
 	reader := &lines{in: bufio.NewReader(in), out: writer}
-	err = server.Run(ctx, transport{&mcp.IOTransport{Reader: io.NopCloser(reader), Writer: writer, MaxLineLength: 2 * maxBody}})
+	err = server.Run(context.WithValue(ctx, cancelKey{}, calls), transport{&mcp.IOTransport{Reader: io.NopCloser(reader), Writer: writer, MaxLineLength: 2 * maxBody}})
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return ctx.Err()
 	}

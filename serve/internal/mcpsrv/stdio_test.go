@@ -2,6 +2,8 @@ package mcpsrv_test
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -21,11 +23,17 @@ type client struct {
 // onLines returns a client that has begun its session.
 func onLines(t *testing.T, w mcpsrv.Tools, version string) *client {
 	t.Helper()
+	return onLinesUntil(t.Context(), t, w, version)
+}
+
+// onLinesUntil returns a client of a server that ends with ctx.
+func onLinesUntil(ctx context.Context, t *testing.T, w mcpsrv.Tools, version string) *client {
+	t.Helper()
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
 	c := &client{t, fromClient, bufio.NewScanner(toClient), make(chan error, 1)}
 	go func() {
-		c.served <- mcpsrv.ServeStdio(t.Context(), mcpsrv.View{Tools: w}, mcpsrv.Options{}, toServer, fromServer)
+		c.served <- mcpsrv.ServeStdio(ctx, mcpsrv.View{Tools: w}, mcpsrv.Options{}, toServer, fromServer)
 		fromServer.Close()
 	}()
 	c.say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + version +
@@ -134,4 +142,44 @@ func TestMCPSecondInitializeIsAnError(t *testing.T) {
 		t.Errorf("then a ping is answered with %s", got)
 	}
 	c.end()
+}
+
+// slowLists are tools of servers that wait in every request, the lists included.
+type slowLists struct{ local }
+
+func (l slowLists) Offers(string) bool { return true }
+
+func (l slowLists) Items(ctx context.Context, method string) []json.RawMessage {
+	_, _ = l.Call(ctx, mcpsrv.Call{})
+	return nil
+}
+
+func (l slowLists) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+	return l.waiting.Call(ctx, c)
+}
+
+// TestMCPStdioEndsItsRequests ends a server while it waits in a request of each kind.
+func TestMCPStdioEndsItsRequests(t *testing.T) {
+	for method, params := range map[string]string{
+		"tools/call": `{"name":"wait","arguments":{}}`, "resources/list": `{}`, "resources/templates/list": `{}`, "prompts/list": `{}`,
+		"resources/read": `{"uri":"a:b"}`, "prompts/get": `{"name":"p"}`,
+	} {
+		t.Run(method, func(t *testing.T) {
+			ctx, end := context.WithCancel(t.Context())
+			l := slowLists{local{newWaiting(), make(chan struct{}), make(chan struct{})}}
+			c := onLinesUntil(ctx, t, l, stateful)
+			c.say(`{"jsonrpc":"2.0","id":2,"method":"` + method + `","params":` + params + `}`)
+			next(t, l.began)
+			end()
+			c.to.Close()
+			if err := next(t, l.ended); err != context.Canceled {
+				t.Errorf("the request ended with %v", err)
+			}
+			for c.from.Scan() {
+			}
+			if err := <-c.served; err != context.Canceled {
+				t.Error(err)
+			}
+		})
+	}
 }
