@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/starling-host/starling/serve/queuetest"
+	"github.com/starling-host/starling/internal/queuetest"
 )
 
 // backlogs measures how fast runs are worked off that lie there when the workers start,

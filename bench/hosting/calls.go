@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/queue"
-	"github.com/starling-host/starling/serve/queuetest"
+	"github.com/starling-host/starling/internal/queuetest"
 )
 
 // callsEndToEnd is a contender's name: what is enqueued is a call of a tool.

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/serve/queue"
-	"github.com/starling-host/starling/serve/queuetest"
+	"github.com/starling-host/starling/internal/queuetest"
 )
 
 // The queues.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
-	"github.com/starling-host/starling/serve/queuetest"
+	"github.com/starling-host/starling/internal/queuetest"
 )
 
 // sealEvery is how often checkpoints are signed here. A host does it after 1000 runs.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/internal/pgtest"
-	"github.com/starling-host/starling/serve/queuetest"
+	"github.com/starling-host/starling/internal/queuetest"
 )
 
 // BenchmarkQueue works runs to their end, on SQLite with FULL durability and on

@@ -13,8 +13,8 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/pgtest"
+	"github.com/starling-host/starling/internal/queuetest"
 	"github.com/starling-host/starling/serve/queue"
-	"github.com/starling-host/starling/serve/queuetest"
 )
 
 func TestMain(m *testing.M) { queuetest.Main(m, connect) }

@@ -227,7 +227,7 @@ func TestImportReadsWhatArchivesHave(t *testing.T) {
 	source := memlog.New()
 	for _, id := range ids {
 		for _, ev := range logtest.Finished(id, 1) {
-			memlog.Adopt(source, ev)
+			source.Adopt(ev)
 		}
 	}
 	text, _ := write(t, source, eventlog.PruneOptions{})
@@ -313,7 +313,7 @@ func TestArchivesAreStrict(t *testing.T) {
 	for name, events := range logtest.Lenient("run") {
 		l := memlog.New()
 		for _, e := range events {
-			memlog.Adopt(l, e)
+			l.Adopt(e)
 		}
 		var b bytes.Buffer
 		if _, err := archive.Write(t.Context(), &b, l, eventlog.PruneOptions{}); !errors.Is(err, eventlog.ErrLogCorrupt) {

@@ -85,7 +85,7 @@ func (l *Log) append(runID string, epoch uint64, ev event.Event, past func(*even
 
 // Adopt adds the next event of a run as another program wrote it, under any run id. It checks
 // nothing and wakes no stream.
-func Adopt(l *Log, ev event.Event) {
+func (l *Log) Adopt(ev event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.runs[ev.RunID]

@@ -12,7 +12,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/memlogtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
@@ -101,7 +100,7 @@ func TestEventViewIsStrict(t *testing.T) {
 	for name, events := range logtest.Lenient("R") {
 		log := store.Memory()
 		for _, ev := range events {
-			memlogtest.Adopt(log, ev)
+			log.Adopt(ev)
 		}
 		if _, err := (eventview.View{Log: log}).Check(t.Context(), "R"); !errors.Is(err, eventlog.ErrLogCorrupt) {
 			t.Errorf("%s: %v", name, err)
@@ -154,7 +153,7 @@ func TestCompareAlignsCalls(t *testing.T) {
 		add := func(p event.Payload) {
 			ev := chain.Next(p)
 			if ev.Seq == 1 {
-				memlogtest.Adopt(log, ev)
+				log.Adopt(ev)
 			} else if err := log.Append(t.Context(), id, ev); err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/memlogtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/step"
@@ -54,7 +53,7 @@ func appendEvent(t testing.TB, log *store.MemoryLog, id string, kind event.Kind,
 		ev.Timestamp += int64(ev.Seq) * 1e6
 	}
 	if ev.Seq == 1 {
-		memlogtest.Adopt(log, ev) // the log may be another program's, and the id any text
+		log.Adopt(ev) // the log may be another program's, and the id any text
 	} else if err := log.Append(t.Context(), id, ev); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/memlogtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/serve/internal/inspect"
 	"github.com/starling-host/starling/serve/tenant"
@@ -38,7 +37,7 @@ func (s *script) at(ms float64, p event.Payload) {
 	s.chain.Clock = s.began + int64(ms*1e6)
 	ev := s.chain.Next(p)
 	if ev.Seq == 1 {
-		memlogtest.Adopt(s.log, ev)
+		s.log.Adopt(ev)
 	} else if err := s.log.Append(s.t.Context(), ev.RunID, ev); err != nil {
 		s.t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/memlogtest"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
@@ -40,7 +39,7 @@ func add(t *testing.T, log *store.MemoryLog, id string, kind event.Kind, payload
 		ev.Seq, ev.PrevHash = run.LastSeq+1, run.Head[:]
 	}
 	if ev.Seq == 1 {
-		memlogtest.Adopt(log, ev) // the log may be another program's, and the id any text
+		log.Adopt(ev) // the log may be another program's, and the id any text
 	} else if err := log.Append(t.Context(), id, ev); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +209,7 @@ func TestAnAssistantSeesWhoseCallIsWhose(t *testing.T) {
 	at := func(ms int64, p event.Payload) {
 		chain.Clock = 1e18 + ms*1e6
 		if ev := chain.Next(p); ev.Seq == 1 {
-			memlogtest.Adopt(log, ev)
+			log.Adopt(ev)
 		} else if err := log.Append(t.Context(), "r", ev); err != nil {
 			t.Fatal(err)
 		}
