@@ -153,7 +153,7 @@ func document(b *work.Budget, from oras.GraphTarget, ref string, asked ...ocispe
 		return d, nil, err
 	}
 	d = ocispec.Descriptor{MediaType: typeOf(text, claimed.MediaType), Digest: digest.FromBytes(text), Size: int64(len(text))}
-	return d, text, compare(ref, "", fact{"true", fmt.Sprint(isDocument(d.MediaType)), "this is not a manifest of the type " + ocispec.MediaTypeImageManifest})
+	return d, text, compare(ref, "", fact{"true", fmt.Sprint(isDocument(d.MediaType)), "this is not a manifest of the type " + ocispec.MediaTypeImageManifest + "%.0s"})
 }
 
 // manifestOf returns the manifest with a tag or digest. An index leads to its first one for a platform.
