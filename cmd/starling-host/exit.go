@@ -179,9 +179,7 @@ func explain(err error) *failure {
 		return &failure{code: exitUsage, message: file.Message(), details: terminal.PrintableLines(file.Excerpt()), hint: file.Hint}
 	case errors.As(err, &schema):
 		f.code, f.message, f.hint = exitUsage, "the input does not match the tool's schema", "show the schema with: starling-host tool describe TOOL"
-		for _, p := range schema.Problems {
-			f.details = append(f.details, "  "+p.String())
-		}
+		f.details = terminal.Indented(strings.Join(schema.Brief(), "\n"))
 	case errors.As(err, &syntax):
 		f.code, f.message = exitUsage, fmt.Sprintf("the input is not JSON: line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
 		if syntax.Pointer != "" {

@@ -213,7 +213,11 @@ func (l *Tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) 
 func (l *Tools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
 	input, err := t.Input(c.Arguments)
 	if err != nil {
-		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, starling.PlainError(err))
+		text := starling.PlainError(err)
+		if mismatch, ok := errors.AsType[*tool.SchemaError](err); ok {
+			text = strings.Join(mismatch.Brief(), "; ")
+		}
+		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, text)
 	}
 	runID := starling.NewRunID()
 	_, remote := t.Definition()

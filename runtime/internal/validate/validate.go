@@ -17,6 +17,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -24,6 +25,8 @@ const (
 	maxSchemaBytes = 64 << 10 // the longest schema of a tool
 	maxSchemaDepth = 48       // of nesting, which is how deep the library recurses
 	maxProblems    = 50       // that are listed of one document
+	maxNamed       = 5        // members that [Error.Brief] names in one problem
+	maxLine        = 1 << 10  // bytes of a place, and of a message, there
 
 	// Bytes of what is kept of a node of a schema, as measured.
 	subschemaBytes = 1280
@@ -162,6 +165,8 @@ type Problem struct {
 	Pointer string // RFC 6901; empty for the document itself
 	Message string
 	Keyword string // the place of the keyword in the schema, as Pointer; that of the schema if it is false
+
+	brief string // in place of Message, if that names many members
 }
 
 // String returns the problem with the place first.
@@ -170,6 +175,18 @@ func (p Problem) String() string {
 		return "(document): " + p.Message
 	}
 	return p.Pointer + ": " + p.Message
+}
+
+// Brief returns the problems for an answer to the sender of the document, each on a short line. It
+// names the first of many members that are not allowed, and says how many more there are. Error does
+// not, because recordings of failed calls have its text.
+func (e *Error) Brief() []string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		p.Pointer, p.Message = display.Clip(p.Pointer, maxLine), display.Clip(cmp.Or(p.brief, p.Message), maxLine)
+		lines[i] = p.String()
+	}
+	return lines
 }
 
 // Error lists the problems, separated by semicolons.
@@ -203,7 +220,12 @@ func collect(err *jsonschema.ValidationError, printer *message.Printer, found *[
 		if unescaped, err := url.PathUnescape(schema); err == nil {
 			schema = unescaped
 		}
-		*found = append(*found, Problem{pointer(err.InstanceLocation), explain(err.ErrorKind, printer), schema + pointer(err.ErrorKind.KeywordPath())})
+		p := Problem{Pointer: pointer(err.InstanceLocation), Message: explain(err.ErrorKind, printer), Keyword: schema + pointer(err.ErrorKind.KeywordPath())}
+		if k, ok := err.ErrorKind.(*kind.AdditionalProperties); ok && len(k.Properties) > maxNamed {
+			first := kind.AdditionalProperties{Properties: k.Properties[:maxNamed]} // explain has sorted them
+			p.brief = fmt.Sprintf("%s, and %d more", first.LocalizedString(printer), len(k.Properties)-maxNamed)
+		}
+		*found = append(*found, p)
 	}
 	for _, cause := range err.Causes {
 		collect(cause, printer, found)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -117,6 +118,40 @@ func TestSchemaBoundsTheListOfProblems(t *testing.T) {
 	last := invalid.Problems[len(invalid.Problems)-1]
 	if len(invalid.Problems) != maxProblems+1 || last.Message != "and 950 more" {
 		t.Errorf("got %d problems, the last %q", len(invalid.Problems), last)
+	}
+}
+
+// TestBriefIsShort makes each text that a document can bring into a problem long, or many. The text
+// for logs keeps all of it.
+func TestBriefIsShort(t *testing.T) {
+	long := strings.Repeat("é", 10_000)
+	var members []string
+	for i := range 500 {
+		members = append(members, fmt.Sprintf(`"%04d%s":1`, i, long[:20]))
+	}
+	for name, tc := range map[string]struct{ schema, doc, brief string }{
+		"many members":        {`{"type":"object","additionalProperties":false}`, "{" + strings.Join(members, ",") + "}", ", and 495 more"},
+		"a long member":       {`{"type":"object","additionalProperties":false}`, `{"` + long + `":1}`, "..."},
+		"under a long member": {`{"type":"object","additionalProperties":{"type":"string"}}`, `{"` + long + `":1}`, "...: got number, want string"},
+		"a long value":        {`{"type":"string","pattern":"^x$"}`, `"` + long + `"`, "..."},
+		"many members below":  {`{"type":"object","additionalProperties":{"additionalProperties":false}}`, `{"a":{` + strings.Join(members, ",") + "}}", ", and 495 more"},
+		"few members":         {`{"type":"object","additionalProperties":false}`, `{"a":1,"b":1}`, "(document): additional properties 'a', 'b' not allowed"},
+	} {
+		s, err := Compile(budget(t), []byte(tc.schema))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		var invalid *Error
+		if err := s.Check([]byte(tc.doc)); !errors.As(err, &invalid) {
+			t.Fatal(name, err)
+		}
+		brief := strings.Join(invalid.Brief(), "; ")
+		if len(brief) > 3*maxLine || !strings.HasSuffix(brief, tc.brief) || !utf8.ValidString(brief) {
+			t.Errorf("%s: %d bytes: %.3000s", name, len(brief), brief)
+		}
+		if len(invalid.Error()) < len(tc.doc)/2 {
+			t.Errorf("%s: the text for logs is %q", name, invalid.Error())
+		}
 	}
 }
 

@@ -518,9 +518,7 @@ func checkInput(t *guest.Tool, input *canon.Doc) error {
 		return badInput.because("%v", err).in("input")
 	}
 	p := badInput.plain().in("input")
-	for _, problem := range schema.Problems {
-		p.Problems = append(p.Problems, problem.String())
-	}
+	p.Problems = schema.Brief()
 	return p
 }
 
