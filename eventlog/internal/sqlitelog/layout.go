@@ -214,6 +214,9 @@ func plain(sql string) string {
 // index can call functions; a plain table of another program can do nothing, if
 // [vetColumns] finds nothing in it. It returns the layout of the file.
 func vet(objects []object) (layout int, err error) {
+	if len(objects) == 0 {
+		return 0, fmt.Errorf("%w: the database is empty", ErrNotLog)
+	}
 	have := make(map[string]string, len(objects))
 	for _, o := range objects {
 		if err := vetObject(o); err != nil {
