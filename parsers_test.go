@@ -360,7 +360,7 @@ var withoutBudget = []reading{
 	{"files of the host itself", "Only the owner of the host can write them, or they are part of the program", `
 		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
 		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve/gateway.Pins.read
-		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines eventlog/seal.Witness.load runtime/config.MustSchema runtime/config.Schema.UnmarshalJSON`},
+		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines eventlog/seal.Witness.load internal/config.MustSchema internal/config.Schema.UnmarshalJSON`},
 	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
 		cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.process.replay host/internal/registry.buildScript
 		host/internal/worker.newFrameReader host/internal/worker.ownSettings host/internal/worker.process.greet

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/serve/tenant"
 )
 

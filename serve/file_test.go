@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/tenant"
 	"github.com/starling-host/starling/spec"

@@ -23,7 +23,7 @@ import (
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/tenant"

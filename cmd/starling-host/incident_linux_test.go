@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/internal/incidenttest"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"

@@ -18,7 +18,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/terminal"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/serve"
 )
 

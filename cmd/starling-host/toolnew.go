@@ -24,7 +24,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 )
 
 const toolNewHelp = `Write the folder of a new tool: a small tool to begin with, a test, a case, a policy, and

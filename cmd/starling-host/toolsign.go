@@ -13,7 +13,7 @@ import (
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/terminal"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 )
 
 const signHelp = `Sign a tool: state with your key that the module is the tool of this name.

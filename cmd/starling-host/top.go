@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"

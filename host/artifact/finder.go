@@ -21,7 +21,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 )
 
 // Finder finds modules by their names. The zero value requires no signatures, pins tags in

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/internal/keyfile"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 )
 
 // LockName is the name of a lock file.

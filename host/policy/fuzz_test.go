@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/egress"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 )
 
 // Version is the version of the dialect.

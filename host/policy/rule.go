@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/egress"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/wasm"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/egress"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
 )

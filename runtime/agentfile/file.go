@@ -19,7 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"

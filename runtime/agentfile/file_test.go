@@ -14,7 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/tool"
 )

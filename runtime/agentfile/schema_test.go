@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/internal/validate"
 	"github.com/starling-host/starling/spec"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/receipt"
-	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/internal/wasm"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/spec"
 )

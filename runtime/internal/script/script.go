@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/spec"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/internal/script"
 	"github.com/starling-host/starling/runtime/internal/validate"
 	"github.com/starling-host/starling/runtime/provider"

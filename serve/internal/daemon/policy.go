@@ -18,7 +18,7 @@ import (
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"

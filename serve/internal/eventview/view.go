@@ -11,7 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/receipt"
-	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/sandbox"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/serve/internal/eventview"
 )

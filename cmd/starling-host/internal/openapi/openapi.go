@@ -14,7 +14,7 @@ import (
 
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 )
 
 // Bounds on the schemas of a module. Earlier hosts take 5,000 subschemas together, and all hosts 64 KiB

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/eventlog/search"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/eventlog/store"
 )
 

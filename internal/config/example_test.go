@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/starling-host/starling/runtime/config"
+	"github.com/starling-host/starling/internal/config"
 )
 
 // A file is what its schema says. What is wrong is said with its place.
