@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
@@ -16,20 +16,20 @@ import (
 
 // follow prints the progress of a run, and then its result.
 func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events <-chan agent.AgentEvent, f agentFlags) error {
-	p := &agentPrinter{app: a, flags: f, stream: a.stdout.Terminal && !a.asJSON}
+	p := &view.Progress{Out: a.stdout, Err: a.stderr, Stream: a.stdout.Terminal && !a.asJSON}
 	var done agent.Done
 	for ev := range events {
 		if d, ok := ev.(agent.Done); ok {
 			done = d
 			continue
 		}
-		p.print(ev)
+		p.Print(ev)
 	}
-	p.line()
+	p.Line()
 	if done.Result == nil {
 		return stayedOpen(runID, done.Err, f)
 	}
-	if err := p.end(ctx, db, done.Result); err != nil {
+	if err := a.agentEnd(ctx, db, p, done.Result, f); err != nil {
 		return err
 	}
 	return agentOutcome(done.Result, done.Err)
@@ -52,89 +52,19 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 	return &out
 }
 
-// agentPrinter prints a run. The texts of the model and of tools are hostile.
-type agentPrinter struct {
-	*app
-	flags  agentFlags
-	stream bool // text goes to standard output as it comes
-	open   bool // the cursor is behind text that has no line break yet
-}
-
-// mostShown bounds what a line shows of arguments and results, in bytes.
-const mostShown = 200
-
-func (p *agentPrinter) print(ev agent.AgentEvent) {
-	switch ev := ev.(type) {
-	case agent.TextDelta:
-		p.text(ev.Text)
-	case agent.Restarted:
-		p.line()
-		p.stderr.Printf("retrying the request to the model\n")
-	case agent.ToolCallStarted:
-		p.line()
-		p.call("-> " + ev.Tool + " " + shown(string(ev.Args)) + attempt(ev.Attempt))
-	case agent.ToolCallEnded:
-		p.line()
-		if ev.Err != nil {
-			p.call("<- " + ev.Tool + " failed: " + shown(ev.Err.Error()))
-		} else {
-			p.call("<- " + ev.Tool + " " + shown(string(ev.Result)))
-		}
-	}
-}
-
-// text prints a piece of the model's answer.
-func (p *agentPrinter) text(text string) {
-	if !p.stream || text == "" {
-		return
-	}
-	fmt.Fprint(p.stdout.Lines(), strings.NewReplacer("\r\n", "\n", "\t", "    ").Replace(text))
-	p.open = !strings.HasSuffix(text, "\n")
-}
-
-// call prints a line about a call, or about the run.
-func (p *agentPrinter) call(text string) {
-	for i, line := range p.stderr.Wrap(text, 3) {
-		p.stderr.Printf("%*s%s\n", 3*min(i, 1), "", line)
-	}
-}
-
-// line ends a line of text that is open.
-func (p *agentPrinter) line() {
-	if p.open {
-		p.stdout.Printf("\n")
-	}
-	p.open = false
-}
-
-func attempt(n int) string {
-	if n > 1 {
-		return fmt.Sprintf(" (attempt %d)", n)
-	}
-	return ""
-}
-
-// shown is a text on one line, shortened.
-func shown(text string) string {
-	if len(text) <= mostShown {
-		return text
-	}
-	return strings.ToValidUTF8(text[:mostShown], "") + fmt.Sprintf("... (%s)", display.Plural(len(text), "byte"))
-}
-
 // agentDocument is the output of "agent run -o json" and "agent resume -o json".
 type agentDocument struct {
 	span.Document
 	Database string `json:"database"`
 }
 
-// end prints the result of the run.
-func (p *agentPrinter) end(ctx context.Context, db *starling.DB, r *agent.Result) error {
-	p.call(fmt.Sprintf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s",
+// agentEnd prints the result of a run.
+func (a *app) agentEnd(ctx context.Context, db *starling.DB, p *view.Progress, r *agent.Result, f agentFlags) error {
+	p.Note(fmt.Sprintf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s",
 		display.Plural(r.TurnCount, "turn"), display.Plural(r.ToolCallCount, "tool call"), display.Digits(uint64(r.InputTokens)), display.Digits(uint64(r.OutputTokens)),
-		dollars(r.TotalCostUSD), display.Digits(r.Meter.Fuel), display.Duration(r.Duration)))
-	p.stderr.Printf("replay: %s\n", display.Command("starling-host replay", named(p.flags.database), r.RunID))
-	if p.asJSON {
+		display.Dollars(r.TotalCostUSD), display.Digits(r.Meter.Fuel), display.Duration(r.Duration)))
+	a.stderr.Printf("replay: %s\n", display.Command("starling-host replay", named(f.database), r.RunID))
+	if a.asJSON {
 		ctx = context.WithoutCancel(ctx) // the run has ended, even if that was why
 		log, err := db.Log(ctx)
 		if err != nil {
@@ -148,22 +78,13 @@ func (p *agentPrinter) end(ctx context.Context, db *starling.DB, r *agent.Result
 		if err != nil {
 			return err
 		}
-		return p.writeValue(agentDocument{doc, named(p.flags.database)})
+		return a.writeValue(agentDocument{doc, named(f.database)})
 	}
-	if p.stream || r.FinalText == "" && r.TerminalKind != event.KindRunCompleted {
+	if p.Stream || r.FinalText == "" && r.TerminalKind != event.KindRunCompleted {
 		return nil
 	}
-	_, err := fmt.Fprintln(p.stdout.Exact(), r.FinalText)
+	_, err := fmt.Fprintln(a.stdout.Exact(), r.FinalText)
 	return err
-}
-
-// dollars is an amount with as many digits as small ones need.
-func dollars(usd float64) string {
-	text := fmt.Sprintf("%.6f", usd)
-	for strings.HasSuffix(text, "0") && len(text) > len("0.00") {
-		text = strings.TrimSuffix(text, "0")
-	}
-	return text
 }
 
 // agentOutcome returns how the program ends after a run that ended with err, nil if

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
@@ -111,7 +112,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"run":                      starling.Run{},
 		"replay":                   agent.ReplayDocument{},
 		"validate":                 checkedDocument{},
-		"runs":                     runsDocument{},
+		"runs":                     view.Runs{},
 		"seal":                     sealedDocument{},
 		"verify":                   seal.ReportDocument{},
 		"verify a bundle":          starling.BundleDocument{},
@@ -136,7 +137,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"secret list":              secretsDocument{},
 		"queue":                    queue.Overview{},
 		"hosts":                    queue.HostList{},
-		"top":                      topDocument{},
+		"top":                      view.Top{},
 		"policy test":              policy.RefusalDocument{},
 		"policy check":             acceptedDocument{},
 		"policy explain":           policy.Explanation{},

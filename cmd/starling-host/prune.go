@@ -170,7 +170,7 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 	report, err := eventlog.PruneInSteps(ctx, log, o)
 	doc := pruneDocument{Runs: report.Runs, Events: report.Events, DryRun: o.DryRun}
 	if !o.Before.IsZero() {
-		doc.Before = o.Before.UTC().Format(timeLayout)
+		doc.Before = display.Time(o.Before)
 	}
 	if err == nil && f.confirm {
 		err = a.collect(ctx, log, &doc)

@@ -1,18 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/queue"
 )
@@ -132,9 +128,9 @@ func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
 		return err
 	}
 	return a.emit(doc, func() {
-		a.printTenants(doc.Tenants)
+		view.Tenants(a.stdout, doc.Tenants)
 		a.stdout.Printf("\n")
-		terminal.Table(a.stdout, doc.Items, a.narrowError, a.jobColumns(time.Now())...)
+		view.Jobs(a.stdout, doc.Items)
 		if doc.Next > 0 {
 			a.stderr.Printf("there are more; for the next page: --after %d\n", doc.Next)
 		}
@@ -144,81 +140,6 @@ func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
 // noQueue says so of a database that no host has used.
 func (a *app) noQueue(where string) error {
 	return a.stderr.Printf("%s has no queue: no host has used it\n", named(where))
-}
-
-// printTenants prints how many jobs tenants have.
-func (a *app) printTenants(tenants []queue.Stats) {
-	now := time.Now()
-	rows := [][]string{}
-	for _, t := range tenants {
-		rows = append(rows, []string{t.Tenant, strconv.Itoa(t.Waiting), strconv.Itoa(t.Sleeping), strconv.Itoa(t.Running), a.at(t.Oldest, now), map[bool]string{true: "suspended"}[t.Paused]})
-	}
-	columns := terminal.Columns("TENANT", ">WAITING", ">SLEEPING", ">RUNNING", "OLDEST", "")
-	columns[5].Leave = 1
-	terminal.Table(a.stdout, rows, nil, columns...)
-}
-
-// jobColumns are the columns of jobs.
-func (a *app) jobColumns(now time.Time) []terminal.Column[queue.Status] {
-	type job = queue.Status
-	columns := []terminal.Column[job]{
-		{Title: "RUN", Text: func(j job) string { return j.RunID }},
-		{Title: "STATE", Text: func(j job) string { return string(j.State) }},
-		{Title: "ATTEMPT", Text: func(j job) string { return j.Attempts() }, Leave: 1},
-		{Title: "WHEN", Text: func(j job) string {
-			if !j.Until.IsZero() {
-				return "until " + a.at(j.Until, now)
-			}
-			return "since " + a.at(cmp.Or(j.Since, j.Enqueued), now)
-		}},
-		{Title: "HOST", Text: func(j job) string { return j.Host }, Least: 8},
-	}
-	if !a.narrow() {
-		columns = append(columns, terminal.Column[job]{Title: "LAST ERROR", Text: job.Why, Least: 24})
-	}
-	return columns
-}
-
-// narrowError is the last error of a job, where it has no column.
-func (a *app) narrowError(j queue.Status) string {
-	if !a.narrow() {
-		return ""
-	}
-	return display.Shorten(display.Printable(j.Why()), a.stdout.Width()-2)
-}
-
-// narrow reports whether standard output is a terminal without room for whole times.
-func (a *app) narrow() bool {
-	return a.stdout.Terminal && a.stdout.Width() > 0 && a.stdout.Width() < wideTerminal
-}
-
-// A terminal of fewer characters shows how long ago things were.
-const wideTerminal = 120
-
-// at writes a time as tables have it: whole, or how far it is from now on a narrow terminal.
-func (a *app) at(t, now time.Time) string {
-	switch {
-	case t.IsZero():
-		return ""
-	case !a.narrow():
-		return formatTime(t.UnixNano())
-	case t.After(now):
-		return "in " + age(t.Sub(now))
-	}
-	return age(now.Sub(t)) + " ago"
-}
-
-// age writes a duration in four characters.
-func age(d time.Duration) string {
-	for _, unit := range []struct {
-		name string
-		d    time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
-		if d >= 2*unit.d {
-			return fmt.Sprintf("%d%s", d/unit.d, unit.name)
-		}
-	}
-	return fmt.Sprintf("%ds", max(d/time.Second, 0))
 }
 
 func (a *app) listHosts(ctx context.Context, where string) error {
@@ -236,22 +157,9 @@ func (a *app) listHosts(ctx context.Context, where string) error {
 		if none {
 			a.noQueue(where)
 		} else {
-			a.printHosts(doc.Items)
+			view.Hosts(a.stdout, doc.Items)
 		}
 	})
-}
-
-func (a *app) printHosts(hosts []queue.Host) {
-	now := time.Now()
-	type host = queue.Host
-	terminal.Table(a.stdout, hosts, nil,
-		terminal.Column[host]{Title: "HOST", Text: func(h host) string { return h.Name }, Least: 8},
-		terminal.Column[host]{Title: "STATE", Text: func(h host) string { return h.State }},
-		terminal.Column[host]{Title: "RUNS", Right: true, Text: func(h host) string { return strconv.Itoa(h.Running) }},
-		terminal.Column[host]{Title: "BEGAN", Text: func(h host) string { return a.at(h.Began, now) }, Leave: 1},
-		terminal.Column[host]{Title: "SEEN", Text: func(h host) string { return a.at(h.Seen, now) }},
-		terminal.Column[host]{Title: "ID", Text: func(h host) string { return h.ID }},
-		terminal.Column[host]{Title: "VERSION", Text: func(h host) string { return h.Version }, Least: 8})
 }
 
 // steerCommand is a command that changes something of a run or of a host, its second

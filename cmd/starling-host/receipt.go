@@ -6,15 +6,14 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/display"
-	"github.com/starling-host/starling/internal/terminal"
 )
 
 const receiptHelp = `Print a signed receipt of each call of a run, one JSON document a line: which tool,
@@ -133,48 +132,10 @@ func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Polic
 		}
 		return a.emit(v.Document(), func() {
 			if v.Invalid != nil {
-				a.printInvalid(v.Invalid)
+				view.Invalid(a.stdout, v.Invalid)
 			} else {
-				a.printReceipt(v.Checked)
+				view.Receipt(a.stdout, v.Checked)
 			}
 		})
 	}), silent(code))
-}
-
-func (a *app) printReceipt(c receipt.Checked) {
-	p := c.Statement.Predicate
-	a.stdout.Printf("%s: %s\n", terminal.Good.Of("valid"), c.Statement)
-	line := func(name, text string) {
-		if text != "" {
-			a.stdout.Printf("  %-11s %s\n", name, text)
-		}
-	}
-	digest := p.Tool.Digest["blake3"]
-	line("tool", fmt.Sprintf("%s %s", p.Tool.Name, cmp.Or(digest, p.Tool.Source)))
-	if p.Caller != nil {
-		line("caller", p.Caller.String())
-	}
-	if p.Policy != nil {
-		line("policy", cmp.Or(p.Policy.Decision, "held"))
-	}
-	line("time", p.ScheduledAt+" to "+cmp.Or(p.CompletedAt, "?"))
-	for _, s := range c.Statement.Subject {
-		line(s.Name, "sha256 "+s.Digest["sha256"])
-	}
-	if c.SignedBy == "" {
-		a.stdout.Printf("  signed by   %s\n", terminal.Middle.Of("not checked: no key was given"))
-	} else {
-		a.stdout.Printf("  signed by   %s\n", terminal.Good.Of(c.SignedBy))
-	}
-	notProven := []string{"that the result is true: it was recorded as received"}
-	if p.Evidence == receipt.Reexecutable {
-		notProven = []string{"that the result follows; to check, verify a bundle of the run, which executes it"}
-	}
-	if c.Checkpoint != nil {
-		line("checkpoint", fmt.Sprintf("%s, tree size %d, root %s", c.Checkpoint.Origin, c.Checkpoint.Leaves, c.Checkpoint.Root))
-		a.printSignatures(c.Signatures)
-	} else {
-		notProven = append(notProven, "that the run is in a log; to check, print the receipt again after the next seal")
-	}
-	a.printNotProven(c.SignedBy != "", notProven...)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/host/guest"
@@ -241,7 +242,7 @@ func (a *app) explainVerdict(v starling.Verdict) {
 	case v.Refused != nil:
 		a.stdout.Printf("%s: run %s: %s\n", terminal.Middle.Of("not replayed"), v.RunID, refusalOf(v).message)
 	case v.Divergence != nil:
-		writeDivergence(a.stdout, v.Divergence, v.Events)
+		view.Divergence(a.stdout, v.Divergence, v.Events)
 	default:
 		verdict, rest, _ := strings.Cut(v.String(), ":")
 		a.stdout.Printf("%s:%s\n", terminal.StatusStyle(verdict).Of(verdict), rest)
@@ -341,34 +342,4 @@ func (t *tally) String() string {
 		}
 	}
 	return fmt.Sprintf("%s: %s", display.Plural(t.runs, "run"), strings.Join(parts, ", "))
-}
-
-// writeDivergence explains where a replay left its recording:
-//
-//	diverged at event 4 of 7 (SideEffectRecorded), run 01J...
-//	  class     payload
-//	  field     request
-//	  expected  GET http://127.0.0.1/customers/41
-//	  got       GET http://127.0.0.1/customers/42
-//	                                          ^
-func writeDivergence(w *terminal.Printer, d *agent.Divergence, events int) {
-	w.Printf("%s at event %d of %d (%s), run %s\n", terminal.Bad.Of("diverged"), d.Seq, events, agent.KindName(d.ExpectedKind), d.RunID)
-	w.Printf("  class     %s\n", d.Class)
-	if d.Kind != d.ExpectedKind {
-		w.Printf("  kind      expected %s, got %s\n", agent.KindName(d.ExpectedKind), agent.KindName(d.Kind))
-	}
-	if d.Field != "" {
-		w.Printf("  field     %s\n", display.ASCII(d.Field))
-	}
-	if d.Reason != "" {
-		w.Printf("  reason    %s\n", d.Reason)
-	}
-	if d.Expected == "" && d.Got == "" {
-		return
-	}
-	expected, got, caret := display.AroundDifference(d.Expected, d.Got)
-	w.Printf("  expected  %s\n  got       %s\n", expected, got)
-	if caret >= 0 {
-		w.Printf("            %s^\n", strings.Repeat(" ", caret))
-	}
 }

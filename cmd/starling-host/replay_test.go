@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
@@ -49,7 +50,7 @@ func TestReplayDivergenceText(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var b strings.Builder
-			writeDivergence(terminal.New(&b), &c.d, 7)
+			view.Divergence(terminal.New(&b), &c.d, 7)
 			if d := cmp.Diff(c.want, b.String()); d != "" {
 				t.Error(d)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/sandbox"
@@ -255,7 +256,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		if failed != nil {
 			return cmp.Or(err, error(&failure{code: exitFailed, message: "the run is recorded, but not sealed: " + starling.PlainError(failed)}))
 		}
-		a.stderr.Printf("sealed: %s, root %s\n", leavesOf(sealed.Checkpoint, sealed.Removed), sealed.Checkpoint.Root)
+		a.stderr.Printf("sealed: %s, root %s\n", view.Leaves(sealed.Checkpoint, sealed.Removed), sealed.Checkpoint.Root)
 	}
 	return err
 }

@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/display"
@@ -125,26 +125,6 @@ type refusedDocument struct {
 	Error string `json:"error"`
 }
 
-// printRemovals prints the newest removals.
-func (a *app) printRemovals(all []seal.Removal) {
-	if earlier := len(all) - mostProblems; earlier > 0 {
-		a.stdout.Printf("  removed     %d earlier ones\n", earlier)
-		all = all[earlier:]
-	}
-	for _, r := range all {
-		a.stdout.Printf("  removed     %s, %s UTC by %s: %s\n", r.RunID, r.At.UTC().Format(time.DateTime), cmp.Or(r.By, "?"), cmp.Or(r.Why, "no reason given"))
-	}
-}
-
-// leavesOf describes the leaves of a log.
-func leavesOf(c seal.Checkpoint, removed int64) string {
-	what := display.Plural(uint64(c.Leaves-removed), "run")
-	if removed > 0 {
-		what += " and " + display.Plural(uint64(removed), "removal")
-	}
-	return what
-}
-
 func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	key, err := seal.ReadKey(f.key)
 	if err != nil {
@@ -198,15 +178,15 @@ func (a *app) printSealed(doc sealedDocument, c seal.Checkpoint, where string) {
 	if !doc.New {
 		what = "sealed already"
 	}
-	a.stdout.Printf("%s: %s, root %s\n", terminal.Good.Of(what), leavesOf(c, doc.Removed), c.Root)
-	a.printRemovals(doc.Removals)
+	a.stdout.Printf("%s: %s, root %s\n", terminal.Good.Of(what), view.Leaves(c, doc.Removed), c.Root)
+	view.Removals(a.stdout, doc.Removals)
 	signed := doc.Signed // by the key of the log, its earlier one, and witnesses
 	if n := strings.Count(signed, "\n— ") - strings.Count(signed, "\n— "+c.Origin+" "); n > 0 {
 		a.stdout.Printf("cosigned by %s\n", display.Plural(n, "witness"))
 	}
 	a.stdout.Printf("log %s\n", doc.VKey)
 	for i, r := range doc.Refused {
-		if i == mostProblems {
+		if i == view.MostProblems {
 			a.stdout.Printf("not sealed: %d more\n", len(doc.Refused)-i)
 			break
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -144,7 +145,7 @@ func (a *app) listSecrets(ctx context.Context, t tenants, id string) error {
 	}
 	doc := secretsDocument{Secrets: []secretDocument{}}
 	for _, s := range list {
-		doc.Secrets = append(doc.Secrets, secretDocument{Name: s.Name, Audience: s.Audience, Place: string(s.Place), UpdatedAt: formatTime(s.Updated.UnixNano())})
+		doc.Secrets = append(doc.Secrets, secretDocument{Name: s.Name, Audience: s.Audience, Place: string(s.Place), UpdatedAt: display.Time(s.Updated)})
 	}
 	return a.emit(doc, func() {
 		for _, s := range doc.Secrets {

@@ -342,12 +342,12 @@ func (a *app) listTenants(ctx context.Context, t tenants) error {
 		if err != nil {
 			return err
 		}
-		line := tenantDocument{ID: one.ID, Name: one.Name, State: tenantState(one), CreatedAt: formatTime(one.Created.UnixNano()),
+		line := tenantDocument{ID: one.ID, Name: one.Name, State: tenantState(one), CreatedAt: display.Time(one.Created),
 			Weight: one.Weight, Limits: one.Limits.Or(tenant.DefaultLimits()), Keys: []tenantKeyDocument{}}
 		for _, k := range keys {
-			key := tenantKeyDocument{ID: k.ID, Label: k.Label, CreatedAt: formatTime(k.Created.UnixNano()), Valid: k.Valid(now)}
+			key := tenantKeyDocument{ID: k.ID, Label: k.Label, CreatedAt: display.Time(k.Created), Valid: k.Valid(now)}
 			if !k.Expires.IsZero() {
-				key.ExpiresAt = formatTime(k.Expires.UnixNano())
+				key.ExpiresAt = display.Time(k.Expires)
 			}
 			line.Keys = append(line.Keys, key)
 		}

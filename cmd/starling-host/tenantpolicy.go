@@ -102,7 +102,7 @@ func (a *app) listTenantPolicies(ctx context.Context, t tenants, id string) erro
 				digest = parsed.Digest().String()
 			}
 		}
-		rows = append(rows, []string{strconv.Itoa(p.Version), formatTime(p.Created.UnixNano()), policyOwner(p), digest})
+		rows = append(rows, []string{strconv.Itoa(p.Version), display.Time(p.Created), policyOwner(p), digest})
 	}
 	a.table(rows, "VERSION", "SINCE", "STATE", "DIGEST")
 	return nil
@@ -125,7 +125,7 @@ func (a *app) showTenantPolicy(ctx context.Context, t tenants, id string, versio
 	if version == 0 && p.Text == "" {
 		return noTenantPolicy(id)
 	}
-	a.stderr.Printf("version %d, %s, %s\n", p.Version, formatTime(p.Created.UnixNano()), policyOwner(p))
+	a.stderr.Printf("version %d, %s, %s\n", p.Version, display.Time(p.Created), policyOwner(p))
 	_, err = io.WriteString(a.stdout.Exact(), p.Text)
 	return err
 }
@@ -180,7 +180,7 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 		}
 		var rows [][]string
 		for _, m := range list {
-			rows = append(rows, []string{m.Name, strconv.FormatBool(m.Trusted), display.Size(uint64(m.Size)), formatTime(m.Uploaded.UnixNano()), m.Digest.String()})
+			rows = append(rows, []string{m.Name, strconv.FormatBool(m.Trusted), display.Size(uint64(m.Size)), display.Time(m.Uploaded), m.Digest.String()})
 		}
 		a.table(rows, "NAME", "TRUSTED", ">SIZE", "UPLOADED", "DIGEST")
 		return nil

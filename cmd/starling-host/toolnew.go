@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/openapi"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	guestsdk "github.com/starling-host/starling/guest-sdk"
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/display"
@@ -245,7 +246,7 @@ func (a *app) toolBuild(ctx context.Context, ref, out string) error {
 	if n := len(doc.Imports) - len(imports); n > 0 {
 		imports = append(imports, fmt.Sprintf("%d of WASI", n))
 	}
-	a.stdout.Printf("imports  %s\n", listOr(imports, "none"))
+	a.stdout.Printf("imports  %s\n", view.ListOr(imports, "none"))
 	for _, t := range doc.Tools {
 		first, _, _ := strings.Cut(t.Description, "\n")
 		a.stdout.Printf("tool     %s: %s\n", t.Name, display.Shorten(display.Printable(first), 100))

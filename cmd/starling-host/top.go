@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -12,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/search"
-	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/queue"
@@ -45,22 +44,6 @@ const (
 	topEvery  = 2 * time.Second
 	topJobs   = 100
 )
-
-// topDocument is the output of "top -o json".
-type topDocument struct {
-	Hosts   []queue.Host    `json:"hosts"`
-	Tenants []queue.Stats   `json:"tenants"`
-	Jobs    []topJob        `json:"jobs"`
-	Started int             `json:"started"`
-	Failed  int             `json:"failed"`
-	Reasons []search.Reason `json:"reasons"`
-}
-
-type topJob struct {
-	Tool string `json:"tool,omitempty"`
-	Fuel uint64 `json:"fuel,omitempty"`
-	queue.Status
-}
 
 func (a *app) top(ctx context.Context, log database, where string) error {
 	q, err := serve.OpenJobs(ctx, log)
@@ -99,9 +82,9 @@ func (a *app) top(ctx context.Context, log database, where string) error {
 		case err != nil:
 			return err
 		case keys == nil:
-			return a.emit(doc, func() { a.printTop(doc) })
+			return a.emit(doc, func() { doc.Print(a.stdout, topPeriod) })
 		}
-		a.refresh(func(a *app) { a.printTop(doc) })
+		a.refresh(func(a *app) { doc.Print(a.stdout, topPeriod) })
 		select {
 		case key := <-keys:
 			if key == 'q' || key == 3 || key == 4 { // Ctrl-C and Ctrl-D, which a raw terminal passes on
@@ -118,7 +101,7 @@ func (a *app) top(ctx context.Context, log database, where string) error {
 }
 
 // lookAtHosts reads what top shows.
-func (a *app) lookAtHosts(ctx context.Context, log database, q *serve.Jobs) (doc topDocument, err error) {
+func (a *app) lookAtHosts(ctx context.Context, log database, q *serve.Jobs) (doc view.Top, err error) {
 	hosts, err := q.HostList(ctx)
 	if err != nil {
 		return doc, err
@@ -127,10 +110,10 @@ func (a *app) lookAtHosts(ctx context.Context, log database, q *serve.Jobs) (doc
 	if err != nil {
 		return doc, err
 	}
-	doc = topDocument{Hosts: hosts.Items, Tenants: load.Tenants, Jobs: []topJob{}}
+	doc = view.Top{Hosts: hosts.Items, Tenants: load.Tenants, Jobs: []view.TopJob{}}
 	for _, job := range load.Items {
 		run := search.Read(ctx, log, eventlog.RunSummary{RunID: job.RunID})
-		doc.Jobs = append(doc.Jobs, topJob{run.Name(), run.Meter.Fuel, job})
+		doc.Jobs = append(doc.Jobs, view.TopJob{Tool: run.Name(), Fuel: run.Meter.Fuel, Status: job})
 	}
 	query, err := search.Parse("since:"+topPeriod.String(), time.Now())
 	if err != nil {
@@ -152,25 +135,4 @@ func (a *app) refresh(print func(*app)) {
 	lines := strings.SplitAfter(strings.TrimSuffix(screen.String(), "\n"), "\n")
 	text := strings.Join(lines[:min(len(lines), max(height-1, 1))], "")
 	_, _ = a.stdout.Raw().Write([]byte("\x1b[H\x1b[2J" + strings.ReplaceAll(text, "\n", "\r\n")))
-}
-
-func (a *app) printTop(doc topDocument) {
-	now := time.Now()
-	a.stdout.Printf("%s; in the last %s %s started and %d failed\n\n", formatTime(now.UnixNano()), age(topPeriod), display.Plural(doc.Started, "run"), doc.Failed)
-	for _, r := range doc.Reasons[:min(len(doc.Reasons), 3)] {
-		a.stdout.Printf("%5d  %s\n", r.Runs, terminal.Bad.Of(display.Shorten(display.Printable(strings.TrimPrefix(r.Tool+": "+r.Text, ": ")), cmp.Or(max(a.stdout.Width()-7, 0), maxReason))))
-	}
-	if len(doc.Reasons) > 0 {
-		a.stdout.Printf("\n")
-	}
-	a.printHosts(doc.Hosts)
-	a.stdout.Printf("\n")
-	a.printTenants(doc.Tenants)
-	a.stdout.Printf("\n")
-	columns := []terminal.Column[topJob]{{Title: "TOOL", Text: func(j topJob) string { return j.Tool }, Least: 10}}
-	for _, c := range a.jobColumns(now) {
-		columns = append(columns, terminal.Column[topJob]{Title: c.Title, Text: func(j topJob) string { return c.Text(j.Status) }, Leave: c.Leave, Least: c.Least})
-	}
-	columns = append(columns, terminal.Column[topJob]{Title: "FUEL", Right: true, Zero: "0", Leave: 2, Text: func(j topJob) string { return display.Fuel(j.Fuel) }})
-	terminal.Table(a.stdout, doc.Jobs, func(j topJob) string { return a.narrowError(j.Status) }, columns...)
 }

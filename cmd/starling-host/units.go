@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -17,14 +18,6 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/config"
 )
-
-// formatTime writes nanoseconds since 1970 as UTC with milliseconds.
-func formatTime(unixNano int64) string {
-	return time.Unix(0, unixNano).UTC().Format(timeLayout)
-}
-
-// timeLayout is how times are printed, in UTC.
-const timeLayout = "2006-01-02T15:04:05.000Z"
 
 // flagValue is the value of a flag that is more than a text.
 type flagValue struct {

@@ -58,7 +58,7 @@ func TestFormat(t *testing.T) {
 		display.Digits(1234567):                          "1,234,567",
 		display.Plural(1, "event"):                       "1 event",
 		display.Plural(0, "event"):                       "0 events",
-		formatTime(1_700_000_000_123e6):                  "2023-11-14T22:13:20.123Z",
+		display.Time(time.UnixMilli(1_700_000_000_123)):  "2023-11-14T22:13:20.123Z",
 		display.Duration(12_345_678):                     "12.3ms",
 		display.Duration(90 * time.Second):               "1m30s",
 		display.Duration(1234 * time.Microsecond * 1000): "1.234s",

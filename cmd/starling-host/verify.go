@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/display"
@@ -163,70 +163,12 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	if doc.Verdict != "valid" {
 		code = exitInvalid
 	}
-	return cmp.Or(a.emit(doc, func() { a.printSealReport(r, where) }), silent(code))
-}
-
-// mostProblems is how many problems are printed.
-const mostProblems = 20
-
-func (a *app) printSealReport(r seal.Report, where string) {
-	runs := r.Newest.Leaves - int64(len(r.Removals))
-	switch r.Verdict() {
-	case "invalid":
-		a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), display.Plural(len(r.Problems), "problem"))
-	case "unexplained":
-		a.stdout.Printf("%s: %s sealed, %d missing without a recorded removal\n", terminal.Bad.Of("unexplained"), display.Plural(uint64(runs), "run"), len(r.Unexplained))
-	default:
-		a.stdout.Printf("%s: %s as sealed\n", terminal.Good.Of("valid"), display.Plural(uint64(r.Present), "run"))
-	}
-	for i, p := range append(slices.Clone(r.Problems), r.Unexplained...) {
-		if i == mostProblems {
-			a.stdout.Printf("  and %d more\n", len(r.Problems)+len(r.Unexplained)-i)
-			break
+	return cmp.Or(a.emit(doc, func() {
+		view.SealReport(a.stdout, r, where)
+		if r.Unsealed > 0 || len(r.Unexplained) > 0 {
+			a.hint(display.Command("starling-host seal --key seal.key", named(where)))
 		}
-		a.stdout.Printf("  %s\n", p)
-	}
-	a.stdout.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
-	a.stdout.Printf("  log         %s\n", r.Newest.Origin)
-	a.stdout.Printf("  checkpoint  %s, root %s\n", leavesOf(r.Newest, int64(len(r.Removals))), r.Newest.Root)
-	if !r.Signed.IsZero() {
-		a.stdout.Printf("              %s UTC, time claimed by the database; %s, consistent\n", r.Signed.UTC().Format(time.DateTime), display.Plural(r.Checkpoints, "checkpoint"))
-	}
-	a.printSignatures(r.Signatures)
-	a.stdout.Printf("  runs        %d as sealed, %d removed; %d not sealed, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
-	a.printRemovals(r.Removals)
-	a.printNotProven(len(r.Signatures) > 0, "that the tools did what is recorded; to check, run "+display.Command("starling-host replay --all", named(where)),
-		"that no run was left out before it was sealed")
-	if r.Unsealed > 0 || len(r.Unexplained) > 0 {
-		a.hint(display.Command("starling-host seal --key seal.key", named(where)))
-	}
-}
-
-func (a *app) printSignatures(all []seal.Signature) {
-	if len(all) == 0 {
-		a.stdout.Printf("  signed by   %s\n", terminal.Middle.Of("not checked: no key was given"))
-	}
-	for _, s := range all {
-		if s.Witness {
-			a.stdout.Printf("  witness     %s, %s UTC\n", s.Key, s.Time.Format(time.DateTime))
-			continue
-		}
-		a.stdout.Printf("  signed by   %s\n", terminal.Good.Of(s.VKey))
-		if s.AnyLog {
-			a.stdout.Printf("              %s\n", terminal.Middle.Of("this key accepts any of its logs; to accept only this one, pass the key above with --key"))
-		}
-	}
-}
-
-// printNotProven prints the limits of a verification.
-func (a *app) printNotProven(trusted bool, more ...string) {
-	a.stdout.Printf("\n%s\n", terminal.Strong.Of("Not proven"))
-	if !trusted {
-		more = append([]string{"who sealed it; to check, pass the public key with --key"}, more...)
-	}
-	for _, line := range append(more, "that the clock of the host was right, and that servers and models told the truth") {
-		a.stdout.Printf("  %s\n", line)
-	}
+	}), silent(code))
 }
 
 func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy, f verifyFlags) error {
@@ -258,9 +200,9 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 	}
 	err = a.emit(v.Document(), func() {
 		if v.Invalid != nil {
-			a.printInvalid(v.Invalid)
+			view.Invalid(a.stdout, v.Invalid)
 		} else {
-			a.printBundle(v, len(file), time.Since(started), f)
+			view.Bundle(a.stdout, v, len(file), time.Since(started), func(run starling.Verdict) string { return refusalOf(run).message })
 		}
 	})
 	code := exitOK
@@ -271,68 +213,6 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 		code = worse(code, verdictCode(run))
 	}
 	return cmp.Or(err, silent(code))
-}
-
-func (a *app) printBundle(v starling.BundleVerdict, size int, took time.Duration, f verifyFlags) {
-	doc := v.Document()
-	events, encrypted := uint64(0), 0
-	for _, run := range v.Certificate.Runs {
-		events += run.Events
-		if run.Encrypted {
-			encrypted++
-		}
-	}
-	what := fmt.Sprintf("%s, %s, %s; %s in %s", display.Plural(len(v.Certificate.Runs), "run"), display.Plural(events, "event"),
-		display.Plural(len(v.Certificate.Modules), "module"), display.Size(uint64(size)), display.Duration(took))
-	a.stdout.Printf("%s: %s\n\n", terminal.StatusStyle(doc.Verdict).Of(strings.ReplaceAll(doc.Verdict, "_", " ")), what)
-	for i, run := range v.Certificate.Runs {
-		verdict := "not executed"
-		if i < len(v.Runs) {
-			if verdict = v.Runs[i].String(); v.Runs[i].Refused != nil {
-				verdict = strings.ReplaceAll(doc.Replays[i].Verdict, "_", " ") + ": " + refusalOf(v.Runs[i]).message
-			}
-		}
-		word, rest, found := strings.Cut(verdict, ":")
-		if found {
-			rest = ":" + rest
-		}
-		a.stdout.Printf("  %s  %s, %s%s\n", run.RunID, run.Status, terminal.StatusStyle(word).Of(word), rest)
-		asked, answered := "", ""
-		for _, e := range v.Bundle.Runs[i] {
-			switch line := event.Line(e, 100); e.Kind {
-			case event.KindUserMessageAppended, event.KindToolCallScheduled:
-				asked = cmp.Or(asked, line)
-			case event.KindAssistantMessageCompleted, event.KindToolCallCompleted, event.KindToolCallFailed:
-				answered = line
-			}
-		}
-		if !run.Encrypted && asked != "" {
-			a.stdout.Printf("    asked     %s\n    answered  %s\n", asked, cmp.Or(answered, "nothing"))
-		}
-	}
-	if v.Receipts > 0 {
-		by := terminal.Middle.Of("signatures not checked: no key was given")
-		if v.ReceiptsBy != "" {
-			by = terminal.Good.Of("signed by " + v.ReceiptsBy)
-		}
-		a.stdout.Printf("  %s: each says what its run says; %s\n", display.Plural(v.Receipts, "receipt"), by)
-	}
-	a.stdout.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
-	if v.Sealed {
-		a.stdout.Printf("  log         %s\n", v.Checkpoint.Origin)
-		a.stdout.Printf("  checkpoint  tree size %d, root %s\n", v.Checkpoint.Leaves, v.Checkpoint.Root)
-		a.printSignatures(v.Signatures)
-	} else {
-		a.stdout.Printf("  %s\n", terminal.Middle.Of("no: the author of the file may have invented its runs"))
-	}
-	var more []string
-	if f.noReplay {
-		more = append(more, "that the tools did what is recorded; to check, omit --no-replay")
-	}
-	if encrypted > 0 {
-		more = append(more, display.Plural(encrypted, "run")+" of a tenant: encrypted, not executed without the key")
-	}
-	a.printNotProven(len(v.Signatures) > 0 || !v.Sealed, more...)
 }
 
 func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy) error {
@@ -346,7 +226,7 @@ func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy)
 	}
 	return cmp.Or(a.emit(v.Document(), func() {
 		if v.Invalid != nil {
-			a.printInvalid(v.Invalid)
+			view.Invalid(a.stdout, v.Invalid)
 			return
 		}
 		what := fmt.Sprintf("run %s, of %s, is in the log", v.Leaf.RunID, display.Plural(v.Leaf.Events, "event"))
@@ -361,12 +241,7 @@ func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy)
 		}
 		a.stdout.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
 		a.stdout.Printf("  log         %s\n  checkpoint  tree size %d, root %s\n", v.Checkpoint.Origin, v.Checkpoint.Leaves, v.Checkpoint.Root)
-		a.printSignatures(v.Signatures)
-		a.printNotProven(len(v.Signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
+		view.Signatures(a.stdout, v.Signatures)
+		view.NotProven(a.stdout, len(v.Signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
 	}), silent(code))
-}
-
-// printInvalid prints why a file is not valid.
-func (a *app) printInvalid(err error) {
-	a.stdout.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(err))
 }

@@ -103,3 +103,28 @@ func Period(first, last, now time.Time) (from, to string) {
 	}
 	return from, to
 }
+
+// Age writes a duration in four characters.
+func Age(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		d    time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
+		if d >= 2*unit.d {
+			return fmt.Sprintf("%d%s", d/unit.d, unit.name)
+		}
+	}
+	return fmt.Sprintf("%ds", max(d/time.Second, 0))
+}
+
+// Dollars is an amount with as many digits as small ones need.
+func Dollars(usd float64) string {
+	text := fmt.Sprintf("%.6f", usd)
+	for strings.HasSuffix(text, "0") && len(text) > len("0.00") {
+		text = strings.TrimSuffix(text, "0")
+	}
+	return text
+}
+
+// Time writes a time in UTC, with milliseconds.
+func Time(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
