@@ -65,13 +65,14 @@ func (b *Budget) Feed(n int) { b.fed.Add(int64(n)) }
 const stride = 1 << 12
 
 // Spend charges n steps. It returns an error that wraps [ErrExceeded], or the cause of the
-// context's end. Each call looks at the sum, and one in some thousand steps at the context.
+// context's end. Each call looks at the sum, and one in some thousand steps at the context. A call
+// with zero asks whether the budget has ended.
 func (b *Budget) Spend(n int) error {
 	now := b.steps.Add(int64(n))
 	if most := b.limits.Steps + stepsPerByte*b.fed.Load(); now > most || now < 0 {
 		return fmt.Errorf("%w: more than %d steps", ErrExceeded, most)
 	}
-	if n >= stride || now%stride < int64(n) {
+	if n == 0 || n >= stride || now%stride < int64(n) {
 		return context.Cause(b.ctx)
 	}
 	return nil

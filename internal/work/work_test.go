@@ -31,6 +31,30 @@ func TestABudgetEndsAtItsLimits(t *testing.T) {
 	}
 }
 
+// TestSpendingNothingAsks whether a budget has ended, in each way that it ends.
+func TestSpendingNothingAsks(t *testing.T) {
+	for n := range 12 {
+		b := New(t.Context(), Limits{Steps: 10, Bytes: 10})
+		_ = b.Spend(n)
+		for range 2 {
+			if err := b.Spend(0); errors.Is(err, ErrExceeded) != (n > 10) || err == nil != (n <= 10) {
+				t.Errorf("after %d steps: %v", n, err)
+			}
+		}
+	}
+	for n := range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := Trusted(ctx)
+		if err := errors.Join(b.Spend(n), b.Spend(0)); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := b.Spend(0); err != context.Canceled {
+			t.Errorf("%d steps before its context has ended: %v", n, err)
+		}
+	}
+}
+
 func TestABudgetEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	b := Trusted(ctx)
