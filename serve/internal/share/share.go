@@ -224,12 +224,15 @@ func (s *Share) lend(bytes int64) {
 func (s *Share) Cover(bytes int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	more := bytes - s.bytes - s.lent
-	if s.host == nil || s.ended || bytes <= guest.SmallBytes || more <= 0 {
+	if s.host == nil || s.ended || bytes <= guest.SmallBytes {
 		return nil
 	}
 	holder, most := s.account()
-	taken, err := s.host.Memory.Take(impatient, holder, max(min(more, most), guest.SmallBytes+1))
+	more := min(bytes, most) - s.bytes - s.lent // nobody holds more than most
+	if more <= 0 {
+		return nil
+	}
+	taken, err := s.host.Memory.Take(impatient, holder, max(more, guest.SmallBytes+1))
 	s.bytes += taken
 	return err
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -200,5 +202,150 @@ func TestEventsAreChargedBeforeTheyAreRead(t *testing.T) {
 	}
 	if _, err := (share.Log{Database: log}).Run(t.Context(), "a/none"); !errors.Is(err, eventlog.ErrRunNotFound) {
 		t.Errorf("a run that is not there: %v", err)
+	}
+}
+
+// TestAnAnswerIsCoveredOnce counts what a request holds already, takes the rest without waiting, and
+// gives all back at its end.
+func TestAnAnswerIsCoveredOnce(t *testing.T) {
+	const small, quarter = guest.SmallBytes, 1 << 20
+	for name, tc := range map[string]struct {
+		held, lent, answer int64
+		ended, full        bool
+		want               int64 // that the request holds then
+		err                error
+	}{
+		"a small one":                     {answer: small},
+		"one byte more":                   {answer: small + 1, want: small + 1},
+		"none beside what is held":        {held: 200 << 10, answer: 200 << 10, want: 200 << 10},
+		"one byte more than is held":      {held: 200 << 10, answer: 200<<10 + 1, want: 200<<10 + small + 1},
+		"much more than is held":          {held: 200 << 10, answer: 500 << 10, want: 500 << 10},
+		"none beside what is lent":        {lent: 200 << 10, answer: 200 << 10, want: 200 << 10},
+		"what is held and lent, together": {held: 100 << 10, lent: 200 << 10, answer: 301 << 10, want: 300<<10 + small + 1},
+		"more than a tenant may have":     {answer: 1 << 40, want: quarter},
+		"that, with something held":       {held: 200 << 10, answer: 1 << 40, want: quarter},
+		"without room":                    {full: true, answer: small + 1, err: share.ErrBusy},
+		"a small one without room":        {full: true, answer: small},
+		"after the end":                   {answer: 1 << 19, ended: true},
+	} {
+		h := newHost(1, 4*quarter)
+		ctx, s := h.Begin(t.Context(), guest.Claim{Tenant: "a"})
+		give, err := share.Take(ctx, tc.lent)
+		if err = errors.Join(err, share.Hold(ctx, tc.held)); err != nil {
+			t.Fatal(name, err)
+		}
+		if tc.ended {
+			s.End()
+		}
+		for i := 0; tc.full && i < 4; i++ {
+			if _, err := h.Memory.Take(t.Context(), fmt.Sprint("other", i), quarter); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+		if err := s.Cover(tc.answer); err != tc.err {
+			t.Errorf("%s: %v, want %v", name, err, tc.err)
+		}
+		if got := h.Memory.Held("a"); got != tc.want {
+			t.Errorf("%s: the request holds %d bytes, want %d", name, got, tc.want)
+		}
+		if err := s.Cover(tc.answer); err != tc.err || h.Memory.Held("a") != tc.want {
+			t.Errorf("%s: covered again, it holds %d bytes: %v", name, h.Memory.Held("a"), err)
+		}
+		give()
+		s.End()
+		if left := h.Memory.Held("a"); left != 0 {
+			t.Errorf("%s: after the end %d bytes are held", name, left)
+		}
+	}
+	if err := (&share.Share{}).Cover(1 << 40); err != nil {
+		t.Error("a program with one user:", err)
+	}
+}
+
+// TestAnEventIsHeldUntilTheEnd takes the memory for one event once: for the read that follows, and for
+// the text that is kept. It is measured from that event on.
+func TestAnEventIsHeldUntilTheEnd(t *testing.T) {
+	log, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "log.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	same := tool.Typed("same", "Same.", func(context.Context, struct {
+		Text string `json:"text"`
+	}) (string, error) {
+		return strings.Repeat("y", 200<<10), nil
+	})
+	input, _ := json.Marshal(map[string]string{"text": strings.Repeat("x", 10<<10)})
+	if _, err := (agent.Direct{Log: log, Tool: same}).RunWithID(t.Context(), "a/R", input); err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int64 // of the payloads
+	for ev, err := range log.Events(t.Context(), "a/R", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, int64(len(ev.Payload)))
+	}
+	largest := func(from int) int64 { return slices.Max(sizes[from:]) }
+	sum := func(from int) (all int64) {
+		for _, n := range sizes[from:] {
+			all += n
+		}
+		return all
+	}
+	h := newHost(2, 256<<20)
+	h.Log = log
+	for seq := range len(sizes) + 1 {
+		from := max(seq, 1) - 1
+		ctx, s := h.Begin(t.Context(), guest.Claim{Tenant: "a"})
+		reads, err := share.HoldEvent(ctx, "a/R", uint64(seq))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 2*sum(from) + share.Event*largest(from)
+		for _, err := range (share.Log{Database: log}).Events(reads, "a/R", uint64(from)) {
+			if held := h.Memory.Held("a"); err != nil || held != want {
+				t.Fatalf("event %d: %d bytes are held while it is read, want %d; %v", seq, held, want, err)
+			}
+			break
+		}
+		if held := h.Memory.Held("a"); held != want {
+			t.Errorf("event %d: %d bytes are held afterwards, want %d", seq, held, want)
+		}
+		s.End()
+		if held := h.Memory.Held("a"); held != 0 {
+			t.Errorf("event %d: %d bytes are held after the end", seq, held)
+		}
+	}
+	ctx, s := h.Begin(t.Context(), guest.Claim{Tenant: "a"})
+	defer s.End()
+	if err := share.Reserve(ctx, false, "a/R"); err != nil {
+		t.Fatal(err)
+	}
+	before := h.Memory.Held("a")
+	if _, err := share.HoldEvent(ctx, "a/R", 1); err != nil || h.Memory.Held("a") != before {
+		t.Errorf("an event of a run that is paid for takes %d bytes more: %v", h.Memory.Held("a")-before, err)
+	}
+	if same, err := share.HoldEvent(t.Context(), "a/R", 1); err != nil || same != t.Context() {
+		t.Error("a program with one user:", err)
+	}
+	gone, leave := context.WithCancel(ctx)
+	leave()
+	if _, err := share.HoldEvent(gone, "a/another", 1); !errors.Is(err, context.Canceled) {
+		t.Error("a client that has gone:", err)
+	}
+	poor := newHost(2, 1<<20)
+	poor.Log = log
+	for _, other := range []string{"b", "c", "d", "e"} {
+		if _, err := poor.Memory.Take(t.Context(), other, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late, p := poor.Begin(t.Context(), guest.Claim{Tenant: "a"})
+	defer p.End()
+	late, cancel := context.WithTimeoutCause(late, 10*time.Millisecond, share.ErrBusy)
+	defer cancel()
+	if _, err := share.HoldEvent(late, "a/R", 1); !errors.Is(err, share.ErrBusy) {
+		t.Error("without memory:", err)
 	}
 }
