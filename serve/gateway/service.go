@@ -162,8 +162,8 @@ func NewWebView(ctx context.Context, d Database, o WebOptions) (*WebView, error)
 				return eventview.View{}, inspect.ErrSignIn
 			}
 			narrow := view
-			if narrow.Namespace = namespace; namespace != "" { // the queue and the file show more than these runs
-				narrow.Operator, narrow.Jobs, narrow.Database = nil, nil, ""
+			if narrow.Namespace = namespace; namespace != "" { // the queue and the name of the file tell more than these runs
+				narrow.Operator, narrow.Jobs, narrow.Database, narrow.Title = nil, nil, "", namespace
 			}
 			return narrow, nil
 		}
