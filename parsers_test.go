@@ -301,7 +301,7 @@ func takesBytes(f *ast.FuncType) bool {
 // withoutBudget are the functions that need none.
 var withoutBudget = []reading{
 	{"events of a log", "An event has at most eventlog.MaxPayloadBytes; canon decodes in linear time and bounds the depth; a host reserves 16 bytes for each that it reads", `
-		cmd/starling-host.app.said cmd/starling-host.app.showTexts starling.canonical cmd/starling-host.headOf eventlog.RunSummary.add
+		cmd/starling-host.app.said cmd/starling-host/internal/view.texts starling.canonical cmd/starling-host.headOf eventlog.RunSummary.add
 		eventlog.decodePart eventlog/event.Decode eventlog/event.FromJSON eventlog/event.Indented eventlog/event.LongTexts
 		eventlog/event.ParseClaims eventlog/event.SideEffectRecorded.ModelFailure eventlog/event.Unmarshal eventlog/event.summarizeEffect
 		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/receipt.Statement.effect eventlog/receipt.Text eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect eventlog/span.Run.Document
@@ -315,7 +315,7 @@ var withoutBudget = []reading{
 	{"frames of stored modules and payloads", "Its caller gives the most bytes that it may become", `
 		eventlog/internal/dblog.unpack internal/zstd.Decompress`},
 	{"the input of a call", "The input limit of the tool bounds it, and canon parses in linear time with a bound on the depth", `
-		starling.Tool.Input host/policy.callQuestion cmd/starling-host.app.readInput internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
+		starling.Tool.Input host/policy.callQuestion cmd/starling-host.app.readWhole internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
 		internal/schema.decode runtime/internal/validate.values.string runtime/internal/validate.valuesOf runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute
 		runtime/tool.WithVariablesJSON runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.isObject
 		runtime/tool.search.Execute runtime/tool.variable`},
@@ -343,7 +343,7 @@ var withoutBudget = []reading{
 		serve/internal/daemon.Daemon.Call serve/internal/daemon.Daemon.openTool serve/internal/daemon.decodeJSON
 		serve/internal/daemon.decodeMembers serve/internal/daemon.merge serve/internal/daemon.parseCursor
 		serve/internal/mcpsrv.ServeStdio serve/internal/mcpsrv.calling serve/internal/mcpsrv.cancelledID
-		serve/internal/mcpsrv.checkMessages serve/internal/mcpsrv.idAtEdge serve/internal/mcpsrv.lines.Read
+		serve/internal/mcpsrv.checkMessages internal/rpcline.ID serve/internal/mcpsrv.lines.Read
 		serve/internal/mcpsrv.passing serve/internal/mcpsrv.peeked serve/gateway.Tools.request`},
 	{"rows of the database of the host", "The host wrote them, after it had checked the request or the module that they come from", `
 		serve/internal/daemon.Daemon.describe serve/internal/daemon.order.decode`},

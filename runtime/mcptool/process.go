@@ -18,6 +18,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/internal/rpcline"
 )
 
 // endTime is the time in which a program must exit by itself, and again after SIGTERM.
@@ -120,8 +122,8 @@ type processConn struct {
 func (c *processConn) read(stdout io.Reader) {
 	in := bufio.NewReaderSize(stdout, 64<<10)
 	for {
-		first, last, size, err := readLine(in)
-		for _, m := range c.decode(first, last, size) {
+		line, size, err := rpcline.Read(in, maxMessageBytes)
+		for _, m := range c.decode(line, size) {
 			select {
 			case c.messages <- m:
 			case <-c.cut:
@@ -151,18 +153,18 @@ func (c *processConn) end() {
 	})
 }
 
-// decode returns the messages of a line.
-func (c *processConn) decode(first, last []byte, size int) (all []jsonrpc.Message) {
-	first = bytes.TrimPrefix(first, []byte("\ufeff")) // some runtimes write it first
-	if len(strings.TrimSpace(string(first))) == 0 {
+// decode returns the messages of a line, or of both ends of one that is too long.
+func (c *processConn) decode(line []byte, size int) (all []jsonrpc.Message) {
+	line = bytes.TrimPrefix(line, []byte("\ufeff")) // some runtimes write it first
+	if len(strings.TrimSpace(string(line))) == 0 {
 		return nil
 	}
 	var batch []json.RawMessage // of the protocol of March 2025
 	switch {
 	case size > maxMessageBytes:
-		batch = []json.RawMessage{c.unreadable(first, last, tooLong)}
-	case json.Unmarshal(first, &batch) != nil:
-		batch = []json.RawMessage{c.incoming(first)}
+		batch = []json.RawMessage{c.unreadable(line, tooLong)}
+	case json.Unmarshal(line, &batch) != nil:
+		batch = []json.RawMessage{c.incoming(line)}
 	default:
 		for i := range batch {
 			batch[i] = c.incoming(batch[i])
@@ -171,7 +173,7 @@ func (c *processConn) decode(first, last []byte, size int) (all []jsonrpc.Messag
 	for _, data := range batch {
 		m, err := jsonrpc.DecodeMessage(data)
 		if err != nil && data != nil {
-			m, err = jsonrpc.DecodeMessage(c.unreadable(data, data, err.Error()))
+			m, err = jsonrpc.DecodeMessage(c.unreadable(data, err.Error()))
 		}
 		if err == nil {
 			all = append(all, m)

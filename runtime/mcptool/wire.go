@@ -7,17 +7,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/internal/rpcline"
 )
 
 // maxMessageBytes bounds one message of a server.
@@ -141,47 +141,18 @@ func (w *wire) incoming(data []byte) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{%s,"tools":%s}}`, m.ID, emptyResult, tools)
 }
 
-// The id may precede or follow the result.
-var (
-	idFirst = regexp.MustCompile(`^\s*\{[^{\[]{0,100}?"id"\s*:\s*([0-9]+)`)
-	idLast  = regexp.MustCompile(`"id"\s*:\s*([0-9]+)\s*\}\s*$`)
-)
-
-// unreadable returns the message for the SDK in place of an unreadable one, whose first and
-// last bytes are known: an error for the call that it seems to answer, or nil for other
-// text.
-func (w *wire) unreadable(first, last []byte, why string) []byte {
-	m := idFirst.FindSubmatch(first)
-	if m == nil && bytes.HasPrefix(bytes.TrimSpace(first), []byte("{")) {
-		m = idLast.FindSubmatch(last)
-	}
+// unreadable returns the message for the SDK in place of an unreadable one, or of both ends of one
+// that is too long: an error for the call that it seems to answer, or nil for other text.
+func (w *wire) unreadable(line []byte, why string) []byte {
+	id := rpcline.ID(line)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if m == nil || w.waiting[string(m[1])] == nil {
-		w.told.note(first)
+	if id == nil || w.waiting[string(id)] == nil {
+		w.told.note(line)
 		return nil
 	}
 	text, _ := json.Marshal("the answer of the server cannot be read: " + why) // a string cannot fail
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, m[1], jsonrpc.CodeParseError, text)
-}
-
-// readLine reads one line of at most maxMessageBytes, without its end. For a longer line it
-// returns the first and the last bytes, and the length.
-func readLine(r *bufio.Reader) (first, last []byte, size int, err error) {
-	const kept = 4 << 10
-	for {
-		piece, err := r.ReadSlice('\n')
-		size += len(piece)
-		if size <= maxMessageBytes {
-			first = append(first, piece...)
-		} else if first = first[:min(len(first), kept)]; true {
-			last = append(last, piece...)
-			last = last[max(0, len(last)-kept):]
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return first, last, size, err
-		}
-	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, jsonrpc.CodeParseError, text)
 }
 
 // close ends everything that waits for the server.
@@ -289,11 +260,11 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		switch answer := t.incoming(data); {
 		case len(data) > maxMessageBytes:
-			data = t.unreadable(sent, sent, tooLong)
+			data = t.unreadable(sent, tooLong)
 		case json.Valid(data):
 			data = answer
 		default:
-			data = t.unreadable(sent, sent, "it is no JSON")
+			data = t.unreadable(sent, "it is no JSON")
 		}
 		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 	default:
@@ -320,13 +291,13 @@ type eventStream struct {
 // Read implements [io.Reader].
 func (s *eventStream) Read(p []byte) (int, error) {
 	for len(s.out) == 0 && s.err == nil {
-		first, last, size, err := readLine(s.in)
+		line, size, err := rpcline.Read(s.in, maxMessageBytes)
 		s.err = err
-		text := bytes.TrimRight(first, "\r\n")
+		text := bytes.TrimRight(line, "\r\n")
 		data, isData := bytes.CutPrefix(text, []byte("data:"))
 		switch {
 		case size > maxMessageBytes || len(s.data)+len(data) > maxMessageBytes:
-			s.data = s.unreadable(data, bytes.TrimRight(last, "\r\n"), tooLong)
+			s.data = s.unreadable(data, tooLong)
 		case isData && len(data) > 0:
 			s.data = append(append(s.data, data...), '\n')
 		case len(text) == 0 && len(s.data) > 0:

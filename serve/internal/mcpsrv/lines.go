@@ -3,14 +3,16 @@ package mcpsrv
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/starling-host/starling/internal/rpcline"
 )
 
 // lines filters a client's input so that no line ends its session: lines that are not
@@ -24,11 +26,11 @@ type lines struct {
 // Read implements [io.Reader].
 func (l *lines) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 {
-		line, size, err := l.line()
+		line, size, err := rpcline.Read(l.in, maxBody)
 		id, why, code := "null", "", jsonrpc.CodeParseError
 		switch {
 		case size > maxBody:
-			id, why, code = idAtEdge(line), fmt.Sprintf("the message has %d bytes, and may have %d", size, maxBody), jsonrpc.CodeInvalidRequest
+			id, why, code = idOf(line), fmt.Sprintf("the message has %d bytes, and may have %d", size, maxBody), jsonrpc.CodeInvalidRequest
 		case len(bytes.TrimSpace(line)) == 0:
 			if err != nil {
 				return 0, err
@@ -38,7 +40,7 @@ func (l *lines) Read(p []byte) (int, error) {
 			why = "the line is not JSON: a message is one line"
 		default:
 			if err := checkMessages(line); err != nil {
-				id, why, code = idAtEdge(line), err.Error(), jsonrpc.CodeInvalidRequest
+				id, why, code = idOf(line), err.Error(), jsonrpc.CodeInvalidRequest
 			}
 		}
 		if why == "" {
@@ -53,23 +55,6 @@ func (l *lines) Read(p []byte) (int, error) {
 	n := copy(p, l.rest)
 	l.rest = l.rest[n:]
 	return n, nil
-}
-
-// edge is the number of bytes kept at either end of a line that is too long.
-const edge = 512
-
-// line reads a line. If it is too long, line returns both ends.
-func (l *lines) line() (line []byte, size int, err error) {
-	for {
-		part, err := l.in.ReadSlice('\n')
-		size += len(part)
-		if line = append(line, part...); size > maxBody && len(line) > 2*edge {
-			line = append(line[:edge:edge], line[len(line)-edge:]...)
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, size, err
-		}
-	}
 }
 
 // checkMessages returns an error if a JSON document is neither a message nor a batch of them.
@@ -96,21 +81,8 @@ func checkMessages(doc []byte) error {
 	return nil
 }
 
-var (
-	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*,`)
-	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*\}\s*$`)
-)
-
-// idAtEdge finds the id of a message in its two ends, where clients write it, or returns
-// null.
-func idAtEdge(doc []byte) string {
-	for _, at := range []*regexp.Regexp{idFirst, idLast} {
-		if m := at.FindSubmatch(doc); m != nil && json.Valid(m[1]) {
-			return string(m[1])
-		}
-	}
-	return "null"
-}
+// idOf is the id of a message that is not one, or null.
+func idOf(line []byte) string { return cmp.Or(string(rpcline.ID(line)), "null") }
 
 // lockedWriter serialises writes. Its owner closes the underlying writer.
 type lockedWriter struct {
