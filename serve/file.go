@@ -14,8 +14,8 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/spec"
 )

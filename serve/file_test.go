@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/tenant"
 	"github.com/starling-host/starling/spec"

@@ -9,10 +9,10 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/queuetest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/queue"
-	"github.com/starling-host/starling/internal/queuetest"
 )
 
 // callsEndToEnd is a contender's name: what is enqueued is a call of a tool.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/internal/queuetest"
+	"github.com/starling-host/starling/serve/queue"
 )
 
 // The queues.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/internal/incidenttest"
+	"github.com/starling-host/starling/internal/search"
 )
 
 // TestIncidentInTheTerminal looks at an incident as somebody does who was just woken: the last

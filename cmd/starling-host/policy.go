@@ -14,8 +14,8 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/serve/tenant"
 )

@@ -13,8 +13,8 @@ import (
 
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/serve"
 )
 

@@ -15,10 +15,10 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/terminal"
-	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/serve"
 )
 

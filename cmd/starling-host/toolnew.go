@@ -22,10 +22,10 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	guestsdk "github.com/starling-host/starling/guest-sdk"
 	"github.com/starling-host/starling/host/artifact"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/internal/config"
 )
 
 const toolNewHelp = `Write the folder of a new tool: a small tool to begin with, a test, a case, a policy, and

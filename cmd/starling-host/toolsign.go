@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/artifact"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/terminal"
-	"github.com/starling-host/starling/internal/config"
 )
 
 const signHelp = `Sign a tool: state with your key that the module is the tool of this name.

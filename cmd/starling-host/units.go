@@ -15,8 +15,8 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // flagValue is the value of a flag that is more than a text.

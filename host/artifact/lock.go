@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // LockName is the name of a lock file.

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/work"
-	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/tool"
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/spec"
 )

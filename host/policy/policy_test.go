@@ -16,8 +16,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/spec"
 )

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/runtime/egress"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/work"
 )
 
 type settings struct {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/search"
 )
 
 func Example() {

@@ -13,9 +13,9 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
-	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/pgtest"
+	"github.com/starling-host/starling/internal/search"
 )
 
 // began is when the first run of a test began; each further one began a minute later.

@@ -17,9 +17,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/agent"
-	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"

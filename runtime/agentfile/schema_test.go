@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/internal/validate"
 	"github.com/starling-host/starling/spec"
 )

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/spec"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/search"
 )
 
 // hostile are texts that once broke out of a page: text that closes an element, that

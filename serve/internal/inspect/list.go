@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/serve/internal/eventview"
 )
 

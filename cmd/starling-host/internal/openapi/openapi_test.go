@@ -17,8 +17,8 @@ import (
 
 	"github.com/starling-host/starling/cmd/starling-host/internal/openapi"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
 )
 

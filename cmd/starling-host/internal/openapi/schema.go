@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // Bounds on the schemas of a module. Earlier hosts take 5,000 subschemas together, and all hosts 64 KiB

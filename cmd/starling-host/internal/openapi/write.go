@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/egress"
 )
 
