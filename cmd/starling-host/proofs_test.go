@@ -3,43 +3,27 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"compress/bzip2"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
-	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/internal/treetest"
-	"github.com/starling-host/starling/serve"
-	"github.com/starling-host/starling/serve/tenant"
 )
-
-// The state of a database with runs. A state that cannot exist is found by making it: the command that
-// would make it is refused.
-type state struct {
-	Sealed, Encrypted bool
-	Age               string // "new", "recorded" by an earlier version, or "step N" of the tables of a seal
-	Away              string // "", a run that was "pruned", or "pruned and sealed"; a tenant that was "erased"
-}
 
 // Answers about what is not there, or cannot be read, and is not corrupt.
 const (
@@ -119,260 +103,6 @@ func must(t *testing.T, args ...string) string {
 	return out
 }
 
-// proofs is what the tests of this file share: keys, and how databases are made.
-type proofs struct {
-	dir           string
-	key, master   string    // files
-	vkey, foreign string    // the public key, and one that has signed nothing
-	signer        *seal.Key // of key
-}
-
-func newProofs(t *testing.T) *proofs {
-	t.Helper()
-	skipShort(t)
-	p := &proofs{dir: t.TempDir()}
-	p.key, p.master = filepath.Join(p.dir, "seal.key"), filepath.Join(p.dir, "master.key")
-	p.vkey = strings.TrimSpace(must(t, "seal", "keygen", p.key, "--name", "example.com/runs"))
-	p.foreign = strings.TrimSpace(must(t, "seal", "keygen", filepath.Join(p.dir, "foreign.key"), "--name", "example.com/runs"))
-	var err error
-	if p.signer, err = seal.ReadKey(p.key); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tenant.CreateMasterKey(p.master); err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// Two runs of a tool that completes, and one of a tool that traps, oldest first.
-var proofRuns = []string{"../../spec/tck/modules/clock.wasm", "../../spec/tck/modules/trap.wasm", "../../spec/tck/modules/clock.wasm"}
-
-// record makes runs in a new database, in the clear or as those of the tenant acme, with the tables of a
-// host. It returns the ids, oldest first, and a key for the API.
-func (p *proofs) record(t *testing.T, where string, encrypted bool) (ids []string, apiKey string) {
-	t.Helper()
-	ctx := t.Context()
-	clear := where
-	if encrypted {
-		clear = filepath.Join(t.TempDir(), "clear.db")
-	} else if onServer(where) {
-		must(t, "migrate", where)
-	}
-	for _, module := range proofRuns {
-		out, _ := command("run", module, "{}", "--db", clear, "-o", "json") // one fails
-		id := regexp.MustCompile(`"run_id":"([0-9A-Z]+)"`).FindStringSubmatch(out)
-		if id == nil {
-			t.Fatal(out)
-		}
-		ids = append(ids, id[1])
-	}
-	if !encrypted {
-		return ids, ""
-	}
-	from := starling.Must(store.Open(ctx, clear, store.Options{ReadOnly: true}))
-	defer from.Close()
-	var to store.Database
-	var err error
-	if onServer(where) {
-		to, err = store.OpenServer(ctx, where, store.ServerOptions{AutoMigrate: true})
-	} else {
-		to, err = store.Open(ctx, where, store.Options{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer to.Close()
-	for _, set := range serve.Tables() {
-		if err := to.CreateTables(ctx, set); err != nil {
-			t.Fatal(err)
-		}
-	}
-	masters := starling.Must(tenant.ReadMasterKeys(p.master))
-	tenants := starling.Must(tenant.Open(ctx, to, tenant.Options{Masters: masters}))
-	starling.Must(tenants.Create(ctx, tenant.Tenant{ID: "acme", Limits: tenant.Limits{RequestsPerSecond: -1}}))
-	_, revealed, err := tenants.CreateKey(ctx, "acme", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := starling.Must(store.Encrypted(to, starling.Must(tenants.DataKey(ctx, "acme")), "acme"))
-	for i, id := range ids {
-		events := starling.Must(from.Read(ctx, id))
-		ids[i] = "acme/" + id
-		digests := starling.Must(events[0].Modules())
-		for _, d := range digests {
-			starling.Must(to.PutModule(ctx, starling.Must(from.Module(ctx, d))))
-		}
-		for n := range events {
-			events[n].RunID = ids[i]
-		}
-		for _, e := range logtest.Relink(events) {
-			if err := log.Append(ctx, e.RunID, e); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := log.Sync(ctx, ids[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return ids, revealed.Reveal()
-}
-
-// outdate returns the tables of a seal to one of their earlier steps, with what the tables of that step can hold.
-func outdate(t *testing.T, where string, step int) {
-	t.Helper()
-	db := starling.Must(store.Open(t.Context(), where, store.Options{}))
-	defer db.Close()
-	older := seal.Tables
-	older.Steps, older.Name = seal.Tables.Steps[:step], "old_seal"
-	columns := func(table string) (names []string) {
-		err := db.View(t.Context(), func(q eventlog.Querier) error {
-			return q.Query("SELECT name FROM pragma_table_info($1)", []any{table}, func(r eventlog.Row) error {
-				var name string
-				err := r.Scan(&name)
-				names = append(names, name)
-				return err
-			})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return names
-	}
-	exec := func(format string, args ...any) {
-		err := db.Transact(t.Context(), func(tx eventlog.Tx) error {
-			_, err := tx.Exec(fmt.Sprintf(format, args...))
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec("DROP INDEX IF EXISTS run_leaf_by_run")
-	for _, table := range seal.Tables.Tables {
-		exec("ALTER TABLE %s RENAME TO newer_%[1]s", table)
-	}
-	if err := db.CreateTables(t.Context(), older); err != nil {
-		t.Fatal(err)
-	}
-	for _, table := range seal.Tables.Tables {
-		newer := columns("newer_" + table)
-		both := slices.DeleteFunc(columns(table), func(name string) bool { return !slices.Contains(newer, name) })
-		if len(both) > 0 {
-			exec("INSERT INTO %s (%s) SELECT %[2]s FROM newer_%[1]s", table, strings.Join(both, ", "))
-		}
-		exec("DROP TABLE newer_%s", table)
-	}
-	exec("DELETE FROM table_set WHERE name = 'old_seal'")
-	exec("UPDATE table_set SET steps = %d WHERE name = 'seal'", step)
-}
-
-// states returns all of them, also those that cannot exist.
-func states() (all []state) {
-	ages := []string{"new", "recorded"}
-	for step := 1; step < len(seal.Tables.Steps); step++ {
-		ages = append(ages, fmt.Sprint("step ", step))
-	}
-	for _, sealed := range []bool{false, true} {
-		for _, encrypted := range []bool{false, true} {
-			for _, age := range ages {
-				for _, away := range []string{"", "pruned", "pruned and sealed", "erased"} {
-					all = append(all, state{sealed, encrypted, age, away})
-				}
-			}
-		}
-	}
-	return all
-}
-
-// made is a database in some state.
-type made struct {
-	state
-	file, master string
-	kept, gone   string // a run that is there, and one that was pruned, if any
-}
-
-// make makes a database. It returns why there is none.
-func (p *proofs) make(t *testing.T, s state, recordings string) (m made, why string) {
-	t.Helper()
-	m = made{state: s, file: filepath.Join(t.TempDir(), "a.db"), master: p.master}
-	var ids []string
-	if s.Age == "recorded" {
-		name := map[bool]string{false: "plain", true: "tenants"}[s.Encrypted]
-		m.master = filepath.Join(recordings, "tenants.key")
-		if err := os.WriteFile(m.file, starling.Must(os.ReadFile(filepath.Join(recordings, name+".db"))), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		log := starling.Must(store.Open(t.Context(), m.file, store.Options{ReadOnly: true}))
-		for _, run := range starling.Must(log.ListRuns(t.Context())) {
-			if erased := strings.HasPrefix(run.RunID, "acme/") == (s.Away == "erased"); run.TerminalKind != 0 && !(s.Encrypted && erased) {
-				ids = append(ids, run.RunID)
-			}
-		}
-		log.Close()
-		slices.Reverse(ids)
-	} else {
-		ids, _ = p.record(t, m.file, s.Encrypted)
-	}
-	m.kept = ids[len(ids)-1]
-	for _, do := range []struct {
-		needed  bool
-		without string // of what the step makes no sense
-		args    []string
-	}{
-		{s.Sealed, "", []string{"seal", m.file, "--key", p.key}},
-		{strings.HasPrefix(s.Away, "pruned"), "", []string{"prune", m.file, "--status", "failed", "--confirm"}},
-		{s.Away == "pruned and sealed", cmp.Or(map[bool]string{false: "what was never sealed has no sealed removal"}[s.Sealed]), []string{"seal", m.file, "--key", p.key}},
-		{s.Away == "erased" && s.Age != "recorded", cmp.Or(map[bool]string{false: "there is no tenant"}[s.Encrypted]), []string{"tenant", "erase", "acme", "--yes", "--db", m.file}},
-	} {
-		switch {
-		case !do.needed:
-		case do.without != "":
-			return m, do.without
-		default:
-			if out, failed := command(do.args...); failed {
-				answer := answerOf(out, true, "")
-				if s.Age != "recorded" || answer != answersOutdated {
-					t.Errorf("%+v: %s: %s", s, strings.Join(do.args, " "), out)
-				}
-				return m, do.args[0] + " is refused: " + answer
-			}
-		}
-	}
-	if strings.HasPrefix(s.Away, "pruned") {
-		m.gone = ids[1]
-	}
-	if s.Away == "erased" && !s.Encrypted {
-		return m, "there is no tenant"
-	}
-	if step, ok := strings.CutPrefix(s.Age, "step "); ok {
-		if !s.Sealed {
-			return m, "it has no tables of a seal"
-		}
-		n := 0
-		if _, err := fmt.Sscan(step, &n); err != nil {
-			t.Fatal(err)
-		}
-		outdate(t, m.file, n)
-	}
-	return m, ""
-}
-
-// recordings unpacks the databases that an earlier version recorded.
-func recordings(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range []string{"plain.db.bz2", "tenants.db.bz2", "tenants.key"} {
-		data := starling.Must(os.ReadFile(filepath.Join("testdata/recorded/2026-11", name)))
-		if short, packed := strings.CutSuffix(name, ".bz2"); packed {
-			name, data = short, starling.Must(io.ReadAll(bzip2.NewReader(bytes.NewReader(data))))
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 // trusts are the keys that a verifier may give.
 var trusts = []string{"none", "right", "foreign"}
 
@@ -429,28 +159,36 @@ type paged struct {
 // surface that can read them, with and without keys. Nothing panics, nothing that is old or away is corrupt,
 // and all surfaces agree.
 func TestEverySurfaceHasTheSameVerdict(t *testing.T) {
+	t.Parallel()
 	p, recorded := newProofs(t), recordings(t)
+	var mu sync.Mutex
 	var pages []paged
 	existing, ageless := 0, map[string]int{}
-	for _, s := range states() {
-		name := fmt.Sprintf("sealed=%t,encrypted=%t,%s,%s", s.Sealed, s.Encrypted, s.Age, cmp.Or(s.Away, "whole"))
-		t.Run(name, func(t *testing.T) {
-			m, why := p.make(t, s, recorded)
-			if why != "" {
-				t.Logf("cannot exist: %s", why)
-				return
-			}
-			existing++
-			ageless[s.Age]++
-			p.database(t, m)
-			p.archive(t, m)
-			for _, master := range []string{"", m.master} {
-				p.receipts(t, m, master)
-			}
-			p.proof(t, m)
-			pages = append(pages, p.bundle(t, m)...)
-		})
-	}
+	t.Run("states", func(t *testing.T) {
+		for _, s := range states() {
+			name := fmt.Sprintf("sealed=%t,encrypted=%t,%s,%s", s.Sealed, s.Encrypted, s.Age, cmp.Or(s.Away, "whole"))
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				m, why := p.make(t, s, recorded)
+				if why != "" {
+					t.Logf("cannot exist: %s", why)
+					return
+				}
+				p.database(t, m)
+				p.archive(t, m)
+				for _, master := range []string{"", m.master} {
+					p.receipts(t, m, master)
+				}
+				p.proof(t, m)
+				asked := p.bundle(t, m)
+				mu.Lock()
+				defer mu.Unlock()
+				existing++
+				ageless[s.Age]++
+				pages = append(pages, asked...)
+			})
+		}
+	})
 	if existing < 12 || len(ageless) != 1+len(seal.Tables.Steps) {
 		t.Errorf("%d states exist, by age %v", existing, ageless)
 	}
@@ -837,208 +575,4 @@ func askTool(t *testing.T, args []string, name string, arguments map[string]any)
 		return answer, true
 	}
 	return doc.Result.Content[0].Text, doc.Result.IsError || doc.Error != nil
-}
-
-// signer is a surface that signs, or hands out proofs, what is in a database. It returns what it said, and
-// whether it was refused. One without the API's key or of a run that is not encrypted may have no such surface.
-type signer struct {
-	files string // of the product in which the surface asks for it, separated by spaces
-	ask   func(t *testing.T, f forging) (out string, refused bool)
-}
-
-type forging struct {
-	p                 *proofs
-	where, id, master string
-	call              func(path string) (string, bool) // of the API; nil without
-}
-
-var signers = map[string]signer{
-	"command receipt": {"cmd/starling-host/receipt.go", func(t *testing.T, f forging) (string, bool) {
-		return command(withMaster([]string{"receipt", f.where, f.id, "--key", f.p.key}, f.master)...)
-	}},
-	"command bundle": {"cmd/starling-host/bundle.go", func(t *testing.T, f forging) (string, bool) {
-		return command("bundle", f.where, f.id, "--receipts", f.p.key, "-o", filepath.Join(t.TempDir(), "b.starling"))
-	}},
-	"command prove": {"cmd/starling-host/bundle.go", func(t *testing.T, f forging) (string, bool) {
-		return command("prove", f.where, f.id, "2")
-	}},
-	"Go receipts": {"seal.go eventlog/receipt/issuer.go", func(t *testing.T, f forging) (string, bool) {
-		return f.inGo(t, func(db *starling.DB) error { _, err := db.Receipts(t.Context(), f.id); return err })
-	}},
-	"Go bundle": {"seal.go eventlog/seal/run.go", func(t *testing.T, f forging) (string, bool) {
-		return f.inGo(t, func(db *starling.DB) error { _, err := db.Bundle(t.Context(), f.id); return err })
-	}},
-	"Go prove": {"seal.go", func(t *testing.T, f forging) (string, bool) {
-		return f.inGo(t, func(db *starling.DB) error { _, err := db.Prove(t.Context(), f.id, 2); return err })
-	}},
-	"get_receipt of an assistant": {"serve/internal/mcpsrv/logtools.go serve/internal/eventview/view.go serve/gateway/service.go", func(t *testing.T, f forging) (string, bool) {
-		return askTool(t, withMaster([]string{"mcp", f.where, "--receipts", f.p.key}, f.master), "get_receipt", map[string]any{"run_id": f.id})
-	}},
-	"API": {"serve/internal/daemon/receipts.go", func(t *testing.T, f forging) (string, bool) {
-		if f.call == nil {
-			return "", false
-		}
-		return f.call("/api/v1/runs/" + strings.TrimPrefix(f.id, "acme/") + "/receipt")
-	}},
-}
-
-// signsElsewhere are the files that ask for signatures of what they have recorded themselves just before, of new
-// leaves, or of what is no run. TestInvalidRunsAreNotSealed of package seal forges what becomes a leaf.
-var signsElsewhere = "serve/gateway/tools.go serve/seal.go cmd/starling-host/seal.go eventlog/seal/log.go eventlog/seal/sealer.go"
-
-func (f forging) inGo(t *testing.T, do func(db *starling.DB) error) (string, bool) {
-	log := open(t, f.where, f.master)
-	defer log.Close()
-	if err := do(starling.Over(log, starling.Options{Receipts: &receipt.Issuer{Key: f.p.signer}})); err != nil {
-		return err.Error(), true
-	}
-	return "", false
-}
-
-// TestNoSurfaceSignsWhatWasForged changes rows of a sealed database, a file or on a server, in the clear and
-// encrypted, and asks every surface that signs.
-func TestNoSurfaceSignsWhatWasForged(t *testing.T) {
-	p := newProofs(t)
-	for _, server := range []bool{false, true} {
-		for _, encrypted := range []bool{false, true} {
-			t.Run(fmt.Sprintf("server=%t,encrypted=%t", server, encrypted), func(t *testing.T) { p.forge(t, server, encrypted) })
-		}
-	}
-}
-
-func (p *proofs) forge(t *testing.T, server, encrypted bool) {
-	where := filepath.Join(t.TempDir(), "a.db")
-	if server {
-		where = pgtest.Database(t)
-	}
-	ids, key := p.record(t, where, encrypted)
-	must(t, "seal", where, "--key", p.key)
-	f := forging{p: p, where: where, id: ids[1]}
-	if encrypted {
-		f.master = p.master
-		file := fmt.Sprintf("listen: 127.0.0.1:0\ndatabase: %q\nkey_file: %q\nreceipts: {key_file: %q}\n", where, p.master, p.key)
-		config := filepath.Join(t.TempDir(), "host.yaml")
-		if err := os.WriteFile(config, []byte(file), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		line := listening(t, "serve", "--config", config)
-		api, err := url.Parse(strings.TrimSpace(strings.TrimPrefix(line, "API")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		api.Fragment = key
-		f.call = func(path string) (string, bool) {
-			status, text := request(t, "GET", api, path)
-			return fmt.Sprint(status, " ", text), status != http.StatusOK
-		}
-	}
-	ask := func(name, forged string) {
-		t.Helper()
-		out, refused := signers[name].ask(t, f)
-		switch {
-		case name == "API" && f.call == nil:
-		case refused != (forged != ""):
-			t.Errorf("%s of %q: refused %t: %s", name, forged, refused, out)
-		case refused && (strings.Contains(out, "payloadType") || strings.Contains(out, "tlog_proof")):
-			t.Errorf("%s of %q is refused, and signed: %s", name, forged, out)
-		}
-	}
-	db := starling.Must(store.Open(t.Context(), where, store.Options{}))
-	defer db.Close()
-	set := func(sql string, args ...any) {
-		t.Helper()
-		err := db.Transact(t.Context(), func(tx eventlog.Tx) error {
-			n, err := tx.Exec(sql, args...)
-			if err == nil && n != 1 {
-				err = fmt.Errorf("%d rows", n)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-	}
-	names := slices.Sorted(maps.Keys(signers))
-	for _, name := range names {
-		ask(name, "")
-	}
-	for _, row := range []struct {
-		table, column, where string
-		forge                func(was any) any
-	}{
-		{"eventlog_events", "ts", "seq = 3 AND run_id = $1", func(was any) any { return was.(int64) - 1000 }},
-		{"eventlog_events", "payload", "seq = 1 AND run_id = $1", flipped},
-		{"eventlog_events", "payload", "seq = 2 AND run_id = $1", flipped},
-		{"eventlog_events", "payload", "seq = 3 AND run_id = $1", flipped},
-		{"run_leaf", "terminal_hash", "run_id = $1", flipped},
-		{"run_leaf_hash", "hash", "place = 0 AND '' <> $1", flipped},
-	} {
-		was := starling.Must(eventlog.View(t.Context(), db, func(q eventlog.Querier) (was any, err error) {
-			err = q.Query("SELECT "+row.column+" FROM "+row.table+" WHERE "+row.where, []any{f.id}, func(r eventlog.Row) error {
-				if row.column == "ts" {
-					var n int64
-					err := r.Scan(&n)
-					was = n
-					return err
-				}
-				var b []byte
-				err := r.Scan(&b)
-				was = b
-				return err
-			})
-			return was, err
-		}))
-		update := "UPDATE " + row.table + " SET " + row.column + " = $2 WHERE " + row.where
-		set(update, f.id, row.forge(was))
-		for _, name := range names {
-			ask(name, row.table+"."+row.column+" "+row.where)
-		}
-		set(update, f.id, was)
-	}
-	for _, name := range names {
-		ask(name, "")
-	}
-}
-
-func flipped(was any) any {
-	b := bytes.Clone(was.([]byte))
-	b[len(b)/2] ^= 1
-	return b
-}
-
-// TestEverySignerIsForged finds the files of the product that ask for signatures or proofs of what a database
-// has: each is that of a signer.
-func TestEverySignerIsForged(t *testing.T) {
-	listed := map[string]bool{}
-	for _, s := range signers {
-		for _, file := range strings.Fields(s.files) {
-			listed[file] = true
-		}
-	}
-	for _, file := range strings.Fields(signsElsewhere) {
-		listed[file] = true
-	}
-	asks := regexp.MustCompile(`\.(Issue|Receipts|Issuer|ProveRuns|ProveEvent|Prove)\(|Receipts\.Sign\(|Options\{Receipts: |seal\.(Seal|Prove)|\.sealer\.Seal\(|ProveRuns\(ctx`)
-	found := 0
-	err := filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
-		rel := strings.TrimPrefix(filepath.ToSlash(name), "../../")
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "node_modules" || d.Name() == "bench" || strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2 || strings.HasSuffix(d.Name(), "test")):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
-			return nil
-		}
-		text, err := os.ReadFile(name)
-		if err == nil && asks.Match(regexp.MustCompile(`(?m)^\s*//.*$`).ReplaceAll(text, nil)) {
-			if found++; !listed[rel] {
-				t.Errorf("%s asks for signatures or proofs: forge through it as a signer of this test", rel)
-			}
-		}
-		return err
-	})
-	if err != nil || found < 8 {
-		t.Errorf("%d files: %v", found, err)
-	}
 }

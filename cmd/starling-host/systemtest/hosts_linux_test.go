@@ -128,7 +128,7 @@ func TestThreeHostsOnOneDatabase(t *testing.T) {
 	var hosts []*host
 	for i, m := range machines {
 		c.listen = "unix:" + c.path(fmt.Sprintf("host%d.sock", i))
-		hosts = append(hosts, c.start("", m.inside))
+		hosts = append(hosts, c.start("queue: {lease: 10s}\n", m.inside))
 	}
 	hosts[0].upload("alice")
 	runs := promised{runs: map[string]string{}}
