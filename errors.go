@@ -8,8 +8,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // NotFoundError is returned when a database, a tool or a run is not found.
@@ -68,8 +68,8 @@ func (e *AllowError) Error() string { return fmt.Sprintf("%q: %s", e.Host, Plain
 // Unwrap returns the cause.
 func (e *AllowError) Unwrap() error { return e.Err }
 
-// InputError is returned for an input that is too large.
-type InputError = guest.InputError
+// InputError is returned for an input that a tool does not take.
+type InputError = tool.InputError
 
 // CallError is returned when a call did not complete. It wraps the error of the tool;
 // compare it with the errors of package runtime/tool by errors.Is.

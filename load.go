@@ -20,6 +20,7 @@ import (
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/mcptool"
+	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -328,11 +329,11 @@ func (EnvSecrets) Secret(_ context.Context, name string) ([]byte, bool, error) {
 	return []byte(value), ok, nil
 }
 
-// Input parses an input of the tool for [Tool.CallAs]. The error is a [*canon.SyntaxError]
-// if it is not JSON, a [*tool.SchemaError] if it does not match the schema of the tool, and
-// an [*InputError] if it is too large.
+// Input parses an input of the tool for [Tool.CallAs]. The error is an [*InputError], which wraps a
+// [*canon.SyntaxError] if the input is not JSON, and a [*tool.SchemaError] if it does not match the schema
+// of the tool.
 func (t *Tool) Input(doc []byte) (*canon.Doc, error) {
-	input, err := canon.Parse(doc)
+	input, err := step.ParseInput(doc, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -345,5 +346,8 @@ func (t *Tool) checkInput(input *canon.Doc) error {
 			return err
 		}
 	}
-	return guest.CheckSize(input, sandbox.DefaultLimits().InputBytes)
+	if bad := tool.CheckInput(nil, input, int(sandbox.DefaultLimits().InputBytes), false); bad != nil {
+		return bad
+	}
+	return nil
 }

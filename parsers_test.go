@@ -307,7 +307,7 @@ var withoutBudget = []reading{
 		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/receipt.Statement.effect eventlog/receipt.Text eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect eventlog/span.Run.Document
 		eventlog/span.result host/policy.Run.resume host/policy.history.countEffect host/policy.history.effect starling.lastDenied
 		runtime/agent.conversation.readCall runtime/agent.recordedInput runtime/internal/script.refuseParams runtime/step.Context.earlierResult
-		runtime/step.Do runtime/step.Now runtime/step.ParseValue runtime/step.Random runtime/step.ReplayDurationMs
+		runtime/step.Do runtime/step.Now runtime/step.ParseInput runtime/step.Random runtime/step.ReplayDurationMs
 		runtime/step.Attempt.earlierCall runtime/step.Attempt.judge runtime/step.Attempt.run runtime/step.ExecuteJSON runtime/step.Seed
 		runtime/step.readable runtime/step.setVariables
 		serve/internal/eventview.without serve/internal/inspect.arguments serve/internal/inspect.decision serve/internal/inspect.httpMessage

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/eventview"
@@ -79,7 +78,7 @@ func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 func (t tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	out, err := t.daemon.Call(ctx, t.account, c.Name, c.Arguments, c.Ticket)
 	if p, ok := errors.AsType[*daemon.Problem](err); ok {
-		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(strings.Join(p.Problems, "; "), p.Detail, p.Title))
+		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(p.Detail, p.Title))
 	}
 	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error, Receipt: out.Receipt}, err
 }
@@ -101,5 +100,5 @@ func reasonOf(p *daemon.Problem) error {
 	case http.StatusInternalServerError:
 		return errors.New("the host has failed")
 	}
-	return mcpsrv.ErrArguments
+	return mcpsrv.ErrRefused
 }

@@ -234,7 +234,7 @@ func TestTenantSeesItsRunsOverMCPAndWebView(t *testing.T) {
 	if said != canary || run == "" {
 		t.Fatalf("the tool said %q in run %q", said, run)
 	}
-	const refused = "the arguments do not match the tool's schema: (document): "
+	const refused = "input does not match the schema: (document): "
 	if run, said := asks(t, alice, "say", `{"louder":true}`); run != "" || !strings.HasPrefix(said, refused) || !strings.Contains(said, "louder") {
 		t.Errorf("what is wrong with arguments is told as %q", said)
 	}

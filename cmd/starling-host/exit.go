@@ -12,7 +12,6 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/toolcase"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/artifact"
@@ -110,7 +109,6 @@ var kinds = []struct {
 }{
 	{in[*starling.NotFoundError], exitUsage, "", ""},
 	{in[*starling.AllowError], exitUsage, "", "--allow-host "},
-	{in[*starling.InputError], exitUsage, "", ""},
 	{in[*toolcase.Error], exitUsage, "", ""},
 	{in[*keyfile.NotPrivateError], exitUsage, "", ""},
 	{in[*artifact.Error], exitUsage, "artifact: ", ""},
@@ -170,20 +168,17 @@ func explain(err error) *failure {
 	}
 	f := &failure{code: exitFailed, message: starling.PlainError(err), hint: hintOf(err)}
 	var (
-		file   *config.Error
-		schema *tool.SchemaError
-		syntax *canon.SyntaxError
+		file  *config.Error
+		input *starling.InputError
 	)
 	switch is := func(target error) bool { return errors.Is(err, target) }; {
 	case errors.As(err, &file):
 		return &failure{code: exitUsage, message: file.Message(), details: terminal.PrintableLines(file.Excerpt()), hint: file.Hint}
-	case errors.As(err, &schema):
-		f.code, f.message, f.hint = exitUsage, "the input does not match the tool's schema", "show the schema with: starling-host tool describe TOOL"
-		f.details = terminal.Indented(strings.Join(schema.Brief(), "\n"))
-	case errors.As(err, &syntax):
-		f.code, f.message = exitUsage, fmt.Sprintf("the input is not JSON: line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
-		if syntax.Pointer != "" {
-			f.details = []string{"  at " + syntax.Pointer}
+	case errors.As(err, &input):
+		f.code, f.message, f.hint = exitUsage, input.Error(), input.Advice()
+		if schema, ok := input.Cause.(*tool.SchemaError); ok { // a line for each problem
+			f.message, _, _ = strings.Cut(f.message, ": ")
+			f.details = terminal.Indented(strings.Join(schema.Brief(), "\n"))
 		}
 	case is(agent.ErrProviderModelMismatch):
 		f.code, f.needs = exitRefused, "--force"

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/internal/work"
+	runtimetool "github.com/starling-host/starling/runtime/tool"
 )
 
 func describeOne(tool string) string { return `{"tools":[` + tool + `]}` }
@@ -82,10 +83,10 @@ func TestParseDescriptionAccepts(t *testing.T) {
 	if tool.Name() != "customer_lookup" || !tool.Describe().Idempotent || tool.Describe().Limits.Fuel != 1000000 {
 		t.Errorf("got %+v", tool.Describe())
 	}
-	if err := fits(tool.input, parsed(t, `{"id":42}`), false); err == nil || !strings.Contains(err.Error(), "/id: ") {
+	if err := runtimetool.Fits(tool.input, parsed(t, `{"id":42}`), false); err == nil || !strings.Contains(err.Error(), "/id: ") {
 		t.Errorf("a number passed for a string: %v", err)
 	}
-	if err := fits(tool.input, parsed(t, `{"id":"42"}`), false); err != nil {
+	if err := runtimetool.Fits(tool.input, parsed(t, `{"id":"42"}`), false); err != nil {
 		t.Errorf("a good input was refused: %v", err)
 	}
 }

@@ -1,11 +1,11 @@
 package guest
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -59,40 +59,17 @@ func (t *Tool) Under(run *policy.Run) *Tool {
 	return &under
 }
 
-// CheckInput checks the input of a new call: the error is a [*tool.SchemaError] if it does not match
-// the schema, one that wraps [tool.ErrCost] if it takes too long to check, and otherwise an error of
-// [CheckSize].
+// CheckInput returns a [*tool.InputError] if the tool does not take an input. The limit counts the bytes
+// of the recorded canonical document, without the ABI's wrapper.
 func (t *Tool) CheckInput(input *canon.Doc) error {
-	return cmp.Or(fits(t.input, input, false), CheckSize(input, t.module.sandbox.Limits().InputBytes))
-}
-
-// CheckSize returns an [*InputError] if an input exceeds the limit of a call, or an error of
-// [step.CheckValue]. It counts the bytes of the recorded canonical document, without the ABI's
-// wrapper.
-func CheckSize(input *canon.Doc, most uint64) error {
-	if err := step.CheckValue(input); err != nil {
-		return err
-	}
-	if uint64(len(input.JSON)) > most {
-		return &InputError{Bytes: len(input.JSON), Most: most}
+	if bad := t.checkInput(input, false); bad != nil {
+		return bad
 	}
 	return nil
 }
 
-// InputError is returned for an input that is too large.
-type InputError struct {
-	Bytes int
-	Most  uint64
-}
-
-// Error has both numbers. Logs have this text, too.
-func (e *InputError) Error() string {
-	return fmt.Sprintf("input of %d bytes, more than %d", e.Bytes, e.Most)
-}
-
-// Advice implements [hint.Hinted].
-func (e *InputError) Advice() string {
-	return "pass a shorter input, or raise resources.limits.input of the policy"
+func (t *Tool) checkInput(input *canon.Doc, replay bool) *tool.InputError {
+	return tool.CheckInput(t.input, input, int(min(t.module.sandbox.Limits().InputBytes, math.MaxInt)), replay)
 }
 
 // Execute runs the tool inside a wrapper. The context must come from step.CallTool. See
@@ -105,43 +82,21 @@ func (t *Tool) Execute(ctx context.Context, input json.RawMessage) (json.RawMess
 // reported it, and otherwise matches one of the classes of package tool.
 func (t *Tool) ExecuteParsed(ctx context.Context, a *step.Attempt, input *canon.Doc) (*canon.Doc, error) {
 	info := a.Info(ctx)
-	if err := fits(t.input, input, info.Replay); err != nil {
-		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", inTime(err)))
-	}
-	if err := CheckSize(input, t.module.sandbox.Limits().InputBytes); err != nil {
-		return nil, fmt.Errorf("%w: %w", tool.ErrLimit, err)
+	if bad := t.checkInput(input, info.Replay); bad != nil {
+		return nil, bad.Outcome()
 	}
 	output, err := t.execute(ctx, a, input, info)
 	if err != nil {
 		return nil, err
 	}
-	if err := fits(t.output, output, info.Replay); err != nil {
-		return nil, fmt.Errorf("output does not match the schema that the tool declares: %w", inTime(err))
+	err = tool.Fits(t.output, output, info.Replay)
+	if errors.Is(err, tool.ErrCost) { // as with a deadline, a replay takes it from the record
+		err = fmt.Errorf("%w: it %w", tool.ErrTimeout, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("output does not match the schema that the tool declares: %w", err)
 	}
 	return output, nil
-}
-
-// fits checks a document against a schema, which may be nil. A replay has no budget, so that documents
-// accepted by earlier hosts still replay. Otherwise the budget is that of one document, and a check that
-// has begun ends, even if the call is cancelled: whether a document matches follows from it alone.
-func fits(s *tool.Schema, doc *canon.Doc, replay bool) error {
-	switch {
-	case s == nil:
-		return nil
-	case replay:
-		return doc.Fits(s, s.Check)
-	}
-	b := work.New(context.Background(), tool.NewDocument)
-	return doc.Fits(s, func(doc []byte) error { return s.CheckNew(b, doc) })
-}
-
-// inTime makes a check that took too long an interruption: as with a deadline, a replay takes it from
-// the record.
-func inTime(err error) error {
-	if errors.Is(err, tool.ErrCost) {
-		return fmt.Errorf("%w: it %w", tool.ErrTimeout, err)
-	}
-	return err
 }
 
 // Begin returns the tool with a function that is called right before its guest runs, when the call

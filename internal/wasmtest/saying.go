@@ -8,8 +8,13 @@ import (
 
 // Saying is a module with one tool that always gives the same answer.
 func Saying(name, answer string) []byte {
+	return Taking(name, answer, `{"type":"object","additionalProperties":false}`)
+}
+
+// Taking is [Saying] with the schema of the input.
+func Taking(name, answer, schema string) []byte {
 	const describeAt, answerAt, inputAt = 1 << 10, 8 << 10, 64 << 10
-	about := fmt.Sprintf(`{"tools":[{"name":%q,"description":"It says %s.","input_schema":{"type":"object","additionalProperties":false}}]}`, name, answer)
+	about := fmt.Sprintf(`{"tools":[{"name":%q,"description":"It says %s.","input_schema":%s}]}`, name, answer, schema)
 	says := fmt.Sprintf(`{"output":%q}`, answer)
 	packed := func(at int, text string) *wasm.Asm {
 		return new(wasm.Asm).I64(int64(at)<<32 | int64(len(text)))

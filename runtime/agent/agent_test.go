@@ -135,7 +135,7 @@ func TestAgentTerminalEvents(t *testing.T) {
 			events: "TurnStarted AssistantMessageCompleted ToolCallScheduled ToolCallFailed TurnStarted AssistantMessageCompleted"},
 		{name: "a tool that is not there", turns: []agenttest.Turn{agenttest.Call("c1", "weather", `{}`), told("c1", `Error executing tool: step: tool not found: "weather". Please fix your arguments.`)}, kind: event.KindRunCompleted,
 			events: "TurnStarted AssistantMessageCompleted ToolCallScheduled ToolCallFailed TurnStarted AssistantMessageCompleted"},
-		{name: "broken arguments", turns: []agenttest.Turn{agenttest.Call("c1", "clocked", `{"city":"Os`), told("c1", "Error executing tool: the arguments are not a JSON object: line 1, column 12: the document ends inside a string. Please fix your arguments.")}, kind: event.KindRunCompleted,
+		{name: "broken arguments", turns: []agenttest.Turn{agenttest.Call("c1", "clocked", `{"city":"Os`), told("c1", "Error executing tool: input is not JSON: line 1, column 12 at \"/city\": the document ends inside a string. Please fix your arguments.")}, kind: event.KindRunCompleted,
 			events: "TurnStarted AssistantMessageCompleted ToolCallScheduled ToolCallFailed TurnStarted AssistantMessageCompleted"},
 		{name: "call ids that repeat", turns: []agenttest.Turn{agenttest.Call("c1", "failing", `{}`), agenttest.Call("c1", "failing", `{}`), agenttest.Call("", "failing", `{}`), agenttest.Say("enough")}, kind: event.KindRunCompleted},
 		{name: "too many turns", turns: []agenttest.Turn{agenttest.Call("c1", "failing", `{}`), agenttest.Say("never")}, adjust: func(a *agent.Agent) { a.Config.MaxTurns = 1 },

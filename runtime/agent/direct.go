@@ -73,7 +73,7 @@ func (d Direct) Run(ctx context.Context, input json.RawMessage) (*Result, error)
 // RunWithID makes one run. When it returns a Result, all events of the run are durable. The
 // Result describes the end of the run, even if ctx ended it; an error means that the host
 // failed. Nothing is recorded if the input is not JSON or too large (see
-// [step.CheckValue]), or the tool's module is not in the log ([ErrModuleNotStored]). If the
+// [step.ParseInput]), or the tool's module is not in the log ([ErrModuleNotStored]). If the
 // log fails, the run stays open.
 func (d Direct) RunWithID(ctx context.Context, runID string, input json.RawMessage) (*Result, error) {
 	return d.agent(input).run(ctx, runID, "", nil)
@@ -106,13 +106,8 @@ func (d Direct) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 
 // parsedInput returns the parsed input of a direct run.
 func parsedInput(input json.RawMessage, doc *canon.Doc) (_ *canon.Doc, err error) {
-	if doc == nil {
-		doc, err = step.ParseValue(input)
-	} else {
-		err = step.CheckValue(doc)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("agent: input: %w", err)
+	if doc, err = step.ParseInput(input, doc); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
 	}
 	return doc, nil
 }

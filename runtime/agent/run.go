@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -264,9 +265,12 @@ func (a *Agent) call(turnID string, u *use) step.ToolCall {
 		call.Refuse = errInCode
 	}
 	if !a.direct && (len(u.Args) == 0 || u.Args[0] != '{') {
-		call.Refuse = errNoObject
-		if u.Malformed != "" {
-			call.Refuse = fmt.Errorf("%w: %s", errNoObject, u.Malformed)
+		call.Refuse = errors.New(u.Malformed) // the text of a tool.InputError, or of an earlier commit
+		if !strings.HasPrefix(u.Malformed, "input ") {
+			call.Refuse = errNoObject
+			if u.Malformed != "" {
+				call.Refuse = fmt.Errorf("%w: %s", errNoObject, u.Malformed)
+			}
 		}
 	}
 	return call
@@ -275,7 +279,7 @@ func (a *Agent) call(turnID string, u *use) step.ToolCall {
 // errInCode is the answer to a direct call of a tool that only programs can call.
 var errInCode = errors.New("this tool is called in a program, and not by itself")
 
-// errNoObject is the answer to malformed arguments.
+// errNoObject is the answer to malformed arguments in runs of earlier commits.
 var errNoObject = errors.New("the arguments are not a JSON object")
 
 // classify turns the error of the work into the end of the run. It reports false if the run

@@ -22,6 +22,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -175,6 +176,25 @@ func TestAnInputIsCheckedAgainstTheSchema(t *testing.T) {
 		t.Errorf("got %v", r.result.Err)
 	}
 	r.replays(t, one)
+}
+
+// An input that is not an object was refused in other words. Such runs replay, and no others do.
+func TestAnInputOfAnotherTypeReplaysInTheWordsOfItsLog(t *testing.T) {
+	one := find(t, inMemory(t, newServer(), mcptool.Options{}), "say")
+	r := record(t.Context(), t, one, `[1]`)
+	if r.result.Error != "input does not match the schema: (document): got array, want object" {
+		t.Errorf("got %q", r.result.Error)
+	}
+	r.replays(t, one)
+	for text, want := range map[string]bool{`mcptool: tool "say": the arguments are not a JSON object`: true, "the arguments are not a JSON object": false} {
+		earlier := tool.Wrap(one, func(func(context.Context, json.RawMessage) (json.RawMessage, error)) func(context.Context, json.RawMessage) (json.RawMessage, error) {
+			return func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, errors.New(text) }
+		})
+		r := record(t.Context(), t, earlier, `[1]`)
+		if result, err := (agent.Direct{Tool: one}).Replay(t.Context(), r.events, agent.ReplayOptions{}); (err == nil) != want || want && result.Error != text {
+			t.Errorf("%q replays as %+v, %v", text, result, err)
+		}
+	}
 }
 
 // What a server says during a call reaches the assistant, and its question the user.

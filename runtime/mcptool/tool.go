@@ -7,11 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -76,11 +76,11 @@ func (t *remoteTool) OutputSchema() json.RawMessage {
 // Definition returns the server's definition of the tool.
 func (t *remoteTool) Definition() Definition { return t.said }
 
-// CheckInput returns a [*tool.SchemaError] if an input does not match the schema of the tool.
+// CheckInput returns a [*tool.InputError] if an input does not match the schema of the tool. A log and
+// the caller bound its size.
 func (t *remoteTool) CheckInput(input *canon.Doc) error {
-	if schema := t.input(); schema != nil {
-		b := work.New(context.Background(), tool.NewDocument)
-		return input.Fits(schema, func(doc []byte) error { return schema.CheckNew(b, doc) })
+	if bad := tool.CheckInput(t.input(), input, math.MaxInt, false); bad != nil {
+		return bad
 	}
 	return nil
 }
@@ -115,8 +115,9 @@ func (t *remoteTool) ExecuteParsed(ctx context.Context, _ *step.Attempt, input *
 	if string(input.JSON) == "null" {
 		input = &canon.Doc{JSON: []byte("{}"), CBOR: canon.Raw{0xa0}}
 	}
-	if input.JSON[0] != '{' {
-		return nil, fmt.Errorf("mcptool: tool %q: the arguments are not a JSON object", t.name)
+	if bad := tool.CheckObject(input); bad != nil {
+		bad.Was = fmt.Sprintf("mcptool: tool %q: the arguments are not a JSON object", t.name)
+		return nil, bad
 	}
 	got, err := step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return t.call(ctx, input) })
 	switch {

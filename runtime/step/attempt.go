@@ -3,7 +3,6 @@ package step
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -57,7 +56,7 @@ func ExecuteJSON(ctx context.Context, t ParsedTool, input json.RawMessage) (json
 	}
 	doc, err := canon.Parse(input)
 	if err != nil {
-		return nil, tool.ToolDiscard(fmt.Errorf("input does not match the schema: %w", err)) // in the words of the logs
+		return nil, (&tool.InputError{Cause: err, Was: "input does not match the schema: " + err.Error()}).Outcome()
 	}
 	output, err := t.ExecuteParsed(ctx, a, doc)
 	if err != nil || output == nil {

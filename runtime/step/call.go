@@ -131,13 +131,8 @@ func (a *Attempt) plan(call ToolCall) (*plan, error) {
 		}
 	}
 	var err error
-	if p.Doc == nil {
-		p.Doc, err = ParseValue(p.Args)
-	} else {
-		err = CheckValue(p.Doc)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: arguments of %q: %w", ErrInvalidCall, p.Name, err)
+	if p.Doc, err = ParseInput(p.Args, p.Doc); err != nil {
+		return nil, fmt.Errorf("%w: the call of %q: %w", ErrInvalidCall, p.Name, err)
 	}
 	if p.attempts, err = p.allowed(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidCall, err)
@@ -149,22 +144,23 @@ func (a *Attempt) plan(call ToolCall) (*plan, error) {
 	return p, nil
 }
 
-// ParseValue parses the arguments or the result of a call, see [canon.Parse] and [CheckValue].
-func ParseValue(doc []byte) (*canon.Doc, error) {
-	d, err := canon.Parse(doc)
-	if err == nil {
-		err = CheckValue(d)
+// ParseInput returns the input of a call: the parsed one, or if that is nil, the one in the text. The
+// error is a [*tool.InputError], also if a log cannot record the input.
+func ParseInput(text []byte, parsed *canon.Doc) (*canon.Doc, error) {
+	if parsed == nil {
+		var err error
+		if parsed, err = canon.Parse(text); err != nil {
+			return nil, &tool.InputError{Cause: err}
+		}
 	}
-	return d, err
+	if n := valueBytes(parsed); n > maxValueBytes {
+		return nil, &tool.InputError{Bytes: n, Most: maxValueBytes}
+	}
+	return parsed, nil
 }
 
-// CheckValue returns an error if a document is too large for the arguments or the result of a call.
-func CheckValue(d *canon.Doc) error {
-	if n := max(len(d.CBOR), len(d.JSON)); n > maxValueBytes {
-		return fmt.Errorf("%d bytes, at most %d are allowed", n, maxValueBytes)
-	}
-	return nil
-}
+// valueBytes is the size of an input or a result that counts for maxValueBytes.
+func valueBytes(d *canon.Doc) int { return max(len(d.CBOR), len(d.JSON)) }
 
 // schedule records that an attempt is about to begin.
 func (a *Attempt) schedule(ctx context.Context, p *plan, number uint32) error {

@@ -621,16 +621,12 @@ func argsOf(text string) (args canon.Raw, malformed string) {
 	if strings.TrimSpace(text) == "" {
 		return canon.AppendMap(nil, 0), ""
 	}
-	doc, err := ParseValue([]byte(text))
+	doc, err := ParseInput([]byte(text), nil)
 	if err != nil {
-		malformed = err.Error()
-		if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
-			malformed = fmt.Sprintf("line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
-		}
-		return canon.AppendText(nil, strings.ToValidUTF8(text, string(utf8.RuneError))), recordable(malformed)
+		return canon.AppendText(nil, strings.ToValidUTF8(text, string(utf8.RuneError))), recordable(err.Error())
 	}
-	if doc.JSON[0] != '{' {
-		malformed = "they are JSON of another type"
+	if bad := tool.CheckObject(doc); bad != nil {
+		malformed = bad.Error()
 	}
 	return doc.CBOR, malformed
 }

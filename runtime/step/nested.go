@@ -33,8 +33,11 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	if len(name) > maxTextBytes {
 		return ToolResult{}, fmt.Errorf("%w: the name of the tool has %d bytes, at most %d are allowed", ErrInvalidCall, len(name), maxTextBytes)
 	}
-	doc, err := ParseValue(args)
+	doc, err := ParseInput(args, nil)
 	if err != nil {
+		if syntax, ok := errors.AsType[*canon.SyntaxError](err); ok {
+			err = syntax // no event has this text, and the guest of a replay must get the same
+		}
 		return ToolResult{}, fmt.Errorf("%w: arguments of %q: %w", ErrInvalidCall, name, err)
 	}
 	if _, err := a.nextEffect(); err != nil {

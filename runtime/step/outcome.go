@@ -80,8 +80,8 @@ func (a *Attempt) execute(ctx context.Context, p *plan) (*canon.Doc, error) {
 	}
 	result, err := a.run(ctx, p)
 	if err == nil {
-		if invalid := CheckValue(result); invalid != nil {
-			err = fmt.Errorf("step: result of %q: %w", p.Name, invalid)
+		if n := valueBytes(result); n > maxValueBytes {
+			err = fmt.Errorf("step: result of %q: %d bytes, at most %d are allowed", p.Name, n, maxValueBytes)
 		}
 	}
 	return result, err
@@ -231,6 +231,9 @@ func (a *Attempt) failed(ctx context.Context, p *plan, cause error, took time.Du
 		now.DurationMs, now.WaitMs = recorded.DurationMs, recorded.WaitMs
 		if isInterruption(now.ErrorType) && now.ErrorType == recorded.ErrorType {
 			now.Error = recorded.Error // the caller may have chosen the text
+		}
+		if bad, ok := errors.AsType[*tool.InputError](cause); ok && bad.Was != "" && recorded.Error == recordable(bad.Was) {
+			now.Error = recorded.Error
 		}
 		a.c.takeMeter(&now.Meter, recorded.Meter)
 		return nil

@@ -3,13 +3,19 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"regexp/syntax"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/internal/validate"
@@ -55,6 +61,104 @@ func structInput(t reflect.Type) (*input, error) {
 	return newInput(json.RawMessage(doc))
 }
 
+// InputError is why a tool does not take an input. Every surface gives its text: programs in Go, the
+// command, the HTTP API, MCP, agents, programs of a model, and logs, which a replay must repeat.
+type InputError struct {
+	Cause       error  // a [*canon.SyntaxError] or a [*SchemaError]; nil if the input is too large
+	Bytes, Most int    // of an input that is too large, in canonical form
+	Was         string // its text in logs of earlier commits, if it was another
+}
+
+// Error returns the one text.
+func (e *InputError) Error() string {
+	switch cause := e.Cause.(type) {
+	case nil:
+		return fmt.Sprintf("input of %d bytes, more than %d", e.Bytes, e.Most)
+	case *canon.SyntaxError:
+		at := ""
+		if cause.Pointer != "" {
+			at = " at " + strconv.Quote(display.Clip(cause.Pointer, 80))
+		}
+		return fmt.Sprintf("input is not JSON: line %d, column %d%s: %s", cause.Line, cause.Column, at, cause.Msg)
+	case *SchemaError:
+		return noMatch + strings.Join(cause.Brief(), "; ")
+	}
+	return noMatch + e.Cause.Error()
+}
+
+const noMatch = "input does not match the schema: "
+
+// mismatch is the error of an input that does not match its schema. Logs of earlier commits name all
+// members that are not allowed.
+func mismatch(cause error) *InputError {
+	return &InputError{Cause: cause, Was: noMatch + cause.Error()}
+}
+
+// Unwrap returns the cause.
+func (e *InputError) Unwrap() error { return e.Cause }
+
+// Advice implements [hint.Hinted].
+func (e *InputError) Advice() string {
+	switch cause := e.Cause.(type) {
+	case nil:
+		return "pass a shorter input, or raise resources.limits.input of the policy"
+	case *canon.SyntaxError:
+		return cause.Hint
+	}
+	return "show the schema with: starling-host tool describe TOOL"
+}
+
+// Outcome returns the error with the class that ends a call.
+func (e *InputError) Outcome() error {
+	switch {
+	case e.Cause == nil:
+		return fmt.Errorf("%w: %w", ErrLimit, e)
+	case errors.Is(e, ErrCost): // as with a deadline, a replay takes it from the record
+		return fmt.Errorf("%w: %w", ErrTimeout, e)
+	}
+	return ToolDiscard(e)
+}
+
+// CheckInput decides whether a tool takes an input, or returns nil: it must match the schema, if there
+// is one, and have at most so many bytes of canonical JSON. It decides when a call is accepted, and again
+// when it begins, because the limits may be lower by then, and another host may have accepted it.
+func CheckInput(s *Schema, input *canon.Doc, most int, replay bool) *InputError {
+	if err := Fits(s, input, replay); err != nil {
+		return mismatch(err)
+	}
+	if len(input.JSON) > most {
+		return &InputError{Bytes: len(input.JSON), Most: most}
+	}
+	return nil
+}
+
+var objectSchema = sync.OnceValues(func() (*Schema, error) {
+	return CompileSchema(work.Trusted(context.Background()), []byte(`{"type":"object"}`))
+})
+
+// CheckObject is [CheckInput] for a tool with any schema of objects.
+func CheckObject(input *canon.Doc) *InputError {
+	object, err := objectSchema()
+	if err != nil {
+		panic(err) // the schema is right
+	}
+	return CheckInput(object, input, math.MaxInt, false)
+}
+
+// Fits checks a document against a schema, which may be nil. A replay has no budget, so that documents
+// accepted by earlier hosts still replay. Otherwise the budget is that of one document, and a check that
+// has begun ends, even if the call is cancelled: whether a document matches follows from it alone.
+func Fits(s *Schema, doc *canon.Doc, replay bool) error {
+	switch {
+	case s == nil:
+		return nil
+	case replay:
+		return doc.Fits(s, s.Check)
+	}
+	b := work.New(context.Background(), NewDocument)
+	return doc.Fits(s, func(text []byte) error { return s.CheckNew(b, text) })
+}
+
 // decode reads an input into the struct that v points to.
 func (in *input) decode(doc json.RawMessage, v any) error {
 	doc, err := in.read(doc)
@@ -70,16 +174,16 @@ func (in *input) decode(doc json.RawMessage, v any) error {
 // read returns an input in canonical form, with defaults filled in. A mismatch can never
 // succeed, so the error is a [ToolDiscard].
 func (in *input) read(doc json.RawMessage) (json.RawMessage, error) {
-	clean, err := canon.JSON(doc)
+	clean, err := canon.Parse(doc)
 	if err != nil {
-		return nil, ToolDiscard(fmt.Errorf("input is not JSON: %w", err))
+		return nil, ToolDiscard(&InputError{Cause: err})
 	}
-	filled, err := in.defaults.Fill(clean)
+	filled, err := in.defaults.Fill(clean.JSON)
 	if err == nil {
 		err = in.check.Check(filled)
 	}
 	if err != nil {
-		return nil, ToolDiscard(fmt.Errorf("input does not match the schema: %w", err))
+		return nil, ToolDiscard(mismatch(err))
 	}
 	return filled, nil
 }

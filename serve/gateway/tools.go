@@ -189,8 +189,8 @@ func (l *Tools) callable() (all []tool.Tool) {
 func (l *Tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	if l.code != nil && c.Name == tool.SearchName {
 		output, err := tool.Search(l.callable()...).Execute(ctx, c.Arguments)
-		if err != nil {
-			err = fmt.Errorf("%w: %w", mcpsrv.ErrArguments, err)
+		if _, bad := errors.AsType[*tool.InputError](err); err != nil && !bad {
+			err = fmt.Errorf("%w: %w", mcpsrv.ErrRefused, err)
 		}
 		return mcpsrv.Result{Output: output}, err
 	}
@@ -213,11 +213,7 @@ func (l *Tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) 
 func (l *Tools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
 	input, err := t.Input(c.Arguments)
 	if err != nil {
-		text := starling.PlainError(err)
-		if mismatch, ok := errors.AsType[*tool.SchemaError](err); ok {
-			text = strings.Join(mismatch.Brief(), "; ")
-		}
-		return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrArguments, text)
+		return mcpsrv.Result{}, err
 	}
 	runID := starling.NewRunID()
 	_, remote := t.Definition()

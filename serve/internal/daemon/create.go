@@ -489,7 +489,7 @@ func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID st
 			return o, first, err
 		}
 	}
-	if err := checkInput(found, q.Input); err != nil {
+	if err := found.CheckInput(q.Input); err != nil {
 		return o, first, err
 	}
 	if ctx, err = tool.WithVariablesJSON(ctx, q.Variables); err != nil {
@@ -502,24 +502,6 @@ func (d *Daemon) openTool(ctx context.Context, a Account, q runRequest, runID st
 	o = order{Module: m.Name, Digest: m.Digest.String(), Tool: q.Tool, input: q.Input, Variables: q.Variables}
 	first, err = agent.Direct{Log: d.config.Log, Tool: run.Guard(found.Under(run)), Input: q.Input, AppVersion: d.config.Version}.Opening(ctx, runID, nil)
 	return o, first, err
-}
-
-// checkInput returns the response for an invalid input of a tool.
-func checkInput(t *guest.Tool, input *canon.Doc) error {
-	err := t.CheckInput(input)
-	if err == nil {
-		return nil
-	}
-	if large, ok := errors.AsType[*guest.InputError](err); ok {
-		return tooLarge.because("%v", large).in("input")
-	}
-	schema, ok := errors.AsType[*tool.SchemaError](err)
-	if !ok {
-		return badInput.because("%v", err).in("input")
-	}
-	p := badInput.plain().in("input")
-	p.Problems = schema.Brief()
-	return p
 }
 
 // openAgent opens a run of an agent. If there is one agent, it need not be named.

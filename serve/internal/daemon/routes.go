@@ -228,7 +228,7 @@ var (
 	otherVersion    = newKind("changed", http.StatusPreconditionFailed, "It was changed meanwhile")
 	tooLarge        = newKind("too-large", http.StatusRequestEntityTooLarge, "The body is too large")
 	wrongType       = newKind("unsupported-media-type", http.StatusUnsupportedMediaType, "The content type is not accepted")
-	badInput        = newKind("invalid-input", http.StatusUnprocessableEntity, "The input does not match the tool's schema")
+	badInput        = newKind("invalid-input", http.StatusUnprocessableEntity, "The input does not match the schema")
 	otherRequest    = newKind("idempotency-key-reused", http.StatusUnprocessableEntity, "The idempotency key belongs to another request")
 	moduleRefused   = newKind("module-refused", http.StatusUnprocessableEntity, "The module is not accepted")
 	moduleLimit     = newKind("module-limit", http.StatusUnprocessableEntity, "The tenant has reached its limit of modules")

@@ -205,6 +205,17 @@ func problemOf(err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
+	if bad, ok := errors.AsType[*tool.InputError](err); ok {
+		kind := badInput
+		if bad.Cause == nil {
+			kind = tooLarge
+		}
+		p := kind.because("%v", bad).in("input")
+		if schema, ok := bad.Cause.(*tool.SchemaError); ok {
+			p.Problems = schema.Brief()
+		}
+		return p
+	}
 	if why := eventview.Unreadable(err); why != "" {
 		return unreadable.because("%s", why)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -74,7 +75,8 @@ type Outcome struct {
 }
 
 // Call starts a run of one call of a tool and waits for its end, as the HTTP request does. An error
-// means that there is no run, or that it has not ended; errors of the caller are a [*Problem]. If
+// means that there is no run, or that it has not ended; errors of the caller are a *tool.InputError or
+// a [*Problem]. If
 // ctx ends while the daemon serves, the caller has given up, and the run is cancelled. If the
 // caller passes a ticket of its own, [Daemon.CancelCall] can cancel it too, on any host.
 func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (Outcome, error) {
@@ -87,9 +89,9 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	if err != nil {
 		return Outcome{}, err
 	}
-	doc, err := canon.Parse(input)
+	doc, err := step.ParseInput(input, nil)
 	if err != nil {
-		return Outcome{}, badInput.because("%v", err).in("input")
+		return Outcome{}, err
 	}
 	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: doc}, d.keepTicket(a, ticket))
 	if err != nil {

@@ -38,7 +38,7 @@ type Tools interface {
 
 	// Call makes a recorded run of one call of a tool and waits for its end. A failure of the tool
 	// is in the Result. An error means that no run was made, or that its end is unavailable:
-	// [ErrNoTool], [ErrArguments], [ErrBusy], [ErrLost], [ErrHost], or an error that the client
+	// a [*tool.InputError], [ErrNoTool], [ErrRefused], [ErrBusy], [ErrLost], [ErrHost], or an error that the client
 	// does not see. When ctx ends, the client no longer waits, and the run is cancelled.
 	Call(ctx context.Context, c Call) (Result, error)
 
@@ -91,11 +91,11 @@ type Call struct {
 // Errors of [Tools].Call. The text of an error that wraps one of them is shown to
 // the client.
 var (
-	ErrNoTool    = errors.New("unknown tool")
-	ErrArguments = errors.New("the arguments do not match the tool's schema")
-	ErrBusy      = errors.New("no further call is taken at the moment")
-	ErrLost      = errors.New("the end of the call cannot be had")
-	ErrHost      = errors.New("the host could not make the call") // with a cause that the client may read
+	ErrNoTool  = errors.New("unknown tool")
+	ErrRefused = errors.New("the call is refused")
+	ErrBusy    = errors.New("no further call is taken at the moment")
+	ErrLost    = errors.New("the end of the call cannot be had")
+	ErrHost    = errors.New("the host could not make the call") // with a cause that the client may read
 )
 
 // Tool describes a tool to a client.

@@ -97,8 +97,8 @@ func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logg
 		ctx = mcptool.For(ctx, assistantOf(ctx, r, t, func(result, code json.RawMessage) { answer, refused = result, code }))
 		result, err := tools.Call(ctx, Call{Name: t.Name, Method: method, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
 		sendLog(ctx, r.Session, t.Name, result.Log)
-		switch {
-		case errors.Is(err, ErrNoTool), errors.Is(err, ErrArguments), errors.Is(err, ErrBusy), errors.Is(err, ErrLost), errors.Is(err, ErrHost):
+		switch _, bad := errors.AsType[*tool.InputError](err); {
+		case bad, errors.Is(err, ErrNoTool), errors.Is(err, ErrRefused), errors.Is(err, ErrBusy), errors.Is(err, ErrLost), errors.Is(err, ErrHost):
 			return failed(err.Error()), nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err() // there is no response

@@ -60,7 +60,7 @@ func TestCallsOfATenantsTools(t *testing.T) {
 			case "busy":
 				return mcpsrv.Result{}, fmt.Errorf("%w: 3 calls are running", mcpsrv.ErrBusy)
 			case "mismatch":
-				return mcpsrv.Result{}, fmt.Errorf("%w: /city is missing", mcpsrv.ErrArguments)
+				return mcpsrv.Result{}, &tool.InputError{Cause: errors.New("/city is missing")}
 			case "break":
 				return mcpsrv.Result{}, errors.New("connect to 10.0.0.7: refused")
 			case "much":
@@ -83,7 +83,7 @@ func TestCallsOfATenantsTools(t *testing.T) {
 		{"plain", "text", "two\nlines", "R4", false},
 		{"plain", "fail", "no[31m such city", "R2", true},
 		{"plain", "busy", "no further call is taken at the moment: 3 calls are running", "", true},
-		{"plain", "mismatch", "the arguments do not match the tool's schema: /city is missing", "", true},
+		{"plain", "mismatch", "input does not match the schema: /city is missing", "", true},
 		{"plain", "break", "the host could not make the call", "", true},
 		{"plain", "much", "the result has 2097154 bytes, of which at most 1048576 are passed on; all of it is in the run", "R3", true},
 	} {

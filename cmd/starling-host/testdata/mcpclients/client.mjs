@@ -43,7 +43,7 @@ assert.deepEqual(sum.content, [{ type: "text", text: '{"sum":5}' }]);
 assert.match(sum._meta["starling/replay"], /^starling-host replay /);
 const refused = await call("sum", { a: "2" });
 assert.equal(refused.isError, true);
-assert.match(refused.content[0].text, /^the arguments do not match the tool's schema/);
+assert.match(refused.content[0].text, /^input does not match the schema: /);
 
 // Progress, in the order of the effects and before the result.
 const progress = [];
