@@ -1,4 +1,4 @@
-"""HTML to Markdown. tools-wasm/markdown and tools-wasm/web-text hold the same copy."""
+"""HTML to Markdown."""
 
 import re
 from html.parser import HTMLParser

@@ -1,4 +1,5 @@
-"""HTML to Markdown. tools-wasm/markdown and tools-wasm/web-text hold the same copy."""
+# Code generated: a copy of tools-wasm/markdown/html_markdown.py. DO NOT EDIT.
+"""HTML to Markdown."""
 
 import re
 from html.parser import HTMLParser
