@@ -20,7 +20,8 @@ const signHelp = `Sign a tool: state with your key that the module is the tool o
 
 KEYFILE is a key of "starling-host seal keygen", the same kind that seals databases.
 The signature is a signed note (spec/seal.md, section 10) over the name and the digest
-of the module that the host runs, with its sidecar. For a file or folder it is written
+of the module that the host runs, with its sidecar. What is not a tool is refused
+unsigned. For a file or folder it is written
 beside it, to NAME.wasm.sig. For a tool in a registry it is stored there, as a referrer
 of its manifest. A second key adds its signature.
 
@@ -80,10 +81,14 @@ func (a *app) sign(ctx context.Context, ref, name string, key *seal.Key, f artif
 		if err != nil {
 			return err
 		}
-		name, wasm, place = artifact.SignedName(ref), p.Wasm, p.Source.Source
+		source, _, err := a.examine(ctx, p.Source.Source, f)
+		if err != nil {
+			return err
+		}
+		name, wasm, place = artifact.SignedName(ref), source.Wasm, p.Source.Source
 		store = func(signed []byte) error { return f.Attach(ctx, ref, p, signed) }
 	} else {
-		source, err := a.source(ctx, ref)
+		source, _, err := a.examine(ctx, ref, f)
 		if err != nil {
 			return err
 		}
