@@ -68,15 +68,15 @@ func (l *layout) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, 
 
 // index reads the index. One that is missing is empty, and so is a damaged one of the cache: the
 // blobs remain.
-func (l *layout) index() (index ocispec.Index, err error) {
+func (l *layout) index(ctx context.Context) (index ocispec.Index, err error) {
 	text, err := keyfile.ReadFile(filepath.Join(l.dir, ocispec.ImageIndexFile), keyfile.MaxBytes)
 	if err == nil {
 		held := len(text) + bytes.Count(text, []byte("{"))*512 // of a descriptor, twice as the list grows
-		if err = work.For(context.Background(), len(text)).Hold(held); err == nil {
+		if err = work.For(ctx, len(text)).Hold(held); err == nil {
 			err = json.Unmarshal(text, &index)
 		}
 	}
-	if err != nil && (l.own || errors.Is(err, fs.ErrNotExist)) {
+	if err != nil && ctx.Err() == nil && (l.own || errors.Is(err, fs.ErrNotExist)) {
 		index, err = ocispec.Index{}, nil
 	}
 	index.Versioned, index.MediaType = specs.Versioned{SchemaVersion: 2}, ocispec.MediaTypeImageIndex
@@ -84,13 +84,13 @@ func (l *layout) index() (index ocispec.Index, err error) {
 }
 
 // change replaces the index.
-func (l *layout) change(to func(*ocispec.Index)) error {
+func (l *layout) change(ctx context.Context, to func(*ocispec.Index)) error {
 	unlock, err := keyfile.Lock(filepath.Join(l.dir, ".lock"))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	index, err := l.index()
+	index, err := l.index(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (l *layout) Push(ctx context.Context, d ocispec.Descriptor, r io.Reader) er
 	if d.MediaType != ocispec.MediaTypeImageManifest {
 		return nil
 	}
-	return l.change(func(index *ocispec.Index) {
+	return l.change(ctx, func(index *ocispec.Index) {
 		if !slices.ContainsFunc(index.Manifests, func(m ocispec.Descriptor) bool { return m.Digest == d.Digest }) {
 			index.Manifests = append(index.Manifests, ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: d.ArtifactType})
 		}
@@ -122,7 +122,7 @@ func (l *layout) Tag(ctx context.Context, d ocispec.Descriptor, ref string) erro
 	if is, err := l.Resolve(ctx, ref); err == nil && is.Digest == d.Digest {
 		return nil
 	}
-	return l.change(func(index *ocispec.Index) {
+	return l.change(ctx, func(index *ocispec.Index) {
 		for i, m := range index.Manifests {
 			if tagOf(m) == ref {
 				index.Manifests[i].Annotations = nil // it stays, under its digest
@@ -139,7 +139,7 @@ func tagOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.Annotatio
 
 // Resolve finds a manifest by its tag or digest. A tag that looks like a digest is none, and a digest
 // leads to its blob, whatever the index says about it.
-func (l *layout) Resolve(_ context.Context, ref string) (ocispec.Descriptor, error) {
+func (l *layout) Resolve(ctx context.Context, ref string) (ocispec.Descriptor, error) {
 	if digestForm.MatchString(ref) {
 		d := ocispec.Descriptor{Digest: digest.Digest(ref)}
 		info, err := os.Stat(filepath.Join(l.dir, "blobs", "sha256", d.Digest.Encoded()))
@@ -149,7 +149,7 @@ func (l *layout) Resolve(_ context.Context, ref string) (ocispec.Descriptor, err
 		d.Size = info.Size()
 		return d, nil
 	}
-	index, err := l.index()
+	index, err := l.index(ctx)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
@@ -163,7 +163,7 @@ func (l *layout) Resolve(_ context.Context, ref string) (ocispec.Descriptor, err
 
 // referrers calls with the manifests about another one, such as its signatures.
 func (l *layout) referrers(b *work.Budget, of digest.Digest, each func([]ocispec.Descriptor) error) error {
-	index, err := l.index()
+	index, err := l.index(b.Context())
 	if err != nil {
 		return err
 	}
@@ -193,8 +193,8 @@ func (l *layout) Predecessors(context.Context, ocispec.Descriptor) ([]ocispec.De
 }
 
 // Tags calls with the tags of the layout.
-func (l *layout) Tags(_ context.Context, _ string, with func([]string) error) error {
-	index, err := l.index()
+func (l *layout) Tags(ctx context.Context, _ string, with func([]string) error) error {
+	index, err := l.index(ctx)
 	if err != nil {
 		return err
 	}

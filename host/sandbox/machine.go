@@ -19,14 +19,14 @@ type machineCode struct {
 }
 
 // translated makes the machine translate a module.
-func translated(p *Prepared, o Observers) (executable, error) {
-	code, err := machine.Translate(p.Wasm, rewrite.GlobalFuel)
+func translated(ctx context.Context, p *Prepared, o Observers) (executable, error) {
+	code, err := machine.Translate(ctx, p.Wasm, rewrite.GlobalFuel)
 	if err != nil {
 		return nil, err
 	}
 	c := &machineCode{code: code, count: o.Source != nil}
 	if p.Module != nil {
-		c.source, err = describe(p, o)
+		c.source, err = describe(ctx, p, o)
 	}
 	return c, err
 }

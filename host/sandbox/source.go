@@ -34,15 +34,15 @@ type sourceOf struct {
 const mostRead = 128 << 20
 
 // reading returns the budget of one reading of a module's source.
-func reading(size int) *work.Budget {
+func reading(ctx context.Context, size int) *work.Budget {
 	l := work.ForSize(size)
 	l.Bytes = min(l.Bytes, mostRead)
-	return work.New(context.Background(), l)
+	return work.New(ctx, l)
 }
 
 // describe reads what a module says of its source, for the observers of an engine.
-func describe(p *Prepared, o Observers) (*sourceOf, error) {
-	b := work.For(context.Background(), len(p.Module)) // gated with as much
+func describe(ctx context.Context, p *Prepared, o Observers) (*sourceOf, error) {
+	b := work.For(ctx, len(p.Module)) // gated with as much
 	module, err := wasm.Decode(b, p.Module)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func describe(p *Prepared, o Observers) (*sourceOf, error) {
 	if about := interp.Of(p.Module); about != nil {
 		d.language = about.Language
 	}
-	if d.table, err = source.Open(reading(d.size), p.Module); err != nil {
+	if d.table, err = source.Open(reading(ctx, d.size), p.Module); err != nil {
 		d.problem = err.Error()
 	}
 	if o.Source != nil && d.table != nil && d.table.HasLines() {
@@ -92,7 +92,7 @@ func (d *sourceOf) report(to Source, counts iter.Seq2[uint32, uint64]) {
 			called[body] = true
 		}
 	}
-	b := reading(d.size)
+	b := reading(context.Background(), d.size)
 	to.Module(d.module.NumFuncs(), imports, d.language, d.problem)
 	for index := range uint32(imports) {
 		if name := d.name(index); first && name != "" {

@@ -77,7 +77,7 @@ type wazeroCode struct {
 // folder.
 func compiled(ctx context.Context, e *Engine, p *Prepared) (executable, error) {
 	if e.machine {
-		return translated(p, e.observers)
+		return translated(ctx, p, e.observers)
 	}
 	runtime, cache, err := newRuntime(ctx, e.interpreter, p.Folder)
 	if err != nil {

@@ -32,7 +32,7 @@ func recorded(t *testing.T, random *rand.Rand, every uint64, answers int) *Recor
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, err := Translate(res.Wasm, rewrite.GlobalFuel)
+		code, err := Translate(context.Background(), res.Wasm, rewrite.GlobalFuel)
 		if err != nil {
 			t.Fatal(err)
 		}

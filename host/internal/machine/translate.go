@@ -55,8 +55,8 @@ type operation struct {
 
 // Translate validates a module that the rewriter has written, and translates it. Fuel is the export of
 // the global that counts fuel, by which a recording can stop.
-func Translate(b []byte, fuel string) (*Code, error) {
-	m, err := wasm.Decode(work.For(context.Background(), len(b)), b)
+func Translate(ctx context.Context, b []byte, fuel string) (*Code, error) {
+	m, err := wasm.Decode(work.For(ctx, len(b)), b)
 	if err != nil {
 		return nil, err
 	}

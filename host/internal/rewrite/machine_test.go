@@ -33,7 +33,7 @@ type machineInstance struct {
 
 // instantiate makes an instance whose imports lead to a module of wazero that exports functions which call them.
 func (r machineRuntime) instantiate(ctx context.Context, b []byte) (api.Module, error) {
-	code, err := machine.Translate(b, GlobalFuel)
+	code, err := machine.Translate(context.Background(), b, GlobalFuel)
 	if err != nil {
 		return nil, err
 	}

@@ -279,7 +279,7 @@ func (f *nursery) compiles(original, metered []byte) (bool, error) {
 	if errMetered == nil {
 		errMetered = compiled.Close(ctx)
 	}
-	_, errMachine := machine.Translate(metered, GlobalFuel)
+	_, errMachine := machine.Translate(context.Background(), metered, GlobalFuel)
 	if (err == nil) != (errMetered == nil) || (err == nil) != (errMachine == nil) {
 		return false, fmt.Errorf("original: %v, metered: %v, on the machine: %v", err, errMetered, errMachine)
 	}

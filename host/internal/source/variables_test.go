@@ -29,7 +29,7 @@ func recorded(t *testing.T, path string, n uint64) (*machine.Recording, *rewrite
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := machine.Translate(r.Wasm, rewrite.GlobalFuel)
+	code, err := machine.Translate(t.Context(), r.Wasm, rewrite.GlobalFuel)
 	if err != nil {
 		t.Fatal(err)
 	}
