@@ -315,7 +315,7 @@ var withoutBudget = []reading{
 	{"frames of stored modules and payloads", "Its caller gives the most bytes that it may become", `
 		eventlog/internal/dblog.unpack internal/zstd.Decompress`},
 	{"the input of a call", "The input limit of the tool bounds it, and canon parses in linear time with a bound on the depth", `
-		starling.Tool.Input host/policy.callQuestion cmd/starling-host.app.readWhole internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
+		host/policy.callQuestion cmd/starling-host.app.readWhole internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
 		internal/schema.decode runtime/internal/validate.values.string runtime/internal/validate.valuesOf runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute
 		runtime/tool.WithVariablesJSON runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.isObject
 		runtime/tool.search.Execute runtime/tool.variable`},
