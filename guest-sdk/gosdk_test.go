@@ -121,11 +121,11 @@ func build(t *testing.T, dir string) []byte {
 
 func check(t *testing.T, wasm []byte) sandbox.GateInfo {
 	t.Helper()
-	info, err := sandbox.Check(t.Context(), wasm, sandbox.DefaultGateLimits())
+	gated, err := sandbox.Rewrite(t.Context(), wasm, sandbox.DefaultGateLimits(), sandbox.RewriteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info
+	return gated.Info
 }
 
 // TestMinimalModuleIsSmallAndAsksForNothing: the import section of a module

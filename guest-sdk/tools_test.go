@@ -31,12 +31,12 @@ func TestTools(t *testing.T) {
 			if len(m.Wasm) > c.limit {
 				t.Errorf("%d bytes, the limit is %d", len(m.Wasm), c.limit)
 			}
-			info, err := sandbox.Check(t.Context(), m.Wasm, sandbox.DefaultGateLimits())
+			gated, err := sandbox.Rewrite(t.Context(), m.Wasm, sandbox.DefaultGateLimits(), sandbox.RewriteOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var imports []string
-			for _, i := range info.Imports {
+			for _, i := range gated.Info.Imports {
 				if i.Module == abi.Version {
 					imports = append(imports, i.Name)
 				}

@@ -399,12 +399,12 @@ func TestJavaScriptImports(t *testing.T) {
 			source := filepath.Join(t.TempDir(), "x.js")
 			treetest.Write(t, source, c.source)
 			wasm, said := build(t, source)
-			info, err := sandbox.Check(t.Context(), wasm, sandbox.DefaultGateLimits())
+			gated, err := sandbox.Rewrite(t.Context(), wasm, sandbox.DefaultGateLimits(), sandbox.RewriteOptions{})
 			if err != nil {
 				t.Fatal(err, said)
 			}
 			imports := map[string][]string{}
-			for _, i := range info.Imports {
+			for _, i := range gated.Info.Imports {
 				if !slices.Contains(imports[i.Module], i.Name) {
 					imports[i.Module] = append(imports[i.Module], i.Name)
 				}

@@ -27,11 +27,6 @@ const Strip = rewrite.Strip
 // DefaultGateLimits returns the bounds of the gate.
 func DefaultGateLimits() GateLimits { return rewrite.DefaultLimits() }
 
-// Check returns the counts of a module, or a [*Refusal]. It executes nothing.
-func Check(ctx context.Context, module []byte, l GateLimits) (GateInfo, error) {
-	return rewrite.Check(work.For(ctx, len(module)), module, l)
-}
-
 // The options and the result of rewriting a module.
 type (
 	RewriteOptions = rewrite.Options

@@ -129,7 +129,7 @@ func TestSameBytes(t *testing.T) {
 		if got := canon.Sum(out).String(); got != want {
 			t.Errorf("%s became %s, and was %s: raise Version, unless guest.wasm or the fixture has changed before the first release", name, got, want)
 		}
-		if _, err := rewrite.Check(work.Trusted(context.Background()), out, rewrite.DefaultLimits()); err != nil {
+		if _, err := rewrite.Rewrite(work.Trusted(context.Background()), out, rewrite.DefaultLimits(), rewrite.Options{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -379,7 +379,7 @@ func TestMutatedComponents(t *testing.T) {
 			out, err := Link(budget(t, m), m)
 			if err == nil {
 				accepted++
-				_, err = rewrite.Check(work.Trusted(context.Background()), out, rewrite.DefaultLimits())
+				_, err = rewrite.Rewrite(work.Trusted(context.Background()), out, rewrite.DefaultLimits(), rewrite.Options{})
 			}
 			if err != nil && strings.Contains(err.Error(), "panics") {
 				t.Fatalf("%s: %v", name, err)

@@ -2,7 +2,7 @@
 // bytes in, checked and metered bytes out. It is a pure function and knows no
 // engine.
 //
-// [Check] is the gate. Before any engine parses a byte, it refuses modules that
+// The gate comes first. Before any engine parses a byte, it refuses modules that
 // would hurt at load time or could not be controlled at run time, with a
 // [*Refusal] that names what and where.
 //

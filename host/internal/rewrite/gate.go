@@ -7,26 +7,6 @@ import (
 	"github.com/starling-host/starling/internal/work"
 )
 
-// Check is the gate: it decides whether a module may come near the engine.
-// Bytes go from the cheapest question to the dearest, and each answer bounds
-// what the next one costs: size, frame, counts, declarations, bodies. So a few
-// hostile bytes are refused in microseconds, and a count that the module
-// states is compared with the remaining bytes and with a limit before anything
-// is allocated for it.
-//
-// A nil error means that the module stays within l, imports only what the host
-// has, uses only instructions that the rewriter knows, and has no index out of
-// range. It does not mean that the module is valid: the engine checks operand
-// types. All that is visited and kept draws from the budget. The error is a
-// [*Refusal], or the cause of the end of the budget's context.
-func Check(w *work.Budget, b []byte, l Limits) (Info, error) {
-	g, err := pass(w, b, l, ImportType)
-	if err != nil {
-		return Info{}, Malformed(err)
-	}
-	return g.info, nil
-}
-
 // gate is the state of one check.
 type gate struct {
 	work *work.Budget
@@ -37,7 +17,17 @@ type gate struct {
 	scan bodyScan
 }
 
-// pass runs all checks. allowed decides about imports.
+// pass is the gate: it decides whether a module may come near the engine. allowed decides about imports.
+// Bytes go from the cheapest question to the dearest, and each answer bounds
+// what the next one costs: size, frame, counts, declarations, bodies. So a few
+// hostile bytes are refused in microseconds, and a count that the module
+// states is compared with the remaining bytes and with a limit before anything
+// is allocated for it.
+//
+// A nil error means that the module stays within l, imports only what the host
+// has, uses only instructions that the rewriter knows, and has no index out of
+// range. It does not mean that the module is valid: the engine checks operand
+// types. All that is visited and kept draws from the budget.
 func pass(w *work.Budget, b []byte, l Limits, allowed lookup) (*gate, error) {
 	if err := atMost("bytes of the module", -1, uint64(len(b)), uint64(max(l.ModuleBytes, 0))); err != nil {
 		return nil, hinted(err, Strip)

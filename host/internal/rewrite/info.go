@@ -2,7 +2,7 @@ package rewrite
 
 import "github.com/starling-host/starling/internal/wasm"
 
-// Info describes a module that passed [Check].
+// Info describes a module that passed the gate.
 type Info struct {
 	Imports  []Import // in the module's order
 	Exports  []Export // in the module's order

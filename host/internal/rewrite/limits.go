@@ -2,7 +2,7 @@ package rewrite
 
 import "cmp"
 
-// Limits are the maxima that [Check] accepts. They bound the engine's work on
+// Limits are the maxima that the gate accepts. They bound the engine's work on
 // a module before the first instruction runs: that work cannot be cancelled,
 // and parts of it grow with the square of the input. A zero field accepts
 // nothing of its kind; begin with [DefaultLimits].

@@ -10,7 +10,7 @@ import (
 )
 
 // Refusal is the reason why a module is not accepted. It is the only kind of
-// error that [Check] and [Rewrite] return before their budget's context ends.
+// error that [Rewrite] returns before their budget's context ends.
 type Refusal struct {
 	What     string // the refused thing: "locals", "ref.func", "malformed module: ..."
 	Func     int    // index of the function it is in, imports counted; -1 outside of functions

@@ -69,8 +69,8 @@ type Segment struct {
 	Bytes  []byte
 }
 
-// Rewrite checks b with [Check] and returns the metered module. Errors are those of Check. The same
-// bytes, limits and options give the same result.
+// Rewrite lets b pass the gate and returns the metered module. The error is a [*Refusal], or the cause of
+// the end of the budget's context. The same bytes, limits and options give the same result.
 func Rewrite(w *work.Budget, b []byte, l Limits, o Options) (*Result, error) {
 	result, err := rewriteWith(w, b, l, o, ImportType)
 	return result, Malformed(err)
