@@ -55,10 +55,10 @@ func UseModules(tx interface {
 	return nil
 }
 
-// ModuleCount is how many modules there are, and their bytes.
+// ModuleCount is how many modules there are, and their bytes. As JSON it is a part of what was removed.
 type ModuleCount struct {
-	Modules int
-	Bytes   int64
+	Modules int   `json:"collected_modules,omitempty"`
+	Bytes   int64 `json:"collected_bytes,omitempty"`
 }
 
 // CountModules counts the modules that a namespace uses, or all that are stored.

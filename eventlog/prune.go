@@ -37,9 +37,9 @@ type PruneOptions struct {
 
 // PruneReport describes what a pruning removed, or would remove.
 type PruneReport struct {
-	Runs   int
-	Events int64
-	DryRun bool
+	Runs   int   `json:"runs"`
+	Events int64 `json:"events"`
+	DryRun bool  `json:"dry_run"`
 }
 
 // Valid returns the first error in the options, or nil.

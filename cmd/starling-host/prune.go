@@ -168,10 +168,7 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 	}
 	o.DryRun, o.Why = !f.confirm, why
 	report, err := eventlog.PruneInSteps(ctx, log, o)
-	doc := pruneDocument{Runs: report.Runs, Events: report.Events, DryRun: o.DryRun}
-	if !o.Before.IsZero() {
-		doc.Before = display.Time(o.Before)
-	}
+	doc := pruneDocument{PruneReport: report, Before: o.Before.UTC()}
 	if err == nil && f.confirm {
 		err = a.collect(ctx, log, &doc)
 	}
@@ -213,8 +210,7 @@ func (a *app) giveUpSpare(path string) (setAside func(), err error) {
 // collect removes the modules that nothing uses. A role that was given the right
 // to remove runs by an older version of this program may lack that to remove modules.
 func (a *app) collect(ctx context.Context, log database, doc *pruneDocument) (err error) {
-	c, err := tenant.Collect(ctx, log, time.Now())
-	doc.Modules, doc.ModuleBytes = c.Modules, c.Bytes
+	doc.ModuleCount, err = tenant.Collect(ctx, log, time.Now())
 	if store.Denied(err) {
 		a.warn("modules that nothing uses were not removed: " + starling.PlainError(err))
 		a.hint("as the owner of the tables: starling-host migrate postgres://OWNER@... --retention-role ROLE")
@@ -238,14 +234,9 @@ func compact(ctx context.Context, log database, doc *pruneDocument) error {
 
 // pruneDocument is the output of "prune -o json".
 type pruneDocument struct {
-	Runs   int    `json:"runs"`
-	Events int64  `json:"events"`
-	DryRun bool   `json:"dry_run"`
-	Before string `json:"before,omitempty"`
-
-	Modules     int   `json:"collected_modules,omitempty"`
-	ModuleBytes int64 `json:"collected_bytes,omitempty"`
-
+	eventlog.PruneReport
+	Before time.Time `json:"before,omitzero"`
+	eventlog.ModuleCount
 	FreedBytes *int64 `json:"freed_bytes,omitempty"`
 }
 
@@ -255,11 +246,11 @@ func (a *app) printPruned(doc pruneDocument) error {
 		if doc.DryRun {
 			verb = "would remove"
 		}
-		if doc.Before != "" {
-			before = " that began before " + doc.Before
+		if !doc.Before.IsZero() {
+			before = " that began before " + display.Time(doc.Before)
 		}
 		a.stdout.Printf("%s %s with %s%s\n", verb, display.Plural(doc.Runs, "run"), display.Plural(uint64(doc.Events), "event"), before)
-		a.printCollected(eventlog.ModuleCount{Modules: doc.Modules, Bytes: doc.ModuleBytes})
+		a.printCollected(doc.ModuleCount)
 		if doc.FreedBytes != nil {
 			a.stdout.Printf("freed %s\n", display.Size(uint64(*doc.FreedBytes)))
 		}

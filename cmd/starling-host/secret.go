@@ -125,14 +125,7 @@ func (a *app) secretListCommand() *cobra.Command {
 
 // secretsDocument is the output of "secret list -o json".
 type secretsDocument struct {
-	Secrets []secretDocument `json:"secrets"`
-}
-
-type secretDocument struct {
-	Name      string   `json:"name"`
-	Audience  []string `json:"audience"`
-	Place     string   `json:"place"`
-	UpdatedAt string   `json:"updated_at"`
+	Secrets []tenant.Secret `json:"secrets"`
 }
 
 func (a *app) listSecrets(ctx context.Context, t tenants, id string) error {
@@ -143,13 +136,9 @@ func (a *app) listSecrets(ctx context.Context, t tenants, id string) error {
 	if err != nil {
 		return err
 	}
-	doc := secretsDocument{Secrets: []secretDocument{}}
-	for _, s := range list {
-		doc.Secrets = append(doc.Secrets, secretDocument{Name: s.Name, Audience: s.Audience, Place: string(s.Place), UpdatedAt: display.Time(s.Updated)})
-	}
-	return a.emit(doc, func() {
-		for _, s := range doc.Secrets {
-			a.stdout.Printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, s.UpdatedAt, strings.Join(s.Audience, " "))
+	return a.emit(secretsDocument{append([]tenant.Secret{}, list...)}, func() {
+		for _, s := range list {
+			a.stdout.Printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, display.Time(s.Updated), strings.Join(s.Audience, " "))
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
@@ -50,7 +51,7 @@ func (a *app) show(ctx context.Context, log database, args []string, list, full 
 		return err
 	}
 	first, last := events[0], events[len(events)-1]
-	status := terminalStatus(last.Kind)
+	status := eventlog.RunSummary{TerminalKind: last.Kind}.Status()
 	a.stdout.Printf("run      %s\nstarted  %s\nstatus   %s, %s\n", first.RunID,
 		display.Time(time.Unix(0, first.Timestamp)), terminal.StatusStyle(status).Of(status), display.Plural(len(events), "event"))
 	if started, err := first.AsRunStarted(); err == nil && started.Caller != nil {

@@ -211,15 +211,8 @@ func (a *app) eraseCommand() *cobra.Command {
 
 // erasureDocument is the output of "tenant erase -o json".
 type erasureDocument struct {
-	Tenant  string `json:"tenant"`
-	Keys    int    `json:"keys"`
-	Secrets int    `json:"secrets"`
-	Modules int    `json:"modules"`
-	Runs    int    `json:"runs"`
-
-	CollectedModules int   `json:"collected_modules,omitempty"`
-	CollectedBytes   int64 `json:"collected_bytes,omitempty"`
-
+	Tenant string `json:"tenant"`
+	tenant.Erasure
 	Wiped *bool `json:"wiped,omitempty"` // see wipe
 }
 
@@ -232,12 +225,10 @@ func (a *app) erase(ctx context.Context, t tenants, id string, prune bool) error
 	if err != nil {
 		return err
 	}
-	doc := erasureDocument{Tenant: id, Keys: e.Keys, Secrets: e.Secrets, Modules: e.Modules, Runs: e.Pruned.Runs,
-		CollectedModules: e.Collected.Modules, CollectedBytes: e.Collected.Bytes, Wiped: a.wipe(ctx, t.log)}
-	return a.emit(doc, func() {
+	return a.emit(erasureDocument{id, e, a.wipe(ctx, t.log)}, func() {
 		a.stdout.Printf("erased %s: its data key, %s, %s, %s; removed %s\n", id,
-			display.Plural(e.Keys, "API key"), display.Plural(e.Secrets, "secret"), display.Plural(e.Modules, "module"), display.Plural(e.Pruned.Runs, "run"))
-		a.printCollected(e.Collected)
+			display.Plural(e.Keys, "API key"), display.Plural(e.Secrets, "secret"), display.Plural(e.Modules, "module"), display.Plural(e.Runs, "run"))
+		a.printCollected(e.ModuleCount)
 	})
 }
 
@@ -304,21 +295,14 @@ type tenantsDocument struct {
 }
 
 type tenantDocument struct {
-	ID        string              `json:"id"`
-	Name      string              `json:"name"`
-	State     string              `json:"state"`
-	CreatedAt string              `json:"created_at"`
-	Weight    int                 `json:"weight"`
-	Limits    tenant.Limits       `json:"limits"`
-	Keys      []tenantKeyDocument `json:"keys"`
+	tenant.Tenant
+	State string              `json:"state"`
+	Keys  []tenantKeyDocument `json:"keys"`
 }
 
 type tenantKeyDocument struct {
-	ID        string `json:"id"`
-	Label     string `json:"label"`
-	CreatedAt string `json:"created_at"`
-	ExpiresAt string `json:"expires_at,omitempty"`
-	Valid     bool   `json:"valid"`
+	tenant.APIKey
+	Valid bool `json:"valid"`
 }
 
 func tenantState(t tenant.Tenant) string {
@@ -342,14 +326,10 @@ func (a *app) listTenants(ctx context.Context, t tenants) error {
 		if err != nil {
 			return err
 		}
-		line := tenantDocument{ID: one.ID, Name: one.Name, State: tenantState(one), CreatedAt: display.Time(one.Created),
-			Weight: one.Weight, Limits: one.Limits.Or(tenant.DefaultLimits()), Keys: []tenantKeyDocument{}}
+		one.Limits = one.Limits.Or(tenant.DefaultLimits())
+		line := tenantDocument{one, tenantState(one), []tenantKeyDocument{}}
 		for _, k := range keys {
-			key := tenantKeyDocument{ID: k.ID, Label: k.Label, CreatedAt: display.Time(k.Created), Valid: k.Valid(now)}
-			if !k.Expires.IsZero() {
-				key.ExpiresAt = display.Time(k.Expires)
-			}
-			line.Keys = append(line.Keys, key)
+			line.Keys = append(line.Keys, tenantKeyDocument{k, k.Valid(now)})
 		}
 		doc.Tenants = append(doc.Tenants, line)
 	}
@@ -357,7 +337,7 @@ func (a *app) listTenants(ctx context.Context, t tenants) error {
 		var rows [][]string
 		for _, t := range doc.Tenants {
 			expired := slices.DeleteFunc(slices.Clone(t.Keys), func(k tenantKeyDocument) bool { return k.Valid })
-			rows = append(rows, []string{t.ID, t.State, strconv.Itoa(t.Weight), strconv.Itoa(len(t.Keys) - len(expired)), t.CreatedAt, t.Name})
+			rows = append(rows, []string{t.ID, t.State, strconv.Itoa(t.Weight), strconv.Itoa(len(t.Keys) - len(expired)), display.Time(t.Created), t.Name})
 		}
 		a.table(rows, "TENANT", "STATE", ">WEIGHT", ">KEYS", "CREATED", "NAME")
 	})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
@@ -138,6 +137,3 @@ func openPolicy(path string) (*policy.Policy, error) {
 	}
 	return loadPolicy(path)
 }
-
-// terminalStatus returns the state of a run whose last event is of kind k.
-func terminalStatus(k event.Kind) string { return eventlog.RunSummary{TerminalKind: k}.Status() }

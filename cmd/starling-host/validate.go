@@ -156,7 +156,7 @@ type checkedDocument struct {
 func (c checked) document() checkedDocument {
 	doc := checkedDocument{RunID: c.RunID, Valid: c.Err == nil}
 	if c.Err == nil {
-		doc.Status = terminalStatus(c.Report.Terminal)
+		doc.Status = eventlog.RunSummary{TerminalKind: c.Report.Terminal}.Status()
 		doc.Events, doc.Encrypted, doc.Head = c.Report.Events, c.Report.Encrypted, c.Report.Head.String()
 		doc.Opened, doc.Unknown = c.Opened, c.Report.Unknown
 		if !c.Report.Open {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 
 	"github.com/starling-host/starling/internal/display"
 )
@@ -32,8 +33,8 @@ func (e *NotPrivateError) Advice() string { return "chmod 600 " + display.ShellW
 // [*NotPrivateError].
 func Read(what, path string) ([]byte, error) {
 	f, err := Open(path)
-	if errors.Is(err, ErrIrregular) {
-		return nil, fmt.Errorf("%s %w", what, err)
+	if errors.Is(err, ErrIrregular) || errors.Is(err, syscall.EISDIR) {
+		return nil, fmt.Errorf("%s %s is %w", what, path, ErrIrregular)
 	} else if err != nil {
 		return nil, err
 	}

@@ -129,8 +129,7 @@ func newScrubber(secrets []Secret, response int) *scrubber {
 		return s
 	}
 	s.work = freeCompared + workPerByte*response
-	size := max(64, 64*len(s.needles))
-	s.filter = make([]uint64, 1<<bits.Len(uint(size/64)))
+	s.filter = make([]uint64, 1<<bits.Len(uint(max(1, len(s.needles)))))
 	s.shift = 64 - bits.Len(uint(64*len(s.filter)-1))
 	for key, needles := range s.needles {
 		bit := key * hashFactor >> s.shift

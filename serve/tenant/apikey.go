@@ -30,12 +30,12 @@ var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPad
 
 // APIKey describes a key, without the key itself.
 type APIKey struct {
-	ID      string // the part of the key that may be shown
-	Tenant  string
-	Label   string    // for people; at most 200 bytes
-	Created time.Time // by CreateKey or RotateKey
-	Expires time.Time // from when it is not taken; zero for never
-	Revoked time.Time // when it was revoked; zero if it was not
+	ID      string    `json:"id"` // the part of the key that may be shown
+	Tenant  string    `json:"-"`
+	Label   string    `json:"label"`               // for people; at most 200 bytes
+	Created time.Time `json:"created_at"`          // by CreateKey or RotateKey
+	Expires time.Time `json:"expires_at,omitzero"` // from when it is not taken; zero for never
+	Revoked time.Time `json:"-"`                   // when it was revoked; zero if it was not
 }
 
 // Valid reports whether the key is taken at a time.

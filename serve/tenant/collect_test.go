@@ -165,7 +165,7 @@ func testCollect(t *testing.T, open opener) {
 	}
 	f.added(t, "zeta", "three")
 	e, err := f.Erase(ctx, "acme", nil)
-	if err != nil || e.Collected.Modules != 2 || e.Collected.Bytes != 6 {
+	if err != nil || e.ModuleCount != (eventlog.ModuleCount{Modules: 2, Bytes: 6}) {
 		t.Errorf("%+v, %v", e, err)
 	}
 	for i, digest := range erased {

@@ -299,7 +299,7 @@ func testErasure(t *testing.T, open opener) {
 	if err != nil || r.Encrypted != r.Events || r.Encrypted == 0 {
 		t.Errorf("the chain: %+v, %v", r, err)
 	}
-	if again, err := f.Erase(ctx, "acme", f.log); err != nil || again.Pruned.Runs != 3 {
+	if again, err := f.Erase(ctx, "acme", f.log); err != nil || again.Runs != 3 {
 		t.Errorf("with pruning: %+v, %v", again, err)
 	}
 	_, err = f.Erase(ctx, "nobody", nil)

@@ -33,10 +33,10 @@ const (
 
 // Secret describes a secret, without its value.
 type Secret struct {
-	Name     string    // see egress.IsSecretName
-	Audience []string  // hosts that it may be sent to, as "api.example.com", ".example.com" or "api.example.com:8443", see egress.ParseRule
-	Place    Place     // where it may stand in a request
-	Updated  time.Time // when it was set last
+	Name     string    `json:"name"`       // see egress.IsSecretName
+	Audience []string  `json:"audience"`   // hosts that it may be sent to, as "api.example.com", ".example.com" or "api.example.com:8443", see egress.ParseRule
+	Place    Place     `json:"place"`      // where it may stand in a request
+	Updated  time.Time `json:"updated_at"` // when it was set last
 }
 
 const purposeSecret = "secret"

@@ -368,9 +368,12 @@ CREATE TABLE daemon_description (
 
 // Erasure is the result of an erasure.
 type Erasure struct {
-	Keys, Secrets, Modules int
-	Pruned                 eventlog.PruneReport // zero if no runs were removed
-	Collected              eventlog.ModuleCount // unused modules
+	Keys    int `json:"keys"`
+	Secrets int `json:"secrets"`
+	Modules int `json:"modules"`
+	Runs    int `json:"runs"` // that were removed
+
+	eventlog.ModuleCount // modules that nothing uses any more
 }
 
 // Erase destroys a tenant's data key and all its data in the store except its id. Its runs become
@@ -388,12 +391,13 @@ func (s *Store) Erase(ctx context.Context, tenant string, pruner eventlog.Store)
 		return e, err
 	}
 	if pruner != nil {
-		e.Pruned, err = eventlog.PruneInSteps(ctx, pruner, eventlog.PruneOptions{Namespace: tenant, IncludeOpen: true, Why: "the tenant was erased"})
+		pruned, err := eventlog.PruneInSteps(ctx, pruner, eventlog.PruneOptions{Namespace: tenant, IncludeOpen: true, Why: "the tenant was erased"})
+		e.Runs = pruned.Runs
 		if err != nil {
 			return e, fmt.Errorf("tenant: %q is erased, but its runs are not removed: %w", tenant, err)
 		}
 	}
-	if e.Collected, err = Collect(ctx, s.db, s.now()); err != nil {
+	if e.ModuleCount, err = Collect(ctx, s.db, s.now()); err != nil {
 		return e, fmt.Errorf("tenant: %q is erased, but its modules are not removed: %w", tenant, err)
 	}
 	return e, nil

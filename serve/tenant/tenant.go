@@ -59,14 +59,14 @@ func (e *NotFoundError) Is(target error) bool { return target == ErrNotFound }
 
 // Tenant is a customer of the host.
 type Tenant struct {
-	ID        string    // lower-case letters, digits and hyphens, at most 32; never used again
-	Name      string    // for people; at most 200 bytes
-	Created   time.Time // set by Create
-	Suspended bool      // its keys are not taken
-	Erased    time.Time // when its data was erased; zero if it was not
-	Weight    int       // its share of the host beside others; zero is 1, at most MaxWeight
-	Limits    Limits
-	Revision  int64 // of its [Holdings], raised by each change of them
+	ID        string    `json:"id"`         // lower-case letters, digits and hyphens, at most 32; never used again
+	Name      string    `json:"name"`       // for people; at most 200 bytes
+	Created   time.Time `json:"created_at"` // set by Create
+	Suspended bool      `json:"-"`          // its keys are not taken
+	Erased    time.Time `json:"-"`          // when its data was erased; zero if it was not
+	Weight    int       `json:"weight"`     // its share of the host beside others; zero is 1, at most MaxWeight
+	Limits    Limits    `json:"limits"`
+	Revision  int64     `json:"-"` // of its [Holdings], raised by each change of them
 }
 
 // MaxWeight is the largest share of a tenant.

@@ -47,8 +47,6 @@ type runList struct {
 	Reasons []search.Reason         `json:"reasons,omitempty"` // why runs failed, each with the query that finds them
 }
 
-func formatTime(unixNano int64) string { return time.Unix(0, unixNano).UTC().Format(time.RFC3339Nano) }
-
 func listRuns(ctx context.Context, v eventview.View, in listArgs) (runList, error) {
 	if _, err := time.Parse(time.RFC3339, in.Since); in.Since != "" && err != nil {
 		return runList{}, &mistake{"since: it is not a time such as 2026-11-21T10:00:00Z"}
@@ -121,7 +119,7 @@ func newEventInfo(ev event.Event, most int) eventInfo {
 		facts = "cannot be read: " + err.Error()
 	}
 	info := eventInfo{
-		Seq: ev.Seq, Kind: ev.Kind.String(), Time: formatTime(ev.Timestamp), PayloadBytes: len(ev.Payload),
+		Seq: ev.Seq, Kind: ev.Kind.String(), Time: time.Unix(0, ev.Timestamp).UTC().Format(time.RFC3339Nano), PayloadBytes: len(ev.Payload),
 		Facts: oneLine(facts),
 	}
 	if most == 0 {

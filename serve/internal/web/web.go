@@ -61,17 +61,16 @@ func Serve(ctx context.Context, server *http.Server, l net.Listener) error {
 	// Shutdown waits five seconds for a client that has connected and sent nothing, such as the
 	// spare connection of a browser.
 	var silent sync.Map
-	closeSilent := func() {
-		silent.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
-	}
 	server.ConnState = func(c net.Conn, state http.ConnState) {
 		if state != http.StateNew {
 			silent.Delete(c)
 		} else if silent.Store(c, nil); ctx.Err() != nil {
-			closeSilent()
+			_ = c.Close()
 		}
 	}
-	server.RegisterOnShutdown(closeSilent)
+	server.RegisterOnShutdown(func() {
+		silent.Range(func(c, _ any) bool { _ = c.(net.Conn).Close(); return true })
+	})
 	done := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

@@ -30,7 +30,11 @@ func (p *Progress) Print(ev agent.AgentEvent) {
 		p.Err.Printf("retrying the request to the model\n")
 	case agent.ToolCallStarted:
 		p.Line()
-		p.Note("-> " + ev.Tool + " " + shown(string(ev.Args)) + attempt(ev.Attempt))
+		again := ""
+		if ev.Attempt > 1 {
+			again = fmt.Sprintf(" (attempt %d)", ev.Attempt)
+		}
+		p.Note("-> " + ev.Tool + " " + shown(string(ev.Args)) + again)
 	case agent.ToolCallEnded:
 		p.Line()
 		if ev.Err != nil {
@@ -63,13 +67,6 @@ func (p *Progress) Line() {
 		p.Out.Printf("\n")
 	}
 	p.open = false
-}
-
-func attempt(n int) string {
-	if n > 1 {
-		return fmt.Sprintf(" (attempt %d)", n)
-	}
-	return ""
 }
 
 // shown is a text on one line, shortened.

@@ -61,13 +61,10 @@ func narrowError(w *terminal.Printer) func(queue.Status) string {
 	}
 }
 
-// narrow reports whether it is a terminal without room for whole times.
+// narrow reports whether it is a terminal without room for whole times: it shows how long ago things were.
 func narrow(w *terminal.Printer) bool {
-	return w.Terminal && w.Width() > 0 && w.Width() < wideTerminal
+	return w.Terminal && w.Width() > 0 && w.Width() < 120
 }
-
-// A terminal of fewer characters shows how long ago things were.
-const wideTerminal = 120
 
 // at writes a time as tables have it: whole, or how far it is from now on a narrow terminal.
 func at(w *terminal.Printer, t, now time.Time) string {

@@ -24,8 +24,15 @@ func Certificate(w *terminal.Printer, c starling.Certificate) {
 	if len(c.Tools) > 0 {
 		line("tools", "%s", strings.Join(c.Tools, ", "))
 	}
-	line("imports", "%s", ListOr(importsOf(c.Imports, abi.Version), "none")+" of "+abi.Version)
-	line("", "%s", ListOr(importsOf(c.Imports, abi.WASIModule), "none")+" of "+abi.WASIModule)
+	for i, module := range []string{abi.Version, abi.WASIModule} {
+		var names []string
+		for _, im := range c.Imports {
+			if name, ok := strings.CutPrefix(im, module+"."); ok {
+				names = append(names, name)
+			}
+		}
+		line([]string{"imports", ""}[i], "%s of %s", ListOr(names, "none"), module)
+	}
 	line("features", "%s", ListOr(c.Features, "none beyond the first version of WebAssembly"))
 	line("memory", "%s to %s", display.Size(uint64(c.Memory.Min)*sandbox.PageSize), display.Size(uint64(c.Memory.Max)*sandbox.PageSize))
 	line("cost table", "%d", c.CostTable)
@@ -48,17 +55,6 @@ func Certificate(w *terminal.Printer, c starling.Certificate) {
 		}
 		line(name, "%-48s  %11d of %11d", h.What, h.Value, h.Limit)
 	}
-}
-
-// importsOf returns the functions of one module among imports.
-func importsOf(imports []string, module string) []string {
-	var names []string
-	for _, im := range imports {
-		if name, ok := strings.CutPrefix(im, module+"."); ok {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // Module prints a module and its tools.
