@@ -130,12 +130,6 @@ func (a *app) verifyReceipts(ctx context.Context, doc []byte, policy *seal.Polic
 		if v.Invalid != nil {
 			code = exitInvalid
 		}
-		return a.emit(v.Document(), func() {
-			if v.Invalid != nil {
-				view.Invalid(a.stdout, v.Invalid)
-			} else {
-				view.Receipt(a.stdout, v.Checked)
-			}
-		})
+		return a.emit(v.Document(), func() { view.Receipt(a.stdout, v) })
 	}), silent(code))
 }

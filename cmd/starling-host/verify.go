@@ -14,11 +14,9 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
-	"github.com/starling-host/starling/internal/terminal"
 )
 
 const verifyHelp = `Check what was sealed. FILE is a database, a bundle, a proof or a file of
@@ -189,7 +187,9 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 		defer node.Close()
 		options.Execute = node.Replay
 	}
+	var refused func(starling.Verdict) string
 	if !f.noReplay {
+		refused = func(run starling.Verdict) string { return refusalOf(run).message }
 		bar := a.progressBar(-1, progressbar.OptionShowCount())
 		defer bar.Exit()
 		options.Executed = func(starling.Verdict) { _ = bar.Add(1) }
@@ -198,13 +198,7 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 	if err != nil {
 		return err
 	}
-	err = a.emit(v.Document(), func() {
-		if v.Invalid != nil {
-			view.Invalid(a.stdout, v.Invalid)
-		} else {
-			view.Bundle(a.stdout, v, len(file), time.Since(started), func(run starling.Verdict) string { return refusalOf(run).message })
-		}
-	})
+	err = a.emit(v.Document(), func() { view.Bundle(a.stdout, v, len(file), time.Since(started), refused) })
 	code := exitOK
 	if v.Invalid != nil {
 		code = exitInvalid
@@ -224,24 +218,5 @@ func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy)
 	if v.Invalid != nil {
 		code = exitInvalid
 	}
-	return cmp.Or(a.emit(v.Document(), func() {
-		if v.Invalid != nil {
-			view.Invalid(a.stdout, v.Invalid)
-			return
-		}
-		what := fmt.Sprintf("run %s, of %s, is in the log", v.Leaf.RunID, display.Plural(v.Leaf.Events, "event"))
-		if v.Event != nil {
-			what = fmt.Sprintf("event %d of %d of run %s is in the log", v.Event.Seq, v.Leaf.Events, v.Leaf.RunID)
-		}
-		a.stdout.Printf("%s: %s\n", terminal.Good.Of("valid"), what)
-		if v.Event != nil {
-			if line, err := event.ToJSON(*v.Event); err == nil {
-				a.stdout.Printf("%s\n", string(line))
-			}
-		}
-		a.stdout.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
-		a.stdout.Printf("  log         %s\n  checkpoint  tree size %d, root %s\n", v.Checkpoint.Origin, v.Checkpoint.Leaves, v.Checkpoint.Root)
-		view.Signatures(a.stdout, v.Signatures)
-		view.NotProven(a.stdout, len(v.Signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
-	}), silent(code))
+	return cmp.Or(a.emit(v.Document(), func() { view.Proof(a.stdout, v) }), silent(code))
 }

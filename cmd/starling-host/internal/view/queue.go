@@ -3,7 +3,6 @@ package view
 import (
 	"cmp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/starling-host/starling/internal/display"
@@ -114,7 +113,7 @@ type TopJob struct {
 func (doc Top) Print(w *terminal.Printer, period time.Duration) {
 	w.Printf("%s; in the last %s %s started and %d failed\n\n", display.Time(time.Now()), display.Age(period), display.Plural(doc.Started, "run"), doc.Failed)
 	for _, r := range doc.Reasons[:min(len(doc.Reasons), 3)] {
-		w.Printf("%5d  %s\n", r.Runs, terminal.Bad.Of(display.Shorten(display.Printable(strings.TrimPrefix(r.Tool+": "+r.Text, ": ")), cmp.Or(max(w.Width()-7, 0), maxReason))))
+		w.Printf("%5d  %s\n", r.Runs, terminal.Bad.Of(reason(r, w.Width()-7)))
 	}
 	if len(doc.Reasons) > 0 {
 		w.Printf("\n")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -66,27 +67,28 @@ func (doc Runs) Print(w *terminal.Printer, now time.Time) {
 		}
 		w.Printf("\n%d%s failed:\n", failed, of)
 		for _, r := range doc.Reasons[:min(len(doc.Reasons), maxReasons)] {
-			text := r.Text
-			if r.Tool != "" {
-				text = r.Tool + ": " + text
-			}
 			when, to := display.Period(r.First, r.Last, now)
 			if to != "" {
 				when += " to " + to
 			}
-			w.Printf("%5d  %s   %s\n", r.Runs, terminal.Bad.Of(display.Shorten(display.Printable(text), cmp.Or(max(w.Width()-10-len(when), 0), maxReason))), when)
+			w.Printf("%5d  %s   %s\n", r.Runs, terminal.Bad.Of(reason(r, w.Width()-10-len(when))), when)
 		}
 	}
 }
 
+// reason is a reason on a line, as long as there is room on a terminal.
+func reason(r search.Reason, room int) string {
+	text := strings.TrimPrefix(r.Tool+": "+r.Text, ": ")
+	return display.Shorten(display.Printable(text), cmp.Or(max(room, 0), maxReason))
+}
+
 // runsColumns are the columns of a page of runs.
 func runsColumns(w *terminal.Printer, runs []Run, now time.Time) []terminal.Column[Run] {
-	type run = Run
-	started := terminal.Column[run]{Title: "STARTED", Text: func(r run) string { return r.StartedAt.Format(time.RFC3339) }}
+	started := terminal.Column[Run]{Title: "STARTED", Text: func(r Run) string { return r.StartedAt.Format(time.RFC3339) }}
 	if narrow(w) {
-		started = terminal.Column[run]{Title: "AGE", Text: func(r run) string { return display.Age(now.Sub(r.StartedAt)) }}
+		started = terminal.Column[Run]{Title: "AGE", Text: func(r Run) string { return display.Age(now.Sub(r.StartedAt)) }}
 	}
-	what := terminal.Column[run]{Title: "ARGUMENTS", Leave: 3, Least: 16, Zero: "{}", Text: func(r run) string {
+	what := terminal.Column[Run]{Title: "ARGUMENTS", Leave: 3, Least: 16, Zero: "{}", Text: func(r Run) string {
 		switch {
 		case r.Encrypted:
 			return "(encrypted)"
@@ -95,27 +97,27 @@ func runsColumns(w *terminal.Printer, runs []Run, now time.Time) []terminal.Colu
 		}
 		return r.Goal
 	}}
-	if slices.ContainsFunc(runs, func(r run) bool { return r.Tool == "" }) {
+	if slices.ContainsFunc(runs, func(r Run) bool { return r.Tool == "" }) {
 		what.Title, what.Leave = "GOAL", 0
 	}
-	count := func(title string, leave int, of func(r run) string) terminal.Column[run] {
-		return terminal.Column[run]{Title: title, Text: of, Right: true, Zero: "0", Leave: leave}
+	count := func(title string, leave int, of func(r Run) string) terminal.Column[Run] {
+		return terminal.Column[Run]{Title: title, Text: of, Right: true, Zero: "0", Leave: leave}
 	}
-	return []terminal.Column[run]{
-		{Title: "RUN", Text: func(r run) string { return r.RunID }},
+	return []terminal.Column[Run]{
+		{Title: "RUN", Text: func(r Run) string { return r.RunID }},
 		started,
-		{Title: "STATUS", Text: func(r run) string { return r.Status }},
-		count("EVENTS", 11, func(r run) string { return strconv.FormatUint(r.LastSeq, 10) }),
-		count("CALLS", 8, func(r run) string { return strconv.Itoa(r.ToolCallCount) }),
-		count("4XX", 6, func(r run) string { return strconv.Itoa(r.Status4xx) }),
-		count("5XX", 5, func(r run) string { return strconv.Itoa(r.Status5xx) }),
-		count("TOKENS", 10, func(r run) string { return display.Digits(tokens(r.InputTokens, r.OutputTokens)) }),
-		{Title: "COST", Text: func(r run) string { return "$" + display.Dollars(r.CostUSD) }, Right: true, Zero: "$0.00", Leave: 9},
-		count("FUEL", 7, func(r run) string { return display.Fuel(r.Meter.Fuel) }),
-		{Title: "DURATION", Text: func(r run) string { return runDuration(r.RunSummary) }, Right: true, Leave: 4},
-		{Title: "TOOL", Text: func(r run) string { return r.Tool }, Leave: 1, Least: 12},
+		{Title: "STATUS", Text: func(r Run) string { return r.Status }},
+		count("EVENTS", 11, func(r Run) string { return strconv.FormatUint(r.LastSeq, 10) }),
+		count("CALLS", 8, func(r Run) string { return strconv.Itoa(r.ToolCallCount) }),
+		count("4XX", 6, func(r Run) string { return strconv.Itoa(r.Status4xx) }),
+		count("5XX", 5, func(r Run) string { return strconv.Itoa(r.Status5xx) }),
+		count("TOKENS", 10, func(r Run) string { return display.Digits(tokens(r.InputTokens, r.OutputTokens)) }),
+		{Title: "COST", Text: func(r Run) string { return "$" + display.Dollars(r.CostUSD) }, Right: true, Zero: "$0.00", Leave: 9},
+		count("FUEL", 7, func(r Run) string { return display.Fuel(r.Meter.Fuel) }),
+		{Title: "DURATION", Text: func(r Run) string { return runDuration(r.RunSummary) }, Right: true, Leave: 4},
+		{Title: "TOOL", Text: func(r Run) string { return r.Tool }, Leave: 1, Least: 12},
 		what,
-		{Title: "ERROR", Text: func(r run) string { return r.Reason }, Leave: 2, Least: 20},
+		{Title: "ERROR", Text: func(r Run) string { return r.Reason }, Leave: 2, Least: 20},
 	}
 }
 

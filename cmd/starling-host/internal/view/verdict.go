@@ -44,15 +44,15 @@ func SealReport(w *terminal.Printer, r seal.Report, where string) {
 	if !r.Signed.IsZero() {
 		w.Printf("              %s UTC, time claimed by the database; %s, consistent\n", r.Signed.UTC().Format(time.DateTime), display.Plural(r.Checkpoints, "checkpoint"))
 	}
-	Signatures(w, r.Signatures)
+	signatures(w, r.Signatures)
 	w.Printf("  runs        %d as sealed, %d removed; %d not sealed, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
 	Removals(w, r.Removals)
-	NotProven(w, len(r.Signatures) > 0, "that the tools did what is recorded; to check, run "+display.Command("starling-host replay --all", store.Name(where)),
+	notProven(w, len(r.Signatures) > 0, "that the tools did what is recorded; to check, run "+display.Command("starling-host replay --all", store.Name(where)),
 		"that no run was left out before it was sealed")
 }
 
-// Signatures prints the signatures of a checkpoint that were checked.
-func Signatures(w *terminal.Printer, all []seal.Signature) {
+// signatures prints the signatures of a checkpoint that were checked.
+func signatures(w *terminal.Printer, all []seal.Signature) {
 	if len(all) == 0 {
 		w.Printf("  signed by   %s\n", terminal.Middle.Of("not checked: no key was given"))
 	}
@@ -79,8 +79,8 @@ func Removals(w *terminal.Printer, all []seal.Removal) {
 	}
 }
 
-// NotProven prints the limits of a verification.
-func NotProven(w *terminal.Printer, trusted bool, more ...string) {
+// notProven prints the limits of a verification.
+func notProven(w *terminal.Printer, trusted bool, more ...string) {
 	w.Printf("\n%s\n", terminal.Strong.Of("Not proven"))
 	if !trusted {
 		more = append([]string{"who sealed it; to check, pass the public key with --key"}, more...)
@@ -90,9 +90,13 @@ func NotProven(w *terminal.Printer, trusted bool, more ...string) {
 	}
 }
 
-// Bundle prints the verdict on a bundle of the given size, and how long it took. Refused returns why a
-// run was not replayed.
+// Bundle prints the verdict on a bundle of the given size, and how long it took. If its runs were to be
+// replayed, refused returns why one was not; otherwise it is nil.
 func Bundle(w *terminal.Printer, v starling.BundleVerdict, size int, took time.Duration, refused func(starling.Verdict) string) {
+	if v.Invalid != nil {
+		invalid(w, v.Invalid)
+		return
+	}
 	doc := v.Document()
 	events, encrypted := uint64(0), 0
 	for _, run := range v.Certificate.Runs {
@@ -138,29 +142,59 @@ func Bundle(w *terminal.Printer, v starling.BundleVerdict, size int, took time.D
 	}
 	w.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
 	if v.Sealed {
-		w.Printf("  log         %s\n", v.Checkpoint.Origin)
-		w.Printf("  checkpoint  tree size %d, root %s\n", v.Checkpoint.Leaves, v.Checkpoint.Root)
-		Signatures(w, v.Signatures)
+		checkpoint(w, v.Checkpoint, v.Signatures)
 	} else {
 		w.Printf("  %s\n", terminal.Middle.Of("no: the author of the file may have invented its runs"))
 	}
 	var more []string
-	if len(v.Runs) == 0 {
+	if refused == nil {
 		more = append(more, "that the tools did what is recorded; to check, omit --no-replay")
 	}
 	if encrypted > 0 {
 		more = append(more, display.Plural(encrypted, "run")+" of a tenant: encrypted, not executed without the key")
 	}
-	NotProven(w, len(v.Signatures) > 0 || !v.Sealed, more...)
+	notProven(w, len(v.Signatures) > 0 || !v.Sealed, more...)
 }
 
-// Invalid prints why a file is not valid.
-func Invalid(w *terminal.Printer, err error) {
+// Proof prints whether a run, or an event of one, is in a log.
+func Proof(w *terminal.Printer, v starling.ProofVerdict) {
+	if v.Invalid != nil {
+		invalid(w, v.Invalid)
+		return
+	}
+	what := fmt.Sprintf("run %s, of %s, is in the log", v.Leaf.RunID, display.Plural(v.Leaf.Events, "event"))
+	if v.Event != nil {
+		what = fmt.Sprintf("event %d of %d of run %s is in the log", v.Event.Seq, v.Leaf.Events, v.Leaf.RunID)
+	}
+	w.Printf("%s: %s\n", terminal.Good.Of("valid"), what)
+	if v.Event != nil {
+		if line, err := event.ToJSON(*v.Event); err == nil {
+			w.Printf("%s\n", string(line))
+		}
+	}
+	w.Printf("\n%s\n", terminal.Strong.Of("Sealed"))
+	checkpoint(w, v.Checkpoint, v.Signatures)
+	notProven(w, len(v.Signatures) > 0, "that the tool did what is recorded; to check, verify a bundle of the run")
+}
+
+// checkpoint prints the checkpoint of a log, and its signatures.
+func checkpoint(w *terminal.Printer, c seal.Checkpoint, signed []seal.Signature) {
+	w.Printf("  log         %s\n  checkpoint  tree size %d, root %s\n", c.Origin, c.Leaves, c.Root)
+	signatures(w, signed)
+}
+
+// invalid prints why a file is not valid.
+func invalid(w *terminal.Printer, err error) {
 	w.Printf("%s: %s\n", terminal.Bad.Of("invalid"), starling.PlainError(err))
 }
 
 // Receipt prints what a receipt says, and who signed it.
-func Receipt(w *terminal.Printer, c receipt.Checked) {
+func Receipt(w *terminal.Printer, v starling.ReceiptVerdict) {
+	if v.Invalid != nil {
+		invalid(w, v.Invalid)
+		return
+	}
+	c := v.Checked
 	p := c.Statement.Predicate
 	w.Printf("%s: %s\n", terminal.Good.Of("valid"), c.Statement)
 	line := func(name, text string) {
@@ -185,17 +219,17 @@ func Receipt(w *terminal.Printer, c receipt.Checked) {
 	} else {
 		w.Printf("  signed by   %s\n", terminal.Good.Of(c.SignedBy))
 	}
-	notProven := []string{"that the result is true: it was recorded as received"}
+	limits := []string{"that the result is true: it was recorded as received"}
 	if p.Evidence == receipt.Reexecutable {
-		notProven = []string{"that the result follows; to check, verify a bundle of the run, which executes it"}
+		limits = []string{"that the result follows; to check, verify a bundle of the run, which executes it"}
 	}
 	if c.Checkpoint != nil {
 		line("checkpoint", fmt.Sprintf("%s, tree size %d, root %s", c.Checkpoint.Origin, c.Checkpoint.Leaves, c.Checkpoint.Root))
-		Signatures(w, c.Signatures)
+		signatures(w, c.Signatures)
 	} else {
-		notProven = append(notProven, "that the run is in a log; to check, print the receipt again after the next seal")
+		limits = append(limits, "that the run is in a log; to check, print the receipt again after the next seal")
 	}
-	NotProven(w, c.SignedBy != "", notProven...)
+	notProven(w, c.SignedBy != "", limits...)
 }
 
 // Divergence explains where a replay left its recording:
