@@ -69,7 +69,7 @@ type tools struct {
 func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
 	for _, d := range t.account.Tools() {
-		list = append(list, mcpsrv.ToolOf(d, !t.daemon.Reaches(t.account, d.Name)))
+		list = append(list, mcpsrv.ToolOf(d, !t.account.Reaches(d.Name)))
 	}
 	return list, nil
 }

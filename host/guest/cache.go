@@ -9,6 +9,7 @@ import (
 // Cache keeps modules by key. It is safe for concurrent use. Use [NewCache].
 type Cache[K comparable] struct {
 	most CacheLimits
+	load func(context.Context, K) (*Module, error)
 
 	mu      sync.Mutex // guards the fields below
 	entries map[K]*entry[K]
@@ -35,20 +36,25 @@ type entry[K comparable] struct {
 	left   bool // its load was cancelled by the loader's context
 }
 
-// NewCache returns an empty cache.
-func NewCache[K comparable](most CacheLimits) *Cache[K] {
-	return &Cache[K]{most: most, entries: map[K]*entry[K]{}}
+// NewCache returns an empty cache. load makes the module of a key that it does not have.
+func NewCache[K comparable](most CacheLimits, load func(context.Context, K) (*Module, error)) *Cache[K] {
+	return &Cache[K]{most: most, load: load, entries: map[K]*entry[K]{}}
 }
 
 // Take returns the module under the key, and a function that releases it, which must be
-// called once. If the module is missing, load makes it, while other callers wait. A module
+// called once. If the module is missing, it is loaded, while other callers wait. A module
 // that does not load is forgotten, and all waiters get the error. But if the load failed
 // because its caller's context ended, one of the waiters loads the module.
-func (s *Cache[K]) Take(ctx context.Context, key K, load func(context.Context) (*Module, error)) (*Module, func(), error) {
+func (s *Cache[K]) Take(ctx context.Context, key K) (*Module, func(), error) {
 	for {
 		e, found := s.use(key)
 		if !found {
-			s.load(ctx, e, load)
+			e.module, e.err = s.load(ctx, key)
+			e.left = e.err != nil && ctx.Err() != nil
+			if e.err != nil {
+				s.forget(e)
+			}
+			close(e.ready)
 		}
 		select {
 		case <-e.ready:
@@ -64,16 +70,6 @@ func (s *Cache[K]) Take(ctx context.Context, key K, load func(context.Context) (
 			return nil, nil, e.err
 		}
 	}
-}
-
-// load loads the module of an entry that was not found.
-func (s *Cache[K]) load(ctx context.Context, e *entry[K], load func(context.Context) (*Module, error)) {
-	e.module, e.err = load(ctx)
-	e.left = e.err != nil && ctx.Err() != nil
-	if e.err != nil {
-		s.forget(e)
-	}
-	close(e.ready)
 }
 
 // forget removes an entry, so that no caller finds it any more.

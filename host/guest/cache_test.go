@@ -15,11 +15,11 @@ import (
 // for how long, does not depend on what is inside.
 func TestWhatIsIdleIsBounded(t *testing.T) {
 	const most = 8
-	s := NewCache[int](CacheLimits{Modules: most})
 	loads := 0
+	s := NewCache(CacheLimits{Modules: most}, func(context.Context, int) (*Module, error) { loads++; return nil, nil })
 	take := func(key int) func() {
 		t.Helper()
-		_, release, err := s.Take(t.Context(), key, func(context.Context) (*Module, error) { loads++; return nil, nil })
+		_, release, err := s.Take(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,11 +68,12 @@ func (sized) Close(context.Context) error { return nil }
 
 // TestLargeModulesMakeRoom uses modules that are few and large.
 func TestLargeModulesMakeRoom(t *testing.T) {
-	s := NewCache[int](CacheLimits{Modules: 8, Bytes: 100})
-	for key, bytes := range []int{30, 30, 30, 20, 40} {
-		_, release, err := s.Take(t.Context(), key, func(ctx context.Context) (*Module, error) {
-			return Load(ctx, sized{}, make([]byte, bytes), Options{Name: "large"})
-		})
+	sizes := []int{30, 30, 30, 20, 40}
+	s := NewCache(CacheLimits{Modules: 8, Bytes: 100}, func(ctx context.Context, key int) (*Module, error) {
+		return Load(ctx, sized{}, make([]byte, sizes[key]), Options{Name: "large"})
+	})
+	for key := range sizes {
+		_, release, err := s.Take(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,11 +89,11 @@ func TestLargeModulesMakeRoom(t *testing.T) {
 }
 
 func TestWhatFailsToLoadIsForgotten(t *testing.T) {
-	s := NewCache[int](CacheLimits{Modules: 1})
-	refused := errors.New("refused")
+	refused, asked := errors.New("refused"), false
+	s := NewCache(CacheLimits{Modules: 1}, func(context.Context, int) (*Module, error) { asked = true; return nil, refused })
 	for range 2 {
-		asked := false
-		_, _, err := s.Take(t.Context(), 1, func(context.Context) (*Module, error) { asked = true; return nil, refused })
+		asked = false
+		_, _, err := s.Take(t.Context(), 1)
 		if !errors.Is(err, refused) || !asked {
 			t.Errorf("asked %t, error %v", asked, err)
 		}
@@ -106,17 +107,25 @@ func TestWhatFailsToLoadIsForgotten(t *testing.T) {
 // one wait meanwhile: that one has the module, and not the first one's error.
 func TestWhoeverWaitsLoadsForWhoHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewCache[int](CacheLimits{Modules: 1})
+		first := true
+		s := NewCache(CacheLimits{Modules: 1}, func(ctx context.Context, _ int) (*Module, error) {
+			if !first {
+				return nil, nil
+			}
+			first = false
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
 		leaving, leave := context.WithCancel(t.Context())
 		gone := make(chan error)
 		go func() {
-			_, _, err := s.Take(leaving, 1, func(ctx context.Context) (*Module, error) { <-ctx.Done(); return nil, ctx.Err() })
+			_, _, err := s.Take(leaving, 1)
 			gone <- err
 		}()
 		synctest.Wait()
 		had := make(chan error)
 		go func() {
-			_, _, err := s.Take(t.Context(), 1, func(context.Context) (*Module, error) { return nil, nil })
+			_, _, err := s.Take(t.Context(), 1)
 			had <- err
 		}()
 		synctest.Wait()

@@ -50,7 +50,9 @@ type recordedKey struct {
 func NewRecorded(engine Engine, store eventlog.ModuleReader, other []byte, native Native) *RecordedModules {
 	// A module takes tens of megabytes, and a database can hold any number of versions.
 	idle := CacheLimits{Modules: 8, Bytes: 64 << 20}
-	return &RecordedModules{engine: engine, store: store, other: other, native: native, loaded: NewCache[recordedKey](idle)}
+	m := &RecordedModules{engine: engine, store: store, other: other, native: native}
+	m.loaded = NewCache(idle, m.load)
+	return m
 }
 
 // Close releases everything but the engine. No lease may be in use.
@@ -103,7 +105,7 @@ func (l *Lease) take(ctx context.Context, ref event.ToolSchemaRef) (*Module, err
 		return nil, fmt.Errorf("the digest of tool %q has %d bytes, not %d", ref.Name, len(digest), len(canon.Hash{}))
 	}
 	k := recordedKey{canon.Hash(digest), ref.Sandbox.Limits, ref.Name}
-	module, release, err := l.modules.loaded.Take(ctx, k, func(ctx context.Context) (*Module, error) { return l.modules.load(ctx, k) })
+	module, release, err := l.modules.loaded.Take(ctx, k)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -19,7 +22,9 @@ import (
 type Account struct {
 	tenant.Tenant // with the default limits filled in
 	snapshot      *snapshot
-	key           string // id of the key that the request has; empty for the host itself
+	operator      *policy.Policy // of the host, as it was when the row was read
+	limits        sandbox.Limits // of each call of a tool, as the policies lower them
+	key           string         // id of the key that the request has; empty for the host itself
 }
 
 // snapshot is what a tenant holds, read and parsed. It is shared and never changes.
@@ -41,6 +46,18 @@ func (k *snapshot) module(name string) (owned, error) {
 	return owned{}, &tenant.NotFoundError{What: "module", Name: name}
 }
 
+// tool returns the module that has the tool.
+func (k *snapshot) tool(name string) (owned, abi.ToolDescription, error) {
+	for _, m := range k.modules {
+		for _, t := range m.tools {
+			if t.Name == name {
+				return m, t, nil
+			}
+		}
+	}
+	return owned{}, abi.ToolDescription{}, notFound.plain().hint("upload the tool's module with POST /api/v1/modules?name=NAME; run_js, run_py and the tools of MCP servers can only be called by agents of the host")
+}
+
 // account reads the row of a tenant. An erased tenant has no account.
 func (d *Daemon) account(ctx context.Context, id string) (Account, error) {
 	t, err := d.config.Tenants.Tenant(ctx, id)
@@ -55,16 +72,35 @@ func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error
 	d.config.Directory.update(t)
 	t.Limits = t.Limits.Or(d.config.Limits)
 	d.outbound.allow(t)
-	was := d.accounts.find(t)
-	if was != nil && was.Revision >= t.Revision {
-		return Account{Tenant: t, snapshot: was}, nil
+	k := d.accounts.find(t)
+	if k == nil || k.Revision < t.Revision {
+		var err error
+		if k, err = d.readSnapshot(ctx, t.ID, k); err != nil {
+			return Account{}, err
+		}
+		d.accounts.keep(t.ID, k)
 	}
-	k, err := d.readSnapshot(ctx, t.ID, was)
-	if err != nil {
-		return Account{}, err
+	return d.bounded(t, k), nil
+}
+
+// bounded returns the account of a tenant with the limits that the policies set. A tenant whose own policy
+// cannot be read has limits, and resolve executes nothing for it.
+func (d *Daemon) bounded(t tenant.Tenant, k *snapshot) Account {
+	a := Account{Tenant: t, snapshot: k, operator: nothing()}
+	if d.config.Policy != nil {
+		if p := d.config.Policy(); p != nil {
+			a.operator = p
+		}
 	}
-	d.accounts.keep(t.ID, k)
-	return Account{Tenant: t, snapshot: k}, nil
+	calls := event.SandboxLimits(d.config.Calls)
+	calls.Depth = 0 // that of the module or the engine
+	a.limits = sandbox.Limits(policy.Narrow(calls, a.operator, k.policy))
+	return a
+}
+
+// Reaches reports whether there are requests that the policies allow a tool of the tenant.
+func (a Account) Reaches(tool string) bool {
+	return a.snapshot.unreadable == nil && a.operator.Opens(tool) && a.snapshot.policy.Opens(tool)
 }
 
 // readSnapshot reads a tenant's data key, policy and modules. Versions of policies and descriptions

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -66,15 +67,17 @@ func TestAPolicyThatIsNone(t *testing.T) {
 	k := &snapshot{policy: nothing()}
 	k.Policy = tenant.Policy{Version: 3, Text: "x"}
 	k.parse("alice", nil)
-	if _, _, err := (&Daemon{}).policies(Account{snapshot: k}); err == nil || k.policy != nothing() {
+	a := (&Daemon{}).bounded(tenant.Tenant{}, k)
+	_, err := (&Daemon{agents: map[string]*Agent{}}).inspectModule(t.Context(), a, "m", nil)
+	if !errors.Is(err, k.unreadable) || k.unreadable == nil || k.policy != nothing() || a.Reaches("tool") {
 		t.Errorf("a policy was read: %+v, %v", k.policy, err)
 	}
 	k = &snapshot{policy: nothing()}
 	k.Policy = tenant.Policy{Version: 1, Text: "version: \"1.0\"\npermissions:\n  network:\n    allow:\n      - host: api.example.com\n"}
 	k.parse("alice", nil)
-	operator, own, err := (&Daemon{config: Config{Policy: func() *policy.Policy { return nil }}}).policies(Account{snapshot: k})
-	if err != nil || operator != nothing() || len(own.Network) != 1 || k.size != own.Size() || k.Policy.Text != "" {
-		t.Errorf("%+v, %v, %d bytes", own, err, k.size)
+	a = (&Daemon{config: Config{Policy: func() *policy.Policy { return nil }}}).bounded(tenant.Tenant{}, k)
+	if k.unreadable != nil || a.operator != nothing() || len(k.policy.Network) != 1 || k.size != k.policy.Size() || k.Policy.Text != "" {
+		t.Errorf("%+v, %v, %d bytes", k.policy, k.unreadable, k.size)
 	}
 }
 

@@ -65,7 +65,6 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 	c = c.complete()
 	d := &Daemon{
 		config: c, logger: c.Logger, agents: map[string]*Agent{},
-		modules:  guest.NewCache[moduleKey](guest.CacheLimits{Modules: c.Requests.Loaded, Bytes: c.MaxIdleModuleBytes}),
 		recorded: guest.NewRecorded(c.Isolated, c.Log, nil, agentfile.Offline),
 		host:     share.Host{CPU: c.CPU, Memory: guest.NewPool(share.Memory), Log: c.Log},
 		streams:  guest.NewScheduler(math.MaxInt),
@@ -75,6 +74,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		disk:     diskSpace{of: c.Disk, keep: c.Space.KeepFree},
 		failing:  failing{since: map[string]time.Time{}},
 	}
+	d.modules = guest.NewCache(guest.CacheLimits{Modules: c.Requests.Loaded, Bytes: c.MaxIdleModuleBytes}, d.load)
 	for i := range c.Agents {
 		name := c.Agents[i].Name
 		if name == "" || d.agents[name] != nil {

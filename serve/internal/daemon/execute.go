@@ -177,60 +177,34 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 	if err != nil {
 		return nil, nil, &neverError{"the variables cannot be read"}
 	}
-	if o.Tool != "" {
-		return d.preparedTool(ctx, log, a, l, o)
+	x, err := d.resolve(ctx, a, l.RunID, o)
+	if err == nil {
+		err = a.snapshot.unreadable
 	}
-	it := d.agents[o.Agent]
-	if it == nil {
-		return nil, nil, &neverError{fmt.Sprintf("the agent %q no longer exists", o.Agent)}
+	var earlier []event.Event
+	if err == nil {
+		earlier, err = log.Read(context.WithoutCancel(ctx), l.RunID)
 	}
-	rules, err := d.rules(context.WithoutCancel(ctx), a, l.RunID, log)
+	if err == nil {
+		err = x.rules.Resume(earlier)
+	}
+	if err == nil && x.agent != nil {
+		err = l.Begin(ctx)
+	}
 	if err != nil {
+		x.release()
 		return nil, nil, err
 	}
-	if err := l.Begin(ctx); err != nil {
-		return nil, nil, err
-	}
-	// Its modules were loaded before the run was known.
-	return func() error {
-		_, err := guarded(d.agent(it, log), rules).Continue(policy.With(ctx, rules), l.RunID)
+	return func() (err error) {
+		if x.agent != nil {
+			_, err = guarded(d.agentOf(x.agent, log), x.rules).Continue(policy.With(ctx, x.rules), l.RunID)
+			return err
+		}
+		direct := d.direct(x, log, l.Begin)
+		direct.Metrics.KnowTools(o.Tool) // not invented by a model
+		_, err = direct.Continue(ctx, l.RunID, nil)
 		return err
-	}, func() {}, nil
-}
-
-// maxToolLabels is how many of the labels for tools in metrics one tenant can take. Tenants
-// name their tools freely, and one could use up the labels of all others.
-const maxToolLabels = observe.MaxNames / 10
-
-func (d *Daemon) preparedTool(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease, o order) (run func() error, release func(), err error) {
-	m, err := a.snapshot.module(o.Module)
-	if err != nil || m.Digest.String() != o.Digest {
-		return nil, nil, &neverError{fmt.Sprintf("the module %q is not there any more", o.Module)}
-	}
-	module, release, err := d.take(ctx, a, m.Module)
-	if err != nil {
-		return nil, nil, err
-	}
-	found, ok := module.Tool(o.Tool)
-	if !ok {
-		release()
-		return nil, nil, &neverError{fmt.Sprintf("the module %q has no tool %q", o.Module, o.Tool)}
-	}
-	rules, err := d.rules(context.WithoutCancel(ctx), a, l.RunID, log)
-	if err != nil {
-		release()
-		return nil, nil, err
-	}
-	runs := d.config.Runs.Share(a.ID, maxToolLabels)
-	runs.KnowTools(o.Tool) // not invented by a model
-	direct := agent.Direct{
-		Log: log, Tool: rules.Guard(found.Under(rules).Begin(l.Begin)), AppVersion: d.config.Version,
-		Logger: d.logger, Metrics: runs, Tracer: d.config.Tracer, Input: o.input, Commit: d.config.Receipts.Committing(),
-	}
-	return func() error {
-		_, err := direct.Continue(ctx, l.RunID, nil)
-		return err
-	}, release, nil
+	}, x.release, nil
 }
 
 // abandon ends a run without executing it: as failed for a reason, or as cancelled

@@ -238,11 +238,10 @@ func (d *Daemon) room(all []owned, m owned) error {
 
 // inspectModule loads a module and returns its description.
 func (d *Daemon) inspectModule(ctx context.Context, a Account, name string, wasm []byte) ([]abi.ToolDescription, error) {
-	limits, err := d.limits(a)
-	if err != nil {
-		return nil, err
+	if a.snapshot.unreadable != nil {
+		return nil, a.snapshot.unreadable
 	}
-	m, err := guest.Load(ctx, d.config.Isolated, wasm, guest.Options{Limits: limits, Name: name, New: true})
+	m, err := guest.Load(ctx, d.config.Isolated, wasm, guest.Options{Limits: a.limits, Name: name, New: true})
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -288,34 +287,26 @@ type moduleKey struct {
 	limits  sandbox.Limits // which are part of its code
 }
 
-// take returns a module of a tenant, loaded, and what gives it back.
-func (d *Daemon) take(ctx context.Context, a Account, m tenant.Module) (*guest.Module, func(), error) {
-	limits, err := d.limits(a)
+// load loads a module of a tenant for the cache.
+func (d *Daemon) load(ctx context.Context, k moduleKey) (*guest.Module, error) {
+	a, err := d.account(ctx, k.tenant)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	share.Of(ctx).Rest() // another request may be loading it
-	key := moduleKey{a.ID, m.Name, m.Digest, m.Trusted, limits}
-	return d.modules.Take(ctx, key, func(ctx context.Context) (*guest.Module, error) {
-		leave, err := enter(ctx, d.compiles, a.Tenant, a.Limits.Compiling)
-		if err != nil {
-			return nil, err
-		}
-		defer leave()
-		return d.load(ctx, a.Tenant, m, limits)
-	})
-}
-
-func (d *Daemon) load(ctx context.Context, t tenant.Tenant, m tenant.Module, limits sandbox.Limits) (*guest.Module, error) {
-	wasm, err := d.config.Log.Module(ctx, m.Digest)
+	leave, err := enter(ctx, d.compiles, a.Tenant, a.Limits.Compiling)
 	if err != nil {
-		return nil, fmt.Errorf("daemon: module %s: %w", m.Digest, err) // by no name of the tenant's: the host's log has it
+		return nil, err
+	}
+	defer leave()
+	wasm, err := d.config.Log.Module(ctx, k.digest)
+	if err != nil {
+		return nil, fmt.Errorf("daemon: module %s: %w", k.digest, err) // by no name of the tenant's: the host's log has it
 	}
 	engine := d.config.Isolated
-	if m.Trusted {
+	if k.trusted {
 		engine = d.config.Inline
 	}
-	loaded, err := guest.Load(ctx, engine, wasm, guest.Options{Limits: limits, Egress: d.outbound.client(t), Name: m.Name})
+	loaded, err := guest.Load(ctx, engine, wasm, guest.Options{Limits: k.limits, Egress: d.outbound.client(a.Tenant), Name: k.name})
 	if err != nil {
 		return nil, refused(err)
 	}

@@ -12,11 +12,8 @@ import (
 	"time"
 	"weak"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
-	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
@@ -169,50 +166,6 @@ func badPolicyText(err error) error {
 
 // nothing returns the policy of a tenant without one: no request is allowed.
 var nothing = sync.OnceValue(policy.None)
-
-// policies returns the policies for the runs of a tenant: the operator's and the tenant's.
-func (d *Daemon) policies(a Account) (operator, own *policy.Policy, err error) {
-	operator = nothing()
-	if d.config.Policy != nil {
-		if p := d.config.Policy(); p != nil {
-			operator = p
-		}
-	}
-	return operator, a.snapshot.policy, a.snapshot.unreadable
-}
-
-// rules applies the policies to one run of a tenant. log is nil for a run that has not begun;
-// otherwise earlier use by the run counts.
-func (d *Daemon) rules(ctx context.Context, a Account, runID string, log eventlog.EventLog) (*policy.Run, error) {
-	operator, own, err := d.policies(a)
-	if err != nil {
-		return nil, err
-	}
-	run := policy.NewRun(operator, own, secrets{d.config.Tenants, a.ID})
-	if log == nil {
-		return run, nil
-	}
-	events, err := log.Read(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
-	return run, run.Resume(events)
-}
-
-// Reaches reports whether there are requests that the policies allow a tool of the
-// tenant.
-func (d *Daemon) Reaches(a Account, tool string) bool {
-	operator, own, err := d.policies(a)
-	return err == nil && operator.Opens(tool) && own.Opens(tool)
-}
-
-// limits returns the bounds of each call of the tenant's tools.
-func (d *Daemon) limits(a Account) (sandbox.Limits, error) {
-	operator, own, err := d.policies(a)
-	calls := event.SandboxLimits(d.config.Calls)
-	calls.Depth = 0 // that of the module or the engine
-	return sandbox.Limits(policy.Narrow(calls, operator, own)), err
-}
 
 // connectionLimits bound the simultaneous connections of a tenant's tools. The tenant's policies
 // decide about the requests. A tenant is forgotten when none of its modules is loaded any more.

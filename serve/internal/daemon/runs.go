@@ -240,6 +240,97 @@ func describeRun(ctx context.Context, view eventview.View, id string) (*eventvie
 	return &eventview.RunDocument{Document: doc}, err
 }
 
+// outcome returns the document of a run that was accepted when it has ended, or after a
+// time.
+func (d *Daemon) outcome(ctx context.Context, view eventview.View, id string, most time.Duration) (doc *eventview.RunDocument, err error) {
+	doc, err = d.await(ctx, view, id, most)
+	if doc == nil && err == nil {
+		doc, err = describeRun(ctx, view, id)
+	}
+	if err != nil { // the end of an erased tenant's run, for one, is there and cannot be read
+		err = cmp.Or(d.checkStillExists(ctx, view, id), err)
+	}
+	if errors.Is(err, eventlog.ErrRunNotFound) {
+		return nil, removed.because("run %s was accepted and later removed", id)
+	}
+	return doc, err
+}
+
+// firstBeat is when a wait first checks that the run still exists. Earlier is no use: most
+// often the run was accepted just now.
+const firstBeat = time.Second
+
+// await returns the document of a run when it has ended, built from its events as they arrive, or
+// nil after a time: a run that continues is not an error.
+func (d *Daemon) await(parent context.Context, view eventview.View, id string, most time.Duration) (*eventview.RunDocument, error) {
+	if most <= 0 {
+		return nil, nil
+	}
+	ctx, stop := d.whileServing(parent)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	events, err := view.Log.Stream(ctx, fullID(view.Namespace, id))
+	if err != nil {
+		return nil, err
+	}
+	beat := time.NewTimer(min(firstBeat, d.config.Heartbeat))
+	defer beat.Stop()
+	b, at, held := span.Builder{Whole: true}, eventlog.Cursor{}, 0
+	for {
+		share.Of(ctx).Rest()
+		select {
+		case ev, more := <-events:
+			if !more {
+				return nil, parent.Err()
+			}
+			at.Count(ev)
+			if err := b.Add(ev); err != nil || b.Run().Encrypted {
+				return nil, cmp.Or(err, event.ErrEncrypted)
+			}
+			need := 0
+			if len(ev.Payload) > guest.SmallBytes { // the response will contain it
+				need = share.Event * len(ev.Payload)
+			}
+			if grown := b.Run().Size() - held; grown > guest.SmallBytes {
+				held, need = held+grown, need+grown
+			}
+			if need > 0 {
+				err := share.Hold(ctx, int64(need))
+				if err == nil {
+					err = share.Step(ctx)
+				}
+				if err != nil {
+					return nil, err
+				}
+			}
+			if ev.Kind.Terminal() {
+				s := at.Run()
+				s.RunID = id
+				return &eventview.RunDocument{Document: b.Run().Document(s)}, nil
+			}
+		case <-beat.C:
+			if err := d.checkStillExists(ctx, view, id); err != nil {
+				return nil, err
+			}
+			beat.Reset(d.config.Heartbeat)
+		}
+	}
+}
+
+// checkStillExists returns an error if a wait for a run should end although no event says
+// so: the run was removed, or its tenant may not see it any more.
+func (d *Daemon) checkStillExists(ctx context.Context, view eventview.View, id string) error {
+	t, err := d.config.Tenants.Tenant(ctx, view.Namespace)
+	if err == nil && (t.Suspended || !t.Erased.IsZero()) {
+		return noKey()
+	}
+	if _, err = view.Run(ctx, id); errors.Is(err, eventlog.ErrRunNotFound) {
+		return err
+	}
+	return nil // or the database does not answer, which passes
+}
+
 // cursor is the position at the end of a page of a listing: the runs that began at the same time as
 // its last one. So the next page continues after it, whatever runs have begun, ended or been
 // removed since.

@@ -95,23 +95,6 @@ func (a Account) open(log eventlog.EventLog) (eventlog.EventLog, error) {
 	return store.Encrypted(log, a.snapshot.Key, a.ID)
 }
 
-// purposeJob is what the orders of runs are encrypted for while they wait.
-const purposeJob = "job"
-
-// encryptJob returns a job as it is to be stored, with the first event of its run.
-func (a Account) encryptJob(j queue.Job, first event.Event) (queue.Job, event.Event, error) {
-	first, err := store.EncryptFirst(a.snapshot.Key, first)
-	if err != nil {
-		return j, first, err
-	}
-	j.Payload, err = a.snapshot.Encrypt(purposeJob, j.Payload, j.RunID)
-	if n := len(j.Payload); n > queue.MaxPayloadBytes {
-		return j, first, tooLarge.because("the run takes %d bytes in the queue; the limit is %d", n, queue.MaxPayloadBytes).
-			hint("send less input or fewer variables")
-	}
-	return j, first, err
-}
-
 // leased is the log of a worker that holds the lease of a run. It refuses appends once the
 // run is taken from the worker, so that the cancellation of its context is not recorded as
 // an outcome of the run. The run stays open, and the next worker goes on with it.

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/queue"
-	"github.com/starling-host/starling/serve/tenant"
 )
 
 // toolDocument is a tool of a tenant.
@@ -37,18 +36,6 @@ func (d *Daemon) listTools(r *request) (list[toolDocument], error) {
 		}
 	}
 	return page, nil
-}
-
-// tool returns the module that has the tool.
-func (k *snapshot) tool(name string) (owned, abi.ToolDescription, error) {
-	for _, m := range k.modules {
-		for _, t := range m.tools {
-			if t.Name == name {
-				return m, t, nil
-			}
-		}
-	}
-	return owned{}, abi.ToolDescription{}, notFound.plain().hint("upload the tool's module with POST /api/v1/modules?name=NAME; run_js, run_py and the tools of MCP servers can only be called by agents of the host")
 }
 
 func (d *Daemon) getTool(r *request) (toolDocument, error) {
@@ -93,7 +80,14 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	if err != nil {
 		return Outcome{}, err
 	}
-	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: doc}, d.keepTicket(a, ticket))
+	if err := d.admits(ctx, a); err != nil {
+		return Outcome{}, err
+	}
+	var by once
+	if ticket != "" { // kept for as long as a client may wait
+		by = once{key: ticketKey(ticket), request: ticketRequest, lives: d.config.Requests.Wait + ticketSlack}
+	}
+	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: doc}, by)
 	if err != nil {
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
@@ -119,21 +113,6 @@ const ticketSlack = time.Minute
 var ticketRequest = canon.Sum([]byte("ticket of a call"))
 
 func ticketKey(ticket string) string { return "ticket " + canon.Sum([]byte(ticket)).String() }
-
-// keepTicket stores the run of a ticket for as long as a client may wait. A ticket that was
-// used before keeps its first run.
-func (d *Daemon) keepTicket(a Account, ticket string) alongside {
-	if ticket == "" {
-		return nil
-	}
-	return func(tx eventlog.Tx, id string) error {
-		_, err := d.config.Tenants.Once(tx, a.ID, ticketKey(ticket), ticketRequest, []byte(id), d.config.Requests.Wait+ticketSlack)
-		if errors.Is(err, tenant.ErrKeyReused) {
-			return nil
-		}
-		return err
-	}
-}
 
 // CancelCall cancels the run that [Daemon.Call] started with a ticket, on this host or another. If
 // it does not exist or has ended, nothing happens.
