@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
@@ -72,7 +73,7 @@ func outcome(t *starling.Tool, e *starling.CallError, f runFlags) error {
 		out.code, out.hint = exitLimit, "give it more time with --timeout"
 	case kind == event.ErrorLimit:
 		out.code, out.hint = exitLimit, limitHint(e, f)
-	case kind == event.ErrorTool && outOfMemory.MatchString(e.Run.Failure.Message) && e.Run.Meter.PeakMemoryBytes > uint64(t.Sandbox().Limits.MemoryPages)<<15:
+	case kind == event.ErrorTool && regexp.MustCompile(`(MemoryError\b|InternalError: out of memory)`).MatchString(e.Run.Failure.Message) && e.Run.Meter.PeakMemoryBytes > uint64(t.Sandbox().Limits.MemoryPages)<<15:
 		out.hint = "give it more memory with --memory" // an interpreter reports a full memory as an exception
 	case kind == event.ErrorPanic && strings.HasSuffix(out.message, "trap: out of bounds memory access"):
 		out.hint = "look for a wild pointer, a recursion without an end, or large arrays on the stack"
@@ -129,8 +130,8 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 	switch {
 	case f.policy != "" && d.Host == "" && e.Unnamed:
 		return "name the tool under permissions.tools in " + display.ShellWord(f.policy)
-	case d.Host != "" && withheld.MatchString(d.Reason):
-		name := withheld.FindStringSubmatch(d.Reason)[1]
+	case d.Host != "" && withheld().MatchString(d.Reason):
+		name := withheld().FindStringSubmatch(d.Reason)[1]
 		if strings.HasPrefix(d.Reason, "there is no ") {
 			return why + "set its value, such as: export STARLING_SECRET_" + name + "=VALUE"
 		}
@@ -155,20 +156,15 @@ func allowHint(e *starling.CallError, message string, f runFlags) string {
 		return why + "see what would allow it: " + display.Command("starling-host policy explain", f.policy, e.Run.Tool, d.URL) + flags
 	}
 	flags := allowFlags(d.Host, f.callFlags)
-	if flags == "" || !unreachable.MatchString(d.Reason) {
+	if flags == "" || !regexp.MustCompile(`is not an allowed (destination|address)|an address that is not allowed$`).MatchString(d.Reason) {
 		return strings.TrimSuffix(why, "; ")
 	}
 	return why + "allow it: starling-host run TOOL INPUT FLAGS" + flags
 }
 
-// Reasons of the host for a denied request: for one with a secret that no policy sends or that has
-// no value, and for one whose destination may be allowed by flags. And the exceptions of Python and
-// JavaScript for a full memory.
-var (
-	withheld    = regexp.MustCompile(`^(?:the|there is no|.*: it has no) secret ([A-Z][A-Z0-9_]*)(?: may not be sent)?$`)
-	outOfMemory = regexp.MustCompile(`(MemoryError\b|InternalError: out of memory)`)
-	unreachable = regexp.MustCompile(`is not an allowed (destination|address)|an address that is not allowed$`)
-)
+// withheld is the host's reason for a denied request with a secret that no policy sends or that has
+// no value.
+var withheld = lazy.Regexp(`^(?:the|there is no|.*: it has no) secret ([A-Z][A-Z0-9_]*)(?: may not be sent)?$`)
 
 // allowFlags returns the flags that a command lacks to reach a host.
 func allowFlags(host string, f callFlags) (flags string) {

@@ -72,8 +72,6 @@ func (a *app) toolNewCommand() *cobra.Command {
 	return cmd
 }
 
-var notInName = regexp.MustCompile(`[^a-z0-9_]+`)
-
 // listLanguages returns a line for each language that has a template.
 func listLanguages() (lines []string) {
 	for _, l := range guestsdk.Languages() {
@@ -93,7 +91,7 @@ func (a *app) toolNew(ctx context.Context, dir, lang, from string, only []string
 	dir = filepath.Clean(dir) // a shell completes a folder with a slash
 	tool, pkg, err := guestsdk.Name(filepath.Base(dir))
 	if err != nil {
-		like := strings.Trim(notInName.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "-"), "-")
+		like := strings.Trim(regexp.MustCompile(`[^a-z0-9_]+`).ReplaceAllString(strings.ToLower(filepath.Base(dir)), "-"), "-")
 		if _, _, err := guestsdk.Name(like); err != nil {
 			like = "weather"
 		}

@@ -126,7 +126,7 @@ func typeOf(text []byte, claimed string) string {
 // document returns a manifest or an index by its tag or digest. Its descriptor is made of its bytes,
 // which are what was asked for, and not of what the place says.
 func document(b *work.Budget, from oras.GraphTarget, ref string, asked ...ocispec.Descriptor) (d ocispec.Descriptor, text []byte, err error) {
-	if digestForm.MatchString(ref) {
+	if digestForm().MatchString(ref) {
 		asked = append(asked, ocispec.Descriptor{Digest: digest.Digest(ref)})
 	}
 	var claimed ocispec.Descriptor
@@ -145,7 +145,7 @@ func document(b *work.Budget, from oras.GraphTarget, ref string, asked ...ocispe
 	if text, err = b.ReadAll(io.LimitReader(content, maxModule)); err != nil {
 		return d, nil, err
 	}
-	if !digestForm.MatchString(ref) || len(asked) == 0 {
+	if !digestForm().MatchString(ref) || len(asked) == 0 {
 		asked = append(asked, claimed)
 	}
 	if err := compareBytes(string(claimed.Digest), text, asked...); err != nil {
@@ -170,7 +170,7 @@ func manifestOf(b *work.Budget, from oras.GraphTarget, ref string, asked ...ocis
 			return d, m, nil, err
 		}
 		i := slices.IndexFunc(index.Manifests, func(m ocispec.Descriptor) bool { return m.Platform == nil || m.Platform.OS != "unknown" })
-		if i < 0 || !digestForm.MatchString(string(index.Manifests[i].Digest)) {
+		if i < 0 || !digestForm().MatchString(string(index.Manifests[i].Digest)) {
 			return d, m, nil, &Error{Ref: string(d.Digest), Reason: "the index has no manifest of a module", Kind: Refused}
 		}
 		ref, asked = string(index.Manifests[i].Digest), index.Manifests[i:i+1]
@@ -182,7 +182,7 @@ func part(b *work.Budget, from oras.ReadOnlyTarget, d ocispec.Descriptor) ([]byt
 	if d.Size < 0 || d.Size > maxModule {
 		return nil, &Error{Ref: fmt.Sprintf("%.80q", d.Digest), Reason: fmt.Sprintf("a part of %d bytes; at most %d are fetched", d.Size, int64(maxModule)), Kind: Refused}
 	}
-	if !digestForm.MatchString(string(d.Digest)) {
+	if !digestForm().MatchString(string(d.Digest)) {
 		return nil, &Error{Ref: fmt.Sprintf("%.80q", d.Digest), Reason: "this is not a digest of SHA-256", Kind: Refused}
 	}
 	if !isModule(d.MediaType) {

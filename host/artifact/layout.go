@@ -53,7 +53,7 @@ func openLayout(dir string, write bool) (*layout, error) {
 
 // Fetch opens a part, if it is a regular file.
 func (l *layout) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	if !digestForm.MatchString(string(d.Digest)) {
+	if !digestForm().MatchString(string(d.Digest)) {
 		return nil, &Error{Ref: fmt.Sprintf("%.80q", d.Digest), Reason: "this is not a digest of SHA-256", Kind: Refused}
 	}
 	f, err := keyfile.Open(filepath.Join(l.dir, "blobs", "sha256", d.Digest.Encoded()))
@@ -140,7 +140,7 @@ func tagOf(d ocispec.Descriptor) string { return d.Annotations[ocispec.Annotatio
 // Resolve finds a manifest by its tag or digest. A tag that looks like a digest is none, and a digest
 // leads to its blob, whatever the index says about it.
 func (l *layout) Resolve(ctx context.Context, ref string) (ocispec.Descriptor, error) {
-	if digestForm.MatchString(ref) {
+	if digestForm().MatchString(ref) {
 		d := ocispec.Descriptor{Digest: digest.Digest(ref)}
 		info, err := os.Stat(filepath.Join(l.dir, "blobs", "sha256", d.Digest.Encoded()))
 		if err != nil {
@@ -168,7 +168,7 @@ func (l *layout) referrers(b *work.Budget, of digest.Digest, each func([]ocispec
 		return err
 	}
 	for _, d := range index.Manifests {
-		if !isManifest(d.MediaType) || !digestForm.MatchString(string(d.Digest)) {
+		if !isManifest(d.MediaType) || !digestForm().MatchString(string(d.Digest)) {
 			continue
 		}
 		listed, text, err := document(b, l, string(d.Digest))

@@ -37,7 +37,7 @@ func (l lockFile) read() (map[string]string, error) {
 			continue
 		}
 		i := strings.LastIndex(line, " ")
-		if i < 0 || !digestForm.MatchString(line[i+1:]) || pins[line[:i]] != "" {
+		if i < 0 || !digestForm().MatchString(line[i+1:]) || pins[line[:i]] != "" {
 			return nil, &Error{Ref: string(l), Reason: fmt.Sprintf("line %d is not a name and a digest, or names a tool again", n),
 				Hint: "take the file from your version control, or remove the line and pull the tool again"}
 		}

@@ -5,10 +5,11 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"oras.land/oras-go/v2/registry"
+
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Error is the reason why a name leads to no module, or to none that may run.
@@ -52,9 +53,9 @@ type name struct {
 }
 
 var (
-	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	tagForm    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
-	imageForm  = regexp.MustCompile(`^(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|localhost)(?::[0-9]+)?/[^:@]+(?::[^/:@]+)?(?:@sha256:[0-9a-f]{64})?$`)
+	digestForm = lazy.Regexp(`^sha256:[0-9a-f]{64}$`)
+	tagForm    = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	imageForm  = lazy.Regexp(`^(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|localhost)(?::[0-9]+)?/[^:@]+(?::[^/:@]+)?(?:@sha256:[0-9a-f]{64})?$`)
 )
 
 // full returns a name of an image as docker takes it, docker://HOST/NAME:TAG or HOST/NAME:TAG, with the scheme of
@@ -63,7 +64,7 @@ func full(ref string) string {
 	if image, ok := strings.CutPrefix(ref, schemeDocker); ok {
 		return schemeOCI + image
 	}
-	if imageForm.MatchString(ref) && strings.ContainsAny(ref[strings.LastIndex(ref, "/"):], ":@") {
+	if imageForm().MatchString(ref) && strings.ContainsAny(ref[strings.LastIndex(ref, "/"):], ":@") {
 		return schemeOCI + ref
 	}
 	return ref
@@ -90,7 +91,7 @@ func parse(ref string) (name, error) {
 	rest := ref
 	if i := strings.LastIndex(ref, "@"); i >= 0 && (!strings.HasPrefix(ref, schemeHTTPS) || strings.HasPrefix(ref[i:], "@sha256:")) {
 		rest, n.digest = ref[:i], ref[i+1:]
-		if !digestForm.MatchString(n.digest) {
+		if !digestForm().MatchString(n.digest) {
 			return wrong("the part behind @ is not a digest, sha256: and 64 small hexadecimal digits", "")
 		}
 	}
@@ -105,7 +106,7 @@ func parse(ref string) (name, error) {
 		}
 	case strings.HasPrefix(rest, schemeLayout):
 		n.scheme, n.at = schemeLayout, strings.TrimPrefix(rest, schemeLayout)
-		if i := strings.LastIndex(n.at, ":"); i > 1 && tagForm.MatchString(n.at[i+1:]) { // C:\ is a drive
+		if i := strings.LastIndex(n.at, ":"); i > 1 && tagForm().MatchString(n.at[i+1:]) { // C:\ is a drive
 			n.at, n.tag = n.at[:i], n.at[i+1:]
 		}
 		if n.at == "" {
@@ -117,7 +118,7 @@ func parse(ref string) (name, error) {
 			return wrong("this is not the URL of a file, https://HOST/FILE.wasm", "")
 		}
 		return n, nil
-	case imageForm.MatchString(rest):
+	case imageForm().MatchString(rest):
 		return wrong("this name has no scheme", "did you mean oci://"+ref)
 	case !strings.HasPrefix(rest, "http://"):
 		return wrong("this is not the name of a tool elsewhere", "want oci://REGISTRY/NAME:TAG, oci-layout:FOLDER:TAG or https://HOST/FILE.wasm")
@@ -127,7 +128,7 @@ func parse(ref string) (name, error) {
 	if n.tag == "" && n.digest == "" {
 		n.tag = "latest"
 	}
-	if n.tag != "" && !tagForm.MatchString(n.tag) {
+	if n.tag != "" && !tagForm().MatchString(n.tag) {
 		return wrong("the tag is not 1 to 128 letters, digits, _, . and -", "")
 	}
 	return n, nil

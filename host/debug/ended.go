@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 const (
@@ -85,12 +85,12 @@ func endedAt(ctx context.Context, events []event.Event, at string, left bool, o 
 	}
 	frames := s.Frames()
 	again := 0 // recursion that the last line stands for
-	users := func(f Frame) bool { return f.File != "" && !library.MatchString(f.File) }
+	users := func(f Frame) bool { return f.File != "" && !library().MatchString(f.File) }
 	own := slices.ContainsFunc(frames, users)
 	met := false // a function of the user
 	for i, f := range frames {
 		met = met || users(f)
-		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 || own && library.MatchString(f.File) || own && !met && i > 0 {
+		if f.Script != frames[0].Script || f.Function == "" && f.Line == 0 || own && library().MatchString(f.File) || own && !met && i > 0 {
 			continue // the interpreter itself, or a library between the user's code and the place where it was stopped
 		}
 		text := "at " + display.Shorten(f.Function, 80)
@@ -119,7 +119,7 @@ func endedAt(ctx context.Context, events []event.Event, at string, left bool, o 
 
 // library matches the files that come with a compiler, such as the standard library of Rust. Those of a
 // user may be absolute or relative.
-var library = regexp.MustCompile(`^/rustc/|/rustc-[0-9.]+/|/rustlib/|/include/c\+\+/`)
+var library = lazy.Regexp(`^/rustc/|/rustc-[0-9.]+/|/rustlib/|/include/c\+\+/`)
 
 // instruction returns the instruction at which a function is, and its offset in the module.
 func instruction(s *Session, f Frame) string {

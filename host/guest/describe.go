@@ -2,13 +2,13 @@ package guest
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
@@ -25,7 +25,7 @@ const (
 // hosts accepted. Those of a new module may cost what the size of its description allows.
 var recordedSchemas = work.Limits{Steps: 1 << 28, Bytes: 256 << 20}
 
-var toolName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,63}$`)
+var toolName = lazy.Regexp(`^[a-z][a-z0-9_-]{0,63}$`)
 
 // parseDescription reads the document of starling_describe. Any error refuses the module. The budget
 // pays for the schemas of all tools, which are kept as long as the module is loaded.
@@ -56,8 +56,8 @@ func parseDescription(b *work.Budget, doc []byte) ([]*Tool, error) {
 }
 
 func newTool(b *work.Budget, d abi.ToolDescription) (*Tool, error) {
-	if !toolName.MatchString(d.Name) {
-		return nil, fmt.Errorf("name must match %s", toolName)
+	if !toolName().MatchString(d.Name) {
+		return nil, fmt.Errorf("name must match %s", toolName())
 	}
 	if err := checkText(d.Description); err != nil {
 		return nil, fmt.Errorf("description: %w", err)

@@ -127,7 +127,7 @@ func (p *program) receive(budget *work.Budget, call *sandbox.Call, input *canon.
 	// fill replaces the placeholders of a template. Each member must be there.
 	fill := func(template string) (text string, complete bool) {
 		complete = true
-		text = registry.Placeholder.ReplaceAllStringFunc(template, func(name string) string {
+		text = registry.Placeholder().ReplaceAllStringFunc(template, func(name string) string {
 			if m := members[strings.Trim(name, "{}")]; m != nil && size <= most {
 				return value(m)
 			}
@@ -158,7 +158,7 @@ func (p *program) receive(budget *work.Budget, call *sandbox.Call, input *canon.
 			complete := true
 			for _, template := range templates {
 				var list []json.RawMessage
-				if m := members[strings.Trim(template, "{}")]; m != nil && registry.Placeholder.FindString(template) == template && budget.Spend(len(m.JSON)) == nil && json.Unmarshal(m.JSON, &list) == nil {
+				if m := members[strings.Trim(template, "{}")]; m != nil && registry.Placeholder().FindString(template) == template && budget.Spend(len(m.JSON)) == nil && json.Unmarshal(m.JSON, &list) == nil {
 					for _, item := range list {
 						words = append(words, value(&canon.Doc{JSON: item}))
 					}

@@ -4,12 +4,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/url"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Pattern is a pattern of paths. The zero Pattern matches nothing.
@@ -104,10 +105,10 @@ const maxDecoded = 16
 func oneReading(s string) bool {
 	for range maxDecoded {
 		if !utf8.ValidString(s) || strings.ContainsFunc(s, separates) || strings.Contains(strings.ToLower(s), "%u") ||
-			s != "" && strings.Trim(strings.Map(dropUnseen, s), ".") == "" || strings.TrimSpace(s) != s || dotsAndMarks.MatchString(s) {
+			s != "" && strings.Trim(strings.Map(dropUnseen, s), ".") == "" || strings.TrimSpace(s) != s || dotsAndMarks().MatchString(s) {
 			return false
 		}
-		decoded := escape.ReplaceAllStringFunc(s, func(e string) string { c, _ := hex.DecodeString(e[1:]); return string(c) })
+		decoded := escape().ReplaceAllStringFunc(s, func(e string) string { c, _ := hex.DecodeString(e[1:]); return string(c) })
 		if decoded == s {
 			return true
 		}
@@ -118,9 +119,9 @@ func oneReading(s string) bool {
 
 // dotsAndMarks finds a segment of dots and punctuation, as "..+" and "..:". A server that reads a
 // plus as a space, or ends a name at a mark, sees a dot segment.
-var dotsAndMarks = regexp.MustCompile(`^[\pP\pS\pZ\pM\pC]*\.[\pP\pS\pZ\pM\pC]*$`)
+var dotsAndMarks = lazy.Regexp(`^[\pP\pS\pZ\pM\pC]*\.[\pP\pS\pZ\pM\pC]*$`)
 
-var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+var escape = lazy.Regexp(`%[0-9A-Fa-f]{2}`)
 
 // bestFit has characters that Windows and Japanese and Korean encodings convert to a slash or a backslash.
 const bestFit = "⁄∕∖⧸⧵⧹¥₩"

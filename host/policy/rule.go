@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"net/textproto"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/egress"
 )
 
@@ -92,4 +92,4 @@ func (r Rule) String() string {
 	return b.String()
 }
 
-var methodPattern = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
+var methodPattern = lazy.Regexp(`^[A-Z][A-Z-]{0,31}$`)

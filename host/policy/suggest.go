@@ -54,7 +54,7 @@ func Suggest(events []event.Event) ([]byte, error) {
 // RuleFor returns the narrowest rule that allows a request.
 func RuleFor(r Request) Rule {
 	rule := Rule{Host: r.Host, Schemes: []string{r.Scheme}, Private: isPrivate(r.Host)}
-	if methodPattern.MatchString(r.Method) {
+	if methodPattern().MatchString(r.Method) {
 		rule.Methods = []string{r.Method}
 	}
 	if r.Port != (map[string]uint16{"http": 80, "https": 443})[r.Scheme] {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // decode fills v from a node that a schema has accepted.
@@ -114,12 +114,12 @@ func (n *Node) decodeStruct(v reflect.Value) error {
 
 // likeDuration matches the durations of time.ParseDuration, except for signs, bare zeros
 // and points without a digit on either side; and whole days, of 24 hours.
-var likeDuration = regexp.MustCompile(`^(([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+|[0-9]{1,5}d)$`)
+var likeDuration = lazy.Regexp(`^(([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+|[0-9]{1,5}d)$`)
 
 // ParseDuration reads a duration such as 90s, 1m30s or 30d, the form in all files and
 // flags.
 func ParseDuration(text string) (time.Duration, error) {
-	if !likeDuration.MatchString(text) {
+	if !likeDuration().MatchString(text) {
 		return 0, fmt.Errorf("%q is not a duration such as 90s, 1m30s or 30d", text)
 	}
 	if days, ok := strings.CutSuffix(text, "d"); ok {

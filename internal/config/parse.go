@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -206,7 +206,7 @@ func (n *Node) scalar(from ast.Node) error {
 		n.kind, n.value = Bool, from.Value
 	case *ast.StringNode:
 		n.kind, n.value = Text, from.Value
-		if from.Token.Type == token.StringType && likeNumber.MatchString(from.Value) {
+		if from.Token.Type == token.StringType && likeNumber().MatchString(from.Value) {
 			return n.unread(from.Value)
 		}
 	case *ast.LiteralNode:
@@ -233,11 +233,11 @@ func (n *Node) strange(text, hint, format string, args ...any) error {
 }
 
 // likeNumber matches the numbers of JSON.
-var likeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+var likeNumber = lazy.Regexp(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
 // number accepts a number if it is a JSON number.
 func (n *Node) number(text string, value any) error {
-	if !likeNumber.MatchString(text) {
+	if !likeNumber().MatchString(text) {
 		return n.strange(text, "write it in decimal, or put text in quotes", "%s is not a JSON number", display.Clip(text, maxQuoted))
 	}
 	n.kind, n.value = Number, value

@@ -37,15 +37,13 @@ type Schema struct {
 // Formats are the functions that check a text, by the name of its format.
 type Formats map[string]func(b *work.Budget, text string) error
 
-var packageName = regexp.MustCompile(`^[a-z]+: `)
-
 // Format makes a function of [Formats] from a parser. It strips the package name from the
 // parser's errors.
 func Format[T any](read func(string) (T, error)) func(*work.Budget, string) error {
 	return func(_ *work.Budget, text string) error {
 		_, err := read(text)
 		if err != nil {
-			err = errors.New(packageName.ReplaceAllString(err.Error(), ""))
+			err = errors.New(regexp.MustCompile(`^[a-z]+: `).ReplaceAllString(err.Error(), ""))
 		}
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // edge is how many bytes are kept at either end of a line that is too long.
@@ -27,14 +29,14 @@ func Read(in *bufio.Reader, most int) (line []byte, size int, err error) {
 }
 
 var (
-	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*,`)
-	idLast  = regexp.MustCompile(`^\s*\{(?s:.*),\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*\}\s*$`)
+	idFirst = lazy.Regexp(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*,`)
+	idLast  = lazy.Regexp(`^\s*\{(?s:.*),\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*\}\s*$`)
 )
 
 // ID finds the id of a message that cannot be read: in its two ends, where programs write it. It
 // returns nil if it is not there.
 func ID(line []byte) []byte {
-	for _, at := range []*regexp.Regexp{idFirst, idLast} {
+	for _, at := range []*regexp.Regexp{idFirst(), idLast()} {
 		if m := at.FindSubmatch(line); m != nil && json.Valid(m[1]) {
 			return m[1]
 		}

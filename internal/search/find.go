@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Log is the part of a log that is searched.
@@ -313,7 +313,7 @@ func patternOf(reason string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(strings.ToLower(reason[:min(len(reason), maxPattern)]), "*"))
-	return wordForm.ReplaceAllStringFunc(text, func(word string) string {
+	return wordForm().ReplaceAllStringFunc(text, func(word string) string {
 		n, err := strconv.Atoi(word)
 		if strings.ContainsFunc(word, unicode.IsDigit) && (err != nil || n < 400 || n > 599) {
 			return "*"
@@ -322,6 +322,6 @@ func patternOf(reason string) string {
 	})
 }
 
-var wordForm = regexp.MustCompile(`[\pL\p{Nd}]+`)
+var wordForm = lazy.Regexp(`[\pL\p{Nd}]+`)
 
 const maxPattern = 160 // bytes

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Field is a field that a word of a query may name.
@@ -92,7 +93,7 @@ func Parse(text string, now time.Time) (q Query, err error) {
 					t.field = name
 					value.Reset()
 					continue
-				} else if fieldForm.MatchString(name) && !textAfterColon.MatchString(text[end+1:]) {
+				} else if fieldForm().MatchString(name) && !textAfterColon().MatchString(text[end+1:]) {
 					unknown = name
 				}
 				value.WriteByte(c)
@@ -141,11 +142,11 @@ func example(field string) string {
 }
 
 var (
-	fieldForm      = regexp.MustCompile(`^[a-z_]+$`)
-	textAfterColon = regexp.MustCompile(`^(//|:|\s|$)`) // as in http://x, a::b and "why: because"
-	statusForm     = regexp.MustCompile(`^[1-5](xx|\d\d)$`)
-	portForm       = regexp.MustCompile(`:(\d+|\*)$`)
-	compareForm    = regexp.MustCompile(`^(>=|<=|>|<|=)?(.+)$`)
+	fieldForm      = lazy.Regexp(`^[a-z_]+$`)
+	textAfterColon = lazy.Regexp(`^(//|:|\s|$)`) // as in http://x, a::b and "why: because"
+	statusForm     = lazy.Regexp(`^[1-5](xx|\d\d)$`)
+	portForm       = lazy.Regexp(`:(\d+|\*)$`)
+	compareForm    = lazy.Regexp(`^(>=|<=|>|<|=)?(.+)$`)
 )
 
 // parse reads the value of a term, and returns why it has none of its kind.
@@ -158,14 +159,14 @@ func (t *term) parse(now time.Time) (why string) {
 			return fmt.Sprintf("%q is not the state of a run", t.value)
 		}
 	case "tool", "host":
-		if t.field == "host" && !portForm.MatchString(t.value) {
+		if t.field == "host" && !portForm().MatchString(t.value) {
 			pattern += `(:\d+)?`
 		}
 		t.pattern = regexp.MustCompile("(?s)^" + pattern + "$")
 	case "error", "reason":
 		t.pattern = regexp.MustCompile("(?s)" + pattern)
 	case "status":
-		if !statusForm.MatchString(t.value) {
+		if !statusForm().MatchString(t.value) {
 			return fmt.Sprintf("%q is not the status of a response", t.value)
 		}
 		t.pattern = regexp.MustCompile("^" + strings.ReplaceAll(t.value, "x", ".") + "$")
@@ -174,7 +175,7 @@ func (t *term) parse(now time.Time) (why string) {
 			return fmt.Sprintf("%q is not a time", t.value)
 		}
 	case "fuel", "calls", "duration", "cost":
-		parts := compareForm.FindStringSubmatch(t.value)
+		parts := compareForm().FindStringSubmatch(t.value)
 		t.op = parts[1]
 		var n uint64
 		var d time.Duration

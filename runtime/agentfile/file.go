@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
@@ -145,10 +145,10 @@ func looksLikeKey(s string) bool {
 		return true
 	}
 	words := strings.Contains(s, "_") && (strings.ToUpper(s) == s || strings.ToLower(s) == s)
-	return len(s) >= 24 && !words && strings.ContainsAny(s, "0123456789") && alphanumeric.MatchString(s)
+	return len(s) >= 24 && !words && strings.ContainsAny(s, "0123456789") && alphanumeric().MatchString(s)
 }
 
-var alphanumeric = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
+var alphanumeric = lazy.Regexp(`^[A-Za-z0-9_]+$`)
 
 // tool resolves the name of a module: a path of the file, a URL such as oci://..., or the digest
 // of a module in the database.

@@ -12,13 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/internal/builtin"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
@@ -290,7 +290,7 @@ func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) strin
 	}
 	for _, values := range []map[string]string{env, headers} {
 		for name, value := range values {
-			if fromVariable := value != m.Env[name] && value != m.Headers[name]; fromVariable || secretName.MatchString(name) || looksLikeKey(value) {
+			if fromVariable := value != m.Env[name] && value != m.Headers[name]; fromVariable || secretName().MatchString(name) || looksLikeKey(value) {
 				o.Secrets = append(append(o.Secrets, value), strings.Fields(value)...)
 			}
 		}
@@ -311,14 +311,14 @@ func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) strin
 	return mcptool.NewCommand(ctx, cmd, o)
 }
 
-var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|pwd|auth|credential|cookie|signature|^sig$`)
+var secretName = lazy.Regexp(`(?i)key|token|secret|passw|pwd|auth|credential|cookie|signature|^sig$`)
 
 // Secrets returns the parts of the command and the URL that are, or look like, secrets:
 // passwords and parameters of URLs, values of flags, assignments and headers with such a name,
 // and keys.
 func (m *MCP) Secrets() (all []string) {
 	take := func(name, value string) {
-		if value != "" && (secretName.MatchString(name) || looksLikeKey(value)) {
+		if value != "" && (secretName().MatchString(name) || looksLikeKey(value)) {
 			all = append(all, value)
 		}
 	}
@@ -329,9 +329,9 @@ func (m *MCP) Secrets() (all []string) {
 			name, value = header, text
 		}
 		switch {
-		case looksLikeKey(word), secretName.MatchString(flag) && !strings.HasPrefix(word, "-"):
+		case looksLikeKey(word), secretName().MatchString(flag) && !strings.HasPrefix(word, "-"):
 			all = append(all, word)
-		case secretName.MatchString(name) && !strings.Contains(name, "/") && value != "":
+		case secretName().MatchString(name) && !strings.Contains(name, "/") && value != "":
 			fields := strings.Fields(value)
 			all = append(append(all, value), fields[len(fields)-1])
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 const (
@@ -283,14 +284,14 @@ func connectionHeader(name string) bool {
 // method of a POST from a field of such a name. They trim names, put _ for other characters, and
 // look into brackets.
 var (
-	secondWay = lazy(`^(?:forwarded|destination|path-info|script-name|request-ur[il]|ur[il]|path|x-accel-.*|x-(?:middleware-)?rewrite(?:-.*)?|` +
+	secondWay = lazy.Regexp(`^(?:forwarded|destination|path-info|script-name|request-ur[il]|ur[il]|path|x-accel-.*|x-(?:middleware-)?rewrite(?:-.*)?|` +
 		`(?:x-)?(?:http-)?(?:method|verb|host|path|ur[il])-override|x-(?:(?:http|ms|tunnell?ed|tunnel)-)?(?:method|verb|host|path|ur[il]|script-name|scriptname)|` +
 		`(?:x-)?(?:[a-z0-9]+-)*(?:original|forwarded|override|real|replaced|request|proxy|backend|envoy|rewrite|upstream|target|gateway|matched|invoke|base)-` +
 		`(?:[a-z0-9]+-)*(?:method|verb|host|server|path|path-info|ur[il]|prefix|script-name|target))$`)
 
 	// ordinary are the headers that cannot replace method, path or host: those of RFC 9110 and its
 	// relatives for content, conditions, negotiation and tracing, and keys and versions of APIs.
-	ordinary = lazy(`^(?i:accept(?:-(?:charset|encoding|language|version))?|a-im|authorization|b3|baggage|cache-control|` +
+	ordinary = lazy.Regexp(`^(?i:accept(?:-(?:charset|encoding|language|version))?|a-im|authorization|b3|baggage|cache-control|` +
 		`content-(?:digest|disposition|encoding|language|md5|type)|cookie2?|date|dnt|early-data|if-(?:match|modified-since|none-match|range|unmodified-since)|` +
 		`idempotency-key|last-event-id|max-forwards|origin|pragma|prefer|priority|range|referer|repr-digest|request-id|` +
 		`save-data|sec-[a-z-]+|signature(?:-input)?|trace(?:parent|state)|user-agent|want-(?:content|repr)-digest|` +
@@ -299,13 +300,13 @@ var (
 		`x-forwarded-(?:for|proto)|x-(?:real-ip|requested-with|goog-user-project|idempotency-key)|` +
 		`x-(?:correlation|request|trace|span|transaction|client-trace)-?id|` +
 		`(?:x-)?(?:[a-z0-9]+-){0,2}(?:(?:api-?|auth-|subscription-)key|(?:api|csrf)token|token|version)|x-key)$`)
-	methodField = lazy(`(?i)(?:^[^a-z0-9]+|[^a-z0-9][_. ]+|(?:^|[^a-z0-9])x[^a-z0-9]*http[^a-z0-9]*)(?:http[^a-z0-9]*)?method(?:[^a-z0-9]|$)|method[^a-z0-9]*override`)
+	methodField = lazy.Regexp(`(?i)(?:^[^a-z0-9]+|[^a-z0-9][_. ]+|(?:^|[^a-z0-9])x[^a-z0-9]*http[^a-z0-9]*)(?:http[^a-z0-9]*)?method(?:[^a-z0-9]|$)|method[^a-z0-9]*override`)
 
 	// disposition finds the field of a part that has its name, partName that name however it is
 	// written, and plainName the ways that all servers read alike.
-	disposition = lazy(`(?i)(?:^|[\r\n])content-disposition[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*`)
-	partName    = lazy(`(?i);[^a-z0-9"]*name[^a-z0-9_.]`)
-	plainName   = lazy(`(?i);[ \t]*name=(?:"([^"\\]*)"|([\w.\[\]-]+))[ \t]*(?:[;\r\n]|$)`)
+	disposition = lazy.Regexp(`(?i)(?:^|[\r\n])content-disposition[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*`)
+	partName    = lazy.Regexp(`(?i);[^a-z0-9"]*name[^a-z0-9_.]`)
+	plainName   = lazy.Regexp(`(?i);[ \t]*name=(?:"([^"\\]*)"|([\w.\[\]-]+))[ \t]*(?:[;\r\n]|$)`)
 )
 
 // OrdinaryHeader reports whether a header is one that no server takes for another method, path or

@@ -18,6 +18,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // scrubber replaces the secrets in a response by their placeholders. It finds a secret
@@ -169,7 +171,7 @@ func (s *scrubber) spellings(value string) []string {
 }
 
 var (
-	lowerEscapes = lazy(`%..`)
+	lowerEscapes = lazy.Regexp(`%..`)
 	markup       = strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`)
 )
 

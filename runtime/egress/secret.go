@@ -10,11 +10,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // The places of a request where the placeholder of a secret may stand.
@@ -44,15 +44,9 @@ type Secret struct {
 // placeholder returns how the secret is written in a request and a response.
 func (s Secret) placeholder() string { return "{{secret:" + s.Name + "}}" }
 
-// lazy compiles a pattern when it is first used: all of this package take 4 ms, which a command that
-// sends nothing would pay at its start.
-func lazy(pattern string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
-}
-
 var (
-	likePlaceholder = lazy(`(?i)\{\{\s*secret\s*:`)
-	placeholder     = lazy(`\{\{secret:([A-Z][A-Z0-9_]{0,63})\}\}`)
+	likePlaceholder = lazy.Regexp(`(?i)\{\{\s*secret\s*:`)
+	placeholder     = lazy.Regexp(`\{\{secret:([A-Z][A-Z0-9_]{0,63})\}\}`)
 )
 
 // IsSecretName reports whether name is a valid name of a secret: a letter of A-Z,
@@ -330,9 +324,9 @@ var (
 	// besideSecret finds, directly before or after a placeholder, text that could swallow or change a
 	// character of the secret, or join with it into a number or base64. opensEscape finds a secret that
 	// could do so with the text after it.
-	besideSecret = lazy(`(?i)(?:[a-z0-9]|[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
+	besideSecret = lazy.Regexp(`(?i)(?:[a-z0-9]|[^\x00-\x7f]|` + escapeBefore + `)\{\{secret:|\{\{secret:[a-z0-9_]*\}\}` +
 		`(?:[a-z0-9]|[^\x00-\x7f]|%(?:25)*(?:u|[89a-f][0-9a-f])|\\+(?:[^"\\]|$)|&(?:#|[a-z][a-z0-9]*;))`)
-	opensEscape = lazy(`(?i)(?:` + escapeBefore + `)$`)
+	opensEscape = lazy.Regexp(`(?i)(?:` + escapeBefore + `)$`)
 
 	// references are the references to characters that every escaping uses.
 	references = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&quot;", `"`, "&apos;", "'", "&amp;", "&")
@@ -343,19 +337,19 @@ var (
 	// coding finds the encoding that a content type, a part of a body, a document, a field of a
 	// form, or an encoded word (RFC 2047) declares, and extended the one in a parameter of a
 	// header (RFC 8187). asItIs are the codings that change nothing in ASCII.
-	coding   = lazy(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|[@_]charset|=\?[^?]*\?\s*[bq]\s*\?`)
-	extended = lazy(`(?i)[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'`)
-	asItIs   = lazy(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
+	coding   = lazy.Regexp(`(?i)(?:charset[*0-9]*|encoding)["'\\]*[^!-~]*[=:][^!-~]*["'\\]*([^"'&;,>?)}\]\\\s]*)|[@_]charset|=\?[^?]*\?\s*[bq]\s*\?`)
+	extended = lazy.Regexp(`(?i)[a-z0-9]\*[0-9]*\*?=([^\s'"]*)'`)
+	asItIs   = lazy.Regexp(`(?i)^(?:utf-?8|(?:us-)?ascii|[78]bit|binary)$`)
 
 	// lengthBefore finds a length directly before a placeholder, as bencode, netstrings and PHP
 	// write it: a server would read a part of the secret, which is not found. It also finds what
 	// could join digits to a number.
-	lengthBefore = lazy(`(?:[0-9]:["']?|[._])\{\{secret:`)
+	lengthBefore = lazy.Regexp(`(?:[0-9]:["']?|[._])\{\{secret:`)
 
 	// basic finds the scheme of credentials that a server decodes as base64: from another place
 	// in them a secret is other bytes. basicAlone is one placeholder in it.
-	basic      = lazy(`(?i)\bbasic\b`)
-	basicAlone = lazy(`(?i)^basic +\{\{secret:[a-z0-9_]*\}\}$`)
+	basic      = lazy.Regexp(`(?i)\bbasic\b`)
+	basicAlone = lazy.Regexp(`(?i)^basic +\{\{secret:[a-z0-9_]*\}\}$`)
 )
 
 // The one way to write a content type and the head of a part beside a secret. Comments, escapes,
@@ -369,22 +363,22 @@ const (
 )
 
 var (
-	plainType = lazy(`^[\w.+-]+/[\w.+-]+` + plainParams + `$`)
-	textBody  = lazy(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
-	jsonLines = lazy(`^application/` + jsonLinesType + `$`)
-	textPlain = lazy(`(?i)^text/plain(?:[ \t]*;|$)`)
-	nested    = lazy(`(?i)^(?:multipart|message)/`) // types with parts
-	numbers   = lazy(`(?i)yaml|toml`)               // whose bare words may be numbers, which come back in another form
-	boundary  = lazy(`(?i)boundary=(?:"([^"]{0,69}[^" ])"|([^ \t;"]{1,70}))`)
+	plainType = lazy.Regexp(`^[\w.+-]+/[\w.+-]+` + plainParams + `$`)
+	textBody  = lazy.Regexp(`(?i)^(?:` + textType + `|multipart/form-data)(?:[ \t]*;|$)`)
+	jsonLines = lazy.Regexp(`^application/` + jsonLinesType + `$`)
+	textPlain = lazy.Regexp(`(?i)^text/plain(?:[ \t]*;|$)`)
+	nested    = lazy.Regexp(`(?i)^(?:multipart|message)/`) // types with parts
+	numbers   = lazy.Regexp(`(?i)yaml|toml`)               // whose bare words may be numbers, which come back in another form
+	boundary  = lazy.Regexp(`(?i)boundary=(?:"([^"]{0,69}[^" ])"|([^ \t;"]{1,70}))`)
 
 	// partHead is the head of a part: its type, its names, the name of its file, and the type again.
-	partHead = lazy(`(?i)^` + partType +
+	partHead = lazy.Regexp(`(?i)^` + partType +
 		`\r\nContent-Disposition: form-data((?:; name="[^\x00-\x1f"\\\x7f-\x{9f}]*"|(; filename(?:="[^\x00-\x1f"\\\x7f-\x{9f}]*"|\*=utf-8''[\w%.~!-]*)))+)` + partType + `$`)
-	codingField = lazy(`(?i); name="[^"]*(?:charset|encoding)`)
+	codingField = lazy.Regexp(`(?i); name="[^"]*(?:charset|encoding)`)
 
 	// memberName finds a placeholder in the name of a member of an object of JSON, which servers
 	// write in another form when they rename members.
-	memberName = lazy(`\{\{secret:[A-Z0-9_]*\}\}(?:[^"\\]|\\.)*"\s*:`)
+	memberName = lazy.Regexp(`\{\{secret:[A-Z0-9_]*\}\}(?:[^"\\]|\\.)*"\s*:`)
 )
 
 // maxPlaceholders bounds the work on one request.
@@ -541,8 +535,8 @@ func headerKey(name string) string { return strings.ReplaceAll(strings.ToLower(n
 var (
 	// charset finds the charset in the content type of a response. likeASCII are the charsets
 	// in which the bytes of ASCII are those characters.
-	charset   = lazy(`(?i)charset\*?\s*=\s*["']?([^"';,\s]*)`)
-	likeASCII = lazy(`(?i)^(?:|utf-?8|(?:us-)?ascii|iso[-_]8859-[0-9]{1,2}|latin[0-9]|(?:windows|cp)-?(?:125[0-9]|874)|koi8-[ru]|gb2312|gbk|gb18030|big5|euc-(?:jp|kr)|shift_jis)$`)
+	charset   = lazy.Regexp(`(?i)charset\*?\s*=\s*["']?([^"';,\s]*)`)
+	likeASCII = lazy.Regexp(`(?i)^(?:|utf-?8|(?:us-)?ascii|iso[-_]8859-[0-9]{1,2}|latin[0-9]|(?:windows|cp)-?(?:125[0-9]|874)|koi8-[ru]|gb2312|gbk|gb18030|big5|euc-(?:jp|kr)|shift_jis)$`)
 )
 
 // checkPlain refuses a response in which secrets could not be found: a compressed

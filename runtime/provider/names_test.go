@@ -21,7 +21,7 @@ func TestPlainNames(t *testing.T) {
 		if !renamed {
 			back = tool.Name
 		}
-		if !plainName.MatchString(tool.Name) || seen[tool.Name] || back != r.Tools[i].Name {
+		if !plainName().MatchString(tool.Name) || seen[tool.Name] || back != r.Tools[i].Name {
 			t.Errorf("%q is %q, and back %q", r.Tools[i].Name, tool.Name, back)
 		}
 		seen[tool.Name] = true

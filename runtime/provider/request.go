@@ -5,11 +5,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Request is a prompt with everything that changes the answer. The zero value of
@@ -175,10 +175,10 @@ func (r *Request) Hash() (canon.Hash, error) {
 }
 
 // plainName is a name of a tool that every vendor takes.
-var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`)
+var plainName = lazy.Regexp(`^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$`)
 
 // notPlain matches the characters that a plain name must not have.
-var notPlain = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
+var notPlain = lazy.Regexp(`[^a-zA-Z0-9_-]+`)
 
 // PlainNames returns the request with tool names that every vendor accepts, and maps each
 // changed name to the tool's own. The new name is a function of the old one, unless another
@@ -190,13 +190,13 @@ func (r *Request) PlainNames() (plain *Request, own map[string]string) {
 		taken[t.Name] = true
 	}
 	rename := func(name string) string {
-		if plainName.MatchString(name) {
+		if plainName().MatchString(name) {
 			return name
 		}
 		if _, ok := given[name]; !ok {
 			hash := canon.Sum([]byte(name))
-			begin := "_" + notPlain.ReplaceAllString(name, "_")
-			if plainName.MatchString(begin[1:min(len(begin), 2)]) {
+			begin := "_" + notPlain().ReplaceAllString(name, "_")
+			if plainName().MatchString(begin[1:min(len(begin), 2)]) {
 				begin = begin[1:]
 			}
 			begin = begin[:min(len(begin), 55)] + "_"

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/tool"
@@ -601,7 +601,7 @@ func (a *answer) planned(free func(id string) bool) []event.PlannedToolUse {
 	var all []event.PlannedToolUse
 	for _, u := range a.uses {
 		id := u.id
-		if !plainID.MatchString(id) || !free(id) {
+		if !plainID().MatchString(id) || !free(id) {
 			id = NewCallID()
 		}
 		planned := event.PlannedToolUse{CallID: id, ToolName: u.name}
@@ -612,7 +612,7 @@ func (a *answer) planned(free func(id string) bool) []event.PlannedToolUse {
 }
 
 // plainID matches ids that every provider accepts in a history.
-var plainID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+var plainID = lazy.Regexp(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // argsOf returns the arguments that a model wrote, in canonical form, and the reason if they are
 // not an object. Empty text means no arguments. Text that is not JSON is recorded as a string: it

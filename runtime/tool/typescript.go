@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // TypeScript declares tools for a model that writes code: as the object "tools", whose
@@ -227,10 +228,10 @@ func union[T any](all []T, one func(T) string) string {
 	return strings.Join(types, " | ")
 }
 
-var identifier = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
+var identifier = lazy.Regexp(`^[A-Za-z_$][A-Za-z0-9_$]*$`)
 
 func propertyName(name string) string {
-	if identifier.MatchString(name) {
+	if identifier().MatchString(name) {
 		return name
 	}
 	return strconv.Quote(name)

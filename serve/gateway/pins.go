@@ -65,7 +65,7 @@ func (s Server) identity() string {
 			full = s
 		}
 		words = slices.Clone(full.Command)
-		if base := strings.TrimSuffix(path.Base(filepath.ToSlash(words[0])), ".exe"); launchers.MatchString(base) {
+		if base := strings.TrimSuffix(path.Base(filepath.ToSlash(words[0])), ".exe"); launchers().MatchString(base) {
 			words[0] = base
 		}
 	}

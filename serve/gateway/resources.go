@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
@@ -110,14 +110,14 @@ func (l *Tools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Resul
 	return result, err
 }
 
-var templateVariable = regexp.MustCompile(`\{.*?\}`)
+var templateVariable = lazy.Regexp(`\{.*?\}`)
 
 // fits reports whether a URI is one of a template, whose variables stand for any text.
 func fits(b *work.Budget, template, uri string) bool {
 	if b.Spend((len(template)+len(uri))/64+1) != nil {
 		return false
 	}
-	parts := templateVariable.Split(template, -1)
+	parts := templateVariable().Split(template, -1)
 	last := len(parts) - 1
 	if last == 0 {
 		return uri == template && template != ""

@@ -9,11 +9,11 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
@@ -37,11 +37,11 @@ type Server struct {
 }
 
 var (
-	namedServer = regexp.MustCompile(`^([a-z][a-z0-9-]{0,31})=`)
-	assignment  = regexp.MustCompile(`^([A-Z_][A-Z0-9_]*)=(.*)$`)
-	launchers   = regexp.MustCompile(`^(npx|npm|bunx?|pnpm|yarn|deno|node|uvx?|pipx|python[0-9.]*|docker|podman|go|env|sh|bash)$`)
-	subcommands = regexp.MustCompile(`^(exec|run|dlx|x|tool|start)$`)
-	outOfName   = regexp.MustCompile(`[^a-z0-9]+`)
+	namedServer = lazy.Regexp(`^([a-z][a-z0-9-]{0,31})=`)
+	assignment  = lazy.Regexp(`^([A-Z_][A-Z0-9_]*)=(.*)$`)
+	launchers   = lazy.Regexp(`^(npx|npm|bunx?|pnpm|yarn|deno|node|uvx?|pipx|python[0-9.]*|docker|podman|go|env|sh|bash)$`)
+	subcommands = lazy.Regexp(`^(exec|run|dlx|x|tool|start)$`)
+	outOfName   = lazy.Regexp(`[^a-z0-9]+`)
 )
 
 // ParseServer reads a command line, which it splits into words without a shell, or an http
@@ -51,7 +51,7 @@ var (
 func ParseServer(text string) (Server, error) {
 	var s Server
 	rest := strings.TrimSpace(text)
-	if m := namedServer.FindStringSubmatch(rest); m != nil {
+	if m := namedServer().FindStringSubmatch(rest); m != nil {
 		s.Name, rest = m[1], rest[len(m[0]):]
 	}
 	if strings.HasPrefix(rest, "http://") || strings.HasPrefix(rest, "https://") {
@@ -68,8 +68,8 @@ func ParseServer(text string) (Server, error) {
 	if err != nil {
 		return s, err
 	}
-	for len(words) > 0 && assignment.MatchString(words[0]) {
-		m := assignment.FindStringSubmatch(words[0])
+	for len(words) > 0 && assignment().MatchString(words[0]) {
+		m := assignment().FindStringSubmatch(words[0])
 		if s.Env == nil {
 			s.Env = map[string]string{}
 		}
@@ -80,9 +80,9 @@ func ParseServer(text string) (Server, error) {
 	}
 	if s.Command = words; s.Name == "" {
 		named := words[0]
-		if base := strings.TrimSuffix(path.Base(filepath.ToSlash(named)), ".exe"); launchers.MatchString(base) {
+		if base := strings.TrimSuffix(path.Base(filepath.ToSlash(named)), ".exe"); launchers().MatchString(base) {
 			for _, word := range words[1:] {
-				if !strings.HasPrefix(word, "-") && !subcommands.MatchString(word) {
+				if !strings.HasPrefix(word, "-") && !subcommands().MatchString(word) {
 					named = word
 					break
 				}
@@ -102,7 +102,7 @@ func nameOf(of string) string {
 	case ".js", ".mjs", ".cjs", ".ts", ".py", ".exe", ".sh":
 		base = strings.TrimSuffix(base, ext)
 	}
-	words := strings.Split(strings.Trim(outOfName.ReplaceAllString(strings.ToLower(base), "-"), "-"), "-")
+	words := strings.Split(strings.Trim(outOfName().ReplaceAllString(strings.ToLower(base), "-"), "-"), "-")
 	words = slices.DeleteFunc(words, func(w string) bool { return w == "mcp" || w == "server" })
 	name := strings.Join(words, "-")
 	if len(name) > 32 {

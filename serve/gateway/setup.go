@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Setup is a [Service] that an assistant is configured to use. The assistant starts its command
@@ -68,7 +68,7 @@ var assistants = map[string]assistant{
 // Assistants returns the names of the supported assistants.
 func Assistants() []string { return slices.Sorted(maps.Keys(assistants)) }
 
-var serverName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+var serverName = lazy.Regexp(`^[A-Za-z0-9_-]{1,32}$`)
 
 // For returns the configuration of an assistant, and where to put it. A wrong name of the assistant
 // or of the service, and a URL that the assistant cannot use, are errors, whatever the command is.
@@ -77,7 +77,7 @@ func (s Setup) For(name string) (where, text string, err error) {
 	switch {
 	case !known:
 		return "", "", hint.New(fmt.Sprintf("unknown assistant %q", name), "use one of "+strings.Join(Assistants(), ", "))
-	case !serverName.MatchString(s.Name):
+	case !serverName().MatchString(s.Name):
 		return "", "", fmt.Errorf("--name: %q is not 1 to 32 letters, digits, _ and -", s.Name)
 	case s.URL == "":
 		return to.where, to.format(s), nil
@@ -121,7 +121,7 @@ func remoteInServers(member string) func(name, url string) string {
 	return func(name, url string) string { return document(name, map[string]string{member: url}) }
 }
 
-var variable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
+var variable = lazy.Regexp(`^[A-Z_][A-Z0-9_]*$`)
 
 // Prepare loads the modules and connects to the servers of a service, so that an assistant can start
 // it in another folder and without a compiler. It returns the file or digest to use in place of each
@@ -158,7 +158,7 @@ func Prepare(ctx context.Context, refs, servers []string, o starling.ToolOptions
 		modules[ref] = file
 	}
 	need := func(name string) string {
-		if variable.MatchString(name) && !slices.Contains(needs, name) {
+		if variable().MatchString(name) && !slices.Contains(needs, name) {
 			needs = append(needs, name)
 		}
 		return ""

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Module is a tenant's entry for a module. The bytes are in the log's
@@ -23,14 +23,14 @@ type Module struct {
 	Uploaded time.Time
 }
 
-var modulePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
+var modulePattern = lazy.Regexp(`^[a-z][a-z0-9-]{0,39}$`)
 
 // ModuleNameRule describes the names that [ValidModuleName] accepts.
 const ModuleNameRule = "a name has 1 to 40 of a-z, 0-9 and hyphens and begins with a letter"
 
 // ValidModuleName returns an error if no module can have the name.
 func ValidModuleName(name string) error {
-	if !modulePattern.MatchString(name) {
+	if !modulePattern().MatchString(name) {
 		return fmt.Errorf("%w: module name %.64q: %s", ErrInvalid, name, ModuleNameRule)
 	}
 	return nil

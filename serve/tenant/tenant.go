@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/starling-host/starling/internal/hint"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Errors that callers tell apart with errors.Is.
@@ -106,11 +106,11 @@ func (l Limits) Or(defaults Limits) Limits {
 	return l
 }
 
-var idPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+var idPattern = lazy.Regexp(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 // ValidID returns an error that describes why a tenant's id is invalid, or nil.
 func ValidID(id string) error {
-	if !idPattern.MatchString(id) {
+	if !idPattern().MatchString(id) {
 		return fmt.Errorf("%w: tenant id %.64q: an id has 1 to 32 of a-z, 0-9 and hyphens, with no hyphen at either end", ErrInvalid, id)
 	}
 	return nil

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/zstd"
 )
 
@@ -15,11 +15,11 @@ import (
 var ErrNoUses error = &eventlog.MissingTableError{Table: "module_use", Earlier: true}
 
 // setName is the pattern for names of table sets.
-var setName = regexp.MustCompile(`^[a-z_]+$`)
+var setName = lazy.Regexp(`^[a-z_]+$`)
 
 // Missing reports whether the database lacks steps of a set of tables.
 func Missing(ctx context.Context, db eventlog.Transactor, name string, set eventlog.TableSet) (bool, error) {
-	if !setName.MatchString(set.Name) {
+	if !setName().MatchString(set.Name) {
 		return false, fmt.Errorf("%s: a set of tables is called %q: want letters a to z and underscores", name, set.Name)
 	}
 	taken, err := db.TableSteps(ctx, set)

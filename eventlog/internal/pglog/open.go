@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
@@ -326,9 +327,6 @@ func (e *refusedError) Error() string {
 // Unwrap returns the error of the driver.
 func (e *refusedError) Unwrap() error { return e.err }
 
-// quoted matches the name in a message of the server, in any language.
-var quoted = regexp.MustCompile(`["«„“](\w+)["»“”]`)
-
 // orUnavailable adds [eventlog.ErrUnavailable], once, to an error of an unreachable server, and
 // [eventlog.ErrLogCorrupt] to an error of a damaged page or a missing table.
 func orUnavailable(err error) error {
@@ -340,7 +338,8 @@ func orUnavailable(err error) error {
 	case dataCorrupted, indexCorrupted:
 		return fmt.Errorf("%w: %w", eventlog.ErrLogCorrupt, err)
 	case undefinedTable:
-		if table := quoted.FindStringSubmatch(said.Message); table != nil {
+		// The name in a message of the server, in any language.
+		if table := regexp.MustCompile(`["«„“](\w+)["»“”]`).FindStringSubmatch(said.Message); table != nil {
 			return &eventlog.MissingTableError{Table: table[1]}
 		}
 	}

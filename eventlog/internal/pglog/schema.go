@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 )
@@ -350,7 +351,9 @@ func (l *Log) Rewrite(ctx context.Context, table string) (kept int, err error) {
 	}
 	kept = -1
 	conn, err := l.connectHearing(ctx, rewriting, func(_ *pgconn.PgConn, n *pgconn.Notice) {
-		if number := keptRows.FindString(n.Detail); n.SeverityUnlocalized == "INFO" && number != "" {
+		// The only number in the first line of VERBOSE's details, in any language:
+		// "2 dead row versions cannot be removed yet."
+		if number := regexp.MustCompile(`[0-9]+`).FindString(n.Detail); n.SeverityUnlocalized == "INFO" && number != "" {
 			kept, _ = strconv.Atoi(number)
 		}
 	})
@@ -366,7 +369,3 @@ func (l *Log) Rewrite(ctx context.Context, table string) (kept int, err error) {
 	}
 	return kept, nil
 }
-
-// keptRows finds the only number in the first line of VERBOSE's details, in any language:
-// "2 dead row versions cannot be removed yet."
-var keptRows = regexp.MustCompile(`[0-9]+`)

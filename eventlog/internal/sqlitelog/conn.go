@@ -12,9 +12,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/starling-host/starling/eventlog"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/starling-host/starling/eventlog"
 )
 
 // minSQLite is the first version whose checkpoints cannot meet the WAL-reset
@@ -237,16 +238,13 @@ func isFatal(err error) bool {
 	return true
 }
 
-// noTable matches SQLite's message for a missing table.
-var noTable = regexp.MustCompile(`no such table: (?:main\.)?(\w+)`)
-
 // classified marks errors of SQLite: [eventlog.ErrLogCorrupt] if they concern the bytes or
 // tables of the file, [eventlog.ErrUnavailable] if the file cannot be read at the moment.
 func classified(err error) error {
 	switch code := codeOf(err); {
 	case code < 0:
 	case code == sqlite3.SQLITE_ERROR:
-		if table := noTable.FindStringSubmatch(err.Error()); table != nil {
+		if table := regexp.MustCompile(`no such table: (?:main\.)?(\w+)`).FindStringSubmatch(err.Error()); table != nil {
 			return &eventlog.MissingTableError{Table: table[1]}
 		}
 	case code&0xff == sqlite3.SQLITE_CORRUPT, code == sqlite3.SQLITE_NOTADB, code == sqlite3.SQLITE_IOERR_SHORT_READ, code == sqlite3.SQLITE_IOERR_CORRUPTFS:

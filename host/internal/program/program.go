@@ -32,15 +32,12 @@ func ID() (string, error) {
 		return "", err
 	}
 	id := buildID(begin[:n])
-	if !hashes.MatchString(id) {
+	// Hashes of the inputs of main and of the program, and of their outputs.
+	if !regexp.MustCompile(`^([A-Za-z0-9_-]{20}/){3}[A-Za-z0-9_-]{20}$`).MatchString(id) {
 		return "", ErrNoID
 	}
 	return id, nil
 }
-
-// hashes matches Go's build ID of a program: hashes of the inputs of main and of the
-// program, and of their outputs.
-var hashes = regexp.MustCompile(`^([A-Za-z0-9_-]{20}/){3}[A-Za-z0-9_-]{20}$`)
 
 // beginBytes is how much of a program is searched for its ID: twice as much as Go's own
 // tools search.

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/internal/program"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // buildFlags are the arguments of "go build" that decide bytes. The module
@@ -96,7 +97,7 @@ func isTool(dir string) bool {
 				return true
 			}
 			text, err := keyfile.ReadFile(filepath.Join(dir, name), maxSources)
-			return err == nil && !strings.HasSuffix(name, "_test.go") && packageMain.Match(text)
+			return err == nil && !strings.HasSuffix(name, "_test.go") && packageMain().Match(text)
 		})
 	})
 }
@@ -125,7 +126,7 @@ func nearby(ref, dir, otherwise string) string {
 	return "there are tools in " + strings.Join(found[:min(len(found), 5)], ", ") + ": give one of these folders"
 }
 
-var packageMain = regexp.MustCompile(`(?m)^package main\b`)
+var packageMain = lazy.Regexp(`(?m)^package main\b`)
 
 // buildGo returns the module of a Go tool, from the cache if possible.
 func buildGo(ctx context.Context, ref, dir, _ string) ([]byte, error) {
@@ -315,11 +316,11 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 		if t.places != nil {
 			e.Output = t.places.Replace(e.Output)
 		}
-		if t.cell != nil && denied.MatchString(e.Output) {
+		if t.cell != nil && regexp.MustCompile(`(?i)permission denied|os error 13|EACCES`).MatchString(e.Output) {
 			e.Reason, e.Hint = "the tool takes a file which is outside of its folder", "copy it into the folder"
 		}
 		for _, c := range buildHints {
-			if c.language == t.language && c.said.MatchString(e.Output) {
+			if c.language == t.language && c.said().MatchString(e.Output) {
 				e.Hint = strings.ReplaceAll(c.hint, "FOLDER", display.ShellWord(t.ref))
 				break
 			}
@@ -329,17 +330,14 @@ func (t toolchain) run(ctx context.Context, args ...string) ([]byte, error) {
 	return nil, fmt.Errorf("registry: %s %s: %w", filepath.Base(t.path), args[0], err)
 }
 
-// denied matches what compilers say of a file that they may not open.
-var denied = regexp.MustCompile(`(?i)permission denied|os error 13|EACCES`)
-
 // relativePlace matches the place in a message of the Go command or the bundler, which
 // begins at the tool's folder.
-var relativePlace = regexp.MustCompile(`(?m)^([ \t]*)(?:\./)?([^/\s:][^\n:]*\.(?:go|[cm]?[jt]sx?):\d+)`)
+var relativePlace = lazy.Regexp(`(?m)^([ \t]*)(?:\./)?([^/\s:][^\n:]*\.(?:go|[cm]?[jt]sx?):\d+)`)
 
 // placedIn returns messages with the places in a folder as the user calls it.
 func placedIn(folder, output string) string {
-	return relativePlace.ReplaceAllStringFunc(output, func(found string) string {
-		part := relativePlace.FindStringSubmatch(found)
+	return relativePlace().ReplaceAllStringFunc(output, func(found string) string {
+		part := relativePlace().FindStringSubmatch(found)
 		return part[1] + filepath.Join(folder, part[2])
 	})
 }
@@ -347,20 +345,20 @@ func placedIn(folder, output string) string {
 // buildHints are hints for what compilers say. The first that fits counts.
 var buildHints = []struct {
 	language string
-	said     *regexp.Regexp
+	said     func() *regexp.Regexp
 	hint     string
 }{
-	{"Go", regexp.MustCompile(`GOTOOLCHAIN=local|invalid go version`), "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"},
-	{"Go", regexp.MustCompile(`go\.mod file not found`), "make the folder a module, there: go mod init example.com/tool && go get github.com/starling-host/starling/guest-sdk/go"},
-	{"Go", regexp.MustCompile(`replacement directory \./sdk does not exist`), restoreSDK + "go" + copySDK},
-	{"Rust", regexp.MustCompile(`couldn't read \S*/sdk/src/lib\.rs`), restoreSDK + "rust" + copySDK},
-	{"C", regexp.MustCompile(`'sdk/starling\.h' file not found`), restoreSDK + "c" + copySDK},
-	{"AssemblyScript", regexp.MustCompile(`File 'sdk(\.ts|/\S*)' not found`), restoreSDK + "as" + copySDK},
-	{"AssemblyScript", regexp.MustCompile(`'sdk/host/abort' not found`), `the tool does not use the SDK: write import { tool } from "../sdk" and export * from "../sdk/exports"`},
-	{"Rust", regexp.MustCompile(`couldn't read \S*src/lib\.rs`), "a tool in Rust is a library: its source is src/lib.rs"},
-	{"Rust", regexp.MustCompile(`undeclared crate or module|unlinked crate`), "the host builds the tool with the crate starling-tool alone; FOLDER/README.md describes how to use other crates"},
-	{"Go", regexp.MustCompile(`missing go\.sum entry`), "go -C FOLDER mod tidy"},
-	{"Go", regexp.MustCompile(`Get "http|GOPROXY=off|GOPROXY list is not the empty string`), "the tool needs a module that is not on this machine: with a network, go -C FOLDER mod vendor keeps it in the folder"},
+	{"Go", lazy.Regexp(`GOTOOLCHAIN=local|invalid go version`), "install that Go from https://go.dev/dl: a folder does not choose the toolchain that is executed"},
+	{"Go", lazy.Regexp(`go\.mod file not found`), "make the folder a module, there: go mod init example.com/tool && go get github.com/starling-host/starling/guest-sdk/go"},
+	{"Go", lazy.Regexp(`replacement directory \./sdk does not exist`), restoreSDK + "go" + copySDK},
+	{"Rust", lazy.Regexp(`couldn't read \S*/sdk/src/lib\.rs`), restoreSDK + "rust" + copySDK},
+	{"C", lazy.Regexp(`'sdk/starling\.h' file not found`), restoreSDK + "c" + copySDK},
+	{"AssemblyScript", lazy.Regexp(`File 'sdk(\.ts|/\S*)' not found`), restoreSDK + "as" + copySDK},
+	{"AssemblyScript", lazy.Regexp(`'sdk/host/abort' not found`), `the tool does not use the SDK: write import { tool } from "../sdk" and export * from "../sdk/exports"`},
+	{"Rust", lazy.Regexp(`couldn't read \S*src/lib\.rs`), "a tool in Rust is a library: its source is src/lib.rs"},
+	{"Rust", lazy.Regexp(`undeclared crate or module|unlinked crate`), "the host builds the tool with the crate starling-tool alone; FOLDER/README.md describes how to use other crates"},
+	{"Go", lazy.Regexp(`missing go\.sum entry`), "go -C FOLDER mod tidy"},
+	{"Go", lazy.Regexp(`Get "http|GOPROXY=off|GOPROXY list is not the empty string`), "the tool needs a module that is not on this machine: with a network, go -C FOLDER mod vendor keeps it in the folder"},
 }
 
 const (

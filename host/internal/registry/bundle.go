@@ -18,6 +18,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -117,7 +118,7 @@ func (f *bundler) setup(build api.PluginBuild) {
 		const map0 = "# sourceMappingURL=data:application/json,{}"
 		if ext := filepath.Ext(args.Path); len(args.With) == 0 && ext == ".css" {
 			text += "\n/*" + map0 + " */"
-		} else if len(args.With) == 0 && isScript.MatchString(ext) {
+		} else if len(args.With) == 0 && isScript().MatchString(ext) {
 			text += "\n//" + map0
 		}
 		return api.OnLoadResult{Contents: &text, Loader: api.LoaderDefault}, nil
@@ -155,7 +156,7 @@ func (f *bundler) complaint(m api.Message) string {
 	if path, ok := m.Detail.(string); ok {
 		return said + line + "\nhint: " + f.remedy(name, path)
 	}
-	missing := unresolved.FindStringSubmatch(m.Text)
+	missing := regexp.MustCompile(`^Could not resolve "([^"./][^"]*)"`).FindStringSubmatch(m.Text)
 	switch {
 	case missing == nil:
 	case strings.HasPrefix(missing[1], "node:"), len(m.Notes) > 0 && strings.Contains(m.Notes[0].Text, "built into node"):
@@ -165,8 +166,6 @@ func (f *bundler) complaint(m api.Message) string {
 	}
 	return said + line
 }
-
-var unresolved = regexp.MustCompile(`^Could not resolve "([^"./][^"]*)"`)
 
 // remedy returns what an author can do about the import of a file that is not read: name is what
 // was imported, path the file that it led to.
@@ -194,11 +193,11 @@ func (f *bundler) remedy(name, path string) string {
 	return "copy it into the folder, or move the tool's file to a folder above both"
 }
 
-var packageName = regexp.MustCompile(`^(@[\w.-]+/[\w.-]+|\w[\w.-]*)(/|$)`)
+var packageName = lazy.Regexp(`^(@[\w.-]+/[\w.-]+|\w[\w.-]*)(/|$)`)
 
 // packageOf returns the package that an import names, or nothing if it names a file.
 func packageOf(name string) string {
-	if m := packageName.FindStringSubmatch(name); m != nil {
+	if m := packageName().FindStringSubmatch(name); m != nil {
 		return m[1]
 	}
 	return ""
@@ -238,7 +237,7 @@ func (f *folder) options(path string, depth int) (map[string]any, error) {
 		Extends         any
 		CompilerOptions map[string]any
 	}
-	plain := trailingComma.ReplaceAll(comment.ReplaceAll(text, []byte("$1")), []byte("$1$2"))
+	plain := trailingComma().ReplaceAll(comment().ReplaceAll(text, []byte("$1")), []byte("$1$2"))
 	if err := json.Unmarshal(plain, &config); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -288,8 +287,8 @@ func (f *folder) options(path string, depth int) (map[string]any, error) {
 
 // JSON with comments, and with commas before a closing bracket.
 var (
-	comment       = regexp.MustCompile(`("(?:\\.|[^"\\])*")|//.*|/\*(?s:.*?)\*/`)
-	trailingComma = regexp.MustCompile(`("(?:\\.|[^"\\])*")|,(\s*[\]}])`)
+	comment       = lazy.Regexp(`("(?:\\.|[^"\\])*")|//.*|/\*(?s:.*?)\*/`)
+	trailingComma = lazy.Regexp(`("(?:\\.|[^"\\])*")|,(\s*[\]}])`)
 )
 
 // placeTable returns, in JSON, which parts of the script are the author's or a package's, and where

@@ -81,12 +81,10 @@ func (n *native) compileC(ctx context.Context) error {
 	return n.withoutC(err)
 }
 
-var withoutPart = regexp.MustCompile(`(wasi/api\.h|libclang_rt\S*|crt1\S*|wasm-ld\S*) ?.*(not found|No such file|doesn't exist|cannot open)|unable to create target`)
-
 // withoutC turns a failure for want of a part of the compiler into one that brings the part.
 func (n *native) withoutC(err error) error {
 	if failed, ok := errors.AsType[*Error](err); ok {
-		if said := withoutPart.FindString(failed.Output); said != "" {
+		if said := regexp.MustCompile(`(wasi/api\.h|libclang_rt\S*|crt1\S*|wasm-ld\S*) ?.*(not found|No such file|doesn't exist|cannot open)|unable to create target`).FindString(failed.Output); said != "" {
 			return n.missingC("a complete clang for WASI; it reports: " + said)
 		}
 	}

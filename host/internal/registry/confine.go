@@ -11,10 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/jail"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // confine makes the kernel confine the command, from here on: it may execute itself and the
@@ -83,7 +83,7 @@ func (t *toolchain) confineGo(ctx context.Context, k keyText, work string) error
 }
 
 // library matches a file in the list of a dynamic linker: "NAME => FILE (ADDRESS)", or without NAME.
-var library = regexp.MustCompile(`(?:^|=> |\t)(/.*) \(0x[0-9a-f]+\)$`)
+var library = lazy.Regexp(`(?:^|=> |\t)(/.*) \(0x[0-9a-f]+\)$`)
 
 // linkedWith returns the dynamic linker of a program and the libraries that it loads.
 func linkedWith(ctx context.Context, program string) (files []string, err error) {
@@ -107,7 +107,7 @@ func linkedWith(ctx context.Context, program string) (files []string, err error)
 		}
 		files = append(files, linker)
 		for lines := bufio.NewScanner(bytes.NewReader(list)); lines.Scan(); {
-			if found := library.FindStringSubmatch(lines.Text()); found != nil {
+			if found := library().FindStringSubmatch(lines.Text()); found != nil {
 				files = append(files, found[1])
 			}
 		}

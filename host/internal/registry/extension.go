@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/component"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -52,7 +53,7 @@ func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 		}
 		for _, c := range t.Credentials {
 			host, way := c.Audience.Host, c.Injection
-			if !audience.MatchString(host) {
+			if !audience().MatchString(host) {
 				continue
 			}
 			a.Hosts = append(a.Hosts, host)
@@ -73,7 +74,7 @@ func linkExtension(ctx context.Context, ref, dir, _ string) ([]byte, error) {
 }
 
 // audience is the form of the host that a credential is for.
-var audience = regexp.MustCompile(`^[a-z0-9.:-]+$`)
+var audience = lazy.Regexp(`^[a-z0-9.:-]+$`)
 
 // manifest is what a host needs of the manifest of an extension.
 type manifest struct {

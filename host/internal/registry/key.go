@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // environment names the settings of the Go command that decide bytes and that
@@ -60,10 +61,8 @@ func (m *listedModule) sdk() bool {
 		return false
 	}
 	text, err := keyfile.ReadFile(m.GoMod, maxSources)
-	return err == nil && sdkModule.Match(text)
+	return err == nil && regexp.MustCompile(`(?m)^module github\.com/starling-host/starling/guest-sdk/go$`).Match(text)
 }
-
-var sdkModule = regexp.MustCompile(`(?m)^module github\.com/starling-host/starling/guest-sdk/go$`)
 
 const listFields = "-json=Dir,ImportPath,Name,Standard,Module,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles"
 
@@ -168,7 +167,7 @@ func (k *keyText) addPackage(p listedPackage) error {
 		if err != nil {
 			return err
 		}
-		if len(p.SFiles) > 0 && bytes.Contains(knownIncludes.ReplaceAll(content, nil), []byte("include")) {
+		if len(p.SFiles) > 0 && bytes.Contains(knownIncludes().ReplaceAll(content, nil), []byte("include")) {
 			return &Error{Ref: k.ref, Reason: fmt.Sprintf("package %s: the assembler could include any file of this machine by %s", p.ImportPath, name),
 				Hint: "write it without the word include, other than for textflag.h, funcdata.h and go_asm.h"}
 		}
@@ -178,7 +177,7 @@ func (k *keyText) addPackage(p listedPackage) error {
 
 // knownIncludes are the files that the assembler has from Go itself. It prefers a
 // file of the same name in the package, which is then among HFiles.
-var knownIncludes = regexp.MustCompile(`(?m)^#include "(textflag|funcdata|go_asm)\.h"$`)
+var knownIncludes = lazy.Regexp(`(?m)^#include "(textflag|funcdata|go_asm)\.h"$`)
 
 // addFile adds a file of a package and returns its content. With all links
 // followed, the file has to lie in the folder's Go module, in the module cache if

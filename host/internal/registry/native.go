@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 	"github.com/starling-host/starling/host/internal/jail"
 	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -118,7 +118,7 @@ func (l nativeLanguage) prepare(ref string) (*native, error) {
 
 // notSource are files that no source needs: hidden ones, what build systems write or download,
 // cases, databases and modules.
-var notSource = regexp.MustCompile(`^(\..*|target|node_modules|cases|.*\.wasm|.*\.db([-.]\w+)?)$`)
+var notSource = lazy.Regexp(`^(\..*|target|node_modules|cases|.*\.wasm|.*\.db([-.]\w+)?)$`)
 
 // copy copies the files of the folder dir. It follows a link only to a file in the folder.
 func (n *native) copy(dir string) error {
@@ -129,7 +129,7 @@ func (n *native) copy(dir string) error {
 		}
 		name, _ := filepath.Rel(dir, path) // it is below dir
 		to := filepath.Join(n.dir, name)
-		switch skip := name != "." && notSource.MatchString(d.Name()); {
+		switch skip := name != "." && notSource().MatchString(d.Name()); {
 		case skip && d.IsDir():
 			return filepath.SkipDir
 		case skip:

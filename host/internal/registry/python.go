@@ -7,17 +7,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/starling-host/starling/host/internal/interp"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // pythonTool is the file that makes a folder a tool in Python.
 const pythonTool = "tool.py"
 
 // notModule matches the files in Python that a tool does not import: hidden ones and tests.
-var notModule = regexp.MustCompile(`^(\..*|test_.*|.*_test\.py|conftest\.py)$`)
+var notModule = lazy.Regexp(`^(\..*|test_.*|.*_test\.py|conftest\.py)$`)
 
 // packFolder returns the module of the tool in Python in the folder dir: its tool.py, and the
 // modules that this may import, which are the other files NAME.py and the packages of the folder.
@@ -41,7 +41,7 @@ func packFolder(_ context.Context, ref, dir, _ string) ([]byte, error) {
 			if _, err := os.Lstat(filepath.Join(path, "__init__.py")); err != nil || strings.HasPrefix(d.Name(), ".") {
 				return fs.SkipDir
 			}
-		case filepath.Ext(path) == ".py" && !notModule.MatchString(d.Name()):
+		case filepath.Ext(path) == ".py" && !notModule().MatchString(d.Name()):
 			return add(path)
 		}
 		return nil

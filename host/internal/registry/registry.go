@@ -104,7 +104,7 @@ func Open(ctx context.Context, ref string) (Module, error) {
 		m.Wasm, err = build(ctx, ref, dir)
 	case file == "index.ts" && filepath.Base(dir) == "assembly" && isTool(filepath.Dir(dir)):
 		err = &Error{Ref: ref, Reason: "the file is a part of a tool in AssemblyScript", Hint: nearby(ref, source, hintReference)}
-	case isScript.MatchString(filepath.Ext(file)):
+	case isScript().MatchString(filepath.Ext(file)):
 		m.Name = strings.TrimSuffix(m.Name, filepath.Ext(file))
 		if err = checkFile(ref, info); err == nil {
 			m.Wasm, err = buildScript(ctx, ref, dir, file)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -16,13 +15,14 @@ import (
 	"github.com/starling-host/starling/host/internal/component"
 	"github.com/starling-host/starling/host/internal/interp"
 	"github.com/starling-host/starling/host/internal/program"
+	"github.com/starling-host/starling/internal/lazy"
 )
 
 // scripts are the files that make a folder a tool in TypeScript or JavaScript.
 var scripts = []string{"tool.ts", "tool.js"}
 
 // isScript matches the extensions of files in TypeScript and JavaScript.
-var isScript = regexp.MustCompile(`^\.([cm]?[jt]s|[jt]sx)$`)
+var isScript = lazy.Regexp(`^\.([cm]?[jt]s|[jt]sx)$`)
 
 // bundlerKey marks a process that bundles one tool, in the environment.
 const bundlerKey = "STARLING_BUNDLE"

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/spec"
@@ -38,7 +38,7 @@ type SidecarTool struct {
 }
 
 // Placeholder is the part of a template that is replaced by a member of the input.
-var Placeholder = regexp.MustCompile(`\{[A-Za-z_][A-Za-z0-9_-]*\}`)
+var Placeholder = lazy.Regexp(`\{[A-Za-z_][A-Za-z0-9_-]*\}`)
 
 const (
 	sidecarSection  = "starling.sidecar"
@@ -71,7 +71,7 @@ func readSidecar(name string, data []byte) (*Sidecar, *config.Node, error) {
 				continue
 			}
 			text, _ := template.Text()
-			for _, p := range Placeholder.FindAllString(text, -1) {
+			for _, p := range Placeholder().FindAllString(text, -1) {
 				if name := strings.Trim(p, "{}"); members == nil || members.Get(name) == nil {
 					return nil, nil, template.Errorf("list it there under properties, or write { "+name+" } for the text itself", "input_schema has no property %q", name)
 				}

@@ -1,12 +1,13 @@
 package source
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/starling-host/starling/internal/lazy"
 )
 
-var rustEscape = regexp.MustCompile(`\$([A-Za-z0-9]+)\$`)
+var rustEscape = lazy.Regexp(`\$([A-Za-z0-9]+)\$`)
 
 // rustEscapes are the escapes of rustc's legacy mangling that are no code points.
 var rustEscapes = map[string]string{"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
@@ -33,7 +34,7 @@ func Readable(name string) string {
 		return name
 	}
 	text := strings.ReplaceAll(strings.Join(path[:last], "::"), "..", "::")
-	return rustEscape.ReplaceAllStringFunc(text, func(escape string) string {
+	return rustEscape().ReplaceAllStringFunc(text, func(escape string) string {
 		escape = strings.Trim(escape, "$")
 		if code, err := strconv.ParseUint(strings.TrimPrefix(escape, "u"), 16, 21); err == nil && escape[0] == 'u' {
 			return string(rune(code))

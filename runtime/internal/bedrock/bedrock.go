@@ -25,8 +25,6 @@ type client struct {
 	bearer   string // goes before the signer if it is not empty
 }
 
-var validRegion = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
-
 // New returns the provider. It takes the region and a bearer token or an access key from the variables
 // that AWS's own programs use, and fails without them, or with an invalid base URL. The key is
 // checked only when it is used.
@@ -47,7 +45,7 @@ func New(c converse.Config) (provider.Provider, error) {
 			"which `aws configure export-credentials --format env` prints for a profile")
 	case s.region == "":
 		return nil, errors.New("bedrock: no region: set the environment variable AWS_REGION, or the key region of the agent's file")
-	case !validRegion.MatchString(s.region):
+	case !regexp.MustCompile(`^[A-Za-z0-9-]+$`).MatchString(s.region):
 		return nil, fmt.Errorf("bedrock: %q cannot be a region: it has letters, digits and hyphens", s.region)
 	}
 	base := cmp.Or(c.BaseURL, "https://bedrock-runtime."+s.region+"."+domain(s.region))

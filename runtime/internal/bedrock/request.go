@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -97,7 +97,7 @@ func translate(req *provider.Request) ([]byte, error) {
 		in.System = []object{{"text": req.SystemPrompt}}
 	}
 	in.Messages = []object{}
-	sees := seeing.MatchString(req.Model)
+	sees := seeing().MatchString(req.Model)
 	err := converse.EachTurn(req.Messages, func(m provider.Message) ([]object, error) { return blocks(m, sees) }, func(role string, content []object) {
 		in.Messages = append(in.Messages, object{"role": role, "content": content})
 	})
@@ -191,7 +191,7 @@ func checkJSON(text json.RawMessage) error {
 }
 
 // seeing are models that take images: the others refuse a request that has one.
-var seeing = regexp.MustCompile(`claude|nova-(lite|pro|premier)|llama4|llama3-2-(11|90)b|pixtral`)
+var seeing = lazy.Regexp(`claude|nova-(lite|pro|premier)|llama4|llama3-2-(11|90)b|pixtral`)
 
 // blocks returns the blocks of one message, in the order that models require.
 func blocks(m provider.Message, sees bool) ([]object, error) {

@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
 	"unicode"
 
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -93,11 +93,11 @@ func parseBase(base string) (*url.URL, error) {
 	return u, nil
 }
 
-var versionPattern = regexp.MustCompile(`^v\d+(alpha|beta)?\d*$`)
+var versionPattern = lazy.Regexp(`^v\d+(alpha|beta)?\d*$`)
 
 // versionOf returns the last element of a path if it is a version.
 func versionOf(p string) string {
-	if last := path.Base(p); versionPattern.MatchString(last) {
+	if last := path.Base(p); versionPattern().MatchString(last) {
 		return last
 	}
 	return ""

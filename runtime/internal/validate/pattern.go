@@ -12,6 +12,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -64,12 +65,12 @@ func (p *patterns) compile(expr string) (jsonschema.Regexp, error) {
 var errTextPattern = errors.New("this pattern is too large")
 
 // folding matches the flag that makes an expression ignore case.
-var folding = regexp.MustCompile(`\(\?[imsU]*i`)
+var folding = lazy.Regexp(`\(\?[imsU]*i`)
 
 // ParsePattern parses a regular expression within what the budget allows.
 func ParsePattern(b *work.Budget, expr string) (*syntax.Regexp, error) {
 	steps := len(expr)
-	if folding.MatchString(expr) && strings.ContainsFunc(expr, func(r rune) bool { return r == '\\' || r > unicode.MaxASCII }) {
+	if folding().MatchString(expr) && strings.ContainsFunc(expr, func(r rune) bool { return r == '\\' || r > unicode.MaxASCII }) {
 		steps += strings.Count(expr, "-") * foldedSteps
 	}
 	parsing := len(expr)*parsedBytes + (strings.Count(expr, `\p`)+strings.Count(expr, `\P`))*classBytes

@@ -7,13 +7,13 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
@@ -326,7 +326,7 @@ func (d *document) build(op *operation) (err error) {
 	return d.secrets(op)
 }
 
-var variable = regexp.MustCompile(`\{([^{}]+)\}`)
+var variable = lazy.Regexp(`\{([^{}]+)\}`)
 
 // address returns the address of the server of an operation.
 func (d *document) address(op *operation) (address string, err error) {
@@ -341,7 +341,7 @@ func (d *document) address(op *operation) (address string, err error) {
 		d.noServer = cmp.Or(d.noServer, cmp.Or(server.At("url"), server, d.root).Errorf(hint, format, args...))
 		return leftOut(fmt.Sprintf(format, args...))
 	}
-	address = variable.ReplaceAllStringFunc(text(server.At("url")), func(name string) string {
+	address = variable().ReplaceAllStringFunc(text(server.At("url")), func(name string) string {
 		v := server.At("variables", name[1:len(name)-1])
 		value := v.At("default")
 		if items := v.At("enum").Items(); value == nil && len(items) > 0 {
@@ -441,7 +441,7 @@ func (d *document) parameters(op *operation, keys map[string]int) (err error) {
 			order = append(order, p)
 		}
 	}
-	for _, m := range variable.FindAllStringSubmatch(op.Path, -1) {
+	for _, m := range variable().FindAllStringSubmatch(op.Path, -1) {
 		if err := d.spend(op.node, len(order)); err != nil {
 			return err
 		}
@@ -488,7 +488,7 @@ func (d *document) parameters(op *operation, keys map[string]int) (err error) {
 	return nil
 }
 
-var jsonType = regexp.MustCompile(`^[a-z]+/([^;]*\+)?json$`)
+var jsonType = lazy.Regexp(`^[a-z]+/([^;]*\+)?json$`)
 
 // body adds the body of a request to the input of an operation.
 func (d *document) body(op *operation, keys map[string]int) error {
@@ -505,7 +505,7 @@ func (d *document) body(op *operation, keys map[string]int) error {
 		switch base = strings.TrimSpace(base); {
 		case base == "*/*":
 			rank, typ = 0, "application/json"
-		case jsonType.MatchString(base):
+		case jsonType().MatchString(base):
 			rank = 0
 		case base == "application/x-www-form-urlencoded":
 			rank = 1
@@ -542,7 +542,7 @@ func (d *document) body(op *operation, keys map[string]int) error {
 }
 
 // headerName matches the names that policies take; those of queries and cookies are held to it too.
-var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_|~-]{1,128}$")
+var headerName = lazy.Regexp("^[A-Za-z0-9!#$%&'*+.^_|~-]{1,128}$")
 
 // secrets puts placeholders into an operation, for the first way to authenticate that the host can do.
 func (d *document) secrets(op *operation) (err error) {
@@ -562,7 +562,7 @@ func (d *document) secrets(op *operation) (err error) {
 				kind = strings.ToLower(text(scheme.At("scheme")))
 			}
 			switch in := text(scheme.At("in")); {
-			case kind == "apiKey" && slices.Contains([]string{"query", "header", "cookie"}, in) && headerName.MatchString(text(scheme.At("name"))):
+			case kind == "apiKey" && slices.Contains([]string{"query", "header", "cookie"}, in) && headerName().MatchString(text(scheme.At("name"))):
 				op.Secrets = append(op.Secrets, [3]string{in, text(scheme.At("name")), placeholder})
 			case kind == "basic":
 				op.Secrets = append(op.Secrets, [3]string{"header", "Authorization", "Basic " + placeholder})

@@ -9,12 +9,12 @@ import (
 	"maps"
 	"net/textproto"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/egress"
 )
 
@@ -84,7 +84,7 @@ func (d *document) policy() []byte {
 		}
 		for _, p := range op.Parameters { // a rule with methods allows other headers by name alone
 			name := textproto.CanonicalMIMEHeaderKey(cmp.Or(p.Name, p.Key))
-			if p.In == "header" && headerName.MatchString(name) && !egress.OrdinaryHeader(name) && !slices.Contains(headers[target], name) {
+			if p.In == "header" && headerName().MatchString(name) && !egress.OrdinaryHeader(name) && !slices.Contains(headers[target], name) {
 				headers[target] = append(headers[target], name)
 			}
 		}
@@ -93,7 +93,7 @@ func (d *document) policy() []byte {
 			if s[0] == "cookie" {
 				place = "header: Cookie"
 			}
-			binding := secretName.FindStringSubmatch(s[2])[1] + ", " + place
+			binding := secretName().FindStringSubmatch(s[2])[1] + ", " + place
 			if audience := string(encode(u.Host)); !slices.Contains(audiences[binding], audience) {
 				audiences[binding] = append(audiences[binding], audience)
 			}
@@ -118,7 +118,7 @@ func (d *document) policy() []byte {
 	return []byte(b.String())
 }
 
-var secretName = regexp.MustCompile(`\{\{secret:([A-Z0-9_]+)\}\}`)
+var secretName = lazy.Regexp(`\{\{secret:([A-Z0-9_]+)\}\}`)
 
 // readme returns a page about the tool.
 func (d *document) readme(run string) []byte {
@@ -129,7 +129,7 @@ func (d *document) readme(run string) []byte {
 			if strings.HasPrefix(s[2], "Basic ") {
 				value = "$(printf %s USER:PASSWORD | base64 | tr -d '\\n')"
 			}
-			name, place := secretName.FindStringSubmatch(s[2])[1], secretName.ReplaceAllString(s[2], "...")
+			name, place := secretName().FindStringSubmatch(s[2])[1], secretName().ReplaceAllString(s[2], "...")
 			secrets[fmt.Sprintf("    export STARLING_SECRET_%s=%s  # %s %s: %s\n", name, value, s[0], s[1], place)] = true
 		}
 	}
@@ -224,20 +224,20 @@ func encode(v any) []byte {
 }
 
 var (
-	hump     = regexp.MustCompile(`([a-z0-9])([A-Z])`)
-	notWord  = regexp.MustCompile(`[^a-z0-9]+`)
-	notInKey = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+	hump     = lazy.Regexp(`([a-z0-9])([A-Z])`)
+	notWord  = lazy.Regexp(`[^a-z0-9]+`)
+	notInKey = lazy.Regexp(`[^A-Za-z0-9_.-]+`)
 )
 
 // snake returns a name in small letters, digits and underscores; it may be empty.
 func snake(name string) string {
-	name = strings.Trim(notWord.ReplaceAllString(strings.ToLower(hump.ReplaceAllString(name, "${1}_$2")), "_"), "_")
+	name = strings.Trim(notWord().ReplaceAllString(strings.ToLower(hump().ReplaceAllString(name, "${1}_$2")), "_"), "_")
 	return name[:min(len(name), 64)]
 }
 
 // member returns a name for a member of an input that the APIs of all models take.
 func member(name string) string {
-	name = strings.Trim(notInKey.ReplaceAllString(name, "_"), "_")
+	name = strings.Trim(notInKey().ReplaceAllString(name, "_"), "_")
 	return cmp.Or(name[:min(len(name), 64)], "value")
 }
 
