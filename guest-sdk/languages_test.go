@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -100,7 +101,7 @@ func TestTheSameToolInEveryLanguage(t *testing.T) {
 		t.Skip("SKIPPED: takes seconds")
 	}
 	engines := map[string]*sandbox.Engine{}
-	for name, config := range map[string]sandbox.Config{"compiler": {}, "machine": {Machine: true}} {
+	for name, config := range map[string]sandbox.Config{"compiler": {CacheDir: starling.CodeCacheFolder()}, "machine": {Machine: true}} {
 		engine, err := sandbox.New(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)

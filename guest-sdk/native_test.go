@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/treetest"
 )
@@ -80,7 +81,7 @@ func TestCHeader(t *testing.T) {
 
 func callOnce(t *testing.T, wasm []byte, tool, input string) string {
 	t.Helper()
-	engine, err := sandbox.New(t.Context(), sandbox.Config{})
+	engine, err := sandbox.New(t.Context(), sandbox.Config{CacheDir: starling.CodeCacheFolder()})
 	if err != nil {
 		t.Fatal(err)
 	}

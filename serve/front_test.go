@@ -19,6 +19,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -59,7 +60,7 @@ func newWorld(t *testing.T, adjust ...func(*daemon.Config)) *world {
 	t.Cleanup(func() { log.Close() })
 	tenants, err := tenant.Open(ctx, log, tenant.Options{Masters: []tenant.MasterKey{tenant.NewMasterKey()}})
 	must(err)
-	engine, err := sandbox.New(ctx, sandbox.Config{})
+	engine, err := sandbox.New(ctx, sandbox.Config{CacheDir: starling.CodeCacheFolder()})
 	must(err)
 	t.Cleanup(func() { engine.Close(ctx) })
 	q, err := queue.Open(ctx, log, queue.Config{Host: "test", Grace: time.Second, Poll: 5 * time.Millisecond})

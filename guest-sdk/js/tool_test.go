@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -52,7 +53,7 @@ func (w *jsWorld) HTTP(_ context.Context, request []byte) ([]byte, abi.Status, t
 
 // engine is for what one engine can show. All tools with the same imports have the same code.
 var engine = sync.OnceValue(func() *sandbox.Engine {
-	engine, err := sandbox.New(context.Background(), sandbox.Config{})
+	engine, err := sandbox.New(context.Background(), sandbox.Config{CacheDir: starling.CodeCacheFolder()})
 	if err != nil {
 		panic(err)
 	}

@@ -4,6 +4,7 @@
 package scripttest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/host/sandbox"
 )
 
 // Run runs the tests of a package with the program in PATH and the folder of [Cache].
@@ -32,8 +35,10 @@ func run(m *testing.M) int {
 }
 
 // Cache creates a folder in which this process and its children keep built and compiled code, so
-// that only the first test that needs a module compiles it. Go's own cache, which would be in that
-// folder, stays in its place. The caller removes the folder.
+// that only the first test that needs a module compiles it. Machine code is named by the digest of
+// the module that it was compiled from: it stays where the user's is, for the next run of the tests.
+// Go's own cache, which would be in that folder, stays in its place, too. The caller removes the
+// folder.
 func Cache() string {
 	dir, err := os.MkdirTemp("", "starling-host")
 	if err != nil {
@@ -46,6 +51,13 @@ func Cache() string {
 		}
 		os.Setenv(name, strings.TrimSpace(string(value)))
 	}
+	users := starling.CodeCacheFolder()
 	os.Setenv("XDG_CACHE_HOME", dir)
+	if own, table := starling.CodeCacheFolder(), fmt.Sprintf("cost-table-%d", sandbox.CostTableVersion); users != "" {
+		users = filepath.Join(users, table)
+		if err := errors.Join(os.MkdirAll(users, 0o700), os.MkdirAll(own, 0o700), os.Symlink(users, filepath.Join(own, table))); err != nil {
+			fmt.Fprintln(os.Stderr, "modules are compiled anew:", err)
+		}
+	}
 	return dir
 }

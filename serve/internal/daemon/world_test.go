@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
@@ -54,7 +55,7 @@ func newWorld(t *testing.T, adjust func(*daemon.Config, *queue.Config)) *world {
 
 func newWorldOn(t *testing.T, path string, adjust func(*daemon.Config, *queue.Config)) *world {
 	t.Helper()
-	engine, err := sandbox.New(t.Context(), sandbox.Config{})
+	engine, err := sandbox.New(t.Context(), sandbox.Config{CacheDir: starling.CodeCacheFolder()})
 	if err != nil {
 		t.Fatal(err)
 	}
