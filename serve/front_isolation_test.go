@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/serve/internal/inspect"
 )
 
@@ -35,10 +36,7 @@ func TestTenantSeesNoRunOfAnotherTenant(t *testing.T) {
 	if _, said := asks(t, bob, "say", `{}`); !strings.Contains(said, "unknown tool") {
 		t.Errorf("bob calls alice's tool: %s", said)
 	}
-	n := 250
-	if testing.Short() {
-		n = 25
-	}
+	n := treetest.Count(25, 25, 250)
 	toolsTellNothing(t, bob, slices.Concat(foreign, guesses(n)))
 	pagesTellNothing(t, w.browser("bob"), slices.Concat(foreign, guesses(2*n)))
 	for _, query := range []string{`list_runs {}`, `search_runs {"query":"` + canary + `"}`, `search_runs {"kind":"RunStarted"}`} {

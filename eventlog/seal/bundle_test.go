@@ -10,12 +10,12 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // rezip gives the entries of an archive, whose contents were changed in place, their right
@@ -151,10 +151,7 @@ func TestMutatedBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	samples := 2000
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		samples = 20_000
-	}
+	samples := treetest.Count(500, 500, 20_000)
 	random := rand.New(rand.NewPCG(1, 2))
 	for range samples {
 		mutant := bytes.Clone(file)

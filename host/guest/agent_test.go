@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/internal/registry"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agenttest"
 	"github.com/starling-host/starling/runtime/egress"
@@ -49,17 +50,14 @@ func toolsOf(t *testing.T, server *httptest.Server) []tool.Tool {
 	return []tool.Tool{oracle, messenger}
 }
 
-// TestAThousandRunsOfEightToolsReplay has a model call a module eight times at once,
+// TestRunsOfEightToolsReplay has a model call a module eight times at once,
 // each of which reads the clock, draws numbers and makes two requests: every run
 // replays without the server, also those whose tools fail at random, and those
 // that are cancelled at random moments.
-func TestAThousandRunsOfEightToolsReplay(t *testing.T) {
+func TestRunsOfEightToolsReplay(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "you asked for ", r.URL.Path) }))
 	defer server.Close()
-	runs := 1000
-	if testing.Short() {
-		runs = 50
-	}
+	runs := treetest.Count(50, 100, 1_000)
 	o := oracle(t, server)
 	for _, tt := range []struct {
 		name   string

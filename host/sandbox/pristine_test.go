@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 )
@@ -116,13 +117,7 @@ func callOutcome(t *testing.T, m *Module, c Call) string {
 // verified after each call.
 func TestUsedInstancesAreAsGoodAsNewOnes(t *testing.T) {
 	t.Parallel()
-	calls := 2500
-	switch {
-	case testing.Short():
-		calls = 1000
-	case os.Getenv("STARLING_NIGHTLY") != "":
-		calls = 10_000
-	}
+	calls := treetest.Count(500, 1_000, 10_000)
 	fresh := load(t, engineWith(t, Config{Reset: ResetFresh}), scribbler(), Limits{MemoryPages: 16, Depth: 4096})
 	for _, reset := range []Reset{ResetScan, ResetPagemap, ResetCompare} {
 		t.Run(string(reset), func(t *testing.T) {
@@ -174,10 +169,7 @@ func TestAGoToolIsPristineEveryTime(t *testing.T) {
 	for _, name := range tools {
 		want[name] = callOutcome(t, fresh, Call{Tool: name, Input: envelope(name, `null`)})
 	}
-	calls := 30
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		calls = 100
-	}
+	calls := treetest.Count(20, 20, 100)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range calls {
 		name := tools[r.IntN(len(tools))]

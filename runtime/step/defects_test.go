@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/step"
 )
 
@@ -59,10 +60,7 @@ func TestArgumentsInAnySpellingReplay(t *testing.T) {
 }
 
 func TestParallelToolsWithEffectsReplay(t *testing.T) {
-	runs := 1000
-	if testing.Short() {
-		runs = 50
-	}
+	runs := treetest.Count(50, 200, 1_000)
 	for _, n := range []int{2, 4, 8} {
 		t.Run(fmt.Sprintf("%d tools", n), func(t *testing.T) {
 			cfg := step.Config{Tools: step.NewRegistry(newTool("busy", busy))}

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -133,17 +133,14 @@ func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.As(err, &network) && !network.Timeout()
 }
 
-// TestKilledHostLosesNoRun kills a host under load, 3 times (STARLING_NIGHTLY: 100). Every
+// TestKilledHostLosesNoRun kills a host under load, twice (STARLING_NIGHTLY: 100). Every
 // run that was promised comes to its end, a request that is sent again with its key
 // makes no second run, no order whose answer was recorded is sent again, and every
 // run validates and replays.
 func TestKilledHostLosesNoRun(t *testing.T) {
 	skipShort(t)
 	t.Parallel()
-	kills := 3
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		kills = 100
-	}
+	kills := treetest.Count(2, 2, 100)
 	const items = 3
 	s := openShop(t, "")
 	c := newShopCluster(t, t.TempDir(), "host.db", s)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,16 +12,14 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/internal/pgtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestACrashOfTheServerLosesNothing crashes the server under writers and transactions,
 // and starts it again. The writers only see a longer wait.
 func TestACrashOfTheServerLosesNothing(t *testing.T) {
 	t.Parallel()
-	crashes := 2
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		crashes = 5
-	}
+	crashes := treetest.Count(1, 1, 5)
 	s := pgtest.Start(t)
 	l := openAt(t, s.Database(t), Options{AutoMigrate: true})
 	if err := l.CreateTables(t.Context(), counter); err != nil {

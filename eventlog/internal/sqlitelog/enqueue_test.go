@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // waiting is a queue: a run has a row from its first event to its last.
@@ -89,10 +90,7 @@ func acknowledge(tell *sync.Mutex, e event.Event, err error) {
 // again. A run has a row exactly while it has not ended.
 func TestKilledProcessesTearNoTransaction(t *testing.T) {
 	t.Parallel()
-	kills := 10
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		kills = 30
-	}
+	kills := treetest.Count(5, 5, 30)
 	path := filepath.Join(t.TempDir(), "log.db")
 	total := 0
 	for k := range kills {

@@ -11,10 +11,12 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/vfs"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // A power cut is simulated below SQLite: a file system in memory remembers, for each
@@ -359,10 +361,7 @@ func cutPower(t *testing.T, seed uint64, synchronous, dir string) (lost uint64) 
 func TestPowerCutsLoseNothing(t *testing.T) {
 	t.Parallel()
 	const at = 4 // a time
-	cuts := uint64(100)
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		cuts = 400
-	}
+	cuts := uint64(treetest.Count(40, 40, 400))
 	for first := range uint64(at) {
 		t.Run(fmt.Sprint("from cut ", first), func(t *testing.T) {
 			t.Parallel()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // childEnv makes the test binary play the part that it names, instead of
@@ -172,10 +173,7 @@ func writeForEver(args ...string) error {
 // TestKilledProcessesLoseNothing kills a process that writes, again and again.
 func TestKilledProcessesLoseNothing(t *testing.T) {
 	t.Parallel()
-	kills := 15
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		kills = 50
-	}
+	kills := treetest.Count(5, 6, 50)
 	path := filepath.Join(t.TempDir(), "log.db")
 	total := 0
 	for k := range kills {

@@ -11,16 +11,14 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // TestPruningManyRuns removes 4,000 runs at once, and with STARLING_NIGHTLY 40,000: too
 // many to name one by one in a statement, as the Starling runtime did.
 func TestPruningManyRuns(t *testing.T) {
 	t.Parallel()
-	runs := 4_000
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		runs = 40_000
-	}
+	runs := treetest.Count(4_000, 4_000, 40_000)
 	l := open(t)
 	ctx := context.Background()
 	for i := range runs {

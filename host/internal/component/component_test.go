@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/rewrite"
@@ -354,10 +355,7 @@ func TestVersions(t *testing.T) {
 // TestMutatedComponents links components with bytes that were changed. None makes the linker panic, and
 // none becomes a module that the gate does not understand. With STARLING_NIGHTLY, 21,000 of them.
 func TestMutatedComponents(t *testing.T) {
-	mutants := 100
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		mutants = 3_500
-	}
+	mutants := treetest.Count(100, 100, 3_500)
 	seed := rand.New(rand.NewPCG(1, 2))
 	for name := range fixtures {
 		b := readFixture(t, name)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/internal/work"
@@ -97,10 +98,7 @@ func (r *Recording) digest() string {
 
 // TestGoingBack compares every way to a position with single steps from the beginning.
 func TestGoingBack(t *testing.T) {
-	n := 20
-	if testing.Short() {
-		n = 6
-	}
+	n := treetest.Count(6, 6, 20)
 	random := rand.New(rand.NewPCG(1, 2))
 	ctx := context.Background()
 	must := func(err error) {

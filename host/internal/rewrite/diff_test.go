@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/internal/work"
@@ -177,10 +179,7 @@ func randomSeed(n uint64) []byte {
 
 // TestDifferential sends random modules through the comparison.
 func TestDifferential(t *testing.T) {
-	n := 1000
-	if testing.Short() {
-		n = 200
-	}
+	n := treetest.Count(200, 300, 5_000)
 	c := newComparison(t)
 	calls, returned, cut := 0, 0, 0
 	for i := range n {

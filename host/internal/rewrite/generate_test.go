@@ -5,12 +5,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/internal/work"
-	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
 )
 
 var configs = []wasmtest.Config{
@@ -30,10 +32,7 @@ func seed(r *rand.Rand) []byte {
 // TestEveryModuleIsValid generates modules from random seeds: the gate and the
 // engine must accept all of them, and each instruction must occur in some.
 func TestEveryModuleIsValid(t *testing.T) {
-	n := 20_000
-	if testing.Short() {
-		n = 500
-	}
+	n := treetest.Count(500, 2_000, 20_000)
 	ctx := context.Background()
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter().WithCoreFeatures(api.CoreFeaturesV2))
 	defer r.Close(ctx)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/host/internal/machine"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/internal/work"
@@ -35,7 +36,7 @@ const (
 	mutantTime  = 4 * time.Minute // of a process, for slow machines; it takes half a minute
 )
 
-// TestMutants changes real modules at random, 25,000 times (STARLING_NIGHTLY: 100,000): the engine's own
+// TestMutants changes real modules at random, 5,000 times (STARLING_NIGHTLY: 100,000): the engine's own
 // tests, official and regressions, and Go tools. None of them kills the loader. A mutant that the gate
 // accepts compiles or is refused by the engine, and small ones behave the same on both engines, with the
 // same fuel, as without a meter. It happens in processes of their own, with bounded memory, so that a
@@ -45,13 +46,7 @@ func TestMutants(t *testing.T) {
 		breed(t, job)
 		return
 	}
-	n := 25_000
-	switch {
-	case testing.Short():
-		n = 1_000
-	case os.Getenv("STARLING_NIGHTLY") != "":
-		n = 100_000
-	}
+	n := treetest.Count(1_000, 5_000, 100_000)
 	spec := specRoot(t)
 	tools := t.TempDir()
 	if !testing.Short() {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/starling-host/starling/internal/qemutest"
+	"github.com/starling-host/starling/internal/treetest"
 )
 
 // The variables with which this test binary writes, on whatever processor it runs, the
@@ -85,10 +86,7 @@ func goCommand(t *testing.T, env []string, args ...string) {
 func digests(t *testing.T, engine, dir string) []string {
 	o := newObserver(t, engine)
 	var lines []string
-	programs := uint64(30)
-	if os.Getenv("STARLING_NIGHTLY") != "" {
-		programs = 300
-	}
+	programs := uint64(treetest.Count(30, 30, 300))
 	for i := range programs {
 		p := generate(randomSeed(i))
 		lines = append(lines, fmt.Sprintf("program %d: %s", i, o.digest(t, p.metered, p.calls)))

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
@@ -141,13 +142,7 @@ func needsNode(t *testing.T) {
 // ends as on wazero, with the same fuel, and leaves the same memory and globals.
 func TestV8RandomPrograms(t *testing.T) {
 	needsNode(t)
-	programs := uint64(300)
-	switch {
-	case testing.Short():
-		programs = 50
-	case os.Getenv("STARLING_NIGHTLY") != "":
-		programs = 20_000
-	}
+	programs := uint64(treetest.Count(50, 100, 20_000))
 	o := newObserver(t, "compiler")
 	const atOnce = 1000
 	for first := uint64(0); first < programs; first += atOnce {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -73,10 +74,7 @@ func TestTenantsAreKeptApart(t *testing.T) {
 		signing(c, nil)
 	})
 	foreign := aliceHas(t, w)
-	n := 5000
-	if testing.Short() {
-		n = 500
-	}
+	n := treetest.Count(500, 500, 5_000)
 	for _, r := range daemon.Routes() {
 		how, known := attacks[r.Pattern()]
 		if !known && r.Access == daemon.ForTenants {

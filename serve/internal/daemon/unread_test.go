@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 	"github.com/starling-host/starling/serve/internal/daemon"
@@ -83,10 +84,7 @@ func TestUnreadAnswersAreHeldInTheAccount(t *testing.T) {
 	if got := w.awaitEnd(run); got != "completed" {
 		t.Fatal(got)
 	}
-	clients := 8
-	if testing.Short() {
-		clients = 2
-	}
+	clients := treetest.Count(2, 2, 8)
 	asked, big := 0, 0
 	for _, ask := range everyRequest(t, w, run) {
 		t.Run(strings.ReplaceAll(ask.name, "/", "."), func(t *testing.T) {
