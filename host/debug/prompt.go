@@ -4,11 +4,9 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -18,12 +16,10 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
-	"github.com/starling-host/starling/runtime/agentfile"
 )
 
 // Prompt is the line prompt of one session. Its commands are those of gdb and rr.
@@ -262,101 +258,6 @@ func (p *Prompt) stopped(why string) {
 	p.here(why)
 }
 
-// here prints the chosen frame and its line.
-func (p *Prompt) here(why string) {
-	_, _, fuel := p.Session.Position()
-	if why != "" {
-		p.Stdout.Printf("%s, ", terminal.Strong.Of(why))
-	}
-	p.Stdout.Printf("fuel %s\n", display.Digits(fuel))
-	if p.frame < len(p.frames) {
-		f := p.frames[p.frame]
-		p.Stdout.Printf("%s\n", p.describe(p.frame))
-		if text := p.sourceLine(f.File, f.Line, ""); text != "" {
-			p.Stdout.Printf("%s\n", text)
-		}
-	}
-}
-
-// describe is one line of the stack.
-func (p *Prompt) describe(n int) string {
-	f := p.frames[n]
-	where := fmt.Sprintf(" at %s", placeName(f.Place))
-	switch {
-	case f.File == "" && f.Script:
-		where = ""
-	case f.File == "":
-		where = fmt.Sprintf(" at %#x", f.Offset)
-	case f.Inlined:
-		where += " (inlined)"
-	}
-	return p.cut(fmt.Sprintf("#%-2d %s%s", n, cmp.Or(functionName(f.Function), "?"), where))
-}
-
-// functionName shortens the name of a function: to the last part of its package's path, and without
-// what its type parameters stand for.
-func functionName(name string) string {
-	generic := strings.IndexAny(name, "[<")
-	if generic <= 0 {
-		return name[strings.LastIndexByte(name, '/')+1:]
-	}
-	head := name[:generic]
-	tail := name[strings.LastIndexAny(name, "]>")+1:]
-	if strings.ContainsAny(tail, " \"") { // the name was cut
-		tail = ""
-	}
-	return head[strings.LastIndexByte(head, '/')+1:] + "[...]" + tail
-}
-
-// cut shortens a line of hostile text to the width of the terminal.
-func (p *Prompt) cut(line string) string {
-	return display.Shorten(display.Printable(line), cmp.Or(p.Stdout.Width(), 120))
-}
-
-// placeName is a line as FILE:LINE, with the last folders of a long path.
-func placeName(f Place) string {
-	name := f.File
-	for len(name) > 40 && strings.Contains(name, "/") {
-		_, name, _ = strings.Cut(name, "/")
-	}
-	if f.Line == 0 {
-		return name
-	}
-	return fmt.Sprintf("%s:%d", name, f.Line)
-}
-
-// lines returns the source that a file of the module, or of the script, has.
-func (p *Prompt) lines(file string) []string {
-	if file == "<input>" || file == "<program>" {
-		return p.program
-	}
-	_, lines := p.Files.Lines(file)
-	return lines
-}
-
-// programOf returns the lines of the program of run_js or run_py, in the input of a call, as their
-// interpreters number them: run_js makes it the body of a function that begins two lines before.
-func programOf(scheduled event.Event) []string {
-	call, err := scheduled.AsToolCallScheduled()
-	var input struct{ Code string }
-	if doc, render := canon.Render(call.Args); err != nil || render != nil || json.Unmarshal(doc, &input) != nil {
-		return nil
-	}
-	lines := strings.Split(input.Code, "\n")
-	if call.ToolName == agentfile.Programs["javascript"] {
-		lines = append(make([]string, 2), lines...)
-	}
-	return lines
-}
-
-// sourceLine is a line with its number and a mark, or nothing if it is not known.
-func (p *Prompt) sourceLine(file string, line int, mark string) string {
-	if lines := p.lines(file); 0 < line && line <= len(lines) {
-		return p.cut(fmt.Sprintf("%-6s%s", strconv.Itoa(line)+mark, strings.ReplaceAll(lines[line-1], "\t", "    ")))
-	}
-	return ""
-}
-
 func (p *Prompt) move(ctx context.Context, m Motion, back bool, args string) error {
 	n, err := strconv.Atoi(cmp.Or(args, "1"))
 	if err != nil || n < 1 {
@@ -508,32 +409,6 @@ func (p *Prompt) remove(_ context.Context, args string) error {
 	return nil
 }
 
-func (p *Prompt) stack(_ context.Context, args string) error {
-	const most = 100
-	hidden, shown, repeated := 0, 0, 0
-	script := len(p.frames) > 0 && p.frames[0].Script
-	for n, f := range p.frames {
-		if script && !f.Script && args != "all" || shown >= most && args != "all" {
-			hidden++
-			continue
-		}
-		same := func(other Frame) bool { return other.Place == f.Place && other.Offset == f.Offset }
-		if n > 1 && same(p.frames[n-1]) && same(p.frames[n-2]) { // of a recursion
-			if repeated++; n+1 == len(p.frames) || !same(p.frames[n+1]) {
-				p.Stdout.Printf("     the same %s more\n", display.Plural(repeated, "time"))
-				repeated = 0
-			}
-			continue
-		}
-		shown++
-		p.Stdout.Printf("%s\n", p.describe(n))
-	}
-	if hidden > 0 {
-		p.Stdout.Printf("%s more; all of them: bt all\n", display.Plural(hidden, "function"))
-	}
-	return nil
-}
-
 func (p *Prompt) chosen() Frame {
 	if p.frame < len(p.frames) {
 		return p.frames[p.frame]
@@ -541,156 +416,10 @@ func (p *Prompt) chosen() Frame {
 	return Frame{}
 }
 
-func (p *Prompt) choose(_ context.Context, args string) error {
-	n, err := strconv.Atoi(args)
-	if err != nil || n < 0 || n >= len(p.frames) {
-		return errors.New("the stack has no such function; see: bt")
-	}
-	p.frame, p.listed = n, 0
-	p.here("")
-	return nil
-}
-
-func (p *Prompt) locals(_ context.Context, args string) error {
-	all, slots := p.Session.Locals(p.chosen()), p.Session.Slots(p.chosen())
-	for _, v := range all {
-		v.Children = nil // print has them
-		p.variable(v, 0)
-	}
-	if len(all) == 0 && len(slots) == 0 {
-		p.Stdout.Printf("no variable is known here; try bt and frame N, effects, or x ADDRESS\n")
-	} else if args != "all" && len(slots) > 0 {
-		p.Stdout.Printf("%s of WebAssembly: locals all\n", display.Plural(len(slots), "local"))
-		return nil
-	}
-	for _, v := range slots {
-		p.variable(v, 0)
-	}
-	return nil
-}
-
-// variable prints a variable and its parts.
-func (p *Prompt) variable(v Variable, depth int) {
-	const most = 40
-	p.Stdout.Printf("%s\n", p.cut(fmt.Sprintf("%*s%s %s = %s", 2*depth, "", v.Name, v.Type, v.Value)))
-	for _, c := range v.Children[:min(len(v.Children), most)] {
-		p.variable(c, depth+1)
-	}
-}
-
-func (p *Prompt) print(_ context.Context, args string) error {
-	v, err := p.Session.Eval(p.chosen(), args)
-	if err == nil {
-		p.variable(v, 0)
-	}
-	return err
-}
-
-func (p *Prompt) memory(_ context.Context, args string) error {
-	const most = 4096
-	address, size, err := p.area(args, 64)
-	if err != nil {
-		return err
-	}
-	b := p.Session.Memory(address, min(size, most))
-	for len(b) > 0 {
-		n := min(16, len(b))
-		p.Stdout.Printf("%s\n", hexLine(address, b[:n]))
-		address, b = address+16, b[n:]
-	}
-	return nil
-}
-
-// hexLine is up to 16 bytes as a line.
-func hexLine(address uint32, b []byte) string {
-	text := make([]byte, len(b))
-	for i, c := range b {
-		if text[i] = c; c < ' ' || c > '~' {
-			text[i] = '.'
-		}
-	}
-	return fmt.Sprintf("%08x  %-47s  %s", address, fmt.Sprintf("% x", b), text)
-}
-
-func (p *Prompt) disassemble(context.Context, string) error {
-	f := p.chosen()
-	const around = 8
-	all := p.Session.Disassemble(f)
-	at := slices.IndexFunc(all, func(c Code) bool { return c.Offset >= f.Offset })
-	for i := max(at-around, 0); i < min(at+around, len(all)); i++ {
-		mark := " "
-		if i == at {
-			mark = ">"
-		}
-		p.Stdout.Printf("%s %#08x  %s\n", mark, all[i].Offset, all[i].Text)
-	}
-	return nil
-}
-
-func (p *Prompt) effects(context.Context, string) error {
-	at, _, _ := p.Session.Position()
-	passed := false
-	for n, e := range p.Session.Effects() {
-		mark := " "
-		if !passed && e.At >= at {
-			mark, passed = ">", true
-		}
-		p.Stdout.Printf("%s\n", p.cut(fmt.Sprintf("%s%3d  event %-5d fuel %-12s %s", mark, n+1, e.Seq, display.Digits(e.Fuel), e.Text)))
-	}
-	if len(p.Session.Effects()) == 0 {
-		p.Stdout.Printf("the call has no effects\n")
-	}
-	return nil
-}
-
 func (p *Prompt) mark(_ context.Context, args string) error {
 	args = cmp.Or(args, strconv.Itoa(len(p.marks)+1))
 	p.marks[args], _, _ = p.Session.Position()
 	p.Stdout.Printf("mark %s; back here: goto %s\n", args, args)
-	return nil
-}
-
-func (p *Prompt) list(_ context.Context, args string) error {
-	f := p.chosen()
-	const size = 10
-	from := max(f.Line-size/2, 1)
-	if p.listed > 0 {
-		from = p.listed + 1
-	}
-	if n, err := strconv.Atoi(args); err == nil {
-		from = max(n-size/2, 1)
-	}
-	lines := p.lines(f.File)
-	switch {
-	case f.File == "":
-		return errors.New("no source line is known here")
-	case lines == nil:
-		return fmt.Errorf("%s is not below the folder of --source", f.File)
-	}
-	for n := from; n < from+size && n <= len(lines); n++ {
-		mark := ""
-		if n == f.Line {
-			mark = ">"
-		}
-		p.Stdout.Printf("%s\n", p.sourceLine(f.File, n, mark))
-		p.listed = n
-	}
-	return nil
-}
-
-func (p *Prompt) info(_ context.Context, args string) error {
-	at, end, fuel := p.Session.Position()
-	p.Stdout.Printf("instruction %s of %s, fuel %s\n", display.Digits(at), display.Digits(end), display.Digits(fuel))
-	for _, b := range p.Session.Breakpoints() {
-		kind := Hit
-		if b.Size > 0 {
-			kind = Written
-		}
-		p.Stdout.Printf("%s %d: %s\n", kind, b.ID, b.What)
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.marks)) {
-		p.Stdout.Printf("mark %s: instruction %s\n", name, display.Digits(p.marks[name]))
-	}
 	return nil
 }
 
