@@ -16,34 +16,6 @@ import (
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
-const agentRunHelp = `Let a model work with tools until it answers, and record the run.
-
-FILE describes the agent: its provider and model, prompt, tools and budget. See
-spec/agent.schema.json and, for an example, examples/agent/agent.yaml. GOAL is the
-first message to the model, @FILE to read it from a file, or - to read it from
-standard input.
-
-The model's text goes to standard output, word by word on a terminal. Its tool calls
-and everything else go to standard error. Everything is recorded: the hash of each
-prompt, the answers, the calls, and every host call of the tools. The run can be
-replayed from the database alone.
-
-With --provider script:FILE a script plays the model, without a key or a network.`
-
-const agentRunExample = `  starling-host agent run agent.yaml "Which plan is customer 42 on?"
-  starling-host agent run examples/agent/agent.yaml "Roll two dice."
-  starling-host agent run agent.yaml --provider script:turns.yaml "Go."`
-
-const agentResumeHelp = `Resume a run whose process died or could not continue.
-
-A turn without an answer is repeated. Tool calls without an outcome are repeated with
-new ids. Their effects keep their idempotency keys, so a server that checks the keys
-does nothing twice. With --no-reissue a run with such calls is not resumed.
-
-MESSAGE is sent to the model before
-it continues. The agent must be the one that started the run: its prompts are compared
-with the record.`
-
 // agentFlags are the flags of the commands that let a model work.
 type agentFlags struct {
 	file      string // of the agent; resume alone has a flag for it
@@ -56,16 +28,14 @@ type agentFlags struct {
 }
 
 func (a *app) agentCommand() *cobra.Command {
-	return parent("agent", "let a model work with tools, on the record", "", a.agentRunCommand(), a.agentResumeCommand())
+	return parent("agent", "let a model work with tools, on the record", a.agentRunCommand(), a.agentResumeCommand())
 }
 
 func (a *app) agentRunCommand() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
-		Use:     "run FILE GOAL",
-		Short:   "run an agent and record what it does",
-		Long:    agentRunHelp,
-		Example: agentRunExample,
+		Use:   "run FILE GOAL",
+		Short: "run an agent and record what it does",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			goal, err := a.readInput(cmd.Context(), args[1], maxGoal)
 			if err != nil {
@@ -86,10 +56,8 @@ func (a *app) agentRunCommand() *cobra.Command {
 func (a *app) agentResumeCommand() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
-		Use:     "resume [DB] RUN [MESSAGE]",
-		Short:   "resume a run whose process died",
-		Long:    agentResumeHelp,
-		Example: "  starling-host agent resume @last\n  starling-host agent resume @last 'Go on, but roll once only.'",
+		Use:   "resume [DB] RUN [MESSAGE]",
+		Short: "resume a run whose process died",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.database = args[0]
 			message := ""

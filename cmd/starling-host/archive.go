@@ -18,37 +18,13 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const archiveHelp = `Write runs and their modules to a file that can be checked and imported again, byte
-for byte. The flags select runs as in prune; the default is all ended runs. Each run
-is checked while it is written.
-
-The file is NDJSON: the lines of export, with the modules between them
-(docs/cli-json.md). Only its owner can read it. An existing file is never overwritten.
-
-Runs of tenants are written in their stored form, encrypted. The file contains neither
-the keys of the tenants nor their modules. Such runs can be read and replayed in their
-own database or a backup of it; elsewhere they can only be validated. So erasing a
-tenant also makes its archived runs unreadable.
-
-With the master key (--key-file) these runs are written decrypted, with their modules,
-for an auditor who replays them elsewhere without a key. Such a file is as sensitive
-as the runs, and erasing the tenant does not affect it. It cannot be imported into the
-database of its tenants.
-
---check takes no database: it reads and checks the whole file.`
-
-const archiveExample = `  starling-host archive starling.db 2026-01.ndjson --before 2026-02-01T00:00:00Z
-  starling-host archive --check 2026-01.ndjson`
-
 func (a *app) archiveCommand() *cobra.Command {
 	var s selection
 	var f readFlags
 	var check bool
 	cmd := &cobra.Command{
-		Use:     "archive [DB] FILE",
-		Short:   "write runs to a file, or check an archive",
-		Long:    archiveHelp,
-		Example: archiveExample,
+		Use:   "archive [DB] FILE",
+		Short: "write runs to a file, or check an archive",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case check && cmd.Flags().NFlag() > 1:

@@ -14,19 +14,10 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-const backupHelp = `Copy a database to a new file, even while other programs write to it. The copy has
-everything that was committed when the command began. It is compact, only its owner
-can read it, and its structure and every run are checked. An existing file is never
-overwritten.
-
-Back up a PostgreSQL server with its own tools: pg_dump.`
-
 func (a *app) backupCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "backup [DB] FILE",
-		Short:   "copy a database that may be in use",
-		Long:    backupHelp,
-		Example: "  starling-host backup starling.db starling-$(date +%F).db",
+		Use:   "backup [DB] FILE",
+		Short: "copy a database that may be in use",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, src, dst := cmd.Context(), args[0], args[1]
 			if err := mustBeFile(src, "pg_dump"); err != nil {
@@ -46,23 +37,10 @@ func (a *app) backupCommand() *cobra.Command {
 	}
 }
 
-const restoreHelp = `Replace a database with a backup. FILE is copied and checked. First end all programs
-that have the database open: otherwise nothing is changed.
-
-The old database is kept as DB.replaced, together with its write-ahead log, DB-wal. If
-you instead copy a backup over a database, the log of the old one stays beside it;
-such a pair is refused.
-
-This resets a sealed database. To continue sealing it, see seal --help.
-
-Restore a PostgreSQL server with its own tools: pg_restore.`
-
 func (a *app) restoreCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "restore FILE DB",
-		Short:   "replace a database with a backup",
-		Long:    restoreHelp,
-		Example: "  starling-host restore starling-$(date +%F).db starling.db",
+		Use:   "restore FILE DB",
+		Short: "replace a database with a backup",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			src, dst := args[0], args[1]
 			if onServer(dst) {
@@ -106,20 +84,10 @@ func copyFailed(ctx context.Context, dst string, err error) error {
 	return &failure{code: exitFailed, message: starling.PlainError(err)}
 }
 
-const forkHelp = `Copy a database to a new file in which one run keeps only its events with numbers
-below SEQ, so that it can be continued from there. With SEQ 0 it keeps all events. All
-other runs are copied unchanged, and the original does not change.
-
-The copy includes the tables of a host. Do not serve it: the runs waiting in its queue
-would be executed twice. A tenant's run can be cut, and read with show and --key-file.
-Only a host can continue it.`
-
 func (a *app) forkCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "fork [DB] RUN SEQ FILE",
-		Short:   "copy a database with a run cut at an event",
-		Long:    forkHelp,
-		Example: "  starling-host fork @last 12 what-if.db",
+		Use:   "fork [DB] RUN SEQ FILE",
+		Short: "copy a database with a run cut at an event",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.fork(cmd.Context(), args[0], args[1], args[2], args[3])
 		},

@@ -16,39 +16,12 @@ import (
 	"github.com/starling-host/starling/runtime/agent"
 )
 
-const bundleHelp = `Write runs to one file that anyone can check, offline and on any machine: their
-events, their modules, and the proofs that the newest checkpoint of the database
-contains them. Only its owner can read the file. An existing file is never
-overwritten.
-
-The file is an uncompressed ZIP archive with a README (spec/bundle.md). "starling-host
-verify" checks it and executes the runs again.
-
-With --html the file is a page instead. It opens in a browser, offline and with
-nothing installed. It shows the runs, makes the checks of verify, and executes the
-runs again on the browser's own engine. It loads nothing and sends nothing. The bundle
-can be saved from the page.
-
-Runs of tenants are written in their stored form, encrypted: the file proves that they
-are in the log, but cannot execute them. To read and replay them, use the database and
-the master key.
-
-Commands that read a database, such as runs, show, replay and inspect, also accept a
-bundle or a page.`
-
-const bundleExample = `  starling-host seal --key seal.key
-  starling-host bundle @last -o dice.starling
-  starling-host verify dice.starling --key seal.vkey
-  starling-host bundle @last --html -o dice.html`
-
 func (a *app) bundleCommand() *cobra.Command {
 	var out, receipts string
 	var html bool
 	cmd := &cobra.Command{
-		Use:     "bundle [DB] RUN...",
-		Short:   "write runs and their proofs to one file",
-		Long:    bundleHelp,
-		Example: bundleExample,
+		Use:   "bundle [DB] RUN...",
+		Short: "write runs and their proofs to one file",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) == 1 && isDatabase(args[0]) {
 				return usagef(cmd.CommandPath()+" @last -o last.starling", "bundle: missing argument RUN")
@@ -122,19 +95,10 @@ func notSealed(where string, err error) error {
 	return err
 }
 
-const proveHelp = `Print a proof that a run is in the newest checkpoint of its database. With SEQ the
-proof covers one event of the run and reveals none of the others.
-
-The proof is a JSON document (spec/seal.md, section 6). "starling-host verify" and any
-program that implements the formats can check it offline. For a run that was pruned or
-erased, it proves that the run existed.`
-
 func (a *app) proveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "prove [DB] RUN [SEQ]",
-		Short:   "prove that a run or one of its events was sealed",
-		Long:    proveHelp,
-		Example: "  starling-host seal --key seal.key\n  starling-host prove starling.db @last 2 > event.json\n  starling-host verify event.json --key seal.vkey",
+		Use:   "prove [DB] RUN [SEQ]",
+		Short: "prove that a run or one of its events was sealed",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			seq := uint64(0)
 			if len(args) == 3 {

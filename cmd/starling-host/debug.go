@@ -23,31 +23,6 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const debugHelp = `Execute one recorded call again, and move in it forwards and backwards: to its
-failure, to the line before, to the last write of a variable. There is no network, and
-nothing is recorded. The log is validated first.
-
-It begins where the call failed or ended, with the commands of gdb and rr: type help. If
-standard input is not a terminal, the commands come from there, one on a line.
-
---at CALL chooses the call, by the number of one of its events or by its id, and begins
-at that event. --at CALL/FUEL begins where the call has spent that much fuel. Without it,
-the call whose failure ended the run is executed, or else the one that failed last, or
-the last one.
-
-Lines and variables come from the module. If it was stripped, --symbols names a build of
-the same code that was not. Source files are read below --source, never elsewhere.
-
---dap speaks the Debug Adapter Protocol on standard input and output, for an editor, or
-with --listen on a port, whose address is printed. --launch-json prints the
-configuration of an editor.`
-
-const debugExample = `  starling-host debug @last
-  starling-host debug starling.db @last --at 4
-  starling-host debug @last --at 4/1M --source .
-  echo bt | starling-host debug @last
-  starling-host debug @last --dap --listen 127.0.0.1:8301`
-
 type debugFlags struct {
 	at      string
 	source  string
@@ -60,10 +35,8 @@ func (a *app) debugCommand() *cobra.Command {
 	var f debugFlags
 	var launch bool
 	cmd := &cobra.Command{
-		Use:     "debug [DB] RUN",
-		Short:   "step through a recorded call, forwards and backwards",
-		Long:    debugHelp,
-		Example: debugExample,
+		Use:   "debug [DB] RUN",
+		Short: "step through a recorded call, forwards and backwards",
 	}
 	readCommand(cmd, func(ctx context.Context, log database, args []string) error {
 		if f.listen != "" && !f.dap && !launch {

@@ -14,13 +14,6 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-const demoHelp = `Run an agent that plays dice, and replay the run.
-
-A script plays its model, which writes a JavaScript program that runs in the sandbox.
-So the demo needs no key, no network and no other program. The agent's files are
-written to the folder starling-demo; existing files are kept. The run is recorded in
-starling-demo/starling.db, or in the database of --db.`
-
 // demoFiles is the agent of the demo.
 //
 //go:embed demo
@@ -35,11 +28,9 @@ const (
 func (a *app) demoCommand() *cobra.Command {
 	f := agentFlags{file: filepath.Join(demoFolder, "agent.yaml"), isolation: isolationInline}
 	cmd := &cobra.Command{
-		Use:     "demo",
-		Short:   "run an agent with a scripted model, and replay it",
-		Long:    demoHelp,
-		Example: "  starling-host demo",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
+		Use:   "demo",
+		Short: "run an agent with a scripted model, and replay it",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
 	}
 	cmd.Flags().StringVar(&f.database, "db", filepath.Join(demoFolder, defaultDatabase), "`PATH` of the database, created with mode 0600")
 	return cmd

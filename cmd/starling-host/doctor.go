@@ -16,24 +16,12 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const doctorHelp = `Check this machine and a database, starling.db by default if it exists. Each line has
-a check, its result and, if something is missing, a command that fixes it.
-
-With --config, check everything that a host needs to start with this file: its policy,
-certificate, database, master key, disk, and the keys, agents and variables that the
-file names. Nothing is changed.
-
-"ok" needs nothing. "slow" and "limited" work, but not as well as they could. "bad"
-does not work, and the exit code is 1.`
-
 func (a *app) doctorCommand() *cobra.Command {
 	var f hostFlags
 	var hostFile string
 	cmd := &cobra.Command{
-		Use:     "doctor [DB]",
-		Short:   "check this machine and a database",
-		Long:    doctorHelp,
-		Example: "  starling-host doctor\n  starling-host doctor starling.db --key-file host.key\n  starling-host doctor --config host.yaml",
+		Use:   "doctor [DB]",
+		Short: "check this machine and a database",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := &serve.File{KeyFile: f.keyFile}
 			var more []serve.Finding

@@ -41,6 +41,7 @@ func TestHelpExamples(t *testing.T) {
 	root := (&app{stdin: os.Stdin, stdout: terminal.New(t.Output()), stderr: terminal.New(t.Output())}).root()
 	seen := 0
 	eachCommand(root, func(cmd *cobra.Command) {
+		describe(cmd)
 		if cmd.Runnable() && !cmd.HasSubCommands() && cmd.Example == "" {
 			t.Errorf("%s has no example", cmd.CommandPath())
 		}
@@ -74,6 +75,30 @@ func TestHelpExamples(t *testing.T) {
 	})
 	if seen < 10 {
 		t.Errorf("only %d examples were found", seen)
+	}
+}
+
+// TestHelpTexts compares the files of the folder help with the commands.
+func TestHelpTexts(t *testing.T) {
+	t.Parallel()
+	files, err := helpTexts.ReadDir("help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]bool{"starling-host.txt": true}
+	for _, file := range files {
+		texts[file.Name()] = true
+	}
+	root := (&app{stdin: os.Stdin, stdout: terminal.New(t.Output()), stderr: terminal.New(t.Output())}).root()
+	eachCommand(root, func(cmd *cobra.Command) {
+		name := strings.ReplaceAll(strings.TrimPrefix(cmd.CommandPath(), "starling-host "), " ", "-") + ".txt"
+		if describe(cmd); !cmd.HasSubCommands() && cmd.Long == "" {
+			t.Errorf("%s has no text in help/%s", cmd.CommandPath(), name)
+		}
+		delete(texts, name)
+	})
+	for name := range texts {
+		t.Errorf("help/%s is of no command", name)
 	}
 }
 

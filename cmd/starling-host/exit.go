@@ -39,38 +39,6 @@ const (
 	exitCancelled = 130
 )
 
-const exitCodesHelp = `The exit code says how a command ended:
-
-        0    success
-    1    the tool failed: it returned an error, trapped or panicked. Also any
-         failure of this program or its environment, such as a full disk. If a
-         command that checks runs cannot read on, it prints how many it has
-         checked and gives no verdict on the others
-    2    usage: an unknown command or flag, a missing path, a run that is not in
-         the database, an input that is not JSON or does not match the tool's
-         schema. Nothing ran and nothing was recorded
-    3    a replay diverged, or a log is invalid: a byte was changed, or an event
-         or a module is missing
-    4    refused: the module was not accepted or does not build; the tool failed
-         after the network policy denied its last request, or a policy denied
-         the call; "policy explain" or "policy test" found a denial; an agent's
-         model refused to answer; or a run cannot be replayed because one of its
-         tools is not a module, because it is encrypted, or because the engine's
-         call stack is too small
-    5    the tool hit a limit: fuel, memory, output, effects, or its deadline; or
-         an agent its budget, its last turn, or the length of an answer
-  130    cancelled by SIGINT (Ctrl-C) or SIGTERM. The run is recorded as
-         cancelled; a second signal ends the program at once
-
-If a command checks several runs ("validate DB", "replay DB --all"), the worst
-code wins: 3, 4, 1.
-
-A tool can handle a request that the network policy denies. If it completes, the
-exit code is 0.
-
-Standard error has the errors, in lines that begin with "error:" and "hint:".
-Standard output has only results.`
-
 // failure is an error with the exit code of the program and the lines to print.
 type failure struct {
 	code    int

@@ -12,21 +12,10 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const importHelp = `Import the runs and modules of an archive into a database, which is created if it does
-not exist. The whole archive is checked first. If it is invalid, or if the database
-has another run with one of its ids, nothing is changed. Runs that are already in the
-database are skipped.
-
-Decrypted runs of a tenant are refused in a database that has or had this tenant:
-there its runs are encrypted, and erased with its key. Runs encrypted for a tenant of
-the same name on another host are refused too, because the key differs.`
-
 func (a *app) importCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "import [DB] FILE",
-		Short:   "import archived runs into a database",
-		Long:    importHelp,
-		Example: "  starling-host import old.db 2026-01.ndjson",
+		Use:   "import [DB] FILE",
+		Short: "import archived runs into a database",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.importArchive(cmd.Context(), args[0], args[1])
 		},

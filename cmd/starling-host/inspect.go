@@ -15,27 +15,14 @@ import (
 	"github.com/starling-host/starling/serve/gateway"
 )
 
-const inspectHelp = `Show the runs of a database in a browser: what each did and when, its events,
-conversation and HTTP requests, two runs side by side, a run as it grows, and the
-verdicts of validate and replay. It executes runs again, offline, to show which functions
-and source lines spent their fuel, which of a module were ever executed, and what another
-version of a tool would have changed. The database is opened for reading only.
-
-Standard output has the address. It contains a token that the page exchanges for a
-cookie. STARLING_INSPECT_TOKEN sets a fixed token, which programs send as
-"Authorization: Bearer TOKEN". To listen beyond this machine (--addr 0.0.0.0:8300),
-set the token; the connection is not encrypted.`
-
 // inspectToken names the environment variable with the token of "inspect".
 const inspectToken = "STARLING_INSPECT_TOKEN"
 
 func (a *app) inspectCommand() *cobra.Command {
 	addr := "127.0.0.1:0"
 	cmd := readCommand(&cobra.Command{
-		Use:     "inspect [DB]",
-		Short:   "show the runs of a database in a browser",
-		Long:    inspectHelp,
-		Example: "  starling-host inspect\n  starling-host inspect starling.db --addr 127.0.0.1:8300",
+		Use:   "inspect [DB]",
+		Short: "show the runs of a database in a browser",
 	}, func(ctx context.Context, log database, args []string) error {
 		return a.inspect(ctx, log, args[0], addr)
 	})

@@ -1,8 +1,8 @@
 // Command starling-host runs an agent's untrusted WebAssembly tools, records their host
 // calls, and proves afterwards what they did.
 //
-// Each subcommand has a file, with its flags, its help and its output. The packages below
-// decide everything else.
+// Each subcommand has a file, with its flags and its output, and one in the folder help, with its
+// help. The packages below decide everything else.
 //
 //	run tools           run, agent, demo, tool, check, policy, ask
 //	connect assistants  mcp, mcpserver, mcpconfig, over package gateway
@@ -25,6 +25,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -240,30 +241,26 @@ func (a *app) writeValue(v any) error {
 // signal would pass that on to MCP servers; a signal that is caught has its usual effect there.
 func outliveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// rootHelp is the help of the program, which fits a terminal of 24 lines. The groups of other
-// commands replace %s.
-const rootHelp = `Run the untrusted tools of an LLM agent, and prove afterwards what they did.
+// helpTexts has a file for each command, such as help/agent-run.txt: what the command does and, behind
+// the line "Examples:", how it is called.
+//
+//go:embed help
+var helpTexts embed.FS
 
-Usage: starling-host COMMAND [ARGUMENTS] [FLAGS]
+// describe gives a command its help and its examples. Those of cobra have theirs.
+func describe(cmd *cobra.Command) {
+	name := strings.ReplaceAll(strings.TrimPrefix(cmd.CommandPath(), "starling-host "), " ", "-")
+	if file, err := helpTexts.ReadFile("help/" + name + ".txt"); err == nil {
+		text, examples, _ := strings.Cut(string(file), "\n\nExamples:\n")
+		cmd.Long, cmd.Example = strings.Replace(text, "FIELDS", searchFields(), 1), strings.TrimSuffix(examples, "\n")
+	}
+}
 
-Start here:
-  demo      run an agent with a scripted model, and replay it
-  run       run a tool and record what it does
-  show      print a run as a timeline
-  replay    execute a run again and compare every byte
-  mcp       serve tools to an assistant over MCP
-  doctor    check this machine and a database
-
-More commands:
-%s
-RUN is the id of a run, a unique prefix of it, or @last. DB is a file or
-postgres://...; without it, commands use starling.db in this folder.
-See also: starling-host COMMAND --help, starling-host help exit-codes
-`
-
-// help prints the help of the program, or of a command.
+// help prints the help of a command. That of the program fits a terminal of 24 lines, and ends with
+// the groups of the commands that it does not list itself.
 func help(root *cobra.Command, ofCommand func(*cobra.Command, []string)) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, args []string) {
+		describe(cmd)
 		if cmd != root {
 			ofCommand(cmd, args)
 			return
@@ -272,13 +269,13 @@ func help(root *cobra.Command, ofCommand func(*cobra.Command, []string)) func(*c
 		for _, group := range root.Groups() {
 			var names []string
 			for _, sub := range root.Commands() {
-				if sub.GroupID == group.ID && !strings.Contains(rootHelp, "\n  "+sub.Name()+" ") {
+				if sub.GroupID == group.ID && !strings.Contains(cmd.Long, "\n  "+sub.Name()+" ") {
 					names = append(names, sub.Name())
 				}
 			}
 			fmt.Fprintf(&more, "  %-8s  %s\n", group.Title, strings.Join(names, ", "))
 		}
-		fmt.Fprintf(root.OutOrStdout(), rootHelp, more.String())
+		fmt.Fprint(root.OutOrStdout(), strings.Replace(cmd.Long, "COMMANDS\n", more.String(), 1))
 	}
 }
 
@@ -344,7 +341,7 @@ func (a *app) root() *cobra.Command {
 	add(groupHost, a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.topCommand(), a.queueCommand(), a.hostsCommand())
 	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
 	add(groupOther, a.migrateCommand(), a.doctorCommand(), a.versionCommand())
-	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "print the exit codes", Long: exitCodesHelp})
+	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "print the exit codes"})
 	return root
 }
 
@@ -391,8 +388,8 @@ var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true, "witne
 const typos = 2
 
 // parent is a command that only has subcommands.
-func parent(use, short, long string, subcommands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: knownSubcommand, RunE: showHelp, SuggestionsMinimumDistance: typos}
+func parent(use, short string, subcommands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: knownSubcommand, RunE: showHelp, SuggestionsMinimumDistance: typos}
 	cmd.AddCommand(subcommands...)
 	return cmd
 }

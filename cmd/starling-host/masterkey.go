@@ -83,16 +83,10 @@ func tenantsCommand(cmd *cobra.Command, do access, action tenantAction, add ...f
 	return cmd
 }
 
-const keygenHelp = `Create a master key in a new file that only you can read. It wraps the keys that
-encrypt the data of tenants. Without it that data is lost, so keep a copy away from
-the database.`
-
 func (a *app) keygenCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "keygen FILE",
-		Short:   "make a master key",
-		Long:    keygenHelp,
-		Example: "  starling-host tenant keygen new.key",
+		Use:   "keygen FILE",
+		Short: "make a master key",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := tenant.CreateMasterKey(args[0])
 			if err != nil {
@@ -104,22 +98,12 @@ func (a *app) keygenCommand() *cobra.Command {
 	}
 }
 
-const rewrapHelp = `Wrap the data keys of all tenants with a new master key, or of none if this fails.
-Encrypted data stays unchanged. Afterwards the old master key only opens older copies
-of the database: destroy it, and erased data becomes unreadable there, too.
-
-Hosts can serve meanwhile. First add the new key to each host's key file, below the
-old one, and send SIGHUP. Afterwards remove the old key from each file, and send
-SIGHUP again. A host without the new key claims no runs until it has it.`
-
 func (a *app) rewrapCommand() *cobra.Command {
 	var f hostFlags
 	var to string
 	cmd := &cobra.Command{
-		Use:     "rewrap",
-		Short:   "change the master key",
-		Long:    rewrapHelp,
-		Example: "  starling-host tenant rewrap --key-file host.key --new-key-file next.key",
+		Use:   "rewrap",
+		Short: "change the master key",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
 				return usagef("make one with: starling-host tenant keygen FILE", "rewrap: --new-key-file is missing")

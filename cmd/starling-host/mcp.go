@@ -21,49 +21,6 @@ import (
 	"github.com/starling-host/starling/serve/gateway"
 )
 
-const mcpHelp = `Serve tools, a database, or both to an assistant that speaks the Model Context
-Protocol, over standard input and output. With --listen, serve over HTTP to any number
-of programs on this machine, without a key.
-
---tool and --tools name tools: .wasm files, files in Python, and folders of tools in
-Go, TypeScript, JavaScript or Python, which are built first, and --tool also
-oci://REGISTRY/NAME:TAG. Each call is a run recorded in the database of --db. The
-result's _meta has the run's id and the command to replay it. A tool reaches only the
-hosts of --allow-host, or what --policy allows. If a module cannot be loaded, standard
-error names it and the others are served. A changed module or folder is loaded again,
-and the assistant is notified.
-
---server adds an existing MCP server: a command that starts it, or a URL. Its tools
-are served as NAME_TOOL, and each call is recorded, under --policy and --timeout. NAME
-comes from its package, program or host; NAME=COMMAND sets another. Assignments before
-a command set its variables, as in --server 'TOKEN=$TOKEN npx -y some-server'. A URL
-gets headers from --server-header, or a token from "starling-host mcp login URL".
-Servers connect in the background, and the tool list_servers returns the state of
-each. --server-tools selects and renames tools. The descriptions of tools are pinned
-when a server is first seen. A tool whose description changes later is left out until
-"starling-host mcp trust" accepts it. Servers are not sandboxed.
-
-With --code there is one tool, run_js: the model writes a JavaScript program that
-calls the other tools. With --code=python it is run_py, and the programs are in Python.
-The whole program is one recorded run.
-
-DB is a database to read. Seven tools read it: list_runs, get_run, get_event,
-summarize_run, validate_run, diff_runs and search_runs, and with --receipts
-get_receipt. With --log they read the database of --db, so that an assistant sees
-what its tools did.
-
-With --receipts, _meta also has a signed receipt of the call, which libraries for
-in-toto verify; see "starling-host receipt --help". The programs' calls of other tools
-have theirs in the database.
-
-"starling-host mcp config" prints the configuration to paste into an assistant.`
-
-const mcpExample = `  starling-host mcp --tool dice.wasm
-  starling-host mcp --tools ./tools --allow-host api.example.com --log
-  starling-host mcp --server 'npx -y @modelcontextprotocol/server-everything' --code
-  starling-host mcp --tool dice.wasm --listen 127.0.0.1:8400
-  starling-host mcp starling.db`
-
 // mcpFlags are the flags of mcp.
 type mcpFlags struct {
 	callFlags
@@ -99,10 +56,8 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 func (a *app) mcpCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
-		Use:     "mcp [DB]",
-		Short:   "serve tools or a database to an assistant over MCP",
-		Long:    mcpHelp,
-		Example: mcpExample,
+		Use:   "mcp [DB]",
+		Short: "serve tools or a database to an assistant over MCP",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.mcp(cmd.Context(), f, args)
 		},

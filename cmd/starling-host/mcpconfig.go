@@ -17,22 +17,12 @@ import (
 	"github.com/starling-host/starling/serve/gateway"
 )
 
-const mcpConfigHelp = `Print the configuration for an assistant, so that it starts "starling-host mcp" with
-the same arguments. Each module, server, policy and database is loaded first, to be
-sure that the configuration works. Paths become absolute, and a tool's folder is
-replaced by the module built from it. With --listen the assistant connects to a server
-that you start; standard error shows the command.
-
-ASSISTANT is claude-code, claude-desktop, codex, cursor, gemini or vscode.`
-
 func (a *app) mcpConfigCommand() *cobra.Command {
 	var f mcpFlags
 	var setup gateway.Setup
 	cmd := &cobra.Command{
 		Use:       "config ASSISTANT [DB]",
 		Short:     "print the configuration for an assistant",
-		Long:      mcpConfigHelp,
-		Example:   "  starling-host mcp config claude-code --tool dice.wasm",
 		ValidArgs: gateway.Assistants(),
 	}
 	f.add(cmd)

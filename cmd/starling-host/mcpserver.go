@@ -14,23 +14,12 @@ import (
 	"github.com/starling-host/starling/serve/gateway"
 )
 
-const mcpTrustHelp = `Show how an MCP server's descriptions of its tools have changed since they were
-accepted, value by value. Then ask whether to accept them; --yes accepts without
-asking.
-
-"starling-host mcp --server" accepts a server when it first sees it. Later it
-leaves out tools that are new or described differently: a description is an instruction
-to the model, and you have not read this one. SERVER is the prefix of its tools, to
-compare with its last connection, or a command or URL as for --server, to connect now.`
-
 func (a *app) mcpTrustCommand() *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
-		Use:     "trust SERVER",
-		Short:   "accept an MCP server's changed tools",
-		Long:    mcpTrustHelp,
-		Example: "  starling-host mcp trust everything\n  starling-host mcp trust 'npx -y @modelcontextprotocol/server-everything'",
-		Args:    cobra.ExactArgs(1),
+		Use:   "trust SERVER",
+		Short: "accept an MCP server's changed tools",
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.mcpTrust(cmd.Context(), args[0], yes)
 		},
@@ -85,27 +74,13 @@ func (a *app) said(sign, doc string) {
 	}
 }
 
-const mcpLoginHelp = `Log in to a remote MCP server with OAuth. The command prints an address. Open it in a
-browser on this machine and allow the access within five minutes. After that
-"starling-host mcp --server URL" sends the issued token and refreshes it. Write URL
-exactly as for --server: the token is only valid for this URL.
-
-The token is stored beside servers.json, in a file that only you can read. It never
-appears in a database, message or pin.
-
-If the authorization server does not register clients, register one yourself, with the
-redirect address http://127.0.0.1/callback, and pass its id with --client-id. Its
-secret, if any, comes from the variable of --client-secret-env.`
-
 func (a *app) mcpLoginCommand() *cobra.Command {
 	var login mcptool.Login
 	variable := ""
 	cmd := &cobra.Command{
-		Use:     "login URL",
-		Short:   "log in to a remote MCP server, with OAuth",
-		Long:    mcpLoginHelp,
-		Example: "  starling-host mcp login https://mcp.example.com/mcp",
-		Args:    cobra.ExactArgs(1),
+		Use:   "login URL",
+		Short: "log in to a remote MCP server, with OAuth",
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if login.ClientSecret = os.Getenv(variable); variable != "" && (login.ClientID == "" || login.ClientSecret == "") {
 				return usagef("", "--client-secret-env requires a variable that is set, and --client-id")

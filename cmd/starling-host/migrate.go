@@ -13,21 +13,6 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const migrateHelp = `Upgrade a database to the current layout. Commands that read accept an older layout;
-commands that record require the upgrade. Another program, such as the Starling
-runtime, may write to the same file. Every command reads its events, and this command
-adds them to the table of runs.
-
-On a PostgreSQL server this also creates the tables of a host, and grants the roles
-their rights, so that no host owns the tables. Connect as the owner of the tables;
-each flag names an existing role. --host-role may serve: it appends events, and never
-changes or removes one. --retention-role may remove runs, which "prune" and a host
-with "retention" need. --reader-role may read, even on a standby server. After an
-update of this program, run the same command again before you update the hosts.`
-
-const migrateExample = `  starling-host migrate starling.db --dry-run
-  starling-host migrate postgres://owner@db/starling --host-role app --reader-role auditor`
-
 type migrateFlags struct {
 	dryRun bool
 	roles  store.Roles
@@ -36,11 +21,9 @@ type migrateFlags struct {
 func (a *app) migrateCommand() *cobra.Command {
 	var f migrateFlags
 	cmd := &cobra.Command{
-		Use:     "migrate [DB]",
-		Short:   "upgrade a database to the current layout",
-		Long:    migrateHelp,
-		Example: migrateExample,
-		Args:    namedToChange(func() bool { return !f.dryRun }),
+		Use:   "migrate [DB]",
+		Short: "upgrade a database to the current layout",
+		Args:  namedToChange(func() bool { return !f.dryRun }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.migrate(cmd.Context(), args[0], f)
 		},

@@ -20,35 +20,8 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const policyHelp = `Commands that look at policies: files that say which requests the tools of a run may
-make, which of them may be called with what, and where secrets may be sent.
-
-spec/policy.md describes the format, and examples/policy/policy.yaml is one.`
-
-const suggestHelp = `Print the smallest policy that allows a recorded run: the tools that it called, its
-requests with their counts, and the largest use of one call of a sandboxed tool: fuel,
-memory, input, log, effects and their bytes. Denied requests are omitted.
-
-The policy does not limit time and output, because the log does not contain how long a
-call takes on another machine, nor the bytes in which the tool wrote its result. It
-does not limit the log either if a tool wrote other bytes than text there. Malformed
-requests are not in the log, but count as effects.
-
-Edit the result: write a * for ids in paths, and raise the counts a little. -o json
-prints the same policy; JSON is valid YAML.`
-
-const policyTestHelp = `List what a policy would have refused in the recorded runs: calls, requests, and calls
-that used more than its limits. Limits on time and output cannot be tested, because
-the log lacks the data.
-
-Each line has the run, the number of the event and the reason. SINCE is a date such as
-2006-01-02, a time such as 2006-01-02T15:04:05Z, or an age such as 720h or 30d.
-
-The exit code is 0 if nothing would have been refused, and 4 otherwise. Runs of erased
-tenants cannot be read; the command only counts them.`
-
 func (a *app) policyCommand() *cobra.Command {
-	return parent("policy", "look at what tools may do", policyHelp,
+	return parent("policy", "look at what tools may do",
 		a.policyCheckCommand(), a.policyExplainCommand(), a.policySuggestCommand(), a.policyTestCommand())
 }
 
@@ -72,10 +45,8 @@ type acceptedDocument struct {
 
 func (a *app) policyCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "check FILE",
-		Short:   "validate a policy",
-		Long:    "Validate a policy, and print its digest, as recorded in logs, and the number of its rules.",
-		Example: "  starling-host policy check policy.yaml",
+		Use:   "check FILE",
+		Short: "validate a policy",
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])
 			if err != nil {
@@ -99,10 +70,8 @@ func (a *app) policyCheckCommand() *cobra.Command {
 
 func (a *app) policySuggestCommand() *cobra.Command {
 	cmd := readCommand(&cobra.Command{
-		Use:     "suggest [DB] RUN",
-		Short:   "print the smallest policy that a run needs",
-		Long:    suggestHelp,
-		Example: "  starling-host policy suggest @last >suggested.yaml",
+		Use:   "suggest [DB] RUN",
+		Short: "print the smallest policy that a run needs",
 	}, func(ctx context.Context, log database, args []string) error {
 		events, err := readRun(ctx, log, args[1])
 		if err != nil {
@@ -131,10 +100,8 @@ func (a *app) policyTestCommand() *cobra.Command {
 	var since time.Time
 	var against, namespace string
 	cmd := readCommand(&cobra.Command{
-		Use:     "test FILE [DB]",
-		Short:   "list what a policy would have refused in recorded runs",
-		Long:    policyTestHelp,
-		Example: "  starling-host policy test policy.yaml starling.db --against 720h\n  starling-host policy test policy.yaml starling.db --namespace acme --key-file host.key",
+		Use:   "test FILE [DB]",
+		Short: "list what a policy would have refused in recorded runs",
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if p, err = loadPolicy(args[0]); err == nil {
 				since, err = parseSince(against, time.Now())
@@ -237,26 +204,12 @@ func runsSince(ctx context.Context, log eventlog.EventLog, since time.Time, name
 	return ids, nil
 }
 
-const explainHelp = `Print whether a tool may make a request, and the rule that decides.
-
-If no rule allows the request, the command names the closest rule, or the line of the
-file that lacks one, and prints a rule that would allow it. --tenant adds a tenant's
-policy to the first, the operator's, and both must allow the request.
-
-Write a secret as its placeholder, {{secret:NAME}}, in the URL, --header or --body. Its
-value comes from the environment variable STARLING_SECRET_NAME, as in a run; without
-it, the command says so and does not check the value. Names are not resolved.
-
-The exit code is 0 if the request is allowed, and 4 if it is not.`
-
 func (a *app) policyExplainCommand() *cobra.Command {
 	method, tenant, body := "", "", ""
 	var headers []string
 	cmd := &cobra.Command{
-		Use:     "explain FILE TOOL URL",
-		Short:   "find the rule that decides about a request",
-		Long:    explainHelp,
-		Example: "  starling-host policy explain policy.yaml charge https://api.stripe.com/v1/charges --method POST",
+		Use:   "explain FILE TOOL URL",
+		Short: "find the rule that decides about a request",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := loadPolicy(args[0])
 			if err != nil {

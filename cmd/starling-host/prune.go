@@ -16,27 +16,6 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const pruneHelp = `Remove whole runs from a database. Without --confirm it only lists what it would
-remove. --confirm requires DB. Without other flags it selects all ended runs.
-
---run selects runs by name, and fails if one does not exist. In a file, the data of
-these runs is overwritten; with --compact no page of the file contains it. The data of
-other removed runs stays legible until its space is reused.
-
-Runs that have not ended need --include-open. Make sure that no program is working on
-them: its next write would fail.
-
-Runs are removed in small batches, so that a host can use the database meanwhile. You
-can repeat an interrupted removal. Modules are removed too if no run and no
-tenant uses them. Later runs reuse the space; --compact returns it to the file system.
-
-To keep the runs, archive them first with the same flags. Use --before, which selects
-the same runs in both commands.`
-
-const pruneExample = `  starling-host prune starling.db --older-than 30d
-  starling-host prune starling.db --older-than 30d --status failed --confirm
-  starling-host prune starling.db --run @last`
-
 // selection is the flags that select runs to remove or to archive.
 type selection struct {
 	olderThan time.Duration
@@ -116,11 +95,9 @@ type pruneFlags struct {
 func (a *app) pruneCommand() *cobra.Command {
 	var f pruneFlags
 	cmd := &cobra.Command{
-		Use:     "prune [DB]",
-		Short:   "remove runs",
-		Long:    pruneHelp,
-		Example: pruneExample,
-		Args:    namedToChange(func() bool { return f.confirm }),
+		Use:   "prune [DB]",
+		Short: "remove runs",
+		Args:  namedToChange(func() bool { return f.confirm }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			why := "prune"
 			cmd.Flags().Visit(func(flag *pflag.Flag) {

@@ -13,13 +13,6 @@ import (
 	"github.com/starling-host/starling/serve/queue"
 )
 
-const queueHelp = `List the runs that hosts have accepted and not finished: first their number per
-tenant, then the runs, the oldest first. A run waits for a worker, sleeps until its
-next attempt, or runs on a host. LAST ERROR is the error of its last attempt.
-
-The database is opened read-only, even while hosts serve. To watch hosts at work:
-starling-host top.`
-
 // queueFlags narrow the listing of a queue.
 type queueFlags struct {
 	filter queue.Filter
@@ -30,10 +23,8 @@ type queueFlags struct {
 func (a *app) queueCommand() *cobra.Command {
 	var f queueFlags
 	cmd := &cobra.Command{
-		Use:     "queue [DB]",
-		Short:   "list, cancel and retry runs that wait, sleep or run",
-		Long:    queueHelp,
-		Example: "  starling-host queue starling.db --state sleeping\n  starling-host queue retry starling.db acme/01JZ",
+		Use:   "queue [DB]",
+		Short: "list, cancel and retry runs that wait, sleep or run",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.filter.Limit < 1 || f.after < 0 {
 				return usagef("", "--limit must be at least 1 and --after at least 0")
@@ -49,35 +40,22 @@ func (a *app) queueCommand() *cobra.Command {
 	a.outputFlag(cmd)
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
-			Use:   "cancel [DB] RUN",
-			Short: "end a run",
-			Long: `End a run as cancelled. Its host stops it within seconds. If the run waits or sleeps,
-the next free host ends it.`,
-			Example:           "  starling-host queue cancel starling.db acme/01JZ",
+			Use:               "cancel [DB] RUN",
+			Short:             "end a run",
 			ValidArgsFunction: queueWords(jobWords("")),
 		}, "cancelled"),
 		a.steerCommand(&cobra.Command{
 			Use:               "retry [DB] RUN",
 			Short:             "retry a sleeping run now",
-			Long:              `Retry a sleeping run now. It continues from its log.`,
-			Example:           "  starling-host queue retry starling.db acme/01JZ",
 			ValidArgsFunction: queueWords(jobWords(queue.Sleeping)),
 		}, "ready"))
 	return cmd
 }
 
-const hostsHelp = `List the hosts of a database. SEEN is the time when a host last renewed its lease. A
-host is silent when its lease has expired and no other host has noticed yet. It is
-gone once another host has taken over its runs, and stays listed for a day.
-
-The database is opened read-only, even while hosts serve.`
-
 func (a *app) hostsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "hosts [DB]",
-		Short:   "list and drain the hosts of a database",
-		Long:    hostsHelp,
-		Example: "  starling-host hosts starling.db\n  starling-host hosts drain starling.db host1",
+		Use:   "hosts [DB]",
+		Short: "list and drain the hosts of a database",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.listHosts(cmd.Context(), args[0])
 		},
@@ -85,18 +63,13 @@ func (a *app) hostsCommand() *cobra.Command {
 	a.outputFlag(cmd)
 	cmd.AddCommand(
 		a.steerCommand(&cobra.Command{
-			Use:   "drain [DB] HOST",
-			Short: "let a host finish its runs and start no others",
-			Long: `Let a host finish its runs and start no others. HOST is its name or its id. When its
-runs have finished, it is "drained". It still answers requests, but is not ready.`,
-			Example:           "  starling-host hosts drain starling.db host1",
+			Use:               "drain [DB] HOST",
+			Short:             "let a host finish its runs and start no others",
 			ValidArgsFunction: queueWords(hostWords),
 		}, "draining"),
 		a.steerCommand(&cobra.Command{
 			Use:               "resume [DB] HOST",
 			Short:             "let a draining host start runs again",
-			Long:              "Let a draining host start runs again. HOST is its name or its id.",
-			Example:           "  starling-host hosts resume starling.db host1",
 			ValidArgsFunction: queueWords(hostWords),
 		}, "resumed"))
 	return cmd

@@ -16,25 +16,6 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-const receiptHelp = `Print a signed receipt of each call of a run, one JSON document a line: which tool,
-which input and result, who asked, what the policies decided, and whether anybody can
-compute the result again. A receipt is a DSSE envelope with an in-toto statement, so
-existing libraries verify it; docs/receipts.md shows three. If the newest checkpoint of
-the database has the run, the receipt proves that too.
-
---key names the key that seals the database, or another one: make it with "starling-host
-seal keygen". Give verifiers its public half: keygen prints it as a line of this
-project, --pem prints it as other programs read it.
-
-"starling-host verify FILE --key VKEY" checks receipts.
-
---leaf-only omits the digests of input and result, from which short texts could be
-guessed.`
-
-const receiptExample = `  starling-host receipt @last --key seal.key > dice.receipt
-  starling-host receipt --pem --key seal.key > seal.pem
-  starling-host verify dice.receipt --key seal.vkey`
-
 type receiptFlags struct {
 	key      string
 	call     string
@@ -46,10 +27,8 @@ type receiptFlags struct {
 func (a *app) receiptCommand() *cobra.Command {
 	var f receiptFlags
 	cmd := &cobra.Command{
-		Use:     "receipt [DB] RUN",
-		Short:   "print signed receipts of the calls of a run",
-		Long:    receiptHelp,
-		Example: receiptExample,
+		Use:   "receipt [DB] RUN",
+		Short: "print signed receipts of the calls of a run",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.key == "" {
 				return usagef("make one with: starling-host seal keygen seal.key", "receipt: --key FILE is missing")

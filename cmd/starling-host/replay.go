@@ -23,48 +23,6 @@ import (
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
-const replayHelp = `Execute a recorded run again and compare every event, byte for byte.
-
-The log is validated first. Then the tool runs again in the sandbox, and its host
-calls are answered from the log: there is no network, clock or randomness. The
-database is opened read-only and needs to contain only the run and its module.
-
-The verdict goes to standard output: "identical", or the first event that differs. A
-run without a terminal event, because its process died, is identical if its events
-are. Where a call was stopped, or left its recording, is shown by function, source line
-and instruction, unless the error says it already or the call used over 300M fuel.
-
---engine selects the engine. Compiler, machine, interpreter and v8 share no code, and
-compute the same bytes and the same fuel, so together they rule out a bug in one
-engine. The machine is about fifteen times slower, and the interpreter thirty times. v8
-requires Node 20 or newer, and replays only unencrypted runs as they were recorded. If
-an engine's call stack is too small for a call, the verdict is "not decided".
-
---trace prints every import that the tool calls: the fuel spent so far, the function,
-its arguments and its answer. --profile writes the call's fuel by function and call
-stack to a file for "go tool pprof". The profile is exact, whenever and wherever the
-call was recorded.
-
---agent replays an agent's run with the current agent file, to see whether an edited
-prompt, tool or limit makes a difference. Another provider or model is refused unless
---force is given, which relaxes nothing else.
-
---module replays with another version of the tool and the same input and answers.
-
-A log determines how much its calls may compute, and so how long a replay can take.
---timeout stops a longer replay without a verdict; with --all the next run follows.
-
-Runs of erased tenants are never replayed. With --all and the master key they are
-counted, without effect on the exit code.`
-
-const replayExample = `  starling-host replay @last
-  starling-host replay starling.db --all --timeout 1m
-  starling-host replay @last --engine machine
-  starling-host replay @last --engine v8
-  starling-host replay @last --module dice.wasm
-  starling-host replay @last --trace
-  starling-host replay @last --profile fuel.pprof && go tool pprof -top fuel.pprof`
-
 type replayFlags struct {
 	all    bool
 	module string
@@ -81,10 +39,8 @@ type replayFlags struct {
 func (a *app) replayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := readCommand(&cobra.Command{
-		Use:     "replay [DB] RUN",
-		Short:   "execute a run again and compare every event",
-		Long:    replayHelp,
-		Example: replayExample,
+		Use:   "replay [DB] RUN",
+		Short: "execute a run again and compare every event",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if !f.all && len(args) == 0 || f.all && len(args) > 1 {
 				return usagef(cmd.CommandPath()+" --help", "replay: name one RUN, or --all")

@@ -25,46 +25,6 @@ import (
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
-const runHelp = `Run one tool and record the run.
-
-TOOL is a .wasm file, which may be a component for WASI 0.2 or a plug-in for Extism, or
-a tool's source, which is built first: a file in Python, TypeScript or JavaScript, or a
-folder with a tool.py, tool.ts or tool.js or with Go files. The tools run_js and run_py
-are part of this program. They run JavaScript that can call the tools of --with as
-tools.NAME(input), and Python that calls them as tools.NAME(arg=value). INPUT is a JSON
-document, @FILE to read a file, or - to read standard input. The default is {}.
-
-TOOL may also be oci://REGISTRY/NAME:TAG or https://HOST/FILE.wasm@sha256:DIGEST, which
-is fetched once (see "starling-host tool pull"), or the digest of a module in the
-database. With --trust FILE only signed modules run (see "tool verify").
-
-A WASI command runs as it is with --arg and --stdin. Its standard output, as a JSON
-string, is the result. A file NAME.tool.yaml beside NAME.wasm describes the tools of a
-module (see docs/bring-your-tools.md).
-
-The input is checked against the tool's schema before anything is recorded. Standard
-output has only the tool's result, as canonical JSON. The run's id, the tool's log,
-its usage and the command to replay the run go to standard error.
-
-The tool reaches only the hosts of --allow-host. Addresses that are not public also
-need --allow-private. A file of --policy replaces both flags: it controls requests,
-arguments, limits and secrets (see "starling-host policy"). The value of a secret NAME
-comes from the environment variable STARLING_SECRET_NAME.
-
-With --isolation process the tool runs in a separate process with limited memory and
-processor time. If that process dies, this program continues. Recording and replay are
-the same.
-
-Ctrl-C cancels the call, and the run is recorded as cancelled. A second Ctrl-C ends
-the program.`
-
-const runExample = `  starling-host run dice.wasm '{"rolls":5}'
-  echo '{"rolls":5}' | starling-host run dice.wasm - -o json
-  starling-host run dice.wasm --fuel 100M --memory 32MiB --timeout 10s
-  starling-host run gojq.wasm --arg .a --stdin '{"a":1}'
-  starling-host run run_js '{"code":"return await tools.dice({rolls: 2})"}' --with dice.wasm
-  starling-host run run_py '{"code":"tools.dice(rolls=2)"}' --with dice.wasm`
-
 // runFlags are the flags of run. Zero numbers stand for the host's defaults.
 type runFlags struct {
 	callFlags
@@ -94,10 +54,8 @@ type callFlags struct {
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:     "run TOOL [INPUT]",
-		Short:   "run a tool and record what it does",
-		Long:    runHelp,
-		Example: runExample,
+		Use:   "run TOOL [INPUT]",
+		Short: "run a tool and record what it does",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			input, program := "{}", cmd.Flags().Changed("arg") || cmd.Flags().Changed("stdin")
 			if program && len(args) == 2 {

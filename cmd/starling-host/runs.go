@@ -18,21 +18,6 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const runsHelp = `List the runs of a database, the newest first, their totals, and what the failed ones
-failed for. TOOL is the tool that was called, and GOAL the goal of an agent. A narrow
-terminal gets fewer columns; -o json has all. To read tenants' runs, pass the master key
-(--key-file).
-
-A run is open when it has no terminal event: it is in progress, or its process died.
-The next line shows its state in the queue, if a host accepted it, or how long it has
-been silent.
-
-QUERY lists only runs that match every word. A word names one of these fields, or is a
-part of a run's id or of a text in its events. A hyphen before a word excludes what it
-matches, * stands for any text, and quotation marks hold a value with spaces together.
-
-%s`
-
 type runsFlags struct {
 	query  string
 	limit  int
@@ -42,15 +27,9 @@ type runsFlags struct {
 func (a *app) runsCommand() *cobra.Command {
 	var f runsFlags
 	var failed bool
-	var fields strings.Builder
-	for _, field := range search.Fields {
-		fmt.Fprintf(&fields, "  %-18s  %s\n", field.Example, field.Meaning)
-	}
 	cmd := readCommand(&cobra.Command{
-		Use:     "runs [DB] [QUERY...]",
-		Short:   "list the runs of a database, or find some",
-		Long:    fmt.Sprintf(runsHelp, strings.TrimSuffix(fields.String(), "\n")),
-		Example: "  starling-host runs\n  starling-host runs 'state:failed since:24h'\n  starling-host runs starling.db 'tool:fetch status:5xx fuel:>1G' -o json",
+		Use:   "runs [DB] [QUERY...]",
+		Short: "list the runs of a database, or find some",
 		PreRunE: func(*cobra.Command, []string) error {
 			if f.limit < 1 || f.offset < 0 {
 				return usagef("", "--limit must be at least 1 and --offset at least 0")
@@ -73,6 +52,15 @@ func (a *app) runsCommand() *cobra.Command {
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
 	a.outputFlag(cmd)
 	return cmd
+}
+
+// searchFields lists the fields of a query.
+func searchFields() string {
+	var lines []string
+	for _, field := range search.Fields {
+		lines = append(lines, fmt.Sprintf("  %-18s  %s", field.Example, field.Meaning))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // excludedLast moves words of a query that exclude, such as -state:failed, behind "--": they are no flags.

@@ -22,37 +22,6 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const sealHelp = `Sign the runs of a database. Every ended run becomes a leaf of a tree, and a
-checkpoint signs the root of the tree. The tree only grows. If you keep a checkpoint
-(--checkpoint FILE) or trust a witness, you can detect later whether a run was changed
-or removed.
-
-Make KEYFILE once, with keygen. One key may seal any number of databases.
-
-The command prints a line "log NAME/ORIGIN+HASH+BASE64": the public key of this
-database's log, which is also a line for a policy. Give it to verifiers: with it they
-accept only this history. The key that keygen printed lacks the log's digits; a
-verifier with that key alone accepts any log that you sign.
-
-With --witness, a second party cosigns the checkpoint if the log has only grown since
-the last one. Runs that prune or erase removes stay leaves, and each removal becomes a
-leaf too. The command prints the removals that it seals. Review them: anyone who can
-write to the database can also record a removal. The formats are those of C2SP
-(spec/seal.md).
-
-Nothing is signed unless this key signed the newest checkpoint in the database. Each
-run is validated first: a run that is invalid is named and left out, the others are
-sealed, and the command exits with 3. To change to another key of the
-same name, pass the old public key: --old-key VKEY.
-
-A database restored from a backup cannot continue its log if more was sealed since:
-that would be a second history, which witnesses refuse. Begin another log with
---new-log.`
-
-const keygenSealHelp = `Make a key that seals databases, in a new file that only its owner may read. The
-public key goes to standard output. It is valid for every log that the key signs.
-"starling-host seal" prints the public key of one log: give verifiers that one.`
-
 type sealFlags struct {
 	key        string
 	witnesses  []string
@@ -64,10 +33,8 @@ type sealFlags struct {
 func (a *app) sealCommand() *cobra.Command {
 	var f sealFlags
 	cmd := &cobra.Command{
-		Use:     "seal [DB]",
-		Short:   "sign the runs of a database",
-		Long:    sealHelp,
-		Example: "  starling-host seal keygen seal.key --name example.com/runs\n  starling-host seal starling.db --key seal.key --checkpoint kept.note",
+		Use:   "seal [DB]",
+		Short: "sign the runs of a database",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.key == "" {
 				return usagef("make one with: starling-host seal keygen seal.key", "seal: --key FILE is missing")
@@ -88,10 +55,8 @@ func (a *app) sealCommand() *cobra.Command {
 func (a *app) sealKeygenCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:     "keygen FILE",
-		Short:   "make a key that seals databases",
-		Long:    keygenSealHelp,
-		Example: "  starling-host seal keygen seal.key --name example.com/runs",
+		Use:   "keygen FILE",
+		Short: "make a key that seals databases",
 		RunE: func(_ *cobra.Command, args []string) error {
 			k, err := seal.CreateKey(args[0], name)
 			if errors.Is(err, fs.ErrExist) {
@@ -205,23 +170,12 @@ func explainKey(path string, err error) error {
 	return err
 }
 
-const witnessHelp = `Cosign the checkpoints of other logs: each checkpoint must continue the one before,
-and others are refused. So the owner of a log cannot show one history to you and
-another to somebody else.
-
-The witness keeps the newest checkpoint of each log in the file of --state. If that
-file is lost, the witness cannot detect a rewritten log. It prints its public key at
-start. It speaks tlog-witness of C2SP, as "starling-host seal --witness URL" and other
-logs do.`
-
 func (a *app) witnessCommand() *cobra.Command {
 	var listen, keyFile, state string
 	var logs []string
 	cmd := &cobra.Command{
-		Use:     "witness",
-		Short:   "cosign the checkpoints of other logs",
-		Long:    witnessHelp,
-		Example: "  starling-host witness --key witness.key --log seal.vkey",
+		Use:   "witness",
+		Short: "cosign the checkpoints of other logs",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keyFile == "" || len(logs) == 0 {
 				return usagef("starling-host witness --help", "witness: --key FILE and --log VKEY are needed")

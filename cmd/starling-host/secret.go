@@ -16,30 +16,18 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const secretHelp = `A tenant's tools may send secrets to certain hosts without ever seeing them. A tool
-writes a placeholder such as {{secret:API_TOKEN}} into a request; the host inserts the
-value if the secret may be sent there.
-
-Values are encrypted with the tenant's data key. No command prints one.`
-
 func (a *app) secretCommand() *cobra.Command {
-	return parent("secret", "secrets that a tenant's tools send and never see", secretHelp, a.secretSetCommand(), a.secretListCommand(), a.secretDeleteCommand())
+	return parent("secret", "secrets that a tenant's tools send and never see", a.secretSetCommand(), a.secretListCommand(), a.secretDeleteCommand())
 }
-
-const secretSetHelp = `Store a secret of a tenant, replacing one of the same name. The value is read from a
-hidden prompt, or from standard input without a final line break. It is never an
-argument, because every user of the machine can read those.`
 
 func (a *app) secretSetCommand() *cobra.Command {
 	var f hostFlags
 	var sec tenant.Secret
 	place := string(tenant.PlaceHeader)
 	cmd := &cobra.Command{
-		Use:     "set TENANT NAME",
-		Short:   "store a secret",
-		Long:    secretSetHelp,
-		Example: "  starling-host secret set acme API_TOKEN --host api.example.com --key-file host.key < token.txt",
-		Args:    noValue,
+		Use:   "set TENANT NAME",
+		Short: "store a secret",
+		Args:  noValue,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sec.Name, sec.Place = args[1], tenant.Place(place)
 			return a.setSecret(cmd.Context(), f, args[0], sec)
@@ -114,10 +102,8 @@ func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error)
 
 func (a *app) secretListCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
-		Use:     "list TENANT",
-		Short:   "list the secrets of a tenant, without their values",
-		Long:    "List the secrets of a tenant: names, where they may be sent, and when they were set.",
-		Example: "  starling-host secret list acme",
+		Use:   "list TENANT",
+		Short: "list the secrets of a tenant, without their values",
 	}, toRead, func(ctx context.Context, t tenants, args []string) error {
 		return a.listSecrets(ctx, t, args[0])
 	}, a.outputFlag)
@@ -145,10 +131,8 @@ func (a *app) listSecrets(ctx context.Context, t tenants, id string) error {
 
 func (a *app) secretDeleteCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
-		Use:     "delete TENANT NAME",
-		Short:   "delete a secret",
-		Long:    "Delete a secret of a tenant. Requests that name it are refused from then on.",
-		Example: "  starling-host secret delete acme OLD_TOKEN",
+		Use:   "delete TENANT NAME",
+		Short: "delete a secret",
 	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.DeleteSecret(ctx, args[0], args[1])
 	})

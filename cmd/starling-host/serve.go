@@ -14,41 +14,11 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const serveHelp = `Serve tenants over HTTP: the API that spec/openapi.yaml describes, a web view of
-runs, a server of the Model Context Protocol, and metrics for Prometheus.
-
-FILE, a host.yaml, sets the address, the database and the limits of tenants;
-spec/host.schema.json describes it. The database may be a file. With postgres://...
-any number of hosts share one database and its queue, and if a host dies, another
-continues its runs.
-
-Spans go to an OpenTelemetry collector if FILE has traces, or if the variable
-OTEL_EXPORTER_OTLP_ENDPOINT is set.
-
---dev needs no file: the database and its master key are starling.db and starling.key,
-which only its owner may read, and there is one tenant, "dev". Its key is derived from
-the master key, so it stays the same. It is printed with a command that connects an
-assistant.
-
-On SIGTERM the host accepts no more work, finishes its runs or returns them to the
-queue, and exits. A second SIGTERM ends it at once. On SIGHUP it reloads the master
-keys, the operator's policy and the certificate.`
-
-const serveExample = `  starling-host serve --dev
-  starling-host serve --dev --agent examples/agent/agent.yaml --listen 127.0.0.1:9000
-  starling-host serve --config host.yaml`
-
-const readyHelp = `Check whether the host of FILE on this machine accepts runs, as a health check for
-containers and supervisors. The exit code is 0 if it does, and 1 if it does not or if
-no host answers.`
-
 func (a *app) readyCommand() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use:     "ready",
-		Short:   "check whether a host accepts runs",
-		Long:    readyHelp,
-		Example: "  starling-host ready --config host.yaml",
+		Use:   "ready",
+		Short: "check whether a host accepts runs",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			file, err := serve.LoadFile(path)
 			if err != nil {
@@ -79,10 +49,8 @@ type serveFlags struct {
 func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:     "serve",
-		Short:   "serve tenants over HTTP",
-		Long:    serveHelp,
-		Example: serveExample,
+		Use:   "serve",
+		Short: "serve tenants over HTTP",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags().Changed); err != nil {
 				return err

@@ -18,21 +18,11 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-const treeHelp = `Print what a run did as a tree: turns, calls, requests and waits, each with the
-number of its first event, a bar for when it happened, and how long it took. The reason
-of a failure comes first. Long idle times are cut out of the bars and marked with ":".
-
-With --events, print each event: the time since the first, its kind and its main values.
-Long values are cut. With --full they are not, and each request is printed with its
-response, and each call with its log; export has the bytes.`
-
 func (a *app) showCommand() *cobra.Command {
 	var list, full bool
 	cmd := readCommand(&cobra.Command{
-		Use:     "show [DB] RUN",
-		Short:   "print what a run did, or its events",
-		Long:    treeHelp,
-		Example: "  starling-host show @last\n  starling-host show @last --events\n  starling-host show starling.db @last --full",
+		Use:   "show [DB] RUN",
+		Short: "print what a run did, or its events",
 	}, func(ctx context.Context, log database, args []string) error {
 		return a.show(ctx, log, args, list || full, full)
 	})
@@ -112,18 +102,10 @@ const (
 	maxHeadLines = 6
 )
 
-const exportHelp = `Write the events of a run as NDJSON, one object per line (docs/cli-json.md).
-
-Each line has the event's envelope as hexadecimal CBOR and its hash. From these anyone
-can check the chain. The payload is repeated as JSON for reading. Export checks
-nothing: see validate.`
-
 func (a *app) exportCommand() *cobra.Command {
 	return readCommand(&cobra.Command{
-		Use:     "export [DB] RUN",
-		Short:   "write a run as NDJSON",
-		Long:    exportHelp,
-		Example: "  starling-host export @last",
+		Use:   "export [DB] RUN",
+		Short: "write a run as NDJSON",
 	}, func(ctx context.Context, log database, args []string) error {
 		events, err := readRun(ctx, log, args[1])
 		if err != nil {

@@ -18,15 +18,8 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const tenantHelp = `Commands for the operator of a host: tenants, their API keys and their limits.
-
-A tenant authenticates with an API key, which is shown once and stored as a hash. Its
-runs and secrets are encrypted with its own data key. The master key encrypts the data
-keys. It comes from a file (--key-file) or the variable STARLING_MASTER_KEY, and is
-never in the database.`
-
 func (a *app) tenantCommand() *cobra.Command {
-	return parent("tenant", "who may use a host, and how much", tenantHelp,
+	return parent("tenant", "who may use a host, and how much",
 		a.tenantCreateCommand(), a.tenantListCommand(), a.rotateKeyCommand(), a.revokeKeyCommand(),
 		a.suspendCommand(), a.resumeTenantCommand(), a.limitsCommand(), a.tenantPolicyCommand(),
 		a.tenantUsageCommand(), a.tenantModulesCommand(), a.trustCommand(), a.eraseCommand(), a.keygenCommand(), a.rewrapCommand())
@@ -47,19 +40,13 @@ func (a *app) printKey(k tenant.APIKey, key tenant.Value) error {
 	})
 }
 
-const tenantCreateHelp = `Create a tenant and its first API key, which is printed once, on standard output. The
-id is part of the ids of its runs, and cannot be used again, even after the tenant is
-erased.`
-
 func (a *app) tenantCreateCommand() *cobra.Command {
 	var f hostFlags
 	var name string
 	var l limitFlags
 	cmd := &cobra.Command{
-		Use:     "create ID",
-		Short:   "create a tenant and its first key",
-		Long:    tenantCreateHelp,
-		Example: "  starling-host tenant create beta --name 'Beta Ltd.' --key-file host.key",
+		Use:   "create ID",
+		Short: "create a tenant and its first key",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			one := tenant.Tenant{ID: args[0], Name: name, Weight: 1}
 			l.apply(cmd, &one)
@@ -97,17 +84,12 @@ func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) 
 	return a.printKey(k, key)
 }
 
-const rotateKeyHelp = `Create a new API key for a tenant and print it on standard output. The old keys stay
-valid for a while (--grace), so that clients can switch.`
-
 func (a *app) rotateKeyCommand() *cobra.Command {
 	var label string
 	grace := 24 * time.Hour
 	cmd := tenantsCommand(&cobra.Command{
-		Use:     "rotate-key ID",
-		Short:   "create a new key and let the old ones expire",
-		Long:    rotateKeyHelp,
-		Example: "  starling-host tenant rotate-key acme --grace 1h",
+		Use:   "rotate-key ID",
+		Short: "create a new key and let the old ones expire",
 		PreRunE: func(*cobra.Command, []string) error {
 			if grace < 0 {
 				return usagef("", "--grace must not be negative")
@@ -126,15 +108,10 @@ func (a *app) rotateKeyCommand() *cobra.Command {
 	return cmd
 }
 
-const revokeKeyHelp = `Revoke an API key of a tenant. "tenant list -o json" lists the keys. A key's id is the
-part between "sth_" and the next "_".`
-
 func (a *app) revokeKeyCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
-		Use:     "revoke-key ID KEY-ID",
-		Short:   "revoke a key",
-		Long:    revokeKeyHelp,
-		Example: "  starling-host tenant revoke-key acme \"$(cut -d _ -f 2 old-key.txt)\"",
+		Use:   "revoke-key ID KEY-ID",
+		Short: "revoke a key",
 	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.RevokeKey(ctx, args[0], args[1])
 	}, a.outputFlag)
@@ -144,11 +121,6 @@ func (a *app) suspendCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
 		Use:   "suspend ID",
 		Short: "refuse a tenant's keys and pause its runs",
-		Long: `Refuse the keys of a tenant and pause its runs until it is resumed. The keys are
-refused at once. Within seconds, hosts stop its runs and start no waiting ones. When
-the tenant is resumed, the runs continue from the log. Its secrets and modules stay.
-To end its runs, cancel them.`,
-		Example: "  starling-host tenant suspend acme",
 	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.Suspend(ctx, args[0])
 	})
@@ -156,38 +128,17 @@ To end its runs, cancel them.`,
 
 func (a *app) resumeTenantCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
-		Use:     "resume ID",
-		Short:   "accept a suspended tenant's keys again",
-		Long:    "Accept the keys of a suspended tenant again, and continue its runs.",
-		Example: "  starling-host tenant resume acme",
+		Use:   "resume ID",
+		Short: "accept a suspended tenant's keys again",
 	}, toChange, func(ctx context.Context, t tenants, args []string) error { return t.Resume(ctx, args[0]) })
 }
-
-const eraseHelp = `Erase a tenant: destroy its data key, its API keys, secrets, policy and list of
-modules. Its runs become unreadable; their chains still validate. --prune removes the
-runs as well. Modules that are not used elsewhere are always removed. This cannot be
-undone.
-
-Waiting runs are cancelled by the next host that serves, within seconds if one does.
-Runs in progress finish.
-
-Copies of the database that were made before still have the wrapped data key. To
-make them unreadable, change the master key ("tenant rewrap") and destroy the old
-one. A running host forgets the data key after the tenant's last call.
-
-A PostgreSQL server also keeps the wrapped key: in its WAL, on standbys and in
-archives until these are gone, and in the file of the table tenant_data_key until
-the table is rewritten. This command rewrites it if its role owns the table;
-otherwise run VACUUM FULL.`
 
 func (a *app) eraseCommand() *cobra.Command {
 	var f hostFlags
 	var yes, prune bool
 	cmd := &cobra.Command{
-		Use:     "erase ID",
-		Short:   "destroy a tenant's keys and secrets for good",
-		Long:    eraseHelp,
-		Example: "  starling-host tenant erase gone --yes",
+		Use:   "erase ID",
+		Short: "destroy a tenant's keys and secrets for good",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
 				return needsFlag("--yes", "erasing tenant %q cannot be undone", args[0])
@@ -265,15 +216,11 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 	return &done
 }
 
-const tenantListHelp = `List the tenants of a database, with the ids of their keys.`
-
 func (a *app) tenantListCommand() *cobra.Command {
 	var f hostFlags
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "list the tenants",
-		Long:    tenantListHelp,
-		Example: "  starling-host tenant list\n  starling-host tenant list -o json",
+		Use:   "list",
+		Short: "list the tenants",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listTenants(cmd.Context(), t) })
 			if errors.Is(err, tenant.ErrNoTables) {
@@ -343,23 +290,11 @@ func (a *app) listTenants(ctx context.Context, t tenants) error {
 	})
 }
 
-const usageHelp = `Show the usage of tenants by day (UTC), with their limits. A run counts on the day on
-which it ended. Days are kept for 400 days.
-
-FUEL is in units of spec/determinism.md. EFFECTS are readings of the clock, random
-draws and HTTP exchanges, and EGRESS is the bytes that their requests sent. RECORDED
-is the size of the runs' events. With an ID, the tenant's current storage is shown as
-well.
-
-The database is opened read-only, even while hosts serve.`
-
 func (a *app) tenantUsageCommand() *cobra.Command {
 	filter := tenant.UsageFilter{}
 	cmd := tenantsCommand(&cobra.Command{
-		Use:     "usage [ID]",
-		Short:   "show the usage of tenants by day",
-		Long:    usageHelp,
-		Example: "  starling-host tenant usage\n  starling-host tenant usage acme --days 7 -o json",
+		Use:   "usage [ID]",
+		Short: "show the usage of tenants by day",
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			if filter.Days < 1 || filter.Days > queue.UsageDays || filter.Limit < 1 {
 				return usagef("", "--days must be 1 to %d and --limit at least 1", queue.UsageDays)

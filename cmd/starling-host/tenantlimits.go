@@ -98,23 +98,12 @@ func weightFlag(value *int) *flagValue {
 	}}
 }
 
-const limitsHelp = `Show or change the limits of a tenant. A flag takes a number, "default" for the host's
-default, or "none" for no limit; other limits stay. A running host applies the change
-at the next request, and --running, --waiting and --weight within seconds.
---compiling, --connections, --requests-per-second and --uploads-per-hour apply to each
-process.
-
-A limit marked as default may be replaced by the limits in host.yaml, which this
-command does not read.`
-
 func (a *app) limitsCommand() *cobra.Command {
 	var f hostFlags
 	var l limitFlags
 	cmd := &cobra.Command{
-		Use:     "limits ID",
-		Short:   "show or change the limits of a tenant",
-		Long:    limitsHelp,
-		Example: "  starling-host tenant limits acme\n  starling-host tenant limits acme --running 8 --recorded-per-day 100MiB --weight 2",
+		Use:   "limits ID",
+		Short: "show or change the limits of a tenant",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do := toRead
 			if l.apply(cmd, new(tenant.Tenant)) {

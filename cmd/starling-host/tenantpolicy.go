@@ -15,27 +15,13 @@ import (
 	"github.com/starling-host/starling/serve/tenant"
 )
 
-const tenantPolicyHelp = `Print a tenant's policy, or set it from FILE (- for standard input). The tools of a
-tenant may do what the operator's policy and the tenant's both allow; without a policy
-a tenant has no network access. A run uses the policy in force when a host starts it.
-
-A tenant can set its own policy over HTTP, unless the operator has set one here: then
-the tenant can only read it. With --open the tenant may change it, too; without FILE,
---open applies to the current policy.
-
-The last hundred versions are kept. --history lists them with their digests. A run
-records the digest of the policy under which it was accepted, and each decision that
-of the policy that made it ("show" prints them). --version prints one version.`
-
 func (a *app) tenantPolicyCommand() *cobra.Command {
 	var f hostFlags
 	var open, history bool
 	var version int
 	cmd := &cobra.Command{
-		Use:     "policy ID [FILE]",
-		Short:   "show or set the policy of a tenant",
-		Long:    tenantPolicyHelp,
-		Example: "  starling-host tenant policy acme policy.yaml",
+		Use:   "policy ID [FILE]",
+		Short: "show or set the policy of a tenant",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set, do := open || len(args) == 2, toRead
 			if set {
@@ -166,10 +152,8 @@ func (a *app) setTenantPolicy(ctx context.Context, t tenants, id string, file []
 
 func (a *app) tenantModulesCommand() *cobra.Command {
 	return tenantsCommand(&cobra.Command{
-		Use:     "modules ID",
-		Short:   "list the modules of a tenant",
-		Long:    "List the modules that a tenant has uploaded, with their digests.",
-		Example: "  starling-host tenant modules acme",
+		Use:   "modules ID",
+		Short: "list the modules of a tenant",
 	}, toRead, func(ctx context.Context, t tenants, args []string) error {
 		if _, err := t.Tenant(ctx, args[0]); err != nil {
 			return err
@@ -187,18 +171,11 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 	})
 }
 
-const trustHelp = `Let a tenant's module that you have reviewed run in the host's own process. This saves
-20 to 40 microseconds a call and gives up a layer of defence. Name the reviewed bytes
-by their FILE, or by the digest that "tenant modules" prints. --revoke ends the trust.
-A running host applies the change at the next call.`
-
 func (a *app) trustCommand() *cobra.Command {
 	var revoke bool
 	cmd := tenantsCommand(&cobra.Command{
-		Use:     "trust ID MODULE FILE|DIGEST",
-		Short:   "let a module run in the host's own process",
-		Long:    trustHelp,
-		Example: "  starling-host tenant trust acme dice dice.wasm",
+		Use:   "trust ID MODULE FILE|DIGEST",
+		Short: "let a module run in the host's own process",
 	}, toChange, func(ctx context.Context, t tenants, args []string) error {
 		var digest canon.Hash
 		if b, err := hex.DecodeString(args[2]); err == nil && len(b) == len(digest) {

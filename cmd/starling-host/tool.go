@@ -11,15 +11,10 @@ import (
 	"github.com/starling-host/starling/host/guest"
 )
 
-const describeHelp = `Print a module's digest, ABI, imports and description of its tools. The module is
-loaded and asked for its description. No tool runs and nothing is recorded.`
-
 func (a *app) toolCommand() *cobra.Command {
 	describe := &cobra.Command{
-		Use:     "describe TOOL",
-		Short:   "print name, description, schemas, requested hosts, imports and digest",
-		Long:    describeHelp,
-		Example: "  starling-host tool describe dice.wasm\n  starling-host tool describe dice.wasm -o json",
+		Use:   "describe TOOL",
+		Short: "print name, description, schemas, requested hosts, imports and digest",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, doc, err := a.examine(cmd.Context(), args[0], artifact.Finder{})
 			if err != nil {
@@ -31,7 +26,7 @@ func (a *app) toolCommand() *cobra.Command {
 		},
 	}
 	a.outputFlag(describe)
-	return parent("tool", "write tools, and look at them", "Write a tool, build it, test it, and look at the module.",
+	return parent("tool", "write tools, and look at them",
 		a.toolNewCommand(), a.toolBuildCommand(), a.toolDevCommand(), a.toolTestCommand(), a.toolBenchCommand(), describe, a.checkCommand(),
 		a.pushCommand(), a.pullCommand(), a.listCommand(), a.signCommand(), a.verifyToolCommand(), a.toolDiffCommand())
 }

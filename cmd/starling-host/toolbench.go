@@ -15,15 +15,6 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-const toolBenchHelp = `Measure a tool: its size, the time to load it, and the fuel, memory and time of a call.
-
-The first load compiles the module, as on a machine that has never seen it. The second one
-takes the compiled code from a cache, as each later process does. Calls are made one after
-another and recorded, as "run" does. Fuel and memory are the same on every machine.
-
-INPUT is that of "run", and then effects are real. Without it the input is that of the first
-case that succeeds, and its recorded effects answer the calls.`
-
 type toolBenchFlags struct {
 	callFlags
 	tool string
@@ -33,10 +24,8 @@ type toolBenchFlags struct {
 func (a *app) toolBenchCommand() *cobra.Command {
 	var f toolBenchFlags
 	cmd := &cobra.Command{
-		Use:     "bench TOOL [INPUT]",
-		Short:   "measure a tool: size, loading, fuel, memory and time of a call",
-		Long:    toolBenchHelp,
-		Example: "  starling-host tool bench dice.wasm '{\"rolls\":5}'\n  starling-host tool bench dice.wasm -o json",
+		Use:   "bench TOOL [INPUT]",
+		Short: "measure a tool: size, loading, fuel, memory and time of a call",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.toolBench(cmd.Context(), append(args, "")[0], append(args, "")[1], f)
 		},

@@ -20,16 +20,6 @@ import (
 	"github.com/starling-host/starling/internal/terminal"
 )
 
-const toolDevHelp = `Build and run a tool each time that its files change, and show on one screen: the output,
-the difference to the last run, fuel and effects, whether the run replays, and which cases
-fail. Errors of the compiler are shown with their place.
-
-INPUT is that of "run". Without it the tool runs with the input of a case: of the first, or
-of --case. Effects are real, and hosts must be allowed, as for "run". The runs are recorded
-in a database that is removed at the end, or in --db.
-
-Ctrl-C ends the command.`
-
 type toolDevFlags struct {
 	callFlags
 	tool, caseName string
@@ -38,10 +28,8 @@ type toolDevFlags struct {
 func (a *app) toolDevCommand() *cobra.Command {
 	var f toolDevFlags
 	cmd := &cobra.Command{
-		Use:     "dev TOOL [INPUT]",
-		Short:   "build and run a tool whenever it changes",
-		Long:    toolDevHelp,
-		Example: "  starling-host tool dev weather\n  starling-host tool dev weather '{\"name\":\"Ada\"}' --policy policy.yaml",
+		Use:   "dev TOOL [INPUT]",
+		Short: "build and run a tool whenever it changes",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d := &developing{app: a, f: f, ref: args[0], hint: func(hint string) string { return withArguments(cmd, hint) }}
 			if len(args) == 2 {

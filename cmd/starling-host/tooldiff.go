@@ -12,17 +12,6 @@ import (
 	"github.com/starling-host/starling/internal/terminal"
 )
 
-const toolDiffHelp = `Compare two versions of a tool: imports, tools, descriptions, schemas, requested hosts
-and wanted limits.
-
-With --db, also compare what they do: each recorded run of OLD's tools is executed
-again with NEW, with the same input and the recorded answers, as "replay --module"
-does. A run differs if the output or any request differs. Fuel and memory are not
-compared. Runs that use other modules, too, are counted and left out.
-
-The exit code is 0 if nothing differs, and 1 otherwise. Digest and size are printed and
-do not count as a difference.`
-
 type diffFlags struct {
 	database string
 	read     readFlags
@@ -31,10 +20,8 @@ type diffFlags struct {
 func (a *app) toolDiffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
-		Use:     "diff OLD NEW",
-		Short:   "compare two versions of a tool, also on recorded runs",
-		Long:    toolDiffHelp,
-		Example: "  starling-host tool diff dice.wasm tools/dice.wasm\n  starling-host tool diff dice.wasm tools/dice.wasm --db starling.db",
+		Use:   "diff OLD NEW",
+		Short: "compare two versions of a tool, also on recorded runs",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.toolDiff(cmd.Context(), args[0], args[1], f)
 		},

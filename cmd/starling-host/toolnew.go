@@ -28,28 +28,13 @@ import (
 	"github.com/starling-host/starling/internal/work"
 )
 
-const toolNewHelp = `Write the folder of a new tool: a small tool to begin with, a test, a case, a policy, and
-the SDK of the language. The folder needs no network and no clone of starling-host to build.
-
-NAME is the new folder, and the name of the tool. Without NAME the command lists the
-languages, with the compiler that each needs.
-
---from makes the tool from an OpenAPI document: a module in Python with a tool for each
-operation. A module has at most 64 tools, so --only chooses the operations of a large
-document.
-
-The tools have the secrets of one host, the one with most operations. README.md lists
-the others. A server on this machine or in a private network needs --private.`
-
 func (a *app) toolNewCommand() *cobra.Command {
 	lang, from := "", ""
 	var only []string
 	private := false
 	cmd := &cobra.Command{
-		Use:     "new [NAME]",
-		Short:   "write the folder of a new tool",
-		Long:    toolNewHelp,
-		Example: "  starling-host tool new weather --lang go\n  starling-host tool new shop --from openapi.yaml --only books",
+		Use:   "new [NAME]",
+		Short: "write the folder of a new tool",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, line := range listLanguages() {
@@ -198,19 +183,11 @@ func writeFolder(dir string, files map[string][]byte) error {
 	return nil
 }
 
-const toolBuildHelp = `Build a tool, and write the module that the host runs to one file: of a folder in any
-language, of a file with its sidecar, of a component. The file has everything that the tool
-needs, so it can be uploaded to "serve" and given to others. No tool runs.
-
-If a compiler is missing, the error names it, and the command that installs it.`
-
 func (a *app) toolBuildCommand() *cobra.Command {
 	out := ""
 	cmd := &cobra.Command{
-		Use:     "build TOOL",
-		Short:   "build a tool, and write its module to one file",
-		Long:    toolBuildHelp,
-		Example: "  starling-host tool build gojq.wasm -o packed.wasm",
+		Use:   "build TOOL",
+		Short: "build a tool, and write its module to one file",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.toolBuild(cmd.Context(), args[0], out)
 		},

@@ -12,35 +12,6 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-const pushHelp = `Store a tool in an OCI registry, so that others run it by its name.
-
-NAME is oci://REGISTRY/NAME:TAG, or oci-layout:FOLDER:TAG for a folder in the OCI
-layout. The artefact is the module that the host runs: with its sidecar as a section,
-and a component as the core module that its parts are joined to. It has one layer of
-the type application/wasm, as other hosts and wkg expect. Annotations have the
-description, the tools, the hosts that they request and the limits that they want.
-The same module always gets the same digest.
-
-The credentials are those of docker: ~/.docker/config.json, or the folder of
-DOCKER_CONFIG, with its helpers. Registries on this machine are reached without TLS,
-others only with --plain-http.
-
-Standard output has the name with its digest, which is also pinned in starling.lock.`
-
-const pullHelp = `Fetch a tool into the cache, so that it runs without a network.
-
-NAME is oci://REGISTRY/NAME:TAG, oci-layout:FOLDER:TAG or https://HOST/FILE.wasm. The
-tag is pinned to its digest in starling.lock in this folder. Commands that run a tool
-by this name then use that digest, whatever happens to the tag. If the tag has another
-digest now, pull refuses it; --update pins the new one.
-
-Standard output has the name with its digest. With FILE the module is also written to
-that file, and its signature to FILE.sig.`
-
-const listHelp = `List the tools of a repository, oci://REGISTRY/NAME, or of a folder,
-oci-layout:FOLDER: each tag with its digest, size and description. Without NAME, list
-the tools in the cache of this user.`
-
 // registryFlags adds the flags of the commands that use registries.
 func (a *app) registryFlags(cmd *cobra.Command, f *artifact.Finder) {
 	cmd.Flags().BoolVar(&f.PlainHTTP, "plain-http", false, "reach the registry without TLS")
@@ -83,10 +54,8 @@ func (a *app) printShared(doc sharedDocument, what string) error {
 func (a *app) pushCommand() *cobra.Command {
 	var f artifact.Finder
 	cmd := &cobra.Command{
-		Use:     "push TOOL NAME",
-		Short:   "store a tool in a registry",
-		Long:    pushHelp,
-		Example: "  starling-host tool push dice.wasm oci://registry.example.com/tools/dice:1.0\n  starling-host tool push dice.wasm oci-layout:shared:dice-1.0",
+		Use:   "push TOOL NAME",
+		Short: "store a tool in a registry",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			source, doc, err := a.examine(cmd.Context(), args[0], f)
 			if err != nil {
@@ -111,10 +80,8 @@ func (a *app) pullCommand() *cobra.Command {
 	var f artifact.Finder
 	var update bool
 	cmd := &cobra.Command{
-		Use:     "pull NAME [FILE]",
-		Short:   "fetch a tool into the cache, and pin its digest",
-		Long:    pullHelp,
-		Example: "  starling-host tool pull oci://registry.example.com/tools/dice:1.0",
+		Use:   "pull NAME [FILE]",
+		Short: "fetch a tool into the cache, and pin its digest",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := f.Pull(cmd.Context(), args[0], update)
 			if err != nil {
@@ -145,10 +112,8 @@ func (a *app) pullCommand() *cobra.Command {
 func (a *app) listCommand() *cobra.Command {
 	var f artifact.Finder
 	cmd := &cobra.Command{
-		Use:     "list [NAME]",
-		Short:   "list the tools of a repository or of the cache",
-		Long:    listHelp,
-		Example: "  starling-host tool list",
+		Use:   "list [NAME]",
+		Short: "list the tools of a repository or of the cache",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all, more, err := f.List(cmd.Context(), append(args, "")[0])
 			if err != nil {

@@ -16,42 +16,12 @@ import (
 	"github.com/starling-host/starling/internal/terminal"
 )
 
-const signHelp = `Sign a tool: state with your key that the module is the tool of this name.
-
-KEYFILE is a key of "starling-host seal keygen", the same kind that seals databases.
-The signature is a signed note (spec/seal.md, section 10) over the name and the digest
-of the module that the host runs, with its sidecar. What is not a tool is refused
-unsigned. For a file or folder it is written
-beside it, to NAME.wasm.sig. For a tool in a registry it is stored there, as a referrer
-of its manifest. A second key adds its signature.
-
-The name is that of the repository, or of the file. With --name a file is signed under
-another name, whose last word must be that of the file.`
-
-const verifyToolHelp = `Check who signed a tool. Nothing runs and nothing is recorded.
-
---key accepts signatures of that public key for any name. --trust takes a file that
-says which keys may sign which names (spec/trust.schema.json):
-
-  tools:
-  - names: [registry.example.com/tools/*, dice]
-    keys: [acme.example.com/tools+8f4e5a21+Aa...]
-    cosign: [acme.pub]
-  digests: []
-
-The same file makes "run", "mcp" and "agent run" refuse other tools (--trust), and an
-agent or a host (trust: FILE in agent.yaml and host.yaml). With cosign: a tool in a
-registry may also have a signature by cosign with a key of ECDSA P-256. Signatures of
-cosign without a key need the network and are not checked.`
-
 func (a *app) signCommand() *cobra.Command {
 	var f artifact.Finder
 	var key, name string
 	cmd := &cobra.Command{
-		Use:     "sign TOOL",
-		Short:   "sign a tool in a file or in a registry",
-		Long:    signHelp,
-		Example: "  starling-host tool sign dice.wasm --key seal.key\n  starling-host tool sign oci://registry.example.com/tools/dice:1.0 --key seal.key",
+		Use:   "sign TOOL",
+		Short: "sign a tool in a file or in a registry",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if key == "" {
 				return usagef("make one with: starling-host seal keygen seal.key --name example.com/tools", "sign: --key FILE is missing")
@@ -129,10 +99,8 @@ func (a *app) verifyToolCommand() *cobra.Command {
 	var trust string
 	var keys []string
 	cmd := &cobra.Command{
-		Use:     "verify TOOL",
-		Short:   "check who signed a tool",
-		Long:    verifyToolHelp,
-		Example: "  starling-host tool verify dice.wasm --key seal.vkey",
+		Use:   "verify TOOL",
+		Short: "check who signed a tool",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (trust == "") == (len(keys) == 0) {
 				return usagef("starling-host tool verify --help", "verify: give --key VKEY or --trust FILE")

@@ -16,24 +16,6 @@ import (
 	"github.com/starling-host/starling/internal/terminal"
 )
 
-const toolTestHelp = `Run the cases of a tool: the files cases/NAME.txtar beside it, or those that are named.
-
-A case has an input, the recorded answers of the world, and the expected output or error
-(docs/write-a-tool.md). The tool runs in the sandbox with these answers, so a case needs no
-network and gives the same result every time. A case fails if the output or the error
-differs, if the tool asks for something that the case does not answer, if it no longer
-makes a recorded request, or if it uses more or less fuel than the case allows.
-
---record makes real calls instead, and writes their effects, outcome and fuel into the
-cases. A new case needs only its input. Hosts must be allowed, as for "run", and tools
-that the tool calls are those of --with.
-
---from makes cases of the recorded calls of the tool: of the RUNs that are named after it,
-or of all in the database. Requests have the placeholders of secrets, as in the log. Look
-at inputs and responses before you share a case.
-
-The exit code is 0 if all cases pass, and 1 if one fails.`
-
 type toolTestFlags struct {
 	callFlags
 	tool   string // as the user names it
@@ -48,11 +30,7 @@ func (a *app) toolTestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test TOOL [CASE...]",
 		Short: "run the cases of a tool",
-		Long:  toolTestHelp,
-		Example: `  starling-host tool test weather
-  starling-host tool test weather hello --record
-  starling-host run weather '{"name":"Ada"}' && starling-host tool test weather --from starling.db @last`,
-		Args: cobra.MinimumNArgs(1),
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.record && f.from != "" {
 				return usagef("", "test: --record and --from exclude each other")

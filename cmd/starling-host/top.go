@@ -19,20 +19,10 @@ import (
 	"github.com/starling-host/starling/serve/queue"
 )
 
-const topHelp = `Watch the hosts of a database at work: the hosts, the runs in the queue with what they
-call, the load of each tenant, and what failed in the last ten minutes. It reads the
-database, so it shows all hosts that share it, and works beside them.
-
-On a terminal it refreshes every two seconds; q ends it. Otherwise it prints once.
-FUEL is what the calls of a run used that have ended. To read what tenants' runs call,
-pass the master key (--key-file).`
-
 func (a *app) topCommand() *cobra.Command {
 	cmd := readCommand(&cobra.Command{
-		Use:     "top [DB]",
-		Short:   "watch the hosts of a database at work",
-		Long:    topHelp,
-		Example: "  starling-host top starling.db\n  starling-host top postgres://db.example/starling --key-file host.key",
+		Use:   "top [DB]",
+		Short: "watch the hosts of a database at work",
 	}, func(ctx context.Context, log database, args []string) error { return a.top(ctx, log, args[0]) })
 	a.outputFlag(cmd)
 	return cmd

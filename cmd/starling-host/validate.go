@@ -13,35 +13,10 @@ import (
 	"github.com/starling-host/starling/internal/terminal"
 )
 
-const validateHelp = `Check one run, or every run, without executing anything: the hash chain, the
-Merkle root, the invariants of a log, and that the modules of the run are in the
-database with the digests that it recorded.
-
-A single argument is DB, unless it is @last.
-
-A run without a terminal event is open: it is in progress, or its process died. The
-output marks it, and this is not an error.
-
-Encrypted runs are marked. Without the master key the check covers the chain, the root
-over the stored bytes, and the order of the events. With it (--key-file) the run is
-also decrypted and checked, with its modules.
-
-A run recorded by a newer version of this program, with unknown events, is listed but
-not checked. The exit code is then 4.
-
-Every run with events is checked, whichever program wrote them. The database keeps the
-hash of the last event of each run separately. A run without that hash is listed;
-"migrate" adds it.`
-
-const validateExample = `  starling-host validate starling.db
-  starling-host validate @last`
-
 func (a *app) validateCommand() *cobra.Command {
 	cmd := readCommand(&cobra.Command{
-		Use:     "validate [DB] [RUN]",
-		Short:   "check the hash chain, Merkle root and invariants",
-		Long:    validateHelp,
-		Example: validateExample,
+		Use:   "validate [DB] [RUN]",
+		Short: "check the hash chain, Merkle root and invariants",
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] != starling.LastRun && !onServer(args[0]) && isNew(args[0]) && !isNew(defaultDatabase) {
 				return usagef("a run of "+defaultDatabase+" is checked with: "+display.Command("starling-host validate", defaultDatabase, args[0]), "%s: no such database", args[0])

@@ -19,30 +19,6 @@ import (
 	"github.com/starling-host/starling/internal/keyfile"
 )
 
-const verifyHelp = `Check what was sealed. FILE is a database, a bundle, a proof or a file of
-receipts, starling.db by default.
-
-For a database, every run is compared with the newest checkpoint, and all checkpoints
-with one another. A missing run must have been removed by prune or erase. --checkpoint
-requires a checkpoint that you kept or received to be part of the same history: this
-detects a database that was reset to an older copy.
-
-For a bundle or its page, the bytes, runs, modules, proofs and the signature are
-checked. Then every run is executed again, and every event compared. This needs no
-network and no database.
-
-For receipts, as receipt prints them, the statements, signatures and proofs are checked.
-
-For a proof, as prove prints it, the event, the run and the signature are checked.
-
-Without --key or --policy no signature is accepted. The command then reports the other
-checks, and that nothing vouches for the signer.`
-
-const verifyExample = `  starling-host verify
-  starling-host verify starling.db --checkpoint kept.note
-  starling-host verify dice.starling --key seal.vkey
-  starling-host verify dice.starling -o json`
-
 type verifyFlags struct {
 	trust       trustFlags
 	checkpoints []string
@@ -54,10 +30,8 @@ type verifyFlags struct {
 func (a *app) verifyCommand() *cobra.Command {
 	var f verifyFlags
 	cmd := &cobra.Command{
-		Use:     "verify [FILE]",
-		Short:   "check a sealed database, a bundle, a proof or receipts",
-		Long:    verifyHelp,
-		Example: verifyExample,
+		Use:   "verify [FILE]",
+		Short: "check a sealed database, a bundle, a proof or receipts",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			where := defaultDatabase
 			if len(args) > 0 {

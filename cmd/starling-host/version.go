@@ -14,9 +14,8 @@ import (
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "version",
-		Short:   "print the version and the formats",
-		Example: "  starling-host version",
+		Use:   "version",
+		Short: "print the version and the formats",
 		RunE: func(*cobra.Command, []string) error {
 			a.printVersion()
 			return nil
