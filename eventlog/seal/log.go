@@ -3,6 +3,7 @@ package seal
 import (
 	"context"
 	"crypto/ed25519"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -34,66 +35,18 @@ var Tables = eventlog.TableSet{
 	Retention: map[string]string{"run_log": "SELECT", "run_leaf": "SELECT", "run_removal": "SELECT, INSERT"},
 }
 
-const createTables = `CREATE TABLE run_log (
-	one    INTEGER PRIMARY KEY CHECK (one = 1),
-	origin TEXT    NOT NULL
-);
-CREATE TABLE run_leaf (
-	leaf          INTEGER PRIMARY KEY,
-	run_id        TEXT    COLLATE BINARY NOT NULL UNIQUE,
-	events        INTEGER NOT NULL,
-	merkle_root   BLOB    NOT NULL,
-	terminal_hash BLOB    NOT NULL
-);
-CREATE TABLE run_removal (
-	run_id        TEXT    COLLATE BINARY PRIMARY KEY NOT NULL,
-	removed       INTEGER NOT NULL,
-	removed_by    TEXT    NOT NULL,
-	why           TEXT    NOT NULL,
-	leaf          INTEGER UNIQUE
-);
-CREATE TABLE run_leaf_hash (
-	place INTEGER PRIMARY KEY,
-	hash  BLOB    NOT NULL
-);
-CREATE TABLE run_checkpoint (
-	leaves INTEGER PRIMARY KEY,
-	signed BLOB    NOT NULL,
-	made   INTEGER NOT NULL
-)`
-
-// createRemovals is for the databases of earlier commits, whose first step had no such table.
-const createRemovals = `CREATE TABLE IF NOT EXISTS run_removal (
-	run_id        TEXT    COLLATE BINARY PRIMARY KEY NOT NULL,
-	removed       INTEGER NOT NULL,
-	removed_by    TEXT    NOT NULL,
-	why           TEXT    NOT NULL,
-	leaf          INTEGER UNIQUE
-)`
-
-// allowReturns lets a run have a leaf and a removal each time it is sealed and removed.
-const allowReturns = `CREATE TABLE run_leaf_again (
-	leaf          INTEGER PRIMARY KEY,
-	run_id        TEXT    COLLATE BINARY NOT NULL,
-	events        INTEGER NOT NULL,
-	merkle_root   BLOB    NOT NULL,
-	terminal_hash BLOB    NOT NULL
-);
-INSERT INTO run_leaf_again SELECT leaf, run_id, events, merkle_root, terminal_hash FROM run_leaf;
-DROP TABLE run_leaf;
-ALTER TABLE run_leaf_again RENAME TO run_leaf;
-CREATE INDEX run_leaf_by_run ON run_leaf (run_id);
-CREATE TABLE run_removal_again (
-	run_id        TEXT    COLLATE BINARY NOT NULL,
-	removed       INTEGER NOT NULL,
-	removed_by    TEXT    NOT NULL,
-	why           TEXT    NOT NULL,
-	leaf          INTEGER UNIQUE,
-	PRIMARY KEY (run_id, removed)
-);
-INSERT INTO run_removal_again SELECT run_id, removed, removed_by, why, leaf FROM run_removal;
-DROP TABLE run_removal;
-ALTER TABLE run_removal_again RENAME TO run_removal`
+var (
+	//go:embed schema/create.sql
+	createTables string
+	// createRemovals is for the databases of earlier commits, whose first step had no such table.
+	//
+	//go:embed schema/removals.sql
+	createRemovals string
+	// allowReturns lets a run have a leaf and a removal each time it is sealed and removed.
+	//
+	//go:embed schema/returns.sql
+	allowReturns string
+)
 
 // ErrNoLog: the database has never been sealed.
 var ErrNoLog = errors.New("seal: the database has never been sealed")

@@ -2,6 +2,7 @@ package pglog
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -36,63 +37,11 @@ const (
 // any (last_seq is 0). Every append changes the row of its run: its lock and its columns
 // last_seq and epoch decide between two writers. fillfactor leaves room for these changes
 // on the same page, which no index then has to know of.
-const (
-	eventsTable = `CREATE TABLE eventlog_events (
-	run_id    TEXT COLLATE "C" NOT NULL,
-	seq       BIGINT NOT NULL,
-	prev_hash BYTEA,
-	ts        BIGINT NOT NULL,
-	kind      SMALLINT NOT NULL,
-	payload   BYTEA NOT NULL,
-	PRIMARY KEY (run_id, seq)
-) WITH (toast_tuple_target = 8160);
-ALTER TABLE eventlog_events ALTER COLUMN payload SET STORAGE EXTERNAL;
-`
-	migrationsTable = `CREATE TABLE eventlog_schema_migrations (
-	version    BIGINT PRIMARY KEY,
-	applied_at BIGINT NOT NULL
-);
-INSERT INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0);
-`
-	ownTables = `CREATE TABLE run (
-	run_id        TEXT COLLATE "C" PRIMARY KEY,
-	epoch         BIGINT NOT NULL,
-	started       BIGINT NOT NULL,
-	last_seq      BIGINT NOT NULL,
-	head          BYTEA NOT NULL,
-	terminal      SMALLINT NOT NULL,
-	turns         BIGINT NOT NULL,
-	tools         BIGINT NOT NULL,
-	input_tokens  BIGINT NOT NULL,
-	output_tokens BIGINT NOT NULL,
-	cost_usd      DOUBLE PRECISION NOT NULL,
-	duration_ms   BIGINT NOT NULL
-) WITH (fillfactor = 70);
-CREATE INDEX run_by_start ON run (started, run_id);
-CREATE INDEX run_by_namespace ON run (split_part(run_id, '/', 1), started, run_id);
-CREATE TABLE commit_mark (
-	slot TEXT COLLATE "C" PRIMARY KEY,
-	mark BIGINT NOT NULL,
-	at   BIGINT NOT NULL
-);
-CREATE TABLE module (
-	digest BYTEA PRIMARY KEY,
-	size   BIGINT NOT NULL,
-	wasm   BYTEA NOT NULL
-);
-ALTER TABLE module ALTER COLUMN wasm SET STORAGE EXTERNAL;
-CREATE TABLE module_use (
-	digest  BYTEA NOT NULL REFERENCES module,
-	used_by TEXT COLLATE "C" NOT NULL,
-	PRIMARY KEY (digest, used_by)
-);
-CREATE INDEX module_use_by_user ON module_use (used_by);
-CREATE TABLE table_set (
-	name  TEXT COLLATE "C" PRIMARY KEY,
-	steps BIGINT NOT NULL
-);
-INSERT INTO table_set (name, steps) VALUES ('eventlog', 1);
-`
+var (
+	//go:embed schema/runtime.sql
+	runtimeTables string
+	//go:embed schema/own.sql
+	ownTables string
 )
 
 // quote makes a text an SQL name or string.
@@ -199,7 +148,7 @@ func migrate(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) e
 	if err != nil {
 		return err
 	}
-	create := eventsTable + migrationsTable + ownTables
+	create := runtimeTables + ownTables
 	report.Steps = []string{"create the tables"}
 	if seed {
 		create = ownTables

@@ -2,6 +2,7 @@ package sqlitelog
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,94 +25,30 @@ const (
 	seedLayout = 0
 )
 
-// The tables. Tables named eventlog_ are the Starling runtime's, so that its
-// tools open our files; pos is ours, and makes the file grow at one end however
-// many runs are written at once. All columns of an event are fields of its
-// envelope, which is rebuilt from them and hashed.
-//
-// run holds each run's entry in a listing, and the head that the last event is
-// checked against. It is written in the transaction that writes the events.
-const (
-	eventsTable = `CREATE TABLE eventlog_events (
-	pos       INTEGER PRIMARY KEY,
-	run_id    TEXT    NOT NULL,
-	seq       INTEGER NOT NULL,
-	prev_hash BLOB,
-	ts        INTEGER NOT NULL,
-	kind      INTEGER NOT NULL,
-	payload   BLOB    NOT NULL,
-	UNIQUE (run_id, seq)
-)`
-	migrationsTable = `CREATE TABLE eventlog_schema_migrations (
-	version    INTEGER PRIMARY KEY,
-	applied_at INTEGER NOT NULL
-)`
-	runTable = `CREATE TABLE run (
-	run_no        INTEGER PRIMARY KEY,
-	run_id        TEXT    NOT NULL UNIQUE,
-	started       INTEGER NOT NULL,
-	last_seq      INTEGER NOT NULL,
-	head          BLOB    NOT NULL,
-	terminal      INTEGER NOT NULL,
-	turns         INTEGER NOT NULL,
-	tools         INTEGER NOT NULL,
-	input_tokens  INTEGER NOT NULL,
-	output_tokens INTEGER NOT NULL,
-	cost_usd      REAL    NOT NULL,
-	duration_ms   INTEGER NOT NULL
-)`
-	runIndex = `CREATE INDEX run_by_start ON run (started)`
-	// namespaceIndex has the order of a tenant's listing. A query must contain
-	// its expression literally.
-	namespaceIndex = `CREATE INDEX run_by_namespace ON run (` + firstSegment + `, started)`
-	firstSegment   = "substr(run_id, 1, instr(run_id, '/'))"
-	moduleTable    = `CREATE TABLE module (
-	digest BLOB    PRIMARY KEY NOT NULL,
-	size   INTEGER NOT NULL,
-	wasm   BLOB    NOT NULL
-)`
-	// unsizedModuleTable is that of earlier commits. Their files can be read.
-	unsizedModuleTable = `CREATE TABLE module (digest BLOB PRIMARY KEY NOT NULL, wasm BLOB NOT NULL)`
-	// useTable has the users of each module, see eventlog.UseModules.
-	useTable = `CREATE TABLE module_use (
-	digest  BLOB NOT NULL,
-	used_by TEXT NOT NULL,
-	PRIMARY KEY (digest, used_by)
-) WITHOUT ROWID`
-	useIndex = `CREATE INDEX module_use_by_user ON module_use (used_by)`
-	// pieceTable has the modules that are too large for one transaction (pieceBytes);
-	// their rows in module are empty.
-	pieceTable = `CREATE TABLE module_piece (
-	digest BLOB    NOT NULL,
-	n      INTEGER NOT NULL,
-	bytes  BLOB    NOT NULL,
-	PRIMARY KEY (digest, n)
-)`
-	// fenceTable has the last epoch of each run that was fenced; see fence.go.
-	fenceTable = `CREATE TABLE run_fence (
-	run_id TEXT    PRIMARY KEY NOT NULL,
-	epoch  INTEGER NOT NULL
-) WITHOUT ROWID`
-	// setTable has, for each set of tables of the host, how many of its steps
-	// were applied.
-	setTable = `CREATE TABLE table_set (
-	name  TEXT    PRIMARY KEY NOT NULL,
-	steps INTEGER NOT NULL
-) WITHOUT ROWID`
-	// seedEventsTable is the Starling runtime's own.
-	seedEventsTable = `CREATE TABLE eventlog_events (
-	run_id    TEXT    NOT NULL,
-	seq       INTEGER NOT NULL,
-	prev_hash BLOB,
-	ts        INTEGER NOT NULL,
-	kind      INTEGER NOT NULL,
-	payload   BLOB    NOT NULL,
-	PRIMARY KEY (run_id, seq)
-)`
+var (
+	//go:embed schema.sql
+	schemaSQL string
+	//go:embed earlier.sql
+	earlierSQL string
+
+	current, earlier                    = statementsOf(schemaSQL), statementsOf(earlierSQL)
+	eventsTable, migrationsTable        = current[0], current[1] // of the Starling runtime
+	ownTables                           = current[2:]
+	seedEventsTable, unsizedModuleTable = earlier[0], earlier[1]
 )
 
-// ownTables are the tables of our layout beside the Starling runtime's.
-var ownTables = []string{runTable, runIndex, namespaceIndex, moduleTable, useTable, useIndex, pieceTable, fenceTable, setTable}
+// firstSegment is the expression of the index run_by_namespace.
+const firstSegment = "substr(run_id, 1, instr(run_id, '/'))"
+
+// statementsOf returns the statements of a file, which create one object each.
+func statementsOf(file string) (all []string) {
+	for text := range strings.SplitSeq(file, ";\n") {
+		if _, rest, found := strings.Cut(text, "CREATE "); found { // after the comments
+			all = append(all, "CREATE "+rest)
+		}
+	}
+	return all
+}
 
 // requireUses refuses to write a file of an earlier commit: what uses its modules is not known.
 func requireUses(ctx context.Context, c *conn) error {
@@ -171,9 +108,7 @@ var reading = []string{"PRAGMA query_only=ON"}
 
 // schema creates our layout in an empty file, as one transaction.
 func schema() []string {
-	s := []string{"BEGIN IMMEDIATE", eventsTable, migrationsTable}
-	s = append(s, ownTables...)
-	return append(s,
+	return append(append([]string{"BEGIN IMMEDIATE"}, current...),
 		"INSERT INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0)",
 		fmt.Sprintf("PRAGMA application_id=%d", applicationID),
 		fmt.Sprintf("PRAGMA user_version=%d", layoutVersion),
@@ -184,19 +119,14 @@ func schema() []string {
 type object struct{ kind, name, table, sql string }
 
 // schemaTexts are the SQL texts that each of our tables and indexes may have.
-var schemaTexts = map[string][]string{
-	"eventlog_events":            {plain(eventsTable), plain(seedEventsTable)},
-	"eventlog_schema_migrations": {plain(migrationsTable)},
-	"run":                        {plain(runTable)},
-	"run_by_start":               {plain(runIndex)},
-	"run_by_namespace":           {plain(namespaceIndex)},
-	"module":                     {plain(moduleTable), plain(unsizedModuleTable)},
-	"module_use":                 {plain(useTable)},
-	"module_use_by_user":         {plain(useIndex)},
-	"module_piece":               {plain(pieceTable)},
-	"run_fence":                  {plain(fenceTable)},
-	"table_set":                  {plain(setTable)},
-}
+var schemaTexts = func() map[string][]string {
+	texts := map[string][]string{}
+	for _, sql := range slices.Concat(current, earlier) {
+		name := strings.Fields(sql)[2]
+		texts[name] = append(texts[name], plain(sql))
+	}
+	return texts
+}()
 
 // plain normalises SQL: no spaces, no quotes around names, no case.
 func plain(sql string) string {
