@@ -84,7 +84,7 @@ const maxMissed = 1024
 // The prices of the process, which begin with [Builtin], and the models that Missing has reported.
 var (
 	mu     sync.Mutex // guards what follows
-	prices = Builtin()
+	prices = sync.OnceValue(Builtin)
 	missed = map[string]bool{}
 )
 
@@ -98,7 +98,7 @@ func RegisterPricing(model string, inPerMtok, outPerMtok float64) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	prices[model] = cached(inPerMtok, outPerMtok, inPerMtok)
+	prices()[model] = Price{Rates: Rates{inPerMtok, outPerMtok, inPerMtok, inPerMtok}}
 	clear(missed)
 }
 
@@ -106,7 +106,7 @@ func RegisterPricing(model string, inPerMtok, outPerMtok float64) {
 func Cost(model string, usage provider.Usage) (usd float64, known bool) {
 	mu.Lock()
 	defer mu.Unlock()
-	return prices.Cost(model, usage)
+	return prices().Cost(model, usage)
 }
 
 // Missing reports whether a warning is due that the model has no price: the
@@ -116,7 +116,7 @@ func Cost(model string, usage provider.Usage) (usd float64, known bool) {
 func Missing(model string) bool {
 	mu.Lock()
 	defer mu.Unlock()
-	if _, known := prices.Lookup(model); known || missed[model] || len(missed) >= maxMissed {
+	if _, known := prices().Lookup(model); known || missed[model] || len(missed) >= maxMissed {
 		return false
 	}
 	missed[model] = true

@@ -20,6 +20,18 @@ func TestPricesAreDated(t *testing.T) {
 	}
 }
 
+// TestBuiltinIsWhole looks for a number that a line of the table lacks.
+func TestBuiltinIsWhole(t *testing.T) {
+	for model, p := range budget.Builtin() {
+		if r := p.Rates; r.Input <= 0 || r.Output < r.Input || r.CacheRead <= 0 || r.CacheWrite < r.CacheRead {
+			t.Errorf("%s costs %v", model, r)
+		}
+		if r := p.Long; (p.LongPrompt > 0 || r != budget.Rates{}) && (p.LongPrompt < 1000 || r.Input <= 0 || r.Output < r.Input || r.CacheRead <= 0 || r.CacheWrite < r.CacheRead) {
+			t.Errorf("%s costs %v above %d tokens", model, r, p.LongPrompt)
+		}
+	}
+}
+
 func TestCost(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
