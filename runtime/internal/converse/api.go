@@ -104,27 +104,6 @@ func (f *Fault) Error() string {
 // maxFault bounds the part read of an error response.
 const maxFault = 64 << 10
 
-// Ask sends a request, whose body is an object of JSON, and returns its response.
-func (a *API) Ask(ctx context.Context, url string, header http.Header, body []byte, r Reader) (provider.EventStream, error) {
-	s := &source{reader: r}
-	stream, err := Begin(ctx, func(ctx context.Context) (Source, error) {
-		resp, err := a.post(ctx, url, header, body)
-		if err != nil {
-			return nil, err
-		}
-		s.body, s.events, s.requestID = resp.Body, NewEventReader(resp.Body), a.RequestID(resp.Header)
-		if a.Events != nil {
-			s.events = a.Events(resp.Body)
-		}
-		return s, nil
-	}, a.explain)
-	if err != nil {
-		return nil, err
-	}
-	stream.message.RequestID = s.requestID
-	return stream, nil
-}
-
 // post returns a response that has events.
 func (a *API) post(ctx context.Context, url string, header http.Header, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
@@ -168,39 +147,6 @@ func (a *API) explain(err error) error {
 		text = strings.ReplaceAll(text, a.Key, "[key]")
 	}
 	return provider.WrapHTTPStatus(&Error{Text: text, Err: fault}, fault.Status)
-}
-
-// source is the Source of a body of events.
-type source struct {
-	body      io.ReadCloser
-	events    Events
-	reader    Reader
-	requestID string
-}
-
-// Close implements [Source].
-func (s *source) Close() error { return s.body.Close() }
-
-var errCut = fmt.Errorf("the response ended before it was complete: %w", io.ErrUnexpectedEOF)
-
-// Read implements [Source].
-func (s *source) Read(m *Message) error {
-	ev, err := s.events.Next()
-	switch {
-	case err == nil:
-		err = s.reader.Event(m, ev)
-		if fault, ok := errors.AsType[*Fault](err); ok {
-			fault.RequestID = cmp.Or(fault.RequestID, s.requestID)
-		}
-		return err
-	case errors.Is(err, ErrEventTooLong):
-		return Malformed("%w", err)
-	case s.reader.Complete(err == io.EOF):
-		return io.EOF
-	case err == io.EOF:
-		return errCut
-	}
-	return err
 }
 
 // Decode reads an event, or a part of one, as JSON. Its errors describe the fault

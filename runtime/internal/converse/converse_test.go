@@ -3,7 +3,6 @@ package converse_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
@@ -58,12 +58,19 @@ func TestTurns(t *testing.T) {
 	asked := provider.Message{Role: provider.RoleAssistant, ToolUses: []provider.ToolUse{{CallID: "1"}, {CallID: "2"}}}
 	thought := provider.Message{Role: provider.RoleAssistant, Reasoning: []provider.Reasoning{{}}}
 	silent := provider.Message{Role: provider.RoleAssistant}
-	got, err := converse.Turns([]provider.Message{user("a"), user("b"), asked, result("1"), result("2"), user("c"), silent, user(""), user("d"), thought, asked})
-	want := []converse.Turn{
-		{Messages: []provider.Message{user("a"), user("b")}},
-		{Assistant: true, Messages: []provider.Message{asked}},
-		{Messages: []provider.Message{result("1"), result("2"), user("c"), user("d")}},
-		{Assistant: true, Messages: []provider.Message{thought, asked}},
+	type turn struct {
+		Role     string
+		Messages []provider.Message
+	}
+	var got []turn
+	err := converse.EachTurn([]provider.Message{user("a"), user("b"), asked, result("1"), result("2"), user("c"), silent, user(""), user("d"), thought, asked},
+		func(m provider.Message) ([]provider.Message, error) { return []provider.Message{m}, nil },
+		func(role string, messages []provider.Message) { got = append(got, turn{role, messages}) })
+	want := []turn{
+		{provider.RoleUser, []provider.Message{user("a"), user("b")}},
+		{provider.RoleAssistant, []provider.Message{asked}},
+		{provider.RoleUser, []provider.Message{result("1"), result("2"), user("c"), user("d")}},
+		{provider.RoleAssistant, []provider.Message{thought, asked}},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -87,54 +94,44 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-// script is a source of given steps. Each may add a chunk.
-type script struct {
-	steps  []func(m *converse.Message) error
-	closed chan struct{}
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// failing is a reader that adds a chunk and fails.
+type failing struct{ with error }
+
+func (f failing) Event(m *converse.Message, _ converse.ServerEvent) error {
+	m.Usage(provider.Usage{InputTokens: 1})
+	return f.with
 }
 
-func (s *script) Read(m *converse.Message) error {
-	if len(s.steps) == 0 {
-		<-s.closed
-		return errors.New("closed")
-	}
-	next := s.steps[0]
-	s.steps = s.steps[1:]
-	return next(m)
+func (failing) Complete(bool) bool { return false }
+
+// ask returns the response with a body, or the error of the request if there is none.
+func ask(ctx context.Context, body io.ReadCloser, r converse.Reader) (provider.EventStream, error) {
+	api := &converse.API{Name: "vendor", RequestID: func(http.Header) string { return "" }}
+	api.HTTP = &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+		if body == nil {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return &http.Response{StatusCode: http.StatusOK, Body: body}, nil
+	})}
+	return api.Ask(ctx, "http://provider.invalid", http.Header{}, nil, r)
 }
 
-func (s *script) Close() error {
-	select {
-	case <-s.closed:
-	default:
-		close(s.closed)
-	}
-	return errors.New("what a source says when it is closed does not matter")
-}
-
-func begin(t *testing.T, ctx context.Context, steps ...func(*converse.Message) error) *converse.Stream {
-	t.Helper()
-	stream, err := converse.Begin(ctx, func(context.Context) (converse.Source, error) {
-		return &script{steps, make(chan struct{})}, nil
-	}, func(err error) error { return fmt.Errorf("explained: %w", err) })
+// TestChunksComeBeforeTheError reads an event that is data and an error together.
+func TestChunksComeBeforeTheError(t *testing.T) {
+	broken := errors.New("broken")
+	stream, err := ask(t.Context(), io.NopCloser(strings.NewReader("data: 1\n\n")), failing{broken})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stream
-}
-
-// TestChunksComeBeforeTheError reads from a source that returns data and an error together.
-func TestChunksComeBeforeTheError(t *testing.T) {
-	broken := errors.New("broken")
-	stream := begin(t, t.Context(), func(m *converse.Message) error {
-		m.Usage(provider.Usage{InputTokens: 1})
-		return broken
-	})
 	if c, err := stream.Next(t.Context()); err != nil || c.Kind != provider.ChunkUsage {
 		t.Errorf("got %v, %v, want the usage", c, err)
 	}
 	for range 2 {
-		if _, err := stream.Next(t.Context()); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "explained: ") {
+		if _, err := stream.Next(t.Context()); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "vendor: ") {
 			t.Errorf("got %v, want the explained error each time", err)
 		}
 	}
@@ -143,30 +140,32 @@ func TestChunksComeBeforeTheError(t *testing.T) {
 	}
 }
 
-// TestContexts has a source that ignores contexts, and ends when it is closed.
+// TestContexts has a body that ignores contexts, and ends when it is closed.
 func TestContexts(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	stream := begin(t, t.Context())
-	if _, err := stream.Next(over); !errors.Is(err, context.Canceled) {
+	silent := func() provider.EventStream {
+		body, _ := io.Pipe()
+		stream, err := ask(t.Context(), body, failing{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	if _, err := silent().Next(over); !errors.Is(err, context.Canceled) {
 		t.Errorf("the context of Next: got %v", err)
 	}
-	stream = begin(t, t.Context())
+	stream := silent()
 	if err := stream.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := stream.Next(t.Context()); !errors.Is(err, context.Canceled) {
 		t.Errorf("after Close: got %v", err)
 	}
-	_, err := converse.Begin(over, func(ctx context.Context) (converse.Source, error) { return nil, io.ErrUnexpectedEOF }, provider.ClassifyTransport)
-	if !errors.Is(err, context.Canceled) || provider.Transient(err) {
+	if _, err := ask(over, nil, nil); !errors.Is(err, context.Canceled) || provider.Transient(err) {
 		t.Errorf("the context of the request: got %v", err)
 	}
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // TestClient has an error of HTTP/2, whose type does not mark it as a network error.
 func TestClient(t *testing.T) {

@@ -3,11 +3,11 @@
 // Vendors take a request as JSON and answer with events: server-sent ones, except for
 // Amazon Bedrock, which has its own framing. [API] sends the request, refuses invalid
 // responses, and gives errors their class and text; an adapter's [Reader] makes chunks
-// of its vendor's events. [Stream] handles the life of every response: it ends with its
-// contexts, it tells a complete response from a truncated one, and it hashes the body.
+// of its vendor's events. Every response ends with its contexts, is told from a truncated
+// one, and has its body hashed.
 //
 // Anthropic, Gemini and Bedrock take a conversation of two sides that speak in turns, so
-// [Turns] merges successive messages of one side. They answer with numbered blocks: a
+// [EachTurn] merges successive messages of one side. They answer with numbered blocks: a
 // block is opened, gets deltas and is closed, and a [Message] makes chunks of that.
 //
 // The adapters contain the differences, and the vendors' names for things.

@@ -86,55 +86,35 @@ func Declare(tools []provider.ToolDefinition, schemaKey string) ([]map[string]an
 	return all, nil
 }
 
-// Turn is the messages of one side before the other side speaks again.
-type Turn struct {
-	Assistant bool // else it is the user's, and that of the results of tools
-	Messages  []provider.Message
-}
-
-// Turns merges the messages of a side that follow each other: the results of
-// parallel tool uses have to come back together, and a question after them in the
-// same turn. Messages that say nothing are left out.
-func Turns(messages []provider.Message) ([]Turn, error) {
-	var turns []Turn
+// EachTurn calls add with the role and the content of each turn: the messages of one side before
+// the other side speaks again. The results of parallel tool uses have to come back together, and a
+// question after them in the same turn. Blocks makes the content of one message; messages that say
+// nothing are left out.
+func EachTurn[B any](messages []provider.Message, blocks func(provider.Message) ([]B, error), add func(role string, content []B)) error {
+	speaks, content := "", []B(nil)
 	for i, m := range messages {
 		if err := check(m); err != nil {
-			return nil, fmt.Errorf("message %d: %w", i+1, err)
+			return fmt.Errorf("message %d: %w", i+1, err)
 		}
 		if silent(m) {
 			continue
 		}
-		assistant := m.Role == provider.RoleAssistant
-		if n := len(turns); n == 0 || turns[n-1].Assistant != assistant {
-			turns = append(turns, Turn{Assistant: assistant})
-		}
-		last := &turns[len(turns)-1]
-		last.Messages = append(last.Messages, m)
-	}
-	return turns, nil
-}
-
-// EachTurn calls add with the role and the content of each turn. Blocks makes the content
-// from one message after the other.
-func EachTurn[B any](messages []provider.Message, blocks func(provider.Message) ([]B, error), add func(role string, content []B)) error {
-	turns, err := Turns(messages)
-	if err != nil {
-		return err
-	}
-	for _, turn := range turns {
-		var content []B
-		for _, m := range turn.Messages {
-			more, err := blocks(m)
-			if err != nil {
-				return err
-			}
-			content = append(content, more...)
-		}
-		role := provider.RoleUser
-		if turn.Assistant {
+		role := provider.RoleUser // and of the results of tools
+		if m.Role == provider.RoleAssistant {
 			role = provider.RoleAssistant
 		}
-		add(role, content)
+		if speaks != "" && speaks != role {
+			add(speaks, content)
+			content = nil
+		}
+		more, err := blocks(m)
+		if err != nil {
+			return err
+		}
+		speaks, content = role, append(content, more...)
+	}
+	if speaks != "" {
+		add(speaks, content)
 	}
 	return nil
 }

@@ -1,53 +1,52 @@
 package converse
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net/http"
 
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Source reads the events of one vendor's response.
-type Source interface {
-	// Read takes the next event into m. It returns io.EOF when the body has
-	// ended with all that a complete response has, io.ErrUnexpectedEOF when it
-	// has ended without.
-	Read(m *Message) error
-
-	// Close ends a Read that waits. It may be called at any time, and again.
-	Close() error
-}
-
-// Stream is a response in progress.
-type Stream struct {
-	message Message
-	source  Source
-	hash    *provider.BodyHash
-	explain func(error) error
+// stream is a response in progress.
+type stream struct {
+	api       *API
+	reader    Reader
+	body      io.ReadCloser
+	events    Events // of the body
+	requestID string // in the header
+	message   Message
+	hash      *provider.BodyHash
 
 	ctx    context.Context // of the request; ends with the response
 	cancel context.CancelFunc
 	err    error // how it ended
 }
 
-// Begin sends a request with open and returns its response. It passes errors of open and of the
-// source to explain, which adds a class and the name of the provider.
-func Begin(ctx context.Context, open func(context.Context) (Source, error), explain func(error) error) (*Stream, error) {
+// Ask sends a request, whose body is an object of JSON, and returns its response.
+func (a *API) Ask(ctx context.Context, url string, header http.Header, body []byte, r Reader) (provider.EventStream, error) {
 	inner, cancel := context.WithCancel(ctx)
 	inner, hash := provider.WithBodyHash(inner)
-	s := &Stream{hash: hash, explain: explain, ctx: inner, cancel: cancel}
-	source, err := open(inner)
+	s := &stream{api: a, reader: r, hash: hash, ctx: inner, cancel: cancel}
+	resp, err := a.post(inner, url, header, body)
 	if err != nil {
 		err = s.failure(ctx, err)
 		cancel()
 		return nil, err
 	}
-	s.source = source
+	s.body, s.events, s.requestID = resp.Body, NewEventReader(resp.Body), a.RequestID(resp.Header)
+	if a.Events != nil {
+		s.events = a.Events(resp.Body)
+	}
+	s.message.RequestID = s.requestID
 	return s, nil
 }
 
 // Next implements [provider.EventStream].
-func (s *Stream) Next(ctx context.Context) (provider.StreamChunk, error) {
+func (s *stream) Next(ctx context.Context) (provider.StreamChunk, error) {
 	defer context.AfterFunc(ctx, s.stop)()
 	for len(s.message.queue) == 0 {
 		if s.err != nil {
@@ -60,8 +59,8 @@ func (s *Stream) Next(ctx context.Context) (provider.StreamChunk, error) {
 	return next, nil
 }
 
-func (s *Stream) advance(ctx context.Context) error {
-	err := s.source.Read(&s.message)
+func (s *stream) advance(ctx context.Context) error {
+	err := s.read()
 	if err == nil {
 		return nil
 	}
@@ -73,25 +72,48 @@ func (s *Stream) advance(ctx context.Context) error {
 	return s.failure(ctx, err)
 }
 
+var errCut = fmt.Errorf("the response ended before it was complete: %w", io.ErrUnexpectedEOF)
+
+// read takes the next event into the message. It returns io.EOF when the body has ended with
+// all that a complete response has.
+func (s *stream) read() error {
+	ev, err := s.events.Next()
+	switch {
+	case err == nil:
+		err = s.reader.Event(&s.message, ev)
+		if fault, ok := errors.AsType[*Fault](err); ok {
+			fault.RequestID = cmp.Or(fault.RequestID, s.requestID)
+		}
+		return err
+	case errors.Is(err, ErrEventTooLong):
+		return Malformed("%w", err)
+	case s.reader.Complete(err == io.EOF):
+		return io.EOF
+	case err == io.EOF:
+		return errCut
+	}
+	return err
+}
+
 // failure prefers the end of a context, which caused the other failures, over those.
-func (s *Stream) failure(ctx context.Context, err error) error {
+func (s *stream) failure(ctx context.Context, err error) error {
 	for _, ctx := range []context.Context{ctx, s.ctx} {
 		if ended := ctx.Err(); ended != nil {
 			err = ended
 			break
 		}
 	}
-	return s.explain(err)
+	return s.api.explain(err)
 }
 
 // Close implements [provider.EventStream]. Next reports how the response
 // ended, so Close never fails.
-func (s *Stream) Close() error {
+func (s *stream) Close() error {
 	s.stop()
 	return nil
 }
 
-func (s *Stream) stop() {
+func (s *stream) stop() {
 	s.cancel()
-	s.source.Close()
+	s.body.Close()
 }
