@@ -152,16 +152,7 @@ func checkCaches() (findings []Finding) {
 			findings = append(findings, Finding{c.check, StateSlow, c.without + starling.PlainError(err), display.Command("chmod 700", c.dir), nil})
 			continue
 		}
-		var size int64
-		_ = filepath.WalkDir(c.dir, func(_ string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				if info, err := d.Info(); err == nil {
-					size += info.Size()
-				}
-			}
-			return nil
-		})
-		findings = append(findings, Finding{c.check, StateOK, display.Size(uint64(size)) + ", " + c.dir, "", nil})
+		findings = append(findings, Finding{c.check, StateOK, display.Size(uint64(sandbox.CacheBytes(c.dir))) + ", " + c.dir, "", nil})
 	}
 	return findings
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -69,11 +70,7 @@ func (s Statement) Sign(k *seal.Key) (*Receipt, error) {
 
 // marshal returns the one form of a statement.
 func (s Statement) marshal() ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(s)
-	return bytes.TrimSpace(b.Bytes()), err
+	return display.JSON(s, "")
 }
 
 // Attach adds the proof that the run is in a checkpoint, in both forms. Both are checked first. There

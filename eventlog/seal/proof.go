@@ -12,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/work"
-	"golang.org/x/mod/sumdb/tlog"
 )
 
 // Proof shows that a leaf is in the log of a checkpoint. Its text is a tlog-proof
@@ -131,12 +133,8 @@ func (s Statement) JSON() ([]byte, error) {
 		}
 		doc.Format, doc.Envelope, doc.RunID, doc.Path = eventProofFormat, hex.EncodeToString(envelope), "", &path
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	err := enc.Encode(doc)
-	return b.Bytes(), err
+	text, err := display.JSON(doc, "  ")
+	return append(text, '\n'), err
 }
 
 // MaxStatementBytes bounds the document of a [Statement].

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/step"
@@ -80,12 +80,9 @@ func response(r step.ToolResult) []byte {
 		}
 		document = map[string]any{"error": failure}
 	}
-	var body bytes.Buffer
-	encoder := json.NewEncoder(&body)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(document); err != nil {
+	body, err := display.JSON(document, "")
+	if err != nil {
 		panic(err) // the result is canonical JSON
 	}
-	body.Truncate(body.Len() - 1)
-	return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nContent-Type: application/json\r\n\r\n%s", body.Len(), body.Bytes())
+	return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nContent-Type: application/json\r\n\r\n%s", len(body), body)
 }

@@ -141,12 +141,6 @@ var errNoCode = errors.New("the compiler left no code")
 
 // hasFiles reports whether there is a file below dir.
 func hasFiles(dir string) bool {
-	found := false
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if found = err == nil && d.Type().IsRegular(); found {
-			return fs.SkipAll
-		}
-		return err
-	})
-	return found
+	found, _ := files(dir)
+	return len(found) > 0
 }

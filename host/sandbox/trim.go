@@ -107,7 +107,7 @@ func working(path string) bool {
 	return slices.ContainsFunc([]string{compiling, preparing, spoiled}, begins)
 }
 
-// CacheBytes returns the size of a folder of compiled code in bytes.
+// CacheBytes returns the size of the folder of a cache in bytes.
 func CacheBytes(dir string) int64 { return size(dir) }
 
 // size returns the bytes at a path and below it.

@@ -2,6 +2,7 @@ package display
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -71,6 +72,17 @@ func EscapeRunes(s string, plain func(rune) bool) string {
 		i += size
 	}
 	return b.String()
+}
+
+// JSON encodes a value as [json.MarshalIndent] does, except that <, > and & stand for themselves.
+// Without an indent it is on one line.
+func JSON(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // PrintableJSON returns a JSON document with the same value in which every

@@ -1,9 +1,10 @@
 package tool
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+
+	"github.com/starling-host/starling/internal/display"
 )
 
 // Format is the shape in which [Export] describes tools.
@@ -44,7 +45,7 @@ func Export(format Format, tools []Tool) (json.RawMessage, error) {
 	default:
 		return nil, fmt.Errorf("tool: export: unknown format %q", format)
 	}
-	return marshal(list)
+	return display.JSON(list, "")
 }
 
 func isObject(doc json.RawMessage) bool {
@@ -84,15 +85,4 @@ func (f Format) entry(t Tool) any {
 		e.MCP = schema
 	}
 	return e
-}
-
-// marshal is json.Marshal without escapes of <, > and &, which would confuse a model.
-func marshal(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("tool: export: %w", err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -76,7 +77,7 @@ func translate(req *provider.Request) (text []byte, betas []string, err error) {
 	if choice := choose(req.ToolChoice, p.SequentialUses); choice != nil {
 		body["tool_choice"] = choice
 	}
-	text, err = converse.Encode(body)
+	text, err = display.JSON(body, "")
 	return text, p.Betas, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
@@ -107,7 +108,7 @@ func translate(req *provider.Request) ([]byte, error) {
 	if in.ToolConfig, err = tools(req); err != nil {
 		return nil, err
 	}
-	return converse.Encode(in)
+	return display.JSON(in, "")
 }
 
 // params are the options of a request: fields of the body, and settings under

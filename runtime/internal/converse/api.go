@@ -168,18 +168,6 @@ func inWords(err error) error {
 	return fmt.Errorf("%s cannot be of the type %s", cmp.Or(wrong.Field, "it"), found)
 }
 
-// Encode returns the JSON of a request's body, with members of maps in the order
-// of their names.
-func Encode(body any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(body); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
 // IDs gives calls without an id one that is a function of the request, so that it
 // differs between turns: a later request has a longer history.
 type IDs struct {

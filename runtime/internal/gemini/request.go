@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -85,7 +86,7 @@ func translate(req *provider.Request) ([]byte, error) {
 			body["toolConfig"] = object{"functionCallingConfig": choice}
 		}
 	}
-	return converse.Encode(body)
+	return display.JSON(body, "")
 }
 
 // setOptions puts the options of a request into their places. Members of options that

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -67,7 +68,7 @@ func (c *client) encode(req *provider.Request) ([]byte, error) {
 	if err := c.dialect.setParams(req.Params, body); err != nil {
 		return nil, err
 	}
-	return converse.Encode(body)
+	return display.JSON(body, "")
 }
 
 func (c *client) messages(req *provider.Request) ([]any, error) {

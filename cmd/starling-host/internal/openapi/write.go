@@ -1,7 +1,6 @@
 package openapi
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"encoding/json"
@@ -214,13 +213,11 @@ func line(n *config.Node, most int) string { return strings.Join(strings.Fields(
 
 // encode returns a value as JSON, as it is read.
 func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	doc, err := display.JSON(v, "")
+	if err != nil {
 		panic(err) // all values are of JSON
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return doc
 }
 
 var (

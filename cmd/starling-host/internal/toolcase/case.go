@@ -206,14 +206,11 @@ func decode(text []byte, into any) error {
 
 // encode writes JSON for people.
 func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
+	doc, err := display.JSON(v, "  ")
+	if err != nil {
 		panic(err) // only strings, numbers and valid JSON are encoded
 	}
-	return b.Bytes()
+	return append(doc, '\n')
 }
 
 // Format returns the text of a case.
