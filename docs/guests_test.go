@@ -65,9 +65,13 @@ func TestGuestsInJavaScript(t *testing.T) {
 	if len(commands) == 0 {
 		t.Fatal("README.md shows no command")
 	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = dir
+	}
 	for _, c := range commands {
 		cmd := exec.Command("/bin/sh", "-c", c.line)
-		cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir, "HOME=" + dir}
+		cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir, "HOME=" + dir, "XDG_CACHE_HOME=" + cache}
 		var said strings.Builder
 		cmd.Stderr = &said
 		printed, err := cmd.Output()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -19,7 +20,9 @@ func Run(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	_ = os.RemoveAll(hostDir)
+	os.Exit(status)
 }
 
 // Read returns the text of a file.
@@ -43,11 +46,29 @@ func Write(t *testing.T, path, text string) {
 	}
 }
 
-// BuildHost builds starling-host into a folder.
+// hostDir is the folder of the program that the tests of a package share. [Run] removes it.
+var hostDir string
+
+var buildHost = sync.OnceValues(func() (program string, err error) {
+	if hostDir, err = os.MkdirTemp("", "starling-host-"); err != nil {
+		return "", err
+	}
+	program = filepath.Join(hostDir, "starling-host")
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./cmd/starling-host").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return program, nil
+})
+
+// BuildHost puts starling-host into a folder. It is built once for the tests of a package.
 func BuildHost(t *testing.T, dir string) {
 	t.Helper()
-	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "starling-host"), "./cmd/starling-host").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	program, err := buildHost()
+	if err == nil {
+		err = os.Symlink(program, filepath.Join(dir, "starling-host"))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
