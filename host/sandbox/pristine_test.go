@@ -162,8 +162,8 @@ func TestAGoToolIsPristineEveryTime(t *testing.T) {
 		t.Skip("SKIPPED: compiles a Go tool and verifies all of its memory many times")
 	}
 	module := goGuest(t, "tool")
-	pooled := load(t, engineWith(t, Config{VerifyEvery: 1}), module, Limits{})
-	fresh := load(t, engineWith(t, Config{Reset: ResetFresh}), module, Limits{})
+	pooled := load(t, engineWith(t, Config{VerifyEvery: 1, CacheDir: treetest.CodeFolder()}), module, Limits{})
+	fresh := load(t, engineWith(t, Config{Reset: ResetFresh, CacheDir: treetest.CodeFolder()}), module, Limits{})
 	tools := []string{"maps", "goroutines", "garbage", "print", "flood", "panic", "nil", "exit", "deadlock", "recovered", "echo"}
 	want := map[string]string{}
 	for _, name := range tools {

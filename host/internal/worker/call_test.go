@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -48,7 +50,7 @@ func TestACallInAWorkerIsTheCallInline(t *testing.T) {
 	}
 	wasm := mustBuild(t, goTool)
 	limits := sandbox.Limits{Fuel: 300_000_000, MemoryPages: 512}
-	here, there := mustLoad(t, inline(t), wasm, limits), mustLoad(t, workers(t, Config{}), wasm, limits)
+	here, there := mustLoad(t, inline(t), wasm, limits), mustLoad(t, workers(t, Config{CacheDir: treetest.CodeFolder()}), wasm, limits)
 	if here.Digest() != there.Digest() || here.ABI() != there.ABI() || here.Limits() != there.Limits() {
 		t.Errorf("the module is another: %v %s %v", there.Digest(), there.ABI(), there.Limits())
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 )
@@ -118,7 +119,7 @@ func workers(t testing.TB, c Config) *Engine {
 
 func inline(t testing.TB) sandbox.Observable {
 	t.Helper()
-	e, err := sandbox.New(t.Context(), sandbox.Config{})
+	e, err := sandbox.New(t.Context(), sandbox.Config{CacheDir: treetest.CodeFolder()})
 	if err != nil {
 		t.Fatal(err)
 	}

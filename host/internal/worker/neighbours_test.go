@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/host/internal/scheduler"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/fairtest"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/wasmtest"
 )
@@ -37,7 +38,7 @@ func TestNeighbours(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: takes half a minute")
 	}
-	engine := workers(t, Config{MaxCalls: 4 * neighbours * callsOfEach, MaxIdle: neighbours*callsOfEach + 2})
+	engine := workers(t, Config{CacheDir: treetest.CodeFolder(), MaxCalls: 4 * neighbours * callsOfEach, MaxIdle: neighbours*callsOfEach + 2})
 	good := mustLoad(t, engine, mustBuild(t, goTool), sandbox.Limits{})
 	promised := fairtest.Promise{Times: 3, Good: 10 * time.Millisecond}
 	for _, h := range hostileTenants() {
