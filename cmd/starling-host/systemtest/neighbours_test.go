@@ -52,7 +52,11 @@ const crewMark = "STARLING_TEST_NEIGHBOURS"
 // their own that gives way to every other: clients are elsewhere, and what is
 // measured is what the host makes of their requests.
 func (c *cluster) loose(t *testing.T, requests []request) (stop func() map[int]int) {
-	return c.let(t, crew{Each: tenant.DefaultLimits().Running, Requests: requests})
+	all := crew{Each: tenant.DefaultLimits().Running, Requests: requests}
+	for _, who := range noisy() {
+		all.Keys = append(all.Keys, c.keys[who])
+	}
+	return c.let(t, all)
 }
 
 // let starts the process of the neighbours.

@@ -78,7 +78,7 @@ func TestServeNoisyReaders(t *testing.T) {
 	c.askFreely("good") // it is the one that measures
 	c.start("", nil)
 	c.upload("evil", "good")
-	calls, stored := 10, 8
+	calls, stored := 5, 8
 	if fairtest.Gate() {
 		calls, stored = 200, 60
 	}
