@@ -101,7 +101,7 @@ func (a *app) replay(ctx context.Context, log database, args []string, f replayF
 	}
 	if f.all {
 		ctx = guest.WithProgress(ctx, nil) // there is a bar from the beginning
-		return a.replayAll(ctx, db, r, f)
+		return a.replayAll(ctx, db, r)
 	}
 	runID, err := db.Find(ctx, args[1])
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *app) replay(ctx context.Context, log database, args []string, f replayF
 	if err = errors.Join(err, o.close(ctx)); err != nil {
 		return err
 	}
-	if err := a.printVerdict(v, f); err != nil {
+	if err := a.printVerdict(v); err != nil {
 		return err
 	}
 	if !a.asJSON && f.agent == "" {
@@ -182,7 +182,7 @@ func refusalOf(v starling.Verdict) *failure {
 }
 
 // printVerdict prints the result of one replay.
-func (a *app) printVerdict(v starling.Verdict, f replayFlags) error {
+func (a *app) printVerdict(v starling.Verdict) error {
 	doc := v.Document()
 	if v.Refused != nil {
 		doc.Error = refusalOf(v).message
@@ -207,7 +207,7 @@ func (a *app) explainVerdict(v starling.Verdict) {
 
 // replayAll replays every run of the database, oldest first. It prints the runs that are not
 // identical and a summary, or in JSON one document for each run.
-func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replayer, f replayFlags) error {
+func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replayer) error {
 	ids, unlisted := db.RunIDs(ctx)
 	if unlisted != nil && len(ids) == 0 {
 		return unreadable(ctx, unlisted)
@@ -220,7 +220,7 @@ func (a *app) replayAll(ctx context.Context, db *starling.DB, r *starling.Replay
 		if !a.asJSON && (v.Erased || verdictCode(v) == exitOK) {
 			return nil
 		}
-		return a.printVerdict(v, f)
+		return a.printVerdict(v)
 	})
 	_ = bar.Exit()
 	if err != nil {

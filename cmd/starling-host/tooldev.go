@@ -145,7 +145,7 @@ func (d *developing) once(ctx context.Context) error {
 	if run == nil || ctx.Err() != nil {
 		return failure
 	}
-	if err := d.printRun(ctx, t, run); err != nil {
+	if err := d.printRun(ctx, run); err != nil {
 		return err
 	}
 	if called, ok := errors.AsType[*starling.CallError](failure); ok {
@@ -171,7 +171,7 @@ func (d *developing) chosen(ctx context.Context, cases []*toolcase.Case) (input 
 }
 
 // printRun prints what a run did, and how that differs from the last one.
-func (d *developing) printRun(ctx context.Context, t *starling.Tool, run *starling.Run) error {
+func (d *developing) printRun(ctx context.Context, run *starling.Run) error {
 	d.printLines("log", terminal.PrintableLines(run.Log))
 	if run.Failure == nil {
 		now := toolcase.Pretty(run.Result)

@@ -157,7 +157,8 @@ func document(b *work.Budget, from oras.GraphTarget, ref string, asked ...ocispe
 }
 
 // manifestOf returns the manifest with a tag or digest. An index leads to its first one for a platform.
-func manifestOf(b *work.Budget, from oras.GraphTarget, ref string, asked ...ocispec.Descriptor) (d ocispec.Descriptor, m ocispec.Manifest, text []byte, err error) {
+func manifestOf(b *work.Budget, from oras.GraphTarget, ref string) (d ocispec.Descriptor, m ocispec.Manifest, text []byte, err error) {
+	var asked []ocispec.Descriptor
 	for {
 		if d, text, err = document(b, from, ref, asked...); err != nil {
 			return d, m, nil, err
