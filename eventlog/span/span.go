@@ -459,6 +459,14 @@ func (b *Builder) effect(ev event.Event, p event.SideEffectRecorded) {
 		default:
 			s.Start, s.Approximate = since, p.DurationUs <= 0
 		}
+		if strings.HasPrefix(p.Name, "mcp/") && len(p.Request) > 0 { // what a server asked its client
+			var given struct {
+				Result  string `cbor:"result"`
+				Refused string `cbor:"refused"`
+			}
+			_ = canon.Unmarshal(p.Value, &given) // a failure has no value
+			s.Input = r.keep(display.Clip(string(p.Request)+" -> "+given.Result+given.Refused, maxInput))
+		}
 	}
 	if inCall {
 		b.last[attempt] = now

@@ -44,7 +44,7 @@ func Tree(w *terminal.Printer, run *span.Run) {
 		text, detail := row.Text()
 		if detail != "" {
 			text += "  " + detail
-		} else if row.Kind == span.Call {
+		} else if row.Input != "" || row.Kind == span.Call {
 			text += " " + row.Input
 		}
 		texts[i] = strings.Repeat("  ", min(row.Depth, 8)) + display.Printable(text)
