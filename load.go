@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,7 @@ type Tool struct {
 	guest   *guest.Tool // nil for a tool of a server
 	module  *Module     // nil likewise
 	said    *mcptool.Definition
+	most    uint64 // bytes of an input of a tool of a server
 	policy  *policy.Policy
 	secrets policy.Secrets
 	others  []*Tool
@@ -341,12 +343,10 @@ func (t *Tool) Input(doc []byte) (*canon.Doc, error) {
 }
 
 func (t *Tool) checkInput(input *canon.Doc) error {
-	if checks, ok := t.Tool.(interface{ CheckInput(*canon.Doc) error }); ok {
-		if err := checks.CheckInput(input); err != nil || t.guest != nil {
-			return err
-		}
+	if t.guest != nil {
+		return t.guest.CheckInput(input)
 	}
-	if bad := tool.CheckInput(nil, input, int(sandbox.DefaultLimits().InputBytes), false); bad != nil {
+	if bad := tool.CheckInput(nil, input, int(min(t.most, math.MaxInt)), false); bad != nil {
 		return bad
 	}
 	return nil

@@ -1,6 +1,7 @@
 package starling
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -20,6 +21,9 @@ type ServerOptions struct {
 	// Policy decides about the calls and their arguments. Nil allows all. The policy does not
 	// bind the server itself, which runs outside the sandbox.
 	Policy *policy.Policy
+
+	// MaxInput bounds the arguments of a call, in bytes. Zero is 4 MiB, as much as a message may have.
+	MaxInput uint64
 }
 
 // Server is a connection to a server of the Model Context Protocol. Its tools are called
@@ -29,16 +33,17 @@ type Server struct {
 	db     *DB
 	client *mcptool.Client
 	policy *policy.Policy
+	most   uint64
 }
 
-// Connect starts a server, or connects to it, and lists its tools, within 30 seconds. A
+// Connect starts a server, or connects to it, and lists its tools, within 30 seconds or its timeout. A
 // server that exits is restarted for the next call.
 func (db *DB) Connect(ctx context.Context, o ServerOptions) (*Server, error) {
 	client, err := o.MCP.Connect(ctx, o.Dir, os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{db: db, client: client, policy: o.Policy}
+	s := &Server{db: db, client: client, policy: o.Policy, most: cmp.Or(o.MaxInput, 4<<20)}
 	db.opened(s, func() { client.Close() })
 	return s, nil
 }
@@ -47,9 +52,23 @@ func (db *DB) Connect(ctx context.Context, o ServerOptions) (*Server, error) {
 func (s *Server) Tools() (all []*Tool) {
 	for _, t := range s.client.Tools() {
 		said := t.(interface{ Definition() mcptool.Definition }).Definition()
-		all = append(all, &Tool{Tool: t, db: s.db, said: &said, policy: s.policy})
+		all = append(all, &Tool{Tool: t, db: s.db, said: &said, policy: s.policy, most: s.most})
 	}
 	return all
+}
+
+// Greeting returns what the server says of itself.
+func (s *Server) Greeting() mcptool.Greeting { return s.client.Greeting() }
+
+// Request sends a request that is not recorded, and returns the result as the server wrote it. An
+// error of the server is a [*jsonrpc.Error].
+func (s *Server) Request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	return s.client.Request(ctx, method, params)
+}
+
+// Notify sends a notification.
+func (s *Server) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	return s.client.Notify(ctx, method, params)
 }
 
 // Offers reports whether the server has "resources" or "prompts".
@@ -64,7 +83,7 @@ func (s *Server) List(ctx context.Context, method string) ([]json.RawMessage, er
 // Method returns a tool that sends the request "resources/read" or "prompts/get", with its input
 // as parameters. Tools does not list it.
 func (s *Server) Method(method string) *Tool {
-	return &Tool{Tool: s.client.Method(method), db: s.db, said: &mcptool.Definition{Name: method}, policy: s.policy}
+	return &Tool{Tool: s.client.Method(method), db: s.db, said: &mcptool.Definition{Name: method}, policy: s.policy, most: s.most}
 }
 
 // Refused returns the listed tools that cannot be called, and why.

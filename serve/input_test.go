@@ -95,7 +95,7 @@ func TestEverySurfaceSaysTheSameOfAnInput(t *testing.T) {
 			return text(err)
 		},
 		"the MCP server of a user": func(input string) string {
-			_, err := tools.Call(t.Context(), mcpsrv.Call{Name: "takes", Arguments: json.RawMessage(input)})
+			_, err := tools.Open().Call(t.Context(), mcpsrv.Call{Name: "takes", Arguments: json.RawMessage(input)})
 			return text(err)
 		},
 		"the MCP server of a host": func(input string) string {

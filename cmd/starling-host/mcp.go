@@ -30,6 +30,7 @@ type mcpFlags struct {
 	servers []string
 	headers []string
 	choices []string
+	sets    []string
 	log     bool
 	code    string // the language of the programs, or empty
 	listen  string
@@ -44,6 +45,7 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.servers, "server", nil, "serve the tools of this MCP server, `[NAME=]COMMAND|URL`; may be repeated")
 	flags.StringArrayVar(&f.headers, "server-header", nil, "send a header to a server with a URL, `NAME: HEADER: VALUE`, with $VARIABLE for a secret; may be repeated")
 	flags.StringArrayVar(&f.choices, "server-tools", nil, "serve only some tools of a server, `NAME: TOOL,!TOOL,TOOL=OTHER`; may be repeated")
+	flags.StringArrayVar(&f.sets, "server-set", nil, "how a server is used, `NAME: shared, strict, timeout=TIME, arguments=SIZE`; may be repeated")
 	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that read the database of --db")
 	choiceFlag(cmd, "code", "", "serve only run_js, whose programs call the tools, or run_py for python", choice(&f.code, "javascript", "python"))
 	flags.Lookup("code").NoOptDefVal = "javascript"
@@ -198,6 +200,11 @@ func (f *mcpFlags) parsedServers() ([]gateway.Server, error) {
 	for _, text := range f.choices {
 		if err := gateway.ChooseTools(servers, text); err != nil {
 			return nil, usagef("", "--server-tools: %v", err)
+		}
+	}
+	for _, text := range f.sets {
+		if err := gateway.Set(servers, text); err != nil {
+			return nil, usagef("", "--server-set: %v", err)
 		}
 	}
 	return servers, nil

@@ -59,11 +59,20 @@ type MCP struct {
 	Headers map[string]string `yaml:"headers"`
 	Rename  map[string]string `yaml:"rename"`
 
+	// Check is "strict" to refuse arguments that do not match the schema of their tool. Otherwise the
+	// server decides.
+	Check string `yaml:"check"`
+
 	// Changed is called when the tools may have changed. Tokens is the file with the OAuth token
 	// for a URL, which Login obtains. An agent's file cannot set these.
 	Changed func()
 	Tokens  string
 	Login   *mcptool.Login
+
+	// Assistant is the client that the server is connected for, and OneAtATime bounds its calls, see
+	// [mcptool.Options]. Likewise.
+	Assistant  *mcptool.Assistant
+	OneAtATime bool
 }
 
 // MaxOutput is the largest value of the output limit of a call, in bytes: an event must hold

@@ -270,7 +270,7 @@ func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func
 // or 5 minutes with a login. Getenv supplies the variables in Env and those that every server
 // inherits. The server must be closed.
 func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) string) (*mcptool.Client, error) {
-	timeout := connectTimeout
+	timeout := max(connectTimeout, m.Timeout)
 	if m.Login != nil {
 		timeout = loginTimeout
 	}
@@ -287,6 +287,7 @@ func (m *MCP) Connect(ctx context.Context, dir string, getenv func(string) strin
 	o := mcptool.Options{
 		Prefix: m.Prefix, Include: m.Include, Exclude: m.Exclude, Rename: m.Rename, Timeout: m.Timeout, TextOnly: m.TextOnly,
 		Headers: headers, Secrets: m.Secrets(), Changed: m.Changed, Tokens: m.Tokens, Login: m.Login,
+		Assistant: m.Assistant, OneAtATime: m.OneAtATime, Strict: m.Check == "strict",
 	}
 	for _, values := range []map[string]string{env, headers} {
 		for name, value := range values {

@@ -9,10 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -23,77 +26,259 @@ import (
 // as much.
 const defaultMaxOutputBytes = 8 << 20
 
-// call asks the server. It checks the input itself, because a program may have written it.
-func (t *remoteTool) call(ctx context.Context, arguments *canon.Doc) (answer, error) {
-	if err := t.CheckInput(arguments); err != nil {
-		return answer{}, err
+// conversation is one call: the request, questions of the server to its client, and the answer. Each
+// part is an effect of the run, so that a replay meets them in their order.
+type conversation struct {
+	ctx     context.Context
+	tool    *remoteTool
+	params  members
+	through *Call         // nil for no client
+	left    time.Duration // of the server's time, which does not pass while the client is asked
+
+	conn    *connection // nil before the first request
+	lost    bool        // the conversation began in another process
+	during  *assisted
+	cancel  context.CancelFunc
+	ended   chan outcome   // of the request
+	waiting *serverRequest // unanswered
+
+	// An answer may ask for input: then the request is repeated with the client's answers.
+	input, inputs members // what is asked, and the answers, by their names
+	rounds        int
+}
+
+// outcome is the end of a request.
+type outcome struct {
+	result, refused json.RawMessage
+	err             error
+}
+
+// converse begins a conversation. The server is not contacted before the first next.
+func (t *remoteTool) converse(ctx context.Context, arguments *canon.Doc) *conversation {
+	c := &conversation{ctx: ctx, tool: t, params: members{}, left: t.client.options.Timeout, ended: make(chan outcome, 1)}
+	if c.through, _ = ctx.Value(callKey{}).(*Call); c.through != nil && len(c.through.Meta) > 0 {
+		c.params["_meta"] = canon.Join(c.through.Meta)
 	}
-	through, _ := ctx.Value(assistantKey{}).(*Assistant)
-	got, err := t.client.call(ctx, t, arguments.JSON, through)
+	if t.method != "" {
+		maps.Copy(c.params, membersOf(arguments.JSON))
+		return c
+	}
+	c.params["name"], _ = json.Marshal(t.remote) // a string cannot fail
+	c.params["arguments"] = arguments.JSON
+	return c
+}
+
+// next returns the answer of the server, or its next question.
+func (c *conversation) next(arguments *canon.Doc) (answer, error) {
+	got, err := c.hear(arguments)
+	o := &c.tool.client.options
 	if err != nil {
-		if may := t.client.options.Transient; may != nil && ctx.Err() == nil && may(err) {
+		if may := o.Transient; may != nil && c.ctx.Err() == nil && may(err) {
 			err = fmt.Errorf("%w: %w", tool.ErrTransient, err)
 		}
-		return answer{}, t.client.options.clean(err)
+		return answer{}, o.clean(err)
 	}
-	if most := cmp.Or(t.client.options.MaxOutputBytes, defaultMaxOutputBytes); len(got.Result)+len(got.Refused) > most {
+	if most := cmp.Or(o.MaxOutputBytes, defaultMaxOutputBytes); len(got.Result)+len(got.Refused) > most {
 		return answer{}, fmt.Errorf("%w: the result has %d bytes, at most %d are allowed", tool.ErrLimit, len(got.Result)+len(got.Refused), most)
 	}
-	if through != nil && through.Answered != nil {
-		through.Answered(json.RawMessage(got.Result), json.RawMessage(got.Refused))
+	if got.Asked == nil && c.through != nil && c.through.Answered != nil {
+		c.through.Answered(json.RawMessage(got.Result), json.RawMessage(got.Refused))
 	}
 	return got, nil
 }
 
-// call makes one request to the server.
-func (c *Client) call(ctx context.Context, t *remoteTool, arguments json.RawMessage, through *Assistant) (answer, error) {
-	ctx, release := c.within(ctx)
-	defer release()
-	conn, err := c.connected(ctx)
-	if err == nil && t.method == "" && c.changed(t) {
-		err = errors.New("the server describes the tool differently now than when it was listed")
+// hear waits for the next that the server says.
+func (c *conversation) hear(arguments *canon.Doc) (answer, error) {
+	client := c.tool.client
+	ctx, late := c.ctx, error(nil)
+	if client.options.Timeout > 0 {
+		late = fmt.Errorf("no answer within %v: %w", client.options.Timeout, context.DeadlineExceeded)
+		var end context.CancelFunc
+		ctx, end = context.WithTimeoutCause(ctx, c.left, late)
+		defer end()
+		began := time.Now()
+		defer func() { c.left -= time.Since(began) }()
 	}
-	params := map[string]mcp.RequestParams{
-		"": &mcp.CallToolParams{Name: t.remote, Arguments: arguments}, "resources/read": &mcp.ReadResourceParams{}, "prompts/get": &mcp.GetPromptParams{},
-	}[t.method]
-	if err == nil && t.method != "" {
-		err = json.Unmarshal(arguments, params)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(client.closing, func() { cancel(errClosed) })()
+	if c.lost { // to send the request again could do twice what it does
+		return answer{}, errAskedBefore
 	}
-	var result, refused json.RawMessage
-	if err == nil {
-		leave := conn.calls.enter(ctx, params, through)
-		result, refused, err = conn.exact(ctx, params)
-		leave()
-		if isLost(err) {
-			conn.lost.Store(true)
-			err = fmt.Errorf("the server went away: %w", err)
-			if said := c.LastWords(); said != "" && c.closing.Err() == nil {
-				err = fmt.Errorf("%w; the server wrote:\n%s", err, said)
+	if c.conn == nil {
+		if bad := c.tool.refuses(arguments); bad != nil {
+			return answer{}, bad
+		}
+		conn, err := client.connected(ctx)
+		if err == nil && c.tool.method == "" && client.changed(c.tool) {
+			err = errors.New("the server describes the tool differently now than when it was listed")
+		}
+		if err != nil {
+			return answer{}, cmp.Or(context.Cause(ctx), err)
+		}
+		if c.during, err = conn.calls.enter(ctx, c.through); err != nil {
+			return answer{}, err
+		}
+		c.conn = conn
+		c.request()
+	}
+	for {
+		if len(c.input) > 0 {
+			return c.askForInput()
+		}
+		select {
+		case c.waiting = <-c.during.asked:
+			return answer{Asked: &asked{"", c.waiting.method, strings.ToValidUTF8(string(c.waiting.params), "\uFFFD")}}, nil
+		case end := <-c.ended:
+			got, err := c.end(end)
+			if err != nil || c.input == nil {
+				return got, err
 			}
+			if len(c.input) == 0 { // the server asks for patience only
+				c.request()
+			}
+		case <-ctx.Done():
+			return answer{}, context.Cause(ctx)
 		}
 	}
-	if len(result) > 0 && result[0] != '{' && string(result) != "null" { // null counts as empty
-		err = fmt.Errorf("the server answered with %.200q, which is not a result: it must be an object", result)
-	}
-	switch {
-	case refused != nil && err != nil && ctx.Err() == nil:
-		return answer{Refused: strings.ToValidUTF8(string(refused), "\uFFFD")}, nil
-	case err == nil:
-		if result == nil {
-			result = json.RawMessage("{}")
-		}
-		return answer{Result: strings.ToValidUTF8(string(result), "\uFFFD")}, nil // other bytes are not JSON
-	case c.closing.Err() != nil:
-		return answer{}, errClosed
-	case ctx.Err() != nil:
-		return answer{}, context.Cause(ctx)
-	}
-	return answer{}, err
 }
 
-// exact makes a request and returns the result or the error as the server wrote it.
-func (c *connection) exact(ctx context.Context, params mcp.Params) (result, refused json.RawMessage, err error) {
-	return c.wire.exact(ctx, func(ctx context.Context) (err error) {
+// maxRounds bounds how often one call asks for input.
+const maxRounds = 32
+
+// request sends the request, in the background.
+func (c *conversation) request() {
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.cancel = cancel
+	x := &exchange{params: canon.Join(c.params)}
+	c.conn.calls.speaks(c.during, x)
+	params := map[string]mcp.Params{
+		"": &mcp.CallToolParams{Name: c.tool.remote}, "resources/read": &mcp.ReadResourceParams{}, "prompts/get": &mcp.GetPromptParams{},
+	}[c.tool.method]
+	if c.tool.method == "" {
+		params.(*mcp.CallToolParams).Arguments = c.params["arguments"] // for headers that a schema asks for
+	} else {
+		_ = json.Unmarshal(x.params, params) // likewise; the server checks them
+	}
+	go func() {
+		defer cancel()
+		result, refused, err := c.conn.exact(ctx, x, params)
+		c.ended <- outcome{result, refused, err}
+	}()
+}
+
+// end reads the end of a request. If the answer asks for input, it sets input.
+func (c *conversation) end(o outcome) (answer, error) {
+	client, err := c.tool.client, o.err
+	if isLost(err) {
+		c.conn.lost.Store(true)
+		err = fmt.Errorf("the server went away: %w", err)
+		if said := client.LastWords(); said != "" && client.closing.Err() == nil {
+			err = fmt.Errorf("%w; the server wrote:\n%s", err, said)
+		}
+	}
+	c.input = nil
+	if o.refused != nil && err != nil {
+		return answer{Refused: strings.ToValidUTF8(string(o.refused), "\uFFFD"), Whole: true}, nil
+	}
+	if len(o.result) > 0 && o.result[0] != '{' && string(o.result) != "null" { // null counts as empty
+		err = fmt.Errorf("the server answered with %.200q, which is not a result: it must be an object", o.result)
+	}
+	switch {
+	case err == nil:
+	case client.closing.Err() != nil:
+		return answer{}, errClosed
+	default:
+		return answer{}, cmp.Or(context.Cause(c.ctx), err)
+	}
+	if said := membersOf(o.result); string(said["resultType"]) == `"input_required"` {
+		if c.rounds++; c.rounds > maxRounds {
+			return answer{}, fmt.Errorf("the server asks for input more than %d times", maxRounds)
+		}
+		c.input, c.inputs = membersOf(said["inputRequests"]), members{}
+		delete(c.params, "inputResponses")
+		if c.params["requestState"] = said["requestState"]; said["requestState"] == nil {
+			delete(c.params, "requestState")
+		}
+		return answer{}, nil
+	}
+	if o.result == nil {
+		o.result = json.RawMessage("{}")
+	}
+	return answer{Result: strings.ToValidUTF8(string(o.result), "\uFFFD"), Whole: true}, nil // other bytes are not JSON
+}
+
+// askForInput returns the next question of an answer that asks for input.
+func (c *conversation) askForInput() (answer, error) {
+	name := slices.Sorted(maps.Keys(c.input))[0]
+	var q struct {
+		Method string          `json:"method"`
+		Params json.RawMessage `json:"params"`
+	}
+	if err := json.Unmarshal(c.input[name], &q); err != nil {
+		return answer{}, fmt.Errorf("the server asks for input that is not a request: %w", err)
+	}
+	return answer{Asked: &asked{name, q.Method, strings.ToValidUTF8(string(q.Params), "\uFFFD")}}, nil
+}
+
+// ask asks the client what the server asks.
+func (c *conversation) ask(q *asked) (answer, error) {
+	if c.conn == nil {
+		return answer{}, errAskedBefore
+	}
+	if c.through == nil || c.through.Ask == nil {
+		return refusal(errNobody), nil
+	}
+	given, err := c.through.Ask(c.ctx, c.tool.remote, q.Method, json.RawMessage(q.Params))
+	if _, refused := errors.AsType[*jsonrpc.Error](err); refused {
+		return refusal(err), nil
+	}
+	return answer{Result: strings.ToValidUTF8(string(given), "\uFFFD")}, err
+}
+
+// reply gives the server the client's answer to its question.
+func (c *conversation) reply(q *asked, given answer, err error) {
+	switch c.lost = c.conn == nil; {
+	case c.lost:
+	case q.Input == "":
+		c.waiting.reply(given, err)
+	default:
+		delete(c.input, q.Input)
+		if c.inputs[q.Input] = json.RawMessage(given.Result); len(c.input) == 0 {
+			c.params["inputResponses"], c.input = canon.Join(c.inputs), nil
+			c.request()
+		}
+	}
+}
+
+// close ends the conversation, and cancels a request that has no answer.
+func (c *conversation) close() {
+	if c.conn == nil {
+		return
+	}
+	c.cancel()
+	c.conn.calls.leave(c.during)
+}
+
+var errAskedBefore = errors.New("the server asked before this program was started again, and its call is lost")
+
+// errNobody is the answer to a server's question that nobody can answer.
+var errNobody = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+
+// refusal is an error as the answer to a question.
+func refusal(err error) answer {
+	failure, ok := errors.AsType[*jsonrpc.Error](err)
+	if !ok {
+		failure = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+	}
+	doc, _ := json.Marshal(failure) // it has valid JSON
+	return answer{Refused: string(doc)}
+}
+
+// exact makes a request and returns the result or the error as the server wrote it. The SDK makes
+// headers from the params.
+func (c *connection) exact(ctx context.Context, x *exchange, params mcp.Params) (result, refused json.RawMessage, err error) {
+	return c.wire.exact(ctx, x, func(ctx context.Context) (err error) {
 		switch p := params.(type) {
 		case *mcp.CallToolParams:
 			_, err = c.session.CallTool(ctx, p)
@@ -109,9 +294,40 @@ func (c *connection) exact(ctx context.Context, params mcp.Params) (result, refu
 			_, err = c.session.ListResourceTemplates(ctx, p)
 		case *mcp.ListPromptsParams:
 			_, err = c.session.ListPrompts(ctx, p)
+		default:
+			_, err = c.session.Complete(ctx, &mcp.CompleteParams{})
 		}
 		return err
 	})
+}
+
+// Request sends a request of the client's, and returns the result as the server wrote it. An error of
+// the server is a [*jsonrpc.Error]. It is not recorded.
+func (c *Client) Request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	ctx, release := c.within(ctx)
+	defer release()
+	conn, err := c.connected(ctx)
+	if err != nil {
+		return nil, c.options.clean(err)
+	}
+	result, refused, err := conn.exact(ctx, &exchange{method: method, params: params}, nil)
+	failure := &jsonrpc.Error{}
+	if refused != nil && json.Unmarshal(refused, failure) == nil {
+		return nil, failure
+	}
+	if err != nil {
+		return nil, c.options.clean(err)
+	}
+	return result, nil
+}
+
+// Notify sends a notification of the client's.
+func (c *Client) Notify(ctx context.Context, method string, params json.RawMessage) error {
+	conn, err := c.connected(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.session.NotifyProgress(context.WithValue(ctx, exchangeKey{}, &exchange{method: method, params: params}), &mcp.ProgressNotificationParams{})
 }
 
 // Method returns a tool that sends the request "resources/read" or "prompts/get". Tools does not
@@ -138,129 +354,130 @@ func isLost(err error) bool {
 	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, io.EOF)
 }
 
-// Assistant is the client on whose behalf a tool is called. Its functions receive the
-// server's messages beside the result; any may be nil. They are called one after another.
-type Assistant struct {
-	Progress func(progress, total float64, message string)
-	Log      func(level, logger string, data any)
-
-	// Elicit asks the user, with the parameters and the result of the protocol.
-	Elicit func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
-
-	// Answered gets the result, or the error, as the server wrote it.
-	Answered func(result, refused json.RawMessage)
-}
-
-type assistantKey struct{}
-
-// For returns a context for calls on behalf of an assistant.
-func For(ctx context.Context, a *Assistant) context.Context {
-	return context.WithValue(ctx, assistantKey{}, a)
-}
-
-// inFlight are the calls of a session with an assistant, the newest last. Requests and log
-// messages of a server do not name their call, so they go to the newest.
+// inFlight are the calls of a session, the newest last. Over standard input and output, a server does
+// not say to which of them a message belongs.
 type inFlight struct {
+	otherwise *Assistant    // gets what belongs to no call; may be nil
+	turn      chan struct{} // capacity 1: held by the only call; nil for any number
+
 	mu    sync.Mutex
-	next  int
 	calls []*assisted // guarded by mu
 }
 
-// assisted is a call of an assistant.
+// assisted is a call in flight.
 type assisted struct {
-	*Assistant
-	ctx   context.Context
-	token string
-	heard chan func() // messages of the server; lossy, because a server may send more than an assistant reads
+	*Call
+	x     *exchange // of its last request; guarded by mu of the calls
+	asked chan *serverRequest
+	gone  chan struct{} // closed when it has ended
 }
 
-// enter adds a call. Call leave after the answer; it returns once the assistant has received
-// the earlier messages of the server.
-func (f *inFlight) enter(ctx context.Context, params mcp.RequestParams, a *Assistant) (leave func()) {
-	if a == nil {
-		return func() {}
+// serverRequest is a request of the server that waits for an answer.
+type serverRequest struct {
+	*question
+	answer chan answer // of capacity one
+}
+
+// reply answers the server.
+func (r *serverRequest) reply(given answer, err error) {
+	if err != nil {
+		given = refusal(err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.next++
-	c := &assisted{a, ctx, fmt.Sprint("call-", f.next), make(chan func(), 64)}
-	if a.Progress != nil {
-		params.SetProgressToken(c.token)
+	r.answer <- given
+}
+
+func (f *inFlight) enter(ctx context.Context, c *Call) (*assisted, error) {
+	if c == nil {
+		c = &Call{}
 	}
-	f.calls = append(f.calls, c)
-	var hearing sync.WaitGroup
-	hearing.Go(func() {
-		for say := range c.heard {
-			say()
+	if f.turn != nil {
+		select {
+		case f.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-	})
-	return func() {
-		f.mu.Lock()
-		f.calls = slices.DeleteFunc(f.calls, func(other *assisted) bool { return other == c })
-		close(c.heard)
-		f.mu.Unlock()
-		hearing.Wait()
+	}
+	a := &assisted{c, nil, make(chan *serverRequest), make(chan struct{})}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, a)
+	return a, nil
+}
+
+// speaks notes the request of a call.
+func (f *inFlight) speaks(a *assisted, x *exchange) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a.x = x
+}
+
+func (f *inFlight) leave(a *assisted) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = slices.DeleteFunc(f.calls, func(other *assisted) bool { return other == a })
+	close(a.gone)
+	if f.turn != nil {
+		<-f.turn
 	}
 }
 
-// tell sends a message to the assistant of the call with this token, or of the newest call
-// for "".
-func (f *inFlight) tell(token string, say func(*assisted) func()) {
+// of returns the call that a message belongs to: the one in whose stream it came, or whose progress
+// it is, or else the newest; nil without calls.
+func (f *inFlight) of(x *exchange, params json.RawMessage) (of *assisted) {
+	token := membersOf(params)["progressToken"]
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := len(f.calls) - 1; i >= 0; i-- {
-		if c := f.calls[i]; token == "" || c.token == token {
-			if heard := say(c); heard != nil {
-				select {
-				case c.heard <- heard:
-				default:
-				}
+	for _, a := range f.calls {
+		if x != nil && a.x == x || token != nil && string(a.Meta["progressToken"]) == string(token) {
+			return a
+		}
+		of = a
+	}
+	return of
+}
+
+// hear passes on a notification.
+func (f *inFlight) hear(x *exchange, method string, params json.RawMessage) {
+	switch a := f.of(x, params); {
+	case a != nil && a.Hear != nil:
+		a.Hear(method, params)
+	case f.otherwise != nil && f.otherwise.Hear != nil:
+		f.otherwise.Hear(method, params)
+	}
+}
+
+// answer answers a request of the server: in the run of the call that it belongs to, or without a
+// record if there is none.
+func (f *inFlight) answer(ctx context.Context, q *question) (json.RawMessage, error) {
+	a := f.of(q.during, nil)
+	switch {
+	case a != nil && a.Ask != nil:
+	case f.otherwise != nil && f.otherwise.Ask != nil:
+		return f.otherwise.Ask(ctx, q.method, q.params)
+	default:
+		return nil, errNobody
+	}
+	r := &serverRequest{q, make(chan answer, 1)}
+	select {
+	case a.asked <- r:
+	case <-a.gone:
+		return nil, errNobody
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case given := <-r.answer:
+		if given.Refused != "" {
+			failure := &jsonrpc.Error{}
+			if err := json.Unmarshal([]byte(given.Refused), failure); err != nil {
+				return nil, err
 			}
-			return
+			return nil, failure
 		}
+		return json.RawMessage(given.Result), nil
+	case <-a.gone:
+		return nil, errNobody
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-}
-
-func (f *inFlight) progress(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-	token, _ := r.Params.ProgressToken.(string)
-	if token == "" {
-		return
-	}
-	f.tell(token, func(c *assisted) func() {
-		if c.Progress == nil {
-			return nil
-		}
-		return func() { c.Progress(r.Params.Progress, r.Params.Total, r.Params.Message) }
-	})
-}
-
-func (f *inFlight) log(_ context.Context, r *mcp.LoggingMessageRequest) {
-	f.tell("", func(c *assisted) func() {
-		if c.Log == nil {
-			return nil
-		}
-		return func() { c.Log(string(r.Params.Level), r.Params.Logger, r.Params.Data) }
-	})
-}
-
-// elicit passes a question of the server to the assistant.
-func (f *inFlight) elicit(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-	var asks *assisted
-	f.tell("", func(c *assisted) func() { asks = c; return nil })
-	if asks == nil || asks.Elicit == nil {
-		return nil, errors.New("there is no assistant to ask that takes questions")
-	}
-	params, err := json.Marshal(r.Params)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(asks.ctx, func() { cancel(context.Cause(asks.ctx)) })()
-	answer, err := asks.Elicit(ctx, params)
-	if err != nil {
-		return nil, err
-	}
-	result := &mcp.ElicitResult{}
-	return result, json.Unmarshal(answer, result)
 }

@@ -37,7 +37,7 @@ type Client struct {
 	closing context.Context
 	close   context.CancelFunc
 
-	greeting atomic.Pointer[mcp.InitializeResult] // the last server's introduction of itself
+	greeting atomic.Pointer[Greeting] // of the last session
 
 	using chan struct{} // capacity 1: held while a goroutine uses the fields below
 	conn  *connection   // nil without a server
@@ -114,15 +114,20 @@ func NewHTTP(ctx context.Context, endpoint string, o Options) (*Client, error) {
 func newClient(o Options) *Client {
 	c := &Client{presented: presented{options: o}, told: &tail{}, using: make(chan struct{}, 1)}
 	c.closing, c.close = context.WithCancel(context.Background())
-	c.greeting.Store(&mcp.InitializeResult{})
+	c.greeting.Store(&Greeting{})
 	return c
 }
 
 // connect opens a session and lists its tools. The caller has exclusive use of the
 // connection. If it fails, Close closes the rest.
 func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) error {
-	w := newWire(c.told)
-	conn := &connection{line: &line{Transport: dial(w)}, wire: w, gone: make(chan struct{}), stale: make(chan struct{}, 1)}
+	a := c.options.Assistant
+	conn := &connection{gone: make(chan struct{}), stale: make(chan struct{}, 1), calls: inFlight{otherwise: a}}
+	if c.options.OneAtATime {
+		conn.calls.turn = make(chan struct{}, 1)
+	}
+	conn.wire = newWire(c.told, a, conn.calls.hear)
+	conn.line = &line{Transport: dial(conn.wire)}
 	c.conn = conn
 	changed := func() {
 		select {
@@ -131,22 +136,26 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 		}
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: cmp.Or(c.options.ClientName, "starling"), Version: cmp.Or(c.options.ClientVersion, "1")}, &mcp.ClientOptions{
-		Capabilities:                &mcp.ClientCapabilities{},
-		ElicitationHandler:          conn.calls.elicit,
-		ProgressNotificationHandler: conn.calls.progress,
-		//lint:ignore SA1019 servers of earlier versions still write logs
-		LoggingMessageHandler:      conn.calls.log,
+		Capabilities:               &mcp.ClientCapabilities{},
+		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see conversation
 		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { conn.relist.Store(true); changed() },
 		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { changed() },
 		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { changed() },
 	})
-	session, err := await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, conn.line, nil) })
+	client.AddReceivingMiddleware(conn.wire.answering(conn.calls.answer))
+	var version *mcp.ClientSessionOptions
+	if a != nil && a.Version != "" {
+		version = &mcp.ClientSessionOptions{ProtocolVersion: a.Version}
+	}
+	session, err := await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, conn.line, version) })
 	if err != nil {
 		close(conn.gone)
 		return c.explain("connect", err)
 	}
 	conn.session = session
-	c.greeting.Store(session.InitializeResult())
+	conn.wire.mu.Lock()
+	c.greeting.Store(greetingOf(session.InitializeResult().ProtocolVersion, conn.wire.greeting.result))
+	conn.wire.mu.Unlock()
 	go func() { // ends with the session, which Close ends
 		defer close(conn.gone)
 		_ = session.Wait()
@@ -240,14 +249,33 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 // messages.
 func (c *Client) LastWords() string { return c.options.hide(c.told.String()) }
 
+// Greeting is what a server says of itself when it is connected.
+type Greeting struct {
+	Version      string                     // of the protocol
+	Capabilities map[string]json.RawMessage // as the server wrote them, and so is the next
+	Server       json.RawMessage            // its name and version
+	Instructions string
+}
+
+// greetingOf reads the result of a handshake.
+func greetingOf(version string, result json.RawMessage) *Greeting {
+	said := membersOf(result)
+	g := &Greeting{Version: version, Capabilities: membersOf(said["capabilities"]), Server: said["serverInfo"]}
+	if g.Server == nil {
+		g.Server = membersOf(said["_meta"])[mcp.MetaKeyServerInfo]
+	}
+	_ = json.Unmarshal(said["instructions"], &g.Instructions) // the SDK has read it
+	return g
+}
+
+// Greeting returns what the server said of itself.
+func (c *Client) Greeting() Greeting { return *c.greeting.Load() }
+
 // Instructions returns the server's instructions for the use of its tools.
 func (c *Client) Instructions() string { return c.greeting.Load().Instructions }
 
-// Offers reports whether the server has "resources" or "prompts".
-func (c *Client) Offers(what string) bool {
-	has := c.greeting.Load().Capabilities
-	return has != nil && (what == "resources" && has.Resources != nil || what == "prompts" && has.Prompts != nil)
-}
+// Offers reports whether the server has a capability, such as "resources" or "prompts".
+func (c *Client) Offers(what string) bool { return c.greeting.Load().Capabilities[what] != nil }
 
 // Close ends the calls in flight and the connection. A program has five seconds to exit
 // after its standard input is closed, and five more after SIGTERM, before it is killed. The
@@ -358,8 +386,10 @@ func (c *Client) list(ctx context.Context, conn *connection) error {
 		return err
 	}
 	var all []Definition
-	for _, one := range said {
-		all = append(all, definition(one))
+	for i, one := range said {
+		d := definition(one)
+		d.Exact, d.At = one, i
+		all = append(all, d)
 	}
 	return c.present(c, all)
 }
@@ -391,7 +421,7 @@ func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessag
 			"tools/list": &mcp.ListToolsParams{Cursor: cursor}, "prompts/list": &mcp.ListPromptsParams{Cursor: cursor},
 			"resources/list": &mcp.ListResourcesParams{Cursor: cursor}, "resources/templates/list": &mcp.ListResourceTemplatesParams{Cursor: cursor},
 		}[method]
-		raw, _, err := c.exact(ctx, params)
+		raw, _, err := c.exact(ctx, &exchange{}, params)
 		var page struct {
 			Tools, Prompts, Resources, ResourceTemplates []json.RawMessage
 			NextCursor                                   string

@@ -11,6 +11,12 @@ type Client struct{ presented }
 
 func newClient(o Options) *Client { return &Client{presented{options: o}} }
 
-func (*remoteTool) call(context.Context, *canon.Doc) (answer, error) {
-	return answer{}, errOffline
-}
+// conversation is one that only a record has.
+type conversation struct{}
+
+func (*remoteTool) converse(context.Context, *canon.Doc) conversation { return conversation{} }
+
+func (conversation) next(*canon.Doc) (answer, error) { return answer{}, errOffline }
+func (conversation) ask(*asked) (answer, error)      { return answer{}, errOffline }
+func (conversation) reply(*asked, answer, error)     {}
+func (conversation) close()                          {}

@@ -18,6 +18,10 @@
 // text of the failure. A replay takes the record from the log and never contacts the server.
 // Runs that recorded the output alone replay, too.
 //
+// If the server asks its client something during the call, the effect records the question instead, the
+// client's answer is another effect, named "mcp/" and the method, and the call goes on with a third one.
+// So a replay asks nobody.
+//
 // A replay still needs the tools, because their names, descriptions and schemas are part of
 // the run. [Offline] makes the same tools from the record, without a server.
 //
@@ -43,7 +47,7 @@
 // Invalid lines on its standard output are skipped. A message of more than 16 MiB, or that is
 // not JSON, fails its call. A result beyond Options.MaxOutputBytes fails with [tool.ErrLimit],
 // and an unanswered call ends with its context or with Options.Timeout, even if the server
-// stops reading. Redirects are not followed. The client offers no roots and no sampling.
+// stops reading. Redirects are not followed.
 //
 // # Resources and prompts
 //

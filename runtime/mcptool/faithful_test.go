@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -100,7 +101,7 @@ func TestAnAnswerIsRecordedByteForByte(t *testing.T) {
 	} {
 		var passed string
 		one := find(t, open(t)(mcptool.New(t.Context(), listing(oneTool, result).transport(t), mcptool.Options{})), "t")
-		ctx := mcptool.For(t.Context(), &mcptool.Assistant{Answered: func(result, _ json.RawMessage) { passed = string(result) }})
+		ctx := mcptool.For(t.Context(), &mcptool.Call{Answered: func(result, _ json.RawMessage) { passed = string(result) }})
 		r := record(ctx, t, one, `{}`)
 		var kept struct {
 			Result string `cbor:"result"`
@@ -125,7 +126,7 @@ func TestAnAnswerIsRecordedByteForByte(t *testing.T) {
 	})
 	one := find(t, open(t)(mcptool.New(t.Context(), refused.transport(t), mcptool.Options{})), "t")
 	r := record(t.Context(), t, one, `{}`)
-	if failed := (*mcptool.ToolError)(nil); !errors.As(r.result.Err, &failed) || failed.Error() != "Rate limited" || !strings.Contains(string(failed.Result), `"data":{"retry_after":30}`) {
+	if failed := (*mcptool.ToolError)(nil); !errors.As(r.result.Err, &failed) || failed.Error() != "Rate limited\n{\"retry_after\":30}" || !strings.Contains(string(failed.Result), `"data":{"retry_after":30}`) {
 		t.Errorf("an error of the protocol is %v", r.result.Err)
 	}
 	r.replays(t, one)
@@ -221,18 +222,19 @@ func TestMCPNotificationsReachTheAssistant(t *testing.T) {
 			return next(ctx, method, r)
 		}
 	})
-	one := find(t, inMemory(t, s, mcptool.Options{}), "t")
+	one := find(t, inMemory(t, s, mcptool.Options{Assistant: &mcptool.Assistant{Version: "2025-11-25", Capabilities: json.RawMessage(`{"elicitation":{}}`)}}), "t")
 	var steps int
-	r := record(mcptool.For(t.Context(), &mcptool.Assistant{
-		Progress: func(progress, total float64, message string) {
-			if progress != float64(steps) || total != 3 || message != "step" {
-				t.Errorf("progress %v of %v: %s", progress, total, message)
+	r := record(mcptool.For(t.Context(), &mcptool.Call{
+		Meta: map[string]json.RawMessage{"progressToken": json.RawMessage(`"p"`)},
+		Hear: func(method string, params json.RawMessage) {
+			if method != "notifications/progress" || !strings.Contains(string(params), fmt.Sprintf(`"progress":%d`, steps)) {
+				t.Errorf("%s %s", method, params)
 			}
 			steps++
 		},
-		Elicit: func(_ context.Context, params json.RawMessage) (json.RawMessage, error) {
-			if !strings.Contains(string(params), "Your name?") {
-				t.Errorf("the question is %s", params)
+		Ask: func(_ context.Context, tool, method string, params json.RawMessage) (json.RawMessage, error) {
+			if tool != "t" || method != "elicitation/create" || !strings.Contains(string(params), "Your name?") {
+				t.Errorf("the question of %s is %s %s", tool, method, params)
 			}
 			return json.RawMessage(`{"action":"accept","content":{"name":"Ada"}}`), nil
 		},
@@ -240,8 +242,11 @@ func TestMCPNotificationsReachTheAssistant(t *testing.T) {
 	if steps != 3 || string(r.result.Output) != `{"content":[{"text":"accept Ada","type":"text"}]}` {
 		t.Errorf("%d steps, %s, %v", steps, r.result.Output, r.result.Err)
 	}
+	if got := r.effects(t); !slices.Equal(got, []string{"mcp/t", "mcp/elicitation/create", "mcp/t"}) {
+		t.Errorf("the effects are %v", got)
+	}
 	r.replays(t, one)
-	if r := record(t.Context(), t, one, `{}`); r.result.Err == nil || !strings.Contains(r.result.Err.Error(), "there is no assistant to ask") {
+	if r := record(t.Context(), t, one, `{}`); r.result.Err == nil || !strings.Contains(r.result.Err.Error(), "ethod not found") {
 		t.Errorf("without an assistant: %v", r.result.Err)
 	}
 }

@@ -56,9 +56,9 @@ func TestMCPInvalidToolIsLeftOutAlone(t *testing.T) {
 		{"a long name", `{"name":"` + strings.Repeat("n", 1025) + `","inputSchema":{"type":"object"}}`, "its name is not UTF-8 of at most 1024 bytes"},
 		{"a name that is a number", `{"name":7,"inputSchema":{"type":"object"}}`, "its name is empty"},
 		{"no object", `[1]`, "its name is empty"},
-		{"no schema", `{"name":"u"}`, `its schema is not one of type "object": null`},
-		{"a schema of another type", `{"name":"u","inputSchema":{"type":"string"}}`, `its schema is not one of type "object": {"type":"string"}`},
-		{"a schema that is a list", `{"name":"u","inputSchema":[1]}`, `its schema is not one of type "object": [1]`},
+		{"no schema", `{"name":"u"}`, ""},
+		{"a schema of another type", `{"name":"u","inputSchema":{"type":"string"}}`, ""},
+		{"a schema that is a list", `{"name":"u","inputSchema":[1]}`, ""},
 		{"a hint that is a text", `{"name":"u","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":"yes","idempotentHint":true}}`, ""},
 		{"a title that is a number", `{"name":"u","title":7,"inputSchema":{"type":"object"},"annotations":{"title":7}}`, ""},
 	} {
@@ -129,7 +129,7 @@ func TestResults(t *testing.T) {
 		{"members that mean something elsewhere", `{"content":[],"tools":"x","resultType":5}`, `{"content":[],"tools":"x"}`, ""},
 		{"a block of an unknown type", `{"content":[{"type":"smell"}]}`, `{"content":[{"type":"smell"}]}`, ""},
 		{"a block that is null", `{"content":[null]}`, `{"content":[null]}`, ""},
-		{"a question", `{"resultType":"input_required","inputRequests":{}}`, "", "multi-round-trip: exceeded maximum load-shedding retries"},
+		{"a question", `{"resultType":"input_required","inputRequests":{}}`, "", "the server asks for input more than 32 times"},
 		{"more than is allowed", `{"content":[{"type":"text","text":"` + strings.Repeat("x", 200) + `"}]}`, "", `tool: limit reached: the result has 239 bytes, at most 200 are allowed`},
 		{"half of a surrogate pair", `{"structuredContent":{"a":"\ud800"}}`, `{"content":[{"text":"{\"structuredContent\":{\"a\":\"\\ud800\"}}","type":"text"}]}`, ""},
 	} {
@@ -166,8 +166,8 @@ func TestArguments(t *testing.T) {
 	}
 	one := find(t, open(t)(mcptool.New(t.Context(), l.transport(t), mcptool.Options{})), "t")
 	for input, want := range map[string]string{
-		`{"n":9007199254740993}`: `{"name":"t","arguments":{"n":9007199254740993}}`,
-		`null`:                   `{"name":"t","arguments":{}}`,
+		`{"n":9007199254740993}`: `{"arguments":{"n":9007199254740993},"name":"t"}`,
+		`null`:                   `{"arguments":{},"name":"t"}`,
 		`[1]`:                    "",
 		`"text"`:                 "",
 	} {

@@ -37,6 +37,10 @@ type Definition struct {
 	// For the client, and not for the model. Nil for none.
 	Meta  json.RawMessage `json:"_meta,omitempty"`
 	Icons json.RawMessage `json:"icons,omitempty"`
+
+	// Of the server's list: the definition as the server wrote it, and its place.
+	Exact json.RawMessage `json:"-"`
+	At    int             `json:"-"`
 }
 
 // Canonical returns everything in the definition that a model reads, as canonical JSON. It
@@ -79,6 +83,16 @@ type Options struct {
 
 	// Rename maps the server's names to other names. These get no prefix.
 	Rename map[string]string
+
+	// OneAtATime makes calls wait for one another. Then a message of the server over standard input and
+	// output belongs to the call that is made, which such a server does not say.
+	OneAtATime bool
+
+	// Strict refuses arguments that do not match the schema of their tool. Otherwise the server decides.
+	Strict bool
+
+	// Assistant is the client that the server is connected for. Nil for none.
+	Assistant *Assistant
 
 	// ClientName and ClientVersion identify the client to the server. Empty means
 	// "starling" and "1".
@@ -269,7 +283,7 @@ func (p *presented) newTool(c *Client, d Definition) (*remoteTool, error) {
 	}
 	var object struct{ Type any }
 	if err := json.Unmarshal(schema, &object); err != nil || object.Type != "object" {
-		return nil, fmt.Errorf(`its schema is not one of type "object": %.100s`, schema)
+		schema = []byte(`{"type":"object"}`) // the protocol has no other arguments, and the server decides
 	}
 	t := &remoteTool{client: c, remote: d.Name, name: p.options.Prefix + d.Name, schema: schema, said: d, hash: d.Hash()}
 	if other, ok := p.options.Rename[d.Name]; ok {

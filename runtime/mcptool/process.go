@@ -164,10 +164,10 @@ func (c *processConn) decode(line []byte, size int) (all []jsonrpc.Message) {
 	case size > maxMessageBytes:
 		batch = []json.RawMessage{c.unreadable(line, tooLong)}
 	case json.Unmarshal(line, &batch) != nil:
-		batch = []json.RawMessage{c.incoming(line)}
+		batch = []json.RawMessage{c.incoming(line, nil)}
 	default:
 		for i := range batch {
-			batch[i] = c.incoming(batch[i])
+			batch[i] = c.incoming(batch[i], nil)
 		}
 	}
 	for _, data := range batch {
@@ -204,7 +204,8 @@ func (c *processConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	defer c.outgoing(ctx, data)()
+	data, sent := c.outgoing(ctx, data)
+	defer sent()
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	_, err = c.stdin.Write(append(data, '\n'))

@@ -76,10 +76,10 @@ func (t *remoteTool) OutputSchema() json.RawMessage {
 // Definition returns the server's definition of the tool.
 func (t *remoteTool) Definition() Definition { return t.said }
 
-// CheckInput returns a [*tool.InputError] if an input does not match the schema of the tool. A log and
-// the caller bound its size.
-func (t *remoteTool) CheckInput(input *canon.Doc) error {
-	if bad := tool.CheckInput(t.input(), input, math.MaxInt, false); bad != nil {
+// refuses returns why a strict client does not send an input, or nil. A log and the caller bound its
+// size.
+func (t *remoteTool) refuses(input *canon.Doc) error {
+	if bad := tool.CheckInput(t.input(), input, math.MaxInt, false); t.client.options.Strict && bad != nil {
 		return bad
 	}
 	return nil
@@ -100,9 +100,23 @@ type answer struct {
 	// Refused is the protocol's error instead, as JSON.
 	Refused string `cbor:"refused,omitempty"`
 
+	// Asked is a question of the server instead. The answer of its client is the next effect, and the
+	// conversation goes on with another one of this name.
+	Asked *asked `cbor:"asked,omitempty"`
+
+	// Whole has the text of a failure contain all that the server said. It is not set in older runs.
+	Whole bool `cbor:"whole,omitempty"`
+
 	// The output, in older runs, instead of both.
 	Output  canon.Raw `cbor:"output"`
 	IsError bool      `cbor:"is_error,omitempty"`
+}
+
+// asked is a request of the server to its client.
+type asked struct {
+	Input  string `cbor:"input,omitempty"` // its name, if the answer asks for input
+	Method string `cbor:"method"`
+	Params string `cbor:"params,omitempty"` // as the server wrote them; empty for none
 }
 
 // Execute implements [tool.Tool] inside a wrapper.
@@ -119,14 +133,32 @@ func (t *remoteTool) ExecuteParsed(ctx context.Context, _ *step.Attempt, input *
 		bad.Was = fmt.Sprintf("mcptool: tool %q: the arguments are not a JSON object", t.name)
 		return nil, bad
 	}
-	got, err := step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return t.call(ctx, input) })
+	talk := t.converse(ctx, input)
+	defer talk.close()
+	got, err := step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return talk.next(input) })
+	for err == nil && got.Asked != nil {
+		q := step.Effect{Name: effectPrefix + got.Asked.Method, Request: []byte(got.Asked.Params)}
+		given, failed := step.Do(ctx, q, func(context.Context, string) (answer, error) { return talk.ask(got.Asked) })
+		if _, recorded := errors.AsType[*step.EffectError](failed); failed != nil && !recorded {
+			return nil, failed
+		}
+		switch {
+		case got.Asked.Input == "":
+		case failed != nil: // an answer that asks for input takes no error
+			return nil, failed
+		case given.Refused != "":
+			return nil, &ToolError{Tool: t.name, Result: json.RawMessage(given.Refused)}
+		}
+		talk.reply(got.Asked, given, failed)
+		got, err = step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return talk.next(input) })
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case got.Refused != "":
-		return nil, &ToolError{Tool: t.name, Result: json.RawMessage(got.Refused)}
+		return nil, &ToolError{Tool: t.name, Result: json.RawMessage(got.Refused), whole: got.Whole}
 	case got.Result != "":
-		return t.read([]byte(got.Result))
+		return t.read([]byte(got.Result), got.Whole)
 	}
 	output, err := canon.DocOf(got.Output)
 	if err == nil && got.IsError {
@@ -136,7 +168,7 @@ func (t *remoteTool) ExecuteParsed(ctx context.Context, _ *step.Attempt, input *
 }
 
 // read returns the output of a result: all of it except the parts for the calling program.
-func (t *remoteTool) read(result json.RawMessage) (*canon.Doc, error) {
+func (t *remoteTool) read(result json.RawMessage, whole bool) (*canon.Doc, error) {
 	var members map[string]json.RawMessage
 	err := json.Unmarshal(result, &members)
 	if members == nil {
@@ -171,7 +203,7 @@ func (t *remoteTool) read(result json.RawMessage) (*canon.Doc, error) {
 	_ = json.Unmarshal(canon.Join(members), &said) // passes on unknown content
 	switch {
 	case said.IsError:
-		return nil, &ToolError{Tool: t.name, Result: output.JSON}
+		return nil, &ToolError{Tool: t.name, Result: output.JSON, whole: whole}
 	case t.client.options.TextOnly:
 		_ = json.Unmarshal(result, &said.content)
 		return onlyText(said.content, structured || said.StructuredContent != nil)
@@ -227,18 +259,35 @@ type ToolError struct {
 	Result json.RawMessage // {"content":[...],"isError":true} in canonical JSON, or {"code":...,"message":...}
 
 	before bool // older records begin with the name
+	whole  bool // the text has all of the result
 }
 
-// Error returns the texts of the result, or the result if it has none.
+// Error returns what a model reads: the texts of the result, and as JSON what is not text. A result
+// without texts is JSON.
 func (e *ToolError) Error() string {
 	var result struct {
 		content
-		Message string `json:"message"`
+		Message    string          `json:"message"`
+		Structured json.RawMessage `json:"structuredContent"`
+		Data       json.RawMessage `json:"data"`
 	}
 	_ = json.Unmarshal(e.Result, &result)
 	said := cmp.Or(result.text(), result.Message, string(e.Result))
 	if e.before {
 		return fmt.Sprintf("mcptool: tool %q failed: %s", e.Tool, said)
+	}
+	if !e.whole || said == string(e.Result) {
+		return said
+	}
+	for _, block := range result.Content {
+		if block.Type != "text" {
+			return string(e.Result)
+		}
+	}
+	for _, more := range []json.RawMessage{result.Structured, result.Data} {
+		if more != nil && string(more) != "null" {
+			said += "\n" + string(more)
+		}
 	}
 	return said
 }

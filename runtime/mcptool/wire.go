@@ -5,11 +5,14 @@ package mcptool
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/rpcline"
 )
 
@@ -27,108 +31,203 @@ const maxMessageBytes = mcp.DefaultMaxLineLength
 // the server, so a server that does not read the answers stops itself.
 const maxAsked = 64
 
-// wire sits between a server and the SDK. The SDK decodes an answer into its own types,
-// which drop unknown members and round large integers. So the wire takes each awaited
-// answer off its message, as the server wrote it, and passes an empty one to the SDK.
+// wire sits between a server and the SDK. The SDK decodes messages into its own types, which drop
+// unknown members and round large integers. So whatever has to arrive word for word goes past it,
+// and the SDK handles a message of its own in its place: an empty answer for each that is awaited,
+// and a request for roots for each request of the server.
 type wire struct {
-	mu      sync.Mutex
-	waiting map[string]*exchange // by the id of the request, as JSON; guarded by mu
-	asked   chan struct{}        // capacity maxAsked: requests of the server
-	cut     chan struct{}        // closed with the connection
-	cutOnce sync.Once
-	told    *tail // keeps other output of the server
+	told      *tail                                    // keeps other output of the server
+	assistant *Assistant                               // whose words greet the server; nil for ours
+	heard     func(*exchange, string, json.RawMessage) // gets notifications, with the call in whose stream they came or nil
+	asked     chan struct{}                            // capacity maxAsked: requests of the server
+	cut       chan struct{}                            // closed with the connection
+	cutOnce   sync.Once
+
+	mu        sync.Mutex
+	waiting   map[string]*exchange // by the id of the request, as JSON; guarded by mu
+	questions map[string]*question // requests of the server, likewise
+	greeting  exchange             // the handshake; likewise
 }
 
-// exchange is a request whose original answer is needed.
+// exchange is a message that is sent word for word, and its original answer.
 type exchange struct {
+	method  string          // in place of the SDK's; empty keeps that
+	params  json.RawMessage // likewise; nil keeps them
 	id      string
 	result  json.RawMessage // nil if there is none
 	refused json.RawMessage // the server's error
+	failed  error           // of HTTP, with what the server wrote
 }
 
 type exchangeKey struct{}
 
-func newWire(told *tail) *wire {
-	return &wire{waiting: map[string]*exchange{}, asked: make(chan struct{}, maxAsked), cut: make(chan struct{}), told: told}
+// question is a request of the server to its client.
+type question struct {
+	method string
+	params json.RawMessage // nil for none
+	during *exchange       // the call in whose stream it came; nil if the transport does not say
 }
 
-// exact makes a request with fn and returns the result or the error as the server wrote it.
-func (w *wire) exact(ctx context.Context, fn func(context.Context) error) (result, refused json.RawMessage, err error) {
-	x := &exchange{}
+func newWire(told *tail, a *Assistant, heard func(*exchange, string, json.RawMessage)) *wire {
+	return &wire{
+		told: told, assistant: a, heard: heard, asked: make(chan struct{}, maxAsked), cut: make(chan struct{}),
+		waiting: map[string]*exchange{}, questions: map[string]*question{},
+	}
+}
+
+// exact sends a message with fn and returns the result or the error as the server wrote it.
+func (w *wire) exact(ctx context.Context, x *exchange, fn func(context.Context) error) (result, refused json.RawMessage, err error) {
 	_, err = await(ctx, func() (struct{}, error) { return struct{}{}, fn(context.WithValue(ctx, exchangeKey{}, x)) })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.waiting, x.id)
-	return x.result, x.refused, err
+	return x.result, x.refused, cmp.Or(x.failed, err)
 }
 
-// outgoing inspects a message before it is sent. Call sent afterwards.
-func (w *wire) outgoing(ctx context.Context, data []byte) (sent func()) {
-	var m struct {
-		ID     json.RawMessage `json:"id"`
-		Method string          `json:"method"`
-	}
-	if json.Unmarshal(data, &m) != nil || m.ID == nil {
-		return func() {}
-	}
-	if m.Method == "" { // the answer to a request of the server
-		return func() {
+// outgoing returns the message to send in place of the SDK's. Call sent afterwards.
+func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent func()) {
+	m := membersOf(data)
+	if m["method"] == nil { // the answer to a request of the server
+		return data, func() {
 			select {
 			case <-w.asked:
 			default:
 			}
 		}
 	}
-	if x, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
-		w.mu.Lock()
-		delete(w.waiting, x.id) // of the earlier request, which asked for input
-		x.id = string(m.ID)
-		w.waiting[x.id] = x
-		w.mu.Unlock()
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	params := membersOf(m["params"])
+	meta := membersOf(params["_meta"])
+	if x != nil && x.params != nil {
+		own := meta // of this connection: its version and its client
+		params = membersOf(x.params)
+		meta = membersOf(params["_meta"])
+		maps.Copy(meta, own)
 	}
-	return func() {}
+	if a := w.assistant; a != nil {
+		if params["clientInfo"] != nil || meta[mcp.MetaKeyClientInfo] != nil {
+			meta[gatewayKey] = slices.Concat(params["clientInfo"], meta[mcp.MetaKeyClientInfo]) // there is one of them
+		}
+		a.introduce(params, "clientInfo", "capabilities")
+		a.introduce(meta, mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities)
+	}
+	if len(meta) > 0 {
+		params["_meta"] = canon.Join(meta)
+	}
+	if len(params) > 0 {
+		m["params"] = canon.Join(params)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if method := string(m["method"]); method == `"initialize"` || method == `"server/discover"` {
+		w.greeting = exchange{}
+		x = &w.greeting
+	}
+	if x != nil && x.method != "" {
+		m["method"], _ = json.Marshal(x.method) // a string cannot fail
+	}
+	if x != nil && m["id"] != nil {
+		x.id = string(m["id"])
+		w.waiting[x.id] = x
+	}
+	return canon.Join(m), func() {}
 }
 
-// emptyResult is valid for every called method.
-const emptyResult = `"content":[],"contents":[],"messages":[],"resources":[],"resourceTemplates":[],"prompts":[]`
+// gatewayKey is the member of _meta in which this program is named beside the client that it speaks for.
+const gatewayKey = "io.github.starling-host/gateway"
 
-// incoming returns the message for the SDK in place of the server's. It waits while too
-// many requests of the server are unanswered.
-func (w *wire) incoming(data []byte) []byte {
-	var m struct {
-		ID     json.RawMessage `json:"id"`
-		Method json.RawMessage `json:"method"`
-		Result json.RawMessage `json:"result"`
-		Error  json.RawMessage `json:"error"`
-	}
-	if json.Unmarshal(data, &m) != nil || m.ID == nil {
+// emptyResult is valid for every called method but the handshake.
+const emptyResult = `"content":[],"contents":[],"messages":[],"resources":[],"resourceTemplates":[],"prompts":[],"completion":{"values":[]}`
+
+// incoming returns the message for the SDK in place of the server's, or nil for none. It waits while
+// too many requests of the server are unanswered. During is the call in whose stream the message
+// came, or nil.
+func (w *wire) incoming(data []byte, during *exchange) []byte {
+	m := membersOf(data)
+	var method string
+	_ = json.Unmarshal(m["method"], &method) // the SDK refuses another value
+	switch {
+	case method == "" && m["id"] != nil:
+		return w.answered(m, data)
+	case method == "" || method == "notifications/cancelled" || m["id"] == nil && strings.HasSuffix(method, "/list_changed"):
 		return data
+	case m["id"] == nil:
+		w.heard(during, method, m["params"])
+		return nil
 	}
-	if m.Method != nil {
-		select {
-		case w.asked <- struct{}{}:
-		case <-w.cut:
-		}
+	select {
+	case w.asked <- struct{}{}:
+	case <-w.cut:
+	}
+	if method == "ping" {
 		return data
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x := w.waiting[string(m.ID)]
-	if x != nil && m.Error != nil {
-		x.refused = bytes.Clone(m.Error)
+	w.questions[string(m["id"])] = &question{method, m["params"], during}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%q:%q}}}`, m["id"], methodRoots, questionKey, m["id"])
+}
+
+// The request that the SDK gets in place of one of the server, with the member of its _meta that has
+// the id.
+const (
+	methodRoots = "roots/list"
+	questionKey = "starling/question"
+)
+
+// answering returns middleware in which ask answers the requests of the server.
+func (w *wire) answering(ask func(context.Context, *question) (json.RawMessage, error)) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			if method != methodRoots {
+				return next(ctx, method, r)
+			}
+			id, _ := r.GetParams().GetMeta()[questionKey].(string)
+			w.mu.Lock()
+			q := w.questions[id]
+			delete(w.questions, id)
+			w.mu.Unlock()
+			if q == nil {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such question"}
+			}
+			answer, err := ask(ctx, q)
+			return exactResult{&mcp.ListRootsResult{}, answer}, err
+		}
+	}
+}
+
+// exactResult is an answer to the server, as the client wrote it.
+type exactResult struct {
+	mcp.Result
+	answer json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r exactResult) MarshalJSON() ([]byte, error) { return r.answer, nil }
+
+// answered returns the message for the SDK in place of the server's answer.
+func (w *wire) answered(m members, data []byte) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := w.waiting[string(m["id"])]
+	if x != nil && m["error"] != nil {
+		x.refused = bytes.Clone(m["error"])
 		return data
 	}
-	var members map[string]json.RawMessage
+	if x == nil {
+		return data
+	}
+	if x.result = bytes.Clone(m["result"]); x == &w.greeting {
+		delete(w.waiting, x.id)
+		return data
+	}
+	var result members
+	if json.Unmarshal(x.result, &result) != nil {
+		return data
+	}
 	var listed []json.RawMessage
-	notObject := json.Unmarshal(m.Result, &members) != nil
-	if x == nil || string(members["resultType"]) == `"input_required"` {
-		return data
-	}
-	if x.result = bytes.Clone(m.Result); notObject {
-		return data
-	}
-	_ = json.Unmarshal(members["tools"], &listed) // a tool's answer may contain anything
-	understood := []json.RawMessage{}             // the SDK makes headers from a schema
+	_ = json.Unmarshal(result["tools"], &listed) // a tool's answer may contain anything
+	understood := []json.RawMessage{}            // the SDK makes headers from a schema
 	for _, t := range listed {
 		if json.Unmarshal(t, new(mcp.Tool)) == nil {
 			understood = append(understood, t)
@@ -138,7 +237,7 @@ func (w *wire) incoming(data []byte) []byte {
 	if err != nil {
 		return data
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{%s,"tools":%s}}`, m.ID, emptyResult, tools)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{%s,"tools":%s}}`, m["id"], emptyResult, tools)
 }
 
 // unreadable returns the message for the SDK in place of an unreadable one, or of both ends of one
@@ -180,15 +279,19 @@ type wiredConn struct {
 
 // Read implements [mcp.Connection].
 func (c wiredConn) Read(ctx context.Context) (jsonrpc.Message, error) {
-	m, err := c.Connection.Read(ctx)
-	if err != nil {
-		return nil, err
+	for {
+		m, err := c.Connection.Read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		data, err := jsonrpc.EncodeMessage(m)
+		if err != nil {
+			return nil, err
+		}
+		if data = c.incoming(data, nil); data != nil {
+			return jsonrpc.DecodeMessage(data)
+		}
 	}
-	data, err := jsonrpc.EncodeMessage(m)
-	if err != nil {
-		return nil, err
-	}
-	return jsonrpc.DecodeMessage(c.incoming(data))
 }
 
 // Write implements [mcp.Connection].
@@ -197,7 +300,11 @@ func (c wiredConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
-	defer c.outgoing(ctx, data)()
+	data, sent := c.outgoing(ctx, data)
+	defer sent()
+	if m, err = jsonrpc.DecodeMessage(data); err != nil {
+		return err
+	}
 	return c.Connection.Write(ctx, m)
 }
 
@@ -237,8 +344,10 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		req.Body.Close()
-		req.Body = io.NopCloser(bytes.NewReader(sent))
-		defer t.outgoing(req.Context(), sent)()
+		instead, done := t.outgoing(req.Context(), sent)
+		defer done()
+		sent = instead
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(sent)), int64(len(sent))
 	}
 	resp, err := t.options.HTTP.RoundTrip(req)
 	if err != nil {
@@ -249,16 +358,37 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 		to.User, to.RawQuery = nil, ""
 		return nil, fmt.Errorf("the server redirects to %s, and redirects are not followed: use that address if it is the server's", to)
 	}
+	during, _ := ctx.Value(exchangeKey{}).(*exchange)
+	calls := during != nil && during.params != nil && req.Method == http.MethodPost
+	if calls && resp.StatusCode == http.StatusAccepted { // it answers in another stream
+		resp.Body.Close()
+		resp.Header.Set("Content-Type", "text/event-stream")
+		resp.Body = silence{ctx}
+		return resp, nil
+	}
+	if calls && t.failed(resp) {
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxTail)) // as much as there is
+		refused := membersOf(body)["error"]
+		if membersOf(refused)["code"] == nil {
+			during.failed = fmt.Errorf("the server answered with %s, %s: %s", resp.Status, cmp.Or(resp.Header.Get("Content-Type"), "no type"), strings.ToValidUTF8(string(body), "\uFFFD"))
+			return nil, during.failed
+		}
+		body = t.incoming(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":%s}`, during.id, refused), during)
+		resp.StatusCode, resp.Body, resp.ContentLength = http.StatusOK, io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		resp.Header.Set("Content-Type", "application/json")
+		return resp, nil
+	}
 	switch kind := resp.Header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/event-stream"):
-		resp.Body = &eventStream{Closer: resp.Body, wire: t.wire, in: bufio.NewReader(resp.Body)}
+		resp.Body = &eventStream{Closer: resp.Body, wire: t.wire, during: during, in: bufio.NewReader(resp.Body)}
 	case strings.HasPrefix(kind, "application/json") && resp.StatusCode == http.StatusOK:
 		data, err := io.ReadAll(io.LimitReader(resp.Body, maxMessageBytes+1))
 		resp.Body.Close()
 		if err != nil {
 			return nil, err
 		}
-		switch answer := t.incoming(data); {
+		switch answer := t.incoming(data, nil); {
 		case len(data) > maxMessageBytes:
 			data = t.unreadable(sent, tooLong)
 		case json.Valid(data):
@@ -276,16 +406,38 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// failed reports whether a response to a call is no answer, and neither the end of the session nor for OAuth.
+func (t wiredHTTP) failed(resp *http.Response) bool {
+	kind := resp.Header.Get("Content-Type")
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		return resp.Request.Header.Get("Mcp-Session-Id") == ""
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return t.options.Tokens == ""
+	}
+	return resp.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "application/json") && !strings.HasPrefix(kind, "text/event-stream")
+}
+
+// silence is a stream in which nothing comes until its request ends.
+type silence struct{ ctx context.Context }
+
+// Read implements [io.Reader].
+func (s silence) Read([]byte) (int, error) { <-s.ctx.Done(); return 0, s.ctx.Err() }
+
+// Close implements [io.Closer].
+func (silence) Close() error { return nil }
+
 var tooLong = fmt.Sprintf("it has more than %d bytes", maxMessageBytes)
 
 // eventStream is a stream of events whose messages pass through the wire.
 type eventStream struct {
 	io.Closer
 	*wire
-	in   *bufio.Reader
-	data []byte // of the current event
-	out  []byte
-	err  error
+	during *exchange // whose answer it brings; nil for a stream of its own
+	in     *bufio.Reader
+	data   []byte // of the current event
+	out    []byte
+	err    error
 }
 
 // Read implements [io.Reader].
@@ -302,7 +454,7 @@ func (s *eventStream) Read(p []byte) (int, error) {
 			s.data = append(append(s.data, data...), '\n')
 		case len(text) == 0 && len(s.data) > 0:
 			var one bytes.Buffer // a message may have several lines
-			if json.Compact(&one, s.incoming(s.data)) == nil {
+			if json.Compact(&one, s.incoming(s.data, s.during)) == nil {
 				s.out = fmt.Appendf(s.out, "data: %s\n", one.Bytes())
 			}
 			s.data = nil

@@ -30,11 +30,30 @@ const (
 	lastRetry  = time.Minute
 )
 
-// peer is a server of Tools. It is connected in the background, so that a slow or
-// broken server delays neither the others nor the client.
-type peer struct {
+// known is a server of Tools.
+type known struct {
 	Server
-	pins  Pins
+	pins Pins
+}
+
+// session are the tools of one session of a client. It has its own connections to the servers, but to
+// those that are shared: so nothing of one session reaches another one.
+type session struct {
+	*Tools
+	client  mcpsrv.Client   // set by Greet
+	life    context.Context // for connecting to servers; Close cancels it
+	end     context.CancelFunc
+	work    sync.WaitGroup
+	changed chan struct{}   // capacity 1: the tools have changed
+	notices chan string     // for the user of the client
+	servers []*peer         // in the order of their names
+	level   json.RawMessage // of logs, as the client set it last; guarded by the mu of the Tools
+}
+
+// peer is a server in a session. It is connected in the background, so that a slow or broken server
+// delays neither the others nor the client.
+type peer struct {
+	known
 	first chan struct{} // closed when the first attempt has ended
 
 	listTime time.Duration // see the constant
@@ -46,7 +65,6 @@ type peer struct {
 	why          string                       // the reason for no connection
 	leftOut      map[string]string            // tools, by name, and why
 	instructions string                       // the accepted ones
-	offers       map[string]bool              // "resources" and "prompts"
 	lists        map[string][]json.RawMessage // of resources and templates, by method, as last listed
 }
 
@@ -61,81 +79,169 @@ type ServerState struct {
 	LastWords    string            `json:"last_words,omitempty"` // its output on standard error
 }
 
-// AddServer adds a server and connects it in the background, with retries after growing pauses.
-// Its tools are served from then on, except tools that have changed since the user accepted the
+// AddServer adds a server. Each session connects to it in the background, with retries after growing
+// pauses. Its tools are served from then on, except tools that have changed since the user accepted the
 // server. A new server is accepted. Call AddServer before the tools are served.
 func (l *Tools) AddServer(s Server, pins Pins) error {
-	if slices.ContainsFunc(l.servers, func(other *peer) bool { return other.Name == s.Name }) {
+	if slices.ContainsFunc(l.known, func(other known) bool { return other.Name == s.Name }) {
 		return fmt.Errorf("there are two servers %q: give one of them another name, as in %s-2=COMMAND", s.Name, s.Name)
 	}
 	if _, err := pins.read(); err != nil {
 		return err
 	}
-	server := &peer{Server: s, pins: pins, first: make(chan struct{}), listTime: listTime}
-	l.servers = append(l.servers, server)
-	l.work.Go(func() {
-		for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
-			why := l.connect(server)
-			if l.life.Err() != nil {
-				return
-			}
-			l.mu.Lock()
-			again := server.why != why
-			server.why = why
-			l.mu.Unlock()
-			if why != "" && again {
-				l.tell("the server " + s.Name + " is down: " + why)
-			}
-			if pause == firstRetry {
-				close(server.first)
-			}
-			if why == "" {
-				return
-			}
-			select {
-			case <-time.After(pause):
-			case <-l.life.Done():
-				return
-			}
-		}
-	})
+	l.known = append(l.known, known{s, pins})
 	return nil
 }
 
-// connect connects to a server and presents its tools, or returns why it cannot.
-func (l *Tools) connect(s *peer) string {
-	o := starling.ServerOptions{MCP: s.config(s.pins), Policy: l.options.Policy}
-	o.Timeout = time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
-	o.Changed = func() { _ = l.listed(s) } // keeps the old description if the new one cannot be pinned
-	ctx := l.life
-	if l.options.Limits.TimeoutMs > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
-		defer cancel()
+// Open implements [mcpsrv.Opening].
+func (l *Tools) Open() mcpsrv.Mirror { return l.open(l.shared()) }
+
+// open makes a session with connections of its own to the servers that another one does not have.
+func (l *Tools) open(other *session) *session {
+	s := &session{Tools: l, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
+	s.life, s.end = context.WithCancel(context.Background())
+	for _, k := range l.known {
+		switch {
+		case !k.Shared:
+			s.servers = append(s.servers, &peer{known: k, first: make(chan struct{}), listTime: listTime})
+		case other != nil:
+			i := slices.IndexFunc(other.servers, func(p *peer) bool { return p.Name == k.Name })
+			s.servers = append(s.servers, other.servers[i])
+		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sessions = append(l.sessions, s)
+	return s
+}
+
+// shared returns the session that has the connections of all, nil if there are none.
+func (l *Tools) shared() *session {
+	l.once.Do(func() {
+		common := &session{Tools: l, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
+		common.life, common.end = context.WithCancel(context.Background())
+		for _, k := range l.known {
+			if k.Shared {
+				common.servers = append(common.servers, &peer{known: k, first: make(chan struct{}), listTime: listTime})
+			}
+		}
+		if len(common.servers) > 0 {
+			l.common = common
+			common.Greet(mcpsrv.Client{Many: true})
+		}
+	})
+	return l.common
+}
+
+// Greet implements [mcpsrv.Mirror].
+func (l *session) Greet(c mcpsrv.Client) {
+	l.client = c
+	for _, s := range l.servers {
+		if s.Shared && l != l.common {
+			continue
+		}
+		l.work.Go(func() {
+			for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+				why, cut := l.connect(s)
+				if l.life.Err() != nil {
+					return
+				}
+				l.mu.Lock()
+				again := s.why != why
+				s.why = why
+				l.mu.Unlock()
+				if why != "" && again {
+					l.tell("the server " + s.Name + " is down: " + why)
+				}
+				if pause == firstRetry {
+					close(s.first)
+				}
+				if why == "" || cut { // to start anew what is slow would take as long again
+					return
+				}
+				select {
+				case <-time.After(pause):
+				case <-l.life.Done():
+					return
+				}
+			}
+		})
+	}
+}
+
+// Close implements [mcpsrv.Mirror].
+func (l *session) Close() {
+	l.end()
+	l.work.Wait()
+	l.mu.Lock()
+	l.sessions = slices.DeleteFunc(l.sessions, func(other *session) bool { return other == l })
+	var own []*starling.Server
+	for _, s := range l.servers {
+		if s.connected != nil && (!s.Shared || l == l.common) {
+			own = append(own, s.connected)
+			s.connected = nil
+		}
+	}
+	l.mu.Unlock()
+	for _, connected := range own {
+		connected.Close()
+	}
+}
+
+// patience is how long a server may take to start.
+func (l *Tools) patience(s Server) time.Duration {
+	limit := time.Duration(cmp.Or(l.options.Limits.TimeoutMs, sandbox.DefaultLimits().TimeoutMs)) * time.Millisecond
+	return cmp.Or(s.Timeout, limit)
+}
+
+// Patience implements [mcpsrv.Mirror].
+func (l *session) Patience() (most time.Duration) {
+	for _, s := range l.servers {
+		if s.Timeout > 0 || l.options.Limits.TimeoutMs > 0 {
+			most = max(most, l.patience(s.Server))
+		}
+	}
+	return most
+}
+
+// connect connects to a server and presents its tools, or returns why it cannot.
+func (l *session) connect(s *peer) (why string, cut bool) {
+	o := starling.ServerOptions{MCP: s.config(s.pins), Policy: l.options.Policy, MaxInput: s.MaxInput}
+	o.Timeout = l.patience(s.Server)
+	o.Changed = func() { _ = l.listed(s) } // keeps the old description if the new one cannot be pinned
+	o.Assistant, o.OneAtATime = &l.client.Assistant, l.client.Many
+	ctx, cancel := l.life, func() {}
+	if s.Timeout > 0 || l.options.Limits.TimeoutMs > 0 {
+		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
+	}
+	defer cancel()
 	connected, err := l.db.Connect(ctx, o)
 	if err != nil {
-		return starling.PlainError(err)
+		return starling.PlainError(err), errors.Is(err, context.DeadlineExceeded)
 	}
 	l.mu.Lock()
 	s.connected = connected
+	level := l.level
 	l.mu.Unlock()
 	if err := l.listed(s); err != nil {
 		l.mu.Lock()
 		s.connected = nil
 		l.mu.Unlock()
 		connected.Close()
-		return starling.PlainError(err)
+		return starling.PlainError(err), false
 	}
-	return ""
+	if level != nil && connected.Offers("logging") {
+		_, _ = connected.Request(ctx, "logging/setLevel", level)
+	}
+	return "", false
 }
 
 // listed presents the tools that a server lists now.
-func (l *Tools) listed(s *peer) error {
+func (l *session) listed(s *peer) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
 	l.mu.RLock()
-	connected, old := s.connected, s.module
+	connected := s.connected
 	l.mu.RUnlock()
 	if connected == nil {
 		return nil
@@ -175,13 +281,21 @@ func (l *Tools) listed(s *peer) error {
 	if err := s.pins.note(s.Name, s.identity(), pinsOf(said), false); err != nil && known == nil {
 		return err // without the note, the user can still accept the change by the server's command
 	}
-	if err := l.place(added, old); err != nil {
-		return err
+	for _, t := range added.tools {
+		for _, m := range l.Tools.current() {
+			if m.tool(t.Name()) != nil {
+				return fmt.Errorf("its tool %q is also a tool of %s", t.Name(), m.ref)
+			}
+		}
 	}
-	offers := map[string]bool{"resources": connected.Offers("resources"), "prompts": connected.Offers("prompts")}
+	slices.SortStableFunc(added.tools, func(a, b *starling.Tool) int { // as the server lists them
+		one, _ := a.Definition()
+		other, _ := b.Definition()
+		return cmp.Compare(one.At, other.At)
+	})
 	l.mu.Lock()
 	s.module, s.instructions = added, instructions
-	s.offers, s.lists = offers, map[string][]json.RawMessage{}
+	s.lists = map[string][]json.RawMessage{}
 	s.leftOut, leftOut = leftOut, s.leftOut
 	now := s.leftOut
 	l.mu.Unlock()
@@ -194,11 +308,23 @@ func (l *Tools) listed(s *peer) error {
 			l.tell(fmt.Sprintf("the tool %s of the server %s is left out: %s", name, s.Name, why))
 		}
 	}
-	select {
-	case l.changed <- struct{}{}:
-	default:
+	for _, to := range l.audience() {
+		select {
+		case to.changed <- struct{}{}:
+		default:
+		}
 	}
 	return nil
+}
+
+// audience returns the sessions that have the connections of this one.
+func (l *session) audience() []*session {
+	if l != l.common {
+		return []*session{l}
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Clone(l.sessions)
 }
 
 // saidBy returns a server's definitions of its tools, and its instructions.
@@ -220,16 +346,18 @@ func instructionsOf(text string) mcptool.Definition {
 }
 
 // tell warns on standard error, and tells the user of the client.
-func (l *Tools) tell(text string) {
+func (l *session) tell(text string) {
 	l.warn(text)
-	select {
-	case l.notices <- text:
-	default:
+	for _, to := range l.audience() {
+		select {
+		case to.notices <- text:
+		default:
+		}
 	}
 }
 
 // states returns the states of the servers.
-func (l *Tools) states() []ServerState {
+func (l *session) states() []ServerState {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	all := []ServerState{}
@@ -252,7 +380,7 @@ func (l *Tools) states() []ServerState {
 
 // aboutServers describes [listServers], with the servers' instructions: those of a server that
 // connects late reach the model in no other way.
-func (l *Tools) aboutServers() string {
+func (l *session) aboutServers() string {
 	about := "The state of the MCP servers behind this one: whether each is connected, why not, and the tools left out."
 	for _, s := range l.states() {
 		if s.State == "down" {
@@ -263,7 +391,7 @@ func (l *Tools) aboutServers() string {
 }
 
 // Instructions implements [mcpsrv.Changing].
-func (l *Tools) Instructions() string {
+func (l *session) Instructions() string {
 	var all []string
 	for _, s := range l.states() {
 		if s.Instructions != "" {
@@ -274,7 +402,7 @@ func (l *Tools) Instructions() string {
 }
 
 // Settle implements [mcpsrv.Changing].
-func (l *Tools) Settle(ctx context.Context, tool string) error {
+func (l *session) Settle(ctx context.Context, tool string) error {
 	for _, s := range l.servers {
 		if tool != "" && (!strings.HasPrefix(tool, s.Name+"_") || l.has(tool)) {
 			continue
@@ -301,6 +429,6 @@ func (l *Tools) Settle(ctx context.Context, tool string) error {
 }
 
 // has reports whether a tool of this name is served.
-func (l *Tools) has(name string) bool {
+func (l *session) has(name string) bool {
 	return l.code != nil || slices.ContainsFunc(l.current(), func(m *module) bool { return m.tool(name) != nil })
 }

@@ -161,18 +161,19 @@ func (s *oauthServer) hidden(t *testing.T, where, text string) {
 type gateway struct {
 	t     *testing.T
 	db    *starling.DB
-	tools *Tools
+	tools *session
 	path  string
 }
 
 func newGateway(t *testing.T, server Server, pins Pins, warn func(string)) *gateway {
 	g := &gateway{t: t, path: filepath.Join(t.TempDir(), "runs.db")}
 	g.db = starling.Must(starling.Open(t.Context(), g.path, starling.Options{}))
-	g.tools = NewTools(g.db, starling.ToolOptions{}, warn)
-	t.Cleanup(func() { g.tools.Close(); g.db.Close() })
-	if err := g.tools.AddServer(server, pins); err != nil {
+	tools := NewTools(g.db, starling.ToolOptions{}, warn)
+	t.Cleanup(func() { tools.Close(); g.db.Close() })
+	if err := tools.AddServer(server, pins); err != nil {
 		t.Fatal(err)
 	}
+	g.tools = greeted(tools)
 	if err := g.tools.Settle(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}

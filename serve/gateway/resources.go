@@ -9,32 +9,36 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
 // Offers implements [mcpsrv.Changing]. A server that is not connected yet may offer
 // everything.
-func (l *Tools) Offers(what string) bool {
+func (l *session) Offers(what string) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return slices.ContainsFunc(l.servers, func(s *peer) bool { return s.module == nil || s.offers[what] })
+	return slices.ContainsFunc(l.servers, func(s *peer) bool { return s.module == nil || s.connected != nil && s.connected.Offers(what) })
 }
 
 // offering returns a server's connection if it has the resources or prompts of a method.
-func (l *Tools) offering(s *peer, method string) *starling.Server {
+func (l *session) offering(s *peer, method string) *starling.Server {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if what, _, _ := strings.Cut(method, "/"); !s.offers[what] {
+	if what, _, _ := strings.Cut(method, "/"); s.connected == nil || !s.connected.Offers(what) {
 		return nil
 	}
 	return s.connected
 }
 
 // Items implements [mcpsrv.Changing]. It omits servers that do not answer.
-func (l *Tools) Items(ctx context.Context, method string) []json.RawMessage {
+func (l *session) Items(ctx context.Context, method string) []json.RawMessage {
 	lists := make([][]json.RawMessage, len(l.servers))
 	var asked sync.WaitGroup
 	for i, s := range l.servers {
@@ -49,7 +53,7 @@ func (l *Tools) Items(ctx context.Context, method string) []json.RawMessage {
 const listTime = 5 * time.Second
 
 // itemsOf reads a list of a server. Names of prompts get its prefix.
-func (l *Tools) itemsOf(ctx context.Context, s *peer, method string) []json.RawMessage {
+func (l *session) itemsOf(ctx context.Context, s *peer, method string) []json.RawMessage {
 	connected := l.offering(s, method)
 	if connected == nil {
 		return nil
@@ -80,19 +84,18 @@ func (l *Tools) itemsOf(ctx context.Context, s *peer, method string) []json.RawM
 
 // renamed returns a JSON object with another name, and otherwise unchanged.
 func renamed(object json.RawMessage, rename func(string) string) json.RawMessage {
-	var members map[string]json.RawMessage
-	var name string
-	if json.Unmarshal(object, &members) != nil || json.Unmarshal(members["name"], &name) != nil {
-		return object
-	}
-	members["name"], _ = json.Marshal(rename(name))
-	object, _ = json.Marshal(members) // it was read as JSON
-	return object
+	return inside(object, "name", func(value json.RawMessage) json.RawMessage {
+		var name string
+		if json.Unmarshal(value, &name) == nil {
+			value, _ = json.Marshal(rename(name)) // a string cannot fail
+		}
+		return value
+	})
 }
 
 // request calls the tool that reads a resource or gets a prompt, on one server after another
 // until one answers. Each call is a run.
-func (l *Tools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Result, err error) {
+func (l *session) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Result, err error) {
 	var asked struct{ URI, Name string }
 	_ = json.Unmarshal(c.Arguments, &asked)         // the schema is checked with the call
 	prefix, name, _ := strings.Cut(asked.Name, "_") // no name of a server has an underscore
@@ -108,6 +111,78 @@ func (l *Tools) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Resul
 		}
 	}
 	return result, err
+}
+
+// Request implements [mcpsrv.Mirror].
+func (l *session) Request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	var asked struct {
+		URI string
+		Ref struct{ Type, Name, URI string }
+	}
+	_ = json.Unmarshal(params, &asked) // another form names no server
+	servers := l.servers
+	switch method {
+	case "logging/setLevel":
+		l.mu.Lock()
+		l.level = params
+		l.mu.Unlock()
+		for _, s := range servers {
+			if connected := l.offering(s, method); connected != nil {
+				_, _ = connected.Request(ctx, method, params) // the others go on
+			}
+		}
+		return nil, nil
+	case "completion/complete":
+		if asked.Ref.Type == "ref/prompt" {
+			prefix, name, _ := strings.Cut(asked.Ref.Name, "_")
+			servers = slices.DeleteFunc(slices.Clone(servers), func(s *peer) bool { return s.Name != prefix })
+			params = inside(params, "ref", func(ref json.RawMessage) json.RawMessage { return renamed(ref, func(string) string { return name }) })
+			break
+		}
+		servers = l.owners(ctx, servers, asked.Ref.URI)
+	default:
+		servers = l.owners(ctx, servers, asked.URI)
+	}
+	for _, s := range servers {
+		if connected := l.offering(s, strings.Replace(method, "completion/", "completions/", 1)); connected != nil {
+			return connected.Request(ctx, method, params)
+		}
+	}
+	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no server has it"}
+}
+
+// Notify implements [mcpsrv.Mirror].
+func (l *session) Notify(ctx context.Context, method string, params json.RawMessage) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, s := range l.servers {
+		if s.connected != nil && !s.Shared {
+			go func(to *starling.Server) { _ = to.Notify(ctx, method, params) }(s.connected) // a server that has gone needs none
+		}
+	}
+}
+
+// Greetings implements [mcpsrv.Mirror].
+func (l *session) Greetings() map[string]mcptool.Greeting {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	all := map[string]mcptool.Greeting{}
+	for _, s := range l.servers {
+		if s.connected != nil {
+			all[s.Name] = s.connected.Greeting()
+		}
+	}
+	return all
+}
+
+// inside returns a JSON object with another value of one member.
+func inside(object json.RawMessage, name string, change func(json.RawMessage) json.RawMessage) json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(object, &members) != nil || members[name] == nil {
+		return object
+	}
+	members[name] = change(members[name])
+	return canon.Join(members)
 }
 
 var templateVariable = lazy.Regexp(`\{.*?\}`)
@@ -131,7 +206,7 @@ func fits(b *work.Budget, template, uri string) bool {
 
 // owners returns the servers that list a URI, or else those with a matching template, or
 // else all.
-func (l *Tools) owners(ctx context.Context, servers []*peer, uri string) []*peer {
+func (l *session) owners(ctx context.Context, servers []*peer, uri string) []*peer {
 	if len(servers) == 1 {
 		return servers
 	}

@@ -314,7 +314,7 @@ func TestMCPGatewayWithAServerThatListsNothing(t *testing.T) {
 	go func() { ended <- Service{Tools: tools}.Serve(ctx, toServer, fromServer) }()
 	client := &lineClient{t: t, to: fromClient, from: bufio.NewReader(toClient)}
 	client.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "clientInfo": map[string]any{"name": "test", "version": "1"}, "capabilities": map[string]any{}})
-	tools.servers[0].listTime = time.Millisecond
+	tools.sessions[0].servers[0].listTime = time.Millisecond
 	if got := client.ask("resources/list", map[string]any{})["resources"]; len(got.([]any)) != 6 {
 		t.Errorf("of the other server there is %v", got)
 	}
@@ -323,7 +323,7 @@ func TestMCPGatewayWithAServerThatListsNothing(t *testing.T) {
 	default: // the time may have been over before the request was sent
 	}
 
-	tools.servers[0].listTime = time.Hour
+	tools.sessions[0].servers[0].listTime = time.Hour
 	fmt.Fprintln(fromClient, `{"jsonrpc":"2.0","id":"hangs","method":"resources/list","params":{}}`)
 	<-asked
 	toClient.Close()

@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/agentfile"
@@ -34,6 +36,24 @@ type Server struct {
 	// and Rename maps names to others, which also get the prefix.
 	Only, Without []string
 	Rename        map[string]string
+
+	Settings
+}
+
+// Settings are how a server is used.
+type Settings struct {
+	// Shared has all sessions of clients use one connection, one call after the other. The server is
+	// greeted by this program, and cannot ask anybody. Otherwise each session has its own.
+	Shared bool
+
+	// Strict refuses arguments that do not match the schema of their tool. Otherwise the server decides.
+	Strict bool
+
+	// Timeout bounds a start and a call. Zero is the limit of the tools.
+	Timeout time.Duration
+
+	// MaxInput bounds the arguments of a call, in bytes. Zero is 4 MiB.
+	MaxInput uint64
 }
 
 var (
@@ -229,6 +249,9 @@ func (s Server) config(p Pins) agentfile.MCP {
 		Command: s.Command, URL: s.URL, Env: s.Env, Headers: s.Headers, Prefix: s.Name + "_",
 		Include: s.Only, Exclude: s.Without, Rename: map[string]string{},
 	}
+	if s.Strict {
+		m.Check = "strict"
+	}
 	for tool, name := range s.Rename {
 		m.Rename[tool] = m.Prefix + name
 	}
@@ -284,6 +307,37 @@ func ChooseTools(servers []Server, text string) error {
 			s.Rename[tool] = other
 		}
 		s.Only = append(s.Only, tool)
+	}
+	return nil
+}
+
+// Set reads "NAME: shared, strict, timeout=DURATION, arguments=BYTES" for the named server.
+func Set(servers []Server, text string) error {
+	name, rest, _ := strings.Cut(text, ":")
+	s, err := named(servers, name)
+	if err != nil {
+		return err
+	}
+	for word := range strings.SplitSeq(rest, ",") {
+		key, value, _ := strings.Cut(strings.TrimSpace(word), "=")
+		var err error
+		switch {
+		case key == "shared" && value == "":
+			s.Shared = true
+		case key == "strict" && value == "":
+			s.Strict = true
+		case key == "timeout":
+			if s.Timeout, err = config.ParseDuration(value); err == nil && s.Timeout <= 0 {
+				err = errors.New("it is not positive")
+			}
+		case key == "arguments":
+			s.MaxInput, err = display.ParseCount(value, display.SizeUnits())
+		default:
+			err = errors.New("write it as in: NAME: shared, strict, timeout=60s, arguments=8MiB")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", strings.TrimSpace(word), err)
+		}
 	}
 	return nil
 }

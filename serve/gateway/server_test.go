@@ -78,13 +78,14 @@ func TestDescriptionsArePinned(t *testing.T) {
 	defer db.Close()
 
 	// served returns the names of the tools, and of those that are refused.
-	served := func() (tools *Tools, names string) {
+	served := func() (tools *session, names string) {
 		t.Helper()
-		tools = NewTools(db, starling.ToolOptions{}, func(string) {})
-		t.Cleanup(tools.Close)
-		if err := tools.AddServer(server, pins); err != nil {
+		all := NewTools(db, starling.ToolOptions{}, func(string) {})
+		t.Cleanup(all.Close)
+		if err := all.AddServer(server, pins); err != nil {
 			t.Fatal(err)
 		}
+		tools = greeted(all)
 		if err := tools.Settle(ctx, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -200,21 +201,22 @@ func TestServersConnectInTheBackground(t *testing.T) {
 	t.Cleanup(at.Close)
 	db := starling.Must(starling.Open(ctx, filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
 	t.Cleanup(func() { db.Close() })
-	tools := NewTools(db, starling.ToolOptions{}, func(string) {})
-	t.Cleanup(tools.Close)
+	all := NewTools(db, starling.ToolOptions{}, func(string) {})
+	t.Cleanup(all.Close)
 	pins := Pins{filepath.Join(t.TempDir(), "servers.json")}
 	for _, text := range []string{"hangs=sh -c 'sleep 100'", "fails=sh -c 'echo API_KEY is not set >&2; exit 1'", "sums=" + at.URL} {
 		s, err := ParseServer(text)
 		if err == nil {
-			err = tools.AddServer(s, pins)
+			err = all.AddServer(s, pins)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s, err := ParseServer("sums=" + at.URL); err != nil || tools.AddServer(s, pins) == nil {
+	if s, err := ParseServer("sums=" + at.URL); err != nil || all.AddServer(s, pins) == nil {
 		t.Errorf("two servers have one name, %v", err)
 	}
+	tools := greeted(all)
 	for _, name := range []string{"sums_add", "fails_x"} {
 		if err := tools.Settle(ctx, name); (err == nil) != (name == "sums_add") || err != nil && !strings.Contains(err.Error(), "API_KEY is not set") {
 			t.Errorf("%s: %v", name, err)
@@ -279,4 +281,11 @@ func TestPinsAreSharedByProcesses(t *testing.T) {
 	if server("sh other.py").identity() == server("sh server.py").identity() {
 		t.Error("another file is the same server")
 	}
+}
+
+// greeted returns a session whose client has introduced itself.
+func greeted(tools *Tools) *session {
+	s := tools.open(tools.shared())
+	s.Greet(mcpsrv.Client{})
+	return s
 }

@@ -68,7 +68,7 @@ type Service struct {
 
 func (s Service) parts() (v mcpsrv.View, o mcpsrv.Options) {
 	if s.Tools != nil {
-		v.Tools = s.Tools
+		v.Open = s.Tools.Open
 	}
 	if s.Database != nil {
 		log := s.Database.view()

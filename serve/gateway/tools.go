@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,9 +13,12 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
@@ -28,17 +32,18 @@ type Tools struct {
 	options starling.ToolOptions
 	warn    func(text string)
 
-	life    context.Context // for connecting to servers; Close cancels it
-	end     context.CancelFunc
-	work    sync.WaitGroup
-	changed chan struct{} // capacity 1: the tools have changed
-	notices chan string   // for the user of the client
+	mu       sync.RWMutex
+	modules  []*module  // guarded by mu
+	sessions []*session // likewise
+	reloads  uint64     // of modules; likewise
 
-	mu      sync.RWMutex
-	modules []*module      // guarded by mu
-	servers []*peer        // set before the tools are served
-	code    *starling.Tool // nil without AddCode; likewise
-	inCode  string         // the language of its programs
+	known     []known        // set before the tools are served, and so are the next two
+	code      *starling.Tool // nil without AddCode
+	inCode    string         // the language of its programs
+	once      sync.Once      // sets common
+	common    *session       // has the shared connections; nil without
+	reloading sync.Mutex
+	refused   map[string]uint64 // stamps of files that cannot be loaded, already reported; guarded by reloading
 }
 
 // module is a loaded module or a server. It is immutable.
@@ -53,15 +58,19 @@ type module struct {
 // NewTools returns an empty set of tools with these options. It calls warn if a module
 // cannot be reloaded; its tools then stay as they were.
 func NewTools(db *starling.DB, o starling.ToolOptions, warn func(text string)) *Tools {
-	l := &Tools{db: db, options: o, warn: warn, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
-	l.life, l.end = context.WithCancel(context.Background())
-	return l
+	return &Tools{db: db, options: o, warn: warn, refused: map[string]uint64{}}
 }
 
-// Close stops connecting to servers. Call it before closing the database.
+// Close ends all sessions. Call it before closing the database.
 func (l *Tools) Close() {
-	l.end()
-	l.work.Wait()
+	l.mu.Lock()
+	all := append(slices.Clone(l.sessions), l.common)
+	l.mu.Unlock()
+	for _, s := range all {
+		if s != nil {
+			s.Close()
+		}
+	}
 }
 
 // Add loads the module of a reference, see [starling.DB.Load], and adds its tools. If Load
@@ -118,6 +127,7 @@ func (l *Tools) place(added, old *module) error {
 	}
 	if i := slices.Index(l.modules, old); i >= 0 {
 		l.modules[i] = added
+		l.reloads++
 	}
 	return nil
 }
@@ -130,7 +140,7 @@ func (m *module) tool(name string) *starling.Tool {
 }
 
 // Len returns the number of modules and servers.
-func (l *Tools) Len() int { return len(l.current()) + len(l.servers) }
+func (l *Tools) Len() int { return len(l.current()) + len(l.known) }
 
 func (l *Tools) current() []*module {
 	l.mu.RLock()
@@ -138,8 +148,26 @@ func (l *Tools) current() []*module {
 	return slices.Clone(l.modules)
 }
 
+// current are the modules and servers of the session.
+func (l *session) current() []*module {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.all()
+}
+
+// all is current for a caller that holds mu.
+func (l *session) all() []*module {
+	all := slices.Clone(l.modules)
+	for _, s := range l.servers {
+		if s.module != nil {
+			all = append(all, s.module)
+		}
+	}
+	return all
+}
+
 // List implements [mcpsrv.Tools].
-func (l *Tools) List(context.Context) ([]mcpsrv.Tool, error) {
+func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
 	if len(l.servers) > 0 {
 		list = append(list, mcpsrv.Tool{Name: listServers, Description: l.aboutServers(), InputSchema: []byte(`{"type":"object"}`), Idempotent: true, Closed: true})
@@ -162,7 +190,7 @@ func (l *Tools) List(context.Context) ([]mcpsrv.Tool, error) {
 			told := mcpsrv.ToolOf(t.Describe(), m.closed)
 			told.Idempotent = told.Idempotent || m.closed
 			if said, ok := t.Definition(); ok {
-				told.Title, told.Hints, told.Meta, told.Icons, told.Remote = said.Title, said.Hints, said.Meta, said.Icons, true
+				told.Exact, told.Remote = renamed(said.Exact, func(string) string { return t.Name() }), true
 			}
 			list = append(list, told)
 		}
@@ -171,12 +199,12 @@ func (l *Tools) List(context.Context) ([]mcpsrv.Tool, error) {
 }
 
 // closed reports whether no tool can reach the network.
-func (l *Tools) closed() bool {
+func (l *session) closed() bool {
 	return !slices.ContainsFunc(l.current(), func(m *module) bool { return !m.closed })
 }
 
 // callable returns the tools that programs may call.
-func (l *Tools) callable() (all []tool.Tool) {
+func (l *session) callable() (all []tool.Tool) {
 	for _, m := range l.current() {
 		for _, t := range m.tools {
 			all = append(all, t)
@@ -186,7 +214,7 @@ func (l *Tools) callable() (all []tool.Tool) {
 }
 
 // Call implements [mcpsrv.Tools].
-func (l *Tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
+func (l *session) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	if l.code != nil && c.Name == tool.SearchName {
 		output, err := tool.Search(l.callable()...).Execute(ctx, c.Arguments)
 		if _, bad := errors.AsType[*tool.InputError](err); err != nil && !bad {
@@ -210,12 +238,15 @@ func (l *Tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) 
 }
 
 // run makes a recorded run of a call.
-func (l *Tools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
+func (l *session) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
 	input, err := t.Input(c.Arguments)
 	if err != nil {
 		return mcpsrv.Result{}, err
 	}
 	runID := starling.NewRunID()
+	if c.Through != nil {
+		ctx = mcptool.For(ctx, within(runID, c.Through))
+	}
 	_, remote := t.Definition()
 	if remote { // the server sends its own
 		c.Progress = nil
@@ -241,8 +272,24 @@ func (l *Tools) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsr
 	return result, nil
 }
 
+// traceparent is a place in a trace, in the form of W3C.
+var traceparent = lazy.Regexp(`^"(00-[0-9a-f]{32}-)[0-9a-f]{16}(-[0-9a-f]{2})"$`)
+
+// within returns a call whose place in the client's trace is the run: the digits of its span are those of
+// the hash of its id.
+func within(runID string, c *mcptool.Call) *mcptool.Call {
+	parts := traceparent().FindSubmatch(c.Meta["traceparent"])
+	if parts == nil {
+		return c
+	}
+	inner := *c
+	inner.Meta = maps.Clone(c.Meta)
+	inner.Meta["traceparent"] = fmt.Appendf(nil, `"%s%s%s"`, parts[1], canon.Sum([]byte(runID)).String()[:16], parts[2])
+	return &inner
+}
+
 // receipt returns the receipt of the call that a run makes, or nil. The run has its result in any case.
-func (l *Tools) receipt(ctx context.Context, runID string) *receipt.Receipt {
+func (l *session) receipt(ctx context.Context, runID string) *receipt.Receipt {
 	all, err := l.db.Receipts(context.WithoutCancel(ctx), runID)
 	if err != nil && !errors.Is(err, starling.ErrNoReceipts) {
 		l.warn("run " + runID + " has no receipt: " + starling.PlainError(err))
@@ -252,7 +299,7 @@ func (l *Tools) receipt(ctx context.Context, runID string) *receipt.Receipt {
 
 // reportProgress calls progress, unless it is nil, for each effect of a run. finish waits
 // for the end of a run that has ended.
-func (l *Tools) reportProgress(ctx context.Context, runID string, progress func(what string)) (finish func(ended bool)) {
+func (l *session) reportProgress(ctx context.Context, runID string, progress func(what string)) (finish func(ended bool)) {
 	log, err := l.db.Log(ctx)
 	if progress == nil || err != nil { // the run fails as well
 		return func(bool) {}
@@ -282,7 +329,7 @@ func (l *Tools) reportProgress(ctx context.Context, runID string, progress func(
 }
 
 // enter returns a tool, which stays open until leave, or nil.
-func (l *Tools) enter(name string) (t *starling.Tool, leave func()) {
+func (l *session) enter(name string) (t *starling.Tool, leave func()) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.code != nil {
@@ -290,7 +337,7 @@ func (l *Tools) enter(name string) (t *starling.Tool, leave func()) {
 			return nil, nil
 		}
 		var others []*starling.Tool
-		modules := slices.Clone(l.modules)
+		modules := l.all()
 		for _, m := range modules {
 			m.calls.Add(1)
 			others = append(others, m.tools...)
@@ -301,7 +348,7 @@ func (l *Tools) enter(name string) (t *starling.Tool, leave func()) {
 			}
 		}
 	}
-	for _, m := range l.modules {
+	for _, m := range l.all() {
 		if t := m.tool(name); t != nil {
 			m.calls.Add(1)
 			return t, m.calls.Done
@@ -311,14 +358,16 @@ func (l *Tools) enter(name string) (t *starling.Tool, leave func()) {
 }
 
 // Cancel implements [mcpsrv.Tools]. No other process can wait for a call.
-func (l *Tools) Cancel(context.Context, string) error { return nil }
+func (l *session) Cancel(context.Context, string) error { return nil }
 
 // watchTime is the interval between checks of files.
 const watchTime = time.Second
 
 // Watch implements [mcpsrv.Changing].
-func (l *Tools) Watch(ctx context.Context, changed func(), notice func(text string)) {
-	refused := map[string]uint64{} // stamps of files that cannot be loaded, already reported
+func (l *session) Watch(ctx context.Context, changed func(), notice func(text string)) {
+	l.mu.RLock()
+	seen := l.reloads
+	l.mu.RUnlock()
 	ticker := time.NewTicker(watchTime)
 	defer ticker.Stop()
 	for {
@@ -333,21 +382,29 @@ func (l *Tools) Watch(ctx context.Context, changed func(), notice func(text stri
 			continue
 		case <-ticker.C:
 		}
-		for _, m := range l.current() {
-			if m.stamp == 0 {
-				continue
-			}
-			stamp := guest.Stamp(m.ref)
-			if stamp == m.stamp || stamp == refused[m.ref] {
-				continue
-			}
-			switch err := l.load(ctx, m.ref, m); {
-			case err == nil:
-				changed()
-			case ctx.Err() == nil:
-				refused[m.ref] = stamp
-				l.warn(fmt.Sprintf("%s has changed and stays as it was: %s", m.ref, strings.TrimPrefix(starling.PlainError(err), m.ref+": ")))
-			}
+		l.reload(ctx)
+		l.mu.RLock()
+		now := l.reloads
+		l.mu.RUnlock()
+		if now != seen {
+			seen = now
+			changed()
+		}
+	}
+}
+
+// reload loads the modules whose files have changed.
+func (l *Tools) reload(ctx context.Context) {
+	l.reloading.Lock()
+	defer l.reloading.Unlock()
+	for _, m := range l.current() {
+		stamp := guest.Stamp(m.ref)
+		if stamp == m.stamp || stamp == l.refused[m.ref] {
+			continue
+		}
+		if err := l.load(ctx, m.ref, m); err != nil && ctx.Err() == nil {
+			l.refused[m.ref] = stamp
+			l.warn(fmt.Sprintf("%s has changed and stays as it was: %s", m.ref, strings.TrimPrefix(starling.PlainError(err), m.ref+": ")))
 		}
 	}
 }

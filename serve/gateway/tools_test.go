@@ -150,7 +150,7 @@ func TestAnAssistantReadsWhyTheLogStoppedAndGoesOnWithIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := func() error {
-		_, err := tools.Call(t.Context(), mcpsrv.Call{Name: "say", Arguments: []byte("{}")})
+		_, err := greeted(tools).Call(t.Context(), mcpsrv.Call{Name: "say", Arguments: []byte("{}")})
 		return err
 	}
 	if err := call(); err != nil {

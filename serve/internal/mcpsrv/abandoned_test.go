@@ -14,10 +14,10 @@ func TestAnAbandonedQuestionEndsItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &questions{waiting: map[string]waitingCall{}}
 		r := &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "x"}}
-		c, err := q.enter(t.Context(), r, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			ask := ctx.Value(elicitorKey{}).(elicitor)
+		c, err := q.enter(t.Context(), r, true, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			ask := ctx.Value(askerKey{}).(asker)
 			for range 2 { // two requests to hosts that the policy asks about
-				if _, err := ask(ctx, &mcp.ElicitParams{}); err != nil {
+				if _, err := ask(ctx, "elicitation/create", nil); err != nil {
 					return nil, err
 				}
 			}

@@ -3,6 +3,7 @@ package mcpsrv
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"maps"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/policy"
 )
 
@@ -23,20 +25,17 @@ const answerTime = 10 * time.Minute
 // With a protocol version that has sessions, the question is a request of the server. With a later
 // version, the question is the result of the client's request, and the client repeats the request
 // with the answer; in the meantime the call waits here.
-func asking(call mcp.ToolHandler) mcp.ToolHandler {
+func asking(w *wire, call mcp.ToolHandler) mcp.ToolHandler {
 	q := &questions{waiting: map[string]waitingCall{}}
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		client := r.Session.InitializeParams()
-		if client == nil || client.Capabilities == nil || client.Capabilities.Elicitation == nil {
-			ctx = policy.WithAsker(ctx, func(context.Context, policy.Question) (string, error) {
-				return "", errors.New("this client does not support elicitation")
-			})
-			return call(ctx, r)
+		takes := client != nil && client.Capabilities != nil && client.Capabilities.Elicitation != nil
+		if client == nil || client.ProtocolVersion < sessionless {
+			return call(withAsker(ctx, takes, func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+				return w.ask(ctx, r.Session, method, params)
+			}), r)
 		}
-		if client.ProtocolVersion < sessionless {
-			return call(withElicitor(ctx, r.Session.Elicit), r)
-		}
-		c, err := q.enter(ctx, r, call)
+		c, err := q.enter(ctx, r, takes, call)
 		if err != nil {
 			return failed(err.Error()), nil
 		}
@@ -54,24 +53,36 @@ func asking(call mcp.ToolHandler) mcp.ToolHandler {
 			default:
 			}
 			q.waiting[state] = waitingCall{c, asked}
-			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirm: asked.params}, RequestState: state}, nil
+			request := canon.Join(members{"method": quoted(asked.method), "params": or(asked.params, "{}")})
+			asks := members{"inputRequests": canon.Join(members{confirm: request}), "requestState": quoted(state), "resultType": quoted("input_required")}
+			return &mcp.CallToolResult{Content: []mcp.Content{}, Meta: mcp.Meta{asksKey: json.RawMessage(canon.Join(asks))}}, nil
 		}
 	}
 }
 
-// elicitor asks the user of a client.
-type elicitor func(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
+// quoted returns a text as JSON.
+func quoted(text string) json.RawMessage {
+	doc, _ := json.Marshal(text) // a string cannot fail
+	return doc
+}
 
-type elicitorKey struct{}
+// asker sends a client a request, and returns its answer as the client wrote it.
+type asker func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error)
 
-// withElicitor returns a context in which the policy and other servers can ask the user.
-func withElicitor(ctx context.Context, elicit elicitor) context.Context {
-	return policy.WithAsker(context.WithValue(ctx, elicitorKey{}, elicit), func(ctx context.Context, q policy.Question) (string, error) {
-		answer, err := elicit(ctx, confirmation(q))
+type askerKey struct{}
+
+// withAsker returns a context in which other servers can ask the client, and the policy its user if
+// the client takes such questions.
+func withAsker(ctx context.Context, takes bool, ask asker) context.Context {
+	return policy.WithAsker(context.WithValue(ctx, askerKey{}, ask), func(ctx context.Context, q policy.Question) (string, error) {
+		if !takes {
+			return "", errors.New("this client does not support elicitation")
+		}
+		given, err := ask(ctx, "elicitation/create", confirmation(q))
 		if err != nil {
 			return "", err
 		}
-		return answerOf(q, answer), nil
+		return answerOf(q, given), nil
 	})
 }
 
@@ -101,12 +112,13 @@ type askedCall struct {
 
 // question is a question with the channel for its answer, of capacity one.
 type question struct {
-	params *mcp.ElicitParams
-	answer chan *mcp.ElicitResult
+	method string
+	params json.RawMessage
+	answer chan json.RawMessage
 }
 
 // enter begins a call, or takes the call that waits for the answer of a request.
-func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.ToolHandler) (*askedCall, error) {
+func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, takes bool, call mcp.ToolHandler) (*askedCall, error) {
 	if state := r.Params.RequestState; state != "" {
 		q.mu.Lock()
 		c, ok := q.waiting[state]
@@ -115,9 +127,9 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 		if !ok {
 			return nil, errors.New("no call waits for this answer")
 		}
-		given, ok := r.Params.InputResponses[confirm].(*mcp.ElicitResult)
+		given, ok := membersOf(membersOf(paramsOf(r))["inputResponses"])[confirm]
 		if !ok {
-			given = &mcp.ElicitResult{Action: policy.Cancel}
+			given = closed
 		}
 		c.answer <- given // the only one
 		return c.askedCall, nil
@@ -125,7 +137,7 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 	c := &askedCall{asked: make(chan question), done: make(chan struct{})}
 	// The request may end with a question, and the call continues.
 	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	ctx = withElicitor(ctx, c.ask)
+	ctx = withAsker(ctx, takes, c.ask)
 	go func() {
 		defer c.cancel(nil)
 		c.result, c.err = call(ctx, r)
@@ -139,13 +151,13 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, call mcp.
 
 // ask asks with the result of the request that the client waits for. A client that went away after an
 // earlier question has none: then, too, the question counts as closed by the user after a while.
-func (c *askedCall) ask(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	answer, late := make(chan *mcp.ElicitResult, 1), time.NewTimer(answerTime)
+func (c *askedCall) ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+	answer, late := make(chan json.RawMessage, 1), time.NewTimer(answerTime)
 	defer late.Stop()
 	select {
-	case c.asked <- question{params, answer}:
+	case c.asked <- question{method, params, answer}:
 	case <-late.C:
-		return &mcp.ElicitResult{Action: policy.Cancel}, nil
+		return closed, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -153,7 +165,7 @@ func (c *askedCall) ask(ctx context.Context, params *mcp.ElicitParams) (*mcp.Eli
 	case given := <-answer:
 		return given, nil
 	case <-late.C:
-		return &mcp.ElicitResult{Action: policy.Cancel}, nil
+		return closed, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -162,23 +174,42 @@ func (c *askedCall) ask(ctx context.Context, params *mcp.ElicitParams) (*mcp.Eli
 // allow is the member of an answer to a question that does not show all.
 const allow = "allow"
 
+// closed is the answer of a user who gives none.
+var closed = json.RawMessage(`{"action":"cancel"}`)
+
 // confirmation is the question as the protocol has it. Accepting is the answer, unless the
 // user does not see all: then it takes a mark in a box that is empty.
-func confirmation(q policy.Question) *mcp.ElicitParams {
-	schema := map[string]any{"type": "object", "properties": map[string]any{}}
+func confirmation(q policy.Question) json.RawMessage {
+	properties := map[string]any{}
 	if q.Partial {
-		schema["properties"] = map[string]any{allow: map[string]any{
+		properties[allow] = map[string]any{
 			"type": "boolean", "default": false, "title": "Allow it",
 			"description": "Long values are shown by their beginning, length and hash. Allow it only if you know the rest of them.",
-		}}
+		}
 	}
-	return &mcp.ElicitParams{Mode: "form", Message: q.Text, RequestedSchema: schema}
+	doc, _ := json.Marshal(map[string]any{"mode": "form", "message": q.Text, "requestedSchema": map[string]any{"type": "object", "properties": properties}}) // texts cannot fail
+	return doc
 }
 
 // answerOf returns the user's answer to a question.
-func answerOf(q policy.Question, given *mcp.ElicitResult) string {
-	if given.Action == policy.Accept && q.Partial && given.Content[allow] != true {
+func answerOf(q policy.Question, given json.RawMessage) string {
+	var said struct {
+		Action  string         `json:"action"`
+		Content map[string]any `json:"content"`
+	}
+	if json.Unmarshal(given, &said) != nil {
+		return policy.Cancel
+	}
+	if said.Action == policy.Accept && q.Partial && said.Content[allow] != true {
 		return policy.Decline
 	}
-	return given.Action
+	return said.Action
+}
+
+// or returns a document, or another one if it is missing.
+func or(doc json.RawMessage, missing string) json.RawMessage {
+	if doc == nil {
+		return json.RawMessage(missing)
+	}
+	return doc
 }

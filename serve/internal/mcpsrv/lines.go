@@ -20,17 +20,18 @@ import (
 type lines struct {
 	in   *bufio.Reader
 	out  io.Writer // safe for concurrent use
+	wire *wire     // replaces messages
 	rest []byte    // of the message that is being read
 }
 
 // Read implements [io.Reader].
 func (l *lines) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 {
-		line, size, err := rpcline.Read(l.in, maxBody)
+		line, size, err := rpcline.Read(l.in, maxMessage)
 		id, why, code := "null", "", jsonrpc.CodeParseError
 		switch {
-		case size > maxBody:
-			id, why, code = idOf(line), fmt.Sprintf("the message has %d bytes, and may have %d", size, maxBody), jsonrpc.CodeInvalidRequest
+		case size > maxMessage:
+			id, why, code = idOf(line), fmt.Sprintf("the message has %d bytes, and may have %d", size, maxMessage), jsonrpc.CodeInvalidRequest
 		case len(bytes.TrimSpace(line)) == 0:
 			if err != nil {
 				return 0, err
@@ -44,7 +45,7 @@ func (l *lines) Read(p []byte) (int, error) {
 			}
 		}
 		if why == "" {
-			l.rest = append(bytes.TrimRight(line, "\r\n"), '\n')
+			l.rest = append(l.wire.incoming("", bytes.TrimRight(line, "\r\n")), '\n')
 			break
 		}
 		text, _ := json.Marshal(why) // a string cannot fail
@@ -86,6 +87,8 @@ func idOf(line []byte) string { return cmp.Or(string(rpcline.ID(line)), "null") 
 
 // lockedWriter serialises writes. Its owner closes the underlying writer.
 type lockedWriter struct {
+	wire *wire // replaces messages
+
 	mu sync.Mutex
 	to io.Writer // guarded by mu
 }
@@ -94,7 +97,10 @@ type lockedWriter struct {
 func (w *lockedWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.to.Write(p)
+	if _, err := w.to.Write(w.wire.outgoing("", p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // Close implements [io.Closer].

@@ -1,9 +1,19 @@
 package mcpsrv
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,16 +21,23 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
-// newLocalServer makes the server of one user's view for any number of sessions. Until stop
-// is called, it presents the current tools of a [Changing], and notifies its sessions of
-// each change.
-func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server, stop func(), err error) {
-	o = o.normal()
+// newLocalServer makes the server of one session of a client with a user's view, over a wire. Until
+// stop is called, it presents the current tools of a [Changing], and notifies the client of each
+// change.
+func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mcp.Server, stop func(), err error) {
+	o, v.wire = o.normal(), w
+	end := func() {}
+	if v.Open != nil {
+		mirror := v.Open()
+		v.Tools, end = mirror, mirror.Close
+	}
 	server, presented, err := newServer(ctx, v, o)
 	if err != nil {
+		end()
 		return nil, nil, err
 	}
 	watching, cancel := context.WithCancel(ctx)
@@ -31,11 +48,11 @@ func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server,
 			mu.Lock()
 			defer mu.Unlock()
 			var err error
-			if presented, err = addTools(watching, server, v.Tools, presented, o.Logger); err != nil {
+			if presented, err = addTools(watching, server, v, presented, o.Logger); err != nil {
 				o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
 			}
 		}
-		server.AddReceivingMiddleware(cancellable, whole, settling(changing, refresh), passing(v.Tools, changing, o.Logger))
+		server.AddReceivingMiddleware(cancellable, whole, greeting(watching, v), settling(changing, refresh), passing(v, changing, o.Logger))
 		watcher.Go(func() {
 			changing.Watch(watching, func() {
 				refresh()
@@ -54,7 +71,48 @@ func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server,
 			})
 		})
 	}
-	return server, func() { cancel(); watcher.Wait() }, nil
+	return server, func() { cancel(); watcher.Wait(); end() }, nil
+}
+
+// greeting tells a [Mirror] what the client says of itself, before anything that counts on it.
+func greeting(ctx context.Context, v View) mcp.Middleware {
+	mirror, mirrors := v.Tools.(Mirror)
+	var once sync.Once
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		if !mirrors {
+			return next
+		}
+		return func(asked context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			once.Do(func() { mirror.Greet(clientOf(ctx, v.wire, r)) })
+			return next(asked, method, r)
+		}
+	}
+}
+
+// clientOf returns what the client says of itself in its first request: in the params of initialize,
+// or in the _meta of each request.
+func clientOf(ctx context.Context, w *wire, r mcp.Request) Client {
+	params := membersOf(paramsOf(r))
+	version, info, capabilities := params["protocolVersion"], params["clientInfo"], params["capabilities"]
+	meta := membersOf(params["_meta"])
+	c := Client{Many: meta[mcp.MetaKeyProtocolVersion] != nil}
+	if c.Many {
+		version, info, capabilities = meta[mcp.MetaKeyProtocolVersion], meta[mcp.MetaKeyClientInfo], meta[mcp.MetaKeyClientCapabilities]
+	}
+	_ = json.Unmarshal(version, &c.Version) // the SDK has refused another value
+	if !slices.Contains(mcp.SupportedProtocolVersions(), c.Version) || !c.Many && c.Version >= sessionless {
+		c.Version = lastWithSessions
+	}
+	c.Info, c.Capabilities = info, or(capabilities, "{}")
+	session, ok := r.GetSession().(*mcp.ServerSession)
+	if c.Many || !ok {
+		return c
+	}
+	c.Ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+		return w.ask(ctx, session, method, params)
+	}
+	c.Hear = func(method string, params json.RawMessage) { w.notify(ctx, session, method, params) }
+	return c
 }
 
 // How long a client waits for servers that are connecting: when it initializes, which is soon
@@ -62,13 +120,17 @@ func newLocalServer(ctx context.Context, v View, o Options) (server *mcp.Server,
 // announced.
 const (
 	greetTime = 2 * time.Second
-	listTime  = 5 * time.Second
+	listTime  = 5 * time.Second // or as long as the user lets a server take
 	callTime  = 30 * time.Second
 )
 
 // settling waits for servers that are connecting where their answer counts.
 func settling(tools Changing, refresh func()) mcp.Middleware {
 	var done atomic.Bool
+	patience := listTime
+	if mirror, ok := tools.(Mirror); ok {
+		patience = max(patience, mirror.Patience())
+	}
 	settle := func(ctx context.Context, most time.Duration, tool string) error {
 		if done.Load() && tool == "" {
 			return nil
@@ -87,8 +149,9 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 			switch asked := r.GetParams().(type) {
 			case *mcp.InitializeParams, *mcp.DiscoverParams:
 				_ = settle(ctx, greetTime, "")
-			case *mcp.ListToolsParams, *mcp.ListResourcesParams, *mcp.ListResourceTemplatesParams, *mcp.ListPromptsParams, *mcp.ReadResourceParams, *mcp.GetPromptParams:
-				_ = settle(ctx, listTime, "")
+			case *mcp.ListToolsParams, *mcp.ListResourcesParams, *mcp.ListResourceTemplatesParams, *mcp.ListPromptsParams, *mcp.ReadResourceParams, *mcp.GetPromptParams,
+				*mcp.CompleteParams, *mcp.SetLoggingLevelParams, *mcp.SubscribeParams:
+				_ = settle(ctx, patience, "")
 			case *mcp.CallToolParamsRaw:
 				if err := settle(ctx, callTime, asked.Name); err != nil && ctx.Err() == nil {
 					return failed(err.Error()), nil
@@ -98,26 +161,57 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 			if err != nil {
 				return nil, err // the result may be a nil pointer
 			}
-			var ours *mcp.ServerCapabilities
-			var instructions *string
-			switch greeting := result.(type) {
-			case *mcp.InitializeResult:
-				ours, instructions = greeting.Capabilities, &greeting.Instructions
-			case *mcp.DiscoverResult:
-				ours, instructions = greeting.Capabilities, &greeting.Instructions
-			default:
-				return result, nil
-			}
-			*instructions = strings.TrimSpace(*instructions + " " + plain(tools.Instructions()))
-			if tools.Offers("resources") {
-				ours.Resources = &mcp.ResourceCapabilities{ListChanged: true}
-			}
-			if tools.Offers("prompts") {
-				ours.Prompts = &mcp.PromptCapabilities{ListChanged: true}
+			switch result.(type) {
+			case *mcp.InitializeResult, *mcp.DiscoverResult:
+				return greets(tools, result)
 			}
 			return result, nil
 		}
 	}
+}
+
+// serversKey is the member of the _meta of a greeting that has what each server says of itself.
+const serversKey = "io.github.starling-host/servers"
+
+// greets adds to a greeting what the other servers can do and say.
+func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
+	doc, err := json.Marshal(ours)
+	if err != nil {
+		return nil, err
+	}
+	said := membersOf(doc)
+	var instructions string
+	_ = json.Unmarshal(said["instructions"], &instructions) // it was just made
+	if instructions = strings.TrimSpace(instructions + " " + tools.Instructions()); instructions != "" {
+		said["instructions"] = quoted(instructions)
+	}
+	able := membersOf(said["capabilities"])
+	for _, what := range []string{"resources", "prompts"} {
+		if tools.Offers(what) {
+			able[what] = json.RawMessage(`{"listChanged":true}`)
+		}
+	}
+	servers := members{}
+	if mirror, ok := tools.(Mirror); ok {
+		for name, g := range mirror.Greetings() {
+			servers[name] = canon.Join(members{"protocolVersion": quoted(g.Version), "serverInfo": or(g.Server, "null"), "capabilities": canon.Join(g.Capabilities)})
+			for what, theirs := range g.Capabilities {
+				has := membersOf(able[what])
+				for name, value := range membersOf(theirs) {
+					if has[name] == nil {
+						has[name] = value
+					}
+				}
+				able[what] = canon.Join(has)
+			}
+		}
+	}
+	if said["capabilities"] = canon.Join(able); len(servers) > 0 {
+		meta := membersOf(said["_meta"])
+		meta[serversKey] = canon.Join(servers)
+		said["_meta"] = canon.Join(meta)
+	}
+	return rawResult{ours, canon.Join(said)}, nil
 }
 
 // Bounds of connections and sessions of [ServeLocal].
@@ -127,6 +221,9 @@ const (
 	sessionTimeout = 24 * time.Hour // without a request of a client, which may have left silently
 	maxSessions    = 100            // then the least recently used idle session ends
 )
+
+// lastWithSessions is the last version of the protocol with sessions.
+const lastWithSessions = "2025-11-25"
 
 // sessionless is the first version of the protocol without sessions: each request is independent,
 // and its response carries the messages of the server until its end.
@@ -141,35 +238,32 @@ const sessionless = "2026-07-28"
 // Unlike the handler of [NewHandler], it answers with streams, and clients of the protocol with
 // sessions have sessions: so they receive progress, logs and changes of the tools.
 func ServeLocal(ctx context.Context, v View, o Options, origins []string, l net.Listener) error {
-	server, stop, err := newLocalServer(ctx, v, o)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	// A client may ask again, over a connection that is still open, when its stream ends with
-	// the server. The new stream would stay.
-	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
-			if calls, ok := ctx.Value(cancelKey{}).(context.Context); ok && calls.Err() != nil {
-				return nil, context.Cause(calls)
-			}
-			return next(ctx, method, r)
+	sessions := &sessions{used: map[string]*use{}}
+	wire := newWire()
+	sessions.open = func(id string) (*use, error) {
+		v.session = id
+		server, stop, err := newLocalServer(ctx, v, o, wire)
+		if err != nil {
+			return nil, err
 		}
-	})
-	serverOf := func(*http.Request) *mcp.Server { return server }
-	sessions := &sessions{server: server, used: map[string]*use{}}
-	sessions.inner = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody, SessionTimeout: sessionTimeout})
-	single := mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
-		MaxRequestBodyBytes: maxBody, Stateless: true, PropagateRequestCancellation: true,
+		// A client may ask again, over a connection that is still open, when its stream ends with
+		// the server. The new stream would stay.
+		server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+				if calls, ok := ctx.Value(cancelKey{}).(context.Context); ok && calls.Err() != nil {
+					return nil, context.Cause(calls)
+				}
+				return next(ctx, method, r)
+			}
+		})
+		return &use{id: id, server: server, stop: stop}, nil
+	}
+	sessions.lasting = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: 4 * maxMessage, SessionTimeout: sessionTimeout})
+	sessions.single = mcp.NewStreamableHTTPHandler(serverOf, &mcp.StreamableHTTPOptions{
+		MaxRequestBodyBytes: 4 * maxMessage, Stateless: true, PropagateRequestCancellation: true,
 	})
 	mux := http.NewServeMux()
-	mux.HandleFunc("/mcp", func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
-			single.ServeHTTP(w, r)
-			return
-		}
-		sessions.ServeHTTP(w, r)
-	})
+	mux.Handle("/mcp", wire.handler(sessions))
 	guard, err := guarded(mux, origins)
 	if err != nil {
 		return err
@@ -177,9 +271,7 @@ func ServeLocal(ctx context.Context, v View, o Options, origins []string, l net.
 	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	end := func() { // of streams that stay open otherwise, and of calls
 		cancel(errCancelled)
-		for session := range server.Sessions() {
-			_ = session.Close()
-		}
+		sessions.end()
 	}
 	defer end()
 	s := &http.Server{
@@ -193,83 +285,147 @@ func ServeLocal(ctx context.Context, v View, o Options, origins []string, l net.
 	return web.Serve(ctx, s, l)
 }
 
-// sessions bounds the sessions of a server.
+// sessions are the sessions of all clients, each with a server of its own. Clients of the protocol
+// without sessions share one if they say the same of themselves.
 type sessions struct {
-	server *mcp.Server
-	inner  http.Handler
+	open            func(id string) (*use, error)
+	lasting, single http.Handler // of the protocol with and without sessions
 
 	mu   sync.Mutex
 	used map[string]*use // by the id of the session; guarded by mu
 }
 
+// use is the use of one session.
 type use struct {
-	open int // requests that are being served; a client that listens has one
+	id     string
+	server *mcp.Server
+	stop   func()
+
+	open int // requests that are being served; a client that listens has one; guarded by the mu of the sessions, and so is the next
 	last time.Time
+}
+
+type useKey struct{}
+
+// serverOf returns the server of a request's session.
+func serverOf(r *http.Request) *mcp.Server {
+	u, _ := r.Context().Value(useKey{}).(*use)
+	return u.server
 }
 
 // ServeHTTP implements [http.Handler].
 func (s *sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := r.Header.Get(sessionHeader)
-	if id == "" && r.Method == http.MethodPost && !s.room() {
-		http.Error(w, "there are too many sessions, and none is idle", http.StatusServiceUnavailable)
+	inner, id := s.lasting, r.Header.Get(sessionHeader)
+	if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
+		inner, id = s.single, identityOf(r)
+	}
+	u, err := s.enter(id, inner == s.single || id == "" && r.Method == http.MethodPost)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	s.count(id, 1)
-	defer func() {
-		s.count(id, -1)
-		if id == "" {
-			s.count(w.Header().Get(sessionHeader), 0) // the new one
-		}
-	}()
-	s.inner.ServeHTTP(w, r)
+	defer s.leave(u, id == "" && inner == s.lasting)
+	inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), useKey{}, u)))
 }
 
-func (s *sessions) count(id string, open int) {
-	if id == "" {
-		return
+// identityOf returns what distinguishes clients without sessions: what they say of themselves, and
+// their credential.
+func identityOf(r *http.Request) string {
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if err != nil {
+		return ""
 	}
+	meta := membersOf(membersOf(membersOf(body)["params"])["_meta"])
+	said := sha256.New()
+	fmt.Fprintf(said, "%s\n%s\n%s\n%s", meta[mcp.MetaKeyProtocolVersion], meta[mcp.MetaKeyClientInfo], meta[mcp.MetaKeyClientCapabilities], r.Header.Get("Authorization"))
+	return fmt.Sprintf("client %x", said.Sum(nil))
+}
+
+// enter returns the session of a request, a new one if it makes one, or one without a server if there
+// is none: the SDK knows what to answer.
+func (s *sessions) enter(id string, makes bool) (*use, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.used[id]
+	if u == nil && makes {
+		if len(s.used) >= maxSessions && !s.forget() {
+			return nil, errors.New("there are too many sessions, and none is idle")
+		}
+		var err error
+		if u, err = s.open(cmp.Or(id, rand.Text())); err != nil {
+			return nil, err
+		}
+		s.used[u.id] = u
+	}
 	if u == nil {
-		u = &use{}
-		s.used[id] = u
+		return &use{}, nil
 	}
-	u.open, u.last = u.open+open, time.Now()
-	if open < 0 && u.open == 0 && s.live()[id] == nil { // a client may name any
-		delete(s.used, id)
-	}
+	u.open, u.last = u.open+1, time.Now()
+	return u, nil
 }
 
-// live returns the sessions by their ids.
-func (s *sessions) live() map[string]*mcp.ServerSession {
-	live := map[string]*mcp.ServerSession{}
-	for session := range s.server.Sessions() {
-		live[session.ID()] = session
-	}
-	return live
-}
-
-// room makes room for one more session, if needed, and reports whether there is room.
-func (s *sessions) room() bool {
-	s.mu.Lock()
-	live, oldest := s.live(), ""
+// forget ends the session that was idle for the longest time, and reports whether there was one. The
+// caller holds mu.
+func (s *sessions) forget() bool {
+	var oldest string
 	for id, u := range s.used {
-		switch {
-		case u.open > 0:
-		case live[id] == nil: // ended by its client or its timeout
-			delete(s.used, id)
-		case oldest == "" || u.last.Before(s.used[oldest].last):
+		if u.open == 0 && (oldest == "" || u.last.Before(s.used[oldest].last)) {
 			oldest = id
 		}
 	}
-	full := len(live) >= maxSessions
-	if full {
-		delete(s.used, oldest)
+	u := s.used[oldest] // nil for none
+	delete(s.used, oldest)
+	if u != nil {
+		go u.end()
 	}
+	return u != nil
+}
+
+// leave ends a request, which may have begun a session.
+func (s *sessions) leave(u *use, begins bool) {
+	s.mu.Lock()
+	u.open--
 	s.mu.Unlock()
-	if full && oldest != "" {
-		_ = live[oldest].Close()
+	if !begins || u.server == nil {
+		return
 	}
-	return !full || oldest != ""
+	go func() {
+		if session := u.session(); session != nil {
+			_ = session.Wait() // until its client or its timeout ends it
+		}
+		s.mu.Lock()
+		if s.used[u.id] == u {
+			delete(s.used, u.id)
+		}
+		s.mu.Unlock()
+		u.end()
+	}()
+}
+
+// session returns the session of the protocol, or nil if there is none.
+func (u *use) session() *mcp.ServerSession {
+	for session := range u.server.Sessions() {
+		return session
+	}
+	return nil
+}
+
+// end ends a session. It may be called more than once.
+func (u *use) end() {
+	for session := range u.server.Sessions() {
+		_ = session.Close()
+	}
+	u.stop()
+}
+
+// end ends all sessions.
+func (s *sessions) end() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.used))
+	clear(s.used)
+	s.mu.Unlock()
+	for _, u := range all {
+		u.end()
+	}
 }

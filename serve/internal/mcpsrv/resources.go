@@ -3,31 +3,31 @@ package mcpsrv
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling/eventlog/canon"
 )
 
 // lists are the methods that list what other servers have, with the member of the result.
 var lists = map[string]string{"resources/list": "resources", "resources/templates/list": "resourceTemplates", "prompts/list": "prompts"}
 
-// passing answers requests for resources and prompts with other servers' answers, as they wrote
-// them. Reading one is a recorded call.
-func passing(tools Tools, from Changing, log *slog.Logger) mcp.Middleware {
+// passing passes on what is for other servers, and their answers, as they wrote them. Reading a
+// resource or a prompt is a recorded call.
+func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 	reads := map[string]mcp.ToolHandler{}
 	for _, method := range []string{"resources/read", "prompts/get"} {
-		reads[method] = asking(calling(tools, Tool{Name: method, Remote: true}, method, false, log))
+		reads[method] = asking(v.wire, calling(v, Tool{Name: method, Remote: true}, method, false, log))
 	}
+	mirror, mirrors := v.Tools.(Mirror)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			what, _, _ := strings.Cut(method, "/")
 			read, member := reads[method], lists[method]
-			if read == nil && member == "" || !from.Offers(what) {
-				return next(ctx, method, r)
-			}
 			session, _ := r.GetSession().(*mcp.ServerSession)
 			ours := map[string]any{}
 			if client := session.InitializeParams(); client != nil && client.ProtocolVersion >= sessionless {
@@ -35,30 +35,41 @@ func passing(tools Tools, from Changing, log *slog.Logger) mcp.Middleware {
 					ours["cacheScope"], ours["ttlMs"] = "private", 0
 				}
 			}
-			if read == nil {
+			switch {
+			case method == "tools/list":
+				return listed(ctx, v.Tools, next, r)
+			case mirrors && method == "notifications/roots/list_changed":
+				mirror.Notify(ctx, method, paramsOf(r))
+				return next(ctx, method, r)
+			case mirrors && method == "logging/setLevel": // this server has logs, too
+				_, _ = mirror.Request(ctx, method, paramsOf(r))
+				return next(ctx, method, r)
+			case mirrors && (method == "completion/complete" || method == "resources/subscribe" || method == "resources/unsubscribe"):
+				answer, err := mirror.Request(ctx, method, paramsOf(r))
+				return wholeResult{&mcp.CallToolResult{}, ours, or(answer, "{}")}, err
+			case read == nil && member == "" || !from.Offers(what):
+				return next(ctx, method, r)
+			case read == nil:
 				answer, err := exactJSON(map[string]any{member: append([]json.RawMessage{}, from.Items(ctx, method)...)})
 				return wholeResult{&mcp.CallToolResult{}, ours, answer}, err
 			}
-			asks := &mcp.CallToolParamsRaw{} // the common part of the parameters of all requests
-			var params map[string]json.RawMessage
-			doc, err := json.Marshal(r.GetParams())
-			if err = errors.Join(err, json.Unmarshal(doc, asks), json.Unmarshal(doc, &params)); err != nil {
-				return nil, err
-			}
+			asks := &mcp.CallToolParamsRaw{Meta: r.GetParams().GetMeta()}
+			params := membersOf(paramsOf(r))
 			for _, name := range []string{"_meta", "inputResponses", "requestState"} {
 				delete(params, name)
 			}
-			asks.Arguments, _ = exactJSON(params) // they were read as JSON
+			_ = json.Unmarshal(membersOf(paramsOf(r))["requestState"], &asks.RequestState) // no call waits for another value
+			asks.Arguments = canon.Join(params)
 			result, err := read(ctx, &mcp.CallToolRequest{Session: session, Params: asks})
 			if err != nil {
 				return nil, err
 			}
 			answer, answered := result.Meta[exactKey].(json.RawMessage)
 			delete(result.Meta, exactKey)
-			if result.InputRequests != nil { // a question to the user
-				ours["resultType"] = "input_required"
-				answer, err = json.Marshal(result)
-			} else if !answered {
+			if question, ok := result.Meta[asksKey].(json.RawMessage); ok {
+				return rawResult{result, question}, nil
+			}
+			if !answered {
 				data, _ := json.Marshal(result.Meta)
 				said, _ := result.Content[0].(*mcp.TextContent) // as failed makes it
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: said.Text, Data: data}
@@ -67,3 +78,46 @@ func passing(tools Tools, from Changing, log *slog.Logger) mcp.Middleware {
 		}
 	}
 }
+
+// listed lists the tools: those of this server, and then those of others as they describe them.
+func listed(ctx context.Context, from Tools, next mcp.MethodHandler, r mcp.Request) (mcp.Result, error) {
+	ours, err := next(ctx, "tools/list", r)
+	list, ok := ours.(*mcp.ListToolsResult)
+	if err != nil || !ok {
+		return ours, err
+	}
+	tools, err := from.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	result := membersOf(doc)
+	var presented, all []json.RawMessage
+	_ = json.Unmarshal(result["tools"], &presented) // it was just made
+	shown := map[string]bool{}
+	for i, t := range list.Tools {
+		shown[t.Name] = true
+		if !slices.ContainsFunc(tools, func(other Tool) bool { return other.Name == t.Name && other.Exact != nil }) {
+			all = append(all, presented[i])
+		}
+	}
+	for _, t := range tools {
+		if t.Exact != nil && shown[t.Name] {
+			all = append(all, t.Exact)
+		}
+	}
+	result["tools"], err = exactJSON(all)
+	return rawResult{list, canon.Join(result)}, err
+}
+
+// rawResult is a result that is sent as it was written.
+type rawResult struct {
+	mcp.Result
+	doc json.RawMessage
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r rawResult) MarshalJSON() ([]byte, error) { return r.doc, nil }

@@ -10,11 +10,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/serve/internal/eventview"
 )
@@ -27,8 +29,15 @@ type View struct {
 	// Tools are the tools that the client may call. Nil means none.
 	Tools Tools
 
+	// Open returns the tools in place of Tools, for one session of one user's client. Their Close is
+	// called at its end. It may be nil.
+	Open func() Mirror
+
 	// Owner has the view. Over HTTP only the same owner can cancel a request.
 	Owner string
+
+	wire    *wire  // of the client of one user; nil for a tenant's
+	session string // the id of the client's session over HTTP; empty leaves it to the SDK
 }
 
 // Tools are a tenant's tools. Implementations must be safe for concurrent use.
@@ -69,6 +78,37 @@ type Changing interface {
 	Items(ctx context.Context, method string) []json.RawMessage
 }
 
+// Mirror are the tools of one session. Other servers hear in it what the client says of itself, and
+// the client hears what they say.
+type Mirror interface {
+	Tools
+	Changing
+
+	// Greet is called once, before everything else but List.
+	Greet(c Client)
+
+	// Patience is how long a list of tools waits for servers that start; zero leaves it to this package.
+	Patience() time.Duration
+
+	// Greetings returns what the connected servers say of themselves, by their names.
+	Greetings() map[string]mcptool.Greeting
+
+	// Request passes on a request that is not recorded, to the servers that it is for. The error of a
+	// server is a [*jsonrpc.Error]. The result is nil if several servers got it, or none.
+	Request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error)
+
+	// Notify passes on a notification to all servers.
+	Notify(ctx context.Context, method string, params json.RawMessage)
+
+	Close()
+}
+
+// Client is what the client of a session says of itself, and the way to it.
+type Client struct {
+	mcptool.Assistant
+	Many bool // programs without sessions, which say the same of themselves
+}
+
 // Call is a call of a tool.
 type Call struct {
 	Name      string
@@ -86,6 +126,9 @@ type Call struct {
 	// Progress receives each effect and nested call of the run, one after the other, before
 	// Call returns. It is nil unless the client has asked, and may be ignored.
 	Progress func(what string)
+
+	// Through passes on what another server and the client say during the call. It is nil for a tenant.
+	Through *mcptool.Call
 }
 
 // Errors of [Tools].Call. The text of an error that wraps one of them is shown to
@@ -103,16 +146,16 @@ type Tool struct {
 	Name         string
 	Title        string // for people; may be empty
 	Description  string
-	Hints        json.RawMessage // annotations of another server, which replace the next two; may be nil
 	Declarations string          // added by the host to the description; unbounded
 	InputSchema  json.RawMessage // of type "object"
 	OutputSchema json.RawMessage // nil if it is not known
 	Idempotent   bool            // a call may be repeated
 	Closed       bool            // it cannot reach the network
 
-	// Another server's description of its tool, as the protocol writes it. May be nil.
-	Meta, Icons json.RawMessage
-	Remote      bool // it is a tool of another server
+	// Exact is the description of another server's tool, as that server wrote it but for its name. Nil
+	// for a tool of this one.
+	Exact  json.RawMessage
+	Remote bool // it is a tool of another server
 }
 
 // ToolOf describes a tool of a module. A closed tool cannot reach the network.
@@ -151,6 +194,9 @@ func (o Options) normal() Options {
 	return o
 }
 
+// maxListed is the number of tools in one page of a list: clients that read one page see all.
+const maxListed = 1 << 20
+
 // ownersOnly keeps responses out of caches shared by several clients: each client has its own list.
 // By default the protocol treats them as public.
 func ownersOnly(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" }
@@ -163,11 +209,16 @@ func newServer(ctx context.Context, v View, o Options) (*mcp.Server, []Tool, err
 		//lint:ignore SA1019 clients of the versions before still ask for logs
 		capabilities.Logging = &mcp.LoggingCapabilities{}
 	}
-	server := mcp.NewServer(&mcp.Implementation{Name: "starling-host", Version: o.Version}, &mcp.ServerOptions{
+	options := &mcp.ServerOptions{
 		Capabilities: capabilities,
 		Instructions: instructions(v),
 		SetCacheable: ownersOnly,
-	})
+		PageSize:     maxListed,
+	}
+	if v.session != "" {
+		options.GetSessionID = func() string { return v.session }
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "starling-host", Version: o.Version}, options)
 	server.AddReceivingMiddleware(cancellable)
 	if v.Log != nil {
 		addLogTools(server, *v.Log, o.Logger)
@@ -175,13 +226,13 @@ func newServer(ctx context.Context, v View, o Options) (*mcp.Server, []Tool, err
 	if v.Tools == nil {
 		return server, nil, nil
 	}
-	tools, err := addTools(ctx, server, v.Tools, nil, o.Logger)
+	tools, err := addTools(ctx, server, v, nil, o.Logger)
 	return server, tools, err
 }
 
 // addTools presents the current tools, and removes those that are gone.
-func addTools(ctx context.Context, server *mcp.Server, from Tools, before []Tool, log *slog.Logger) ([]Tool, error) {
-	tools, err := from.List(ctx)
+func addTools(ctx context.Context, server *mcp.Server, v View, before []Tool, log *slog.Logger) ([]Tool, error) {
+	tools, err := v.Tools.List(ctx)
 	if err != nil {
 		return before, fmt.Errorf("mcpsrv: list the tools: %w", err)
 	}
@@ -194,7 +245,7 @@ func addTools(ctx context.Context, server *mcp.Server, from Tools, before []Tool
 		if slices.ContainsFunc(before, func(was Tool) bool { return reflect.DeepEqual(was, t) }) {
 			continue
 		}
-		if err := addTool(server, from, t, log); err != nil {
+		if err := addTool(server, v, t, log); err != nil {
 			log.WarnContext(ctx, "mcpsrv: a tool is left out", "tool", t.Name, "reason", err)
 		}
 	}

@@ -14,19 +14,20 @@ import (
 
 // ServeStdio serves one client over a pair of streams, one JSON-RPC message to a line, until the
 // client closes its end and has been answered, or ctx ends. A line that is not a message, or has
-// more than 4 MiB, is answered with an error. If the tools are [Changing], the client is
+// more than 16 MiB, is answered with an error. If the tools are [Changing], the client is
 // notified when they change.
 func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Writer) error {
-	server, stop, err := newLocalServer(ctx, v, o)
+	wire := newWire()
+	server, stop, err := newLocalServer(ctx, v, o, wire)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() { cancel(errCancelled) })() // the SDK waits for the requests of a session that it closes
-	writer := &lockedWriter{to: out}
-	reader := &lines{in: bufio.NewReader(in), out: writer}
-	err = server.Run(context.WithValue(ctx, cancelKey{}, calls), transport{&mcp.IOTransport{Reader: io.NopCloser(reader), Writer: writer, MaxLineLength: 2 * maxBody}})
+	writer := &lockedWriter{to: out, wire: wire}
+	reader := &lines{in: bufio.NewReader(in), out: writer, wire: wire}
+	err = server.Run(context.WithValue(ctx, cancelKey{}, calls), transport{&mcp.IOTransport{Reader: io.NopCloser(reader), Writer: writer, MaxLineLength: 4 * maxMessage}})
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return ctx.Err()
 	}

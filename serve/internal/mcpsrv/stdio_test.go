@@ -105,9 +105,11 @@ func TestMCPStdioLastAnswers(t *testing.T) {
 // questions that were never asked.
 func TestMCPServerLineThatIsNoMessage(t *testing.T) {
 	c := onLines(t, newWaiting(), stateful)
-	long := strings.Repeat("x", 5<<20)
+	long := strings.Repeat("x", 17<<20)
 	for _, sent := range []struct{ line, answer string }{
 		{ping("1"), `{"jsonrpc":"2.0","id":1,"result":{}}`},
+		{ping("9007199254740993"), `{"jsonrpc":"2.0","id":9007199254740993,"result":{}}`},
+		{ping("1.50"), `{"jsonrpc":"2.0","id":1.50,"result":{}}`},
 		{"garbage", `"id":null,"error":{"code":-32700,"message":"the line is not JSON`},
 		{`{"jsonrpc":"2.0","id":2,`, `"id":null,"error":{"code":-32700,`},
 		{"\x00\xff", `"id":null,"error":{"code":-32700,`},
@@ -116,7 +118,7 @@ func TestMCPServerLineThatIsNoMessage(t *testing.T) {
 		{"[]", `"id":null,"error":{"code":-32600,"message":"the batch is empty"}`},
 		{"[" + ping("3") + "," + ping("3") + "]", `"id":null,"error":{"code":-32600,"message":"the batch has an id twice"}`},
 		{`{"jsonrpc":"1.0","id":4,"method":"ping"}`, `"error":{"code":-32600,`},
-		{`{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"` + long + `"}}`, `"id":5,"error":{"code":-32600,"message":"the message has 5242939 bytes, and may have 4194304"}`},
+		{`{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":"` + long + `"}}`, `"id":5,"error":{"code":-32600,"message":"the message has 17825851 bytes, and may have 16777216"}`},
 		{`{"method":"ping","params":{"a":"` + long + `","id":6},"jsonrpc":"2.0","id":"six"}`, `"id":"six","error":`},
 		{`{"method":"ping","params":{"a":"` + long + `","id":6}}`, `"id":null,"error":`},
 		{"\n\r\n" + `{"jsonrpc":"2.0","id":99,"result":{}}` + "\r\n" + ping("7"), `{"jsonrpc":"2.0","id":7,"result":{}}`},

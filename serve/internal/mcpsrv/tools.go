@@ -36,6 +36,9 @@ const (
 // [event.ParseClaims].
 const callerKey = "io.github.starling-host/caller"
 
+// innerKey is the member with those members that a server set.
+const innerKey = "io.github.starling-host/inner"
+
 // replayKey is the member with the command that replays the run.
 const replayKey = "starling/replay"
 
@@ -50,43 +53,33 @@ const (
 )
 
 // addTool presents a tool of a tenant. The error is the reason why it cannot be presented.
-func addTool(server *mcp.Server, tools Tools, t Tool, log *slog.Logger) (err error) {
+func addTool(server *mcp.Server, v View, t Tool, log *slog.Logger) (err error) {
 	defer tool.Recover(&err) // the SDK panics at schemas that it does not take
 	if err := checkTool(t); err != nil {
 		return err
 	}
 	open := !t.Closed
-	most := maxDescription
-	if t.Remote {
-		most = maxSchema // the cut part may be a rule
-	}
 	presented := &mcp.Tool{
-		Name: t.Name, Title: bounded(plain(t.Title), maxToolName), Description: bounded(plain(t.Description), most) + plain(t.Declarations), InputSchema: t.InputSchema,
+		Name: t.Name, Title: bounded(plain(t.Title), maxToolName), Description: bounded(plain(t.Description), maxDescription) + plain(t.Declarations), InputSchema: t.InputSchema,
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.Closed, IdempotentHint: t.Idempotent, OpenWorldHint: &open},
-	}
-	if t.Hints != nil {
-		presented.Annotations = &mcp.ToolAnnotations{}
-		if err := json.Unmarshal(t.Hints, presented.Annotations); err != nil {
-			return fmt.Errorf("its annotations: %w", err)
-		}
-		presented.Annotations.Title = bounded(plain(presented.Annotations.Title), maxToolName)
 	}
 	if tool.IsObjectSchema(t.OutputSchema) {
 		presented.OutputSchema = t.OutputSchema
 	}
-	_ = json.Unmarshal(t.Meta, &presented.Meta) // odd values are dropped
-	_ = json.Unmarshal(t.Icons, &presented.Icons)
-	call := calling(tools, t, "", presented.OutputSchema != nil, log)
-	if _, local := tools.(Changing); local {
-		call = asking(call)
+	if t.Exact != nil { // what is listed, see exactly
+		presented = &mcp.Tool{Name: t.Name, InputSchema: json.RawMessage(`{"type":"object"}`)}
+	}
+	call := calling(v, t, "", presented.OutputSchema != nil, log)
+	if v.wire != nil {
+		call = asking(v.wire, call)
 	}
 	server.AddTool(presented, call)
 	return nil
 }
 
 // calling returns the handler for a tool, or for a method of another server.
-func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logger) mcp.ToolHandler {
-	_, local := tools.(Changing)
+func calling(v View, t Tool, method string, structured bool, log *slog.Logger) mcp.ToolHandler {
+	local := v.wire != nil
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ticket, _ := ctx.Value(ticketKey{}).(string)
 		var answer, refused json.RawMessage
@@ -94,8 +87,11 @@ func calling(tools Tools, t Tool, method string, structured bool, log *slog.Logg
 		if err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: callerKey + ", " + err.Error()}
 		}
-		ctx = mcptool.For(ctx, assistantOf(ctx, r, t, func(result, code json.RawMessage) { answer, refused = result, code }))
-		result, err := tools.Call(ctx, Call{Name: t.Name, Method: method, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)})
+		call := Call{Name: t.Name, Method: method, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)}
+		if local {
+			call.Through = remoteCall(ctx, v.wire, r, t, func(result, code json.RawMessage) { answer, refused = result, code })
+		}
+		result, err := v.Tools.Call(ctx, call)
 		sendLog(ctx, r.Session, t.Name, result.Log)
 		switch _, bad := errors.AsType[*tool.InputError](err); {
 		case bad, errors.Is(err, ErrNoTool), errors.Is(err, ErrRefused), errors.Is(err, ErrBusy), errors.Is(err, ErrLost), errors.Is(err, ErrHost):
@@ -143,38 +139,36 @@ func callerOf(ctx context.Context, r *mcp.CallToolRequest, local bool) (context.
 	return tool.WithCaller(ctx, c)
 }
 
-// assistantOf describes the client of a call to another server. answered receives the client's
-// answer.
-func assistantOf(ctx context.Context, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *mcptool.Assistant {
-	a := &mcptool.Assistant{Answered: answered, Log: func(level, logger string, data any) {
-		//lint:ignore SA1019 clients of the versions before still ask for logs
-		_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: mcp.LoggingLevel(level), Logger: t.Name + ": " + logger, Data: data})
-	}}
-	if token := r.Params.GetProgressToken(); token != nil && t.Remote {
-		a.Progress = func(progress, total float64, message string) {
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: progress, Total: total, Message: oneLine(message)})
+// remoteCall is a call of another server on behalf of a client. answered receives the server's answer.
+func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *mcptool.Call {
+	c := &mcptool.Call{Answered: answered, Meta: membersOf(membersOf(paramsOf(r))["_meta"])}
+	for _, ours := range []string{mcp.MetaKeyProtocolVersion, mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities} { // of this connection
+		delete(c.Meta, ours)
+	}
+	if !t.Remote { // it calls other tools, and its progress is its own
+		delete(c.Meta, "progressToken")
+	}
+	c.Hear = func(method string, params json.RawMessage) { w.notify(ctx, r.Session, method, params) }
+	if ask, ok := ctx.Value(askerKey{}).(asker); ok {
+		c.Ask = func(ctx context.Context, tool, method string, params json.RawMessage) (json.RawMessage, error) {
+			said := membersOf(params)
+			var message string
+			if method == "elicitation/create" && json.Unmarshal(said["message"], &message) == nil { // a server could speak as if it were the host
+				said["message"] = quoted("The server of the tool " + tool + " asks: " + message)
+				params = canon.Join(said)
+			}
+			return ask(ctx, method, params)
 		}
 	}
-	if elicit, ok := ctx.Value(elicitorKey{}).(elicitor); ok {
-		a.Elicit = func(ctx context.Context, params json.RawMessage) (json.RawMessage, error) {
-			var asks mcp.ElicitParams
-			if err := json.Unmarshal(params, &asks); err != nil {
-				return nil, err
-			}
-			asks.Message = fmt.Sprintf("The server of the tool %s asks: %s", t.Name, plain(asks.Message))
-			answer, err := elicit(ctx, &asks)
-			if err != nil {
-				return nil, err
-			}
-			return json.Marshal(answer)
-		}
-	}
-	return a
+	return c
 }
 
 // exactKey is the member of a result's _meta that holds another server's answer until it is
 // sent.
 const exactKey = "starling/exact"
+
+// asksKey is the member with a question to the client instead, which ends its request.
+const asksKey = "starling/asks"
 
 // whole sends another server's answer unchanged, with our additions to its _meta. The SDK's own
 // type would lose unknown members.
@@ -185,6 +179,9 @@ func whole(next mcp.MethodHandler) mcp.MethodHandler {
 			if answer, ok := ours.Meta[exactKey].(json.RawMessage); ok {
 				delete(ours.Meta, exactKey)
 				return wholeResult{ours, ours, answer}, err
+			}
+			if asks, ok := ours.Meta[asksKey].(json.RawMessage); ok {
+				return rawResult{ours, asks}, err
 			}
 		}
 		return result, err
@@ -222,11 +219,18 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 		}
 	}
 	_ = json.Unmarshal(members["_meta"], &meta) // odd values are replaced
-	all := maps.Clone(w.GetMeta())
+	all := map[string]any{}
+	maps.Copy(all, w.GetMeta())
+	inner := map[string]json.RawMessage{} // of a host behind this one, whose members would look like ours
 	for name, value := range meta {
-		if !slices.Contains([]string{runIDKey, oldRunIDKey, replayKey, receiptKey}, name) { // a server cannot forge them
+		if slices.Contains([]string{runIDKey, oldRunIDKey, replayKey, receiptKey}, name) {
+			inner[name] = value
+		} else {
 			all[name] = value
 		}
+	}
+	if len(inner) > 0 {
+		all[innerKey] = inner
 	}
 	if len(all) > 0 {
 		if members["_meta"], err = exactJSON(all); err != nil {
@@ -291,6 +295,7 @@ func checkTool(t Tool) error {
 		return err
 	}
 	switch {
+	case t.Exact != nil:
 	case len(t.InputSchema) > maxSchema || len(t.OutputSchema) > maxSchema:
 		return fmt.Errorf("its schema has more than %d bytes", maxSchema)
 	case !tool.IsObjectSchema(t.InputSchema):
