@@ -10,10 +10,9 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/starling-host/starling/internal/lazy"
 )
 
 // Language is a language in which tools are written.
@@ -74,15 +73,13 @@ func (l Language) files() fs.FS {
 func Name(name string) (tool, pkg string, err error) {
 	tool, pkg = strings.ReplaceAll(name, "-", "_"), strings.ReplaceAll(name, "_", "-")
 	switch {
-	case !validName().MatchString(name):
+	case !regexp.MustCompile(`^[a-z](?:[a-z0-9]|[-_][a-z0-9]){0,39}$`).MatchString(name):
 		return "", "", errors.New("a name has lower-case letters and digits in words of which the first begins with a letter, with - or _ between them, and at most 40 characters")
 	case slices.Contains(strings.Fields(reserved), tool):
 		return "", "", errors.New("this is a word of a programming language")
 	}
 	return tool, pkg, nil
 }
-
-var validName = lazy.Regexp(`^[a-z](?:[a-z0-9]|[-_][a-z0-9]){0,39}$`)
 
 // reserved are words that no function or package can be named in one of the languages.
 const reserved = `abstract and as assert async await base become box break case catch chan char class const continue core
