@@ -350,7 +350,7 @@ func (h *hostileFiles) writeLogs(t *testing.T) {
 		"INSERT INTO queue_host (owner, host, label, version, until, seen) VALUES (?, ?, ?, ?, 1, 1)",
 		"INSERT INTO tenant SELECT ?, ?, created, suspended, erased, weight, limits, revision FROM tenant",
 		"UPDATE tenant SET name = ?", "UPDATE tenant_api_key SET label = ?",
-		"INSERT INTO tenant_secret SELECT tenant, ?, ?, place, sealed, updated FROM tenant_secret",
+		"INSERT INTO tenant_secret SELECT tenant, ?, ?, place, encrypted, updated FROM tenant_secret",
 		"UPDATE tenant_policy SET text = text || ?",
 		"INSERT INTO tenant_module VALUES ('acme', ?, zeroblob(32), 1, 0, 1)",
 	})

@@ -233,8 +233,8 @@ func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, ans
 		return nil, err
 	}
 	// An expired answer to the key may still be there. [Collect] deletes those that nobody asks for again.
-	_, err = tx.Exec(`INSERT INTO tenant_answer (tenant, key, request, sealed, expires) VALUES ($1, $2, $3, $4, $5)
-	ON CONFLICT (tenant, key) DO UPDATE SET request = excluded.request, sealed = excluded.sealed, expires = excluded.expires`,
+	_, err = tx.Exec(`INSERT INTO tenant_answer (tenant, key, request, encrypted, expires) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (tenant, key) DO UPDATE SET request = excluded.request, encrypted = excluded.encrypted, expires = excluded.expires`,
 		tenant, key, request[:], encrypted, s.now().Add(lives).UnixNano())
 	return nil, err
 }
@@ -254,7 +254,7 @@ func (s *Store) answered(q eventlog.Querier, tenant, key string, request canon.H
 		return nil, false, fmt.Errorf("%w: an idempotency key has 1 to %d bytes of printable text", ErrInvalid, maxAnswerKey)
 	}
 	var had, encrypted []byte
-	found, err = eventlog.QueryOne(q, "SELECT request, sealed FROM tenant_answer WHERE tenant = $1 AND key = $2 AND expires > $3",
+	found, err = eventlog.QueryOne(q, "SELECT request, encrypted FROM tenant_answer WHERE tenant = $1 AND key = $2 AND expires > $3",
 		[]any{tenant, key, s.now().UnixNano()}, &had, &encrypted)
 	switch {
 	case err != nil || !found:

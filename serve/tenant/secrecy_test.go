@@ -79,13 +79,13 @@ func testRowsDoNotMove(t *testing.T, open opener) {
 	for name, sql := range map[string]string{
 		"another audience":        `UPDATE tenant_secret SET audience = '["evil.test"]' WHERE tenant = 'acme'`,
 		"another place":           `UPDATE tenant_secret SET place = 'query' WHERE tenant = 'acme'`,
-		"another tenant's secret": `UPDATE tenant_secret SET sealed = (SELECT sealed FROM tenant_secret WHERE tenant = 'zeta') WHERE tenant = 'acme'`,
+		"another tenant's secret": `UPDATE tenant_secret SET encrypted = (SELECT encrypted FROM tenant_secret WHERE tenant = 'zeta') WHERE tenant = 'acme'`,
 		"another name":            `UPDATE tenant_secret SET name = 'OTHER' WHERE tenant = 'acme'`,
 		"another tenant's data key": `UPDATE tenant_data_key SET wrapped = (SELECT wrapped FROM tenant_data_key WHERE tenant = 'zeta'),
 			id = (SELECT id FROM tenant_data_key WHERE tenant = 'zeta') WHERE tenant = 'acme'`,
 		"a data key that was cut": `UPDATE tenant_data_key SET wrapped = substr(wrapped, 1, 1) WHERE tenant = 'acme'`,
 		"an empty data key":       `UPDATE tenant_data_key SET wrapped = substr(wrapped, 1, 0) WHERE tenant = 'acme'`,
-		"a secret that was cut":   `UPDATE tenant_secret SET sealed = substr(sealed, 1, 0) WHERE tenant = 'acme'`,
+		"a secret that was cut":   `UPDATE tenant_secret SET encrypted = substr(encrypted, 1, 0) WHERE tenant = 'acme'`,
 	} {
 		f := open(t)
 		f.another(t, "zeta")

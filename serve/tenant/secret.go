@@ -115,8 +115,8 @@ func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value 
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(`INSERT INTO tenant_secret (tenant, name, audience, place, sealed, updated) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = excluded.place, sealed = excluded.sealed, updated = excluded.updated`,
+		_, err = tx.Exec(`INSERT INTO tenant_secret (tenant, name, audience, place, encrypted, updated) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = excluded.place, encrypted = excluded.encrypted, updated = excluded.updated`,
 			tenant, sec.Name, string(audience), string(sec.Place), encrypted, s.now().UnixNano())
 		return err
 	})
@@ -139,7 +139,7 @@ func (s *Store) Secret(ctx context.Context, tenant, name string) (sec Secret, va
 	err = s.db.View(ctx, func(q eventlog.Querier) error {
 		var audience string
 		var encrypted []byte
-		err := q.Query("SELECT "+secretColumns+", sealed FROM tenant_secret WHERE tenant = $1 AND name = $2", []any{tenant, name}, func(r eventlog.Row) (err error) {
+		err := q.Query("SELECT "+secretColumns+", encrypted FROM tenant_secret WHERE tenant = $1 AND name = $2", []any{tenant, name}, func(r eventlog.Row) (err error) {
 			sec, audience, err = scanSecret(r, &encrypted)
 			return err
 		})

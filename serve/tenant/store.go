@@ -32,7 +32,7 @@ type Options struct {
 	Masters []MasterKey
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Existing makes no tables: a database without them is [ErrNoTables].
+	// Existing makes no tables: a database without them is [ErrNoTables]. Older tables are brought up to date.
 	Existing bool
 	// AsIs takes the tables as another version made them, which is enough to open runs.
 	AsIs bool
@@ -58,7 +58,8 @@ func Open(ctx context.Context, db eventlog.Database, o Options) (*Store, error) 
 		if o.AsIs {
 			break
 		}
-		if err := db.CreateTables(ctx, set); err != nil {
+		// A log that is only read keeps older tables. What a command reads there is in all of them.
+		if err := db.CreateTables(ctx, set); err != nil && !(o.Existing && errors.Is(err, eventlog.ErrReadOnly)) {
 			return nil, fmt.Errorf("tenant: create tables: %w", err)
 		}
 	}
@@ -354,7 +355,9 @@ CREATE TABLE tenant_answer (
 	expires INTEGER NOT NULL,
 	PRIMARY KEY (tenant, key)
 );
-CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`}, Retention: map[string]string{"tenant_module": "SELECT", "tenant_answer": "SELECT, DELETE"}}
+CREATE INDEX tenant_answer_by_expiry ON tenant_answer (expires)`, `
+ALTER TABLE tenant_secret RENAME COLUMN sealed TO encrypted;
+ALTER TABLE tenant_answer RENAME COLUMN sealed TO encrypted`}, Retention: map[string]string{"tenant_module": "SELECT", "tenant_answer": "SELECT, DELETE"}}
 
 // descriptions has the descriptions of modules, which are functions of their bytes and, for a WASI
 // command, of the name. With them a host lists tools without loading modules.

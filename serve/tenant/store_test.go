@@ -119,6 +119,7 @@ func TestStore(t *testing.T) {
 			"room for modules":                     testRoomForModules,
 			"modules of several hosts":             testModulesOfSeveralHosts,
 			"newer tables":                         testNewerTables,
+			"older tables":                         testOlderTables,
 			"policies":                             testPolicies,
 			"policies of their own":                testOwnPolicies,
 			"policies without end":                 testManyPolicies,
@@ -443,6 +444,46 @@ func testNewerTables(t *testing.T, open opener) {
 	}
 	_, err = tenant.Open(t.Context(), f.log, tenant.Options{})
 	want(t, "a newer store", err, eventlog.ErrSchemaTooNew)
+}
+
+// onlyRead is a database of which a command only reads.
+type onlyRead struct{ database }
+
+func (onlyRead) CreateTables(context.Context, eventlog.TableSet) error { return eventlog.ErrReadOnly }
+
+// Tables as they were made before their columns were renamed keep what they hold. A command that only reads
+// lists it as it is, and the next host renames them.
+func testOlderTables(t *testing.T, open opener) {
+	f, ctx := open(t), t.Context()
+	sec := tenant.Secret{Name: "API_KEY", Audience: []string{"example.com"}, Place: tenant.PlaceHeader}
+	want(t, "the secret", f.SetSecret(ctx, "acme", sec, tenant.NewValue(canary)), nil)
+	_, err := f.sureAnswer(t, "acme", "k", time.Hour)
+	want(t, "the answer", err, nil)
+	for _, sql := range []string{
+		"ALTER TABLE tenant_secret RENAME COLUMN encrypted TO sealed", "ALTER TABLE tenant_answer RENAME COLUMN encrypted TO sealed",
+		"UPDATE table_set SET steps = 1 WHERE name = 'tenant'",
+	} {
+		f.change(t, sql)
+	}
+	read, err := tenant.Open(ctx, onlyRead{f.log}, tenant.Options{Existing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := read.Secrets(ctx, "acme"); err != nil || len(list) != 1 {
+		t.Errorf("only reading: %v, %v", list, err)
+	}
+	if _, err := tenant.Open(ctx, onlyRead{f.log}, tenant.Options{}); !errors.Is(err, eventlog.ErrReadOnly) {
+		t.Errorf("a host on a database that cannot be written: %v", err)
+	}
+	for range 2 {
+		s := f.reopen(t, f.master)
+		if _, value, err := s.Secret(ctx, "acme", "API_KEY"); err != nil || value.Reveal() != canary {
+			t.Errorf("the secret: %v", err)
+		}
+		if got, found, err := s.Answered(ctx, "acme", "k", canon.Sum([]byte("k"))); err != nil || !found || string(got) != "answer" {
+			t.Errorf("the answer: %q, %t, %v", got, found, err)
+		}
+	}
 }
 
 // Transactions that are undone leave nothing.
