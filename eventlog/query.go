@@ -21,6 +21,11 @@ func QueryOne(q Querier, sql string, args []any, to ...any) (found bool, err err
 	return found, err
 }
 
+// ViewAll is [QueryAll] on the database.
+func ViewAll[T any](ctx context.Context, db Transactor, sql string, args []any, scan func(Row) (T, error)) ([]T, error) {
+	return View(ctx, db, func(q Querier) ([]T, error) { return QueryAll(q, sql, args, scan) })
+}
+
 // View returns the result of read on one consistent state of the database.
 func View[T any](ctx context.Context, db Transactor, read func(Querier) (T, error)) (value T, err error) {
 	err = db.View(ctx, func(q Querier) (err error) {

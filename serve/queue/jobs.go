@@ -484,12 +484,10 @@ func (q *Queue) HeldBytes(ctx context.Context, id string) (int64, error) {
 func (q *Queue) Usage(ctx context.Context, id string, days int) ([]tenant.DayUsage, error) {
 	const sql = "SELECT day, runs, fuel, effects, egress, recorded FROM queue_usage WHERE tenant = $1 AND day > $2 ORDER BY day DESC"
 	since := dayOf(q.cfg.Clock.Now().UnixNano()) - int64(days)
-	return eventlog.View(ctx, q.log, func(v eventlog.Querier) ([]tenant.DayUsage, error) {
-		return eventlog.QueryAll(v, sql, []any{id, since}, func(r eventlog.Row) (u tenant.DayUsage, err error) {
-			var day int64
-			err = r.Scan(&day, &u.Runs, &u.Fuel, &u.Effects, &u.EgressBytes, &u.RecordedBytes)
-			u.Day = time.Unix(0, day*int64(24*time.Hour)).UTC().Format(time.DateOnly)
-			return u, err
-		})
+	return eventlog.ViewAll(ctx, q.log, sql, []any{id, since}, func(r eventlog.Row) (u tenant.DayUsage, err error) {
+		var day int64
+		err = r.Scan(&day, &u.Runs, &u.Fuel, &u.Effects, &u.EgressBytes, &u.RecordedBytes)
+		u.Day = time.Unix(0, day*int64(24*time.Hour)).UTC().Format(time.DateOnly)
+		return u, err
 	})
 }

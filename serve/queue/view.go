@@ -213,26 +213,24 @@ type Host struct {
 // Hosts returns the working processes, and those that died within a day and were not
 // replaced, by name.
 func (q *Queue) Hosts(ctx context.Context) ([]Host, error) {
-	return eventlog.View(ctx, q.log, func(v eventlog.Querier) ([]Host, error) {
-		const sql = `SELECT owner, CASE WHEN label = '' THEN host ELSE label END, version, began, seen, draining, gone,
+	const sql = `SELECT owner, CASE WHEN label = '' THEN host ELSE label END, version, began, seen, draining, gone,
 	CASE WHEN until < $1 AND gone = 0 THEN 1 ELSE 0 END,
 	(SELECT count(*) FROM queue_job WHERE state = 2 AND queue_job.owner = queue_host.owner) FROM queue_host ORDER BY 2, owner`
-		return eventlog.QueryAll(v, sql, []any{q.cfg.Clock.Now().UnixNano()}, func(r eventlog.Row) (h Host, err error) {
-			var draining, silent bool
-			err = r.Scan(&h.ID, &h.Name, &h.Version, &h.Began, &h.Seen, &draining, &h.Gone, &silent, &h.Running)
-			switch h.State = HostWorking; {
-			case !h.Gone.IsZero():
-				h.State = HostGone
-			case silent:
-				h.State = HostSilent
-			case draining && h.Running > 0:
-				h.State = HostDraining
-			case draining:
-				h.State = HostDrained
-			}
-			h.ID = strings.TrimPrefix(h.ID, "gone ")
-			return h, err
-		})
+	return eventlog.ViewAll(ctx, q.log, sql, []any{q.cfg.Clock.Now().UnixNano()}, func(r eventlog.Row) (h Host, err error) {
+		var draining, silent bool
+		err = r.Scan(&h.ID, &h.Name, &h.Version, &h.Began, &h.Seen, &draining, &h.Gone, &silent, &h.Running)
+		switch h.State = HostWorking; {
+		case !h.Gone.IsZero():
+			h.State = HostGone
+		case silent:
+			h.State = HostSilent
+		case draining && h.Running > 0:
+			h.State = HostDraining
+		case draining:
+			h.State = HostDrained
+		}
+		h.ID = strings.TrimPrefix(h.ID, "gone ")
+		return h, err
 	})
 }
 

@@ -125,11 +125,9 @@ ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = e
 // Secrets returns a tenant's secrets without their values, by name.
 func (s *Store) Secrets(ctx context.Context, tenant string) ([]Secret, error) {
 	const query = "SELECT " + secretColumns + " FROM tenant_secret WHERE tenant = $1 ORDER BY name"
-	return eventlog.View(ctx, s.db, func(q eventlog.Querier) ([]Secret, error) {
-		return eventlog.QueryAll(q, query, []any{tenant}, func(r eventlog.Row) (Secret, error) {
-			sec, _, err := scanSecret(r)
-			return sec, err
-		})
+	return eventlog.ViewAll(ctx, s.db, query, []any{tenant}, func(r eventlog.Row) (Secret, error) {
+		sec, _, err := scanSecret(r)
+		return sec, err
 	})
 }
 
