@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base32"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -175,12 +174,10 @@ FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`
 // expired ones.
 func (s *Store) Keys(ctx context.Context, tenant string) ([]APIKey, error) {
 	const query = "SELECT id, label, created, expires, revoked FROM tenant_api_key WHERE tenant = $1 ORDER BY created DESC, id"
-	return eventlog.View(ctx, s.db, func(q eventlog.Querier) ([]APIKey, error) {
-		return eventlog.QueryAll(q, query, []any{tenant}, func(r eventlog.Row) (APIKey, error) {
-			k := APIKey{Tenant: tenant}
-			err := r.Scan(&k.ID, &k.Label, &k.Created, &k.Expires, &k.Revoked)
-			return k, err
-		})
+	return eventlog.ViewAll(ctx, s.db, query, []any{tenant}, func(r eventlog.Row) (APIKey, error) {
+		k := APIKey{Tenant: tenant}
+		err := r.Scan(&k.ID, &k.Label, &k.Created, &k.Expires, &k.Revoked)
+		return k, err
 	})
 }
 
@@ -198,74 +195,4 @@ func (s *Store) RevokeKey(ctx context.Context, tenant, keyID string) error {
 		}
 		return err
 	})
-}
-
-// ErrKeyReused means that an idempotency key came with another request before.
-var ErrKeyReused = errors.New("tenant: the idempotency key belongs to another request")
-
-const (
-	purposeAnswer  = "answer"
-	maxAnswerBytes = 1 << 20
-	maxAnswerKey   = 255
-)
-
-// Once stores the encrypted answer to a request with an idempotency key, in the transaction that
-// performs the request. So the key is stored if and only if the request has had its effect. If the
-// key exists already, earlier is its stored answer, and tx must be rolled back. request is the
-// digest of everything that defines the request; a key used with another request results in
-// [ErrKeyReused]. The key can be used again when the answer expires.
-func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, answer []byte, lives time.Duration) (earlier []byte, err error) {
-	if len(answer) > maxAnswerBytes {
-		return nil, fmt.Errorf("%w: the answer has %d bytes; at most %d are kept", ErrInvalid, len(answer), maxAnswerBytes)
-	}
-	if err := needTenant(tx, tenant); err != nil {
-		return nil, err
-	}
-	if earlier, found, err := s.answered(tx, tenant, key, request); found || err != nil {
-		return earlier, err
-	}
-	sub, err := s.subkey(tx, tenant, purposeAnswer)
-	if err != nil {
-		return nil, err
-	}
-	encrypted, err := encrypt(sub, answer, tenant, key, string(request[:]))
-	if err != nil {
-		return nil, err
-	}
-	// An expired answer to the key may still be there. [Collect] deletes those that nobody asks for again.
-	_, err = tx.Exec(`INSERT INTO tenant_answer (tenant, key, request, encrypted, expires) VALUES ($1, $2, $3, $4, $5)
-	ON CONFLICT (tenant, key) DO UPDATE SET request = excluded.request, encrypted = excluded.encrypted, expires = excluded.expires`,
-		tenant, key, request[:], encrypted, s.now().Add(lives).UnixNano())
-	return nil, err
-}
-
-// Answered returns the answer to a request with an idempotency key, or false if
-// the key does not exist. Errors are as for [Store.Once].
-func (s *Store) Answered(ctx context.Context, tenant, key string, request canon.Hash) (answer []byte, found bool, err error) {
-	err = s.db.View(ctx, func(q eventlog.Querier) (err error) {
-		answer, found, err = s.answered(q, tenant, key, request)
-		return err
-	})
-	return answer, found, err
-}
-
-func (s *Store) answered(q eventlog.Querier, tenant, key string, request canon.Hash) (answer []byte, found bool, err error) {
-	if key == "" || validText("the idempotency key", key, maxAnswerKey) != nil {
-		return nil, false, fmt.Errorf("%w: an idempotency key has 1 to %d bytes of printable text", ErrInvalid, maxAnswerKey)
-	}
-	var had, encrypted []byte
-	found, err = eventlog.QueryOne(q, "SELECT request, encrypted FROM tenant_answer WHERE tenant = $1 AND key = $2 AND expires > $3",
-		[]any{tenant, key, s.now().UnixNano()}, &had, &encrypted)
-	switch {
-	case err != nil || !found:
-		return nil, false, err
-	case string(had) != string(request[:]):
-		return nil, false, ErrKeyReused
-	}
-	sub, err := s.subkey(q, tenant, purposeAnswer)
-	if err != nil {
-		return nil, false, err
-	}
-	answer, err = decrypt(sub, encrypted, tenant, key, string(request[:]))
-	return answer, err == nil, err
 }

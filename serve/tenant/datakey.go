@@ -248,6 +248,29 @@ func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 
 var errNotDecrypted = errors.New("tenant: the stored value cannot be decrypted: it was changed, or belongs elsewhere")
 
+const purposeHost = "host:"
+
+// Encrypt encrypts a tenant's data in the host's own tables, with a key for that
+// purpose alone. It opens only with the same binding: its purpose and its place.
+// Once the tenant is erased, only a process that has read its holdings before can
+// open it.
+func (h Holdings) Encrypt(purpose string, text []byte, binding ...string) ([]byte, error) {
+	sub, err := h.Key.Subkey(purposeHost + purpose)
+	if err != nil {
+		return nil, err
+	}
+	return encrypt(sub, text, binding...)
+}
+
+// Decrypt is the inverse of Encrypt.
+func (h Holdings) Decrypt(purpose string, encrypted []byte, binding ...string) ([]byte, error) {
+	sub, err := h.Key.Subkey(purposeHost + purpose)
+	if err != nil {
+		return nil, err
+	}
+	return decrypt(sub, encrypted, binding...)
+}
+
 // encrypt encrypts text with AES-256-GCM under a random nonce, which stands before
 // the result. It opens only with the same key and the same binding: its purpose
 // and its place.

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/store"
 )
 
@@ -96,7 +97,7 @@ const tenantColumns = "id, name, created, suspended, erased, weight, limits, rev
 
 // Tenant returns one tenant, even if it is suspended or erased.
 func (s *Store) Tenant(ctx context.Context, id string) (t Tenant, err error) {
-	list, err := s.tenants(ctx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", id)
+	list, err := eventlog.ViewAll(ctx, s.db, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", []any{id}, justTenant)
 	if err == nil && len(list) == 0 {
 		err = notFound("tenant", id)
 	}
@@ -109,16 +110,10 @@ func (s *Store) Tenant(ctx context.Context, id string) (t Tenant, err error) {
 // Tenants returns all tenants by their ids, including suspended and erased
 // ones.
 func (s *Store) Tenants(ctx context.Context) ([]Tenant, error) {
-	return s.tenants(ctx, "SELECT "+tenantColumns+" FROM tenant ORDER BY id")
+	return eventlog.ViewAll(ctx, s.db, "SELECT "+tenantColumns+" FROM tenant ORDER BY id", nil, justTenant)
 }
 
-func (s *Store) tenants(ctx context.Context, query string, args ...any) ([]Tenant, error) {
-	return eventlog.View(ctx, s.db, func(q eventlog.Querier) ([]Tenant, error) { return tenants(q, query, args...) })
-}
-
-func tenants(q eventlog.Querier, query string, args ...any) ([]Tenant, error) {
-	return eventlog.QueryAll(q, query, args, func(r eventlog.Row) (Tenant, error) { return scanTenant(r) })
-}
+func justTenant(r eventlog.Row) (Tenant, error) { return scanTenant(r) }
 
 // scanTenant reads tenantColumns and the further columns of the query.
 func scanTenant(r eventlog.Row, more ...any) (t Tenant, err error) {
@@ -153,7 +148,7 @@ func (s *Store) suspended(ctx context.Context, id string, since int64) error {
 // tenant, possibly several times. Concurrent changes are not lost.
 func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) error {
 	return s.transactFor(ctx, id, func(tx eventlog.Tx) error {
-		list, err := tenants(tx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", id)
+		list, err := eventlog.QueryAll(tx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", []any{id}, justTenant)
 		if err != nil {
 			return err
 		}
@@ -254,27 +249,71 @@ func raise(tx eventlog.Tx, tenant string) error {
 	return err
 }
 
-const purposeHost = "host:"
+// ErrKeyReused means that an idempotency key came with another request before.
+var ErrKeyReused = errors.New("tenant: the idempotency key belongs to another request")
 
-// Encrypt encrypts a tenant's data in the host's own tables, with a key for that
-// purpose alone. It opens only with the same binding: its purpose and its place.
-// Once the tenant is erased, only a process that has read its holdings before can
-// open it.
-func (h Holdings) Encrypt(purpose string, text []byte, binding ...string) ([]byte, error) {
-	sub, err := h.Key.Subkey(purposeHost + purpose)
+const (
+	purposeAnswer  = "answer"
+	maxAnswerBytes = 1 << 20
+	maxAnswerKey   = 255
+)
+
+// Once stores the encrypted answer to a request with an idempotency key, in the transaction that
+// performs the request. So the key is stored if and only if the request has had its effect. If the
+// key exists already, earlier is its stored answer, and tx must be rolled back. request is the
+// digest of everything that defines the request; a key used with another request results in
+// [ErrKeyReused]. The key can be used again when the answer expires.
+func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, answer []byte, lives time.Duration) (earlier []byte, err error) {
+	if len(answer) > maxAnswerBytes {
+		return nil, fmt.Errorf("%w: the answer has %d bytes; at most %d are kept", ErrInvalid, len(answer), maxAnswerBytes)
+	}
+	if earlier, found, err := s.answered(tx, tenant, key, request); found || err != nil {
+		return earlier, err
+	}
+	sub, err := s.subkey(tx, tenant, purposeAnswer) // or the reason why nothing may be stored for the tenant
 	if err != nil {
 		return nil, err
 	}
-	return encrypt(sub, text, binding...)
+	encrypted, err := encrypt(sub, answer, tenant, key, string(request[:]))
+	if err != nil {
+		return nil, err
+	}
+	// An expired answer to the key may still be there. [Collect] deletes those that nobody asks for again.
+	_, err = tx.Exec(`INSERT INTO tenant_answer (tenant, key, request, encrypted, expires) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (tenant, key) DO UPDATE SET request = excluded.request, encrypted = excluded.encrypted, expires = excluded.expires`,
+		tenant, key, request[:], encrypted, s.now().Add(lives).UnixNano())
+	return nil, err
 }
 
-// Decrypt is the inverse of Encrypt.
-func (h Holdings) Decrypt(purpose string, encrypted []byte, binding ...string) ([]byte, error) {
-	sub, err := h.Key.Subkey(purposeHost + purpose)
-	if err != nil {
-		return nil, err
+// Answered returns the answer to a request with an idempotency key, or false if
+// the key does not exist. Errors are as for [Store.Once].
+func (s *Store) Answered(ctx context.Context, tenant, key string, request canon.Hash) (answer []byte, found bool, err error) {
+	err = s.db.View(ctx, func(q eventlog.Querier) (err error) {
+		answer, found, err = s.answered(q, tenant, key, request)
+		return err
+	})
+	return answer, found, err
+}
+
+func (s *Store) answered(q eventlog.Querier, tenant, key string, request canon.Hash) (answer []byte, found bool, err error) {
+	if key == "" || validText("the idempotency key", key, maxAnswerKey) != nil {
+		return nil, false, fmt.Errorf("%w: an idempotency key has 1 to %d bytes of printable text", ErrInvalid, maxAnswerKey)
 	}
-	return decrypt(sub, encrypted, binding...)
+	var had, encrypted []byte
+	found, err = eventlog.QueryOne(q, "SELECT request, encrypted FROM tenant_answer WHERE tenant = $1 AND key = $2 AND expires > $3",
+		[]any{tenant, key, s.now().UnixNano()}, &had, &encrypted)
+	switch {
+	case err != nil || !found:
+		return nil, false, err
+	case string(had) != string(request[:]):
+		return nil, false, ErrKeyReused
+	}
+	sub, err := s.subkey(q, tenant, purposeAnswer)
+	if err != nil {
+		return nil, false, err
+	}
+	answer, err = decrypt(sub, encrypted, tenant, key, string(request[:]))
+	return answer, err == nil, err
 }
 
 // Tables returns the tables of a Store, which [Open] makes where they are missing and
