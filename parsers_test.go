@@ -340,7 +340,7 @@ var withoutBudget = []reading{
 		cmd/starling-host/internal/toolcase.canonical cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody
 		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect host/debug.Files.read`},
 	{"requests of tenants and of assistants", "A body has at most 1 MiB, and a message for MCP mcpsrv.maxBody; a host reserves 32 bytes for each byte; each function decodes it once", `
-		serve/internal/daemon.Daemon.openTool serve/internal/daemon.decodeJSON
+		serve/internal/daemon.Daemon.orderOf serve/internal/daemon.decodeJSON
 		serve/internal/daemon.decodeMembers serve/internal/daemon.merge serve/internal/daemon.parseCursor
 		serve/internal/mcpsrv.ServeStdio serve/internal/mcpsrv.calling serve/internal/mcpsrv.cancelledID
 		serve/internal/mcpsrv.checkMessages internal/rpcline.ID serve/internal/mcpsrv.lines.Read

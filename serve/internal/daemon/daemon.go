@@ -81,21 +81,16 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 			return nil, fmt.Errorf("daemon: two agents, or none, are called %q", name)
 		}
 		d.agents[name] = &c.Agents[i]
-		d.announce(&c.Agents[i].Agent)
+		of := &c.Agents[i].Agent // its model and its tools have labels before a call of them succeeds
+		d.config.Runs.KnowModels(of.Config.Model)
+		for _, t := range of.Tools {
+			d.config.Runs.KnowTools(t.Name())
+		}
 	}
 	d.serving, d.stop = context.WithCancel(context.Background())
 	d.taking, d.refuse = context.WithCancel(d.serving)
 	d.mux = d.newMux()
 	return d, nil
-}
-
-// announce has the model and the tools of an agent counted under their own names, also as
-// long as no call of them has succeeded.
-func (d *Daemon) announce(a *agent.Agent) {
-	d.config.Runs.KnowModels(a.Config.Model)
-	for _, t := range a.Tools {
-		d.config.Runs.KnowTools(t.Name())
-	}
 }
 
 // maxHeader bounds the headers of a request, in bytes. Go adds 4 KiB of its own.

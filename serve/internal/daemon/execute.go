@@ -111,14 +111,12 @@ func (d *Daemon) executeRun(ctx context.Context, l queue.Lease) error {
 		return d.ended(ctx, log, l, err)
 	}
 	var run func() error
-	release := func() {}
 	taken, err := d.host.Memory.Take(ctx, a.ID, int64(share.Document*len(l.Payload)))
 	if err == nil {
 		defer d.host.Memory.Give(a.ID, taken)
-		run, release, err = d.prepared(ctx, log, a, l)
+		run, err = d.prepared(ctx, log, a, l)
 	}
 	if err == nil {
-		defer release()
 		err = run()
 	} else if unreadable := a.snapshot.unreadable; unreadable == nil || !errors.Is(err, unreadable) {
 		err = unprepared{err}
@@ -164,18 +162,18 @@ func (d *Daemon) ended(ctx context.Context, log eventlog.EventLog, l queue.Lease
 }
 
 // prepared returns what makes a run, or goes on with it, once all is there that it needs.
-func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease) (run func() error, release func(), err error) {
+func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account, l queue.Lease) (run func() error, err error) {
 	var o order
 	text, err := a.snapshot.Decrypt(purposeJob, l.Payload, l.RunID)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := o.decode(text); err != nil {
-		return nil, nil, &neverError{"the job cannot be read"}
+		return nil, &neverError{"the job cannot be read"}
 	}
 	ctx, err = tool.WithVariablesJSON(d.config.Tracer.Continue(ctx, o.Trace), o.Variables)
 	if err != nil {
-		return nil, nil, &neverError{"the variables cannot be read"}
+		return nil, &neverError{"the variables cannot be read"}
 	}
 	x, err := d.resolve(ctx, a, l.RunID, o)
 	if err == nil {
@@ -193,9 +191,10 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 	}
 	if err != nil {
 		x.release()
-		return nil, nil, err
+		return nil, err
 	}
 	return func() (err error) {
+		defer x.release()
 		if x.agent != nil {
 			_, err = guarded(d.agentOf(x.agent, log), x.rules).Continue(policy.With(ctx, x.rules), l.RunID)
 			return err
@@ -204,7 +203,7 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 		direct.Metrics.KnowTools(o.Tool) // not invented by a model
 		_, err = direct.Continue(ctx, l.RunID, nil)
 		return err
-	}, x.release, nil
+	}, nil
 }
 
 // abandon ends a run without executing it: as failed for a reason, or as cancelled

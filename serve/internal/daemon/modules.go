@@ -181,15 +181,10 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	if err != nil {
 		return owned{}, false, err
 	}
-	all := a.snapshot.modules
-	beside := make([]tenant.Module, len(all))
-	for i, other := range all {
-		if other.Name == m.Name && other.Digest == m.Digest {
-			return other, false, nil
-		}
-		beside[i] = other.Module
+	if other, err := a.snapshot.module(m.Name); err == nil && other.Digest == m.Digest {
+		return other, false, nil
 	}
-	if err := d.room(all, m); err != nil {
+	if err := d.room(a.snapshot.modules, m); err != nil {
 		return owned{}, false, err
 	}
 	if most := d.config.Space.Modules; most > 0 {
@@ -205,7 +200,7 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 	if err != nil {
 		return owned{}, false, fmt.Errorf("daemon: encode a description: %w", err)
 	}
-	m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Name, wasm, string(describes), beside, a.Limits.Modules)
+	m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Name, wasm, string(describes), a.snapshot.Modules, a.Limits.Modules)
 	if full, ok := errors.AsType[*tenant.NoRoomError](err); ok {
 		return owned{}, false, moduleLimit.because("the tenant's modules take %d bytes, %d of them for removed modules that runs still use; with this module they would exceed %d",
 			full.Held, full.Removed, full.Most).hint("delete an unused module, or ask the operator to remove old runs")

@@ -218,29 +218,28 @@ type secrets struct {
 	tenant string
 }
 
+// find returns a secret and whether the tenant has it.
+func (s secrets) find(ctx context.Context, name string) (sec tenant.Secret, value tenant.Value, found bool, err error) {
+	if sec, value, err = s.store.Secret(ctx, s.tenant, name); errors.Is(err, tenant.ErrNotFound) {
+		return sec, value, false, nil
+	}
+	return sec, value, err == nil, err
+}
+
 // Secret implements [policy.Secrets].
 func (s secrets) Secret(ctx context.Context, name string) ([]byte, bool, error) {
-	_, value, err := s.store.Secret(ctx, s.tenant, name)
-	if errors.Is(err, tenant.ErrNotFound) {
-		return nil, false, nil
-	}
-	return []byte(value.Reveal()), err == nil, err
+	_, value, found, err := s.find(ctx, name)
+	return []byte(value.Reveal()), found, err
 }
 
 // Same implements [policy.Keeper].
 func (s secrets) Same(ctx context.Context, name string, since time.Time) (bool, error) {
-	secret, _, err := s.store.Secret(ctx, s.tenant, name)
-	if errors.Is(err, tenant.ErrNotFound) {
-		return false, nil
-	}
-	return secret.Updated.Before(since), err
+	sec, _, found, err := s.find(ctx, name)
+	return found && sec.Updated.Before(since), err
 }
 
 // MaySend implements [policy.Keeper].
 func (s secrets) MaySend(ctx context.Context, at egress.Placeholder, to egress.Access) (bool, error) {
-	secret, _, err := s.store.Secret(ctx, s.tenant, at.Name)
-	if errors.Is(err, tenant.ErrNotFound) {
-		return false, nil
-	}
-	return secret.For(at, to), err
+	sec, _, found, err := s.find(ctx, at.Name)
+	return found && sec.For(at, to), err
 }

@@ -125,7 +125,7 @@ func decodeMembers(members map[string]*canon.Doc, v any) error {
 		if !known {
 			return unknownField.because("unknown field %q; the fields are %s", clip(name), strings.Join(slices.Sorted(maps.Keys(fields)), ", ")).in(clip(name))
 		}
-		field := reflect.ValueOf(v).Elem().Field(i)
+		field := reflect.ValueOf(v).Elem().FieldByIndex(i)
 		if _, whole := field.Interface().(*canon.Doc); whole {
 			field.Set(reflect.ValueOf(value))
 			continue
@@ -141,12 +141,12 @@ func decodeMembers(members map[string]*canon.Doc, v any) error {
 }
 
 // fieldsOf returns the indices of a struct's fields by their names in JSON.
-func fieldsOf(v any) map[string]int {
-	t := reflect.TypeOf(v).Elem()
-	fields := map[string]int{}
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		fields[name] = i
+func fieldsOf(v any) map[string][]int {
+	fields := map[string][]int{}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			fields[name] = f.Index
+		}
 	}
 	return fields
 }

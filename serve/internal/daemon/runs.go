@@ -244,8 +244,8 @@ func describeRun(ctx context.Context, view eventview.View, id string) (*eventvie
 // time.
 func (d *Daemon) outcome(ctx context.Context, view eventview.View, id string, most time.Duration) (doc *eventview.RunDocument, err error) {
 	doc, err = d.await(ctx, view, id, most)
-	if doc == nil && err == nil {
-		doc, err = describeRun(ctx, view, id)
+	if doc == nil && (err == nil || errors.Is(err, context.Canceled)) { // a client that closed its sending side may still read
+		doc, err = describeRun(context.WithoutCancel(ctx), view, id)
 	}
 	if err != nil { // the end of an erased tenant's run, for one, is there and cannot be read
 		err = cmp.Or(d.checkStillExists(ctx, view, id), err)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,7 +88,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 	if ticket != "" { // kept for as long as a client may wait
 		by = once{key: ticketKey(ticket), request: ticketRequest, lives: d.config.Requests.Wait + ticketSlack}
 	}
-	id, err := d.accept(ctx, a, runRequest{Tool: name, Input: doc}, by)
+	id, err := d.accept(ctx, a, runRequest{Tool: name, callRequest: callRequest{Input: doc}}, by)
 	if err != nil {
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
@@ -99,7 +100,8 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		d.giveUp(ctx, fullID(a.ID, id))
 		return Outcome{RunID: id}, err
 	case run.Status == eventlog.StatusOpen:
-		return Outcome{RunID: id}, busy.because("run %s is still in progress", id)
+		d.giveUp(ctx, fullID(a.ID, id))
+		return Outcome{RunID: id}, cmp.Or[error](ctx.Err(), busy.because("run %s is still in progress", id))
 	case run.Error != nil:
 		return Outcome{RunID: id, Error: run.Error.Message, Receipt: d.receiptOf(ctx, view, id)}, nil
 	}

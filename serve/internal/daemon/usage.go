@@ -68,11 +68,10 @@ func (m *metered) usage(stored *leased) (u tenant.DayUsage) {
 // UsageOf returns the usage of tenants. defaults are the limits of tenants without their own.
 // Without a queue the result has no days.
 func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
-	recorded := newVolumes(log, q)
-	return usageOf(ctx, log, recorded, tenants, q, defaults, f)
+	return newVolumes(log, q).usage(ctx, tenants, defaults, f)
 }
 
-func usageOf(ctx context.Context, log eventlog.Transactor, recorded *volumes, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+func (v *volumes) usage(ctx context.Context, tenants *tenant.Store, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	doc := tenant.UsageList{Items: []tenant.Usage{}}
 	var list []tenant.Tenant
 	var err error
@@ -93,24 +92,24 @@ func usageOf(ctx context.Context, log eventlog.Transactor, recorded *volumes, te
 	}
 	for _, t := range list {
 		one := tenant.Usage{Tenant: t.ID, Limits: t.Limits.Or(defaults), Days: []tenant.DayUsage{}}
-		modules, err := eventlog.CountModules(ctx, log, t.ID)
+		modules, err := eventlog.CountModules(ctx, v.log, t.ID)
 		if err != nil {
 			return doc, err
 		}
 		one.Modules, one.ModuleBytes = int64(modules.Modules), modules.Bytes
-		if q != nil {
-			days, err := q.Usage(ctx, t.ID, f.Days)
+		if v.queue != nil {
+			days, err := v.queue.Usage(ctx, t.ID, f.Days)
 			if err != nil {
 				return doc, err
 			}
 			one.Days = append(one.Days, days...)
 		}
 		if f.Tenant != "" {
-			v, err := recorded.measure(ctx, t.ID, remeasure)
+			of, err := v.measure(ctx, t.ID, remeasure)
 			if err != nil {
 				return doc, err
 			}
-			one.Recorded = &tenant.Recorded{Bytes: v.total, Today: v.today, Held: v.held}
+			one.Recorded = &tenant.Recorded{Bytes: of.total, Today: of.today, Held: of.held}
 		}
 		doc.Items = append(doc.Items, one)
 	}
@@ -119,7 +118,7 @@ func usageOf(ctx context.Context, log eventlog.Transactor, recorded *volumes, te
 
 // Usage returns what tenants use.
 func (d *Daemon) Usage(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
-	doc, err := usageOf(ctx, d.config.Log, d.volume, d.config.Tenants, d.config.Queue, d.config.Limits, f)
+	doc, err := d.volume.usage(ctx, d.config.Tenants, d.config.Limits, f)
 	for i, one := range doc.Items {
 		now := &tenant.InFlight{Bytes: d.host.Memory.Held(one.Tenant)}
 		now.Slots, now.Waiting = d.host.CPU.Use(one.Tenant)
