@@ -28,7 +28,8 @@ func (a *Assistant) introduce(m members, info, capabilities string) {
 
 // Call is a call on behalf of an assistant. Any part may be empty.
 type Call struct {
-	Meta map[string]json.RawMessage // the _meta of the request
+	Meta  map[string]json.RawMessage // the _meta of the request
+	Other map[string]json.RawMessage // members of its params that no type has
 
 	// Ask sends the client a request of the server, about a tool with the server's name. An error
 	// of the client is a [*jsonrpc.Error]. Nil if the client cannot be asked.

@@ -63,6 +63,9 @@ func (t *remoteTool) converse(ctx context.Context, arguments *canon.Doc) *conver
 		maps.Copy(c.params, membersOf(arguments.JSON))
 		return c
 	}
+	if c.through != nil {
+		maps.Copy(c.params, c.through.Other)
+	}
 	c.params["name"], _ = json.Marshal(t.remote) // a string cannot fail
 	c.params["arguments"] = arguments.JSON
 	return c
@@ -158,7 +161,9 @@ func (c *conversation) request() {
 	if c.tool.method == "" {
 		params.(*mcp.CallToolParams).Arguments = c.params["arguments"] // for headers that a schema asks for
 	} else {
-		_ = json.Unmarshal(x.params, params) // likewise; the server checks them
+		plain := maps.Clone(c.params)
+		delete(plain, "_meta")                        // whose numbers the SDK would round
+		_ = json.Unmarshal(canon.Join(plain), params) // likewise; the server checks them
 	}
 	go func() {
 		defer cancel()

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -88,7 +89,15 @@ func (w *wire) exact(ctx context.Context, x *exchange, fn func(context.Context) 
 func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent func()) {
 	m := membersOf(data)
 	if m["method"] == nil { // the answer to a request of the server
-		return data, func() {
+		var id string
+		if json.Unmarshal(m["id"], &id) == nil {
+			m["id"] = json.RawMessage(id)
+		}
+		if refused := membersOf(m["result"])[refusedKey]; refused != nil {
+			delete(m, "result")
+			m["error"] = refused
+		}
+		return canon.Join(m), func() {
 			select {
 			case <-w.asked:
 			default:
@@ -96,6 +105,9 @@ func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent 
 		}
 	}
 	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	if string(m["method"]) == `"notifications/cancelled"` { // the SDK sends it in the context of the request
+		x = nil
+	}
 	params := membersOf(m["params"])
 	meta := membersOf(params["_meta"])
 	if x != nil && x.params != nil {
@@ -114,8 +126,11 @@ func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent 
 	if len(meta) > 0 {
 		params["_meta"] = canon.Join(meta)
 	}
-	if len(params) > 0 {
+	switch {
+	case len(params) > 0:
 		m["params"] = canon.Join(params)
+	case x != nil && x.params != nil:
+		delete(m, "params")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +164,10 @@ func (w *wire) incoming(data []byte, during *exchange) []byte {
 	switch {
 	case method == "" && m["id"] != nil:
 		return w.answered(m, data)
-	case method == "" || method == "notifications/cancelled" || m["id"] == nil && strings.HasSuffix(method, "/list_changed"):
+	case method == "notifications/cancelled":
+		params := membersOf(m["params"])
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, method, quoted(params["requestId"]))
+	case method == "" || m["id"] == nil && strings.HasSuffix(method, "/list_changed"):
 		return data
 	case m["id"] == nil:
 		w.heard(during, method, m["params"])
@@ -160,20 +178,28 @@ func (w *wire) incoming(data []byte, during *exchange) []byte {
 	case <-w.cut:
 	}
 	if method == "ping" {
-		return data
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q}`, quoted(m["id"]), method)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.questions[string(m["id"])] = &question{method, m["params"], during}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%q:%q}}}`, m["id"], methodRoots, questionKey, m["id"])
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%q:%s}}}`, quoted(m["id"]), methodRoots, questionKey, quoted(m["id"]))
 }
 
 // The request that the SDK gets in place of one of the server, with the member of its _meta that has
-// the id.
+// the id, and the member of its result that has an error of the client, which the SDK would reword. The SDK's id
+// is the text of the server's, whose numbers the SDK would round.
 const (
 	methodRoots = "roots/list"
 	questionKey = "starling/question"
+	refusedKey  = "starling/refused"
 )
+
+// quoted returns the text of a document as JSON.
+func quoted(doc json.RawMessage) json.RawMessage {
+	text, _ := json.Marshal(string(doc)) // a string cannot fail
+	return text
+}
 
 // answering returns middleware in which ask answers the requests of the server.
 func (w *wire) answering(ask func(context.Context, *question) (json.RawMessage, error)) mcp.Middleware {
@@ -191,6 +217,9 @@ func (w *wire) answering(ask func(context.Context, *question) (json.RawMessage, 
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such question"}
 			}
 			answer, err := ask(ctx, q)
+			if failure, ok := errors.AsType[*jsonrpc.Error](err); ok {
+				answer, err = canon.Join(members{refusedKey: json.RawMessage(refusal(failure).Refused)}), nil
+			}
 			return exactResult{&mcp.ListRootsResult{}, answer}, err
 		}
 	}

@@ -157,7 +157,7 @@ func (l *session) Notify(ctx context.Context, method string, params json.RawMess
 	defer l.mu.RUnlock()
 	for _, s := range l.servers {
 		if s.connected != nil && !s.Shared {
-			go func(to *starling.Server) { _ = to.Notify(ctx, method, params) }(s.connected) // a server that has gone needs none
+			go func(to *starling.Server) { _ = to.Notify(context.WithoutCancel(ctx), method, params) }(s.connected) // a server that has gone needs none
 		}
 	}
 }

@@ -103,7 +103,9 @@ func clientOf(ctx context.Context, w *wire, r mcp.Request) Client {
 	if !slices.Contains(mcp.SupportedProtocolVersions(), c.Version) || !c.Many && c.Version >= sessionless {
 		c.Version = lastWithSessions
 	}
-	c.Info, c.Capabilities = info, or(capabilities, "{}")
+	can := membersOf(capabilities)
+	delete(can, "tasks") // which are not passed on
+	c.Info, c.Capabilities = info, canon.Join(can)
 	session, ok := r.GetSession().(*mcp.ServerSession)
 	if c.Many || !ok {
 		return c
@@ -196,6 +198,9 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 		for name, g := range mirror.Greetings() {
 			servers[name] = canon.Join(members{"protocolVersion": quoted(g.Version), "serverInfo": or(g.Server, "null"), "capabilities": canon.Join(g.Capabilities)})
 			for what, theirs := range g.Capabilities {
+				if what == "tasks" { // which are not passed on
+					continue
+				}
 				has := membersOf(able[what])
 				for name, value := range membersOf(theirs) {
 					if has[name] == nil {

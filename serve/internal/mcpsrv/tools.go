@@ -148,6 +148,12 @@ func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, an
 	if !t.Remote { // it calls other tools, and its progress is its own
 		delete(c.Meta, "progressToken")
 	}
+	if t.Remote {
+		c.Other = membersOf(paramsOf(r))
+		for _, known := range []string{"name", "arguments", "_meta", "inputResponses", "requestState", "task"} { // tasks are not passed on
+			delete(c.Other, known)
+		}
+	}
 	c.Hear = func(method string, params json.RawMessage) { w.notify(ctx, r.Session, method, params) }
 	if ask, ok := ctx.Value(askerKey{}).(asker); ok {
 		c.Ask = func(ctx context.Context, tool, method string, params json.RawMessage) (json.RawMessage, error) {
@@ -175,6 +181,10 @@ const asksKey = "starling/asks"
 func whole(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, r)
+		if failure, ok := errors.AsType[*jsonrpc.Error](err); ok && failure.Code == jsonrpc.CodeMethodNotFound {
+			doc, _ := json.Marshal(failure) // it has valid JSON
+			return rawResult{&mcp.CallToolResult{}, canon.Join(members{refusedKey: doc})}, nil
+		}
 		if ours, ok := result.(*mcp.CallToolResult); ok && ours != nil {
 			if answer, ok := ours.Meta[exactKey].(json.RawMessage); ok {
 				delete(ours.Meta, exactKey)

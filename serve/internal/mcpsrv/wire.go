@@ -46,9 +46,10 @@ func newWire() *wire { return &wire{out: map[string]*message{}, asked: map[strin
 // Members that only this package and the SDK see: the params of a request of a client, and the token
 // of a message to it.
 const (
-	paramsKey = "starling/params"
-	tokenKey  = "starling/token"
-	idKey     = "starling/id " // begins an id in place of a number that the SDK would round
+	paramsKey  = "starling/params"
+	tokenKey   = "starling/token"
+	refusedKey = "starling/refused" // in a result: an error that the SDK would reword
+	idKey      = "starling/id "     // begins an id in place of a number that the SDK would round
 )
 
 // oddID reports whether an id is a number that the SDK would round.
@@ -91,7 +92,7 @@ func (w *wire) incoming(session string, data []byte) []byte {
 		if id := params["requestId"]; string(m["method"]) == `"notifications/cancelled"` && oddID(id) {
 			params["requestId"] = quoted(idKey + string(id))
 		}
-		if len(params) == 0 {
+		if text := bytes.TrimSpace(m["params"]); len(text) > 0 && text[0] != '{' && string(text) != "null" { // the SDK refuses it
 			return data
 		}
 		meta := membersOf(params["_meta"])
@@ -117,7 +118,7 @@ func (w *wire) outgoing(session string, data []byte) []byte {
 		id, rest, _ := bytes.Cut(data[at+len(`"id":"`+idKey):], []byte(`"`))
 		data = slices.Concat(data[:at+len(`"id":`)], id, rest)
 	}
-	if !bytes.Contains(data, []byte(tokenKey)) {
+	if !bytes.Contains(data, []byte(tokenKey)) && !bytes.Contains(data, []byte(refusedKey)) {
 		return data
 	}
 	before, text := []byte(nil), data
@@ -126,6 +127,11 @@ func (w *wire) outgoing(session string, data []byte) []byte {
 	}
 	doc := bytes.TrimRight(text, "\n")
 	m := membersOf(doc)
+	if refused := membersOf(m["result"])[refusedKey]; refused != nil && m["method"] == nil {
+		delete(m, "result")
+		m["error"] = refused
+		return slices.Concat(before, canon.Join(m), text[len(doc):])
+	}
 	params := membersOf(m["params"])
 	var token string
 	_ = json.Unmarshal(membersOf(params["_meta"])[tokenKey], &token) // otherwise it is not ours
@@ -136,7 +142,7 @@ func (w *wire) outgoing(session string, data []byte) []byte {
 		return data
 	}
 	delete(w.out, token)
-	if m["method"], _ = json.Marshal(ours.method); ours.params == nil { // a string cannot fail
+	if m["method"], _ = json.Marshal(ours.method); len(ours.params) == 0 { // a string cannot fail
 		delete(m, "params")
 	} else {
 		m["params"] = ours.params
@@ -197,7 +203,8 @@ func (w *wire) ask(ctx context.Context, to *mcp.ServerSession, method string, pa
 	}
 }
 
-// paramsOf returns the params of a request as the client wrote them.
+// paramsOf returns the params of a request as the client wrote them, of which there may be none. The SDK's
+// are never nil, because incoming adds to them.
 func paramsOf(r mcp.Request) json.RawMessage {
 	text, _ := r.GetParams().GetMeta()[paramsKey].(string)
 	return json.RawMessage(text)
