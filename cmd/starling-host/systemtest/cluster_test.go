@@ -27,6 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	beNeighbours()
+	beMirrored()
 	scripttest.Run(m)
 }
 
