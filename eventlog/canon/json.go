@@ -134,6 +134,16 @@ func (d *Doc) Members() (members map[string]*Doc, ok bool) {
 	return members, true
 }
 
+// Split returns the members of an object as they were written, none if the document is something else. A
+// later member replaces an earlier one of the same name.
+func Split(object []byte) map[string]json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(object, &members) != nil || members == nil {
+		return map[string]json.RawMessage{}
+	}
+	return members
+}
+
 // Join returns an object of members that are JSON, whether they are canonical or not.
 func Join(members map[string]json.RawMessage) []byte {
 	size := 2

@@ -48,13 +48,4 @@ type callKey struct{}
 func For(ctx context.Context, c *Call) context.Context { return context.WithValue(ctx, callKey{}, c) }
 
 // members are those of a JSON object, as they were written.
-type members map[string]json.RawMessage
-
-// membersOf returns the members of an object, none if it is something else.
-func membersOf(object json.RawMessage) members {
-	m := members{}
-	if json.Unmarshal(object, &m) != nil || m == nil {
-		return members{}
-	}
-	return m
-}
+type members = map[string]json.RawMessage

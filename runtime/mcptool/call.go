@@ -60,7 +60,7 @@ func (t *remoteTool) converse(ctx context.Context, arguments *canon.Doc) *conver
 		c.params["_meta"] = canon.Join(c.through.Meta)
 	}
 	if t.method != "" {
-		maps.Copy(c.params, membersOf(arguments.JSON))
+		maps.Copy(c.params, canon.Split(arguments.JSON))
 		return c
 	}
 	if c.through != nil {
@@ -196,11 +196,11 @@ func (c *conversation) end(o outcome) (answer, error) {
 	default:
 		return answer{}, cmp.Or(context.Cause(c.ctx), err)
 	}
-	if said := membersOf(o.result); string(said["resultType"]) == `"input_required"` {
+	if said := canon.Split(o.result); string(said["resultType"]) == `"input_required"` {
 		if c.rounds++; c.rounds > maxRounds {
 			return answer{}, fmt.Errorf("the server asks for input more than %d times", maxRounds)
 		}
-		c.input, c.inputs = membersOf(said["inputRequests"]), members{}
+		c.input, c.inputs = canon.Split(said["inputRequests"]), members{}
 		delete(c.params, "inputResponses")
 		if c.params["requestState"] = said["requestState"]; said["requestState"] == nil {
 			delete(c.params, "requestState")
@@ -232,7 +232,7 @@ func (c *conversation) ask(q *asked) (answer, error) {
 		return answer{}, errAskedBefore
 	}
 	if c.through == nil || c.through.Ask == nil {
-		return refusal(errNobody), nil
+		return refusal(ErrNoMethod), nil
 	}
 	given, err := c.through.Ask(c.ctx, c.tool.remote, q.Method, json.RawMessage(q.Params))
 	if _, refused := errors.AsType[*jsonrpc.Error](err); refused {
@@ -267,8 +267,8 @@ func (c *conversation) close() {
 
 var errAskedBefore = errors.New("the server asked before this program was started again, and its call is lost")
 
-// errNobody is the answer to a server's question that nobody can answer.
-var errNobody = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+// ErrNoMethod is the answer to a request that nobody can answer.
+var ErrNoMethod = &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
 
 // refusal is an error as the answer to a question.
 func refusal(err error) answer {
@@ -429,7 +429,7 @@ func (f *inFlight) leave(a *assisted) {
 // of returns the call that a message belongs to: the one in whose stream it came, or whose progress
 // it is, or else the newest; nil without calls.
 func (f *inFlight) of(x *exchange, params json.RawMessage) (of *assisted) {
-	token := membersOf(params)["progressToken"]
+	token := canon.Split(params)["progressToken"]
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range f.calls {
@@ -460,13 +460,13 @@ func (f *inFlight) answer(ctx context.Context, q *question) (json.RawMessage, er
 	case f.otherwise != nil && f.otherwise.Ask != nil:
 		return f.otherwise.Ask(ctx, q.method, q.params)
 	default:
-		return nil, errNobody
+		return nil, ErrNoMethod
 	}
 	r := &serverRequest{q, make(chan answer, 1)}
 	select {
 	case a.asked <- r:
 	case <-a.gone:
-		return nil, errNobody
+		return nil, ErrNoMethod
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -481,7 +481,7 @@ func (f *inFlight) answer(ctx context.Context, q *question) (json.RawMessage, er
 		}
 		return json.RawMessage(given.Result), nil
 	case <-a.gone:
-		return nil, errNobody
+		return nil, ErrNoMethod
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

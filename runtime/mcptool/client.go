@@ -22,6 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -259,10 +260,10 @@ type Greeting struct {
 
 // greetingOf reads the result of a handshake.
 func greetingOf(version string, result json.RawMessage) *Greeting {
-	said := membersOf(result)
-	g := &Greeting{Version: version, Capabilities: membersOf(said["capabilities"]), Server: said["serverInfo"]}
+	said := canon.Split(result)
+	g := &Greeting{Version: version, Capabilities: canon.Split(said["capabilities"]), Server: said["serverInfo"]}
 	if g.Server == nil {
-		g.Server = membersOf(said["_meta"])[mcp.MetaKeyServerInfo]
+		g.Server = canon.Split(said["_meta"])[mcp.MetaKeyServerInfo]
 	}
 	_ = json.Unmarshal(said["instructions"], &g.Instructions) // the SDK has read it
 	return g

@@ -22,8 +22,7 @@ import (
 // rawServer is a server that sees messages as text. Answer returns lines to write, one message each;
 // $ID in them is the id of the message.
 type rawServer struct {
-	greeting string // the result of initialize, after the version; empty for tools
-	answer   func(method, line string) []string
+	answer func(method, line string) []string
 }
 
 func (s rawServer) transport(t *testing.T) mcp.Transport {

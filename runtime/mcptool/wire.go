@@ -87,13 +87,13 @@ func (w *wire) exact(ctx context.Context, x *exchange, fn func(context.Context) 
 
 // outgoing returns the message to send in place of the SDK's. Call sent afterwards.
 func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent func()) {
-	m := membersOf(data)
+	m := canon.Split(data)
 	if m["method"] == nil { // the answer to a request of the server
 		var id string
 		if json.Unmarshal(m["id"], &id) == nil {
 			m["id"] = json.RawMessage(id)
 		}
-		if refused := membersOf(m["result"])[refusedKey]; refused != nil {
+		if refused := canon.Split(m["result"])[refusedKey]; refused != nil {
 			delete(m, "result")
 			m["error"] = refused
 		}
@@ -108,12 +108,12 @@ func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent 
 	if string(m["method"]) == `"notifications/cancelled"` { // the SDK sends it in the context of the request
 		x = nil
 	}
-	params := membersOf(m["params"])
-	meta := membersOf(params["_meta"])
+	params := canon.Split(m["params"])
+	meta := canon.Split(params["_meta"])
 	if x != nil && x.params != nil {
 		own := meta // of this connection: its version and its client
-		params = membersOf(x.params)
-		meta = membersOf(params["_meta"])
+		params = canon.Split(x.params)
+		meta = canon.Split(params["_meta"])
 		maps.Copy(meta, own)
 	}
 	if a := w.assistant; a != nil {
@@ -158,14 +158,14 @@ const emptyResult = `"content":[],"contents":[],"messages":[],"resources":[],"re
 // too many requests of the server are unanswered. During is the call in whose stream the message
 // came, or nil.
 func (w *wire) incoming(data []byte, during *exchange) []byte {
-	m := membersOf(data)
+	m := canon.Split(data)
 	var method string
 	_ = json.Unmarshal(m["method"], &method) // the SDK refuses another value
 	switch {
 	case method == "" && m["id"] != nil:
 		return w.answered(m, data)
 	case method == "notifications/cancelled":
-		params := membersOf(m["params"])
+		params := canon.Split(m["params"])
 		return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, method, quoted(params["requestId"]))
 	case method == "" || m["id"] == nil && strings.HasSuffix(method, "/list_changed"):
 		return data
@@ -220,7 +220,7 @@ func (w *wire) answering(ask func(context.Context, *question) (json.RawMessage, 
 			if failure, ok := errors.AsType[*jsonrpc.Error](err); ok {
 				answer, err = canon.Join(members{refusedKey: json.RawMessage(refusal(failure).Refused)}), nil
 			}
-			return exactResult{&mcp.ListRootsResult{}, answer}, err
+			return exactResult{&mcp.ElicitResult{}, answer}, err
 		}
 	}
 }
@@ -398,8 +398,8 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	if calls && t.failed(resp) {
 		defer resp.Body.Close()
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxTail)) // as much as there is
-		refused := membersOf(body)["error"]
-		if membersOf(refused)["code"] == nil {
+		refused := canon.Split(body)["error"]
+		if canon.Split(refused)["code"] == nil {
 			during.failed = fmt.Errorf("the server answered with %s, %s: %s", resp.Status, cmp.Or(resp.Header.Get("Content-Type"), "no type"), strings.ToValidUTF8(string(body), "\uFFFD"))
 			return nil, during.failed
 		}

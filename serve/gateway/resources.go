@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/lazy"
@@ -148,7 +146,7 @@ func (l *session) Request(ctx context.Context, method string, params json.RawMes
 			return connected.Request(ctx, method, params)
 		}
 	}
-	return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no server has it"}
+	return nil, mcptool.ErrNoMethod
 }
 
 // Notify implements [mcpsrv.Mirror].
@@ -177,8 +175,8 @@ func (l *session) Greetings() map[string]mcptool.Greeting {
 
 // inside returns a JSON object with another value of one member.
 func inside(object json.RawMessage, name string, change func(json.RawMessage) json.RawMessage) json.RawMessage {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(object, &members) != nil || members[name] == nil {
+	members := canon.Split(object)
+	if members[name] == nil {
 		return object
 	}
 	members[name] = change(members[name])

@@ -127,7 +127,7 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, takes boo
 		if !ok {
 			return nil, errors.New("no call waits for this answer")
 		}
-		given, ok := membersOf(membersOf(paramsOf(r))["inputResponses"])[confirm]
+		given, ok := canon.Split(canon.Split(paramsOf(r))["inputResponses"])[confirm]
 		if !ok {
 			given = closed
 		}

@@ -92,9 +92,9 @@ func greeting(ctx context.Context, v View) mcp.Middleware {
 // clientOf returns what the client says of itself in its first request: in the params of initialize,
 // or in the _meta of each request.
 func clientOf(ctx context.Context, w *wire, r mcp.Request) Client {
-	params := membersOf(paramsOf(r))
+	params := canon.Split(paramsOf(r))
 	version, info, capabilities := params["protocolVersion"], params["clientInfo"], params["capabilities"]
-	meta := membersOf(params["_meta"])
+	meta := canon.Split(params["_meta"])
 	c := Client{Many: meta[mcp.MetaKeyProtocolVersion] != nil}
 	if c.Many {
 		version, info, capabilities = meta[mcp.MetaKeyProtocolVersion], meta[mcp.MetaKeyClientInfo], meta[mcp.MetaKeyClientCapabilities]
@@ -103,7 +103,7 @@ func clientOf(ctx context.Context, w *wire, r mcp.Request) Client {
 	if !slices.Contains(mcp.SupportedProtocolVersions(), c.Version) || !c.Many && c.Version >= sessionless {
 		c.Version = lastWithSessions
 	}
-	can := membersOf(capabilities)
+	can := canon.Split(capabilities)
 	delete(can, "tasks") // which are not passed on
 	c.Info, c.Capabilities = info, canon.Join(can)
 	session, ok := r.GetSession().(*mcp.ServerSession)
@@ -152,7 +152,7 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 			case *mcp.InitializeParams, *mcp.DiscoverParams:
 				_ = settle(ctx, greetTime, "")
 			case *mcp.ListToolsParams, *mcp.ListResourcesParams, *mcp.ListResourceTemplatesParams, *mcp.ListPromptsParams, *mcp.ReadResourceParams, *mcp.GetPromptParams,
-				*mcp.CompleteParams, *mcp.SetLoggingLevelParams, *mcp.SubscribeParams:
+				*mcp.CompleteParams, *mcp.SubscribeParams:
 				_ = settle(ctx, patience, "")
 			case *mcp.CallToolParamsRaw:
 				if err := settle(ctx, callTime, asked.Name); err != nil && ctx.Err() == nil {
@@ -181,13 +181,13 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	said := membersOf(doc)
+	said := canon.Split(doc)
 	var instructions string
 	_ = json.Unmarshal(said["instructions"], &instructions) // it was just made
 	if instructions = strings.TrimSpace(instructions + " " + tools.Instructions()); instructions != "" {
 		said["instructions"] = quoted(instructions)
 	}
-	able := membersOf(said["capabilities"])
+	able := canon.Split(said["capabilities"])
 	for _, what := range []string{"resources", "prompts"} {
 		if tools.Offers(what) {
 			able[what] = json.RawMessage(`{"listChanged":true}`)
@@ -201,8 +201,8 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 				if what == "tasks" { // which are not passed on
 					continue
 				}
-				has := membersOf(able[what])
-				for name, value := range membersOf(theirs) {
+				has := canon.Split(able[what])
+				for name, value := range canon.Split(theirs) {
 					if has[name] == nil {
 						has[name] = value
 					}
@@ -212,7 +212,7 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 		}
 	}
 	if said["capabilities"] = canon.Join(able); len(servers) > 0 {
-		meta := membersOf(said["_meta"])
+		meta := canon.Split(said["_meta"])
 		meta[serversKey] = canon.Join(servers)
 		said["_meta"] = canon.Join(meta)
 	}
@@ -341,7 +341,7 @@ func identityOf(r *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	meta := membersOf(membersOf(membersOf(body)["params"])["_meta"])
+	meta := canon.Split(canon.Split(canon.Split(body)["params"])["_meta"])
 	said := sha256.New()
 	fmt.Fprintf(said, "%s\n%s\n%s\n%s", meta[mcp.MetaKeyProtocolVersion], meta[mcp.MetaKeyClientInfo], meta[mcp.MetaKeyClientCapabilities], r.Header.Get("Authorization"))
 	return fmt.Sprintf("client %x", said.Sum(nil))

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // lists are the methods that list what other servers have, with the member of the result.
@@ -50,15 +51,15 @@ func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 			case read == nil && member == "" || !from.Offers(what):
 				return next(ctx, method, r)
 			case read == nil:
-				answer, err := exactJSON(map[string]any{member: append([]json.RawMessage{}, from.Items(ctx, method)...)})
+				answer, err := display.JSON(map[string]any{member: append([]json.RawMessage{}, from.Items(ctx, method)...)}, "")
 				return wholeResult{&mcp.CallToolResult{}, ours, answer}, err
 			}
 			asks := &mcp.CallToolParamsRaw{Meta: r.GetParams().GetMeta()}
-			params := membersOf(paramsOf(r))
+			params := canon.Split(paramsOf(r))
 			for _, name := range []string{"_meta", "inputResponses", "requestState"} {
 				delete(params, name)
 			}
-			_ = json.Unmarshal(membersOf(paramsOf(r))["requestState"], &asks.RequestState) // no call waits for another value
+			_ = json.Unmarshal(canon.Split(paramsOf(r))["requestState"], &asks.RequestState) // no call waits for another value
 			asks.Arguments = canon.Join(params)
 			result, err := read(ctx, &mcp.CallToolRequest{Session: session, Params: asks})
 			if err != nil {
@@ -94,7 +95,7 @@ func listed(ctx context.Context, from Tools, next mcp.MethodHandler, r mcp.Reque
 	if err != nil {
 		return nil, err
 	}
-	result := membersOf(doc)
+	result := canon.Split(doc)
 	var presented, all []json.RawMessage
 	_ = json.Unmarshal(result["tools"], &presented) // it was just made
 	shown := map[string]bool{}
@@ -109,7 +110,7 @@ func listed(ctx context.Context, from Tools, next mcp.MethodHandler, r mcp.Reque
 			all = append(all, t.Exact)
 		}
 	}
-	result["tools"], err = exactJSON(all)
+	result["tools"], err = display.JSON(all, "")
 	return rawResult{list, canon.Join(result)}, err
 }
 

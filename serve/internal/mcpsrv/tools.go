@@ -141,7 +141,7 @@ func callerOf(ctx context.Context, r *mcp.CallToolRequest, local bool) (context.
 
 // remoteCall is a call of another server on behalf of a client. answered receives the server's answer.
 func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *mcptool.Call {
-	c := &mcptool.Call{Answered: answered, Meta: membersOf(membersOf(paramsOf(r))["_meta"])}
+	c := &mcptool.Call{Answered: answered, Meta: canon.Split(canon.Split(paramsOf(r))["_meta"])}
 	for _, ours := range []string{mcp.MetaKeyProtocolVersion, mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities} { // of this connection
 		delete(c.Meta, ours)
 	}
@@ -149,7 +149,7 @@ func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, an
 		delete(c.Meta, "progressToken")
 	}
 	if t.Remote {
-		c.Other = membersOf(paramsOf(r))
+		c.Other = canon.Split(paramsOf(r))
 		for _, known := range []string{"name", "arguments", "_meta", "inputResponses", "requestState", "task"} { // tasks are not passed on
 			delete(c.Other, known)
 		}
@@ -157,7 +157,7 @@ func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, an
 	c.Hear = func(method string, params json.RawMessage) { w.notify(ctx, r.Session, method, params) }
 	if ask, ok := ctx.Value(askerKey{}).(asker); ok {
 		c.Ask = func(ctx context.Context, tool, method string, params json.RawMessage) (json.RawMessage, error) {
-			said := membersOf(params)
+			said := canon.Split(params)
 			var message string
 			if method == "elicitation/create" && json.Unmarshal(said["message"], &message) == nil { // a server could speak as if it were the host
 				said["message"] = quoted("The server of the tool " + tool + " asks: " + message)
@@ -243,20 +243,11 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 		all[innerKey] = inner
 	}
 	if len(all) > 0 {
-		if members["_meta"], err = exactJSON(all); err != nil {
+		if members["_meta"], err = display.JSON(all, ""); err != nil {
 			return nil, err
 		}
 	}
 	return canon.Join(members), nil
-}
-
-// exactJSON encodes a value without escapes that its documents do not have.
-func exactJSON(v any) ([]byte, error) {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return bytes.TrimSpace(out.Bytes()), err
 }
 
 // In a run with many effects the client receives the first ones, and then some of the others.

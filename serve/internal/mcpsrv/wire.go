@@ -61,15 +61,6 @@ func oddID(id json.RawMessage) bool {
 // members are those of a JSON object, as they were written.
 type members = map[string]json.RawMessage
 
-// membersOf returns the members of an object, none if it is something else.
-func membersOf(object json.RawMessage) members {
-	var m members
-	if json.Unmarshal(object, &m) != nil || m == nil {
-		return members{}
-	}
-	return m
-}
-
 // incoming returns the message for the SDK in place of the client's.
 func (w *wire) incoming(session string, data []byte) []byte {
 	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '[' { // a batch of the earlier protocol
@@ -82,20 +73,20 @@ func (w *wire) incoming(session string, data []byte) []byte {
 		}
 		return data
 	}
-	m := membersOf(data)
+	m := canon.Split(data)
 	if m["method"] != nil {
 		if oddID(m["id"]) {
 			m["id"] = quoted(idKey + string(m["id"]))
 			data = canon.Join(m)
 		}
-		params := membersOf(m["params"])
+		params := canon.Split(m["params"])
 		if id := params["requestId"]; string(m["method"]) == `"notifications/cancelled"` && oddID(id) {
 			params["requestId"] = quoted(idKey + string(id))
 		}
 		if text := bytes.TrimSpace(m["params"]); len(text) > 0 && text[0] != '{' && string(text) != "null" { // the SDK refuses it
 			return data
 		}
-		meta := membersOf(params["_meta"])
+		meta := canon.Split(params["_meta"])
 		meta[paramsKey], _ = json.Marshal(string(m["params"])) // a string cannot fail
 		params["_meta"] = canon.Join(meta)
 		m["params"] = canon.Join(params)
@@ -126,15 +117,15 @@ func (w *wire) outgoing(session string, data []byte) []byte {
 		before, text = data[:at+len("data: ")], data[at+len("data: "):]
 	}
 	doc := bytes.TrimRight(text, "\n")
-	m := membersOf(doc)
-	if refused := membersOf(m["result"])[refusedKey]; refused != nil && m["method"] == nil {
+	m := canon.Split(doc)
+	if refused := canon.Split(m["result"])[refusedKey]; refused != nil && m["method"] == nil {
 		delete(m, "result")
 		m["error"] = refused
 		return slices.Concat(before, canon.Join(m), text[len(doc):])
 	}
-	params := membersOf(m["params"])
+	params := canon.Split(m["params"])
 	var token string
-	_ = json.Unmarshal(membersOf(params["_meta"])[tokenKey], &token) // otherwise it is not ours
+	_ = json.Unmarshal(canon.Split(params["_meta"])[tokenKey], &token) // otherwise it is not ours
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ours := w.out[token]
