@@ -396,7 +396,7 @@ func (s *sessions) leave(u *use, begins bool) {
 		return
 	}
 	go func() {
-		if session := u.session(); session != nil {
+		for session := range u.server.Sessions() { // the one that has begun, if any
 			_ = session.Wait() // until its client or its timeout ends it
 		}
 		s.mu.Lock()
@@ -406,14 +406,6 @@ func (s *sessions) leave(u *use, begins bool) {
 		s.mu.Unlock()
 		u.end()
 	}()
-}
-
-// session returns the session of the protocol, or nil if there is none.
-func (u *use) session() *mcp.ServerSession {
-	for session := range u.server.Sessions() {
-		return session
-	}
-	return nil
 }
 
 // end ends a session. It may be called more than once.

@@ -108,8 +108,8 @@ func TestMCPServerLineThatIsNoMessage(t *testing.T) {
 	long := strings.Repeat("x", 17<<20)
 	for _, sent := range []struct{ line, answer string }{
 		{ping("1"), `{"jsonrpc":"2.0","id":1,"result":{}}`},
-		{ping("9007199254740993"), `{"jsonrpc":"2.0","id":9007199254740993,"result":{}}`},
-		{ping("1.50"), `{"jsonrpc":"2.0","id":1.50,"result":{}}`},
+		{ping("9007199254740993"), `{"id":9007199254740993,"jsonrpc":"2.0","result":{}}`},
+		{ping("1.50"), `{"id":1.50,"jsonrpc":"2.0","result":{}}`},
 		{"garbage", `"id":null,"error":{"code":-32700,"message":"the line is not JSON`},
 		{`{"jsonrpc":"2.0","id":2,`, `"id":null,"error":{"code":-32700,`},
 		{"\x00\xff", `"id":null,"error":{"code":-32700,`},

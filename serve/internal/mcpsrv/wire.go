@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -105,11 +106,7 @@ func (w *wire) incoming(session string, data []byte) []byte {
 
 // outgoing returns what is sent in place of a message of the SDK, or of the event that carries it.
 func (w *wire) outgoing(session string, data []byte) []byte {
-	if at := bytes.Index(data, []byte(`"id":"`+idKey)); at >= 0 {
-		id, rest, _ := bytes.Cut(data[at+len(`"id":"`+idKey):], []byte(`"`))
-		data = slices.Concat(data[:at+len(`"id":`)], id, rest)
-	}
-	if !bytes.Contains(data, []byte(tokenKey)) && !bytes.Contains(data, []byte(refusedKey)) {
+	if !slices.ContainsFunc([]string{idKey, tokenKey, refusedKey}, func(key string) bool { return bytes.Contains(data, []byte(key)) }) {
 		return data
 	}
 	before, text := []byte(nil), data
@@ -118,9 +115,18 @@ func (w *wire) outgoing(session string, data []byte) []byte {
 	}
 	doc := bytes.TrimRight(text, "\n")
 	m := canon.Split(doc)
-	if refused := canon.Split(m["result"])[refusedKey]; refused != nil && m["method"] == nil {
-		delete(m, "result")
-		m["error"] = refused
+	if len(m) == 0 { // a batch of answers
+		return data
+	}
+	if m["method"] == nil { // an answer
+		var id string
+		if json.Unmarshal(m["id"], &id) == nil && strings.HasPrefix(id, idKey) {
+			m["id"] = json.RawMessage(id[len(idKey):])
+		}
+		if refused := canon.Split(m["result"])[refusedKey]; refused != nil {
+			delete(m, "result")
+			m["error"] = refused
+		}
 		return slices.Concat(before, canon.Join(m), text[len(doc):])
 	}
 	params := canon.Split(m["params"])
@@ -129,7 +135,7 @@ func (w *wire) outgoing(session string, data []byte) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ours := w.out[token]
-	if ours == nil || m["method"] == nil {
+	if ours == nil {
 		return data
 	}
 	delete(w.out, token)
