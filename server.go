@@ -72,7 +72,7 @@ func (s *Server) Notify(ctx context.Context, method string, params json.RawMessa
 }
 
 // Offers reports whether the server has "resources" or "prompts".
-func (s *Server) Offers(what string) bool { return s.client.Offers(what) }
+func (s *Server) Offers(what string) bool { return s.client.Greeting().Capabilities[what] != nil }
 
 // List returns the items of the list method "resources/list", "resources/templates/list" or
 // "prompts/list", as the server wrote them.
@@ -90,7 +90,7 @@ func (s *Server) Method(method string) *Tool {
 func (s *Server) Refused() []mcptool.Refusal { return s.client.Refused() }
 
 // Instructions returns the server's instructions for the use of its tools.
-func (s *Server) Instructions() string { return s.client.Instructions() }
+func (s *Server) Instructions() string { return s.client.Greeting().Instructions }
 
 // LastWords returns the end of the server's output beside its messages, such as on standard
 // error, without secrets.

@@ -274,11 +274,12 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"NAME: HEADER: VALUE":         {"n: H: v", hostileText},
 		"NAME: VALUE":                 {"n: v", hostileText},
 		"NAME: TOOL,!TOOL,TOOL=OTHER": {"n: a,!b,c=d", hostileText},
-		"script:FILE":                 {"script:DIR/turns.yaml", hostileText},
-		"starling-host serve":         {"--dev", "--listen=127.0.0.1:0"},
-		"starling-host inspect":       {"--listen=127.0.0.1:0"},
-		"starling-host witness":       {"--listen=127.0.0.1:0", "--key=DIR/seal.key", "--log=DIR/seal.vkey", "--state=DIR/witness.json"},
-		"starling-host tenant":        nil,
+		"NAME: shared, strict, timeout=TIME, arguments=SIZE": {"n: shared", "n: " + hostileText},
+		"script:FILE":           {"script:DIR/turns.yaml", hostileText},
+		"starling-host serve":   {"--dev", "--listen=127.0.0.1:0"},
+		"starling-host inspect": {"--listen=127.0.0.1:0"},
+		"starling-host witness": {"--listen=127.0.0.1:0", "--key=DIR/seal.key", "--log=DIR/seal.vkey", "--state=DIR/witness.json"},
+		"starling-host tenant":  nil,
 	}}
 	for word, valid := range map[string]string{
 		"N": "2", "SIZE": "1MiB", "AGE": "1h", "TIME": "2030-01-01T00:00:00Z", "SINCE": "30d", "DURATION": "1m", "duration": "1m", "SEQ": "2",

@@ -292,7 +292,10 @@ func (c *connection) exact(ctx context.Context, x *exchange, params mcp.Params) 
 		case *mcp.GetPromptParams:
 			_, err = c.session.GetPrompt(ctx, p)
 		case *mcp.ListToolsParams:
-			_, err = c.session.ListTools(ctx, p)
+			var list *mcp.ListToolsResult
+			if list, err = c.session.ListTools(ctx, p); err == nil {
+				x.kept = list.Tools
+			}
 		case *mcp.ListResourcesParams:
 			_, err = c.session.ListResources(ctx, p)
 		case *mcp.ListResourceTemplatesParams:

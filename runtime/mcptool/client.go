@@ -272,12 +272,6 @@ func greetingOf(version string, result json.RawMessage) *Greeting {
 // Greeting returns what the server said of itself.
 func (c *Client) Greeting() Greeting { return *c.greeting.Load() }
 
-// Instructions returns the server's instructions for the use of its tools.
-func (c *Client) Instructions() string { return c.greeting.Load().Instructions }
-
-// Offers reports whether the server has a capability, such as "resources" or "prompts".
-func (c *Client) Offers(what string) bool { return c.greeting.Load().Capabilities[what] != nil }
-
 // Close ends the calls in flight and the connection. A program has five seconds to exit
 // after its standard input is closed, and five more after SIGTERM, before it is killed. The
 // error comes from the transport, such as the program's exit code. Close may be called more
@@ -422,7 +416,8 @@ func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessag
 			"tools/list": &mcp.ListToolsParams{Cursor: cursor}, "prompts/list": &mcp.ListPromptsParams{Cursor: cursor},
 			"resources/list": &mcp.ListResourcesParams{Cursor: cursor}, "resources/templates/list": &mcp.ListResourceTemplatesParams{Cursor: cursor},
 		}[method]
-		raw, _, err := c.exact(ctx, &exchange{}, params)
+		x := &exchange{}
+		raw, _, err := c.exact(ctx, x, params)
 		var page struct {
 			Tools, Prompts, Resources, ResourceTemplates []json.RawMessage
 			NextCursor                                   string
@@ -432,6 +427,12 @@ func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessag
 		}
 		if err != nil {
 			return nil, err
+		}
+		for _, t := range x.read { // headers that a schema asks for and that HTTP does not take
+			if !slices.ContainsFunc(x.kept, func(kept *mcp.Tool) bool { return kept.Name == t.Name }) {
+				page.Tools = slices.DeleteFunc(page.Tools, func(raw json.RawMessage) bool { return definition(raw).Name == t.Name })
+				c.wire.told.note([]byte("the tool " + t.Name + " is left out: its x-mcp-header is not valid"))
+			}
 		}
 		size += len(raw)
 		all = slices.Concat(all, page.Tools, page.Prompts, page.Resources, page.ResourceTemplates)

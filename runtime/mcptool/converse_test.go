@@ -183,7 +183,7 @@ func TestHTTPAnswersThatAreNone(t *testing.T) {
 		{429, "application/json", `{"slow":"down"}`, `the server answered with 429 Too Many Requests, application/json: {"slow":"down"}`},
 		{404, "application/json", `{"error":{"code":-32601,"message":"no"}}`, "no"},
 		{200, "text/html", "<p>Sign in</p>", "the server answered with 200 OK, text/html: <p>Sign in</p>"},
-		{202, "", "", "no answer within 500ms"},
+		{202, "", "", "the server answered with 202 Accepted"},
 	} {
 		sent := 0
 		at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -81,8 +81,8 @@ func TestMCPServerLinesThatAreNoMessages(t *testing.T) {
 		}
 		r.replays(t, one)
 	}
-	if client.Instructions() != "Be kind." {
-		t.Errorf("the instructions are %q", client.Instructions())
+	if client.Greeting().Instructions != "Be kind." {
+		t.Errorf("the instructions are %q", client.Greeting().Instructions)
 	}
 	said := client.LastWords()
 	for _, want := range []string{"Server version: 1.2", `{"level":"info"`, "[db] query took 3ms", "warming up with token [hidden]"} {

@@ -58,6 +58,8 @@ type exchange struct {
 	result  json.RawMessage // nil if there is none
 	refused json.RawMessage // the server's error
 	failed  error           // of HTTP, with what the server wrote
+	read    []mcp.Tool      // of a list, those that the SDK can read
+	kept    []*mcp.Tool     // those that it lets be called
 }
 
 type exchangeKey struct{}
@@ -258,8 +260,9 @@ func (w *wire) answered(m members, data []byte) []byte {
 	_ = json.Unmarshal(result["tools"], &listed) // a tool's answer may contain anything
 	understood := []json.RawMessage{}            // the SDK makes headers from a schema
 	for _, t := range listed {
-		if json.Unmarshal(t, new(mcp.Tool)) == nil {
-			understood = append(understood, t)
+		var read mcp.Tool
+		if json.Unmarshal(t, &read) == nil {
+			understood, x.read = append(understood, t), append(x.read, read)
 		}
 	}
 	tools, err := json.Marshal(understood)
@@ -388,14 +391,7 @@ func (t wiredHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("the server redirects to %s, and redirects are not followed: use that address if it is the server's", to)
 	}
 	during, _ := ctx.Value(exchangeKey{}).(*exchange)
-	calls := during != nil && during.params != nil && req.Method == http.MethodPost
-	if calls && resp.StatusCode == http.StatusAccepted { // it answers in another stream
-		resp.Body.Close()
-		resp.Header.Set("Content-Type", "text/event-stream")
-		resp.Body = silence{ctx}
-		return resp, nil
-	}
-	if calls && t.failed(resp) {
+	if during != nil && during.params != nil && req.Method == http.MethodPost && t.failed(resp) {
 		defer resp.Body.Close()
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxTail)) // as much as there is
 		refused := canon.Split(body)["error"]
@@ -446,15 +442,6 @@ func (t wiredHTTP) failed(resp *http.Response) bool {
 	}
 	return resp.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "application/json") && !strings.HasPrefix(kind, "text/event-stream")
 }
-
-// silence is a stream in which nothing comes until its request ends.
-type silence struct{ ctx context.Context }
-
-// Read implements [io.Reader].
-func (s silence) Read([]byte) (int, error) { <-s.ctx.Done(); return 0, s.ctx.Err() }
-
-// Close implements [io.Closer].
-func (silence) Close() error { return nil }
 
 var tooLong = fmt.Sprintf("it has more than %d bytes", maxMessageBytes)
 

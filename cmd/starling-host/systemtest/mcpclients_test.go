@@ -94,7 +94,7 @@ func TestMCPClients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conformance(t, t.TempDir(), "client", "--command", "node "+driver, "--timeout", "240000") // forty at a time
+			conformance(t, t.TempDir(), "client", "--command", "node "+driver+" "+version, "--timeout", "240000") // forty at a time
 		})
 	}
 

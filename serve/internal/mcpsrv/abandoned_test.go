@@ -12,7 +12,7 @@ import (
 // TestAnAbandonedQuestionEndsItsCall: a client asks a tool, gets a question and never comes back.
 func TestAnAbandonedQuestionEndsItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &questions{waiting: map[string]waitingCall{}}
+		q := &questions{life: t.Context(), waiting: map[string]waitingCall{}}
 		r := &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "x"}}
 		c, err := q.enter(t.Context(), r, true, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			ask := ctx.Value(askerKey{}).(asker)

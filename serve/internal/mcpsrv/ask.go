@@ -25,14 +25,14 @@ const answerTime = 10 * time.Minute
 // With a protocol version that has sessions, the question is a request of the server. With a later
 // version, the question is the result of the client's request, and the client repeats the request
 // with the answer; in the meantime the call waits here.
-func asking(w *wire, call mcp.ToolHandler) mcp.ToolHandler {
-	q := &questions{waiting: map[string]waitingCall{}}
+func asking(v View, call mcp.ToolHandler) mcp.ToolHandler {
+	q := &questions{life: v.life, waiting: map[string]waitingCall{}}
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		client := r.Session.InitializeParams()
 		takes := client != nil && client.Capabilities != nil && client.Capabilities.Elicitation != nil
 		if client == nil || client.ProtocolVersion < sessionless {
 			return call(withAsker(ctx, takes, func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
-				return w.ask(ctx, r.Session, method, params)
+				return v.wire.ask(ctx, r.Session, method, params)
 			}), r)
 		}
 		c, err := q.enter(ctx, r, takes, call)
@@ -53,7 +53,7 @@ func asking(w *wire, call mcp.ToolHandler) mcp.ToolHandler {
 			default:
 			}
 			q.waiting[state] = waitingCall{c, asked}
-			request := canon.Join(members{"method": quoted(asked.method), "params": or(asked.params, "{}")})
+			request := canon.Join(members{"method": quoted(asked.method), "params": canon.Join(canon.Split(asked.params))})
 			asks := members{"inputRequests": canon.Join(members{confirm: request}), "requestState": quoted(state), "resultType": quoted("input_required")}
 			return &mcp.CallToolResult{Content: []mcp.Content{}, Meta: mcp.Meta{asksKey: json.RawMessage(canon.Join(asks))}}, nil
 		}
@@ -91,6 +91,7 @@ const confirm = "confirm"
 
 // questions are the questions of a tool that wait for their answers.
 type questions struct {
+	life    context.Context // of the session: nobody answers later
 	mu      sync.Mutex
 	waiting map[string]waitingCall // by the state that the client returns; guarded by mu
 }
@@ -140,6 +141,7 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, takes boo
 	ctx = withAsker(ctx, takes, c.ask)
 	go func() {
 		defer c.cancel(nil)
+		defer context.AfterFunc(q.life, func() { c.cancel(errCancelled) })()
 		c.result, c.err = call(ctx, r)
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -204,12 +206,4 @@ func answerOf(q policy.Question, given json.RawMessage) string {
 		return policy.Decline
 	}
 	return said.Action
-}
-
-// or returns a document, or another one if it is missing.
-func or(doc json.RawMessage, missing string) json.RawMessage {
-	if doc == nil {
-		return json.RawMessage(missing)
-	}
-	return doc
 }

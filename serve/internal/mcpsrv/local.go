@@ -35,12 +35,14 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 		mirror := v.Open()
 		v.Tools, end = mirror, mirror.Close
 	}
+	watching, cancel := context.WithCancel(ctx)
+	v.life = watching
 	server, presented, err := newServer(ctx, v, o)
 	if err != nil {
+		cancel()
 		end()
 		return nil, nil, err
 	}
-	watching, cancel := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	if changing, ok := v.Tools.(Changing); ok {
 		var mu sync.Mutex // guards presented
@@ -83,7 +85,7 @@ func greeting(ctx context.Context, v View) mcp.Middleware {
 			return next
 		}
 		return func(asked context.Context, method string, r mcp.Request) (mcp.Result, error) {
-			once.Do(func() { mirror.Greet(clientOf(ctx, v.wire, r)) })
+			once.Do(func() { mirror.Greet(clientOf(ctx, v, r)) })
 			return next(asked, method, r)
 		}
 	}
@@ -91,29 +93,30 @@ func greeting(ctx context.Context, v View) mcp.Middleware {
 
 // clientOf returns what the client says of itself in its first request: in the params of initialize,
 // or in the _meta of each request.
-func clientOf(ctx context.Context, w *wire, r mcp.Request) Client {
+func clientOf(ctx context.Context, v View, r mcp.Request) Client {
 	params := canon.Split(paramsOf(r))
 	version, info, capabilities := params["protocolVersion"], params["clientInfo"], params["capabilities"]
 	meta := canon.Split(params["_meta"])
-	c := Client{Many: meta[mcp.MetaKeyProtocolVersion] != nil}
-	if c.Many {
+	single := meta[mcp.MetaKeyProtocolVersion] != nil
+	c := Client{Many: single && v.session != ""}
+	if single {
 		version, info, capabilities = meta[mcp.MetaKeyProtocolVersion], meta[mcp.MetaKeyClientInfo], meta[mcp.MetaKeyClientCapabilities]
 	}
 	_ = json.Unmarshal(version, &c.Version) // the SDK has refused another value
-	if !slices.Contains(mcp.SupportedProtocolVersions(), c.Version) || !c.Many && c.Version >= sessionless {
+	if !slices.Contains(mcp.SupportedProtocolVersions(), c.Version) || !single && c.Version >= sessionless {
 		c.Version = lastWithSessions
 	}
 	can := canon.Split(capabilities)
 	delete(can, "tasks") // which are not passed on
 	c.Info, c.Capabilities = info, canon.Join(can)
 	session, ok := r.GetSession().(*mcp.ServerSession)
-	if c.Many || !ok {
+	if single || !ok {
 		return c
 	}
 	c.Ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
-		return w.ask(ctx, session, method, params)
+		return v.wire.ask(ctx, session, method, params)
 	}
-	c.Hear = func(method string, params json.RawMessage) { w.notify(ctx, session, method, params) }
+	c.Hear = func(method string, params json.RawMessage) { v.wire.notify(ctx, session, method, params) }
 	return c
 }
 
@@ -182,6 +185,9 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 		return nil, err
 	}
 	said := canon.Split(doc)
+	if _, sessionless := ours.(*mcp.DiscoverResult); sessionless { // which the SDK adds to its own results
+		said["resultType"] = quoted("complete")
+	}
 	var instructions string
 	_ = json.Unmarshal(said["instructions"], &instructions) // it was just made
 	if instructions = strings.TrimSpace(instructions + " " + tools.Instructions()); instructions != "" {
@@ -196,7 +202,7 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 	servers := members{}
 	if mirror, ok := tools.(Mirror); ok {
 		for name, g := range mirror.Greetings() {
-			servers[name] = canon.Join(members{"protocolVersion": quoted(g.Version), "serverInfo": or(g.Server, "null"), "capabilities": canon.Join(g.Capabilities)})
+			servers[name] = canon.Join(members{"protocolVersion": quoted(g.Version), "serverInfo": canon.Join(canon.Split(g.Server)), "capabilities": canon.Join(g.Capabilities)})
 			for what, theirs := range g.Capabilities {
 				if what == "tasks" { // which are not passed on
 					continue
@@ -336,15 +342,11 @@ func (s *sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // identityOf returns what distinguishes clients without sessions: what they say of themselves, and
 // their credential.
 func identityOf(r *http.Request) string {
-	body, err := io.ReadAll(r.Body)
+	body, _ := io.ReadAll(r.Body) // part of it is no request
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	if err != nil {
-		return ""
-	}
 	meta := canon.Split(canon.Split(canon.Split(body)["params"])["_meta"])
-	said := sha256.New()
-	fmt.Fprintf(said, "%s\n%s\n%s\n%s", meta[mcp.MetaKeyProtocolVersion], meta[mcp.MetaKeyClientInfo], meta[mcp.MetaKeyClientCapabilities], r.Header.Get("Authorization"))
-	return fmt.Sprintf("client %x", said.Sum(nil))
+	said := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s", meta[mcp.MetaKeyProtocolVersion], meta[mcp.MetaKeyClientInfo], meta[mcp.MetaKeyClientCapabilities], r.Header.Get("Authorization")))
+	return fmt.Sprintf("client %x", said)
 }
 
 // enter returns the session of a request, a new one if it makes one, or one without a server if there

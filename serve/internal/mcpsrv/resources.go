@@ -22,7 +22,7 @@ var lists = map[string]string{"resources/list": "resources", "resources/template
 func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 	reads := map[string]mcp.ToolHandler{}
 	for _, method := range []string{"resources/read", "prompts/get"} {
-		reads[method] = asking(v.wire, calling(v, Tool{Name: method, Remote: true}, method, false, log))
+		reads[method] = asking(v, calling(v, Tool{Name: method, Remote: true}, method, false, log))
 	}
 	mirror, mirrors := v.Tools.(Mirror)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -38,7 +38,7 @@ func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 			}
 			switch {
 			case method == "tools/list":
-				return listed(ctx, v.Tools, next, r)
+				return listed(ctx, v.Tools, next, r, ours["resultType"] != nil)
 			case mirrors && method == "notifications/roots/list_changed":
 				mirror.Notify(ctx, method, paramsOf(r))
 				return next(ctx, method, r)
@@ -47,7 +47,7 @@ func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 				return next(ctx, method, r)
 			case mirrors && (method == "completion/complete" || method == "resources/subscribe" || method == "resources/unsubscribe"):
 				answer, err := mirror.Request(ctx, method, paramsOf(r))
-				return wholeResult{&mcp.CallToolResult{}, ours, or(answer, "{}")}, err
+				return wholeResult{&mcp.CallToolResult{}, ours, canon.Join(canon.Split(answer))}, err
 			case read == nil && member == "" || !from.Offers(what):
 				return next(ctx, method, r)
 			case read == nil:
@@ -81,7 +81,7 @@ func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 }
 
 // listed lists the tools: those of this server, and then those of others as they describe them.
-func listed(ctx context.Context, from Tools, next mcp.MethodHandler, r mcp.Request) (mcp.Result, error) {
+func listed(ctx context.Context, from Tools, next mcp.MethodHandler, r mcp.Request, typed bool) (mcp.Result, error) {
 	ours, err := next(ctx, "tools/list", r)
 	list, ok := ours.(*mcp.ListToolsResult)
 	if err != nil || !ok {
@@ -96,6 +96,9 @@ func listed(ctx context.Context, from Tools, next mcp.MethodHandler, r mcp.Reque
 		return nil, err
 	}
 	result := canon.Split(doc)
+	if typed { // which the SDK adds to its own results
+		result["resultType"] = quoted("complete")
+	}
 	var presented, all []json.RawMessage
 	_ = json.Unmarshal(result["tools"], &presented) // it was just made
 	shown := map[string]bool{}

@@ -36,8 +36,9 @@ type View struct {
 	// Owner has the view. Over HTTP only the same owner can cancel a request.
 	Owner string
 
-	wire    *wire  // of the client of one user; nil for a tenant's
-	session string // the id of the client's session over HTTP; empty leaves it to the SDK
+	wire    *wire           // of the client of one user; nil for a tenant's
+	session string          // the id of the client's session over HTTP; empty leaves it to the SDK
+	life    context.Context // of the session; nil likewise
 }
 
 // Tools are a tenant's tools. Implementations must be safe for concurrent use.

@@ -71,7 +71,7 @@ func addTool(server *mcp.Server, v View, t Tool, log *slog.Logger) (err error) {
 	}
 	call := calling(v, t, "", presented.OutputSchema != nil, log)
 	if v.wire != nil {
-		call = asking(v.wire, call)
+		call = asking(v, call)
 	}
 	server.AddTool(presented, call)
 	return nil
@@ -147,8 +147,7 @@ func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, an
 	}
 	if !t.Remote { // it calls other tools, and its progress is its own
 		delete(c.Meta, "progressToken")
-	}
-	if t.Remote {
+	} else {
 		c.Other = canon.Split(paramsOf(r))
 		for _, known := range []string{"name", "arguments", "_meta", "inputResponses", "requestState", "task"} { // tasks are not passed on
 			delete(c.Other, known)
