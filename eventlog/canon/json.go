@@ -144,6 +144,13 @@ func Split(object []byte) map[string]json.RawMessage {
 	return members
 }
 
+// Quote returns a text as JSON, which is canonical if the text is UTF-8 without <, > and &. Bytes that are not
+// UTF-8 become U+FFFD.
+func Quote(text string) json.RawMessage {
+	doc, _ := json.Marshal(text) // a string cannot fail
+	return doc
+}
+
 // Join returns an object of members that are JSON, whether they are canonical or not.
 func Join(members map[string]json.RawMessage) []byte {
 	size := 2

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Count returns how often a test tries what it tries: before a commit, by day and at night. What is
-// random in it has fixed seeds, so the more often tries include the others.
+// Count returns how often a test tries what it tries: before a commit, by day and at night. Where
+// its seeds are fixed, the more often tries include the others.
 func Count(short, day, night int) int {
 	switch {
 	case os.Getenv("STARLING_NIGHTLY") != "":

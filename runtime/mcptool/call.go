@@ -66,7 +66,7 @@ func (t *remoteTool) converse(ctx context.Context, arguments *canon.Doc) *conver
 	if c.through != nil {
 		maps.Copy(c.params, c.through.Other)
 	}
-	c.params["name"], _ = json.Marshal(t.remote) // a string cannot fail
+	c.params["name"] = canon.Quote(t.remote)
 	c.params["arguments"] = arguments.JSON
 	return c
 }
@@ -75,6 +75,9 @@ func (t *remoteTool) converse(ctx context.Context, arguments *canon.Doc) *conver
 func (c *conversation) next(arguments *canon.Doc) (answer, error) {
 	got, err := c.hear(arguments)
 	o := &c.tool.client.options
+	if err != nil && c.tool.client.closing.Err() != nil {
+		return answer{}, errClosed
+	}
 	if err != nil {
 		if may := o.Transient; may != nil && c.ctx.Err() == nil && may(err) {
 			err = fmt.Errorf("%w: %w", tool.ErrTransient, err)
@@ -93,18 +96,10 @@ func (c *conversation) next(arguments *canon.Doc) (answer, error) {
 // hear waits for the next that the server says.
 func (c *conversation) hear(arguments *canon.Doc) (answer, error) {
 	client := c.tool.client
-	ctx, late := c.ctx, error(nil)
-	if client.options.Timeout > 0 {
-		late = fmt.Errorf("no answer within %v: %w", client.options.Timeout, context.DeadlineExceeded)
-		var end context.CancelFunc
-		ctx, end = context.WithTimeoutCause(ctx, c.left, late)
-		defer end()
-		began := time.Now()
-		defer func() { c.left -= time.Since(began) }()
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(client.closing, func() { cancel(errClosed) })()
+	ctx, release := client.within(c.ctx, c.left)
+	defer release()
+	began := time.Now()
+	defer func() { c.left -= time.Since(began) }()
 	if c.lost { // to send the request again could do twice what it does
 		return answer{}, errAskedBefore
 	}
@@ -189,11 +184,7 @@ func (c *conversation) end(o outcome) (answer, error) {
 	if len(o.result) > 0 && o.result[0] != '{' && string(o.result) != "null" { // null counts as empty
 		err = fmt.Errorf("the server answered with %.200q, which is not a result: it must be an object", o.result)
 	}
-	switch {
-	case err == nil:
-	case client.closing.Err() != nil:
-		return answer{}, errClosed
-	default:
+	if err != nil {
 		return answer{}, cmp.Or(context.Cause(c.ctx), err)
 	}
 	if said := canon.Split(o.result); string(said["resultType"]) == `"input_required"` {
@@ -312,7 +303,7 @@ func (c *connection) exact(ctx context.Context, x *exchange, params mcp.Params) 
 // Request sends a request of the client's, and returns the result as the server wrote it. An error of
 // the server is a [*jsonrpc.Error]. It is not recorded.
 func (c *Client) Request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
-	ctx, release := c.within(ctx)
+	ctx, release := c.within(ctx, c.options.Timeout)
 	defer release()
 	conn, err := c.connected(ctx)
 	if err != nil {

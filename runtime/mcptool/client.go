@@ -289,16 +289,16 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// within returns a context that also ends when the client is closed or the time
-// for a call is over.
-func (c *Client) within(ctx context.Context) (context.Context, func()) {
+// within returns a context that also ends when the client is closed, or when the rest of the time for a
+// call is over.
+func (c *Client) within(ctx context.Context, rest time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.closing, cancel)
 	if c.options.Timeout <= 0 {
 		return ctx, func() { stop(); cancel() }
 	}
 	late := fmt.Errorf("no answer within %v: %w", c.options.Timeout, context.DeadlineExceeded)
-	ctx, end := context.WithTimeoutCause(ctx, c.options.Timeout, late)
+	ctx, end := context.WithTimeoutCause(ctx, rest, late)
 	return ctx, func() { end(); stop(); cancel() }
 }
 
@@ -392,7 +392,7 @@ func (c *Client) list(ctx context.Context, conn *connection) error {
 // List returns the items of the list method "resources/list", "resources/templates/list" or
 // "prompts/list", as the server wrote them. If the server lacks the method, it returns none.
 func (c *Client) List(ctx context.Context, method string) ([]json.RawMessage, error) {
-	ctx, release := c.within(ctx)
+	ctx, release := c.within(ctx, c.options.Timeout)
 	defer release()
 	var all []json.RawMessage
 	conn, err := c.connected(ctx)

@@ -141,7 +141,7 @@ func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent 
 		x = &w.greeting
 	}
 	if x != nil && x.method != "" {
-		m["method"], _ = json.Marshal(x.method) // a string cannot fail
+		m["method"] = canon.Quote(x.method)
 	}
 	if x != nil && m["id"] != nil {
 		x.id = string(m["id"])
@@ -168,7 +168,7 @@ func (w *wire) incoming(data []byte, during *exchange) []byte {
 		return w.answered(m, data)
 	case method == "notifications/cancelled":
 		params := canon.Split(m["params"])
-		return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, method, quoted(params["requestId"]))
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, method, canon.Quote(string(params["requestId"])))
 	case method == "" || m["id"] == nil && strings.HasSuffix(method, "/list_changed"):
 		return data
 	case m["id"] == nil:
@@ -180,12 +180,12 @@ func (w *wire) incoming(data []byte, during *exchange) []byte {
 	case <-w.cut:
 	}
 	if method == "ping" {
-		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q}`, quoted(m["id"]), method)
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q}`, canon.Quote(string(m["id"])), method)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.questions[string(m["id"])] = &question{method, m["params"], during}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%q:%s}}}`, quoted(m["id"]), methodRoots, questionKey, quoted(m["id"]))
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%q:%s}}}`, canon.Quote(string(m["id"])), methodRoots, questionKey, canon.Quote(string(m["id"])))
 }
 
 // The request that the SDK gets in place of one of the server, with the member of its _meta that has
@@ -196,12 +196,6 @@ const (
 	questionKey = "starling/question"
 	refusedKey  = "starling/refused"
 )
-
-// quoted returns the text of a document as JSON.
-func quoted(doc json.RawMessage) json.RawMessage {
-	text, _ := json.Marshal(string(doc)) // a string cannot fail
-	return text
-}
 
 // answering returns middleware in which ask answers the requests of the server.
 func (w *wire) answering(ask func(context.Context, *question) (json.RawMessage, error)) mcp.Middleware {
@@ -241,11 +235,11 @@ func (w *wire) answered(m members, data []byte) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := w.waiting[string(m["id"])]
-	if x != nil && m["error"] != nil {
-		x.refused = bytes.Clone(m["error"])
+	if x == nil {
 		return data
 	}
-	if x == nil {
+	if m["error"] != nil {
+		x.refused = bytes.Clone(m["error"])
 		return data
 	}
 	if x.result = bytes.Clone(m["result"]); x == &w.greeting {

@@ -46,7 +46,7 @@ type session struct {
 	work    sync.WaitGroup
 	changed chan struct{}   // capacity 1: the tools have changed
 	notices chan string     // for the user of the client
-	servers []*peer         // in the order of their names
+	servers []*peer         // in the order in which they were added
 	level   json.RawMessage // of logs, as the client set it last; guarded by the mu of the Tools
 }
 
@@ -93,45 +93,51 @@ func (l *Tools) AddServer(s Server, pins Pins) error {
 	return nil
 }
 
-// Open implements [mcpsrv.Opening].
+// Open returns the tools of one session of a client.
 func (l *Tools) Open() mcpsrv.Mirror { return l.open(l.shared()) }
 
-// open makes a session with connections of its own to the servers that another one does not have.
-func (l *Tools) open(other *session) *session {
-	s := &session{Tools: l, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
-	s.life, s.end = context.WithCancel(context.Background())
-	for _, k := range l.known {
-		switch {
-		case !k.Shared:
-			s.servers = append(s.servers, &peer{known: k, first: make(chan struct{}), listTime: listTime})
-		case other != nil:
-			i := slices.IndexFunc(other.servers, func(p *peer) bool { return p.Name == k.Name })
-			s.servers = append(s.servers, other.servers[i])
+// open makes a session with connections of its own to the servers that are not shared.
+func (l *Tools) open(common *session) *session {
+	s := l.session(func(k known) *peer {
+		if !k.Shared {
+			return k.peer()
 		}
-	}
+		return common.servers[slices.IndexFunc(common.servers, func(p *peer) bool { return p.Name == k.Name })]
+	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sessions = append(l.sessions, s)
 	return s
 }
 
-// shared returns the session that has the connections of all, nil if there are none.
+// shared returns the session that has the shared connections.
 func (l *Tools) shared() *session {
 	l.once.Do(func() {
-		common := &session{Tools: l, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
-		common.life, common.end = context.WithCancel(context.Background())
-		for _, k := range l.known {
+		l.common = l.session(func(k known) *peer {
 			if k.Shared {
-				common.servers = append(common.servers, &peer{known: k, first: make(chan struct{}), listTime: listTime})
+				return k.peer()
 			}
-		}
-		if len(common.servers) > 0 {
-			l.common = common
-			common.Greet(mcpsrv.Client{Many: true})
-		}
+			return nil
+		})
+		l.common.Greet(mcpsrv.Client{Many: true})
 	})
 	return l.common
 }
+
+// session makes a session with a peer for each server, or none where of returns nil.
+func (l *Tools) session(of func(known) *peer) *session {
+	s := &session{Tools: l, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
+	s.life, s.end = context.WithCancel(context.Background())
+	for _, k := range l.known {
+		if p := of(k); p != nil {
+			s.servers = append(s.servers, p)
+		}
+	}
+	return s
+}
+
+// peer makes a peer that is not connected.
+func (k known) peer() *peer { return &peer{known: k, first: make(chan struct{}), listTime: listTime} }
 
 // Greet implements [mcpsrv.Mirror].
 func (l *session) Greet(c mcpsrv.Client) {

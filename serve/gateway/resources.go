@@ -85,7 +85,7 @@ func renamed(object json.RawMessage, rename func(string) string) json.RawMessage
 	return inside(object, "name", func(value json.RawMessage) json.RawMessage {
 		var name string
 		if json.Unmarshal(value, &name) == nil {
-			value, _ = json.Marshal(rename(name)) // a string cannot fail
+			value = canon.Quote(rename(name))
 		}
 		return value
 	})

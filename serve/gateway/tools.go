@@ -41,7 +41,7 @@ type Tools struct {
 	code      *starling.Tool // nil without AddCode
 	inCode    string         // the language of its programs
 	once      sync.Once      // sets common
-	common    *session       // has the shared connections; nil without
+	common    *session       // has the shared connections; nil before the first session
 	reloading sync.Mutex
 	refused   map[string]uint64 // stamps of files that cannot be loaded, already reported; guarded by reloading
 }

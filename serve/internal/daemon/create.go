@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/tool"
@@ -197,19 +198,15 @@ type order struct {
 // encode writes the order on a line, followed by the input. It does not escape for HTML, which
 // would take six bytes of a job's limit for each <.
 func (o order) encode() ([]byte, error) {
-	var b bytes.Buffer
-	if o.input != nil {
-		b.Grow(len(o.input.JSON) + 1<<10)
-	}
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(o); err != nil {
+	text, err := display.JSON(o, "")
+	if err != nil {
 		return nil, fmt.Errorf("daemon: encode a job: %w", err)
 	}
+	text = append(text, '\n')
 	if o.input != nil {
-		b.Write(o.input.JSON)
+		text = append(text, o.input.JSON...)
 	}
-	return b.Bytes(), nil
+	return text, nil
 }
 
 // decode reads what encode wrote.

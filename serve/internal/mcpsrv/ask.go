@@ -53,17 +53,11 @@ func asking(v View, call mcp.ToolHandler) mcp.ToolHandler {
 			default:
 			}
 			q.waiting[state] = waitingCall{c, asked}
-			request := canon.Join(members{"method": quoted(asked.method), "params": canon.Join(canon.Split(asked.params))})
-			asks := members{"inputRequests": canon.Join(members{confirm: request}), "requestState": quoted(state), "resultType": quoted("input_required")}
+			request := canon.Join(members{"method": canon.Quote(asked.method), "params": canon.Join(canon.Split(asked.params))})
+			asks := members{"inputRequests": canon.Join(members{confirm: request}), "requestState": canon.Quote(state), "resultType": canon.Quote("input_required")}
 			return &mcp.CallToolResult{Content: []mcp.Content{}, Meta: mcp.Meta{asksKey: json.RawMessage(canon.Join(asks))}}, nil
 		}
 	}
-}
-
-// quoted returns a text as JSON.
-func quoted(text string) json.RawMessage {
-	doc, _ := json.Marshal(text) // a string cannot fail
-	return doc
 }
 
 // asker sends a client a request, and returns its answer as the client wrote it.

@@ -54,7 +54,11 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 				o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
 			}
 		}
-		server.AddReceivingMiddleware(cancellable, whole, greeting(watching, v), settling(changing, refresh), passing(v, changing, o.Logger))
+		server.AddReceivingMiddleware(cancellable, whole, greeting(watching, v), settling(changing, refresh), passing(v, changing, func() []Tool {
+			mu.Lock()
+			defer mu.Unlock()
+			return presented
+		}, o.Logger))
 		watcher.Go(func() {
 			changing.Watch(watching, func() {
 				refresh()
@@ -186,12 +190,12 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 	}
 	said := canon.Split(doc)
 	if _, sessionless := ours.(*mcp.DiscoverResult); sessionless { // which the SDK adds to its own results
-		said["resultType"] = quoted("complete")
+		said["resultType"] = canon.Quote("complete")
 	}
 	var instructions string
 	_ = json.Unmarshal(said["instructions"], &instructions) // it was just made
 	if instructions = strings.TrimSpace(instructions + " " + tools.Instructions()); instructions != "" {
-		said["instructions"] = quoted(instructions)
+		said["instructions"] = canon.Quote(instructions)
 	}
 	able := canon.Split(said["capabilities"])
 	for _, what := range []string{"resources", "prompts"} {
@@ -202,7 +206,7 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 	servers := members{}
 	if mirror, ok := tools.(Mirror); ok {
 		for name, g := range mirror.Greetings() {
-			servers[name] = canon.Join(members{"protocolVersion": quoted(g.Version), "serverInfo": canon.Join(canon.Split(g.Server)), "capabilities": canon.Join(g.Capabilities)})
+			servers[name] = canon.Join(members{"protocolVersion": canon.Quote(g.Version), "serverInfo": canon.Join(canon.Split(g.Server)), "capabilities": canon.Join(g.Capabilities)})
 			for what, theirs := range g.Capabilities {
 				if what == "tasks" { // which are not passed on
 					continue

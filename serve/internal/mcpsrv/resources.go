@@ -18,8 +18,8 @@ import (
 var lists = map[string]string{"resources/list": "resources", "resources/templates/list": "resourceTemplates", "prompts/list": "prompts"}
 
 // passing passes on what is for other servers, and their answers, as they wrote them. Reading a
-// resource or a prompt is a recorded call.
-func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
+// resource or a prompt is a recorded call. Presented returns the tools that are presented now.
+func passing(v View, from Changing, presented func() []Tool, log *slog.Logger) mcp.Middleware {
 	reads := map[string]mcp.ToolHandler{}
 	for _, method := range []string{"resources/read", "prompts/get"} {
 		reads[method] = asking(v, calling(v, Tool{Name: method, Remote: true}, method, false, log))
@@ -38,7 +38,7 @@ func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 			}
 			switch {
 			case method == "tools/list":
-				return listed(ctx, v.Tools, next, r, ours["resultType"] != nil)
+				return listed(ctx, presented(), next, r, ours["resultType"] != nil)
 			case mirrors && method == "notifications/roots/list_changed":
 				mirror.Notify(ctx, method, paramsOf(r))
 				return next(ctx, method, r)
@@ -56,10 +56,10 @@ func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 			}
 			asks := &mcp.CallToolParamsRaw{Meta: r.GetParams().GetMeta()}
 			params := canon.Split(paramsOf(r))
+			_ = json.Unmarshal(params["requestState"], &asks.RequestState) // no call waits for another value
 			for _, name := range []string{"_meta", "inputResponses", "requestState"} {
 				delete(params, name)
 			}
-			_ = json.Unmarshal(canon.Split(paramsOf(r))["requestState"], &asks.RequestState) // no call waits for another value
 			asks.Arguments = canon.Join(params)
 			result, err := read(ctx, &mcp.CallToolRequest{Session: session, Params: asks})
 			if err != nil {
@@ -81,15 +81,11 @@ func passing(v View, from Changing, log *slog.Logger) mcp.Middleware {
 }
 
 // listed lists the tools: those of this server, and then those of others as they describe them.
-func listed(ctx context.Context, from Tools, next mcp.MethodHandler, r mcp.Request, typed bool) (mcp.Result, error) {
+func listed(ctx context.Context, tools []Tool, next mcp.MethodHandler, r mcp.Request, typed bool) (mcp.Result, error) {
 	ours, err := next(ctx, "tools/list", r)
 	list, ok := ours.(*mcp.ListToolsResult)
 	if err != nil || !ok {
 		return ours, err
-	}
-	tools, err := from.List(ctx)
-	if err != nil {
-		return nil, err
 	}
 	doc, err := json.Marshal(list)
 	if err != nil {
@@ -97,7 +93,7 @@ func listed(ctx context.Context, from Tools, next mcp.MethodHandler, r mcp.Reque
 	}
 	result := canon.Split(doc)
 	if typed { // which the SDK adds to its own results
-		result["resultType"] = quoted("complete")
+		result["resultType"] = canon.Quote("complete")
 	}
 	var presented, all []json.RawMessage
 	_ = json.Unmarshal(result["tools"], &presented) // it was just made

@@ -141,14 +141,15 @@ func callerOf(ctx context.Context, r *mcp.CallToolRequest, local bool) (context.
 
 // remoteCall is a call of another server on behalf of a client. answered receives the server's answer.
 func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *mcptool.Call {
-	c := &mcptool.Call{Answered: answered, Meta: canon.Split(canon.Split(paramsOf(r))["_meta"])}
+	said := canon.Split(paramsOf(r))
+	c := &mcptool.Call{Answered: answered, Meta: canon.Split(said["_meta"])}
 	for _, ours := range []string{mcp.MetaKeyProtocolVersion, mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities} { // of this connection
 		delete(c.Meta, ours)
 	}
 	if !t.Remote { // it calls other tools, and its progress is its own
 		delete(c.Meta, "progressToken")
 	} else {
-		c.Other = canon.Split(paramsOf(r))
+		c.Other = said
 		for _, known := range []string{"name", "arguments", "_meta", "inputResponses", "requestState", "task"} { // tasks are not passed on
 			delete(c.Other, known)
 		}
@@ -159,7 +160,7 @@ func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, an
 			said := canon.Split(params)
 			var message string
 			if method == "elicitation/create" && json.Unmarshal(said["message"], &message) == nil { // a server could speak as if it were the host
-				said["message"] = quoted("The server of the tool " + tool + " asks: " + message)
+				said["message"] = canon.Quote("The server of the tool " + tool + " asks: " + message)
 				params = canon.Join(said)
 			}
 			return ask(ctx, method, params)

@@ -77,18 +77,18 @@ func (w *wire) incoming(session string, data []byte) []byte {
 	m := canon.Split(data)
 	if m["method"] != nil {
 		if oddID(m["id"]) {
-			m["id"] = quoted(idKey + string(m["id"]))
+			m["id"] = canon.Quote(idKey + string(m["id"]))
 			data = canon.Join(m)
 		}
 		params := canon.Split(m["params"])
 		if id := params["requestId"]; string(m["method"]) == `"notifications/cancelled"` && oddID(id) {
-			params["requestId"] = quoted(idKey + string(id))
+			params["requestId"] = canon.Quote(idKey + string(id))
 		}
 		if text := bytes.TrimSpace(m["params"]); len(text) > 0 && text[0] != '{' && string(text) != "null" { // the SDK refuses it
 			return data
 		}
 		meta := canon.Split(params["_meta"])
-		meta[paramsKey], _ = json.Marshal(string(m["params"])) // a string cannot fail
+		meta[paramsKey] = canon.Quote(string(m["params"]))
 		params["_meta"] = canon.Join(meta)
 		m["params"] = canon.Join(params)
 		return canon.Join(m)
@@ -139,7 +139,7 @@ func (w *wire) outgoing(session string, data []byte) []byte {
 		return data
 	}
 	delete(w.out, token)
-	if m["method"], _ = json.Marshal(ours.method); len(ours.params) == 0 { // a string cannot fail
+	if m["method"] = canon.Quote(ours.method); len(ours.params) == 0 {
 		delete(m, "params")
 	} else {
 		m["params"] = ours.params
