@@ -137,7 +137,6 @@ func TestDocumentedJSON(t *testing.T) {
 		"secret list":              secretsDocument{},
 		"queue":                    queue.Overview{},
 		"hosts":                    queue.HostList{},
-		"top":                      view.Top{},
 		"policy test":              policy.RefusalDocument{},
 		"policy check":             acceptedDocument{},
 		"policy explain":           policy.Explanation{},

@@ -27,7 +27,6 @@ type Printer struct {
 	to       io.Writer
 	Terminal bool // it is one
 	Coloured bool // and is given colours
-	Columns  int  // of a terminal that is elsewhere
 
 	mu  sync.Mutex
 	err error // the first error of to
@@ -37,11 +36,6 @@ type Printer struct {
 func New(to io.Writer) *Printer {
 	terminal := Is(to)
 	return &Printer{to: to, Terminal: terminal, Coloured: terminal && coloured()}
-}
-
-// Screen returns a printer into a buffer, for a screen as wide and coloured as that of p.
-func (p *Printer) Screen(to io.Writer) *Printer {
-	return &Printer{to: to, Terminal: true, Coloured: p.Coloured, Columns: p.Width()}
 }
 
 // Err returns the first error of a write: what was printed may be lost.
@@ -59,7 +53,6 @@ func Is(v any) bool {
 
 // Size is how many characters and lines fit on the terminal, or 0 without one.
 func (p *Printer) Size() (width, height int) {
-	width = p.Columns
 	if f, ok := p.to.(*os.File); ok && p.Terminal {
 		width, height, _ = term.GetSize(int(f.Fd()))
 	}
