@@ -46,7 +46,7 @@ func TestNamedPipesKeepNoCommand(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"run clock.wasm @PIPE", "run program.wasm --stdin @PIPE", "tool bench clock.wasm @PIPE", "agent run agent.yaml @PIPE", "run PIPE", "run clock.wasm --policy PIPE", "run clock.wasm --trust PIPE",
+		"run clock.wasm @PIPE", "run program.wasm --stdin @PIPE", "agent run agent.yaml @PIPE", "run PIPE", "run clock.wasm --policy PIPE", "run clock.wasm --trust PIPE",
 		"archive --check PIPE", "import new.db PIPE", "validate PIPE", "restore PIPE new.db", "verify PIPE", "verify starling.db --key PIPE", "verify starling.db --checkpoint PIPE",
 		"seal starling.db --key PIPE", "receipt starling.db @last --key PIPE", "bundle @last --receipts PIPE -o new.starling", "tool sign clock.wasm --key PIPE", "mcp --tool clock.wasm --receipts PIPE", "show starling.db @last --key-file PIPE",
 		"bundle @last -o PIPE", "bundle @last --html -o PIPE", "tool pull oci-layout:./layout:1.0 PIPE", "seal starling.db --key seal.key --checkpoint PIPE", "replay @last --profile PIPE",

@@ -123,7 +123,6 @@ func TestDocumentedJSON(t *testing.T) {
 		"tool check":               starling.Certificate{},
 		"tool test":                toolcase.Verdict{},
 		"tool test --record":       writtenDocument{},
-		"tool bench":               toolcase.Benchmark{},
 		"tool push, pull and sign": sharedDocument{},
 		"tool list":                artifact.Listed{},
 		"tool verify":              verifiedDocument{},

@@ -27,7 +27,7 @@ func (a *app) toolCommand() *cobra.Command {
 	}
 	a.outputFlag(describe)
 	return parent("tool", "write tools, and look at them",
-		a.toolNewCommand(), a.toolBuildCommand(), a.toolDevCommand(), a.toolTestCommand(), a.toolBenchCommand(), describe, a.checkCommand(),
+		a.toolNewCommand(), a.toolBuildCommand(), a.toolDevCommand(), a.toolTestCommand(), describe, a.checkCommand(),
 		a.pushCommand(), a.pullCommand(), a.listCommand(), a.signCommand(), a.verifyToolCommand(), a.toolDiffCommand())
 }
 
