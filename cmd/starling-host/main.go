@@ -285,8 +285,6 @@ func (a *app) root() *cobra.Command {
 		Short:   "run untrusted tools in a sandbox and prove what they did",
 		Version: agent.Version(),
 
-		SuggestionsMinimumDistance: typos,
-
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          knownSubcommand,
@@ -384,12 +382,9 @@ const (
 // serves are the commands whose standard error is a log while they load modules.
 var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true, "witness": true}
 
-// typos is how many letters of a command may be wrong for it to be suggested.
-const typos = 2
-
 // parent is a command that only has subcommands.
 func parent(use, short string, subcommands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: knownSubcommand, RunE: showHelp, SuggestionsMinimumDistance: typos}
+	cmd := &cobra.Command{Use: use, Short: short, Args: knownSubcommand, RunE: showHelp}
 	cmd.AddCommand(subcommands...)
 	return cmd
 }
@@ -402,8 +397,12 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := cmd.CommandPath() + " --help"
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "did you mean " + cmd.CommandPath() + " " + near[0]
+	var known []string
+	for _, sub := range cmd.Commands() {
+		known = append(known, sub.Name())
+	}
+	if near := display.Nearest(args[0], known); near != "" {
+		hint = "did you mean " + cmd.CommandPath() + " " + near
 	}
 	return usagef(hint, "unknown command %q", args[0])
 }

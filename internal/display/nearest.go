@@ -22,24 +22,24 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// distance counts the bytes to insert, delete or replace between a and b, the
-// Levenshtein distance.
+// distance counts the bytes to insert, delete, replace or swap with the next one between a and b, the
+// distance of optimal string alignment.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
+	d := make([][]int, len(a)+1) // of the beginnings of both
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		for j := range d[i] {
+			switch {
+			case i == 0 || j == 0:
+				d[i][j] = i + j
+			case a[i-1] == b[j-1]:
+				d[i][j] = d[i-1][j-1]
+			case i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1]:
+				d[i][j] = 1 + min(d[i-1][j-1], d[i-1][j], d[i][j-1], d[i-2][j-2])
+			default:
+				d[i][j] = 1 + min(d[i-1][j-1], d[i-1][j], d[i][j-1])
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
 		}
 	}
-	return row[len(b)]
+	return d[len(a)][len(b)]
 }
