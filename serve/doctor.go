@@ -112,7 +112,6 @@ func checkReset(ctx context.Context) Finding {
 // resetMeaning describes how instances are reset.
 var resetMeaning = map[sandbox.Reset]string{
 	sandbox.ResetScan:    "the kernel lists the pages to restore",
-	sandbox.ResetPagemap: "the pages to restore are read from /proc/self/pagemap",
 	sandbox.ResetCompare: "memories are compared or dropped",
 	sandbox.ResetFresh:   "every call has a new instance",
 }

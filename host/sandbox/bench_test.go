@@ -56,7 +56,7 @@ func BenchmarkCall(b *testing.B) {
 		{"tiny", tiny(output("executed")).Bytes(), []byte("x")},
 		{"go", goGuest(b, "tool"), envelope("echo", `{"city":"Berlin"}`)},
 	}
-	for _, reset := range []Reset{ResetScan, ResetPagemap, ResetCompare, ResetFresh} {
+	for _, reset := range []Reset{ResetScan, ResetCompare, ResetFresh} {
 		e, err := New(b.Context(), Config{Reset: reset})
 		if err != nil {
 			b.Logf("SKIPPED: %v", err)

@@ -64,7 +64,6 @@ type Reset = image.Method
 // The methods, from the best to the one that works everywhere.
 const (
 	ResetScan    = image.Scan    // the pages that PAGEMAP_SCAN lists are copied back (Linux 6.7)
-	ResetPagemap = image.Pagemap // the same from /proc/self/pagemap
 	ResetCompare = image.Compare // all pages are compared, or dropped when there are many
 	ResetFresh   = image.Fresh   // every call has a new instance
 )

@@ -119,7 +119,7 @@ func TestUsedInstancesAreAsGoodAsNewOnes(t *testing.T) {
 	t.Parallel()
 	calls := treetest.Count(500, 1_000, 10_000)
 	fresh := load(t, engineWith(t, Config{Reset: ResetFresh}), scribbler(), Limits{MemoryPages: 16, Depth: 4096})
-	for _, reset := range []Reset{ResetScan, ResetPagemap, ResetCompare} {
+	for _, reset := range []Reset{ResetScan, ResetCompare} {
 		t.Run(string(reset), func(t *testing.T) {
 			pooled := load(t, engineWith(t, Config{Reset: reset, VerifyEvery: 1}), scribbler(), Limits{MemoryPages: 16, Depth: 4096})
 			var group sync.WaitGroup

@@ -15,7 +15,6 @@
 //
 //   - [Scan]: the ioctl PAGEMAP_SCAN (Linux 6.7) lists the private pages of a
 //     range, at a price that hardly depends on the size of the range.
-//   - [Pagemap]: the file /proc/self/pagemap has eight bytes for every page.
 //   - [Compare]: every page is compared with the image's; a large memory is
 //     dropped instead, and its pages fault again.
 //   - [Fresh]: no memory is used twice. The image is an ordinary byte slice, from

@@ -12,7 +12,7 @@ import (
 
 // onEveryRung runs a test with each method that maps memory.
 func onEveryRung(t *testing.T, f func(t *testing.T, s *Store)) {
-	for _, method := range []Method{Scan, Pagemap, Compare} {
+	for _, method := range []Method{Scan, Compare} {
 		t.Run(string(method), func(t *testing.T) {
 			s, err := Open(method)
 			if err != nil {
@@ -191,7 +191,7 @@ func TestVerifySees(t *testing.T) {
 }
 
 func BenchmarkReset(b *testing.B) {
-	for _, method := range []Method{Scan, Pagemap, Compare} {
+	for _, method := range []Method{Scan, Compare} {
 		s, err := Open(method)
 		if err != nil {
 			b.Skipf("SKIPPED: %v", err)

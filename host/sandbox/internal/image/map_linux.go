@@ -22,7 +22,7 @@ func (s *Store) try() (err error) {
 	if s.method == Fresh {
 		return nil
 	}
-	if s.method != Compare && s.pagemap == nil {
+	if s.method == Scan {
 		if s.pagemap, err = os.Open("/proc/self/pagemap"); err != nil {
 			return err
 		}

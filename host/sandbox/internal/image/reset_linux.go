@@ -1,9 +1,7 @@
 package image
 
 import (
-	"encoding/binary"
 	"fmt"
-	"io"
 	"os"
 	"unsafe"
 
@@ -28,16 +26,11 @@ func (m *Memory) Reset(keep uint64) error {
 	if used == 0 {
 		return nil
 	}
-	var err error
-	switch m.image.store.method {
-	case Scan:
-		err = m.resetScan(used)
-	case Pagemap:
-		err = m.resetPagemap(used)
-	default:
-		err = m.resetCompare(used)
+	reset := m.resetCompare
+	if m.image.store.method == Scan {
+		reset = m.resetScan
 	}
-	if err != nil {
+	if err := reset(used); err != nil {
 		return fmt.Errorf("image: reset by %s: %w", m.image.store.method, err)
 	}
 	return nil
@@ -114,46 +107,6 @@ func (m *Memory) resetScan(used int) error {
 				return m.drop(used)
 			}
 			m.restore(int(r.start-base), int(r.end-base))
-		}
-	}
-	return nil
-}
-
-// An entry of /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst).
-const (
-	entryBytes   = 8
-	entryFile    = 1 << 61 // also shared memory
-	entrySwapped = 1 << 62
-	entryPresent = 1 << 63
-)
-
-// resetPagemap reads the entry of every page. It does not tell the page of
-// zeros from others, so the contents do.
-func (m *Memory) resetPagemap(used int) error {
-	page := os.Getpagesize()
-	first := int64(uintptr(unsafe.Pointer(&m.bytes[0]))) / int64(page)
-	var entries [4096]byte
-	copied := 0
-	for at := 0; at < used; at += len(entries) / entryBytes * page {
-		want := entries[:min(len(entries), (used-at+page-1)/page*entryBytes)]
-		n, err := unix.Pread(int(m.image.store.pagemap.Fd()), want, (first+int64(at/page))*entryBytes)
-		if err == nil && n != len(want) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return err
-		}
-		for i := 0; i < n; i += entryBytes {
-			entry := binary.NativeEndian.Uint64(want[i:])
-			start := at + i/entryBytes*page
-			end := min(start+page, used)
-			if entry&entryFile != 0 || entry&(entrySwapped|entryPresent) == 0 || m.equal(start, end) {
-				continue
-			}
-			if copied += page; copied > maxCopied {
-				return m.drop(used)
-			}
-			m.restore(start, end)
 		}
 	}
 	return nil

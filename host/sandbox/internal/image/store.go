@@ -13,13 +13,12 @@ type Method string
 // The methods, from the best to the one that works everywhere.
 const (
 	Scan    Method = "pagemap-scan"
-	Pagemap Method = "pagemap"
 	Compare Method = "compare"
 	Fresh   Method = "fresh"
 )
 
 // Methods returns the ladder, the best first.
-func Methods() []Method { return []Method{Scan, Pagemap, Compare, Fresh} }
+func Methods() []Method { return []Method{Scan, Compare, Fresh} }
 
 // Rung is one step of the ladder on this machine.
 type Rung struct {
@@ -31,7 +30,7 @@ type Rung struct {
 type Store struct {
 	method  Method
 	report  []Rung
-	pagemap *os.File // of this process; nil for the methods that do not need it
+	pagemap *os.File // of this process; nil for a method that does not need it
 }
 
 // Open returns a store that uses the given method, or the best one that works
