@@ -34,12 +34,14 @@ type Transactor interface {
 	CreateTables(ctx context.Context, set TableSet) error
 
 	// Transact runs fn in a transaction that is serialisable with every other one,
-	// and commits. When it returns nil, all of it is durable. An error of fn rolls
-	// the transaction back and is returned as it is. fn may run several times, must
-	// be quick, and MUST NOT call the log.
+	// and commits. When it returns nil, all of it is durable, and so is all that fn has
+	// read. An error of fn rolls the transaction back and is returned as it is, once
+	// what fn has read is durable. fn may run several times, must be quick, and MUST NOT
+	// call the log.
 	Transact(ctx context.Context, fn func(Tx) error) error
 
-	// View runs fn on one consistent, read-only state of the database.
+	// View runs fn on one consistent, read-only state of the database, some of which may
+	// not be durable yet: see [Confirm].
 	View(ctx context.Context, fn func(Querier) error) error
 }
 
@@ -116,4 +118,14 @@ type Shared interface {
 	// OnSignal calls heard after each signal of another process, and whenever signals may
 	// have been lost, until stop is called. Signals that come together may be one call.
 	OnSignal(heard func()) (stop func())
+}
+
+// Confirm returns nil once all that can be read in the log is durable. A server may show what another
+// process has committed before its standbys have it. So whoever acknowledges something because it is
+// there already confirms it first.
+func Confirm(ctx context.Context, log any) error {
+	if db, ok := log.(Transactor); ok {
+		return db.Transact(ctx, func(Tx) error { return nil })
+	}
+	return nil
 }

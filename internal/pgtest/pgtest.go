@@ -89,15 +89,16 @@ func Start(t testing.TB, settings ...string) *Server {
 // New starts a server for a program other than a test, which has to close it. Without
 // a PostgreSQL to start it returns [ErrAbsent].
 func New(settings ...string) (*Server, error) {
-	s, err := prepare(settings...)
+	s, err := prepare("", settings...)
 	if err != nil {
 		return nil, err
 	}
 	return s, s.startKeeper()
 }
 
-// prepare makes the directory of a server, and starts nothing.
-func prepare(settings ...string) (s *Server, err error) {
+// prepare makes the directory of a server, and starts nothing. If it is given the directory of another
+// server, it becomes a standby of that one.
+func prepare(primary string, settings ...string) (s *Server, err error) {
 	s = &Server{}
 	if s.bin, err = programs(); err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func prepare(settings ...string) (s *Server, err error) {
 	for _, setting := range settings {
 		s.opts += " -c " + setting
 	}
-	s.keeper = exec.Command("/bin/sh", "-c", keep, "keeper", s.bin, s.dir, s.opts)
+	s.keeper = exec.Command("/bin/sh", "-c", keep, "keeper", s.bin, s.dir, s.opts, primary)
 	s.keeper.Dir, s.keeper.SysProcAttr, s.keeper.Stderr = s.dir, s.as, &s.failed
 	return s, nil
 }
@@ -231,8 +232,11 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 
 // keep is the keeper's script: it starts the server, and stops it when its standard
 // input is closed, or when the process that waits for it is gone. $1 is the directory
-// of programs, $2 the server's, $3 the server's options.
-const keep = `"$1/initdb" -D "$2/data" -U ` + Superuser + ` -A trust -E UTF8 --no-locale --no-sync >"$2/messages" 2>&1 &&
+// of programs, $2 the server's, $3 the server's options, $4 that of the primary of a standby.
+const keep = `if [ -n "$4" ]
+then "$1/pg_basebackup" -D "$2/data" -h "$4" -U ` + Superuser + ` -X stream -c fast -R --no-sync >"$2/messages" 2>&1
+else "$1/initdb" -D "$2/data" -U ` + Superuser + ` -A trust -E UTF8 --no-locale --no-sync >"$2/messages" 2>&1
+fi &&
 "$1/pg_ctl" start -w -D "$2/data" -l "$2/messages" -o "$3" >/dev/null 2>&1 &&
 trap '' PIPE && echo ready && read -r _
 "$1/pg_ctl" stop -m immediate -D "$2/data" >/dev/null

@@ -43,7 +43,7 @@ func (s *Server) tidy(t *testing.T, end error) {
 
 // TestAServerWhoseTestIsGone becomes ready after the process that asked for it has died.
 func TestAServerWhoseTestIsGone(t *testing.T) {
-	s, err := prepare()
+	s, err := prepare("")
 	require(t, s, err)
 	out, in, err := os.Pipe()
 	if err != nil {

@@ -286,12 +286,16 @@ func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, ans
 }
 
 // Answered returns the answer to a request with an idempotency key, or false if
-// the key does not exist. Errors are as for [Store.Once].
+// the key does not exist. When it returns an answer, the effect of the request is durable.
+// Errors are as for [Store.Once].
 func (s *Store) Answered(ctx context.Context, tenant, key string, request canon.Hash) (answer []byte, found bool, err error) {
 	err = s.db.View(ctx, func(q eventlog.Querier) (err error) {
 		answer, found, err = s.answered(q, tenant, key, request)
 		return err
 	})
+	if found && err == nil {
+		err = eventlog.Confirm(ctx, s.db)
+	}
 	return answer, found, err
 }
 

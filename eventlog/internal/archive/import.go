@@ -122,8 +122,13 @@ func (i *importer) end(last event.Event) error {
 	return nil
 }
 
-// sync waits for all runs at once.
+// sync waits for all runs at once, and for those that were there.
 func (i *importer) sync() error {
+	if i.known > 0 {
+		if err := eventlog.Confirm(i.ctx, i.log); err != nil {
+			return err
+		}
+	}
 	for _, id := range i.fresh {
 		if err := i.log.Sync(i.ctx, id); err != nil {
 			return fmt.Errorf("run %q: %w", id, err)

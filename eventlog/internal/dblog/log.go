@@ -138,6 +138,8 @@ func (l *Log) PutModule(ctx context.Context, wasm []byte) (canon.Hash, error) {
 		if err = x.StoreModule(ctx, digest, wasm); err == nil {
 			x.found.Store(digest, nil)
 		}
+	} else if err == nil {
+		err = eventlog.Confirm(ctx, l.self)
 	}
 	if err != nil {
 		return canon.Hash{}, x.failed("store module "+digest.String(), err)

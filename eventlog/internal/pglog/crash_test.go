@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/internal/pgtest"
@@ -21,7 +22,45 @@ func TestACrashOfTheServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	crashes := treetest.Count(1, 1, 5)
 	s := pgtest.Start(t)
-	l := openAt(t, s.Database(t), Options{AutoMigrate: true})
+	underLoad(t, s.Database(t), func(progress func()) {
+		for range crashes {
+			progress()
+			s.Crash(t)
+			s.Restart(t)
+		}
+	})
+}
+
+// TestAFailoverLosesNothing takes the standby away for a while, in which an operator ends all waits for
+// it. Then the primary is lost, and the standby is promoted.
+func TestAFailoverLosesNothing(t *testing.T) {
+	t.Parallel()
+	pair := pgtest.StartPair(t)
+	name, err := pair.Primary.NewDatabase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := pgx.ParseConfig(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	underLoad(t, pair.Address(pgtest.Superuser, config.Database), func(progress func()) {
+		progress()
+		pair.Standby.Crash(t)
+		for range 20 {
+			pair.Primary.Query(t, "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+		}
+		pair.Primary.Crash(t)
+		pair.Standby.Restart(t)
+		pair.Promote(t)
+	})
+}
+
+// underLoad lets writers and transactions work on a database while it is disturbed, and requires that
+// all that was acknowledged is there at the end.
+func underLoad(t *testing.T, dsn string, disturb func(progress func())) {
+	t.Helper()
+	l := openAt(t, dsn, Options{AutoMigrate: true})
 	if err := l.CreateTables(t.Context(), counter); err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +75,10 @@ func TestACrashOfTheServerLosesNothing(t *testing.T) {
 		all.Go(func() { writeUntil(ctx, t, l, g, ends[g], &acked) })
 	}
 	all.Go(func() { countUntil(ctx, t, l, &counted) })
-	for range crashes {
+	disturb(func() {
 		until(t, &acked, 200)
 		until(t, &counted, 5)
-		s.Crash(t)
-		s.Restart(t)
-	}
+	})
 	until(t, &acked, 50)
 	stop()
 	all.Wait()
@@ -56,7 +93,7 @@ func TestACrashOfTheServerLosesNothing(t *testing.T) {
 	if n := count(t, l); n != counted.Load() {
 		t.Errorf("the counter is at %d after %d transactions that were committed", n, counted.Load())
 	}
-	t.Logf("%d crashes, %d barriers, %d transactions", crashes, acked.Load(), counted.Load())
+	t.Logf("%d barriers, %d transactions", acked.Load(), counted.Load())
 }
 
 // until waits until the counter has grown by n. It gives up when a counting goroutine

@@ -47,7 +47,8 @@
 // the batch is found. So a server that restarts costs time and nothing else. A standby server
 // that takes over costs no more, provided that it has everything that the first one
 // acknowledged (synchronous_standby_names). A transaction of the host leaves a mark in the
-// table commit_mark, which tells whether a COMMIT without an answer was carried out.
+// table commit_mark, which tells whether a COMMIT without an answer was carried out. What is only
+// found in the tables is acknowledged after a COMMIT of its own (see confirm).
 //
 // The log stops, with [eventlog.ErrLogStopped], when the outcome cannot be found in time, or
 // when the server refuses a batch for a reason that has nothing to do with one run (a full

@@ -65,6 +65,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pglog: %w", err)
 	}
+	config.ConnConfig.OnNotice = hearNotice
 	if o.ReadOnly {
 		config.ConnConfig.RuntimeParams[readOnlyParam] = "on"
 	}
@@ -234,6 +235,7 @@ func sessionError(err error) error {
 
 // SQLSTATE codes, see appendix A of PostgreSQL's manual.
 const (
+	plainWarning          = "01000"
 	uniqueViolation       = "23505"
 	foreignKeyViolation   = "23503"
 	serializationFailure  = "40001"
@@ -355,6 +357,8 @@ func orUnavailable(err error) error {
 func isTransient(err error) bool {
 	switch c := code(err); {
 	case c == readOnlyTransaction, c == tooManyConnections, c == lockNotAvailable:
+		return true
+	case errors.Is(err, errNotWaited):
 		return true
 	case c != "":
 		return isRefusal(err) || strings.HasPrefix(c, connectionClass) || strings.HasPrefix(c, interventionClass)

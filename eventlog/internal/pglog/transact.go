@@ -1,6 +1,7 @@
 package pglog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 			return nil
 		}
 		if attempt == maxAttempts || !isRefusal(err) && !errors.Is(err, errUndone) && !t.wasBehind(ctx) {
-			return err
+			return l.refusal(ctx, err)
 		}
 		touched = t.touched()
 		wait(ctx, rand.N(pause(attempt)))
@@ -63,6 +64,17 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// refusal returns the error of a transaction that changed nothing. Unless the server could not be
+// reached, the error comes from what the transaction has read, such as a row that exists already or is
+// gone. A caller that tries again takes that for success, so it is confirmed.
+func (l *Log) refusal(ctx context.Context, err error) error {
+	if isTransient(err) || errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrLogStopped) || ctx.Err() != nil {
+		return err
+	}
+	failed := l.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return confirm(ctx, conn.Conn()) })
+	return cmp.Or(failed, err)
 }
 
 // unanswered is the error of a COMMIT whose outcome is not known.
@@ -76,8 +88,8 @@ func (u *unanswered) Error() string {
 // Unwrap returns the connection's error.
 func (u *unanswered) Unwrap() error { return u.cause }
 
-// inTx runs fn in a transaction, and commits it so that it is durable. Nothing is appended
-// to the runs in the meantime.
+// inTx runs fn in a transaction, and commits it so that it is durable, also if it has only found that
+// there is nothing to change. Nothing is appended to the runs in the meantime.
 func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
 	conn, err := l.pool.Acquire(ctx)
 	if isTransient(err) {
@@ -114,7 +126,11 @@ func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.
 		return fmt.Errorf("pglog: begin: %w", orUnavailable(err))
 	}
 	defer undo(ctx, tx)
-	if err := fn(tx); err != nil {
+	err = fn(tx)
+	if err == nil && level != pgx.Serializable { // which leaves a mark
+		_, err = tx.Exec(ctx, confirmSQL)
+	}
+	if err != nil {
 		return orUnavailable(err)
 	}
 	return commit(ctx, tx)
@@ -131,7 +147,11 @@ func undo(ctx context.Context, tx pgx.Tx) {
 func commit(ctx context.Context, tx pgx.Tx) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
 	defer cancel()
+	waited(tx.Conn())
 	err := tx.Commit(ctx)
+	if err == nil {
+		err = waited(tx.Conn())
+	}
 	e, fromServer := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil:
@@ -467,7 +487,13 @@ func (l *Log) commitOutcome(m *mark, cause error) error {
 	defer cancel()
 	for n := 0; ctx.Err() == nil; n++ {
 		var found int64
-		err := l.pool.QueryRow(ctx, sql, m.slot, time.Now().UnixNano()).Scan(&found)
+		err := l.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			waited(conn.Conn())
+			if err := conn.QueryRow(ctx, sql, m.slot, time.Now().UnixNano()).Scan(&found); err != nil {
+				return err
+			}
+			return waited(conn.Conn())
+		})
 		if err == nil && found == m.value {
 			return nil
 		}

@@ -125,7 +125,11 @@ func (n *writer) attempt(b *batch, again bool) (conflicts, error) {
 	if err := n.prepare(ctx); err != nil {
 		return nil, err
 	}
+	waited(n.conn)
 	refused, err := b.columns.insert(ctx, n.conn, gates(b.columns.runIDs()))
+	if err == nil {
+		err = waited(n.conn)
+	}
 	switch {
 	case (isConflict(err) || isModuleLost(err)) && len(b.runs) > 1:
 		return n.attemptEach(b, again)
@@ -196,6 +200,49 @@ var writing = map[string]string{
 // durably makes the connection wait for the disk, should the operator have set that
 // commits do not. The stricter settings, which wait for standby servers, stay.
 const durably = "SELECT set_config('synchronous_commit', 'on', %v) WHERE current_setting('synchronous_commit') = 'off'"
+
+// A server shows what a transaction has written before its standbys have it in two cases: the wait of
+// COMMIT was cancelled, by an operator or because the client gave up, and the server has restarted.
+// Then COMMIT succeeds with a warning, or its outcome is found in the tables. Neither is a reason to
+// acknowledge anything: a standby that is promoted would lack it.
+
+// confirmSQL is a transaction that changes nothing, but whose COMMIT waits as synchronous_commit
+// asks. Whatever was committed before it is earlier in the server's WAL, and so on the standbys as
+// well. It needs no right.
+const confirmSQL = "SELECT pg_logical_emit_message(true, 'starling', '')"
+
+// confirm returns nil once all that the connection can read is durable.
+func confirm(ctx context.Context, conn *pgx.Conn) error {
+	waited(conn)
+	if _, err := conn.Exec(ctx, fmt.Sprintf(durably, true)+"; "+confirmSQL); err != nil {
+		return fmt.Errorf("pglog: confirm what was found: %w", orUnavailable(err))
+	}
+	return waited(conn)
+}
+
+// errNotWaited means that a COMMIT succeeded without its wait for the standbys.
+var errNotWaited = fmt.Errorf("%w: the server stopped waiting for its standbys", eventlog.ErrUnavailable)
+
+// waited returns errNotWaited if the server has warned of that since the call before.
+func waited(conn *pgx.Conn) error {
+	data := conn.PgConn().CustomData()
+	_, gaveUp := data[gaveUpWaiting]
+	delete(data, gaveUpWaiting)
+	if gaveUp {
+		return errNotWaited
+	}
+	return nil
+}
+
+const gaveUpWaiting = "pglog: gave up waiting"
+
+// hearNotice keeps for waited that there was a warning without a code of its own. That of a COMMIT
+// which did not wait is one, and its text depends on the server's language.
+func hearNotice(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" && n.Code == plainWarning {
+		conn.CustomData()[gaveUpWaiting] = true
+	}
+}
 
 // connect makes a connection outside of the pool, in the pool's way.
 func (l *Log) connect(ctx context.Context, settings map[string]string) (*pgx.Conn, error) {
@@ -296,7 +343,8 @@ func (b *batch) split() []*batch {
 
 // settle finds out why runs of a batch were refused. After an attempt whose outcome is
 // unknown, the reason may be that the events are already stored: since each event holds
-// the hash of the one before, checking the last one suffices.
+// the hash of the one before, checking the last one suffices. Events that were only found are
+// confirmed.
 func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, again bool) (conflicts, error) {
 	layout, err := findLayout(ctx, conn)
 	if err != nil {
@@ -305,7 +353,7 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 	if layout != layoutVersion {
 		return nil, fmt.Errorf("pglog: the tables have changed since the log was opened: %w", eventlog.CheckSchema(layout, layoutVersion))
 	}
-	lost := make(conflicts)
+	lost, found := make(conflicts), false
 	for _, i := range refused {
 		r := b.runs[i]
 		stored := false
@@ -314,7 +362,7 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 				return nil, err
 			}
 		}
-		if stored {
+		if found = found || stored; stored {
 			continue
 		}
 		at, _, err := dialect.Find(querier{ctx, conn}, r.ID)
@@ -326,7 +374,10 @@ func settle(ctx context.Context, conn *pgx.Conn, b *batch, refused []int32, agai
 			lost[r] = pending.StaleEpoch(r.ID, r.Epoch, at.Epoch)
 		}
 	}
-	return lost, nil
+	if found {
+		err = confirm(ctx, conn)
+	}
+	return lost, err
 }
 
 // isStored reports whether the database holds the batch's last event of the run.
