@@ -28,12 +28,7 @@ func TestWhatIsAcknowledgedIsOnTheStandby(t *testing.T) {
 	}
 	t.Parallel()
 	pair := pgtest.StartPair(t)
-	name, err := pair.Primary.NewDatabase()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, database, _ := strings.Cut(strings.Split(name, "?")[0], "@/")
-	address := pair.Address(pgtest.Superuser, database)
+	_, address := pair.Database(t)
 	ctx := t.Context()
 	master := tenant.NewMasterKey()
 	open := func() (store.Database, *tenant.Store, *queue.Queue) {

@@ -26,11 +26,22 @@ func StartPair(t testing.TB) *Pair {
 	return p
 }
 
-// Address returns the address of a database on whichever of the two takes writes.
-func (p *Pair) Address(role, database string) string {
-	u, _ := url.Parse(p.Primary.Address(role, database))
-	u.RawQuery = url.Values{"host": {p.Primary.dir + "," + p.Standby.dir}, "target_session_attrs": {"read-write"}}.Encode()
-	return u.String()
+// Database makes a database, and returns its address on the standby alone, and on whichever of the two
+// takes writes; the standby is asked first.
+func (p *Pair) Database(t testing.TB) (standby, either string) {
+	t.Helper()
+	name, err := p.Primary.create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; p.Standby.Query(t, "SELECT 1 FROM pg_database WHERE datname = '"+name+"'") == ""; n++ {
+		if n == 1000 {
+			t.Fatal("pgtest: the standby does not follow")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	standby = p.Standby.Address(Superuser, name)
+	return standby, standby + "," + url.QueryEscape(p.Primary.dir) + "&target_session_attrs=read-write"
 }
 
 // Promote makes the standby a server that takes writes, alone.

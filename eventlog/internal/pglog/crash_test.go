@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/internal/pgtest"
@@ -36,15 +35,8 @@ func TestACrashOfTheServerLosesNothing(t *testing.T) {
 func TestAFailoverLosesNothing(t *testing.T) {
 	t.Parallel()
 	pair := pgtest.StartPair(t)
-	name, err := pair.Primary.NewDatabase()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := pgx.ParseConfig(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	underLoad(t, pair.Address(pgtest.Superuser, config.Database), func(progress func()) {
+	_, dsn := pair.Database(t)
+	underLoad(t, dsn, func(progress func()) {
 		progress()
 		pair.Standby.Crash(t)
 		for range 20 {

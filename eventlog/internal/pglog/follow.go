@@ -116,7 +116,13 @@ func (n *notifier) send() {
 			return
 		}
 		n.conn = conn
-		n.pid.Store(conn.PgConn().PID())
+		var pid uint32 // a pooler gives its clients other ones
+		if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+			closeConn(n.conn)
+			n.conn = nil
+			return
+		}
+		n.pid.Store(pid)
 	}
 	runs, grown, signal := n.take()
 	const sql = "SELECT pg_notify(c, p) FROM (VALUES ($1, $2, $3::bool), ($4, '', $5::bool)) AS n(c, p, wanted) WHERE wanted"

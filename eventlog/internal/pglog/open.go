@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,15 +68,36 @@ func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 		return nil, fmt.Errorf("pglog: %w", err)
 	}
 	config.ConnConfig.OnNotice = hearNotice
+	settings := make(map[string]string)
+	for name, value := range config.ConnConfig.RuntimeParams {
+		if !slices.Contains(startParams, name) {
+			settings[name] = value
+			delete(config.ConnConfig.RuntimeParams, name)
+		}
+	}
 	if o.ReadOnly {
-		config.ConnConfig.RuntimeParams[readOnlyParam] = "on"
+		settings[readOnlyParam] = "on"
 	}
-	l, err := openPool(ctx, config, o)
-	if o.ReadOnly && code(err) == protocolViolation { // of a pooler, which knows few parameters; that the log does not write is enough
-		delete(config.ConnConfig.RuntimeParams, readOnlyParam)
-		l, err = openPool(ctx, config, o)
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return set(ctx, conn, settings) }
+	return openPool(ctx, config, o)
+}
+
+// startParams are the settings that travel in the first message of a connection, if the address has
+// them. A pooler knows these few and refuses all others, which are set once the connection is there.
+// Until then a server that takes writes looks like one, whatever the log is opened for.
+var startParams = []string{"application_name", "client_encoding", "options"}
+
+// set changes settings for the session.
+func set(ctx context.Context, conn *pgx.Conn, settings map[string]string) error {
+	if len(settings) == 0 {
+		return nil
 	}
-	return l, err
+	var calls []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		calls = append(calls, "set_config("+quote(name, "'")+", "+quote(settings[name], "'")+", false)")
+	}
+	_, err := conn.Exec(ctx, "SELECT "+strings.Join(calls, ", "))
+	return err
 }
 
 // readOnlyParam makes the server refuse writes, which a read-only log does not make anyway.
@@ -244,7 +267,6 @@ const (
 	tooManyConnections    = "53300"
 	lockNotAvailable      = "55P03"
 	idleInTransaction     = "25P03"
-	protocolViolation     = "08P01"
 	statementExists       = "42P05"
 	noSuchStatement       = "26000"
 	insufficientPrivilege = "42501"

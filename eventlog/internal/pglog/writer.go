@@ -254,9 +254,6 @@ func (l *Log) connectHearing(ctx context.Context, settings map[string]string, he
 	config := l.pool.Config()
 	config.ConnConfig.OnNotice = hear
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	for name, value := range settings {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
 			return nil, err
@@ -268,6 +265,9 @@ func (l *Log) connectHearing(ctx context.Context, settings map[string]string, he
 	}
 	if config.AfterConnect != nil {
 		err = config.AfterConnect(ctx, conn)
+	}
+	if err == nil {
+		err = set(ctx, conn, settings)
 	}
 	if err != nil {
 		closeConn(conn)
