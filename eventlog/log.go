@@ -39,6 +39,9 @@ var (
 	// ErrUnavailable means that the database cannot be reached for the moment, or has no
 	// time or room. Nothing was done, and the same may succeed later.
 	ErrUnavailable = errors.New("eventlog: the database cannot be reached")
+	// ErrStandbyAway means that the database's server takes writes, and waits for a standby that
+	// does not answer. What was written meanwhile may be there later.
+	ErrStandbyAway = errors.New("eventlog: the standby of the database does not answer")
 	// ErrRunNotFound means that the log holds no event of that run.
 	ErrRunNotFound = hint.New("eventlog: run not found", "list the runs with: starling-host runs DB")
 	// ErrModuleNotFound means that the log holds no module with that digest.

@@ -120,12 +120,16 @@ type Shared interface {
 	OnSignal(heard func()) (stop func())
 }
 
-// Confirm returns nil once all that can be read in the log is durable. A server may show what another
-// process has committed before its standbys have it. So whoever acknowledges something because it is
-// there already confirms it first.
+// Confirm returns nil once all that can be read in the log is durable, which shows as well that the log
+// takes writes. A server may show what another process has committed before its standbys have it. So
+// whoever acknowledges something because it is there already confirms it first. If the server waits for
+// a standby when ctx ends, the error is [ErrStandbyAway].
 func Confirm(ctx context.Context, log any) error {
-	if db, ok := log.(Transactor); ok {
-		return db.Transact(ctx, func(Tx) error { return nil })
+	switch log := log.(type) {
+	case interface{ Confirm(context.Context) error }:
+		return log.Confirm(ctx)
+	case Transactor:
+		return log.Transact(ctx, func(Tx) error { return nil })
 	}
 	return nil
 }

@@ -26,9 +26,9 @@ func StartPair(t testing.TB) *Pair {
 	return p
 }
 
-// Database makes a database, and returns its address on the standby alone, and on whichever of the two
-// takes writes; the standby is asked first.
-func (p *Pair) Database(t testing.TB) (standby, either string) {
+// Database makes a database, and returns its addresses: on the primary, and on whichever of the two
+// takes writes, of which the standby is asked first.
+func (p *Pair) Database(t testing.TB) (primary, either string) {
 	t.Helper()
 	name, err := p.Primary.create()
 	if err != nil {
@@ -40,8 +40,8 @@ func (p *Pair) Database(t testing.TB) (standby, either string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	standby = p.Standby.Address(Superuser, name)
-	return standby, standby + "," + url.QueryEscape(p.Primary.dir) + "&target_session_attrs=read-write"
+	either = p.Standby.Address(Superuser, name) + "," + url.QueryEscape(p.Primary.dir) + "&target_session_attrs=read-write"
+	return p.Primary.Address(Superuser, name), either
 }
 
 // Promote makes the standby a server that takes writes, alone.

@@ -19,6 +19,7 @@ var httpBuckets = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60}
 type HTTPMetrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	ready    *prometheus.GaugeVec
 }
 
 // NewHTTPMetrics registers the metrics with r. With a nil r it returns nil.
@@ -29,7 +30,22 @@ func NewHTTPMetrics(r prometheus.Registerer) *HTTPMetrics {
 	return &HTTPMetrics{
 		requests: counters(r, "starling_http_requests_total", "Requests that were answered, by route and status; 499 if the client had gone.", "route", "code"),
 		duration: histogram(r, "starling_http_request_duration_seconds", "Time until requests were answered; of a stream, until it ended.", httpBuckets, "route"),
+		ready: register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "starling_ready", Help: "1 if a check of the host's readiness succeeds, otherwise 0.",
+		}, []string{"check"})),
 	}
+}
+
+// ObserveReady measures the result of one of the checks of the host's readiness.
+func (m *HTTPMetrics) ObserveReady(check string, ok bool) {
+	if m == nil {
+		return
+	}
+	value := 0.0
+	if ok {
+		value = 1
+	}
+	m.ready.WithLabelValues(check).Set(value)
 }
 
 // ObserveRequest counts a request. Route is the pattern that it matched, never

@@ -162,13 +162,18 @@ func (l *Log) inWriter(t testing.TB, sql string, to ...any) error {
 func TestAStandbyIsPassedOver(t *testing.T) {
 	t.Parallel()
 	pair := pgtest.StartPair(t)
-	standby, dsn := pair.Database(t)
+	primary, dsn := pair.Database(t)
 	storeAll(t, openAt(t, dsn, Options{AutoMigrate: true}), logtest.Finished("run-1", 1)...)
 	for _, o := range []Options{{}, {ReadOnly: true}} {
 		if runs, err := openAt(t, dsn, o).ListRuns(t.Context()); err != nil || len(runs) != 1 {
 			t.Errorf("%+v: %d runs, %v", o, len(runs), err)
 		}
 	}
+	config, err := pgx.ParseConfig(primary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	standby := pair.Standby.Address(pgtest.Superuser, config.Database)
 	if _, err := Open(t.Context(), standby, Options{}); !errors.Is(err, eventlog.ErrReadOnly) {
 		t.Errorf("a standby is opened for writing: %v", err)
 	}

@@ -73,8 +73,7 @@ func (l *Log) refusal(ctx context.Context, err error) error {
 	if isTransient(err) || errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrLogStopped) || ctx.Err() != nil {
 		return err
 	}
-	failed := l.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return confirm(ctx, conn.Conn()) })
-	return cmp.Or(failed, err)
+	return cmp.Or(l.Confirm(ctx), err)
 }
 
 // unanswered is the error of a COMMIT whose outcome is not known.

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -211,17 +212,45 @@ const durably = "SELECT set_config('synchronous_commit', 'on', %v) WHERE current
 // well. It needs no right.
 const confirmSQL = "SELECT pg_logical_emit_message(true, 'starling', '')"
 
-// confirm returns nil once all that the connection can read is durable.
+// confirm returns nil once all that the connection can read is durable. If ctx ends first, the server is
+// asked to give up, and tells whether it was a standby that it waited for.
 func confirm(ctx context.Context, conn *pgx.Conn) error {
+	late, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	gaveUp := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(gaveUp)
+		time.AfterFunc(time.Second, end)
+		conn.PgConn().CancelRequest(late)
+	})
 	waited(conn)
-	if _, err := conn.Exec(ctx, fmt.Sprintf(durably, true)+"; "+confirmSQL); err != nil {
+	_, err := conn.Exec(late, fmt.Sprintf(durably, true)+"; "+confirmSQL)
+	if err == nil {
+		err = waited(conn)
+	}
+	if !stop() {
+		<-gaveUp
+		closeConn(conn) // the request to give up must not meet another statement
+		if code(err) != "" || late.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("pglog: confirm what was found: %w", orUnavailable(err))
 	}
-	return waited(conn)
+	return nil
+}
+
+// Confirm is for [eventlog.Confirm].
+func (l *Log) Confirm(ctx context.Context) error {
+	if err := l.runs.Writable(); err != nil {
+		return err
+	}
+	return orUnavailable(l.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return confirm(ctx, conn.Conn()) }))
 }
 
 // errNotWaited means that a COMMIT succeeded without its wait for the standbys.
-var errNotWaited = fmt.Errorf("%w: the server stopped waiting for its standbys", eventlog.ErrUnavailable)
+var errNotWaited = fmt.Errorf("%w: %w", eventlog.ErrUnavailable, eventlog.ErrStandbyAway)
 
 // waited returns errNotWaited if the server has warned of that since the call before.
 func waited(conn *pgx.Conn) error {

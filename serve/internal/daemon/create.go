@@ -234,10 +234,13 @@ func (e *seenError) Error() string { return "daemon: the request was carried out
 
 // accept makes sure that the run will be executed, and returns its id. Unless the request has a key that
 // repeats, the caller has asked admits. If the process dies before the transaction, nothing has happened. If
-// the error is the database's, the run may have been accepted as well.
+// the error is the database's, the run may have been accepted as well. The database may take answerTime;
+// loading the tool may take longer.
 func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (string, error) {
+	limited, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
 	if by.repeats {
-		id, found, err := d.config.Tenants.Answered(ctx, a.ID, by.key, by.request)
+		id, found, err := d.config.Tenants.Answered(limited, a.ID, by.key, by.request)
 		if err != nil || found {
 			return string(id), notAccepted(err)
 		}
@@ -245,15 +248,18 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (
 			return "", err
 		}
 	}
-	id := event.NewID()
+	id, began := event.NewID(), time.Now()
 	job, first, modules, err := d.prepare(ctx, a, q, fullID(a.ID, id))
 	if err != nil {
 		return "", err
 	}
 	share.Of(ctx).Rest()
+	until, _ := limited.Deadline()
+	limited, cancel = context.WithDeadline(ctx, until.Add(time.Since(began)))
+	defer cancel()
 	var took time.Duration // to append, and not to commit with what others do
 	enqueue := func() error {
-		return d.config.Queue.Enqueue(ctx, job, func(tx eventlog.Tx) error {
+		return d.config.Queue.Enqueue(limited, job, func(tx eventlog.Tx) error {
 			if by.key != "" {
 				earlier, err := d.config.Tenants.Once(tx, a.ID, by.key, by.request, []byte(id), by.lives)
 				switch {
@@ -277,7 +283,7 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (
 		if q.Tool != "" { // the tenant has removed it meanwhile
 			return "", notFound.plain()
 		}
-		if err = d.storeModules(ctx, modules); err == nil {
+		if err = d.storeModules(limited, modules); err == nil {
 			err = enqueue()
 		}
 	}
@@ -290,6 +296,11 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (
 	}
 	return id, notAccepted(err)
 }
+
+// answerTime is how long the database may take to let a request in, and to accept or to cancel a run. Then
+// the client gets 503, within ten seconds. It may try again: an idempotency key finds a run that was accepted
+// nevertheless.
+const answerTime = 9 * time.Second
 
 // prepare returns the job of a run, the event that it begins with, both encrypted, and the modules that
 // the event names.

@@ -58,6 +58,7 @@ type Daemon struct {
 	refuse  context.CancelFunc
 	probed  atomic.Bool // it was asked whether it is ready
 	failing failing     // of the checks of readiness
+	writes  writes
 }
 
 // New returns a daemon.

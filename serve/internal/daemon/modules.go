@@ -182,7 +182,7 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 		return owned{}, false, err
 	}
 	if other, err := a.snapshot.module(m.Name); err == nil && other.Digest == m.Digest {
-		return other, false, nil
+		return other, false, eventlog.Confirm(ctx, d.config.Log)
 	}
 	if err := d.room(a.snapshot.modules, m); err != nil {
 		return owned{}, false, err

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -17,6 +18,8 @@ import (
 
 // Steer is [queue.Queue].Steer, which it logs.
 func (d *Daemon) Steer(ctx context.Context, what, of string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
 	err = d.config.Queue.Steer(ctx, what, of)
 	if err == nil {
 		d.logger.Info("the operator has asked for it", "what", what, "of", of)
@@ -71,13 +74,39 @@ func (d *Daemon) healthz(*request) (map[string]string, error) {
 // readiness reports whether the daemon can take work, and which checks failed.
 type readiness struct {
 	Status string            `json:"status"` // ready or not-ready
-	Checks map[string]string `json:"checks"` // ok or failed, low for the disk, draining for serving; nothing of any tenant's
+	Checks map[string]string `json:"checks"` // see stateOf, low for the disk, draining for serving; nothing of any tenant's
 
 	Keys []string `json:"master_keys"` // ids, which reveal nothing about the keys
 }
 
-// checkTime bounds a look at what the daemon stands on.
-const checkTime = 5 * time.Second
+// checkTime bounds a look at what the daemon stands on, and writeTime the write that is a part of it.
+const (
+	checkTime = 5 * time.Second
+	writeTime = 2 * time.Second
+)
+
+// writes is the last write of a look at the log. It is made again after a second, so that probes cost
+// little.
+type writes struct {
+	mu  sync.Mutex // held while one is made; guards what follows
+	at  time.Time
+	err error
+}
+
+// takesWrites returns nil if the log takes writes, which one of them shows: a log can be read long after
+// it has stopped, and while its server waits for a standby.
+func (d *Daemon) takesWrites(ctx context.Context) error {
+	w := &d.writes
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.at) >= time.Second {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
+		defer cancel()
+		w.err = eventlog.Confirm(ctx, d.config.Log)
+		w.at = time.Now()
+	}
+	return w.err
+}
 
 // readyz reports whether the log and the queue are usable, whether the master key opens the data
 // keys of the tenants, whether there is room for runs, and whether the daemon takes work, which it
@@ -97,7 +126,7 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 	for check, err := range checks {
 		doc.Checks[check] = stateOf(err)
 		if check != "serving" && r.Context().Err() == nil { // or it is the client that has failed
-			d.failing.note(d.logger, check, err)
+			d.note(check, err)
 		}
 	}
 	if checks["serving"] == nil && d.config.Queue.Draining() {
@@ -115,7 +144,16 @@ func (d *Daemon) readyz(w http.ResponseWriter, r *request) error {
 
 // checks looks at what every run needs.
 func (d *Daemon) checks(ctx context.Context) map[string]error {
-	return map[string]error{"log": eventlog.Preflight(ctx, d.config.Log), "keys": d.config.Tenants.CheckMaster(ctx)}
+	return map[string]error{
+		"log":  cmp.Or(eventlog.Preflight(ctx, d.config.Log), d.takesWrites(ctx)),
+		"keys": d.config.Tenants.CheckMaster(ctx),
+	}
+}
+
+// note logs and measures the result of a check.
+func (d *Daemon) note(check string, err error) {
+	d.failing.note(d.logger, check, err)
+	d.config.Observe.ObserveReady(check, err == nil)
 }
 
 // Ready is the Ready of a [queue.Config]: a host whose log or master key is not the right
@@ -123,7 +161,7 @@ func (d *Daemon) checks(ctx context.Context) map[string]error {
 func (d *Daemon) Ready(ctx context.Context) (err error) {
 	for check, failure := range d.checks(ctx) {
 		if ctx.Err() == nil {
-			d.failing.note(d.logger, check, failure)
+			d.note(check, failure)
 		}
 		err = errors.Join(err, failure)
 	}
@@ -153,8 +191,11 @@ func (f *failing) note(logger *slog.Logger, check string, err error) {
 }
 
 func stateOf(err error) string {
-	if err == nil {
+	switch {
+	case err == nil:
 		return "ok"
+	case errors.Is(err, eventlog.ErrStandbyAway):
+		return "standby does not answer"
 	}
 	return "failed"
 }

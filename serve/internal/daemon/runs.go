@@ -210,7 +210,9 @@ func (d *Daemon) cancelRun(w http.ResponseWriter, r *request) error {
 		return alreadyEnded.because("the run is %s", s.Status())
 	}
 	share.Of(r.Context()).Rest()
-	err = d.config.Queue.Cancel(r.Context(), fullID(r.tenant.ID, s.RunID))
+	ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+	defer cancel()
+	err = d.config.Queue.Cancel(ctx, fullID(r.tenant.ID, s.RunID))
 	if errors.Is(err, queue.ErrNotFound) { // it has ended since
 		return alreadyEnded.plain()
 	}

@@ -329,9 +329,11 @@ func (d *Daemon) Authenticate(r *http.Request) (Account, error) {
 		return Account{}, noKey()
 	}
 	var a Account
-	who, err := d.config.Tenants.Authenticate(r.Context(), key)
+	ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+	defer cancel()
+	who, err := d.config.Tenants.Authenticate(ctx, key)
 	if err == nil {
-		a, err = d.accountOf(r.Context(), who)
+		a, err = d.accountOf(ctx, who)
 	}
 	if errors.Is(err, tenant.ErrUnauthorized) || errors.Is(err, tenant.ErrErased) { // just now
 		return Account{}, noKey()
