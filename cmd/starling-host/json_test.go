@@ -127,7 +127,6 @@ func TestDocumentedJSON(t *testing.T) {
 		"tool list":                artifact.Listed{},
 		"tool verify":              verifiedDocument{},
 		"tool diff":                diffDocument{},
-		"replay --trace":           traceDocument{},
 		"tenant create":            keyDocument{},
 		"tenant list":              tenantsDocument{},
 		"tenant limits":            tenant.Limits{},

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"sync"
 
 	"github.com/schollz/progressbar/v3"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/profile"
 )
@@ -30,9 +28,6 @@ type observers struct {
 	bar   *progressbar.ProgressBar // how far one run is; nil if stderr is not a terminal
 
 	profile *profile.Profile
-
-	mu     sync.Mutex // guards failed: calls report at the same time
-	failed error      // the first error of printing a trace
 }
 
 func newObservers(a *app, f replayFlags) *observers {
@@ -43,13 +38,10 @@ func newObservers(a *app, f replayFlags) *observers {
 
 // attach makes an engine report the data that the flags request.
 func (o *observers) attach(c *sandbox.Config) {
-	if o.flags.trace {
-		c.Trace = o.traced
-	}
 	if o.flags.profile != "" {
 		c.Profile = func(tool string) sandbox.Profiler { return o.profile.Call(tool) }
 	}
-	if o.app.stderr.Terminal && !o.flags.trace { // which is on the same terminal
+	if o.app.stderr.Terminal {
 		c.Progress = o.spent
 	}
 }
@@ -128,41 +120,14 @@ func recordedFuel(ctx context.Context, db *starling.DB, runID string) uint64 {
 	return b.Run().Fuel
 }
 
-// close writes the profile, and returns an error if the trace could not be printed.
+// close writes the profile.
 func (o *observers) close(ctx context.Context) error {
 	if o.bar != nil {
 		_ = o.bar.Finish()
 	}
 	if o.file == nil {
-		return o.failed
+		return nil
 	}
 	_, err := interruptible(ctx, func() (any, error) { return nil, errors.Join(o.profile.Write(o.file), o.file.Close()) })
-	return errors.Join(o.failed, err)
-}
-
-// traced is a sandbox.Config's Trace: it prints one call of an import.
-func (o *observers) traced(ev sandbox.TraceEvent) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.failed != nil {
-		return
-	}
-	doc := traceDocument{Tool: ev.Tool, Function: ev.Function, Fuel: ev.Fuel, Params: ev.Params, In: display.Printable(string(ev.In)), Out: display.Printable(string(ev.Out))}
-	if ev.Returned {
-		result := int64(ev.Result)
-		doc.Result = &result
-	}
-	o.failed = o.app.emit(doc, func() { o.app.stdout.Printf("%15d  %s\n", ev.Fuel, ev) })
-}
-
-// traceDocument is the output of "replay --trace -o json" for each call of an
-// import.
-type traceDocument struct {
-	Tool     string   `json:"tool"`
-	Function string   `json:"function"`
-	Fuel     uint64   `json:"fuel"`
-	Params   []uint64 `json:"params"`
-	Result   *int64   `json:"result,omitempty"` // absent if it ended the guest
-	In       string   `json:"in,omitempty"`     // text, or the bytes in \x form
-	Out      string   `json:"out,omitempty"`
+	return err
 }

@@ -32,7 +32,6 @@ type replayFlags struct {
 
 	timeout time.Duration // of each run; zero for none
 
-	trace   bool
 	profile string
 }
 
@@ -54,11 +53,11 @@ func (a *app) replayCommand() *cobra.Command {
 			if f.timeout < 0 {
 				return usagef("", "replay: --timeout must be 0 or more")
 			}
-			if f.all && (f.trace || f.profile != "") {
-				return usagef("", "replay: --trace and --profile require one RUN")
+			if f.all && f.profile != "" {
+				return usagef("", "replay: --profile requires one RUN")
 			}
-			if f.engine == engineV8 && (f.agent != "" || f.module != "" || f.trace || f.profile != "") {
-				return usagef("", "replay: --engine v8 excludes --agent, --module, --trace and --profile: it replays runs as they were recorded")
+			if f.engine == engineV8 && (f.agent != "" || f.module != "" || f.profile != "") {
+				return usagef("", "replay: --engine v8 excludes --agent, --module and --profile: it replays runs as they were recorded")
 			}
 			return nil
 		},
@@ -69,7 +68,6 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.agent, "agent", "", "replay with the current agent of `FILE`")
 	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, allow another provider or model")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "stop a replay after `DURATION`, without a verdict; 0 for no limit")
-	cmd.Flags().BoolVar(&f.trace, "trace", false, "print each import that the tool calls, with arguments and answer")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "write the fuel by function to `FILE`, for go tool pprof; replaces an older profile")
 	a.outputFlag(cmd)
 	return cmd

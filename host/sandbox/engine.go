@@ -48,10 +48,6 @@ type Config struct {
 
 	Observers
 
-	// Trace, if not nil, receives every import call of a guest, once it has been
-	// answered. All calls in progress use it.
-	Trace func(TraceEvent)
-
 	// VerifyEvery is the number of resets between two comparisons of an instance with the
 	// module's start, including all memory. A difference, which no module should be able to
 	// cause, is an error of the call. Zero: never.
@@ -79,7 +75,6 @@ type Engine struct {
 	verify      uint64
 	heavy       uint64 // fuel of a start-up whose result is kept
 	observers   Observers
-	trace       func(TraceEvent)
 	store       *image.Store
 	cache       *cache
 	life        lifetime
@@ -102,7 +97,7 @@ const exclusive = 1 << 30
 // Config.Interpreter is not set, or when the cache folder is not safe.
 func New(ctx context.Context, c Config) (e *Engine, err error) {
 	e = &Engine{
-		interpreter: c.Interpreter, machine: c.Machine, reader: c.Read, verify: c.VerifyEvery, observers: c.Observers, trace: c.Trace,
+		interpreter: c.Interpreter, machine: c.Machine, reader: c.Read, verify: c.VerifyEvery, observers: c.Observers,
 		cache: &cache{}, modules: map[*Module]bool{}, heavy: heavyStart,
 	}
 	if e.reader == nil {

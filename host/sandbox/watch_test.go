@@ -1,11 +1,10 @@
 package sandbox
 
 import (
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/starling-host/starling/abi"
+
 	"github.com/starling-host/starling/internal/hostiletest"
 	"github.com/starling-host/starling/internal/wasm"
 )
@@ -86,43 +85,6 @@ func TestAProfileHasEveryUnit(t *testing.T) {
 		if p.deepest < 5 || p.imports+len(p.own) < 20 {
 			t.Errorf("%s: %d deep, %d functions", name, p.deepest, len(p.own))
 		}
-	}
-}
-
-// TestATraceHasEveryImport compares a trace with a tool's actual calls.
-func TestATraceHasEveryImport(t *testing.T) {
-	t.Parallel()
-	const request = "GET http://h/ HTTP/1.1\r\n\r\n"
-	code := asm().
-		Index(wasm.OpCall, 0).Op(wasm.OpDrop).                                                           // now
-		I32(2).I32(0x100).I32(1).I32(0x200).Index(wasm.OpCall, 1).Op(wasm.OpDrop).                       // fd_write
-		I32(roomAt).I32(int32(len(request))).I32(0x5000).I32(100).Index(wasm.OpCall, 2).Op(wasm.OpDrop). // http
-		I32(7).Index(wasm.OpCall, 3)                                                                     // proc_exit
-	*code = append(*code, *output("executed")...)
-	m := tiny(code, "now", "fd_write", "http", "proc_exit")
-	m.Data[0].Bytes = "executed described"
-	m.Data = append(m.Data, struct {
-		Offset int32
-		Bytes  string
-	}{0x100, "\x00\x20\x00\x00\x08\x00\x00\x00"})
-	var mu sync.Mutex
-	var seen []TraceEvent
-	e := engineWith(t, Config{Trace: func(ev TraceEvent) {
-		mu.Lock()
-		defer mu.Unlock()
-		ev.Fuel = 0
-		seen = append(seen, ev)
-	}})
-	load(t, e, m.Bytes(), Limits{}).Call(t.Context(), Call{Tool: "x", Input: []byte(request)}, &world{})
-	want := []TraceEvent{
-		{Tool: "x", Function: "starling:v1.now", Params: []uint64{}, Result: noon + 1_000_000_000, Returned: true},
-		{Tool: "x", Function: abi.WASIModule + ".fd_write", Params: []uint64{2, 0x100, 1, 0x200}, Returned: true, In: []byte("executed")},
-		{Tool: "x", Function: "starling:v1.http", Params: []uint64{roomAt, uint64(len(request)), 0x5000, 100}, Result: 27, Returned: true,
-			In: []byte(request), Out: []byte("HTTP/1.1 204 No Content\r\n\r\n")},
-		{Tool: "x", Function: abi.WASIModule + ".proc_exit", Params: []uint64{7}},
-	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
