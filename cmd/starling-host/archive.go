@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/serve/tenant"
@@ -92,7 +93,7 @@ func writeFile(ctx context.Context, path string, content []byte, perm fs.FileMod
 	case !over && targetErr == nil && target.Mode().IsRegular():
 		err = fs.ErrExist
 	case err == nil && !there.Mode().IsRegular():
-		_, err = interruptible(ctx, func() (any, error) { return nil, os.WriteFile(path, content, perm) })
+		_, err = await.Do(ctx, func() (any, error) { return nil, os.WriteFile(path, content, perm) })
 	case over:
 		err = keyfile.Replace(path, content, perm)
 	default:
@@ -128,7 +129,7 @@ func encrypted(r store.ArchiveReport) string {
 }
 
 func (a *app) checkArchive(ctx context.Context, path string) error {
-	report, err := interruptible(ctx, func() (report store.ArchiveReport, err error) { // path may be a pipe
+	report, err := await.Do(ctx, func() (report store.ArchiveReport, err error) { // path may be a pipe
 		f, err := openArchive(path)
 		if err != nil {
 			return report, err

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/terminal"
 )
 
@@ -36,22 +37,12 @@ func (a *app) asking(ctx context.Context) context.Context {
 // policy.Decline.
 func (a *app) confirm(ctx context.Context, question string, words ...string) string {
 	a.stderr.Printf("%s [%s/N] ", question, words[0])
-	answered := make(chan string, 1)
-	go func() { // a read that nothing ends; the program does
-		line, err := bufio.NewReader(a.stdin).ReadString('\n')
-		switch word := strings.ToLower(strings.TrimSpace(line)); {
-		case slices.Contains(words, word):
-			answered <- policy.Accept
-		case err != nil && word == "":
-			answered <- policy.Cancel
-		default:
-			answered <- policy.Decline
-		}
-	}()
-	select {
-	case answer := <-answered:
-		return answer
-	case <-ctx.Done():
+	line, err := await.Do(ctx, func() (string, error) { return bufio.NewReader(a.stdin).ReadString('\n') })
+	switch word := strings.ToLower(strings.TrimSpace(line)); {
+	case slices.Contains(words, word):
+		return policy.Accept
+	case err != nil && word == "":
 		return policy.Cancel
 	}
+	return policy.Decline
 }

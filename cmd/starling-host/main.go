@@ -64,28 +64,6 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return (&app{stdin: stdin, stdout: terminal.New(stdout), stderr: terminal.New(stderr)}).execute(ctx, args)
 }
 
-// interruptible returns what f does, or the cause of the end of ctx, if that is first. A named pipe
-// keeps the call that opens it until its other end is there, and a terminal the call that reads it;
-// f then goes on until the process ends, which is soon.
-func interruptible[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := f()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
-}
-
 // execute runs the command with these arguments until it ends or ctx does, and returns
 // its exit code.
 func (a *app) execute(ctx context.Context, args []string) int {

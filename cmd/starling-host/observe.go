@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/profile"
 )
@@ -72,7 +73,7 @@ func (o *observers) prepare(ctx context.Context, db *starling.DB, r *starling.Re
 	if holdsSomethingElse(o.flags.profile) {
 		return notOver(o.flags.profile, fs.ErrExist)
 	}
-	if o.file, err = interruptible(ctx, func() (*os.File, error) {
+	if o.file, err = await.Do(ctx, func() (*os.File, error) {
 		return os.OpenFile(o.flags.profile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	}); err != nil {
 		return &failure{code: exitUsage, message: err.Error()}
@@ -128,6 +129,6 @@ func (o *observers) close(ctx context.Context) error {
 	if o.file == nil {
 		return nil
 	}
-	_, err := interruptible(ctx, func() (any, error) { return nil, errors.Join(o.profile.Write(o.file), o.file.Close()) })
+	_, err := await.Do(ctx, func() (any, error) { return nil, errors.Join(o.profile.Write(o.file), o.file.Close()) })
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
@@ -263,7 +264,7 @@ func (a *app) warn(text string) {
 // readInput returns the document of an INPUT argument. limit bounds its bytes, including white
 // space.
 func (a *app) readInput(ctx context.Context, input string, limit uint64) ([]byte, error) {
-	return interruptible(ctx, func() ([]byte, error) { return a.readWhole(input, limit) })
+	return await.Do(ctx, func() ([]byte, error) { return a.readWhole(input, limit) })
 }
 
 func (a *app) readWhole(input string, limit uint64) ([]byte, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve/tenant"
@@ -86,7 +87,7 @@ func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error)
 		a.stderr.Printf("\n")
 		return tenant.NewValue(string(b)), err
 	}
-	b, err := interruptible(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(a.stdin, tenant.MaxSecretBytes+2+1)) })
+	b, err := await.Do(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(a.stdin, tenant.MaxSecretBytes+2+1)) })
 	if err != nil {
 		return tenant.Value{}, fmt.Errorf("standard input: %w", err)
 	}

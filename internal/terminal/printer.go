@@ -12,8 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-host/starling/internal/display"
 	"golang.org/x/term"
+
+	"github.com/starling-host/starling/internal/await"
+	"github.com/starling-host/starling/internal/display"
 )
 
 // Printer is standard output or standard error. The command prints everything through its methods.
@@ -297,21 +299,11 @@ func ReadHidden(ctx context.Context, terminal *os.File) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	type answer struct {
-		line []byte
-		err  error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		line, err := term.ReadPassword(fd)
-		answered <- answer{line, err}
-	}()
-	select {
-	case a := <-answered:
-		return a.line, a.err
-	case <-ctx.Done():
+	line, err := await.Do(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
+	if ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), term.Restore(fd, before))
 	}
+	return line, err
 }
 
 // headIndent is where the texts of heads begin, and minRoom how many characters a line must have room

@@ -23,6 +23,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -148,7 +149,10 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 	if a != nil && a.Version != "" {
 		version = &mcp.ClientSessionOptions{ProtocolVersion: a.Version}
 	}
-	session, err := await(ctx, func() (*mcp.ClientSession, error) { return client.Connect(ctx, conn.line, version) })
+	session, err := await.Do(ctx, func() (session *mcp.ClientSession, err error) { // until the line is cut
+		defer tool.Recover(&err)
+		return client.Connect(ctx, conn.line, version)
+	})
 	if err != nil {
 		close(conn.gone)
 		return c.explain("connect", err)
@@ -340,29 +344,6 @@ func (l *line) cut() error {
 		return nil
 	}
 	return conn.Close()
-}
-
-// await returns when fn does or when ctx ends, for functions that may outlast ctx. Those
-// return when the line is cut.
-func await[T any](ctx context.Context, fn func() (T, error)) (T, error) {
-	type outcome struct {
-		value T
-		err   error
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		var o outcome
-		defer func() { done <- o }()
-		defer tool.Recover(&o.err)
-		o.value, o.err = fn()
-	}()
-	select {
-	case o := <-done:
-		return o.value, o.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
 }
 
 // Bounds on a list. Servers have tens of tools, and models cannot read more.

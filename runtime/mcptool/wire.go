@@ -22,7 +22,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/rpcline"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // maxMessageBytes bounds one message of a server.
@@ -80,7 +82,10 @@ func newWire(told *tail, a *Assistant, heard func(*exchange, string, json.RawMes
 
 // exact sends a message with fn and returns the result or the error as the server wrote it.
 func (w *wire) exact(ctx context.Context, x *exchange, fn func(context.Context) error) (result, refused json.RawMessage, err error) {
-	_, err = await(ctx, func() (struct{}, error) { return struct{}{}, fn(context.WithValue(ctx, exchangeKey{}, x)) })
+	_, err = await.Do(ctx, func() (_ any, err error) { // until the line is cut
+		defer tool.Recover(&err)
+		return nil, fn(context.WithValue(ctx, exchangeKey{}, x))
+	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.waiting, x.id)

@@ -1,0 +1,26 @@
+// Package await waits for functions that no context interrupts.
+package await
+
+import "context"
+
+// Do returns what f does, or the cause of the end of ctx if that is first. A named pipe keeps the call
+// that opens it until its other end is there, and a terminal the call that reads it. Then f goes on by
+// itself, at most until the process ends.
+func Do[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
