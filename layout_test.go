@@ -55,7 +55,7 @@ var importers = map[string][]string{
 	"golang.org/x/mod":                                  {"eventlog/seal"},
 	"github.com/klauspost/compress":                     {"internal/zstd"},
 	"golang.org/x/tools":                                {"cmd/starling-host/internal/toolcase"}, // its archives of text
-	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "host/sandbox/internal/image", "host/internal/jail"},
+	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "internal/keyfile", "host/sandbox/internal/image", "host/internal/jail"},
 	"github.com/evanw/esbuild":                          {"host/internal/registry"},
 	"github.com/google/pprof":                           {"internal/profile"},
 	"github.com/google/go-dap":                          {"cmd/starling-host/internal/dap"},

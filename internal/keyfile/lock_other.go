@@ -2,10 +2,13 @@
 
 package keyfile
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
 // nonBlocking is for [Open].
 const nonBlocking = 0
 
-// Lock fails: here files have no locks.
-func Lock(string) (unlock func(), err error) { return nil, errors.ErrUnsupported }
+// WaitForLock fails: here files have no locks.
+func WaitForLock(*os.File) error { return errors.ErrUnsupported }

@@ -4,30 +4,37 @@ import (
 	"errors"
 	"os"
 	"syscall"
-	"time"
-)
 
-// errShared is ERROR_SHARING_VIOLATION.
-const errShared = syscall.Errno(32)
+	"golang.org/x/sys/windows"
+)
 
 // nonBlocking is for [Open].
 const nonBlocking = syscall.O_NONBLOCK
 
-// Lock waits until no other process, and no other caller, has the lock of a file, which it
-// makes. The lock ends with the process, and the file remains.
-func Lock(path string) (unlock func(), err error) {
-	name, err := syscall.UTF16PtrFromString(path)
+// The locks cover the first byte of their file and belong to its handle.
+
+// TryLock takes the lock of an open file, and reports false if another opening has it. It ends with
+// [Unlock], or when the file is closed.
+func TryLock(f *os.File) (bool, error) {
+	err := lockFileEx(f, windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// WaitForLock is [TryLock] that waits.
+func WaitForLock(f *os.File) error { return lockFileEx(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
+
+// Unlock gives the lock of an open file back.
+func Unlock(f *os.File) error {
+	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, new(windows.Overlapped))
+}
+
+func lockFileEx(f *os.File, flags uint32) error {
+	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, new(windows.Overlapped))
 	if err != nil {
-		return nil, err
+		return &os.PathError{Op: "LockFileEx", Path: f.Name(), Err: err}
 	}
-	for { // a file that is open without sharing cannot be opened again
-		h, err := syscall.CreateFile(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil, syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
-		switch {
-		case err == nil:
-			return func() { _ = syscall.CloseHandle(h) }, nil
-		case !errors.Is(err, errShared):
-			return nil, &os.PathError{Op: "CreateFile", Path: path, Err: err}
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	return nil
 }

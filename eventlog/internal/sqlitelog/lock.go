@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // fileLock is the lock between the processes that write to one log file.
@@ -54,18 +56,18 @@ func (l *fileLock) Lock(ctx context.Context) error {
 		return err
 	}
 	if err := l.acquire(ctx, l.hold); err != nil {
-		return errors.Join(err, unlockFile(l.turnstile))
+		return errors.Join(err, keyfile.Unlock(l.turnstile))
 	}
-	return unlockFile(l.turnstile)
+	return keyfile.Unlock(l.turnstile)
 }
 
 // lockSoon waits for at most a second, and leaves no waiter behind.
 func (l *fileLock) lockSoon() error {
 	for range 50 {
-		ok, err := tryLockFile(l.turnstile)
+		ok, err := keyfile.TryLock(l.turnstile)
 		if ok {
-			ok, err = tryLockFile(l.hold)
-			err = errors.Join(err, unlockFile(l.turnstile))
+			ok, err = keyfile.TryLock(l.hold)
+			err = errors.Join(err, keyfile.Unlock(l.turnstile))
 		}
 		if ok || err != nil {
 			return err
@@ -76,7 +78,7 @@ func (l *fileLock) lockSoon() error {
 }
 
 // Unlock releases the lock.
-func (l *fileLock) Unlock() error { return unlockFile(l.hold) }
+func (l *fileLock) Unlock() error { return keyfile.Unlock(l.hold) }
 
 // acquire locks f. The system call that waits cannot be interrupted, so it runs
 // aside; when it is abandoned and succeeds after all, it gives the lock back.
@@ -84,11 +86,11 @@ func (l *fileLock) acquire(ctx context.Context, f *os.File) error {
 	if l.dead != nil {
 		return l.dead
 	}
-	if ok, err := tryLockFile(f); ok || err != nil {
+	if ok, err := keyfile.TryLock(f); ok || err != nil {
 		return err
 	}
 	got := make(chan error, 1)
-	go func() { got <- lockFile(f) }()
+	go func() { got <- keyfile.WaitForLock(f) }()
 	select {
 	case err := <-got:
 		return err
@@ -97,7 +99,7 @@ func (l *fileLock) acquire(ctx context.Context, f *os.File) error {
 		l.dead = fmt.Errorf("sqlitelog: waiting for %s, which another process holds: %w", f.Name(), context.Cause(ctx))
 		go func() {
 			if <-got == nil {
-				unlockFile(f)
+				keyfile.Unlock(f)
 			}
 			f.Close()
 		}()
