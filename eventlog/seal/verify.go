@@ -16,27 +16,57 @@ import (
 
 // Report is the result of [Verify].
 type Report struct {
-	Newest      Checkpoint
-	Signatures  []Signature // of the newest checkpoint, by keys that the policy names
-	Signed      time.Time   // the time of signing, by the database
-	Checkpoints int         // in the database; all are consistent if there is no problem
+	Newest      Checkpoint  `json:"-"`
+	Signed      time.Time   `json:"-"`                    // the time of signing, by the database
+	Signatures  []Signature `json:"signatures,omitempty"` // of the newest checkpoint, by keys that the policy names
+	Checkpoints int         `json:"checkpoints"`          // in the database; all are consistent if there is no problem
 
-	Present  int64 // unchanged runs of the newest checkpoint in the database
-	Gone     int64 // missing runs whose removal the checkpoint has
-	Unsealed int64 // runs that ended and are not in the newest checkpoint
-	Open     int64 // runs without an end
+	Present  int64 `json:"present"`  // unchanged runs of the newest checkpoint in the database
+	Gone     int64 `json:"gone"`     // missing runs whose removal the checkpoint has
+	Unsealed int64 `json:"unsealed"` // runs that ended and are not in the newest checkpoint
+	Open     int64 `json:"open"`     // runs without an end
 
-	Removals    []Removal // that the newest checkpoint has
-	Unexplained []Problem // missing runs of the checkpoint without a sealed removal
-	Problems    []Problem
+	Removals    []Removal `json:"removals,omitempty"`    // that the newest checkpoint has
+	Unexplained []Problem `json:"unexplained,omitempty"` // missing runs of the checkpoint without a sealed removal
+	Problems    []Problem `json:"problems,omitempty"`
+}
+
+// ReportDocument is a report as JSON.
+type ReportDocument struct {
+	Verdict    string              `json:"verdict"` // see [Report.Verdict]
+	Trusted    bool                `json:"trusted"` // a key that was given has signed the newest checkpoint
+	Checkpoint *CheckpointDocument `json:"checkpoint"`
+	Report
+}
+
+// Document returns the report as a document.
+func (r Report) Document() ReportDocument {
+	return ReportDocument{r.Verdict(), len(r.Signatures) > 0, r.Newest.Document(), r}
+}
+
+// Verdict returns "valid", "unexplained" or "invalid".
+func (r Report) Verdict() string {
+	switch {
+	case len(r.Problems) > 0:
+		return "invalid"
+	case len(r.Unexplained) > 0:
+		return "unexplained"
+	}
+	return "valid"
 }
 
 // Problem is something that is not as a checkpoint says.
 type Problem struct {
-	RunID string // empty for a problem that concerns no single run
-	Leaf  int64  // number of the leaf, from 0; -1 for a problem without a leaf
-	Text  string
+	RunID string     `json:"run_id,omitempty"` // empty for a problem that concerns no single run
+	Leaf  LeafNumber `json:"leaf,omitzero"`
+	Text  string     `json:"error"`
 }
+
+// LeafNumber is the number of a leaf, from 0; -1 for a problem without a leaf.
+type LeafNumber int64
+
+// IsZero reports whether there is no leaf.
+func (n LeafNumber) IsZero() bool { return n < 0 }
 
 // String returns the place of the problem and its description.
 func (p Problem) String() string {
@@ -186,7 +216,7 @@ type awaited struct {
 }
 
 func (v *verification) problem(leaf int64, runID, format string, args ...any) {
-	v.report.Problems = append(v.report.Problems, Problem{runID, leaf, fmt.Sprintf(format, args...)})
+	v.report.Problems = append(v.report.Problems, Problem{runID, LeafNumber(leaf), fmt.Sprintf(format, args...)})
 }
 
 func (v *verification) await(c Checkpoint, name string, made time.Time) {
@@ -294,7 +324,7 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 		i++
 		l := runs[i]
 		wrong := func(format string, args ...any) {
-			v.faults[l.number] = fault{Problem{id, l.number, fmt.Sprintf(format, args...)}, errors.Is(err, eventlog.ErrRunNotFound)}
+			v.faults[l.number] = fault{Problem{id, LeafNumber(l.number), fmt.Sprintf(format, args...)}, errors.Is(err, eventlog.ErrRunNotFound)}
 		}
 		switch {
 		case errors.Is(err, eventlog.ErrRunNotFound):
