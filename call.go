@@ -15,7 +15,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
-	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
@@ -75,16 +74,43 @@ func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run
 	if err := t.checkInput(input); err != nil { // it may come from another tool
 		return nil, err
 	}
+	return t.record(ctx, runID, input)
+}
+
+// Continue goes on with a run of [Tool.CallAs] whose program ended before the run: recorded effects
+// are not repeated, and others keep their idempotency keys. Its results are those of CallAs. The tool
+// must be as it was: further errors are those of [agent.Direct.Continue].
+func (t *Tool) Continue(ctx context.Context, runID string) (*Run, error) {
+	return t.record(ctx, runID, nil)
+}
+
+// record makes a run, or goes on with it if there is no input.
+func (t *Tool) record(ctx context.Context, runID string, input *canon.Doc) (*Run, error) {
 	db := t.db
 	log, err := db.Log(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var earlier []event.Event
+	if input == nil {
+		if earlier, err = log.Read(ctx, runID); err != nil {
+			return nil, err
+		}
+	}
 	rules := rulesOf(t.policy, t.secrets)
 	d := agent.Direct{Log: log, Input: input, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer, Commit: db.o.Receipts.Committing()}
 	d.Tool = t.under(rules)
+	all := []*policy.Run{rules}
 	for _, other := range t.others {
-		d.Others = append(d.Others, other.under(rulesOf(other.policy, other.secrets)))
+		all = append(all, rulesOf(other.policy, other.secrets))
+		d.Others = append(d.Others, other.under(all[len(all)-1]))
+	}
+	for _, one := range all {
+		if one != nil {
+			if err := one.Resume(earlier); err != nil {
+				return nil, err
+			}
+		}
 	}
 	for _, one := range append([]*Tool{t}, t.others...) {
 		if one.module == nil {
@@ -94,7 +120,11 @@ func (t *Tool) CallAs(ctx context.Context, runID string, input *canon.Doc) (*Run
 			return nil, err
 		}
 	}
-	result, err := d.RunWithID(ctx, runID, nil)
+	proceed := d.RunWithID
+	if input == nil {
+		proceed = d.Continue
+	}
+	result, err := proceed(ctx, runID, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +167,7 @@ func rulesOf(p *policy.Policy, secrets policy.Secrets) *policy.Run {
 
 func (t *Tool) document(r *agent.Result) *Run {
 	run := &Run{
-		ID: r.RunID, Database: store.Name(t.db.where), Tool: t.Name(),
+		ID: r.RunID, Database: t.db.Name(), Tool: t.Name(),
 		Status: eventlog.RunSummary{TerminalKind: r.TerminalKind}.Status(),
 		Meter: Meter{
 			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,

@@ -128,6 +128,9 @@ func CheckFile(path string) error {
 	return f.Close()
 }
 
+// Name returns the database as commands name it, without a password.
+func (db *DB) Name() string { return store.Name(db.where) }
+
 // Log returns the event log of the database, and creates a missing file. Recording needs a
 // current layout: for an older one the error is [eventlog.ErrSchemaOutdated].
 func (db *DB) Log(ctx context.Context) (store.Database, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/mcptool"
@@ -71,8 +72,12 @@ func (s *Server) Notify(ctx context.Context, method string, params json.RawMessa
 	return s.client.Notify(ctx, method, params)
 }
 
-// Offers reports whether the server has "resources" or "prompts".
-func (s *Server) Offers(what string) bool { return s.client.Greeting().Capabilities[what] != nil }
+// Offers reports whether the server has "resources", "prompts" or "tasks", as a capability or as an
+// extension of the protocol.
+func (s *Server) Offers(what string) bool {
+	able := s.client.Greeting().Capabilities
+	return able[what] != nil || canon.Split(able["extensions"])["io.modelcontextprotocol/"+what] != nil
+}
 
 // List returns the items of the list method "resources/list", "resources/templates/list" or
 // "prompts/list", as the server wrote them.
@@ -80,8 +85,8 @@ func (s *Server) List(ctx context.Context, method string) ([]json.RawMessage, er
 	return s.client.List(ctx, method)
 }
 
-// Method returns a tool that sends the request "resources/read" or "prompts/get", with its input
-// as parameters. Tools does not list it.
+// Method returns a tool that sends the request "resources/read", "prompts/get" or one about a task, with
+// its input as parameters. Tools does not list it.
 func (s *Server) Method(method string) *Tool {
 	return &Tool{Tool: s.client.Method(method), db: s.db, said: &mcptool.Definition{Name: method}, policy: s.policy, most: s.most}
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
@@ -77,15 +79,58 @@ func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
 // Call implements [mcpsrv.Tools].
 func (t tools) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	out, err := t.daemon.Call(ctx, t.account, c.Name, c.Arguments, c.Ticket)
-	if p, ok := errors.AsType[*daemon.Problem](err); ok {
-		err = fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(p.Detail, p.Title))
+	return endOf(out), refused(err)
+}
+
+// endOf returns the end of a run, if it has ended.
+func endOf(out daemon.Outcome) mcpsrv.Result {
+	r := mcpsrv.Result{RunID: out.RunID, Output: out.Result, Receipt: out.Receipt}
+	if out.Error != nil {
+		r.Error = out.Error.Message
 	}
-	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error, Receipt: out.Receipt}, err
+	return r
+}
+
+// Begin implements [mcpsrv.Lasting].
+func (t tools) Begin(ctx context.Context, c mcpsrv.Call) (string, error) {
+	id, err := t.daemon.Begin(ctx, t.account, c.Name, c.Arguments, "")
+	return id, refused(err)
+}
+
+// Outcome implements [mcpsrv.Lasting].
+func (t tools) Outcome(ctx context.Context, runID string, most time.Duration) (mcpsrv.Outcome, error) {
+	out, err := t.daemon.Outcome(ctx, t.account, runID, most)
+	if p, ok := errors.AsType[*daemon.Problem](err); ok && (p.Status == http.StatusNotFound || p.Status == http.StatusGone) {
+		err = mcpsrv.ErrNoTask
+	}
+	return mcpsrv.Outcome{Document: out.Document, End: endOf(out)}, refused(err)
+}
+
+// Recent implements [mcpsrv.Lasting].
+func (t tools) Recent(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	view, err := t.daemon.View(t.account)
+	if err != nil {
+		return eventlog.RunPage{}, err
+	}
+	return view.Runs(ctx, o)
+}
+
+// Stop implements [mcpsrv.Lasting].
+func (t tools) Stop(ctx context.Context, runID string) error {
+	return t.daemon.Stop(ctx, t.account, runID)
 }
 
 // Cancel implements [mcpsrv.Tools].
 func (t tools) Cancel(ctx context.Context, ticket string) error {
 	return t.daemon.CancelCall(ctx, t.account, ticket)
+}
+
+// refused returns the error to an MCP client for one of the daemon.
+func refused(err error) error {
+	if p, ok := errors.AsType[*daemon.Problem](err); ok {
+		return fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(p.Detail, p.Title))
+	}
+	return err
 }
 
 // reasonOf returns the error for a problem to an MCP client.

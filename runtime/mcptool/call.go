@@ -39,8 +39,8 @@ type conversation struct {
 	lost    bool        // the conversation began in another process
 	during  *assisted
 	cancel  context.CancelFunc
-	ended   chan outcome   // of the request
-	waiting *serverRequest // unanswered
+	ended   chan outcome // of the request
+	waiting *question    // unanswered
 
 	// An answer may ask for input: then the request is repeated with the client's answers.
 	input, inputs members // what is asked, and the answers, by their names
@@ -153,7 +153,9 @@ func (c *conversation) request() {
 	params := map[string]mcp.Params{
 		"": &mcp.CallToolParams{Name: c.tool.remote}, "resources/read": &mcp.ReadResourceParams{}, "prompts/get": &mcp.GetPromptParams{},
 	}[c.tool.method]
-	if c.tool.method == "" {
+	if params == nil { // which the SDK has not
+		x.method = c.tool.method
+	} else if c.tool.method == "" {
 		params.(*mcp.CallToolParams).Arguments = c.params["arguments"] // for headers that a schema asks for
 	} else {
 		plain := maps.Clone(c.params)
@@ -329,8 +331,8 @@ func (c *Client) Notify(ctx context.Context, method string, params json.RawMessa
 	return conn.session.NotifyProgress(context.WithValue(ctx, exchangeKey{}, &exchange{method: method, params: params}), &mcp.ProgressNotificationParams{})
 }
 
-// Method returns a tool that sends the request "resources/read" or "prompts/get". Tools does not
-// list it. Its input has the parameters, and its name is the prefix and the method, with an
+// Method returns a tool that sends the request "resources/read", "prompts/get", "tasks/get", "tasks/result"
+// or "tasks/update". Tools does not list it. Its input has the parameters, and its name is the prefix and the method, with an
 // underscore for the slash.
 func (c *Client) Method(method string) tool.Tool {
 	t, err := c.newTool(c, Definition{Name: method, Schema: methods[method]})
@@ -366,23 +368,17 @@ type inFlight struct {
 // assisted is a call in flight.
 type assisted struct {
 	*Call
-	x     *exchange // of its last request; guarded by mu of the calls
-	asked chan *serverRequest
-	gone  chan struct{} // closed when it has ended
-}
-
-// serverRequest is a request of the server that waits for an answer.
-type serverRequest struct {
-	*question
-	answer chan answer // of capacity one
+	x     *exchange      // of its last request; guarded by mu of the calls
+	asked chan *question // in the order in which they came, of capacity maxAsked
+	gone  chan struct{}  // closed when it has ended
 }
 
 // reply answers the server.
-func (r *serverRequest) reply(given answer, err error) {
+func (q *question) reply(given answer, err error) {
 	if err != nil {
 		given = refusal(err)
 	}
-	r.answer <- given
+	q.answer <- given
 }
 
 func (f *inFlight) enter(ctx context.Context, c *Call) (*assisted, error) {
@@ -396,7 +392,7 @@ func (f *inFlight) enter(ctx context.Context, c *Call) (*assisted, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
-	a := &assisted{c, nil, make(chan *serverRequest), make(chan struct{})}
+	a := &assisted{c, nil, make(chan *question, maxAsked), make(chan struct{})}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, a)
@@ -445,27 +441,32 @@ func (f *inFlight) hear(x *exchange, method string, params json.RawMessage) {
 	}
 }
 
+// arrived takes a request of the server, for the call that it belongs to.
+func (f *inFlight) arrived(q *question) {
+	a := f.of(q.during, nil)
+	if a == nil || a.Ask == nil {
+		return
+	}
+	q.of = a
+	select {
+	case a.asked <- q:
+	default: // it has too many that were given up
+		q.reply(answer{}, ErrNoMethod)
+	}
+}
+
 // answer answers a request of the server: in the run of the call that it belongs to, or without a
 // record if there is none.
 func (f *inFlight) answer(ctx context.Context, q *question) (json.RawMessage, error) {
-	a := f.of(q.during, nil)
 	switch {
-	case a != nil && a.Ask != nil:
+	case q.of != nil:
 	case f.otherwise != nil && f.otherwise.Ask != nil:
 		return f.otherwise.Ask(ctx, q.method, q.params)
 	default:
 		return nil, ErrNoMethod
 	}
-	r := &serverRequest{q, make(chan answer, 1)}
 	select {
-	case a.asked <- r:
-	case <-a.gone:
-		return nil, ErrNoMethod
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	select {
-	case given := <-r.answer:
+	case given := <-q.answer:
 		if given.Refused != "" {
 			failure := &jsonrpc.Error{}
 			if err := json.Unmarshal([]byte(given.Refused), failure); err != nil {
@@ -474,7 +475,7 @@ func (f *inFlight) answer(ctx context.Context, q *question) (json.RawMessage, er
 			return nil, failure
 		}
 		return json.RawMessage(given.Result), nil
-	case <-a.gone:
+	case <-q.of.gone:
 		return nil, ErrNoMethod
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -128,7 +128,7 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 	if c.options.OneAtATime {
 		conn.calls.turn = make(chan struct{}, 1)
 	}
-	conn.wire = newWire(c.told, a, conn.calls.hear)
+	conn.wire = newWire(c.told, a, &conn.calls)
 	conn.line = &line{Transport: dial(conn.wire)}
 	c.conn = conn
 	changed := func() {
@@ -144,7 +144,7 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { changed() },
 		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { changed() },
 	})
-	client.AddReceivingMiddleware(conn.wire.answering(conn.calls.answer))
+	client.AddReceivingMiddleware(conn.wire.answering)
 	var version *mcp.ClientSessionOptions
 	if a != nil && a.Version != "" {
 		version = &mcp.ClientSessionOptions{ProtocolVersion: a.Version}

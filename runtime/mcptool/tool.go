@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -25,7 +26,10 @@ var methods = map[string]json.RawMessage{
 	"resources/read": json.RawMessage(`{"type":"object","properties":{"uri":{"type":"string"}},"required":["uri"]}`),
 	"prompts/get": json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"},` +
 		`"arguments":{"type":"object","additionalProperties":{"type":"string"}}},"required":["name"]}`),
+	"tasks/get": aboutTask, "tasks/result": aboutTask, "tasks/update": aboutTask,
 }
+
+var aboutTask = json.RawMessage(`{"type":"object","properties":{"taskId":{"type":"string"}},"required":["taskId"]}`)
 
 var errOffline = errors.New("there is no server: the client is for replaying runs")
 
@@ -110,6 +114,16 @@ type answer struct {
 	// The output, in older runs, instead of both.
 	Output  canon.Raw `cbor:"output"`
 	IsError bool      `cbor:"is_error,omitempty"`
+}
+
+// Recorded returns what the server answered in an effect of a call of its tool: a result, or an error of the
+// protocol, as it was written. Both are nil for other effects.
+func Recorded(tool string, e event.SideEffectRecorded) (result, refused json.RawMessage) {
+	var a answer
+	if e.Name != effectPrefix+tool || e.Error != nil || canon.Unmarshal(e.Value, &a) != nil || a.Asked != nil {
+		return nil, nil
+	}
+	return json.RawMessage(a.Result), json.RawMessage(a.Refused)
 }
 
 // asked is a request of the server to its client.

@@ -39,11 +39,11 @@ const maxAsked = 64
 // and the SDK handles a message of its own in its place: an empty answer for each that is awaited,
 // and a request for roots for each request of the server.
 type wire struct {
-	told      *tail                                    // keeps other output of the server
-	assistant *Assistant                               // whose words greet the server; nil for ours
-	heard     func(*exchange, string, json.RawMessage) // gets notifications, with the call in whose stream they came or nil
-	asked     chan struct{}                            // capacity maxAsked: requests of the server
-	cut       chan struct{}                            // closed with the connection
+	told      *tail      // keeps other output of the server
+	assistant *Assistant // whose words greet the server; nil for ours
+	calls     *inFlight
+	asked     chan struct{} // capacity maxAsked: requests of the server
+	cut       chan struct{} // closed with the connection
 	cutOnce   sync.Once
 
 	mu        sync.Mutex
@@ -71,11 +71,14 @@ type question struct {
 	method string
 	params json.RawMessage // nil for none
 	during *exchange       // the call in whose stream it came; nil if the transport does not say
+
+	of     *assisted   // the call that it belongs to, of those that had begun when it came; nil for none
+	answer chan answer // of capacity one
 }
 
-func newWire(told *tail, a *Assistant, heard func(*exchange, string, json.RawMessage)) *wire {
+func newWire(told *tail, a *Assistant, calls *inFlight) *wire {
 	return &wire{
-		told: told, assistant: a, heard: heard, asked: make(chan struct{}, maxAsked), cut: make(chan struct{}),
+		told: told, assistant: a, calls: calls, asked: make(chan struct{}, maxAsked), cut: make(chan struct{}),
 		waiting: map[string]*exchange{}, questions: map[string]*question{},
 	}
 }
@@ -136,6 +139,8 @@ func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent 
 	switch {
 	case len(params) > 0:
 		m["params"] = canon.Join(params)
+	case x != nil && len(x.params) > 0:
+		m["params"] = x.params
 	case x != nil && x.params != nil:
 		delete(m, "params")
 	}
@@ -177,7 +182,7 @@ func (w *wire) incoming(data []byte, during *exchange) []byte {
 	case method == "" || m["id"] == nil && strings.HasSuffix(method, "/list_changed"):
 		return data
 	case m["id"] == nil:
-		w.heard(during, method, m["params"])
+		w.calls.hear(during, method, m["params"])
 		return nil
 	}
 	select {
@@ -189,7 +194,9 @@ func (w *wire) incoming(data []byte, during *exchange) []byte {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.questions[string(m["id"])] = &question{method, m["params"], during}
+	q := &question{method, m["params"], during, nil, make(chan answer, 1)}
+	w.calls.arrived(q)
+	w.questions[string(m["id"])] = q
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%q:%s}}}`, canon.Quote(string(m["id"])), methodRoots, questionKey, canon.Quote(string(m["id"])))
 }
 
@@ -202,27 +209,25 @@ const (
 	refusedKey  = "starling/refused"
 )
 
-// answering returns middleware in which ask answers the requests of the server.
-func (w *wire) answering(ask func(context.Context, *question) (json.RawMessage, error)) mcp.Middleware {
-	return func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
-			if method != methodRoots {
-				return next(ctx, method, r)
-			}
-			id, _ := r.GetParams().GetMeta()[questionKey].(string)
-			w.mu.Lock()
-			q := w.questions[id]
-			delete(w.questions, id)
-			w.mu.Unlock()
-			if q == nil {
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such question"}
-			}
-			answer, err := ask(ctx, q)
-			if failure, ok := errors.AsType[*jsonrpc.Error](err); ok {
-				answer, err = canon.Join(members{refusedKey: json.RawMessage(refusal(failure).Refused)}), nil
-			}
-			return exactResult{&mcp.ElicitResult{}, answer}, err
+// answering is middleware in which the calls answer the requests of the server.
+func (w *wire) answering(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		if method != methodRoots {
+			return next(ctx, method, r)
 		}
+		id, _ := r.GetParams().GetMeta()[questionKey].(string)
+		w.mu.Lock()
+		q := w.questions[id]
+		delete(w.questions, id)
+		w.mu.Unlock()
+		if q == nil {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such question"}
+		}
+		answer, err := w.calls.answer(ctx, q)
+		if failure, ok := errors.AsType[*jsonrpc.Error](err); ok {
+			answer, err = canon.Join(members{refusedKey: json.RawMessage(refusal(failure).Refused)}), nil
+		}
+		return exactResult{&mcp.ElicitResult{}, answer}, err
 	}
 }
 

@@ -92,18 +92,26 @@ func renamed(object json.RawMessage, rename func(string) string) json.RawMessage
 }
 
 // request calls the tool that reads a resource or gets a prompt, on one server after another
-// until one answers. Each call is a run.
+// until one answers, or asks the server that has a task. Each call is a run.
 func (l *session) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Result, err error) {
-	var asked struct{ URI, Name string }
+	var asked struct{ URI, Name, TaskID string }
 	_ = json.Unmarshal(c.Arguments, &asked)         // the schema is checked with the call
 	prefix, name, _ := strings.Cut(asked.Name, "_") // no name of a server has an underscore
 	servers := slices.DeleteFunc(slices.Clone(l.servers), func(s *peer) bool {
 		return l.offering(s, c.Method) == nil || c.Method == "prompts/get" && s.Name != prefix
 	})
-	c.Arguments = renamed(c.Arguments, func(string) string { return name })
-	err = fmt.Errorf("%w: no connected server has %s%s; see list_servers", mcpsrv.ErrHost, asked.URI, asked.Name)
+	if c.Arguments = renamed(c.Arguments, func(string) string { return name }); asked.TaskID != "" && len(servers) > 1 {
+		servers = slices.DeleteFunc(servers, func(s *peer) bool {
+			connected := l.offering(s, c.Method)
+			if connected != nil {
+				_, err = connected.Request(ctx, "tasks/get", c.Arguments)
+			}
+			return connected == nil || err != nil
+		})
+	}
+	err = fmt.Errorf("%w: no connected server has %s%s%s; see list_servers", mcpsrv.ErrHost, asked.URI, asked.Name, asked.TaskID)
 	for _, s := range l.owners(ctx, servers, asked.URI) {
-		result, err = l.run(ctx, l.offering(s, c.Method).Method(c.Method), c)
+		result, err = l.run(ctx, starling.NewRunID(), l.offering(s, c.Method).Method(c.Method), c)
 		if err == nil && result.Error == "" || ctx.Err() != nil {
 			break
 		}
@@ -130,6 +138,16 @@ func (l *session) Request(ctx context.Context, method string, params json.RawMes
 			}
 		}
 		return nil, nil
+	case "tasks/get", "tasks/cancel", "tasks/list":
+		answer, err := json.RawMessage(nil), error(mcptool.ErrNoMethod)
+		for _, s := range servers {
+			if connected := l.offering(s, method); connected != nil {
+				if answer, err = connected.Request(ctx, method, params); err == nil {
+					break
+				}
+			}
+		}
+		return answer, err
 	case "completion/complete":
 		if asked.Ref.Type == "ref/prompt" {
 			prefix, name, _ := strings.Cut(asked.Ref.Name, "_")

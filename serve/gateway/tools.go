@@ -37,6 +37,8 @@ type Tools struct {
 	sessions []*session // likewise
 	reloads  uint64     // of modules; likewise
 
+	begun map[string]*begun // runs that are being made, by id; guarded by mu
+
 	known     []known        // set before the tools are served, and so are the next two
 	code      *starling.Tool // nil without AddCode
 	inCode    string         // the language of its programs
@@ -58,11 +60,17 @@ type module struct {
 // NewTools returns an empty set of tools with these options. It calls warn if a module
 // cannot be reloaded; its tools then stay as they were.
 func NewTools(db *starling.DB, o starling.ToolOptions, warn func(text string)) *Tools {
-	return &Tools{db: db, options: o, warn: warn, refused: map[string]uint64{}}
+	return &Tools{db: db, options: o, warn: warn, refused: map[string]uint64{}, begun: map[string]*begun{}}
 }
 
-// Close ends all sessions. Call it before closing the database.
+// replayOf returns the command that replays a run.
+func (l *Tools) replayOf(runID string) string {
+	return "starling-host replay " + l.db.Name() + " " + runID
+}
+
+// Close ends all sessions and calls. Call it before closing the database.
 func (l *Tools) Close() {
+	l.leave()
 	l.mu.Lock()
 	all := append(slices.Clone(l.sessions), l.common)
 	l.mu.Unlock()
@@ -170,7 +178,7 @@ func (l *session) all() []*module {
 func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 	var list []mcpsrv.Tool
 	if len(l.servers) > 0 {
-		list = append(list, mcpsrv.Tool{Name: listServers, Description: l.aboutServers(), InputSchema: []byte(`{"type":"object"}`), Idempotent: true, Closed: true})
+		list = append(list, mcpsrv.Tool{Name: listServers, Description: l.aboutServers(), InputSchema: []byte(`{"type":"object"}`), Idempotent: true, Closed: true, Brief: true})
 	}
 	if l.code != nil {
 		others := l.callable()
@@ -233,21 +241,31 @@ func (l *session) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error
 	if t == nil {
 		return mcpsrv.Result{}, mcpsrv.ErrNoTool
 	}
-	defer leave()
-	return l.run(ctx, t, c)
+	runID, result := starling.NewRunID(), mcpsrv.Result{}
+	b := l.begin(ctx, runID, func(ctx context.Context) (err error) {
+		defer leave()
+		result, err = l.run(ctx, runID, t, c)
+		return err
+	})
+	<-b.done
+	l.forget(runID)
+	return result, b.err
 }
 
 // run makes a recorded run of a call.
-func (l *session) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcpsrv.Result, error) {
+func (l *session) run(ctx context.Context, runID string, t *starling.Tool, c mcpsrv.Call) (result mcpsrv.Result, err error) {
 	input, err := t.Input(c.Arguments)
 	if err != nil {
 		return mcpsrv.Result{}, err
 	}
-	runID := starling.NewRunID()
-	if c.Through != nil {
-		ctx = mcptool.For(ctx, within(runID, c.Through))
-	}
 	_, remote := t.Definition()
+	if c.Through != nil {
+		through := within(runID, c.Through)
+		if remote {
+			through.Answered = func(answer, refused json.RawMessage) { result.Answer, result.Refused = answer, refused }
+		}
+		ctx = mcptool.For(ctx, through)
+	}
 	if remote { // the server sends its own
 		c.Progress = nil
 	}
@@ -260,9 +278,9 @@ func (l *session) run(ctx context.Context, t *starling.Tool, c mcpsrv.Call) (mcp
 		}
 		return mcpsrv.Result{}, err
 	}
-	result := mcpsrv.Result{RunID: run.ID, Output: run.Result, Replay: "starling-host replay " + run.Database + " " + run.ID, Log: run.Log}
-	result.Remote = remote
-	result.Receipt = l.receipt(ctx, run.ID)
+	result.RunID, result.Output, result.Log = run.ID, run.Result, run.Log
+	result.Replay = l.replayOf(run.ID)
+	result.Remote, result.Receipt = remote, l.receipt(ctx, run.ID)
 	if err != nil {
 		result.Error = err.Error()
 		if run.Failure != nil && run.Failure.Message != "" {
@@ -278,11 +296,11 @@ var traceparent = lazy.Regexp(`^"(00-[0-9a-f]{32}-)[0-9a-f]{16}(-[0-9a-f]{2})"$`
 // within returns a call whose place in the client's trace is the run: the digits of its span are those of
 // the hash of its id.
 func within(runID string, c *mcptool.Call) *mcptool.Call {
+	inner := *c
 	parts := traceparent().FindSubmatch(c.Meta["traceparent"])
 	if parts == nil {
-		return c
+		return &inner
 	}
-	inner := *c
 	inner.Meta = maps.Clone(c.Meta)
 	inner.Meta["traceparent"] = fmt.Appendf(nil, `"%s%s%s"`, parts[1], canon.Sum([]byte(runID)).String()[:16], parts[2])
 	return &inner

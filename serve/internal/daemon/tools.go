@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/serve/internal/share"
@@ -53,13 +54,10 @@ func (a Account) Tools() []abi.ToolDescription {
 	return tools
 }
 
-// Outcome is a run of one call that has ended.
+// Outcome is the state of a run of one call. Its id is as the tenant knows it.
 type Outcome struct {
-	RunID  string          // as the tenant knows it
-	Output json.RawMessage // of a call that succeeded
-	Error  string          // why it did not, or empty
-
-	Receipt *receipt.Receipt // nil if the host signs none
+	span.Document
+	Receipt *receipt.Receipt // of a run that has ended; nil if the host signs none
 }
 
 // Call starts a run of one call of a tool and waits for its end, as the HTTP request does. An error
@@ -73,39 +71,80 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		return Outcome{}, err
 	}
 	defer leave()
-	view, err := d.View(a)
-	if err != nil {
-		return Outcome{}, err
-	}
-	doc, err := step.ParseInput(input, nil)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if err := d.admits(ctx, a); err != nil {
-		return Outcome{}, err
-	}
-	var by once
-	if ticket != "" { // kept for as long as a client may wait
-		by = once{key: ticketKey(ticket), request: ticketRequest, lives: d.config.Requests.Wait + ticketSlack}
-	}
-	id, err := d.accept(ctx, a, runRequest{Tool: name, callRequest: callRequest{Input: doc}}, by)
+	id, err := d.Begin(ctx, a, name, input, ticket)
 	if err != nil {
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
 	}
 	share.Of(ctx).Keep(int64(3 * len(input))) // the body, its message and the input are kept
-	run, err := d.outcome(ctx, view, id, d.config.Requests.Wait)
-	switch {
-	case err != nil:
-		d.giveUp(ctx, fullID(a.ID, id))
-		return Outcome{RunID: id}, err
-	case run.Status == eventlog.StatusOpen:
-		d.giveUp(ctx, fullID(a.ID, id))
-		return Outcome{RunID: id}, cmp.Or[error](ctx.Err(), busy.because("run %s is still in progress", id))
-	case run.Error != nil:
-		return Outcome{RunID: id, Error: run.Error.Message, Receipt: d.receiptOf(ctx, view, id)}, nil
+	out, err := d.state(ctx, a, id, d.config.Requests.Wait)
+	if err == nil && out.Status == eventlog.StatusOpen {
+		err = cmp.Or[error](ctx.Err(), busy.because("run %s is still in progress", id))
 	}
-	return Outcome{RunID: id, Output: run.Result, Receipt: d.receiptOf(ctx, view, id)}, nil
+	if err != nil {
+		d.giveUp(ctx, fullID(a.ID, id))
+	}
+	return out, err
+}
+
+// Begin starts a run of one call of a tool, as Call does, and returns its id. With an error, too, the
+// run may be there.
+func (d *Daemon) Begin(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (id string, err error) {
+	doc, err := step.ParseInput(input, nil)
+	if err != nil {
+		return "", err
+	}
+	if err := d.admits(ctx, a); err != nil {
+		return "", err
+	}
+	var by once
+	if ticket != "" { // kept for as long as a client may wait
+		by = once{key: ticketKey(ticket), request: ticketRequest, lives: d.config.Requests.Wait + ticketSlack}
+	}
+	return d.accept(ctx, a, runRequest{Tool: name, callRequest: callRequest{Input: doc}}, by)
+}
+
+// Outcome returns the state of a run of a call when it has ended, or after a time.
+func (d *Daemon) Outcome(ctx context.Context, a Account, id string, most time.Duration) (Outcome, error) {
+	if most > 0 {
+		leave, err := enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
+		if err != nil {
+			return Outcome{}, err
+		}
+		defer leave()
+	}
+	return d.state(ctx, a, id, most)
+}
+
+// state is Outcome for a caller that has entered.
+func (d *Daemon) state(ctx context.Context, a Account, id string, most time.Duration) (out Outcome, err error) {
+	out.RunID = id
+	view, err := d.View(a)
+	if err == nil && !isULID(id) {
+		err = notFound.plain()
+	}
+	if err != nil {
+		return out, err
+	}
+	run, err := d.outcome(ctx, view, id, most)
+	if err == nil && run.Tool == "" {
+		err = notFound.plain()
+	}
+	if err != nil {
+		return out, err
+	}
+	if out.Document = run.Document; out.Status != eventlog.StatusOpen {
+		out.Receipt = d.receiptOf(ctx, view, id)
+	}
+	return out, nil
+}
+
+// Stop cancels a run. If it has ended or does not exist, nothing happens.
+func (d *Daemon) Stop(ctx context.Context, a Account, id string) error {
+	if err := d.config.Queue.Cancel(ctx, fullID(a.ID, id)); !errors.Is(err, queue.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // ticketSlack is for hosts whose clocks differ.
@@ -123,10 +162,7 @@ func (d *Daemon) CancelCall(ctx context.Context, a Account, ticket string) error
 	if err != nil || !found {
 		return err
 	}
-	if err := d.config.Queue.Cancel(ctx, fullID(a.ID, string(id))); !errors.Is(err, queue.ErrNotFound) {
-		return err
-	}
-	return nil
+	return d.Stop(ctx, a, string(id))
 }
 
 // giveUp cancels a run whose caller has stopped waiting.

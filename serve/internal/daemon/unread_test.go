@@ -313,7 +313,7 @@ func (o toolsOf) List(context.Context) (list []mcpsrv.Tool, err error) {
 
 func (o toolsOf) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	out, err := o.daemon.Call(ctx, o.account, c.Name, c.Arguments, c.Ticket)
-	return mcpsrv.Result{RunID: out.RunID, Output: out.Output, Error: out.Error}, err
+	return mcpsrv.Result{RunID: out.RunID, Output: out.Result}, err
 }
 
 func (o toolsOf) Cancel(context.Context, string) error { return nil }

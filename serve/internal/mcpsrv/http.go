@@ -96,8 +96,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		asked, err = peeked(w, r)
 	}
-	if err == nil {
+	if v = v.lasting(h.options.Logger); err == nil {
 		server, _, err = newServer(r.Context(), v, h.options)
+	}
+	if err == nil && v.tasks != nil {
+		v.tasks.serve(server)
 	}
 	switch {
 	case errors.Is(err, ErrUnauthorized):
@@ -234,7 +237,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *j
 		key := keyOf(v, r, asked.ID)
 		ctx, leave := h.pending.enter(r.Context(), key)
 		defer leave()
-		ctx = context.WithValue(ctx, cancelKey{}, ctx)
+		ctx = context.WithValue(context.WithValue(ctx, cancelKey{}, ctx), writtenKey{}, asked.Params)
 		r = r.WithContext(context.WithValue(ctx, ticketKey{}, key.ticket()))
 	default:
 		if id, ok := cancelledID(asked); ok {

@@ -37,6 +37,7 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 	}
 	watching, cancel := context.WithCancel(ctx)
 	v.life = watching
+	v = v.lasting(o.Logger)
 	server, presented, err := newServer(ctx, v, o)
 	if err != nil {
 		cancel()
@@ -54,7 +55,7 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 				o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
 			}
 		}
-		server.AddReceivingMiddleware(cancellable, whole, greeting(watching, v), settling(changing, refresh), passing(v, changing, func() []Tool {
+		server.AddReceivingMiddleware(cancellable, v.whole, greeting(watching, v), settling(changing, refresh), passing(v, changing, func() []Tool {
 			mu.Lock()
 			defer mu.Unlock()
 			return presented
@@ -76,6 +77,9 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 				}
 			})
 		})
+	}
+	if v.tasks != nil {
+		v.tasks.serve(server)
 	}
 	return server, func() { cancel(); watcher.Wait(); end() }, nil
 }
@@ -110,9 +114,7 @@ func clientOf(ctx context.Context, v View, r mcp.Request) Client {
 	if !slices.Contains(mcp.SupportedProtocolVersions(), c.Version) || !single && c.Version >= sessionless {
 		c.Version = lastWithSessions
 	}
-	can := canon.Split(capabilities)
-	delete(can, "tasks") // which are not passed on
-	c.Info, c.Capabilities = info, canon.Join(can)
+	c.Info, c.Capabilities = info, canon.Join(canon.Split(capabilities))
 	session, ok := r.GetSession().(*mcp.ServerSession)
 	if single || !ok {
 		return c
@@ -208,9 +210,6 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 		for name, g := range mirror.Greetings() {
 			servers[name] = canon.Join(members{"protocolVersion": canon.Quote(g.Version), "serverInfo": canon.Join(canon.Split(g.Server)), "capabilities": canon.Join(g.Capabilities)})
 			for what, theirs := range g.Capabilities {
-				if what == "tasks" { // which are not passed on
-					continue
-				}
 				has := canon.Split(able[what])
 				for name, value := range canon.Split(theirs) {
 					if has[name] == nil {

@@ -54,30 +54,38 @@ func passing(v View, from Changing, presented func() []Tool, log *slog.Logger) m
 				answer, err := display.JSON(map[string]any{member: append([]json.RawMessage{}, from.Items(ctx, method)...)}, "")
 				return wholeResult{&mcp.CallToolResult{}, ours, answer}, err
 			}
-			asks := &mcp.CallToolParamsRaw{Meta: r.GetParams().GetMeta()}
-			params := canon.Split(paramsOf(r))
-			_ = json.Unmarshal(params["requestState"], &asks.RequestState) // no call waits for another value
-			for _, name := range []string{"_meta", "inputResponses", "requestState"} {
-				delete(params, name)
-			}
-			asks.Arguments = canon.Join(params)
-			result, err := read(ctx, &mcp.CallToolRequest{Session: session, Params: asks})
-			if err != nil {
-				return nil, err
-			}
-			answer, answered := result.Meta[exactKey].(json.RawMessage)
-			delete(result.Meta, exactKey)
-			if question, ok := result.Meta[asksKey].(json.RawMessage); ok {
-				return rawResult{result, question}, nil
-			}
-			if !answered {
-				data, _ := json.Marshal(result.Meta)
-				said, _ := result.Content[0].(*mcp.TextContent) // as failed makes it
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: said.Text, Data: data}
-			}
-			return wholeResult{result, ours, answer}, err
+			return reading(ctx, read, session, r.GetParams(), ours)
 		}
 	}
+}
+
+// reading sends another server a request of a method that is recorded, as the client wrote it.
+func reading(ctx context.Context, read mcp.ToolHandler, session *mcp.ServerSession, p mcp.Params, ours map[string]any) (mcp.Result, error) {
+	asks := &mcp.CallToolParamsRaw{Meta: p.GetMeta()}
+	text, _ := asks.Meta[paramsKey].(string)
+	params := canon.Split(json.RawMessage(text))
+	_ = json.Unmarshal(params["requestState"], &asks.RequestState) // no call waits for another value
+	for _, name := range []string{"_meta", "inputResponses", "requestState"} {
+		if name != "inputResponses" || params["taskId"] == nil {
+			delete(params, name)
+		}
+	}
+	asks.Arguments = canon.Join(params)
+	result, err := read(ctx, &mcp.CallToolRequest{Session: session, Params: asks})
+	if err != nil {
+		return nil, err
+	}
+	answer, answered := result.Meta[exactKey].(json.RawMessage)
+	delete(result.Meta, exactKey)
+	if question, ok := result.Meta[asksKey].(json.RawMessage); ok {
+		return rawResult{result, question}, nil
+	}
+	if !answered {
+		data, _ := json.Marshal(result.Meta)
+		said, _ := result.Content[0].(*mcp.TextContent) // as failed makes it
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: said.Text, Data: data}
+	}
+	return wholeResult{result, ours, answer}, nil
 }
 
 // listed lists the tools: those of this server, and then those of others as they describe them.

@@ -37,6 +37,7 @@ type View struct {
 	Owner string
 
 	wire    *wire           // of the client of one user; nil for a tenant's
+	tasks   *tasks          // nil without
 	session string          // the id of the client's session over HTTP; empty leaves it to the SDK
 	life    context.Context // of the session; nil likewise
 }
@@ -72,7 +73,7 @@ type Changing interface {
 	// Instructions are other servers' instructions.
 	Instructions() string
 
-	// Offers reports whether other servers have "resources" or "prompts".
+	// Offers reports whether other servers have "resources", "prompts" or "tasks".
 	Offers(what string) bool
 
 	// Items returns what other servers list by a method of resources or prompts, as they wrote it.
@@ -152,6 +153,7 @@ type Tool struct {
 	OutputSchema json.RawMessage // nil if it is not known
 	Idempotent   bool            // a call may be repeated
 	Closed       bool            // it cannot reach the network
+	Brief        bool            // its calls make no runs
 
 	// Exact is the description of another server's tool, as that server wrote it but for its name. Nil
 	// for a tool of this one.
@@ -177,8 +179,10 @@ type Result struct {
 
 	Receipt *receipt.Receipt // of the call; nil without
 
-	// Remote means that another server has answered; its answer is passed on unchanged.
-	Remote bool
+	// Remote means that another server has answered: with a result, or with an error of the protocol. It
+	// is passed on unchanged.
+	Remote          bool
+	Answer, Refused json.RawMessage
 }
 
 // Options configure a server beside its view. The zero value is ready.

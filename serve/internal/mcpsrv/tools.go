@@ -2,6 +2,7 @@ package mcpsrv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,45 +74,55 @@ func addTool(server *mcp.Server, v View, t Tool, log *slog.Logger) (err error) {
 	if v.wire != nil {
 		call = asking(v, call)
 	}
+	if v.tasks != nil {
+		call = v.tasks.lasting(t, presented.OutputSchema != nil, call)
+	}
 	server.AddTool(presented, call)
 	return nil
 }
 
 // calling returns the handler for a tool, or for a method of another server.
 func calling(v View, t Tool, method string, structured bool, log *slog.Logger) mcp.ToolHandler {
-	local := v.wire != nil
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		ticket, _ := ctx.Value(ticketKey{}).(string)
-		var answer, refused json.RawMessage
-		ctx, err := callerOf(ctx, r, local)
+		ctx, call, err := callOf(ctx, v, r, t)
 		if err != nil {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: callerKey + ", " + err.Error()}
+			return nil, err
 		}
-		call := Call{Name: t.Name, Method: method, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)}
-		if local {
-			call.Through = remoteCall(ctx, v.wire, r, t, func(result, code json.RawMessage) { answer, refused = result, code })
-		}
+		call.Method = method
 		result, err := v.Tools.Call(ctx, call)
 		sendLog(ctx, r.Session, t.Name, result.Log)
-		switch _, bad := errors.AsType[*tool.InputError](err); {
-		case bad, errors.Is(err, ErrNoTool), errors.Is(err, ErrRefused), errors.Is(err, ErrBusy), errors.Is(err, ErrLost), errors.Is(err, ErrHost):
-			return failed(err.Error()), nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err() // there is no response
-		case err != nil:
-			log.ErrorContext(ctx, "mcpsrv: call failed", "tool", t.Name, "error", err)
-			return failed(ErrHost.Error()), nil
+		if err != nil {
+			return refusal(ctx, log, t.Name, err)
 		}
-		failure := &jsonrpc.Error{}
-		if result.Remote && len(refused) > 0 && json.Unmarshal(refused, failure) == nil {
-			return nil, failure
-		}
-		if result.Remote && len(answer) > 0 {
-			presented := &mcp.CallToolResult{Content: []mcp.Content{}}
-			return result.name(presented, mcp.Meta{exactKey: answer}), nil
-		}
-		return present(result, structured), nil
+		return result.present(structured)
 	}
+}
+
+// callOf returns the call of a tool that a request asks for, and the context in which its run records
+// the client.
+func callOf(ctx context.Context, v View, r *mcp.CallToolRequest, t Tool) (context.Context, Call, error) {
+	ticket, _ := ctx.Value(ticketKey{}).(string)
+	ctx, err := callerOf(ctx, r, v.wire != nil)
+	if err != nil {
+		return nil, Call{}, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: callerKey + ", " + err.Error()}
+	}
+	call := Call{Name: t.Name, Arguments: arguments(r), Ticket: ticket, Progress: progressOf(ctx, r)}
+	if v.wire != nil {
+		call.Through = remoteCall(ctx, v.wire, r, t)
+	}
+	return ctx, call, nil
+}
+
+// refusal returns what a client is told of a call of which no run was made, or whose end is unavailable.
+func refusal(ctx context.Context, log *slog.Logger, name string, err error) (*mcp.CallToolResult, error) {
+	switch _, bad := errors.AsType[*tool.InputError](err); {
+	case bad, errors.Is(err, ErrNoTool), errors.Is(err, ErrRefused), errors.Is(err, ErrBusy), errors.Is(err, ErrLost), errors.Is(err, ErrHost):
+		return failed(err.Error()), nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err() // there is no response
+	}
+	log.ErrorContext(ctx, "mcpsrv: call failed", "tool", name, "error", err)
+	return failed(ErrHost.Error()), nil
 }
 
 // callerOf returns a context whose run records the client and its claims. Only the client of a local
@@ -139,10 +150,10 @@ func callerOf(ctx context.Context, r *mcp.CallToolRequest, local bool) (context.
 	return tool.WithCaller(ctx, c)
 }
 
-// remoteCall is a call of another server on behalf of a client. answered receives the server's answer.
-func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, answered func(result, refused json.RawMessage)) *mcptool.Call {
+// remoteCall is a call of another server on behalf of a client.
+func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool) *mcptool.Call {
 	said := canon.Split(paramsOf(r))
-	c := &mcptool.Call{Answered: answered, Meta: canon.Split(said["_meta"])}
+	c := &mcptool.Call{Meta: canon.Split(said["_meta"])}
 	for _, ours := range []string{mcp.MetaKeyProtocolVersion, mcp.MetaKeyClientInfo, mcp.MetaKeyClientCapabilities} { // of this connection
 		delete(c.Meta, ours)
 	}
@@ -150,14 +161,18 @@ func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, an
 		delete(c.Meta, "progressToken")
 	} else {
 		c.Other = said
-		for _, known := range []string{"name", "arguments", "_meta", "inputResponses", "requestState", "task"} { // tasks are not passed on
+		for _, known := range []string{"name", "arguments", "_meta", "inputResponses", "requestState"} {
 			delete(c.Other, known)
 		}
 	}
-	c.Hear = func(method string, params json.RawMessage) { w.notify(ctx, r.Session, method, params) }
+	after := context.WithoutCancel(ctx) // what the server says of a call that is being cancelled arrives, too
+	c.Hear = func(method string, params json.RawMessage) { w.notify(after, r.Session, method, params) }
 	if ask, ok := ctx.Value(askerKey{}).(asker); ok {
 		c.Ask = func(ctx context.Context, tool, method string, params json.RawMessage) (json.RawMessage, error) {
 			said := canon.Split(params)
+			if strings.HasPrefix(tool, "tasks/") {
+				tool = cmp.Or(t.Title, "that made this task")
+			}
 			var message string
 			if method == "elicitation/create" && json.Unmarshal(said["message"], &message) == nil { // a server could speak as if it were the host
 				said["message"] = canon.Quote("The server of the tool " + tool + " asks: " + message)
@@ -173,15 +188,16 @@ func remoteCall(ctx context.Context, w *wire, r *mcp.CallToolRequest, t Tool, an
 // sent.
 const exactKey = "starling/exact"
 
-// asksKey is the member with a question to the client instead, which ends its request.
+// asksKey is the member with a question to the client instead, or with its task, which ends its
+// request.
 const asksKey = "starling/asks"
 
 // whole sends another server's answer unchanged, with our additions to its _meta. The SDK's own
 // type would lose unknown members.
-func whole(next mcp.MethodHandler) mcp.MethodHandler {
+func (v View) whole(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, r)
-		if failure, ok := errors.AsType[*jsonrpc.Error](err); ok && failure.Code == jsonrpc.CodeMethodNotFound {
+		if failure, ok := errors.AsType[*jsonrpc.Error](err); ok && v.wire != nil && failure.Code == jsonrpc.CodeMethodNotFound {
 			doc, _ := json.Marshal(failure) // it has valid JSON
 			return rawResult{&mcp.CallToolResult{}, canon.Join(members{refusedKey: doc})}, nil
 		}
@@ -217,14 +233,17 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 	if members == nil { // the server answered with null
 		members = map[string]json.RawMessage{}
 	}
-	delete(members, "resultType") // of another session, which may be of another version
+	task := string(members["resultType"]) == `"task"` // of the server, in place of a result
+	if !task {
+		delete(members, "resultType") // of another session, which may be of another version
+	}
 	for _, name := range []string{"resultType", "cacheScope"} {
-		if ours[name] != nil {
+		if ours[name] != nil && !task {
 			members[name] = ours[name]
 		}
 	}
 	for name, empty := range map[string]string{"content": "[]", "ttlMs": "0"} {
-		if members[name] == nil && ours[name] != nil {
+		if members[name] == nil && ours[name] != nil && members["task"] == nil && !task {
 			members[name] = json.RawMessage(empty)
 		}
 	}
@@ -329,10 +348,14 @@ func arguments(r *mcp.CallToolRequest) json.RawMessage {
 	return r.Params.Arguments
 }
 
-// present gives the end of a run the form of a result.
-func present(result Result, structured bool) *mcp.CallToolResult {
-	var out *mcp.CallToolResult
+// present gives the end of a run the form of a result, or of an error of the protocol.
+func (result Result) present(structured bool) (*mcp.CallToolResult, error) {
+	failure, out := &jsonrpc.Error{}, &mcp.CallToolResult{Content: []mcp.Content{}}
 	switch {
+	case result.Remote && len(result.Refused) > 0 && json.Unmarshal(result.Refused, failure) == nil:
+		return nil, failure
+	case result.Remote && len(result.Answer) > 0:
+		return result.name(out, mcp.Meta{exactKey: result.Answer}), nil
 	case result.Error != "":
 		out = failed(result.Error)
 	case !result.Remote && len(result.Output) > maxResult:
@@ -344,7 +367,7 @@ func present(result Result, structured bool) *mcp.CallToolResult {
 			out.StructuredContent = output
 		}
 	}
-	return result.name(out, mcp.Meta{})
+	return result.name(out, mcp.Meta{}), nil
 }
 
 // name adds the name of its run to a result, beside the members of meta.

@@ -207,6 +207,17 @@ func paramsOf(r mcp.Request) json.RawMessage {
 	return json.RawMessage(text)
 }
 
+// writtenKey is the context key of the params of a tenant's request.
+type writtenKey struct{}
+
+// writtenBy returns the params of a request of either kind of client as it wrote them.
+func writtenBy(ctx context.Context, r mcp.Request) json.RawMessage {
+	if params, ok := ctx.Value(writtenKey{}).(json.RawMessage); ok {
+		return params
+	}
+	return paramsOf(r)
+}
+
 // handler returns a handler whose messages pass the wire.
 func (w *wire) handler(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(to http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,226 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/runtime/mcptool"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
+)
+
+// begun is a run that this program is making. As a task, it outlives its request and its session. If the
+// program ends first, the run stays open, and the next program goes on with it when the client asks for
+// the task.
+type begun struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when err is set
+	err    error         // of the host, which may have left the run open
+}
+
+// begin makes a run in the background, unless this program is making it. A run that the host has failed
+// to make stays known.
+func (l *Tools) begin(ctx context.Context, runID string, run func(context.Context) error) *begun {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.begun[runID]; b != nil {
+		return b
+	}
+	b := &begun{done: make(chan struct{})}
+	ctx, b.cancel = context.WithCancel(ctx)
+	l.begun[runID] = b
+	go func() {
+		defer b.cancel()
+		b.err = run(ctx)
+		close(b.done)
+		if b.err == nil {
+			l.forget(runID)
+		}
+	}()
+	return b
+}
+
+// Begin implements [mcpsrv.Lasting].
+func (l *session) Begin(ctx context.Context, c mcpsrv.Call) (string, error) {
+	t, leave := l.enter(c.Name)
+	if t == nil {
+		return "", mcpsrv.ErrNoTool
+	}
+	runID := starling.NewRunID()
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	log, err := l.db.Log(ctx)
+	if err != nil {
+		leave()
+		return "", err
+	}
+	events, err := log.Stream(watching, runID)
+	if err != nil {
+		leave()
+		return "", err
+	}
+	b := l.begin(context.WithoutCancel(ctx), runID, func(ctx context.Context) error {
+		defer leave()
+		_, err := l.run(ctx, runID, t, c)
+		return err
+	})
+	select {
+	case <-b.done:
+		if b.err != nil {
+			l.forget(runID)
+		}
+		return runID, b.err
+	case <-events: // the first one
+		return runID, nil
+	}
+}
+
+// forget drops a run that is not being made any more.
+func (l *Tools) forget(runID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.begun, runID)
+}
+
+// Outcome implements [mcpsrv.Lasting].
+func (l *session) Outcome(ctx context.Context, runID string, most time.Duration) (mcpsrv.Outcome, error) {
+	l.mu.RLock()
+	b := l.begun[runID]
+	l.mu.RUnlock()
+	if b == nil || most < 0 {
+		o, err := l.recorded(ctx, runID)
+		if err != nil || o.Status != eventlog.StatusOpen || most < 0 {
+			return o, err
+		}
+		b = l.goOn(context.WithoutCancel(ctx), o)
+	}
+	late, failed := time.NewTimer(most), error(nil)
+	defer late.Stop()
+	select {
+	case <-b.done:
+		failed = b.err
+	case <-ctx.Done():
+	case <-late.C:
+	}
+	o, err := l.recorded(ctx, runID)
+	if err == nil && o.Status == eventlog.StatusOpen && failed != nil { // the host failed, and would do so again
+		o.Status, o.End.Error = eventlog.StatusFailed, starling.PlainError(failed)
+	}
+	return o, err
+}
+
+// goOn goes on with a run whose program has ended before it. A call of another server would be made a
+// second time: its run ends.
+func (l *session) goOn(ctx context.Context, o mcpsrv.Outcome) *begun {
+	return l.begin(ctx, o.RunID, func(ctx context.Context) error {
+		t, leave := l.enter(o.Tool)
+		if t == nil {
+			return mcpsrv.ErrNoTool
+		}
+		defer leave()
+		if _, remote := t.Definition(); !remote {
+			run, err := t.Continue(ctx, o.RunID)
+			if run != nil { // a failure of the tool is its end
+				err = nil
+			}
+			return err
+		}
+		log, err := l.db.Log(ctx)
+		if err == nil {
+			err = agent.Abandon(ctx, log, o.RunID, "the program that called the server has ended")
+		}
+		return err
+	})
+}
+
+// recorded returns what the log has of a run that an assistant began.
+func (l *session) recorded(ctx context.Context, runID string) (o mcpsrv.Outcome, err error) {
+	log, err := l.db.Log(ctx)
+	if err != nil {
+		return o, err
+	}
+	s, err := log.Run(ctx, runID)
+	if errors.Is(err, eventlog.ErrRunNotFound) || err == nil && strings.Contains(runID, "/") { // of a tenant
+		err = mcpsrv.ErrNoTask
+	}
+	b, last := span.Builder{Whole: true}, event.SideEffectRecorded{}
+	for ev, failed := range log.Events(ctx, runID, 0) {
+		if err = cmp.Or(err, failed); err != nil {
+			return o, err
+		}
+		if ev.Seq > s.LastSeq {
+			break
+		}
+		if began, err := ev.AsRunStarted(); err == nil && (began.Caller == nil || began.Caller.Client == "") {
+			return o, mcpsrv.ErrNoTask // of somebody else
+		}
+		if effect, err := ev.AsSideEffectRecorded(); err == nil {
+			last = effect
+		}
+		_ = b.Add(ev) // the run says what cannot be read
+	}
+	o.Document = b.Run().Document(s)
+	o.End = mcpsrv.Result{RunID: runID, Output: o.Result, Log: o.Log, Replay: l.replayOf(runID)}
+	t, leave := l.enter(o.Tool)
+	if t == nil {
+		return o, mcpsrv.ErrNoTask
+	}
+	leave()
+	if said, remote := t.Definition(); remote {
+		o.End.Remote = true
+		o.End.Answer, o.End.Refused = mcptool.Recorded(said.Name, last)
+	}
+	if o.Error != nil {
+		o.End.Error = o.Tool + ": " + o.Error.Message
+	}
+	if o.Status != eventlog.StatusOpen {
+		o.End.Receipt = l.receipt(ctx, runID)
+	}
+	return o, nil
+}
+
+// Recent implements [mcpsrv.Lasting].
+func (l *session) Recent(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	return l.db.Runs(ctx, o)
+}
+
+// Stop implements [mcpsrv.Lasting].
+func (l *session) Stop(_ context.Context, runID string) error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if b := l.begun[runID]; b != nil {
+		b.cancel()
+	}
+	return nil
+}
+
+// leave ends the calls in progress and leaves their runs open, because the log takes nothing any more.
+func (l *Tools) leave() {
+	l.mu.Lock()
+	left := slices.Collect(maps.Values(l.begun))
+	l.mu.Unlock()
+	left = slices.DeleteFunc(left, func(b *begun) bool {
+		select {
+		case <-b.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if log, err := l.db.Log(context.Background()); err == nil && len(left) > 0 {
+		log.Close()
+	}
+	for _, b := range left {
+		b.cancel()
+		<-b.done
+	}
+}
