@@ -149,7 +149,7 @@ func ExampleKindOf() {
 	// Output: list orders: too many requests snooze 30s
 }
 
-func ExampleExport() {
+func ExampleExportOpenAI() {
 	var r tool.Registry
 	if err := r.Register("lookup_fact", "Look up facts", func(args struct {
 		Topic string `json:"topic" description:"The topic to look up"`
@@ -159,7 +159,7 @@ func ExampleExport() {
 		fmt.Println(err)
 		return
 	}
-	doc, err := tool.Export(tool.FormatOpenAI, r.GetAllTools())
+	doc, err := tool.ExportOpenAI(r.GetAllTools())
 	fmt.Println(string(doc), err)
 
 	result, err := r.Execute("lookup_fact", `{"topic":"Go"}`)
