@@ -119,6 +119,13 @@ const (
 	MaxPageLimit     = 1000
 )
 
+// MaxCounted is how many runs are counted on all pages, unless the page itself lies beyond: to count all
+// runs of a large database takes longer than to show some.
+const MaxCounted = 10_000
+
+// MaxTotal returns the greatest [RunPage].TotalMatching: it says that there are more runs.
+func (o RunPageOptions) MaxTotal() int { return max(MaxCounted, o.Offset+o.Limit) + 1 }
+
 // Normal returns o with Limit and Offset clamped to their bounds.
 func (o RunPageOptions) Normal() RunPageOptions {
 	if o.Limit <= 0 {
@@ -152,7 +159,7 @@ func (o RunPageOptions) Select(all []RunSummary) (RunPage, error) {
 	}
 	from = min(from+o.Offset, len(matching))
 	to := min(from+o.Limit, len(matching))
-	return RunPage{Runs: matching[from:to], TotalMatching: len(matching), Limit: o.Limit, Offset: o.Offset}, nil
+	return RunPage{Runs: matching[from:to], TotalMatching: min(len(matching), o.MaxTotal()), Limit: o.Limit, Offset: o.Offset}, nil
 }
 
 func (o RunPageOptions) match(s RunSummary) bool {
@@ -207,7 +214,7 @@ func LowerASCII(s string) string {
 // RunPage is one page of a listing.
 type RunPage struct {
 	Runs          []RunSummary
-	TotalMatching int // runs that match, on all pages
+	TotalMatching int // runs that match, on all pages; more than MaxCounted if there are more
 	Limit, Offset int // as applied
 }
 

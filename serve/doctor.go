@@ -377,7 +377,7 @@ func checkRuns(ctx context.Context, log store.Database, where string) []Finding 
 	if err != nil {
 		return []Finding{{"runs", StateBad, starling.PlainError(err), display.Command("starling-host validate", store.Name(where)), nil}}
 	}
-	count := Finding{"runs", StateOK, display.Plural(page.TotalMatching, "run"), "", nil}
+	count := Finding{"runs", StateOK, display.Counted(page.TotalMatching, eventlog.MaxCounted, "run"), "", nil}
 	plan, err := log.MigrateSchema(ctx, true)
 	switch {
 	case err != nil:

@@ -122,7 +122,7 @@ func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
 	err = a.emit(doc, func() {
 		doc.Print(a.stdout, now)
 		if shown := f.offset + len(doc.Runs); shown < doc.Total {
-			a.stderr.Printf("%d of %s; the next: --offset %d\n", len(doc.Runs), display.Plural(doc.Total, "run"), shown)
+			a.stderr.Printf("%d of %s; the next: --offset %d\n", len(doc.Runs), display.Counted(doc.Total, eventlog.MaxCounted, "run"), shown)
 		} else if doc.Total == 0 && f.query != "" {
 			a.stderr.Printf("no run matches: %s\n", f.query)
 		}

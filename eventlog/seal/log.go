@@ -101,18 +101,19 @@ const maxReason = 500
 
 // ended returns the ids of ended runs that are not in the log of runs, by their last events, and the
 // value of after for the next call: nil if there are no more. If after is a time, these
-// are the runs that began then or later and whose rows have an end; if it is a text, all
-// runs after it, whatever their rows contain.
+// are the runs that began then or later and whose rows have an end; if it is a text, those
+// of the next runs after it, whatever their rows contain. One call reads a bounded part of the database.
 func ended(ctx context.Context, db eventlog.Transactor, after any) (ids []string, last any, err error) {
-	fresh := " AND " + unsealed("x") + " "
 	// In SQLite a text in place of a time sorts above all integers: such a run waits for the look at
-	// all runs.
-	sql := "SELECT started, run_id, last_seq AS seq FROM run AS x WHERE started BETWEEN $2 AND 9223372036854775807 AND terminal <> 0" + fresh + "ORDER BY started, run_id LIMIT $1"
+	// all runs. A join with the events would let a server read all of them.
+	const kind = "coalesce((SELECT kind FROM eventlog_events AS e WHERE e.run_id = x.run_id"
+	sql := "SELECT run_id, " + kind + " AND e.seq = x.last_seq), 0), started FROM run AS x WHERE started BETWEEN $2 AND 9223372036854775807 AND terminal <> 0 AND " +
+		unsealed("x") + " ORDER BY started, run_id LIMIT $1"
 	text, all := after.(string)
 	if all {
-		sql = "SELECT 0 AS started, run_id, max(seq) AS seq FROM eventlog_events AS x WHERE run_id > $2" + fresh + "GROUP BY run_id ORDER BY run_id LIMIT $1"
+		sql = "SELECT run_id, CASE WHEN " + unsealed("x") + " THEN " + kind + " ORDER BY seq DESC LIMIT 1), 0) ELSE 0 END, 0" +
+			" FROM (SELECT DISTINCT run_id FROM eventlog_events WHERE run_id > $2 ORDER BY run_id LIMIT $1) AS x ORDER BY run_id"
 	}
-	sql = "SELECT e.run_id, e.kind, r.started FROM (" + sql + ") AS r JOIN eventlog_events AS e ON e.run_id = r.run_id AND e.seq = r.seq ORDER BY r.started, r.run_id"
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		ids, last = nil, nil
 		began, n := int64(0), 0

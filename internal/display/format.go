@@ -80,6 +80,14 @@ func Plural[N int | uint64](n N, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// Counted is [Plural] of what was counted only to a bound: a greater number says that there are more.
+func Counted(n, bound int, noun string) string {
+	if n > bound {
+		return "more than " + Plural(bound, noun)
+	}
+	return Plural(n, noun)
+}
+
 // Digits writes n with its digits in groups of three: 478,693.
 func Digits(n uint64) string {
 	s := strconv.FormatUint(n, 10)

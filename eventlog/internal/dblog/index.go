@@ -37,6 +37,7 @@ type Dialect struct {
 	Begun     string // column that orders runs by their start; may be empty
 	HasEvents string // condition: the run has events; empty if every row's run has some
 	LastSeq   string // the greatest number of the events that are selected
+	Partition string // condition that names the partition of the events of run $1, after AND; may be empty
 	NewKey    string // columns of a new row that has no writer, before [Columns]
 	NewValue  string // their values, of the run $1
 
@@ -64,7 +65,7 @@ func Compile(d Dialect) *SQL {
 		Dialect: d,
 		list:    "SELECT " + d.Key + ", " + Columns + " FROM run",
 		find: "SELECT " + d.Key + ", " + Columns + ", (SELECT " + d.LastSeq +
-			" FROM eventlog_events WHERE run_id = $1) FROM (SELECT 1) AS one LEFT JOIN run ON run_id = $1",
+			" FROM eventlog_events WHERE run_id = $1" + d.Partition + ") FROM (SELECT 1) AS one LEFT JOIN run ON run.run_id = $1",
 		set: "INSERT INTO run (" + d.NewKey + ", " + Columns + ") VALUES (" + d.NewValue + ", $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)" +
 			" ON CONFLICT (run_id) DO UPDATE SET (" + Columns + ") = ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11) WHERE run.last_seq = $12",
 	}
@@ -409,7 +410,8 @@ type Statement struct {
 // PageOf returns the statements that count the runs on all pages and list the runs of one.
 func (x *SQL) PageOf(o eventlog.RunPageOptions) (count, list Statement) {
 	c := x.Select(x.HasEvents).matching(o)
-	count = Statement{"SELECT count(*) FROM run" + c.Where(), c.Args}
+	where, args := c.Where(), slices.Clone(c.Args)
+	count = Statement{"SELECT count(*) FROM (SELECT 1 FROM run" + where + fmt.Sprintf(" LIMIT $%d) AS counted", len(args)+1), append(args, int64(o.MaxTotal()))}
 	c.inOrder(o.Namespace)
 	if !o.From.IsZero() {
 		c.add("started <= " + c.arg(eventlog.Nanos(o.From)))
@@ -440,7 +442,7 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 	if !x.holds(o.Namespace) {
 		return report, nil
 	}
-	behind, err := x.Behind(ctx, ForPruning)
+	behind, err := x.behindOf(ctx, o.RunIDs)
 	if err != nil {
 		return report, err
 	}
@@ -469,6 +471,25 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 		return eventlog.PruneReport{}, x.failed("prune", err)
 	}
 	return report, nil
+}
+
+// behindOf returns the runs whose rows lack events: of these runs, or of all if there are no ids.
+func (x *Backend) behindOf(ctx context.Context, ids []string) (behind []string, err error) {
+	if len(ids) == 0 || !x.Indexed() {
+		return x.Behind(ctx, ForPruning)
+	}
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !x.holds(id) })
+	sql := "WITH named (id) AS (" + fmt.Sprintf(x.Elements, "$1") + ") SELECT id FROM named LEFT JOIN run ON run.run_id = named.id" +
+		" WHERE coalesce(run.last_seq, 0) < coalesce((SELECT " + x.LastSeq + " FROM eventlog_events WHERE eventlog_events.run_id = named.id" +
+		strings.ReplaceAll(x.Partition, "$1", "named.id") + "), 0)"
+	look := func(q eventlog.Querier) error {
+		behind, err = eventlog.QueryAll(q, sql, []any{x.List(ids)}, func(r eventlog.Row) (id string, err error) { return id, r.Scan(&id) })
+		return err
+	}
+	if err = x.Read(ctx, look); err == nil && len(behind) > 0 && x.BringUp(ctx, behind...) == nil {
+		err = x.Read(ctx, look)
+	}
+	return behind, err
 }
 
 // ScanReport reads what [CountDoomed] returns.

@@ -11,10 +11,10 @@ import (
 )
 
 // Comparing all runs with their events makes the server read the whole index of the events:
-// about a second for a million. So all runs are compared for a list of all of them, and at
-// most once in compareEvery for pages and for pruning; the pages of a log that writes do
-// not wait for it.
-const compareEvery = time.Minute
+// about a second for a million. So all runs are compared for a list of all of them, and for
+// pruning without names unless that was done within compareEvery. No page waits for it: of the
+// logs that write and show pages, one compares in compareEvery, in the background.
+const compareEvery = 24 * time.Hour
 
 // compared is the last comparison of all runs with their events.
 type compared struct {
@@ -64,29 +64,37 @@ func (l *Log) compare(ctx context.Context) ([]string, error) {
 	return ids, err
 }
 
-// behind is compare, but for a page or for pruning the result may be compareEvery old.
-// For a page, a log that writes compares in the background.
+// behind is compare, but for a page or for pruning the result is that of an earlier comparison.
 func (l *Log) behind(ctx context.Context, use dblog.Use) ([]string, error) {
 	c := &l.compared
 	c.mu.Lock()
 	ids, recent := c.behind, time.Since(c.at) < c.every
-	background := use == dblog.ForPage && !l.opts.ReadOnly
-	if background && !recent && !c.running && !l.runs.Closed() {
+	if use == dblog.ForPage && !l.opts.ReadOnly && !recent && !c.running && !l.runs.Closed() {
 		c.running = true
-		c.work.Go(func() {
-			_, err := l.compare(l.listener.ctx) // which ends with the log
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.running = false; err != nil {
-				c.at = time.Now() // a server in trouble is not asked again at once
-			}
-		})
+		c.work.Go(l.compareInTurn)
 	}
 	c.mu.Unlock()
-	if use != dblog.ForAll && (recent || background) {
+	if use == dblog.ForPage || use == dblog.ForPruning && recent {
 		return ids, nil
 	}
 	return l.compare(ctx)
+}
+
+// compareInTurn compares in the background, unless another log on the database has lately. A server in
+// trouble is not asked again at once.
+func (l *Log) compareInTurn() {
+	const turn = `INSERT INTO commit_mark (slot, mark, at) VALUES ('compared', 0, $1)
+		ON CONFLICT (slot) DO UPDATE SET at = excluded.at WHERE commit_mark.at <= $2`
+	ctx, now, c := l.listener.ctx, time.Now(), &l.compared // ctx ends with the log
+	tag, err := l.pool.Exec(ctx, turn, now.UnixNano(), now.Add(-c.every).UnixNano())
+	if err == nil && tag.RowsAffected() == 1 {
+		_, err = l.compare(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running = false; err != nil || tag.RowsAffected() == 0 {
+		c.at = now
+	}
 }
 
 // reindex brings the rows of runs up to date with their events.
@@ -103,10 +111,14 @@ func (l *Log) reindex(ctx context.Context, ids ...string) error {
 	return nil
 }
 
+// inPartition lets the server look for the events of a run $1 in one partition: that of the time in its
+// id (docs/partitions.md). In a table without partitions it is true of each row of the run.
+const inPartition = " AND right(eventlog_events.run_id, 26) = right($1, 26)"
+
 // dialect is the SQL that PostgreSQL and this layout spell their own way.
 var dialect = dblog.Compile(dblog.Dialect{
 	Name: "pglog", Key: "0, epoch, run_id", Order: "run_id", HasEvents: "last_seq > 0", NewKey: "epoch, run_id", NewValue: "0, $1",
-	LastSeq: "max(seq)", Segment: "split_part(run_id, '/', 1)", Position: "strpos",
+	LastSeq: "max(seq)", Partition: inPartition, Segment: "split_part(run_id, '/', 1)", Position: "strpos",
 	Elements: "SELECT unnest(%s::text[])", List: func(ids []string) any { return ids }, Holds: isText,
 })
 

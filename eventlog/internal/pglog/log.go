@@ -209,7 +209,7 @@ FROM (
 	SELECT *, sum(octet_length(payload)) OVER (ORDER BY seq) - octet_length(payload) AS before
 	FROM (
 		SELECT seq, prev_hash, ts, kind, payload FROM eventlog_events
-		WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3
+		WHERE run_id = $1 AND seq > $2` + inPartition + ` ORDER BY seq LIMIT $3
 	) AS next
 ) AS sized
 WHERE before < $5 ORDER BY seq`

@@ -77,6 +77,8 @@ func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 	}
 	if o.ReadOnly {
 		settings[readOnlyParam] = "on"
+	} else { // a host makes small statements, whose plans must not change with the size of a table
+		settings["enable_seqscan"], settings["jit"] = "off", "off"
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return set(ctx, conn, settings) }
 	return openPool(ctx, config, o)

@@ -107,9 +107,9 @@ func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn 
 
 // beginSQL begins a transaction. A serialisable transaction that scans a whole table
 // conflicts with every other one that changes the table. So the server must use an
-// index wherever there is one, also where a scan would be cheaper.
+// index wherever there is one, also where a scan would be cheaper (see Open).
 const beginSQL = "BEGIN ISOLATION LEVEL %s READ WRITE; " + durably + `;
-	SET LOCAL idle_in_transaction_session_timeout = %d; SET LOCAL enable_seqscan = off; SET LOCAL jit = off`
+	SET LOCAL idle_in_transaction_session_timeout = %d`
 
 // inOpenTx is inTx on a connection.
 func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {

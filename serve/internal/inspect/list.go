@@ -97,7 +97,10 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	if err != nil {
 		return err
 	}
-	p.Total, p.Words = display.Digits(uint64(found.Total)), found.Words()
+	p.Total, p.Words = display.Digits(uint64(min(found.Total, eventlog.MaxCounted))), found.Words()
+	if found.Total > eventlog.MaxCounted {
+		p.Total += "+"
+	}
 
 	states := map[string]int{}
 	for _, start := range found.Starts {

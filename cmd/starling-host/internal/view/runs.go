@@ -63,7 +63,7 @@ func (doc Runs) Print(w *terminal.Printer, now time.Time) {
 	if failed > 1 {
 		of := ""
 		if doc.Total > max(failed, len(doc.Runs)) {
-			of = fmt.Sprintf(" of %s", display.Plural(doc.Total, "run"))
+			of = fmt.Sprintf(" of %s", display.Counted(doc.Total, eventlog.MaxCounted, "run"))
 		}
 		w.Printf("\n%d%s failed:\n", failed, of)
 		for _, r := range doc.Reasons[:min(len(doc.Reasons), maxReasons)] {
