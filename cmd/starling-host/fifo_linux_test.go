@@ -80,7 +80,7 @@ func TestNamedPipesKeepNoCommand(t *testing.T) {
 						if code == exitOK && !other {
 							t.Error("it succeeds without the file")
 						}
-						for unix.Close(end); interruptibles() > 0 && time.Since(since) < time.Minute; unix.Close(end) {
+						for unix.Close(end); awaited() > 0 && time.Since(since) < time.Minute; unix.Close(end) {
 							connect() // for a moment, which ends what waits still
 						}
 						return
@@ -89,7 +89,7 @@ func TestNamedPipesKeepNoCommand(t *testing.T) {
 							t.Fatalf("it does not end; where it waits, the end of the context is seen: %v", waits)
 						}
 					}
-					if !waits && interruptibles() > 0 {
+					if !waits && awaited() > 0 {
 						waits = true
 						cancel()
 					}
@@ -99,11 +99,11 @@ func TestNamedPipesKeepNoCommand(t *testing.T) {
 	}
 }
 
-// interruptibles returns how many functions of [interruptible] wait in the system, or for it.
-func interruptibles() int {
+// awaited returns how many functions of [await.Do] wait in the system, or for it.
+func awaited() int {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	return len(waitingInSystem.FindAll(stacks, -1))
 }
 
-var waitingInSystem = regexp.MustCompile(`goroutine \d+ [^\n]*\[(syscall|IO wait)[^\n]*\n([^\n]+\n)*[^\n]*\.interruptible\[`)
+var waitingInSystem = regexp.MustCompile(`goroutine \d+ [^\n]*\[(syscall|IO wait)[^\n]*\n([^\n]+\n)*[^\n]*/await\.Do\[`)
