@@ -70,9 +70,11 @@ func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 	config.ConnConfig.OnNotice = hearNotice
 	settings := make(map[string]string)
 	for name, value := range config.ConnConfig.RuntimeParams {
+		if name == "options" && inOptions(value, settings) || !slices.Contains(startParams, name) {
+			delete(config.ConnConfig.RuntimeParams, name)
+		}
 		if !slices.Contains(startParams, name) {
 			settings[name] = value
-			delete(config.ConnConfig.RuntimeParams, name)
 		}
 	}
 	if o.ReadOnly {
@@ -88,6 +90,25 @@ func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 // them. A pooler knows these few and refuses all others, which are set once the connection is there.
 // Until then a server that takes writes looks like one, whatever the log is opened for.
 var startParams = []string{"application_name", "client_encoding", "options"}
+
+// inOptions adds the settings in options for the server (-c name=value or --name=value), if there is nothing
+// else in them.
+func inOptions(options string, settings map[string]string) bool {
+	found := make(map[string]string)
+	for _, option := range strings.Fields(strings.ReplaceAll(options, "-c ", "-c")) {
+		setting, known := strings.CutPrefix(option, "-c")
+		if !known {
+			setting, known = strings.CutPrefix(option, "--")
+		}
+		name, value, ok := strings.Cut(setting, "=")
+		if !ok || !known || strings.Contains(value, `\`) {
+			return false
+		}
+		found[strings.ReplaceAll(name, "-", "_")] = value
+	}
+	maps.Copy(settings, found)
+	return true
+}
 
 // set changes settings for the session.
 func set(ctx context.Context, conn *pgx.Conn, settings map[string]string) error {

@@ -96,7 +96,7 @@ func TestBehindAPoolerBySession(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Database(t)
 	execute(t, connectTo(t, direct), "CREATE SCHEMA own")
-	dsn := pooler(t, direct) + "&search_path=own&lock_timeout=7s&target_session_attrs=read-write"
+	dsn := pooler(t, direct) + "&search_path=own&lock_timeout=7s&options=-c%20work_mem%3D9MB%20--vacuum-cost-limit%3D77%20-cgeqo%3Doff&target_session_attrs=read-write"
 	a := openAt(t, dsn, Options{AutoMigrate: true})
 	b := openAt(t, dsn, Options{})
 	run := logtest.Finished("run-1", 3)
@@ -124,7 +124,7 @@ func TestBehindAPoolerBySession(t *testing.T) {
 		t.Error(err)
 	}
 	for _, l := range []*Log{a, b} {
-		for name, want := range map[string]string{"search_path": "own", "lock_timeout": "7s"} {
+		for name, want := range map[string]string{"search_path": "own", "lock_timeout": "7s", "work_mem": "9MB", "vacuum_cost_limit": "77", "geqo": "off"} {
 			var is string
 			if err := l.pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&is); err != nil || is != want {
 				t.Errorf("%s is %q in a session: %v", name, is, err)
