@@ -149,6 +149,34 @@ func TestErasedWhileServed(t *testing.T) {
 	}
 }
 
+// TestReplayedEncryptedRuns has runs of a tenant answer, which takes the key, until the tenant is erased.
+func TestReplayedEncryptedRuns(t *testing.T) {
+	t.Parallel()
+	db, key := encryptedDatabase(t)
+	for _, command := range [][]string{{"mcp", "--replay", db}} {
+		run := func(with ...string) string {
+			var out bytes.Buffer
+			if code := Main(append(command, with...), strings.NewReader(initialize), &out, &out); code != exitUsage && len(with) == 0 {
+				t.Errorf("%s: exit code %d", command, code)
+			}
+			return out.String()
+		}
+		if out := run(); !strings.Contains(out, "is encrypted\nhint: pass the master key of its tenant: --key-file FILE\n") {
+			t.Errorf("%s without a key: %s", command, out)
+		}
+		if out := run("--key-file", key); strings.Contains(out, "is encrypted") || strings.Contains(out, "no recorded calls") {
+			t.Errorf("%s: %s", command, out)
+		}
+	}
+	var out bytes.Buffer
+	for _, args := range [][]string{{"tenant", "erase", "acme", "--yes", "--db", db}, {"mcp", "--replay", db, "--key-file", key}} {
+		Main(args, strings.NewReader(initialize), &out, &out)
+	}
+	if !strings.Contains(out.String(), "is left out: its tenant was erased\n") || !strings.Contains(out.String(), "it has no recorded calls\nhint: record some: ") {
+		t.Errorf("after the tenant was erased: %s", out.String())
+	}
+}
+
 // askAssistant starts a server, sends it messages, the first of which initializes it, and returns the answer to
 // the next one.
 func askAssistant(t *testing.T, args []string, messages string) string {

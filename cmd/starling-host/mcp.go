@@ -34,6 +34,8 @@ type mcpFlags struct {
 	log     bool
 	code    string // the language of the programs, or empty
 	listen  string
+	replay  string // the database that answers; empty for none
+	live    bool
 
 	receipts string // file of the key that signs them; empty for none
 }
@@ -50,6 +52,8 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	choiceFlag(cmd, "code", "", "serve only run_js, whose programs call the tools, or run_py for python", choice(&f.code, "javascript", "python"))
 	flags.Lookup("code").NoOptDefVal = "javascript"
 	flags.StringVar(&f.listen, "listen", "", "serve over HTTP at this `ADDRESS` of this machine; port 0 picks a free port")
+	flags.StringVar(&f.replay, "replay", "", "answer as in the recorded calls of this `DB`, without the tools")
+	flags.BoolVar(&f.live, "live", false, "with --replay: pass calls that are not recorded to --tool and --server, and record them")
 	flags.StringVar(&f.receipts, "receipts", "", "sign a receipt of each call with the key in `KEYFILE`, in the result's _meta")
 	f.callFlags.add(cmd)
 	f.read.add(cmd)
@@ -91,7 +95,7 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 		return err
 	}
 	where := f.database
-	if f.calls(refs) {
+	if f.calls(refs) || f.replay != "" {
 		db, err := a.open(ctx, f.database, f.isolation, f.trust, receipts)
 		if err != nil {
 			return err
@@ -101,8 +105,23 @@ func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
 			return err
 		}
 		defer service.Tools.Close()
-		if _, err := db.Log(ctx); err != nil { // which makes it
-			return err
+		if f.replay != "" {
+			log, err := f.read.open(ctx, f.replay)
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			recording, err := gateway.NewRecording(ctx, log, named(f.replay), a.warn)
+			if err != nil {
+				return err
+			}
+			defer recording.Close()
+			service.Tools.Replay(recording)
+		}
+		if f.calls(refs) {
+			if _, err := db.Log(ctx); err != nil { // which makes it
+				return err
+			}
 		}
 	} else {
 		where = args[0]
@@ -163,6 +182,9 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 		}
 	}
 	switch {
+	case f.live && f.replay == "" || f.replay != "" && (f.live != f.calls(refs) || f.code != "" || len(db) > 0):
+		return nil, nil, usagef("", "give --replay alone, or with --live and tools to ask: --tool, --tools or --server; it excludes DB and --code")
+	case f.replay != "":
 	case f.code != "" && len(db) > 0 && agentfile.Programs[db[0]] != "":
 		return nil, nil, usagef("write it with a sign of equality: --code="+db[0], "--code: %s is read as a DB", db[0])
 	case f.calls(refs) && len(db) > 0:
@@ -246,7 +268,7 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case tools.Len() == 0 && f.code == "":
+	case tools.Len() == 0 && f.code == "" && f.replay == "":
 		return nil, first
 	}
 	if f.code != "" {

@@ -49,7 +49,7 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for _, where := range dbs {
+		for _, where := range slices.DeleteFunc(append([]string{f.replay}, dbs...), func(where string) bool { return where == "" }) {
 			log, err := f.read.open(cmd.Context(), where)
 			if err != nil {
 				return err
@@ -117,7 +117,7 @@ func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map
 				v = absolute(v)
 			case "tool":
 				v = cmp.Or(built[v], absolute(v))
-			case "db", "policy", "trust", "key-file":
+			case "db", "replay", "policy", "trust", "key-file":
 				v = absolute(v)
 			case "server":
 				var err error

@@ -38,7 +38,7 @@ type Call struct {
 	// Hear gets the server's notifications, in their order, before the answer.
 	Hear func(method string, params json.RawMessage)
 
-	// Answered gets the result, or the error, as the server wrote it.
+	// Answered gets the result, or the error, as the server wrote it, also in a replay.
 	Answered func(result, refused json.RawMessage)
 }
 

@@ -87,10 +87,14 @@ func (c *conversation) next(arguments *canon.Doc) (answer, error) {
 	if most := cmp.Or(o.MaxOutputBytes, defaultMaxOutputBytes); len(got.Result)+len(got.Refused) > most {
 		return answer{}, fmt.Errorf("%w: the result has %d bytes, at most %d are allowed", tool.ErrLimit, len(got.Result)+len(got.Refused), most)
 	}
-	if got.Asked == nil && c.through != nil && c.through.Answered != nil {
+	return got, nil
+}
+
+// answered passes on the answer, live or from the log.
+func (c *conversation) answered(got answer) {
+	if c.through != nil && c.through.Answered != nil {
 		c.through.Answered(json.RawMessage(got.Result), json.RawMessage(got.Refused))
 	}
-	return got, nil
 }
 
 // hear waits for the next that the server says.

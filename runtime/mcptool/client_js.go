@@ -20,3 +20,4 @@ func (conversation) next(*canon.Doc) (answer, error) { return answer{}, errOffli
 func (conversation) ask(*asked) (answer, error)      { return answer{}, errOffline }
 func (conversation) reply(*asked, answer, error)     {}
 func (conversation) close()                          {}
+func (conversation) answered(answer)                 {}

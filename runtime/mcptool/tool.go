@@ -166,9 +166,11 @@ func (t *remoteTool) ExecuteParsed(ctx context.Context, _ *step.Attempt, input *
 		talk.reply(got.Asked, given, failed)
 		got, err = step.SideEffect(ctx, effectPrefix+t.remote, func() (answer, error) { return talk.next(input) })
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	talk.answered(got)
+	switch {
 	case got.Refused != "":
 		return nil, &ToolError{Tool: t.name, Result: json.RawMessage(got.Refused), whole: got.Whole}
 	case got.Result != "":

@@ -47,7 +47,8 @@ type session struct {
 	changed chan struct{}   // capacity 1: the tools have changed
 	notices chan string     // for the user of the client
 	servers []*peer         // in the order in which they were added
-	level   json.RawMessage // of logs, as the client set it last; guarded by the mu of the Tools
+	level   json.RawMessage // of logs, as the client set it last; guarded by the mu of the Tools, and so is the next
+	given   map[string]int  // answers of the recording, by the tool and the arguments
 }
 
 // peer is a server in a session. It is connected in the background, so that a slow or broken server
@@ -126,7 +127,7 @@ func (l *Tools) shared() *session {
 
 // session makes a session with a peer for each server, or none where of returns nil.
 func (l *Tools) session(of func(known) *peer) *session {
-	s := &session{Tools: l, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
+	s := &session{Tools: l, given: map[string]int{}, changed: make(chan struct{}, 1), notices: make(chan string, 64)}
 	s.life, s.end = context.WithCancel(context.Background())
 	for _, k := range l.known {
 		if p := of(k); p != nil {
@@ -407,8 +408,15 @@ func (l *session) Instructions() string {
 	return strings.Join(all, "\n")
 }
 
-// Settle implements [mcpsrv.Changing].
+// Settle implements [mcpsrv.Changing]. A recorded tool waits for no server.
 func (l *session) Settle(ctx context.Context, tool string) error {
+	if _, recorded := l.recording.refs[tool]; recorded {
+		return nil
+	}
+	return l.settle(ctx, tool)
+}
+
+func (l *session) settle(ctx context.Context, tool string) error {
 	for _, s := range l.servers {
 		if tool != "" && (!strings.HasPrefix(tool, s.Name+"_") || l.has(tool)) {
 			continue

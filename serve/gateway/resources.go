@@ -22,7 +22,7 @@ import (
 func (l *session) Offers(what string) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return slices.ContainsFunc(l.servers, func(s *peer) bool { return s.module == nil || s.connected != nil && s.connected.Offers(what) })
+	return len(l.recording.with(mcptool.SourcePrefix+reads[what])) > 0 || slices.ContainsFunc(l.servers, func(s *peer) bool { return s.module == nil || s.connected != nil && s.connected.Offers(what) })
 }
 
 // offering returns a server's connection if it has the resources or prompts of a method.
@@ -108,6 +108,13 @@ func (l *session) request(ctx context.Context, c mcpsrv.Call) (result mcpsrv.Res
 			}
 			return connected == nil || err != nil
 		})
+	}
+	tools := l.recording.with(mcptool.SourcePrefix + c.Method)
+	if c.Method == "prompts/get" {
+		tools = []string{prefix + "_prompts_get"}
+	}
+	if result, ok, err := l.replayed(ctx, c, tools); ok {
+		return result, err
 	}
 	err = fmt.Errorf("%w: no connected server has %s%s%s; see list_servers", mcpsrv.ErrHost, asked.URI, asked.Name, asked.TaskID)
 	for _, s := range l.owners(ctx, servers, asked.URI) {

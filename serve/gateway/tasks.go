@@ -216,7 +216,10 @@ func (l *Tools) leave() {
 			return false
 		}
 	})
-	if log, err := l.db.Log(context.Background()); err == nil && len(left) > 0 {
+	if len(left) == 0 {
+		return
+	}
+	if log, err := l.db.Log(context.Background()); err == nil {
 		log.Close()
 	}
 	for _, b := range left {

@@ -39,7 +39,8 @@ type Tools struct {
 
 	begun map[string]*begun // runs that are being made, by id; guarded by mu
 
-	known     []known        // set before the tools are served, and so are the next two
+	known     []known        // set before the tools are served, and so are the next three
+	recording *Recording     // empty without Replay
 	code      *starling.Tool // nil without AddCode
 	inCode    string         // the language of its programs
 	once      sync.Once      // sets common
@@ -60,7 +61,7 @@ type module struct {
 // NewTools returns an empty set of tools with these options. It calls warn if a module
 // cannot be reloaded; its tools then stay as they were.
 func NewTools(db *starling.DB, o starling.ToolOptions, warn func(text string)) *Tools {
-	return &Tools{db: db, options: o, warn: warn, refused: map[string]uint64{}, begun: map[string]*begun{}}
+	return &Tools{db: db, options: o, warn: warn, recording: &Recording{}, refused: map[string]uint64{}, begun: map[string]*begun{}}
 }
 
 // replayOf returns the command that replays a run.
@@ -203,7 +204,7 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 			list = append(list, told)
 		}
 	}
-	return list, nil
+	return append(list, slices.DeleteFunc(slices.Clone(l.recording.shown), func(t mcpsrv.Tool) bool { return l.has(t.Name) })...), nil
 }
 
 // closed reports whether no tool can reach the network.
@@ -236,6 +237,9 @@ func (l *session) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error
 	}
 	if c.Method != "" {
 		return l.request(ctx, c)
+	}
+	if result, ok, err := l.replayed(ctx, c, []string{c.Name}); ok {
+		return result, err
 	}
 	t, leave := l.enter(c.Name)
 	if t == nil {
