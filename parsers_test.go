@@ -346,16 +346,16 @@ var withoutBudget = []reading{
 		serve/internal/mcpsrv.checkMessages internal/rpcline.ID serve/internal/mcpsrv.lines.Read
 		serve/internal/mcpsrv.reading serve/internal/mcpsrv.tasks.list serve/internal/mcpsrv.tasks.note serve/internal/mcpsrv.tasks.offering serve/internal/mcpsrv.peeked serve/gateway.session.request serve/gateway.session.Request
 		serve/internal/mcpsrv.wire.incoming serve/internal/mcpsrv.wire.outgoing serve/internal/mcpsrv.wire.handler serve/internal/mcpsrv.wire.ask
-		serve/internal/mcpsrv.clientOf serve/internal/mcpsrv.identityOf serve/internal/mcpsrv.answerOf serve/internal/mcpsrv.remoteCall serve/internal/mcpsrv.greets serve/internal/mcpsrv.listed eventlog/canon.Split`},
+		serve/internal/mcpsrv.clientOf serve/internal/mcpsrv.identityOf serve/internal/mcpsrv.answerOf serve/internal/mcpsrv.remoteCall runtime/mcptool.conversation.reply serve/internal/mcpsrv.greets serve/internal/mcpsrv.listed eventlog/canon.Split`},
 	{"rows of the database of the host", "The host wrote them, after it had checked the request or the module that they come from", `
-		serve/internal/daemon.Daemon.describe serve/internal/daemon.order.decode`},
+		serve/internal/daemon.Daemon.describe serve/internal/daemon.order.decode serve/gateway.Recording.compare`},
 	{"MCP servers", "A message has at most mcptool.maxMessageBytes, and a list maxListBytes and maxItems, which mcptool.New promises; each function reads it once, and canon bounds the depth", `
 		runtime/mcptool.Client.Request runtime/mcptool.Recorded runtime/mcptool.conversation.askForInput runtime/mcptool.conversation.request runtime/mcptool.greetingOf
 		runtime/mcptool.inFlight.answer runtime/mcptool.wire.answered runtime/mcptool.Definition.Canonical runtime/mcptool.ToolError.Error runtime/mcptool.connection.pages
 		runtime/mcptool.definition runtime/mcptool.eventStream.Read
 		runtime/mcptool.processConn.decode runtime/mcptool.processConn.read runtime/mcptool.remade runtime/mcptool.remoteTool.OutputSchema
 		runtime/mcptool.onlyText runtime/mcptool.remoteTool.ExecuteParsed runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
-		runtime/mcptool.withoutCopies serve/gateway.session.itemsOf serve/gateway.renamed 
+		runtime/mcptool.withoutCopies serve/gateway.session.itemsOf serve/gateway.renamed serve/gateway.harmless serve/gateway.comparable 
 		serve/internal/mcpsrv.text serve/internal/mcpsrv.Result.present serve/internal/mcpsrv.wholeResult.MarshalJSON`},
 	{"documents that a module returns", "The limit on its output bounds them, and canon parses in linear time with a bound on the depth; the validator bounds a schema", `
 		host/guest.openOutput host/guest.printed host/guest.program.answer host/guest.reported

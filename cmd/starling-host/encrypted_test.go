@@ -153,7 +153,7 @@ func TestErasedWhileServed(t *testing.T) {
 func TestReplayedEncryptedRuns(t *testing.T) {
 	t.Parallel()
 	db, key := encryptedDatabase(t)
-	for _, command := range [][]string{{"mcp", "--replay", db}} {
+	for _, command := range [][]string{{"mcp", "--replay", db}, {"mcp", "verify", db, "--server", "x=false"}} {
 		run := func(with ...string) string {
 			var out bytes.Buffer
 			if code := Main(append(command, with...), strings.NewReader(initialize), &out, &out); code != exitUsage && len(with) == 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/runtime/agent"
+	"github.com/starling-host/starling/serve/gateway"
 	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -127,6 +128,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"tool list":                artifact.Listed{},
 		"tool verify":              verifiedDocument{},
 		"tool diff":                diffDocument{},
+		"mcp verify":               gateway.Verification{},
 		"tenant create":            keyDocument{},
 		"tenant list":              tenantsDocument{},
 		"tenant limits":            tenant.Limits{},

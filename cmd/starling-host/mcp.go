@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/internal/display"
@@ -45,9 +46,7 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.tools, "tool", nil, "serve the tools of this `FILE|FOLDER`; may be repeated")
 	flags.StringArrayVar(&f.folders, "tools", nil, "serve the tools of all modules and tool folders in `FOLDER`; may be repeated")
 	flags.StringArrayVar(&f.servers, "server", nil, "serve the tools of this MCP server, `[NAME=]COMMAND|URL`; may be repeated")
-	flags.StringArrayVar(&f.headers, "server-header", nil, "send a header to a server with a URL, `NAME: HEADER: VALUE`, with $VARIABLE for a secret; may be repeated")
-	flags.StringArrayVar(&f.choices, "server-tools", nil, "serve only some tools of a server, `NAME: TOOL,!TOOL,TOOL=OTHER`; may be repeated")
-	flags.StringArrayVar(&f.sets, "server-set", nil, "how a server is used, `NAME: shared, strict, timeout=TIME, arguments=SIZE`; may be repeated")
+	f.addServers(flags)
 	flags.BoolVar(&f.log, "log", false, "also serve the seven tools that read the database of --db")
 	choiceFlag(cmd, "code", "", "serve only run_js, whose programs call the tools, or run_py for python", choice(&f.code, "javascript", "python"))
 	flags.Lookup("code").NoOptDefVal = "javascript"
@@ -57,6 +56,13 @@ func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.receipts, "receipts", "", "sign a receipt of each call with the key in `KEYFILE`, in the result's _meta")
 	f.callFlags.add(cmd)
 	f.read.add(cmd)
+}
+
+// addServers adds the flags that say how servers are used.
+func (f *mcpFlags) addServers(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.headers, "server-header", nil, "send a header to a server with a URL, `NAME: HEADER: VALUE`, with $VARIABLE for a secret; may be repeated")
+	flags.StringArrayVar(&f.choices, "server-tools", nil, "serve only some tools of a server, `NAME: TOOL,!TOOL,TOOL=OTHER`; may be repeated")
+	flags.StringArrayVar(&f.sets, "server-set", nil, "how a server is used, `NAME: shared, strict, timeout=TIME, arguments=SIZE`; may be repeated")
 }
 
 func (a *app) mcpCommand() *cobra.Command {
@@ -69,7 +75,7 @@ func (a *app) mcpCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.AddCommand(a.mcpConfigCommand(), a.mcpTrustCommand(), a.mcpLoginCommand())
+	cmd.AddCommand(a.mcpConfigCommand(), a.mcpTrustCommand(), a.mcpLoginCommand(), a.mcpVerifyCommand())
 	return cmd
 }
 

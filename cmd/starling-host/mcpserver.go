@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -72,6 +73,39 @@ func (a *app) said(sign, doc string) {
 	for _, line := range strings.Split(doc, "\n") {
 		a.stdout.Printf("    %s %s\n", sign, display.EscapeRunes(line, display.Visible))
 	}
+}
+
+func (a *app) mcpVerifyCommand() *cobra.Command {
+	f, all := mcpFlags{servers: []string{""}}, false
+	cmd := readCommand(&cobra.Command{
+		Use:   "verify [DB]",
+		Short: "compare how a server answers recorded calls now",
+	}, func(ctx context.Context, log database, args []string) error {
+		servers, err := f.parsedServers()
+		if err != nil {
+			return err
+		}
+		recording, err := gateway.NewRecording(ctx, log, named(args[0]), a.warn)
+		if err != nil {
+			return err
+		}
+		defer recording.Close()
+		v, err := recording.Verify(ctx, servers[0], all)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(a.emit(v, func() {
+			a.printDifferences(v.Changes, "descriptions and schemas of the called tools", &v.Runs, "not sent (--all also sends calls of tools that may change something)")
+			if len(v.Others) > 0 {
+				a.stdout.Printf("tools without a recorded call: %s\n", strings.Join(v.Others, ", "))
+			}
+		}), silent(map[bool]int{false: exitFailed}[v.Same]))
+	})
+	cmd.Flags().StringVar(&f.servers[0], "server", "", "send the calls to this MCP server, `[NAME=]COMMAND|URL`, with the NAME of the recording")
+	f.addServers(cmd.Flags())
+	cmd.Flags().BoolVar(&all, "all", false, "also send calls of tools that may change something")
+	a.outputFlag(cmd)
+	return cmd
 }
 
 func (a *app) mcpLoginCommand() *cobra.Command {

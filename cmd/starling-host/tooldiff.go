@@ -65,17 +65,16 @@ func (a *app) toolDiff(ctx context.Context, old, new string, f diffFlags) error 
 		}
 		doc.Same = doc.Same && len(doc.Runs.Differ) == 0
 	}
-	code := exitOK
-	if !doc.Same {
-		code = exitFailed
-	}
-	return cmp.Or(a.emit(doc, func() { a.printDiff(doc) }), silent(code))
+	return cmp.Or(a.emit(doc, func() {
+		a.stdout.Printf("old  %.16s  %s  %s\n", doc.Old.Digest, display.Size(uint64(doc.Old.Size)), doc.Old.Source)
+		a.stdout.Printf("new  %.16s  %s  %s\n", doc.New.Digest, display.Size(uint64(doc.New.Size)), doc.New.Source)
+		a.printDifferences(doc.Changes, "imports, tools, schemas, hosts and limits", doc.Runs, "with other modules left out")
+	}), silent(map[bool]int{false: exitFailed}[doc.Same]))
 }
 
-func (a *app) printDiff(doc diffDocument) {
-	a.stdout.Printf("old  %.16s  %s  %s\n", doc.Old.Digest, display.Size(uint64(doc.Old.Size)), doc.Old.Source)
-	a.stdout.Printf("new  %.16s  %s  %s\n", doc.New.Digest, display.Size(uint64(doc.New.Size)), doc.New.Source)
-	for _, c := range doc.Changes {
+// printDifferences prints changes, or what is the same, and how runs differ, unless runs is nil.
+func (a *app) printDifferences(changes []starling.Change, same string, runs *starling.RunDifference, skipped string) {
+	for _, c := range changes {
 		what := c.What
 		if c.Tool != "" {
 			what = "tool " + c.Tool + ": " + what
@@ -88,19 +87,18 @@ func (a *app) printDiff(doc diffDocument) {
 			a.stdout.Printf("  + %s\n", line)
 		}
 	}
-	if len(doc.Changes) == 0 {
-		a.stdout.Printf("%s: imports, tools, schemas, hosts and limits\n", terminal.Good.Of("same"))
+	if len(changes) == 0 {
+		a.stdout.Printf("%s: %s\n", terminal.Good.Of("same"), same)
 	}
-	if doc.Runs == nil {
+	if runs == nil {
 		return
 	}
-	r := doc.Runs
-	a.stdout.Printf("%s: %d the same, %d differ", display.Plural(uint64(r.Same+len(r.Differ)), "run"), r.Same, len(r.Differ))
-	if r.Skipped > 0 {
-		a.stdout.Printf("; %d with other modules left out", r.Skipped)
+	a.stdout.Printf("%s: %d the same, %d differ", display.Plural(uint64(runs.Same+len(runs.Differ)), "run"), runs.Same, len(runs.Differ))
+	if runs.Skipped > 0 {
+		a.stdout.Printf("; %d %s", runs.Skipped, skipped)
 	}
 	a.stdout.Printf("\n")
-	for _, v := range r.Verdicts {
+	for _, v := range runs.Verdicts {
 		a.explainVerdict(v)
 	}
 }

@@ -38,6 +38,9 @@ type Call struct {
 	// Hear gets the server's notifications, in their order, before the answer.
 	Hear func(method string, params json.RawMessage)
 
+	// Replied gets what Ask returned, also in a replay.
+	Replied func(method string, result json.RawMessage, refused error)
+
 	// Answered gets the result, or the error, as the server wrote it, also in a replay.
 	Answered func(result, refused json.RawMessage)
 }

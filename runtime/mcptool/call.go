@@ -240,6 +240,14 @@ func (c *conversation) ask(q *asked) (answer, error) {
 
 // reply gives the server the client's answer to its question.
 func (c *conversation) reply(q *asked, given answer, err error) {
+	if c.through != nil && c.through.Replied != nil {
+		failure := &jsonrpc.Error{}
+		if err == nil && json.Unmarshal([]byte(given.Refused), failure) == nil {
+			c.through.Replied(q.Method, nil, failure)
+		} else {
+			c.through.Replied(q.Method, json.RawMessage(given.Result), err)
+		}
+	}
 	switch c.lost = c.conn == nil; {
 	case c.lost:
 	case q.Input == "":

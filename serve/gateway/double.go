@@ -17,7 +17,9 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
@@ -124,7 +126,8 @@ func (r *Recording) describe(ctx context.Context, ref event.ToolSchemaRef) mcpsr
 // recordedAnswer is how a call ended.
 type recordedAnswer struct {
 	span.Document
-	result, refused json.RawMessage // as a server wrote them; nil without an answer of one
+	result, refused json.RawMessage                              // as a server wrote them; nil without an answer of one
+	replies         map[string][]func() (json.RawMessage, error) // of the client to the server's questions, by their methods
 }
 
 // answer reads how a call ended, of a run that is valid. To have the words of a server, it replays the run.
@@ -140,11 +143,27 @@ func (r *Recording) answer(ctx context.Context, c recordedCall) (a recordedAnswe
 		v, err := r.db.Validate(ctx, c.run.RunID)
 		return a, cmp.Or(err, v.Err)
 	}
-	v, err := r.db.Replay(mcptool.For(ctx, &mcptool.Call{Answered: func(result, refused json.RawMessage) { a.result, a.refused = result, refused }}), c.run.RunID)
+	a.replies = map[string][]func() (json.RawMessage, error){}
+	v, err := r.db.Replay(mcptool.For(ctx, &mcptool.Call{
+		Answered: func(result, refused json.RawMessage) { a.result, a.refused = result, refused },
+		Replied: func(method string, result json.RawMessage, refused error) {
+			a.replies[method] = append(a.replies[method], func() (json.RawMessage, error) { return result, refused })
+		},
+	}), c.run.RunID)
 	if err == nil && !v.Identical() {
 		err = errors.New(v.String())
 	}
 	return a, err
+}
+
+// ask answers a question of the server as its client did.
+func (a *recordedAnswer) ask(_ context.Context, _, method string, _ json.RawMessage) (json.RawMessage, error) {
+	left := a.replies[method]
+	if len(left) == 0 {
+		return nil, mcptool.ErrNoMethod
+	}
+	a.replies[method] = left[1:]
+	return left[0]()
 }
 
 // Replay answers the calls that a recording has from there, in each session anew: a call that was recorded several
@@ -201,4 +220,138 @@ func (l *session) replayed(ctx context.Context, c mcpsrv.Call, tools []string) (
 		result.Error = fmt.Sprintf("%s has no recorded call of %s with these arguments, and %d with others, such as %.400s; hint: --live asks the tool itself", l.recording.name, strings.Join(tools, ", "), others, text)
 	}
 	return result, true, nil
+}
+
+// Verification compares a server with a recording of another version, as DiffRuns compares modules.
+type Verification struct {
+	Same    bool                   `json:"same"`
+	Changes []starling.Change      `json:"changes"` // of the called tools
+	Runs    starling.RunDifference `json:"runs"`    // skipped are those whose calls were not sent
+	Others  []string               `json:"others"`  // the server's tools without a recorded call
+}
+
+// Verify sends the recorded calls of a server, whose tools have its name as prefix, to another version of it, in
+// their order, and compares the answers as they were sent. It records nothing. The server's questions get the recorded
+// replies. It skips calls without a recorded answer and, unless all is set, those of tools that the server does not
+// declare as reading, or as idempotent and not destructive. The error is a [*starling.NotFoundError] if there is no
+// such call.
+func (r *Recording) Verify(ctx context.Context, s Server, all bool) (*Verification, error) {
+	others := func(name string) bool {
+		return !strings.HasPrefix(name, s.Name+"_") || !strings.HasPrefix(r.refs[name].Source, mcptool.SourcePrefix)
+	}
+	calls := slices.DeleteFunc(slices.Clone(r.calls), func(c recordedCall) bool { return others(c.tool) })
+	if len(calls) == 0 {
+		return nil, r.lacks("it has no recorded call of a server's tool "+s.Name+"_...", "name the server as it was recorded: --server NAME=COMMAND; the recorded calls: "+display.Command("starling-host runs", r.name))
+	}
+	client, able := &mcptool.Assistant{Version: "2025-11-25"}, map[string]json.RawMessage{} // a server behaves as its client's version and abilities are
+	for _, c := range calls {
+		a, err := r.answer(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		if canon.Split(a.result)["resultType"] != nil {
+			client.Version = "" // a later one
+		}
+		for method := range a.replies {
+			what, _, _ := strings.Cut(method, "/")
+			able[what] = json.RawMessage(`{"form":{},"url":{}}`) // of elicitation
+		}
+	}
+	pins, _ := DefaultPins() // beside its tokens, of which a user without a folder has none
+	db := starling.Over(nil, starling.Options{})
+	defer db.Close()
+	o := starling.ServerOptions{MCP: s.config(pins)}
+	client.Capabilities = canon.Join(able)
+	o.Timeout, o.Assistant = (&Tools{}).patience(s), client
+	connected, err := db.Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verification{Runs: starling.RunDifference{Differ: []agent.ReplayDocument{}}, Others: []string{}}
+	tools := map[string]*starling.Tool{}
+	for _, t := range connected.Tools() {
+		if tools[t.Name()] = t; r.refs[t.Name()].Name == "" {
+			v.Others = append(v.Others, t.Name())
+		}
+	}
+	for what, method := range reads {
+		if t := connected.Method(method); connected.Offers(what) {
+			tools[t.Name()] = t
+		}
+	}
+	var before, now starling.ModuleDocument
+	for _, name := range slices.DeleteFunc(r.with(""), others) {
+		before.Tools = append(before.Tools, guest.ToolDocument{Name: name, Description: r.refs[name].Description, InputSchema: []byte(r.refs[name].Schema)})
+		if t := tools[name]; t != nil {
+			now.Tools = append(now.Tools, guest.ToolDocument{Name: name, Description: t.Description(), InputSchema: []byte(t.Schema())})
+		}
+	}
+	for _, c := range calls {
+		if err := r.compare(ctx, v, c, tools[c.tool], all); err != nil {
+			return nil, err
+		}
+	}
+	v.Changes = before.Changes(now)
+	v.Same = len(v.Changes)+len(v.Runs.Differ) == 0
+	return v, nil
+}
+
+// compare makes a recorded call again, and adds how the answers compare. The tool is nil if the server lacks it.
+func (r *Recording) compare(ctx context.Context, v *Verification, c recordedCall, t *starling.Tool, all bool) error {
+	a, err := r.answer(ctx, c)
+	arguments, bad := canon.DocOf(c.arguments)
+	if err = cmp.Or(err, bad); err != nil {
+		return err
+	}
+	if t == nil || len(a.result)+len(a.refused) == 0 || !all && !harmless(t) {
+		v.Runs.Skipped++
+		return nil
+	}
+	var got canon.Raw
+	again := mcptool.For(ctx, &mcptool.Call{Ask: a.ask, Answered: func(answer, refused json.RawMessage) { got = comparable(answer, refused) }})
+	made, err := agent.Direct{Log: store.Memory(), Tool: t.Tool, Input: arguments}.Run(again, nil)
+	if err != nil || ctx.Err() != nil {
+		return cmp.Or(ctx.Err(), err)
+	}
+	if got == nil {
+		got = comparable(nil, canon.Quote(made.Error))
+	}
+	const kind = event.KindSideEffectRecorded // before the ends of the call and of the run
+	d := step.MismatchError{Seq: a.LastSeq - 2, Kind: kind, ExpectedKind: kind, Class: step.MismatchPayload, Reason: "another answer to " + c.tool + " " + display.Clip(string(arguments.JSON), 400)}
+	same := false
+	if d.Field, d.Expected, d.Got, same = event.Diff(comparable(a.result, a.refused), got); same {
+		v.Runs.Same++
+		return nil
+	}
+	d.Expected, d.Got, _ = display.AroundDifference(d.Expected, d.Got)
+	verdict := starling.Verdict{RunID: a.RunID, Verdict: agent.Verdict{Events: int(a.LastSeq), Divergence: &agent.Divergence{RunID: a.RunID, MismatchError: d}}}
+	v.Runs.Verdicts, v.Runs.Differ = append(v.Runs.Verdicts, verdict), append(v.Runs.Differ, verdict.Document())
+	return nil
+}
+
+// harmless reports whether the server declares that another call of a tool changes nothing, as the protocol does of reads.
+func harmless(t *starling.Tool) bool {
+	d, _ := t.Definition()
+	var hints map[string]any
+	_ = json.Unmarshal(d.Hints, &hints) // without them it declares nothing
+	return d.Schema == nil || hints["readOnlyHint"] == true || hints["idempotentHint"] == true && hints["destructiveHint"] == false
+}
+
+// comparable returns an answer without what each connection, or each run of a host behind this one, has otherwise.
+func comparable(result, refused json.RawMessage) canon.Raw {
+	members := canon.Split(result)
+	if len(refused) > 0 {
+		members["error"] = refused
+	}
+	delete(members, "resultType")
+	meta := canon.Split(members["_meta"])
+	maps.DeleteFunc(meta, func(name string, _ json.RawMessage) bool {
+		return mcpsrv.IsOurs(name) || strings.HasPrefix(name, "io.modelcontextprotocol/")
+	})
+	members["_meta"] = canon.Join(meta)
+	doc, err := canon.Parse(canon.Join(members))
+	if err != nil { // such as a number beyond all floats: then it is compared as a text
+		doc, _ = canon.Parse(canon.Quote(string(canon.Join(members))))
+	}
+	return doc.CBOR
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -150,5 +151,72 @@ func TestRecordingsAnswer(t *testing.T) {
 	}
 	if answer := asked(t, session, "resources/read", `{"uri":"a://note/4"}`); !strings.Contains(answer, "a has ") {
 		t.Errorf("another resource: %s", answer)
+	}
+}
+
+// TestVerify sends recorded calls to other versions of a server: only those that do no harm, unless it is told to send all.
+func TestVerify(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	log, err := store.OpenFile(ctx, filepath.Join(dir, "runs.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	db := starling.Over(log, starling.Options{})
+	defer db.Close()
+	tools := NewTools(db, starling.ToolOptions{}, func(string) {})
+	defer tools.Close()
+	old, _ := countingServer(t, "a", "old")
+	if err := tools.AddServer(old, Pins{filepath.Join(dir, "pins.json")}); err != nil {
+		t.Fatal(err)
+	}
+	live := greeted(tools)
+	if err := live.Settle(ctx, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a_read", "a_read", "a_touch", "a_delete", "a_overwrite", "a_bare", "a_gone"} {
+		asked(t, live, name, `{}`)
+	}
+	asked(t, live, "resources/read", `{"uri":"a://note/1"}`)
+	recording, err := NewRecording(ctx, log, "runs.db", func(text string) { t.Error(text) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func(s Server, all bool) *Verification {
+		v, err := recording.Verify(ctx, s, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	same, counts := countingServer(t, "a", "old")
+	if v := verify(same, false); !v.Same || v.Runs.Same != 5 || v.Runs.Skipped != 3 || len(v.Others) != 0 || !reflect.DeepEqual(counts, map[string]int{"read": 2, "touch": 1, "gone": 1}) {
+		t.Errorf("the same version: %+v, called %v", v, counts)
+	}
+	same, counts = countingServer(t, "a", "old")
+	if v := verify(same, true); !v.Same || v.Runs.Same != 8 || v.Runs.Skipped != 0 || len(counts) != 6 {
+		t.Errorf("all calls: %+v, called %v", v, counts)
+	}
+	other, counts := countingServer(t, "a", "new")
+	v := verify(other, false)
+	if v.Same || v.Runs.Same != 1 || len(v.Runs.Differ) != 3 || v.Runs.Skipped != 4 || counts["delete"]+counts["overwrite"]+counts["bare"] != 0 {
+		t.Fatalf("another version: %+v, called %v", v, counts)
+	}
+	if d := v.Runs.Differ[0].Divergence; d.Field != "structuredContent.word" || d.Expected != "old" || d.Got != "new" || d.Seq != 3 || d.Reason != "another answer to a_read {}" {
+		t.Errorf("the first difference is %+v", d)
+	}
+	changed := map[string]string{}
+	for _, c := range v.Changes {
+		changed[c.Tool+" "+c.What] = c.Old + "|" + c.New
+	}
+	if len(changed) != 6 || changed["a_gone removed"] != "old <gone>|" || changed["a_read description"] != "old <read>|new <read>" {
+		t.Errorf("the changes are %v", changed)
+	}
+	if runs, err := log.ListRuns(ctx); err != nil || len(runs) != 8 {
+		t.Errorf("%d runs are recorded, %v", len(runs), err)
+	}
+	if _, err := recording.Verify(ctx, Server{Name: "z", Command: []string{"false"}}, false); err == nil || !strings.Contains(err.Error(), "it has no recorded call of a server's tool z_...") {
+		t.Errorf("another server: %v", err)
 	}
 }

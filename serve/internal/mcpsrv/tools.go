@@ -33,6 +33,11 @@ const (
 	receiptKey  = "io.github.starling-host/receipt"
 )
 
+// IsOurs reports whether a member of a result's _meta is one that a host like this one adds.
+func IsOurs(name string) bool {
+	return slices.Contains([]string{runIDKey, oldRunIDKey, replayKey, receiptKey, innerKey}, name)
+}
+
 // callerKey is the member of a request's _meta with what the caller claims of itself, see
 // [event.ParseClaims].
 const callerKey = "io.github.starling-host/caller"
@@ -252,7 +257,7 @@ func (w wholeResult) MarshalJSON() ([]byte, error) {
 	maps.Copy(all, w.GetMeta())
 	inner := map[string]json.RawMessage{} // of a host behind this one, whose members would look like ours
 	for name, value := range meta {
-		if slices.Contains([]string{runIDKey, oldRunIDKey, replayKey, receiptKey}, name) {
+		if IsOurs(name) {
 			inner[name] = value
 		} else {
 			all[name] = value
