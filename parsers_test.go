@@ -317,7 +317,7 @@ var withoutBudget = []reading{
 	{"the input of a call", "The input limit of the tool bounds it, and canon parses in linear time with a bound on the depth", `
 		host/policy.callQuestion cmd/starling-host.app.readWhole internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
 		internal/schema.decode runtime/internal/validate.values.string runtime/internal/validate.valuesOf runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute
-		runtime/tool.WithVariablesJSON runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.isObject
+		runtime/tool.WithVariablesJSON runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.ExportOpenAI
 		runtime/tool.search.Execute runtime/tool.variable`},
 	{"schemas of tools", "They are compiled, which bounds them, before a type is written of them; the text has at most maxTypeSchema bytes", `
 		runtime/tool.typer.at runtime/tool.typer.object runtime/tool.typer.own runtime/tool.typer.typeAt`},
