@@ -252,6 +252,11 @@ func (c *conversation) reply(q *asked, given answer, err error) {
 	case c.lost:
 	case q.Input == "":
 		c.waiting.reply(given, err)
+		select { // so that the next answer comes after it
+		case <-c.waiting.sent:
+		case <-c.conn.wire.cut:
+		case <-c.ctx.Done():
+		}
 	default:
 		delete(c.input, q.Input)
 		if c.inputs[q.Input] = json.RawMessage(given.Result); len(c.input) == 0 {

@@ -72,8 +72,9 @@ type question struct {
 	params json.RawMessage // nil for none
 	during *exchange       // the call in whose stream it came; nil if the transport does not say
 
-	of     *assisted   // the call that it belongs to, of those that had begun when it came; nil for none
-	answer chan answer // of capacity one
+	of     *assisted     // the call that it belongs to, of those that had begun when it came; nil for none
+	answer chan answer   // of capacity one
+	sent   chan struct{} // closed when the answer has been sent, or will not be
 }
 
 func newWire(told *tail, a *Assistant, calls *inFlight) *wire {
@@ -108,6 +109,7 @@ func (w *wire) outgoing(ctx context.Context, data []byte) (instead []byte, sent 
 			m["error"] = refused
 		}
 		return canon.Join(m), func() {
+			w.settled(id)
 			select {
 			case <-w.asked:
 			default:
@@ -194,8 +196,11 @@ func (w *wire) incoming(data []byte, during *exchange) []byte {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	q := &question{method, m["params"], during, nil, make(chan answer, 1)}
+	q := &question{method, m["params"], during, nil, make(chan answer, 1), make(chan struct{})}
 	w.calls.arrived(q)
+	if other := w.questions[string(m["id"])]; other != nil { // whose id should be another one
+		close(other.sent)
+	}
 	w.questions[string(m["id"])] = q
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{%q:%s}}}`, canon.Quote(string(m["id"])), methodRoots, questionKey, canon.Quote(string(m["id"])))
 }
@@ -218,16 +223,28 @@ func (w *wire) answering(next mcp.MethodHandler) mcp.MethodHandler {
 		id, _ := r.GetParams().GetMeta()[questionKey].(string)
 		w.mu.Lock()
 		q := w.questions[id]
-		delete(w.questions, id)
 		w.mu.Unlock()
 		if q == nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such question"}
 		}
 		answer, err := w.calls.answer(ctx, q)
+		if ctx.Err() != nil { // the server wants none any more
+			w.settled(id)
+		}
 		if failure, ok := errors.AsType[*jsonrpc.Error](err); ok {
 			answer, err = canon.Join(members{refusedKey: json.RawMessage(refusal(failure).Refused)}), nil
 		}
 		return exactResult{&mcp.ElicitResult{}, answer}, err
+	}
+}
+
+// settled notes that the answer to a question has been sent.
+func (w *wire) settled(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if q := w.questions[id]; q != nil {
+		delete(w.questions, id)
+		close(q.sent)
 	}
 }
 

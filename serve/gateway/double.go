@@ -268,15 +268,27 @@ func (r *Recording) Verify(ctx context.Context, s Server, all bool) (*Verificati
 		return nil, err
 	}
 	v := &Verification{Runs: starling.RunDifference{Differ: []agent.ReplayDocument{}}, Others: []string{}}
-	tools := map[string]*starling.Tool{}
-	for _, t := range connected.Tools() {
-		if tools[t.Name()] = t; r.refs[t.Name()].Name == "" {
-			v.Others = append(v.Others, t.Name())
+	listed := func() map[string]*starling.Tool { // a server may list more once it knows its client
+		tools := map[string]*starling.Tool{}
+		for _, t := range connected.Tools() {
+			tools[t.Name()] = t
+		}
+		for what, method := range reads {
+			if t := connected.Method(method); connected.Offers(what) {
+				tools[t.Name()] = t
+			}
+		}
+		return tools
+	}
+	for _, c := range calls {
+		if err := r.compare(ctx, v, c, listed()[c.tool], all); err != nil {
+			return nil, err
 		}
 	}
-	for what, method := range reads {
-		if t := connected.Method(method); connected.Offers(what) {
-			tools[t.Name()] = t
+	tools := listed()
+	for _, t := range connected.Tools() {
+		if r.refs[t.Name()].Name == "" {
+			v.Others = append(v.Others, t.Name())
 		}
 	}
 	var before, now starling.ModuleDocument
@@ -284,11 +296,6 @@ func (r *Recording) Verify(ctx context.Context, s Server, all bool) (*Verificati
 		before.Tools = append(before.Tools, guest.ToolDocument{Name: name, Description: r.refs[name].Description, InputSchema: []byte(r.refs[name].Schema)})
 		if t := tools[name]; t != nil {
 			now.Tools = append(now.Tools, guest.ToolDocument{Name: name, Description: t.Description(), InputSchema: []byte(t.Schema())})
-		}
-	}
-	for _, c := range calls {
-		if err := r.compare(ctx, v, c, tools[c.tool], all); err != nil {
-			return nil, err
 		}
 	}
 	v.Changes = before.Changes(now)
