@@ -120,6 +120,7 @@ func (r *Recording) describe(ctx context.Context, ref event.ToolSchemaRef) mcpsr
 		shown = mcpsrv.ToolOf(t.Describe(), len(ref.Sandbox.Allow) == 0 && ref.Sandbox.Policy == nil)
 		shown.Name, shown.Idempotent = ref.Name, shown.Idempotent || shown.Closed
 	}
+	shown.Brief = true
 	return shown
 }
 

@@ -189,7 +189,7 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 		if len(others) > tool.MaxDeclared {
 			search := tool.Search()
 			list = append(list, mcpsrv.Tool{
-				Name: search.Name(), Description: search.Description(), InputSchema: search.Schema(), Idempotent: true, Closed: true,
+				Name: search.Name(), Description: search.Description(), InputSchema: search.Schema(), Idempotent: true, Closed: true, Brief: true,
 			})
 		}
 		return list, nil
@@ -197,7 +197,7 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 	for _, m := range l.current() {
 		for _, t := range m.tools {
 			told := mcpsrv.ToolOf(t.Describe(), m.closed)
-			told.Idempotent = told.Idempotent || m.closed
+			told.Idempotent, told.Brief = told.Idempotent || m.closed, len(l.recording.calls) > 0
 			if said, ok := t.Definition(); ok {
 				told.Exact, told.Remote = renamed(said.Exact, func(string) string { return t.Name() }), true
 			}
