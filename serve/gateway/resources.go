@@ -191,7 +191,7 @@ func (l *session) Greetings() map[string]mcptool.Greeting {
 	defer l.mu.RUnlock()
 	all := map[string]mcptool.Greeting{}
 	for _, s := range l.servers {
-		if s.connected != nil {
+		if s.connected != nil && s.module != nil { // and its instructions are accepted, if it has any
 			all[s.Name] = s.connected.Greeting()
 		}
 	}

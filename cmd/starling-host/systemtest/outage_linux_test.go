@@ -106,7 +106,7 @@ func (b *breaker) serve(client net.Conn, address string) {
 		if err != nil {
 			return
 		}
-		writes = writes || bytes.Contains(buffer[:n], []byte("enable_seqscan\x00off\x00")) // with which it alone begins
+		writes = writes || bytes.Contains(buffer[:n], []byte("set_config('statement_timeout', ")) // with which it alone begins
 		b.count(server, writes)
 		if _, err := server.Write(buffer[:n]); err != nil {
 			return

@@ -194,11 +194,6 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 	if _, sessionless := ours.(*mcp.DiscoverResult); sessionless { // which the SDK adds to its own results
 		said["resultType"] = canon.Quote("complete")
 	}
-	var instructions string
-	_ = json.Unmarshal(said["instructions"], &instructions) // it was just made
-	if instructions = strings.TrimSpace(instructions + " " + tools.Instructions()); instructions != "" {
-		said["instructions"] = canon.Quote(instructions)
-	}
 	able := canon.Split(said["capabilities"])
 	for _, what := range []string{"resources", "prompts"} {
 		if tools.Offers(what) {
@@ -219,6 +214,11 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 				able[what] = canon.Join(has)
 			}
 		}
+	}
+	var instructions string
+	_ = json.Unmarshal(said["instructions"], &instructions)                                              // it was just made
+	if instructions = strings.TrimSpace(instructions + " " + tools.Instructions()); instructions != "" { // also of all servers above
+		said["instructions"] = canon.Quote(instructions)
 	}
 	if said["capabilities"] = canon.Join(able); len(servers) > 0 {
 		meta := canon.Split(said["_meta"])
