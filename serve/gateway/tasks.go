@@ -51,22 +51,20 @@ func (l *Tools) begin(ctx context.Context, runID string, run func(context.Contex
 
 // Begin implements [mcpsrv.Lasting].
 func (l *session) Begin(ctx context.Context, c mcpsrv.Call) (string, error) {
-	t, leave := l.enter(c.Name)
-	if t == nil {
-		return "", mcpsrv.ErrNoTool
-	}
 	runID := starling.NewRunID()
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	log, err := l.db.Log(ctx)
 	if err != nil {
-		leave()
 		return "", err
 	}
 	events, err := log.Stream(watching, runID)
 	if err != nil {
-		leave()
 		return "", err
+	}
+	t, leave := l.enter(c.Name)
+	if t == nil {
+		return "", mcpsrv.ErrNoTool
 	}
 	b := l.begin(context.WithoutCancel(ctx), runID, func(ctx context.Context) error {
 		defer leave()

@@ -28,9 +28,8 @@ const answerTime = 10 * time.Minute
 func asking(v View, call mcp.ToolHandler) mcp.ToolHandler {
 	q := &questions{life: v.life, waiting: map[string]waitingCall{}}
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		client := r.Session.InitializeParams()
-		takes := client != nil && client.Capabilities != nil && client.Capabilities.Elicitation != nil
-		if client == nil || client.ProtocolVersion < sessionless {
+		takes := takesQuestions(r.Session)
+		if !isSessionless(r.Session) {
 			return call(withAsker(ctx, takes, func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
 				return v.wire.ask(ctx, r.Session, method, params)
 			}), r)
@@ -58,6 +57,18 @@ func asking(v View, call mcp.ToolHandler) mcp.ToolHandler {
 			return &mcp.CallToolResult{Content: []mcp.Content{}, Meta: mcp.Meta{asksKey: json.RawMessage(canon.Join(asks))}}, nil
 		}
 	}
+}
+
+// isSessionless reports whether the client speaks a version of the protocol without sessions.
+func isSessionless(s *mcp.ServerSession) bool {
+	client := s.InitializeParams()
+	return client != nil && client.ProtocolVersion >= sessionless
+}
+
+// takesQuestions reports whether the client's user can be asked.
+func takesQuestions(s *mcp.ServerSession) bool {
+	client := s.InitializeParams()
+	return client != nil && client.Capabilities != nil && client.Capabilities.Elicitation != nil
 }
 
 // asker sends a client a request, and returns its answer as the client wrote it.

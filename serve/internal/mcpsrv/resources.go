@@ -31,7 +31,7 @@ func passing(v View, from Changing, presented func() []Tool, log *slog.Logger) m
 			read, member := reads[method], lists[method]
 			session, _ := r.GetSession().(*mcp.ServerSession)
 			ours := map[string]any{}
-			if client := session.InitializeParams(); client != nil && client.ProtocolVersion >= sessionless {
+			if isSessionless(session) {
 				if ours["resultType"] = "complete"; method != "prompts/get" {
 					ours["cacheScope"], ours["ttlMs"] = "private", 0
 				}

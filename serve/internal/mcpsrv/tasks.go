@@ -112,7 +112,7 @@ func (t *tasks) serve(server *mcp.Server) {
 		"tasks/get": t.get, "tasks/cancel": t.cancel, "tasks/result": t.result, "tasks/list": t.list, "tasks/update": t.update,
 	} {
 		_ = mcp.AddReceivingCustomMethod(server, method, func(ctx context.Context, s *mcp.ServerSession, p *taskParams) (*taskResult, error) {
-			decides := serverDecides(s)
+			decides := isSessionless(s)
 			if method == "tasks/update" && !decides || decides && (method == "tasks/result" || method == "tasks/list") {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
 			}
@@ -133,18 +133,12 @@ func (t *tasks) serve(server *mcp.Server) {
 	}
 }
 
-// serverDecides reports whether the client speaks a version with tasks as an extension.
-func serverDecides(s *mcp.ServerSession) bool {
-	client := s.InitializeParams()
-	return client != nil && client.ProtocolVersion >= sessionless
-}
-
 // offering adds tasks to the greeting, and to the tools that can be asked for one.
 func (t *tasks) offering(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		result, err := next(ctx, method, r)
 		session, ok := r.GetSession().(*mcp.ServerSession)
-		if err != nil || !ok || method != "initialize" && method != "server/discover" && (method != "tools/list" || serverDecides(session)) {
+		if err != nil || !ok || method != "initialize" && method != "server/discover" && (method != "tools/list" || isSessionless(session)) {
 			return result, err
 		}
 		doc, err := json.Marshal(result)
@@ -195,7 +189,7 @@ func (t Tool) ownTasks() bool {
 // lasting returns the handler of a tool whose calls can become tasks.
 func (t *tasks) lasting(of Tool, structured bool, call mcp.ToolHandler) mcp.ToolHandler {
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		asks, decides := canon.Split(writtenBy(ctx, r)), serverDecides(r.Session)
+		asks, decides := canon.Split(writtenBy(ctx, r)), isSessionless(r.Session)
 		wished := asks["task"] != nil && !of.ownTasks()
 		if decides {
 			able := canon.Split(canon.Split(asks["_meta"])[mcp.MetaKeyClientCapabilities])
@@ -212,9 +206,7 @@ func (t *tasks) lasting(of Tool, structured bool, call mcp.ToolHandler) mcp.Tool
 		if t.view.life != nil { // what the run sends the client later belongs to no request
 			from = t.view.life
 		}
-		client := r.Session.InitializeParams()
-		takes := client != nil && client.Capabilities != nil && client.Capabilities.Elicitation != nil
-		from = withAsker(from, takes, func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+		from = withAsker(from, takesQuestions(r.Session), func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
 			<-begun
 			return t.ask(ctx, r.Session, id, method, params)
 		})
@@ -475,7 +467,7 @@ func (t *tasks) ask(ctx context.Context, s *mcp.ServerSession, id, method string
 			delete(t.asked, id)
 		}
 	}()
-	if !serverDecides(s) {
+	if !isSessionless(s) {
 		said := canon.Split(params)
 		meta := canon.Split(said["_meta"])
 		meta[relatedTask] = canon.Join(members{"taskId": canon.Quote(id)})
