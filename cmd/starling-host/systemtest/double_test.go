@@ -1,7 +1,6 @@
 package systemtest
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,20 +24,7 @@ func (m mirrored) hold(t *testing.T, dir string, args ...string) (answers []stri
 	cmd := exec.CommandContext(ctx, "starling-host", append([]string{"mcp"}, args...)...)
 	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+dir)
 	cmd.Dir = dir
-	var complaints lockedBuffer
-	cmd.Stderr = &complaints
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewReader(out)
+	in, lines, complaints := talk(t, cmd)
 	fill := strings.NewReplacer("{p}", m.name+"_", "{dir}", filepath.Join(dir, "files")).Replace
 	steps := append([]step{{method: "initialize", params: hello}, {method: "notifications/initialized"}, {method: "tools/list"}}, m.steps...)
 	for i, asked := range slices.Concat(steps, m.steps[:1]) { // the first one again

@@ -199,6 +199,25 @@ type session struct {
 	announcements []string // of changed lists, which the client heard
 }
 
+// talk starts a program that is spoken to over its standard input and output. It also returns what it complains about.
+func talk(t *testing.T, cmd *exec.Cmd) (in io.WriteCloser, lines *bufio.Reader, complaints *lockedBuffer) {
+	t.Helper()
+	complaints = &lockedBuffer{}
+	cmd.Stderr = complaints
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return in, bufio.NewReader(out), complaints
+}
+
 // run holds the session with a server, directly or through the gateway.
 func (m mirrored) run(t *testing.T, through bool) (s session) {
 	t.Helper()
@@ -236,20 +255,7 @@ func (m mirrored) run(t *testing.T, through bool) (s session) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), env...)
-	var complaints lockedBuffer
-	cmd.Stderr = &complaints
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewReader(out)
+	in, lines, complaints := talk(t, cmd)
 	write := func(method, params, id string) {
 		text := `{"jsonrpc":"2.0",` + id + `"method":"` + method + `"`
 		if params != "" {

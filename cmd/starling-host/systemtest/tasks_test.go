@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -182,6 +181,7 @@ func (c *taskClient) local(s *shop) {
 	var cmd *exec.Cmd
 	var in io.WriteCloser
 	var lines *bufio.Reader
+	var complaints *lockedBuffer
 	write := func(message []byte) {
 		if _, err := in.Write(append(slices.Clone(message), '\n')); err != nil {
 			c.Fatal(err)
@@ -192,7 +192,7 @@ func (c *taskClient) local(s *shop) {
 		for {
 			line, err := lines.ReadBytes('\n')
 			if err != nil {
-				c.Fatal(err)
+				c.Fatalf("%v\n%s", err, complaints)
 			}
 			if !strings.Contains(string(line), `"method"`) { // a notification
 				return line
@@ -201,19 +201,7 @@ func (c *taskClient) local(s *shop) {
 	}
 	start := func() {
 		cmd = exec.CommandContext(c.Context(), "starling-host", "mcp", "--tool", tool, "--db", db, "--allow-host", s.Listener.Addr().String(), "--allow-private")
-		cmd.Stderr = os.Stderr
-		var err error
-		if in, err = cmd.StdinPipe(); err != nil {
-			c.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			c.Fatal(err)
-		}
-		lines = bufio.NewReader(out)
+		in, lines, complaints = talk(c.T, cmd)
 		if !c.later {
 			hello, _ := c.say("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"}})
 			if able, _ := hello["capabilities"].(map[string]any); able["tasks"] == nil {
