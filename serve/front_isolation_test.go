@@ -155,7 +155,6 @@ func ways(t *testing.T) (templates []string) {
 		"GET /live":         nil, // likewise: the list as it changes
 		"GET /tools":        nil, // of bob's own runs, like the next ones
 		"GET /tools/{tool}": {"GET /tools/%s"}, "GET /tools/{tool}/change": {"GET /tools/%s/change?to=" + noModule}, "POST /tools/{tool}/change": {"POST /tools/%s/change?to=" + noModule},
-		"GET /modules/{digest}/coverage": {"GET /modules/" + noModule + "/coverage?in=%s"}, "POST /modules/{digest}/coverage": {"POST /modules/" + noModule + "/coverage?in=%s"},
 		"GET /queue/live": {"GET /queue/live?tenant=%s"},
 		"GET /usage":      nil, // which shows bob his own, see TestAnOperatorSteersInTheWebView
 		"GET /queue":      {"GET /queue?tenant=%s"}, "POST /queue/{what}": {"POST /queue/%s"},

@@ -27,17 +27,10 @@ type Sources struct {
 
 // sourceOf is the source of one module.
 type sourceOf struct {
-	all       *Sources
-	imports   int
-	language  string
-	functions []Function      // by their index
-	lines     map[Line]*spent // by what is not a sum
-}
-
-// Function is a function of a module.
-type Function struct {
-	Name  string // or ""; it may be hostile
-	Lines int    // of the source
+	all      *Sources
+	language string
+	names    []string        // of functions, or "", by their index; they may be hostile
+	lines    map[Line]*spent // by what is not a sum
 }
 
 type spent struct{ executed, fuel uint64 }
@@ -79,22 +72,22 @@ func (s *Sources) text(text string) string {
 }
 
 // Module implements [sandbox.Source].
-func (m *sourceOf) Module(functions, imports int, language, problem string) {
+func (m *sourceOf) Module(functions, _ int, language, problem string) {
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	m.imports, m.language = imports, m.all.text(language)
+	m.language = m.all.text(language)
 	m.all.problem = cmp.Or(m.all.problem, m.all.text(problem))
-	if n := functions - len(m.functions); n > 0 && m.all.hold(24*n) {
-		m.functions = append(m.functions, make([]Function, n)...)
+	if n := functions - len(m.names); n > 0 && m.all.hold(16*n) {
+		m.names = append(m.names, make([]string, n)...)
 	}
 }
 
 // Function implements [sandbox.Source].
-func (m *sourceOf) Function(index uint32, name string, lines int) {
+func (m *sourceOf) Function(index uint32, name string, _ int) {
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	if int64(index) < int64(len(m.functions)) {
-		m.functions[index] = Function{m.all.text(name), lines}
+	if int64(index) < int64(len(m.names)) {
+		m.names[index] = m.all.text(name)
 	}
 }
 
@@ -104,7 +97,7 @@ func (m *sourceOf) SourceLine(l Line) {
 	defer m.all.mu.Unlock()
 	key := Line{Function: l.Function, Name: m.all.text(l.Name), File: m.all.text(l.File), Line: l.Line}
 	sum := m.lines[key]
-	if sum == nil && int64(l.Function) < int64(len(m.functions)) && m.all.hold(160) {
+	if sum == nil && int64(l.Function) < int64(len(m.names)) && m.all.hold(160) {
 		sum = &spent{}
 		m.lines[key] = sum
 	}
@@ -120,27 +113,33 @@ func (s *Sources) Problem() string {
 	return s.problem
 }
 
-// Functions returns the functions of a module that was called, by their index, how many of them, the
-// first ones, are imports, and the language of the scripts that it interprets, such as "Python", or "".
-func (s *Sources) Functions(module canon.Hash) (all []Function, imports int, language string) {
+// Name returns the name of a function of a module that was called, or "". It may be hostile.
+func (s *Sources) Name(module canon.Hash, function uint32) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.modules[module]
-	if m == nil {
-		return nil, 0, ""
+	if m := s.modules[module]; m != nil && int64(function) < int64(len(m.names)) {
+		return m.names[function]
 	}
-	return m.functions, min(m.imports, len(m.functions)), m.language
+	return ""
 }
 
-// Lines returns the lines of the functions that were called, of a module or, if module is nil, of all, by
-// their functions. Those that were not executed are among them.
-func (s *Sources) Lines(module *canon.Hash) (all []Line) {
+// Language returns the language of the scripts that a module interprets, such as "Python", or "". The
+// module must have been called.
+func (s *Sources) Language(module canon.Hash) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for digest, m := range s.modules {
-		if module != nil && digest != *module {
-			continue
-		}
+	if m := s.modules[module]; m != nil {
+		return m.language
+	}
+	return ""
+}
+
+// Lines returns the lines of the functions that were called, by their functions. Those that were not
+// executed are among them.
+func (s *Sources) Lines() (all []Line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.modules {
 		for l, sum := range m.lines {
 			l.Executed, l.Fuel = sum.executed, sum.fuel
 			all = append(all, l)

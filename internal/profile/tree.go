@@ -79,19 +79,6 @@ func (n *node) total() (fuel uint64, functions int) {
 	return fuel, functions
 }
 
-// Functions calls found for each stack of a function of the module, or of the script, with its calls and
-// the fuel that it spent itself there.
-func (c *Call) Functions(found func(name, file string, function uint32, calls, fuel uint64)) {
-	next := slices.Clone(c.stack[0].order)
-	for len(next) > 0 {
-		n := next[len(next)-1]
-		next = append(next[:len(next)-1], n.order...)
-		if n.frame.name == "" || n.frame.file != "" {
-			found(n.frame.name, n.frame.file, n.frame.index, n.calls, n.fuel)
-		}
-	}
-}
-
 // Lines calls found for each line of the script that was reported, with how often and the fuel spent
 // from there to the next report.
 func (c *Call) Lines(found func(name, file string, line int, times, fuel uint64)) {

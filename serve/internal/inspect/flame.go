@@ -129,10 +129,11 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 			return nil, err
 		}
 	}
-	symbols, err := symbolsOf(ctx, v, run.RunID)
+	started, err := v.Started(ctx, run.RunID)
 	if err != nil {
 		return nil, err
 	}
+	symbols := guest.NewSymbols(ctx, started, v.Modules, nil)
 	calls := map[string][]uint64{} // their events, by tool and fuel: equal ones have equal frames
 	for i := range b.Run().Spans {
 		if c := &b.Run().Spans[i]; c.Kind == span.Call {
@@ -141,22 +142,25 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 		}
 	}
 	all := b.Run().Fuel
-	b = span.Builder{} // an execution may last minutes
-	sources, give, err := newSources(ctx)
+	b = span.Builder{}                        // an execution may last minutes
+	give, err := share.Take(ctx, sourceBytes) // in the memory of the tenant
 	if err != nil {
 		return nil, err
 	}
 	defer give()
+	sources := guest.NewSources(work.New(ctx, work.Limits{Bytes: sourceBytes}))
 	measured := profile.New("", func(tool string, index uint32) string {
 		digest, _ := symbols.Module(tool)
-		if functions, _, _ := sources.Functions(digest); int64(index) < int64(len(functions)) {
-			return functions[index].Name
-		}
-		return ""
+		return sources.Name(digest, index)
 	})
 	x, err := v.Execute(ctx, eventview.Execution{Observers: sandbox.Observers{
-		Profile:  func(tool string) sandbox.Profiler { return measured.Call(tool) },
-		Source:   sources.of(symbols),
+		Profile: func(tool string) sandbox.Profiler { return measured.Call(tool) },
+		Source: func(tool string) sandbox.Source {
+			if digest, ok := symbols.Module(tool); ok {
+				return sources.Add(digest)
+			}
+			return nil
+		},
 		Progress: t.spending(all),
 	}})
 	if err != nil {
@@ -177,11 +181,11 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 		}
 		found.events = append(found.events, seq)
 	}
-	found.lines, found.problem = sources.Lines(nil), sources.Problem()
+	found.lines, found.problem = sources.Lines(), sources.Problem()
 	scripts := map[guest.Line]*guest.Line{} // by what is not a sum
 	for _, c := range measured.Calls() {
 		digest, _ := symbols.Module(c.Tool)
-		_, _, language := sources.Functions(digest)
+		language := sources.Language(digest)
 		c.Lines(func(name, file string, number int, times, fuel uint64) {
 			if !slices.Contains(found.scripts, language) {
 				found.scripts = append(found.scripts, language)
@@ -212,43 +216,6 @@ func measureFuel(ctx context.Context, v eventview.View, run eventlog.RunSummary,
 // sourceBytes is how much memory an execution takes for what processes report of the source of modules.
 const sourceBytes = 8 << 20
 
-// sources collect the source of the modules of an execution, in the memory of its tenant.
-type sources struct{ *guest.Sources }
-
-// newSources returns empty ones. The caller must call give.
-func newSources(ctx context.Context) (s sources, give func(), err error) {
-	give, err = share.Take(ctx, sourceBytes)
-	return sources{guest.NewSources(work.New(ctx, work.Limits{Bytes: sourceBytes}))}, give, err
-}
-
-// of returns the Source of [sandbox.Observers] for the tools of a run.
-func (s sources) of(run *guest.Symbols) func(tool string) sandbox.Source {
-	return func(tool string) sandbox.Source {
-		digest, ok := run.Module(tool)
-		if !ok {
-			return nil
-		}
-		return s.Add(digest)
-	}
-}
-
-// problemNote returns a note about names and lines that are missing, or nothing.
-func problemNote(problem string) []string {
-	if problem == "" {
-		return nil
-	}
-	return []string{"Some names and lines are missing: " + line(problem) + "."}
-}
-
-// symbolsOf returns the names of the functions that a run executes.
-func symbolsOf(ctx context.Context, v eventview.View, id string) (*guest.Symbols, error) {
-	started, err := v.Started(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return guest.NewSymbols(ctx, started, v.Modules, nil), nil
-}
-
 func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 	id := b.run.RunID
 	if i := slices.Index(found.events, b.selected); in == "" && b.selected > 0 && i >= 0 {
@@ -269,7 +236,9 @@ func (p *flame) draw(b *reader, found *fuelOfRun, in string) {
 	}
 	all := max(found.root.Total, 1)
 	p.Diverged, p.Shown, p.Share = found.verdict.Divergence, shown, shareOf(shown.Total, all)
-	p.Notes = append(p.Notes, problemNote(found.problem)...)
+	if found.problem != "" {
+		p.Notes = append(p.Notes, "Some names and lines are missing: "+line(found.problem)+".")
+	}
 	for _, language := range found.scripts {
 		p.Notes = append(p.Notes, scriptNote(language))
 		if language != "Python" {

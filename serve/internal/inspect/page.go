@@ -36,7 +36,7 @@ var assetFiles embed.FS
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	pages := map[string]*template.Template{}
 	frame := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/frame.html", "templates/parts.html", "templates/task.html"))
-	for _, name := range []string{"list", "run", "event", "diff", "signin", "message", "queue", "usage", "coverage", "tools", "tool", "change"} {
+	for _, name := range []string{"list", "run", "event", "diff", "signin", "message", "queue", "usage", "tools", "tool", "change"} {
 		pages[name] = template.Must(template.Must(frame.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
 	}
 	return pages

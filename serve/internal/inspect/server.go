@@ -121,8 +121,6 @@ var routes = []Route{
 	{"GET /runs/{run}/raw/{seq}", false, (*Server).raw},
 	{"GET /runs/{run}/fuel", false, runView(viewFuel)},
 	{"POST /runs/{run}/fuel", false, (*Server).executeForFuel},
-	{"GET /modules/{digest}/coverage", false, (*Server).coverage},
-	{"POST /modules/{digest}/coverage", false, (*Server).coverage},
 	{"GET /tools", false, (*Server).toolList},
 	{"GET /tools/{tool}", false, (*Server).tool},
 	{"GET /tools/{tool}/change", false, (*Server).change},

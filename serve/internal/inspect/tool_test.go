@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
@@ -63,10 +62,8 @@ func (oneModule) Module(context.Context, canon.Hash) ([]byte, error) { return []
 
 // executing is a view whose runs are executed by a script: functions 1 and 2 of the tool rates spend
 // what is recorded, and version two asks for something else. A replay of SLOW waits until it is cancelled.
-func executing(view eventview.View, functions ...string) eventview.View {
-	if functions == nil {
-		functions = []string{"host.http", "main.run", hostile[0], "main.never"}
-	}
+func executing(view eventview.View) eventview.View {
+	functions := []string{"host.http", "main.run", hostile[0], "main.never"}
 	view.Modules = oneModule{}
 	view.Executor = func(ctx context.Context, o eventview.Execution) (eventview.Executor, error) {
 		return eventview.Executor{Close: func() {}, Replay: func(ctx context.Context, runID string) (agent.Verdict, error) {
@@ -279,58 +276,13 @@ func TestTasksLeaveRoomForOtherTenants(t *testing.T) {
 	}
 }
 
-func TestCoverageOfAModule(t *testing.T) {
-	log := store.Memory()
-	rates(t, log, "")
-	recordUse(t, log, "GONE", "rates", moduleOne, 200, 1000)
-	b := openView(t, executing(viewOf(log, "")))
-	path := "/modules/" + moduleOne + "/coverage"
-	b.wants(path, ">Execute</button>", `href="/tools/rates"`)
-	finish(b, path, nil)
-	b.wants(path, "runs executed</b> 8", "functions executed</b> 2 of 3, 66.7%", "1 run could not be executed: its module is gone", `href="`+path+`?in=main"`, "1 of 2")
-	b.wants(path+"?in=main", "Coverage of main", "main.never", ">never<", ">8 runs<")
-	for _, path := range []string{"/modules/" + strings.Repeat("0", 64) + "/coverage", "/modules/x/coverage", "/modules/" + moduleOne + "00/coverage"} {
-		if code, _ := b.get(path); code != http.StatusNotFound {
-			t.Errorf("%s: %d", path, code)
-		}
-	}
-
-	log = store.Memory()
-	recordUse(t, log, "SCRIPT", "rates", moduleOne, 200, 1000)
-	b = openView(t, executing(viewOf(log, "")))
-	finish(b, path, nil)
-	b.wants(path, "2 of the script", "tool.js</a>", "lines of JavaScript without one are missing")
-	b.wants(path+"?in=tool.js", "execute<", `<div class="note">reached: 3</div>`, `<div class="note">reached: 7</div>`)
-}
-
-// TestCoverageIsBounded: of a module with many functions the page shows some, and nothing of runs that
-// were removed since they were executed.
-func TestCoverageIsBounded(t *testing.T) {
-	log := store.Memory()
-	recordUse(t, log, "R", "rates", moduleOne, 200, 1000)
-	view := executing(viewOf(log, ""), make([]string, 1201)...)
-	b := openView(t, view)
-	path := "/modules/" + moduleOne + "/coverage"
-	finish(b, path, nil)
-	if body := b.wants(path+"?in=(no+package)", "200 are left out.", "<td class=\"number\">1 run</td>"); strings.Count(body, "<tr data-row") != 1000 {
-		t.Errorf("%d rows", strings.Count(body, "<tr data-row"))
-	}
-	recordUse(t, log, "LATER", "rates", moduleOne, 200, 1000)
-	if _, err := log.PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{"R"}}); err != nil {
-		t.Fatal(err)
-	}
-	if body := b.wants(path, "has been removed since then"); strings.Contains(body, "<tr data-row") {
-		t.Error("what a removed run did is shown")
-	}
-}
-
 func TestPageOfATool(t *testing.T) {
 	log := store.Memory()
 	rates(t, log, "")
 	record(t, log, "OTHER", `{"city":"Oslo"}`)
 	b := openView(t, executing(viewOf(log, "")))
 	b.wants("/tools", `href="/tools/rates" data-open>rates</a></td><td class="number">12</td><td class="number">12</td><td class="number problem">2</td><td class="number">2</td>`, ">weather</a>")
-	b.wants("/tools/rates", moduleOne, moduleTwo, `href="/modules/`+moduleTwo+`/coverage"`, "2, 16.7%", `href="/?q=tool%3Arates&#43;error%3Atool"`, "answered 503",
+	b.wants("/tools/rates", moduleOne, moduleTwo, "2, 16.7%", `href="/?q=tool%3Arates&#43;error%3Atool"`, "answered 503",
 		`href="/?q=tool%3Arates&#43;host%3Arates.example"`, "first use of version ", `<b>p50</b> 3.5k`, `<b>max</b> 13.1k`)
 	change := "/tools/rates/change?to="
 	finish(b, change+moduleTwo, nil)
@@ -380,7 +332,7 @@ func TestToolPagesShowOwnRunsAlone(t *testing.T) {
 	if body := b.wants("/tools/rates"); strings.Contains(body, moduleTwo) || strings.Contains(body, "503") {
 		t.Errorf("the page tells of others: %s", body)
 	}
-	for _, path := range []string{"/tools/secret", "/modules/" + moduleTwo + "/coverage", "/tools/rates/change?to=" + moduleTwo} {
+	for _, path := range []string{"/tools/secret", "/tools/rates/change?to=" + moduleTwo} {
 		for _, ask := range []func() (int, string){func() (int, string) { return b.get(path) }, func() (int, string) { return b.post(path, nil) }} {
 			if code, _ := ask(); code != http.StatusNotFound && code != http.StatusMethodNotAllowed {
 				t.Errorf("%s: %d", path, code)
@@ -410,11 +362,6 @@ func TestToolsByClicks(t *testing.T) {
 	}
 	c.open("/")
 	at(c.follow(`nav a[href="/tools"]`), "/tools")
-	at(c.follow(`a[href="/tools/rates"]`), "/tools/rates")
-	at(c.follow(`a[href="/modules/`+moduleOne+`/coverage"]`), "/modules/"+moduleOne+"/coverage")
-	c.follow(".task button")
-	done("table")
-	at(c.follow(`td a[href$="in=main"]`), "/modules/"+moduleOne+"/coverage?in=main")
 	at(c.follow(`a[href="/tools/rates"]`), "/tools/rates")
 	c.eval(`document.querySelector("[name=to]").value = "`+moduleTwo+`"`, nil)
 	at(c.follow(".compare button"), "/tools/rates/change?to="+moduleTwo)

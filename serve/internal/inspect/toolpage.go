@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,6 +30,8 @@ const (
 	maxToolEvents = 200_000
 	maxCalls      = 20_000 // of one tool, whose latency and fuel are kept
 	maxToolNames  = 200
+	maxLooked     = 2000 // runs whose first event is read for a comparison
+	maxExecuted   = 50   // runs that a comparison executes
 )
 
 // toolUse is what recorded runs say of a tool.
@@ -392,6 +395,78 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 	}
 	s.render(w, r, http.StatusOK, "change", "Change of "+name, v, p)
 	return nil
+}
+
+// moduleOf returns the digest that an address names.
+func moduleOf(text string) (digest canon.Hash, err error) {
+	if n, err := hex.Decode(digest[:], []byte(text[:min(len(text), 2*len(digest))])); err != nil || n != len(digest) || len(text) != 2*n {
+		return digest, eventlog.ErrRunNotFound
+	}
+	return digest, nil
+}
+
+// usedRuns are runs that may call a tool, or a tool of a module.
+type usedRuns struct {
+	runs  []string        // the newest first
+	other int             // runs that also use other modules, which are left out
+	more  bool            // older runs were not looked at
+	tools map[string]bool // of the module
+}
+
+// runsOf returns the newest runs that use a tool and one module alone, or, if the tool is empty, that
+// use the module of a digest.
+func runsOf(ctx context.Context, v eventview.View, tool string, digest canon.Hash) (used usedRuns, err error) {
+	used.tools = map[string]bool{}
+	for id, err := range newest(ctx, v, maxLooked, &used.more) {
+		if err != nil {
+			return used, err
+		}
+		started, err := v.Started(ctx, id)
+		if err != nil {
+			continue // encrypted or corrupt, which its own page says
+		}
+		modules := map[string]bool{}
+		found := false
+		for _, ref := range started.ToolSchemas {
+			if ref.Sandbox == nil {
+				continue
+			}
+			modules[string(ref.Sandbox.Module)] = true
+			if tool != "" && ref.Name == tool || tool == "" && string(ref.Sandbox.Module) == string(digest[:]) {
+				found, used.tools[ref.Name] = true, true
+			}
+		}
+		switch {
+		case !found:
+		case tool != "" && len(modules) > 1:
+			used.other++
+		default:
+			used.runs = append(used.runs, id)
+		}
+	}
+	return used, nil
+}
+
+// newest yields the ids of the newest runs, and sets more if there are older ones.
+func newest(ctx context.Context, v eventview.View, most int, more *bool) func(yield func(string, error) bool) {
+	return func(yield func(string, error) bool) {
+		for o := (eventlog.RunPageOptions{Limit: eventlog.MaxPageLimit}); o.Offset < most; {
+			page, err := v.Runs(ctx, o)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, run := range page.Runs {
+				if !yield(run.RunID, nil) {
+					return
+				}
+			}
+			o.Offset += len(page.Runs)
+			if *more = o.Offset < page.TotalMatching; !*more || len(page.Runs) == 0 {
+				return
+			}
+		}
+	}
 }
 
 // changes replays the newest runs of a tool with another version.
