@@ -52,7 +52,7 @@ var importers = map[string][]string{
 	"golang.org/x/term":                                 {"cmd/starling-host", "internal/terminal", "host/debug"},
 	"golang.org/x/time":                                 {"serve/internal/daemon"},
 	"golang.org/x/sync":                                 {"host/sandbox"}, // a lock whose wait ends with a context
-	"golang.org/x/mod":                                  {"eventlog/seal"},
+	"golang.org/x/mod":                                  {"eventlog/seal", "internal/witnesstest"},
 	"github.com/klauspost/compress":                     {"internal/zstd"},
 	"golang.org/x/tools":                                {"cmd/starling-host/internal/toolcase"}, // its archives of text
 	"golang.org/x/sys":                                  {"eventlog/internal/sqlitelog", "internal/keyfile", "host/sandbox/internal/image", "host/internal/jail"},

@@ -363,7 +363,7 @@ var withoutBudget = []reading{
 	{"files of the host itself", "Only the owner of the host can write them, or they are part of the program", `
 		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
 		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve/gateway.Pins.read
-		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines eventlog/seal.Witness.load internal/config.MustSchema internal/config.Schema.UnmarshalJSON`},
+		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines internal/config.MustSchema internal/config.Schema.UnmarshalJSON`},
 	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
 		cmd/starling-host/internal/verifier.Node.take cmd/starling-host/internal/verifier.process.replay host/internal/registry.buildScript
 		host/internal/worker.newFrameReader host/internal/worker.ownSettings host/internal/worker.process.greet
@@ -376,7 +376,7 @@ var withoutBudget = []reading{
 	{"programs and keys of the user", "A manifest of a compiler in PATH and the file of a public key, read once", `
 		host/artifact.readCosignKey host/internal/registry.native.findAsc`},
 	{"a service that the operator configured", "At most some KiB of an answer are read", `
-		serve.Cosign serve.File.Ready serve.ServeWitness serve.otlpClient.post`},
+		serve.Cosign serve.File.Ready serve.otlpClient.post`},
 	{"modules", "It compares the first eight bytes, reads the frame of at most 1,012 sections and searches one of them, or makes a reader that its caller charges; an interpreter's own section has at most 4 KiB", `
 		host/internal/component.Needed host/internal/interp.Of internal/wasm.IsComponent internal/wasm.NewReader internal/wasm.Split`},
 }

@@ -1,16 +1,12 @@
 package serve
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
@@ -19,22 +15,22 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/witnesstest"
 )
 
 // sealedDatabase is a database of four runs, of which three are sealed and cosigned, and
 // what its owner, a witness and a verifier keep.
 type sealedDatabase struct {
-	t        *testing.T
-	path     string
-	db       *store.File
-	key      *seal.Key
-	url      string // of the witness
-	kept     []byte // the checkpoint of three runs
-	log      string // the key of the log
-	pinned   *seal.Policy
-	anyLog   *seal.Policy
-	witness  string
-	newPeers func() (*seal.Witness, *seal.Witness) // two processes of the witness
+	t       *testing.T
+	path    string
+	db      *store.File
+	key     *seal.Key
+	url     string // of the witness
+	kept    []byte // the checkpoint of three runs
+	log     string // the key of the log
+	pinned  *seal.Policy
+	anyLog  *seal.Policy
+	witness string
 }
 
 func (s *sealedDatabase) open(path string) *store.File {
@@ -249,26 +245,6 @@ var opponents = map[string]func(s *sealedDatabase){
 			s.t.Errorf("%+v", r.Signatures)
 		}
 	},
-	"asks two processes of the witness for two histories": func(s *sealedDatabase) {
-		old := s.copy()
-		s.record(old, "aa")
-		ours, _ := s.seal(s.db)
-		theirs, _ := s.seal(old)
-		a, b := s.newPeers()
-		var errs []error
-		for i, w := range []*seal.Witness{a, b} {
-			r, db := seal.Request{Old: 3, Signed: []seal.Result{ours, theirs}[i].Signed}, []*store.File{s.db, old}[i]
-			var err error
-			if r.Proof, err = seal.Consistency(s.t.Context(), db, []seal.Result{ours, theirs}[i].Checkpoint, 3); err != nil {
-				s.t.Fatal(err)
-			}
-			_, err = w.Add(r.Text(), time.Now())
-			errs = append(errs, err)
-		}
-		if errs[0] != nil || errs[1] == nil {
-			s.t.Errorf("two histories: %v", errs)
-		}
-	},
 	"records an invented run before it is sealed": func(s *sealedDatabase) {
 		var b seal.Bundle
 		wasm := []byte("\x00asm\x01\x00\x00\x00")
@@ -342,36 +318,11 @@ func newSealedDatabase(t *testing.T) *sealedDatabase {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := seal.NewKey("witness.example")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.key, s.witness = key, other.WitnessVKey()
+	witness := witnesstest.NewKey("witness.example", 2)
+	s.key, s.witness, s.url = key, witness.VKey(), witnesstest.Serve(t, witness)
 	if s.anyLog, err = seal.Trust(key.VKey()); err != nil {
 		t.Fatal(err)
 	}
-	witness := func() *seal.Witness {
-		w, err := seal.OpenWitness(other, s.anyLog, filepath.Join(dir, "witness.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
-	}
-	s.newPeers = func() (*seal.Witness, *seal.Witness) { return witness(), witness() }
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.url = "http://" + l.Addr().String()
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- ServeWitness(ctx, l, witness(), slog.New(slog.DiscardHandler)) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
 	s.db = s.open(s.path)
 	s.record(s.db, "a", "b", "c")
 	first, err := seal.Seal(t.Context(), s.db, key)

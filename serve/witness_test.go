@@ -1,10 +1,6 @@
 package serve
 
 import (
-	"bytes"
-	"context"
-	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,45 +10,21 @@ import (
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
-	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/witnesstest"
 )
 
 // TestCosign has a witness over HTTP cosign a database that grows, and refuse one that was
 // set back and went on with another run.
 func TestCosign(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx := t.Context()
 	key, err := seal.NewKey("example.com/runs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := seal.NewKey("witness.example")
-	if err != nil {
-		t.Fatal(err)
-	}
-	trust, err := seal.Trust(key.VKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	w, err := seal.OpenWitness(other, trust, filepath.Join(dir, "witness.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- ServeWitness(ctx, l, w, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
-	defer func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
-	url := "http://" + l.Addr().String()
-	policy, err := seal.ParsePolicy("log " + key.VKey() + "\nwitness w " + other.WitnessVKey() + "\nquorum w\n")
+	witness := witnesstest.NewKey("witness.example", 2)
+	dir, url := t.TempDir(), witnesstest.Serve(t, witness)
+	policy, err := seal.ParsePolicy("log " + key.VKey() + "\nwitness w " + witness.VKey() + "\nquorum w\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,23 +103,5 @@ func TestCosign(t *testing.T) {
 		if err := sign(back); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("run %s: %v, want %q", c.run, err, c.want)
 		}
-	}
-}
-
-// TestWitnessLogIsBounded asks a witness for nonsense many times: without a key nobody makes
-// it write much, or often.
-func TestWitnessLogIsBounded(t *testing.T) {
-	t.Parallel()
-	var written bytes.Buffer
-	r := refusals{logger: slog.New(slog.NewTextHandler(&written, nil))}
-	for range 1000 {
-		_, err := seal.ParseRequest([]byte("old 0\n" + strings.Repeat("\x00", 120<<10) + "\n\nx"))
-		if err == nil {
-			t.Fatal("accepted")
-		}
-		r.log(400, display.Clip(err.Error(), 200))
-	}
-	if written.Len() > 2000 {
-		t.Errorf("%d bytes in the log", written.Len())
 	}
 }

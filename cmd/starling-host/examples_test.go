@@ -24,7 +24,7 @@ import (
 // servers are the commands that go on until they are stopped, and those about the queue of
 // one. Of their examples, and of those that listen or have a server of PostgreSQL, only the
 // flags are looked at: the scripts do the same with real ones.
-var servers = []string{"inspect", "serve", "queue", "hosts", "witness", "ready", "dev"}
+var servers = []string{"inspect", "serve", "queue", "hosts", "ready", "dev"}
 
 // TestHelpExamples runs every example of every help text, in a folder with the
 // tool dice and a database that has a run.

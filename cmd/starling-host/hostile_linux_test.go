@@ -278,7 +278,6 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"script:FILE":           {"script:DIR/turns.yaml", hostileText},
 		"starling-host serve":   {"--dev", "--listen=127.0.0.1:0"},
 		"starling-host inspect": {"--listen=127.0.0.1:0"},
-		"starling-host witness": {"--listen=127.0.0.1:0", "--key=DIR/seal.key", "--log=DIR/seal.vkey", "--state=DIR/witness.json"},
 		"starling-host tenant":  nil,
 	}}
 	for word, valid := range map[string]string{

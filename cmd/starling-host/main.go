@@ -312,7 +312,7 @@ func (a *app) root() *cobra.Command {
 		root.AddCommand(commands...)
 	}
 	add(groupRun, a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
-	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.receiptCommand(), a.bundleCommand(), a.witnessCommand())
+	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.receiptCommand(), a.bundleCommand())
 	add(groupLook, a.runsCommand(), a.showCommand(), a.debugCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
 	add(groupHost, a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
 	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
@@ -358,7 +358,7 @@ const (
 )
 
 // serves are the commands whose standard error is a log while they load modules.
-var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true, "witness": true}
+var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true}
 
 // parent is a command that only has subcommands.
 func parent(use, short string, subcommands ...*cobra.Command) *cobra.Command {

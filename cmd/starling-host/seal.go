@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
-	"net"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -168,44 +166,6 @@ func explainKey(path string, err error) error {
 		return usagef(display.Command("starling-host seal keygen", path), "%s: no such file", path)
 	}
 	return err
-}
-
-func (a *app) witnessCommand() *cobra.Command {
-	var listen, keyFile, state string
-	var logs []string
-	cmd := &cobra.Command{
-		Use:   "witness",
-		Short: "cosign the checkpoints of other logs",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if keyFile == "" || len(logs) == 0 {
-				return usagef("starling-host witness --help", "witness: --key FILE and --log VKEY are needed")
-			}
-			policy, err := trustIn("--log", logs)
-			if err != nil {
-				return err
-			}
-			key, err := seal.ReadKey(keyFile)
-			if err != nil {
-				return explainKey(keyFile, err)
-			}
-			w, err := seal.OpenWitness(key, policy, state)
-			if err != nil {
-				return err
-			}
-			l, err := net.Listen("tcp", listen)
-			if err != nil {
-				return usagef("", "--listen: %v", err)
-			}
-			a.stdout.Printf("witness at http://%s\nkey %s\n", l.Addr(), key.WitnessVKey())
-			return serve.ServeWitness(cmd.Context(), l, w, slog.New(slog.NewTextHandler(a.stderr.Lines(), nil)))
-		},
-	}
-	flags := cmd.Flags()
-	flags.StringVar(&listen, "listen", "127.0.0.1:8301", "listen on this `ADDRESS`; put a proxy with TLS before it")
-	flags.StringVar(&keyFile, "key", "", "`KEYFILE` with the key that cosigns")
-	flags.StringVar(&state, "state", "witness.json", "`FILE` for the newest checkpoint of each log that the witness has seen")
-	flags.StringArrayVar(&logs, "log", nil, "cosign logs of this `VKEY`, or a file with it; may be repeated")
-	return cmd
 }
 
 // trustFlags say whose signatures a verification accepts.

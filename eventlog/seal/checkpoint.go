@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -99,22 +98,7 @@ type Signature struct {
 	Time    time.Time `json:"time,omitzero"`     // of a cosignature
 }
 
-// Cosign returns the cosignature of a witness on a checkpoint, at the time now, as a line for
-// [AddCosignatures]. It checks nothing.
-func Cosign(signed []byte, k *Key, now time.Time) (line []byte, err error) {
-	c, err := ParseCheckpoint(signed)
-	if err != nil {
-		return nil, err
-	}
-	text := c.Text()
-	s := cosigner{k, now}
-	sig, _ := s.Sign([]byte(text))
-	b := append(binary.BigEndian.AppendUint32(nil, s.KeyHash()), sig...)
-	return fmt.Appendf(nil, "— %s %s\n", k.name, base64.StdEncoding.EncodeToString(b)), nil
-}
-
-// AddCosignatures returns the checkpoint with lines of signatures, as [Cosign] returns
-// them, at its end. A line that exists is not added again; a line by the same key with
+// AddCosignatures returns the checkpoint with lines of cosignatures at its end. A line that exists is not added again; a line by the same key with
 // another time replaces it. It refuses lines after which the checkpoint could not be read any more,
 // and those in the name of the key that signed it: nobody else adds a signature of that key.
 func AddCosignatures(signed, lines []byte) ([]byte, error) {

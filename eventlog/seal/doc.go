@@ -9,7 +9,6 @@
 //	Seal      adds the runs that have ended, and signs a checkpoint
 //	Verify    checks the runs of a database against its checkpoints
 //	Prove     proves that a run is in a checkpoint; ProveEvent, an event
-//	Witness   cosigns checkpoints of logs that it has seen grow
 //
 // The tree is implemented by golang.org/x/mod/sumdb/tlog, the signatures by
 // golang.org/x/mod/sumdb/note. A [Policy] lists the keys that a verifier trusts.

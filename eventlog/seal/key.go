@@ -14,11 +14,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
-	"github.com/starling-host/starling/internal/keyfile"
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // The types of keys: of a log, and of a witness, whose signatures have a time.
@@ -121,9 +121,6 @@ func (k PublicKey) Is(name string) bool { return k.Name == name || isOriginOf(k.
 // VKey returns the public key for the policies of verifiers (spec/seal.md, section 3).
 func (k *Key) VKey() string { return vkey(k.name, algLog, k.Public()) }
 
-// WitnessVKey returns the public key under which the key cosigns.
-func (k *Key) WitnessVKey() string { return vkey(k.name, algWitness, k.Public()) }
-
 // For returns the key under the name of a log that it signs.
 func (k *Key) For(origin string) *Key { return &Key{origin, k.private} }
 
@@ -139,19 +136,6 @@ type signer struct{ *Key }
 
 func (s signer) KeyHash() uint32                  { return keyHash(s.name, algLog, s.Public()) }
 func (s signer) Sign(text []byte) ([]byte, error) { return ed25519.Sign(s.private, text), nil }
-
-// cosigner signs as a witness, at a time.
-type cosigner struct {
-	*Key
-	at time.Time
-}
-
-func (s cosigner) KeyHash() uint32 { return keyHash(s.name, algWitness, s.Public()) }
-
-func (s cosigner) Sign(text []byte) ([]byte, error) {
-	seconds := uint64(s.at.Unix())
-	return append(binary.BigEndian.AppendUint64(nil, seconds), ed25519.Sign(s.private, cosigned(seconds, text))...), nil
-}
 
 // cosigned returns the text that a witness signs for a checkpoint.
 func cosigned(seconds uint64, text []byte) []byte {

@@ -13,13 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/vectortest"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/seal"
-	"golang.org/x/mod/sumdb/note"
-	"golang.org/x/mod/sumdb/tlog"
+	"github.com/starling-host/starling/internal/witnesstest"
 )
 
 // fixedKey returns a key with a public private half, for vectors.
@@ -38,14 +40,15 @@ func fixedKey(t testing.TB, name string, seed byte) *seal.Key {
 
 // fixture is a log of runs that is the same each time.
 type fixture struct {
-	key, witness *seal.Key
-	policy       string // of the log alone
-	cosigned     string // of the log and the witness
-	runs         [][]event.Event
-	modules      map[canon.Hash][]byte
-	leaves       []seal.Leaf
-	checkpoint   []byte // signed and cosigned
-	proofs       []seal.Proof
+	key        *seal.Key
+	witness    witnesstest.Key
+	policy     string // of the log alone
+	cosigned   string // of the log and the witness
+	runs       [][]event.Event
+	modules    map[canon.Hash][]byte
+	leaves     []seal.Leaf
+	checkpoint []byte // signed and cosigned
+	proofs     []seal.Proof
 }
 
 // tlogHashes are the hashes of a tree in memory.
@@ -61,9 +64,9 @@ func (h tlogHashes) ReadHashes(places []int64) ([]tlog.Hash, error) {
 
 func newFixture(t testing.TB, runs int) fixture {
 	t.Helper()
-	f := fixture{key: fixedKey(t, "example.com/runs", 1), witness: fixedKey(t, "witness.example", 2), modules: map[canon.Hash][]byte{}}
+	f := fixture{key: fixedKey(t, "example.com/runs", 1), witness: witnesstest.NewKey("witness.example", 2), modules: map[canon.Hash][]byte{}}
 	f.policy = "log " + f.key.VKey() + "\nquorum none\n"
-	f.cosigned = "log " + f.key.VKey() + "\nwitness w " + f.witness.WitnessVKey() + "\nquorum w\n"
+	f.cosigned = "log " + f.key.VKey() + "\nwitness w " + f.witness.VKey() + "\nquorum w\n"
 	var hashes tlogHashes
 	for i := range runs {
 		wasm := []byte(fmt.Sprintf("\x00asm\x01\x00\x00\x00 module %d, which is none", i%2))
@@ -95,11 +98,7 @@ func newFixture(t testing.TB, runs int) fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := seal.Cosign(f.checkpoint, f.witness, time.Unix(1_700_000_123, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.checkpoint, err = seal.AddCosignatures(f.checkpoint, line); err != nil {
+	if f.checkpoint, err = seal.AddCosignatures(f.checkpoint, f.witness.Cosign(f.checkpoint, time.Unix(1_700_000_123, 0))); err != nil {
 		t.Fatal(err)
 	}
 	for i := range runs {
@@ -226,7 +225,7 @@ func TestVectors(t *testing.T) {
 	checkpoint := string(f.checkpoint)
 	alone := checkpoint[:strings.LastIndex(strings.TrimSuffix(checkpoint, "\n"), "\n")+1]
 	exact := "log " + f.key.For("example.com/runs/0123456789abcdef").VKey() + "\nquorum none\n"
-	groups := f.cosigned[:strings.Index(f.cosigned, "quorum")] + "witness x " + fixedKey(t, "x.example", 3).WitnessVKey() + "\ngroup both all w x\ngroup one any both w\nquorum one # of them\n"
+	groups := f.cosigned[:strings.Index(f.cosigned, "quorum")] + "witness x " + witnesstest.NewKey("x.example", 3).VKey() + "\ngroup both all w x\ngroup one any both w\nquorum one # of them\n"
 	good = append(good,
 		vector{Name: "a checkpoint that nobody is trusted for", Type: "checkpoint", Text: checkpoint},
 		vector{Name: "the key of the log's key", Type: "checkpoint", Text: checkpoint, Policy: f.policy},
@@ -244,7 +243,7 @@ func TestVectors(t *testing.T) {
 	removal := seal.Removal{Leaf: 2, RunID: "run-2", At: time.Unix(1_700_000_200, 5), By: "ann@host", Why: "prune --older-than 720h"}
 	hash := tlog.RecordHash(removal.Marshal())
 	good = append(good, vector{Name: "a removal", Type: "removal", Leaf: hex.EncodeToString(removal.Marshal()), Hash: hash.String(), RunID: "run-2"},
-		vector{Name: "a policy with a URL behind each key", Type: "policy", Policy: "log " + f.key.VKey() + " https://log.example\n" + "witness w " + f.witness.WitnessVKey() + "\thttps://witness.example\r\nquorum w\n"})
+		vector{Name: "a policy with a URL behind each key", Type: "policy", Policy: "log " + f.key.VKey() + " https://log.example\n" + "witness w " + f.witness.VKey() + "\thttps://witness.example\r\nquorum w\n"})
 	for _, v := range vectortest.Check(t, "seal.jsonl", good) {
 		if v.Type == "leaf" || v.Type == "removal" {
 			continue
@@ -300,16 +299,16 @@ func TestVectors(t *testing.T) {
 		bad("a member that is not defined", "policy", "", f.policy+"group g any nobody\n"),
 		bad("a quorum that is not defined", "policy", "", "log "+f.key.VKey()+"\nquorum nobody\n"),
 		bad("more members than there are", "policy", "", change(groups, "group both all", "group both 3")),
-		bad("a key of a log for a witness", "policy", "", change(f.cosigned, f.witness.WitnessVKey(), f.witness.VKey())),
+		bad("a key of a log for a witness", "policy", "", change(f.cosigned, f.witness.VKey(), fixedKey(t, "witness.example", 2).VKey())),
 		bad("a key whose hash is another", "policy", "", change(f.policy, "+"+strings.Split(f.key.VKey(), "+")[1]+"+", "+00000000+")),
 		bad("a member of the document twice", "proof", change(ofEvent, `"events": 5`, `"events": 5, "events": 5`), f.policy),
 		bad("something behind the document", "proof", ofEvent+"{}", f.policy),
 		bad("a terminal event that is not the last", "proof", change(f.statement(t, 3, 5), `"events": 5`, `"events": 6`), f.policy),
 		bad("a terminal event of another root", "proof", change(f.statement(t, 3, 5), `"merkle_root": "`+f.leaves[3].MerkleRoot.String()[:4], `"merkle_root": "0000`), f.policy),
-		bad("a witness of the key of another", "policy", "", change(f.cosigned, "quorum", "witness x "+fixedKey(t, "x.example", 2).WitnessVKey()+"\nquorum")),
+		bad("a witness of the key of another", "policy", "", change(f.cosigned, "quorum", "witness x "+witnesstest.NewKey("x.example", 2).VKey()+"\nquorum")),
 		bad("a member of a group twice", "policy", "", change(groups, "group both all w x", "group both all w w")),
 		bad("a second quorum", "policy", "", f.policy+"quorum none\n"),
-		bad("a name twice", "policy", "", change(f.cosigned, "quorum", "witness w "+f.witness.WitnessVKey()+"\nquorum")),
+		bad("a name twice", "policy", "", change(f.cosigned, "quorum", "witness w "+f.witness.VKey()+"\nquorum")),
 	}
 	empty := change(ofEvent, `"events"`, `"run_id": "", "events"`)
 	wrong := strings.TrimSuffix(checkpoint[strings.LastIndex(strings.TrimSuffix(checkpoint, "\n"), "\n")+1:], "\n") // the cosignature
