@@ -352,19 +352,16 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 		return &status{http.StatusBadRequest, "Name a version by the 64 characters of its digest."}
 	}
 	if v.Namespace != "" { // a tenant executes only what its runs have used
-		if own, err := runsOf(r.Context(), v, "", digest); err != nil || len(own.runs) == 0 {
+		if own, _, err := runsOf(r.Context(), v, "", digest); err != nil || len(own) == 0 {
 			return cmp.Or(err, eventlog.ErrRunNotFound)
 		}
 	}
 	if _, err := v.Modules.Module(r.Context(), digest); errors.Is(err, eventlog.ErrModuleNotFound) {
 		return &status{http.StatusNotFound, "There is no module with this digest here."}
 	}
-	used, err := runsOf(r.Context(), v, name, digest)
-	if err != nil {
-		return err
-	}
-	if len(used.runs)+used.other == 0 {
-		return eventlog.ErrRunNotFound
+	used, others, err := runsOf(r.Context(), v, name, digest)
+	if err != nil || len(used)+others == 0 {
+		return cmp.Or(err, eventlog.ErrRunNotFound)
 	}
 	page := address(s.path("tools", name, "change"), url.Values{"to": {digest.String()}})
 	key := "change " + digest.String() + " " + name
@@ -379,11 +376,11 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 		if found.refused > 0 {
 			p.Notes = append(p.Notes, display.Plural(found.refused, "run")+" could not be executed: "+found.reason)
 		}
-		if used.other > 0 {
-			p.Notes = append(p.Notes, display.Plural(used.other, "run")+" with other modules left out.")
+		if others > 0 {
+			p.Notes = append(p.Notes, display.Plural(others, "run")+" with other modules left out.")
 		}
 		for _, verdict := range found.differ {
-			if !slices.Contains(used.runs, verdict.RunID) {
+			if !slices.Contains(used, verdict.RunID) {
 				continue // erased since then
 			}
 			one, d := changedRun{Verdict: verdict}, verdict.Divergence
@@ -405,21 +402,12 @@ func moduleOf(text string) (digest canon.Hash, err error) {
 	return digest, nil
 }
 
-// usedRuns are runs that may call a tool, or a tool of a module.
-type usedRuns struct {
-	runs  []string        // the newest first
-	other int             // runs that also use other modules, which are left out
-	more  bool            // older runs were not looked at
-	tools map[string]bool // of the module
-}
-
 // runsOf returns the newest runs that use a tool and one module alone, or, if the tool is empty, that
-// use the module of a digest.
-func runsOf(ctx context.Context, v eventview.View, tool string, digest canon.Hash) (used usedRuns, err error) {
-	used.tools = map[string]bool{}
-	for id, err := range newest(ctx, v, maxLooked, &used.more) {
+// use the module of a digest. Others are runs that also use other modules.
+func runsOf(ctx context.Context, v eventview.View, tool string, digest canon.Hash) (runs []string, others int, err error) {
+	for id, err := range newest(ctx, v, maxLooked, new(bool)) {
 		if err != nil {
-			return used, err
+			return nil, 0, err
 		}
 		started, err := v.Started(ctx, id)
 		if err != nil {
@@ -428,23 +416,19 @@ func runsOf(ctx context.Context, v eventview.View, tool string, digest canon.Has
 		modules := map[string]bool{}
 		found := false
 		for _, ref := range started.ToolSchemas {
-			if ref.Sandbox == nil {
-				continue
-			}
-			modules[string(ref.Sandbox.Module)] = true
-			if tool != "" && ref.Name == tool || tool == "" && string(ref.Sandbox.Module) == string(digest[:]) {
-				found, used.tools[ref.Name] = true, true
+			if ref.Sandbox != nil {
+				modules[string(ref.Sandbox.Module)] = true
+				found = found || ref.Name == tool
 			}
 		}
 		switch {
-		case !found:
-		case tool != "" && len(modules) > 1:
-			used.other++
-		default:
-			used.runs = append(used.runs, id)
+		case tool == "" && modules[string(digest[:])], found && len(modules) == 1:
+			runs = append(runs, id)
+		case found:
+			others++
 		}
 	}
-	return used, nil
+	return runs, others, nil
 }
 
 // newest yields the ids of the newest runs, and sets more if there are older ones.
@@ -470,14 +454,14 @@ func newest(ctx context.Context, v eventview.View, most int, more *bool) func(yi
 }
 
 // changes replays the newest runs of a tool with another version.
-func changes(ctx context.Context, v eventview.View, to canon.Hash, used usedRuns, t *task) (*change, error) {
+func changes(ctx context.Context, v eventview.View, to canon.Hash, used []string, t *task) (*change, error) {
 	x, err := v.Execute(ctx, eventview.Execution{Module: to.String()})
 	if err != nil {
 		return nil, err
 	}
 	defer x.Close()
 	found := &change{}
-	runs := used.runs[:min(len(used.runs), maxExecuted)]
+	runs := used[:min(len(used), maxExecuted)]
 	for i, id := range runs {
 		t.report(uint64(i), uint64(len(runs)), "runs")
 		verdict, err := x.Replay(ctx, id)
