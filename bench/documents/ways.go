@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/bench/guests"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/gateway"
 )
@@ -166,7 +167,7 @@ func throughGateway(ctx context.Context, db *starling.DB, dir string) (way, erro
 		return w, err
 	}
 	tools := gateway.NewTools(db, starling.ToolOptions{}, func(string) {})
-	if err := tools.AddServer(gateway.Server{Name: "far", URL: at}, gateway.Pins{Path: filepath.Join(dir, "pins.json")}); err != nil {
+	if err := tools.AddServer(gateway.Server{Name: "far", MCP: agentfile.MCP{URL: at}}, gateway.Pins{Path: filepath.Join(dir, "pins.json")}); err != nil {
 		return w, err
 	}
 	relay, err := overPipes(ctx, func(ctx context.Context, in io.Reader, out io.Writer) error {

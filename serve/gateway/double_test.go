@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
@@ -216,7 +217,7 @@ func TestVerify(t *testing.T) {
 	if runs, err := log.ListRuns(ctx); err != nil || len(runs) != 8 {
 		t.Errorf("%d runs are recorded, %v", len(runs), err)
 	}
-	if _, err := recording.Verify(ctx, Server{Name: "z", Command: []string{"false"}}, false); err == nil || !strings.Contains(err.Error(), "it has no recorded call of a server's tool z_...") {
+	if _, err := recording.Verify(ctx, Server{Name: "z", MCP: agentfile.MCP{Command: []string{"false"}}}, false); err == nil || !strings.Contains(err.Error(), "it has no recorded call of a server's tool z_...") {
 		t.Errorf("another server: %v", err)
 	}
 }

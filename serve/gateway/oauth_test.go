@@ -22,6 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
@@ -210,7 +211,7 @@ func browse(t *testing.T, address string) string {
 func TestLoginToAServer(t *testing.T) {
 	s := newOAuthServer(t)
 	pins := Pins{filepath.Join(t.TempDir(), "starling-host", "servers.json")}
-	server := Server{Name: "guarded", URL: s.URL + "/mcp"}
+	server := Server{Name: "guarded", MCP: agentfile.MCP{URL: s.URL + "/mcp"}}
 	text := "guarded=" + server.URL
 
 	warned := make(chan string, 1)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/runtime/agentfile"
 )
 
 // notesServer has resources, a template and a prompt. Each text names the server.
@@ -142,7 +143,7 @@ func resourcesPassedOn(t *testing.T, version string) {
 		direct[name] = over(func(in io.ReadCloser, out io.WriteCloser) {
 			_ = notesServer(name).Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
 		})
-		if err := tools.AddServer(Server{Name: name, URL: at.URL}, pins); err != nil {
+		if err := tools.AddServer(Server{Name: name, MCP: agentfile.MCP{URL: at.URL}}, pins); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -303,7 +304,7 @@ func TestMCPGatewayWithAServerThatListsNothing(t *testing.T) {
 		})
 		at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 		t.Cleanup(func() { at.CloseClientConnections(); at.Close() })
-		if err := tools.AddServer(Server{Name: name, URL: at.URL}, pins); err != nil {
+		if err := tools.AddServer(Server{Name: name, MCP: agentfile.MCP{URL: at.URL}}, pins); err != nil {
 			t.Fatal(err)
 		}
 	}

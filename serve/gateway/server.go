@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
@@ -24,33 +23,13 @@ type Server struct {
 	// Name is the prefix of the names of its tools, followed by an underscore.
 	Name string
 
-	// Either the words of the server's command, or its address.
-	Command []string
-	URL     string
+	// MCP has the server's command or address, the tools to serve, nil for all, and how they are used.
+	// Names in Rename also get the prefix.
+	agentfile.MCP
 
-	// Env are variables for the command, and Headers are sent to the address, with $NAME for
-	// variables of this process.
-	Env, Headers map[string]string
-
-	// Only are the tools to serve, by the server's names, nil for all. Without are left out,
-	// and Rename maps names to others, which also get the prefix.
-	Only, Without []string
-	Rename        map[string]string
-
-	Settings
-}
-
-// Settings are how a server is used.
-type Settings struct {
 	// Shared has all sessions of clients use one connection, one call after the other. The server is
 	// greeted by this program, and cannot ask anybody. Otherwise each session has its own.
 	Shared bool
-
-	// Strict refuses arguments that do not match the schema of their tool. Otherwise the server decides.
-	Strict bool
-
-	// Timeout bounds a start and a call. Zero is the limit of the tools.
-	Timeout time.Duration
 
 	// MaxInput bounds the arguments of a call, in bytes. Zero is 4 MiB.
 	MaxInput uint64
@@ -245,13 +224,8 @@ func absoluteWord(word string) string {
 // config returns the configuration of the connection, with the token file in the folder of
 // the pins.
 func (s Server) config(p Pins) agentfile.MCP {
-	m := agentfile.MCP{
-		Command: s.Command, URL: s.URL, Env: s.Env, Headers: s.Headers, Prefix: s.Name + "_",
-		Include: s.Only, Exclude: s.Without, Rename: map[string]string{},
-	}
-	if s.Strict {
-		m.Check = "strict"
-	}
+	m := s.MCP
+	m.Prefix, m.Rename = s.Name+"_", map[string]string{}
 	for tool, name := range s.Rename {
 		m.Rename[tool] = m.Prefix + name
 	}
@@ -298,7 +272,7 @@ func ChooseTools(servers []Server, text string) error {
 		case tool == "" || not && without == "" || renamed && other == "":
 			return errors.New("write it as in: NAME: search, !delete, list_files=ls")
 		case not:
-			s.Without = append(s.Without, without)
+			s.Exclude = append(s.Exclude, without)
 			continue
 		case renamed:
 			if s.Rename == nil {
@@ -306,7 +280,7 @@ func ChooseTools(servers []Server, text string) error {
 			}
 			s.Rename[tool] = other
 		}
-		s.Only = append(s.Only, tool)
+		s.Include = append(s.Include, tool)
 	}
 	return nil
 }
@@ -325,7 +299,7 @@ func Set(servers []Server, text string) error {
 		case key == "shared" && value == "":
 			s.Shared = true
 		case key == "strict" && value == "":
-			s.Strict = true
+			s.Check = "strict"
 		case key == "timeout":
 			if s.Timeout, err = config.ParseDuration(value); err == nil && s.Timeout <= 0 {
 				err = errors.New("it is not positive")

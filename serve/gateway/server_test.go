@@ -17,21 +17,22 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
 func TestParseServer(t *testing.T) {
 	for text, want := range map[string]Server{
-		"npx -y @modelcontextprotocol/server-everything@2026.1.1": {Name: "everything", Command: []string{"npx", "-y", "@modelcontextprotocol/server-everything@2026.1.1"}},
-		"files=npx server 'a b' c\\ d \"e'f\"":                    {Name: "files", Command: []string{"npx", "server", "a b", "c d", "e'f"}},
-		"TOKEN=$TOKEN X='' uvx mcp-server-git":                    {Name: "git", Command: []string{"uvx", "mcp-server-git"}, Env: map[string]string{"TOKEN": "$TOKEN", "X": ""}},
-		"docker run -i --rm mcp/time":                             {Name: "time", Command: []string{"docker", "run", "-i", "--rm", "mcp/time"}},
-		"python3 -m mcp_server_fetch":                             {Name: "fetch", Command: []string{"python3", "-m", "mcp_server_fetch"}},
-		"./bin/my-tool.sh":                                        {Name: "my-tool", Command: []string{"./bin/my-tool.sh"}},
-		"/opt/mcp-server":                                         {Name: "server", Command: []string{"/opt/mcp-server"}},
-		"https://mcp.example.com/sse?a=b":                         {Name: "example", URL: "https://mcp.example.com/sse?a=b"},
-		"tools=http://127.0.0.1:9/mcp":                            {Name: "tools", URL: "http://127.0.0.1:9/mcp"},
+		"npx -y @modelcontextprotocol/server-everything@2026.1.1": {Name: "everything", MCP: agentfile.MCP{Command: []string{"npx", "-y", "@modelcontextprotocol/server-everything@2026.1.1"}}},
+		"files=npx server 'a b' c\\ d \"e'f\"":                    {Name: "files", MCP: agentfile.MCP{Command: []string{"npx", "server", "a b", "c d", "e'f"}}},
+		"TOKEN=$TOKEN X='' uvx mcp-server-git":                    {Name: "git", MCP: agentfile.MCP{Command: []string{"uvx", "mcp-server-git"}, Env: map[string]string{"TOKEN": "$TOKEN", "X": ""}}},
+		"docker run -i --rm mcp/time":                             {Name: "time", MCP: agentfile.MCP{Command: []string{"docker", "run", "-i", "--rm", "mcp/time"}}},
+		"python3 -m mcp_server_fetch":                             {Name: "fetch", MCP: agentfile.MCP{Command: []string{"python3", "-m", "mcp_server_fetch"}}},
+		"./bin/my-tool.sh":                                        {Name: "my-tool", MCP: agentfile.MCP{Command: []string{"./bin/my-tool.sh"}}},
+		"/opt/mcp-server":                                         {Name: "server", MCP: agentfile.MCP{Command: []string{"/opt/mcp-server"}}},
+		"https://mcp.example.com/sse?a=b":                         {Name: "example", MCP: agentfile.MCP{URL: "https://mcp.example.com/sse?a=b"}},
+		"tools=http://127.0.0.1:9/mcp":                            {Name: "tools", MCP: agentfile.MCP{URL: "http://127.0.0.1:9/mcp"}},
 	} {
 		if got, err := ParseServer(text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", text, got, err)
