@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -55,17 +56,7 @@ func (t *Totals) Add(s RunSummary) {
 
 // Status returns the word for the state of the run that listings filter by:
 // "completed", "failed", "cancelled" or "open".
-func (s RunSummary) Status() string {
-	switch s.TerminalKind {
-	case event.KindRunCompleted:
-		return StatusCompleted
-	case event.KindRunFailed:
-		return StatusFailed
-	case event.KindRunCancelled:
-		return StatusCancelled
-	}
-	return StatusOpen
-}
+func (s RunSummary) Status() string { return cmp.Or(statuses[s.TerminalKind], StatusOpen) }
 
 // The values of [RunPageOptions].Status.
 const (
@@ -75,18 +66,18 @@ const (
 	StatusOpen      = "open" // it has no end: it is in progress, or its process died
 )
 
+// statuses are the words for the terminal kinds, and for none.
+var statuses = map[event.Kind]string{
+	event.KindRunCompleted: StatusCompleted, event.KindRunFailed: StatusFailed, event.KindRunCancelled: StatusCancelled, 0: StatusOpen,
+}
+
 // StatusKind returns the terminal kind of a status, zero for an open run, and
 // whether the status exists.
 func StatusKind(status string) (event.Kind, bool) {
-	switch status {
-	case StatusCompleted:
-		return event.KindRunCompleted, true
-	case StatusFailed:
-		return event.KindRunFailed, true
-	case StatusCancelled:
-		return event.KindRunCancelled, true
-	case StatusOpen:
-		return 0, true
+	for kind, word := range statuses {
+		if word == status {
+			return kind, true
+		}
 	}
 	return 0, false
 }
