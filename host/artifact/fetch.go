@@ -94,9 +94,7 @@ func (f Finder) copy(b *work.Budget, cache *layout, n name, want string, how use
 	if ask == "" && how == pinned {
 		ask = want
 	}
-	if ask == "" {
-		ask = n.tag
-	}
+	ask = cmp.Or(ask, n.tag)
 	d, m, text, err := manifestOf(b, from, ask)
 	if err != nil {
 		return "", err

@@ -279,9 +279,7 @@ func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error
 			return m.backwards(ctx)
 		}
 		_, stop, err := m.scan(ctx, s.rec.At(), s.rec.End(), false)
-		if stop.Reason == "" {
-			stop.Reason = Ending
-		}
+		stop.Reason = cmp.Or(stop.Reason, Ending)
 		return stop, err
 	})
 }

@@ -1,13 +1,133 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/work"
+	"github.com/starling-host/starling/runtime/egress"
+	"github.com/starling-host/starling/spec"
 )
+
+var schema = sync.OnceValue(func() *config.Schema {
+	return config.MustSchema(spec.PolicySchema(), config.Formats{
+		"egress-host": config.Format(egress.ParseRule), "path-pattern": config.Format(ParsePattern), "re2": checkPattern,
+	})
+})
+
+// document is the content of a policy file.
+type document struct {
+	Version     string `yaml:"version"`
+	Description string `yaml:"description"`
+	Permissions struct {
+		Network struct {
+			Allow []struct {
+				Rule
+				Timeout time.Duration `yaml:"timeout"`
+			} `yaml:"allow"`
+		} `yaml:"network"`
+		Tools map[string]ToolRule `yaml:"tools"`
+	} `yaml:"permissions"`
+	Resources struct {
+		Limits config.CallLimits `yaml:"limits"`
+	} `yaml:"resources"`
+	Secrets []Binding `yaml:"secrets"`
+}
+
+// Parse reads a policy from the content of a file. The name of the file appears in errors and decisions.
+func Parse(name string, data []byte) (*Policy, error) {
+	var d document
+	root, err := schema().Load(name, data, &d)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policy{
+		File: name, Description: d.Description, Tools: d.Permissions.Tools, Limits: d.Resources.Limits.Sandbox(), Secrets: d.Secrets,
+		lines: linesOf(root),
+	}
+	for i, at := range root.At("permissions", "network", "allow").Items() {
+		rule := d.Permissions.Network.Allow[i]
+		rule.TimeoutMs = rule.Timeout.Milliseconds()
+		rule.compile(at)
+		p.Network = append(p.Network, rule.Rule)
+	}
+	schemas, b := 0, work.For(context.Background(), len(data))
+	for key, at := range root.At("permissions", "tools").Pairs() {
+		name, _ := key.Text()
+		rule := p.Tools[name]
+		rule.Line = key.Line()
+		if err := rule.compile(b, at.Get("arguments")); err != nil {
+			return nil, err
+		}
+		schemas += rule.schema.Size()
+		p.Tools[name] = rule
+	}
+	for i, at := range root.Get("secrets").Items() {
+		p.Secrets[i].compile(at)
+	}
+	p.size = 16*len(data) + schemas // as measured
+	return p, p.setDigest()
+}
+
+// lines are the lines of a file where the parts of a policy begin. A missing part has the line of its nearest parent.
+type lines struct {
+	network int // permissions.network.allow
+	tools   int // permissions.tools
+	secrets int
+	limits  map[string]int // by the keys of resources.limits
+}
+
+func linesOf(root *config.Node) lines {
+	l := lines{
+		network: lineOf(root, "permissions", "network", "allow"), tools: lineOf(root, "permissions", "tools"),
+		secrets: lineOf(root, "secrets"), limits: map[string]int{},
+	}
+	for _, key := range []string{"fuel", "memory", "deadline", "input", "output", "log", "effects", "effect_bytes"} {
+		l.limits[key] = lineOf(root, "resources", "limits", key)
+	}
+	return l
+}
+
+// lineOf returns the line of the last key on a path that exists, or 1 if the first one is missing.
+func lineOf(n *config.Node, path ...string) int {
+	line := 1
+	for _, want := range path {
+		var next *config.Node
+		for key, value := range n.Pairs() {
+			if text, _ := key.Text(); text == want {
+				line, next = key.Line(), value
+			}
+		}
+		n = next
+	}
+	return line
+}
+
+// Narrow returns the limits of a call under policies: for each limit, the smallest value that l or a policy sets. Nil
+// policies, and limits that a policy does not set, change nothing; no policy can raise a limit. Zero in l means no
+// limit, so a caller fills in its defaults first.
+func Narrow(l event.SandboxLimits, policies ...*Policy) event.SandboxLimits {
+	for _, p := range policies {
+		if p == nil {
+			continue
+		}
+		l.Fuel = egress.Least(l.Fuel, p.Limits.Fuel)
+		l.MemoryPages = egress.Least(l.MemoryPages, p.Limits.MemoryPages)
+		l.TimeoutMs = egress.Least(l.TimeoutMs, p.Limits.TimeoutMs)
+		l.InputBytes = egress.Least(l.InputBytes, p.Limits.InputBytes)
+		l.OutputBytes = egress.Least(l.OutputBytes, p.Limits.OutputBytes)
+		l.LogBytes = egress.Least(l.LogBytes, p.Limits.LogBytes)
+		l.Effects = egress.Least(l.Effects, p.Limits.Effects)
+		l.EffectBytes = egress.Least(l.EffectBytes, p.Limits.EffectBytes)
+	}
+	return l
+}
 
 // Version is the version of the dialect.
 const Version = "1.0"

@@ -2,6 +2,7 @@ package component
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
@@ -349,12 +350,7 @@ func (k *linker) dynamic(t *table) {
 
 // slots returns the entries of a table that are not empty, in order.
 func (t *table) slots() []uint32 {
-	slots := make([]uint32, 0, len(t.items))
-	for slot := range t.items {
-		slots = append(slots, slot)
-	}
-	slices.Sort(slots)
-	return slots
+	return slices.Sorted(maps.Keys(t.items))
 }
 
 // function appends the body of a function with the indices of the joined module.

@@ -1,6 +1,8 @@
 package component
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -272,10 +274,7 @@ func (k *linker) taskStub(c *coreFunc) *fn {
 		k.enter(f, c.owner)
 		k.push(f)
 		f.code.Index(wasm.OpGlobalGet, k.stack)
-		returned := k.guestFunc(k.prefix + "task_return")
-		if returned == nil {
-			returned = k.guestFunc("task_return")
-		}
+		returned := cmp.Or(k.guestFunc(k.prefix+"task_return"), k.guestFunc("task_return"))
 		f.call(returned)
 		k.pop(f)
 	}
@@ -301,12 +300,7 @@ func (k *linker) finishLinks() {
 			k.resolve(d)
 		}
 	}
-	names := make([]string, 0, len(k.links))
-	for name := range k.links {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(k.links)) {
 		f := k.links[name]
 		switch name {
 		case "more":

@@ -1,6 +1,7 @@
 package component
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/starling-host/starling/internal/wasm"
@@ -104,9 +105,7 @@ func newType(t valueType) *valueType {
 		}
 		t.depth = max(t.depth, f.t.depth+1)
 		t.owns, t.text = t.owns || f.t.owns, t.text || f.t.text
-		if t.odd == "" {
-			t.odd = f.t.odd
-		}
+		t.odd = cmp.Or(t.odd, f.t.odd)
 	}
 	if t.depth > maxTypeDepth {
 		failf("", "it has a type that is nested deeper than %d", maxTypeDepth)

@@ -22,12 +22,6 @@ import (
 	"github.com/starling-host/starling/internal/work"
 )
 
-// bundled is the one script that a tool in TypeScript or JavaScript and all its imports become.
-type bundled struct {
-	Script  []byte
-	Imports []string // of starling:v1
-}
-
 // sdkScript is what a tool imports from "starling": members of the argument of the script, which
 // the engine gives it (guest-sdk/js/runtime/main.js).
 const sdkScript = "export const { tool, transient, cancel, discard, snooze, now, random, HTTPError } = starling;"

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -437,3 +438,130 @@ func baseValue(encoding uint64, size int, n uint64) string {
 	}
 	return strconv.FormatUint(n, 10)
 }
+
+var rustEscape = lazy.Regexp(`\$([A-Za-z0-9]+)\$`)
+
+// rustEscapes are the escapes of rustc's legacy mangling that are no code points.
+var rustEscapes = map[string]string{"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
+
+// Readable returns a function's name as its author wrote it, for names that rustc has mangled
+// (_ZN4core3fmt5write17h0123456789abcdefE is core::fmt::write), and any other name as it is. The
+// libraries that know more manglings take time without bound for names that a module chooses.
+func Readable(name string) string {
+	rest, ok := strings.CutPrefix(name, "_ZN")
+	if !ok {
+		return name
+	}
+	var path []string
+	for rest != "E" && rest != "" {
+		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+		n, err := strconv.Atoi(rest[:digits])
+		if err != nil || n > len(rest)-digits {
+			return name
+		}
+		path, rest = append(path, rest[digits:digits+n]), rest[digits+n:]
+	}
+	last := len(path) - 1
+	if rest != "E" || last < 1 || len(path[last]) != 17 || path[last][0] != 'h' { // the hash: without it this is C++
+		return name
+	}
+	text := strings.ReplaceAll(strings.Join(path[:last], "::"), "..", "::")
+	return rustEscape().ReplaceAllStringFunc(text, func(escape string) string {
+		escape = strings.Trim(escape, "$")
+		if code, err := strconv.ParseUint(strings.TrimPrefix(escape, "u"), 16, 21); err == nil && escape[0] == 'u' {
+			return string(rune(code))
+		}
+		if is, ok := rustEscapes[escape]; ok {
+			return is
+		}
+		return "$" + escape + "$"
+	})
+}
+
+// maxName is how many bytes are shown of the name of a function, a file or a type.
+const maxName = 256
+
+// cursor reads little-endian numbers. After the end of its bytes it reads zeros and has failed.
+type cursor struct {
+	b      []byte
+	pos    int
+	failed bool
+	kept   []byte // receives what is read, unless it is nil
+}
+
+// at returns a cursor at an offset of b.
+func at(b []byte, pos uint64) *cursor {
+	if pos > uint64(len(b)) {
+		return &cursor{failed: true}
+	}
+	return &cursor{b: b, pos: int(pos)}
+}
+
+func (c *cursor) take(n uint64) []byte {
+	if c.failed || n > uint64(max(len(c.b)-c.pos, 0)) {
+		c.failed = true
+		return nil
+	}
+	part := c.b[c.pos : c.pos+int(n)]
+	if c.kept != nil {
+		copy(c.kept[c.pos:], part)
+	}
+	c.pos += int(n)
+	return part
+}
+
+// uint reads a number of n bytes, at most 8.
+func (c *cursor) uint(n int) (v uint64) {
+	for i, b := range c.take(uint64(n)) {
+		v |= uint64(b) << (8 * i)
+	}
+	return v
+}
+
+func (c *cursor) byte() byte { return byte(c.uint(1)) }
+
+// leb reads a LEB128 number, and returns how many bits it has.
+func (c *cursor) leb() (v uint64, bits int) {
+	for b := byte(0x80); b >= 0x80 && !c.failed; bits += 7 {
+		b = c.byte()
+		v |= uint64(b&0x7f) << min(bits, 64)
+	}
+	return v, bits
+}
+
+func (c *cursor) uleb() uint64 {
+	v, _ := c.leb()
+	return v
+}
+
+// sleb reads a signed LEB128 number.
+func (c *cursor) sleb() int64 {
+	v, bits := c.leb()
+	unused := 64 - min(bits, 64)
+	return int64(v<<unused) >> unused
+}
+
+// zigzag reads a signed number whose lowest bit is the sign.
+func (c *cursor) zigzag() int64 {
+	u := c.uleb()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// text reads bytes up to a zero. Many entries can point to one text.
+func (c *cursor) text(b *work.Budget) string {
+	if c.failed {
+		return ""
+	}
+	n, read := bytes.IndexByte(c.b[c.pos:], 0), len(c.b)-c.pos
+	if n >= 0 {
+		read = n
+	}
+	if b.Spend(1+read/64) != nil || n < 0 {
+		c.failed = true
+		return ""
+	}
+	return cut(c.take(uint64(n) + 1)[:n])
+}
+
+// cut returns text as valid UTF-8 of bounded length.
+func cut(b []byte) string { return strings.ToValidUTF8(string(b[:min(len(b), maxName)]), "�") }

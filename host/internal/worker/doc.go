@@ -15,7 +15,7 @@
 // everything but the bodies.
 //
 // The two sides talk in frames over the worker's standard input and output
-// (frame.go, wire.go). A call goes there, each effect comes back with the
+// (main.go, wire.go). A call goes there, each effect comes back with the
 // meter's reading and waits for the answer, and a result ends it. Whatever comes
 // from a worker is hostile: lengths are bounded, texts are UTF-8, counts only
 // grow, and the limits of a call are held on this side as well. A worker that
@@ -28,7 +28,7 @@
 // tenant gets the next one; the call's context names the tenant. A call acquires its slot
 // before it takes a process and before its time begins. It releases the slot while it waits
 // for an exchange, and acquires another one afterwards, in its time. A call that takes
-// longer than a moment releases its slot and is demoted if it computes (priority.go).
+// longer than a moment releases its slot and is demoted if it computes.
 //
 // A call in a worker is the same call as inline, with the same bytes, fuel and errors, and
 // either replays as the other. The only difference is that its process may die, or be

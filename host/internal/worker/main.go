@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -280,4 +283,218 @@ func (a *asking) HTTP(_ context.Context, request []byte) ([]byte, abi.Status, ti
 	f := fields{b: a.ask(opHTTP, request)}
 	status, took := abi.Status(int64(f.uint())), time.Duration(f.uint())
 	return append([]byte(nil), f.b...), status, took
+}
+
+// A frame is one message on a pipe: the length of its body in four bytes,
+// little-endian, its kind in one, and the body.
+const headerBytes = 5
+
+// kind is the type of a frame.
+type kind byte
+
+// The kinds. At any time only one side may speak, except that the host may
+// cancel a call while the worker is busy with it.
+const (
+	kindReady    kind = iota + 1 // worker: it is locked down
+	kindModule                   // host: a module to load, to read or to link
+	kindDone                     // worker: the result for the module
+	kindCall                     // host: one call
+	kindEffect                   // worker: the guest calls an import
+	kindAnswer                   // host: the result of an effect
+	kindEnd                      // host: the guest ends where it stands
+	kindCancel                   // host: the call is not wanted any more
+	kindResult                   // worker: how the call ended
+	kindDescribe                 // host: the module's description is wanted
+	kindObserved                 // worker: reports to the observers of a call
+	kindCompile                  // host: the module that was read is to be compiled
+	kindLinked                   // worker: the module that a component has become
+)
+
+// errProtocol is why a worker is not listened to any more.
+var errProtocol = errors.New("worker: the process broke the protocol")
+
+// frameReader reads frames whose bodies have at most limit bytes.
+type frameReader struct {
+	r      *bufio.Reader
+	limit  uint64
+	honest bool // lengths are believed
+	header [headerBytes]byte
+	body   bytes.Buffer
+}
+
+func newFrameReader(r io.Reader, limit uint64) *frameReader {
+	return &frameReader{r: bufio.NewReaderSize(r, 64<<10), limit: limit}
+}
+
+// maxKept is the size up to which a buffer is kept for the next frame.
+const maxKept = 1 << 20
+
+// next returns the next frame. The body is valid until the next call.
+func (f *frameReader) next() (kind, []byte, error) {
+	if _, err := io.ReadFull(f.r, f.header[:]); err != nil {
+		return 0, nil, err
+	}
+	length := binary.LittleEndian.Uint32(f.header[:])
+	if uint64(length) > f.limit {
+		return 0, nil, fmt.Errorf("%w: a frame of %d bytes, more than %d", errProtocol, length, f.limit)
+	}
+	if f.body.Cap() > maxKept {
+		f.body = bytes.Buffer{}
+	}
+	f.body.Reset()
+	room := int(length)
+	if !f.honest { // it grows with what comes, so that a false length takes no more memory
+		room = min(room, maxKept)
+	}
+	f.body.Grow(room + bytes.MinRead) // so that reading an honest one never grows it
+	if _, err := io.CopyN(&f.body, f.r, int64(length)); err != nil {
+		return 0, nil, err
+	}
+	return kind(f.header[4]), f.body.Bytes(), nil
+}
+
+// begin starts a frame in a buffer that may be used again.
+func begin(buffer []byte, k kind) []byte {
+	return append(buffer[:0], 0, 0, 0, 0, byte(k))
+}
+
+// send completes a frame and writes it in one piece.
+func send(w io.Writer, frame []byte) error {
+	binary.LittleEndian.PutUint32(frame, uint32(len(frame)-headerBytes))
+	_, err := w.Write(frame)
+	return err
+}
+
+// message is a frame from the host.
+type message struct {
+	kind kind
+	body []byte // valid until the next message
+}
+
+// inbox is where a worker reads the host's messages. The goroutine that runs
+// the guest reads for itself, since taking a frame from another goroutine
+// costs as much again as the way through the pipe. Only after the guest has
+// computed for some time does a listener read, so that a cancellation is
+// heard, and the worker ends with the host in any case.
+type inbox struct {
+	frames *frameReader
+	heard  chan message // read by the listener
+
+	mu        sync.Mutex  // guards what follows
+	timer     *time.Timer // calls listen
+	armed     bool        // it will
+	computing bool        // the guest runs
+	since     time.Time   // then it began to
+	listening bool        // only the listener may read
+	number    uint64      // of the call that may be cancelled
+	cancel    context.CancelFunc
+}
+
+// listenAfter is how long a guest computes before the worker listens.
+const listenAfter = time.Millisecond
+
+func newInbox(in *os.File) *inbox {
+	frames := newFrameReader(in, maxFromHost)
+	frames.honest = true
+	i := &inbox{frames: frames, heard: make(chan message), cancel: func() {}}
+	i.timer = time.AfterFunc(time.Hour, i.listen)
+	i.timer.Stop()
+	return i
+}
+
+// next returns the host's next message.
+func (i *inbox) next() (message, error) {
+	i.mu.Lock()
+	i.computing = false
+	listening := i.listening
+	i.mu.Unlock()
+	if listening {
+		m := <-i.heard
+		i.mu.Lock()
+		i.listening = false
+		i.mu.Unlock()
+		return m, nil
+	}
+	for {
+		m, cancelled, err := i.read()
+		if err != nil || !cancelled {
+			return m, err
+		}
+	}
+}
+
+// compute means that the guest runs from now on, until next is called again. A
+// running timer is left alone: setting and stopping one for each call costs more
+// than a short call.
+func (i *inbox) compute() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.computing, i.since = true, time.Now()
+	i.arm(listenAfter)
+}
+
+// arm sets the timer unless it is set. The caller holds mu.
+func (i *inbox) arm(d time.Duration) {
+	if !i.armed {
+		i.armed = true
+		i.timer.Reset(d)
+	}
+}
+
+// begin makes the context of a call. Messages about earlier calls are ignored.
+func (i *inbox) begin(number uint64) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.number, i.cancel = number, cancel
+	return ctx, cancel
+}
+
+// read reads a frame. A cancellation is carried out at once.
+func (i *inbox) read() (m message, cancelled bool, err error) {
+	if m.kind, m.body, err = i.frames.next(); err != nil || m.kind != kindCancel {
+		return m, false, err
+	}
+	f := fields{b: m.body}
+	number := f.uint()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if number == i.number {
+		i.cancel()
+	}
+	return m, true, nil
+}
+
+// listen reads until there is something for the goroutine that runs the guest, if
+// that has computed for long enough.
+func (i *inbox) listen() {
+	if !i.begins() {
+		return
+	}
+	for {
+		m, cancelled, err := i.read()
+		if err != nil {
+			os.Exit(0) // the host is gone
+		}
+		if !cancelled {
+			i.heard <- m
+			return
+		}
+	}
+}
+
+// begins reports whether a listener should begin now.
+func (i *inbox) begins() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.armed = false
+	if !i.computing || i.listening {
+		return false
+	}
+	if rest := listenAfter - time.Since(i.since); rest > 0 {
+		i.arm(rest)
+		return false
+	}
+	i.listening = true
+	return true
 }

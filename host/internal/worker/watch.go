@@ -9,7 +9,7 @@ import (
 // cancelled, the process gets a message, and when that does not help within the
 // grace period it is killed. While the host carries out an effect, the process
 // waits for the host and is not to blame. A call that computes for long is
-// demoted (priority.go).
+// demoted.
 //
 // A process has one watch with one timer, which stays set from one call to the
 // next: setting and stopping one for each call costs as much as a short call.
