@@ -399,9 +399,7 @@ func (q *question) reply(given answer, err error) {
 }
 
 func (f *inFlight) enter(ctx context.Context, c *Call) (*assisted, error) {
-	if c == nil {
-		c = &Call{}
-	}
+	c = cmp.Or(c, &Call{})
 	if f.turn != nil {
 		select {
 		case f.turn <- struct{}{}:

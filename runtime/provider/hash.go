@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"hash"
 	"io"
@@ -34,13 +35,9 @@ func WithBodyHash(ctx context.Context) (context.Context, *BodyHash) {
 // before any SDK reads them, and records the delay for [WithRetryAfter]. Nil means
 // [http.DefaultClient].
 func HashBodies(c *http.Client) *http.Client {
-	if c == nil {
-		c = http.DefaultClient
-	}
+	c = cmp.Or(c, http.DefaultClient)
 	hashing := *c
-	if hashing.Transport == nil {
-		hashing.Transport = http.DefaultTransport
-	}
+	hashing.Transport = cmp.Or(hashing.Transport, http.DefaultTransport)
 	hashing.Transport = hashingTransport{hashing.Transport}
 	return &hashing
 }

@@ -1,16 +1,22 @@
 package step
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/runtime/internal/budget"
+	"github.com/starling-host/starling/runtime/provider"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // Context is the state of one run: the end of its chain of events and, in a replay, the position in
@@ -64,9 +70,7 @@ func NewContext(cfg Config) (*Context, error) {
 	if c.cfg.ClockFn == nil {
 		c.cfg.ClockFn = time.Now
 	}
-	if c.cfg.ToolTimeout == 0 {
-		c.cfg.ToolTimeout = DefaultToolTimeout
-	}
+	c.cfg.ToolTimeout = cmp.Or(c.cfg.ToolTimeout, DefaultToolTimeout)
 	if c.cfg.MaxParallelTools <= 0 {
 		c.cfg.MaxParallelTools = DefaultMaxParallelTools
 	}
@@ -252,4 +256,249 @@ func (t *Totals) addMeter(m Meter) {
 	t.Meter.Fuel += m.Fuel
 	t.Meter.PeakMemory = max(t.Meter.PeakMemory, m.PeakMemory)
 	t.Meter.Log = m.Log
+}
+
+// The operator's log has the start, the resumption and the end of live runs (Info), retries and
+// exceeded caps (Warn), and turns and calls (Debug). Every record has the run_id. No record has
+// text of a prompt, an answer, an argument, a result or an error: these are only in the event log.
+// A failure appears as its type, one of a closed set.
+
+// maxLogged bounds a name in a record, in bytes.
+const maxLogged = 128
+
+// log writes one record.
+func (c *Context) log(ctx context.Context, level slog.Level, msg string, attrs ...slog.Attr) {
+	if !c.replaying() {
+		c.logger.LogAttrs(ctx, level, msg, attrs...)
+	}
+}
+
+// named returns an attribute for a name or a type. Handlers omit it if it is empty.
+func named(key, value string) slog.Attr {
+	if value == "" {
+		return slog.Attr{}
+	}
+	return slog.String(key, strings.ToValidUTF8(value[:min(len(value), maxLogged)], ""))
+}
+
+// LogStarted logs the start of the run in this process. [Emit] calls it for RunStarted; the caller
+// must call it for a run that was opened before.
+func (c *Context) LogStarted(ctx context.Context, started event.RunStarted) {
+	if started.ModelID != "" {
+		c.log(ctx, slog.LevelInfo, "run started", named("model", started.ModelID))
+		return
+	}
+	c.log(ctx, slog.LevelInfo, "run started", named("tool", started.Goal)) // a direct run: its goal is the tool's name
+}
+
+// LogEnded logs the end of the run or, if terminal is 0, that it stopped in this process without an
+// end.
+func (c *Context) LogEnded(ctx context.Context, terminal event.Kind, errorType string, took time.Duration) {
+	level, name := slog.LevelInfo, ""
+	if terminal != 0 {
+		name = terminal.String()
+	}
+	if terminal != event.KindRunCompleted && terminal != event.KindRunCancelled {
+		level = slog.LevelWarn
+	}
+	attrs := []slog.Attr{named("terminal", name), named("error_type", errorType), slog.Duration("duration", took)}
+	if c.cfg.Provider != nil {
+		spent := c.Spent()
+		attrs = append(attrs, slog.Int64("input_tokens", spent.InputTokens),
+			slog.Int64("output_tokens", spent.OutputTokens), slog.Float64("cost_usd", spent.USD))
+	}
+	c.log(ctx, level, "run ended", attrs...)
+}
+
+// logEvent logs a recorded event. payload is a pointer. logCall logs the outcomes of calls.
+func (c *Context) logEvent(ctx context.Context, payload any) {
+	switch p := payload.(type) {
+	case *event.RunStarted:
+		c.LogStarted(ctx, *p)
+	case *event.RunResumed:
+		c.log(ctx, slog.LevelInfo, "run resumed", slog.Uint64("seq", p.AtSeq))
+	case *event.TurnStarted:
+		c.log(ctx, slog.LevelDebug, "turn started", slog.String("turn_id", p.TurnID))
+	case *event.AssistantMessageCompleted:
+		c.log(ctx, slog.LevelDebug, "turn ended", slog.String("turn_id", p.TurnID), slog.Int64("input_tokens", p.InputTokens),
+			slog.Int64("output_tokens", p.OutputTokens), slog.Float64("cost_usd", p.CostUSD))
+	case *event.BudgetExceeded:
+		c.log(ctx, slog.LevelWarn, "budget exceeded", slog.String("limit", p.Limit), slog.Float64("cap", p.Cap),
+			slog.Float64("actual", p.Actual), slog.String("where", p.Where))
+	}
+}
+
+// Mode selects between a live run and a replay.
+type Mode uint8
+
+const (
+	// ModeLive, the zero value, performs effects and records them.
+	ModeLive Mode = iota
+	// ModeReplay takes the results of effects from Config.Recorded. It performs and appends
+	// nothing.
+	ModeReplay
+)
+
+// DefaultToolTimeout is the default of Config.ToolTimeout.
+const DefaultToolTimeout = 5 * time.Minute
+
+// DefaultMaxParallelTools is the default of Config.MaxParallelTools.
+const DefaultMaxParallelTools = 8
+
+// Config configures a [Context]. RunID is always required, Log in live mode, Recorded in replay
+// mode.
+type Config struct {
+	// Log receives the events of a live run. A replay does not touch it.
+	Log eventlog.EventLog
+
+	// RunID is the run's identity, see [event.NewID].
+	RunID string
+
+	// Tools are the tools that can be called. If it is nil, every call fails with
+	// [ErrToolNotFound].
+	Tools *Registry
+
+	// Provider is the model for [LLMCall]. A replay does not need it.
+	Provider provider.Provider
+
+	// ModelAttempts bounds the attempts at a turn when the provider fails with an error that may be
+	// temporary, see [provider.Transient]. Zero means one.
+	ModelAttempts int
+
+	// RequireRawResponseHash refuses an answer without the hash of the response that the provider
+	// received.
+	RequireRawResponseHash bool
+
+	// Budget bounds the spending of the run. The zero value sets no bound.
+	Budget budget.Limits
+
+	// Prices are the prices of tokens. With them a replay computes costs again and compares them.
+	// Nil means the table of the process; since that table changes, a replay then takes the
+	// recorded costs.
+	Prices budget.Prices
+
+	// Earlier are the events of a resumed run: all of them, checked. The Context continues after
+	// them. It is nil for a run from its start.
+	Earlier []event.Event
+
+	// Mode is [ModeLive] by default.
+	Mode Mode
+
+	// Recorded is the recording to replay: the events of the run after Earlier, which must have
+	// passed [eventlog.Check]. It is not used in live mode.
+	Recorded []event.Event
+
+	// Matched, if not nil, is called for each recorded event that the replay has reproduced, in
+	// that order.
+	Matched func(event.Event)
+
+	// IgnoreMeter makes a replay accept any fuel and peak memory, for replaying
+	// with a module or limits other than the recorded ones.
+	IgnoreMeter bool
+
+	// ClockFn reads the wall clock for [Now], timestamps and durations. Nil
+	// means time.Now. It must be safe for concurrent use. A replay never calls
+	// it.
+	ClockFn func() time.Time
+
+	// MaxParallelTools bounds how many tools [CallTools] runs at once. Zero
+	// means [DefaultMaxParallelTools], one makes it sequential.
+	MaxParallelTools int
+
+	// ToolTimeout bounds an attempt at a native tool, which must watch its context. A sandboxed
+	// tool has a limit of its own. Zero means [DefaultToolTimeout], a negative value no bound.
+	ToolTimeout time.Duration
+
+	// Commit returns the field commitment of the event of a scheduled call, given the first event of
+	// the run. Nil commits to nothing. A replay copies what was recorded.
+	Commit func(first, scheduled event.Event) ([]byte, error)
+
+	// Logger receives log records of a live run. Each record has the run_id, and none has text that
+	// a user, a model or a tool wrote. Nil discards them.
+	Logger *slog.Logger
+
+	// Metrics receives measurements of live calls and appends. It may be nil.
+	Metrics MetricsSink
+
+	// Observer receives the progress of a live run. It may be nil.
+	Observer Observer
+
+	// Tracer follows a live run. It may be nil.
+	Tracer Tracer
+
+	// EmitTimeout bounds each append and each barrier. They continue when the run is cancelled,
+	// because its outcome must still be written. Zero means no bound.
+	EmitTimeout time.Duration
+}
+
+// MetricsSink receives measurements. Implementations must be safe for
+// concurrent use and fast, because the append observer runs for every event.
+// Replays are not measured. Status is "ok" or "error".
+type MetricsSink interface {
+	ObserveProviderCall(model, status string, d time.Duration, promptTokens, completionTokens int64)
+	ObserveToolCall(toolName, status, errorType string, d time.Duration)
+	ObserveEventlogAppend(kind, status string, d time.Duration)
+	ObserveBudgetExceeded(axis string)
+}
+
+// Observer watches a live run. Several goroutines call its methods at the same time, and wait for
+// them.
+type Observer interface {
+	// Chunk receives a piece of the model's answer.
+	Chunk(turnID string, attempt int, chunk provider.StreamChunk)
+
+	// Again reports that the request to the model is retried: the following pieces are of a new
+	// answer.
+	Again(turnID string)
+
+	// ToolStarted reports an attempt at a call that is recorded and about to begin.
+	ToolStarted(call event.ToolCallScheduled)
+
+	// ToolEnded reports the outcome of an attempt: its result as canonical JSON, or its failure.
+	ToolEnded(call event.ToolCallScheduled, result json.RawMessage, err *CallError)
+}
+
+// Tracer makes spans of the events of a live run. It must be safe for concurrent use.
+type Tracer interface {
+	// Recorded receives each event in order, once the log has taken it.
+	Recorded(ev event.Event)
+
+	// Within returns the context for an attempt at a call or, for an empty id, for a request to the
+	// model.
+	Within(ctx context.Context, callID string) context.Context
+}
+
+// Registry is an immutable set of tools by name.
+type Registry struct {
+	tools map[string]*callee
+}
+
+// callee is a tool as calls need it: without its guards.
+type callee struct {
+	tool      tool.Tool
+	parsed    ParsedTool // the same tool, or nil
+	guards    []tool.Guard
+	sandboxed bool // it is sandboxed, or what it wraps is
+	confined  bool // it is sandboxed itself, so all of its code can act through this package alone
+}
+
+// NewRegistry returns a Registry of the given tools. If two have the same name, the later one wins.
+func NewRegistry(tools ...tool.Tool) *Registry {
+	byName := make(map[string]*callee, len(tools))
+	for _, t := range tools {
+		inner, guards := tool.Unguard(t)
+		parsed, _ := inner.(ParsedTool)
+		_, itself := inner.(tool.Sandboxed)
+		sandboxed := tool.SandboxOf(inner) != nil
+		byName[t.Name()] = &callee{inner, parsed, guards, sandboxed, sandboxed && itself}
+	}
+	return &Registry{tools: byName}
+}
+
+// lookup returns the tool with this name, or nil. A nil Registry has no tools.
+func (r *Registry) lookup(name string) *callee {
+	if r == nil {
+		return nil
+	}
+	return r.tools[name]
 }

@@ -173,10 +173,7 @@ func fault(status int, _ http.Header, body []byte) *converse.Fault {
 
 // faultInStream reads the data of an error event.
 func faultInStream(data []byte) *converse.Fault {
-	f := fault(0, nil, data)
-	if f == nil {
-		f = &converse.Fault{Message: string(data)}
-	}
+	f := cmp.Or(fault(0, nil, data), &converse.Fault{Message: string(data)})
 	f.Status = cmp.Or(statuses[f.Title], http.StatusInternalServerError)
 	return f
 }

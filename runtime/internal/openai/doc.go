@@ -27,7 +27,7 @@
 //
 // A stream ends with "[DONE]" after a finish_reason. An earlier end is a failure of the network. A
 // refusal is text. A server may interleave the pieces of several tool calls, send the id and the name
-// late or repeatedly, whole calls at once, calls without an index or with another call's: calls.go
+// late or repeatedly, whole calls at once, calls without an index or with another call's: calls
 // describes how a piece finds its call. A call without an id gets one that is a function of the request,
 // so that it differs between turns.
 package openai

@@ -1,16 +1,221 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
 )
+
+// stream is an answer in progress.
+type stream struct {
+	ctx    context.Context // of the request, until the stream is closed
+	chunks []provider.StreamChunk
+	last   error // the end after the chunks
+	delay  time.Duration
+	begun  bool
+	close  context.CancelCauseFunc
+}
+
+func newStream(ctx context.Context, a *answer, req *provider.Request) *stream {
+	ctx, end := context.WithCancelCause(ctx)
+	s := &stream{ctx: ctx, chunks: a.content, last: a.fails, delay: a.delay, close: end}
+	if s.last == nil {
+		usage := provider.StreamChunk{Kind: provider.ChunkUsage, Usage: a.usageFor(req)}
+		s.chunks, s.last = append(slices.Clip(s.chunks), usage, a.end), io.EOF
+	}
+	return s
+}
+
+// Next implements [provider.EventStream].
+func (s *stream) Next(ctx context.Context) (provider.StreamChunk, error) {
+	if len(s.chunks) > 0 {
+		if err := s.pause(ctx); err != nil {
+			s.chunks, s.last = nil, err
+		}
+	}
+	if len(s.chunks) == 0 {
+		return provider.StreamChunk{}, s.last
+	}
+	c := s.chunks[0]
+	s.chunks = s.chunks[1:]
+	return c, nil
+}
+
+// pause lets the delay pass before all chunks but the first. It returns why the
+// stream has ended meanwhile.
+func (s *stream) pause(ctx context.Context) error {
+	if s.delay > 0 && s.begun {
+		timer := time.NewTimer(s.delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-s.ctx.Done():
+		}
+	}
+	s.begun = true
+	if context.Cause(s.ctx) == errClosed {
+		return errClosed
+	}
+	return cmp.Or(ctx.Err(), s.ctx.Err())
+}
+
+// Close implements [provider.EventStream].
+func (s *stream) Close() error {
+	s.close(errClosed)
+	return nil
+}
+
+// Class is a class of failure.
+type Class string
+
+// The classes. All but the last are from package provider.
+const (
+	RateLimit  Class = "rate_limit"
+	Auth       Class = "auth"
+	Server     Class = "server"
+	Network    Class = "network"
+	BadRequest Class = "bad_request" // a mistake of the caller, of no class
+)
+
+var classes = map[Class]error{
+	RateLimit: provider.ErrRateLimit, Auth: provider.ErrAuth, Server: provider.ErrServer, Network: provider.ErrNetwork,
+	BadRequest: nil,
+}
+
+func (f *Failure) check() error {
+	if _, ok := classes[f.Class]; !ok {
+		var names []string
+		for _, c := range slices.Sorted(maps.Keys(classes)) {
+			names = append(names, string(c))
+		}
+		return fmt.Errorf("unknown class of failure %q: want %s", f.Class, strings.Join(names, ", "))
+	}
+	if f.AfterChunks < 0 {
+		return fmt.Errorf("after_chunks is %d, want 0 or more", f.AfterChunks)
+	}
+	return nil
+}
+
+// err returns the failure as a provider reports it.
+func (f *Failure) err() error {
+	if f == nil {
+		return nil
+	}
+	message := cmp.Or(f.Message, strings.ReplaceAll(string(f.Class), "_", " "))
+	if class := classes[f.Class]; class != nil {
+		return fmt.Errorf("%w: script: %s", class, message)
+	}
+	return fmt.Errorf("script: %s", message)
+}
+
+// content returns the chunks of the turn's content.
+func (t *Turn) content(step int) []provider.StreamChunk {
+	var list []provider.StreamChunk
+	for _, r := range t.Reasoning {
+		list = append(list, t.reasoning(r)...)
+	}
+	for _, piece := range t.pieces(t.Text) {
+		list = append(list, provider.StreamChunk{Kind: provider.ChunkText, Text: piece})
+	}
+	for i, c := range t.ToolCalls {
+		id := c.id(step, i)
+		list = append(list, use(provider.ChunkToolUseStart, provider.ToolUseChunk{CallID: id, Name: c.Name}))
+		for _, piece := range t.pieces(c.args()) {
+			list = append(list, use(provider.ChunkToolUseDelta, provider.ToolUseChunk{CallID: id, ArgsDelta: piece}))
+		}
+		list = append(list, use(provider.ChunkToolUseEnd, provider.ToolUseChunk{CallID: id}))
+	}
+	return list
+}
+
+func (c *ToolCall) args() string { return cmp.Or(c.Args, "{}") }
+
+func use(kind provider.ChunkKind, u provider.ToolUseChunk) provider.StreamChunk {
+	return provider.StreamChunk{Kind: kind, ToolUse: &u}
+}
+
+// reasoning returns the chunks of one block. The signature is on the last one.
+func (t *Turn) reasoning(r Reasoning) []provider.StreamChunk {
+	if r.Redacted {
+		return []provider.StreamChunk{{Kind: provider.ChunkRedactedThinking, Text: r.Text}}
+	}
+	var list []provider.StreamChunk
+	for _, piece := range t.pieces(r.Text) {
+		list = append(list, provider.StreamChunk{Kind: provider.ChunkReasoning, Text: piece})
+	}
+	if r.Signature != "" {
+		list[len(list)-1].Signature = []byte(r.Signature)
+	}
+	return list
+}
+
+// pieces divides text into the parts for single chunks.
+func (t *Turn) pieces(text string) []string {
+	var list []string
+	for text != "" {
+		n := word(text)
+		if t.Chunk > 0 {
+			n = characters(text, t.Chunk)
+		}
+		list, text = append(list, text[:n]), text[n:]
+	}
+	return list
+}
+
+// word returns the length of the first word with the white space around it.
+func word(text string) int {
+	const space = " \t\r\n"
+	rest := strings.TrimLeft(text, space)
+	end := strings.IndexAny(rest, space)
+	if end < 0 {
+		return len(text)
+	}
+	return len(text) - len(strings.TrimLeft(rest[end:], space))
+}
+
+// characters returns the length of the first n characters.
+func characters(text string, n int) int {
+	for i := range text {
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return len(text)
+}
+
+// outputTokens estimates the tokens of the turn's content.
+func (t *Turn) outputTokens() int64 {
+	runes := utf8.RuneCountInString(t.Text)
+	for _, r := range t.Reasoning {
+		runes += utf8.RuneCountInString(r.Text)
+	}
+	for _, c := range t.ToolCalls {
+		runes += utf8.RuneCountInString(c.args())
+	}
+	return int64(runes+2) / 3
+}
+
+// stopReason returns the turn's own reason or a typical one.
+func (t *Turn) stopReason() string {
+	usual := "end_turn"
+	if len(t.ToolCalls) > 0 {
+		usual = "tool_use"
+	}
+	return cmp.Or(t.StopReason, usual)
+}
 
 // model is a Provider. It is never changed.
 type model struct {

@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"math/big"
 	"net/url"
+	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -18,6 +21,7 @@ import (
 	"golang.org/x/text/message"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -278,4 +282,210 @@ func IsObject(doc []byte) bool {
 		Type string `json:"type"`
 	}
 	return json.Unmarshal(doc, &head) == nil && head.Type == "object"
+}
+
+// Costs of a regular expression. Go's take a time to match that grows with the text, but they can
+// take much memory: x{1000} is seven bytes, and \pL is 680 ranges that are copied for every
+// repetition. Their size is known before anything is compiled.
+const (
+	stepBytes    = 512      // that an instruction takes at most, see patternSteps
+	parsedBytes  = 256      // that the parser needs for a byte of the text
+	classBytes   = 16 << 10 // that it needs for a class of Unicode
+	foldedSteps  = 64 << 10 // for a range of other letters than ASCII's, which it folds one by one
+	rangesOfStep = 4        // ranges of a class that cost as much as one instruction
+
+	// Where a schema of an old draft says that a text is a regular expression, a larger one does
+	// not match. That is recorded, so the two numbers are fixed.
+	maxTextSteps = 2_000
+	maxTextBytes = 4 << 10
+)
+
+// patterns compiles the regular expressions of a schema with its budget. Later ones are texts in
+// documents.
+type patterns struct {
+	budget *work.Budget
+	held   int            // bytes that the compiled expressions keep
+	of     map[string]int // steps by expression
+	closed bool
+}
+
+func (p *patterns) compile(expr string) (jsonschema.Regexp, error) {
+	budget := p.budget
+	if p.closed {
+		if len(expr) > maxTextBytes {
+			return nil, errTextPattern
+		}
+		budget = work.Trusted(context.Background())
+	}
+	steps, err := patternSteps(budget, expr)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.closed && steps > maxTextSteps:
+		return nil, errTextPattern
+	case !p.closed:
+		p.of[expr] = steps
+		p.held += steps * stepBytes
+	}
+	return regexp.Compile(expr)
+}
+
+var errTextPattern = errors.New("this pattern is too large")
+
+// folding matches the flag that makes an expression ignore case.
+var folding = lazy.Regexp(`\(\?[imsU]*i`)
+
+// ParsePattern parses a regular expression within what the budget allows.
+func ParsePattern(b *work.Budget, expr string) (*syntax.Regexp, error) {
+	steps := len(expr)
+	if folding().MatchString(expr) && strings.ContainsFunc(expr, func(r rune) bool { return r == '\\' || r > unicode.MaxASCII }) {
+		steps += strings.Count(expr, "-") * foldedSteps
+	}
+	parsing := len(expr)*parsedBytes + (strings.Count(expr, `\p`)+strings.Count(expr, `\P`))*classBytes
+	defer b.Release(parsing)
+	if err := cmp.Or(b.Spend(steps), b.Hold(parsing)); err != nil {
+		return nil, fmt.Errorf("the pattern is too large: %w", err)
+	}
+	return syntax.Parse(expr, syntax.Perl)
+}
+
+// patternSteps returns about how large an expression becomes: the number of instructions of its
+// automaton, which is more than zero. They take 40 to 400 bytes each and stay held.
+func patternSteps(b *work.Budget, expr string) (int, error) {
+	re, err := ParsePattern(b, expr)
+	if err != nil {
+		return 0, err
+	}
+	n := max(instructions(re), 1)
+	if err := cmp.Or(b.Spend(n), b.Hold(n*stepBytes)); err != nil {
+		return 0, fmt.Errorf("the patterns are too large together: %w", err)
+	}
+	return n, nil
+}
+
+func instructions(re *syntax.Regexp) int {
+	total := 1
+	switch re.Op {
+	case syntax.OpLiteral:
+		total = len(re.Rune)
+	case syntax.OpCharClass:
+		total += len(re.Rune) / 2 / rangesOfStep // a range is two
+	case syntax.OpRepeat:
+		total = 0 // its cost is the repeated part's
+	}
+	for _, sub := range re.Sub {
+		total += instructions(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		total *= max(re.Min, re.Max, 1) // without an upper bound, Max is -1
+	}
+	return total
+}
+
+// bounder refuses a schema that could keep a validator busy for ever: one that is
+// too deep, or whose references leave the document or form a circle. It charges for
+// the rest: a step for each node, as often as references repeat it, and what
+// the library needs to compile the node.
+type bounder struct {
+	*work.Budget
+	root    any
+	sizes   map[string]int // expanded size by reference; 0 while it is being computed
+	schemas int            // objects and booleans seen, which bounds the subschemas
+	held    int            // bytes that the compiled nodes keep
+}
+
+// size returns how many nodes v has with its references replaced.
+func (b *bounder) size(v any, depth int) (int, error) {
+	if depth > maxSchemaDepth {
+		return 0, fmt.Errorf("is nested deeper than %d", maxSchemaDepth)
+	}
+	total, steps, bytes := 1, 1, scalarBytes
+	switch v.(type) {
+	case map[string]any, bool:
+		b.schemas++
+		bytes = subschemaBytes
+		steps += b.schemas / 2 // the library compares a subschema with all before it
+	}
+	b.held += bytes
+	if err := cmp.Or(b.Spend(steps), b.Hold(bytes)); err != nil {
+		return 0, err
+	}
+	for _, child := range children(v) {
+		n, err := b.size(child, depth+1)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	if ref, ok := reference(v); ok {
+		n, err := b.follow(ref)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+func (b *bounder) follow(ref string) (int, error) {
+	n, seen := b.sizes[ref]
+	if seen && n == 0 {
+		return 0, fmt.Errorf("refers to itself through %q: recursive schemas are not accepted", ref)
+	}
+	if seen {
+		return n, b.Spend(n)
+	}
+	target, err := resolve(b.root, ref)
+	if err != nil {
+		return 0, err
+	}
+	b.sizes[ref] = 0
+	n, err = b.size(target, 0)
+	b.sizes[ref] = n
+	return n, err
+}
+
+func children(v any) []any {
+	switch v := v.(type) {
+	case []any:
+		return v
+	case map[string]any:
+		all := make([]any, 0, len(v))
+		for _, child := range v {
+			all = append(all, child)
+		}
+		return all
+	}
+	return nil
+}
+
+// reference returns the reference of a schema object. $dynamicRef resolves
+// through anchors, which are refused below, so it is a $ref as well.
+func reference(v any) (string, bool) {
+	object, _ := v.(map[string]any)
+	for _, keyword := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
+		if ref, ok := object[keyword].(string); ok {
+			return ref, true
+		}
+	}
+	return "", false
+}
+
+// resolve follows a reference of the form #/a/b (RFC 6901). Other forms, by
+// anchor or by $id, have no use within one tool's schema.
+func resolve(root any, ref string) (any, error) {
+	pointer, local := strings.CutPrefix(ref, "#")
+	if !local || (pointer != "" && pointer[0] != '/') {
+		return nil, fmt.Errorf("refers to %q: only references of the form #/$defs/name are accepted", ref)
+	}
+	at := root
+	for _, token := range strings.Split(pointer, "/")[1:] {
+		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		object, ok := at.(map[string]any)
+		if !ok || object[token] == nil {
+			return nil, fmt.Errorf("refers to %q, which is not in it", ref)
+		}
+		at = object[token]
+	}
+	return at, nil
 }
