@@ -44,10 +44,10 @@ var signers = map[string]signer{
 	"command prove": {"cmd/starling-host/bundle.go", func(t *testing.T, f forging) (string, bool) {
 		return command("prove", f.where, f.id, "2")
 	}},
-	"Go receipts": {"seal.go eventlog/receipt/issuer.go", func(t *testing.T, f forging) (string, bool) {
+	"Go receipts": {"seal.go eventlog/receipt/receipt.go", func(t *testing.T, f forging) (string, bool) {
 		return f.inGo(t, func(db *starling.DB) error { _, err := db.Receipts(t.Context(), f.id); return err })
 	}},
-	"Go bundle": {"seal.go eventlog/seal/run.go", func(t *testing.T, f forging) (string, bool) {
+	"Go bundle": {"seal.go eventlog/seal/proof.go", func(t *testing.T, f forging) (string, bool) {
 		return f.inGo(t, func(db *starling.DB) error { _, err := db.Bundle(t.Context(), f.id); return err })
 	}},
 	"Go prove": {"seal.go", func(t *testing.T, f forging) (string, bool) {

@@ -143,6 +143,23 @@ func On[T Payload](e Event, do func(T)) error {
 	return err
 }
 
+// OfCall decodes the payload of an event that may belong to a call, and returns nil for another event.
+func OfCall(e Event) (payload any, err error) {
+	switch e.Kind {
+	case KindToolCallScheduled:
+		return e.AsToolCallScheduled()
+	case KindToolCallCompleted:
+		return e.AsToolCallCompleted()
+	case KindToolCallFailed:
+		return e.AsToolCallFailed()
+	case KindSideEffectRecorded:
+		return e.AsSideEffectRecorded()
+	case KindBudgetExceeded:
+		return e.AsBudgetExceeded()
+	}
+	return nil, nil
+}
+
 // Decode returns the payload of e, which must be of T's kind. Fields that a
 // newer writer added are ignored. A payload that is encrypted is [ErrEncrypted].
 func Decode[T Payload](e Event) (T, error) {

@@ -222,12 +222,12 @@ type maker struct {
 
 // take adds what one event says of the calls.
 func (m *maker) take(ev event.Event) error {
-	switch ev.Kind {
-	case event.KindToolCallScheduled:
-		p, err := ev.AsToolCallScheduled()
-		if err != nil {
-			return err
-		}
+	payload, err := event.OfCall(ev)
+	if err != nil {
+		return err
+	}
+	switch p := payload.(type) {
+	case event.ToolCallScheduled:
 		s := m.calls[p.CallID]
 		if s == nil {
 			if s, err = m.scheduled(ev, p); err != nil {
@@ -238,11 +238,7 @@ func (m *maker) take(ev event.Event) error {
 			m.all = append(m.all, s)
 		}
 		s.Predicate.Attempts = p.Attempt
-	case event.KindToolCallCompleted:
-		p, err := ev.AsToolCallCompleted()
-		if err != nil {
-			return err
-		}
+	case event.ToolCallCompleted:
 		if s := m.calls[p.CallID]; s != nil {
 			if !m.o.LeafOnly {
 				doc, err := canon.ToJSON(p.Result)
@@ -253,19 +249,11 @@ func (m *maker) take(ev event.Event) error {
 			}
 			s.end(ev, Completed, "", p.Meter)
 		}
-	case event.KindToolCallFailed:
-		p, err := ev.AsToolCallFailed()
-		if err != nil {
-			return err
-		}
+	case event.ToolCallFailed:
 		if s := m.calls[p.CallID]; s != nil {
 			s.end(ev, Failed, p.ErrorType, p.Meter)
 		}
-	case event.KindSideEffectRecorded:
-		p, err := ev.AsSideEffectRecorded()
-		if err != nil {
-			return err
-		}
+	case event.SideEffectRecorded:
 		if s := m.calls[p.CallID]; s != nil {
 			return s.effect(p)
 		}

@@ -69,36 +69,31 @@ func (h *history) outcome(call string, seq uint64, m event.Meter) {
 }
 
 func (h *history) note(ev event.Event) error {
-	switch ev.Kind {
-	case event.KindRunStarted:
-		p, err := ev.AsRunStarted()
-		for _, t := range p.ToolSchemas {
-			h.sandboxed[t.Name] = t.Sandbox != nil
-		}
+	if ev.Kind == event.KindRunStarted {
+		return event.On(ev, func(p event.RunStarted) {
+			for _, t := range p.ToolSchemas {
+				h.sandboxed[t.Name] = t.Sandbox != nil
+			}
+		})
+	}
+	payload, err := event.OfCall(ev)
+	if err != nil {
 		return err
-	case event.KindToolCallScheduled:
-		p, err := ev.AsToolCallScheduled()
-		h.copies.scheduled(p)
-		if err != nil || p.Attempt > 1 {
-			return err
+	}
+	switch p := payload.(type) {
+	case event.ToolCallScheduled:
+		if h.copies.scheduled(p); p.Attempt > 1 {
+			break
 		}
 		h.tools[p.CallID] = p.ToolName
 		doc, err := canon.ToJSON(p.Args)
 		h.add(p.CallID, Use{Seq: ev.Seq, Arguments: doc})
 		return err
-	case event.KindToolCallCompleted:
-		p, err := ev.AsToolCallCompleted()
+	case event.ToolCallCompleted:
 		h.outcome(p.CallID, ev.Seq, p.Meter)
-		return err
-	case event.KindToolCallFailed:
-		p, err := ev.AsToolCallFailed()
+	case event.ToolCallFailed:
 		h.outcome(p.CallID, ev.Seq, p.Meter)
-		return err
-	case event.KindSideEffectRecorded:
-		p, err := ev.AsSideEffectRecorded()
-		if err != nil {
-			return err
-		}
+	case event.SideEffectRecorded:
 		h.effect(ev.Seq, p)
 		h.countEffect(ev.Seq, p)
 	}

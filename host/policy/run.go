@@ -107,20 +107,19 @@ func (r *Run) Resume(events []event.Event) error {
 
 // resume counts one event. The map began has the start of each call. The caller holds mu.
 func (r *Run) resume(seen *copies, began map[string]time.Time, ev event.Event) error {
-	if ev.Kind == event.KindToolCallScheduled {
-		p, err := ev.AsToolCallScheduled()
-		seen.scheduled(p)
-		began[p.CallID] = time.Unix(0, ev.Timestamp)
+	payload, err := event.OfCall(ev)
+	if call, ok := payload.(event.ToolCallScheduled); ok {
+		seen.scheduled(call)
+		began[call.CallID] = time.Unix(0, ev.Timestamp)
+	}
+	effect, ok := payload.(event.SideEffectRecorded)
+	if err != nil || !ok {
 		return err
 	}
-	if ev.Kind != event.KindSideEffectRecorded {
-		return nil
-	}
-	effect, err := ev.AsSideEffectRecorded()
-	var value event.Exchange
 	r.asked(effect, began[effect.CallID])
-	if err != nil || len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
-		return err // not an exchange
+	var value event.Exchange
+	if len(effect.Request) == 0 || effect.Error != nil || canon.Unmarshal(effect.Value, &value) != nil {
+		return nil // not an exchange
 	}
 	if !seen.copied(effect) && value.Decision.Allowed() {
 		r.count(value.Decision, Used{1, uint64(len(effect.Request) + len(value.Response))})

@@ -140,21 +140,17 @@ func (a *Agent) recall(events []event.Event) (*conversation, error) {
 func (t *conversation) read(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindUserMessageAppended:
-		p, err := ev.AsUserMessageAppended()
-		t.say(p.Content)
-		return err
+		return event.On(ev, func(p event.UserMessageAppended) { t.say(p.Content) })
 	case event.KindTurnStarted:
 		t.reasoning = nil
 	case event.KindReasoningEmitted:
-		p, err := ev.AsReasoningEmitted()
-		t.reasoning = append(t.reasoning, provider.Reasoning{Content: p.Content, Signature: p.Signature, Redacted: p.Redacted})
-		return err
+		return event.On(ev, func(p event.ReasoningEmitted) {
+			t.reasoning = append(t.reasoning, provider.Reasoning{Content: p.Content, Signature: p.Signature, Redacted: p.Redacted})
+		})
 	case event.KindAssistantMessageCompleted:
 		return t.readAnswer(ev)
-	case event.KindToolCallScheduled, event.KindToolCallCompleted, event.KindToolCallFailed:
-		return t.readCall(ev)
 	}
-	return nil
+	return t.readCall(ev)
 }
 
 func (t *conversation) readAnswer(ev event.Event) error {
@@ -173,37 +169,33 @@ func (t *conversation) readAnswer(ev event.Event) error {
 
 // readCall adds an event of a call. It ignores nested calls.
 func (t *conversation) readCall(ev event.Event) error {
-	switch ev.Kind {
-	case event.KindToolCallScheduled:
-		p, err := ev.AsToolCallScheduled()
-		if err != nil || p.ParentID != "" {
-			return err
-		}
+	payload, err := event.OfCall(ev)
+	if err != nil {
+		return err
+	}
+	switch p := payload.(type) {
+	case event.ToolCallScheduled:
 		for _, u := range t.uses {
-			if t.direct {
+			switch {
+			case p.ParentID != "":
+			case t.direct:
 				u.CallID = cmp.Or(u.CallID, p.CallID)
 				u.callID = p.CallID
 				u.doc, err = canon.DocOf(p.Args)
-			} else if u.CallID == p.CallID || p.IdempKey != "" && u.CallID == p.IdempKey {
+			case u.CallID == p.CallID, p.IdempKey != "" && u.CallID == p.IdempKey:
 				u.callID = p.CallID
 			}
 		}
-		return err
-	case event.KindToolCallCompleted:
-		p, err := ev.AsToolCallCompleted()
-		if err != nil {
-			return err
-		}
-		result, err := canon.ToJSON(p.Result)
+	case event.ToolCallCompleted:
+		var result json.RawMessage
+		result, err = canon.ToJSON(p.Result)
 		t.outcome(p.CallID, result, nil)
-		return err
-	default:
-		p, err := ev.AsToolCallFailed()
+	case event.ToolCallFailed:
 		if p.Final {
 			t.outcome(p.CallID, nil, &step.CallError{Failed: p})
 		}
-		return err
 	}
+	return err
 }
 
 // outcome stores the outcome of a call in its use.

@@ -270,15 +270,14 @@ func abandonedFor(reason string) *Result {
 func unsettled(events []event.Event) uint32 {
 	open := map[string]bool{}
 	for _, ev := range events {
-		switch ev.Kind {
-		case event.KindToolCallScheduled:
-			p, _ := ev.AsToolCallScheduled() // the caller has checked the events
+		payload, _ := event.OfCall(ev) // the caller has checked the events
+		switch p := payload.(type) {
+		case event.ToolCallScheduled:
 			open[p.CallID] = true
-		case event.KindToolCallCompleted:
-			p, _ := ev.AsToolCallCompleted()
+		case event.ToolCallCompleted:
 			delete(open, p.CallID)
-		case event.KindToolCallFailed:
-			if p, _ := ev.AsToolCallFailed(); p.Final {
+		case event.ToolCallFailed:
+			if p.Final {
 				delete(open, p.CallID)
 			}
 		}

@@ -240,12 +240,7 @@ func operation(name string) attribute.KeyValue {
 	return attribute.String("gen_ai.operation.name", name)
 }
 
-func providerName(id string) string {
-	if name, ok := providerNames[id]; ok {
-		return name
-	}
-	return id
-}
+func providerName(id string) string { return cmp.Or(providerNames[id], id) }
 
 // bounded cuts a text that may have come from anywhere.
 func bounded(text string) string {

@@ -52,7 +52,7 @@ func newMatcher(runID string, before uint64, events []event.Event) (*matcher, er
 		if ev.RunID != runID || ev.Seq != before+uint64(i)+1 {
 			return nil, fmt.Errorf("recorded event %d is seq %d of run %q, want seq %d of run %q", i, ev.Seq, ev.RunID, before+uint64(i)+1, runID)
 		}
-		payload, err := ofCall(ev)
+		payload, err := event.OfCall(ev)
 		if err != nil {
 			return nil, err
 		}
@@ -61,23 +61,6 @@ func newMatcher(runID string, before uint64, events []event.Event) (*matcher, er
 		s.events = append(s.events, i)
 	}
 	return m, nil
-}
-
-// ofCall decodes the payload of an event that may belong to a call, and returns nil for others.
-func ofCall(ev event.Event) (payload any, err error) {
-	switch ev.Kind {
-	case event.KindToolCallScheduled:
-		return ev.AsToolCallScheduled()
-	case event.KindToolCallCompleted:
-		return ev.AsToolCallCompleted()
-	case event.KindToolCallFailed:
-		return ev.AsToolCallFailed()
-	case event.KindSideEffectRecorded:
-		return ev.AsSideEffectRecorded()
-	case event.KindBudgetExceeded:
-		return ev.AsBudgetExceeded()
-	}
-	return nil, nil
 }
 
 // streamOf returns the stream of a payload: its call, except that the first scheduling of a call

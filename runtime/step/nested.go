@@ -134,14 +134,13 @@ type nestedCall struct {
 	taken  bool // a call of this process replaces it; guarded by Context.mu
 }
 
-// takeNested records the nested calls in an earlier event. keys has, by id, the ids in the
-// idempotency keys of the calls before it.
-func (c *Context) takeNested(ev event.Event, keys map[string]string) error {
-	switch ev.Kind {
-	case event.KindToolCallScheduled:
-		p, err := ev.AsToolCallScheduled()
-		if err != nil || p.Attempt > 1 {
-			return err
+// takeNested records the nested calls in the payload of an earlier event. keys has, by id, the ids
+// in the idempotency keys of the calls before it.
+func (c *Context) takeNested(payload any, keys map[string]string) (err error) {
+	switch p := payload.(type) {
+	case event.ToolCallScheduled:
+		if p.Attempt > 1 {
+			break
 		}
 		keys[p.CallID] = keyOf(p.CallID, p.IdempKey)
 		if p.ParentID != "" {
@@ -149,21 +148,17 @@ func (c *Context) takeNested(ev event.Event, keys map[string]string) error {
 				parent: keys[p.ParentID], name: p.ToolName, args: p.Args, key: keys[p.CallID], result: ToolResult{CallID: p.CallID},
 			}
 		}
-	case event.KindToolCallCompleted:
-		p, err := ev.AsToolCallCompleted()
-		if n := c.nested[p.CallID]; n != nil && err == nil {
+	case event.ToolCallCompleted:
+		if n := c.nested[p.CallID]; n != nil {
 			n.ended = true
 			n.result.Result, err = canon.ToJSON(p.Result)
 		}
-		return err
-	case event.KindToolCallFailed:
-		p, err := ev.AsToolCallFailed()
+	case event.ToolCallFailed:
 		if n := c.nested[p.CallID]; n != nil && p.Final {
 			n.ended, n.result.Err = true, &CallError{Tool: n.name, Failed: p, Err: errors.New(p.Error)}
 		}
-		return err
 	}
-	return nil
+	return err
 }
 
 // earlierCall returns the nested call that an earlier process made at this point, if the parent is

@@ -41,47 +41,32 @@ func (c *Context) takeUp(earlier []event.Event) error {
 		if ev.RunID != c.cfg.RunID || ev.Seq != uint64(i)+1 {
 			return fmt.Errorf("event %d is seq %d of run %q", i, ev.Seq, ev.RunID)
 		}
-		c.totals.Events++
-		if err := c.takeNested(ev, keys); err != nil {
+		payload, err := event.OfCall(ev)
+		if err == nil {
+			err = c.takeNested(payload, keys)
+		}
+		if err != nil {
 			return err
 		}
-		switch ev.Kind {
-		case event.KindTurnStarted:
+		c.totals.Events++
+		if ev.Kind == event.KindTurnStarted {
 			c.totals.Turns++
-		case event.KindToolCallScheduled:
-			p, err := ev.AsToolCallScheduled()
-			if err != nil {
-				return err
-			}
+		}
+		switch p := payload.(type) { // the meter of the budget has the consumption already
+		case event.ToolCallScheduled:
 			c.callIDs[p.CallID] = struct{}{}
 			if p.Attempt <= 1 {
 				c.totals.ToolCalls++
 			}
-		case event.KindToolCallCompleted, event.KindToolCallFailed, event.KindSideEffectRecorded:
-			if err := c.recount(ev); err != nil {
-				return err
-			}
+		case event.ToolCallCompleted:
+			c.totals.addMeter(p.Meter)
+		case event.ToolCallFailed:
+			c.totals.addMeter(p.Meter)
+		case event.SideEffectRecorded:
+			c.totals.addEffect(&p)
 		}
 	}
 	return nil
-}
-
-// recount adds the consumption of tools to the totals. The meter of the budget has it already.
-func (c *Context) recount(ev event.Event) error {
-	switch ev.Kind {
-	case event.KindToolCallCompleted:
-		p, err := ev.AsToolCallCompleted()
-		c.totals.addMeter(p.Meter)
-		return err
-	case event.KindToolCallFailed:
-		p, err := ev.AsToolCallFailed()
-		c.totals.addMeter(p.Meter)
-		return err
-	default:
-		p, err := ev.AsSideEffectRecorded()
-		c.totals.addEffect(&p)
-		return err
-	}
 }
 
 // worked returns the time that processes have worked on a run: for each process, from its first
@@ -140,8 +125,24 @@ type openCall struct {
 func carry(earlier []event.Event) (carried, error) {
 	open := map[string]*openCall{}
 	for _, ev := range earlier {
-		if err := follow(open, ev); err != nil {
+		payload, err := event.OfCall(ev)
+		if err != nil {
 			return nil, err
+		}
+		switch p := payload.(type) {
+		case event.ToolCallScheduled:
+			open[p.CallID] = &openCall{key: keyOf(p.CallID, p.IdempKey)}
+		case event.SideEffectRecorded:
+			// The policy is asked again, because it may have changed.
+			if call := open[p.CallID]; call != nil && p.Name != event.EffectIntent && p.Name != event.EffectPolicy {
+				call.effects = append(call.effects, p)
+			}
+		case event.ToolCallCompleted:
+			settle(open, p.CallID)
+		case event.ToolCallFailed:
+			if p.Final {
+				settle(open, p.CallID)
+			}
 		}
 	}
 	c := carried{}
@@ -153,34 +154,6 @@ func carry(earlier []event.Event) (carried, error) {
 		}
 	}
 	return c, nil
-}
-
-// follow tracks open calls through one earlier event.
-func follow(open map[string]*openCall, ev event.Event) error {
-	switch ev.Kind {
-	case event.KindToolCallScheduled:
-		p, err := ev.AsToolCallScheduled()
-		open[p.CallID] = &openCall{key: keyOf(p.CallID, p.IdempKey)}
-		return err
-	case event.KindSideEffectRecorded:
-		p, err := ev.AsSideEffectRecorded()
-		// The policy is asked again, because it may have changed.
-		if call := open[p.CallID]; call != nil && p.Name != event.EffectIntent && p.Name != event.EffectPolicy {
-			call.effects = append(call.effects, p)
-		}
-		return err
-	case event.KindToolCallCompleted:
-		p, err := ev.AsToolCallCompleted()
-		settle(open, p.CallID)
-		return err
-	case event.KindToolCallFailed:
-		p, err := ev.AsToolCallFailed()
-		if p.Final {
-			settle(open, p.CallID)
-		}
-		return err
-	}
-	return nil
 }
 
 // settle removes a call that has its outcome, and the calls that it replaced.

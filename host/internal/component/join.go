@@ -349,9 +349,7 @@ func (k *linker) dynamic(t *table) {
 }
 
 // slots returns the entries of a table that are not empty, in order.
-func (t *table) slots() []uint32 {
-	return slices.Sorted(maps.Keys(t.items))
-}
+func (t *table) slots() []uint32 { return slices.Sorted(maps.Keys(t.items)) }
 
 // function appends the body of a function with the indices of the joined module.
 func (k *linker) function(a wasm.Asm, f *fn) wasm.Asm {

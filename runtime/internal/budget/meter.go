@@ -58,21 +58,13 @@ func Resume(limits Limits, events []event.Event) (*Meter, error) {
 func (m *Meter) Add(ev event.Event) error {
 	switch ev.Kind {
 	case event.KindAssistantMessageCompleted:
-		p, err := ev.AsAssistantMessageCompleted()
-		m.Answered(p)
-		return err
+		return event.On(ev, m.Answered)
 	case event.KindToolCallCompleted:
-		p, err := ev.AsToolCallCompleted()
-		m.addFuel(p.Fuel)
-		return err
+		return event.On(ev, func(p event.ToolCallCompleted) { m.addFuel(p.Fuel) })
 	case event.KindToolCallFailed:
-		p, err := ev.AsToolCallFailed()
-		m.addFuel(p.Fuel)
-		return err
+		return event.On(ev, func(p event.ToolCallFailed) { m.addFuel(p.Fuel) })
 	case event.KindSideEffectRecorded:
-		p, err := ev.AsSideEffectRecorded()
-		m.addEffect(p)
-		return err
+		return event.On(ev, m.addEffect)
 	}
 	return nil
 }
