@@ -327,7 +327,7 @@ var withoutBudget = []reading{
 		runtime/egress.Client.readBody runtime/egress.Client.receive runtime/egress.ParseResponse runtime/egress.Request.oneWay
 		runtime/egress.filler.body runtime/internal/builtin.read`},
 	{"a model and its provider", "An event of a stream has at most converse.MaxEvent bytes, and an error maxFault; each function is linear", `
-		runtime/internal/anthropic.fault runtime/internal/bedrock.checkJSON runtime/internal/bedrock.fault
+		runtime/internal/anthropic.fault runtime/internal/bedrock.blocks runtime/internal/bedrock.fault
 		runtime/internal/bedrock.piece.UnmarshalJSON runtime/internal/converse.API.post runtime/internal/converse.Declare
 		runtime/internal/converse.Decode runtime/internal/converse.NewEventReader runtime/internal/converse.Option runtime/internal/converse.Params
 		runtime/internal/gemini.fault runtime/internal/gemini.outcome runtime/internal/openai.arguments.UnmarshalJSON

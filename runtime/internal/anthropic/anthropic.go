@@ -102,14 +102,9 @@ func translate(req *provider.Request) (text []byte, betas []string, err error) {
 	if req.TopK != nil {
 		body["top_k"] = *req.TopK
 	}
-	tools, err := converse.Declare(req.Tools, "input_schema")
+	tools, err := converse.Declare(req.Tools, "input_schema", object{"type": "object"})
 	if err != nil {
 		return nil, nil, err
-	}
-	for _, t := range tools {
-		if t["input_schema"] == nil {
-			t["input_schema"] = object{"type": "object"}
-		}
 	}
 	if n := len(tools); n > 0 {
 		p.CacheTools.put(tools[n-1])

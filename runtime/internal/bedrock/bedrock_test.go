@@ -211,7 +211,7 @@ func TestRefusedRequests(t *testing.T) {
 		"no model":                    {with(func(r *provider.Request) { r.Model = "" }), "no model"},
 		"a schema that is not JSON": {with(func(r *provider.Request) {
 			r.Tools = []provider.ToolDefinition{{Name: "a", Schema: json.RawMessage("{")}}
-		}), `schema of the tool "a": not JSON`},
+		}), `schema of the tool "a" is not JSON`},
 		"arguments that are not JSON": {with(func(r *provider.Request) {
 			r.Messages = append(r.Messages, provider.Message{Role: provider.RoleAssistant, ToolUses: []provider.ToolUse{{CallID: "1", Name: "a", Args: json.RawMessage("{")}}})
 		}), `arguments of the tool use "1": not JSON`},

@@ -155,22 +155,13 @@ func tools(req *provider.Request) (object, error) {
 	if req.ToolChoice == "none" {
 		return nil, errors.New(`tool choice: Bedrock has no "none"; a request without tools has the same effect`)
 	}
-	if len(req.Tools) == 0 {
-		return nil, nil
+	specs, err := converse.Declare(req.Tools, "inputSchema", object{"type": "object"})
+	if err != nil || len(specs) == 0 {
+		return nil, err
 	}
 	var list []object
-	for _, t := range req.Tools {
-		schema := provider.ObjectSchema(t.Schema)
-		if len(schema) == 0 {
-			schema = json.RawMessage(`{"type":"object"}`)
-		}
-		if err := checkJSON(schema); err != nil {
-			return nil, fmt.Errorf("schema of the tool %q: %w", t.Name, err)
-		}
-		spec := object{"name": t.Name, "inputSchema": object{"json": schema}}
-		if t.Description != "" {
-			spec["description"] = t.Description
-		}
+	for _, spec := range specs {
+		spec["inputSchema"] = object{"json": spec["inputSchema"]}
 		list = append(list, object{"toolSpec": spec})
 	}
 	config := object{"tools": list}
@@ -182,13 +173,6 @@ func tools(req *provider.Request) (object, error) {
 		config["toolChoice"] = object{"tool": object{"name": choice}}
 	}
 	return config, nil
-}
-
-func checkJSON(text json.RawMessage) error {
-	if !json.Valid(text) {
-		return fmt.Errorf("not JSON: %.60q", text)
-	}
-	return nil
 }
 
 // seeing are models that take images: the others refuse a request that has one.
@@ -217,8 +201,8 @@ func blocks(m provider.Message, sees bool) ([]object, error) {
 	}
 	for _, use := range m.ToolUses {
 		arguments := use.Object()
-		if err := checkJSON(arguments); err != nil {
-			return nil, fmt.Errorf("arguments of the tool use %q: %w", use.CallID, err)
+		if !json.Valid(arguments) {
+			return nil, fmt.Errorf("arguments of the tool use %q: not JSON: %.60q", use.CallID, arguments)
 		}
 		list = append(list, object{"toolUse": object{"toolUseId": use.CallID, "name": use.Name, "input": arguments}})
 	}

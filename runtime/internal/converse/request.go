@@ -67,8 +67,9 @@ func Check(req *provider.Request) error {
 	}
 }
 
-// Declare returns the declarations of tools, with their schemas under a key.
-func Declare(tools []provider.ToolDefinition, schemaKey string) ([]map[string]any, error) {
+// Declare returns the declarations of tools, with their schemas under a key. A tool without a schema
+// gets the other one, or none if that is nil.
+func Declare(tools []provider.ToolDefinition, schemaKey string, otherwise any) ([]map[string]any, error) {
 	var all []map[string]any
 	for _, t := range tools {
 		if len(t.Schema) > 0 && !json.Valid(t.Schema) {
@@ -80,6 +81,8 @@ func Declare(tools []provider.ToolDefinition, schemaKey string) ([]map[string]an
 		}
 		if schema := provider.ObjectSchema(t.Schema); len(schema) > 0 {
 			d[schemaKey] = schema
+		} else if otherwise != nil {
+			d[schemaKey] = otherwise
 		}
 		all = append(all, d)
 	}

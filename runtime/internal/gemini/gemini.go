@@ -141,7 +141,7 @@ func translate(req *provider.Request) ([]byte, error) {
 		body["systemInstruction"] = content{Role: provider.RoleUser, Parts: []part{{Text: &req.SystemPrompt}}}
 	}
 	if len(req.Tools) > 0 {
-		declarations, err := converse.Declare(req.Tools, "parametersJsonSchema")
+		declarations, err := converse.Declare(req.Tools, "parametersJsonSchema", nil)
 		if err != nil {
 			return nil, err
 		}

@@ -154,7 +154,7 @@ func thoughts(m *provider.Message) *string {
 // setTools sets the tools, and the tool choice in this protocol's words, which must
 // be absent without tools.
 func setTools(req *provider.Request, body object) error {
-	functions, err := converse.Declare(req.Tools, "parameters")
+	functions, err := converse.Declare(req.Tools, "parameters", nil)
 	if err != nil {
 		return err
 	}
